@@ -1,0 +1,65 @@
+"""terrain_gpu: spanning trees and cost distance on elevation rasters far larger than memory.
+
+The public API is what this module names; everything loads on first use, so that importing it, and
+starting a command, stays quick.
+"""
+
+from __future__ import annotations
+
+import logging
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from .convert import convert
+    from .errors import InputError, OutputError, PlanError, StoreError, TerrainError
+    from .export import export
+    from .grid import GridSpec
+    from .report import Report
+    from .store import Layer, LayerWriter, TileStore, create_layer
+
+_HOME = {
+    "GridSpec": "grid",
+    "InputError": "errors",
+    "Layer": "store",
+    "LayerWriter": "store",
+    "OutputError": "errors",
+    "PlanError": "errors",
+    "Report": "report",
+    "StoreError": "errors",
+    "TerrainError": "errors",
+    "TileStore": "store",
+    "convert": "convert",
+    "create_layer": "store",
+    "export": "export",
+}
+
+__all__ = [  # noqa: RUF022 - in the order of _HOME
+    "GridSpec",
+    "InputError",
+    "Layer",
+    "LayerWriter",
+    "OutputError",
+    "PlanError",
+    "Report",
+    "StoreError",
+    "TerrainError",
+    "TileStore",
+    "convert",
+    "create_layer",
+    "export",
+]
+
+logging.getLogger(__name__).addHandler(logging.NullHandler())
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f".{_HOME[name]}", __name__), name)
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *_HOME])

@@ -1,0 +1,117 @@
+"""What counts as a cell with a value, and how values travel through JSON."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from .errors import InputError
+
+DTYPES = tuple(
+    np.dtype(name).newbyteorder("<")
+    for name in (
+        *("uint8", "uint16", "uint32", "uint64"),
+        *("int8", "int16", "int32", "int64"),
+        *("float32", "float64"),
+    )
+)
+"""Every cell type a layer may have, little-endian."""
+
+
+def layer_dtype(dtype: Any) -> np.dtype:
+    """`dtype` as a supported little-endian cell type.
+
+    Raises
+    ------
+    InputError
+        when it is not one of `DTYPES`.
+    """
+    try:
+        wanted = np.dtype(dtype).newbyteorder("<")
+    except TypeError as error:
+        raise InputError(f"{dtype!r} is not a cell type: {error}") from error
+    if wanted not in DTYPES:
+        names = ", ".join(d.name for d in DTYPES)
+        raise InputError(f"cells of type {wanted.name} are not supported; use one of {names}")
+    return wanted
+
+
+def fits(value: float | int, dtype: np.dtype) -> bool:
+    """Whether `value` is representable: exactly for integers, in range for floats."""
+    if dtype.kind == "f":
+        return math.isnan(value) or math.isinf(value) or abs(value) <= np.finfo(dtype).max
+    if isinstance(value, float) and not (math.isfinite(value) and value.is_integer()):
+        return False
+    info = np.iinfo(dtype)
+    return int(info.min) <= int(value) <= int(info.max)
+
+
+def as_scalar(value: float | int, dtype: np.dtype, what: str = "nodata value") -> float | int:
+    """`value` as the Python number a cell of `dtype` would hold.
+
+    Raises
+    ------
+    InputError
+        when such a cell cannot hold it.
+    """
+    if not fits(value, dtype):
+        raise InputError(f"{what} {value} does not fit cells of type {dtype.name}")
+    return dtype.type(value if dtype.kind == "f" else int(value)).item()
+
+
+def is_nodata(data: np.ndarray, nodata: float | int | None) -> np.ndarray:
+    """Mask of the cells without a value: the nodata value and, in float layers, NaN and infinities."""
+    if data.dtype.kind == "f":
+        mask = ~np.isfinite(data)
+        if nodata is not None and math.isfinite(nodata):
+            mask |= data == nodata
+        return mask
+    if nodata is None:
+        return np.zeros(data.shape, dtype=bool)
+    return data == nodata
+
+
+@dataclass(frozen=True)
+class Stats:
+    """Cells with a value, and their range (None when there are none)."""
+
+    valid: int
+    low: float | int | None
+    high: float | int | None
+
+
+def stats(data: np.ndarray, nodata: float | int | None) -> Stats:
+    """`Stats` of a block."""
+    low, high = data.min(), data.max()
+    # NaN and infinities surface in min or max, so most blocks need no mask at all.
+    if np.isfinite(low) and np.isfinite(high) and (nodata is None or not low <= nodata <= high):
+        return Stats(data.size, low.item(), high.item())
+    values = data[~is_nodata(data, nodata)]
+    if not values.size:
+        return Stats(0, None, None)
+    return Stats(values.size, values.min().item(), values.max().item())
+
+
+def to_json(value: float | int | None) -> float | int | str | None:
+    """A number for strict JSON: "NaN", "Infinity" and "-Infinity" as strings, as Zarr v3 has them."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return "NaN" if math.isnan(value) else ("Infinity" if value > 0 else "-Infinity")
+    return value
+
+
+def from_json(value: Any) -> float | int | None:
+    """The inverse of `to_json`.
+
+    Raises
+    ------
+    InputError
+        when `value` is no number.
+    """
+    if value in ("NaN", "Infinity", "-Infinity"):
+        return float(value)
+    if value is None or (isinstance(value, int | float) and not isinstance(value, bool)):
+        return value
+    raise InputError(f"{value!r} is not a number")

@@ -1,0 +1,71 @@
+"""convert-dataset: rasters into a store."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from ..planner import format_size
+from . import options
+
+
+class Number(click.ParamType):
+    """An integer where it is written as one, else a real number (nan and inf included)."""
+
+    name = "value"
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> float | int:
+        for kind in (int, float):
+            try:
+                return kind(value)
+            except ValueError:
+                continue
+        self.fail(f"{value!r} is not a number", param, ctx)
+
+
+@click.command("convert-dataset")
+@click.argument("inputs", nargs=-1, required=True, metavar="INPUT...")
+@click.argument("store", metavar="STORE")
+@options.layer_option
+@click.option("--band", type=click.IntRange(1), metavar="N", help="Band of multi-band rasters.")
+@click.option("--block-size", type=click.IntRange(64, 8192), metavar="N",
+              help="Side of a block in cells, a power of two.  [default: planned, up to 1024]")
+@click.option("--round", "round_cells", is_flag=True, help="Round real cells to int32.")
+@click.option("--clamp-min", type=Number(), metavar="V", help="Raise lower values to V.")
+@click.option("--nodata", type=Number(), metavar="V",
+              help="Cells of value V have none; the inputs' own nodata cells take V.")
+@options.bounds_option
+@click.option("--compress", type=click.Choice(["zstd"]), help="Compress the tiles.")
+@options.memory_limit_option
+@options.threads_option
+@options.resume_option
+@options.overwrite_option
+@options.json_option
+@options.verbosity_options
+@options.version_option
+def command(inputs: tuple[str, ...], store: str, json_target: str | None, **settings: Any) -> None:
+    """Convert rasters into a layer of a STORE that the other commands stream from.
+
+    INPUT is any raster that GDAL reads, or GRASS ASCII; several of one grid become a mosaic. Cells
+    keep their type and bits unless an option says otherwise.
+
+    \b
+    convert-dataset dem.tif dem.zarr
+    convert-dataset N46E008.hgt N46E009.hgt alps.zarr --memory-limit 1GB
+    convert-dataset landcover.tif dem.zarr --layer friction
+    """
+    from ..convert import convert
+    from ..progress import bar
+
+    with bar("convert", quiet=options.quiet()) as progress:
+        report = convert(inputs, store, progress=progress, **settings)
+    options.write_json(report.to_json(), json_target)
+    result = report.result
+    options.say(
+        f"{store}: layer {result['layer']}, {result['rows']} x {result['cols']} cells of "
+        f"{result['dtype']}, {report.valid_cells / report.cells:.1%} with a value, "
+        f"{format_size(result['stored_bytes'])} stored ({format_size(result['raw_bytes'])} raw), "
+        f"{report.seconds['total']:.2f} s",
+        json_target,
+    )

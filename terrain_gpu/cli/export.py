@@ -1,0 +1,39 @@
+"""terrain-gpu export: a layer back into a raster file."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from ..planner import format_size
+from . import options
+
+
+@click.command("export")
+@click.argument("store", metavar="STORE")
+@click.argument("path", metavar="OUT.tif")
+@options.layer_option
+@options.bounds_option
+@click.option("--cog", is_flag=True, help="Cloud-optimised GeoTIFF with overviews.")
+@click.option("--compress", type=click.Choice(["none", "deflate", "lzw", "zstd"]),
+              help="Compression.  [default: none; deflate with --cog]")
+@options.memory_limit_option
+@options.threads_option
+@options.overwrite_option
+@options.json_option
+@options.verbosity_options
+def command(store: str, path: str, json_target: str | None, **settings: Any) -> None:
+    """Write a layer of STORE as GeoTIFF, cell for cell."""
+    from ..export import export
+    from ..progress import bar
+
+    with bar("export", quiet=options.quiet()) as progress:
+        report = export(store, path, progress=progress, **settings)
+    options.write_json(report.to_json(), json_target)
+    result = report.result
+    options.say(
+        f"{path}: {result['rows']} x {result['cols']} cells of {result['dtype']}, "
+        f"{format_size(result['file_bytes'])}, {report.seconds['total']:.2f} s",
+        json_target,
+    )

@@ -1,0 +1,50 @@
+"""terrain-gpu info: what a store holds."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import click
+
+from ..planner import format_size
+from . import options
+
+
+@click.command("info")
+@click.argument("store", metavar="STORE")
+@options.json_option
+@options.verbosity_options
+def command(store: str, json_target: str | None) -> None:
+    """Describe the grid and the layers of STORE."""
+    from ..store import TileStore
+
+    found = TileStore.open(store).describe()
+    options.write_json(json.dumps(found, indent=2, allow_nan=False), json_target)
+    if json_target != "-":
+        options.say(_text(found))
+
+
+def _text(found: dict[str, Any]) -> str:
+    a, _, _, _, e, _ = found["transform"]
+    west, south, east, north = found["bounds"]
+    lines = [
+        f"{found['store']}",
+        f"  grid      {found['rows']} x {found['cols']} = {found['cells']:,} cells of "
+        f"{abs(a):.10g} x {abs(e):.10g}",
+        f"  crs       {found['crs_code'] or found['crs_wkt'][:60] or 'unknown'}",
+        f"  bounds    west {west:.10g}, south {south:.10g}, east {east:.10g}, north {north:.10g}",
+    ]
+    for name, layer in found["layers"].items():
+        share = 1 - layer["valid_cells"] / found["cells"] if layer["valid_cells"] is not None else 0
+        lines += [
+            f"  layer     {name}: {layer['dtype']}"
+            + (f" ({layer['units']})" if layer["units"] else ""),
+            f"    values  {layer['min']} .. {layer['max']}, nodata {layer['nodata']}, "
+            f"{share:.1%} of the cells",
+            f"    blocks  {layer['blocks'][0]} x {layer['blocks'][1]} of {layer['block_size']} "
+            f"cells, tiles of {layer['tile']}, {layer['compress'] or 'uncompressed'}",
+            f"    disk    {format_size(layer['stored_bytes'] or 0)}, "
+            f"{(layer['stored_bytes'] or 0) / layer['raw_bytes']:.3f} x raw",
+        ]
+    return "\n".join(lines)

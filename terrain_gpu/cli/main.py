@@ -1,0 +1,31 @@
+"""The group `terrain-gpu` and the programs that stand alone."""
+
+from __future__ import annotations
+
+import click
+
+from . import convert_dataset as convert_dataset_file
+from . import demo, export, info, options, plan
+
+
+@click.group(invoke_without_command=True)
+@options.version_option
+@click.pass_context
+def group(context: click.Context) -> None:
+    """Elevation rasters far larger than memory: convert, describe, plan, export."""
+    if context.invoked_subcommand is None:
+        click.echo(context.get_help())
+
+
+for _file in (convert_dataset_file, info, export, plan, demo):
+    group.add_command(_file.command)
+
+
+def main() -> None:
+    """Program `terrain-gpu`."""
+    options.run(group)
+
+
+def convert_dataset() -> None:
+    """Program `convert-dataset`."""
+    options.run(convert_dataset_file.command)

@@ -1,0 +1,152 @@
+"""Options that commands share, and how a command reports and fails."""
+
+from __future__ import annotations
+
+import logging
+import sys
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+
+from .. import __version__
+from ..errors import TerrainError
+from ..planner import parse_size
+
+NAME = "terrain_gpu"
+
+
+class Size(click.ParamType):
+    """512MB, 2GB, 1.5GiB."""
+
+    name = "size"
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> int:
+        if isinstance(value, int):
+            return value
+        try:
+            return parse_size(value)
+        except TerrainError as error:
+            self.fail(str(error), param, ctx)
+
+
+def _verbosity(ctx: click.Context, param: click.Parameter, value: Any) -> None:
+    """Library messages to standard error: warnings, with -v progress notes, with -vv all."""
+    state = ctx.find_root().meta.setdefault(NAME, {"verbose": 0})
+    if param.name == "quiet":
+        state["verbose"] = -1 if value else state["verbose"]
+    elif value:
+        state["verbose"] = value
+    level = {-1: logging.ERROR, 0: logging.WARNING, 1: logging.INFO}
+    logging.getLogger(NAME).setLevel(level.get(state["verbose"], logging.DEBUG))
+
+
+def verbosity_options(command: Any) -> Any:
+    """-v and -q."""
+    command = click.option(
+        "-v", "--verbose", count=True, expose_value=False, is_eager=True, callback=_verbosity,
+        help="Say more; -vv shows tracebacks.",
+    )(command)  # fmt: skip
+    return click.option(
+        "-q", "--quiet", is_flag=True, expose_value=False, is_eager=True, callback=_verbosity,
+        help="Say nothing but errors.",
+    )(command)  # fmt: skip
+
+
+def json_option(command: Any) -> Any:
+    """--json FILE|-"""
+    return click.option(
+        "--json", "json_target", metavar="FILE|-",
+        help="Write a machine-readable report of the run; - is standard output.",
+    )(command)  # fmt: skip
+
+
+memory_limit_option = click.option(
+    "--memory-limit", type=Size(), metavar="SIZE",
+    help="Bound on the peak memory of the whole process, e.g. 512MB or 2GB.  "
+    "[default: a quarter of RAM, at least 512MB]",
+)  # fmt: skip
+threads_option = click.option(
+    "--threads", type=click.IntRange(1, 1024), metavar="N", help="Threads.  [default: all cores]"
+)
+overwrite_option = click.option(
+    "--overwrite", is_flag=True, help="Replace what is there, whole and at the end."
+)
+resume_option = click.option(
+    "--resume", is_flag=True, help="Go on with a run that was stopped or killed."
+)
+layer_option = click.option(
+    "--layer", default="elevation", show_default=True, metavar="NAME", help="Layer of the store."
+)
+bounds_option = click.option(
+    "--bounds", type=float, nargs=4, metavar="W S E N",
+    help="Only cells touched by these bounds, in the raster's CRS.",
+)  # fmt: skip
+
+
+def quiet() -> bool:
+    """Whether -q was given."""
+    context = click.get_current_context(silent=True)
+    return bool(context) and context.find_root().meta.get(NAME, {}).get("verbose", 0) < 0
+
+
+def say(text: str, json_target: str | None = None) -> None:
+    """Text for a person: standard output, or standard error when JSON goes there."""
+    if not quiet():
+        click.echo(text, err=json_target == "-")
+
+
+def write_json(text: str, json_target: str | None) -> None:
+    """Write the report where --json wants it."""
+    if json_target == "-":
+        click.echo(text)
+    elif json_target:
+        try:
+            Path(json_target).write_text(text + "\n", encoding="utf-8")
+        except OSError as error:
+            raise click.ClickException(
+                f"--json {json_target}: cannot be written: {error.strerror}"
+            ) from error
+
+
+def run(command: click.Command) -> None:
+    """Run a command as a program: one-line errors, exit code 0 done, 2 wrong input, 1 all else."""
+    handler = logging.StreamHandler()
+    handler.setFormatter(logging.Formatter("%(levelname)s: %(message)s"))
+    logging.getLogger(NAME).addHandler(handler)
+    sys.exit(_guarded(lambda: command.main(standalone_mode=False)))
+
+
+def _guarded(body: Callable[[], Any]) -> int:
+    try:
+        code = body()
+    except click.UsageError as error:
+        where = f" (see {error.ctx.command_path} --help)" if error.ctx else ""
+        return _fail(error, f"{error.format_message().rstrip('.')}{where}", 2)
+    except click.ClickException as error:
+        return _fail(error, error.format_message(), 2)
+    except TerrainError as error:
+        return _fail(error, str(error), error.exit_code)
+    except (KeyboardInterrupt, click.Abort) as error:
+        return _fail(error, "interrupted; finished blocks are kept, --resume goes on", 1)
+    except BrokenPipeError:
+        # The reader of our output went away: nothing is left to tell it.
+        sys.stdout = None  # type: ignore[assignment]
+        return 1
+    except MemoryError as error:
+        return _fail(error, "out of memory; give a smaller --memory-limit", 1)
+    except Exception as error:  # the last resort: one line for the user, the rest with -vv
+        return _fail(error, f"unexpected {type(error).__name__}: {error} (-vv shows where)", 1)
+    return code if isinstance(code, int) else 0
+
+
+def _fail(error: BaseException, message: str, code: int) -> int:
+    if logging.getLogger(NAME).level == logging.DEBUG:
+        traceback.print_exception(error)
+    click.echo("Error: " + " ".join(message.split()), err=True)
+    return code
+
+
+version_option = click.version_option(__version__, "--version", message=f"{NAME} %(version)s")

@@ -1,0 +1,61 @@
+"""terrain-gpu plan: what a memory limit means for a raster, without touching a cell."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import click
+
+from ..errors import InputError
+from ..grid import MAX_SIDE
+from . import options
+
+
+@click.command("plan")
+@click.argument("what", metavar="STORE|ROWSxCOLS")
+@click.option("--dtype", metavar="TYPE",
+              help="Type of the cells.  [default: the store's, else float32]")
+@options.layer_option
+@click.option("--block-size", type=click.IntRange(64, 8192), metavar="N",
+              help="Side of a block in cells.  [default: planned]")
+@options.memory_limit_option
+@options.threads_option
+@options.json_option
+@options.verbosity_options
+def command(
+    what: str,
+    dtype: str | None,
+    layer: str,
+    block_size: int | None,
+    memory_limit: int | None,
+    threads: int | None,
+    json_target: str | None,
+) -> None:
+    """Predict memory, passes and bytes of converting a raster that need not exist yet."""
+    from ..cells import layer_dtype
+    from ..convert import plan_for_shape
+
+    shape = re.fullmatch(r"(\d+)x(\d+)", what)
+    if shape:
+        rows, cols = int(shape[1]), int(shape[2])
+        if not (0 < rows <= MAX_SIDE and 0 < cols <= MAX_SIDE):
+            raise InputError(f"{what}: sides run from 1 to {MAX_SIDE} cells")
+    else:
+        from ..store import TileStore
+
+        source = TileStore.open(what).layer(layer)
+        rows, cols = source.grid.shape
+        dtype = dtype or source.dtype.name
+        block_size = block_size or source.block_size
+    plan = plan_for_shape(
+        rows,
+        cols,
+        layer_dtype(dtype or "float32"),
+        memory_limit=memory_limit,
+        threads=threads,
+        block_size=block_size,
+    )
+    options.write_json(json.dumps(plan.as_dict(), indent=2), json_target)
+    if json_target != "-":
+        options.say(plan.describe())

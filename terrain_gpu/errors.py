@@ -1,0 +1,27 @@
+"""Errors: one root, and a second base class so that callers may catch what they already know."""
+
+
+class TerrainError(Exception):
+    """Root of every error this package raises on purpose. The message names file, value and remedy."""
+
+    exit_code = 1
+
+
+class InputError(TerrainError, ValueError):
+    """An argument, a raster or a value that cannot be used as given."""
+
+    exit_code = 2
+
+
+class StoreError(TerrainError, OSError):
+    """A store or layer that is missing, already there, damaged, or not one of ours."""
+
+    exit_code = 2
+
+
+class OutputError(TerrainError, OSError):
+    """Writing failed half way (disk full, no permission). What was committed before stays valid."""
+
+
+class PlanError(InputError):
+    """The work does not fit the memory limit."""

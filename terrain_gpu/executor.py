@@ -1,0 +1,188 @@
+"""The streaming executor: read, compute, write, in threads over a bounded pool of buffers.
+
+Readers fill buffers, workers compute on them, writers drain them; a buffer goes back to the pool
+when its item is written, so memory is bounded by the pool whatever the pace of a stage. numpy, numba
+and GDAL release the interpreter's lock, so threads are enough.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, TypeVar
+
+Item = TypeVar("Item")
+Buffer = TypeVar("Buffer")
+
+_POLL = 0.2
+"""Seconds between looks of the main thread at Ctrl-C."""
+
+
+def _pass_on(item: Any, data: Any) -> Any:
+    return data
+
+
+def stream(
+    items: Iterable[Item],
+    read: Callable[[Item, Buffer], Any],
+    write: Callable[[Item, Any], None],
+    *,
+    buffers: Sequence[Buffer],
+    compute: Callable[[Item, Any], Any] = _pass_on,
+    readers: int = 1,
+    workers: int = 1,
+    writers: int = 1,
+    done: Callable[[Item], None] | None = None,
+) -> None:
+    """Run every item through read, compute and write; return when all are written.
+
+    Parameters
+    ----------
+    items
+        Taken one by one, never held as a list.
+    read
+        ``read(item, buffer)`` fills the buffer and returns what `compute` gets.
+    compute
+        ``compute(item, data)`` returns what `write` gets. Left out, no worker threads are started.
+    write
+        ``write(item, result)``; afterwards the buffer is reused.
+    buffers
+        The pool: at most ``len(buffers)`` items are under way.
+    readers, workers, writers
+        Threads of each stage.
+    done
+        Called in the caller's thread after each written item, in the order of writing.
+
+    Raises
+    ------
+    BaseException
+        the first error of any stage, after every thread has stopped; KeyboardInterrupt likewise.
+        Items under way when it happens are finished or dropped, never half done by this function.
+    """
+    if not buffers or min(readers, workers, writers) < 1:
+        raise ValueError("stream needs at least one buffer and one thread of each stage")
+    run = _Run(iter(items), buffers)
+    roles = [(run.reader, read)] * readers + [(run.writer, write)] * writers
+    if compute is _pass_on:
+        run.to_write = run.to_compute
+        workers = 0
+    roles += [(run.worker, compute)] * workers
+    threads = [
+        threading.Thread(target=run.guard, args=role, name=f"terrain_gpu-{k}", daemon=True)
+        for k, role in enumerate(roles)
+    ]
+    run.open_stages(readers, workers)
+    for thread in threads:
+        thread.start()
+    try:
+        while (item := run.next_written(len(threads))) is not _END:
+            if done is not None:
+                done(item)
+    except BaseException as error:
+        run.fail(error)
+    finally:
+        for thread in threads:
+            thread.join()
+    if run.error is not None:
+        raise run.error
+
+
+_END: Any = object()
+
+
+class _Run:
+    """State of one `stream`, all of it under one lock."""
+
+    def __init__(self, items: Any, buffers: Sequence[Any]) -> None:
+        self.items = items
+        self.free = list(buffers)
+        self.to_compute: deque[Any] = deque()
+        self.to_write: deque[Any] = deque()
+        self.written: deque[Any] = deque()
+        self.changed = threading.Condition()
+        self.source = threading.Lock()
+        self.error: BaseException | None = None
+        self.ended = 0
+        self.reading = self.computing = 0
+
+    def open_stages(self, readers: int, workers: int) -> None:
+        self.reading, self.computing = readers, workers
+
+    def guard(self, role: Callable[[Any], None], stage: Callable[..., Any]) -> None:
+        """Run a thread; whatever it raises stops the run."""
+        try:
+            role(stage)
+        except BaseException as error:
+            self.fail(error)
+        with self.changed:
+            self.ended += 1
+            self.changed.notify_all()
+
+    def fail(self, error: BaseException) -> None:
+        with self.changed:
+            if self.error is None:
+                self.error = error
+            self.changed.notify_all()
+
+    def reader(self, read: Callable[..., Any]) -> None:
+        try:
+            while (buffer := self.take(self.free, lambda: True)) is not _END:
+                # Generators are not thread-safe, and they may take time: not under `changed`.
+                with self.source:
+                    item = next(self.items, _END)
+                if item is _END:
+                    self.put(self.free, buffer)
+                    return
+                self.put(self.to_compute, (item, buffer, read(item, buffer)))
+        finally:
+            with self.changed:
+                self.reading -= 1
+                self.changed.notify_all()
+
+    def worker(self, compute: Callable[..., Any]) -> None:
+        try:
+            while (job := self.take(self.to_compute, lambda: self.reading)) is not _END:
+                item, buffer, data = job
+                self.put(self.to_write, (item, buffer, compute(item, data)))
+        finally:
+            with self.changed:
+                self.computing -= 1
+                self.changed.notify_all()
+
+    def writer(self, write: Callable[..., Any]) -> None:
+        def more() -> bool:
+            return bool(self.reading or self.computing or self.to_compute)
+
+        while (job := self.take(self.to_write, more)) is not _END:
+            item, buffer, result = job
+            write(item, result)
+            with self.changed:
+                self.free.append(buffer)
+                self.written.append(item)
+                self.changed.notify_all()
+
+    def put(self, queue: Any, job: Any) -> None:
+        with self.changed:
+            queue.append(job)
+            self.changed.notify_all()
+
+    def take(self, queue: Any, more: Callable[[], Any]) -> Any:
+        """The next of `queue`; `_END` when the run failed, or it is empty and no `more` can come."""
+        with self.changed:
+            while self.error is None:
+                if queue:
+                    return queue.popleft() if isinstance(queue, deque) else queue.pop()
+                if not more():
+                    break
+                self.changed.wait()
+        return _END
+
+    def next_written(self, threads: int) -> Any:
+        """The next finished item, for the caller's thread; wakes up for Ctrl-C."""
+        with self.changed:
+            while not self.written:
+                if self.error is not None or self.ended == threads:
+                    return _END
+                self.changed.wait(_POLL)
+            return self.written.popleft()

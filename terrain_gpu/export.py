@@ -1,0 +1,155 @@
+"""A layer back into a raster file: `export`."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+
+from . import cells
+from .errors import InputError, OutputError
+from .executor import stream
+from .grid import Window, clip, is_empty
+from .planner import SourceShape, plan_stream
+from .progress import Progress, silent
+from .raster import OutputProfile, RasterOutput, gdal_environment
+from .report import Report
+from .store import Layer, TileStore
+
+
+def export(
+    store: str | os.PathLike[str],
+    path: str | os.PathLike[str],
+    *,
+    layer: str = "elevation",
+    bounds: tuple[float, float, float, float] | None = None,
+    cog: bool = False,
+    compress: str | None = None,
+    memory_limit: int | None = None,
+    threads: int | None = None,
+    overwrite: bool = False,
+    progress: Progress = silent,
+) -> Report:
+    """Write a layer as GeoTIFF, cell for cell, streaming.
+
+    Parameters
+    ----------
+    path
+        The file; it appears only when whole.
+    bounds
+        (west, south, east, north) in the store's CRS: cells touched by them; all when None.
+    cog
+        Cloud-optimised GeoTIFF with overviews (averaged for real cells, nearest for integers).
+    compress
+        "none", "deflate", "lzw" or "zstd"; None means none for GeoTIFF and deflate for COG.
+    memory_limit, threads, progress
+        As for `convert`.
+    overwrite
+        Replace an existing file, at the end.
+
+    Returns
+    -------
+    Report
+        ``result`` holds path, rows, cols, dtype, nodata and file_bytes.
+
+    Raises
+    ------
+    StoreError
+        when store or layer are missing or damaged.
+    InputError
+        when the file exists, or `bounds` miss the raster.
+    OutputError
+        when it cannot be written.
+    """
+    report = Report("export")
+    source = TileStore.open(store).layer(layer)
+    target = _checked_target(Path(path), overwrite=overwrite)
+    window = source.grid.window_of(bounds) if bounds else source.grid.window
+    grid = source.grid.crop(window)
+    size = source.block_size
+    plan = plan_stream(
+        grid.rows,
+        grid.cols,
+        source.dtype,
+        SourceShape(
+            (size, size), source.dtype.itemsize, int(source.info.get("stored_bytes", 0)), extra=1
+        ),
+        memory_limit=memory_limit,
+        threads=threads,
+        block_size=size,
+    )
+    profile = OutputProfile(compress or ("deflate" if cog else "none"), cog)
+    valid = 0
+
+    def read(part: Window, buffer: np.ndarray) -> np.ndarray:
+        shape = part[1] - part[0], part[3] - part[2]
+        return source.read_window(*part, out=buffer[: shape[0], : shape[1]])
+
+    def write(part: Window, data: np.ndarray) -> None:
+        nonlocal valid
+        valid += cells.stats(data, source.nodata).valid
+        row, col = window[0], window[2]
+        output.write((part[0] - row, part[1] - row, part[2] - col, part[3] - col), data)
+
+    with (
+        gdal_environment(),
+        report.measured(),
+        RasterOutput(
+            target, grid, source.dtype, source.nodata, profile, source.attributes
+        ) as output,
+    ):
+        with report.phase("export"):
+            stream(
+                _parts(source, window),
+                read,
+                write,
+                buffers=[np.empty((size, size), source.dtype) for _ in range(plan.buffers)],
+                readers=plan.readers,
+                done=lambda part: progress((part[1] - part[0]) * (part[3] - part[2]), grid.cells),
+            )
+        with report.phase("commit"):
+            output.commit()
+    report.cells, report.valid_cells = grid.cells, valid
+    report.settings = {
+        "layer": layer,
+        "bounds": list(bounds) if bounds else None,
+        "cog": cog,
+        "compress": profile.compress,
+        "plan": plan.as_dict(),
+    }
+    report.result = {
+        "path": str(path),
+        "rows": grid.rows,
+        "cols": grid.cols,
+        "dtype": source.dtype.name,
+        "nodata": cells.to_json(source.nodata),
+        "file_bytes": target.stat().st_size,
+    }
+    return report
+
+
+def _checked_target(path: Path, *, overwrite: bool) -> Path:
+    if path.suffix.lower() not in (".tif", ".tiff"):
+        raise InputError(f"{path}: name the output .tif; GeoTIFF is what export writes")
+    if path.is_dir():
+        raise InputError(f"{path}: is a folder")
+    if path.exists() and not overwrite:
+        raise InputError(f"{path}: exists; --overwrite replaces it")
+    folder = path.absolute().parent
+    if not folder.is_dir():
+        raise InputError(f"{path}: its folder does not exist; make it first")
+    if not os.access(folder, os.W_OK):
+        raise OutputError(f"{path}: its folder cannot be written")
+    return path.absolute()
+
+
+def _parts(source: Layer, window: Window) -> Iterator[Window]:
+    """The parts of `window` block by block, row by row."""
+    down, across = source.blocks.shape
+    for i in range(down):
+        for j in range(across):
+            part = clip(window, source.block_window(i, j))
+            if not is_empty(part):
+                yield part

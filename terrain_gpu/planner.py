@@ -1,0 +1,286 @@
+"""The planner: a memory limit becomes block size, buffers and threads, and a prediction.
+
+The limit bounds the peak resident set of the process, interpreter and libraries included. A plan
+adds up what the executor will hold; it refuses what cannot fit.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from .errors import InputError, PlanError
+from .grid import MAX_BLOCK, MIN_BLOCK, TILE, BlockGrid, Window, ceil_div, round_up
+
+MB = 10**6
+BASELINE = 190 * MB
+"""Interpreter, libraries, GDAL's block cache, thread stacks and malloc's slack."""
+
+DEFAULT_BLOCK = 1024
+LEAST_LIMIT = 512 * MB
+MAX_SHARDS = 1 << 20
+"""Above this many shards the planner prefers larger blocks, if they fit."""
+
+_UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12} | {
+    "KIB": 2**10,
+    "MIB": 2**20,
+    "GIB": 2**30,
+    "TIB": 2**40,
+}
+
+
+def parse_size(text: str) -> int:
+    """Bytes of "512MB", "2 GiB", "1e9".
+
+    Raises
+    ------
+    InputError
+        when the text is no size.
+    """
+    match = re.fullmatch(r"\s*([0-9]+(?:\.[0-9]*)?(?:e[0-9]+)?)\s*([A-Za-z]*)\s*", text)
+    if not match or match[2].upper() not in _UNITS:
+        raise InputError(f"{text!r} is not a size; write for example 512MB, 2GB or 1.5GiB")
+    size = int(float(match[1]) * _UNITS[match[2].upper()])
+    if size <= 0:
+        raise InputError(f"{text!r} is not a positive size")
+    return size
+
+
+def format_size(size: float) -> str:
+    """"3.5 GB" and the like, decimal units."""
+    for unit in ("B", "kB", "MB", "GB", "TB", "PB"):
+        if abs(size) < 1000 or unit == "PB":
+            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.3g} {unit}"
+        size /= 1000
+    raise AssertionError
+
+
+def default_memory_limit() -> int:
+    """A quarter of the machine's memory, at least 512 MB."""
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return max(memory // 4, LEAST_LIMIT)
+
+
+def available_threads() -> int:
+    """Processors this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+@dataclass(frozen=True)
+class StreamPlan:
+    """How a raster streams through the executor.
+
+    Attributes
+    ----------
+    block_size
+        Side of a block in cells.
+    unit_rows, unit_cols
+        Cells that are read together: whole blocks, one or several.
+    buffers, readers, writers
+        Buffers of one unit each, and threads.
+    passes
+        How often each source cell is decoded.
+    blocks
+        Blocks (shards) of the layer.
+    memory_limit, memory
+        The limit, and the predicted peak resident set, in bytes.
+    bytes_read, bytes_written
+        Predicted; written is an upper bound, all-nodata tiles are not stored.
+    """
+
+    rows: int
+    cols: int
+    dtype: str
+    block_size: int
+    unit_rows: int
+    unit_cols: int
+    buffers: int
+    readers: int
+    writers: int
+    passes: int
+    blocks: int
+    memory_limit: int
+    memory: int
+    bytes_read: int
+    bytes_written: int
+
+    def units(self) -> Iterator[Window]:
+        """Windows of the units, row by row: the order in which strips and text are stored."""
+        for row in range(0, self.rows, self.unit_rows):
+            for col in range(0, self.cols, self.unit_cols):
+                yield (
+                    row,
+                    min(row + self.unit_rows, self.rows),
+                    col,
+                    min(col + self.unit_cols, self.cols),
+                )
+
+    def blocks_of(self, unit: Window) -> Iterator[tuple[int, int]]:
+        """Blocks inside a unit."""
+        b = self.block_size
+        for i in range(unit[0] // b, ceil_div(unit[1], b)):
+            for j in range(unit[2] // b, ceil_div(unit[3], b)):
+                yield i, j
+
+    def as_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+    def describe(self) -> str:
+        """The plan in words, several lines."""
+        return "\n".join(
+            (
+                f"raster         {self.rows} x {self.cols} = {self.rows * self.cols:,} cells, "
+                f"{self.dtype}",
+                f"memory         {format_size(self.memory)} predicted peak, "
+                f"limit {format_size(self.memory_limit)}",
+                f"blocks         {self.blocks:,} of {self.block_size} x {self.block_size} cells",
+                f"unit of I/O    {self.unit_rows} x {self.unit_cols} cells, {self.buffers} buffers, "
+                f"{self.readers} reader(s), {self.writers} writer(s)",
+                f"passes         every source cell is decoded {self.passes} time(s)",
+                f"bytes read     {format_size(self.bytes_read)}",
+                f"bytes written  {format_size(self.bytes_written)} at most",
+            )
+        )
+
+
+@dataclass(frozen=True)
+class SourceShape:
+    """What the planner must know of the raster that is read.
+
+    Attributes
+    ----------
+    chunk
+        Rows and columns decoded together.
+    itemsize
+        Bytes of a source cell.
+    source_bytes
+        Size of the files.
+    sequential
+        Readable forwards only, by one thread.
+    extra
+        Further copies of a unit that reading needs (mosaics, conversions of the cell type).
+    """
+
+    chunk: tuple[int, int]
+    itemsize: int
+    source_bytes: int
+    sequential: bool = False
+    extra: int = 0
+
+
+def plan_stream(
+    rows: int,
+    cols: int,
+    dtype: np.dtype,
+    source: SourceShape,
+    *,
+    memory_limit: int | None = None,
+    threads: int | None = None,
+    block_size: int | None = None,
+) -> StreamPlan:
+    """Plan a conversion or an export.
+
+    The largest block size that leaves at least two buffers wins; sources in strips are read whole
+    rows of blocks at a time, so that each strip is decoded once, and piece by piece (several
+    passes) only when nothing else fits.
+
+    Raises
+    ------
+    PlanError
+        when the limit is too small.
+    InputError
+        when `block_size` is no block size.
+    """
+    limit = default_memory_limit() if memory_limit is None else memory_limit
+    threads = threads or available_threads()
+    readers = 1 if source.sequential else threads
+    wanted = readers + threads
+    budget = limit - BASELINE
+    sizes = [block_size] if block_size else _block_sizes(rows, cols)
+    least = 0
+    for enough, whole_rows in ((2, True), (1, True), (1, False)):
+        for block in sizes:
+            unit = _unit(rows, cols, block, source.chunk, whole_rows=whole_rows)
+            unit_bytes = unit[0] * unit[1] * source.itemsize
+            for writers in dict.fromkeys((threads, 1)):
+                # Each writer holds a padded block, its tiles and, for sparse blocks, a copy.
+                fixed = (
+                    3 * writers * block * block * dtype.itemsize
+                    + min(readers, wanted) * source.extra * unit_bytes
+                )
+                buffers = min(
+                    (budget - fixed) // unit_bytes,
+                    wanted,
+                    ceil_div(rows, unit[0]) * ceil_div(cols, unit[1]),
+                )
+                least = min(least or 2**63, BASELINE + fixed + unit_bytes)
+                if buffers >= min(enough, ceil_div(rows, unit[0]) * ceil_div(cols, unit[1])):
+                    return _stream_plan(
+                        (rows, cols), dtype, block, unit, source, limit,
+                        (buffers, min(readers, buffers), writers), fixed,
+                    )
+    raise PlanError(
+        f"a memory limit of {format_size(limit)} is too small for {rows} x {cols} cells of "
+        f"{dtype.name}"
+        + (f" in blocks of {block_size}" if block_size else "")
+        + f"; give at least {format_size(least)}"
+    )
+
+
+def _block_sizes(rows: int, cols: int) -> list[int]:
+    """Block sizes to try, the preferred one first."""
+    sizes = [DEFAULT_BLOCK >> k for k in range((DEFAULT_BLOCK // MIN_BLOCK).bit_length())]
+    block = DEFAULT_BLOCK
+    while block < MAX_BLOCK and BlockGrid(rows, cols, block).count > MAX_SHARDS:
+        block *= 2
+        sizes.insert(0, block)
+    return sizes
+
+
+def _unit(
+    rows: int, cols: int, block: int, chunk: tuple[int, int], *, whole_rows: bool
+) -> tuple[int, int]:
+    """Rows and columns read together: whole blocks that hold whole chunks."""
+    down = block if chunk[0] <= block else round_up(min(chunk[0], rows), block)
+    across = block if chunk[1] <= block or not whole_rows else round_up(min(chunk[1], cols), block)
+    return min(down, rows), min(across, cols)
+
+
+def _stream_plan(
+    shape: tuple[int, int],
+    dtype: np.dtype,
+    block: int,
+    unit: tuple[int, int],
+    source: SourceShape,
+    limit: int,
+    pool: tuple[int, int, int],
+    fixed: int,
+) -> StreamPlan:
+    rows, cols = shape
+    buffers, readers, writers = pool
+    passes = ceil_div(min(source.chunk[1], cols), unit[1])
+    tiles = ceil_div(rows, TILE) * ceil_div(cols, TILE)
+    count = BlockGrid(rows, cols, block).count
+    return StreamPlan(
+        rows=rows,
+        cols=cols,
+        dtype=dtype.name,
+        block_size=block,
+        unit_rows=unit[0],
+        unit_cols=unit[1],
+        buffers=buffers,
+        readers=readers,
+        writers=writers,
+        passes=passes,
+        blocks=count,
+        memory_limit=limit,
+        memory=BASELINE + fixed + buffers * unit[0] * unit[1] * source.itemsize,
+        bytes_read=source.source_bytes * passes,
+        bytes_written=tiles * TILE * TILE * dtype.itemsize
+        + count * (16 * (block // TILE) ** 2 + 4),
+    )

@@ -1,0 +1,31 @@
+"""Progress as a callback: the library reports, only the command line draws."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+Progress = Callable[[int, int], None]
+"""Called with the cells just finished and the cells in all."""
+
+
+def silent(cells: int, total: int) -> None:
+    """No progress shown."""
+
+
+@contextmanager
+def bar(label: str, *, quiet: bool = False) -> Iterator[Progress]:
+    """A tqdm bar on standard error when that is a terminal, else `silent`."""
+    if quiet or not sys.stderr.isatty():
+        yield silent
+        return
+    from tqdm import tqdm
+
+    with tqdm(desc=label, unit="cell", unit_scale=True, leave=False) as shown:
+
+        def update(cells: int, total: int) -> None:
+            shown.total = total
+            shown.update(cells)
+
+        yield update

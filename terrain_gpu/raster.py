@@ -1,0 +1,575 @@
+"""Rasters in and out. The only file that imports rasterio."""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import threading
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Protocol
+
+import google_crc32c
+import numpy as np
+import rasterio
+import rasterio.shutil
+from rasterio.crs import CRS
+from rasterio.enums import MaskFlags
+from rasterio.errors import CRSError, NotGeoreferencedWarning, RasterioError
+from rasterio.windows import Window as GdalWindow
+
+from . import cells
+from .errors import InputError, OutputError
+from .grass_ascii import GrassAscii, is_grass_ascii
+from .grid import GridSpec, Window, clip, is_empty
+
+log = logging.getLogger(__name__)
+
+GDAL_CACHE_MB = 48
+ALIGNMENT = 1e-3
+"""Grids count as aligned when they agree within this part of a cell."""
+
+_SEQUENTIAL = {"AAIGrid", "GRASSASCIIGrid", "XYZ", "ISG"}
+
+
+@contextmanager
+def gdal_environment() -> Iterator[None]:
+    """GDAL with a small block cache, since its memory counts; exceptions instead of stderr."""
+    with warnings.catch_warnings(), rasterio.Env(GDAL_CACHEMAX=GDAL_CACHE_MB):
+        warnings.simplefilter("ignore", NotGeoreferencedWarning)
+        yield
+
+
+class Input(Protocol):
+    """One raster to read: `GdalInput` or `GrassAscii`."""
+
+    path: str
+    grid: GridSpec
+    dtype: np.dtype
+    nodata: float | int | None
+
+    def read(self, window: Window, out: np.ndarray) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class GdalInput:
+    """One band of a raster that GDAL reads; every thread has its own handle."""
+
+    def __init__(self, path: str, band: int | None) -> None:
+        self.path = path
+        self._local = threading.local()
+        self._lock = threading.Lock()
+        self._handles: list[Any] = []
+        self._options: dict[str, Any] = {}
+        data = self._handle()
+        try:
+            self._describe(data, band)
+        except TerrainErrors:
+            self.close()
+            raise
+
+    def _describe(self, data: Any, band: int | None) -> None:
+        path = self.path
+        if data.count == 0:
+            names = ", ".join(data.subdatasets[:5]) or "none"
+            raise InputError(f"{path}: holds no raster band itself; name a subdataset: {names}")
+        if band is None and data.count > 1 and data.colorinterp[1].name != "alpha":
+            raise InputError(f"{path}: has {data.count} bands; choose one with --band")
+        self.band = band or 1
+        if not 1 <= self.band <= data.count:
+            raise InputError(f"{path}: has no band {self.band}, only 1 .. {data.count}")
+        self.driver = data.driver
+        if data.driver == "AAIGrid" and data.dtypes[0] == "int32" and _has_point(path):
+            # GDAL looks at the beginning only and would truncate a fraction further down.
+            self._options = {"DATATYPE": "Float32"}
+            self._local = threading.local()
+            data = self._handle()
+        k = self.band - 1
+        try:
+            self.dtype = cells.layer_dtype(data.dtypes[k])
+        except InputError as error:
+            raise InputError(f"{path}: {error}") from None
+        self.crs = data.crs
+        self.grid = _grid(data, path)
+        self.nodata = _nodata(data.nodatavals[k], self.dtype, path)
+        self.chunk = data.block_shapes[k]
+        self.units = data.units[k] or ""
+        self.scale, self.offset = data.scales[k], data.offsets[k]
+        self.masked = (
+            MaskFlags.per_dataset in data.mask_flag_enums[k]
+            and MaskFlags.nodata not in data.mask_flag_enums[k]
+        )
+        self.files = [f for f in data.files if os.path.isfile(f)]
+
+    def _handle(self) -> Any:
+        data = getattr(self._local, "data", None)
+        if data is None:
+            try:
+                data = self._local.data = rasterio.open(self.path, **self._options)
+            except RasterioError as error:
+                raise InputError(_not_readable(self.path, error)) from None
+            with self._lock:
+                self._handles.append(data)
+        return data
+
+    def read(self, window: Window, out: np.ndarray) -> None:
+        """Read a window into `out`.
+
+        Raises
+        ------
+        InputError
+            when the file is truncated or damaged there.
+        """
+        row0, row1, col0, col1 = window
+        frame = GdalWindow(col0, row0, col1 - col0, row1 - row0)
+        try:
+            # GDAL fills native little-endian words; the layer's dtype is the same on such machines.
+            self._handle().read(self.band, window=frame, out=out)
+            if self.masked:
+                mask = self._handle().read_masks(self.band, window=frame)
+                out[mask == 0] = self.nodata
+        except RasterioError as error:
+            reason = error.__cause__ or error
+            raise InputError(
+                f"{self.path}: rows {row0} to {row1 - 1} cannot be read, the file is truncated or "
+                f"damaged: {reason}"
+            ) from None
+
+    def close(self) -> None:
+        for data in self._handles:
+            data.close()
+
+
+TerrainErrors = (InputError, RasterioError)
+
+
+def _has_point(path: str) -> bool:
+    with open(path, "rb") as file:
+        header_lines = 0
+        for line in file:
+            header_lines += 1
+            if line[:1] in b"-+0123456789." or header_lines > 8:
+                break
+        file.seek(-len(line), os.SEEK_CUR)
+        while piece := file.read(1 << 22):
+            if b"." in piece or b"e" in piece or b"E" in piece:
+                return True
+    return False
+
+
+def _not_readable(path: str, error: Exception) -> str:
+    if not os.path.exists(path) and not path.startswith("/vsi") and ":" not in path:
+        return f"{path}: no such file"
+    if os.path.isfile(path) and not os.access(path, os.R_OK):
+        return f"{path}: permission denied"
+    if os.path.isfile(path) and os.path.getsize(path) == 0:
+        return f"{path}: the file is empty"
+    return f"{path}: not a raster that GDAL can read: {error}"
+
+
+def _grid(data: Any, path: str) -> GridSpec:
+    transform = data.transform
+    if transform.is_identity and data.gcps[0]:
+        raise InputError(f"{path}: placed by control points only; warp it first (gdalwarp)")
+    wkt, code = "", None
+    if data.crs:
+        wkt = data.crs.to_wkt(version="WKT2_2019")
+        authority = data.crs.to_authority()
+        code = ":".join(authority) if authority else None
+    try:
+        return GridSpec(data.height, data.width, tuple(transform)[:6], wkt, code)
+    except InputError as error:
+        raise InputError(f"{path}: {error}") from None
+
+
+def _nodata(value: float | int | None, dtype: np.dtype, path: str) -> float | int | None:
+    if value is None:
+        return None
+    if not cells.fits(value, dtype):
+        # GDAL's drivers carry such values along; no cell can hold one, so no cell is nodata.
+        log.warning("%s: nodata value %s does not fit %s and is ignored", path, value, dtype.name)
+        return None
+    return cells.as_scalar(value, dtype)
+
+
+class Mosaic:
+    """One or several aligned rasters of one kind, read as one.
+
+    Where inputs overlap, the first named wins; where it has nodata, the next.
+
+    Parameters
+    ----------
+    paths
+        What GDAL or `GrassAscii` reads.
+    band
+        Band of multi-band files.
+    nodata
+        Cells of this value are nodata, and every input's own nodata cells take it.
+    bounds
+        (west, south, east, north): cells touched by them; all when None.
+
+    Raises
+    ------
+    InputError
+        naming both files when inputs do not fit each other.
+    """
+
+    def __init__(
+        self,
+        paths: Sequence[str],
+        *,
+        band: int | None = None,
+        nodata: float | int | None = None,
+        bounds: tuple[float, float, float, float] | None = None,
+    ) -> None:
+        if not paths:
+            raise InputError("no input raster given")
+        self.inputs: list[Any] = []
+        try:
+            for path in paths:
+                self.inputs.append(_open(path, band))
+            self._fit_together(nodata)
+            self._crop(bounds)
+        except BaseException:
+            self.close()
+            raise
+
+    def __enter__(self) -> Mosaic:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        for one in self.inputs:
+            one.close()
+
+    def _fit_together(self, nodata: float | int | None) -> None:
+        first = self.inputs[0]
+        self.dtype = first.dtype
+        self.crs = first.crs
+        for other in self.inputs[1:]:
+            _must_match(first, other)
+        declared = [one.nodata for one in self.inputs if one.nodata is not None]
+        if nodata is not None:
+            nodata = cells.as_scalar(nodata, self.dtype, f"{first.path}: nodata value")
+        self.nodata = nodata if nodata is not None else (declared[0] if declared else None)
+        for one in self.inputs:
+            if one.masked:
+                if self.nodata is None:
+                    raise InputError(
+                        f"{one.path}: has a mask but no nodata value; choose one with --nodata"
+                    )
+                one.nodata = self.nodata
+        a, _, c, _, e, f = first.grid.transform
+        self._places: list[Window] = []
+        for one in self.inputs:
+            row = round((one.grid.transform[5] - f) / e)
+            col = round((one.grid.transform[2] - c) / a)
+            self._places.append((row, row + one.grid.rows, col, col + one.grid.cols))
+        top = min(p[0] for p in self._places)
+        left = min(p[2] for p in self._places)
+        bottom = max(p[1] for p in self._places)
+        right = max(p[3] for p in self._places)
+        self._places = [(p[0] - top, p[1] - top, p[2] - left, p[3] - left) for p in self._places]
+        self.grid = replace(first.grid.crop((top, bottom, left, right)))
+        if self.nodata is None and _has_gaps(self._places, self.grid):
+            raise InputError(
+                f"{first.path} and the other inputs leave gaps between them; "
+                "choose the value of the gaps with --nodata"
+            )
+
+    def _crop(self, bounds: tuple[float, float, float, float] | None) -> None:
+        if bounds is None:
+            return
+        window = self.grid.window_of(bounds)
+        self.grid = self.grid.crop(window)
+        self._places = [
+            (p[0] - window[0], p[1] - window[0], p[2] - window[2], p[3] - window[2])
+            for p in self._places
+        ]
+
+    def read(self, window: Window, out: np.ndarray) -> None:
+        """Read a window of the mosaic into `out` (its shape, `self.dtype`), nodata as `nodata`."""
+        place = self._places[0]
+        if len(self.inputs) == 1:
+            self.inputs[0].read(_shift(window, place), out)
+            self._recode(out, self.inputs[0].nodata)
+            return
+        if self.nodata is not None:
+            out[...] = self.nodata
+        for one, place in zip(reversed(self.inputs), reversed(self._places), strict=True):
+            part = clip(window, place)
+            if is_empty(part):
+                continue
+            piece = np.empty((part[1] - part[0], part[3] - part[2]), self.dtype)
+            one.read(_shift(part, place), piece)
+            self._recode(piece, one.nodata)
+            target = out[
+                part[0] - window[0] : part[1] - window[0], part[2] - window[2] : part[3] - window[2]
+            ]
+            if self.nodata is None:
+                target[...] = piece
+            else:
+                np.copyto(target, piece, where=~_equals(piece, self.nodata))
+
+    def _recode(self, data: np.ndarray, own: float | int | None) -> None:
+        if own is None or self.nodata is None or _same(own, self.nodata):
+            return
+        data[_equals(data, own)] = self.nodata
+
+    # -- what the planner and the report want to know ---------------------------------------
+
+    @property
+    def chunk(self) -> tuple[int, int]:
+        """Rows and columns that are decoded together, the largest among the inputs."""
+        return max(i.chunk[0] for i in self.inputs), max(i.chunk[1] for i in self.inputs)
+
+    @property
+    def sequential(self) -> bool:
+        """Text formats: reading goes forwards only, in one thread."""
+        return any(i.driver in _SEQUENTIAL for i in self.inputs)
+
+    @property
+    def files(self) -> list[str]:
+        return list(dict.fromkeys(f for i in self.inputs for f in i.files))
+
+    @property
+    def source_bytes(self) -> int:
+        return sum(os.path.getsize(f) for f in self.files)
+
+    @property
+    def attributes(self) -> dict[str, Any]:
+        """CF attributes of the cells: units, and scale and offset where there are any."""
+        first = self.inputs[0]
+        found: dict[str, Any] = {}
+        if first.units:
+            found["units"] = first.units
+        if (first.scale, first.offset) != (1.0, 0.0):
+            found |= {"scale_factor": first.scale, "add_offset": first.offset}
+        return found
+
+    def fingerprint(self) -> list[list[Any]]:
+        """Path, size and modification time of every source file: what a resumed run compares."""
+        return [[f, os.stat(f).st_size, os.stat(f).st_mtime_ns] for f in self.files]
+
+
+def _open(path: str, band: int | None) -> Any:
+    if is_grass_ascii(path):
+        grass = GrassAscii(path)
+        described: Any = grass
+        described.crs, described.driver, described.files = None, "GRASSASCIIGrid", [path]
+        described.chunk, described.masked = (1, grass.grid.cols), False
+        described.units, described.scale, described.offset = "", 1.0, 0.0
+        return described
+    return GdalInput(path, band)
+
+
+def _must_match(first: Any, other: Any) -> None:
+    pair = f"{first.path} and {other.path}"
+    if first.dtype != other.dtype:
+        raise InputError(f"{pair}: cells are {first.dtype.name} and {other.dtype.name}")
+    if first.crs != other.crs:
+        raise InputError(
+            f"{pair}: coordinate systems differ ({crs_name(first.crs)} and {crs_name(other.crs)}); "
+            "warp one to the other first (gdalwarp)"
+        )
+    if (first.scale, first.offset) != (other.scale, other.offset):
+        raise InputError(f"{pair}: scale and offset of the cells differ")
+    a, _, c, _, e, f = first.grid.transform
+    a2, _, c2, _, e2, f2 = other.grid.transform
+    if (
+        abs(a - a2) * other.grid.cols > ALIGNMENT * abs(a)
+        or abs(e - e2) * other.grid.rows > ALIGNMENT * abs(e)
+    ):
+        raise InputError(f"{pair}: cell sizes differ ({a} x {e} and {a2} x {e2})")
+    shift = (c2 - c) / a, (f2 - f) / e
+    if any(abs(s - round(s)) > ALIGNMENT for s in shift):
+        raise InputError(
+            f"{pair}: cells are not aligned (shifted by {shift[0]:.4f} columns, {shift[1]:.4f} rows)"
+        )
+
+
+def _has_gaps(places: Sequence[Window], grid: GridSpec) -> bool:
+    """Whether the rectangles leave cells of the grid uncovered, on their own coordinates' grid."""
+    rows = np.unique([r for p in places for r in p[:2]])
+    cols = np.unique([c for p in places for c in p[2:]])
+    covered = np.zeros((len(rows) - 1, len(cols) - 1), bool)
+    for r0, r1, c0, c1 in places:
+        r, c = np.searchsorted(rows, (r0, r1)), np.searchsorted(cols, (c0, c1))
+        covered[r[0] : r[1], c[0] : c[1]] = True
+    return not covered.all()
+
+
+def _shift(window: Window, place: Window) -> Window:
+    return (
+        window[0] - place[0],
+        window[1] - place[0],
+        window[2] - place[2],
+        window[3] - place[2],
+    )
+
+
+def _same(a: float | int, b: float | int) -> bool:
+    return a == b or (a != a and b != b)
+
+
+def _equals(data: np.ndarray, value: float | int) -> np.ndarray:
+    return np.isnan(data) if value != value else data == value
+
+
+def crs_name(crs: Any) -> str:
+    """Short name of a rasterio CRS for messages."""
+    return crs.to_string()[:60] if crs else "none"
+
+
+def same_crs(wkt: str, other: str) -> bool:
+    """Whether two WKT texts mean one coordinate system; an unknown one fits every other."""
+    if not wkt or not other or wkt == other:
+        return True
+    try:
+        return CRS.from_wkt(wkt) == CRS.from_wkt(other)
+    except CRSError:
+        return False
+
+
+def checksum(path: str, stop: threading.Event | None = None) -> str:
+    """CRC-32C of a file's bytes, as 8 hexadecimal digits."""
+    crc = 0
+    with open(path, "rb", buffering=0) as file:
+        while piece := file.read(1 << 22):
+            crc = google_crc32c.extend(crc, piece)
+            if stop is not None and stop.is_set():
+                break
+    return f"{crc:08x}"
+
+
+# -- out -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class OutputProfile:
+    """How a raster file is written.
+
+    Attributes
+    ----------
+    compress
+        "none", "deflate", "lzw" or "zstd".
+    cog
+        Cloud-optimised GeoTIFF with overviews.
+    """
+
+    compress: str = "none"
+    cog: bool = False
+
+    def creation_options(self, dtype: np.dtype) -> dict[str, Any]:
+        options: dict[str, Any] = {"compress": self.compress, "num_threads": "all_cpus"}
+        if self.compress != "none":
+            options["predictor"] = 3 if dtype.kind == "f" else 2
+        return options
+
+
+class RasterOutput:
+    """A GeoTIFF that appears under its name only when whole.
+
+    Use as a context manager; without `commit` nothing of it stays.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        grid: GridSpec,
+        dtype: np.dtype,
+        nodata: float | int | None,
+        profile: OutputProfile,
+        attributes: dict[str, Any],
+    ) -> None:
+        self.path = path
+        self.profile = profile
+        self._dtype = dtype
+        self._parts = [path.with_name(f".{path.name}.{os.getpid()}.{k}.tif") for k in ("a", "b")]
+        self._valid = grid.window
+        options = OutputProfile().creation_options(dtype) if profile.cog else (
+            profile.creation_options(dtype)
+        )
+        try:
+            self._data = rasterio.open(
+                self._parts[0],
+                "w",
+                driver="GTiff",
+                height=grid.rows,
+                width=grid.cols,
+                count=1,
+                dtype=dtype.name,
+                crs=CRS.from_wkt(grid.crs_wkt) if grid.crs_wkt else None,
+                transform=rasterio.Affine(*grid.transform),
+                nodata=nodata,
+                tiled=True,
+                blockxsize=256,
+                blockysize=256,
+                bigtiff="if_safer",
+                **options,
+            )
+            if attributes.get("units"):
+                self._data.units = [str(attributes["units"])]
+            if "scale_factor" in attributes or "add_offset" in attributes:
+                self._data.scales = [float(attributes.get("scale_factor", 1.0))]
+                self._data.offsets = [float(attributes.get("add_offset", 0.0))]
+        except (RasterioError, OSError) as error:
+            raise OutputError(f"{path}: cannot be written: {error}") from None
+
+    def __enter__(self) -> RasterOutput:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        try:
+            self._data.close()
+        except (RasterioError, OSError):
+            log.debug("%s: abandoned", self.path)
+        for part in self._parts:
+            part.unlink(missing_ok=True)
+            part.with_name(part.name + ".aux.xml").unlink(missing_ok=True)
+
+    def write(self, window: Window, data: np.ndarray) -> None:
+        """Write a window; from one thread at a time."""
+        row0, row1, col0, col1 = window
+        try:
+            self._data.write(data, 1, window=GdalWindow(col0, row0, col1 - col0, row1 - row0))
+        except (RasterioError, OSError) as error:
+            raise self._failed(error) from None
+
+    def commit(self) -> None:
+        """Finish the file (build the overviews of a COG) and move it to its name."""
+        try:
+            self._data.close()
+            done = self._parts[0]
+            if self.profile.cog:
+                done = self._parts[1]
+                rasterio.shutil.copy(
+                    self._parts[0],
+                    done,
+                    driver="COG",
+                    **self.profile.creation_options(self._dtype) | {"predictor": "yes"},
+                    # Averages of codes and classes mean nothing: integers keep real values.
+                    overview_resampling="average" if self._dtype.kind == "f" else "nearest",
+                    bigtiff="if_safer",
+                )
+            with open(done, "rb+") as file:
+                os.fsync(file.fileno())
+            os.replace(done, self.path)
+        except (RasterioError, OSError) as error:
+            raise self._failed(error) from None
+
+    def _failed(self, error: Exception) -> OutputError:
+        reason = re.sub(r"\s+", " ", str(error.__cause__ or error))
+        free = os.statvfs(self.path.parent)
+        if free.f_bavail * free.f_frsize < 1 << 20:
+            return OutputError(f"{self.path}: no space left on the disk; nothing was replaced")
+        return OutputError(f"{self.path}: cannot be written: {reason}; nothing was replaced")
+
+

@@ -1,0 +1,98 @@
+"""The machine-readable report of a run."""
+
+from __future__ import annotations
+
+import json
+import resource
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from . import __version__
+
+
+def process_io() -> tuple[int, int] | None:
+    """Bytes this process has read and written through system calls so far; None off Linux."""
+    try:
+        with open("/proc/self/io", encoding="ascii") as lines:
+            found = dict(line.split(": ") for line in lines)
+    except OSError:
+        return None
+    return int(found["rchar"]), int(found["wchar"])
+
+
+def peak_rss() -> int:
+    """Peak resident set of this process in bytes, as ``/usr/bin/time -v`` reports it."""
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak * 1024
+
+
+@dataclass
+class Report:
+    """What a run did: written by ``--json``, returned by the library functions.
+
+    Attributes
+    ----------
+    command
+        Name of the command.
+    cells, valid_cells
+        Cells of the raster, and those with a value.
+    seconds
+        "total", from the opened store or input to the committed result, and one entry per phase.
+    bytes_read, bytes_written
+        Through system calls of this process during the run; None where the system does not count.
+    peak_rss_bytes
+        Peak resident set of the process so far.
+    settings
+        What was asked for and what the planner chose.
+    result
+        What came out; its keys depend on the command.
+    """
+
+    command: str
+    cells: int = 0
+    valid_cells: int = 0
+    seconds: dict[str, float] = field(default_factory=dict)
+    bytes_read: int | None = None
+    bytes_written: int | None = None
+    peak_rss_bytes: int = 0
+    settings: dict[str, Any] = field(default_factory=dict)
+    result: dict[str, Any] = field(default_factory=dict)
+    version: str = __version__
+
+    @contextmanager
+    def measured(self) -> Iterator[Report]:
+        """Time and count everything inside as the run's total."""
+        before, start = process_io(), time.perf_counter()
+        yield self
+        after = process_io()
+        self.seconds["total"] = time.perf_counter() - start
+        if before and after:
+            self.bytes_read, self.bytes_written = after[0] - before[0], after[1] - before[1]
+        self.peak_rss_bytes = peak_rss()
+
+    @contextmanager
+    def phase(self, name: str) -> Iterator[None]:
+        """Time a phase."""
+        start = time.perf_counter()
+        yield
+        self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - start
+
+    def to_json(self) -> str:
+        """Strict JSON with the documented keys."""
+        keys = (
+            "command",
+            "version",
+            "cells",
+            "valid_cells",
+            "seconds",
+            "bytes_read",
+            "bytes_written",
+            "peak_rss_bytes",
+            "settings",
+            "result",
+        )
+        return json.dumps({key: getattr(self, key) for key in keys}, indent=2, allow_nan=False)
