@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from .convert import convert
+    from .convert import convert_dataset
     from .errors import InputError, OutputError, PlanError, StoreError, TerrainError
-    from .export import export
+    from .export import export_layer
     from .grid import GridSpec
     from .report import Report
     from .store import Layer, LayerWriter, TileStore, create_layer
@@ -31,9 +31,9 @@ _HOME = {
     "StoreError": "errors",
     "TerrainError": "errors",
     "TileStore": "store",
-    "convert": "convert",
+    "convert_dataset": "convert",
     "create_layer": "store",
-    "export": "export",
+    "export_layer": "export",
 }
 
 __all__ = [  # noqa: RUF022 - in the order of _HOME
@@ -47,9 +47,9 @@ __all__ = [  # noqa: RUF022 - in the order of _HOME
     "StoreError",
     "TerrainError",
     "TileStore",
-    "convert",
+    "convert_dataset",
     "create_layer",
-    "export",
+    "export_layer",
 ]
 
 logging.getLogger(__name__).addHandler(logging.NullHandler())

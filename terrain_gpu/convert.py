@@ -1,4 +1,4 @@
-"""Rasters into a store: `convert`."""
+"""Rasters into a store: `convert_dataset`."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ ROUNDED = np.dtype("<i4")
 ROUNDED_NODATA = -(2**31)
 
 
-def convert(
+def convert_dataset(
     inputs: Sequence[str | os.PathLike[str]],
     store: str | os.PathLike[str],
     *,

@@ -1,4 +1,4 @@
-"""A layer back into a raster file: `export`."""
+"""A layer back into a raster file: `export_layer`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from .report import Report
 from .store import Layer, TileStore
 
 
-def export(
+def export_layer(
     store: str | os.PathLike[str],
     path: str | os.PathLike[str],
     *,
@@ -45,7 +45,7 @@ def export(
     compress
         "none", "deflate", "lzw" or "zstd"; None means none for GeoTIFF and deflate for COG.
     memory_limit, threads, progress
-        As for `convert`.
+        As for `convert_dataset`.
     overwrite
         Replace an existing file, at the end.
 

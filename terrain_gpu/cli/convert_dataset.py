@@ -55,11 +55,11 @@ def command(inputs: tuple[str, ...], store: str, json_target: str | None, **sett
     convert-dataset N46E008.hgt N46E009.hgt alps.zarr --memory-limit 1GB
     convert-dataset landcover.tif dem.zarr --layer friction
     """
-    from ..convert import convert
+    from ..convert import convert_dataset
     from ..progress import bar
 
     with bar("convert", quiet=options.quiet()) as progress:
-        report = convert(inputs, store, progress=progress, **settings)
+        report = convert_dataset(inputs, store, progress=progress, **settings)
     options.write_json(report.to_json(), json_target)
     result = report.result
     options.say(

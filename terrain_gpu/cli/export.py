@@ -25,11 +25,11 @@ from . import options
 @options.verbosity_options
 def command(store: str, path: str, json_target: str | None, **settings: Any) -> None:
     """Write a layer of STORE as GeoTIFF, cell for cell."""
-    from ..export import export
+    from ..export import export_layer
     from ..progress import bar
 
     with bar("export", quiet=options.quiet()) as progress:
-        report = export(store, path, progress=progress, **settings)
+        report = export_layer(store, path, progress=progress, **settings)
     options.write_json(report.to_json(), json_target)
     result = report.result
     options.say(
