@@ -36,7 +36,7 @@ _HOME = {
     "export_layer": "export",
 }
 
-__all__ = [  # noqa: RUF022 - in the order of _HOME
+__all__ = [
     "GridSpec",
     "InputError",
     "Layer",

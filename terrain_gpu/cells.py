@@ -63,7 +63,7 @@ def as_scalar(value: float | int, dtype: np.dtype, what: str = "nodata value") -
 
 
 def is_nodata(data: np.ndarray, nodata: float | int | None) -> np.ndarray:
-    """Mask of the cells without a value: the nodata value and, in float layers, NaN and infinities."""
+    """Mask of the cells without a value: nodata and, in float layers, NaN and infinities."""
     if data.dtype.kind == "f":
         mask = ~np.isfinite(data)
         if nodata is not None and math.isfinite(nodata):
@@ -96,7 +96,7 @@ def stats(data: np.ndarray, nodata: float | int | None) -> Stats:
 
 
 def to_json(value: float | int | None) -> float | int | str | None:
-    """A number for strict JSON: "NaN", "Infinity" and "-Infinity" as strings, as Zarr v3 has them."""
+    """A number for strict JSON: "NaN", "Infinity", "-Infinity" as strings, like Zarr v3."""
     if isinstance(value, float) and not math.isfinite(value):
         return "NaN" if math.isnan(value) else ("Infinity" if value > 0 else "-Infinity")
     return value

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import threading
 from collections.abc import Sequence
@@ -198,7 +199,7 @@ class Recode:
                 out = cells.as_scalar(out, dtype)
         if clamp_min is not None:
             clamp_min = cells.as_scalar(clamp_min, dtype, f"{name}: --clamp-min")
-            if clamp_min != clamp_min:
+            if math.isnan(clamp_min):
                 raise InputError(f"{name}: --clamp-min must be a number")
         return cls(mosaic.dtype, dtype, mosaic.nodata, out, round_cells, clamp_min)
 

@@ -2,7 +2,7 @@
 
 
 class TerrainError(Exception):
-    """Root of every error this package raises on purpose. The message names file, value and remedy."""
+    """Root of every error raised on purpose. The message names file, value and remedy."""
 
     exit_code = 1
 

@@ -1,8 +1,8 @@
 """The streaming executor: read, compute, write, in threads over a bounded pool of buffers.
 
 Readers fill buffers, workers compute on them, writers drain them; a buffer goes back to the pool
-when its item is written, so memory is bounded by the pool whatever the pace of a stage. numpy, numba
-and GDAL release the interpreter's lock, so threads are enough.
+when its item is written, so memory is bounded by the pool whatever the pace of a stage. numpy,
+numba and GDAL release the interpreter's lock, so threads are enough.
 """
 
 from __future__ import annotations
@@ -63,6 +63,7 @@ def stream(
     if not buffers or min(readers, workers, writers) < 1:
         raise ValueError("stream needs at least one buffer and one thread of each stage")
     run = _Run(iter(items), buffers)
+    roles: list[tuple[Callable[[Any], None], Callable[..., Any]]]
     roles = [(run.reader, read)] * readers + [(run.writer, write)] * writers
     if compute is _pass_on:
         run.to_write = run.to_compute
@@ -168,7 +169,7 @@ class _Run:
             self.changed.notify_all()
 
     def take(self, queue: Any, more: Callable[[], Any]) -> Any:
-        """The next of `queue`; `_END` when the run failed, or it is empty and no `more` can come."""
+        """The next of `queue`; `_END` when the run failed, or none is left and none can come."""
         with self.changed:
             while self.error is None:
                 if queue:

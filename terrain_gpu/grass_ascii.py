@@ -175,5 +175,3 @@ def _sniff(path: str, start: int) -> type:
     with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ) as text:
         real = any(text.find(mark, start) >= 0 for mark in (b".", b"e", b"E", b"n"))
     return np.float32 if real else np.int32
-
-

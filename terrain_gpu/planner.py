@@ -52,7 +52,7 @@ def parse_size(text: str) -> int:
 
 
 def format_size(size: float) -> str:
-    """"3.5 GB" and the like, decimal units."""
+    """ "3.5 GB" and the like, decimal units."""
     for unit in ("B", "kB", "MB", "GB", "TB", "PB"):
         if abs(size) < 1000 or unit == "PB":
             return f"{size:.0f} {unit}" if unit == "B" else f"{size:.3g} {unit}"
@@ -139,8 +139,8 @@ class StreamPlan:
                 f"memory         {format_size(self.memory)} predicted peak, "
                 f"limit {format_size(self.memory_limit)}",
                 f"blocks         {self.blocks:,} of {self.block_size} x {self.block_size} cells",
-                f"unit of I/O    {self.unit_rows} x {self.unit_cols} cells, {self.buffers} buffers, "
-                f"{self.readers} reader(s), {self.writers} writer(s)",
+                f"unit of I/O    {self.unit_rows} x {self.unit_cols} cells, {self.buffers} "
+                f"buffer(s), {self.readers} reader(s), {self.writers} writer(s)",
                 f"passes         every source cell is decoded {self.passes} time(s)",
                 f"bytes read     {format_size(self.bytes_read)}",
                 f"bytes written  {format_size(self.bytes_written)} at most",
@@ -221,8 +221,14 @@ def plan_stream(
                 least = min(least or 2**63, BASELINE + fixed + unit_bytes)
                 if buffers >= min(enough, ceil_div(rows, unit[0]) * ceil_div(cols, unit[1])):
                     return _stream_plan(
-                        (rows, cols), dtype, block, unit, source, limit,
-                        (buffers, min(readers, buffers), writers), fixed,
+                        (rows, cols),
+                        dtype,
+                        block,
+                        unit,
+                        source,
+                        limit,
+                        (buffers, min(readers, buffers), writers),
+                        fixed,
                     )
     raise PlanError(
         f"a memory limit of {format_size(limit)} is too small for {rows} x {cols} cells of "

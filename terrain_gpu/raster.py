@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import os
 import re
 import threading
@@ -150,12 +151,11 @@ TerrainErrors = (InputError, RasterioError)
 
 def _has_point(path: str) -> bool:
     with open(path, "rb") as file:
-        header_lines = 0
-        for line in file:
-            header_lines += 1
-            if line[:1] in b"-+0123456789." or header_lines > 8:
-                break
-        file.seek(-len(line), os.SEEK_CUR)
+        start = 0
+        # Header lines start with a word.
+        while (line := file.readline(1 << 16)).strip()[:1].isalpha():
+            start += len(line)
+        file.seek(start)
         while piece := file.read(1 << 22):
             if b"." in piece or b"e" in piece or b"E" in piece:
                 return True
@@ -383,15 +383,15 @@ def _must_match(first: Any, other: Any) -> None:
         raise InputError(f"{pair}: scale and offset of the cells differ")
     a, _, c, _, e, f = first.grid.transform
     a2, _, c2, _, e2, f2 = other.grid.transform
-    if (
-        abs(a - a2) * other.grid.cols > ALIGNMENT * abs(a)
-        or abs(e - e2) * other.grid.rows > ALIGNMENT * abs(e)
-    ):
+    if abs(a - a2) * other.grid.cols > ALIGNMENT * abs(a) or abs(
+        e - e2
+    ) * other.grid.rows > ALIGNMENT * abs(e):
         raise InputError(f"{pair}: cell sizes differ ({a} x {e} and {a2} x {e2})")
     shift = (c2 - c) / a, (f2 - f) / e
     if any(abs(s - round(s)) > ALIGNMENT for s in shift):
         raise InputError(
-            f"{pair}: cells are not aligned (shifted by {shift[0]:.4f} columns, {shift[1]:.4f} rows)"
+            f"{pair}: cells are not aligned (shifted by {shift[0]:.4f} columns and "
+            f"{shift[1]:.4f} rows)"
         )
 
 
@@ -416,11 +416,11 @@ def _shift(window: Window, place: Window) -> Window:
 
 
 def _same(a: float | int, b: float | int) -> bool:
-    return a == b or (a != a and b != b)
+    return a == b or (math.isnan(a) and math.isnan(b))
 
 
 def _equals(data: np.ndarray, value: float | int) -> np.ndarray:
-    return np.isnan(data) if value != value else data == value
+    return np.isnan(data) if math.isnan(value) else data == value
 
 
 def crs_name(crs: Any) -> str:
@@ -494,8 +494,10 @@ class RasterOutput:
         self._dtype = dtype
         self._parts = [path.with_name(f".{path.name}.{os.getpid()}.{k}.tif") for k in ("a", "b")]
         self._valid = grid.window
-        options = OutputProfile().creation_options(dtype) if profile.cog else (
-            profile.creation_options(dtype)
+        options = (
+            OutputProfile().creation_options(dtype)
+            if profile.cog
+            else (profile.creation_options(dtype))
         )
         try:
             self._data = rasterio.open(
@@ -571,5 +573,3 @@ class RasterOutput:
         if free.f_bavail * free.f_frsize < 1 << 20:
             return OutputError(f"{self.path}: no space left on the disk; nothing was replaced")
         return OutputError(f"{self.path}: cannot be written: {reason}; nothing was replaced")
-
-

@@ -250,11 +250,10 @@ class Layer:
                 inner[2] // TILE : ceil_div(inner[3], TILE),
             ]
             tiles, slots = self._tiles(shard, ranks)
-            if len(ranks) == len(self._ranks) and np.array_equal(slots, self._ranks):
-                if out.shape == (b, b):
-                    np.copyto(_split(out), _z_view(tiles[: ranks.size]))
-                    return
-            self._assemble(tiles, slots, inner, out)
+            if out.shape == (b, b) and np.array_equal(slots, self._ranks):
+                np.copyto(_split(out), _z_view(tiles[: ranks.size]))
+            else:
+                self._assemble(tiles, slots, inner, out)
 
     def _assemble(
         self, tiles: np.ndarray, slots: np.ndarray, inner: Window, out: np.ndarray
@@ -279,7 +278,7 @@ class Layer:
             return np.empty((1, TILE, TILE), self.dtype), np.full(ranks.shape, ABSENT)
         if self.compress or (offsets[present] % self._tile_bytes).any():
             return self._decoded(shard, ranks, present)
-        # A few tiles of a large shard (a halo) are mapped; else one sequential read beats page faults.
+        # A few tiles (a halo) are mapped; for more, one sequential read beats page faults.
         if 4 * np.count_nonzero(present) < np.count_nonzero(shard.offsets != ABSENT):
             data = shard.map()
         else:
@@ -291,7 +290,7 @@ class Layer:
     def _decoded(
         self, shard: _Shard, ranks: np.ndarray, present: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
-        count = np.count_nonzero(present)
+        count = int(np.count_nonzero(present))
         tiles = self._scratch(count * self._tile_bytes).view(self.dtype).reshape(-1, TILE, TILE)
         slots = np.full(ranks.shape, ABSENT)
         slots[present] = np.arange(count)
@@ -366,13 +365,14 @@ class _Shard:
 
     def map(self) -> np.ndarray:
         """The tiles' bytes, memory-mapped read-only."""
-        return np.frombuffer(mmap.mmap(self.fd, 0, prot=mmap.PROT_READ), np.uint8)[: self.data_bytes]
+        mapped = mmap.mmap(self.fd, 0, prot=mmap.PROT_READ)
+        return np.frombuffer(mapped, np.uint8)[: self.data_bytes]
 
     def read(self, buffer: np.ndarray) -> np.ndarray:
         """The tiles' bytes, read into `buffer`."""
         done = 0
         while done < buffer.size:
-            got = os.preadv(self.fd, [memoryview(buffer)[done:]], done)
+            got = os.preadv(self.fd, [buffer[done:].data], done)
             if got == 0:
                 raise StoreError(f"{self.path}: truncated while being read")
             done += got
@@ -499,6 +499,8 @@ class LayerWriter(Layer):
     def _complete(self, attributes: Mapping[str, Any]) -> None:
         shape = self.blocks.shape
         seen = np.zeros(shape, bool)
+        low: Any
+        high: Any
         size, valid = np.zeros(shape, np.int64), np.zeros(shape, np.int64)
         low, high = np.zeros(shape, self.dtype), np.zeros(shape, self.dtype)
         for i, j, *record in self._records():
@@ -794,9 +796,7 @@ def create_layer(
     if nodata is not None:
         nodata = cells.as_scalar(nodata, dtype)
     _recover(root, _beside(root, "replaced"))
-    replace_store = not root.exists() or _replaces(
-        root, name, grid, origin, overwrite=overwrite
-    )
+    replace_store = not root.exists() or _replaces(root, name, grid, origin, overwrite=overwrite)
     target = _Target(root, name, replace_store=replace_store)
     header = _header(grid, dtype, nodata, block_size, compress, settings or {})
     own = {"nodata": cells.to_json(nodata), "settings": header["settings"]}
@@ -1021,7 +1021,9 @@ class TileStore:
         if not isinstance(own, dict):
             raise StoreError(f"{root}: a Zarr group, but not a store of this program")
         if own.get("format") != FORMAT:
-            raise StoreError(f"{root}: store format {own.get('format')!r}; this program reads {FORMAT}")
+            raise StoreError(
+                f"{root}: store format {own.get('format')!r}; this program reads {FORMAT}"
+            )
         try:
             rows, cols = own["shape"]
             a, b, c, d, e, f = map(float, own["transform"])
@@ -1106,19 +1108,22 @@ def _checked_layer(path: Path, grid: GridSpec, array: Any) -> Layer:
         raise InputError("the layer is not sharded")
     sharding = codecs[0]
     if sharding.chunk_shape != (TILE, TILE) or sharding.index_location.value != "end":
-        raise InputError(f"tiles are {sharding.chunk_shape}, not {TILE} x {TILE} with a final index")
+        raise InputError(f"tiles of {sharding.chunk_shape}, not {TILE} x {TILE}, index at the end")
     if [type(c) for c in sharding.index_codecs] != [BytesCodec, Crc32cCodec]:
         raise InputError("the shard index is not plain bytes with crc32c")
     inner = [type(c) for c in sharding.codecs]
     if inner not in ([BytesCodec], [BytesCodec, ZstdCodec]):
-        raise InputError(f"tile codecs {[c.__name__ for c in inner]} are not bytes, or bytes and zstd")
+        names = [codec.__name__ for codec in inner]
+        raise InputError(f"tile codecs {names} are not bytes, or bytes and zstd")
     for codec in (sharding.codecs[0], sharding.index_codecs[0]):
-        if codec.endian is not None and codec.endian.value != "little":
+        endian = getattr(codec, "endian", None)
+        if endian is not None and endian.value != "little":
             raise InputError("cells are not little-endian")
     block, across = metadata.chunk_grid.chunk_shape
     if block != across:
         raise InputError(f"blocks of {block} x {across} are not square")
-    if metadata.chunk_key_encoding.name != "default" or metadata.chunk_key_encoding.separator != "/":
+    keys = metadata.chunk_key_encoding
+    if (keys.name, getattr(keys, "separator", None)) != ("default", "/"):
         raise InputError("shard files are not named c/ROW/COLUMN")
     dtype = cells.layer_dtype(array.dtype)
     attributes = array.attrs.asdict()
@@ -1129,6 +1134,7 @@ def _checked_layer(path: Path, grid: GridSpec, array: Any) -> Layer:
     layer = Layer(
         path, grid, dtype, block, nodata, "zstd" if ZstdCodec in inner else None, attributes
     )
-    if not np.array_equal(layer.fill, np.array(metadata.fill_value, dtype), equal_nan=dtype.kind == "f"):
+    fill = np.array(metadata.fill_value, dtype)
+    if not np.array_equal(layer.fill, fill, equal_nan=dtype.kind == "f"):
         raise InputError(f"fill value {metadata.fill_value} is not the nodata value {nodata}")
     return layer

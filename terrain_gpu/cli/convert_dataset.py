@@ -29,12 +29,20 @@ class Number(click.ParamType):
 @click.argument("store", metavar="STORE")
 @options.layer_option
 @click.option("--band", type=click.IntRange(1), metavar="N", help="Band of multi-band rasters.")
-@click.option("--block-size", type=click.IntRange(64, 8192), metavar="N",
-              help="Side of a block in cells, a power of two.  [default: planned, up to 1024]")
+@click.option(
+    "--block-size",
+    type=click.IntRange(64, 8192),
+    metavar="N",
+    help="Side of a block in cells, a power of two.  [default: planned, up to 1024]",
+)
 @click.option("--round", "round_cells", is_flag=True, help="Round real cells to int32.")
 @click.option("--clamp-min", type=Number(), metavar="V", help="Raise lower values to V.")
-@click.option("--nodata", type=Number(), metavar="V",
-              help="Cells of value V have none; the inputs' own nodata cells take V.")
+@click.option(
+    "--nodata",
+    type=Number(),
+    metavar="V",
+    help="Cells of value V have none; the inputs' own nodata cells take V.",
+)
 @options.bounds_option
 @click.option("--compress", type=click.Choice(["zstd"]), help="Compress the tiles.")
 @options.memory_limit_option

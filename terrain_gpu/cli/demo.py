@@ -38,7 +38,7 @@ def command(context: click.Context, folder: str) -> None:
         cells = [np.empty(m.grid.shape, m.dtype) for m in (first, second)]
         for mosaic, data in zip((first, second), cells, strict=True):
             mosaic.read(mosaic.grid.window, data)
-        same = first.grid == second.grid and np.array_equal(*cells)
+        same = first.grid == second.grid and np.array_equal(cells[0], cells[1])
     if not same:
         raise click.ClickException(f"{back} differs from {sample}")
     options.say(

@@ -16,8 +16,11 @@ from . import options
 @options.layer_option
 @options.bounds_option
 @click.option("--cog", is_flag=True, help="Cloud-optimised GeoTIFF with overviews.")
-@click.option("--compress", type=click.Choice(["none", "deflate", "lzw", "zstd"]),
-              help="Compression.  [default: none; deflate with --cog]")
+@click.option(
+    "--compress",
+    type=click.Choice(["none", "deflate", "lzw", "zstd"]),
+    help="Compression.  [default: none; deflate with --cog]",
+)
 @options.memory_limit_option
 @options.threads_option
 @options.overwrite_option

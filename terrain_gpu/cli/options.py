@@ -89,7 +89,7 @@ bounds_option = click.option(
 def quiet() -> bool:
     """Whether -q was given."""
     context = click.get_current_context(silent=True)
-    return bool(context) and context.find_root().meta.get(NAME, {}).get("verbose", 0) < 0
+    return context is not None and context.find_root().meta.get(NAME, {}).get("verbose", 0) < 0
 
 
 def say(text: str, json_target: str | None = None) -> None:
@@ -133,7 +133,7 @@ def _guarded(body: Callable[[], Any]) -> int:
         return _fail(error, "interrupted; finished blocks are kept, --resume goes on", 1)
     except BrokenPipeError:
         # The reader of our output went away: nothing is left to tell it.
-        sys.stdout = None  # type: ignore[assignment]
+        sys.stdout = None
         return 1
     except MemoryError as error:
         return _fail(error, "out of memory; give a smaller --memory-limit", 1)

@@ -14,11 +14,16 @@ from . import options
 
 @click.command("plan")
 @click.argument("what", metavar="STORE|ROWSxCOLS")
-@click.option("--dtype", metavar="TYPE",
-              help="Type of the cells.  [default: the store's, else float32]")
+@click.option(
+    "--dtype", metavar="TYPE", help="Type of the cells.  [default: the store's, else float32]"
+)
 @options.layer_option
-@click.option("--block-size", type=click.IntRange(64, 8192), metavar="N",
-              help="Side of a block in cells.  [default: planned]")
+@click.option(
+    "--block-size",
+    type=click.IntRange(64, 8192),
+    metavar="N",
+    help="Side of a block in cells.  [default: planned]",
+)
 @options.memory_limit_option
 @options.threads_option
 @options.json_option
