@@ -499,15 +499,12 @@ class LayerWriter(Layer):
     def _complete(self, attributes: Mapping[str, Any]) -> None:
         shape = self.blocks.shape
         seen = np.zeros(shape, bool)
-        low: Any
-        high: Any
         size, valid = np.zeros(shape, np.int64), np.zeros(shape, np.int64)
         low, high = np.zeros(shape, self.dtype), np.zeros(shape, self.dtype)
-        for i, j, *record in self._records():
-            seen[i, j] = True
-            size[i, j], valid[i, j] = record[:2]
-            if record[1]:
-                low[i, j], high[i, j] = record[2:]
+        for i, j, stored, count, least, most in self._records():
+            seen[i, j], size[i, j], valid[i, j] = True, stored, count
+            if least is not None and most is not None:
+                low[i, j], high[i, j] = least, most
         if not seen.all():
             raise StoreError(f"{self.path}: {np.count_nonzero(~seen)} blocks were never written")
         some = valid > 0

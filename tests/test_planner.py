@@ -1,0 +1,152 @@
+"""The planner: sizes, fits, refusals, predictions, for shapes that nobody could allocate."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from terrain_gpu.convert import plan_for_shape
+from terrain_gpu.errors import InputError, PlanError
+from terrain_gpu.grid import TILE
+from terrain_gpu.planner import (
+    BASELINE,
+    SourceShape,
+    default_memory_limit,
+    format_size,
+    parse_size,
+    plan_stream,
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [
+        ("512MB", 512 * 10**6),
+        ("2GB", 2 * 10**9),
+        ("1.5 GiB", 3 * 2**29),
+        ("64mib", 2**26),
+        ("1e9", 10**9),
+        ("100", 100),
+        ("3TB", 3 * 10**12),
+    ],
+)
+def test_sizes(text, size):
+    assert parse_size(text) == size
+
+
+@pytest.mark.parametrize("text", ["", "MB", "12 parsecs", "-5MB", "0", "1,5GB", "nan", "inf GB"])
+def test_what_is_no_size(text):
+    with pytest.raises(InputError, match="size"):
+        parse_size(text)
+
+
+def test_sizes_for_people():
+    assert [format_size(s) for s in (0, 999, 1500, 2.5e9, 4e15)] == [
+        "0 B",
+        "999 B",
+        "1.5 kB",
+        "2.5 GB",
+        "4 PB",
+    ]
+
+
+def test_default_limit_is_at_least_512_mb():
+    assert default_memory_limit() >= 512 * 10**6
+
+
+shapes = st.tuples(st.integers(1, 2**31 - 1), st.integers(1, 2**31 - 1))
+
+
+@given(
+    shape=shapes,
+    dtype=st.sampled_from(["uint8", "int16", "float32", "float64"]),
+    limit=st.integers(10**8, 10**11),
+    threads=st.integers(1, 64),
+    chunk=st.tuples(st.integers(1, 4096), st.integers(1, 2**31 - 1)),
+    sequential=st.booleans(),
+    extra=st.integers(0, 1),
+)
+def test_plans_keep_their_limit_and_cover_the_raster(
+    shape, dtype, limit, threads, chunk, sequential, extra
+):
+    rows, cols = shape
+    dtype = np.dtype(dtype)
+    source = SourceShape(chunk, dtype.itemsize, 10**6, sequential, extra)
+    try:
+        plan = plan_stream(rows, cols, dtype, source, memory_limit=limit, threads=threads)
+    except PlanError as error:
+        assert "give at least" in str(error)  # noqa: PT017 - both outcomes are checked
+        return
+    assert plan.memory <= limit
+    held = plan.buffers * plan.unit_rows * plan.unit_cols * dtype.itemsize
+    assert BASELINE + held <= plan.memory
+    assert plan.block_size & (plan.block_size - 1) == 0
+    assert plan.unit_rows == rows or plan.unit_rows % plan.block_size == 0
+    assert plan.unit_cols == cols or plan.unit_cols % plan.block_size == 0
+    assert 1 <= plan.readers <= plan.buffers
+    assert plan.readers == 1 or not sequential
+    assert plan.passes * plan.unit_cols >= min(chunk[1], cols)
+    assert plan.bytes_read == plan.passes * source.source_bytes
+    assert plan.bytes_written >= rows * cols * dtype.itemsize
+
+
+@given(
+    rows=st.integers(1, 3000),
+    cols=st.integers(1, 3000),
+    limit=st.integers(2 * 10**8, 10**9),
+    width=st.integers(1, 4000),
+)
+def test_units_and_blocks_cover_every_cell_once(rows, cols, limit, width):
+    dtype = np.dtype("float32")
+    source = SourceShape((1, width), 4, 0)
+    plan = plan_stream(rows, cols, dtype, source, memory_limit=limit, threads=2)
+    seen = np.zeros((rows, cols), np.int8)
+    blocks = []
+    for unit in plan.units():
+        seen[unit[0] : unit[1], unit[2] : unit[3]] += 1
+        blocks += plan.blocks_of(unit)
+    assert (seen == 1).all()
+    assert len(blocks) == len(set(blocks)) == plan.blocks
+
+
+def test_what_the_message_asks_for_is_enough():
+    with pytest.raises(PlanError, match="give at least") as caught:
+        plan_for_shape(10**5, 10**5, np.dtype("float64"), memory_limit=10**8)
+    # The message rounds to three digits; a per cent more must do.
+    words = str(caught.value).split("give at least ")[1]
+    enough = int(parse_size(words) * 1.01)
+    assert plan_for_shape(10**5, 10**5, np.dtype("float64"), memory_limit=enough).memory <= enough
+
+
+def test_a_trillion_cells_in_half_a_gigabyte():
+    plan = plan_for_shape(10**6, 10**6, np.dtype("float32"), memory_limit=512 * 10**6)
+    assert plan.memory <= 512 * 10**6
+    assert plan.bytes_written >= 4 * 10**12
+    assert plan.bytes_written <= 1.05 * 4 * 10**12
+
+
+def test_wide_strips_get_smaller_blocks_before_a_second_pass():
+    dtype = np.dtype("float32")
+    wide = SourceShape((1, 60_000), 4, 0)
+    plan = plan_stream(60_000, 60_000, dtype, wide, memory_limit=512 * 10**6, threads=2)
+    assert plan.passes == 1
+    assert plan.block_size < 1024
+    very_wide = SourceShape((1, 2**30), 4, 100)
+    plan = plan_stream(2**30, 2**30, dtype, very_wide, memory_limit=512 * 10**6, threads=2)
+    assert plan.passes > 1
+    assert plan.bytes_read == 100 * plan.passes
+
+
+def test_huge_rasters_get_larger_blocks_when_memory_allows():
+    dtype = np.dtype("uint8")
+    small = plan_for_shape(2**24, 2**24, dtype, memory_limit=4 * 10**9)
+    assert small.block_size > 1024
+
+
+@given(rows=st.integers(1, 10**6), cols=st.integers(1, 10**6))
+def test_predicted_bytes_are_whole_tiles_and_indexes(rows, cols):
+    plan = plan_for_shape(rows, cols, np.dtype("int16"), memory_limit=10**9, block_size=256)
+    tiles = -(-rows // TILE) * -(-cols // TILE)
+    assert plan.bytes_written == tiles * TILE * TILE * 2 + plan.blocks * (16 * 16 + 4)
