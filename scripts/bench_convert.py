@@ -46,7 +46,9 @@ def timed(command: list) -> tuple[float, float]:
 
 
 def program(name: str) -> list:
-    return [PROGRAMS / name] if "-" in name and name != "export" else [PROGRAMS / "terrain-gpu", name]
+    return (
+        [PROGRAMS / name] if "-" in name and name != "export" else [PROGRAMS / "terrain-gpu", name]
+    )
 
 
 def versions() -> str:
@@ -80,10 +82,10 @@ def speed(work: Path, side: int, rounds: int) -> None:
     cells = side * side
     for label, source in inputs.items():
         store, tif, report = work / "out.zarr", work / "gdal.tif", work / "report.json"
-        ours = [*program("convert-dataset"), source, store, "--overwrite", "-q", "--json", report]
+        ours = [*program("convert-dataset"), source, store, "-q", "--json", report]
         row(f"convert, {label}", [*GDAL, source, tif], ours, report, rounds, cells)
     back = work / "back.tif"
-    ours = [*program("export"), store, back, "--overwrite", "-q", "--json", report]
+    ours = [*program("export"), store, back, "-q", "--json", report]
     row("export", [*GDAL, inputs["uncompressed strips"], tif], ours, report, rounds, cells)
     print(f"\n{versions()}")
 
@@ -91,7 +93,8 @@ def speed(work: Path, side: int, rounds: int) -> None:
 def row(label: str, peer: list, ours: list, report: Path, rounds: int, cells: int) -> None:
     pairs = []
     for k in range(rounds + 1):
-        Path(peer[-1]).unlink(missing_ok=True)
+        for output in (peer[-1], ours[-4]):
+            remove(output)
         pair = timed(peer)[0], timed(ours)[0]
         total = json.loads(report.read_text())["seconds"]["total"]
         if k:  # the first round warms the page cache
@@ -103,6 +106,10 @@ def row(label: str, peer: list, ours: list, report: Path, rounds: int, cells: in
         f"({ratios[0]:.2f}-{ratios[-1]:.2f}) | {total:.2f} ({cells / total / 1e6:.0f} M cells/s) |",
         flush=True,
     )
+
+
+def remove(path: Path) -> None:
+    shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
 
 
 def memory(work: Path, side: int, rounds: int) -> None:

@@ -41,8 +41,14 @@ def layer_dtype(dtype: Any) -> np.dtype:
 
 def fits(value: float | int, dtype: np.dtype) -> bool:
     """Whether `value` is representable: exactly for integers, in range for floats."""
+    if isinstance(value, np.generic):
+        value = value.item()  # np.float32 is no float, and int() would cut its fraction off
     if dtype.kind == "f":
-        return math.isnan(value) or math.isinf(value) or abs(value) <= np.finfo(dtype).max
+        try:
+            with np.errstate(over="ignore"):
+                return not math.isfinite(value) or bool(np.isfinite(dtype.type(value)))
+        except OverflowError:  # an int beyond any float
+            return False
     if isinstance(value, float) and not (math.isfinite(value) and value.is_integer()):
         return False
     info = np.iinfo(dtype)

@@ -74,7 +74,7 @@ def export_layer(
         grid.cols,
         source.dtype,
         SourceShape(
-            (size, size), source.dtype.itemsize, int(source.info.get("stored_bytes", 0)), extra=1
+            (size, size), source.dtype.itemsize, source.info.get("stored_bytes") or 0, extra=1
         ),
         memory_limit=memory_limit,
         threads=threads,

@@ -1,11 +1,13 @@
 """Z-order (Morton) arithmetic on int64, x (column) in the lowest bit.
 
-The functions are plain bit arithmetic: they take Python ints, numpy int64 arrays, or scalars inside
-numba (``numba.njit(encode)``) alike. Coordinates run from 0 to 2**31 - 1, codes to 2**62 - 1.
+The functions are plain bit arithmetic on Python ints and numpy int64 arrays alike and, once
+`register_jitable` was called, on either inside numba-compiled code. Coordinates run from 0 to
+2**31 - 1, codes to 2**62 - 1.
 Source: G. M. Morton, *A computer oriented geodetic data base*, IBM, 1966; the masks are the usual
 parallel bit spreading (Warren, *Hacker's Delight*, section 7-2).
 """
 
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -49,3 +51,12 @@ def z_ranks(side: int) -> np.ndarray:
     """Morton code of every (row, col) of a `side` x `side` square; int64."""
     i = np.arange(side, dtype=np.int64)
     return encode(i[:, None], i[None, :])
+
+
+@cache
+def register_jitable() -> None:
+    """Let numba-compiled code call these functions; imports numba, so not done up front."""
+    from numba.extending import register_jitable as register
+
+    for function in (spread, squeeze, encode, decode_row, decode_col):
+        register(function)

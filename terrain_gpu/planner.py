@@ -18,7 +18,7 @@ from .errors import InputError, PlanError
 from .grid import MAX_BLOCK, MIN_BLOCK, TILE, BlockGrid, Window, ceil_div, round_up
 
 MB = 10**6
-BASELINE = 190 * MB
+BASELINE = 160 * MB
 """Interpreter, libraries, GDAL's block cache, thread stacks and malloc's slack."""
 
 DEFAULT_BLOCK = 1024
@@ -199,7 +199,7 @@ def plan_stream(
     limit = default_memory_limit() if memory_limit is None else memory_limit
     threads = threads or available_threads()
     readers = 1 if source.sequential else threads
-    wanted = readers + threads
+    wanted = threads + 1
     budget = limit - BASELINE
     sizes = [block_size] if block_size else _block_sizes(rows, cols)
     least = 0

@@ -29,7 +29,7 @@ import zarr
 from zarr.codecs import BytesCodec, Crc32cCodec, ShardingCodec, ZstdCodec
 
 from . import cells
-from .errors import InputError, OutputError, StoreError
+from .errors import InputError, OutputError, StoreError, TerrainError
 from .grid import TILE, BlockGrid, GridSpec, Window, ceil_div, clip, is_empty, z_rank_table
 
 FORMAT = 1
@@ -434,6 +434,8 @@ class LayerWriter(Layer):
         self._temporary = target.temporary
         self._temporary.mkdir(exist_ok=True)
         self._log = os.open(target.manifest, os.O_WRONLY | os.O_APPEND)
+        # Ends a last line that a kill or a full disk left half written.
+        os.write(self._log, b"\n")
         for i, j, *_ in self._records():
             self.done[i, j] = True
 
@@ -443,7 +445,9 @@ class LayerWriter(Layer):
     def __exit__(self, *exc: object) -> None:
         if not self.finished:
             os.close(self._log)
-            self._target.release(keep=any(True for _ in self._records()))
+            # Without a manifest the layer is complete, and only its last rename failed.
+            started = self._target.manifest.exists()
+            self._target.release(keep=not started or any(True for _ in self._records()))
 
     def write_block(self, i: int, j: int, data: np.ndarray) -> int:
         """Write block (i, j) whole: to a temporary name, fsync, rename, record.
@@ -474,8 +478,11 @@ class LayerWriter(Layer):
         found = cells.stats(data, self.nodata)
         size = self._write_shard(self.shard_path(i, j), self._encode(data))
         record = (i, j, size, found.valid, cells.to_json(found.low), cells.to_json(found.high))
-        # One small O_APPEND write: concurrent writers need no lock.
-        os.write(self._log, (json.dumps(record) + "\n").encode())
+        line = (json.dumps(record) + "\n").encode()
+        with _output_errors(self._target.manifest):
+            # One small O_APPEND write: concurrent writers need no lock.
+            if os.write(self._log, line) != len(line):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         return size
 
     def commit(self, attributes: Mapping[str, Any] | None = None) -> Layer:
@@ -491,10 +498,14 @@ class LayerWriter(Layer):
         StoreError
             when blocks are missing.
         """
+        with _output_errors(self._target.root):
+            if not self.finished:
+                self._complete(attributes or {})
+            layer = self._target.publish()
         if not self.finished:
-            self._complete(attributes or {})
+            os.close(self._log)
         self.finished = True
-        return self._target.publish()
+        return layer
 
     def _complete(self, attributes: Mapping[str, Any]) -> None:
         shape = self.blocks.shape
@@ -518,18 +529,19 @@ class LayerWriter(Layer):
         }
         self.attributes[KEY] = own
         _write_array(self)
-        os.close(self._log)
 
     def _records(self) -> Iterator[tuple[int, int, int, int, Number | None, Number | None]]:
         """Blocks whose shard is really there, from the manifest; later records win."""
-        with open(self._target.manifest, encoding="utf-8") as lines:
+        down, across = self.blocks.shape
+        with open(self._target.manifest, encoding="utf-8", errors="replace") as lines:
             next(lines, None)
             for line in lines:
                 # A kill may leave the last line half written: that block is simply done again.
-                with contextlib.suppress(ValueError):
+                with contextlib.suppress(ValueError, TypeError):
                     i, j, size, valid, low, high = json.loads(line)
                     path = self.shard_path(i, j)
-                    if size == 0 or (path.exists() and path.stat().st_size == size):
+                    there = size == 0 or (path.exists() and path.stat().st_size == size)
+                    if there and i in range(down) and j in range(across):
                         yield i, j, size, valid, cells.from_json(low), cells.from_json(high)
 
     def _encode(self, data: np.ndarray) -> list[Any]:
@@ -606,6 +618,17 @@ _UMASK = os.umask(0)
 os.umask(_UMASK)
 
 
+@contextlib.contextmanager
+def _output_errors(path: Path) -> Iterator[None]:
+    """Whatever the system refuses inside becomes an `OutputError` that names `path`."""
+    try:
+        yield
+    except OSError as error:
+        if isinstance(error, TerrainError):
+            raise
+        raise output_error(path, error) from error
+
+
 def output_error(path: Path, error: OSError) -> OutputError:
     """`error` as an `OutputError` that names the file and the remedy."""
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
@@ -627,10 +650,17 @@ class _Target:
         self.temporary = self.folder / f"{name}.tmp"
         self.place = self.base / name
         self._lock = -1
+        self._was_there = root.exists()
 
     def begin(self, grid: GridSpec, header: dict[str, Any]) -> None:
         """Start afresh: a new store folder where needed, an empty manifest."""
         if self.replace_store:
+            for other in self.folder.glob("*.jsonl"):
+                if other != self.manifest:
+                    raise StoreError(
+                        f"{self.root}: an unfinished run of layer {other.stem!r} is making this "
+                        f"store; finish it first (--resume), or delete {self.base}"
+                    )
             _remove_ours(self.base)
             _write_group(self.base, grid)
         self.clear()
@@ -667,6 +697,10 @@ class _Target:
         return False
 
     def publish(self) -> Layer:
+        if self.replace_store and self.root.exists() and not self._was_there:
+            raise StoreError(
+                f"{self.root}: came into being while the run made it; move it and --resume"
+            )
         if self.work.exists():
             _swap(self.work, self.place, self.folder / f"{self.work.name}.replaced")
         self.clear()
@@ -680,7 +714,8 @@ class _Target:
         if not keep:
             self.clear()
             if self.replace_store:
-                _remove_ours(self.base)
+                with contextlib.suppress(OSError):
+                    _remove_ours(self.base)
         self._unlock()
 
     def clear(self) -> None:
@@ -694,6 +729,14 @@ class _Target:
         if self._lock >= 0:
             os.close(self._lock)
             self._lock = -1
+
+
+def _absolute(path: str | os.PathLike[str]) -> Path:
+    """The path without ``..``, so that it has a name to build other names from."""
+    root = Path(os.path.abspath(path))
+    if not root.name:
+        raise InputError(f"{os.fspath(path)}: not the path of a store; name a folder below it")
+    return root
 
 
 def _beside(path: Path, suffix: str) -> Path:
@@ -723,7 +766,16 @@ def _is_ours(path: Path) -> bool:
         metadata = json.loads((path / "zarr.json").read_text(encoding="utf-8"))
         return KEY in metadata["attributes"]
     except (OSError, ValueError, KeyError, TypeError):
-        return path.is_dir() and not any(path.iterdir())
+        # zarr writes files through NAME.partial, which a kill may leave alone in the folder.
+        return path.is_dir() and all(p.suffix == ".partial" for p in path.iterdir())
+
+
+def _is_layer(path: Path) -> bool:
+    """Whether `path` is a layer of ours, or too damaged to tell: what --overwrite may replace."""
+    with contextlib.suppress(ValueError, OSError):
+        json.loads((path / "zarr.json").read_bytes())
+        return _is_ours(path)
+    return (path / "zarr.json").is_file() or _is_ours(path)
 
 
 def _remove_ours(path: Path) -> None:
@@ -785,7 +837,7 @@ def create_layer(
     OutputError
         when the folder cannot be written.
     """
-    root = Path(path).absolute()
+    root = _absolute(path)
     _check_name(name)
     dtype = cells.layer_dtype(dtype)
     if compress not in (None, "zstd"):
@@ -800,24 +852,26 @@ def create_layer(
     layer = Layer(
         target.work, grid, dtype, block_size, nodata, compress, {**(attributes or {}), KEY: own}
     )
-    try:
+    with _output_errors(root):
         resumed = _resume_or_clear(target, header, resume=resume, overwrite=overwrite)
         if resumed == "finished":
             return LayerWriter(target, layer, finished=True)
-        if not resumed:
-            target.begin(grid, header)
-        target.lock()
-        _write_array(layer)
-    except OSError as error:
-        if isinstance(error, StoreError):
+        try:
+            if not resumed:
+                target.begin(grid, header)
+            target.lock()
+            _write_array(layer)
+            return LayerWriter(target, layer, finished=False)
+        except BaseException as error:
+            # A StoreError means that the folder is not ours to clear.
+            if not isinstance(error, StoreError):
+                target.release(keep=bool(resumed))
             raise
-        raise output_error(root, error) from error
-    return LayerWriter(target, layer, finished=False)
 
 
 def unfinished_block_size(path: str | os.PathLike[str], name: str) -> int | None:
     """Block size of an unfinished run of a layer, None when there is none."""
-    root = Path(path).absolute()
+    root = _absolute(path)
     header = _Target(root, name, replace_store=not root.exists()).header() or {}
     size = header.get("block_size")
     return size if isinstance(size, int) else None
@@ -829,12 +883,15 @@ def _replaces(root: Path, name: str, grid: GridSpec, origin: str, *, overwrite: 
     same = store.grid.same_place(grid) and grid.crs_wkt in ("", store.grid.crs_wkt)
     if same:
         return False
-    if overwrite and set(store.layers) <= {name}:
+    ours = {"zarr.json", *_RESERVED, ".incomplete", name, f"{name}.jsonl", f"{name}.tmp"}
+    found = {p.name for p in (*root.iterdir(), *root.glob(".incomplete/*"))} - ours
+    if overwrite and not found:
         return True
     raise StoreError(
         f"{root}: holds another grid ({_describe(store.grid)}) than {origin} "
         f"({_describe(grid)}); choose another store"
-        + (" or --overwrite" if set(store.layers) == {name} else "")
+        + ("" if found else " or --overwrite")
+        + (f" (--overwrite would lose {min(found)!r})" if overwrite else "")
     )
 
 
@@ -880,12 +937,17 @@ def _resume_or_clear(
             f"{target.root}: an unfinished run of layer {target.work.name!r} is there; "
             "--resume continues it, --overwrite starts again"
         )
+    if target.place.exists() and not target.replace_store and not _is_layer(target.place):
+        raise StoreError(
+            f"{target.place}: in the way, and not a layer of this program; "
+            "move it, or choose another --layer"
+        )
     if (target.place / "zarr.json").exists():
         if resume:
             there = TileStore.open(target.base).layer(target.place.name)
             if there.info.get("settings") == header["settings"] and not overwrite:
                 return "finished"
-        if not overwrite:
+        if not overwrite and not target.replace_store:
             raise StoreError(
                 f"{target.root}: layer {target.place.name!r} exists; --overwrite replaces it, "
                 "--layer names another"
@@ -897,6 +959,12 @@ def _same_settings(root: Path, was: dict[str, Any], now: dict[str, Any]) -> None
     flat = [{**header, **header.get("settings", {}), "settings": None} for header in (was, now)]
     for key in sorted(flat[0].keys() | flat[1].keys()):
         if flat[0].get(key) != flat[1].get(key):
+            if key == "inputs":
+                changed = [file[0] for file in flat[1][key] if file not in flat[0][key]]
+                raise StoreError(
+                    f"{root}: cannot resume: {', '.join(changed[:3]) or 'the list of inputs'} is not "
+                    "as the unfinished run found it (path, size, time); --overwrite starts again"
+                )
             raise StoreError(
                 f"{root}: cannot resume: {key} was {flat[0].get(key)!r} and is now "
                 f"{flat[1].get(key)!r}; use the same, or --overwrite to start again"
@@ -1009,7 +1077,7 @@ class TileStore:
         StoreError
             when there is none at `path`, or its metadata is damaged.
         """
-        root = Path(path).absolute()
+        root = _absolute(path)
         _recover(root, _beside(root, "replaced"))
         for old in root.glob(".incomplete/*.replaced"):
             _recover(root / old.stem, old)
@@ -1028,7 +1096,10 @@ class TileStore:
                 _whole(rows), _whole(cols), (a, b, c, d, e, f), str(own["crs_wkt"]), own["crs_code"]
             )
         except (KeyError, TypeError, ValueError, OverflowError) as error:
-            raise StoreError(f"{root}/zarr.json: damaged store metadata: {error}") from error
+            reason = f"it lacks {error}" if isinstance(error, KeyError) else error
+            raise StoreError(
+                f"{root}/zarr.json: damaged store metadata: {reason}; convert again"
+            ) from error
         return cls(root, grid)
 
     @property
@@ -1070,8 +1141,12 @@ class TileStore:
         array = _open_node(path, zarr.open_array)
         try:
             return _checked_layer(path, self.grid, array)
-        except (InputError, TypeError, ValueError) as error:
-            raise StoreError(f"{path}/zarr.json: {error}") from error
+        except InputError as error:
+            raise StoreError(f"{path}/zarr.json: {error}; convert it again") from error
+        except (TypeError, ValueError) as error:
+            raise StoreError(
+                f"{path}/zarr.json: damaged metadata ({error}); convert it again"
+            ) from error
 
 
 def _whole(value: Any) -> int:
@@ -1083,6 +1158,8 @@ def _whole(value: Any) -> int:
 def _open_node(path: Path, opener: Any) -> Any:
     if not path.exists():
         raise StoreError(f"{path}: no such store; convert-dataset makes one")
+    if not path.is_dir():
+        raise StoreError(f"{path}: a file, not a store; convert-dataset makes one")
     if not (path / "zarr.json").is_file():
         raise StoreError(f"{path}: not a store (it has no zarr.json); convert-dataset makes one")
     try:
@@ -1093,6 +1170,19 @@ def _open_node(path: Path, opener: Any) -> Any:
         raise StoreError(
             f"{path}/zarr.json: damaged metadata ({type(error).__name__}: {error}); convert again"
         ) from error
+
+
+def _check_recorded(attributes: dict[str, Any]) -> None:
+    """Refuse recorded statistics of a wrong type, which callers compute with."""
+    json.dumps(attributes, allow_nan=False)
+    own = attributes.get(KEY, {})
+    if not isinstance(own, dict):
+        raise InputError(f"attribute {KEY} is no JSON object")
+    for key in ("valid_cells", "stored_bytes"):
+        if own.get(key) is not None and _whole(own[key]) < 0:
+            raise InputError(f"attribute {KEY}.{key} is {own[key]}")
+    for key in ("min", "max"):
+        cells.from_json(own.get(key))
 
 
 def _checked_layer(path: Path, grid: GridSpec, array: Any) -> Layer:
@@ -1125,6 +1215,7 @@ def _checked_layer(path: Path, grid: GridSpec, array: Any) -> Layer:
     dtype = cells.layer_dtype(array.dtype)
     attributes = array.attrs.asdict()
     own = attributes.get(KEY)
+    _check_recorded(attributes)
     nodata = cells.from_json(own.get("nodata") if isinstance(own, dict) else None)
     if nodata is not None:
         nodata = cells.as_scalar(nodata, dtype)

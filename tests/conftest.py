@@ -1,0 +1,51 @@
+"""Shared by all tests: deterministic Hypothesis, throw-away folders, no waiting for the disk."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, Phase, settings
+
+settings.register_profile(
+    "ci",
+    derandomize=True,
+    deadline=None,
+    max_examples=50,
+    print_blob=False,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+)
+settings.register_profile(
+    "search",
+    settings.get_profile("ci"),
+    derandomize=False,
+    max_examples=2000,
+    phases=set(Phase) - {Phase.explain},
+)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
+
+
+@pytest.fixture
+def no_fsync(monkeypatch):
+    """For tests that write many small files and pull no plug."""
+    monkeypatch.setattr(os, "fsync", lambda fd: None)
+
+
+@pytest.fixture(scope="session")
+def folders(tmp_path_factory):
+    """A context manager that yields a fresh folder each time, for use inside `@given`."""
+    base = tmp_path_factory.mktemp("folders")
+
+    @contextmanager
+    def fresh():
+        path = Path(tempfile.mkdtemp(dir=base))
+        try:
+            yield path
+        finally:
+            shutil.rmtree(path, ignore_errors=True)
+
+    return fresh
