@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Set up .venv in the repository and run the demo. Arguments go to `terrain-gpu demo`.
+# Set up .venv in the repository and run the demo, into demo-output below the current folder.
+# Arguments, if any, go to `terrain-gpu demo` instead: [--overwrite] [FOLDER].
 # $PYTHON names the interpreter that makes .venv (default python3).
 set -euo pipefail
 
@@ -38,4 +39,7 @@ if [[ ! -x $venv/bin/terrain-gpu || $(cat "$stamp" 2>/dev/null) != "$wanted" ]];
     printf '%s\n' "$wanted" >"$stamp"
 fi
 
+if (($# == 0)); then
+    set -- --overwrite # demo-output is the demo's own, so the demo can run again
+fi
 exec "$venv/bin/terrain-gpu" demo "$@"

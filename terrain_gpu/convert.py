@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import os
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -13,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from . import cells
-from .errors import InputError
+from .errors import CellError, InputError, StoreError
 from .executor import stream
 from .grid import GridSpec, Window
 from .planner import SourceShape, StreamPlan, available_threads, plan_stream
@@ -21,6 +23,8 @@ from .progress import Progress, silent
 from .raster import Mosaic, checksum, crs_name, gdal_environment, same_crs
 from .report import Report
 from .store import LayerWriter, TileStore, create_layer, unfinished_block_size
+
+log = logging.getLogger(__name__)
 
 ROUNDED = np.dtype("<i4")
 ROUNDED_NODATA = -(2**31)
@@ -111,6 +115,8 @@ def convert_dataset(
             threads=threads,
             block_size=block_size,
         )
+        for line in plan.describe().splitlines():
+            log.info("%s", line)
         settings = {
             "inputs": mosaic.fingerprint(),
             "band": band,
@@ -138,7 +144,8 @@ def convert_dataset(
             resumed = int(writer.done.sum())
             with report.phase("convert"), _Checksums(mosaic.files) as sums:
                 if not writer.finished:
-                    _stream_cells(mosaic, recode, writer, plan, progress)
+                    with _explained(writer):
+                        _stream_cells(mosaic, recode, writer, plan, progress)
                 sources = [] if writer.finished else sums.result()
             with report.phase("commit"):
                 written = writer.commit({"sources": sources} if sources else None)
@@ -159,6 +166,26 @@ def convert_dataset(
     return report
 
 
+@contextmanager
+def _explained(writer: LayerWriter) -> Iterator[None]:
+    """Say what becomes of the finished blocks when an input fails half way."""
+    try:
+        yield
+    except CellError:
+        writer.keep = False
+        raise
+    except InputError as error:
+        if not writer.any_written():
+            raise
+        raise InputError(
+            f"{error}; finished blocks are kept: --resume goes on, --overwrite starts again"
+        ) from error
+
+
+def _cell_name(row: int, col: int) -> str:
+    return f"row {row}, column {col}"
+
+
 @dataclass(frozen=True)
 class Recode:
     """What happens to each cell between raster and store."""
@@ -169,6 +196,7 @@ class Recode:
     nodata: float | int | None
     round_cells: bool
     clamp_min: float | int | None
+    cell_name: Callable[[int, int], str] = _cell_name
 
     @classmethod
     def of(
@@ -199,9 +227,11 @@ class Recode:
                 out = cells.as_scalar(out, dtype)
         if clamp_min is not None:
             clamp_min = cells.as_scalar(clamp_min, dtype, f"{name}: --clamp-min")
-            if math.isnan(clamp_min):
-                raise InputError(f"{name}: --clamp-min must be a number")
-        return cls(mosaic.dtype, dtype, mosaic.nodata, out, round_cells, clamp_min)
+            if not math.isfinite(clamp_min):
+                raise InputError(f"{name}: --clamp-min {clamp_min} must be a finite number")
+        return cls(
+            mosaic.dtype, dtype, mosaic.nodata, out, round_cells, clamp_min, mosaic.cell_name
+        )
 
     @property
     def changes(self) -> bool:
@@ -213,7 +243,7 @@ class Recode:
 
         Raises
         ------
-        InputError
+        CellError
             naming row and column of a value that does not fit or would become nodata.
         """
         if not self.changes:
@@ -228,8 +258,15 @@ class Recode:
             values = np.maximum(values, values.dtype.type(self.clamp_min))
         if self.round_cells:
             info = np.iinfo(self.dtype)
-            wrong = ~empty & ((values < info.min) | (values > info.max))
-            self._refuse(wrong, data, row0, col0, f"does not fit {self.dtype.name}")
+            # Not "> info.max", which as float32 is one more.
+            wrong = ~empty & ((values < info.min) | (values >= info.max + 1))
+            self._refuse(
+                wrong,
+                data,
+                row0,
+                col0,
+                f"does not fit {self.dtype.name}; leave out --round, or name the value --nodata",
+            )
         if self.nodata is not None:
             wrong = ~empty & (values == self.nodata)
             self._refuse(
@@ -248,9 +285,8 @@ class Recode:
     ) -> None:
         if wrong.any():
             row, col = np.unravel_index(np.argmax(wrong), wrong.shape)
-            raise InputError(
-                f"row {row0 + row}, column {col0 + col}: value {data[row, col]} {reason}"
-            )
+            where = self.cell_name(row0 + int(row), col0 + int(col))
+            raise CellError(f"{where}: value {data[row, col]!s} {reason}")
 
 
 def _fit_store(
@@ -258,6 +294,7 @@ def _fit_store(
 ) -> tuple[GridSpec, int | None]:
     """The grid in the words of an existing store, and the block size its layers or run have."""
     grid = mosaic.grid
+    _check_place(store)
     if resume and block_size is None:
         block_size = unfinished_block_size(store, layer)
     if not store.exists():
@@ -275,6 +312,18 @@ def _fit_store(
         if block_size is None and others:
             block_size = there.layer(others[0]).block_size
     return grid, block_size
+
+
+def _check_place(store: Path) -> None:
+    """Refuse what can never become a store, before anything is written."""
+    if store.is_file():
+        raise StoreError(f"{store}: is a file; the last argument names the store, a folder")
+    if store.is_symlink() and not store.exists():
+        raise StoreError(f"{store}: is a link to nowhere; remove it")
+    if store.is_dir() and not (store / "zarr.json").is_file():
+        raise StoreError(f"{store}: is a folder, but not a store; name a folder that is not there")
+    if not store.absolute().parent.is_dir():
+        raise InputError(f"{store}: its folder {store.parent} does not exist; make it first")
 
 
 def _source_shape(mosaic: Mosaic, recode: Recode) -> SourceShape:
@@ -328,7 +377,7 @@ class _Checksums:
         self._files = files
         self._stop = threading.Event()
         self._found: list[dict[str, Any]] = []
-        self._error: OSError | None = None
+        self._error: InputError | None = None
         self._thread = threading.Thread(target=self._run, daemon=True)
 
     def __enter__(self) -> _Checksums:
@@ -340,19 +389,20 @@ class _Checksums:
         self._thread.join()
 
     def _run(self) -> None:
-        try:
-            for path in self._files:
+        for path in self._files:
+            try:
                 crc = checksum(path, self._stop)
                 size = os.path.getsize(path)
-                self._found.append({"path": path, "bytes": size, "crc32c": crc})
-        except OSError as error:
-            self._error = error
+            except OSError as error:
+                self._error = InputError(f"{path}: cannot be read: {error.strerror}")
+                return
+            self._found.append({"path": path, "bytes": size, "crc32c": crc})
 
     def result(self) -> list[dict[str, Any]]:
         """Path, size and checksum of every file, when all are done."""
         self._thread.join()
         if self._error is not None:
-            raise InputError(f"{self._error.filename}: cannot be read: {self._error.strerror}")
+            raise self._error
         return self._found
 
 

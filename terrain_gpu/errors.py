@@ -13,6 +13,10 @@ class InputError(TerrainError, ValueError):
     exit_code = 2
 
 
+class CellError(InputError):
+    """A cell whose value cannot be stored as asked; the same run cannot succeed."""
+
+
 class StoreError(TerrainError, OSError):
     """A store or layer that is missing, already there, damaged, or not one of ours."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,6 +18,8 @@ from .progress import Progress, silent
 from .raster import OutputProfile, RasterOutput, gdal_environment
 from .report import Report
 from .store import Layer, TileStore
+
+log = logging.getLogger(__name__)
 
 
 def export_layer(
@@ -66,7 +69,10 @@ def export_layer(
     report = Report("export")
     source = TileStore.open(store).layer(layer)
     target = _checked_target(Path(path), overwrite=overwrite)
-    window = source.grid.window_of(bounds) if bounds else source.grid.window
+    try:
+        window = source.grid.window_of(bounds) if bounds else source.grid.window
+    except InputError as error:
+        raise InputError(f"{store}: {error}") from None
     grid = source.grid.crop(window)
     size = source.block_size
     plan = plan_stream(
@@ -80,6 +86,8 @@ def export_layer(
         threads=threads,
         block_size=size,
     )
+    for line in plan.describe().splitlines():
+        log.info("%s", line)
     profile = OutputProfile(compress or ("deflate" if cog else "none"), cog)
     valid = 0
 
@@ -97,7 +105,7 @@ def export_layer(
         gdal_environment(),
         report.measured(),
         RasterOutput(
-            target, grid, source.dtype, source.nodata, profile, source.attributes
+            target, grid, source.dtype, source.nodata, profile, source.attributes, source.path
         ) as output,
     ):
         with report.phase("export"):

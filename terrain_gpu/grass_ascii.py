@@ -7,7 +7,9 @@ Format: GRASS manual, r.in.ascii.
 
 from __future__ import annotations
 
+import math
 import mmap
+import re
 import threading
 
 import numpy as np
@@ -49,7 +51,7 @@ class GrassAscii:
         self.path = path
         header, self._start = _read_header(path)
         try:
-            rows, cols = int(header["rows"]), int(header["cols"])
+            rows, cols = _count(header, "rows"), _count(header, "cols")
             north, south = _coordinate(header["north"]), _coordinate(header["south"])
             east, west = _coordinate(header["east"]), _coordinate(header["west"])
             self._null = header.get("null", "*")
@@ -72,7 +74,10 @@ class GrassAscii:
         if rows < 1 or cols < 1:
             raise InputError(f"{path}: GRASS ASCII header has {rows} rows and {cols} cols")
         transform = ((east - west) / cols, 0.0, west, 0.0, -(north - south) / rows, north)
-        self.grid = GridSpec(rows, cols, transform)
+        try:
+            self.grid = GridSpec(rows, cols, transform)
+        except InputError as error:
+            raise InputError(f"{path}: {error}") from None
         self._lock = threading.Lock()
         self._rewind()
 
@@ -80,6 +85,7 @@ class GrassAscii:
         self._file = open(self.path, "rb")  # noqa: SIM115 - lives as long as the reader
         self._file.seek(self._start)
         self._row = 0
+        self._count = 0
         self._rest = b""
         self._values = np.empty(0)
 
@@ -90,48 +96,72 @@ class GrassAscii:
             if row0 < self._row:
                 self._file.close()
                 self._rewind()
-            while self._row < row0:
-                self._next_row()
-            for k in range(row1 - row0):
-                self._store(self._next_row()[col0:col1], out[k], row0 + k, col0)
+            try:
+                while self._row < row0:
+                    self._next_row()
+                for k in range(row1 - row0):
+                    self._store(self._next_row()[col0:col1], out[k], row0 + k, col0)
+            except InputError:  # somewhere within a row: a later read starts again
+                self._file.close()
+                self._rewind()
+                raise
 
     def close(self) -> None:
         self._file.close()
 
     def _next_row(self) -> np.ndarray:
         """The next row as float64, nulls as NaN; every int32 is exact in a double."""
-        cols = self.grid.cols
+        rows, cols = self.grid.shape
         parts = []
         missing = cols
         while missing:
             if not self._values.size:
                 self._values = self._next_values()
+                if not self._values.size:
+                    raise InputError(
+                        f"{self.path}: ends in row {self._row} of {rows}; the file is truncated"
+                    )
             parts.append(self._values[:missing])
             self._values = self._values[missing:]
             missing -= parts[-1].size
         self._row += 1
+        if self._row == rows and (self._values.size or self._next_values().size):
+            raise InputError(
+                f"{self.path}: holds more values than {rows} x {cols}; correct its header"
+            )
         return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
     def _next_values(self) -> np.ndarray:
-        """Values of the next piece of text, cut at white space."""
-        text = self._rest + self._file.read(_CHUNK)
-        if len(text) == len(self._rest):
-            tokens, self._rest = text.split(), b""
-        else:
-            cut = max(text.rfind(b" "), text.rfind(b"\n"), text.rfind(b"\t")) + 1
-            self._rest = text[cut:]
-            tokens = text[:cut].split()
-            if not tokens:
-                return self._next_values() if text else np.empty(0)
-        if not tokens:
-            raise InputError(
-                f"{self.path}: ends in row {self._row} of {self.grid.rows}; the file is truncated"
-            )
+        """Values of the next piece of text, cut at white space; none at the end of the file."""
+        tokens: list[bytes] = []
+        pieces = [self._rest]
+        while not tokens:
+            piece = self._file.read(_CHUNK)
+            cut = max(piece.rfind(b" "), piece.rfind(b"\n"), piece.rfind(b"\t")) + 1
+            if piece and not cut:
+                pieces.append(piece)
+                continue
+            tokens = b"".join((*pieces, piece[:cut])).split()
+            pieces = [piece[cut:]]
+            if not piece:
+                break
+        self._rest = b"".join(pieces)
         null = self._null.encode()
         try:
-            return np.array([b"nan" if t in (null, b"*") else t for t in tokens]).astype(np.float64)
-        except ValueError as error:
-            raise InputError(f"{self.path}: near row {self._row}: {error}") from None
+            if any(b"_" in t for t in tokens):  # Python's grouping of digits
+                raise ValueError
+            values = np.array([b"nan" if t in (null, b"*") else t for t in tokens])
+            values = values.astype(np.float64)
+        except ValueError:
+            wrong = (k for k, t in enumerate(tokens) if not _is_number(t) and t not in (null, b"*"))
+            k = next(wrong, 0)
+            word = tokens[k][:40].decode("latin-1")
+            row, col = divmod(self._count + k, self.grid.cols)
+            raise InputError(
+                f"{self.path}: near row {row}, column {col}: {word!r} is not a number"
+            ) from None
+        self._count += len(tokens)
+        return values
 
     def _store(self, values: np.ndarray, out: np.ndarray, row: int, col0: int) -> None:
         null = np.isnan(values)
@@ -146,7 +176,24 @@ class GrassAscii:
                 )
             out[...] = values
         else:
-            out[...] = np.where(null, self.nodata, values)
+            values = np.where(null, self.nodata, values)
+            bad = np.abs(values) > np.finfo(self.dtype).max
+            bad &= np.isfinite(values)
+            if bad.any():
+                col = int(np.argmax(bad))
+                raise InputError(
+                    f"{self.path}: row {row}, column {col0 + col}: {values[col]} does not fit "
+                    f"{self.dtype.name}; add 'type: double' to its header"
+                )
+            out[...] = values
+
+
+def _is_number(text: bytes) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return b"_" not in text
 
 
 def _read_header(path: str) -> tuple[dict[str, str], int]:
@@ -162,13 +209,34 @@ def _read_header(path: str) -> tuple[dict[str, str], int]:
             start = file.tell()
 
 
+def _count(header: dict[str, str], field: str) -> int:
+    try:
+        return int(header[field])
+    except ValueError:
+        raise ValueError(f"{field} is {header[field]!r}, not a whole number") from None
+
+
+_PART = r"(\d+(?:\.\d*)?)"
+_DEGREES = re.compile(rf"([+-]?){_PART}(?::{_PART})?(?::{_PART})?\s*([NSEW]?)", re.IGNORECASE)
+
+
 def _coordinate(text: str) -> float:
-    """Plain number or degrees:minutes:seconds with N, S, E or W."""
-    if ":" not in text and text[-1:].upper() not in "NSEW":
-        return float(text)
-    sign = -1.0 if text[-1:].upper() in ("S", "W") else 1.0
-    parts = [float(p) for p in text.rstrip("NSEWnsew").split(":")]
-    return sign * sum(p / 60**k for k, p in enumerate(parts))
+    """Plain number or degrees:minutes:seconds with a sign or N, S, E or W."""
+    match = _DEGREES.fullmatch(text)
+    try:
+        if match is None:
+            value = float(text)
+            if math.isfinite(value):
+                return value
+        else:
+            sign, degrees, minutes, seconds, side = match.groups()
+            rest = float(minutes or 0), float(seconds or 0)
+            if max(rest) < 60 and not (sign and side):
+                value = float(degrees) + rest[0] / 60 + rest[1] / 3600
+                return -value if (sign or side.upper()) in ("-", "S", "W") else value
+    except ValueError:
+        pass
+    raise ValueError(f"{text!r} is not a coordinate")
 
 
 def _sniff(path: str, start: int) -> type:

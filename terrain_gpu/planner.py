@@ -21,6 +21,9 @@ MB = 10**6
 BASELINE = 160 * MB
 """Interpreter, libraries, GDAL's block cache, thread stacks and malloc's slack."""
 
+COMPILED_BASELINE = 280 * MB
+"""The same with numba and its compiled kernels."""
+
 DEFAULT_BLOCK = 1024
 LEAST_LIMIT = 512 * MB
 MAX_SHARDS = 1 << 20
@@ -45,10 +48,10 @@ def parse_size(text: str) -> int:
     match = re.fullmatch(r"\s*([0-9]+(?:\.[0-9]*)?(?:e[0-9]+)?)\s*([A-Za-z]*)\s*", text)
     if not match or match[2].upper() not in _UNITS:
         raise InputError(f"{text!r} is not a size; write for example 512MB, 2GB or 1.5GiB")
-    size = int(float(match[1]) * _UNITS[match[2].upper()])
-    if size <= 0:
-        raise InputError(f"{text!r} is not a positive size")
-    return size
+    size = float(match[1]) * _UNITS[match[2].upper()]
+    if not 1 <= size < 2**63:
+        raise InputError(f"{text!r} is not a positive size of less than 2**63 bytes")
+    return int(size)
 
 
 def format_size(size: float) -> str:
@@ -81,7 +84,7 @@ class StreamPlan:
         Side of a block in cells.
     unit_rows, unit_cols
         Cells that are read together: whole blocks, one or several.
-    buffers, readers, writers
+    buffers, readers, writers, workers
         Buffers of one unit each, and threads.
     passes
         How often each source cell is decoded.
@@ -108,6 +111,7 @@ class StreamPlan:
     memory: int
     bytes_read: int
     bytes_written: int
+    workers: int = 0
 
     def units(self) -> Iterator[Window]:
         """Windows of the units, row by row: the order in which strips and text are stored."""
@@ -234,7 +238,7 @@ def plan_stream(
         f"a memory limit of {format_size(limit)} is too small for {rows} x {cols} cells of "
         f"{dtype.name}"
         + (f" in blocks of {block_size}" if block_size else "")
-        + f"; give at least {format_size(least)}"
+        + f"; give at least {ceil_div(least, MB)} MB"
     )
 
 
@@ -289,4 +293,73 @@ def _stream_plan(
         bytes_read=source.source_bytes * passes,
         bytes_written=tiles * TILE * TILE * dtype.itemsize
         + count * (16 * (block // TILE) ** 2 + 4),
+    )
+
+
+def plan_forest(
+    rows: int,
+    cols: int,
+    dtype: np.dtype,
+    key: np.dtype,
+    block: int,
+    *,
+    source_bytes: int,
+    memory_limit: int | None = None,
+    threads: int | None = None,
+) -> StreamPlan:
+    """Plan a spanning forest: blocks streamed through workers, then levels of borders.
+
+    Parameters
+    ----------
+    dtype, key
+        Types of the cells and of the edge keys.
+    block
+        Side of a block, the layer's.
+
+    Raises
+    ------
+    PlanError
+        when the limit is too small for the blocks, or for the borders of the largest levels.
+    """
+    limit = default_memory_limit() if memory_limit is None else memory_limit
+    threads = threads or available_threads()
+    count = BlockGrid(rows, cols, block).count
+    cells = block * block
+    # Operands and their temporary, validity, candidates and separators between tiles.
+    worker = cells * (2 * key.itemsize + 2) + cells // 3 * (2 * key.itemsize + 56) // 2
+    buffer = cells * (dtype.itemsize + 1)
+    scratch = cells * max(dtype.itemsize, 2)
+    # The largest join: edges and vertices of four borders, and the children they come from.
+    levels = (rows + cols) * 28 * (key.itemsize + 24)
+    least = COMPILED_BASELINE + max(worker + buffer + 2 * scratch, levels)
+    for workers in range(min(threads, count), 0, -1):
+        buffers = min(workers + 2, count)
+        memory = workers * worker + buffers * buffer + 2 * scratch
+        while buffers > 1 and COMPILED_BASELINE + memory > limit:
+            buffers, memory = buffers - 1, memory - buffer
+        memory = COMPILED_BASELINE + max(memory, levels)
+        if memory <= limit:
+            return StreamPlan(
+                rows=rows,
+                cols=cols,
+                dtype=dtype.name,
+                block_size=block,
+                unit_rows=min(block, rows),
+                unit_cols=min(block, cols),
+                buffers=buffers,
+                readers=1,
+                writers=1,
+                workers=workers,
+                passes=1,
+                blocks=count,
+                memory_limit=limit,
+                memory=memory,
+                bytes_read=source_bytes,
+                bytes_written=ceil_div(rows, TILE) * ceil_div(cols, TILE) * TILE * TILE
+                + count * (16 * (block // TILE) ** 2 + 4),
+            )
+    raise PlanError(
+        f"a memory limit of {format_size(limit)} is too small for the spanning tree of {rows} x "
+        f"{cols} cells of {dtype.name} in blocks of {block}; give at least {format_size(least)}"
+        + ("" if levels >= worker else ", or convert with a smaller --block-size")
     )

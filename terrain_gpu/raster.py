@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import math
 import os
 import re
 import threading
 import warnings
+from array import array
+from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -18,6 +21,7 @@ import google_crc32c
 import numpy as np
 import rasterio
 import rasterio.shutil
+from rasterio._err import CPLE_BaseError
 from rasterio.crs import CRS
 from rasterio.enums import MaskFlags
 from rasterio.errors import CRSError, NotGeoreferencedWarning, RasterioError
@@ -26,11 +30,15 @@ from rasterio.windows import Window as GdalWindow
 from . import cells
 from .errors import InputError, OutputError
 from .grass_ascii import GrassAscii, is_grass_ascii
-from .grid import GridSpec, Window, clip, is_empty
+from .grid import GridSpec, Window, ceil_div, clip, is_empty
+from .planner import format_size
 
 log = logging.getLogger(__name__)
 
 GDAL_CACHE_MB = 48
+OPEN_FILES = 32
+"""Datasets that a thread keeps open."""
+
 ALIGNMENT = 1e-3
 """Grids count as aligned when they agree within this part of a cell."""
 
@@ -58,18 +66,33 @@ class Input(Protocol):
     def close(self) -> None: ...
 
 
+class _Handles(threading.local):
+    """The datasets that a thread has open, the least recently used first."""
+
+    def __init__(self) -> None:
+        self.open: OrderedDict[GdalInput, Any] = OrderedDict()
+
+
+_handles = _Handles()
+
+
 class GdalInput:
-    """One band of a raster that GDAL reads; every thread has its own handle."""
+    """One band of a raster that GDAL reads; every thread has its own handle.
+
+    A thread keeps few of them open, since a mosaic may have more files than a process may open.
+    """
 
     def __init__(self, path: str, band: int | None) -> None:
         self.path = path
-        self._local = threading.local()
         self._lock = threading.Lock()
-        self._handles: list[Any] = []
+        self._opened: set[Any] = set()
         self._options: dict[str, Any] = {}
         data = self._handle()
         try:
             self._describe(data, band)
+        except CRSError as error:
+            self.close()
+            raise InputError(f"{path}: its coordinate system is not understood: {error}") from None
         except TerrainErrors:
             self.close()
             raise
@@ -88,7 +111,7 @@ class GdalInput:
         if data.driver == "AAIGrid" and data.dtypes[0] == "int32" and _has_point(path):
             # GDAL looks at the beginning only and would truncate a fraction further down.
             self._options = {"DATATYPE": "Float32"}
-            self._local = threading.local()
+            self.close()
             data = self._handle()
         k = self.band - 1
         try:
@@ -97,7 +120,10 @@ class GdalInput:
             raise InputError(f"{path}: {error}") from None
         self.crs = data.crs
         self.grid = _grid(data, path)
-        self.nodata = _nodata(data.nodatavals[k], self.dtype, path)
+        nodata = data.nodatavals[k]
+        if self.dtype.name in ("int64", "uint64"):
+            nodata = _exact_nodata(data, k)
+        self.nodata = _nodata(nodata, self.dtype, path)
         self.chunk = data.block_shapes[k]
         self.units = data.units[k] or ""
         self.scale, self.offset = data.scales[k], data.offsets[k]
@@ -108,15 +134,25 @@ class GdalInput:
         self.files = [f for f in data.files if os.path.isfile(f)]
 
     def _handle(self) -> Any:
-        data = getattr(self._local, "data", None)
-        if data is None:
-            try:
-                data = self._local.data = rasterio.open(self.path, **self._options)
-            except RasterioError as error:
-                raise InputError(_not_readable(self.path, error)) from None
-            with self._lock:
-                self._handles.append(data)
+        mine = _handles.open
+        if self in mine:
+            mine.move_to_end(self)
+            return mine[self]
+        while len(mine) >= OPEN_FILES:
+            other, data = mine.popitem(last=False)
+            other._close(data)
+        try:
+            data = mine[self] = rasterio.open(self.path, **self._options)
+        except (RasterioError, UnicodeError) as error:
+            raise InputError(_not_readable(self.path, error)) from None
+        with self._lock:
+            self._opened.add(data)
         return data
+
+    def _close(self, data: Any) -> None:
+        with self._lock:
+            self._opened.discard(data)
+        data.close()
 
     def read(self, window: Window, out: np.ndarray) -> None:
         """Read a window into `out`.
@@ -126,6 +162,11 @@ class GdalInput:
         InputError
             when the file is truncated or damaged there.
         """
+        # An environment of the thread's own sends GDAL's warnings to logging, not to stderr.
+        with rasterio.Env():
+            self._read(window, out)
+
+    def _read(self, window: Window, out: np.ndarray) -> None:
         row0, row1, col0, col1 = window
         frame = GdalWindow(col0, row0, col1 - col0, row1 - row0)
         try:
@@ -142,11 +183,14 @@ class GdalInput:
             ) from None
 
     def close(self) -> None:
-        for data in self._handles:
-            data.close()
+        _handles.open.pop(self, None)
+        for data in tuple(self._opened):
+            self._close(data)
 
 
 TerrainErrors = (InputError, RasterioError)
+GDAL_ERRORS = (RasterioError, CPLE_BaseError, OSError)
+OUTPUT_TILE = 256
 
 
 def _has_point(path: str) -> bool:
@@ -165,10 +209,18 @@ def _has_point(path: str) -> bool:
 def _not_readable(path: str, error: Exception) -> str:
     if not os.path.exists(path) and not path.startswith("/vsi") and ":" not in path:
         return f"{path}: no such file"
+    if os.path.isdir(path):
+        if os.path.exists(os.path.join(path, "zarr.json")):
+            return f"{path}: a store, not a raster; terrain-gpu export makes a raster of a layer"
+        return f"{path}: a folder, not a raster"
     if os.path.isfile(path) and not os.access(path, os.R_OK):
         return f"{path}: permission denied"
     if os.path.isfile(path) and os.path.getsize(path) == 0:
         return f"{path}: the file is empty"
+    if os.strerror(errno.EMFILE) in str(error):
+        return f"{path}: too many open files; raise the limit (ulimit -n)"
+    if isinstance(error, UnicodeError):
+        return f"{path}: its name is no UTF-8, which GDAL needs; rename it"
     return f"{path}: not a raster that GDAL can read: {error}"
 
 
@@ -185,6 +237,27 @@ def _grid(data: Any, path: str) -> GridSpec:
         return GridSpec(data.height, data.width, tuple(transform)[:6], wkt, code)
     except InputError as error:
         raise InputError(f"{path}: {error}") from None
+
+
+def _exact_nodata(data: Any, k: int) -> int | float | None:
+    """Nodata value of band k + 1 of 64-bit integers.
+
+    rasterio makes a double of it, which has no room for every such number; GDAL's description of
+    the dataset as a VRT spells it out.
+    """
+    from xml.etree import ElementTree  # rarely needed, and start-up time counts
+
+    name = f"/vsimem/terrain_gpu-{threading.get_ident()}.vrt"
+    rasterio.shutil.copy(data, name, driver="VRT")
+    try:
+        with rasterio.open(name) as described:
+            text = described.tags(ns="xml:VRT")["xml:VRT"]
+    finally:
+        rasterio.shutil.delete(name)
+    value = ElementTree.fromstring(text).findall("VRTRasterBand")[k].findtext("NoDataValue")
+    if value is None:
+        return None
+    return int(value) if value.lstrip("+-").isdigit() else float(value)
 
 
 def _nodata(value: float | int | None, dtype: np.dtype, path: str) -> float | int | None:
@@ -287,7 +360,10 @@ class Mosaic:
     def _crop(self, bounds: tuple[float, float, float, float] | None) -> None:
         if bounds is None:
             return
-        window = self.grid.window_of(bounds)
+        try:
+            window = self.grid.window_of(bounds)
+        except InputError as error:
+            raise InputError(f"{self.inputs[0].path}: {error}") from None
         self.grid = self.grid.crop(window)
         self._places = [
             (p[0] - window[0], p[1] - window[0], p[2] - window[2], p[3] - window[2])
@@ -322,6 +398,19 @@ class Mosaic:
         if own is None or self.nodata is None or _same(own, self.nodata):
             return
         data[_equals(data, own)] = self.nodata
+
+    def cell_name(self, row: int, col: int) -> str:
+        """A cell of the mosaic in words: the file it comes from, and its place there."""
+        name = ""
+        for one, place in zip(self.inputs, self._places, strict=True):
+            part = _shift((row, row + 1, col, col + 1), place)
+            if clip(part, one.grid.window) == part:
+                name = name or f"{one.path}: row {part[0]}, column {part[2]}"
+                cell = np.empty((1, 1), self.dtype)
+                one.read(part, cell)
+                if one.nodata is None or not _same(cell.item(), one.nodata):
+                    return f"{one.path}: row {part[0]}, column {part[2]}"
+        return name
 
     # -- what the planner and the report want to know ---------------------------------------
 
@@ -361,7 +450,14 @@ class Mosaic:
 
 def _open(path: str, band: int | None) -> Any:
     if is_grass_ascii(path):
-        grass = GrassAscii(path)
+        if band not in (None, 1):
+            raise InputError(f"{path}: has no band {band}, only 1")
+        try:
+            grass = GrassAscii(path)
+        except InputError as error:
+            raise InputError(
+                str(error) if str(error).startswith(path) else f"{path}: {error}"
+            ) from None
         described: Any = grass
         described.crs, described.driver, described.files = None, "GRASSASCIIGrid", [path]
         described.chunk, described.masked = (1, grass.grid.cols), False
@@ -373,25 +469,31 @@ def _open(path: str, band: int | None) -> Any:
 def _must_match(first: Any, other: Any) -> None:
     pair = f"{first.path} and {other.path}"
     if first.dtype != other.dtype:
-        raise InputError(f"{pair}: cells are {first.dtype.name} and {other.dtype.name}")
+        raise InputError(
+            f"{pair}: cells are {first.dtype.name} and {other.dtype.name}; convert one of them to "
+            "the type of the other first (gdal_translate -ot)"
+        )
     if first.crs != other.crs:
         raise InputError(
             f"{pair}: coordinate systems differ ({crs_name(first.crs)} and {crs_name(other.crs)}); "
             "warp one to the other first (gdalwarp)"
         )
     if (first.scale, first.offset) != (other.scale, other.offset):
-        raise InputError(f"{pair}: scale and offset of the cells differ")
+        raise InputError(f"{pair}: scale and offset of the cells differ; convert first")
     a, _, c, _, e, f = first.grid.transform
     a2, _, c2, _, e2, f2 = other.grid.transform
     if abs(a - a2) * other.grid.cols > ALIGNMENT * abs(a) or abs(
         e - e2
     ) * other.grid.rows > ALIGNMENT * abs(e):
-        raise InputError(f"{pair}: cell sizes differ ({a} x {e} and {a2} x {e2})")
+        raise InputError(
+            f"{pair}: cell sizes differ ({a} x {e} and {a2} x {e2}); "
+            "resample one to the cells of the other first (gdalwarp -tr -tap)"
+        )
     shift = (c2 - c) / a, (f2 - f) / e
     if any(abs(s - round(s)) > ALIGNMENT for s in shift):
         raise InputError(
-            f"{pair}: cells are not aligned (shifted by {shift[0]:.4f} columns and "
-            f"{shift[1]:.4f} rows)"
+            f"{pair}: cells are not aligned (shifted by {shift[0]:z.4f} columns and "
+            f"{shift[1]:z.4f} rows); warp one to the grid of the other first (gdalwarp -tap)"
         )
 
 
@@ -488,50 +590,73 @@ class RasterOutput:
         nodata: float | int | None,
         profile: OutputProfile,
         attributes: dict[str, Any],
+        origin: str | os.PathLike[str] = "the layer",
     ) -> None:
         self.path = path
         self.profile = profile
         self._dtype = dtype
         self._parts = [path.with_name(f".{path.name}.{os.getpid()}.{k}.tif") for k in ("a", "b")]
-        self._valid = grid.window
+        self._written = array("q")
+        """Window and checksum of every write."""
         options = (
             OutputProfile().creation_options(dtype)
             if profile.cog
             else (profile.creation_options(dtype))
         )
+        side = OUTPUT_TILE
+        tiles = ceil_div(grid.rows, side) * ceil_div(grid.cols, side)
+        self._left = tiles * (side * side * dtype.itemsize + 16) + (1 << 12)
+        if profile.cog or profile.compress == "none":
+            self._check_space(self._left)
+        self._data: Any = None
+        options |= {
+            "tiled": True, "blockxsize": side, "blockysize": side, "bigtiff": "if_safer"
+        }  # fmt: skip
+        place = {
+            "crs": CRS.from_wkt(grid.crs_wkt) if grid.crs_wkt else None,
+            "transform": rasterio.Affine(*grid.transform),
+        }
         try:
-            self._data = rasterio.open(
-                self._parts[0],
-                "w",
-                driver="GTiff",
-                height=grid.rows,
-                width=grid.cols,
-                count=1,
-                dtype=dtype.name,
-                crs=CRS.from_wkt(grid.crs_wkt) if grid.crs_wkt else None,
-                transform=rasterio.Affine(*grid.transform),
-                nodata=nodata,
-                tiled=True,
-                blockxsize=256,
-                blockysize=256,
-                bigtiff="if_safer",
-                **options,
-            )
+            if isinstance(nodata, int) and abs(nodata) > 2**53:
+                self._data = _create_exact(self._parts[0], grid, dtype, nodata, place, options)
+            else:
+                self._data = rasterio.open(
+                    self._parts[0],
+                    "w",
+                    driver="GTiff",
+                    height=grid.rows,
+                    width=grid.cols,
+                    count=1,
+                    dtype=dtype.name,
+                    nodata=nodata,
+                    **place,
+                    **options,
+                )
             if attributes.get("units"):
                 self._data.units = [str(attributes["units"])]
             if "scale_factor" in attributes or "add_offset" in attributes:
                 self._data.scales = [float(attributes.get("scale_factor", 1.0))]
                 self._data.offsets = [float(attributes.get("add_offset", 0.0))]
-        except (RasterioError, OSError) as error:
-            raise OutputError(f"{path}: cannot be written: {error}") from None
+        except BaseException as error:
+            self.__exit__()
+            if isinstance(error, CRSError):
+                raise InputError(f"{origin}: its CRS is no WKT: {error}") from None
+            if isinstance(error, UnicodeError):
+                raise InputError(f"{path}: its name is no UTF-8, which GDAL needs") from None
+            if isinstance(error, ValueError | TypeError):
+                raise InputError(f"{origin}: its units, scale or offset: {error}") from None
+            if isinstance(error, GDAL_ERRORS):
+                raise self._failed(error) from None
+            raise
 
     def __enter__(self) -> RasterOutput:
         return self
 
     def __exit__(self, *exc: object) -> None:
         try:
-            self._data.close()
-        except (RasterioError, OSError):
+            if self._data is not None:
+                self._data.close()
+        except GDAL_ERRORS:
             log.debug("%s: abandoned", self.path)
         for part in self._parts:
             part.unlink(missing_ok=True)
@@ -540,9 +665,13 @@ class RasterOutput:
     def write(self, window: Window, data: np.ndarray) -> None:
         """Write a window; from one thread at a time."""
         row0, row1, col0, col1 = window
+        # Before GDAL finds out: it would say so on stderr, and as late as in close.
+        self._check_space(min(self._left, GDAL_CACHE_MB * 10**6))
+        self._left -= data.nbytes
         try:
             self._data.write(data, 1, window=GdalWindow(col0, row0, col1 - col0, row1 - row0))
-        except (RasterioError, OSError) as error:
+            self._written.extend((*window, _crc(data)))
+        except GDAL_ERRORS as error:
             raise self._failed(error) from None
 
     def commit(self) -> None:
@@ -561,15 +690,75 @@ class RasterOutput:
                     overview_resampling="average" if self._dtype.kind == "f" else "nearest",
                     bigtiff="if_safer",
                 )
+            self._check(done)
             with open(done, "rb+") as file:
                 os.fsync(file.fileno())
             os.replace(done, self.path)
-        except (RasterioError, OSError) as error:
+        except GDAL_ERRORS as error:
             raise self._failed(error) from None
 
-    def _failed(self, error: Exception) -> OutputError:
+    def _check(self, path: Path) -> None:
+        """Read everything back: on a full disk GDAL may leave holes, and closes without a word."""
+        with rasterio.open(path, num_threads="all_cpus") as data:
+            levels = len(data.overviews(1))
+            for k in range(0, len(self._written), 5):
+                row0, row1, col0, col1, crc = self._written[k : k + 5]
+                found = 0
+                for row in range(row0, row1, OUTPUT_TILE):
+                    size = col1 - col0, min(OUTPUT_TILE, row1 - row)
+                    found = _crc(data.read(1, window=GdalWindow(col0, row, *size)), found)
+                if found != crc:
+                    raise OSError(errno.EIO, "the file did not reach the disk whole", str(path))
+        for level in range(levels):
+            with rasterio.open(path, overview_level=level) as data:
+                for _, window in data.block_windows(1):
+                    data.read(1, window=window)
+
+    def _check_space(self, needed: int) -> None:
+        free = _free(self.path)
+        if free < needed:
+            raise OutputError(
+                f"{self.path}: no space left on the disk: {format_size(needed)} are needed and "
+                f"{format_size(free)} free; nothing was replaced"
+            )
+
+    def _failed(self, error: BaseException) -> OutputError:
         reason = re.sub(r"\s+", " ", str(error.__cause__ or error))
-        free = os.statvfs(self.path.parent)
-        if free.f_bavail * free.f_frsize < 1 << 20:
+        if _free(self.path) < 1 << 20 or os.strerror(errno.ENOSPC) in reason:
             return OutputError(f"{self.path}: no space left on the disk; nothing was replaced")
         return OutputError(f"{self.path}: cannot be written: {reason}; nothing was replaced")
+
+
+def _create_exact(
+    path: Path,
+    grid: GridSpec,
+    dtype: np.dtype,
+    nodata: int,
+    place: dict[str, Any],
+    options: dict[str, Any],
+) -> Any:
+    """A GeoTIFF to fill whose nodata value rasterio, which makes a double of it, cannot set."""
+    template = (
+        f'<VRTDataset rasterXSize="{grid.cols}" rasterYSize="{grid.rows}">'
+        f'<VRTRasterBand dataType="{dtype.name.replace("ui", "UI").replace("i", "I")}" band="1">'
+        f"<NoDataValue>{nodata}</NoDataValue></VRTRasterBand></VRTDataset>"
+    )
+    rasterio.shutil.copy(template, path, driver="GTiff", sparse_ok=True, **options)
+    data = rasterio.open(path, "r+", num_threads="all_cpus")
+    data.transform = place["transform"]
+    if place["crs"]:
+        data.crs = place["crs"]
+    return data
+
+
+def _crc(data: np.ndarray, crc: int = 0) -> int:
+    """CRC-32C of the cells, row by row, without a copy of them all."""
+    for k in range(0, len(data), OUTPUT_TILE):
+        crc = google_crc32c.extend(crc, data[k : k + OUTPUT_TILE].tobytes())
+    return crc
+
+
+def _free(path: Path) -> int:
+    """Bytes free on the disk of `path`."""
+    found = os.statvfs(path.parent)
+    return found.f_bavail * found.f_frsize

@@ -155,7 +155,7 @@ class Layer:
         StoreError
             when the shard is damaged or cannot be read.
         """
-        r0, r1, c0, c1 = self.blocks.window(i, j)
+        r0, r1, c0, c1 = self._window(i, j)
         shape = r1 - r0 + 2 * halo, c1 - c0 + 2 * halo
         result = np.empty(shape, self.dtype) if out is None else out[: shape[0], : shape[1]]
         if result.shape != shape or result.dtype != self.dtype:
@@ -209,8 +209,10 @@ class Layer:
         InputError
             when the sub-block is not aligned, or the layer is compressed.
         """
-        side = side or len(self._ranks)
-        if side & (side - 1) or not 0 < side <= len(self._ranks) or row % side or col % side:
+        tiles = len(self._ranks)
+        side = side or tiles
+        fits = 0 < side <= tiles and 0 <= row <= tiles - side and 0 <= col <= tiles - side
+        if not fits or side & (side - 1) or row % side or col % side:
             raise InputError(f"sub-block at tile ({row}, {col}) of side {side} is not aligned")
         if self.compress:
             raise InputError(f"{self.path}: a compressed layer cannot be mapped; use read_window")
@@ -311,9 +313,7 @@ class Layer:
     @contextlib.contextmanager
     def _shard(self, i: int, j: int) -> Iterator[_Shard | None]:
         """The open shard of block (i, j); None when the block is all fill."""
-        down, across = self.blocks.shape
-        if not (0 <= i < down and 0 <= j < across):
-            raise InputError(f"block ({i}, {j}) is outside the {down} x {across} blocks")
+        self._window(i, j)
         path = self.shard_path(i, j)
         try:
             fd = os.open(path, os.O_RDONLY)
@@ -330,6 +330,13 @@ class Layer:
             raise StoreError(f"{path}: cannot be read: {error.strerror}") from error
         finally:
             os.close(fd)
+
+    def _window(self, i: int, j: int) -> Window:
+        """Cells of block (i, j), which must exist."""
+        down, across = self.blocks.shape
+        if not (0 <= i < down and 0 <= j < across):
+            raise InputError(f"block ({i}, {j}) is outside the {down} x {across} blocks")
+        return self.blocks.window(i, j)
 
     def _scratch(self, size: int) -> np.ndarray:
         """A byte buffer of this thread, reused from call to call."""
@@ -358,7 +365,9 @@ class _Shard:
         if tile_bytes:
             sane &= pairs[:, 1] == tile_bytes
         if not (sane | absent).all():
-            raise StoreError(f"{path}: corrupt shard index (a tile lies outside the file)")
+            raise StoreError(
+                f"{path}: corrupt shard index (a tile lies outside the file); convert it again"
+            )
         self.offsets = np.where(absent, np.uint64(0), pairs[:, 0]).astype(np.int64)
         self.offsets[absent] = ABSENT
         self.lengths = pairs[:, 1].astype(np.int64)
@@ -424,6 +433,8 @@ class LayerWriter(Layer):
             layer.attributes,
         )
         self._target = target
+        self.keep = True
+        """Whether finished blocks stay for a later run when this one ends without `commit`."""
         self.finished = finished
         """True when a resumed run finds its result whole already."""
         self.done = np.zeros(self.blocks.shape, bool)
@@ -447,7 +458,7 @@ class LayerWriter(Layer):
             os.close(self._log)
             # Without a manifest the layer is complete, and only its last rename failed.
             started = self._target.manifest.exists()
-            self._target.release(keep=not started or any(True for _ in self._records()))
+            self._target.release(keep=not started or (self.keep and self.any_written()))
 
     def write_block(self, i: int, j: int, data: np.ndarray) -> int:
         """Write block (i, j) whole: to a temporary name, fsync, rename, record.
@@ -469,7 +480,7 @@ class LayerWriter(Layer):
         OutputError
             when the disk is full or the folder cannot be written.
         """
-        r0, r1, c0, c1 = self.blocks.window(i, j)
+        r0, r1, c0, c1 = self._window(i, j)
         if data.shape != (r1 - r0, c1 - c0) or data.dtype != self.dtype:
             raise InputError(
                 f"block ({i}, {j}) is {r1 - r0} x {c1 - c0} {self.dtype}, "
@@ -484,6 +495,42 @@ class LayerWriter(Layer):
             if os.write(self._log, line) != len(line):
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         return size
+
+    @property
+    def spill(self) -> Path:
+        """A folder for what a run keeps beside the layer; it goes with the run."""
+        return self._target.spill
+
+    def patch_block(self, i: int, j: int, row: np.ndarray, col: np.ndarray, bits: Any) -> None:
+        """Set bits in cells of a finished block, in place; doing it again changes nothing.
+
+        Parameters
+        ----------
+        row, col
+            Cells inside the block; int64, one shape.
+        bits
+            Per cell, or-ed into it; of this layer's integer dtype.
+        """
+        with self._shard(i, j) as shard:
+            offset = None
+            if shard is not None and not self.compress:
+                ranks = self._ranks[row // TILE, col // TILE]
+                offset = shard.offsets[ranks]
+            if shard is not None and offset is not None and (offset != ABSENT).all():
+                at = offset // self.dtype.itemsize + row % TILE * TILE + col % TILE
+                with _output_errors(shard.path), open(shard.path, "r+b") as file:
+                    count = shard.data_bytes // self.dtype.itemsize
+                    words = np.memmap(file, self.dtype, "r+", shape=count)
+                    np.bitwise_or.at(words, at, bits)
+                    words.flush()
+                return
+        data = self.read_block(i, j)
+        np.bitwise_or.at(data, (row, col), bits)
+        self.write_block(i, j, data)
+
+    def any_written(self) -> bool:
+        """Whether there is a finished block, of this run or the one it resumed."""
+        return any(True for _ in self._records())
 
     def commit(self, attributes: Mapping[str, Any] | None = None) -> Layer:
         """Put the finished layer in place of any older one and return it, opened.
@@ -501,7 +548,8 @@ class LayerWriter(Layer):
         with _output_errors(self._target.root):
             if not self.finished:
                 self._complete(attributes or {})
-            layer = self._target.publish()
+            with _alone(self._target.root):
+                layer = self._target.publish()
         if not self.finished:
             os.close(self._log)
         self.finished = True
@@ -540,8 +588,8 @@ class LayerWriter(Layer):
                 with contextlib.suppress(ValueError, TypeError):
                     i, j, size, valid, low, high = json.loads(line)
                     path = self.shard_path(i, j)
-                    there = size == 0 or (path.exists() and path.stat().st_size == size)
-                    if there and i in range(down) and j in range(across):
+                    there = path.stat().st_size if path.exists() else 0
+                    if there == size and i in range(down) and j in range(across):
                         yield i, j, size, valid, cells.from_json(low), cells.from_json(high)
 
     def _encode(self, data: np.ndarray) -> list[Any]:
@@ -648,6 +696,7 @@ class _Target:
         self.work = self.folder / name
         self.manifest = self.folder / f"{name}.jsonl"
         self.temporary = self.folder / f"{name}.tmp"
+        self.spill = self.folder / f"{name}.spill"
         self.place = self.base / name
         self._lock = -1
         self._was_there = root.exists()
@@ -656,6 +705,8 @@ class _Target:
         """Start afresh: a new store folder where needed, an empty manifest."""
         if self.replace_store:
             for other in self.folder.glob("*.jsonl"):
+                if _held(other):
+                    raise StoreError(f"{self.root}: another run is writing {other.stem!r}")
                 if other != self.manifest:
                     raise StoreError(
                         f"{self.root}: an unfinished run of layer {other.stem!r} is making this "
@@ -669,6 +720,8 @@ class _Target:
 
     def header(self) -> dict[str, Any] | None:
         """First line of the manifest of an unfinished run, None when there is none."""
+        if not self.work.exists():  # a kill before the first or after the last step
+            return None
         try:
             with open(self.manifest, encoding="utf-8") as lines:
                 header = json.loads(next(lines, ""))
@@ -685,24 +738,13 @@ class _Target:
             os.close(self._lock)
             raise StoreError(f"{self.root}: another run is writing {self.work.name!r}") from None
 
-    def locked(self) -> bool:
-        """Whether another process is at work on this target."""
-        if not self.manifest.exists():
-            return False
-        with open(self.manifest, "rb") as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                return True
-        return False
-
     def publish(self) -> Layer:
         if self.replace_store and self.root.exists() and not self._was_there:
             raise StoreError(
                 f"{self.root}: came into being while the run made it; move it and --resume"
             )
         if self.work.exists():
-            _swap(self.work, self.place, self.folder / f"{self.work.name}.replaced")
+            _swap(self.work, self.place, _beside(self.work, "replaced"))
         self.clear()
         if self.replace_store and self.base.exists():
             _swap(self.base, self.root, _beside(self.root, "replaced"))
@@ -719,7 +761,7 @@ class _Target:
         self._unlock()
 
     def clear(self) -> None:
-        for path in (self.work, self.temporary):
+        for path in (self.work, self.temporary, self.spill):
             shutil.rmtree(path, ignore_errors=True)
         self.manifest.unlink(missing_ok=True)
         with contextlib.suppress(OSError):
@@ -732,8 +774,8 @@ class _Target:
 
 
 def _absolute(path: str | os.PathLike[str]) -> Path:
-    """The path without ``..``, so that it has a name to build other names from."""
-    root = Path(os.path.abspath(path))
+    """The path without ``..`` and links, so that it has a name to build other names beside."""
+    root = Path(os.path.realpath(path))
     if not root.name:
         raise InputError(f"{os.fspath(path)}: not the path of a store; name a folder below it")
     return root
@@ -743,25 +785,73 @@ def _beside(path: Path, suffix: str) -> Path:
     return path.with_name(f"{path.name}.{suffix}")
 
 
+@contextlib.contextmanager
+def _alone(root: Path) -> Iterator[None]:
+    """One process at a time decides what becomes of a store, or puts one in place."""
+    root.parent.mkdir(parents=True, exist_ok=True)
+    fd = os.open(root.parent, os.O_RDONLY)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(fd)
+
+
+def _held(manifest: Path) -> bool:
+    """Whether a living process is at work on the run of `manifest`."""
+    if not manifest.exists():
+        return False
+    with open(manifest, "rb") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+    return False
+
+
 def _swap(new: Path, place: Path, old: Path) -> None:
-    """Move `new` to `place`; what was there goes away last. `_recover` ends an interrupted swap."""
-    shutil.rmtree(old, ignore_errors=True)
+    """Move `new`, which is whole, to `place`; what was there goes away last.
+
+    `_recover` ends an interrupted swap.
+    """
+    if not place.exists():
+        os.rename(new, place)
+        return
+    _remove_ours(old)
+    os.rename(place, old)
+    with contextlib.suppress(FileNotFoundError):  # a reader came first, in `_recover`
+        os.rename(new, place)
+    _remove(old)
+
+
+def _recover(new: Path, place: Path, old: Path) -> None:
+    """End a swap that was interrupted or, seen by a reader, is under way.
+
+    Once `old` was set aside `new` is whole, so that forward is always right.
+    """
+    if not old.is_dir() or not _is_ours(old):
+        return
+    for source in (new, old):
+        if not place.exists() and (source / "zarr.json").exists():
+            with contextlib.suppress(OSError):  # the writer came first, or we may only read
+                os.rename(source, place)
     if place.exists():
-        os.rename(place, old)
-    os.rename(new, place)
-    shutil.rmtree(old, ignore_errors=True)
+        _remove(old)
 
 
-def _recover(place: Path, old: Path) -> None:
-    if old.exists() and _is_ours(old):
-        if place.exists():
-            shutil.rmtree(old, ignore_errors=True)
-        else:
-            os.rename(old, place)
+def _remove(path: Path) -> None:
+    """Delete a folder of ours, its zarr.json last: a kill leaves it recognisable."""
+    with contextlib.suppress(OSError):
+        for inner in path.iterdir():
+            if inner.is_dir():
+                shutil.rmtree(inner, ignore_errors=True)
+    shutil.rmtree(path, ignore_errors=True)
 
 
 def _is_ours(path: Path) -> bool:
-    """Whether `path` is a group or array of this package, or an empty folder."""
+    """Whether `path` is a group or array of this package, a part of one, or an empty folder."""
+    if path.parent.name == ".incomplete":
+        return True
     try:
         metadata = json.loads((path / "zarr.json").read_text(encoding="utf-8"))
         return KEY in metadata["attributes"]
@@ -778,12 +868,16 @@ def _is_layer(path: Path) -> bool:
     return (path / "zarr.json").is_file() or _is_ours(path)
 
 
-def _remove_ours(path: Path) -> None:
-    if not path.exists():
-        return
-    if not _is_ours(path):
+def _must_be_ours(path: Path) -> None:
+    if os.path.lexists(path) and not _is_ours(path):
         raise StoreError(f"{path}: in the way, and not a store of this program; move it")
-    shutil.rmtree(path)
+
+
+def _remove_ours(path: Path) -> None:
+    _must_be_ours(path)
+    _remove(path)
+    if path.exists():
+        raise StoreError(f"{path}: in the way, and cannot be deleted; delete it")
 
 
 def create_layer(
@@ -844,18 +938,28 @@ def create_layer(
         raise InputError(f"compression {compress!r} is not known; use zstd or none")
     if nodata is not None:
         nodata = cells.as_scalar(nodata, dtype)
-    _recover(root, _beside(root, "replaced"))
-    replace_store = not root.exists() or _replaces(root, name, grid, origin, overwrite=overwrite)
-    target = _Target(root, name, replace_store=replace_store)
     header = _header(grid, dtype, nodata, block_size, compress, settings or {})
     own = {"nodata": cells.to_json(nodata), "settings": header["settings"]}
     layer = Layer(
-        target.work, grid, dtype, block_size, nodata, compress, {**(attributes or {}), KEY: own}
+        root / name, grid, dtype, block_size, nodata, compress, {**(attributes or {}), KEY: own}
     )
-    with _output_errors(root):
+    for suffix in ("incomplete", "replaced"):
+        if root.name.endswith(f".{suffix}"):
+            raise InputError(f"{root}: names in .{suffix} are kept for runs; use another")
+    with _output_errors(root), _alone(root):
+        _recover(_beside(root, "incomplete"), root, _beside(root, "replaced"))
+        existing = root.exists()
+        replace_store = not existing or _replaces(root, name, grid, origin, overwrite=overwrite)
+        target = _Target(root, name, replace_store=replace_store)
+        layer.path = target.work
+        if replace_store:
+            _must_be_ours(target.base)
+            if existing:
+                _must_be_ours(_beside(root, "replaced"))
         resumed = _resume_or_clear(target, header, resume=resume, overwrite=overwrite)
         if resumed == "finished":
-            return LayerWriter(target, layer, finished=True)
+            there = TileStore.open(target.base).layer(name)
+            return LayerWriter(target, there, finished=True)
         try:
             if not resumed:
                 target.begin(grid, header)
@@ -926,7 +1030,7 @@ def _resume_or_clear(
     target: _Target, header: dict[str, Any], *, resume: bool, overwrite: bool
 ) -> str | None:
     """Decide what to do with what is there: "resume", "finished", or None to start afresh."""
-    if target.locked():
+    if _held(target.manifest):
         raise StoreError(f"{target.root}: another run is writing {target.work.name!r}")
     unfinished = target.header()
     if unfinished is not None and resume:
@@ -945,7 +1049,12 @@ def _resume_or_clear(
     if (target.place / "zarr.json").exists():
         if resume:
             there = TileStore.open(target.base).layer(target.place.name)
-            if there.info.get("settings") == header["settings"] and not overwrite:
+            same = (
+                there.info.get("settings") == header["settings"]
+                and cells.to_json(there.nodata) == header["nodata"]
+                and (there.dtype.name, there.compress) == (header["dtype"], header["compress"])
+            )
+            if same and not overwrite:
                 return "finished"
         if not overwrite and not target.replace_store:
             raise StoreError(
@@ -956,18 +1065,21 @@ def _resume_or_clear(
 
 
 def _same_settings(root: Path, was: dict[str, Any], now: dict[str, Any]) -> None:
-    flat = [{**header, **header.get("settings", {}), "settings": None} for header in (was, now)]
-    for key in sorted(flat[0].keys() | flat[1].keys()):
-        if flat[0].get(key) != flat[1].get(key):
+    pairs = [(was, now), (was.get("settings") or {}, now["settings"])]
+    for old, new in pairs:
+        for key in sorted((old.keys() | new.keys()) - {"settings"}):
+            if old.get(key) == new.get(key):
+                continue
             if key == "inputs":
-                changed = [file[0] for file in flat[1][key] if file not in flat[0][key]]
+                changed = [f[0] for f in new.get(key) or [] if f not in (old.get(key) or [])]
                 raise StoreError(
-                    f"{root}: cannot resume: {', '.join(changed[:3]) or 'the list of inputs'} is not "
-                    "as the unfinished run found it (path, size, time); --overwrite starts again"
+                    f"{root}: cannot resume: {', '.join(changed[:3]) or 'the list of inputs'} "
+                    "differs from what the unfinished run read (path, size, time); "
+                    "--overwrite starts again"
                 )
             raise StoreError(
-                f"{root}: cannot resume: {key} was {flat[0].get(key)!r} and is now "
-                f"{flat[1].get(key)!r}; use the same, or --overwrite to start again"
+                f"{root}: cannot resume: {key} was {old.get(key)!r} and is now "
+                f"{new.get(key)!r}; use the same, or --overwrite to start again"
             )
 
 
@@ -1078,16 +1190,20 @@ class TileStore:
             when there is none at `path`, or its metadata is damaged.
         """
         root = _absolute(path)
-        _recover(root, _beside(root, "replaced"))
+        _recover(_beside(root, "incomplete"), root, _beside(root, "replaced"))
         for old in root.glob(".incomplete/*.replaced"):
-            _recover(root / old.stem, old)
+            _recover(old.with_suffix(""), root / old.stem, old)
         attributes = _open_node(root, zarr.open_group).attrs.asdict()
         own = attributes.get(KEY)
         if not isinstance(own, dict):
-            raise StoreError(f"{root}: a Zarr group, but not a store of this program")
+            raise StoreError(
+                f"{root}: a Zarr group, but not a store of this program; "
+                "choose another path"
+            )
         if own.get("format") != FORMAT:
             raise StoreError(
-                f"{root}: store format {own.get('format')!r}; this program reads {FORMAT}"
+                f"{root}: store format {own.get('format')!r}; this program reads {FORMAT}; "
+                "convert again"
             )
         try:
             rows, cols = own["shape"]
@@ -1194,8 +1310,10 @@ def _checked_layer(path: Path, grid: GridSpec, array: Any) -> Layer:
     if len(codecs) != 1 or not isinstance(codecs[0], ShardingCodec):
         raise InputError("the layer is not sharded")
     sharding = codecs[0]
-    if sharding.chunk_shape != (TILE, TILE) or sharding.index_location.value != "end":
-        raise InputError(f"tiles of {sharding.chunk_shape}, not {TILE} x {TILE}, index at the end")
+    if sharding.chunk_shape != (TILE, TILE):
+        raise InputError(f"tiles of {sharding.chunk_shape}, not {TILE} x {TILE}")
+    if sharding.index_location.value != "end":
+        raise InputError("the shard index is not at the end")
     if [type(c) for c in sharding.index_codecs] != [BytesCodec, Crc32cCodec]:
         raise InputError("the shard index is not plain bytes with crc32c")
     inner = [type(c) for c in sharding.codecs]

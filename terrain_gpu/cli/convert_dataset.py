@@ -25,7 +25,7 @@ class Number(click.ParamType):
 
 
 @click.command("convert-dataset")
-@click.argument("inputs", nargs=-1, required=True, metavar="INPUT...")
+@click.argument("inputs", nargs=-1, metavar="INPUT...")
 @click.argument("store", metavar="STORE")
 @options.layer_option
 @click.option("--band", type=click.IntRange(1), metavar="N", help="Band of multi-band rasters.")
@@ -66,7 +66,10 @@ def command(inputs: tuple[str, ...], store: str, json_target: str | None, **sett
     from ..convert import convert_dataset
     from ..progress import bar
 
-    with bar("convert", quiet=options.quiet()) as progress:
+    if not inputs:
+        raise click.UsageError(f"{store!r} alone: give INPUT rasters, and the STORE last")
+    advice = "finished blocks are kept, --resume goes on"
+    with options.if_interrupted(advice), bar("convert", quiet=options.quiet()) as progress:
         report = convert_dataset(inputs, store, progress=progress, **settings)
     options.write_json(report.to_json(), json_target)
     result = report.result

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from ..errors import InputError, OutputError, TerrainError
 from . import options
 
 SAMPLE = "jacksboro.tif"
@@ -13,9 +14,10 @@ SAMPLE = "jacksboro.tif"
 
 @click.command("demo")
 @click.argument("folder", default="demo-output", metavar="[FOLDER]")
+@options.overwrite_option
 @options.verbosity_options
 @click.pass_context
-def command(context: click.Context, folder: str) -> None:
+def command(context: click.Context, folder: str, overwrite: bool) -> None:
     """Convert the shipped sample DEM, describe it, export it and compare cell for cell."""
     import numpy as np
 
@@ -23,8 +25,18 @@ def command(context: click.Context, folder: str) -> None:
     from . import convert_dataset, export, info
 
     sample, out = _sample(), Path(folder)
-    out.mkdir(parents=True, exist_ok=True)
     store, back = out / "jacksboro.zarr", out / "jacksboro.tif"
+    for path in (back, store):
+        if path.exists() and path.samefile(sample):
+            raise InputError(f"{path}: is the sample itself; name another FOLDER")
+        if path.exists() and not overwrite:
+            raise InputError(f"{path}: exists; --overwrite replaces it, or name another FOLDER")
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except (FileExistsError, NotADirectoryError):
+        raise InputError(f"{out}: is or lies below a file; name another FOLDER") from None
+    except OSError as error:
+        raise OutputError(f"{out}: cannot be made: {error.strerror}") from error
     steps = (
         (convert_dataset.command, [str(sample), str(store), "--overwrite"]),
         (info.command, [str(store)]),
@@ -40,7 +52,7 @@ def command(context: click.Context, folder: str) -> None:
             mosaic.read(mosaic.grid.window, data)
         same = first.grid == second.grid and np.array_equal(cells[0], cells[1])
     if not same:
-        raise click.ClickException(f"{back} differs from {sample}")
+        raise TerrainError(f"{back} differs from {sample}")
     options.say(
         f"\n{back} equals the sample cell for cell ({cells[0].size:,} cells). "
         f"The store opens in Python too:\n  xarray.open_zarr({str(store)!r}, consolidated=False)"
@@ -53,4 +65,4 @@ def _sample() -> Path:
     for folder in (package / "data", package.parent / "data"):
         if (folder / SAMPLE).exists():
             return folder / SAMPLE
-    raise click.ClickException(f"the sample {SAMPLE} is missing from this installation")
+    raise TerrainError(f"the sample {SAMPLE} is missing from this installation")

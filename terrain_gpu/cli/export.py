@@ -31,7 +31,8 @@ def command(store: str, path: str, json_target: str | None, **settings: Any) -> 
     from ..export import export_layer
     from ..progress import bar
 
-    with bar("export", quiet=options.quiet()) as progress:
+    advice = f"{path} is as it was"
+    with options.if_interrupted(advice), bar("export", quiet=options.quiet()) as progress:
         report = export_layer(store, path, progress=progress, **settings)
     options.write_json(report.to_json(), json_target)
     result = report.result

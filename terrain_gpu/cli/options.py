@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import errno
+import io
 import logging
+import os
+import signal
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import click
 
 from .. import __version__
-from ..errors import TerrainError
+from ..errors import OutputError, TerrainError
 from ..planner import parse_size
 
 NAME = "terrain_gpu"
@@ -55,10 +60,31 @@ def verbosity_options(command: Any) -> Any:
     )(command)  # fmt: skip
 
 
+def _json_target(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
+    """Refuse before the run what cannot take the report after it."""
+    if value is None or value == "-":
+        return value
+    path = Path(value)
+    if path.is_dir():
+        raise click.BadParameter(f"{value!r} is a folder", ctx, param)
+    if not path.parent.is_dir():
+        raise click.BadParameter(f"the folder of {value!r} does not exist", ctx, param)
+    if not os.access(path if path.exists() else path.parent, os.W_OK):
+        raise click.BadParameter(f"{value!r} cannot be written", ctx, param)
+    if path.is_file():
+        with open(path, "rb") as file:
+            start = file.read(1)
+        if start not in (b"", b"{"):
+            raise click.BadParameter(
+                f"{value!r} exists and is no report; remove it or name another", ctx, param
+            )
+    return value
+
+
 def json_option(command: Any) -> Any:
     """--json FILE|-"""
     return click.option(
-        "--json", "json_target", metavar="FILE|-",
+        "--json", "json_target", metavar="FILE|-", callback=_json_target,
         help="Write a machine-readable report of the run; - is standard output.",
     )(command)  # fmt: skip
 
@@ -95,7 +121,12 @@ def quiet() -> bool:
 def say(text: str, json_target: str | None = None) -> None:
     """Text for a person: standard output, or standard error when JSON goes there."""
     if not quiet():
-        click.echo(text, err=json_target == "-")
+        click.echo("\n".join(map(_printable, text.split("\n"))), err=json_target == "-")
+
+
+def _printable(text: str) -> str:
+    """Escape what a hostile name could do to a terminal."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 def write_json(text: str, json_target: str | None) -> None:
@@ -103,12 +134,33 @@ def write_json(text: str, json_target: str | None) -> None:
     if json_target == "-":
         click.echo(text)
     elif json_target:
+        path = Path(json_target)
+        new = not path.exists()
         try:
-            Path(json_target).write_text(text + "\n", encoding="utf-8")
+            path.write_text(text + "\n", encoding="utf-8")
         except OSError as error:
-            raise click.ClickException(
-                f"--json {json_target}: cannot be written: {error.strerror}"
+            if new:
+                path.unlink(missing_ok=True)
+            raise OutputError(
+                f"--json {json_target}: cannot be written: {error.strerror}; the run is complete"
             ) from error
+
+
+class Interrupted(BaseException):
+    """Ctrl-C or SIGTERM. Not a KeyboardInterrupt, for which click writes lines of its own."""
+
+
+def _interrupt(number: int, frame: Any) -> None:
+    raise Interrupted
+
+
+@contextmanager
+def if_interrupted(advice: str) -> Iterator[None]:
+    """Tell whoever interrupts what is inside what has become of the work."""
+    try:
+        yield
+    except Interrupted:
+        raise Interrupted(advice) from None
 
 
 def run(command: click.Command) -> None:
@@ -116,6 +168,13 @@ def run(command: click.Command) -> None:
     handler = logging.StreamHandler()
     handler.setFormatter(logging.Formatter("%(levelname)s: %(message)s"))
     logging.getLogger(NAME).addHandler(handler)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        # A shell's background jobs ignore SIGINT, and shall.
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, _interrupt)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
     sys.exit(_guarded(lambda: command.main(standalone_mode=False)))
 
 
@@ -129,12 +188,16 @@ def _guarded(body: Callable[[], Any]) -> int:
         return _fail(error, error.format_message(), 2)
     except TerrainError as error:
         return _fail(error, str(error), error.exit_code)
-    except (KeyboardInterrupt, click.Abort) as error:
-        return _fail(error, "interrupted; finished blocks are kept, --resume goes on", 1)
+    except (KeyboardInterrupt, click.Abort, Interrupted) as error:
+        return _fail(error, "; ".join(("interrupted", *map(str, error.args))), 1)
     except BrokenPipeError:
         # The reader of our output went away: nothing is left to tell it.
         sys.stdout = None
         return 1
+    except OSError as error:
+        name = f"{error.filename}: " if error.filename else "input or output failed: "
+        wrong = error.errno in (errno.ENAMETOOLONG, errno.ELOOP)
+        return _fail(error, f"{name}{error.strerror or error}", 2 if wrong else 1)
     except MemoryError as error:
         return _fail(error, "out of memory; give a smaller --memory-limit", 1)
     except Exception as error:  # the last resort: one line for the user, the rest with -vv
@@ -145,7 +208,7 @@ def _guarded(body: Callable[[], Any]) -> int:
 def _fail(error: BaseException, message: str, code: int) -> int:
     if logging.getLogger(NAME).level == logging.DEBUG:
         traceback.print_exception(error)
-    click.echo("Error: " + " ".join(message.split()), err=True)
+    click.echo("Error: " + _printable(" ".join(message.split())), err=True)
     return code
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 
 import click
@@ -41,7 +42,9 @@ def command(
     from ..cells import layer_dtype
     from ..convert import plan_for_shape
 
-    shape = re.fullmatch(r"(\d+)x(\d+)", what)
+    shape = re.fullmatch(r"([0-9]{1,99})x([0-9]{1,99})", what)
+    if not shape and not os.path.exists(what):
+        raise InputError(f"{what[:60]}: neither a store nor ROWSxCOLS such as 10000x20000")
     if shape:
         rows, cols = int(shape[1]), int(shape[2])
         if not (0 < rows <= MAX_SIDE and 0 < cols <= MAX_SIDE):

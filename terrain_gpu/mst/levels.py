@@ -1,0 +1,264 @@
+"""From solved blocks to the forest: the spill between phases, the levels, and the patches."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Any, Protocol
+
+import numpy as np
+
+from ..grid import BlockGrid, Window
+from ..weights import Weight, valid_cells
+from . import frozen
+from .region import Border, Region
+
+METHODS: dict[str, ModuleType] = {"frozen": frozen}
+"""Interchangeable modules, each with `new_work`, `solve_block`, `merge` and `kernel`."""
+
+
+@dataclass
+class Solved:
+    """What is left of a solved block.
+
+    Attributes
+    ----------
+    region
+        Its border and candidates.
+    edges, vertices
+        Final edges and cells with a value.
+    sums
+        Accumulated weights of the final edges.
+    """
+
+    region: Region
+    edges: int
+    vertices: int
+    sums: np.ndarray
+
+
+class Solver:
+    """Solves blocks; work space is kept per thread."""
+
+    def __init__(
+        self,
+        shape: tuple[int, int],
+        block: int,
+        weight: Weight,
+        nodata: Any,
+        diagonal: bool,
+        method: ModuleType = frozen,
+    ) -> None:
+        self.shape, self.block, self.weight = shape, block, weight
+        self.nodata, self.diagonal, self.method = nodata, diagonal, method
+        self._local = threading.local()
+
+    def compiled(self) -> bool:
+        """Whether the kernels for these cells are in numba's cache, so that no compiling waits."""
+        kernel = self.method.kernel
+        if kernel.signatures:
+            return True
+        name = f"{Path(kernel.py_func.__code__.co_filename).stem}.{kernel.__name__}-*.nbi"
+        return any(Path(kernel._cache.cache_path).glob(name))
+
+    def solve(self, window: Window, data: np.ndarray, mask: np.ndarray) -> Solved:
+        """Solve a block; `mask` receives its final edges."""
+        work = getattr(self._local, "work", None)
+        if work is None:
+            work = self._local.work = self.method.new_work(self.block, self.weight.key_dtype)
+        rows, cols = self.shape
+        open_sides = (window[0] > 0, window[1] < rows, window[2] > 0, window[3] < cols)
+        cells, valid = self.weight.operands(data), valid_cells(data, self.nodata)
+        mask[...] = 0
+        sums = self.weight.new_sums()
+        edges, (keys, ids, us, vs) = self.method.solve_block(
+            cells,
+            valid,
+            self.weight.low,
+            self.diagonal,
+            open_sides,
+            work,
+            mask,
+            sums,
+            self.weight.sum_mode,
+        )
+        width = window[3] - window[2]
+
+        def globally(cell: np.ndarray) -> np.ndarray:
+            return (window[0] + cell // width) * cols + window[2] + cell % width
+
+        candidates = (keys.copy(), 4 * globally(ids >> 2) + (ids & 3), globally(us), globally(vs))
+        region = Region(window, Border.of_block(cells, valid), candidates)
+        return Solved(region, int(edges), int(np.count_nonzero(valid)), sums)
+
+
+class Spill(Protocol):
+    """Keeps solved blocks between phases."""
+
+    def save(self, i: int, j: int, solved: Solved) -> None: ...
+
+    def load(self, i: int, j: int) -> Solved: ...
+
+
+class MemorySpill:
+    """Solved blocks in memory, for rasters that are there themselves."""
+
+    def __init__(self) -> None:
+        self._kept: dict[tuple[int, int], Solved] = {}
+
+    def save(self, i: int, j: int, solved: Solved) -> None:
+        self._kept[i, j] = solved
+
+    def load(self, i: int, j: int) -> Solved:
+        return self._kept.pop((i, j))
+
+
+class DiskSpill:
+    """Solved blocks as files, one each; a killed run finds them again."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        folder.mkdir(parents=True, exist_ok=True)
+
+    def _path(self, i: int, j: int) -> Path:
+        return self._folder / f"{i}.{j}.npy"
+
+    def save(self, i: int, j: int, solved: Solved) -> None:
+        region = solved.region
+        arrays = (
+            np.array([*region.window, solved.edges, solved.vertices], np.int64),
+            solved.sums,
+            *region.candidates,
+            *region.border.cells,
+            *region.border.valid,
+        )
+        temporary = self._folder / f"{i}.{j}.tmp"
+        with open(temporary, "wb") as file:
+            for array in arrays:
+                np.save(file, array, allow_pickle=False)
+        os.replace(temporary, self._path(i, j))
+
+    def load(self, i: int, j: int) -> Solved:
+        with open(self._path(i, j), "rb") as file:
+            head, sums, *rest = (np.load(file, allow_pickle=False) for _ in range(14))
+        r0, r1, c0, c1, edges, vertices = head.tolist()
+        border = Border(tuple(rest[4:8]), tuple(rest[8:12]))
+        return Solved(Region((r0, r1, c0, c1), border, tuple(rest[:4])), edges, vertices, sums)
+
+
+@dataclass
+class Totals:
+    """Sums over all levels: edges, vertices, and the exact weight as an integer."""
+
+    edges: int = 0
+    vertices: int = 0
+    exact: int | float = 0
+
+    def add(self, weight: Weight, edges: int, vertices: int, sums: np.ndarray) -> None:
+        self.edges += edges
+        self.vertices += vertices
+        self.exact += weight.exact(sums, edges)
+
+
+def join_levels(
+    blocks: BlockGrid,
+    solver: Solver,
+    spill: Spill,
+    totals: Totals,
+    patch: Callable[[np.ndarray], None],
+) -> None:
+    """Phase 2: join all blocks; `patch` receives the global ids of final edges, level by level."""
+    down, across = blocks.shape
+    weight = solver.weight
+
+    def region(i: int, j: int, side: int) -> Region | None:
+        if i >= down or j >= across:
+            return None
+        if side == 1:
+            solved = spill.load(i, j)
+            totals.add(weight, solved.edges, solved.vertices, solved.sums)
+            return solved.region
+        half = side // 2
+        children = {
+            (a, b): found
+            for a in (0, 1)
+            for b in (0, 1)
+            if (found := region(i + a * half, j + b * half, half)) is not None
+        }
+        if len(children) == 1:
+            return children[0, 0]
+        sums = weight.new_sums()
+        joined, final = solver.method.merge(
+            children, solver.shape, weight.low, solver.diagonal, sums, weight.sum_mode
+        )
+        totals.add(weight, len(final), 0, sums)
+        patch(final)
+        return joined
+
+    region(0, 0, 1 << max(down - 1, across - 1, 0).bit_length())
+
+
+class Patches:
+    """Edges found final above the blocks, sorted by block: in memory, or in files by groups."""
+
+    GROUP = 256
+    """Blocks whose patches are sorted together."""
+
+    def __init__(self, blocks: BlockGrid, cols: int, folder: Path | None) -> None:
+        self._blocks, self._cols, self._folder = blocks, cols, folder
+        self._kept: dict[int, list[np.ndarray]] = {}
+        if folder is not None:
+            folder.mkdir(parents=True, exist_ok=True)
+            for old in folder.iterdir():
+                old.unlink()
+        self.count = 0
+
+    def add(self, ids: np.ndarray) -> None:
+        """Keep edges by the group of the block of their lower endpoint."""
+        if not len(ids):
+            return
+        self.count += len(ids)
+        groups = self._block(ids) // self.GROUP
+        order = np.argsort(groups, kind="stable")
+        ids, groups = ids[order], groups[order]
+        starts = np.flatnonzero(np.diff(groups, prepend=-1))
+        for part, group in zip(np.split(ids, starts[1:]), groups[starts].tolist(), strict=True):
+            if self._folder is None:
+                self._kept.setdefault(group, []).append(part)
+            else:
+                with open(self._folder / str(group), "ab") as file:
+                    file.write(part.tobytes())
+
+    def _block(self, ids: np.ndarray) -> np.ndarray:
+        cell = ids >> 2
+        side, across = self._blocks.block, self._blocks.shape[1]
+        return (cell // self._cols // side) * across + cell % self._cols // side
+
+    def by_block(self) -> Iterator[tuple[int, int, np.ndarray, np.ndarray, np.ndarray]]:
+        """(i, j, row, col, bit) of every block with patches; rows and columns inside the block."""
+        for group in self._groups():
+            ids = self._load(group)
+            which = self._block(ids)
+            order = np.argsort(which, kind="stable")
+            ids, which = ids[order], which[order]
+            starts = np.flatnonzero(np.diff(which, prepend=-1))
+            for part, block in zip(np.split(ids, starts[1:]), which[starts].tolist(), strict=True):
+                i, j = divmod(block, self._blocks.shape[1])
+                r0, _, c0, _ = self._blocks.window(i, j)
+                cell = part >> 2
+                bit = np.left_shift(1, part & 3).astype(np.uint8)
+                yield i, j, cell // self._cols - r0, cell % self._cols - c0, bit
+
+    def _groups(self) -> Iterable[int]:
+        if self._folder is None:
+            return sorted(self._kept)
+        return sorted(int(path.name) for path in self._folder.iterdir())
+
+    def _load(self, group: int) -> np.ndarray:
+        if self._folder is None:
+            return np.concatenate(self._kept.pop(group))
+        return np.fromfile(self._folder / str(group), np.int64)

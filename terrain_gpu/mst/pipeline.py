@@ -1,0 +1,359 @@
+"""The spanning forest of a whole raster, streamed: `minimum_spanning_tree`.
+
+1. *Blocks*: every block is read once, solved, and its final edges written; its border and
+   candidates go to the spill.
+2. *Levels*: regions are joined four at a time, depth first in Z-order, so that memory holds one
+   border for each level; edges that become final inside a finished block go to patch lists.
+3. *Patches*: finished blocks with such edges are patched in place, in order.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ..cells import layer_dtype
+from ..d8 import FORWARD_EDGES, symmetric
+from ..errors import InputError
+from ..executor import stream
+from ..grid import TILE, BlockGrid
+from ..planner import StreamPlan, plan_forest
+from ..progress import Progress, silent
+from ..report import Report
+from ..store import DEFAULT_BLOCK, Layer, TileStore, create_layer
+from ..weights import Weight
+from .levels import METHODS, DiskSpill, MemorySpill, Patches, Solved, Solver, Spill, Totals, join_levels
+
+log = logging.getLogger(__name__)
+
+LAYER = "mst"
+MOST_CELLS = 2**61
+"""Edge ids, four for each cell, are int64."""
+
+
+@dataclass
+class SpanningTree:
+    """A minimum spanning forest.
+
+    Attributes
+    ----------
+    layer
+        The store's layer of forward edges: bit k of a cell is its edge E, SW, S or SE; None for
+        arrays.
+    edge_count, components
+        Edges of the forest, and its trees (a cell without neighbours is one).
+    total_weight
+        Sum of the edges' weights: exact for integers, correctly rounded for real cells.
+    report
+        The run's `Report`.
+    """
+
+    layer: Layer | None
+    edge_count: int
+    components: int
+    total_weight: int | float
+    report: Report
+    _forward: np.ndarray | None = None
+
+    def edges(self) -> np.ndarray:
+        """The whole edge raster in memory: uint8, one bit for each edge at a cell.
+
+        Bits are the D8 codes of ESRI: E 1, SE 2, S 4, SW 8, W 16, NW 32, N 64, NE 128. Cells
+        without a value are 0.
+        """
+        if self._forward is not None:
+            forward = self._forward
+        elif self.layer is not None:
+            forward = self.layer.read_window(*self.layer.grid.window)
+        return symmetric(np.pad(forward, 1))
+
+
+def minimum_spanning_tree(
+    data: np.ndarray | str | os.PathLike[str] | TileStore,
+    *,
+    weight: str = "max",
+    connectivity: int = 8,
+    method: str = "frozen",
+    nodata: float | int | None = None,
+    layer: str = "elevation",
+    memory_limit: int | None = None,
+    threads: int | None = None,
+    block_size: int | None = None,
+    resume: bool = False,
+    overwrite: bool = False,
+    progress: Progress = silent,
+) -> SpanningTree:
+    """Minimum spanning forest of a raster as a grid graph.
+
+    Neighbouring cells are joined by an edge; nodata (and NaN or infinite) cells are absent, so the
+    result is one tree for each connected part. Edges are ordered by (weight, id of the lower
+    endpoint, direction), so the forest is unique: the same bits for every block size, memory limit
+    and thread count.
+
+    Parameters
+    ----------
+    data
+        A store, its path, or a 2-D array.
+    weight
+        "max": the higher of the two cells, so that paths in the tree have the lowest passes;
+        "absdiff": their absolute difference.
+    connectivity
+        8 or 4.
+    method
+        "frozen": Boruvka with frozen components. "contract": the classical contraction, kept as a
+        reference. Both give the same bits.
+    nodata
+        For arrays: value of absent cells. A store's layer has its own.
+    layer
+        Layer of the store to read. The result is its layer "mst".
+    memory_limit
+        Bound on the peak resident set of the process, bytes; a quarter of RAM when None.
+    threads
+        Threads; all processors when None.
+    block_size
+        For arrays: side of a block. A store's layer has its own.
+    resume
+        Go on with an unfinished run.
+    overwrite
+        Replace an existing result, at the end.
+    progress
+        Called with the cells just solved and the cells in all.
+
+    Raises
+    ------
+    InputError
+        for unknown weights, connectivity or types, and limits that are too small.
+    StoreError
+        when the store is damaged, or has a result already.
+    OutputError
+        when the disk is full. Finished blocks are kept for `resume`.
+
+    Notes
+    -----
+    Boruvka's algorithm with frozen boundary components; docs/design.md, "Spanning trees".
+    """
+    if connectivity not in (4, 8):
+        raise InputError(f"connectivity {connectivity} is not 8 or 4")
+    if method not in METHODS:
+        raise InputError(f"method {method!r} is not known; use {' or '.join(METHODS)}")
+    report = Report("compute-mst")
+    options = {"weight": weight, "connectivity": connectivity, "method": method}
+    if isinstance(data, np.ndarray):
+        return _of_array(data, nodata, block_size, threads, options, progress, report)
+    if nodata is not None or block_size is not None:
+        raise InputError("nodata and block_size are for arrays; a store's layer has its own")
+    store = data if isinstance(data, TileStore) else TileStore.open(data)
+    return _of_store(
+        store.layer(layer), memory_limit, threads, options, resume, overwrite, progress, report
+    )
+
+
+def _solver(
+    shape: tuple[int, int], dtype: np.dtype, nodata: Any, block: int, options: dict[str, Any]
+) -> Solver:
+    if shape[0] * shape[1] > MOST_CELLS:
+        raise InputError(f"{shape[0]} x {shape[1]} cells are more than {MOST_CELLS}")
+    weight = Weight(options["weight"], dtype)
+    diagonal = options["connectivity"] == 8
+    solver = Solver(shape, block, weight, nodata, diagonal, METHODS[options["method"]])
+    if not solver.compiled():
+        log.warning("compiling kernels for %s cells; this happens once", dtype.name)
+    return solver
+
+
+def _of_store(
+    source: Layer,
+    memory_limit: int | None,
+    threads: int | None,
+    options: dict[str, Any],
+    resume: bool,
+    overwrite: bool,
+    progress: Progress,
+    report: Report,
+) -> SpanningTree:
+    grid, block = source.grid, source.block_size
+    plan = plan_forest(
+        grid.rows,
+        grid.cols,
+        source.dtype,
+        Weight(options["weight"], source.dtype).key_dtype,
+        block,
+        source_bytes=int(source.info.get("stored_bytes", 0)),
+        memory_limit=memory_limit,
+        threads=threads,
+    )
+    settings = {"layer": source.name, **options}
+    # What the source holds, so that a run over other cells is not resumed.
+    identity = {key: source.info.get(key) for key in ("sources", "settings", "stored_bytes")}
+    with (
+        report.measured(),
+        create_layer(
+            source.path.parent,
+            LAYER,
+            grid,
+            np.uint8,
+            block_size=block,
+            settings={**settings, "of": identity},
+            overwrite=overwrite,
+            resume=resume,
+        ) as writer,
+    ):
+        resumed = int(writer.done.sum())
+        if writer.finished:
+            found = writer.info["result"]
+        else:
+            solver = _solver(grid.shape, source.dtype, source.nodata, block, options)
+            spill = DiskSpill(writer.spill / "solved")
+            with report.phase("blocks"):
+                _solve_blocks(source, solver, writer.write_block, writer.done, spill, plan, progress)
+            totals, patches = Totals(), Patches(writer.blocks, grid.cols, writer.spill / "patches")
+            with report.phase("levels"):
+                join_levels(writer.blocks, solver, spill, totals, patches.add)
+            with report.phase("patches"):
+                for i, j, row, col, bits in patches.by_block():
+                    writer.patch_block(i, j, row, col, bits)
+            found = _result(solver.weight, totals, patches.count)
+        with report.phase("commit"):
+            layer = writer.commit({"encoding": FORWARD_EDGES, "result": found})
+    report.settings = {**settings, "plan": plan.as_dict()}
+    report.cells, report.valid_cells = grid.cells, found["vertices"]
+    report.result = {**found, "store": str(source.path.parent), "layer": LAYER}
+    report.result["blocks_resumed"] = resumed
+    return _tree(report, layer)
+
+
+def _of_array(
+    data: np.ndarray,
+    nodata: float | int | None,
+    block_size: int | None,
+    threads: int | None,
+    options: dict[str, Any],
+    progress: Progress,
+    report: Report,
+) -> SpanningTree:
+    if data.ndim != 2 or not data.size:
+        raise InputError(f"an array of shape {data.shape} is no raster; give two dimensions")
+    dtype = layer_dtype(data.dtype)
+    if block_size is None:
+        block_size = min(DEFAULT_BLOCK, max(TILE, 1 << (max(data.shape) - 1).bit_length()))
+    blocks = BlockGrid(*data.shape, block_size)
+    plan = plan_forest(
+        *data.shape,
+        dtype,
+        Weight(options["weight"], dtype).key_dtype,
+        blocks.block,
+        source_bytes=data.nbytes,
+        memory_limit=2**62,  # the array is in memory already; the rest is small beside it
+        threads=threads,
+    )
+    forward = np.zeros(data.shape, np.uint8)
+
+    class InMemory:
+        @staticmethod
+        def read_block(i: int, j: int, out: np.ndarray) -> np.ndarray:
+            r0, r1, c0, c1 = blocks.window(i, j)
+            result = out[: r1 - r0, : c1 - c0]
+            result[...] = data[r0:r1, c0:c1]
+            return result
+
+    source = InMemory()
+    source.blocks, source.dtype = blocks, dtype  # type: ignore[attr-defined]
+
+    def write(i: int, j: int, mask: np.ndarray) -> None:
+        r0, r1, c0, c1 = blocks.window(i, j)
+        forward[r0:r1, c0:c1] = mask
+
+    with report.measured():
+        solver = _solver(data.shape, dtype, nodata, blocks.block, options)
+        spill, totals, patches = MemorySpill(), Totals(), Patches(blocks, data.shape[1], None)
+        with report.phase("blocks"):
+            _solve_blocks(source, solver, write, np.zeros(blocks.shape, bool), spill, plan, progress)
+        with report.phase("levels"):
+            join_levels(blocks, solver, spill, totals, patches.add)
+        with report.phase("patches"):
+            for i, j, row, col, bits in patches.by_block():
+                r0, r1, c0, c1 = blocks.window(i, j)
+                np.bitwise_or.at(forward[r0:r1, c0:c1], (row, col), bits)
+    found = _result(solver.weight, totals, patches.count)
+    report.settings = {**options, "plan": plan.as_dict()}
+    report.cells, report.valid_cells, report.result = data.size, found["vertices"], found
+    return _tree(report, None, forward)
+
+
+def _solve_blocks(
+    source: Any,
+    solver: Solver,
+    write: Callable[[int, int, np.ndarray], Any],
+    done: np.ndarray,
+    spill: Spill,
+    plan: StreamPlan,
+    progress: Progress,
+) -> None:
+    """Phase 1."""
+    block = source.blocks.block
+    Block = tuple[int, int]
+    Buffer = tuple[np.ndarray, np.ndarray]
+
+    def read(at: Block, buffer: Buffer) -> Buffer:
+        data = source.read_block(*at, out=buffer[0])
+        return data, buffer[1][: data.shape[0], : data.shape[1]]
+
+    def solve(at: Block, buffer: Buffer) -> tuple[Solved, np.ndarray]:
+        data, mask = buffer
+        return solver.solve(source.blocks.window(*at), data, mask), mask
+
+    def save(at: Block, result: tuple[Solved, np.ndarray]) -> None:
+        # The spill first: a block that counts as written must be found there.
+        spill.save(*at, result[0])
+        write(*at, result[1])
+
+    def finished(at: Block) -> None:
+        r0, r1, c0, c1 = source.blocks.window(*at)
+        progress((r1 - r0) * (c1 - c0), plan.rows * plan.cols)
+
+    stream(
+        (at for at in source.blocks.ids() if not done[at]),
+        read,
+        save,
+        compute=solve,
+        buffers=[
+            (np.empty((block, block), source.dtype), np.empty((block, block), np.uint8))
+            for _ in range(plan.buffers)
+        ],
+        readers=plan.readers,
+        workers=plan.workers,
+        writers=plan.writers,
+        done=finished,
+    )
+
+
+def _result(weight: Weight, totals: Totals, patched: int) -> dict[str, Any]:
+    total = weight.rounded(totals.exact)
+    return {
+        "edges": totals.edges,
+        "components": totals.vertices - totals.edges,
+        "total_weight": total if isinstance(total, int) or np.isfinite(total) else str(total),
+        "vertices": totals.vertices,
+        "patched_edges": patched,
+    }
+
+
+def _tree(report: Report, layer: Layer | None, forward: np.ndarray | None = None) -> SpanningTree:
+    found = report.result
+    total = found["total_weight"]
+    return SpanningTree(
+        layer,
+        found["edges"],
+        found["components"],
+        float(total) if isinstance(total, str) else total,
+        report,
+        forward,
+    )
+
+
+

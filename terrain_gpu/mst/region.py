@@ -1,0 +1,49 @@
+"""Solved rectangles of the raster: what of them still matters to the levels above."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..grid import Window
+
+
+@dataclass
+class Border:
+    """Cells along the border of a region: operands of the weights, and which are vertices.
+
+    Each of `cells` and `valid` is (top, bottom, left, right), corners in both of their sides.
+    """
+
+    cells: tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
+    valid: tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
+
+    @classmethod
+    def of_block(cls, cells: np.ndarray, valid: np.ndarray) -> Border:
+        """The border of a block."""
+
+        def sides(a: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+            return a[0].copy(), a[-1].copy(), a[:, 0].copy(), a[:, -1].copy()
+
+        return cls(sides(cells), sides(valid))
+
+
+@dataclass
+class Region:
+    """A solved rectangle.
+
+    Attributes
+    ----------
+    window
+        (row0, row1, col0, col1) in the raster.
+    border
+        Its border cells.
+    candidates
+        (keys, ids, us, vs): edges that may still be in the forest. ids are global, ``4 * cell +
+        direction``; us and vs the global border cells that stand for the components they join.
+    """
+
+    window: Window
+    border: Border
+    candidates: tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]

@@ -1,0 +1,121 @@
+"""Edge weights of the spanning tree, and the total order they are compared in.
+
+Edges are ordered by (weight, global id of the lower endpoint, direction), directions E < SW < S <
+SE. Kernels compare weights as unsigned *keys* that have the same order: 32 bits for cells of up to
+16 bits and float32, 64 bits for the rest. Nothing is rounded but the difference of two floats, which
+is taken in the layer's own type.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from . import cells
+from .errors import InputError
+
+NAMES = ("max", "absdiff")
+
+DIRECTIONS = ((0, 1), (1, -1), (1, 0), (1, 1))
+"""(row, column) steps of an edge from its lower endpoint: E, SW, S, SE."""
+
+
+@dataclass(frozen=True)
+class Weight:
+    """How cells of one type become keys.
+
+    Attributes
+    ----------
+    name
+        "max": the higher of the two cells; "absdiff": their absolute difference.
+    dtype
+        Type of the cells.
+    """
+
+    name: str
+    dtype: np.dtype
+
+    def __post_init__(self) -> None:
+        if self.name not in NAMES:
+            raise InputError(f"weight {self.name!r} is not known; use {' or '.join(NAMES)}")
+
+    @property
+    def key_dtype(self) -> np.dtype:
+        """uint32 or uint64."""
+        small = self.dtype.itemsize <= 2 or self.dtype == np.float32
+        return np.dtype(np.uint32 if small else np.uint64)
+
+    @property
+    def subtracts_floats(self) -> bool:
+        """Whether the kernels see float cells and take the bits of their difference."""
+        return self.name == "absdiff" and self.dtype.kind == "f"
+
+    @property
+    def low(self) -> np.unsignedinteger:
+        """Mask that `key = max(a, b) - (min(a, b) & low)` needs: all ones to subtract."""
+        key = self.key_dtype
+        return key.type(np.iinfo(key).max if self.name == "absdiff" else 0)
+
+    def operands(self, data: np.ndarray) -> np.ndarray:
+        """Cells as the kernels take them: unsigned integers in the cells' order, or floats."""
+        if self.subtracts_floats:
+            return np.ascontiguousarray(data)
+        key = self.key_dtype
+        if self.dtype.kind == "f":
+            # + 0 makes -0.0 and 0.0 one value.
+            bits = (data + data.dtype.type(0)).view(key)
+            sign = key.type(1) << key.type(8 * key.itemsize - 1)
+            return np.where(bits & sign, ~bits, bits | sign)
+        if self.dtype.kind == "u":
+            return data.astype(key)
+        if self.dtype.itemsize == 8:
+            return data.view(key) ^ key.type(1 << 63)
+        wide = np.dtype(f"i{key.itemsize}")
+        return (data.astype(wide) - wide.type(np.iinfo(self.dtype).min)).view(key)
+
+    # -- exact sums ------------------------------------------------------------------------
+
+    @property
+    def sum_mode(self) -> int:
+        """What `add_weight` adds: 0 integer keys, 1 bits of floats >= 0, 2 order-mapped floats."""
+        if self.dtype.kind != "f":
+            return 0
+        return 1 if self.subtracts_floats else 2
+
+    def new_sums(self) -> np.ndarray:
+        """Zeroed accumulators for `add_weight`: low and high word for each exponent."""
+        exponents = 1 if self.dtype.kind != "f" else (256 if self.dtype.itemsize == 4 else 2048)
+        return np.zeros(2 * exponents, np.int64)
+
+    def exact(self, sums: np.ndarray, edges: int) -> int | float:
+        """The sum over `edges` edges: of weights, or of units of the float's least subnormal.
+
+        Infinite when a difference of two floats overflowed its type.
+        """
+        words = sums.reshape(-1, 2)
+        if self.dtype.kind == "f":
+            if words[-1].any():
+                return math.inf
+            return sum(
+                (int(words[k, 0]) + (int(words[k, 1]) << 32)) << max(k - 1, 0)
+                for k in np.flatnonzero(words.any(axis=1)).tolist()
+            )
+        least = int(np.iinfo(self.dtype).min) if self.name == "max" else 0
+        return int(words[0, 0]) + (int(words[0, 1]) << 32) + edges * least
+
+    def rounded(self, exact: int | float) -> int | float:
+        """An `exact` sum as users see it: an integer, or the correctly rounded double."""
+        if self.dtype.kind != "f" or isinstance(exact, float):
+            return exact
+        try:
+            # Division of integers rounds correctly.
+            return exact / (1 << (149 if self.dtype.itemsize == 4 else 1074))
+        except OverflowError:
+            return math.copysign(math.inf, exact)
+
+
+def valid_cells(data: np.ndarray, nodata: float | int | None) -> np.ndarray:
+    """Mask of the cells that are vertices."""
+    return ~cells.is_nodata(data, nodata)
