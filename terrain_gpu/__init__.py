@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from .errors import InputError, OutputError, PlanError, StoreError, TerrainError
     from .export import export_layer
     from .grid import GridSpec
+    from .mst import SpanningTree, minimum_spanning_tree
     from .report import Report
     from .store import Layer, LayerWriter, TileStore, create_layer
 
@@ -28,12 +29,14 @@ _HOME = {
     "OutputError": "errors",
     "PlanError": "errors",
     "Report": "report",
+    "SpanningTree": "mst",
     "StoreError": "errors",
     "TerrainError": "errors",
     "TileStore": "store",
     "convert_dataset": "convert",
     "create_layer": "store",
     "export_layer": "export",
+    "minimum_spanning_tree": "mst",
 }
 
 __all__ = [
@@ -44,12 +47,14 @@ __all__ = [
     "OutputError",
     "PlanError",
     "Report",
+    "SpanningTree",
     "StoreError",
     "TerrainError",
     "TileStore",
     "convert_dataset",
     "create_layer",
     "export_layer",
+    "minimum_spanning_tree",
 ]
 
 logging.getLogger(__name__).addHandler(logging.NullHandler())

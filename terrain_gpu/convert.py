@@ -355,8 +355,14 @@ def _stream_cells(
             part = data[r0 - unit[0] : r1 - unit[0], c0 - unit[2] : c1 - unit[2]]
             writer.write_block(i, j, recode(part, r0, c0))
 
+    def area(unit: Window) -> int:
+        return (unit[1] - unit[0]) * (unit[3] - unit[2])
+
     def finished(unit: Window) -> None:
-        progress((unit[1] - unit[0]) * (unit[3] - unit[2]), plan.rows * plan.cols)
+        progress(area(unit), plan.rows * plan.cols)
+
+    if before := sum(area(unit) for unit in plan.units() if not todo(unit)):
+        progress(before, plan.rows * plan.cols)
 
     size = plan.unit_rows * plan.unit_cols
     stream(

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from . import cells
+from .d8 import FORWARD_EDGES, symmetric
 from .errors import InputError, OutputError
 from .executor import stream
 from .grid import Window, clip, is_empty
@@ -68,7 +69,7 @@ def export_layer(
     """
     report = Report("export")
     source = TileStore.open(store).layer(layer)
-    target = _checked_target(Path(path), overwrite=overwrite)
+    target = checked_target(path, overwrite=overwrite)
     try:
         window = source.grid.window_of(bounds) if bounds else source.grid.window
     except InputError as error:
@@ -93,6 +94,8 @@ def export_layer(
 
     def read(part: Window, buffer: np.ndarray) -> np.ndarray:
         shape = part[1] - part[0], part[3] - part[2]
+        if source.info.get("encoding") == FORWARD_EDGES:
+            return symmetric(source.read_ring(part))
         return source.read_window(*part, out=buffer[: shape[0], : shape[1]])
 
     def write(part: Window, data: np.ndarray) -> None:
@@ -138,7 +141,17 @@ def export_layer(
     return report
 
 
-def _checked_target(path: Path, *, overwrite: bool) -> Path:
+def checked_target(path: str | os.PathLike[str], *, overwrite: bool) -> Path:
+    """The absolute path of a GeoTIFF that may be written.
+
+    Raises
+    ------
+    InputError
+        when it exists, has no folder, or is not called .tif.
+    OutputError
+        when its folder cannot be written.
+    """
+    path = Path(path)
     if path.suffix.lower() not in (".tif", ".tiff"):
         raise InputError(f"{path}: name the output .tif; GeoTIFF is what export writes")
     if path.is_dir():

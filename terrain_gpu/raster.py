@@ -612,11 +612,11 @@ class RasterOutput:
         options |= {
             "tiled": True, "blockxsize": side, "blockysize": side, "bigtiff": "if_safer"
         }  # fmt: skip
-        place = {
-            "crs": CRS.from_wkt(grid.crs_wkt) if grid.crs_wkt else None,
-            "transform": rasterio.Affine(*grid.transform),
-        }
         try:
+            place = {
+                "crs": CRS.from_wkt(grid.crs_wkt) if grid.crs_wkt else None,
+                "transform": rasterio.Affine(*grid.transform),
+            }
             if isinstance(nodata, int) and abs(nodata) > 2**53:
                 self._data = _create_exact(self._parts[0], grid, dtype, nodata, place, options)
             else:

@@ -155,11 +155,17 @@ class Layer:
         StoreError
             when the shard is damaged or cannot be read.
         """
-        r0, r1, c0, c1 = self._window(i, j)
+        return self.read_ring(self._window(i, j), out, halo=halo)
+
+    def read_ring(
+        self, window: Window, out: np.ndarray | None = None, *, halo: int = 1
+    ) -> np.ndarray:
+        """Cells of a window inside the raster with `halo` rings around it, as `read_block`."""
+        r0, r1, c0, c1 = window
         shape = r1 - r0 + 2 * halo, c1 - c0 + 2 * halo
         result = np.empty(shape, self.dtype) if out is None else out[: shape[0], : shape[1]]
         if result.shape != shape or result.dtype != self.dtype:
-            raise InputError(f"buffer of {result.shape} {result.dtype} for a block of {shape}")
+            raise InputError(f"buffer of {result.shape} {result.dtype} for cells of {shape}")
         ring = (r0 - halo, r1 + halo, c0 - halo, c1 + halo)
         inside = clip(ring, self.grid.window)
         if ring != inside:

@@ -53,6 +53,11 @@ class Weight:
         return self.name == "absdiff" and self.dtype.kind == "f"
 
     @property
+    def operand_dtype(self) -> np.dtype:
+        """Type of what `operands` gives."""
+        return self.dtype.newbyteorder("=") if self.subtracts_floats else self.key_dtype
+
+    @property
     def low(self) -> np.unsignedinteger:
         """Mask that `key = max(a, b) - (min(a, b) & low)` needs: all ones to subtract."""
         key = self.key_dtype
@@ -113,7 +118,7 @@ class Weight:
             # Division of integers rounds correctly.
             return exact / (1 << (149 if self.dtype.itemsize == 4 else 1074))
         except OverflowError:
-            return math.copysign(math.inf, exact)
+            return math.inf if exact > 0 else -math.inf
 
 
 def valid_cells(data: np.ndarray, nodata: float | int | None) -> np.ndarray:

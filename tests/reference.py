@@ -74,4 +74,8 @@ def exact_sum(weights):
         return sum(weights)
     if any(math.isinf(w) for w in weights):
         return math.inf
-    return float(sum(map(Fraction, weights)))
+    total = sum(map(Fraction, weights))
+    try:
+        return float(total)
+    except OverflowError:
+        return math.inf if total > 0 else -math.inf

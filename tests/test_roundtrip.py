@@ -745,10 +745,18 @@ def test_every_compression_of_every_type(tmp_path, dtype, compress):
 
 
 @pytest.mark.parametrize(
-    ("dtype", "nodata"),
-    [("uint8", 255), ("int16", -32768), ("int32", -1), ("float32", math.nan), ("float64", -9999.0)],
+    ("dtype", "nodata", "compress"),
+    [
+        ("uint8", 255, None),
+        ("int16", -32768, None),
+        ("int16", -32768, "none"),
+        ("int16", -32768, "zstd"),
+        ("int32", -1, None),
+        ("float32", math.nan, None),
+        ("float32", math.nan, "zstd"),
+        ("float64", -9999.0, None),
+    ],
 )
-@pytest.mark.parametrize("compress", [None, "none", "zstd"])
 def test_cloud_optimised_geotiff(tmp_path, dtype, nodata, compress):
     raster = Raster(np.dtype(dtype), (1100, 1300), nodata, "hills", "lakes", seed=4)
     source = save(tmp_path / "a.tif", raster.cells, nodata, units="metre", scaling=(0.5, 3.0))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from . import compute_mst as compute_mst_file
 from . import convert_dataset as convert_dataset_file
 from . import demo, export, info, options, plan
 
@@ -12,12 +13,12 @@ from . import demo, export, info, options, plan
 @options.version_option
 @click.pass_context
 def group(context: click.Context) -> None:
-    """Elevation rasters far larger than memory: convert, describe, plan, export."""
+    """Elevation rasters far larger than memory, as grid graphs."""
     if context.invoked_subcommand is None:
         click.echo(context.get_help())
 
 
-for _file in (convert_dataset_file, info, export, plan, demo):
+for _file in (convert_dataset_file, compute_mst_file, info, export, plan, demo):
     group.add_command(_file.command)
 
 
@@ -29,3 +30,8 @@ def main() -> None:
 def convert_dataset() -> None:
     """Program `convert-dataset`."""
     options.run(convert_dataset_file.command)
+
+
+def compute_mst() -> None:
+    """Program `compute-mst`."""
+    options.run(compute_mst_file.command)

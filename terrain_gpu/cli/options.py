@@ -97,6 +97,10 @@ memory_limit_option = click.option(
 threads_option = click.option(
     "--threads", type=click.IntRange(1, 1024), metavar="N", help="Threads.  [default: all cores]"
 )
+backend_option = click.option(
+    "--backend", type=click.Choice(["auto", "cpu", "cuda"]), default="auto", show_default=True,
+    help="Where to compute; auto takes CUDA where it works, else the CPU.",
+)  # fmt: skip
 overwrite_option = click.option(
     "--overwrite", is_flag=True, help="Replace what is there, whole and at the end."
 )
@@ -213,3 +217,9 @@ def _fail(error: BaseException, message: str, code: int) -> int:
 
 
 version_option = click.version_option(__version__, "--version", message=f"{NAME} %(version)s")
+
+
+def check_backend(backend: str) -> None:
+    """Refuse a backend that this version does not have."""
+    if backend == "cuda":
+        raise click.UsageError("--backend cuda: this version computes on the CPU; use auto or cpu")

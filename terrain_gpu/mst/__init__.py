@@ -4,3 +4,7 @@
 blocks four at a time, `pipeline` streams it all from and to a store. Every level is Boruvka with
 the vertices frozen that have edges elsewhere; see docs/design.md.
 """
+
+from .pipeline import LAYER, SpanningTree, minimum_spanning_tree
+
+__all__ = ["LAYER", "SpanningTree", "minimum_spanning_tree"]

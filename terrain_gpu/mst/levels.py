@@ -12,12 +12,13 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from ..errors import InputError
 from ..grid import BlockGrid, Window
 from ..weights import Weight, valid_cells
-from . import frozen
+from . import contract, frozen
 from .region import Border, Region
 
-METHODS: dict[str, ModuleType] = {"frozen": frozen}
+METHODS: dict[str, ModuleType] = {"frozen": frozen, "contract": contract}
 """Interchangeable modules, each with `new_work`, `solve_block`, `merge` and `kernel`."""
 
 
@@ -72,7 +73,9 @@ class Solver:
             work = self._local.work = self.method.new_work(self.block, self.weight.key_dtype)
         rows, cols = self.shape
         open_sides = (window[0] > 0, window[1] < rows, window[2] > 0, window[3] < cols)
-        cells, valid = self.weight.operands(data), valid_cells(data, self.nodata)
+        valid = valid_cells(data, self.nodata)
+        self._refuse_largest(window, data, valid)
+        cells = self.weight.operands(data)
         mask[...] = 0
         sums = self.weight.new_sums()
         edges, (keys, ids, us, vs) = self.method.solve_block(
@@ -94,6 +97,20 @@ class Solver:
         candidates = (keys.copy(), 4 * globally(ids >> 2) + (ids & 3), globally(us), globally(vs))
         region = Region(window, Border.of_block(cells, valid), candidates)
         return Solved(region, int(edges), int(np.count_nonzero(valid)), sums)
+
+
+    def _refuse_largest(self, window: Window, data: np.ndarray, valid: np.ndarray) -> None:
+        """The largest 64-bit integer would have the key that means "no edge"."""
+        dtype = self.weight.dtype
+        if dtype.kind == "f" or dtype.itemsize < 8:
+            return
+        wrong = valid & (data == np.iinfo(dtype).max)
+        if wrong.any():
+            row, col = np.unravel_index(np.argmax(wrong), wrong.shape)
+            raise InputError(
+                f"row {window[0] + row}, column {window[2] + col}: {np.iinfo(dtype).max}, the "
+                f"largest {dtype.name}, cannot be a height; convert with it as --nodata"
+            )
 
 
 class Spill(Protocol):
@@ -118,36 +135,54 @@ class MemorySpill:
 
 
 class DiskSpill:
-    """Solved blocks as files, one each; a killed run finds them again."""
+    """Solved blocks as files, one each; a killed run finds them again.
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
+    A file is an int64 header (window, edges, vertices, sums, candidates) and the bytes of the
+    arrays one after another.
+    """
+
+    def __init__(self, folder: Path, weight: Weight) -> None:
+        self._folder, self._weight = folder, weight
         folder.mkdir(parents=True, exist_ok=True)
 
     def _path(self, i: int, j: int) -> Path:
-        return self._folder / f"{i}.{j}.npy"
+        return self._folder / f"{i}.{j}"
 
     def save(self, i: int, j: int, solved: Solved) -> None:
         region = solved.region
+        counts = solved.edges, solved.vertices, solved.sums.size, region.candidates[0].size
         arrays = (
-            np.array([*region.window, solved.edges, solved.vertices], np.int64),
+            np.array([*region.window, *counts], np.int64),
             solved.sums,
             *region.candidates,
             *region.border.cells,
             *region.border.valid,
         )
-        temporary = self._folder / f"{i}.{j}.tmp"
-        with open(temporary, "wb") as file:
-            for array in arrays:
-                np.save(file, array, allow_pickle=False)
-        os.replace(temporary, self._path(i, j))
+        path = self._path(i, j)
+        temporary = path.with_suffix(f"{path.suffix}.tmp")
+        temporary.write_bytes(b"".join(array.tobytes() for array in arrays))
+        os.replace(temporary, path)
 
     def load(self, i: int, j: int) -> Solved:
-        with open(self._path(i, j), "rb") as file:
-            head, sums, *rest = (np.load(file, allow_pickle=False) for _ in range(14))
-        r0, r1, c0, c1, edges, vertices = head.tolist()
-        border = Border(tuple(rest[4:8]), tuple(rest[8:12]))
-        return Solved(Region((r0, r1, c0, c1), border, tuple(rest[:4])), edges, vertices, sums)
+        data = self._path(i, j).read_bytes()
+        at = 0
+
+        def take(count: int, dtype: Any) -> np.ndarray:
+            nonlocal at
+            found = np.frombuffer(data, dtype, count, at)
+            at += found.nbytes
+            return found
+
+        def sides(dtype: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+            width, height = c1 - c0, r1 - r0
+            return take(width, dtype), take(width, dtype), take(height, dtype), take(height, dtype)
+
+        r0, r1, c0, c1, edges, vertices, n_sums, count = take(8, np.int64).tolist()
+        sums = take(n_sums, np.int64)
+        keys = take(count, self._weight.key_dtype)
+        candidates = keys, take(count, np.int64), take(count, np.int64), take(count, np.int64)
+        border = Border(sides(self._weight.operand_dtype), sides(np.bool_))
+        return Solved(Region((r0, r1, c0, c1), border, candidates), edges, vertices, sums)
 
 
 @dataclass

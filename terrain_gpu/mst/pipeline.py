@@ -84,6 +84,7 @@ def minimum_spanning_tree(
     memory_limit: int | None = None,
     threads: int | None = None,
     block_size: int | None = None,
+    verify: bool = False,
     resume: bool = False,
     overwrite: bool = False,
     progress: Progress = silent,
@@ -117,6 +118,8 @@ def minimum_spanning_tree(
         Threads; all processors when None.
     block_size
         For arrays: side of a block. A store's layer has its own.
+    verify
+        Prove the result in another pass over the cells, see `verify`.
     resume
         Go on with an unfinished run.
     overwrite
@@ -208,7 +211,7 @@ def _of_store(
             found = writer.info["result"]
         else:
             solver = _solver(grid.shape, source.dtype, source.nodata, block, options)
-            spill = DiskSpill(writer.spill / "solved")
+            spill = DiskSpill(writer.spill / "solved", solver.weight)
             with report.phase("blocks"):
                 _solve_blocks(source, solver, writer.write_block, writer.done, spill, plan, progress)
             totals, patches = Totals(), Patches(writer.blocks, grid.cols, writer.spill / "patches")

@@ -1,0 +1,79 @@
+"""compute-mst: the minimum spanning forest of a layer."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from . import options
+
+
+@click.command("compute-mst")
+@click.argument("store", metavar="STORE")
+@click.option("-o", "--output", metavar="EDGES.tif",
+              help="Also write the edges as a raster of D8 codes (E 1, SE 2, ... NE 128).")
+@click.option("--weight", type=click.Choice(["max", "absdiff"]), default="max", show_default=True,
+              help="The higher of two cells, or their absolute difference.")
+@click.option("--connectivity", type=click.Choice(["8", "4"]), default="8", show_default=True,
+              help="Neighbours of a cell, with or without the diagonal ones.")
+@click.option("--method", type=click.Choice(["frozen", "contract"]), default="frozen",
+              show_default=True, help="Both give the same bits; contract is the reference.")
+@options.layer_option
+@options.memory_limit_option
+@options.threads_option
+@options.backend_option
+@click.option("--verify", is_flag=True, help="Prove the result in another pass over the cells.")
+@options.resume_option
+@options.overwrite_option
+@options.json_option
+@options.verbosity_options
+@options.version_option
+def command(
+    store: str,
+    output: str | None,
+    connectivity: str,
+    backend: str,
+    json_target: str | None,
+    **settings: Any,
+) -> None:
+    """Compute the minimum spanning forest of a layer of STORE, as its layer "mst".
+
+    Neighbouring cells are joined by an edge of the given weight; nodata cells are absent. The
+    forest is unique: the same bits for every block size, memory limit and number of threads.
+
+    \b
+    compute-mst dem.zarr
+    compute-mst dem.zarr -o edges.tif --weight absdiff --memory-limit 2GB --verify
+    """
+    from ..export import checked_target, export_layer
+    from ..mst import LAYER, minimum_spanning_tree
+    from ..progress import bar
+
+    options.check_backend(backend)
+    if output:
+        checked_target(output, overwrite=settings["overwrite"])
+    advice = "finished blocks are kept, --resume goes on"
+    with options.if_interrupted(advice), bar("spanning tree", quiet=options.quiet()) as progress:
+        tree = minimum_spanning_tree(
+            store, connectivity=int(connectivity), progress=progress, **settings
+        )
+    report = tree.report
+    if output:
+        with report.phase("export"):
+            export_layer(
+                store,
+                output,
+                layer=LAYER,
+                memory_limit=settings["memory_limit"],
+                threads=settings["threads"],
+                overwrite=settings["overwrite"],
+            )
+        report.result["output"] = output
+    options.write_json(report.to_json(), json_target)
+    options.say(
+        f"{store}: layer {LAYER}, {tree.edge_count:,} edges, {tree.components:,} components, "
+        f"total weight {tree.total_weight}, {report.seconds['total']:.2f} s"
+        + (", verified" if settings["verify"] else ""),
+        json_target,
+    )

@@ -1,0 +1,609 @@
+"""The programs as a new user meets them: help, reports, progress, quiet, and the demo."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import pty
+import re
+import select
+import shlex
+import shutil
+import struct
+import subprocess
+import sys
+import termios
+from functools import partial
+from pathlib import Path
+
+import click
+import numpy as np
+import pytest
+import rasterio
+from rasterio.transform import from_origin
+
+import terrain_gpu
+from terrain_gpu.cli import options
+from terrain_gpu.cli.main import group
+
+ROWS, COLS = 300, 500
+VOID = -9999
+SAMPLE = Path(__file__).parents[1] / "data" / "jacksboro.tif"
+KEYS = [
+    "command",
+    "version",
+    "cells",
+    "valid_cells",
+    "seconds",
+    "bytes_read",
+    "bytes_written",
+    "peak_rss_bytes",
+    "settings",
+    "result",
+]
+
+
+def program(name: str) -> list[str]:
+    """The installed program beside this Python, or what it would run."""
+    script = Path(sys.executable).parent / name
+    if script.exists():
+        return [str(script)]
+    function = "main" if name == "terrain-gpu" else name.replace("-", "_")
+    return [sys.executable, "-c", f"from terrain_gpu.cli.main import {function} as f; f()"]
+
+
+def spawn(command: str, **more) -> subprocess.CompletedProcess:
+    """Run a command line as a process of its own."""
+    name, *words = shlex.split(command)
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    return subprocess.run([*program(name), *words], check=False, text=True, **{**pipes, **more})
+
+
+def call(capfd, command: str) -> tuple[int, str, str]:
+    """Run a command of the group in this process: exit code, standard output, standard error."""
+    capfd.readouterr()
+    code = options._guarded(lambda: group.main(shlex.split(command), standalone_mode=False))
+    return (code, *capfd.readouterr())
+
+
+def terrain(rows=ROWS, cols=COLS, dtype="float32") -> np.ndarray:
+    data = np.random.default_rng(11).integers(1, 3000, (rows, cols)).astype(dtype)
+    data[:70, :200] = VOID if np.dtype(dtype).kind != "u" else 0
+    return data
+
+
+def write_tif(path, data, **profile):
+    with rasterio.open(
+        path,
+        "w",
+        driver="GTiff",
+        height=data.shape[0],
+        width=data.shape[1],
+        count=1,
+        dtype=data.dtype,
+        crs="EPSG:32633",
+        transform=from_origin(-500.0, 900.0, 10, 10),
+        **profile,
+    ) as out:
+        out.write(data, 1)
+
+
+@pytest.fixture
+def world(tmp_path, monkeypatch):
+    """A folder with dem.tif, as the current one."""
+    write_tif(tmp_path / "dem.tif", terrain(), nodata=VOID)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def store(world, capfd):
+    """... and with the store s.zarr of it."""
+    assert call(capfd, "convert-dataset dem.tif s.zarr --block-size 128")[0] == 0
+    return world / "s.zarr"
+
+
+# -- help ----------------------------------------------------------------------------------------
+
+OPTIONS = {
+    "convert-dataset": "layer band block-size round clamp-min nodata bounds compress memory-limit "
+    "threads resume overwrite json quiet verbose version help",
+    "terrain-gpu convert-dataset": "layer band block-size round clamp-min nodata bounds compress "
+    "memory-limit threads resume overwrite json quiet verbose version help",
+    "terrain-gpu info": "json quiet verbose help",
+    "terrain-gpu plan": "dtype layer block-size memory-limit threads json quiet verbose help",
+    "terrain-gpu export": "layer bounds cog compress memory-limit threads overwrite json quiet "
+    "verbose help",
+    "terrain-gpu demo": "overwrite quiet verbose help",
+    "terrain-gpu": "version help",
+}
+
+
+@pytest.mark.parametrize("command", OPTIONS)
+def test_help(command):
+    done = spawn(f"{command} --help")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith(f"Usage: {command} ")
+    assert max(map(len, done.stdout.splitlines())) <= 80
+    shown = re.findall(r"^  (?:-\w, )?--([a-z-]+)", done.stdout, re.M)
+    assert shown == OPTIONS[command].split()
+
+
+@pytest.mark.parametrize("name", group.commands)
+def test_every_command_explains_itself_and_its_options(name, capfd):
+    code, out, err = call(capfd, f"{name} --help")
+    assert (code, err) == (0, "")
+    command = group.commands[name]
+    assert re.search(rf"^Usage: .* {name} \[OPTIONS\]", out)
+    assert len(command.get_short_help_str()) > 20
+    for parameter in command.params:
+        if isinstance(parameter, click.Option):
+            assert len(parameter.help) > 6, parameter.name
+            assert f"--{parameter.opts[-1].strip('-')}" in out
+
+
+def test_the_group_lists_its_commands():
+    alone, asked = spawn("terrain-gpu"), spawn("terrain-gpu --help")
+    assert alone.returncode == 0
+    assert alone.stdout == asked.stdout
+    listed = re.findall(r"^  ([a-z-]+)  +\S", alone.stdout.split("Commands:")[1], re.M)
+    assert listed == sorted(group.commands)
+    assert {"convert-dataset", "demo", "export", "info", "plan"} <= set(listed)
+
+
+@pytest.mark.parametrize("name", ["terrain-gpu", "convert-dataset"])
+def test_version(name):
+    done = spawn(f"{name} --version")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == f"terrain_gpu {terrain_gpu.__version__}\n"
+
+
+def test_help_needs_no_heavy_library():
+    """The command line answers at once: what a command does not need is not imported."""
+    words = "import sys, terrain_gpu.cli.main; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", words], check=True, capture_output=True, text=True)
+    assert not {"zarr", "rasterio", "numba", "cupy", "tqdm", "pandas"} & set(done.stdout.split())
+
+
+# -- the main job --------------------------------------------------------------------------------
+
+
+def test_the_way_through_as_processes(world):
+    """convert, info, plan, export: each a program run, the cells the same at the end."""
+    done = spawn("convert-dataset dem.tif s.zarr --threads 2 --memory-limit 600MB")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert re.fullmatch(
+        r"s\.zarr: layer elevation, 300 x 500 cells of float32, 90\.7% with a value, \S+ kB stored "
+        r"\(600 kB raw\), \d+\.\d\d s\n",
+        done.stdout,
+    )
+    done = spawn("terrain-gpu info s.zarr")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "EPSG:32633" in done.stdout
+    done = spawn("terrain-gpu plan s.zarr")
+    assert (done.returncode, done.stderr) == (0, "")
+    done = spawn("terrain-gpu export s.zarr back.tif")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert re.fullmatch(r"back\.tif: 300 x 500 cells of float32, \S+ [kM]B, \S+ s\n", done.stdout)
+    with rasterio.open("back.tif") as back, rasterio.open("dem.tif") as source:
+        assert np.array_equal(back.read(1), source.read(1))
+        assert (back.nodata, back.crs, back.transform) == (VOID, source.crs, source.transform)
+
+
+def test_demo(tmp_path):
+    done = spawn("terrain-gpu demo", cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    for words in (
+        "$ convert-dataset ",
+        "$ terrain-gpu info demo-output/jacksboro.zarr",
+        "$ terrain-gpu export demo-output/jacksboro.zarr demo-output/jacksboro.tif",
+        "demo-output/jacksboro.tif equals the sample cell for cell (138,632 cells).",
+        "xarray.open_zarr('demo-output/jacksboro.zarr', consolidated=False)",
+    ):
+        assert words in done.stdout
+    out = tmp_path / "demo-output"
+    assert sorted(os.listdir(out)) == ["jacksboro.tif", "jacksboro.zarr"]
+    with rasterio.open(out / "jacksboro.tif") as back, rasterio.open(SAMPLE) as sample:
+        assert np.array_equal(back.read(1), sample.read(1))
+        assert (back.crs, back.transform, back.units) == (sample.crs, sample.transform, ("m",))
+    import xarray
+
+    opened = xarray.open_zarr(str(out / "jacksboro.zarr"), consolidated=False)
+    assert opened.elevation.shape == (344, 403)
+
+
+def test_demo_replaces_only_when_asked_and_never_the_sample(tmp_path, capfd, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert call(capfd, "demo mine -q") == (0, "", "")
+    (tmp_path / "mine/jacksboro.tif").write_text("mine")
+    code, out, err = call(capfd, "demo mine")
+    assert (code, out) == (2, "")
+    assert "mine/jacksboro.tif: exists; --overwrite replaces it" in err
+    assert (tmp_path / "mine/jacksboro.tif").read_text() == "mine"
+    assert call(capfd, "demo mine --overwrite")[0] == 0
+    assert (tmp_path / "mine/jacksboro.tif").read_bytes()[:2] == b"II"
+    copy = tmp_path / "data"
+    shutil.copytree(SAMPLE.parent, copy)
+    monkeypatch.setattr("terrain_gpu.cli.demo._sample", lambda: copy / "jacksboro.tif")
+    code, out, err = call(capfd, "demo data --overwrite")
+    assert (code, out) == (2, "")
+    assert "data/jacksboro.tif: is the sample itself" in err
+    assert (copy / "jacksboro.tif").read_bytes() == SAMPLE.read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("words", "nodata"),
+    [("--nodata -5", -5), ("--nodata -5.0", -5), ("--nodata nan", np.nan), ("", VOID)],
+)
+def test_negative_numbers_are_values_not_options(world, capfd, words, nodata):
+    command = f"convert-dataset dem.tif s.zarr {words} --bounds -1e3 -1e9 -100 1e9"
+    assert call(capfd, command)[0] == 0
+    found = json.loads(call(capfd, "info s.zarr --json -")[1])
+    assert found["bounds"] == [-500.0, -2100.0, -100.0, 900.0]
+    assert found["layers"]["elevation"]["nodata"] == ("NaN" if np.isnan(nodata) else nodata)
+    assert found["layers"]["elevation"]["valid_cells"] == ROWS * 40 - 70 * 40
+
+
+# -- reports -------------------------------------------------------------------------------------
+
+
+def shard_bytes(store: Path, layer="elevation") -> int:
+    return sum(p.stat().st_size for p in (store / layer / "c").rglob("*") if p.is_file())
+
+
+def check_report(report: dict, command: str, phases: set[str]) -> None:
+    assert list(report) == KEYS
+    assert report["command"] == command
+    assert report["version"] == terrain_gpu.__version__
+    assert report["cells"] == ROWS * COLS
+    assert report["valid_cells"] == ROWS * COLS - 70 * 200
+    assert report["seconds"].keys() == {"total", *phases}
+    parts = [report["seconds"][phase] for phase in phases]
+    assert 0 < sum(parts) <= report["seconds"]["total"] + 1e-6
+    assert 10**7 < report["peak_rss_bytes"] < 10**10
+    assert isinstance(report["settings"]["plan"]["memory_limit"], int)
+
+
+def test_report_of_a_conversion(world):
+    done = spawn("convert-dataset dem.tif s.zarr --block-size 128 --json -")
+    assert done.returncode == 0
+    report = json.loads(done.stdout)  # nothing but JSON
+    assert done.stdout.startswith("{\n")
+    assert done.stderr.startswith("s.zarr: layer elevation, 300 x 500 cells")
+    check_report(report, "convert-dataset", {"convert", "commit"})
+    result = report["result"]
+    assert result["store"] == "s.zarr"
+    assert (result["rows"], result["cols"], result["dtype"]) == (ROWS, COLS, "float32")
+    assert result["nodata"] == VOID
+    assert (result["block_size"], result["blocks_resumed"]) == (128, 0)
+    assert result["raw_bytes"] == ROWS * COLS * 4
+    stored = result["stored_bytes"]
+    assert stored == shard_bytes(world / "s.zarr")
+    assert stored <= report["settings"]["plan"]["bytes_written"]
+    # Beside the shards: metadata, coordinates, the manifest.
+    assert stored < report["bytes_written"] < stored + 100_000
+    # Once for the cells, once for the checksum.
+    assert report["bytes_read"] > 2 * ROWS * COLS * 4
+    assert report["settings"]["inputs"][0][0] == "dem.tif"
+
+
+def test_report_of_an_export(store, capfd):
+    code, out, err = call(capfd, "export s.zarr back.tif --json -")
+    assert code == 0
+    assert err.startswith("back.tif: 300 x 500 cells")
+    report = json.loads(out)
+    check_report(report, "export", {"export", "commit"})
+    size = os.path.getsize("back.tif")
+    assert report["result"]["file_bytes"] == size
+    assert (report["result"]["rows"], report["result"]["cols"]) == (ROWS, COLS)
+    assert report["settings"]["compress"] == "none"
+    assert report["bytes_written"] >= size
+
+
+def test_report_into_a_file(store, capfd):
+    for command in (
+        "convert-dataset dem.tif t.zarr --json r.json",
+        "export s.zarr back.tif --json r.json",  # a report replaces a report
+    ):
+        code, out, err = call(capfd, command)
+        assert (code, err) == (0, "")
+        assert out.count("\n") == 1
+        assert list(json.loads(Path("r.json").read_text())) == KEYS
+    assert json.loads(Path("r.json").read_text())["command"] == "export"
+
+
+def test_a_failed_run_writes_no_report(store, capfd):
+    code, out, _ = call(capfd, "export s.zarr back.tif --layer nix --json -")
+    assert (code, out) == (2, "")
+    assert call(capfd, "export s.zarr back.tif --layer nix --json r.json")[0] == 2
+    assert not Path("r.json").exists()
+
+
+def test_report_to_a_special_file(store):
+    done = spawn("terrain-gpu info s.zarr -q --json /dev/stdout")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert json.loads(done.stdout)["rows"] == ROWS
+
+
+def test_info(store, capfd):
+    code, out, err = call(capfd, "info s.zarr")
+    assert (code, err) == (0, "")
+    assert out.splitlines()[0] == str(store)
+    for words in (
+        "300 x 500 = 150,000 cells of 10 x 10",
+        "EPSG:32633",
+        "west -500, south -2100, east 4500, north 900",
+        "elevation: float32",
+        "nodata -9999.0, 9.3% of the cells",
+        "3 x 4 of 128 cells, tiles of 64, uncompressed",
+    ):
+        assert words in out
+    code, out, err = call(capfd, "info s.zarr --json -")
+    assert (code, err) == (0, "")
+    found = json.loads(out)
+    assert (found["rows"], found["cols"], found["cells"]) == (ROWS, COLS, ROWS * COLS)
+    assert found["crs_code"] == "EPSG:32633"
+    layer = found["layers"]["elevation"]
+    data = terrain()
+    assert layer["valid_cells"] == np.count_nonzero(data != VOID)
+    assert (layer["min"], layer["max"]) == (data[data != VOID].min(), data.max())
+    assert layer["stored_bytes"] == shard_bytes(store)
+    assert layer["sources"][0]["path"] == "dem.tif"
+    assert layer["sources"][0]["bytes"] == os.path.getsize("dem.tif")
+    assert re.fullmatch("[0-9a-f]{8}", layer["sources"][0]["crc32c"])
+
+
+def test_info_of_several_layers_one_all_nodata(store, capfd):
+    write_tif("void.tif", np.full((ROWS, COLS), 7, "uint8"), nodata=7)
+    assert call(capfd, "convert-dataset void.tif s.zarr --layer void --compress zstd")[0] == 0
+    code, out, err = call(capfd, "info s.zarr")
+    assert (code, err) == (0, "")
+    assert out.index("elevation: float32") < out.index("void: uint8")
+    assert "nodata 7, 100.0% of the cells" in out
+    assert "3 x 4 of 128 cells, tiles of 64, zstd" in out
+    assert "disk    0 B, 0.000 x raw" in out
+
+
+# -- plans ---------------------------------------------------------------------------------------
+
+
+def test_plan_of_a_trillion_cells(capfd):
+    code, out, err = call(capfd, "plan 1000000x1000000 --memory-limit 2GB --threads 8")
+    assert (code, err) == (0, "")
+    assert "1000000 x 1000000 = 1,000,000,000,000 cells, float32" in out
+    assert "limit 2 GB" in out
+    assert "bytes written  4 TB at most" in out
+    plan = json.loads(call(capfd, "plan 1000000x1000000 --memory-limit 2GB --json -")[1])
+    assert plan["memory"] <= plan["memory_limit"] == 2 * 10**9
+    assert plan["bytes_read"] == plan["passes"] * 4 * 10**12
+    assert 1 <= plan["bytes_written"] / 4e12 < 1.05
+    side = -(-1_000_000 // plan["block_size"])
+    assert plan["blocks"] == side * side
+
+
+@pytest.mark.parametrize("shape", ["1x1", "2147483647x1", "1x2147483647", "2147483647x2147483647"])
+def test_plan_of_extreme_shapes(capfd, shape):
+    rows, cols = map(int, shape.split("x"))
+    code, out, err = call(capfd, f"plan {shape} --dtype float64 --json -")
+    assert (code, err) == (0, "")
+    plan = json.loads(out)
+    assert (plan["rows"], plan["cols"]) == (rows, cols)
+    assert plan["bytes_read"] >= rows * cols * 8
+    assert plan["bytes_written"] >= rows * cols * 8
+    assert plan["memory"] <= plan["memory_limit"]
+
+
+def test_plan_of_a_store_is_that_of_its_shape(store, capfd):
+    more = "--memory-limit 700MB --threads 2 --json -"
+    by_store = call(capfd, f"plan s.zarr {more}")
+    by_shape = call(capfd, f"plan {ROWS}x{COLS} --block-size 128 {more}")
+    assert by_store == by_shape
+    assert json.loads(by_store[1])["dtype"] == "float32"
+    other = json.loads(call(capfd, f"plan s.zarr --dtype uint8 --block-size 64 {more}")[1])
+    assert (other["dtype"], other["block_size"]) == ("uint8", 64)
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "int16", "float64"])
+@pytest.mark.parametrize("shape", [(1, 1), (64, 64), (65, 129), (311, 257)])
+def test_predicted_bytes_are_those_on_disk(world, capfd, dtype, shape):
+    data = np.random.default_rng(1).integers(1, 99, shape).astype(dtype)
+    write_tif("full.tif", data)
+    plan = json.loads(call(capfd, f"plan {shape[0]}x{shape[1]} --dtype {dtype} --json -")[1])
+    code, out, _ = call(capfd, "convert-dataset full.tif full.zarr --json -")
+    assert code == 0
+    report = json.loads(out)
+    assert plan["bytes_written"] == report["settings"]["plan"]["bytes_written"]
+    assert plan["block_size"] == report["result"]["block_size"]
+    # No cell is nodata, so every tile is stored and the bound is met.
+    assert shard_bytes(world / "full.zarr") == plan["bytes_written"]
+    assert report["result"]["stored_bytes"] == plan["bytes_written"]
+
+
+# -- quiet, verbose, terminals -------------------------------------------------------------------
+
+
+def test_quiet_says_nothing(world):
+    write_tif("odd.tif", np.ones((70, 70), "uint8"))
+    for command in (
+        "convert-dataset -q dem.tif s.zarr",
+        "terrain-gpu convert-dataset dem.tif s.zarr --quiet --layer b",
+        "terrain-gpu info s.zarr -q",
+        "terrain-gpu export s.zarr back.tif -q",
+        "terrain-gpu plan 9x9 -q",
+        "terrain-gpu demo -q",
+    ):
+        done = spawn(command)
+        assert (done.returncode, done.stdout, done.stderr) == (0, "", ""), command
+    done = spawn("terrain-gpu export s.zarr back.tif -q")
+    assert done.returncode == 2  # but for errors
+    assert done.stderr == "Error: back.tif: exists; --overwrite replaces it\n"
+
+
+def impossible_nodata() -> None:
+    """odd.tif, whose declared nodata value no cell can hold: worth a warning."""
+    write_tif("odd.tif", terrain(dtype="uint8") + 1, nodata=255)
+    data = Path("odd.tif").read_bytes()
+    assert data.count(b"255\0") == 1
+    Path("odd.tif").write_bytes(data.replace(b"255\0", b"1.5\0"))
+
+
+def test_warnings_and_more(world):
+    impossible_nodata()
+    done = spawn("convert-dataset odd.tif a.zarr")
+    assert done.returncode == 0
+    assert re.fullmatch(
+        r"WARNING: odd\.tif: nodata value 1\.5 does not fit uint8 and is ignored\n", done.stderr
+    )
+    assert spawn("convert-dataset odd.tif b.zarr -q").stderr == ""
+    done = spawn("convert-dataset odd.tif c.zarr -v")
+    assert done.returncode == 0
+    assert re.search(r"^INFO: blocks .* 1024 x 1024 cells$", done.stderr, re.M)
+    assert re.search(r"^INFO: memory .* predicted peak, limit", done.stderr, re.M)
+    assert re.search(
+        r"^INFO: bytes written", spawn("terrain-gpu export c.zarr c.tif -v").stderr, re.M
+    )
+
+
+@pytest.mark.parametrize("level", ["", "-v", "-vv"])
+def test_tracebacks_only_with_vv(world, level):
+    done = spawn(f"convert-dataset nix.tif s.zarr {level}")
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert done.stderr.endswith("Error: nix.tif: no such file\n")
+    assert ("Traceback" in done.stderr) == (level == "-vv")
+    assert (done.stderr.count("\n") == 1) == (level != "-vv")
+
+
+def test_unexpected_errors_are_one_line_too(world, capfd, monkeypatch):
+    def fail(*args, **settings):
+        raise RuntimeError("of\na kind nobody\nthought of")
+
+    monkeypatch.setattr("terrain_gpu.convert.convert_dataset", fail)
+    code, out, err = call(capfd, "convert-dataset dem.tif s.zarr")
+    assert (code, out) == (1, "")
+    assert err == (
+        "Error: unexpected RuntimeError: of a kind nobody thought of (-vv shows where)\n"
+    )
+    code, _, err = call(capfd, "convert-dataset dem.tif s.zarr -vv")
+    assert code == 1
+    assert "Traceback" in err
+    monkeypatch.setattr("terrain_gpu.convert.convert_dataset", lambda *a, **k: [0] * 10**15)
+    code, _, err = call(capfd, "convert-dataset dem.tif s.zarr")
+    assert (code, err) == (1, "Error: out of memory; give a smaller --memory-limit\n")
+
+
+def on_a_terminal(command: str) -> tuple[int, str, str]:
+    """Run with standard error on a terminal: exit code, standard output, what was drawn."""
+    name, *words = shlex.split(command)
+    ours, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("4H", 24, 80, 0, 0))
+    with subprocess.Popen(
+        [*program(name), *words], stdout=subprocess.PIPE, stderr=theirs, text=True
+    ) as process:
+        os.close(theirs)
+        drawn = b""
+        while True:
+            ready, _, _ = select.select([ours], [], [], 20)
+            assert ready, "nothing happens"
+            piece = b""
+            with contextlib.suppress(OSError):  # EIO: the other end was closed
+                piece = os.read(ours, 4096)
+            if not piece:
+                break
+            drawn += piece
+        out = process.stdout.read()
+    os.close(ours)
+    return process.returncode, out, drawn.decode()
+
+
+def test_progress_on_a_terminal_only(world):
+    code, out, drawn = on_a_terminal("convert-dataset dem.tif s.zarr --block-size 64")
+    assert code == 0
+    assert out.startswith("s.zarr: layer elevation")
+    assert re.search(r"convert: .*cell", drawn)
+    assert drawn.rsplit("\r", 1)[1].strip(" \x1b[A") == ""  # the bar is gone at the end
+    code, _, drawn = on_a_terminal("terrain-gpu export s.zarr a.tif")
+    assert code == 0
+    assert re.search(r"export: .*cell", drawn)
+    assert on_a_terminal("terrain-gpu export -q s.zarr b.tif") == (0, "", "")
+    assert spawn("terrain-gpu export s.zarr c.tif").stderr == ""
+
+
+def test_progress_counts_every_cell(world, capfd, monkeypatch):
+    seen = []
+
+    @contextlib.contextmanager
+    def watched(label, *, quiet=False):
+        yield lambda cells, total: seen.append((label, cells, total))
+
+    monkeypatch.setattr("terrain_gpu.progress.bar", watched)
+    assert call(capfd, "convert-dataset dem.tif s.zarr --block-size 64")[0] == 0
+    assert call(capfd, "export s.zarr back.tif")[0] == 0
+    for label in ("convert", "export"):
+        counts = [(cells, total) for name, cells, total in seen if name == label]
+        assert len(counts) > 3
+        assert sum(cells for cells, _ in counts) == ROWS * COLS
+        assert {total for _, total in counts} == {ROWS * COLS}
+
+
+def test_progress_of_a_resumed_run_counts_what_was_done(world):
+    def stop(cells, total):
+        raise KeyboardInterrupt
+
+    counts = []
+    run = partial(terrain_gpu.convert_dataset, ["dem.tif"], "s.zarr", block_size=64, threads=1)
+    with pytest.raises(KeyboardInterrupt):
+        run(progress=stop)
+    report = run(progress=lambda cells, total: counts.append(cells), resume=True)
+    assert report.result["blocks_resumed"] > 0
+    assert len(counts) > 1
+    assert sum(counts) == ROWS * COLS
+
+
+# -- odd surroundings ----------------------------------------------------------------------------
+
+
+def test_control_characters_do_not_reach_the_terminal(world, capfd):
+    code, out, err = call(capfd, "convert-dataset dem.tif 's\x1b[31m.zarr'")
+    assert (code, err) == (0, "")
+    assert out.startswith(r"s\x1b[31m.zarr: layer")
+    code, out, err = call(capfd, "info 'nix\x1b]0;title\x07'")
+    assert (code, out) == (2, "")
+    assert r"nix\x1b]0;title\x07: no such store" in err
+
+
+def test_a_reader_that_goes_away(store):
+    read, write = os.pipe()
+    os.close(read)
+    done = spawn("terrain-gpu info s.zarr", stdout=write)
+    os.close(write)
+    assert (done.returncode, done.stderr) == (1, "")
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="Linux only")
+def test_output_onto_a_full_disk(store):
+    with open("/dev/full", "w") as full:
+        done = spawn("terrain-gpu info s.zarr", stdout=full)
+    assert done.returncode == 1
+    assert done.stderr == "Error: input or output failed: No space left on device\n"
+
+
+def test_many_more_files_than_a_process_may_open(world):
+    """A mosaic keeps few of its inputs open."""
+    tiles = []
+    for k in range(120):
+        path = f"t{k:03}.tif"
+        with rasterio.open(
+            path, "w", driver="GTiff", height=8, width=8, count=1, dtype="uint8",
+            transform=from_origin(80 * (k % 12), -80 * (k // 12), 10, 10),
+        ) as out:  # fmt: skip
+            out.write(np.full((1, 8, 8), k, "uint8"))
+        tiles.append(path)
+    words = shlex.join([*program("convert-dataset"), *tiles, "s.zarr", "--threads", "1", "-q"])
+    limited = ["bash", "-c", f"ulimit -n 100 && exec {words}"]
+    done = subprocess.run(limited, check=False, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+    found = terrain_gpu.TileStore.open("s.zarr").layer("elevation").read_window(0, 80, 0, 96)
+    assert np.array_equal(found[::8, ::8].ravel(), np.arange(120))

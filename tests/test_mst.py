@@ -1,0 +1,296 @@
+"""The spanning forest, streamed by blocks, against Kruskal: edge for edge."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+import rasterio
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.sparse import coo_matrix
+from scipy.sparse.csgraph import minimum_spanning_tree as scipy_tree
+from strategies import rasters, shapes
+
+import reference
+from terrain_gpu import TileStore, create_layer, minimum_spanning_tree
+from terrain_gpu.convert import convert_dataset
+from terrain_gpu.d8 import symmetric
+from terrain_gpu.errors import InputError, PlanError, StoreError
+from terrain_gpu.export import export_layer
+from terrain_gpu.grid import GridSpec
+from terrain_gpu.mst import levels, pipeline
+
+DEMS = Path(__file__).resolve().parents[2] / "shared" / "dems"
+SAMPLE = Path(__file__).resolve().parents[1] / "data" / "jacksboro.tif"
+
+
+def has_no_largest(raster):
+    """64-bit layers may not hold the largest integer of their type, see below."""
+    data = raster.cells
+    if data.dtype.kind == "f" or data.dtype.itemsize < 8:
+        return True
+    good = reference.vertices(data, raster.nodata)
+    return not (good & (data == np.iinfo(data.dtype).max)).any()
+
+
+small = rasters(shape=shapes(200, 9000)).filter(has_no_largest)
+"""Kruskal in plain Python takes a second for 30 000 cells."""
+
+weights = st.sampled_from(["max", "absdiff"])
+connectivities = st.sampled_from([8, 4])
+
+
+def make_store(path, data, nodata, block):
+    with create_layer(
+        path, "elevation", GridSpec(*data.shape), data.dtype, nodata=nodata, block_size=block
+    ) as writer:
+        for i, j in writer.blocks.ids():
+            r0, r1, c0, c1 = writer.block_window(i, j)
+            writer.write_block(i, j, data[r0:r1, c0:c1])
+        writer.commit()
+    return path
+
+
+def check(tree, forward, data, nodata, weight, connectivity):
+    mask, total, count = reference.kruskal(data, weight, nodata, connectivity)
+    assert np.array_equal(forward, mask)
+    assert tree.edge_count == count
+    assert tree.total_weight == total
+    assert tree.components == reference.vertices(data, nodata).sum() - count
+
+
+@settings(max_examples=120)
+@given(
+    raster=small,
+    weight=weights,
+    connectivity=connectivities,
+    block=st.sampled_from([None, 64, 128]),
+)
+def test_arrays(raster, weight, connectivity, block):
+    data, nodata = raster.cells, raster.nodata
+    tree = minimum_spanning_tree(
+        data, weight=weight, connectivity=connectivity, nodata=nodata, block_size=block, threads=2
+    )
+    check(tree, tree._forward, data, nodata, weight, connectivity)
+
+
+@settings(max_examples=40)
+@given(
+    raster=small,
+    weight=weights,
+    connectivity=connectivities,
+    block=st.sampled_from([64, 128, 256, 1024]),
+    threads=st.sampled_from([1, 2, 3]),
+    limit=st.sampled_from([None, 512 * 10**6]),
+)
+def test_stores(folders, no_fsync_session, raster, weight, connectivity, block, threads, limit):
+    with folders() as folder:
+        store = make_store(folder / "s.zarr", raster.cells, raster.nodata, block)
+        tree = minimum_spanning_tree(
+            store, weight=weight, connectivity=connectivity, threads=threads, memory_limit=limit
+        )
+        forward = TileStore.open(store).layer("mst").read_window(*tree.layer.grid.window)
+        check(tree, forward, raster.cells, raster.nodata, weight, connectivity)
+        assert np.array_equal(tree.edges(), symmetric(np.pad(forward, 1)))
+        assert not (store / ".incomplete").exists()
+
+
+@pytest.fixture(scope="session")
+def no_fsync_session():
+    import os
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", lambda fd: None)
+        yield
+
+
+def test_symmetric_edges_have_both_ends():
+    data = np.random.default_rng(0).integers(0, 9, (70, 90)).astype(np.int16)
+    both = minimum_spanning_tree(data, block_size=64).edges()
+    steps = [(0, 1), (1, 1), (1, 0), (1, -1), (0, -1), (-1, -1), (-1, 0), (-1, 1)]
+    for k, (dr, dc) in enumerate(steps):
+        for row, col in np.argwhere(both >> k & 1).tolist():
+            assert both[row + dr, col + dc] >> ((k + 4) % 8) & 1
+    assert np.bitwise_count(both).sum() == 2 * (70 * 90 - 1)
+
+
+def test_levels_over_many_blocks_of_a_wide_raster():
+    """Blocks in one row, in one column, and more than two levels of them."""
+    rng = np.random.default_rng(5)
+    for shape in ((1, 1500), (1500, 1), (65, 300), (300, 66), (200, 140)):
+        data = rng.integers(0, 4, shape).astype(np.uint8)
+        tree = minimum_spanning_tree(data, weight="absdiff", block_size=64)
+        check(tree, tree._forward, data, None, "absdiff", 8)
+
+
+@pytest.mark.parametrize("dem", sorted(p.name for p in DEMS.glob("*.*") if p.suffix != ".md"))
+def test_real_rasters_do_not_depend_on_blocks_and_threads(tmp_path, dem):
+    path, bounds = DEMS / dem, None
+    with rasterio.open(path) as data:
+        if data.width * data.height > 10**7:
+            # A part of the largest one, with coast; all of it would take scipy minutes.
+            a = data.transform
+            bounds = (a.c + 3000 * a.a, a.f + 9000 * a.e, a.c + 4100 * a.a, a.f + 8000 * a.e)
+    found = []
+    for block, threads in ((64, 2), (256, 1), (1024, 2)):
+        store = tmp_path / f"{block}.zarr"
+        convert_dataset([path], store, block_size=block, bounds=bounds)
+        for weight in ("max", "absdiff"):
+            tree = minimum_spanning_tree(store, weight=weight, threads=threads, overwrite=True)
+            found.append((weight, tree.edges().tobytes(), tree.total_weight, tree.components))
+    assert set(found[0::2]) == {found[0]}
+    assert set(found[1::2]) == {found[1]}
+    layer = TileStore.open(store).layer("elevation")
+    for weight, _, total, components in found[:2]:
+        expected, parts = scipy_total(layer, weight)
+        assert total == pytest.approx(expected, rel=1e-9, abs=1e-6)
+        assert components == parts
+
+
+def scipy_total(layer, weight):
+    """Total weight by scipy, which drops edges of weight 0: shift all weights by a constant."""
+    data = layer.read_window(*layer.grid.window)
+    good = reference.vertices(data, layer.nodata)
+    ids = np.arange(data.size).reshape(data.shape)
+    us, vs, ws = [], [], []
+    rows, cols = data.shape
+    for dr, dc in reference.FORWARD:
+        here = (slice(0, rows - dr), slice(max(0, -dc), cols - max(0, dc)))
+        there = (slice(dr, rows), slice(max(0, dc), cols - max(0, -dc)))
+        both = good[here] & good[there]
+        a, b = data[here][both], data[there][both]
+        if weight == "max":
+            w = np.maximum(a, b).astype(np.float64)
+        elif data.dtype.kind == "f":
+            w = np.abs(a - b).astype(np.float64)
+        else:
+            w = np.abs(a.astype(np.int64) - b.astype(np.int64)).astype(np.float64)
+        us.append(ids[here][both])
+        vs.append(ids[there][both])
+        ws.append(w)
+    w = np.concatenate(ws)
+    shift = 1 - w.min()
+    graph = coo_matrix(
+        (w + shift, (np.concatenate(us), np.concatenate(vs))), shape=(data.size, data.size)
+    )
+    tree = scipy_tree(graph.tocsr())
+    return tree.sum() - shift * tree.nnz, good.sum() - tree.nnz
+
+
+class Stop(Exception):
+    pass
+
+
+@pytest.mark.parametrize("phase", ["blocks", "levels", "patches", "commit"])
+def test_a_run_stopped_in_any_phase_resumes_to_the_same_result(tmp_path, monkeypatch, phase):
+    rng = np.random.default_rng(3)
+    data = rng.integers(0, 30, (300, 260)).astype(np.int16)
+    whole = make_store(tmp_path / "whole.zarr", data, None, 64)
+    store = tmp_path / "s.zarr"
+    shutil.copytree(whole, store)
+    expected = minimum_spanning_tree(whole)
+    with monkeypatch.context() as patch:
+        name, home = {
+            "blocks": ("save", levels.DiskSpill),
+            "levels": ("add", levels.Patches),
+            "patches": ("patch_block", pipeline.create_layer.__globals__["LayerWriter"]),
+            "commit": ("commit", pipeline.create_layer.__globals__["LayerWriter"]),
+        }[phase]
+        usual, calls = getattr(home, name), []
+
+        def failing(*args, **kwargs):
+            calls.append(args)
+            if len(calls) == (1 if phase == "commit" else 7):
+                raise Stop
+            return usual(*args, **kwargs)
+
+        patch.setattr(home, name, failing)
+        with pytest.raises(Stop):
+            minimum_spanning_tree(store)
+    assert TileStore.open(store).layers == ["elevation"]
+    with pytest.raises(StoreError, match="--resume"):
+        minimum_spanning_tree(store)
+    with pytest.raises(StoreError, match="weight"):
+        minimum_spanning_tree(store, weight="absdiff", resume=True)
+    tree = minimum_spanning_tree(store, resume=True)
+    assert tree.report.result["blocks_resumed"] >= (1 if phase == "blocks" else 25)
+    assert np.array_equal(tree.edges(), expected.edges())
+    assert (tree.total_weight, tree.edge_count) == (expected.total_weight, expected.edge_count)
+    again = minimum_spanning_tree(store, resume=True)
+    assert again.report.result["blocks_resumed"] == 25
+    assert again.total_weight == expected.total_weight
+
+
+def test_an_existing_result_is_replaced_only_when_asked(tmp_path):
+    data = np.arange(12, dtype=np.uint8).reshape(3, 4)
+    store = make_store(tmp_path / "s.zarr", data, None, 64)
+    minimum_spanning_tree(store, weight="max")
+    before = TileStore.open(store).layer("mst").info["result"]
+    with pytest.raises(StoreError, match="overwrite"):
+        minimum_spanning_tree(store, weight="absdiff")
+    assert TileStore.open(store).layer("mst").info["result"] == before
+    tree = minimum_spanning_tree(store, weight="absdiff", overwrite=True)
+    assert TileStore.open(store).layer("mst").info["result"]["total_weight"] == tree.total_weight
+
+
+@pytest.mark.parametrize("bounds", [None, (100.0, -180.0, 210.0, -50.0)])
+def test_the_exported_raster_is_symmetric(tmp_path, bounds):
+    data = np.random.default_rng(1).integers(0, 50, (200, 230)).astype(np.uint16)
+    store = make_store(tmp_path / "s.zarr", data, None, 64)
+    both = minimum_spanning_tree(store).edges()
+    out = tmp_path / "edges.tif"
+    export_layer(store, out, layer="mst", bounds=bounds)
+    with rasterio.open(out) as raster:
+        cells = raster.read(1)
+    assert np.array_equal(cells, both if bounds is None else both[50:180, 100:210])
+
+
+def test_reading_and_writing_is_what_the_plan_says(tmp_path):
+    store = tmp_path / "s.zarr"
+    data = np.random.default_rng(2).integers(0, 99, (700, 900)).astype(np.int16)
+    make_store(store, data, None, 128)
+    minimum_spanning_tree(store)  # compiled code is read once, too
+    report = minimum_spanning_tree(store, overwrite=True).report
+    plan = report.settings["plan"]
+    spill = report.bytes_written - plan["bytes_written"]
+    assert 0 <= spill <= 60 * 2 * 4 * 128 * 60
+    assert plan["bytes_read"] <= report.bytes_read <= plan["bytes_read"] + spill + 10**6
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"weight": "mean"}, "mean"),
+        ({"connectivity": 6}, "6"),
+        ({"method": "prim"}, "prim"),
+        ({"memory_limit": 10**8}, "give at least"),
+        ({"nodata": 0}, "arrays"),
+    ],
+)
+def test_wrong_options(tmp_path, options, words):
+    store = make_store(tmp_path / "s.zarr", np.zeros((5, 5), np.uint8), None, 64)
+    with pytest.raises((InputError, PlanError), match=words):
+        minimum_spanning_tree(store, **options)
+    assert TileStore.open(store).layers == ["elevation"]
+
+
+@pytest.mark.parametrize("dtype", ["int64", "uint64"])
+def test_the_largest_64_bit_integer_is_refused_unless_it_is_nodata(dtype):
+    largest = np.iinfo(dtype).max
+    data = np.zeros((100, 100), dtype)
+    data[70, 80] = largest
+    with pytest.raises(InputError, match=f"row 70, column 80: {largest}.*nodata"):
+        minimum_spanning_tree(data, block_size=64)
+    assert minimum_spanning_tree(data, nodata=largest).edge_count == 9998
+    data[70, 80] = largest - 1
+    tree = minimum_spanning_tree(data, block_size=64)
+    assert tree.total_weight == largest - 1
+
+
+@pytest.mark.parametrize("data", [np.zeros((0, 3)), np.zeros(5), np.zeros((2, 2), complex)])
+def test_what_is_no_raster(data):
+    with pytest.raises(InputError):
+        minimum_spanning_tree(data)

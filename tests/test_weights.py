@@ -1,0 +1,88 @@
+"""Edge weights: keys in the weights' order, exact sums."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+
+import numba
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from strategies import DTYPES, scalars
+
+from reference import exact_sum, weight_of
+from terrain_gpu.errors import InputError
+from terrain_gpu.mst.boruvka import add_weight, edge_key
+from terrain_gpu.weights import NAMES, Weight
+
+
+@numba.njit
+def keys_of(cells, low):
+    found = np.zeros(len(cells) // 2, np.uint64)
+    for k in range(len(found)):
+        found[k] = edge_key(cells[2 * k], cells[2 * k + 1], low)
+    return found
+
+
+@numba.njit
+def sum_of(keys, sums, mode):
+    for k in keys:
+        add_weight(sums, k, mode)
+
+
+def keys(weight, cells):
+    return keys_of(weight.operands(cells), weight.low).astype(weight.key_dtype)
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@given(data=st.data())
+def test_keys_have_the_order_of_the_weights_and_sums_are_exact(name, dtype, data):
+    values = data.draw(st.lists(scalars(dtype), min_size=2, max_size=40))
+    cells = np.array(values[: len(values) // 2 * 2], dtype)
+    weight = Weight(name, dtype)
+    found = keys(weight, cells).tolist()
+    plain = [weight_of(a, b, name) for a, b in cells.reshape(-1, 2)]
+    for key, w in zip(found, plain, strict=True):
+        for other_key, other_w in zip(found, plain, strict=True):
+            assert (key < other_key) == (w < other_w)
+            assert (key == other_key) == (w == other_w)
+    sums = weight.new_sums()
+    sum_of(np.array(found, weight.key_dtype), sums, weight.sum_mode)
+    total = weight.rounded(weight.exact(sums, len(found)))
+    expected = exact_sum(plain)
+    assert total == expected
+    assert isinstance(total, int) == (dtype.kind != "f")
+
+
+def test_float_sums_are_correctly_rounded_where_plain_ones_are_not():
+    dtype = np.dtype("<f8")
+    weight = Weight("max", dtype)
+    values = [1e100, 1.0, -1e100, 2.0**-1074, 1e-3]
+    cells = np.repeat(np.array(values, dtype), 2)
+    sums = weight.new_sums()
+    sum_of(keys(weight, cells), sums, weight.sum_mode)
+    assert weight.rounded(weight.exact(sums, 5)) == float(sum(map(Fraction, values)))
+    assert sum(values) != float(sum(map(Fraction, values)))
+
+
+def test_a_difference_beyond_the_type_is_infinite():
+    weight = Weight("absdiff", np.dtype("<f4"))
+    cells = np.array([3e38, -3e38], np.float32)
+    with np.errstate(over="ignore"):
+        found = keys(weight, cells)
+    sums = weight.new_sums()
+    sum_of(found, sums, weight.sum_mode)
+    assert math.isinf(weight.rounded(weight.exact(sums, 1)))
+
+
+def test_negative_and_positive_zero_are_one_value():
+    weight = Weight("max", np.dtype("<f4"))
+    assert len(set(weight.operands(np.array([0.0, -0.0], np.float32)).tolist())) == 1
+
+
+def test_unknown_weights_are_refused():
+    with pytest.raises(InputError, match="mean"):
+        Weight("mean", np.dtype("u1"))
