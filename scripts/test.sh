@@ -1,43 +1,11 @@
 #!/usr/bin/env bash
 # Set up .venv in the repository and run the whole test suite. Arguments go to pytest.
-# $PYTHON names the interpreter that makes .venv (default python3).
 set -euo pipefail
+source "$(dirname -- "${BASH_SOURCE[0]}")/environment.sh"
 
-repo=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.." && pwd)
-venv=$repo/.venv
-needed='import sys; sys.exit(sys.version_info < (3, 11))'
-
-fail() {
-    printf 'Error: %s\n' "$*" >&2
-    exit 1
-}
-
-make_venv() {
-    local python=${PYTHON:-python3}
-    command -v "$python" >/dev/null || fail "$python: no such program; set PYTHON to a Python >= 3.11"
-    "$python" -c "$needed" ||
-        fail "$python is $("$python" --version 2>&1); set PYTHON to a Python >= 3.11"
-    "$python" -c 'import ensurepip, venv' 2>/dev/null ||
-        fail "$python has no venv module; on Debian and Ubuntu: apt install python3-venv"
-    echo "Making $venv" >&2
-    "$python" -m venv --clear "$venv" || fail "$venv cannot be made"
-}
-
-# A .venv that was killed half way, or whose Python is gone or too old, is made again.
-if ! { "$venv/bin/python" -c "$needed" && "$venv/bin/python" -m pip --version; } >/dev/null 2>&1; then
-    make_venv
-fi
-
-# Installed once for this place and this pyproject.toml.
-stamp=$venv/.terrain_gpu-test
-wanted=$(printf '%s\n' "$repo" && cat "$repo/pyproject.toml")
-if [[ ! -x $venv/bin/terrain-gpu || $(cat "$stamp" 2>/dev/null) != "$wanted" ]]; then
-    echo "Installing terrain_gpu and what its tests need into $venv" >&2
-    "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --editable "$repo[test]" ||
-        fail "pip could not install the project; is the network there?"
-    printf '%s\n' "$wanted" >"$stamp"
-fi
-
-jobs=$(nproc 2>/dev/null || getconf _NPROCESSORS_ONLN)
+install_project "[test]"
 cd "$repo"
+# numba's cache does not see changes in the modules that a kernel imports.
+find terrain_gpu -name '*.nb[ic]' -delete
+jobs=$(nproc 2>/dev/null || getconf _NPROCESSORS_ONLN)
 exec "$venv/bin/python" -m pytest -n "$jobs" "$@"

@@ -82,6 +82,8 @@ class GridSpec:
         a, b, _, d, e, _ = self.transform
         if not all(math.isfinite(v) for v in self.transform) or a == 0 or e == 0:
             raise InputError(f"the affine transform {self.transform} is not invertible")
+        if not all(math.isfinite(v) for v in self.bounds):
+            raise InputError(f"the affine transform {self.transform} leads beyond all numbers")
         if b != 0 or d != 0:
             raise InputError(
                 f"the affine transform {self.transform} is rotated or sheared; "

@@ -36,6 +36,11 @@ from .planner import format_size
 log = logging.getLogger(__name__)
 
 GDAL_CACHE_MB = 48
+_GDAL = {
+    "GDAL_CACHEMAX": GDAL_CACHE_MB,
+    # GDAL's shortcut for whole PNG files reads garbage from truncated ones, without a word.
+    "GDAL_PNG_WHOLE_IMAGE_OPTIM": "NO",
+}
 OPEN_FILES = 32
 """Datasets that a thread keeps open."""
 
@@ -48,7 +53,7 @@ _SEQUENTIAL = {"AAIGrid", "GRASSASCIIGrid", "XYZ", "ISG"}
 @contextmanager
 def gdal_environment() -> Iterator[None]:
     """GDAL with a small block cache, since its memory counts; exceptions instead of stderr."""
-    with warnings.catch_warnings(), rasterio.Env(GDAL_CACHEMAX=GDAL_CACHE_MB):
+    with warnings.catch_warnings(), rasterio.Env(**_GDAL):
         warnings.simplefilter("ignore", NotGeoreferencedWarning)
         yield
 
@@ -163,7 +168,7 @@ class GdalInput:
             when the file is truncated or damaged there.
         """
         # An environment of the thread's own sends GDAL's warnings to logging, not to stderr.
-        with rasterio.Env():
+        with rasterio.Env(**_GDAL):
             self._read(window, out)
 
     def _read(self, window: Window, out: np.ndarray) -> None:
@@ -449,6 +454,8 @@ class Mosaic:
 
 
 def _open(path: str, band: int | None) -> Any:
+    if os.path.exists(path) and not (os.path.isfile(path) or os.path.isdir(path)):
+        raise InputError(f"{path}: a pipe or device; save it as a file first")
     if is_grass_ascii(path):
         if band not in (None, 1):
             raise InputError(f"{path}: has no band {band}, only 1")

@@ -163,6 +163,26 @@ def cut(size: float, rows: int = ROWS, **profile) -> Callable[[], None]:
     return build
 
 
+def other_format(driver: str) -> Callable[[], None]:
+    """bad.tif, the first half of a file of another format."""
+
+    def build() -> None:
+        write_tif("whole", numbers("uint8"), driver=driver, crs=None)
+        data = Path("whole").read_bytes()
+        Path("bad.tif").write_bytes(data[: len(data) // 2])
+
+    return build
+
+
+def lost_source() -> None:
+    """bad.tif, a GDAL virtual mosaic of a file that is gone."""
+    Path("bad.tif").write_text(
+        '<VRTDataset rasterXSize="9" rasterYSize="9"><GeoTransform>0,1,0,0,0,-1</GeoTransform>'
+        '<VRTRasterBand dataType="Int16" band="1"><SimpleSource><SourceFilename>nix.tif'
+        "</SourceFilename></SimpleSource></VRTRasterBand></VRTDataset>"
+    )
+
+
 def garbled() -> None:
     """bad.tif, whose compressed bytes are wrong in the middle."""
     write_tif("bad.tif", numbers(), compress="deflate", blockysize=16)
@@ -360,6 +380,23 @@ INPUTS = [
         f"{BAD} --block-size 64 --threads 1",
         ("bad.tif: rows 768 to 831 .* truncated", "kept: --resume goes on, --overwrite starts"),
         leaves=("new.zarr.incomplete",),
+    ),
+    Case("pipe", lambda: os.mkfifo("bad.tif"), BAD, ("bad.tif: a pipe or device; save it",)),
+    Case("device", nothing, f"{CONVERT} /dev/zero new.zarr", ("/dev/zero: a pipe or device",)),
+    Case("truncated PNG", other_format("PNG"), BAD, ("bad.tif: rows 0 to 149 .* truncated",)),
+    Case("truncated JPEG", other_format("JPEG"), BAD, ("bad.tif: rows 0 to 149 .* truncated",)),
+    Case("part of a mosaic file missing", lost_source, BAD, ("bad.tif: rows .* nix.tif",)),
+    Case(
+        "transform beyond numbers",
+        tif(transform=Affine(1e307, 0, 0, 0, -1e307, 0)),
+        BAD,
+        ("bad.tif: .*1e.307.* beyond all numbers",),
+    ),
+    Case(
+        "transform NaN in the raster",
+        tif(transform=Affine(1, 0, float("nan"), 0, -1, 0)),
+        BAD,
+        ("bad.tif: .*nan.* not invertible",),
     ),
     Case("zero width", patched_tag(256, 0), BAD, ("bad.tif: not a raster",)),
     Case("absurd width", patched_tag(256, 2**31 - 1), BAD, ("bad.tif|memory limit",)),

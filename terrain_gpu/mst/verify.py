@@ -40,11 +40,11 @@ from ..progress import Progress, silent
 from ..store import Layer
 from ..weights import DIRECTIONS, Weight, valid_cells
 
-UNIT = 256
+UNIT = 128
 """Side of a piece: its edges stay in cache while they are sorted and joined."""
 
-_WORKER = 48 * MB
-"""What a thread holds to check a piece."""
+_WORKER = 16 * MB
+"""What a thread holds to check a piece: some 300 bytes for each of its cells, and slack."""
 
 _jit = numba.njit(nogil=True, cache=True)
 
@@ -131,7 +131,7 @@ def verify_forest(
     Raises
     ------
     VerificationError
-        at a violation: the property, row and column, and the edges involved.
+        at the first violation found: the property, row and column, and the edges involved.
     InputError
         when the layers do not belong together, or the memory limit is too small.
     StoreError
@@ -506,9 +506,7 @@ class _Checker:
             second.tree,
             second.strange,
         )
-        edges = _Edges(
-            *(np.concatenate(a) for a in zip(one.edges, second, *found, strict=True))
-        )
+        edges = _Edges(*(np.concatenate(a) for a in zip(one.edges, second, *found, strict=True)))
         order = np.argsort(edges.ids)
         return self.reduced(
             (r0, r1, c0, c1), [top, bottom, left, right], one.size + other.size, edges, order, tally
@@ -592,8 +590,10 @@ class _Checker:
     def exact(self, keys: np.ndarray) -> int | float:
         """Sum of keys; for real cells of weights, in units of 2**-1126, or infinity."""
         if self.weight.dtype.kind != "f":
-            low, high = keys & keys.dtype.type(0xFFFFFFFF), keys >> keys.dtype.type(16) >> keys.dtype.type(16)
-            return int(low.sum(dtype=np.uint64)) + (int(high.sum(dtype=np.uint64)) << 32)
+            # In halves: the sum of whole keys may not fit.
+            half = 4 * keys.itemsize
+            low, high = keys & keys.dtype.type(2**half - 1), keys >> keys.dtype.type(half)
+            return int(low.sum(dtype=np.uint64)) + (int(high.sum(dtype=np.uint64)) << half)
         if not self.weight.subtracts_floats:
             sign = keys.dtype.type(1) << keys.dtype.type(8 * keys.itemsize - 1)
             keys = np.where(keys & sign, keys ^ sign, ~keys)
@@ -604,7 +604,7 @@ class _Checker:
         whole = (fraction * 2.0**53).astype(np.int64)
         # In halves, because bincount sums in float64, which is exact below 2**53.
         shift = exponent.astype(np.int64) + 1073
-        low, high = (np.bincount(shift, half) for half in (whole & (2**27 - 1), whole >> 27))
+        low, high = (np.bincount(shift, part) for part in (whole & (2**27 - 1), whole >> 27))
         return sum(
             (int(low[k]) + (int(high[k]) << 27)) << k
             for k in np.flatnonzero((low != 0) | (high != 0)).tolist()
@@ -651,7 +651,9 @@ class _Checker:
             )
         other = self.name(int(strange[0]))
         return self.violation(
-            "minimal", edge, f"is the largest of a cycle through {other}, which is not in the forest"
+            "minimal",
+            edge,
+            f"is the largest of a cycle through {other}, which is not in the forest",
         )
 
     def name(self, edge: int) -> str:
