@@ -300,9 +300,10 @@ def plan_forest(
     rows: int,
     cols: int,
     dtype: np.dtype,
-    key: np.dtype,
     block: int,
     *,
+    work: int,
+    levels: int,
     source_bytes: int,
     memory_limit: int | None = None,
     threads: int | None = None,
@@ -311,10 +312,14 @@ def plan_forest(
 
     Parameters
     ----------
-    dtype, key
-        Types of the cells and of the edge keys.
+    dtype
+        Type of the cells.
     block
         Side of a block, the layer's.
+    work
+        Bytes that a worker needs beside its buffer.
+    levels
+        Bytes that joining the borders takes at most.
 
     Raises
     ------
@@ -325,16 +330,12 @@ def plan_forest(
     threads = threads or available_threads()
     count = BlockGrid(rows, cols, block).count
     cells = block * block
-    # Operands and their temporary, validity, candidates and separators between tiles.
-    worker = cells * (2 * key.itemsize + 2) + cells // 3 * (2 * key.itemsize + 56) // 2
     buffer = cells * (dtype.itemsize + 1)
     scratch = cells * max(dtype.itemsize, 2)
-    # The largest join: edges and vertices of four borders, and the children they come from.
-    levels = (rows + cols) * 28 * (key.itemsize + 24)
-    least = COMPILED_BASELINE + max(worker + buffer + 2 * scratch, levels)
+    least = COMPILED_BASELINE + max(work + buffer + 2 * scratch, levels)
     for workers in range(min(threads, count), 0, -1):
         buffers = min(workers + 2, count)
-        memory = workers * worker + buffers * buffer + 2 * scratch
+        memory = workers * work + buffers * buffer + 2 * scratch
         while buffers > 1 and COMPILED_BASELINE + memory > limit:
             buffers, memory = buffers - 1, memory - buffer
         memory = COMPILED_BASELINE + max(memory, levels)
@@ -360,6 +361,6 @@ def plan_forest(
             )
     raise PlanError(
         f"a memory limit of {format_size(limit)} is too small for the spanning tree of {rows} x "
-        f"{cols} cells of {dtype.name} in blocks of {block}; give at least {format_size(least)}"
-        + ("" if levels >= worker else ", or convert with a smaller --block-size")
+        f"{cols} cells of {dtype.name} in blocks of {block}; give at least {ceil_div(least, MB)} "
+        f"MB" + ("" if levels >= work else ", or convert with a smaller --block-size")
     )

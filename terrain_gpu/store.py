@@ -1203,8 +1203,7 @@ class TileStore:
         own = attributes.get(KEY)
         if not isinstance(own, dict):
             raise StoreError(
-                f"{root}: a Zarr group, but not a store of this program; "
-                "choose another path"
+                f"{root}: a Zarr group, but not a store of this program; choose another path"
             )
         if own.get("format") != FORMAT:
             raise StoreError(

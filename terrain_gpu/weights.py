@@ -2,8 +2,8 @@
 
 Edges are ordered by (weight, global id of the lower endpoint, direction), directions E < SW < S <
 SE. Kernels compare weights as unsigned *keys* that have the same order: 32 bits for cells of up to
-16 bits and float32, 64 bits for the rest. Nothing is rounded but the difference of two floats, which
-is taken in the layer's own type.
+16 bits and float32, 64 bits for the rest. Nothing is rounded but the difference of two floats,
+which is taken in the layer's own type.
 """
 
 from __future__ import annotations

@@ -8,13 +8,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 import rasterio
+import reference
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.sparse import coo_matrix
 from scipy.sparse.csgraph import minimum_spanning_tree as scipy_tree
 from strategies import rasters, shapes
 
-import reference
 from terrain_gpu import TileStore, create_layer, minimum_spanning_tree
 from terrain_gpu.convert import convert_dataset
 from terrain_gpu.d8 import symmetric

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from reference import exact_sum, weight_of
 from strategies import DTYPES, scalars
 
-from reference import exact_sum, weight_of
 from terrain_gpu.errors import InputError
 from terrain_gpu.mst.boruvka import add_weight, edge_key
 from terrain_gpu.weights import NAMES, Weight

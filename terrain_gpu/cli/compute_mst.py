@@ -11,14 +11,33 @@ from . import options
 
 @click.command("compute-mst")
 @click.argument("store", metavar="STORE")
-@click.option("-o", "--output", metavar="EDGES.tif",
-              help="Also write the edges as a raster of D8 codes (E 1, SE 2, ... NE 128).")
-@click.option("--weight", type=click.Choice(["max", "absdiff"]), default="max", show_default=True,
-              help="The higher of two cells, or their absolute difference.")
-@click.option("--connectivity", type=click.Choice(["8", "4"]), default="8", show_default=True,
-              help="Neighbours of a cell, with or without the diagonal ones.")
-@click.option("--method", type=click.Choice(["frozen", "contract"]), default="frozen",
-              show_default=True, help="Both give the same bits; contract is the reference.")
+@click.option(
+    "-o",
+    "--output",
+    metavar="EDGES.tif",
+    help="Also write the edges as a raster of D8 codes (E 1, SE 2, ... NE 128).",
+)
+@click.option(
+    "--weight",
+    type=click.Choice(["max", "absdiff"]),
+    default="max",
+    show_default=True,
+    help="The higher of two cells, or their absolute difference.",
+)
+@click.option(
+    "--connectivity",
+    type=click.Choice(["8", "4"]),
+    default="8",
+    show_default=True,
+    help="Neighbours of a cell, with or without the diagonal ones.",
+)
+@click.option(
+    "--method",
+    type=click.Choice(["frozen", "contract"]),
+    default="frozen",
+    show_default=True,
+    help="Both give the same bits; contract is the reference.",
+)
 @options.layer_option
 @options.memory_limit_option
 @options.threads_option

@@ -64,6 +64,16 @@ def new_forest(vertices: int, key: np.dtype) -> tuple[np.ndarray, ...]:
 # -- blocks --------------------------------------------------------------------------------
 
 
+def work_per_cell(key: np.dtype) -> int:
+    """Bytes of `new_work` for each cell of a block."""
+    return 45 + key.itemsize
+
+
+def levels_per_side(key: np.dtype) -> int:
+    """Bytes for each row and column of the raster that the largest `merge` and its input take."""
+    return 64 * (key.itemsize + 24)
+
+
 def new_work(block: int, key_dtype: np.dtype) -> tuple:
     """Arrays that `solve_block` works in, for blocks of side `block`."""
     cells = block * block

@@ -10,7 +10,18 @@ from .block import block_forest as kernel
 from .block import new_block_work as new_work
 from .merge import merge
 
-__all__ = ["kernel", "merge", "new_work", "solve_block"]
+
+def work_per_cell(key: np.dtype) -> int:
+    """Bytes of `new_work` for each cell of a block."""
+    return 11 + key.itemsize
+
+
+def levels_per_side(key: np.dtype) -> int:
+    """Bytes for each row and column of the raster that the largest `merge` and its input take."""
+    return 28 * (key.itemsize + 24)
+
+
+__all__ = ["kernel", "levels_per_side", "merge", "new_work", "solve_block", "work_per_cell"]
 
 
 def solve_block(

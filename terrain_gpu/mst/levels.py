@@ -98,7 +98,6 @@ class Solver:
         region = Region(window, Border.of_block(cells, valid), candidates)
         return Solved(region, int(edges), int(np.count_nonzero(valid)), sums)
 
-
     def _refuse_largest(self, window: Window, data: np.ndarray, valid: np.ndarray) -> None:
         """The largest 64-bit integer would have the key that means "no edge"."""
         dtype = self.weight.dtype

@@ -67,12 +67,15 @@ def merge(
     open_sides = (row0 > 0, row1 < shape[0], col0 > 0, col1 < shape[1])
     final, candidates = _solve(work, vertices, count, frame, shape[1], open_sides, sums, mode)
     kept = tuple(a[:candidates].copy() for a in work[0])
-    region = Region((row0, row1, col0, col1), border, kept)  # type: ignore[arg-type]
+    region = Region((row0, row1, col0, col1), border, kept)
     return region, work[5][:final].copy()
 
 
 def _line(
-    children: dict[tuple[int, int], Region], first: tuple[int, int], then: tuple[int, int], side: int
+    children: dict[tuple[int, int], Region],
+    first: tuple[int, int],
+    then: tuple[int, int],
+    side: int,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Cells and validity along one side of one or two children in a row."""
     found = [children[k].border for k in (first, then) if k in children]
@@ -106,7 +109,7 @@ def _outer_border(children: dict[tuple[int, int], Region]) -> Border:
 def _join(work, count, frame, cols, left_right, above_below, low, diagonal):
     """Number the ends of inherited edges, append those across the cuts."""
     keys, ids, us, vs = work[0]
-    row0, row_cut, row1, col0, col_cut, col1 = frame
+    row0, row_cut, _, col0, col_cut, _ = frame
     for k in range(count):
         us[k] = _vertex(us[k] // cols, us[k] % cols, frame)
         vs[k] = _vertex(vs[k] // cols, vs[k] % cols, frame)

@@ -27,7 +27,17 @@ from ..progress import Progress, silent
 from ..report import Report
 from ..store import DEFAULT_BLOCK, Layer, TileStore, create_layer
 from ..weights import Weight
-from .levels import METHODS, DiskSpill, MemorySpill, Patches, Solved, Solver, Spill, Totals, join_levels
+from .levels import (
+    METHODS,
+    DiskSpill,
+    MemorySpill,
+    Patches,
+    Solved,
+    Solver,
+    Spill,
+    Totals,
+    join_levels,
+)
 
 log = logging.getLogger(__name__)
 
@@ -169,6 +179,17 @@ def _solver(
     return solver
 
 
+def _memory(
+    shape: tuple[int, ...], dtype: np.dtype, block: int, options: dict[str, Any]
+) -> dict[str, int]:
+    """Bytes of work for the planner."""
+    key = Weight(options["weight"], dtype).key_dtype
+    method = METHODS[options["method"]]
+    # Operands and their temporary, validity, and what the method works in.
+    work = block * block * (2 * key.itemsize + 2 + method.work_per_cell(key))
+    return {"work": work, "levels": sum(shape) * method.levels_per_side(key)}
+
+
 def _of_store(
     source: Layer,
     memory_limit: int | None,
@@ -184,8 +205,8 @@ def _of_store(
         grid.rows,
         grid.cols,
         source.dtype,
-        Weight(options["weight"], source.dtype).key_dtype,
         block,
+        **_memory(grid.shape, source.dtype, block, options),
         source_bytes=int(source.info.get("stored_bytes", 0)),
         memory_limit=memory_limit,
         threads=threads,
@@ -213,7 +234,9 @@ def _of_store(
             solver = _solver(grid.shape, source.dtype, source.nodata, block, options)
             spill = DiskSpill(writer.spill / "solved", solver.weight)
             with report.phase("blocks"):
-                _solve_blocks(source, solver, writer.write_block, writer.done, spill, plan, progress)
+                _solve_blocks(
+                    source, solver, writer.write_block, writer.done, spill, plan, progress
+                )
             totals, patches = Totals(), Patches(writer.blocks, grid.cols, writer.spill / "patches")
             with report.phase("levels"):
                 join_levels(writer.blocks, solver, spill, totals, patches.add)
@@ -244,12 +267,14 @@ def _of_array(
     dtype = layer_dtype(data.dtype)
     if block_size is None:
         block_size = min(DEFAULT_BLOCK, max(TILE, 1 << (max(data.shape) - 1).bit_length()))
-    blocks = BlockGrid(*data.shape, block_size)
+    rows, cols = data.shape
+    blocks = BlockGrid(rows, cols, block_size)
     plan = plan_forest(
-        *data.shape,
+        rows,
+        cols,
         dtype,
-        Weight(options["weight"], dtype).key_dtype,
         blocks.block,
+        **_memory(data.shape, dtype, blocks.block, options),
         source_bytes=data.nbytes,
         memory_limit=2**62,  # the array is in memory already; the rest is small beside it
         threads=threads,
@@ -275,7 +300,9 @@ def _of_array(
         solver = _solver(data.shape, dtype, nodata, blocks.block, options)
         spill, totals, patches = MemorySpill(), Totals(), Patches(blocks, data.shape[1], None)
         with report.phase("blocks"):
-            _solve_blocks(source, solver, write, np.zeros(blocks.shape, bool), spill, plan, progress)
+            _solve_blocks(
+                source, solver, write, np.zeros(blocks.shape, bool), spill, plan, progress
+            )
         with report.phase("levels"):
             join_levels(blocks, solver, spill, totals, patches.add)
         with report.phase("patches"):
@@ -357,6 +384,3 @@ def _tree(report: Report, layer: Layer | None, forward: np.ndarray | None = None
         report,
         forward,
     )
-
-
-

@@ -62,9 +62,7 @@ def ring_cell(k):
 
 
 @jit
-def tile_forest(
-    cells, valid, window, low, diagonal, sides, work, mask, sums, mode, out, count
-):
+def tile_forest(cells, valid, window, low, diagonal, sides, work, mask, sums, mode, out, count):
     """Final edges of a tile into `mask`, candidates into `out`.
 
     Parameters

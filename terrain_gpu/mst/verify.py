@@ -7,8 +7,9 @@ The layer is right exactly when, over all pieces,
 
 - no edge *of the layer* is ever left out. One that is closes a cycle of smaller edges: if all of
   those are the layer's, it is not acyclic; otherwise it is not minimal (the cycle property);
-- every *other* edge is left out in the end: then smaller edges join its ends, and, by induction over
-  the order, smaller edges of the layer. One that stays joins two trees: the layer does not span.
+- every *other* edge is left out in the end: then smaller edges join its ends, and, by induction
+  over the order, smaller edges of the layer. One that stays joins two trees of the layer, which
+  then does not span.
 
 Two neighbouring pieces are joined from the edges between them and what is left of each: the kept
 edges without dead ends, every path without a branch contracted to its largest edge, for only that
@@ -83,7 +84,8 @@ class ArrayBlocks:
 
     def __init__(self, data: np.ndarray, nodata: float | int | None, block: int) -> None:
         self.data, self.nodata, self.dtype = data, nodata, data.dtype
-        self.blocks = BlockGrid(*data.shape, block)
+        rows, cols = data.shape
+        self.blocks = BlockGrid(rows, cols, block)
 
     def read_block(self, i: int, j: int, out: np.ndarray) -> np.ndarray:
         r0, r1, c0, c1 = self.blocks.window(i, j)
@@ -275,8 +277,8 @@ class _Side(NamedTuple):
         return _Side(*(a[start:stop] for a in self))
 
     def renumbered(self, number: np.ndarray) -> _Side:
-        vertex = np.where(self.vertex >= 0, number[self.vertex], np.int32(-1))
-        return _Side(self.cells, self.bits, vertex)
+        """The same with new vertex numbers; the last of `number` is -1 and stays so."""
+        return _Side(self.cells, self.bits, number[self.vertex])
 
     def followed_by(self, other: _Side) -> _Side:
         return _Side(*(np.concatenate(pair) for pair in zip(self, other, strict=True)))
@@ -311,6 +313,11 @@ class _Edges:
     def take(self, index: np.ndarray | slice) -> _Edges:
         return _Edges(*(a[index] for a in self))
 
+    def shifted(self, first: int) -> _Edges:
+        """The same between vertices that are numbered from `first`."""
+        ends = self.us + np.int32(first), self.vs + np.int32(first)
+        return _Edges(self.keys, self.ids, *ends, self.tree, self.strange)
+
 
 @dataclass
 class _Piece:
@@ -320,8 +327,8 @@ class _Piece:
     ----------
     window
         (row0, row1, col0, col1) in the raster.
-    top, bottom, left, right
-        Its sides; empty on the rim of the raster.
+    sides
+        Top, bottom, left, right; empty on the rim of the raster.
     size
         Vertices that are left: border cells, and branches between them.
     edges
@@ -329,10 +336,7 @@ class _Piece:
     """
 
     window: Window
-    top: _Side
-    bottom: _Side
-    left: _Side
-    right: _Side
+    sides: tuple[_Side, ...]
     size: int
     edges: _Edges
 
@@ -387,10 +391,10 @@ class _Joiner:
                 if other not in self._waiting:
                     self._waiting[step, i, j] = piece
                     return
-                pair = [self._waiting.pop(other), piece]
+                first, second = self._waiting.pop(other), piece
                 if (i, j) < other[1:]:
-                    pair.reverse()
-                piece = self._checker.join(*pair, beside, tally)
+                    first, second = second, first
+                piece = self._checker.join(first, second, beside, tally)
             if beside:
                 j, across = j // 2, ceil_div(across, 2)
             else:
@@ -465,52 +469,40 @@ class _Checker:
         tally.vertices += int(np.count_nonzero(valid))
         vertex = np.arange(data.size, dtype=np.int32).reshape(data.shape)
         vertex[~valid] = -1
-        sides = [
+        sides = tuple(
             _Side(*(a[at].copy() for a in (cells, bits, vertex)))
             for at in ((0,), (-1,), (slice(None), 0), (slice(None), -1))
-        ]
+        )
         return self.reduced(window, sides, data.size, edges, np.arange(count), tally)
 
     def join(self, one: _Piece, other: _Piece, beside: bool, tally: _Tally) -> _Piece:
         """Two pieces as one: the second is right of the first, or below it."""
         r0, _, c0, _ = one.window
         _, r1, _, c1 = other.window
-        number = np.arange(one.size, one.size + other.size, dtype=np.int32)
-        top, bottom, left, right = (
-            side.renumbered(number) for side in (other.top, other.bottom, other.left, other.right)
-        )
+        number = np.arange(one.size, one.size + other.size + 1, dtype=np.int32)
+        number[-1] = -1
+        above, under, left, right = one.sides
+        top, bottom, west, east = (side.renumbered(number) for side in other.sides)
         if beside:
-            near, far, col = one.right, left, one.window[3] - 1
+            row, col, step = r0, one.window[3] - 1, (1, 0)
             found = [
-                self.between(near, far, 0, (r0, col), (1, 0), tally),
-                self.between(far.part(0, -1), near.part(1, None), 1, (r0, col + 1), (1, 0), tally),
-                self.between(near.part(0, -1), far.part(1, None), 3, (r0, col), (1, 0), tally),
+                self.between(right, west, 0, (row, col), step, tally),
+                self.between(west.part(0, -1), right.part(1, None), 1, (row, col + 1), step, tally),
+                self.between(right.part(0, -1), west.part(1, None), 3, (row, col), step, tally),
             ]
-            top, bottom = one.top.followed_by(top), one.bottom.followed_by(bottom)
-            left = one.left
+            sides = (above.followed_by(top), under.followed_by(bottom), left, east)
         else:
-            near, far, row = one.bottom, top, one.window[1] - 1
+            row, col, step = one.window[1] - 1, c0, (0, 1)
             found = [
-                self.between(near.part(1, None), far.part(0, -1), 1, (row, c0 + 1), (0, 1), tally),
-                self.between(near, far, 2, (row, c0), (0, 1), tally),
-                self.between(near.part(0, -1), far.part(1, None), 3, (row, c0), (0, 1), tally),
+                self.between(under.part(1, None), top.part(0, -1), 1, (row, col + 1), step, tally),
+                self.between(under, top, 2, (row, col), step, tally),
+                self.between(under.part(0, -1), top.part(1, None), 3, (row, col), step, tally),
             ]
-            left, right = one.left.followed_by(left), one.right.followed_by(right)
-            top = one.top
-        second = other.edges
-        second = _Edges(
-            second.keys,
-            second.ids,
-            second.us + np.int32(one.size),
-            second.vs + np.int32(one.size),
-            second.tree,
-            second.strange,
-        )
-        edges = _Edges(*(np.concatenate(a) for a in zip(one.edges, second, *found, strict=True)))
-        order = np.argsort(edges.ids)
-        return self.reduced(
-            (r0, r1, c0, c1), [top, bottom, left, right], one.size + other.size, edges, order, tally
-        )
+            sides = (above, bottom, left.followed_by(west), right.followed_by(east))
+        lists = [one.edges, other.edges.shifted(one.size), *found]
+        edges = _Edges(*(np.concatenate(arrays) for arrays in zip(*lists, strict=True)))
+        size = one.size + other.size
+        return self.reduced((r0, r1, c0, c1), sides, size, edges, np.argsort(edges.ids), tally)
 
     def between(
         self,
@@ -541,7 +533,7 @@ class _Checker:
     def reduced(
         self,
         window: Window,
-        sides: list[_Side],
+        sides: tuple[_Side, ...],
         size: int,
         edges: _Edges,
         order: np.ndarray,
@@ -558,7 +550,7 @@ class _Checker:
         edges = edges.take(kept)
         r0, r1, c0, c1 = window
         inside = (r0 > 0, r1 < self.rows, c0 > 0, c1 < self.cols)
-        sides = [s if near else s.part(0, 0) for s, near in zip(sides, inside, strict=True)]
+        sides = tuple(s if near else s.part(0, 0) for s, near in zip(sides, inside, strict=True))
         terminal = np.zeros(size, np.bool_)
         for side in sides:
             terminal[side.vertex[side.vertex >= 0]] = True
@@ -568,7 +560,7 @@ class _Checker:
         if missing >= 0:
             tally.miss(int(edges.ids[missing]))
         edges = _Edges(edges.keys[best], edges.ids[best], us, vs, edges.tree[best], strange)
-        return _Piece(window, *(side.renumbered(number) for side in sides), left, edges)
+        return _Piece(window, tuple(side.renumbered(number) for side in sides), left, edges)
 
     def keys(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
         """Weights between operands, as unsigned integers in their order."""
@@ -721,7 +713,7 @@ def _list_edges(bits, valid, keys, diagonal, corner, shape, out):
 
 @_jit
 def _sorted(keys, order):
-    """`order` sorted by key, stably: radix sort, least digit first; digits all alike are skipped."""
+    """`order` sorted by key, stably: radix sort from the least digit; equal digits are skipped."""
     digit = np.uint64(2047)
     varying = np.uint64(0)
     for e in order:
@@ -780,7 +772,8 @@ def _skeleton(us, vs, tree, strange, terminal):
     Returns
     -------
     number, left
-        New numbers of the vertices that are left, -1 for the others, and how many there are.
+        New numbers of the vertices that are left, -1 for the others and after the last, and how
+        many are left.
     best, us, vs, strange
         The edges that are left: largest edge of the path, ends in new numbers, and an edge of the
         path that is not in the forest to be verified, or -1.
@@ -811,7 +804,7 @@ def _skeleton(us, vs, tree, strange, terminal):
             degree[v] -= 1
             mixed[v] ^= e
     # 2. New numbers.
-    number = np.full(size, -1, np.int32)
+    number = np.full(size + 1, -1, np.int32)
     left = 0
     for v in range(size):
         if terminal[v] or degree[v] > 2:
