@@ -1060,7 +1060,8 @@ def _resume_or_clear(
                 and cells.to_json(there.nodata) == header["nodata"]
                 and (there.dtype.name, there.compress) == (header["dtype"], header["compress"])
             )
-            if same and not overwrite:
+            # Beside the store lies only what this run made: --overwrite means the store's own.
+            if same and (target.replace_store or not overwrite):
                 return "finished"
         if not overwrite and not target.replace_store:
             raise StoreError(

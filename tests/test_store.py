@@ -1131,6 +1131,21 @@ def test_resuming_a_finished_run_is_nothing_to_do(old):
     assert names(old.parent) == ["s"]
 
 
+def test_a_run_killed_after_its_last_rename_is_finished(path):
+    """The layer is in place, the manifest still there: not one block is done again."""
+    with begin(path, DENSE) as writer:
+        fill(writer, DENSE.cells)
+        manifest = (path.parent / "s.incomplete/.incomplete/elevation.jsonl").read_bytes()
+        writer.commit()
+    (path / ".incomplete").mkdir()
+    (path / ".incomplete/elevation.jsonl").write_bytes(manifest)
+    with begin(path, DENSE, resume=True) as writer:
+        assert writer.finished
+        writer.commit()
+    assert ".incomplete" not in names(path)
+    assert same_bits(read(path), DENSE.cells)
+
+
 @pytest.mark.parametrize(
     "change",
     [{"nodata": -2}, {"compress": "zstd"}, {"dtype": "int64"}, {"settings": {"round": True}}],
@@ -1607,6 +1622,24 @@ def test_strangers_named_like_ours_are_never_touched(path, kind, suffix):
             read(path)
             assert snapshot(stranger) == before
     assert not all(done)
+
+
+def test_a_stranger_that_comes_while_the_run_goes_is_not_touched_either(old):
+    """The commit refuses; once the way is free, --resume needs no block again."""
+    stranger = old.with_name("s.replaced")
+    with begin(old, SMALL, overwrite=True) as writer:
+        fill(writer, SMALL.cells)
+        STRANGERS["letters"](stranger)
+        with pytest.raises(StoreError, match=r"s\.replaced: in the way"):
+            writer.commit()
+    assert snapshot(stranger) == {"letter.txt": b"dear diary"}
+    assert same_bits(read(old), DENSE.cells)
+    os.rename(stranger, old.with_name("mine"))
+    with begin(old, SMALL, overwrite=True, resume=True) as writer:
+        assert writer.done.all()
+        writer.commit()
+    assert same_bits(read(old), SMALL.cells)
+    assert names(old.parent) == ["mine", "s"]
 
 
 def test_empty_folders_of_the_user_are_not_mistaken_for_stores(path):

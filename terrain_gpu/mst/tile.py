@@ -16,10 +16,12 @@ from .boruvka import add_weight, compress, edge_key, jit
 
 CELLS = TILE * TILE
 PAD = TILE + 1
+MANY = CELLS // 16
+"""Components of a tile above which they are small: measured, and not critical."""
 RING = 4 * TILE - 4
 """Cells on the rim of a tile."""
 
-_STEP = np.array([1, TILE - 1, TILE, TILE + 1])
+_STEP = np.array([1, TILE - 1, TILE, TILE + 1], np.uint64)
 """From the lower endpoint to the upper: E, SW, S, SE."""
 
 
@@ -27,15 +29,16 @@ def new_tile_work(key: np.dtype) -> tuple[np.ndarray, ...]:
     """Arrays that `tile_forest` works in."""
     return (
         np.empty((4, CELLS + 2 * PAD), key),  # edge keys by direction
-        np.full(CELLS + 2 * PAD, -1, np.int32),  # component of each cell
-        np.empty(CELLS, np.int32),  # component before the rim was thawed
+        np.full(CELLS + 2 * PAD, CELLS, np.uint32),  # component of each cell
+        np.empty(CELLS, np.uint32),  # component before the rim was thawed
         np.empty(CELLS, key),  # least key of a cell, then of a component
         np.empty(CELLS, key),
         np.empty(CELLS, np.int32),  # the edges they belong to: 4 * cell + direction
         np.empty(CELLS, np.int32),
-        np.empty(CELLS, np.int32),  # parent
-        np.empty(CELLS, np.int32),  # active components
+        np.empty(CELLS, np.uint32),  # parent
+        np.empty(CELLS, np.uint32),  # active components
         np.empty(CELLS, np.bool_),  # frozen
+        (np.empty(CELLS, key), np.empty(CELLS, np.int32)),  # picked edges
     )
 
 
@@ -92,60 +95,53 @@ def tile_forest(cells, valid, window, low, diagonal, sides, work, mask, sums, mo
     count, picked
         Candidates so far, and final edges of this tile.
     """
-    keys, label, ring, least, best, edge, chosen, parent, active, frozen = work
+    keys, label, ring, least, best, edge, chosen, parent, active, frozen, picked = work
     row0, _, col0, _ = window
-    stride = cells.shape[1]
-    top = ~keys.dtype.type(0)
     _fill_keys(cells, valid, window, low, diagonal, keys)
     _freeze_rim(window, sides, frozen)
     for c in range(CELLS):
         label[c + PAD] = c
         parent[c] = c
         active[c] = c
-        best[c] = top
-    roots = CELLS
-    picked = 0
-    for thawed in range(2):
-        if thawed:
-            for c in range(CELLS):
-                ring[c] = label[c + PAD]
-                frozen[c] = False
-        while _may_pick(active, roots, frozen):
-            _least_of_cells(keys, label, least, edge)
-            _least_of_components(least, edge, label, best, chosen)
-            hooked = False
-            for k in range(roots):
-                c = active[k]
-                if frozen[c] or best[c] == top:
-                    continue
-                hooked = True
-                e = chosen[c]
-                lower = e >> 2
-                upper = lower + _STEP[e & 3]
-                other = label[lower + PAD] ^ label[upper + PAD] ^ c
-                if c < other and chosen[other] == e and not frozen[other]:
-                    continue  # both picked it: the smaller stays root
-                parent[c] = other
-                row, col = row0 + (lower >> 6), col0 + (lower & 63)
-                if thawed:
-                    u, v = ring[lower], ring[upper]
-                    out[0][count] = best[c]
-                    out[1][count] = 4 * (row * stride + col) + (e & 3)
-                    out[2][count] = ring_index(u >> 6, u & 63)
-                    out[3][count] = ring_index(v >> 6, v & 63)
-                    count += 1
-                else:
-                    mask[row, col] |= np.uint8(1 << (e & 3))
-                    add_weight(sums, best[c], mode)
-                    picked += 1
-            for k in range(roots):
-                best[active[k]] = top
-            if not hooked:
-                break
-            roots = compress(parent, active, roots)
-            for c in range(PAD, CELLS + PAD):
-                label[c] = parent[label[c]]
-    return count, picked
+    # In the first round every cell is a component, and its least edge is the component's.
+    _least_of_cells(keys, label, least, edge)
+    final = _hook(least, edge, label, parent, active, CELLS, frozen, picked, 0)
+    roots = _join(parent, active, CELLS, label)
+    final, roots = _rounds(work, roots, final)
+    for k in range(final):
+        e = picked[1][k]
+        mask[row0 + (e >> 8), col0 + ((e >> 2) & 63)] |= np.uint8(1 << (e & 3))
+        add_weight(sums, picked[0][k], mode)
+    for c in range(CELLS):
+        ring[c] = label[c + PAD]
+        frozen[c] = False
+    candidates, _ = _rounds(work, roots, 0)
+    for k in range(candidates):
+        e = picked[1][k]
+        lower = np.uint64(e >> 2)
+        u, v = ring[lower], ring[lower + _STEP[e & 3]]
+        out[0][count] = picked[0][k]
+        cell = (row0 + (e >> 8)) * cells.shape[1] + col0 + ((e >> 2) & 63)
+        out[1][count] = 4 * cell + (e & 3)
+        out[2][count] = ring_index(u >> 6, u & 63)
+        out[3][count] = ring_index(v >> 6, v & 63)
+        count += 1
+    return count, final
+
+
+@register_jitable
+def _rounds(work, roots, found):
+    """Rounds until no component can pick: edges found so far, and components left."""
+    keys, label, _, least, best, edge, chosen, parent, active, frozen, picked = work
+    while _may_pick(active, roots, frozen):
+        _least_of_cells(keys, label, least, edge)
+        _least_of_components(least, edge, label, active, roots, best, chosen)
+        more = _hook(best, chosen, label, parent, active, roots, frozen, picked, found)
+        if more == found:
+            break
+        found = more
+        roots = _join(parent, active, roots, label)
+    return found, roots
 
 
 @register_jitable
@@ -155,6 +151,35 @@ def _may_pick(active, roots, frozen):
         if not frozen[active[k]]:
             return roots > 1
     return False
+
+
+@register_jitable
+def _hook(best, chosen, label, parent, active, roots, frozen, picked, found):
+    """Hang every component that may pick on the one across its least edge."""
+    top = ~best.dtype.type(0)
+    for k in range(roots):
+        c = active[k]
+        if frozen[c] or best[c] == top:
+            continue
+        e = chosen[c]
+        lower = np.uint64(e >> 2)
+        other = label[lower + PAD] ^ label[lower + PAD + _STEP[e & 3]] ^ c
+        if c < other and chosen[other] == e and not frozen[other]:
+            continue  # both picked it: the smaller stays root
+        parent[c] = other
+        picked[0][found] = best[c]
+        picked[1][found] = e
+        found += 1
+    return found
+
+
+@register_jitable
+def _join(parent, active, roots, label):
+    """Name every cell after the root of its component; keep the roots, return their number."""
+    roots = compress(parent, active, roots)
+    for c in range(PAD, CELLS + PAD):
+        label[c] = parent[label[c]]
+    return roots
 
 
 @register_jitable
@@ -237,12 +262,35 @@ def _least_of_cells(keys, label, least, edge):
 
 
 @register_jitable
-def _least_of_components(least, edge, label, best, chosen):
-    """Least edge of each component; without branches, which nothing could predict."""
-    for c in range(CELLS):
+def _least_of_components(least, edge, label, active, roots, best, chosen):
+    """Least edge of each component.
+
+    While components are small nothing is predictable, so there are no branches; once they are
+    large, neighbouring cells mostly share theirs, and runs of them are reduced in registers.
+    """
+    top = ~least.dtype.type(0)
+    for k in range(roots):
+        best[active[k]] = top
+    if roots > MANY:
+        for c in range(CELLS):
+            r = label[c + PAD]
+            key, e = least[c], edge[c]
+            old, was = best[r], chosen[r]
+            better = (key < old) | ((key == old) & (e < was))
+            best[r] = key if better else old
+            chosen[r] = e if better else was
+        return
+    run = label[PAD]
+    key, e = top, np.int32(0)
+    for c in range(CELLS + 1):
         r = label[c + PAD]
-        key, e = least[c], edge[c]
-        old, was = best[r], chosen[r]
-        better = (key < old) | ((key == old) & (e < was))
-        best[r] = key if better else old
-        chosen[r] = e if better else was
+        if r != run:
+            if key < best[run] or (key == best[run] and e < chosen[run]):
+                best[run] = key
+                chosen[run] = e
+            run = r
+            key = top
+        if c < CELLS:
+            better = (least[c] < key) | ((least[c] == key) & (edge[c] < e))
+            key = least[c] if better else key
+            e = edge[c] if better else e

@@ -248,8 +248,9 @@ def _pool(
     limit = default_memory_limit() if memory_limit is None else memory_limit
     blocks = source.blocks
     block = blocks.block**2 * (source.dtype.itemsize + 1)
-    # The largest join: two pieces keep 2 edges for each border cell, and 3 more join them.
-    joins = 12 * min(blocks.rows, blocks.cols) * (3 * weight.key_dtype.itemsize + 96)
+    # The largest join: two pieces keep 2 edges for each border cell, on 3 sides where the shorter
+    # side of the raster is little more than theirs, and 3 more for each cell join them.
+    joins = 24 * min(blocks.rows, blocks.cols) * (3 * weight.key_dtype.itemsize + 96)
     for workers in range(min(threads or available_threads(), blocks.count), 0, -1):
         for buffers in (min(workers + 1, blocks.count), workers):
             # One more block: what the reader decodes from.
@@ -634,14 +635,12 @@ class _Checker:
         _, _, best, _, _, strange, _ = _skeleton(
             kept_edges.us, kept_edges.vs, kept_edges.tree, kept_edges.strange, terminal
         )
-        # What is left is the path between its ends, as one edge.
-        edge = int(edges.ids[wrong])
-        if strange[0] < 0:
-            largest = self.name(int(kept_edges.ids[best[0]]))
-            return self.violation(
-                "acyclic", edge, f"closes a cycle; the largest other edge of it is {largest}"
-            )
-        other = self.name(int(strange[0]))
+        # What is left is the path between its ends, as one edge; `wrong` may stand for a path too.
+        edge, strange_id = int(edges.ids[wrong]), max(int(strange[0]), int(edges.strange[wrong]))
+        if strange_id < 0:
+            another = self.name(int(kept_edges.ids[best[0]]))
+            return self.violation("acyclic", edge, f"closes a cycle through {another}")
+        other = self.name(strange_id)
         return self.violation(
             "minimal",
             edge,
