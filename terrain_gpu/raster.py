@@ -113,9 +113,8 @@ class GdalInput:
         if not 1 <= self.band <= data.count:
             raise InputError(f"{path}: has no band {self.band}, only 1 .. {data.count}")
         self.driver = data.driver
-        if data.driver == "AAIGrid" and data.dtypes[0] == "int32" and _has_point(path):
-            # GDAL looks at the beginning only and would truncate a fraction further down.
-            self._options = {"DATATYPE": "Float32"}
+        if data.driver == "AAIGrid" and data.dtypes[0] == "int32" and (wider := _wider(path)):
+            self._options = {"DATATYPE": wider}
             self.close()
             data = self._handle()
         k = self.band - 1
@@ -198,17 +197,29 @@ GDAL_ERRORS = (RasterioError, CPLE_BaseError, OSError)
 OUTPUT_TILE = 256
 
 
-def _has_point(path: str) -> bool:
+_PIECE = 1 << 22
+_REAL, _LARGE = re.compile(rb"[.eEnN]"), re.compile(rb"[0-9]{10}")
+
+
+def _wider(path: str) -> str | None:
+    """Type for the cells of an ESRI ASCII grid that GDAL takes for int32 although they do not fit.
+
+    It would wrap large numbers, read "nan" as 0 and, if old, cut off a fraction far from the start.
+    """
+    real = large = False
     with open(path, "rb") as file:
         start = 0
-        # Header lines start with a word.
-        while (line := file.readline(1 << 16)).strip()[:1].isalpha():
+        # Header lines start with a word, which "nan" is not.
+        while re.match(rb"\s*(?!nan)[a-z]", line := file.readline(1 << 16), re.IGNORECASE):
             start += len(line)
         file.seek(start)
-        while piece := file.read(1 << 22):
-            if b"." in piece or b"e" in piece or b"E" in piece:
-                return True
-    return False
+        tail = b""
+        while piece := file.read(_PIECE):
+            text = tail + piece
+            real = real or bool(_REAL.search(text))
+            large = large or bool(_LARGE.search(text))
+            tail = text[-16:]
+    return "Float64" if large else "Float32" if real else None
 
 
 def _not_readable(path: str, error: Exception) -> str:

@@ -173,12 +173,17 @@ def no_fsync_session():
         yield
 
 
-def test_differences_that_overflow_their_type():
-    data = np.array([[3e38, -3e38, 0]], np.float32)
-    mask = np.array([[1, 1, 0]], np.uint8)
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("unit", [1, 2, 3, 64])
+def test_differences_that_overflow_their_type(dtype, unit):
+    top = np.finfo(dtype).max
+    data = np.array([[top, -top, 0, top, top, -top]], dtype)
+    mask = np.array([[1, 1, 1, 1, 1, 0]], np.uint8)
     for total in (np.inf, "inf", "Infinity"):
-        recorded = {"edges": 2, "components": 1, "total_weight": total}
-        verify_arrays(data, None, mask, "absdiff", 8, expected=recorded)
+        recorded = {"edges": 5, "components": 1, "total_weight": total}
+        verify_arrays(data, None, mask, "absdiff", 8, expected=recorded, unit=unit)
+    recorded["total_weight"] = float(top)
+    assert broken(data, None, mask, "absdiff", 8, expected=recorded, unit=unit).check == "totals"
 
 
 def test_each_block_is_read_once_and_little_is_kept(monkeypatch, tmp_path, no_fsync):

@@ -30,6 +30,7 @@ from strategies import (
 )
 
 from terrain_gpu import cells
+from terrain_gpu import raster as raster_module
 from terrain_gpu.convert import convert_dataset
 from terrain_gpu.errors import InputError
 from terrain_gpu.export import export_layer
@@ -348,6 +349,40 @@ def test_esri_ascii_with_a_fraction_far_behind(tmp_path):
     expected[-1, -1] = 0.25
     convert_dataset([source], tmp_path / "s")
     assert same_bits(stored(tmp_path / "s")[0], expected)
+
+
+@pytest.mark.parametrize(
+    ("word", "dtype", "value"),
+    [
+        ("2147483647", "float64", 2147483647),
+        ("3000000000", "float64", 3000000000),
+        ("-3000000000", "float64", -3000000000),
+        ("9007199254740991", "float64", 2**53 - 1),
+        ("nan", "float32", math.nan),
+        ("NaN", "float32", math.nan),
+        ("1E2", "float32", 100),
+        ("-32768", "int32", -32768),
+    ],
+)
+@pytest.mark.parametrize("place", [0, 5])
+@pytest.mark.parametrize("piece", [3, 1 << 22])
+def test_esri_ascii_cells_that_are_no_int32(
+    tmp_path, monkeypatch, word, dtype, value, place, piece
+):
+    """GDAL wraps large integers and reads nan as 0, without a word."""
+    monkeypatch.setattr(raster_module, "_PIECE", piece)
+    cols = 3
+    words = ["7"] * (2 * cols)
+    words[place] = word
+    source = tmp_path / "a.asc"
+    header = f"ncols {cols}\nnrows 2\nxllcorner 0\nyllcorner 0\ncellsize 1\n"
+    source.write_text(header + " ".join(words[:cols]) + "\n" + " ".join(words[cols:]) + "\n")
+    convert_dataset([source], tmp_path / "s")
+    expected = np.full(2 * cols, 7, dtype)
+    expected[place] = value
+    found, _ = stored(tmp_path / "s")
+    assert found.dtype == dtype
+    assert np.array_equal(found, expected.reshape(2, cols), equal_nan=dtype != "int32")
 
 
 def test_srtm_hgt(tmp_path):

@@ -18,15 +18,16 @@ SAMPLE = "jacksboro.tif"
 @options.verbosity_options
 @click.pass_context
 def command(context: click.Context, folder: str, overwrite: bool) -> None:
-    """Convert the shipped sample DEM, describe it, export it and compare cell for cell."""
+    """Convert the shipped sample DEM, export it again, compute and draw its spanning tree."""
     import numpy as np
 
     from ..raster import Mosaic, gdal_environment
-    from . import convert_dataset, export, info
+    from . import compute_mst, convert_dataset, export, info
 
     sample, out = _sample(), Path(folder)
     store, back = out / "jacksboro.zarr", out / "jacksboro.tif"
-    for path in (back, store):
+    tree, picture = out / "jacksboro-mst.tif", out / "jacksboro-mst.png"
+    for path in (back, store, tree, picture):
         if path.exists() and path.samefile(sample):
             raise InputError(f"{path}: is the sample itself; name another FOLDER")
         if path.exists() and not overwrite:
@@ -41,9 +42,10 @@ def command(context: click.Context, folder: str, overwrite: bool) -> None:
         (convert_dataset.command, [str(sample), str(store), "--overwrite"]),
         (info.command, [str(store)]),
         (export.command, [str(store), str(back), "--overwrite"]),
+        (compute_mst.command, [str(store), "-o", str(tree), "--overwrite"]),
     )
     for step, arguments in steps:
-        name = "" if step is convert_dataset.command else "terrain-gpu "
+        name = "terrain-gpu " if step in (info.command, export.command) else ""
         options.say(f"\n$ {name}{step.name} {' '.join(arguments)}")
         step.main(arguments, standalone_mode=False, parent=context)
     with gdal_environment(), Mosaic([str(sample)]) as first, Mosaic([str(back)]) as second:
@@ -54,9 +56,26 @@ def command(context: click.Context, folder: str, overwrite: bool) -> None:
     if not same:
         raise TerrainError(f"{back} differs from {sample}")
     options.say(
-        f"\n{back} equals the sample cell for cell ({cells[0].size:,} cells). "
-        f"The store opens in Python too:\n  xarray.open_zarr({str(store)!r}, consolidated=False)"
+        f"\n{back} equals the sample cell for cell ({cells[0].size:,} cells)\n"
+        f"{tree} holds the tree's edges, D8 codes\n" + _draw(store, picture) + "\n"
+        f"The store opens in Python too: xarray.open_zarr({str(store)!r}, consolidated=False)"
     )
+
+
+def _draw(store: Path, picture: Path) -> str:
+    """Draw the tree; what to tell the user about it."""
+    from ..d8 import symmetric
+    from ..picture import draw_tree
+    from ..store import TileStore
+
+    opened = TileStore.open(store)
+    heights = opened.layer("elevation").read_window(*opened.grid.window)
+    edges = symmetric(opened.layer("mst").read_ring(opened.grid.window))
+    try:
+        draw_tree(picture, heights, edges, opened.grid)
+    except ImportError:
+        return "no picture: pip install matplotlib (the extra `plot`) first"
+    return f"{picture} shows it over a hillshade"
 
 
 def _sample() -> Path:

@@ -95,7 +95,7 @@ def tile_forest(cells, valid, window, low, diagonal, sides, work, mask, sums, mo
     count, picked
         Candidates so far, and final edges of this tile.
     """
-    keys, label, ring, least, best, edge, chosen, parent, active, frozen, picked = work
+    keys, label, ring, least, _, edge, _, parent, active, frozen, picked = work
     row0, _, col0, _ = window
     _fill_keys(cells, valid, window, low, diagonal, keys)
     _freeze_rim(window, sides, frozen)

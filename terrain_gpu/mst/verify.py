@@ -19,6 +19,7 @@ every edge of the raster is checked, and every cell is read once.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, fields
 from fractions import Fraction
@@ -366,8 +367,13 @@ class _Tally:
         self.vertices += other.vertices
         self.edges += other.edges
         self.checked += other.checked
-        self.exact += other.exact
+        self.weigh(other.exact)
         self.miss(other.missing)
+
+    def weigh(self, exact: int | float) -> None:
+        # Infinity takes no part in sums: integers as long as these do not fit a float.
+        infinite = isinstance(exact, float) or isinstance(self.exact, float)
+        self.exact = math.inf if infinite else self.exact + exact
 
     def miss(self, edge: int) -> None:
         if edge >= 0:
@@ -578,7 +584,7 @@ class _Checker:
         keys = edges.keys[edges.tree]
         tally.checked += len(edges.keys)
         tally.edges += len(keys)
-        tally.exact += self.exact(keys)
+        tally.weigh(self.exact(keys))
 
     def exact(self, keys: np.ndarray) -> int | float:
         """Sum of keys; for real cells of weights, in units of 2**-1126, or infinity."""
@@ -592,7 +598,7 @@ class _Checker:
             keys = np.where(keys & sign, keys ^ sign, ~keys)
         values = keys.view(self.weight.dtype).astype(np.float64)
         if np.isinf(values).any():
-            return np.inf
+            return math.inf
         fraction, exponent = np.frexp(values)
         whole = (fraction * 2.0**53).astype(np.int64)
         # In halves, because bincount sums in float64, which is exact below 2**53.
@@ -612,7 +618,7 @@ class _Checker:
             try:
                 return float(Fraction(tally.exact, 2**1126))
             except OverflowError:
-                return np.inf if tally.exact > 0 else -np.inf
+                return math.inf if tally.exact > 0 else -math.inf
         least = int(np.iinfo(dtype).min) if self.weight.name == "max" else 0
         return tally.exact + tally.edges * least
 
