@@ -56,7 +56,9 @@ def tree_lines(axes: Any, edges: np.ndarray, window: Window, grid: GridSpec) -> 
         row, col = row + r0, col + c0
         ends = np.stack([x[col], y[row], x[col + right], y[row + down]], axis=1)
         lines.append(ends.reshape(-1, 2, 2))
-    axes.add_collection(LineCollection(np.concatenate(lines), colors="#1c3f94", linewidths=0.6))
+    axes.add_collection(
+        LineCollection(list(np.concatenate(lines)), colors="#1c3f94", linewidths=0.6)
+    )
 
 
 def draw_tree(path: Path, heights: np.ndarray, edges: np.ndarray, grid: GridSpec) -> None:

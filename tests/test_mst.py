@@ -18,7 +18,7 @@ from strategies import rasters, shapes
 from terrain_gpu import TileStore, create_layer, minimum_spanning_tree
 from terrain_gpu.convert import convert_dataset
 from terrain_gpu.d8 import symmetric
-from terrain_gpu.errors import InputError, PlanError, StoreError
+from terrain_gpu.errors import InputError, PlanError, StoreError, TerrainError
 from terrain_gpu.export import export_layer
 from terrain_gpu.grid import GridSpec
 from terrain_gpu.mst import levels, pipeline
@@ -294,3 +294,22 @@ def test_the_largest_64_bit_integer_is_refused_unless_it_is_nodata(dtype):
 def test_what_is_no_raster(data):
     with pytest.raises(InputError):
         minimum_spanning_tree(data)
+
+
+def test_verify_passes_and_catches_a_wrong_forest(tmp_path, monkeypatch):
+    data = np.random.default_rng(4).integers(0, 9, (150, 170)).astype(np.int16)
+    store = make_store(tmp_path / "s.zarr", data, None, 64)
+    report = minimum_spanning_tree(store, verify=True).report
+    assert report.result["verified_edges"] == len(reference.edges(data, "max"))
+    assert "verify" in report.seconds
+    again = minimum_spanning_tree(store, verify=True, resume=True).report
+    assert again.result["verified_edges"] == report.result["verified_edges"]
+    minimum_spanning_tree(data, verify=True)
+    # A forest without the edges above the blocks does not span.
+    monkeypatch.setattr(levels.Patches, "by_block", lambda self: iter(()))
+    with pytest.raises(TerrainError, match="mst"):
+        minimum_spanning_tree(store, weight="absdiff", verify=True, overwrite=True)
+    with pytest.raises(TerrainError):
+        minimum_spanning_tree(data, verify=True, block_size=64)
+    kept = TileStore.open(store).layer("mst").info["result"]
+    assert kept["total_weight"] == report.result["total_weight"]

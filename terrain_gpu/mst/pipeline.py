@@ -38,6 +38,7 @@ from .levels import (
     Totals,
     join_levels,
 )
+from .verify import verify_arrays, verify_forest
 
 log = logging.getLogger(__name__)
 
@@ -157,12 +158,20 @@ def minimum_spanning_tree(
     report = Report("compute-mst")
     options = {"weight": weight, "connectivity": connectivity, "method": method}
     if isinstance(data, np.ndarray):
-        return _of_array(data, nodata, block_size, threads, options, progress, report)
+        return _of_array(data, nodata, block_size, threads, options, verify, progress, report)
     if nodata is not None or block_size is not None:
         raise InputError("nodata and block_size are for arrays; a store's layer has its own")
     store = data if isinstance(data, TileStore) else TileStore.open(data)
     return _of_store(
-        store.layer(layer), memory_limit, threads, options, resume, overwrite, progress, report
+        store.layer(layer),
+        memory_limit,
+        threads,
+        options,
+        verify,
+        resume,
+        overwrite,
+        progress,
+        report,
     )
 
 
@@ -195,6 +204,7 @@ def _of_store(
     memory_limit: int | None,
     threads: int | None,
     options: dict[str, Any],
+    verify: bool,
     resume: bool,
     overwrite: bool,
     progress: Progress,
@@ -244,12 +254,27 @@ def _of_store(
                 for i, j, row, col, bits in patches.by_block():
                     writer.patch_block(i, j, row, col, bits)
             found = _result(solver.weight, totals, patches.count)
+        if verify:
+            store = source.path.parent
+            with report.phase("verify"):
+                checked = verify_forest(
+                    source,
+                    TileStore.open(store).layer(LAYER) if writer.finished else writer,
+                    weight=options["weight"],
+                    connectivity=options["connectivity"],
+                    expected=found,
+                    memory_limit=memory_limit,
+                    threads=threads,
+                    progress=progress,
+                )
         with report.phase("commit"):
             layer = writer.commit({"encoding": FORWARD_EDGES, "result": found})
     report.settings = {**settings, "plan": plan.as_dict()}
     report.cells, report.valid_cells = grid.cells, found["vertices"]
     report.result = {**found, "store": str(source.path.parent), "layer": LAYER}
     report.result["blocks_resumed"] = resumed
+    if verify:
+        report.result["verified_edges"] = checked["checked_edges"]
     return _tree(report, layer)
 
 
@@ -259,6 +284,7 @@ def _of_array(
     block_size: int | None,
     threads: int | None,
     options: dict[str, Any],
+    verify: bool,
     progress: Progress,
     report: Report,
 ) -> SpanningTree:
@@ -310,6 +336,9 @@ def _of_array(
                 r0, r1, c0, c1 = blocks.window(i, j)
                 np.bitwise_or.at(forward[r0:r1, c0:c1], (row, col), bits)
     found = _result(solver.weight, totals, patches.count)
+    if verify:
+        with report.phase("verify"):
+            verify_arrays(data, nodata, forward, options["weight"], options["connectivity"])
     report.settings = {**options, "plan": plan.as_dict()}
     report.cells, report.valid_cells, report.result = data.size, found["vertices"], found
     return _tree(report, None, forward)

@@ -25,7 +25,7 @@ _STEP = np.array([1, TILE - 1, TILE, TILE + 1], np.uint64)
 """From the lower endpoint to the upper: E, SW, S, SE."""
 
 
-def new_tile_work(key: np.dtype) -> tuple[np.ndarray, ...]:
+def new_tile_work(key: np.dtype) -> tuple:
     """Arrays that `tile_forest` works in."""
     return (
         np.empty((4, CELLS + 2 * PAD), key),  # edge keys by direction
