@@ -279,7 +279,8 @@ def test_a_nodata_value_that_no_cell_can_hold_is_ignored_with_a_warning(tmp_path
     data = np.arange(6, dtype=np.uint8).reshape(2, 3)
     source = save(tmp_path / "a.tif", data)
     vrt = vrt_of(source, data, nodata="1.5")
-    convert_dataset([vrt], tmp_path / "s")
+    with caplog.at_level("WARNING", logger="terrain_gpu"):
+        convert_dataset([vrt], tmp_path / "s")
     found, layer = stored(tmp_path / "s")
     assert same_bits(found, data)
     assert layer.nodata is None

@@ -730,7 +730,7 @@ STORES = [
         "layer exists",
         nothing,
         f"{CONVERT} real.tif s.zarr",
-        ("s.zarr: layer 'elevation' exists; --overwrite replaces it, --layer names another",),
+        ("s.zarr: layer 'elevation' exists; --overwrite replaces it",),
     ),
     Case(
         "layer's place taken",

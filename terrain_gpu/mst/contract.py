@@ -33,7 +33,7 @@ from .merge import _join, _outer_border, _sides_of_cut
 from .region import Region
 from .tournament import NOBODY, challenge, first, leave, new_tree, plays, precedes
 
-__all__ = ["kernel", "merge", "new_work", "solve_block"]
+__all__ = ["kernel", "levels_per_side", "merge", "new_work", "solve_block", "work_per_cell"]
 
 Edges = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
 """Keys, ids, and the vertices at both ends."""

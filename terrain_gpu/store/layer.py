@@ -1,0 +1,399 @@
+"""A layer open for reading: cells straight from the shard files."""
+
+from __future__ import annotations
+
+import contextlib
+import mmap
+import os
+import struct
+import threading
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import google_crc32c
+import numcodecs.zstd
+import numpy as np
+
+from .. import cells
+from ..errors import InputError, StoreError
+from ..grid import TILE, BlockGrid, GridSpec, Window, ceil_div, clip, is_empty, z_rank_table
+
+KEY = "terrain_gpu"
+"""Name of this package's own attributes."""
+
+ABSENT = -1
+TILE_CELLS = TILE * TILE
+MISSING = np.uint64(2**64 - 1)
+
+Number = float | int
+
+
+class Layer:
+    """One raster of a store, open for reading. All methods are thread-safe.
+
+    Attributes
+    ----------
+    name, path
+        Layer name and the directory of its Zarr array.
+    grid
+        The store's `GridSpec`.
+    blocks
+        The `BlockGrid`: how the raster is cut.
+    dtype
+        Cell type, little-endian.
+    nodata
+        The value of cells without a value, or None.
+    attributes
+        All Zarr attributes of the array.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        grid: GridSpec,
+        dtype: np.dtype,
+        block_size: int,
+        nodata: Number | None,
+        compress: str | None,
+        attributes: Mapping[str, Any],
+    ) -> None:
+        self.path = path
+        self.name = path.name
+        self.grid = grid
+        self.dtype = dtype
+        self.blocks = BlockGrid(grid.rows, grid.cols, block_size)
+        self.nodata = nodata
+        self.compress = compress
+        self.attributes = dict(attributes)
+        self.fill = np.array(0 if nodata is None else nodata, dtype=dtype)
+        self._ranks = z_rank_table(block_size)
+        self._order = np.argsort(self._ranks.ravel())
+        self._tile_bytes = TILE_CELLS * dtype.itemsize
+        self._index_bytes = 16 * self._ranks.size + 4
+        self._local = threading.local()
+
+    # -- description -----------------------------------------------------------------------
+
+    @property
+    def block_size(self) -> int:
+        """Side of a block in cells."""
+        return self.blocks.block
+
+    @property
+    def info(self) -> dict[str, Any]:
+        """This package's own attributes: statistics, sources, settings."""
+        own = self.attributes.get(KEY)
+        return own if isinstance(own, dict) else {}
+
+    def describe(self) -> dict[str, Any]:
+        """The layer as plain JSON. Statistics are those recorded when it was written."""
+        recorded = self.info
+        return {
+            "dtype": self.dtype.name,
+            "units": self.attributes.get("units"),
+            "nodata": cells.to_json(self.nodata),
+            "valid_cells": recorded.get("valid_cells"),
+            "min": recorded.get("min"),
+            "max": recorded.get("max"),
+            "block_size": self.block_size,
+            "blocks": list(self.blocks.shape),
+            "tile": TILE,
+            "compress": self.compress,
+            "raw_bytes": self.grid.cells * self.dtype.itemsize,
+            "stored_bytes": recorded.get("stored_bytes"),
+            "sources": recorded.get("sources", []),
+        }
+
+    def shard_path(self, i: int, j: int) -> Path:
+        """File of block (i, j); it does not exist when the block is all fill."""
+        return self.path / "c" / str(i) / str(j)
+
+    def block_window(self, i: int, j: int) -> Window:
+        """Cells of block (i, j) as (row0, row1, col0, col1)."""
+        return self.blocks.window(i, j)
+
+    # -- reading ---------------------------------------------------------------------------
+
+    def read_block(
+        self, i: int, j: int, out: np.ndarray | None = None, *, halo: int = 0
+    ) -> np.ndarray:
+        """Cells of block (i, j), clipped to the raster.
+
+        Parameters
+        ----------
+        out
+            Buffer of this layer's dtype, at least as large as the result; the result is its upper
+            left corner.
+        halo
+            Rings of neighbouring cells around the block, at most a tile wide; beyond the raster
+            they hold the fill value.
+
+        Returns
+        -------
+        numpy.ndarray, shape (rows + 2 halo, cols + 2 halo)
+
+        Raises
+        ------
+        StoreError
+            when the shard is damaged or cannot be read.
+        """
+        return self.read_ring(self._window(i, j), out, halo=halo)
+
+    def read_ring(
+        self, window: Window, out: np.ndarray | None = None, *, halo: int = 1
+    ) -> np.ndarray:
+        """Cells of a window inside the raster with `halo` rings around it, as `read_block`."""
+        r0, r1, c0, c1 = window
+        shape = r1 - r0 + 2 * halo, c1 - c0 + 2 * halo
+        result = np.empty(shape, self.dtype) if out is None else out[: shape[0], : shape[1]]
+        if result.shape != shape or result.dtype != self.dtype:
+            raise InputError(f"buffer of {result.shape} {result.dtype} for cells of {shape}")
+        ring = (r0 - halo, r1 + halo, c0 - halo, c1 + halo)
+        inside = clip(ring, self.grid.window)
+        if ring != inside:
+            result[...] = self.fill
+        self._read(inside, _part(result, ring, inside))
+        return result
+
+    def read_window(
+        self, row0: int, row1: int, col0: int, col1: int, out: np.ndarray | None = None
+    ) -> np.ndarray:
+        """Cells [row0, row1) x [col0, col1), which must lie inside the raster.
+
+        Raises
+        ------
+        InputError
+            when the window is empty or leaves the raster, or `out` has another shape or dtype.
+        StoreError
+            when a shard is damaged or cannot be read.
+        """
+        window = (row0, row1, col0, col1)
+        if is_empty(window) or clip(window, self.grid.window) != window:
+            raise InputError(f"window {window} is empty or leaves the raster of {self.grid.shape}")
+        shape = row1 - row0, col1 - col0
+        result = np.empty(shape, self.dtype) if out is None else out
+        if result.shape != shape or result.dtype != self.dtype:
+            raise InputError(f"buffer of {result.shape} {result.dtype} for a window of {shape}")
+        self._read(window, result)
+        return result
+
+    def map_tiles(self, i: int, j: int, row: int = 0, col: int = 0, side: int = 0) -> np.ndarray:
+        """Memory-mapped tiles of an aligned power-of-two sub-block, without a copy.
+
+        Parameters
+        ----------
+        row, col
+            First tile row and column inside the block, multiples of `side`.
+        side
+            Tiles on a side, a power of two; 0 for the whole block.
+
+        Returns
+        -------
+        numpy.ndarray, read-only, shape (present tiles, 64, 64)
+            In Z-order; absent (all fill) tiles are left out.
+
+        Raises
+        ------
+        InputError
+            when the sub-block is not aligned, or the layer is compressed.
+        """
+        tiles = len(self._ranks)
+        side = side or tiles
+        fits = 0 < side <= tiles and 0 <= row <= tiles - side and 0 <= col <= tiles - side
+        if not fits or side & (side - 1) or row % side or col % side:
+            raise InputError(f"sub-block at tile ({row}, {col}) of side {side} is not aligned")
+        if self.compress:
+            raise InputError(f"{self.path}: a compressed layer cannot be mapped; use read_window")
+        with self._shard(i, j) as shard:
+            if shard is None:
+                return np.empty((0, TILE, TILE), self.dtype)
+            first = self._ranks[row, col]
+            offsets = shard.offsets[first : first + side * side]
+            offsets = offsets[offsets != ABSENT]
+            if not offsets.size:
+                return np.empty((0, TILE, TILE), self.dtype)
+            if np.any(np.diff(offsets) != self._tile_bytes):
+                raise StoreError(
+                    f"{shard.path}: tiles are not in Z-order (written by another program); "
+                    "use read_window"
+                )
+            data = shard.map()[offsets[0] : offsets[-1] + self._tile_bytes]
+            return data.view(self.dtype).reshape(-1, TILE, TILE)
+
+    def _read(self, window: Window, out: np.ndarray) -> None:
+        b = self.block_size
+        for i in range(window[0] // b, ceil_div(window[1], b)):
+            for j in range(window[2] // b, ceil_div(window[3], b)):
+                part = clip(window, self.blocks.window(i, j))
+                self._read_part(i, j, part, _part(out, window, part))
+
+    def _read_part(self, i: int, j: int, part: Window, out: np.ndarray) -> None:
+        """Copy the cells `part` of block (i, j) into `out`."""
+        with self._shard(i, j) as shard:
+            if shard is None:
+                out[...] = self.fill
+                return
+            b = self.block_size
+            inner = (part[0] - i * b, part[1] - i * b, part[2] - j * b, part[3] - j * b)
+            ranks = self._ranks[
+                inner[0] // TILE : ceil_div(inner[1], TILE),
+                inner[2] // TILE : ceil_div(inner[3], TILE),
+            ]
+            tiles, slots = self._tiles(shard, ranks)
+            if out.shape == (b, b) and np.array_equal(slots, self._ranks):
+                np.copyto(split_bits(out), z_view(tiles[: ranks.size]))
+            else:
+                self._assemble(tiles, slots, inner, out)
+
+    def _assemble(
+        self, tiles: np.ndarray, slots: np.ndarray, inner: Window, out: np.ndarray
+    ) -> None:
+        """Copy tile row by tile row: any window, any absent tiles."""
+        row0, row1, col0, col1 = inner
+        skip = col0 % TILE
+        for k, across in enumerate(slots):
+            top = (row0 // TILE + k) * TILE
+            lo, hi = max(row0, top), min(row1, top + TILE)
+            strip = tiles[across, lo - top : hi - top]
+            if (across == ABSENT).any():
+                strip[across == ABSENT] = self.fill
+            line = strip.transpose(1, 0, 2).reshape(hi - lo, -1)
+            out[lo - row0 : hi - row0] = line[:, skip : skip + col1 - col0]
+
+    def _tiles(self, shard: Shard, ranks: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """An array of tiles that holds those of `ranks`, and the slot of each in it."""
+        offsets = shard.offsets[ranks]
+        present = offsets != ABSENT
+        if not present.any():
+            return np.empty((1, TILE, TILE), self.dtype), np.full(ranks.shape, ABSENT)
+        if self.compress or (offsets[present] % self._tile_bytes).any():
+            return self._decoded(shard, ranks, present)
+        # A few tiles (a halo) are mapped; for more, one sequential read beats page faults.
+        if 4 * np.count_nonzero(present) < np.count_nonzero(shard.offsets != ABSENT):
+            data = shard.map()
+        else:
+            data = shard.read(self._scratch(shard.data_bytes))
+        whole = len(data) // self._tile_bytes * self._tile_bytes
+        tiles = data[:whole].view(self.dtype).reshape(-1, TILE, TILE)
+        return tiles, np.where(present, offsets // self._tile_bytes, ABSENT)
+
+    def _decoded(
+        self, shard: Shard, ranks: np.ndarray, present: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
+        count = int(np.count_nonzero(present))
+        tiles = self._scratch(count * self._tile_bytes).view(self.dtype).reshape(-1, TILE, TILE)
+        slots = np.full(ranks.shape, ABSENT)
+        slots[present] = np.arange(count)
+        data = shard.map()
+        for slot, rank in enumerate(ranks[present]):
+            start = shard.offsets[rank]
+            raw = data[start : start + shard.lengths[rank]]
+            if self.compress:
+                try:
+                    raw = np.frombuffer(numcodecs.zstd.decompress(raw), np.uint8)
+                except RuntimeError as error:
+                    raise StoreError(f"{shard.path}: a tile does not decompress: {error}") from None
+            if raw.size != self._tile_bytes:
+                raise StoreError(f"{shard.path}: a tile holds {raw.size} bytes")
+            tiles[slot] = raw.view(self.dtype).reshape(TILE, TILE)
+        return tiles, slots
+
+    @contextlib.contextmanager
+    def _shard(self, i: int, j: int) -> Iterator[Shard | None]:
+        """The open shard of block (i, j); None when the block is all fill."""
+        self._window(i, j)
+        path = self.shard_path(i, j)
+        try:
+            fd = os.open(path, os.O_RDONLY)
+        except FileNotFoundError:
+            yield None
+            return
+        except OSError as error:
+            raise StoreError(f"{path}: cannot be read: {error.strerror}") from error
+        try:
+            yield Shard(fd, path, self._order, 0 if self.compress else self._tile_bytes)
+        except OSError as error:
+            if isinstance(error, StoreError):
+                raise
+            raise StoreError(f"{path}: cannot be read: {error.strerror}") from error
+        finally:
+            os.close(fd)
+
+    def _window(self, i: int, j: int) -> Window:
+        """Cells of block (i, j), which must exist."""
+        down, across = self.blocks.shape
+        if not (0 <= i < down and 0 <= j < across):
+            raise InputError(f"block ({i}, {j}) is outside the {down} x {across} blocks")
+        return self.blocks.window(i, j)
+
+    def _scratch(self, size: int) -> np.ndarray:
+        """A byte buffer of this thread, reused from call to call."""
+        have = getattr(self._local, "scratch", None)
+        if have is None or have.size < size:
+            have = self._local.scratch = np.empty(size, np.uint8)
+        return have[:size]
+
+
+class Shard:
+    """An open shard file and its index, checked."""
+
+    def __init__(self, fd: int, path: Path, order: np.ndarray, tile_bytes: int) -> None:
+        self.fd, self.path = fd, path
+        index_bytes = 16 * order.size + 4
+        self.data_bytes = os.fstat(fd).st_size - index_bytes
+        raw = os.pread(fd, index_bytes, max(self.data_bytes, 0))
+        if self.data_bytes < 0 or len(raw) != index_bytes:
+            raise StoreError(f"{path}: truncated: no room for its index; convert it again")
+        if google_crc32c.value(raw[:-4]) != struct.unpack("<I", raw[-4:])[0]:
+            raise StoreError(f"{path}: corrupt shard index (crc32c differs); convert it again")
+        pairs = np.frombuffer(raw[:-4], "<u8").reshape(-1, 2)[order]
+        absent = pairs[:, 0] == MISSING
+        ends = pairs.sum(axis=1)
+        sane = (ends >= pairs[:, 0]) & (ends <= self.data_bytes)
+        if tile_bytes:
+            sane &= pairs[:, 1] == tile_bytes
+        if not (sane | absent).all():
+            raise StoreError(
+                f"{path}: corrupt shard index (a tile lies outside the file); convert it again"
+            )
+        self.offsets = np.where(absent, np.uint64(0), pairs[:, 0]).astype(np.int64)
+        self.offsets[absent] = ABSENT
+        self.lengths = pairs[:, 1].astype(np.int64)
+
+    def map(self) -> np.ndarray:
+        """The tiles' bytes, memory-mapped read-only."""
+        mapped = mmap.mmap(self.fd, 0, prot=mmap.PROT_READ)
+        return np.frombuffer(mapped, np.uint8)[: self.data_bytes]
+
+    def read(self, buffer: np.ndarray) -> np.ndarray:
+        """The tiles' bytes, read into `buffer`."""
+        done = 0
+        while done < buffer.size:
+            got = os.preadv(self.fd, [buffer[done:].data], done)
+            if got == 0:
+                raise StoreError(f"{self.path}: truncated while being read")
+            done += got
+        return buffer
+
+
+def _part(array: np.ndarray, window: Window, part: Window) -> np.ndarray:
+    """The view of `array`, which covers `window`, that covers `part`."""
+    return array[
+        part[0] - window[0] : part[1] - window[0], part[2] - window[2] : part[3] - window[2]
+    ]
+
+
+def split_bits(block: np.ndarray) -> np.ndarray:
+    """A (side, side) block as a view with one axis per bit of the tile row and column."""
+    bits = (len(block) // TILE).bit_length() - 1
+    view = block.view()
+    view.shape = ((2,) * bits + (TILE,)) * 2  # assigning never copies
+    return view
+
+
+def z_view(tiles: np.ndarray) -> np.ndarray:
+    """Z-ordered tiles as the view that matches `split_bits`: interleaved bits, sorted apart."""
+    bits = (len(tiles).bit_length() - 1) // 2
+    axes = (*range(0, 2 * bits, 2), 2 * bits, *range(1, 2 * bits, 2), 2 * bits + 1)
+    return tiles.reshape((2,) * (2 * bits) + (TILE, TILE)).transpose(axes)

@@ -1,0 +1,277 @@
+"""Zarr metadata of stores and layers, written and read with zarr-python, and checked."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import re
+import struct
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import zarr
+from zarr.codecs import BytesCodec, Crc32cCodec, ShardingCodec, ZstdCodec
+
+from .. import cells
+from ..errors import InputError, StoreError
+from ..grid import TILE, GridSpec
+from .layer import KEY, Layer, Number
+from .places import absolute, beside, recover
+
+FORMAT = 1
+ZSTD_LEVEL = 3
+NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")
+RESERVED = ("x", "y", "spatial_ref")
+
+
+def write_group(path: Path, grid: GridSpec) -> None:
+    """Group metadata and the coordinate arrays that xarray, rioxarray and GDAL look for."""
+    own = {
+        "format": FORMAT,
+        "shape": list(grid.shape),
+        "transform": list(grid.transform),
+        "crs_wkt": grid.crs_wkt,
+        "crs_code": grid.crs_code,
+    }
+    group = zarr.create_group(str(path), attributes={"Conventions": "CF-1.11", KEY: own})
+    geographic = "GEOGCRS[" in grid.crs_wkt and "PROJCRS[" not in grid.crs_wkt
+    for name, values in (("y", grid.y_centres()), ("x", grid.x_centres())):
+        standard = {"x": "longitude", "y": "latitude"} if geographic else {}
+        array = group.create_array(
+            name,
+            data=values,
+            chunks=values.shape,
+            compressors=None,
+            dimension_names=(name,),
+            attributes={
+                "axis": name.upper(),
+                "standard_name": standard.get(name, f"projection_{name}_coordinate"),
+            },
+        )
+        del array
+    a, b, c, d, e, f = grid.transform
+    reference: dict[str, Any] = {"GeoTransform": " ".join(repr(v) for v in (c, a, b, f, d, e))}
+    if grid.crs_wkt:
+        reference |= {"crs_wkt": grid.crs_wkt, "spatial_ref": grid.crs_wkt}
+    group.create_array("spatial_ref", data=np.array(0, np.int64), attributes=reference)
+
+
+def write_array(layer: Layer) -> None:
+    """Zarr metadata of a layer, written anew."""
+    grid = layer.grid
+    attributes: dict[str, Any] = {
+        "grid_mapping": "spatial_ref",
+        "coordinates": "spatial_ref",
+        "spatial:dimensions": ["y", "x"],
+        "spatial:shape": list(grid.shape),
+        "spatial:transform": list(grid.transform),
+    }
+    if grid.crs_wkt:
+        attributes |= {"_CRS": {"wkt": grid.crs_wkt}, "proj:wkt2": grid.crs_wkt}
+    if grid.crs_code:
+        attributes["proj:code"] = grid.crs_code
+    if layer.nodata is not None:
+        attributes["_FillValue"] = _xarray_fill(layer.nodata)
+    (layer.path / "zarr.json").unlink(missing_ok=True)
+    zarr.create_array(
+        str(layer.path),
+        shape=grid.shape,
+        dtype=layer.dtype,
+        chunks=(TILE, TILE),
+        shards=(layer.block_size, layer.block_size),
+        compressors=ZstdCodec(level=ZSTD_LEVEL) if layer.compress else None,
+        filters=None,
+        fill_value=layer.fill.item(),
+        dimension_names=("y", "x"),
+        attributes={**attributes, **layer.attributes},
+    )
+
+
+def _xarray_fill(nodata: Number) -> Number | str:
+    """`_FillValue` as xarray keeps it in Zarr v3: floats as base64 of a little-endian double."""
+    if isinstance(nodata, float):
+        return base64.standard_b64encode(struct.pack("<d", nodata)).decode()
+    return nodata
+
+
+class TileStore:
+    """A store open for reading: its grid and its layers.
+
+    Attributes
+    ----------
+    path
+        The store's folder.
+    grid
+        `GridSpec` of every layer.
+    layers
+        Names of the layers, sorted.
+    """
+
+    def __init__(self, path: Path, grid: GridSpec) -> None:
+        self.path, self.grid = path, grid
+
+    @classmethod
+    def open(cls, path: str | os.PathLike[str]) -> TileStore:
+        """Open a store.
+
+        Raises
+        ------
+        StoreError
+            when there is none at `path`, or its metadata is damaged.
+        """
+        root = absolute(path)
+        recover(beside(root, "incomplete"), root, beside(root, "replaced"))
+        for old in root.glob(".incomplete/*.replaced"):
+            recover(old.with_suffix(""), root / old.stem, old)
+        attributes = _open_node(root, zarr.open_group).attrs.asdict()
+        own = attributes.get(KEY)
+        if not isinstance(own, dict):
+            raise StoreError(
+                f"{root}: a Zarr group, but not a store of this program; choose another path"
+            )
+        if own.get("format") != FORMAT:
+            raise StoreError(
+                f"{root}: store format {own.get('format')!r}; this program reads {FORMAT}; "
+                "convert again"
+            )
+        try:
+            rows, cols = own["shape"]
+            a, b, c, d, e, f = map(float, own["transform"])
+            grid = GridSpec(
+                _whole(rows), _whole(cols), (a, b, c, d, e, f), str(own["crs_wkt"]), own["crs_code"]
+            )
+        except (KeyError, TypeError, ValueError, OverflowError) as error:
+            reason = f"it lacks {error}" if isinstance(error, KeyError) else error
+            raise StoreError(
+                f"{root}/zarr.json: damaged store metadata: {reason}; convert again"
+            ) from error
+        return cls(root, grid)
+
+    @property
+    def layers(self) -> list[str]:
+        return sorted(
+            p.parent.name
+            for p in self.path.glob("*/zarr.json")
+            if NAME.fullmatch(p.parent.name) and p.parent.name not in RESERVED
+        )
+
+    def describe(self) -> dict[str, Any]:
+        """Grid and layers as plain JSON: what ``terrain-gpu info`` shows."""
+        grid = self.grid
+        return {
+            "store": str(self.path),
+            "format": FORMAT,
+            "rows": grid.rows,
+            "cols": grid.cols,
+            "cells": grid.cells,
+            "crs_code": grid.crs_code,
+            "crs_wkt": grid.crs_wkt,
+            "transform": list(grid.transform),
+            "bounds": list(grid.bounds),
+            "layers": {name: self.layer(name).describe() for name in self.layers},
+        }
+
+    def layer(self, name: str) -> Layer:
+        """Open a layer.
+
+        Raises
+        ------
+        StoreError
+            when there is no such layer or its metadata is damaged.
+        """
+        if name not in self.layers:
+            have = ", ".join(self.layers) or "none"
+            raise StoreError(f"{self.path}: no layer {name!r}; it has: {have}")
+        path = self.path / name
+        array = _open_node(path, zarr.open_array)
+        try:
+            return _checked_layer(path, self.grid, array)
+        except InputError as error:
+            raise StoreError(f"{path}/zarr.json: {error}; convert it again") from error
+        except (TypeError, ValueError) as error:
+            raise StoreError(
+                f"{path}/zarr.json: damaged metadata ({error}); convert it again"
+            ) from error
+
+
+def _whole(value: Any) -> int:
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise TypeError(f"{value!r} is not a whole number")
+    return value
+
+
+def _open_node(path: Path, opener: Any) -> Any:
+    if not path.exists():
+        raise StoreError(f"{path}: no such store; convert-dataset makes one")
+    if not path.is_dir():
+        raise StoreError(f"{path}: a file, not a store; convert-dataset makes one")
+    if not (path / "zarr.json").is_file():
+        raise StoreError(f"{path}: not a store (it has no zarr.json); convert-dataset makes one")
+    try:
+        return opener(str(path), mode="r", zarr_format=3)
+    except PermissionError as error:
+        raise StoreError(f"{path}: cannot be read: {error.strerror}") from error
+    except Exception as error:  # zarr meets hostile JSON with whatever its parsers happen to raise
+        raise StoreError(
+            f"{path}/zarr.json: damaged metadata ({type(error).__name__}: {error}); convert again"
+        ) from error
+
+
+def _check_recorded(attributes: dict[str, Any]) -> None:
+    """Refuse recorded statistics of a wrong type, which callers compute with."""
+    json.dumps(attributes, allow_nan=False)
+    own = attributes.get(KEY, {})
+    if not isinstance(own, dict):
+        raise InputError(f"attribute {KEY} is no JSON object")
+    for key in ("valid_cells", "stored_bytes"):
+        if own.get(key) is not None and _whole(own[key]) < 0:
+            raise InputError(f"attribute {KEY}.{key} is {own[key]}")
+    for key in ("min", "max"):
+        cells.from_json(own.get(key))
+
+
+def _checked_layer(path: Path, grid: GridSpec, array: Any) -> Layer:
+    """A `Layer` of metadata that passed every check of docs/format.md, section 3."""
+    metadata = array.metadata
+    if array.shape != grid.shape:
+        raise InputError(f"shape {array.shape} differs from the store's {grid.shape}")
+    codecs = metadata.codecs
+    if len(codecs) != 1 or not isinstance(codecs[0], ShardingCodec):
+        raise InputError("the layer is not sharded")
+    sharding = codecs[0]
+    if sharding.chunk_shape != (TILE, TILE):
+        raise InputError(f"tiles of {sharding.chunk_shape}, not {TILE} x {TILE}")
+    if sharding.index_location.value != "end":
+        raise InputError("the shard index is not at the end")
+    if [type(c) for c in sharding.index_codecs] != [BytesCodec, Crc32cCodec]:
+        raise InputError("the shard index is not plain bytes with crc32c")
+    inner = [type(c) for c in sharding.codecs]
+    if inner not in ([BytesCodec], [BytesCodec, ZstdCodec]):
+        names = [codec.__name__ for codec in inner]
+        raise InputError(f"tile codecs {names} are not bytes, or bytes and zstd")
+    for codec in (sharding.codecs[0], sharding.index_codecs[0]):
+        endian = getattr(codec, "endian", None)
+        if endian is not None and endian.value != "little":
+            raise InputError("cells are not little-endian")
+    block, across = metadata.chunk_grid.chunk_shape
+    if block != across:
+        raise InputError(f"blocks of {block} x {across} are not square")
+    keys = metadata.chunk_key_encoding
+    if (keys.name, getattr(keys, "separator", None)) != ("default", "/"):
+        raise InputError("shard files are not named c/ROW/COLUMN")
+    dtype = cells.layer_dtype(array.dtype)
+    attributes = array.attrs.asdict()
+    own = attributes.get(KEY)
+    _check_recorded(attributes)
+    nodata = cells.from_json(own.get("nodata") if isinstance(own, dict) else None)
+    if nodata is not None:
+        nodata = cells.as_scalar(nodata, dtype)
+    layer = Layer(
+        path, grid, dtype, block, nodata, "zstd" if ZstdCodec in inner else None, attributes
+    )
+    fill = np.array(metadata.fill_value, dtype)
+    if not np.array_equal(layer.fill, fill, equal_nan=dtype.kind == "f"):
+        raise InputError(f"fill value {metadata.fill_value} is not the nodata value {nodata}")
+    return layer

@@ -1,0 +1,121 @@
+"""Folders that change places: swaps that survive a kill, and what may be deleted."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+from ..errors import InputError, StoreError
+from .layer import KEY
+
+
+def absolute(path: str | os.PathLike[str]) -> Path:
+    """The path without ``..`` and links, so that it has a name to build other names beside."""
+    root = Path(os.path.realpath(path))
+    if not root.name:
+        raise InputError(f"{os.fspath(path)}: not the path of a store; name a folder below it")
+    return root
+
+
+def beside(path: Path, suffix: str) -> Path:
+    return path.with_name(f"{path.name}.{suffix}")
+
+
+@contextlib.contextmanager
+def alone(root: Path) -> Iterator[None]:
+    """One process at a time decides what becomes of a store, or puts one in place."""
+    root.parent.mkdir(parents=True, exist_ok=True)
+    fd = os.open(root.parent, os.O_RDONLY)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(fd)
+
+
+def held(manifest: Path) -> bool:
+    """Whether a living process is at work on the run of `manifest`."""
+    if not manifest.exists():
+        return False
+    with open(manifest, "rb") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+    return False
+
+
+def swap(new: Path, place: Path, old: Path) -> None:
+    """Move `new`, which is whole, to `place`; what was there goes away last.
+
+    `recover` ends an interrupted swap.
+    """
+    if not place.exists():
+        os.rename(new, place)
+        return
+    remove_ours(old)
+    os.rename(place, old)
+    with contextlib.suppress(FileNotFoundError):  # a reader came first, in `recover`
+        os.rename(new, place)
+    _remove(old)
+
+
+def recover(new: Path, place: Path, old: Path) -> None:
+    """End a swap that was interrupted or, seen by a reader, is under way.
+
+    Once `old` was set aside `new` is whole, so that forward is always right.
+    """
+    if not old.is_dir() or not is_ours(old):
+        return
+    for source in (new, old):
+        if not place.exists() and (source / "zarr.json").exists():
+            with contextlib.suppress(OSError):  # the writer came first, or we may only read
+                os.rename(source, place)
+    if place.exists():
+        _remove(old)
+
+
+def _remove(path: Path) -> None:
+    """Delete a folder of ours, its zarr.json last: a kill leaves it recognisable."""
+    with contextlib.suppress(OSError):
+        for inner in path.iterdir():
+            if inner.is_dir():
+                shutil.rmtree(inner, ignore_errors=True)
+    shutil.rmtree(path, ignore_errors=True)
+
+
+def is_ours(path: Path) -> bool:
+    """Whether `path` is a group or array of this package, a part of one, or an empty folder."""
+    if path.parent.name == ".incomplete":
+        return True
+    try:
+        metadata = json.loads((path / "zarr.json").read_text(encoding="utf-8"))
+        return KEY in metadata["attributes"]
+    except (OSError, ValueError, KeyError, TypeError):
+        # zarr writes files through NAME.partial, which a kill may leave alone in the folder.
+        return path.is_dir() and all(p.suffix == ".partial" for p in path.iterdir())
+
+
+def is_layer(path: Path) -> bool:
+    """Whether `path` is a layer of ours, or too damaged to tell: what --overwrite may replace."""
+    with contextlib.suppress(ValueError, OSError):
+        json.loads((path / "zarr.json").read_bytes())
+        return is_ours(path)
+    return (path / "zarr.json").is_file() or is_ours(path)
+
+
+def must_be_ours(path: Path) -> None:
+    if os.path.lexists(path) and not is_ours(path):
+        raise StoreError(f"{path}: in the way, and not a store of this program; move it")
+
+
+def remove_ours(path: Path) -> None:
+    must_be_ours(path)
+    _remove(path)
+    if path.exists():
+        raise StoreError(f"{path}: in the way, and cannot be deleted; delete it")

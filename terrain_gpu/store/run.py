@@ -1,0 +1,334 @@
+"""Runs that make a layer: where it is built, what is resumed, what is replaced."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from .. import cells
+from ..errors import InputError, StoreError
+from ..grid import GridSpec
+from .layer import KEY, Layer, Number
+from .metadata import FORMAT, NAME, RESERVED, TileStore, write_array, write_group
+from .places import (
+    absolute,
+    alone,
+    beside,
+    held,
+    is_layer,
+    must_be_ours,
+    recover,
+    remove_ours,
+    swap,
+)
+from .writer import LayerWriter, output_errors
+
+DEFAULT_BLOCK = 1024
+
+
+class Target:
+    """Where a layer is built and where it goes: all the renames of a run."""
+
+    def __init__(self, root: Path, name: str, *, replace_store: bool) -> None:
+        self.root = root
+        self.replace_store = replace_store
+        """The whole store is new: it is built beside its final name."""
+        self.base = beside(root, "incomplete") if replace_store else root
+        self.folder = self.base / ".incomplete"
+        self.work = self.folder / name
+        self.manifest = self.folder / f"{name}.jsonl"
+        self.temporary = self.folder / f"{name}.tmp"
+        self.spill = self.folder / f"{name}.spill"
+        self.place = self.base / name
+        self._lock = -1
+        self._was_there = root.exists()
+
+    def begin(self, grid: GridSpec, header: dict[str, Any]) -> None:
+        """Start afresh: a new store folder where needed, an empty manifest."""
+        if self.replace_store:
+            for other in self.folder.glob("*.jsonl"):
+                if held(other):
+                    raise StoreError(f"{self.root}: another run is writing {other.stem!r}")
+                if other != self.manifest:
+                    raise StoreError(
+                        f"{self.root}: an unfinished run of layer {other.stem!r} is making this "
+                        f"store; finish it first (--resume), or delete {self.base}"
+                    )
+            remove_ours(self.base)
+            write_group(self.base, grid)
+        self.clear()
+        self.folder.mkdir(exist_ok=True)
+        self.manifest.write_text(json.dumps(header) + "\n", encoding="utf-8")
+
+    def header(self) -> dict[str, Any] | None:
+        """First line of the manifest of an unfinished run, None when there is none."""
+        if not self.work.exists():  # a kill before the first or after the last step
+            return None
+        try:
+            with open(self.manifest, encoding="utf-8") as lines:
+                header = json.loads(next(lines, ""))
+        except (FileNotFoundError, ValueError):
+            return None
+        return header if isinstance(header, dict) else None
+
+    def lock(self) -> None:
+        """Hold the run alone, or say that another process does."""
+        try:
+            self._lock = os.open(self.manifest, os.O_RDONLY)
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(self._lock)
+            raise StoreError(f"{self.root}: another run is writing {self.work.name!r}") from None
+
+    def publish(self) -> Layer:
+        if self.replace_store and self.root.exists() and not self._was_there:
+            raise StoreError(
+                f"{self.root}: came into being while the run made it; move it and --resume"
+            )
+        if self.work.exists():
+            swap(self.work, self.place, beside(self.work, "replaced"))
+        self.clear()
+        if self.replace_store and self.base.exists():
+            swap(self.base, self.root, beside(self.root, "replaced"))
+        self._unlock()
+        return TileStore.open(self.root).layer(self.place.name)
+
+    def release(self, *, keep: bool) -> None:
+        """Stop without publishing; keep what a later run can resume."""
+        if not keep:
+            self.clear()
+            if self.replace_store:
+                with contextlib.suppress(OSError):
+                    remove_ours(self.base)
+        self._unlock()
+
+    def clear(self) -> None:
+        for path in (self.work, self.temporary, self.spill):
+            shutil.rmtree(path, ignore_errors=True)
+        self.manifest.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            self.folder.rmdir()
+
+    def _unlock(self) -> None:
+        if self._lock >= 0:
+            os.close(self._lock)
+            self._lock = -1
+
+
+def create_layer(
+    path: str | os.PathLike[str],
+    name: str,
+    grid: GridSpec,
+    dtype: Any,
+    *,
+    nodata: Number | None = None,
+    block_size: int = DEFAULT_BLOCK,
+    compress: str | None = None,
+    attributes: Mapping[str, Any] | None = None,
+    settings: Mapping[str, Any] | None = None,
+    overwrite: bool = False,
+    resume: bool = False,
+    origin: str = "the new layer",
+) -> LayerWriter:
+    """Begin a layer in a new or existing store.
+
+    The layer appears under its name, whole, when the writer's `commit` is called. A new store is
+    built beside its final name and appears with its first layer.
+
+    Parameters
+    ----------
+    path
+        The store. Absent, or a store of the same grid. A store that holds nothing but the layer to
+        overwrite may also be replaced by one of another grid.
+    nodata
+        Value of cells without a value; also what absent tiles mean.
+    block_size
+        Side of a block, a power of two from 64 to 8192.
+    compress
+        None or "zstd".
+    attributes
+        Zarr attributes of the array, such as "units".
+    settings
+        What the cells depend on (JSON). A run resumes only with equal settings.
+    overwrite
+        Replace an existing layer, or start an unfinished run again.
+    resume
+        Go on with an unfinished run, if there is one.
+    origin
+        Where the cells come from, for messages.
+
+    Raises
+    ------
+    InputError
+        for arguments that make no layer.
+    StoreError
+        when the layer exists, the store has another grid, or an unfinished run is in the way.
+    OutputError
+        when the folder cannot be written.
+    """
+    root = absolute(path)
+    _check_name(name)
+    dtype = cells.layer_dtype(dtype)
+    if compress not in (None, "zstd"):
+        raise InputError(f"compression {compress!r} is not known; use zstd or none")
+    if nodata is not None:
+        nodata = cells.as_scalar(nodata, dtype)
+    header = _header(grid, dtype, nodata, block_size, compress, settings or {})
+    own = {"nodata": cells.to_json(nodata), "settings": header["settings"]}
+    layer = Layer(
+        root / name, grid, dtype, block_size, nodata, compress, {**(attributes or {}), KEY: own}
+    )
+    for suffix in ("incomplete", "replaced"):
+        if root.name.endswith(f".{suffix}"):
+            raise InputError(f"{root}: names in .{suffix} are kept for runs; use another")
+    with output_errors(root), alone(root):
+        recover(beside(root, "incomplete"), root, beside(root, "replaced"))
+        existing = root.exists()
+        replace_store = not existing or _replaces(root, name, grid, origin, overwrite=overwrite)
+        target = Target(root, name, replace_store=replace_store)
+        layer.path = target.work
+        if replace_store:
+            must_be_ours(target.base)
+            if existing:
+                must_be_ours(beside(root, "replaced"))
+        resumed = _resume_or_clear(target, header, resume=resume, overwrite=overwrite)
+        if resumed == "finished":
+            there = TileStore.open(target.base).layer(name)
+            return LayerWriter(target, there, finished=True)
+        try:
+            if not resumed:
+                target.begin(grid, header)
+            target.lock()
+            write_array(layer)
+            return LayerWriter(target, layer, finished=False)
+        except BaseException as error:
+            # A StoreError means that the folder is not ours to clear.
+            if not isinstance(error, StoreError):
+                target.release(keep=bool(resumed))
+            raise
+
+
+def unfinished_block_size(path: str | os.PathLike[str], name: str) -> int | None:
+    """Block size of an unfinished run of a layer, None when there is none."""
+    root = absolute(path)
+    header = Target(root, name, replace_store=not root.exists()).header() or {}
+    size = header.get("block_size")
+    return size if isinstance(size, int) else None
+
+
+def _replaces(root: Path, name: str, grid: GridSpec, origin: str, *, overwrite: bool) -> bool:
+    """Whether writing `name` replaces the whole existing store, which it does when grids differ."""
+    store = TileStore.open(root)
+    same = store.grid.same_place(grid) and grid.crs_wkt in ("", store.grid.crs_wkt)
+    if same:
+        return False
+    ours = {"zarr.json", *RESERVED, ".incomplete", name, f"{name}.jsonl", f"{name}.tmp"}
+    found = {p.name for p in (*root.iterdir(), *root.glob(".incomplete/*"))} - ours
+    if overwrite and not found:
+        return True
+    raise StoreError(
+        f"{root}: holds another grid ({_describe(store.grid)}) than {origin} "
+        f"({_describe(grid)}); choose another store"
+        + ("" if found else " or --overwrite")
+        + (f" (--overwrite would lose {min(found)!r})" if overwrite else "")
+    )
+
+
+def _describe(grid: GridSpec) -> str:
+    crs = grid.crs_code or (grid.crs_wkt[:40] if grid.crs_wkt else "no CRS")
+    return f"{grid.rows} x {grid.cols}, transform {list(grid.transform)}, {crs}"
+
+
+def _header(
+    grid: GridSpec,
+    dtype: np.dtype,
+    nodata: Number | None,
+    block_size: int,
+    compress: str | None,
+    settings: Mapping[str, Any],
+) -> dict[str, Any]:
+    header = {
+        "format": FORMAT,
+        "shape": list(grid.shape),
+        "transform": list(grid.transform),
+        "crs": grid.crs_wkt,
+        "dtype": dtype.name,
+        "nodata": cells.to_json(nodata),
+        "block_size": block_size,
+        "compress": compress,
+        "settings": dict(settings),
+    }
+    return json.loads(json.dumps(header))
+
+
+def _resume_or_clear(
+    target: Target, header: dict[str, Any], *, resume: bool, overwrite: bool
+) -> str | None:
+    """Decide what to do with what is there: "resume", "finished", or None to start afresh."""
+    if held(target.manifest):
+        raise StoreError(f"{target.root}: another run is writing {target.work.name!r}")
+    unfinished = target.header()
+    if unfinished is not None and resume:
+        _same_settings(target.root, unfinished, header)
+        return "resume"
+    if unfinished is not None and not overwrite:
+        raise StoreError(
+            f"{target.root}: an unfinished run of layer {target.work.name!r} is there; "
+            "--resume continues it, --overwrite starts again"
+        )
+    if target.place.exists() and not target.replace_store and not is_layer(target.place):
+        raise StoreError(
+            f"{target.place}: in the way, and not a layer of this program; "
+            "move it, or choose another --layer"
+        )
+    if (target.place / "zarr.json").exists():
+        if resume:
+            there = TileStore.open(target.base).layer(target.place.name)
+            same = (
+                there.info.get("settings") == header["settings"]
+                and cells.to_json(there.nodata) == header["nodata"]
+                and (there.dtype.name, there.compress) == (header["dtype"], header["compress"])
+            )
+            # With --overwrite too, a run killed after its last rename is done: settings say so.
+            if same and (target.replace_store or not overwrite or header["settings"]):
+                return "finished"
+        if not overwrite and not target.replace_store:
+            raise StoreError(
+                f"{target.root}: layer {target.place.name!r} exists; --overwrite replaces it"
+            )
+    return None
+
+
+def _same_settings(root: Path, was: dict[str, Any], now: dict[str, Any]) -> None:
+    pairs = [(was, now), (was.get("settings") or {}, now["settings"])]
+    for old, new in pairs:
+        for key in sorted((old.keys() | new.keys()) - {"settings"}):
+            if old.get(key) == new.get(key):
+                continue
+            if key == "inputs":
+                changed = [f[0] for f in new.get(key) or [] if f not in (old.get(key) or [])]
+                raise StoreError(
+                    f"{root}: cannot resume: {', '.join(changed[:3]) or 'the list of inputs'} "
+                    "differs from what the unfinished run read (path, size, time); "
+                    "--overwrite starts again"
+                )
+            raise StoreError(
+                f"{root}: cannot resume: {key} was {old.get(key)!r} and is now "
+                f"{new.get(key)!r}; use the same, or --overwrite to start again"
+            )
+
+
+def _check_name(name: str) -> None:
+    if not NAME.fullmatch(name) or name in RESERVED:
+        raise InputError(
+            f"layer name {name!r}: use letters, digits, '-' and '_', starting with a letter, "
+            f"and none of {', '.join(RESERVED)}"
+        )

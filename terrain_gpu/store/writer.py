@@ -1,0 +1,294 @@
+"""A layer being written: blocks committed one by one, the layer at the end."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import json
+import os
+import struct
+import tempfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import google_crc32c
+import numcodecs.zstd
+import numpy as np
+
+from .. import cells
+from ..errors import InputError, OutputError, StoreError, TerrainError
+from ..grid import TILE
+from .layer import ABSENT, KEY, MISSING, Layer, Number, split_bits, z_view
+from .metadata import ZSTD_LEVEL, write_array
+from .places import alone
+
+if TYPE_CHECKING:
+    from .run import Target
+
+
+class LayerWriter(Layer):
+    """A layer being written, in a folder of its own until `commit` puts it in place.
+
+    Blocks may be written from any thread or forked process, each by one at a time. Every block is
+    committed by rename and recorded in the run manifest, so a killed run goes on where it stood.
+    Readable while it grows (`read_block`). Use as a context manager: leaving it without `commit`
+    keeps the finished blocks for ``resume=True``, and removes the folder when there are none.
+    """
+
+    def __init__(self, target: Target, layer: Layer, *, finished: bool) -> None:
+        super().__init__(
+            layer.path,
+            layer.grid,
+            layer.dtype,
+            layer.block_size,
+            layer.nodata,
+            layer.compress,
+            layer.attributes,
+        )
+        self._target = target
+        self.keep = True
+        """Whether finished blocks stay for a later run when this one ends without `commit`."""
+        self.finished = finished
+        """True when a resumed run finds its result whole already."""
+        self.done = np.zeros(self.blocks.shape, bool)
+        """Blocks that an earlier, resumed run has finished."""
+        if finished:
+            self.done[...] = True
+            return
+        self._temporary = target.temporary
+        self._temporary.mkdir(exist_ok=True)
+        self._log = os.open(target.manifest, os.O_WRONLY | os.O_APPEND)
+        # Ends a last line that a kill or a full disk left half written.
+        os.write(self._log, b"\n")
+        for i, j, *_ in self._records():
+            self.done[i, j] = True
+
+    def __enter__(self) -> LayerWriter:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        if not self.finished:
+            os.close(self._log)
+            # Without a manifest the layer is complete, and only its last rename failed.
+            started = self._target.manifest.exists()
+            self._target.release(keep=not started or (self.keep and self.any_written()))
+
+    def write_block(self, i: int, j: int, data: np.ndarray) -> int:
+        """Write block (i, j) whole: to a temporary name, fsync, rename, record.
+
+        Parameters
+        ----------
+        data
+            The cells of `block_window(i, j)`, of exactly this layer's dtype.
+
+        Returns
+        -------
+        int
+            Bytes written.
+
+        Raises
+        ------
+        InputError
+            on another shape or dtype: nothing is cast silently.
+        OutputError
+            when the disk is full or the folder cannot be written.
+        """
+        r0, r1, c0, c1 = self._window(i, j)
+        if data.shape != (r1 - r0, c1 - c0) or data.dtype != self.dtype:
+            raise InputError(
+                f"block ({i}, {j}) is {r1 - r0} x {c1 - c0} {self.dtype}, "
+                f"not {data.shape} {data.dtype}"
+            )
+        found = cells.stats(data, self.nodata)
+        size = self._write_shard(self.shard_path(i, j), self._encode(data))
+        record = (i, j, size, found.valid, cells.to_json(found.low), cells.to_json(found.high))
+        line = (json.dumps(record) + "\n").encode()
+        with output_errors(self._target.manifest):
+            # One small O_APPEND write: concurrent writers need no lock.
+            if os.write(self._log, line) != len(line):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return size
+
+    @property
+    def spill(self) -> Path:
+        """A folder for what a run keeps beside the layer; it goes with the run."""
+        return self._target.spill
+
+    def patch_block(self, i: int, j: int, row: np.ndarray, col: np.ndarray, bits: Any) -> None:
+        """Set bits in cells of a finished block, in place; doing it again changes nothing.
+
+        Parameters
+        ----------
+        row, col
+            Cells inside the block; int64, one shape.
+        bits
+            Per cell, or-ed into it; of this layer's integer dtype.
+        """
+        with self._shard(i, j) as shard:
+            offset = None
+            if shard is not None and not self.compress:
+                ranks = self._ranks[row // TILE, col // TILE]
+                offset = shard.offsets[ranks]
+            if shard is not None and offset is not None and (offset != ABSENT).all():
+                at = offset // self.dtype.itemsize + row % TILE * TILE + col % TILE
+                with output_errors(shard.path), open(shard.path, "r+b") as file:
+                    count = shard.data_bytes // self.dtype.itemsize
+                    words = np.memmap(file, self.dtype, "r+", shape=count)
+                    np.bitwise_or.at(words, at, bits)
+                    words.flush()
+                return
+        data = self.read_block(i, j)
+        np.bitwise_or.at(data, (row, col), bits)
+        self.write_block(i, j, data)
+
+    def any_written(self) -> bool:
+        """Whether there is a finished block, of this run or the one it resumed."""
+        return any(True for _ in self._records())
+
+    def commit(self, attributes: Mapping[str, Any] | None = None) -> Layer:
+        """Put the finished layer in place of any older one and return it, opened.
+
+        Parameters
+        ----------
+        attributes
+            Added to this package's own attributes of the layer (sources, settings).
+
+        Raises
+        ------
+        StoreError
+            when blocks are missing.
+        """
+        with output_errors(self._target.root):
+            if not self.finished:
+                self._complete(attributes or {})
+            with alone(self._target.root):
+                layer = self._target.publish()
+        if not self.finished:
+            os.close(self._log)
+        self.finished = True
+        return layer
+
+    def _complete(self, attributes: Mapping[str, Any]) -> None:
+        shape = self.blocks.shape
+        seen = np.zeros(shape, bool)
+        size, valid = np.zeros(shape, np.int64), np.zeros(shape, np.int64)
+        low, high = np.zeros(shape, self.dtype), np.zeros(shape, self.dtype)
+        for i, j, stored, count, least, most in self._records():
+            seen[i, j], size[i, j], valid[i, j] = True, stored, count
+            if least is not None and most is not None:
+                low[i, j], high[i, j] = least, most
+        if not seen.all():
+            raise StoreError(f"{self.path}: {np.count_nonzero(~seen)} blocks were never written")
+        some = valid > 0
+        own = {
+            **self.info,
+            **attributes,
+            "valid_cells": int(valid.sum()),
+            "min": low[some].min().item() if some.any() else None,
+            "max": high[some].max().item() if some.any() else None,
+            "stored_bytes": int(size.sum()),
+        }
+        self.attributes[KEY] = own
+        write_array(self)
+
+    def _records(self) -> Iterator[tuple[int, int, int, int, Number | None, Number | None]]:
+        """Blocks whose shard is really there, from the manifest; later records win."""
+        down, across = self.blocks.shape
+        with open(self._target.manifest, encoding="utf-8", errors="replace") as lines:
+            next(lines, None)
+            for line in lines:
+                # A kill may leave the last line half written: that block is simply done again.
+                with contextlib.suppress(ValueError, TypeError):
+                    i, j, size, valid, low, high = json.loads(line)
+                    path = self.shard_path(i, j)
+                    there = path.stat().st_size if path.exists() else 0
+                    if there == size and i in range(down) and j in range(across):
+                        yield i, j, size, valid, cells.from_json(low), cells.from_json(high)
+
+    def _encode(self, data: np.ndarray) -> list[Any]:
+        """The shard of a block as byte buffers: present tiles in Z-order, then the index."""
+        b = self.block_size
+        if data.shape != (b, b):
+            padded = np.full((b, b), self.fill, self.dtype)
+            padded[: data.shape[0], : data.shape[1]] = data
+            data = padded
+        tiles = self._scratch(self._ranks.size * self._tile_bytes)
+        tiles = tiles.view(self.dtype).reshape(-1, TILE, TILE)
+        np.copyto(z_view(tiles), split_bits(data))
+        present = ~self._all_fill(tiles)
+        if not present.any():
+            return []
+        count = np.count_nonzero(present)
+        index = np.full((self._ranks.size, 2), MISSING, "<u8")
+        if self.compress:
+            codec = numcodecs.zstd.compress
+            body: list[Any] = [codec(tile, ZSTD_LEVEL) for tile in tiles[present]]
+            lengths = np.array([len(part) for part in body], np.uint64)
+        else:
+            body = [tiles if count == len(tiles) else tiles[present]]
+            lengths = np.full(count, self._tile_bytes, np.uint64)
+        places = self._order[present]
+        index[places, 0] = np.cumsum(lengths) - lengths
+        index[places, 1] = lengths
+        raw = index.tobytes()
+        return [*body, raw + struct.pack("<I", google_crc32c.value(raw))]
+
+    def _all_fill(self, tiles: np.ndarray) -> np.ndarray:
+        """Mask of the tiles that hold nothing but the fill value, compared bit by bit."""
+        word = f"<u{self.dtype.itemsize}"
+        bits = tiles.view(word).reshape(len(tiles), -1)
+        fill = self.fill.view(word)
+        empty = (bits[:, 0] == fill) & (bits[:, -1] == fill)
+        for k in np.flatnonzero(empty):
+            empty[k] = (bits[k] == fill).all()
+        return empty
+
+    def _write_shard(self, path: Path, parts: list[Any]) -> int:
+        if not parts:
+            path.unlink(missing_ok=True)
+            return 0
+        temporary = None
+        try:
+            fd, temporary = tempfile.mkstemp(dir=self._temporary)
+            with open(fd, "wb", buffering=0) as file:
+                size = sum(_write_all(file, part) for part in parts)
+                os.fchmod(fd, 0o666 & ~_UMASK)
+                os.fsync(fd)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            os.rename(temporary, path)
+        except OSError as error:
+            if temporary:
+                Path(temporary).unlink(missing_ok=True)
+            raise output_error(path, error) from error
+        return size
+
+
+def _write_all(file: Any, part: Any) -> int:
+    view = memoryview(part).cast("B")
+    done = 0
+    while done < len(view):
+        done += file.write(view[done:])
+    return done
+
+
+_UMASK = os.umask(0)
+os.umask(_UMASK)
+
+
+@contextlib.contextmanager
+def output_errors(path: Path) -> Iterator[None]:
+    """Whatever the system refuses inside becomes an `OutputError` that names `path`."""
+    try:
+        yield
+    except OSError as error:
+        if isinstance(error, TerrainError):
+            raise
+        raise output_error(path, error) from error
+
+
+def output_error(path: Path, error: OSError) -> OutputError:
+    """`error` as an `OutputError` that names the file and the remedy."""
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return OutputError(f"{path}: no space left on the disk; free some and --resume")
+    return OutputError(f"{path}: cannot be written: {error.strerror}")
