@@ -43,6 +43,9 @@ from .verify import verify_arrays, verify_forest
 log = logging.getLogger(__name__)
 
 LAYER = "mst"
+PATCHERS = 4
+"""Threads that patch blocks: they wait for the disk."""
+
 MOST_CELLS = 2**61
 """Edge ids, four for each cell, are int64."""
 
@@ -251,8 +254,13 @@ def _of_store(
             with report.phase("levels"):
                 join_levels(writer.blocks, solver, spill, totals, patches.add)
             with report.phase("patches"):
-                for i, j, row, col, bits in patches.by_block():
-                    writer.patch_block(i, j, row, col, bits)
+                stream(
+                    patches.by_block(),
+                    lambda patch, _: patch,
+                    lambda _, patch: writer.patch_block(*patch),
+                    buffers=[None] * PATCHERS,
+                    writers=PATCHERS,
+                )
             found = _result(solver.weight, totals, patches.count)
         if verify:
             store = source.path.parent
