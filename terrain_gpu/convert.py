@@ -330,8 +330,8 @@ def _source_shape(mosaic: Mosaic, recode: Recode) -> SourceShape:
     return SourceShape(
         chunk=mosaic.chunk,
         itemsize=max(recode.source.itemsize, recode.dtype.itemsize),
-        # Read once for the cells and once for the checksum.
         source_bytes=mosaic.source_bytes,
+        also_read=mosaic.source_bytes,
         sequential=mosaic.sequential,
         extra=int(len(mosaic.inputs) > 1),
     )

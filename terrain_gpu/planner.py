@@ -166,6 +166,8 @@ class SourceShape:
         Size of the files.
     sequential
         Readable forwards only, by one thread.
+    also_read
+        Bytes read beside the cells, for checksums.
     extra
         Further copies of a unit that reading needs (mosaics, conversions of the cell type).
     """
@@ -175,6 +177,7 @@ class SourceShape:
     source_bytes: int
     sequential: bool = False
     extra: int = 0
+    also_read: int = 0
 
 
 def plan_stream(
@@ -290,7 +293,7 @@ def _stream_plan(
         blocks=count,
         memory_limit=limit,
         memory=BASELINE + fixed + buffers * unit[0] * unit[1] * source.itemsize,
-        bytes_read=source.source_bytes * passes,
+        bytes_read=source.source_bytes * passes + source.also_read,
         bytes_written=tiles * TILE * TILE * dtype.itemsize
         + count * (16 * (block // TILE) ** 2 + 4),
     )

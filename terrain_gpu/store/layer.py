@@ -387,8 +387,8 @@ def _part(array: np.ndarray, window: Window, part: Window) -> np.ndarray:
 def split_bits(block: np.ndarray) -> np.ndarray:
     """A (side, side) block as a view with one axis per bit of the tile row and column."""
     bits = (len(block) // TILE).bit_length() - 1
-    view = block.view()
-    view.shape = ((2,) * bits + (TILE,)) * 2  # assigning never copies
+    view = block.reshape(((2,) * bits + (TILE,)) * 2)
+    assert np.may_share_memory(view, block)  # splitting axes needs no copy
     return view
 
 

@@ -243,7 +243,7 @@ def _checked_layer(path: Path, grid: GridSpec, array: Any) -> Layer:
     sharding = codecs[0]
     if sharding.chunk_shape != (TILE, TILE):
         raise InputError(f"tiles of {sharding.chunk_shape}, not {TILE} x {TILE}")
-    if sharding.index_location.value != "end":
+    if _word(sharding.index_location) != "end":
         raise InputError("the shard index is not at the end")
     if [type(c) for c in sharding.index_codecs] != [BytesCodec, Crc32cCodec]:
         raise InputError("the shard index is not plain bytes with crc32c")
@@ -253,7 +253,7 @@ def _checked_layer(path: Path, grid: GridSpec, array: Any) -> Layer:
         raise InputError(f"tile codecs {names} are not bytes, or bytes and zstd")
     for codec in (sharding.codecs[0], sharding.index_codecs[0]):
         endian = getattr(codec, "endian", None)
-        if endian is not None and endian.value != "little":
+        if endian is not None and _word(endian) != "little":
             raise InputError("cells are not little-endian")
     block, across = metadata.chunk_grid.chunk_shape
     if block != across:
@@ -275,3 +275,8 @@ def _checked_layer(path: Path, grid: GridSpec, array: Any) -> Layer:
     if not np.array_equal(layer.fill, fill, equal_nan=dtype.kind == "f"):
         raise InputError(f"fill value {metadata.fill_value} is not the nodata value {nodata}")
     return layer
+
+
+def _word(value: Any) -> Any:
+    """A setting of a codec as plain text: an enumeration before zarr-python 3.2."""
+    return getattr(value, "value", value)
