@@ -151,7 +151,7 @@ def size(work: Path, side: int, rounds: int) -> None:
             capture_output=True,
             check=True,
         )
-        found = json.loads(out.stdout)
+        found = json.loads(out.stdout)["result"]
         layer = found["layers"]["elevation"]
         disk = sum(f.stat().st_size for f in store.rglob("*") if f.is_file())
         empty = 1 - layer["valid_cells"] / found["cells"]

@@ -244,7 +244,7 @@ def test_demo_replaces_only_when_asked_and_never_the_sample(tmp_path, capfd, mon
 def test_negative_numbers_are_values_not_options(world, capfd, words, nodata):
     command = f"convert-dataset dem.tif s.zarr {words} --bounds -1e3 -1e9 -100 1e9"
     assert call(capfd, command)[0] == 0
-    found = json.loads(call(capfd, "info s.zarr --json -")[1])
+    found = json.loads(call(capfd, "info s.zarr --json -")[1])["result"]
     assert found["bounds"] == [-500.0, -2100.0, -100.0, 900.0]
     assert found["layers"]["elevation"]["nodata"] == ("NaN" if np.isnan(nodata) else nodata)
     assert found["layers"]["elevation"]["valid_cells"] == ROWS * 40 - 70 * 40
@@ -328,7 +328,7 @@ def test_a_failed_run_writes_no_report(store, capfd):
 def test_report_to_a_special_file(store):
     done = spawn("terrain-gpu info s.zarr -q --json /dev/stdout")
     assert (done.returncode, done.stderr) == (0, "")
-    assert json.loads(done.stdout)["rows"] == ROWS
+    assert json.loads(done.stdout)["result"]["rows"] == ROWS
 
 
 def test_info(store, capfd):
@@ -346,7 +346,9 @@ def test_info(store, capfd):
         assert words in out
     code, out, err = call(capfd, "info s.zarr --json -")
     assert (code, err) == (0, "")
-    found = json.loads(out)
+    report = json.loads(out)
+    assert list(report) == KEYS
+    found = report["result"]
     assert (found["rows"], found["cols"], found["cells"]) == (ROWS, COLS, ROWS * COLS)
     assert found["crs_code"] == "EPSG:32633"
     layer = found["layers"]["elevation"]
@@ -379,7 +381,7 @@ def test_plan_of_a_trillion_cells(capfd):
     assert "1000000 x 1000000 = 1,000,000,000,000 cells, float32" in out
     assert "limit 2 GB" in out
     assert "bytes written  4 TB at most" in out
-    plan = json.loads(call(capfd, "plan 1000000x1000000 --memory-limit 2GB --json -")[1])
+    plan = json.loads(call(capfd, "plan 1000000x1000000 --memory-limit 2GB --json -")[1])["result"]
     assert plan["memory"] <= plan["memory_limit"] == 2 * 10**9
     assert plan["bytes_read"] == plan["passes"] * 4 * 10**12
     assert 1 <= plan["bytes_written"] / 4e12 < 1.05
@@ -392,7 +394,9 @@ def test_plan_of_extreme_shapes(capfd, shape):
     rows, cols = map(int, shape.split("x"))
     code, out, err = call(capfd, f"plan {shape} --dtype float64 --json -")
     assert (code, err) == (0, "")
-    plan = json.loads(out)
+    report = json.loads(out)
+    assert list(report) == KEYS
+    plan = report["result"]
     assert (plan["rows"], plan["cols"]) == (rows, cols)
     assert plan["bytes_read"] >= rows * cols * 8
     assert plan["bytes_written"] >= rows * cols * 8
@@ -401,11 +405,14 @@ def test_plan_of_extreme_shapes(capfd, shape):
 
 def test_plan_of_a_store_is_that_of_its_shape(store, capfd):
     more = "--memory-limit 700MB --threads 2 --json -"
-    by_store = call(capfd, f"plan s.zarr {more}")
-    by_shape = call(capfd, f"plan {ROWS}x{COLS} --block-size 128 {more}")
-    assert by_store == by_shape
-    assert json.loads(by_store[1])["dtype"] == "float32"
-    other = json.loads(call(capfd, f"plan s.zarr --dtype uint8 --block-size 64 {more}")[1])
+
+    def plan(words):
+        return json.loads(call(capfd, f"plan {words} {more}")[1])["result"]
+
+    by_store = plan("s.zarr")
+    assert by_store == plan(f"{ROWS}x{COLS} --block-size 128")
+    assert by_store["dtype"] == "float32"
+    other = plan("s.zarr --dtype uint8 --block-size 64")
     assert (other["dtype"], other["block_size"]) == ("uint8", 64)
 
 
@@ -414,7 +421,9 @@ def test_plan_of_a_store_is_that_of_its_shape(store, capfd):
 def test_predicted_bytes_are_those_on_disk(world, capfd, dtype, shape):
     data = np.random.default_rng(1).integers(1, 99, shape).astype(dtype)
     write_tif("full.tif", data)
-    plan = json.loads(call(capfd, f"plan {shape[0]}x{shape[1]} --dtype {dtype} --json -")[1])
+    plan = json.loads(call(capfd, f"plan {shape[0]}x{shape[1]} --dtype {dtype} --json -")[1])[
+        "result"
+    ]
     code, out, _ = call(capfd, "convert-dataset full.tif full.zarr --json -")
     assert code == 0
     report = json.loads(out)

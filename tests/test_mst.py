@@ -268,6 +268,7 @@ def test_reading_and_writing_is_what_the_plan_says(tmp_path):
         ({"method": "prim"}, "prim"),
         ({"memory_limit": 10**8}, "give at least"),
         ({"nodata": 0}, "arrays"),
+        ({"layer": "mst"}, "is the result"),
     ],
 )
 def test_wrong_options(tmp_path, options, words):

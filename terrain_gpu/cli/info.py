@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import click
@@ -17,10 +16,17 @@ from . import options
 @options.verbosity_options
 def command(store: str, json_target: str | None) -> None:
     """Describe the grid and the layers of STORE."""
+    from ..report import Report
     from ..store import TileStore
 
-    found = TileStore.open(store).describe()
-    options.write_json(json.dumps(found, indent=2, allow_nan=False), json_target)
+    report = Report("info")
+    with report.measured():
+        found = report.result = TileStore.open(store).describe()
+    report.cells = found["cells"]
+    report.valid_cells = max(
+        (layer["valid_cells"] or 0 for layer in found["layers"].values()), default=0
+    )
+    options.write_json(report.to_json(), json_target)
     if json_target != "-":
         options.say(_text(found))
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 
@@ -41,6 +40,7 @@ def command(
     """Predict memory, passes and bytes of converting a raster that need not exist yet."""
     from ..cells import layer_dtype
     from ..convert import plan_for_shape
+    from ..report import Report
 
     shape = re.fullmatch(r"([0-9]{1,99})x([0-9]{1,99})", what)
     if not shape and not os.path.exists(what):
@@ -56,14 +56,17 @@ def command(
         rows, cols = source.grid.shape
         dtype = dtype or source.dtype.name
         block_size = block_size or source.block_size
-    plan = plan_for_shape(
-        rows,
-        cols,
-        layer_dtype(dtype or "float32"),
-        memory_limit=memory_limit,
-        threads=threads,
-        block_size=block_size,
-    )
-    options.write_json(json.dumps(plan.as_dict(), indent=2), json_target)
+    report = Report("plan", cells=rows * cols)
+    with report.measured():
+        plan = plan_for_shape(
+            rows,
+            cols,
+            layer_dtype(dtype or "float32"),
+            memory_limit=memory_limit,
+            threads=threads,
+            block_size=block_size,
+        )
+    report.result = plan.as_dict()
+    options.write_json(report.to_json(), json_target)
     if json_target != "-":
         options.say(plan.describe())

@@ -164,6 +164,8 @@ def minimum_spanning_tree(
         return _of_array(data, nodata, block_size, threads, options, verify, progress, report)
     if nodata is not None or block_size is not None:
         raise InputError("nodata and block_size are for arrays; a store's layer has its own")
+    if layer == LAYER:
+        raise InputError(f"layer {layer!r} is the result; name the layer of heights")
     store = data if isinstance(data, TileStore) else TileStore.open(data)
     return _of_store(
         store.layer(layer),
