@@ -772,7 +772,11 @@ def _create_exact(
 def _crc(data: np.ndarray, crc: int = 0) -> int:
     """CRC-32C of the cells, row by row, without a copy of them all."""
     for k in range(0, len(data), OUTPUT_TILE):
-        crc = google_crc32c.extend(crc, data[k : k + OUTPUT_TILE].tobytes())
+        part = data[k : k + OUTPUT_TILE]
+        if data.dtype.kind == "f":
+            # GDAL leaves out blocks that equal a nodata value of 0; then -0.0 comes back as 0.0.
+            part = np.where(part == 0, data.dtype.type(0), part)
+        crc = google_crc32c.extend(crc, part.tobytes())
     return crc
 
 
