@@ -104,6 +104,8 @@ class GdalInput:
 
     def _describe(self, data: Any, band: int | None) -> None:
         path = self.path
+        if data.count == 0 and _is_zarr(path):
+            raise InputError(_ZARR.format(path))
         if data.count == 0:
             names = ", ".join(data.subdatasets[:5]) or "none"
             raise InputError(f"{path}: holds no raster band itself; name a subdataset: {names}")
@@ -222,12 +224,19 @@ def _wider(path: str) -> str | None:
     return "Float64" if large else "Float32" if real else None
 
 
+_ZARR = "{}: a Zarr group, not a raster; terrain-gpu export makes a raster of a store's layer"
+
+
+def _is_zarr(path: str) -> bool:
+    return os.path.exists(os.path.join(path, "zarr.json"))
+
+
 def _not_readable(path: str, error: Exception) -> str:
     if not os.path.exists(path) and not path.startswith("/vsi") and ":" not in path:
         return f"{path}: no such file"
     if os.path.isdir(path):
-        if os.path.exists(os.path.join(path, "zarr.json")):
-            return f"{path}: a store, not a raster; terrain-gpu export makes a raster of a layer"
+        if _is_zarr(path):
+            return _ZARR.format(path)
         return f"{path}: a folder, not a raster"
     if os.path.isfile(path) and not os.access(path, os.R_OK):
         return f"{path}: permission denied"

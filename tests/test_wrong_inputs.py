@@ -361,7 +361,9 @@ INPUTS = [
     ),
     Case("empty file", text("bad.tif", ""), BAD, ("bad.tif: the file is empty",)),
     Case("folder", folder("bad.tif"), BAD, ("bad.tif: a folder, not a raster",)),
-    Case("store as input", nothing, f"{CONVERT} s.zarr new.zarr", ("s.zarr: .*subdataset.*ZARR",)),
+    Case(
+        "store as input", nothing, f"{CONVERT} s.zarr new.zarr", ("s.zarr: a Zarr group, .*export",)
+    ),
     Case("text", text("bad.tif", "hello\n" * 99), BAD, ("bad.tif: not a raster",)),
     Case("header only", text("bad.tif", b"II*\0\xff\0\0\0"), BAD, ("bad.tif: not a raster",)),
     Case(
