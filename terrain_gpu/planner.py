@@ -144,7 +144,9 @@ class StreamPlan:
                 f"limit {format_size(self.memory_limit)}",
                 f"blocks         {self.blocks:,} of {self.block_size} x {self.block_size} cells",
                 f"unit of I/O    {self.unit_rows} x {self.unit_cols} cells, {self.buffers} "
-                f"buffer(s), {self.readers} reader(s), {self.writers} writer(s)",
+                f"buffer(s), {self.readers} reader(s), "
+                + (f"{self.workers} worker(s), " if self.workers else "")
+                + f"{self.writers} writer(s)",
                 f"passes         every source cell is decoded {self.passes} time(s)",
                 f"bytes read     {format_size(self.bytes_read)}",
                 f"bytes written  {format_size(self.bytes_written)} at most",
@@ -277,8 +279,6 @@ def _stream_plan(
     rows, cols = shape
     buffers, readers, writers = pool
     passes = ceil_div(min(source.chunk[1], cols), unit[1])
-    tiles = ceil_div(rows, TILE) * ceil_div(cols, TILE)
-    count = BlockGrid(rows, cols, block).count
     return StreamPlan(
         rows=rows,
         cols=cols,
@@ -290,13 +290,19 @@ def _stream_plan(
         readers=readers,
         writers=writers,
         passes=passes,
-        blocks=count,
+        blocks=BlockGrid(rows, cols, block).count,
         memory_limit=limit,
         memory=BASELINE + fixed + buffers * unit[0] * unit[1] * source.itemsize,
         bytes_read=source.source_bytes * passes + source.also_read,
-        bytes_written=tiles * TILE * TILE * dtype.itemsize
-        + count * (16 * (block // TILE) ** 2 + 4),
+        bytes_written=layer_bytes(rows, cols, dtype.itemsize, block),
     )
+
+
+def layer_bytes(rows: int, cols: int, itemsize: int, block: int) -> int:
+    """Size of a layer's shards, uncompressed and without absent tiles."""
+    tiles = ceil_div(rows, TILE) * ceil_div(cols, TILE)
+    index = 16 * (block // TILE) ** 2 + 4
+    return tiles * TILE * TILE * itemsize + BlockGrid(rows, cols, block).count * index
 
 
 def plan_forest(
@@ -307,6 +313,7 @@ def plan_forest(
     *,
     work: int,
     levels: int,
+    spill: int,
     source_bytes: int,
     memory_limit: int | None = None,
     threads: int | None = None,
@@ -323,6 +330,10 @@ def plan_forest(
         Bytes that a worker needs beside its buffer.
     levels
         Bytes that joining the borders takes at most.
+    spill
+        Bytes that the blocks leave for the levels at most: written, and read again.
+    source_bytes
+        Size of the shards that are read.
 
     Raises
     ------
@@ -358,9 +369,8 @@ def plan_forest(
                 blocks=count,
                 memory_limit=limit,
                 memory=memory,
-                bytes_read=source_bytes,
-                bytes_written=ceil_div(rows, TILE) * ceil_div(cols, TILE) * TILE * TILE
-                + count * (16 * (block // TILE) ** 2 + 4),
+                bytes_read=source_bytes + spill,
+                bytes_written=layer_bytes(rows, cols, 1, block) + spill,
             )
     raise PlanError(
         f"a memory limit of {format_size(limit)} is too small for the spanning tree of {rows} x "

@@ -22,6 +22,10 @@ DIRECTIONS = ((0, 1), (1, -1), (1, 0), (1, 1))
 """(row, column) steps of an edge from its lower endpoint: E, SW, S, SE."""
 
 
+_STRIP = 16
+"""Rows at a time, so that temporaries stay in the cache."""
+
+
 @dataclass(frozen=True)
 class Weight:
     """How cells of one type become keys.
@@ -63,22 +67,28 @@ class Weight:
         key = self.key_dtype
         return key.type(np.iinfo(key).max if self.name == "absdiff" else 0)
 
-    def operands(self, data: np.ndarray) -> np.ndarray:
-        """Cells as the kernels take them: unsigned integers in the cells' order, or floats."""
-        if self.subtracts_floats:
-            return np.ascontiguousarray(data)
-        key = self.key_dtype
-        if self.dtype.kind == "f":
-            # + 0 makes -0.0 and 0.0 one value.
-            bits = (data + data.dtype.type(0)).view(key)
-            sign = key.type(1) << key.type(8 * key.itemsize - 1)
-            return np.where(bits & sign, ~bits, bits | sign)
-        if self.dtype.kind == "u":
-            return data.astype(key)
-        if self.dtype.itemsize == 8:
-            return data.view(key) ^ key.type(1 << 63)
-        wide = np.dtype(f"i{key.itemsize}")
-        return (data.astype(wide) - wide.type(np.iinfo(self.dtype).min)).view(key)
+    def operands(self, data: np.ndarray, out: np.ndarray | None = None) -> np.ndarray:
+        """Cells as the kernels take them: unsigned integers in the cells' order, or floats.
+
+        Into `out`, of `operand_dtype` and the shape of `data`, when it is given.
+        """
+        if out is None:
+            out = np.empty(data.shape, self.operand_dtype)
+        if self.subtracts_floats or self.dtype.kind == "u":
+            out[...] = data
+        elif self.dtype.kind == "f":
+            # + 0 makes -0.0 and 0.0 one value; negative ones are mirrored, the others lifted.
+            np.add(data, data.dtype.type(0), out=out.view(self.dtype.newbyteorder("=")))
+            sign = out.dtype.type(1) << out.dtype.type(8 * out.itemsize - 1)
+            signed = out.view(f"i{out.itemsize}")
+            for row in range(0, len(out), _STRIP):
+                part = slice(row, row + _STRIP)
+                out[part] ^= (signed[part] >> (8 * out.itemsize - 1)).view(out.dtype) | sign
+        else:
+            wide = out.view(f"i{out.itemsize}")
+            wide[...] = data
+            wide -= wide.dtype.type(np.iinfo(self.dtype).min)
+        return out
 
     # -- exact sums ------------------------------------------------------------------------
 

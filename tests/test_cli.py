@@ -11,10 +11,12 @@ import re
 import select
 import shlex
 import shutil
+import signal
 import struct
 import subprocess
 import sys
 import termios
+import time
 from functools import partial
 from pathlib import Path
 
@@ -112,8 +114,12 @@ OPTIONS = {
     "threads resume overwrite json quiet verbose version help",
     "terrain-gpu convert-dataset": "layer band block-size round clamp-min nodata bounds compress "
     "memory-limit threads resume overwrite json quiet verbose version help",
+    "compute-mst": "output weight connectivity method layer memory-limit threads backend verify "
+    "resume overwrite json quiet verbose version help",
+    "terrain-gpu compute-mst": "output weight connectivity method layer memory-limit threads "
+    "backend verify resume overwrite json quiet verbose version help",
     "terrain-gpu info": "json quiet verbose help",
-    "terrain-gpu plan": "dtype layer block-size memory-limit threads json quiet verbose help",
+    "terrain-gpu plan": "dtype for layer block-size memory-limit threads json quiet verbose help",
     "terrain-gpu export": "layer bounds cog compress memory-limit threads overwrite json quiet "
     "verbose help",
     "terrain-gpu demo": "overwrite quiet verbose help",
@@ -150,10 +156,10 @@ def test_the_group_lists_its_commands():
     assert alone.stdout == asked.stdout
     listed = re.findall(r"^  ([a-z-]+)  +\S", alone.stdout.split("Commands:")[1], re.M)
     assert listed == sorted(group.commands)
-    assert {"convert-dataset", "demo", "export", "info", "plan"} <= set(listed)
+    assert {"compute-mst", "convert-dataset", "demo", "export", "info", "plan"} <= set(listed)
 
 
-@pytest.mark.parametrize("name", ["terrain-gpu", "convert-dataset"])
+@pytest.mark.parametrize("name", ["terrain-gpu", "convert-dataset", "compute-mst"])
 def test_version(name):
     done = spawn(f"{name} --version")
     assert (done.returncode, done.stderr) == (0, "")
@@ -306,6 +312,23 @@ def test_report_of_an_export(store, capfd):
     assert report["bytes_written"] >= size
 
 
+def test_report_of_a_spanning_tree(store, capfd):
+    code, out, err = call(capfd, "compute-mst s.zarr -o edges.tif --verify --json -")
+    assert code == 0
+    assert re.fullmatch(
+        r"s\.zarr: layer mst, [\d,]+ edges, 1 components, total weight \S+, \S+ s, verified\n", err
+    )
+    report = json.loads(out)
+    assert report["seconds"].pop("export") > 0  # of a run that was complete
+    check_report(report, "compute-mst", {"blocks", "levels", "patches", "verify", "commit"})
+    result = report["result"]
+    assert result["edges"] == report["valid_cells"] - 1
+    assert (result["store"], result["layer"], result["output"]) == (str(store), "mst", "edges.tif")
+    assert result["blocks_resumed"] == 0
+    with rasterio.open("edges.tif") as edges:
+        assert np.bitwise_count(edges.read(1)).sum() == 2 * result["edges"]
+
+
 def test_report_into_a_file(store, capfd):
     for command in (
         "convert-dataset dem.tif t.zarr --json r.json",
@@ -416,6 +439,21 @@ def test_plan_of_a_store_is_that_of_its_shape(store, capfd):
     assert (other["dtype"], other["block_size"]) == ("uint8", 64)
 
 
+def test_plan_of_a_spanning_tree(store, capfd):
+    more = "--memory-limit 700MB --threads 2 --json -"
+    plan = json.loads(call(capfd, f"plan s.zarr --for mst {more}")[1])["result"]
+    shape = f"plan {ROWS}x{COLS} --block-size 128 --for mst"
+    assert json.loads(call(capfd, f"{shape} {more}")[1])["result"] == plan
+    run = json.loads(call(capfd, f"compute-mst s.zarr {more}")[1])["settings"]["plan"]
+    # Some tiles of the store are absent.
+    assert 0 < plan["bytes_read"] - run["bytes_read"] < ROWS * COLS * 4
+    assert {**plan, "bytes_read": run["bytes_read"]} == run
+    code, out, err = call(capfd, "plan 100000x100000 --for mst --memory-limit 2GB --threads 8")
+    assert (code, err) == (0, "")
+    assert "9,604 of 1024 x 1024 cells" in out
+    assert "10 buffer(s), 1 reader(s), 8 worker(s), 1 writer(s)" in out
+
+
 @pytest.mark.parametrize("dtype", ["uint8", "int16", "float64"])
 @pytest.mark.parametrize("shape", [(1, 1), (64, 64), (65, 129), (311, 257)])
 def test_predicted_bytes_are_those_on_disk(world, capfd, dtype, shape):
@@ -441,6 +479,7 @@ def test_quiet_says_nothing(world):
     write_tif("odd.tif", np.ones((70, 70), "uint8"))
     for command in (
         "convert-dataset -q dem.tif s.zarr",
+        "compute-mst -q s.zarr",
         "terrain-gpu convert-dataset dem.tif s.zarr --quiet --layer b",
         "terrain-gpu info s.zarr -q",
         "terrain-gpu export s.zarr back.tif -q",
@@ -554,11 +593,12 @@ def test_progress_counts_every_cell(world, capfd, monkeypatch):
     monkeypatch.setattr("terrain_gpu.progress.bar", watched)
     assert call(capfd, "convert-dataset dem.tif s.zarr --block-size 64")[0] == 0
     assert call(capfd, "export s.zarr back.tif")[0] == 0
-    for label in ("convert", "export"):
+    assert call(capfd, "compute-mst s.zarr --verify")[0] == 0
+    for label, passes in (("convert", 1), ("export", 1), ("spanning tree", 2)):
         counts = [(cells, total) for name, cells, total in seen if name == label]
         assert len(counts) > 3
-        assert sum(cells for cells, _ in counts) == ROWS * COLS
-        assert {total for _, total in counts} == {ROWS * COLS}
+        assert sum(cells for cells, _ in counts) == passes * ROWS * COLS
+        assert {total for _, total in counts} == {passes * ROWS * COLS}
 
 
 def test_progress_of_a_resumed_run_counts_what_was_done(world):
@@ -566,13 +606,64 @@ def test_progress_of_a_resumed_run_counts_what_was_done(world):
         raise KeyboardInterrupt
 
     counts = []
-    run = partial(terrain_gpu.convert_dataset, ["dem.tif"], "s.zarr", block_size=64, threads=1)
-    with pytest.raises(KeyboardInterrupt):
-        run(progress=stop)
-    report = run(progress=lambda cells, total: counts.append(cells), resume=True)
-    assert report.result["blocks_resumed"] > 0
-    assert len(counts) > 1
-    assert sum(counts) == ROWS * COLS
+    convert = partial(terrain_gpu.convert_dataset, ["dem.tif"], block_size=64)
+    for run in (convert, terrain_gpu.minimum_spanning_tree):
+        with pytest.raises(KeyboardInterrupt):
+            run("s.zarr", threads=1, progress=stop)
+        done = run("s.zarr", threads=1, progress=lambda *cells: counts.append(cells), resume=True)
+        assert getattr(done, "report", done).result["blocks_resumed"] > 0
+        assert len(counts) > 1
+        assert sum(cells for cells, _ in counts) == ROWS * COLS
+        counts.clear()
+
+
+# -- compiling -----------------------------------------------------------------------------------
+
+COMPILING = "WARNING: compiling kernels for float32 cells; this happens once\n"
+COMPILED = """
+import numpy as np
+from terrain_gpu.mst.levels import Solver
+from terrain_gpu.weights import Weight
+
+for dtype in ("float32", "int16", "float64"):
+    print(Solver((1, 1), 64, Weight("max", np.dtype(dtype)), None, True).compiled())
+"""
+
+
+def test_the_first_run_of_a_cell_type_compiles_and_says_so(store):
+    cache = {**os.environ, "NUMBA_CACHE_DIR": str(store.parent / "cache")}
+    done = spawn("compute-mst s.zarr", env=cache)
+    assert (done.returncode, done.stderr) == (0, COMPILING)
+    assert spawn("compute-mst s.zarr --overwrite", env=cache).stderr == ""
+    # Heights of 16 bits have the keys of float32.
+    done = subprocess.run(
+        [sys.executable, "-c", COMPILED], env=cache, check=True, capture_output=True, text=True
+    )
+    assert done.stdout.split() == ["True", "True", "False"]
+
+
+def test_compiling_is_interrupted_at_once(store):
+    cache = {**os.environ, "NUMBA_CACHE_DIR": str(store.parent / "cache")}
+    words = [*program("compute-mst"), "s.zarr"]
+    with subprocess.Popen(words, env=cache, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr.readline() == COMPILING
+        time.sleep(0.5)
+        process.send_signal(signal.SIGINT)
+        begin = time.perf_counter()
+        assert process.wait() == 1
+        assert time.perf_counter() - begin < 2
+        assert process.stderr.read().startswith("Error: interrupted; ")
+    assert sorted(os.listdir(store)) == ["elevation", "spatial_ref", "x", "y", "zarr.json"]
+
+
+def test_later_runs_are_quick(store):
+    assert spawn("compute-mst s.zarr").returncode == 0
+    seconds = []
+    for _ in range(3):
+        begin = time.perf_counter()
+        assert spawn("compute-mst s.zarr --overwrite").stderr == ""
+        seconds.append(time.perf_counter() - begin)
+    assert min(seconds) < 1.5
 
 
 # -- odd surroundings ----------------------------------------------------------------------------

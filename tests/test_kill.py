@@ -28,11 +28,11 @@ from rasterio.transform import from_origin
 from terrain_gpu import raster
 from terrain_gpu.cli import options
 from terrain_gpu.cli.main import group
+from terrain_gpu.d8 import symmetric
 from terrain_gpu.store import TileStore
 
 SHAPE = 2400, 2000
 BLOCK = 128
-BLOCKS = 19 * 16
 
 
 def program(name: str) -> list[str]:
@@ -105,15 +105,18 @@ def terrain(seed: int, shape=SHAPE) -> np.ndarray:
 class Situation:
     """A folder, the command of a run in it, and what an undisturbed run leaves."""
 
-    def __init__(self, folder: Path, command: str, before: Path | None) -> None:
-        self.folder, self.command, self.before = folder, command, before
+    def __init__(
+        self, folder: Path, command: str, before: Path | None, layer: str = "elevation"
+    ) -> None:
+        self.folder, self.command, self.before, self.layer = folder, command, before, layer
         self.store = folder / "s.zarr"
         self.reset()
         begin = time.perf_counter()
-        run(folder, command)
-        self.usual = time.perf_counter() - begin
+        self.work = run(folder, command)["seconds"]["total"]
+        self.imports = time.perf_counter() - begin - self.work
         self.wanted = snapshot(self.store)
-        self.new = cells(self.store)
+        self.new = cells(self.store, layer)
+        self.blocks = TileStore.open(self.store).layer(layer).blocks.count
         self.reset()
 
     def reset(self) -> None:
@@ -124,7 +127,7 @@ class Situation:
     def finished_blocks(self) -> int:
         """Blocks that the run has recorded so far."""
         base = self.store if self.before else self.folder / "s.zarr.incomplete"
-        manifest = base / ".incomplete/elevation.jsonl"
+        manifest = base / f".incomplete/{self.layer}.jsonl"
         return manifest.read_bytes().count(b"]\n") if manifest.exists() else 0
 
     def finish(self) -> int:
@@ -164,20 +167,44 @@ def replaced_layer(folder):
     return Situation(folder, command, folder / "old.zarr")
 
 
-def moments(usual: float, seed: int) -> Iterator[float]:
-    """Seconds after the start: most of them anywhere, some near the end."""
+@pytest.fixture(scope="module")
+def trees(tmp_path_factory):
+    """Stores of heights without a spanning tree, and with an older one."""
+    folder = tmp_path_factory.mktemp("trees")
+    write_tif(folder / "heights.tif", terrain(1, (1800, 1500)))
+    run(folder, f"convert-dataset heights.tif heights.zarr --block-size {BLOCK}")
+    shutil.copytree(folder / "heights.zarr", folder / "tree.zarr")
+    # Quietly, for this may be the run that compiles.
+    run(folder, "compute-mst tree.zarr --weight absdiff -q")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def new_tree(trees, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("new")
+    return Situation(folder, "compute-mst s.zarr --threads 2", trees / "heights.zarr", "mst")
+
+
+@pytest.fixture(scope="module")
+def replaced_tree(trees, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("replaced")
+    command = "compute-mst s.zarr --overwrite --threads 2"
+    return Situation(folder, command, trees / "tree.zarr", "mst")
+
+
+def moments(situation: Situation, seed: int) -> Iterator[float]:
+    """Seconds after the start: most of them anywhere in the work, some near the end."""
     random = np.random.default_rng(seed)
     while True:
-        yield random.random() * usual
-        yield random.random() * usual
-        yield (0.8 + random.random() / 3) * usual
+        for part in (random.random(), random.random(), 0.8 + random.random() / 3):
+            yield situation.imports + part * situation.work
 
 
-def kill_often(situation: Situation, times: int, seed: int, check) -> int:
-    """Kill -9 and resume until `times` kills have hit, then finish: blocks that were found done."""
+def kill_often(situation: Situation, times: int, seed: int, check) -> None:
+    """Kill -9 and resume until `times` kills have hit, then finish."""
     situation.reset()
     hits = 0
-    for moment in moments(situation.usual, seed):
+    for moment in moments(situation, seed):
         process = start(situation.folder, f"{situation.command} --resume")
         try:
             process.communicate(timeout=moment)
@@ -195,11 +222,11 @@ def kill_often(situation: Situation, times: int, seed: int, check) -> int:
     # The last one surely in the middle.
     situation.reset()
     process = start(situation.folder, f"{situation.command} --resume")
-    wait_for(lambda: situation.finished_blocks() > BLOCKS // 4, process)
+    wait_for(lambda: situation.finished_blocks() > situation.blocks // 4, process)
     process.kill()
     process.communicate()
     check()
-    return situation.finish()
+    assert situation.blocks // 4 <= situation.finish() < situation.blocks
 
 
 def test_kill_a_conversion(new_store):
@@ -207,7 +234,7 @@ def test_kill_a_conversion(new_store):
         """Nothing under the final name, or all of it."""
         assert not new_store.store.exists() or snapshot(new_store.store) == new_store.wanted
 
-    assert BLOCKS // 4 <= kill_often(new_store, 10, 1, check) < BLOCKS
+    kill_often(new_store, 7, 1, check)
     assert np.array_equal(cells(new_store.store), new_store.new)
 
 
@@ -220,8 +247,35 @@ def test_kill_a_mosaic_that_replaces_a_layer(replaced_layer):
         assert np.array_equal(now, old) or np.array_equal(now, replaced_layer.new)
         assert np.array_equal(cells(replaced_layer.store, "friction"), old)
 
-    assert BLOCKS // 4 <= kill_often(replaced_layer, 6, 2, check) < BLOCKS
+    kill_often(replaced_layer, 6, 2, check)
     assert np.array_equal(cells(replaced_layer.store), terrain(1))
+
+
+def test_kill_a_spanning_tree(new_tree):
+    def check():
+        """No tree, or all of it."""
+        layers = TileStore.open(new_tree.store).layers
+        assert layers == ["elevation"] or np.array_equal(cells(new_tree.store, "mst"), new_tree.new)
+
+    kill_often(new_tree, 5, 3, check)
+
+
+def test_kill_a_spanning_tree_that_replaces_one(replaced_tree):
+    old = snapshot(replaced_tree.before / "mst")
+    new = {
+        name.removeprefix("mst/"): digest
+        for name, digest in replaced_tree.wanted.items()
+        if name.startswith("mst/")
+    }
+    assert old.keys() == new.keys()
+    assert old != new
+
+    def check():
+        """The old tree or the new one, file for file."""
+        assert TileStore.open(replaced_tree.store).layers == ["elevation", "mst"]
+        assert snapshot(replaced_tree.store / "mst") in (old, new)
+
+    kill_often(replaced_tree, 4, 4, check)
 
 
 def wait_for(there, process, seconds: float = 20) -> None:
@@ -245,7 +299,43 @@ def test_interrupt_a_conversion(new_store, number):
     assert process.returncode == 1
     assert (out, err) == ("", "Error: interrupted; finished blocks are kept, --resume goes on\n")
     assert not new_store.store.exists()
-    assert 30 < new_store.finish() < BLOCKS
+    assert 30 < new_store.finish() < new_store.blocks
+
+
+def test_interrupt_a_spanning_tree(replaced_tree):
+    replaced_tree.reset()
+    old = snapshot(replaced_tree.store / "mst")
+    process = start(replaced_tree.folder, replaced_tree.command)
+    wait_for(lambda: replaced_tree.finished_blocks() > 30, process)
+    process.send_signal(signal.SIGINT)
+    begin = time.perf_counter()
+    out, err = process.communicate()
+    assert time.perf_counter() - begin < 2
+    assert process.returncode == 1
+    assert (out, err) == ("", "Error: interrupted; finished blocks are kept, --resume goes on\n")
+    assert snapshot(replaced_tree.store / "mst") == old
+    assert 30 < replaced_tree.finish() < replaced_tree.blocks
+
+
+def test_interrupt_the_export_of_a_spanning_tree(new_tree):
+    """The layer is there by then: resuming only exports it."""
+    folder = new_tree.folder
+    new_tree.reset()
+    target = folder / "edges.tif"
+    target.write_bytes(b"the previous file")
+    words = f"{new_tree.command} -o edges.tif --overwrite"
+    process = start(folder, words)
+    wait_for(lambda: list(folder.glob(".edges.tif.*")), process)
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate()
+    assert process.returncode == 1
+    assert out == ""
+    assert err == "Error: interrupted; layer mst is complete, edges.tif is as it was\n"
+    assert target.read_bytes() == b"the previous file"
+    assert snapshot(new_tree.store) == new_tree.wanted
+    assert run(folder, f"{words} --resume")["result"]["blocks_resumed"] == new_tree.blocks
+    with rasterio.open(target) as data:
+        assert np.array_equal(data.read(1), symmetric(np.pad(new_tree.new, 1)))
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
@@ -344,6 +434,43 @@ def test_full_disk_half_way(tmp_path, existing):
         assert all(snapshot(store)[name] == wanted[name] for name in shards)
 
 
+def test_full_disk_in_every_phase_of_a_spanning_tree(tmp_path, monkeypatch, capfd):
+    data = np.random.default_rng(6).integers(0, 99, SMALL).astype("int16")
+    write_tif(tmp_path / "a.tif", data)
+    monkeypatch.chdir(tmp_path)
+    for words in (
+        "convert-dataset a.tif old.zarr --block-size 64 -q",
+        "convert-dataset a.tif wanted.zarr --block-size 64 -q",
+        "compute-mst old.zarr -q",
+        "compute-mst wanted.zarr --weight absdiff -q",
+    ):
+        assert call(words) == 0
+    old, wanted = snapshot(tmp_path / "old.zarr"), snapshot(tmp_path / "wanted.zarr")
+    command = "compute-mst disk/s.zarr --weight absdiff --overwrite -q"
+    with disk(tmp_path / "disk", "8m"):
+        store = tmp_path / "disk/s.zarr"
+        # Blocks and what they leave take 1.5 MB, the patches 0.1 MB.
+        for leave in (*range(20_000, 1_400_000, 200_000), *range(1_500_000, 1_900_000, 40_000)):
+            shutil.copytree("old.zarr", store)
+            fill(tmp_path / "disk/ballast", leave)
+            capfd.readouterr()
+            code = call(command)
+            err = capfd.readouterr().err
+            (tmp_path / "disk/ballast").unlink()
+            if code:
+                assert re.fullmatch(
+                    r"Error: \S+/disk/s\.zarr/\.incomplete/mst\S*: no space left on the disk; "
+                    r"free some and --resume\n",
+                    err,
+                )
+                now = snapshot(store)
+                assert {name: now[name] for name in old} == old
+                assert call(f"{command} --resume") == 0
+            assert snapshot(store) == wanted
+            shutil.rmtree(store)
+        assert (leave, code) == (1_860_000, 0)
+
+
 @pytest.mark.parametrize("more", ["", "--cog", "--compress deflate"])
 def test_disk_that_fills_up_during_an_export(tmp_path, monkeypatch, more):
     """Others may fill the disk after every check: GDAL then fails at any write, or in close."""
@@ -373,3 +500,22 @@ def test_disk_that_fills_up_during_an_export(tmp_path, monkeypatch, more):
 def call(command: str) -> int:
     """Run a command line in this process."""
     return options._guarded(lambda: group.main(command.split(), standalone_mode=False))
+
+
+# -- damaged inputs ------------------------------------------------------------------------------
+
+
+def test_spanning_tree_of_a_damaged_layer(replaced_tree):
+    """Found in the last block: the older tree stays, and once repaired the run goes on."""
+    replaced_tree.reset()
+    old = snapshot(replaced_tree.store / "mst")
+    shard = replaced_tree.store / "elevation/c/14/11"
+    whole = shard.read_bytes()
+    shard.write_bytes(whole[:-9] + bytes([whole[-9] ^ 1]) + whole[-8:])
+    process = start(replaced_tree.folder, replaced_tree.command)
+    out, err = process.communicate()
+    assert (process.returncode, out) == (2, "")
+    assert err == f"Error: {shard}: corrupt shard index (crc32c differs); convert it again\n"
+    assert snapshot(replaced_tree.store / "mst") == old
+    shard.write_bytes(whole)
+    assert 30 < replaced_tree.finish() < replaced_tree.blocks

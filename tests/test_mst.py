@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -44,9 +45,8 @@ connectivities = st.sampled_from([8, 4])
 
 
 def make_store(path, data, nodata, block):
-    with create_layer(
-        path, "elevation", GridSpec(*data.shape), data.dtype, nodata=nodata, block_size=block
-    ) as writer:
+    grid, settings = GridSpec(*data.shape), {"nodata": nodata, "block_size": block}
+    with create_layer(path, "elevation", grid, data.dtype, overwrite=True, **settings) as writer:
         for i, j in writer.blocks.ids():
             r0, r1, c0, c1 = writer.block_window(i, j)
             writer.write_block(i, j, data[r0:r1, c0:c1])
@@ -77,6 +77,7 @@ def test_arrays(raster, weight, connectivity, block):
     check(tree, tree._forward, data, nodata, weight, connectivity)
 
 
+@pytest.mark.parametrize("method", levels.METHODS)
 @settings(max_examples=40)
 @given(
     raster=small,
@@ -86,11 +87,18 @@ def test_arrays(raster, weight, connectivity, block):
     threads=st.sampled_from([1, 2, 3]),
     limit=st.sampled_from([None, 512 * 10**6]),
 )
-def test_stores(folders, no_fsync_session, raster, weight, connectivity, block, threads, limit):
+def test_stores(
+    folders, no_fsync_session, method, raster, weight, connectivity, block, threads, limit
+):
     with folders() as folder:
         store = make_store(folder / "s.zarr", raster.cells, raster.nodata, block)
         tree = minimum_spanning_tree(
-            store, weight=weight, connectivity=connectivity, threads=threads, memory_limit=limit
+            store,
+            method=method,
+            weight=weight,
+            connectivity=connectivity,
+            threads=threads,
+            memory_limit=limit,
         )
         forward = TileStore.open(store).layer("mst").read_window(*tree.layer.grid.window)
         check(tree, forward, raster.cells, raster.nodata, weight, connectivity)
@@ -184,13 +192,17 @@ class Stop(Exception):
     pass
 
 
+@pytest.mark.parametrize("method", levels.METHODS)
 @pytest.mark.parametrize("phase", ["blocks", "levels", "patches", "commit"])
-def test_a_run_stopped_in_any_phase_resumes_to_the_same_result(tmp_path, monkeypatch, phase):
+def test_a_run_stopped_in_any_phase_resumes_to_the_same_result(
+    tmp_path, monkeypatch, phase, method
+):
     rng = np.random.default_rng(3)
     data = rng.integers(0, 30, (300, 260)).astype(np.int16)
     whole = make_store(tmp_path / "whole.zarr", data, None, 64)
     store = tmp_path / "s.zarr"
     shutil.copytree(whole, store)
+    run = partial(minimum_spanning_tree, store, method=method)
     expected = minimum_spanning_tree(whole)
     with monkeypatch.context() as patch:
         name, home = {
@@ -209,19 +221,22 @@ def test_a_run_stopped_in_any_phase_resumes_to_the_same_result(tmp_path, monkeyp
 
         patch.setattr(home, name, failing)
         with pytest.raises(Stop):
-            minimum_spanning_tree(store)
+            run()
     assert TileStore.open(store).layers == ["elevation"]
     with pytest.raises(StoreError, match="--resume"):
-        minimum_spanning_tree(store)
+        run()
     with pytest.raises(StoreError, match="weight"):
-        minimum_spanning_tree(store, weight="absdiff", resume=True)
-    tree = minimum_spanning_tree(store, resume=True)
+        run(weight="absdiff", resume=True)
+    tree = run(resume=True)
     assert tree.report.result["blocks_resumed"] >= (1 if phase == "blocks" else 25)
     assert np.array_equal(tree.edges(), expected.edges())
     assert (tree.total_weight, tree.edge_count) == (expected.total_weight, expected.edge_count)
-    again = minimum_spanning_tree(store, resume=True)
+    again = run(resume=True)
     assert again.report.result["blocks_resumed"] == 25
     assert again.total_weight == expected.total_weight
+    make_store(store, data + np.int16(1), None, 64)
+    with pytest.raises(StoreError, match="'mst' exists"):
+        run(resume=True)
 
 
 def test_an_existing_result_is_replaced_only_when_asked(tmp_path):
@@ -255,9 +270,9 @@ def test_reading_and_writing_is_what_the_plan_says(tmp_path):
     minimum_spanning_tree(store)  # compiled code is read once, too
     report = minimum_spanning_tree(store, overwrite=True).report
     plan = report.settings["plan"]
-    spill = report.bytes_written - plan["bytes_written"]
-    assert 0 <= spill <= 60 * 2 * 4 * 128 * 60
-    assert plan["bytes_read"] <= report.bytes_read <= plan["bytes_read"] + spill + 10**6
+    # Beside cells and spill: metadata, the manifest.
+    assert 0.8 * plan["bytes_written"] <= report.bytes_written <= plan["bytes_written"] + 50_000
+    assert 0.8 * plan["bytes_read"] <= report.bytes_read <= plan["bytes_read"] + 10**6
 
 
 @pytest.mark.parametrize(
@@ -289,6 +304,25 @@ def test_the_largest_64_bit_integer_is_refused_unless_it_is_nodata(dtype):
     data[70, 80] = largest - 1
     tree = minimum_spanning_tree(data, block_size=64)
     assert tree.total_weight == largest - 1
+
+
+def test_the_largest_integer_in_the_last_block_leaves_nothing(tmp_path):
+    data = np.zeros((300, 300), np.uint64)
+    data[290, 280] = np.iinfo(data.dtype).max
+    store = make_store(tmp_path / "s.zarr", data, None, 64)
+    with pytest.raises(InputError, match=f"{store}/elevation: row 290, column 280: 18446.*nodata"):
+        minimum_spanning_tree(store, threads=1)
+    assert not (store / ".incomplete").exists()
+
+
+def test_a_weight_that_is_infinite(tmp_path):
+    data = np.full((3, 70), np.finfo(np.float32).max)
+    data[:, 66:] *= -1
+    store = make_store(tmp_path / "s.zarr", data, None, 64)
+    tree = minimum_spanning_tree(store, weight="absdiff", verify=True)
+    assert tree.total_weight == np.inf
+    assert tree.report.result["total_weight"] == "Infinity"
+    assert minimum_spanning_tree(store, weight="absdiff", resume=True).total_weight == np.inf
 
 
 @pytest.mark.parametrize("data", [np.zeros((0, 3)), np.zeros(5), np.zeros((2, 2), complex)])

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from functools import partial
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -10,8 +13,10 @@ from hypothesis import strategies as st
 from terrain_gpu.convert import plan_for_shape
 from terrain_gpu.errors import InputError, PlanError
 from terrain_gpu.grid import TILE
+from terrain_gpu.mst import plan_spanning_tree
 from terrain_gpu.planner import (
     BASELINE,
+    COMPILED_BASELINE,
     SourceShape,
     default_memory_limit,
     format_size,
@@ -90,6 +95,30 @@ def test_plans_keep_their_limit_and_cover_the_raster(
     assert plan.passes * plan.unit_cols >= min(chunk[1], cols)
     assert plan.bytes_read == plan.passes * source.source_bytes
     assert plan.bytes_written >= rows * cols * dtype.itemsize
+
+
+@given(
+    shape=shapes,
+    dtype=st.sampled_from(["uint8", "int16", "float32", "float64"]),
+    block=st.sampled_from([64, 256, 1024, 8192]),
+    method=st.sampled_from(["frozen", "contract"]),
+    limit=st.integers(10**8, 10**12),
+    threads=st.integers(1, 64),
+)
+def test_plans_of_spanning_trees_keep_their_limit(shape, dtype, block, method, limit, threads):
+    dtype = np.dtype(dtype)
+    plan_for = partial(plan_spanning_tree, *shape, dtype, block, method=method, threads=threads)
+    try:
+        plan = plan_for(memory_limit=limit)
+    except PlanError as error:
+        limit = parse_size(re.search("give at least ([0-9]+ MB)", str(error))[1])
+        plan = plan_for(memory_limit=limit)
+    assert plan.memory <= limit
+    assert COMPILED_BASELINE + plan.workers * block**2 * dtype.itemsize <= plan.memory
+    assert 1 <= plan.workers <= threads
+    assert 1 <= plan.buffers <= plan.workers + 2
+    assert plan.bytes_read >= shape[0] * shape[1] * dtype.itemsize
+    assert plan.bytes_written >= shape[0] * shape[1]
 
 
 @given(

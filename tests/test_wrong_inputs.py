@@ -307,6 +307,26 @@ def unfinished() -> Callable[[], None]:
     return build
 
 
+def solved() -> None:
+    """s.zarr with its spanning tree."""
+    assert quietly("compute-mst s.zarr -q") == 0
+
+
+def stopped() -> None:
+    """A spanning tree of s.zarr that stopped at the last block: its shard was truncated."""
+    last = Path("s.zarr/elevation/c/2/2")
+    whole = last.read_bytes()
+    last.write_bytes(whole[:99])
+    assert quietly("compute-mst s.zarr --threads 1 -q") == 2
+    assert Path("s.zarr/.incomplete/mst.jsonl").exists()
+    last.write_bytes(whole)
+
+
+def reconverted() -> None:
+    """s.zarr with other heights."""
+    assert quietly(f"convert-dataset dem.tif s.zarr --block-size {BLOCK} --overwrite -q") == 0
+
+
 @contextmanager
 def mounted(path: Path, choices: str):
     """A tmpfs at `path`; the test is skipped where mounting is not allowed."""
@@ -1000,6 +1020,13 @@ METADATA = [
         "plan too small", nothing, "plan 99999x99999 --memory-limit 150MB", ("at least [0-9]+ MB",)
     ),
     Case(
+        "plan of a tree too small",
+        nothing,
+        "plan 9999x9999 --for mst --memory-limit 200MB",
+        ("spanning tree of 9999 x 9999 .*at least [0-9]+ MB, or convert with a smaller --block",),
+    ),
+    Case("plan for tea", nothing, "plan 9x9 --for tea", ("'--for': 'tea' is not one of",)),
+    Case(
         "plan of a layer",
         nothing,
         "plan s.zarr --layer nix",
@@ -1119,7 +1146,167 @@ EXPORTS = (
     ]
 )
 
-CASES = INPUTS + VALUES + MOSAICS + SETTINGS + STORES + METADATA + EXPORTS
+MST = "compute-mst s.zarr"
+TREES = [
+    Case("tree of nothing", nothing, "compute-mst", ("Missing argument 'STORE'", "--help")),
+    Case(
+        "tree of no store",
+        nothing,
+        "compute-mst nix",
+        ("/nix: no such store; convert-dataset makes one",),
+    ),
+    Case(
+        "tree of a raster",
+        nothing,
+        "compute-mst dem.tif",
+        ("dem.tif: a file, not a store; convert-dataset makes one",),
+    ),
+    Case(
+        "tree of a folder",
+        folder("mine"),
+        "compute-mst mine",
+        ("/mine: not a store .it has no zarr.json.; convert-dataset makes one",),
+    ),
+    Case(
+        "tree of the folder of a layer",
+        nothing,
+        f"{MST}/elevation",
+        ("s.zarr/elevation: an array, not a store; name the folder above it",),
+    ),
+    Case(
+        "tree of a foreign group",
+        two(
+            folder("g"),
+            text("g/zarr.json", '{"zarr_format": 3, "node_type": "group", "attributes": {}}'),
+        ),
+        "compute-mst g",
+        ("/g: a Zarr group, but not a store of this program; choose another path",),
+    ),
+    Case(
+        "tree of a damaged store",
+        text("s.zarr/zarr.json", "{"),
+        MST,
+        ("s.zarr/zarr.json: damaged .*convert again",),
+    ),
+    Case(
+        "tree of a damaged layer",
+        text("s.zarr/elevation/zarr.json", "{]"),
+        MST,
+        ("elevation/zarr.json: damaged .*convert again",),
+    ),
+    Case(
+        "tree of a damaged type",
+        meta(LAYER, *OWN, "stored_bytes", to=[]),
+        MST,
+        (r"elevation/zarr.json: damaged .*\[\] is not a whole number.*; convert it again",),
+    ),
+    Case(
+        "tree of an unknown layer",
+        nothing,
+        f"{MST} --layer nix",
+        ("s.zarr: no layer 'nix'; it has: elevation",),
+    ),
+    Case(
+        "tree of a tree",
+        solved,
+        f"{MST} --layer mst --overwrite",
+        ("s.zarr: layer 'mst' is the result; name the layer of heights",),
+    ),
+    Case("tree exists", solved, MST, ("s.zarr: layer 'mst' exists; --overwrite replaces it",)),
+    Case(
+        "finished tree resumed with another weight",
+        solved,
+        f"{MST} --resume --weight absdiff",
+        ("s.zarr: layer 'mst' exists; --overwrite replaces it",),
+    ),
+    Case(
+        "finished tree resumed over other heights",
+        two(solved, reconverted),
+        f"{MST} --resume",
+        ("s.zarr: layer 'mst' exists; --overwrite replaces it",),
+    ),
+    Case(
+        "tree's place taken",
+        folder("s.zarr/mst", "notes.txt"),
+        f"{MST} --overwrite",
+        ("s.zarr/mst: in the way, and not a layer of this program; move it",),
+    ),
+    Case(
+        "unfinished tree in the way",
+        stopped,
+        MST,
+        ("s.zarr: an unfinished run of layer 'mst' is there; --resume .* --overwrite starts",),
+    ),
+    Case(
+        "tree resumed with another weight",
+        stopped,
+        f"{MST} --resume --weight absdiff",
+        ("s.zarr: cannot resume: weight was 'max' and is now 'absdiff'; .*--overwrite",),
+    ),
+    Case(
+        "tree resumed over other heights",
+        two(stopped, reconverted),
+        f"{MST} --resume",
+        (
+            "s.zarr: cannot resume: layer 'elevation' differs from what the unfinished run read; "
+            "--overwrite starts again",
+        ),
+    ),
+    Case("tree output exists", nothing, f"{MST} -o old.tif", ("old.tif: exists; --overwrite rep",)),
+    Case(
+        "tree output in no folder",
+        nothing,
+        f"{MST} -o nix/new.tif",
+        ("nix/new.tif: its folder does not exist; make it first",),
+    ),
+    Case("tree output a PNG", nothing, f"{MST} -o new.png", ("new.png: name the output .tif",)),
+    Case(
+        "tree output a folder",
+        folder("new.tif"),
+        f"{MST} -o new.tif --overwrite",
+        ("new.tif: is a folder",),
+    ),
+    Case(
+        "tree weight", nothing, f"{MST} --weight mean", ("'mean' is not one of 'max', 'absdiff'",)
+    ),
+    Case("tree connectivity", nothing, f"{MST} --connectivity 6", ("'6' is not one of '8', '4'",)),
+    Case(
+        "tree method", nothing, f"{MST} --method prim", ("'prim' is not one of 'frozen', 'contr",)
+    ),
+    Case(
+        "tree limit in parsecs",
+        nothing,
+        f"{MST} --memory-limit '12 parsecs'",
+        ("'12 parsecs' is not a size; write for example 512MB",),
+    ),
+    Case(
+        "tree limit too small",
+        nothing,
+        f"{MST} --memory-limit 100MB",
+        ("limit of 100 MB is too small for .* 150 x 130 .*blocks of 64; give at least [0-9]+ MB",),
+    ),
+    Case("tree threads 0", nothing, f"{MST} --threads 0", ("'--threads': 0 is not in the range",)),
+    Case(
+        "tree threads two", nothing, f"{MST} --threads two", ("'--threads': 'two' is not a valid",)
+    ),
+    Case(
+        "tree backend cuda",
+        nothing,
+        f"{MST} --backend cuda",
+        ("--backend cuda: this version computes on the CPU; use auto or cpu",),
+    ),
+    Case(
+        "tree backend tpu", nothing, f"{MST} --backend tpu", ("'tpu' is not one of 'auto', 'cpu'",)
+    ),
+    Case(
+        "tree report onto an input",
+        nothing,
+        f"{MST} --json dem.tif",
+        ("'--json': 'dem.tif' exists and is no report; remove it or name another",),
+    ),
+]
+
+CASES = INPUTS + VALUES + MOSAICS + SETTINGS + STORES + METADATA + EXPORTS + TREES
 
 
 def check(code: int, out: str, err: str, case: Case) -> None:
@@ -1180,6 +1367,7 @@ READ_ONLY = [
         1,
     ),
     Case("new layer", nothing, f"{CONVERT} dem.tif disk/s.zarr --layer b", ("Read-only",), 1),
+    Case("new tree", nothing, "compute-mst disk/s.zarr", ("disk/s.zarr: .*written: Read-only",), 1),
     Case(
         "export", nothing, "export s.zarr disk/new.tif", ("disk/new.tif: its folder cannot be",), 1
     ),
@@ -1213,6 +1401,7 @@ def run(*words):
 with tempfile.TemporaryDirectory() as warm:
     assert not run("convert-dataset", "-q", "dem.tif", f"{warm}/s.zarr")
     assert not run("export", "-q", f"{warm}/s.zarr", f"{warm}/o.tif")
+    assert not run("compute-mst", "-q", f"{warm}/s.zarr")
 os.setgroups([])
 os.setgid(int(sys.argv[1]))
 os.setuid(int(sys.argv[1]))
@@ -1232,6 +1421,13 @@ FORBIDDEN = [
         "unwritable store",
         nothing,
         "convert-dataset dem.tif s.zarr --layer b",
+        ("s.zarr.*: cannot be written: Permission denied",),
+        1,
+    ),
+    Case(
+        "unwritable store for a tree",
+        nothing,
+        "compute-mst s.zarr",
         ("s.zarr.*: cannot be written: Permission denied",),
         1,
     ),
@@ -1274,16 +1470,13 @@ def test_permissions(case, template):
         assert snapshot(world) == before
 
 
-def test_another_run_is_writing(world, capfd):
-    with open_run(world / "s.zarr", "slope"):
+@pytest.mark.parametrize(("command", "layer"), [(SECOND, "b"), (MST, "mst")], ids=["b", "mst"])
+def test_another_run_is_writing(world, capfd, command, layer):
+    with open_run(world / "s.zarr", layer):
         before = snapshot(world)
         for more in ("", " --resume", " --overwrite"):
-            case = Case(
-                "",
-                nothing,
-                SECOND.replace("--layer b", "--layer slope") + more,
-                ("s.zarr: another run is writing 'slope'",),
-            )
+            says = (f"s.zarr: another run is writing '{layer}'",)
+            case = Case("", nothing, command + more, says)
             check(*call(capfd, case.command), case)
             assert snapshot(world) == before
 

@@ -79,7 +79,8 @@ def command(
         )
     report = tree.report
     if output:
-        with report.phase("export"):
+        advice = f"layer {LAYER} is complete, {output} is as it was"
+        with options.if_interrupted(advice), report.phase("export"):
             export_layer(
                 store,
                 output,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from typing import Any
 
 import click
 
@@ -16,6 +17,14 @@ from . import options
 @click.argument("what", metavar="STORE|ROWSxCOLS")
 @click.option(
     "--dtype", metavar="TYPE", help="Type of the cells.  [default: the store's, else float32]"
+)
+@click.option(
+    "--for",
+    "purpose",
+    type=click.Choice(["convert", "mst"]),
+    default="convert",
+    show_default=True,
+    help="What to plan: the conversion, or the spanning tree of its result.",
 )
 @options.layer_option
 @click.option(
@@ -31,13 +40,14 @@ from . import options
 def command(
     what: str,
     dtype: str | None,
+    purpose: str,
     layer: str,
     block_size: int | None,
     memory_limit: int | None,
     threads: int | None,
     json_target: str | None,
 ) -> None:
-    """Predict memory, passes and bytes of converting a raster that need not exist yet."""
+    """Predict memory, passes and bytes of a run on a raster that need not exist yet."""
     from ..cells import layer_dtype
     from ..convert import plan_for_shape
     from ..report import Report
@@ -56,16 +66,17 @@ def command(
         rows, cols = source.grid.shape
         dtype = dtype or source.dtype.name
         block_size = block_size or source.block_size
-    report = Report("plan", cells=rows * cols)
+    cells = layer_dtype(dtype or "float32")
+    limits: dict[str, Any] = {"memory_limit": memory_limit, "threads": threads}
+    report = Report("plan", cells=rows * cols, settings={"for": purpose})
     with report.measured():
-        plan = plan_for_shape(
-            rows,
-            cols,
-            layer_dtype(dtype or "float32"),
-            memory_limit=memory_limit,
-            threads=threads,
-            block_size=block_size,
-        )
+        if purpose == "convert" or not block_size:
+            plan = plan_for_shape(rows, cols, cells, block_size=block_size, **limits)
+            block_size = plan.block_size
+        if purpose == "mst":
+            from ..mst import plan_spanning_tree
+
+            plan = plan_spanning_tree(rows, cols, cells, block_size, **limits)
     report.result = plan.as_dict()
     options.write_json(report.to_json(), json_target)
     if json_target != "-":

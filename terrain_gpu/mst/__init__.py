@@ -5,6 +5,6 @@ blocks four at a time, `pipeline` streams it all from and to a store. Every leve
 the vertices frozen that have edges elsewhere; see docs/design.md.
 """
 
-from .pipeline import LAYER, SpanningTree, minimum_spanning_tree
+from .pipeline import LAYER, SpanningTree, minimum_spanning_tree, plan_spanning_tree
 
-__all__ = ["LAYER", "SpanningTree", "minimum_spanning_tree"]
+__all__ = ["LAYER", "SpanningTree", "minimum_spanning_tree", "plan_spanning_tree"]

@@ -6,17 +6,18 @@ import numpy as np
 from numba.extending import register_jitable
 
 from ..grid import TILE
+from ..weights import Weight
 from .boruvka import contract, edge_key, jit, new_list_work
 from .tile import RING, new_tile_work, ring_cell, ring_index, tile_forest
 
 
-def new_block_work(block: int, key: np.dtype) -> tuple:
+def new_block_work(block: int, weight: Weight) -> tuple:
     """Arrays that `block_forest` works in, for blocks of side `block`."""
     tiles = (block // TILE) ** 2
     # A tile sends up fewer candidates than it has rim cells; 3 separator edges for each rim cell
     # and 1 more for each corner count every one of them at least once.
     edges = tiles * (RING + 3 * RING + 4)
-    return new_tile_work(key), new_list_work(tiles * RING, edges, key)
+    return new_tile_work(weight), new_list_work(tiles * RING, edges, weight.key_dtype)
 
 
 @jit
@@ -51,7 +52,7 @@ def block_forest(cells, valid, low, diagonal, sides, work, mask, sums, mode):
     edges, frozen, picked = list_work[0], list_work[4], list_work[5]
     rows, cols = cells.shape
     down, across = (rows + TILE - 1) // TILE, (cols + TILE - 1) // TILE
-    count = 0
+    count = np.int64(0)  # one type for `tile_forest`, which then is compiled once
     final = 0
     for ti in range(down):
         for tj in range(across):

@@ -28,12 +28,21 @@ from typing import Any
 import numpy as np
 from numba.extending import register_jitable
 
+from ..weights import Weight
 from .boruvka import add_weight, edge_key, jit, new_list_work
 from .merge import _join, _outer_border, _sides_of_cut
 from .region import Region
 from .tournament import NOBODY, challenge, first, leave, new_tree, plays, precedes
 
-__all__ = ["kernel", "levels_per_side", "merge", "new_work", "solve_block", "work_per_cell"]
+__all__ = [
+    "kernel",
+    "levels_per_side",
+    "merge",
+    "most_candidates",
+    "new_work",
+    "solve_block",
+    "work_per_cell",
+]
 
 Edges = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
 """Keys, ids, and the vertices at both ends."""
@@ -74,11 +83,17 @@ def levels_per_side(key: np.dtype) -> int:
     return 64 * (key.itemsize + 24)
 
 
-def new_work(block: int, key_dtype: np.dtype) -> tuple:
+def most_candidates(rim: int) -> int:
+    """Bound on the candidates of a block with `rim` border cells."""
+    return 2 * rim
+
+
+def new_work(block: int, weight: Weight) -> tuple:
     """Arrays that `solve_block` works in, for blocks of side `block`."""
     cells = block * block
     # A tree with b leaves has fewer than b branching vertices, so fewer than 2 b paths.
-    return new_forest(cells, key_dtype), new_tree(cells), new_edges(8 * block, key_dtype)
+    key = weight.key_dtype
+    return new_forest(cells, key), new_tree(cells), new_edges(8 * block, key)
 
 
 def solve_block(

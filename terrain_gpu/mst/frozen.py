@@ -21,7 +21,20 @@ def levels_per_side(key: np.dtype) -> int:
     return 28 * (key.itemsize + 24)
 
 
-__all__ = ["kernel", "levels_per_side", "merge", "new_work", "solve_block", "work_per_cell"]
+def most_candidates(rim: int) -> int:
+    """Bound on the candidates of a block with `rim` border cells."""
+    return rim
+
+
+__all__ = [
+    "kernel",
+    "levels_per_side",
+    "merge",
+    "most_candidates",
+    "new_work",
+    "solve_block",
+    "work_per_cell",
+]
 
 
 def solve_block(

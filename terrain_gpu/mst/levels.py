@@ -10,16 +10,17 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Protocol
 
+import numba
 import numpy as np
 
-from ..errors import InputError
+from ..errors import CellError
 from ..grid import BlockGrid, Window
 from ..weights import Weight, valid_cells
 from . import contract, frozen
 from .region import Border, Region
 
 METHODS: dict[str, ModuleType] = {"frozen": frozen, "contract": contract}
-"""Interchangeable modules, each with `new_work`, `solve_block`, `merge` and `kernel`."""
+"""Interchangeable modules, see their `__all__`."""
 
 
 @dataclass
@@ -61,21 +62,21 @@ class Solver:
     def compiled(self) -> bool:
         """Whether the kernels for these cells are in numba's cache, so that no compiling waits."""
         kernel = self.method.kernel
-        if kernel.signatures:
-            return True
-        name = f"{Path(kernel.py_func.__code__.co_filename).stem}.{kernel.__name__}-*.nbi"
-        return any(Path(kernel._cache.cache_path).glob(name))
+        known = [*kernel.signatures, *(key[0] for key in kernel._cache._cache_file._load_index())]
+        cells = numba.from_dtype(self.weight.operand_dtype)
+        return any(types[0].dtype == cells for types in known)
 
     def solve(self, window: Window, data: np.ndarray, mask: np.ndarray) -> Solved:
         """Solve a block; `mask` receives its final edges."""
-        work = getattr(self._local, "work", None)
-        if work is None:
-            work = self._local.work = self.method.new_work(self.block, self.weight.key_dtype)
+        if not hasattr(self._local, "work"):
+            self._local.work = self.method.new_work(self.block, self.weight)
+            self._local.cells = np.empty(self.block**2, self.weight.operand_dtype)
+        work = self._local.work
         rows, cols = self.shape
         open_sides = (window[0] > 0, window[1] < rows, window[2] > 0, window[3] < cols)
         valid = valid_cells(data, self.nodata)
         self._refuse_largest(window, data, valid)
-        cells = self.weight.operands(data)
+        cells = self.weight.operands(data, self._local.cells[: data.size].reshape(data.shape))
         mask[...] = 0
         sums = self.weight.new_sums()
         edges, (keys, ids, us, vs) = self.method.solve_block(
@@ -106,7 +107,7 @@ class Solver:
         wrong = valid & (data == np.iinfo(dtype).max)
         if wrong.any():
             row, col = np.unravel_index(np.argmax(wrong), wrong.shape)
-            raise InputError(
+            raise CellError(
                 f"row {window[0] + row}, column {window[2] + col}: {np.iinfo(dtype).max}, the "
                 f"largest {dtype.name}, cannot be a height; convert with it as --nodata"
             )
@@ -159,7 +160,10 @@ class DiskSpill:
         )
         path = self._path(i, j)
         temporary = path.with_suffix(f"{path.suffix}.tmp")
-        temporary.write_bytes(b"".join(array.tobytes() for array in arrays))
+        with open(temporary, "wb") as file:
+            file.write(b"".join(array.tobytes() for array in arrays))
+            file.flush()
+            os.fsync(file.fileno())
         os.replace(temporary, path)
 
     def load(self, i: int, j: int) -> Solved:
@@ -196,6 +200,15 @@ class Totals:
         self.edges += edges
         self.vertices += vertices
         self.exact += weight.exact(sums, edges)
+
+
+def spill_bytes(blocks: BlockGrid, weight: Weight, method: ModuleType) -> int:
+    """Size of `DiskSpill` and `Patches` at most."""
+    rim = 2 * (min(blocks.block, blocks.rows) + min(blocks.block, blocks.cols))
+    # Above the blocks fewer edges become final than there are candidates: 8 bytes each.
+    candidates = method.most_candidates(rim) * (weight.key_dtype.itemsize + 24 + 8)
+    border = rim * (weight.operand_dtype.itemsize + 1)
+    return blocks.count * (64 + weight.new_sums().nbytes + candidates + border)
 
 
 def join_levels(

@@ -17,15 +17,16 @@ from typing import Any
 
 import numpy as np
 
-from ..cells import layer_dtype
+from ..cells import layer_dtype, to_json
 from ..d8 import FORWARD_EDGES, symmetric
-from ..errors import InputError
+from ..errors import CellError, InputError
 from ..executor import stream
 from ..grid import TILE, BlockGrid
-from ..planner import StreamPlan, plan_forest
+from ..planner import StreamPlan, layer_bytes, plan_forest
 from ..progress import Progress, silent
 from ..report import Report
-from ..store import DEFAULT_BLOCK, Layer, TileStore, create_layer
+from ..store import DEFAULT_BLOCK, Layer, LayerWriter, TileStore, create_layer
+from ..store.writer import output_errors
 from ..weights import Weight
 from .levels import (
     METHODS,
@@ -37,6 +38,7 @@ from .levels import (
     Spill,
     Totals,
     join_levels,
+    spill_bytes,
 )
 from .verify import verify_arrays, verify_forest
 
@@ -139,7 +141,7 @@ def minimum_spanning_tree(
     overwrite
         Replace an existing result, at the end.
     progress
-        Called with the cells just solved and the cells in all.
+        Called with the cells just solved, or verified, and the cells of all passes.
 
     Raises
     ------
@@ -164,9 +166,9 @@ def minimum_spanning_tree(
         return _of_array(data, nodata, block_size, threads, options, verify, progress, report)
     if nodata is not None or block_size is not None:
         raise InputError("nodata and block_size are for arrays; a store's layer has its own")
-    if layer == LAYER:
-        raise InputError(f"layer {layer!r} is the result; name the layer of heights")
     store = data if isinstance(data, TileStore) else TileStore.open(data)
+    if layer == LAYER:
+        raise InputError(f"{store.path}: layer {layer!r} is the result; name the layer of heights")
     return _of_store(
         store.layer(layer),
         memory_limit,
@@ -186,22 +188,52 @@ def _solver(
     if shape[0] * shape[1] > MOST_CELLS:
         raise InputError(f"{shape[0]} x {shape[1]} cells are more than {MOST_CELLS}")
     weight = Weight(options["weight"], dtype)
-    diagonal = options["connectivity"] == 8
-    solver = Solver(shape, block, weight, nodata, diagonal, METHODS[options["method"]])
+    diagonal, method = options["connectivity"] == 8, METHODS[options["method"]]
+    solver = Solver(shape, block, weight, nodata, diagonal, method)
     if not solver.compiled():
         log.warning("compiling kernels for %s cells; this happens once", dtype.name)
+        # In this thread, which Ctrl-C reaches: a worker would be waited for.
+        one = Solver((1, 1), TILE, weight, None, diagonal, method)
+        one.solve((0, 1, 0, 1), np.zeros((1, 1), dtype), np.zeros((1, 1), np.uint8))
     return solver
 
 
-def _memory(
-    shape: tuple[int, ...], dtype: np.dtype, block: int, options: dict[str, Any]
-) -> dict[str, int]:
-    """Bytes of work for the planner."""
-    key = Weight(options["weight"], dtype).key_dtype
-    method = METHODS[options["method"]]
-    # Operands and their temporary, validity, and what the method works in.
-    work = block * block * (2 * key.itemsize + 2 + method.work_per_cell(key))
-    return {"work": work, "levels": sum(shape) * method.levels_per_side(key)}
+def plan_spanning_tree(
+    rows: int,
+    cols: int,
+    dtype: np.dtype,
+    block_size: int,
+    *,
+    weight: str = "max",
+    method: str = "frozen",
+    source_bytes: int | None = None,
+    memory_limit: int | None = None,
+    threads: int | None = None,
+) -> StreamPlan:
+    """The plan of the spanning tree of a layer that need not exist yet.
+
+    Parameters
+    ----------
+    source_bytes
+        Size of the layer's shards; of uncompressed ones without nodata when None.
+    """
+    kind = Weight(weight, dtype)
+    key, module = kind.key_dtype, METHODS[method]
+    if source_bytes is None:
+        source_bytes = layer_bytes(rows, cols, dtype.itemsize, block_size)
+    return plan_forest(
+        rows,
+        cols,
+        dtype,
+        block_size,
+        # Operands and their temporary, validity, and what the method works in.
+        work=block_size**2 * (2 * key.itemsize + 2 + module.work_per_cell(key)),
+        levels=(rows + cols) * module.levels_per_side(key),
+        spill=spill_bytes(BlockGrid(rows, cols, block_size), kind, module),
+        source_bytes=source_bytes,
+        memory_limit=memory_limit,
+        threads=threads,
+    )
 
 
 def _of_store(
@@ -216,19 +248,23 @@ def _of_store(
     report: Report,
 ) -> SpanningTree:
     grid, block = source.grid, source.block_size
-    plan = plan_forest(
+    plan = plan_spanning_tree(
         grid.rows,
         grid.cols,
         source.dtype,
         block,
-        **_memory(grid.shape, source.dtype, block, options),
-        source_bytes=int(source.info.get("stored_bytes", 0)),
+        weight=options["weight"],
+        method=options["method"],
+        source_bytes=source.info.get("stored_bytes"),
         memory_limit=memory_limit,
         threads=threads,
     )
+    for line in plan.describe().splitlines():
+        log.info("%s", line)
     settings = {"layer": source.name, **options}
     # What the source holds, so that a run over other cells is not resumed.
-    identity = {key: source.info.get(key) for key in ("sources", "settings", "stored_bytes")}
+    facts = ("sources", "settings", "stored_bytes", "valid_cells", "min", "max")
+    identity = {key: source.info.get(key) for key in facts}
     with (
         report.measured(),
         create_layer(
@@ -243,26 +279,17 @@ def _of_store(
         ) as writer,
     ):
         resumed = int(writer.done.sum())
+        passes = int(not writer.finished) + int(verify)
+
+        def advance(cells: int, total: int) -> None:
+            progress(cells, passes * total)
+
         if writer.finished:
             found = writer.info["result"]
         else:
             solver = _solver(grid.shape, source.dtype, source.nodata, block, options)
-            spill = DiskSpill(writer.spill / "solved", solver.weight)
-            with report.phase("blocks"):
-                _solve_blocks(
-                    source, solver, writer.write_block, writer.done, spill, plan, progress
-                )
-            totals, patches = Totals(), Patches(writer.blocks, grid.cols, writer.spill / "patches")
-            with report.phase("levels"):
-                join_levels(writer.blocks, solver, spill, totals, patches.add)
-            with report.phase("patches"):
-                stream(
-                    patches.by_block(),
-                    lambda patch, _: patch,
-                    lambda _, patch: writer.patch_block(*patch),
-                    buffers=[None] * PATCHERS,
-                    writers=PATCHERS,
-                )
+            with output_errors(writer.spill):
+                totals, patches = _stream_forest(source, solver, writer, plan, advance, report)
             found = _result(solver.weight, totals, patches.count)
         if verify:
             store = source.path.parent
@@ -275,7 +302,7 @@ def _of_store(
                     expected=found,
                     memory_limit=memory_limit,
                     threads=threads,
-                    progress=progress,
+                    progress=advance,
                 )
         with report.phase("commit"):
             layer = writer.commit({"encoding": FORWARD_EDGES, "result": found})
@@ -286,6 +313,36 @@ def _of_store(
     if verify:
         report.result["verified_edges"] = checked["checked_edges"]
     return _tree(report, layer)
+
+
+def _stream_forest(
+    source: Layer,
+    solver: Solver,
+    writer: LayerWriter,
+    plan: StreamPlan,
+    progress: Progress,
+    report: Report,
+) -> tuple[Totals, Patches]:
+    """All phases, into `writer`."""
+    spill = DiskSpill(writer.spill / "solved", solver.weight)
+    with report.phase("blocks"):
+        try:
+            _solve_blocks(source, solver, writer.write_block, writer.done, spill, plan, progress)
+        except CellError as error:
+            writer.keep = False
+            raise CellError(f"{source.path}: {error}") from error
+    totals, patches = Totals(), Patches(writer.blocks, plan.cols, writer.spill / "patches")
+    with report.phase("levels"):
+        join_levels(writer.blocks, solver, spill, totals, patches.add)
+    with report.phase("patches"):
+        stream(
+            patches.by_block(),
+            lambda patch, _: patch,
+            lambda _, patch: writer.patch_block(*patch),
+            buffers=[None] * PATCHERS,
+            writers=PATCHERS,
+        )
+    return totals, patches
 
 
 def _of_array(
@@ -305,12 +362,13 @@ def _of_array(
         block_size = min(DEFAULT_BLOCK, max(TILE, 1 << (max(data.shape) - 1).bit_length()))
     rows, cols = data.shape
     blocks = BlockGrid(rows, cols, block_size)
-    plan = plan_forest(
+    plan = plan_spanning_tree(
         rows,
         cols,
         dtype,
         blocks.block,
-        **_memory(data.shape, dtype, blocks.block, options),
+        weight=options["weight"],
+        method=options["method"],
         source_bytes=data.nbytes,
         memory_limit=2**62,  # the array is in memory already; the rest is small beside it
         threads=threads,
@@ -370,7 +428,8 @@ def _solve_blocks(
 
     def read(at: Block, buffer: Buffer) -> Buffer:
         data = source.read_block(*at, out=buffer[0])
-        return data, buffer[1][: data.shape[0], : data.shape[1]]
+        # Contiguous for every shape, so that the kernels are compiled once.
+        return data, buffer[1][: data.size].reshape(data.shape)
 
     def solve(at: Block, buffer: Buffer) -> tuple[Solved, np.ndarray]:
         data, mask = buffer
@@ -381,17 +440,20 @@ def _solve_blocks(
         spill.save(*at, result[0])
         write(*at, result[1])
 
-    def finished(at: Block) -> None:
-        r0, r1, c0, c1 = source.blocks.window(*at)
-        progress((r1 - r0) * (c1 - c0), plan.rows * plan.cols)
+    def finished(*blocks: Block) -> None:
+        windows = [source.blocks.window(*at) for at in blocks]
+        area = sum((r1 - r0) * (c1 - c0) for r0, r1, c0, c1 in windows)
+        progress(area, plan.rows * plan.cols)
 
+    if done.any():
+        finished(*(at for at in source.blocks.ids() if done[at]))
     stream(
         (at for at in source.blocks.ids() if not done[at]),
         read,
         save,
         compute=solve,
         buffers=[
-            (np.empty((block, block), source.dtype), np.empty((block, block), np.uint8))
+            (np.empty((block, block), source.dtype), np.empty(block * block, np.uint8))
             for _ in range(plan.buffers)
         ],
         readers=plan.readers,
@@ -402,11 +464,10 @@ def _solve_blocks(
 
 
 def _result(weight: Weight, totals: Totals, patched: int) -> dict[str, Any]:
-    total = weight.rounded(totals.exact)
     return {
         "edges": totals.edges,
         "components": totals.vertices - totals.edges,
-        "total_weight": total if isinstance(total, int) or np.isfinite(total) else str(total),
+        "total_weight": to_json(weight.rounded(totals.exact)),
         "vertices": totals.vertices,
         "patched_edges": patched,
     }

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import zarr
 from zarr.codecs import BytesCodec, Crc32cCodec, ShardingCodec, ZstdCodec
+from zarr.errors import ContainsArrayError
 
 from .. import cells
 from ..errors import InputError, StoreError
@@ -211,6 +212,8 @@ def _open_node(path: Path, opener: Any) -> Any:
         raise StoreError(f"{path}: not a store (it has no zarr.json); convert-dataset makes one")
     try:
         return opener(str(path), mode="r", zarr_format=3)
+    except ContainsArrayError as error:
+        raise StoreError(f"{path}: an array, not a store; name the folder above it") from error
     except PermissionError as error:
         raise StoreError(f"{path}: cannot be read: {error.strerror}") from error
     except Exception as error:  # zarr meets hostile JSON with whatever its parsers happen to raise

@@ -285,10 +285,7 @@ def _resume_or_clear(
             "--resume continues it, --overwrite starts again"
         )
     if target.place.exists() and not target.replace_store and not is_layer(target.place):
-        raise StoreError(
-            f"{target.place}: in the way, and not a layer of this program; "
-            "move it, or choose another --layer"
-        )
+        raise StoreError(f"{target.place}: in the way, and not a layer of this program; move it")
     if (target.place / "zarr.json").exists():
         if resume:
             there = TileStore.open(target.base).layer(target.place.name)
@@ -319,6 +316,11 @@ def _same_settings(root: Path, was: dict[str, Any], now: dict[str, Any]) -> None
                     f"{root}: cannot resume: {', '.join(changed[:3]) or 'the list of inputs'} "
                     "differs from what the unfinished run read (path, size, time); "
                     "--overwrite starts again"
+                )
+            if key == "of":
+                raise StoreError(
+                    f"{root}: cannot resume: layer {new.get('layer')!r} differs from what the "
+                    "unfinished run read; --overwrite starts again"
                 )
             raise StoreError(
                 f"{root}: cannot resume: {key} was {old.get(key)!r} and is now "
