@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -31,6 +32,7 @@ def export_layer(
     bounds: tuple[float, float, float, float] | None = None,
     cog: bool = False,
     compress: str | None = None,
+    dtype: str | None = None,
     memory_limit: int | None = None,
     threads: int | None = None,
     overwrite: bool = False,
@@ -48,6 +50,9 @@ def export_layer(
         Cloud-optimised GeoTIFF with overviews (averaged for real cells, nearest for integers).
     compress
         "none", "deflate", "lzw" or "zstd"; None means none for GeoTIFF and deflate for COG.
+    dtype
+        "float32" or "float64": convert the cells, to the nearest such number, and nodata to NaN.
+        None keeps the cells as they are.
     memory_limit, threads, progress
         As for `convert_dataset`.
     overwrite
@@ -63,12 +68,18 @@ def export_layer(
     StoreError
         when store or layer are missing or damaged.
     InputError
-        when the file exists, or `bounds` miss the raster.
+        when the file exists, `bounds` miss the raster, or a value is beyond `dtype`.
     OutputError
         when it cannot be written.
     """
+    if dtype not in (None, "float32", "float64"):
+        raise InputError(f"dtype {dtype!r} is not float32 or float64")
     report = Report("export")
     source = TileStore.open(store).layer(layer)
+    kind = np.dtype(dtype or source.dtype)
+    nodata = source.nodata
+    if kind != source.dtype and (kind.kind != source.dtype.kind or nodata is not None):
+        nodata = math.nan
     target = checked_target(path, overwrite=overwrite)
     try:
         window = source.grid.window_of(bounds) if bounds else source.grid.window
@@ -79,7 +90,7 @@ def export_layer(
     plan = plan_stream(
         grid.rows,
         grid.cols,
-        source.dtype,
+        max(source.dtype, kind, key=lambda one: one.itemsize),
         SourceShape(
             (size, size), source.dtype.itemsize, source.info.get("stored_bytes") or 0, extra=1
         ),
@@ -102,13 +113,15 @@ def export_layer(
         nonlocal valid
         valid += cells.stats(data, source.nodata).valid
         row, col = window[0], window[2]
+        if kind != data.dtype:
+            data = _converted(data, kind, source, part)
         output.write((part[0] - row, part[1] - row, part[2] - col, part[3] - col), data)
 
     with (
         gdal_environment(),
         report.measured(),
         RasterOutput(
-            target, grid, source.dtype, source.nodata, profile, source.attributes, source.path
+            target, grid, kind, nodata, profile, source.attributes, source.path
         ) as output,
     ):
         with report.phase("export"):
@@ -128,14 +141,15 @@ def export_layer(
         "bounds": list(bounds) if bounds else None,
         "cog": cog,
         "compress": profile.compress,
+        "dtype": dtype,
         "plan": plan.as_dict(),
     }
     report.result = {
         "path": str(path),
         "rows": grid.rows,
         "cols": grid.cols,
-        "dtype": source.dtype.name,
-        "nodata": cells.to_json(source.nodata),
+        "dtype": kind.name,
+        "nodata": cells.to_json(nodata),
         "file_bytes": target.stat().st_size,
     }
     return report
@@ -164,6 +178,22 @@ def checked_target(path: str | os.PathLike[str], *, overwrite: bool) -> Path:
     if not os.access(folder, os.W_OK):
         raise OutputError(f"{path}: its folder cannot be written")
     return path.absolute()
+
+
+def _converted(data: np.ndarray, kind: np.dtype, source: Layer, part: Window) -> np.ndarray:
+    """Cells as floats of another type, NaN where they have no value."""
+    void = cells.is_nodata(data, source.nodata)
+    with np.errstate(over="ignore"):
+        found = data.astype(kind)
+    found[void] = np.nan
+    beyond = np.isinf(found)
+    if beyond.any():
+        row, col = np.argwhere(beyond)[0]
+        raise InputError(
+            f"{source.path}: {data[row, col]} at row {part[0] + row}, column {part[2] + col} is "
+            f"beyond {kind.name}; write float64"
+        )
+    return found
 
 
 def _parts(source: Layer, window: Window) -> Iterator[Window]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import heapq
 import math
+from collections import deque
 from fractions import Fraction
 
 import numpy as np
@@ -79,3 +81,242 @@ def exact_sum(weights):
         return float(total)
     except OverflowError:
         return math.inf if total > 0 else -math.inf
+
+
+# -- cost distance -------------------------------------------------------------------------
+
+TOWARD = ((0, 1), (1, 1), (1, 0), (1, -1), (0, -1), (-1, -1), (-1, 0), (-1, 1))
+"""Steps to the neighbours in the order of their ESRI codes 1, 2, 4 .. 128: E, SE, S .. NE."""
+
+UNREACHED = 255
+
+
+def edge_cost(model, za, zb, fa, fb, length, **parameters):
+    """Cost of one step from a to b, as an operand of `extend`.
+
+    An int for absdiff and minimax on integer heights without friction; otherwise float64
+    operations on the converted values, in the order written here. fa and fb are None without a
+    friction raster, which minimax ignores. Infinite or NaN where the arithmetic overflows: no step.
+    """
+    if model == "minimax":
+        return max(za, zb)  # both, so that it means the same in either direction
+    if model == "absdiff" and fa is None:
+        return abs(zb - za)
+    dz = float(zb) - float(za)
+    mean = None if fa is None else (float(fa) + float(fb)) / 2
+    if model == "friction":
+        return mean * length
+    if model == "langmuir":
+        return langmuir(dz, length, mean, **parameters)
+    if model == "absdiff":
+        cost = abs(dz)
+    elif model == "surface":
+        cost = math.sqrt(length * length + dz * dz)
+    elif model == "tobler":
+        cost = tobler(dz, length)
+    return cost if mean is None else cost * mean
+
+
+def tobler(dz, length):
+    """Seconds of walking: 6 exp(-3.5 |slope + 0.05|) km/h. Tobler 1993, NCGIA report 93-1."""
+    # 3.6 / 6 seconds for a metre at the fastest; hours and kilometres cancel.
+    exponent = 3.5 * abs(dz / length + 0.05)
+    return length * 0.6 * math.exp(exponent) if exponent < 709.7 else math.inf
+
+
+def langmuir(
+    dz, length, friction, *, a=0.72, b=6.0, c=1.9998, d=-1.9998, slope_factor=-0.2125, lam=1.0
+):
+    """Seconds of walking as GRASS r.walk has them; friction in seconds per unit of length."""
+    if dz >= 0:
+        climb = b * dz
+    elif dz / length >= slope_factor:
+        climb = c * dz
+    else:
+        climb = d * dz
+    cost = a * length + climb
+    return cost if friction is None else cost + lam * friction * length
+
+
+def extend(model, distance, cost):
+    """Distance after one more step; floats are added in float64, ints exactly."""
+    return max(distance, cost) if model == "minimax" else distance + cost
+
+
+def listed(mask):
+    """Cells of a mask as tuples, in row-major order."""
+    return list(map(tuple, np.argwhere(mask).tolist()))
+
+
+def arcs(
+    z,
+    model,
+    *,
+    f=None,
+    valid=None,
+    lengths=None,
+    connectivity=8,
+    barriers=None,
+    corner_cutting=True,
+    reverse=False,
+    parameters=None,
+):
+    """The graph as {u: [(v, cost of going from u outward to v, ESRI code of u seen from v)]}.
+
+    Parameters
+    ----------
+    z, f
+        Heights, and friction or None.
+    valid, barriers
+        Masks of what is and is not a cell; `vertices(z)` and none by default.
+    lengths
+        Shape (4, rows), as `step_lengths` gives them; cells of 1 x 1 by default.
+    corner_cutting
+        Whether a diagonal may pass between two cells that are both absent.
+    reverse
+        Whether the cost of u to v is that of travelling from v to u.
+    parameters
+        Of the model, as for `edge_cost`.
+    """
+    here = vertices(z) if valid is None else valid
+    if barriers is not None:
+        here = here & ~barriers
+    if lengths is None:
+        lengths = np.array([[1], [math.sqrt(2)], [1], [math.sqrt(2)]]).repeat(len(z), axis=1)
+    graph = {cell: [] for cell in listed(here)}
+    for row, col in graph:
+        for k, (dr, dc) in enumerate(TOWARD):
+            u, v = (row, col), (row + dr, col + dc)
+            if v not in graph or (connectivity == 4 and dr and dc):
+                continue
+            if dr and dc and not corner_cutting and not (here[row, v[1]] or here[v[0], col]):
+                continue
+            up = (dr, dc) not in FORWARD
+            step = FORWARD.index((-dr, -dc) if up else (dr, dc))
+            a, b = (v, u) if reverse else (u, v)
+            friction = (None, None) if f is None else (f[a].item(), f[b].item())
+            length = float(lengths[step][min(row, v[0])])
+            cost = edge_cost(
+                model, z[a].item(), z[b].item(), *friction, length, **(parameters or {})
+            )
+            if math.isfinite(cost):
+                assert model == "minimax" or cost >= 0
+                graph[u].append((v, cost, 1 << (k + 4) % 8))
+    return graph
+
+
+def seeds(z, model, sources):
+    """{cell: (distance to begin with, id)} of sources (row, col, cost or None, id).
+
+    Without a cost it is 0, for minimax the cell's own height, which is always included. Of several
+    sources in one cell the cheapest counts, then the one with the lowest id.
+    """
+    found = {}
+    for row, col, cost, name in sources:
+        if model == "minimax":
+            height = z[row, col].item()
+            start = height if cost is None else max(cost, height)
+        else:
+            start = 0 if cost is None else cost
+        found[row, col] = min((start, name), found.get((row, col), (math.inf, name)))
+    return found
+
+
+def dijkstra(z, model, sources, *, max_cost=None, **graph):
+    """Distances from the sources, accumulated from them outward: d(v) = fl(d(u) + cost).
+
+    Rounded addition does not decrease, so they depend on nothing but the graph.
+
+    Parameters
+    ----------
+    sources
+        As for `seeds`, all on cells of the graph.
+    max_cost
+        Cells farther than this are unreached.
+    graph
+        As for `arcs`.
+
+    Returns
+    -------
+    numpy.ndarray of objects
+        Exact ints for integer costs and start costs, else floats; inf where unreached.
+    """
+    steps = arcs(z, model, **graph)
+    distance = np.full(z.shape, math.inf, object)
+    heap = []
+    for cell, (start, _) in seeds(z, model, sources).items():
+        assert cell in steps
+        distance[cell] = start
+        heap.append((start, cell))
+    heapq.heapify(heap)
+    while heap:
+        d, u = heapq.heappop(heap)
+        if d > distance[u]:
+            continue
+        for v, cost, _ in steps[u]:
+            new = extend(model, d, cost)
+            if new < distance[v]:
+                distance[v] = new
+                heapq.heappush(heap, (new, v))
+    if max_cost is not None:
+        distance[distance > max_cost] = math.inf
+    return distance
+
+
+def backlinks(distance, z, model, sources, **graph):
+    """Predecessors in a forest rooted at the sources.
+
+    The predecessor of v is a neighbour u with a tight step, d(u) extended by it being d(v):
+
+    1. none (code 0) at a root, a source whose distance is what it began with;
+    2. the one of lowest code among those strictly nearer;
+    3. where there is none, v lies in a flat: the one of lowest code among those that are equally
+       far and one hop nearer to the rim of the flat. Cells of cases 1 and 2 are the rim, hop 0.
+
+    Returns
+    -------
+    codes : numpy.ndarray, uint8
+        ESRI code of the direction from v toward u, 0 at roots, 255 where unreached.
+    hops : numpy.ndarray, int64
+        -1 where unreached.
+    """
+    codes = np.full(z.shape, UNREACHED, np.uint8)
+    hops = np.full(z.shape, -1, np.int64)
+    level = {}  # u: [(v, code)] of tight steps that keep the distance
+    for u, steps in arcs(z, model, **graph).items():
+        level[u] = []
+        for v, cost, code in steps:
+            if distance[u] < math.inf and extend(model, distance[u], cost) == distance[v]:
+                if distance[u] < distance[v]:
+                    codes[v] = min(codes[v], code)
+                else:
+                    level[u].append((v, code))
+    for cell, (start, _) in seeds(z, model, sources).items():
+        if distance[cell] == start:
+            codes[cell] = 0
+    hops[codes != UNREACHED] = 0
+    queue = deque(listed(hops == 0))
+    while queue:
+        u = queue.popleft()
+        for v, code in level[u]:
+            if hops[v] < 0:
+                hops[v] = hops[u] + 1
+                queue.append(v)
+            if hops[v] == hops[u] + 1:
+                codes[v] = min(codes[v], code)
+    return codes, hops
+
+
+def allocation(codes, z, model, sources):
+    """Id of the source at the end of each cell's path of predecessors; 0 where unreached."""
+    roots = seeds(z, model, sources)
+    ids = np.zeros(codes.shape, np.int64)
+    for cell in listed(codes != UNREACHED):
+        trail, end = [], cell
+        while codes[end] and not ids[end]:
+            trail.append(end)
+            dr, dc = TOWARD[int(codes[end]).bit_length() - 1]
+            end = end[0] + dr, end[1] + dc
+        for row, col in [*trail, end]:
+            ids[row, col] = ids[end] or roots[end][1]
+    return ids

@@ -7,13 +7,15 @@ arrays stay cheap, shrink to small recipes, and a failing example prints as one 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
+import reference
 from hypothesis import strategies as st
 
 from terrain_gpu import cells
-from terrain_gpu.grid import TILE, GridSpec
+from terrain_gpu.grid import TILE, GridSpec, ceil_div
+from terrain_gpu.paths.lengths import step_lengths
 
 DTYPES = list(cells.DTYPES)
 BLOCK_SIZES = [64, 128, 256, 512, 1024]
@@ -232,6 +234,192 @@ def grids(draw, shape=None):
     large = st.one_of(st.integers(1, 2**31 - 1), st.sampled_from([1, 2**31 - 1]))
     rows, cols = draw(st.tuples(large, large) if shape is None else shape)
     return GridSpec(rows, cols, draw(transforms()))
+
+
+MODELS = ["absdiff", "friction", "surface", "tobler", "langmuir", "minimax"]
+
+FRICTIONS = ["ones", "small", "zeros", "real", "holes"]
+"""1; 1 to 4; 0 to 2; real numbers from 0.1 to 10; those with cells of NaN, which are no cells."""
+
+WALLS = ["none", "sparse", "dense", "diagonal", "comb", "spiral"]
+"""Cells nobody may enter: strewn, lines with corners to cut, and mazes with one way through."""
+
+WGS84 = (
+    'GEOGCRS["WGS 84",DATUM["World Geodetic System 1984",ELLIPSOID["WGS 84",6378137,298.257223563,'
+    'LENGTHUNIT["metre",1]]],CS[ellipsoidal,2],AXIS["latitude",north],AXIS["longitude",east],'
+    'ANGLEUNIT["degree",0.0174532925199433]]'
+)
+
+
+@dataclass(frozen=True)
+class CostProblem:
+    """A cost-distance problem, with the recipe of its arrays.
+
+    `cells` are those of the raster with the walls as nodata, `barriers` the walls otherwise (or
+    None); `friction` is float64, uint8 where it is whole, or None.
+    """
+
+    raster: Raster
+    grid: GridSpec
+    model: str
+    friction_kind: str | None = None
+    walls: str = "none"
+    walls_are_nodata: bool = False
+    connectivity: int = 8
+    corner_cutting: bool = True
+    reverse: bool = False
+    seed: int = 0
+    sources: tuple[tuple[int, int, float | int | None, int], ...] = ()
+    max_cost: float | int | None = None
+    cells: np.ndarray = field(init=False, repr=False, compare=False)
+    friction: np.ndarray | None = field(init=False, repr=False, compare=False)
+    barriers: np.ndarray | None = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        rng = np.random.default_rng(self.seed)
+        data, walls = self.raster.cells, _walls(rng, self.walls, self.raster.shape)
+        if self.walls_are_nodata:
+            data = np.where(walls, data.dtype.type(self.raster.nodata), data)
+        object.__setattr__(self, "cells", data)
+        with_barriers = self.walls != "none" and not self.walls_are_nodata
+        object.__setattr__(self, "barriers", walls if with_barriers else None)
+        object.__setattr__(self, "friction", _friction(rng, self.friction_kind, data.shape))
+
+    @property
+    def exact(self) -> bool:
+        """Whether distances are integers."""
+        whole = self.cells.dtype.kind in "iu" and self.model in ("absdiff", "minimax")
+        return whole and self.friction is None
+
+    @property
+    def valid(self) -> np.ndarray:
+        """Mask of the cells with a value in all layers, barriers aside."""
+        good = reference.vertices(self.cells, self.raster.nodata)
+        return good if self.friction is None else good & np.isfinite(self.friction)
+
+    @property
+    def graph(self) -> dict:
+        """The options of `reference.arcs`."""
+        return {
+            "f": self.friction,
+            "valid": self.valid,
+            "lengths": step_lengths(self.grid),
+            "connectivity": self.connectivity,
+            "barriers": self.barriers,
+            "corner_cutting": self.corner_cutting,
+            "reverse": self.reverse,
+        }
+
+
+def _friction(
+    rng: np.random.Generator, kind: str | None, shape: tuple[int, int]
+) -> np.ndarray | None:
+    if kind is None:
+        return None
+    if kind in ("ones", "small", "zeros"):
+        low, high = {"ones": (1, 1), "small": (1, 4), "zeros": (0, 2)}[kind]
+        return rng.integers(low, high, shape, np.uint8, endpoint=True)
+    values = 10 ** rng.uniform(-1, 1, shape)
+    if kind == "holes":
+        values[rng.random(shape) < 0.1] = np.nan
+    return values
+
+
+def _walls(rng: np.random.Generator, kind: str, shape: tuple[int, int]) -> np.ndarray:
+    row, col = np.ogrid[: shape[0], : shape[1]]
+    if kind in ("sparse", "dense"):
+        walls = rng.random(shape) < (0.1 if kind == "sparse" else 0.4)
+    elif kind == "diagonal":
+        walls = (row + col) % int(rng.integers(3, 9)) == 0
+    elif kind == "comb":
+        # Every other column; the gap is at the top and at the bottom in turn.
+        gap = np.where(col % 4 == 1, 0, shape[0] - 1)
+        walls = (col % 2 == 1) & (row != gap)
+    elif kind == "spiral":
+        walls = _spiral(shape)
+    else:
+        return np.zeros(shape, bool)
+    return walls[:: rng.choice([1, -1]), :: rng.choice([1, -1])]
+
+
+def _spiral(shape: tuple[int, int]) -> np.ndarray:
+    """Walls of a corridor that winds inward, both one cell wide."""
+    walls = np.pad(np.ones((shape[0] + 2, shape[1] + 2), bool), 1)
+    at, step, turns = np.array([2, 2]), np.array([0, 1]), 0
+    while turns < 2:
+        walls[tuple(at)] = False
+        if walls[tuple(at + step)] and walls[tuple(at + 2 * step)]:
+            at, turns = at + step, 0
+        else:
+            step, turns = np.array([step[1], -step[0]]), turns + 1
+    return walls[2:-2, 2:-2]
+
+
+@st.composite
+def cost_problems(draw, raster=None, *, models=tuple(MODELS), walls=tuple(WALLS), geographic=True):
+    """A `CostProblem` with up to 5 sources; without any when no cell is left.
+
+    Parameters
+    ----------
+    raster
+        Strategy of rasters; small ones of any type by default.
+    models, walls
+        Allowed kinds of `MODELS` and `WALLS`.
+    geographic
+        Whether the grid may be in degrees.
+    """
+    small = rasters(shape=shapes(130, 1500))
+    chosen = draw(small if raster is None else raster)
+    model = draw(st.sampled_from(models))
+    frictions = [] if model == "minimax" else FRICTIONS
+    optional = [] if model == "friction" else [None]
+    problem = CostProblem(
+        raster=chosen,
+        grid=draw(_georeferenced(chosen.shape, geographic)),
+        model=model,
+        friction_kind=draw(st.sampled_from(optional + frictions)),
+        walls=draw(st.sampled_from(walls)),
+        walls_are_nodata=chosen.nodata is not None and draw(st.booleans()),
+        connectivity=draw(st.sampled_from([8, 4])),
+        corner_cutting=draw(st.booleans()),
+        reverse=draw(st.booleans()),
+        seed=draw(st.integers(0, 2**32 - 1)),
+    )
+    problem = replace(problem, sources=draw(_sources(problem)))
+    if problem.sources and draw(st.booleans()):
+        distance = reference.dijkstra(problem.cells, model, problem.sources, **problem.graph)
+        reached = sorted(d for d in distance.ravel() if d < math.inf)
+        problem = replace(problem, max_cost=reached[draw(st.integers(0, len(reached) - 1))])
+    return problem
+
+
+@st.composite
+def _georeferenced(draw, shape: tuple[int, int], geographic: bool):
+    """Planar grids, steep and gentle, also mirrored, and grids of an eighth of a degree."""
+    if geographic and shape[0] <= 1440 and draw(st.booleans()):
+        top = draw(st.integers(ceil_div(shape[0], 8) - 90, 90))
+        return GridSpec(*shape, (0.125, 0.0, 7.0, 0.0, -0.125, float(top)), WGS84)
+    cell = draw(st.sampled_from([1.0, 30.0, 4096.0]))
+    across, down = draw(st.sampled_from([(1, -1), (1.5, -1), (1, -4), (-1, 0.3)]))
+    return GridSpec(*shape, (cell * across, 0.0, 500.0, 0.0, cell * down, -40.0))
+
+
+@st.composite
+def _sources(draw, problem: CostProblem):
+    good = problem.valid if problem.barriers is None else problem.valid & ~problem.barriers
+    places = reference.listed(good)
+    if not places:
+        return ()
+    if problem.model == "minimax":
+        costs = [None, *(problem.cells[draw(st.sampled_from(places))].item() for _ in range(2))]
+    else:
+        costs = [None, 0, 1, 1000] + ([] if problem.exact else [0.1])
+    found = [
+        (*draw(st.sampled_from(places)), draw(st.sampled_from(costs)))
+        for _ in range(draw(st.integers(1, 5)))
+    ]
+    names = draw(st.permutations(range(1, len(found) + 1)))
+    return tuple((*source, name) for source, name in zip(found, names, strict=True))
 
 
 def same_bits(one: np.ndarray, other: np.ndarray) -> bool:

@@ -1,0 +1,1 @@
+"""Shortest paths over a raster, in three phases: boundary, relax, finalise."""

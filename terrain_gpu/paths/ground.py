@@ -1,0 +1,202 @@
+"""What paths run over: heights, frictions and barriers of blocks, from a store or from arrays."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ..cells import is_nodata
+from ..errors import InputError
+from ..grid import TILE, BlockGrid, Window, clip, round_up
+from ..store import Layer
+from .costs import CostModel
+from .relax import Block, Field
+from .sources import Sources
+
+
+_FAR = 2**62
+"""Largest 64-bit height, so that differences are exact."""
+
+
+EDGE = 2**32 - 2
+"""Id of the sources that the edge gives."""
+
+
+@dataclass
+class Raster:
+    """A layer, or an array, that is read with one ring of cells around a window.
+
+    Attributes
+    ----------
+    data
+        `Layer` or 2-D array.
+    name
+        For messages.
+    nodata
+        Value of absent cells besides NaN and infinities.
+    """
+
+    data: Layer | np.ndarray
+    name: str
+    nodata: Any = None
+
+    @property
+    def dtype(self) -> np.dtype:
+        return np.dtype(self.data.dtype)
+
+    def ring(self, window: Window) -> tuple[np.ndarray, np.ndarray]:
+        """Cells of a window and one ring around it, up to whole tiles; and which have no value."""
+        r0, r1, c0, c1 = window
+        shape = round_up(r1 - r0, TILE) + 2, round_up(c1 - c0, TILE) + 2
+        cells = np.zeros(shape, self.dtype)
+        gone = np.ones(shape, bool)
+        rows, cols = self.data.grid.shape if isinstance(self.data, Layer) else self.data.shape
+        inside = clip((r0 - 1, r1 + 1, c0 - 1, c1 + 1), (0, rows, 0, cols))
+        a, b, c, d = inside
+        part = np.s_[a - r0 + 1 : b - r0 + 1, c - c0 + 1 : d - c0 + 1]
+        if isinstance(self.data, Layer):
+            cells[part] = self.data.read_window(*inside)
+        else:
+            cells[part] = self.data[a:b, c:d]
+        gone[part] = is_nodata(cells[part], self.nodata)
+        cells[gone] = 0
+        return cells, gone
+
+
+class Terrain:
+    """The `Ground` of a problem.
+
+    Parameters
+    ----------
+    heights
+        Raster of elevations; for the model "friction" without friction layer, of frictions.
+    friction
+        Raster of frictions, at least 0; cells without a value are absent.
+    barriers
+        Raster whose cells that have a value other than 0 are absent.
+    lengths
+        float64 (4, rows), see `lengths.step_lengths`.
+    edge
+        Whether cells at the raster's edge and beside absent cells are sources, with id `EDGE`.
+    """
+
+    def __init__(
+        self,
+        blocks: BlockGrid,
+        model: CostModel,
+        heights: Raster,
+        friction: Raster | None,
+        barriers: Raster | None,
+        lengths: np.ndarray,
+        sources: Sources,
+        dtype: np.dtype,
+        *,
+        edge: bool = False,
+    ) -> None:
+        self.blocks, self.model, self.dtype = blocks, model, dtype
+        self.heights, self.friction, self.barriers = heights, friction, barriers
+        self.lengths = np.pad(lengths, ((0, 0), (1, blocks.block + 1)), mode="edge")
+        self.sources, self.edge = sources, edge
+        owners = sources.rows // blocks.block * blocks.shape[1] + sources.cols // blocks.block
+        self._order = np.argsort(owners, kind="stable")
+        self._owners = owners[self._order]
+
+    def load(self, at: Block) -> Field:
+        window = self.blocks.window(*at)
+        cells, absent = self.heights.ring(window)
+        heights = self._heights(cells, window)
+        frictions = heights
+        if self.friction is not None:
+            cells, gone = self.friction.ring(window)
+            absent |= gone
+            frictions = cells.astype(np.float64, copy=False)
+        if self.model.needs_friction:
+            self._refuse_negative(frictions, window)
+        if self.barriers is not None:
+            cells, gone = self.barriers.ring(window)
+            absent |= (cells != 0) & ~gone
+        lengths = self.lengths[:, window[0] : window[0] + len(absent)]
+        return Field(heights, frictions, absent, np.ascontiguousarray(lengths), None)  # type: ignore[arg-type]
+
+    def _heights(self, cells: np.ndarray, window: Window) -> np.ndarray:
+        """As the kernels take them: float64, or unsigned integers in the same order."""
+        if self.dtype.kind == "f":
+            return cells.astype(np.float64, copy=False)
+        if cells.dtype.itemsize < 8:
+            return (cells.astype(np.int64) - np.iinfo(cells.dtype).min).astype(self.dtype)
+        if (cells > _FAR).any() or (cells.dtype.kind == "i" and (cells < -_FAR).any()):
+            raise InputError(
+                f"{self.heights.name}: heights beyond 2**62 have no integer distances; "
+                "convert them to float64"
+            )
+        return cells.astype(self.dtype) + self.dtype.type(_FAR)
+
+    def _refuse_negative(self, frictions: np.ndarray, window: Window) -> None:
+        if not (frictions < 0).any():
+            return
+        row, col = np.unravel_index(np.argmax(frictions < 0), frictions.shape)
+        name = (self.friction or self.heights).name
+        raise InputError(
+            f"{name}: friction {frictions[row, col]} at row {window[0] + row - 1}, column "
+            f"{window[2] + col - 1} is negative; costs must be at least 0"
+        )
+
+    def _sources_in(self, at: Block) -> np.ndarray:
+        owner = at[0] * self.blocks.shape[1] + at[1]
+        first, last = np.searchsorted(self._owners, [owner, owner + 1])
+        return self._order[first:last]
+
+    def seeds(self, at: Block, field: Field) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Rows, columns in the block, and distances of sources."""
+        rows, cols, _ = self.roots(at, field)
+        chosen = self._sources_in(at)
+        values = np.zeros(len(rows), self.dtype)
+        values[: len(chosen)] = self.sources.costs[chosen]
+        if self.model.name == "minimax":
+            # Without a start cost, a source's own height.
+            own = field.heights[rows + 1, cols + 1]
+            values = np.where(values == 0, own, np.maximum(values, own))
+        return rows, cols, values
+
+    def roots(self, at: Block, field: Field | None = None) -> tuple[np.ndarray, ...]:
+        """Rows, columns in the block, and ids of sources."""
+        chosen = self._sources_in(at)
+        b = self.blocks.block
+        rows, cols = self.sources.rows[chosen] % b, self.sources.cols[chosen] % b
+        ids = self.sources.ids[chosen]
+        if not self.edge:
+            return rows, cols, ids
+        absent = (field or self.load(at)).absent
+        near = np.zeros_like(absent[1:-1, 1:-1])
+        height, width = near.shape
+        for dy in range(3):
+            for dx in range(3):
+                near |= absent[dy : dy + height, dx : dx + width]
+        more = np.nonzero(near & ~absent[1:-1, 1:-1])
+        given = set(zip(rows.tolist(), cols.tolist(), strict=True))
+        keep = (
+            [
+                k
+                for k, cell in enumerate(zip(*map(np.ndarray.tolist, more), strict=True))
+                if cell not in given
+            ]
+            if given
+            else slice(None)
+        )
+        rows = np.concatenate((rows, more[0][keep]))
+        cols = np.concatenate((cols, more[1][keep]))
+        return rows, cols, np.concatenate((ids, np.full(len(rows) - len(ids), EDGE, np.uint32)))
+
+    def starts(self) -> list[tuple[Block, float]]:
+        """Blocks with sources, and the least start cost in each."""
+        # Where heights count, not known before they are read: a bound below orders as well.
+        unknown = self.edge or self.model.name == "minimax"
+        found: dict[Block, float] = dict.fromkeys(self.blocks.ids(), 0.0) if self.edge else {}
+        for owner, k in zip(self._owners.tolist(), self._order.tolist(), strict=True):
+            at = divmod(owner, self.blocks.shape[1])
+            found[at] = min(found.get(at, np.inf), float(self.sources.costs[k]))
+        if unknown and self.dtype.kind == "f":
+            found = dict.fromkeys(found, -np.inf)
+        return list(found.items())

@@ -1,0 +1,718 @@
+"""Shortest paths over a whole raster, streamed: `shortest_paths`.
+
+1. *Boundary* (optional): a distance index of each block; not built here.
+2. *Relax*: blocks in the order of their least pending distance, to convergence (`relax`).
+3. *Finalise*: each block once, in parallel: distances, predecessors, allocation (`finalise`).
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import os
+import tempfile
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..cells import is_nodata, layer_dtype
+from ..errors import InputError, PlanError, StoreError
+from ..executor import stream
+from ..grid import TILE, BlockGrid, GridSpec
+from ..planner import (
+    COMPILED_BASELINE,
+    MB,
+    StreamPlan,
+    available_threads,
+    default_memory_limit,
+    format_size,
+    layer_bytes,
+)
+from ..progress import Progress, silent
+from ..report import Report
+from ..store import DEFAULT_BLOCK, Layer, TileStore, create_layer
+from .allocate import Forest
+from .costs import CostModel, Hops, largest
+from .finalise import UNREACHED, Flats, close_flats, predecessors
+from .ground import Raster, Terrain
+from .lengths import step_lengths
+from .relax import Block, Overflow, Relaxation
+from .sources import Sources, from_rowcol, refuse_nodata
+from .trace import TracedPath, trace_path
+
+log = logging.getLogger(__name__)
+
+LAYERS = ("distance", "backlink", "allocation")
+ENCODING = "esri-d8-backlink"
+
+
+@dataclass
+class ShortestPaths:
+    """Cost distances from sources.
+
+    Attributes
+    ----------
+    layers
+        Layers of the store by name: "distance", "backlink", "allocation" as far as asked for;
+        empty for arrays.
+    grid
+        Of the raster.
+    reached
+        Cells that a source leads to.
+    report
+        The run's `Report`.
+    """
+
+    layers: dict[str, Layer]
+    grid: GridSpec
+    reached: int
+    report: Report
+    _arrays: dict[str, np.ndarray]
+    _blocks: BlockGrid
+    _lengths: np.ndarray
+
+    def _whole(self, name: str) -> np.ndarray:
+        if name in self._arrays:
+            return self._arrays[name]
+        if name not in self.layers:
+            raise InputError(f"{name} was not asked for; compute with {name}=True")
+        return self.layers[name].read_window(*self.grid.window)
+
+    def distance(self) -> np.ndarray:
+        """All distances in memory.
+
+        uint32 or uint64 for integer costs, the largest value where unreached; float64 and NaN
+        otherwise.
+        """
+        return self._whole("distance")
+
+    def backlink(self) -> np.ndarray:
+        """All D8 codes toward the predecessor in memory: uint8; 0 at sources, 255 unreached."""
+        return self._whole("backlink")
+
+    def allocation(self) -> np.ndarray:
+        """The id of each cell's source in memory: uint32; 0 unreached."""
+        return self._whole("allocation")
+
+    def path(self, row: int, col: int) -> np.ndarray | None:
+        """Cells (row, col) of the least-cost path from its source to a cell; None when unreached.
+
+        int64, shape (n, 2). Needs ``backlink=True``.
+        """
+        if "backlink" in self._arrays:
+            codes = self._arrays["backlink"]
+
+            def read(i: int, j: int) -> np.ndarray:
+                r0, r1, c0, c1 = self._blocks.window(i, j)
+                return codes[r0:r1, c0:c1]
+
+        elif "backlink" in self.layers:
+            read = self.layers["backlink"].read_block
+        else:
+            raise InputError("paths need backlinks; compute with backlink=True")
+        return trace_path(read, self._blocks, row, col)
+
+    def paths(self, targets: Sources, sources: Sources) -> list[TracedPath]:
+        """Least-cost paths to targets, those that are reached, with cost, length and source."""
+        found = []
+        ids = {
+            (r, c): i
+            for r, c, i in zip(
+                *(a.tolist() for a in (sources.rows, sources.cols, sources.ids)), strict=True
+            )
+        }
+        for row, col, name in zip(
+            targets.rows.tolist(), targets.cols.tolist(), targets.ids.tolist(), strict=True
+        ):
+            cells = self.path(row, col)
+            if cells is None:
+                continue
+            cost = self._at("distance", row, col)
+            source = ids.get((int(cells[0, 0]), int(cells[0, 1])), 0)
+            found.append(TracedPath(source, name, cost, self._length(cells), cells))
+        return found
+
+    def _at(self, name: str, row: int, col: int) -> float:
+        if name in self._arrays:
+            return self._arrays[name][row, col].item()
+        return self.layers[name].read_window(row, row + 1, col, col + 1)[0, 0].item()
+
+    def _length(self, cells: np.ndarray) -> float:
+        step = np.diff(cells, axis=0)
+        upper = np.minimum(cells[1:, 0], cells[:-1, 0])
+        kind = np.where(
+            step[:, 0] == 0,
+            0,
+            np.where(step[:, 1] == 0, 2, np.where(step[:, 0] == step[:, 1], 3, 1)),
+        )
+        return math.fsum(self._lengths[kind, upper].tolist())
+
+
+def shortest_paths(
+    data: np.ndarray | str | os.PathLike[str] | TileStore,
+    sources: Sources | Sequence[Sequence[float]],
+    *,
+    cost: str = "absdiff",
+    friction: str | np.ndarray | None = None,
+    barriers: str | np.ndarray | None = None,
+    parameters: dict[str, float] | None = None,
+    connectivity: int = 8,
+    corner_cutting: bool = True,
+    reverse: bool = False,
+    source_edge: bool = False,
+    max_cost: float | None = None,
+    targets: Sources | None = None,
+    stop_at_targets: bool = False,
+    backlink: bool = False,
+    allocation: bool = False,
+    cell_size: tuple[float, float] = (1.0, 1.0),
+    nodata: float | int | None = None,
+    layer: str = "elevation",
+    memory_limit: int | None = None,
+    threads: int | None = None,
+    block_size: int | None = None,
+    verify: bool = False,
+    resume: bool = False,
+    overwrite: bool = False,
+    progress: Progress = silent,
+) -> ShortestPaths:
+    """Least cost of reaching every cell from the nearest source.
+
+    The distances are those of Dijkstra's algorithm, bit for bit, whatever blocks, memory limit and
+    threads: sums run from the source outward in float64, or in integers.
+
+    Parameters
+    ----------
+    data
+        A store, its path, or a 2-D array.
+    sources
+        Sequence of (row, col) or (row, col, start cost), or `Sources` (see `paths.sources`).
+    cost
+        "absdiff", "friction", "surface", "tobler", "langmuir" or "minimax"; see `paths.costs`.
+    friction
+        Layer of the store, or array, of frictions >= 0. The model "friction" without it takes the
+        heights as frictions.
+    barriers
+        Layer or array; cells with a value other than 0 are absent.
+    parameters
+        Of the model, e.g. ``{"lam": 0.5}`` for langmuir.
+    connectivity
+        8 or 4.
+    corner_cutting
+        False forbids diagonal steps between two absent cells.
+    reverse
+        Cost of going to the source, where directions differ.
+    source_edge
+        Take the raster's edge and the rim of nodata as sources too, with id 2**32 - 2.
+    max_cost
+        Cells farther than this count as unreached.
+    targets, stop_at_targets
+        Stop where the farthest target is reached: cells farther away count as unreached.
+    backlink, allocation
+        Compute these too.
+    cell_size
+        For arrays: width and height of a cell. A store has its grid.
+    nodata
+        For arrays: value of absent cells, besides NaN and infinities.
+    layer
+        Layer of the store to read.
+    memory_limit
+        Bound on the peak resident set of the process, bytes; a quarter of RAM when None.
+    threads
+        Threads; all processors when None.
+    block_size
+        For arrays: side of a block. A store's layer has its own.
+    verify
+        Prove the result in another pass over the cells.
+    resume
+        Go on with an unfinished run.
+    overwrite
+        Replace existing results, at the end.
+    progress
+        Called with the cells just done and those to do in all.
+
+    Raises
+    ------
+    InputError
+        for unknown models, sources outside or on nodata, negative frictions.
+    StoreError
+        when the store is damaged, or has a result already.
+    OutputError
+        when the disk is full.
+
+    Notes
+    -----
+    Label correcting by blocks and tiles in the order of their least pending distance; docs/design.md,
+    "Shortest paths". The distances of E. W. Dijkstra's algorithm are the fixed point of any order.
+    """
+    if connectivity not in (4, 8):
+        raise InputError(f"connectivity {connectivity} is not 8 or 4")
+    if max_cost is not None and not max_cost >= (-math.inf if cost == "minimax" else 0):
+        raise InputError(f"max_cost {max_cost} is not a number of at least 0")
+    if stop_at_targets and targets is None:
+        raise InputError("stop_at_targets needs targets")
+    model = CostModel(cost, friction is not None, parameters or {})
+    problem: dict[str, Any] = {
+        "cost": cost,
+        "parameters": model.parameters,
+        "connectivity": connectivity,
+        "corner_cutting": corner_cutting,
+        "reverse": reverse,
+        "source_edge": source_edge,
+        "max_cost": max_cost,
+    }
+    report = Report("compute-sssp")
+    if isinstance(data, np.ndarray):
+        if data.ndim != 2 or not data.size:
+            raise InputError(f"an array of shape {data.shape} is no raster; give two dimensions")
+        width, height = cell_size
+        if not (width > 0 and height > 0 and math.isfinite(width) and math.isfinite(height)):
+            raise InputError(f"cell_size {cell_size} is not two positive numbers")
+        grid = GridSpec(*data.shape, transform=(width, 0.0, 0.0, 0.0, -height, 0.0))
+        blocks = BlockGrid(
+            *data.shape,
+            block_size or min(DEFAULT_BLOCK, max(TILE, 1 << (max(data.shape) - 1).bit_length())),
+        )
+        rasters = [
+            None if a is None else _array(a, name, nodata if name == "data" else None, data.shape)
+            for a, name in ((data, "data"), (friction, "friction"), (barriers, "barriers"))
+        ]
+        store = None
+    else:
+        if nodata is not None or block_size is not None or cell_size != (1.0, 1.0):
+            raise InputError("nodata, block_size and cell_size are for arrays")
+        store = data if isinstance(data, TileStore) else TileStore.open(data)
+        rasters = [None if n is None else _layer(store, n) for n in (layer, friction, barriers)]
+        source = rasters[0].data  # type: ignore[union-attr]
+        grid, blocks = source.grid, source.blocks
+    heights = rasters[0]
+    assert heights is not None
+    if not isinstance(sources, Sources):
+        sources = from_rowcol(grid, sources)
+    for points, what in ((sources, "sources"), (targets, "targets")):
+        if points is not None:
+            _refuse_absent(points, heights, what)
+    if not len(sources) and not source_edge:
+        raise InputError("there is no source; give one")
+    lengths = step_lengths(grid)
+    threads = threads or available_threads()
+    dtype = model.distance_dtype(heights.dtype)
+    names = ["distance"] + ["backlink"] * (backlink or allocation) + ["allocation"] * allocation
+    solve = _Solve(
+        model,
+        heights,
+        rasters[1],
+        rasters[2],
+        blocks,
+        lengths,
+        sources,
+        targets,
+        problem,
+        dtype,
+        stop_at_targets,
+        names,
+        threads,
+        verify,
+        progress,
+        report,
+    )
+    solve.make_plan(memory_limit if store is not None else 2**62)
+    with report.measured():
+        if store is None:
+            return solve.in_memory(grid)
+        return solve.in_store(store, source, resume=resume, overwrite=overwrite)
+
+
+def _array(data: Any, name: str, nodata: Any, shape: tuple[int, int]) -> Raster:
+    if not isinstance(data, np.ndarray) or data.shape != shape:
+        raise InputError(f"{name} must be an array of shape {shape}, as the heights")
+    if data.dtype == bool:
+        data = data.view(np.uint8)
+    layer_dtype(data.dtype)
+    return Raster(data, name, nodata)
+
+
+def _layer(store: TileStore, name: str) -> Raster:
+    if not isinstance(name, str):
+        raise InputError("friction and barriers of a store are names of its layers")
+    if name in LAYERS:
+        raise InputError(f"layer {name!r} is a result; name a layer of heights or frictions")
+    found = store.layer(name)
+    return Raster(found, str(found.path), found.nodata)
+
+
+def _refuse_absent(points: Sources, heights: Raster, what: str) -> None:
+    if isinstance(heights.data, Layer):
+        refuse_nodata(points, heights.data)
+        return
+    void = is_nodata(heights.data[points.rows, points.cols], heights.nodata)
+    if void.any():
+        k = int(np.argmax(void))
+        raise InputError(
+            f"{void.sum()} of the {what} are nodata, the first at row {points.rows[k]}, column "
+            f"{points.cols[k]}; move them to cells with a value"
+        )
+
+
+@dataclass
+class _Solve:
+    """One run."""
+
+    model: CostModel
+    heights: Raster
+    friction: Raster | None
+    barriers: Raster | None
+    blocks: BlockGrid
+    lengths: np.ndarray
+    sources: Sources
+    targets: Sources | None
+    problem: dict[str, Any]
+    dtype: np.dtype
+    stop_at_targets: bool
+    names: list[str]
+    threads: int
+    verify: bool
+    progress: Progress
+    report: Report
+
+    @property
+    def options(self) -> tuple[bool, bool, bool]:
+        p = self.problem
+        return p["connectivity"] == 8, p["corner_cutting"], p["reverse"]
+
+    def make_plan(self, memory_limit: int | None) -> None:
+        """Decide how many fields stay in memory."""
+        limit = default_memory_limit() if memory_limit is None else memory_limit
+        side, count = self.blocks.block, self.blocks.count
+        cells = (side + 2) ** 2
+        item = self.dtype.itemsize
+        one = cells * (2 * item + 1 + 8 * (self.friction is not None))
+        if "backlink" in self.names:
+            one += cells * 5  # hops and masks of flats
+        passing = cells * (self.heights.dtype.itemsize + 12) + 10 * TILE * TILE * 8
+        always = (
+            count * (8 * side * item + (side // TILE) ** 2 * (item + 1)) + 64 * self.blocks.rows
+        )
+        least = COMPILED_BASELINE + always + one + passing
+        threads = self.threads
+        while threads > 1 and COMPILED_BASELINE + always + threads * (one + passing) > limit:
+            threads -= 1
+        if least > limit:
+            raise PlanError(
+                f"a memory limit of {format_size(limit)} is too small for shortest paths over "
+                f"{self.blocks.rows} x {self.blocks.cols} cells in blocks of {side}; give at least "
+                f"{-(-least // MB)} MB, or convert with a smaller --block-size"
+            )
+        capacity = (limit - COMPILED_BASELINE - always - threads * passing) // one
+        capacity = max(1, min(count, capacity))
+        self.threads = min(threads, capacity)
+        rows, cols = self.blocks.rows, self.blocks.cols
+        self.plan = StreamPlan(
+            rows=rows,
+            cols=cols,
+            dtype=self.heights.dtype.name,
+            block_size=side,
+            unit_rows=min(side, rows),
+            unit_cols=min(side, cols),
+            buffers=capacity,
+            readers=1,
+            writers=self.threads,
+            workers=self.threads,
+            passes=1,
+            blocks=count,
+            memory_limit=limit,
+            memory=COMPILED_BASELINE + always + capacity * one + self.threads * passing,
+            bytes_read=layer_bytes(rows, cols, self.heights.dtype.itemsize, side),
+            bytes_written=sum(
+                layer_bytes(rows, cols, {"distance": item, "backlink": 1, "allocation": 4}[n], side)
+                for n in self.names
+            ),
+        )
+
+    # -- where results go ------------------------------------------------------------------
+
+    def in_memory(self, grid: GridSpec) -> ShortestPaths:
+        """Over arrays."""
+        arrays: dict[str, np.ndarray] = {}
+
+        def write(name: str, at: Block, data: np.ndarray) -> None:
+            if name not in arrays:
+                arrays[name] = np.empty(grid.shape, data.dtype)
+            r0, r1, c0, c1 = self.blocks.window(*at)
+            arrays[name][r0:r1, c0:c1] = data
+
+        def read(name: str, at: Block) -> np.ndarray:
+            r0, r1, c0, c1 = self.blocks.window(*at)
+            return arrays[name][r0:r1, c0:c1]
+
+        with tempfile.TemporaryDirectory(prefix="terrain_gpu-") as folder:
+            self._run(Path(folder) / "fields", lambda dtype: None, write, read)
+        return self._finished({}, grid, arrays)
+
+    def in_store(
+        self, store: TileStore, source: Layer, *, resume: bool, overwrite: bool
+    ) -> ShortestPaths:
+        """Over layers; the results appear when all are complete."""
+        settings = {
+            **self.problem,
+            "layer": source.name,
+            "friction": self.friction and Path(self.friction.name).name,
+            "barriers": self.barriers and Path(self.barriers.name).name,
+            "sources": _digest(self.sources),
+            "targets": _digest(self.targets) if self.stop_at_targets else None,
+            "of": {key: source.info.get(key) for key in ("sources", "settings", "stored_bytes")},
+        }
+        path = source.path.parent
+        for name in self.names:
+            if not overwrite and (path / name / "zarr.json").exists() and not resume:
+                raise StoreError(
+                    f"{path} has a layer {name!r} already; give --overwrite to replace it"
+                )
+        with ExitStack() as stack:
+            writers: dict[str, Any] = {}
+
+            def open_layers(dtype: np.dtype) -> None:
+                kinds = {
+                    "distance": (dtype, math.nan if dtype.kind == "f" else np.iinfo(dtype).max),
+                    "backlink": (np.dtype(np.uint8), UNREACHED),
+                    "allocation": (np.dtype(np.uint32), 0),
+                }
+                for name in self.names:
+                    kind, nodata = kinds[name]
+                    writers[name] = stack.enter_context(
+                        create_layer(
+                            path,
+                            name,
+                            source.grid,
+                            kind,
+                            nodata=nodata,
+                            block_size=self.blocks.block,
+                            settings=settings,
+                            overwrite=overwrite,
+                            resume=resume,
+                        )
+                    )
+
+            spill = stack.enter_context(tempfile.TemporaryDirectory(prefix=".fields-", dir=path))
+            self._run(
+                Path(spill) / "fields",
+                open_layers,
+                lambda name, at, data: writers[name].write_block(*at, data),
+                lambda name, at: writers[name].read_block(*at),
+            )
+            layers = {}
+            with self.report.phase("commit"):
+                for name in self.names:
+                    encoding = {"encoding": ENCODING} if name == "backlink" else {}
+                    layers[name] = writers[name].commit({**encoding, "result": self.found})
+        self.report.settings = settings
+        self.report.result["store"] = str(path)
+        self.report.result["layers"] = self.names
+        return self._finished(layers, source.grid, {})
+
+    def _finished(
+        self, layers: dict[str, Layer], grid: GridSpec, arrays: dict[str, np.ndarray]
+    ) -> ShortestPaths:
+        self.report.settings = {**self.problem, **self.report.settings, "plan": self.plan.as_dict()}
+        self.report.cells = grid.cells
+        return ShortestPaths(
+            layers, grid, self.found["reached"], self.report, arrays, self.blocks, self.lengths
+        )
+
+    # -- the phases ------------------------------------------------------------------------
+
+    def _run(
+        self,
+        spill: Path,
+        open_layers: Callable[[np.dtype], None],
+        write: Callable[[str, Block, np.ndarray], Any],
+        read: Callable[[str, Block], np.ndarray],
+    ) -> None:
+        with self.report.phase("relax"):
+            try:
+                paths = self._relax(spill)
+            except Overflow:
+                if self.dtype.itemsize == 8:
+                    raise InputError(
+                        f"{self.heights.name}: distances exceed 64 bits; convert to float64"
+                    ) from None
+                log.warning("distances do not fit 32 bits; starting again with 64")
+                self.dtype = np.dtype(np.uint64)
+                paths = self._relax(spill)
+        open_layers(self.dtype)
+        with self.report.phase("finalise"):
+            reached = self._finalise(paths, write)
+        if "allocation" in self.names:
+            with self.report.phase("allocation"):
+                self._allocate(write, read)
+        count = self.blocks.count
+        tiles = math.prod(-(-n // TILE) for n in (self.blocks.rows, self.blocks.cols))
+        self.found = {
+            "reached": reached,
+            "sources": len(self.sources),
+            "block_visits_per_block": round(paths.visits.blocks / count, 3),
+            "tile_visits_per_tile": round(paths.visits.tiles / tiles, 3),
+            "row_passes_per_visit": round(
+                paths.visits.passes / max(paths.visits.tiles, 1) / TILE, 3
+            ),
+            "spilled_bytes": paths.visits.spilled,
+            "loaded_bytes": paths.visits.loaded,
+            "distance_dtype": self.dtype.name,
+        }
+        self.report.result = dict(self.found)
+        paths.close()
+
+    def _relax(self, spill: Path) -> Relaxation:
+        """Phase 2."""
+        self.ground = Terrain(
+            self.blocks,
+            self.model,
+            self.heights,
+            self.friction,
+            self.barriers,
+            self.lengths,
+            self.sources,
+            self.dtype,
+            edge=self.problem["source_edge"],
+        )
+        top = largest(np.empty(0, self.dtype))
+        farthest = top if self.problem["max_cost"] is None else min(self.problem["max_cost"], top)
+        if self.dtype.kind != "f" and farthest != top:
+            farthest = math.floor(farthest)
+        paths = Relaxation(
+            self.ground,
+            self.model.kernel,
+            self.options,
+            self.dtype,
+            farthest,
+            self.plan.buffers,
+            spill,
+            targets=self.targets if self.stop_at_targets else None,
+            guarded=self.dtype.kind != "f",
+        )
+        for at, key in self.ground.starts():
+            paths.start(at, self.dtype.type(key))
+        paths.run(self.threads)
+        return paths
+
+    def _finalise(self, paths: Relaxation, write: Callable[[str, Block, np.ndarray], Any]) -> int:
+        """Phase 3."""
+        link = "backlink" in self.names
+        reached = np.zeros(self.blocks.shape, np.int64)
+        flats: Relaxation | None = None
+        if link:
+            flats = Relaxation(
+                Flats(self.blocks, lambda at: self._steps(paths, at)[1]),
+                Hops(),
+                (True, True, False),
+                np.dtype(np.uint32),
+                2**32 - 1,
+                self.plan.buffers,
+                paths.spill.with_suffix(".flats"),
+            )
+
+        def save(at: Block, _: Any) -> None:
+            window = self.blocks.window(*at)
+            with paths.solved(at) as field:
+                distances = paths.interior(window, field.distances).copy()
+                inside = distances <= paths.farthest
+                if paths.farthest != paths.top:
+                    distances[~inside] = paths.top
+            inside = distances != paths.top
+            reached[at] = np.count_nonzero(inside)
+            if self.dtype.kind == "f":
+                distances[~inside] = np.nan
+            write("distance", at, distances)
+            if flats is None:
+                return
+            codes, flat, count = self._steps(paths, at)
+            flats.offer(at, flat, count)
+            if not count:
+                write("backlink", at, _own(window, codes))
+
+        def each(blocks: Iterable[Block], save: Callable[[Block, Any], None]) -> None:
+            stream(
+                blocks, lambda at, _: at, save, buffers=[None] * self.threads, writers=self.threads
+            )
+
+        each(self.blocks.ids(), save)
+        if flats is not None and flats.pending():
+            uneven = flats.pending()
+            flats.run(self.threads)
+
+            def close(at: Block, _: Any) -> None:
+                codes, flat, _count = self._steps(paths, at)
+                with flats.solved(at) as field:
+                    lost = close_flats(flat, field.distances, codes)
+                if lost:
+                    raise AssertionError(f"block {at}: {lost} cells of flats lead nowhere")
+                write("backlink", at, _own(self.blocks.window(*at), codes))
+
+            each(uneven, close)
+            flats.close()
+        return int(reached.sum())
+
+    def _steps(self, paths: Relaxation, at: Block) -> tuple[np.ndarray, np.ndarray, int]:
+        """Predecessors of a block, the steps on its flats, and how many cells lie on these."""
+        with paths.solved(at) as field:
+            height, width = field.absent.shape[0] - 2, field.absent.shape[1] - 2
+            distances = field.distances
+            if paths.farthest != paths.top:
+                distances = np.where(distances <= paths.farthest, distances, paths.top)
+            codes = np.empty((height, width), np.uint8)
+            flat = np.empty((height + 2, width + 2), np.uint8)
+            work = np.empty((8, TILE, TILE), self.dtype)
+            count = predecessors(
+                self.model.kernel,
+                field.heights,
+                field.frictions,
+                field.absent,
+                field.lengths,
+                self.options,
+                distances,
+                self.ground.seeds(at, field),
+                work,
+                codes,
+                flat,
+            )
+        return codes, flat, int(count)
+
+    def _allocate(
+        self,
+        write: Callable[[str, Block, np.ndarray], Any],
+        read: Callable[[str, Block], np.ndarray],
+    ) -> None:
+        forest = Forest(self.blocks)
+        each = list(self.blocks.ids())
+        for at in each:
+            forest.add(at, read("backlink", at), *self._roots(at))
+        forest.resolve()
+        for at in each:
+            write("allocation", at, forest.labels(at, read("backlink", at), *self._roots(at)))
+
+    def _roots(self, at: Block) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        return self.ground.roots(at)
+
+
+def _own(window: tuple[int, int, int, int], padded: np.ndarray) -> np.ndarray:
+    """The raster's own cells of an array up to whole tiles."""
+    return padded[: window[1] - window[0], : window[3] - window[2]]
+
+
+def _digest(sources: Sources | None) -> str | None:
+    """What tells one set of sources from another."""
+    if sources is None:
+        return None
+    import hashlib
+
+    found = hashlib.sha256()
+    for a in (sources.rows, sources.cols, sources.ids, sources.costs):
+        found.update(np.ascontiguousarray(a).tobytes())
+    return found.hexdigest()
+
+
+__all__ = ["ShortestPaths", "shortest_paths"]

@@ -1,0 +1,414 @@
+"""Phase 2: blocks are relaxed in the order of their least pending distance, to convergence.
+
+Every block keeps a pending key, the least distance still to be passed on into it or inside of it.
+Threads take the least; a block is relaxed up to a limit beyond its own key, so that little is done
+on distances that will still become less. Fields, the cells and distances of a block, stay in memory
+while the plan allows and are spilled otherwise; rims and keys of all blocks always stay.
+"""
+
+from __future__ import annotations
+
+import heapq
+import os
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+
+from ..grid import TILE, BlockGrid, Window, round_up
+from ..store.writer import output_error
+from .block import receive, relax_block, seed, take_rim
+from .costs import largest
+from .sources import Sources
+from .tile import COL_STEP, ROW_STEP, new_tile_work
+
+Block = tuple[int, int]
+
+
+@dataclass
+class Field:
+    """Cells of a block, padded by one and up to whole tiles, and their distances.
+
+    Attributes
+    ----------
+    heights, frictions
+        float64, or the unsigned type of integer distances; absent cells hold harmless numbers.
+    absent
+        Cells that are no vertices.
+    lengths
+        See `fill_weights`.
+    distances
+        Tentative until phase 2 ends.
+    """
+
+    heights: np.ndarray
+    frictions: np.ndarray
+    absent: np.ndarray
+    lengths: np.ndarray
+    distances: np.ndarray
+    dirty: bool = False
+
+
+class Overflow(Exception):
+    """Integer distances do not fit their type."""
+
+
+class Ground(Protocol):
+    """Where fields come from."""
+
+    blocks: BlockGrid
+
+    def load(self, at: Block) -> Field:
+        """Cells of a block; distances not set."""
+
+    def seeds(self, at: Block, field: Field) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Sources in a block: rows and columns in it, and distances."""
+
+
+@dataclass
+class Visits:
+    """What a relaxation did."""
+
+    blocks: int = 0
+    tiles: int = 0
+    passes: int = 0
+    spilled: int = 0
+    loaded: int = 0
+
+    def add(self, tiles: int, passes: int) -> None:
+        self.blocks += 1
+        self.tiles += tiles
+        self.passes += passes
+
+
+@dataclass
+class Relaxation:
+    """One solve.
+
+    Attributes
+    ----------
+    cost
+        A model of `costs`.
+    options
+        (diagonal, corner_cutting, reverse).
+    dtype
+        Of distances.
+    farthest
+        Distances beyond are not passed on.
+    capacity
+        Fields kept in memory.
+    spill
+        File for the others; created when needed.
+    targets
+        Stop where the farthest of these is reached: `farthest` becomes its distance.
+    guarded
+        Raise `Overflow` before integers saturate.
+    """
+
+    ground: Ground
+    cost: Any
+    options: tuple[bool, bool, bool]
+    dtype: np.dtype
+    farthest: Any
+    capacity: int
+    spill: Path
+    targets: Sources | None = None
+    guarded: bool = False
+    visits: Visits = field(default_factory=Visits)
+
+    def __post_init__(self) -> None:
+        self.blocks = self.ground.blocks
+        self.top = largest(np.empty(0, self.dtype))
+        self._lock = threading.Condition()
+        self._pending: dict[Block, Any] = {}
+        self._queue: list[tuple[Any, Block]] = []
+        self._busy: set[Block] = set()
+        self._fields: OrderedDict[Block, Field] = OrderedDict()
+        self._loading: set[Block] = set()
+        self._rims: dict[Block, np.ndarray] = {}
+        self._keys: dict[Block, np.ndarray] = {}
+        self._whole: dict[Block, np.ndarray] = {}
+        self._spilled: set[Block] = set()
+        self._at_targets: np.ndarray | None = None
+        self.guard = {4: 2**32 - 2**16, 8: 2**63}[self.dtype.itemsize] if self.guarded else None
+        self._spill_file: Any = None
+        self._error: BaseException | None = None
+
+    def shape(self, at: Block) -> tuple[int, int]:
+        """Rows and columns of a block, up to whole tiles."""
+        r0, r1, c0, c1 = self.blocks.window(*at)
+        return round_up(r1 - r0, TILE), round_up(c1 - c0, TILE)
+
+    # -- the order of blocks ---------------------------------------------------------------
+
+    def start(self, at: Block, key: Any) -> None:
+        """Make a block pending."""
+        if key < self._pending.get(at, self.top) and key <= self.farthest:
+            self._pending[at] = key
+            heapq.heappush(self._queue, (key, at))
+
+    def run(self, threads: int, tick: Callable[[], None] = lambda: None) -> None:
+        """Relax until nothing is pending."""
+        workers = [
+            threading.Thread(target=self._work, name=f"terrain_gpu-{k}", daemon=True)
+            for k in range(threads)
+        ]
+        for worker in workers:
+            worker.start()
+        try:
+            for worker in workers:
+                while worker.is_alive():
+                    worker.join(0.1)
+                    tick()
+        except BaseException as error:
+            self._fail(error)
+            for worker in workers:
+                worker.join()
+        if self._error is not None:
+            raise self._error
+
+    def _fail(self, error: BaseException) -> None:
+        with self._lock:
+            self._error = self._error or error
+            self._lock.notify_all()
+
+    def _work(self) -> None:
+        work = new_tile_work(self.dtype)
+        try:
+            while (job := self._next()) is not None:
+                self._visit(*job, work)
+        except BaseException as error:
+            self._fail(error)
+
+    def _next(self) -> tuple[Block, Any] | None:
+        """The block with the least key that nobody works on, and how far to go; None at the end."""
+        with self._lock:
+            while self._error is None:
+                found = self._pop()
+                if found is not None:
+                    self._busy.add(found)
+                    return found, self.farthest
+                if not self._busy:
+                    self._lock.notify_all()
+                    return None
+                self._lock.wait()
+        return None
+
+    def _pop(self) -> Block | None:
+        later = []
+        found = None
+        while self._queue:
+            key, at = heapq.heappop(self._queue)
+            if self._pending.get(at, self.top) != key:
+                continue
+            if at in self._busy:
+                later.append((key, at))
+                continue
+            found = at
+            del self._pending[at]
+            break
+        for entry in later:
+            heapq.heappush(self._queue, entry)
+        return found
+
+    # -- one visit -------------------------------------------------------------------------
+
+    def _visit(self, at: Block, limit: Any, work: tuple) -> None:
+        field = self._take(at)
+        keys, rim = self._keys[at], self._rims[at]
+        receive(field.distances, keys, self._halo(at))
+        sides = np.full(8, self.top, self.dtype)
+        least, tiles, passes = relax_block(
+            self.cost,
+            field.heights,
+            field.frictions,
+            field.absent,
+            field.lengths,
+            self.options,
+            field.distances,
+            keys,
+            self._whole[at],
+            self.dtype.type(limit),
+            work,
+            sides,
+        )
+        field.dirty = field.dirty or tiles > 0
+        take_rim(field.distances, rim)
+        self._refuse_overflow(field)
+        down, across = self.blocks.shape
+        with self._lock:
+            self.visits.add(int(tiles), int(passes))
+            for k in range(8):
+                other = at[0] + int(ROW_STEP[k]), at[1] + int(COL_STEP[k])
+                if 0 <= other[0] < down and 0 <= other[1] < across:
+                    self.start(other, sides[k])
+            self.start(at, least)
+            self._note_targets(at, field)
+            self._busy.discard(at)
+            self._lock.notify_all()
+
+    def _refuse_overflow(self, field: Field) -> None:
+        """Integers saturate at the largest value; a step of 16 bits cannot jump over the guard."""
+        if self.guard is None:
+            return
+        past = field.distances + self.dtype.type(1)  # the largest becomes 0
+        if past.max() > self.guard:
+            raise Overflow
+
+    def _note_targets(self, at: Block, field: Field) -> None:
+        if self.targets is None:
+            return
+        if self._at_targets is None:
+            self._at_targets = np.full(len(self.targets), self.top, self.dtype)
+        b = self.blocks.block
+        mine = (self.targets.rows // b == at[0]) & (self.targets.cols // b == at[1])
+        rows, cols = self.targets.rows[mine] % b, self.targets.cols[mine] % b
+        self._at_targets[mine] = field.distances[rows + 1, cols + 1]
+        self.farthest = min(self.farthest, self._at_targets.max())
+
+    def _halo(self, at: Block) -> np.ndarray:
+        """What the neighbours' rims hold beside a block, see `receive`."""
+        height, width = self.shape(at)
+        halo = np.full((4, max(height, width) + 2), self.top, self.dtype)
+        i, j = at
+        for side, (di, dj), facing, along in (
+            (0, (-1, 0), 1, width),
+            (1, (1, 0), 0, width),
+            (2, (0, -1), 3, height),
+            (3, (0, 1), 2, height),
+        ):
+            rim = self._rims.get((i + di, j + dj))
+            if rim is not None:
+                halo[side, 1 : along + 1] = rim[facing, :along]
+        for side, k, (di, dj) in (
+            (0, 0, (-1, -1)),
+            (0, width + 1, (-1, 1)),
+            (1, 0, (1, -1)),
+            (1, width + 1, (1, 1)),
+        ):
+            rim = self._rims.get((i + di, j + dj))
+            if rim is not None:
+                last = self.shape((i + di, j + dj))[1] - 1 if dj < 0 else 0
+                halo[side, k] = rim[1 if di < 0 else 0, last]
+        return halo
+
+    # -- fields, in memory or spilled ------------------------------------------------------
+
+    def _take(self, at: Block) -> Field:
+        with self._lock:
+            field = self._fields.get(at)
+            if field is not None:
+                self._fields.move_to_end(at)
+                return field
+            victims = []
+            while len(self._fields) + len(self._loading) >= self.capacity:
+                other = next((b for b in self._fields if b not in self._busy), None)
+                if other is None:
+                    break
+                victims.append((other, self._fields.pop(other)))
+            self._loading.add(at)
+            for other, _ in victims:
+                self._busy.add(other)  # nobody loads it before it is written
+        for other, old in victims:
+            self._save(other, old)
+            with self._lock:
+                self._busy.discard(other)
+                self._lock.notify_all()
+        field = self._load(at)
+        with self._lock:
+            self._loading.discard(at)
+            self._fields[at] = field
+        return field
+
+    def _load(self, at: Block) -> Field:
+        field = self.ground.load(at)
+        height, width = self.shape(at)
+        if at in self._spilled:
+            field.distances = self._restore(at, (height + 2, width + 2))
+            return field
+        field.distances = np.full((height + 2, width + 2), self.top, self.dtype)
+        self._rims[at] = np.full((4, max(height, width)), self.top, self.dtype)
+        self._keys[at] = np.full((height // TILE, width // TILE), self.top, self.dtype)
+        self._whole[at] = np.zeros((height // TILE, width // TILE), bool)
+        rows, cols, values = self.ground.seeds(at, field)
+        seed(field.distances, self._keys[at], self._whole[at], rows, cols, values)
+        return field
+
+    def _offset(self, at: Block) -> int:
+        side = self.blocks.block + 2
+        return (at[0] * self.blocks.shape[1] + at[1]) * side * side * self.dtype.itemsize
+
+    def _save(self, at: Block, field: Field) -> None:
+        if not field.dirty and at in self._spilled:
+            return
+        rest = memoryview(field.distances).cast("B")
+        offset = self._offset(at)
+        try:
+            while rest:
+                written = os.pwrite(self._file(), rest, offset)
+                rest, offset = rest[written:], offset + written
+        except OSError as error:
+            raise output_error(self.spill, error) from error
+        self._spilled.add(at)
+        self.visits.spilled += field.distances.nbytes
+
+    def _restore(self, at: Block, shape: tuple[int, int]) -> np.ndarray:
+        distances = np.empty(shape, self.dtype)
+        rest, offset = memoryview(distances).cast("B"), self._offset(at)
+        while rest:
+            read = os.preadv(self._file(), [rest], offset)
+            rest, offset = rest[read:], offset + read
+        self.visits.loaded += distances.nbytes
+        return distances
+
+    def _file(self) -> int:
+        with self._lock:
+            if self._spill_file is None:
+                self._spill_file = open(self.spill, "w+b", buffering=0)  # noqa: SIM115
+        return self._spill_file.fileno()
+
+    def close(self) -> None:
+        """Close and remove the spill."""
+        if self._spill_file is not None:
+            self._spill_file.close()
+            self.spill.unlink(missing_ok=True)
+
+    def offer(self, at: Block, steps: np.ndarray, count: int) -> None:
+        """For `Flats`: give a block's rim before it is loaded, and make it pending if uneven."""
+        hops = np.where(steps != 0, self.top, 0).astype(self.dtype)
+        height, width = self.shape(at)
+        self._rims[at] = np.full((4, max(height, width)), self.top, self.dtype)
+        take_rim(hops, self._rims[at])
+        if count:
+            with self._lock:
+                self.start(at, self.dtype.type(0))
+
+    def pending(self) -> list[Block]:
+        """Blocks that wait."""
+        return list(self._pending)
+
+    @contextmanager
+    def solved(self, at: Block) -> Iterator[Field]:
+        """A block after `run`, its halo complete; for phase 3, from any thread."""
+        with self._lock:
+            while at in self._busy:
+                self._lock.wait()
+            self._busy.add(at)
+        try:
+            field = self._take(at)
+            receive(field.distances, self._keys[at].copy(), self._halo(at))
+            yield field
+        finally:
+            with self._lock:
+                self._busy.discard(at)
+                self._lock.notify_all()
+
+    @staticmethod
+    def interior(window: Window, padded: np.ndarray) -> np.ndarray:
+        """The raster's own cells of a padded array."""
+        return padded[1 : window[1] - window[0] + 1, 1 : window[3] - window[2] + 1]

@@ -1,0 +1,345 @@
+"""Where paths start or end: cells from coordinates, vector files or rasters."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from rasterio import Affine, features
+
+from .. import cells
+from ..errors import InputError
+from ..grid import TILE, GridSpec, Window
+from ..raster import Mosaic, gdal_environment, same_crs
+from ..store.layer import Layer
+from .trace import path_points
+from .vectors import MAX_ID, Part, read_features
+
+PIECE = 4096
+"""Most rows and columns that are rasterised at a time, and the side of what is read of a raster."""
+
+ON_LINE = 1e-6
+"""Within this part of a cell, a position counts as on a line between cells."""
+
+NAMED = 5
+"""Most points, cells or features that a message names."""
+
+
+@dataclass(frozen=True, eq=False)
+class Sources:
+    """Cells with an id and a start cost, sorted by row and column; no cell comes twice.
+
+    Attributes
+    ----------
+    rows, cols
+        int64.
+    ids
+        uint32, 1 .. 2**32 - 2; cells may share one.
+    costs
+        float64, finite and not negative, in units of the cost model.
+    """
+
+    rows: np.ndarray
+    cols: np.ndarray
+    ids: np.ndarray
+    costs: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    @property
+    def places(self) -> np.ndarray:
+        """(row, col) of every cell, shape (n, 2)."""
+        return np.stack((self.rows, self.cols), axis=1)
+
+
+def from_xy(grid: GridSpec, points: Iterable[Sequence[float]]) -> Sources:
+    """The cells that contain points; ids are 1, 2, ... in their order.
+
+    A point on a line between cells belongs to the cell of the higher row and column, one on the
+    last edge of the raster to the last cell.
+
+    Parameters
+    ----------
+    points
+        (x, y) or (x, y, start cost), in the grid's CRS.
+
+    Raises
+    ------
+    InputError
+        when there are none, one lies outside of the raster or is no point, or its cost is negative
+        or not finite.
+    """
+    xy, costs = _numbers(points, "point", "x, y")
+    placed, outside = _placed(grid, xy)
+    if outside.any():
+        names = _named(outside, lambda k: f"point {k + 1} (x {xy[k, 0]}, y {xy[k, 1]})")
+        raise InputError(f"outside of the raster, which covers {_bounds(grid)}: {names}")
+    return _sources(np.floor(placed[:, ::-1]), np.arange(1, len(xy) + 1), costs)
+
+
+def from_rowcol(grid: GridSpec, points: Iterable[Sequence[float]]) -> Sources:
+    """Cells by row and column, counted from 0; ids are 1, 2, ... in their order.
+
+    Parameters
+    ----------
+    points
+        (row, column) or (row, column, start cost).
+
+    Raises
+    ------
+    InputError
+        as for `from_xy`, or when a row or column is no whole number.
+    """
+    places, costs = _numbers(points, "cell", "row, column")
+
+    def name(k: int) -> str:
+        return f"cell {k + 1} (row {places[k, 0]:.15g}, column {places[k, 1]:.15g})"
+
+    broken = np.any(places % 1 != 0, axis=1)
+    if broken.any():
+        raise InputError(f"rows and columns are whole numbers: {_named(broken, name)}")
+    outside = np.any((places < 0) | (places >= grid.shape), axis=1)
+    if outside.any():
+        raise InputError(
+            f"outside of the raster, which has rows 0 .. {grid.rows - 1} and columns 0 .. "
+            f"{grid.cols - 1}: {_named(outside, name)}"
+        )
+    return _sources(places, np.arange(1, len(places) + 1), costs)
+
+
+def from_vector(grid: GridSpec, path: str | os.PathLike[str], layer: str | None = None) -> Sources:
+    """The cells of the points, lines and polygons of a vector file.
+
+    A line takes all cells that it touches, a polygon those whose centre it covers, and all that it
+    touches if it covers none. Whole numbers in a field ``id`` are ids, which features may share;
+    without the field they are 1, 2, ... in the order of the file. Numbers in a field ``cost`` are
+    start costs.
+
+    Parameters
+    ----------
+    path, layer
+        As for `read_features`; reprojected to the grid's CRS.
+
+    Raises
+    ------
+    InputError
+        when the file or a feature cannot be used, or a feature leaves the raster.
+    """
+    with gdal_environment():
+        found = read_features(path, grid, layer)
+        found.xy[:], beyond = _placed(grid, found.xy)
+        outside = np.zeros(len(found.parts), bool)
+        outside[found.owner[beyond]] = True
+        if outside.any():
+            raise InputError(
+                f"{path}: {outside.sum()} of {len(outside)} features not inside of the raster, "
+                f"which covers {_bounds(grid)}: {_named(outside, lambda k: f'feature {k + 1}')}; "
+                "clip the file to the raster first (ogr2ogr -clipdst)"
+            )
+        places = [np.concatenate([_covered(part) for part in parts]) for parts in found.parts]
+    owner = np.repeat(np.arange(len(places)), [len(place) for place in places])
+    return _sources(np.concatenate(places), found.ids[owner], found.costs[owner])
+
+
+def from_raster(grid: GridSpec, path: str | os.PathLike[str]) -> Sources:
+    """The cells of a raster, aligned with the grid, that are neither nodata nor 0.
+
+    Their values are the ids; start costs are 0. Memory grows with the number of such cells.
+
+    Raises
+    ------
+    InputError
+        when the raster cannot be read, is not aligned, holds a value that is no id, or no source.
+    """
+    found = []
+    with gdal_environment(), Mosaic([os.fspath(path)]) as raster:
+        _must_align(grid, raster.grid, path)
+        whole_rows = raster.sequential or raster.chunk[1] >= grid.cols
+        size = (max(1, PIECE**2 // grid.cols), grid.cols) if whole_rows else (PIECE, PIECE)
+        for window in _pieces(grid.window, *size):
+            row0, row1, col0, col1 = window
+            data = np.empty((row1 - row0, col1 - col0), raster.dtype)
+            raster.read(window, data)
+            given = (data != 0) & ~cells.is_nodata(data, raster.nodata)
+            places, ids = np.argwhere(given) + np.array((row0, col0)), data[given]
+            wrong = (ids < 1) | (ids > MAX_ID) | (ids % 1 != 0)
+            if wrong.any():
+                row, col = places[wrong][0]
+                raise InputError(
+                    f"{path}: holds {ids[wrong][0]} at row {row}, column {col}; ids are "
+                    f"whole numbers from 1 to {MAX_ID}, other cells 0 or nodata"
+                )
+            found.append((places, ids.astype(np.uint32)))
+    places, ids = (np.concatenate(column) for column in zip(*found, strict=True))
+    if not len(ids):
+        raise InputError(f"{path}: every cell is 0 or nodata; give at least one cell an id")
+    return _sources(places, ids, np.zeros(len(ids)))
+
+
+def merge(several: Sequence[Sources]) -> Sources:
+    """The cells of all; of those that fall together, the least cost, then the least id.
+
+    Raises
+    ------
+    InputError
+        when `several` is empty.
+    """
+    if not several:
+        raise InputError("no points, vector file or raster given")
+    places, ids, costs = zip(*((s.places, s.ids, s.costs) for s in several), strict=True)
+    return _sources(np.concatenate(places), np.concatenate(ids), np.concatenate(costs))
+
+
+def refuse_nodata(sources: Sources, layer: Layer) -> None:
+    """Make sure that every cell has a value in a layer, reading only around the cells.
+
+    Raises
+    ------
+    InputError
+        naming the first cells without a value.
+    StoreError
+        when the layer is damaged.
+    """
+    # A row of tiles of one block at a time: few reads, and little memory whatever the block size.
+    strips = sources.rows // TILE * layer.blocks.shape[1] + sources.cols // layer.block_size
+    order = np.argsort(strips, kind="stable")
+    void = np.zeros(len(sources), bool)
+    for here in np.split(order, np.flatnonzero(np.diff(strips[order])) + 1):
+        rows, cols = sources.rows[here], sources.cols[here]
+        row, col = int(rows.min()), int(cols.min())
+        data = layer.read_window(row, int(rows.max()) + 1, col, int(cols.max()) + 1)
+        void[here] = cells.is_nodata(data[rows - row, cols - col], layer.nodata)
+    if void.any():
+        places = sources.places
+        xy = path_points(layer.grid, places)
+        names = _named(
+            void,
+            lambda k: f"row {places[k, 0]}, column {places[k, 1]} (x {xy[k, 0]}, y {xy[k, 1]})",
+        )
+        raise InputError(
+            f"{layer.path}: {void.sum()} of {len(void)} given cells are nodata: {names}; move them "
+            "to cells with a value"
+        )
+
+
+def _sources(places: np.ndarray, ids: np.ndarray, costs: np.ndarray) -> Sources:
+    """Sorted; where several fall on one cell the least cost, then the least id is kept."""
+    order = np.lexsort((ids, costs, places[:, 1], places[:, 0]))
+    rows, cols = places[order].astype(np.int64).T
+    first = np.ones(len(order), bool)
+    first[1:] = (np.diff(rows) != 0) | (np.diff(cols) != 0)
+    kept = order[first]
+    # Adding 0 makes -0.0 of a file the 0.0 that it means.
+    return Sources(rows[first], cols[first], ids[kept].astype(np.uint32), costs[kept] + 0.0)
+
+
+def _numbers(
+    points: Iterable[Sequence[float]], what: str, names: str
+) -> tuple[np.ndarray, np.ndarray]:
+    """Pairs, shape (n, 2), and start costs, float64."""
+    values = []
+    for number, point in enumerate(points, 1):
+        try:
+            first, second, cost = (*map(float, point), 0.0)[: max(3, len(point))]
+        except (TypeError, ValueError, OverflowError):
+            raise InputError(
+                f"{what} {number}: {point!r} is neither {names} nor {names}, start cost"
+            ) from None
+        if not (math.isfinite(first) and math.isfinite(second)):
+            raise InputError(f"{what} {number}: {names} {first}, {second} are not finite")
+        if not 0 <= cost < math.inf:
+            raise InputError(
+                f"{what} {number}: start cost {cost} is negative or not finite; give 0 or more"
+            )
+        values.append((first, second, cost))
+    if not values:
+        raise InputError(f"no {what} given")
+    found = np.array(values)
+    return found[:, :2], found[:, 2]
+
+
+def _placed(grid: GridSpec, xy: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Positions as (column, row) with fractions, and which of them lie outside of the raster.
+
+    The last edges of the raster become the largest numbers below them, inside of the last cells.
+    """
+    a, _, c, _, e, f = grid.transform
+    size = np.array((grid.cols, grid.rows), np.float64)
+    with np.errstate(over="ignore", invalid="ignore"):
+        placed = (xy - (c, f)) / (a, e)
+        line = np.rint(placed)
+        placed = np.where(np.abs(placed - line) <= ON_LINE, line, placed)
+    outside = ~np.all((placed >= 0) & (placed <= size), axis=1)
+    return np.minimum(placed, np.nextafter(size, 0)), outside
+
+
+def _covered(part: Part) -> np.ndarray:
+    """Cells (row, column) of a part whose positions are columns and rows."""
+    kind, rings = part
+    corners = np.floor(np.concatenate(rings)[:, ::-1]).astype(np.int64)
+    if kind == "Point":
+        return corners
+    coordinates: list[Any] = [ring.tolist() for ring in rings]
+    shape = {"type": kind, "coordinates": coordinates if kind == "Polygon" else coordinates[0]}
+    if kind == "Polygon":
+        inner = _burnt(shape, corners, all_touched=False)
+        if len(inner):
+            return inner
+    # GDAL leaves out the cell of an end that lies on a line between cells.
+    return np.concatenate((_burnt(shape, corners, all_touched=True), corners))
+
+
+def _burnt(shape: dict[str, Any], corners: np.ndarray, *, all_touched: bool) -> np.ndarray:
+    """Cells (row, column) that GDAL finds, in pieces of bounded size."""
+    (row0, col0), (row1, col1) = corners.min(axis=0).tolist(), (corners.max(axis=0) + 1).tolist()
+    found = []
+    for top, bottom, left, right in _pieces((row0, row1, col0, col1), PIECE, PIECE):
+        mask = features.rasterize(
+            [shape],
+            (bottom - top, right - left),
+            transform=Affine.translation(left, top),
+            all_touched=all_touched,
+            dtype="uint8",
+            skip_invalid=False,
+        )
+        found.append(np.argwhere(mask) + np.array((top, left)))
+    return np.concatenate(found)
+
+
+def _pieces(window: Window, rows: int, cols: int) -> Iterator[Window]:
+    """Windows of at most so many rows and columns, row by row."""
+    row0, row1, col0, col1 = window
+    for row in range(row0, row1, rows):
+        for col in range(col0, col1, cols):
+            yield row, min(row + rows, row1), col, min(col + cols, col1)
+
+
+def _must_align(grid: GridSpec, other: GridSpec, path: str | os.PathLike[str]) -> None:
+    if other.shape != grid.shape:
+        differs = f"has {other.rows} x {other.cols} cells, not {grid.rows} x {grid.cols}"
+    elif not same_crs(grid.crs_wkt, other.crs_wkt):
+        differs = f"is in {other.crs_code or 'another CRS'}, not {grid.crs_code or 'the same CRS'}"
+    elif not grid.same_place(other):
+        differs = f"covers {_bounds(other)}, not {_bounds(grid)}"
+    else:
+        return
+    raise InputError(
+        f"{path}: {differs}; warp it to the grid of the raster first (gdalwarp -t_srs -te -ts)"
+    )
+
+
+def _bounds(grid: GridSpec) -> str:
+    west, south, east, north = grid.bounds
+    return f"x {west} .. {east}, y {south} .. {north}"
+
+
+def _named(which: np.ndarray, name: Callable[[int], str]) -> str:
+    """Names of the first few of those marked, and how many more there are."""
+    marked = np.flatnonzero(which).tolist()
+    names = ", ".join(map(name, marked[:NAMED]))
+    return names + (f" and {len(marked) - NAMED} more" if len(marked) > NAMED else "")

@@ -1,0 +1,265 @@
+"""Relaxation of one tile: Gauss-Seidel sweeps over 64 x 64 cells, in cache and in registers.
+
+A sweep down relaxes every row from the one above, in vector registers; then rows are scanned right
+and left, four at a time, as each step waits for the one before; then up. Rows whose neighbours have
+not changed are skipped. Neighbours are numbered as D8 codes are: E, SE, S, SW, W, NW, N, NE.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba.extending import overload, register_jitable
+
+from ..grid import TILE
+from .costs import Hops, edge, join, largest
+
+PADDED = TILE + 2
+
+ROW_STEP = np.array([0, 1, 1, 1, 0, -1, -1, -1])
+COL_STEP = np.array([1, 1, 0, -1, -1, -1, 0, 1])
+_LENGTH = np.array([0, 3, 2, 1, 0, 3, 2, 1])
+"""Row of `lengths`, which holds the steps E, SW, S, SE."""
+
+_DOWN, _UP = 1, 2
+"""A row changed and the next one, or the one before, has not seen it."""
+
+
+def new_tile_work(distance: np.dtype) -> tuple:
+    """Arrays that `relax_tile` works in."""
+    return (
+        np.empty((PADDED, PADDED), distance),  # distances with their halo
+        np.empty((8, TILE, TILE), distance),  # cost of a step into each cell from each neighbour
+        np.empty(PADDED, np.uint8),  # rows whose change was not seen yet
+        np.empty(PADDED, np.bool_),  # rows to scan
+    )
+
+
+def fill_weights(cost, heights, frictions, absent, lengths, row, col, options, weights):
+    """Cost of every step into the cells of a tile.
+
+    Parameters
+    ----------
+    heights, frictions, absent
+        Of the block, padded by one.
+    lengths
+        float64 (4, rows + 2): steps E, SW, S, SE from the block's padded rows.
+    row, col
+        First padded row and column of the tile, that is of its halo.
+    options
+        (diagonal, corner_cutting, reverse).
+    weights
+        (8, TILE, TILE); receives the largest value where there is no step.
+    """
+    raise RuntimeError("for compiled code only")
+
+
+@overload(fill_weights)
+def _fill_weights_of(cost, heights, frictions, absent, lengths, row, col, options, weights):
+    return _fill_hops if cost.instance_class is Hops else _fill_steps
+
+
+def _fill_hops(cost, heights, frictions, absent, lengths, row, col, options, weights):
+    """A flat's steps count 1; `heights` are masks of these, see `finalise`."""
+    top = largest(weights)
+    for k in range(8):
+        for y in range(TILE):
+            steps = heights[row + 1 + y, col + 1 : col + 1 + TILE]
+            into = weights[k, y]
+            for x in range(TILE):
+                into[x] = 1 if (steps[x] >> k) & 1 else top
+
+
+def _fill_steps(cost, heights, frictions, absent, lengths, row, col, options, weights):
+    diagonal, corner_cutting, reverse = options
+    top = largest(weights)
+    for k in range(8):
+        if k % 2 == 1 and not diagonal:
+            weights[k] = top
+            continue
+        dy, dx = ROW_STEP[k], COL_STEP[k]
+        for y in range(TILE):
+            r = row + 1 + y
+            start = col + 1 + dx
+            here, there = (
+                heights[r, col + 1 : col + 1 + TILE],
+                heights[r + dy, start : start + TILE],
+            )
+            fh, ft = frictions[r, col + 1 : col + 1 + TILE], frictions[r + dy, start : start + TILE]
+            gone = absent[r, col + 1 : col + 1 + TILE]
+            length = lengths[_LENGTH[k], r + min(dy, 0)]
+            into = weights[k, y]
+            # Steps from absent cells need no test: nothing reaches these. w != w for NaN, which
+            # an infinite cost times no friction gives.
+            if reverse:
+                for x in range(TILE):
+                    w = edge(cost, here[x], there[x], fh[x], ft[x], length)
+                    into[x] = top if gone[x] | (w != w) else w
+            else:
+                for x in range(TILE):
+                    w = edge(cost, there[x], here[x], ft[x], fh[x], length)
+                    into[x] = top if gone[x] | (w != w) else w
+            if k % 2 == 1 and not corner_cutting:
+                beside, above = absent[r, start : start + TILE], absent[r + dy, col + 1 :]
+                for x in range(TILE):
+                    if beside[x] and above[x]:
+                        into[x] = top
+
+
+@register_jitable
+def relax_rows(cost, work):
+    """Sweep until nothing changes; returns the rows and pairs of scans done."""
+    d, weights, fresh, scan = work
+    passes = 0
+    busy = True
+    while busy:
+        for y in range(1, TILE + 1):
+            if fresh[y - 1] & _DOWN:
+                fresh[y - 1] &= _UP
+                passes += 1
+                if _from_row(cost, d[y], d[y - 1], weights, y - 1, 6, 7, 5):
+                    fresh[y] = _DOWN | _UP
+                    scan[y] = True
+        passes += _scan_rows(cost, work)
+        for y in range(TILE, 0, -1):
+            if fresh[y + 1] & _UP:
+                fresh[y + 1] &= _DOWN
+                passes += 1
+                if _from_row(cost, d[y], d[y + 1], weights, y - 1, 2, 1, 3):
+                    fresh[y] = _DOWN | _UP
+                    scan[y] = True
+        passes += _scan_rows(cost, work)
+        busy = False
+        for y in range(TILE):
+            busy |= (fresh[y] & _DOWN) != 0 or (fresh[y + 2] & _UP) != 0
+    return passes
+
+
+@register_jitable
+def _from_row(cost, here, other, weights, row, up, right_up, left_up):
+    """Relax a row from the one above or below; whether anything changed."""
+    # Rows taken in one step are known to be contiguous.
+    straight, right, left = weights[up, row], weights[right_up, row], weights[left_up, row]
+    changed = False
+    for x in range(TILE):
+        old = here[x + 1]
+        new = min(join(cost, other[x + 1], straight[x]), join(cost, other[x + 2], right[x]))
+        new = min(min(new, join(cost, other[x], left[x])), old)
+        changed |= new != old
+        here[x + 1] = new
+    return changed
+
+
+@register_jitable
+def _scan_rows(cost, work):
+    """Scan the rows that changed, in fours, right and left."""
+    d, weights, fresh, scan = work
+    passes = 0
+    for y in range(1, TILE + 1, 4):
+        if not (scan[y] | scan[y + 1] | scan[y + 2] | scan[y + 3]):
+            continue
+        scan[y : y + 4] = False
+        passes += 1
+        a, b, c, e = d[y], d[y + 1], d[y + 2], d[y + 3]
+        changed = (False, False, False, False)
+        for side in range(2):
+            k = 4 if side == 0 else 0
+            wa, wb = weights[k, y - 1], weights[k, y]
+            wc, we = weights[k, y + 1], weights[k, y + 2]
+            x = 0 if side == 0 else TILE + 1
+            step = 1 - 2 * side
+            va, vb, vc, ve = a[x], b[x], c[x], e[x]
+            ca, cb, cc, ce = changed
+            for _ in range(TILE):
+                x += step
+                old = a[x]
+                va = min(old, join(cost, va, wa[x - 1]))
+                ca |= va != old
+                a[x] = va
+                old = b[x]
+                vb = min(old, join(cost, vb, wb[x - 1]))
+                cb |= vb != old
+                b[x] = vb
+                old = c[x]
+                vc = min(old, join(cost, vc, wc[x - 1]))
+                cc |= vc != old
+                c[x] = vc
+                old = e[x]
+                ve = min(old, join(cost, ve, we[x - 1]))
+                ce |= ve != old
+                e[x] = ve
+            changed = (ca, cb, cc, ce)
+        for k in range(4):
+            if changed[k]:
+                fresh[y + k] = _DOWN | _UP
+    return passes
+
+
+@register_jitable
+def _from_sides(cost, work):
+    """Relax the outer columns from the halo beside them."""
+    d, weights, fresh, scan = work
+    for y in range(1, TILE + 1):
+        r = y - 1
+        old = d[y, 1]
+        new = min(old, join(cost, d[y, 0], weights[4, r, 0]))
+        new = min(new, join(cost, d[y - 1, 0], weights[5, r, 0]))
+        new = min(new, join(cost, d[y + 1, 0], weights[3, r, 0]))
+        last = d[y, TILE]
+        then = min(last, join(cost, d[y, TILE + 1], weights[0, r, TILE - 1]))
+        then = min(then, join(cost, d[y - 1, TILE + 1], weights[7, r, TILE - 1]))
+        then = min(then, join(cost, d[y + 1, TILE + 1], weights[1, r, TILE - 1]))
+        if new < old or then < last:
+            d[y, 1] = new
+            d[y, TILE] = min(then, d[y, TILE])
+            fresh[y] = _DOWN | _UP
+            scan[y] = True
+
+
+@register_jitable
+def relax_tile(cost, distances, row, col, whole, work, improved):
+    """Relax a tile to convergence; the weights are in `work`.
+
+    Parameters
+    ----------
+    distances
+        Of the block, padded by one.
+    row, col
+        First padded row and column of the tile, that is of its halo.
+    whole
+        Whether every row needs a look, not only what the halo reaches.
+    improved
+        Receives the least value that became less on each side and corner, and in [8] anywhere.
+
+    Returns
+    -------
+    passes
+        Row passes done.
+    """
+    d, _, fresh, scan = work
+    for y in range(PADDED):
+        d[y] = distances[row + y, col : col + PADDED]
+    fresh[:] = _DOWN | _UP if whole else 0
+    scan[:] = whole
+    fresh[0] = _DOWN
+    fresh[TILE + 1] = _UP
+    _from_sides(cost, work)
+    passes = relax_rows(cost, work)
+    improved[:] = largest(d)
+    for y in range(1, TILE + 1):
+        old = distances[row + y, col : col + PADDED]
+        new = d[y]
+        if y in (1, TILE):
+            at = 6 if y == 1 else 2
+            for x in range(1, TILE + 1):
+                if new[x] < old[x]:
+                    improved[at] = min(improved[at], new[x])
+        if new[1] < old[1]:
+            improved[4] = min(improved[4], new[1])
+        if new[TILE] < old[TILE]:
+            improved[0] = min(improved[0], new[TILE])
+    for y, x, k in ((1, 1, 5), (1, TILE, 7), (TILE, 1, 3), (TILE, TILE, 1)):
+        if d[y, x] < distances[row + y, col + x]:
+            improved[k] = d[y, x]
+    for y in range(1, TILE + 1):
+        distances[row + y, col + 1 : col + 1 + TILE] = d[y, 1 : TILE + 1]
+    return passes

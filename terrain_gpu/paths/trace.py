@@ -1,0 +1,160 @@
+"""Backlinks followed from a target back to its source."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+
+from ..errors import InputError, StoreError
+from ..grid import BlockGrid, GridSpec
+from ..mst.boruvka import jit
+from .tile import COL_STEP, ROW_STEP
+
+SOURCE = 0
+UNREACHED = 255
+
+KEPT_BLOCKS = 4
+"""Blocks in memory: a path may weave around the corner where four of them meet."""
+
+_PIECE = 1 << 16
+"""Cells of a path that are gathered at a time."""
+
+_STEPS = np.zeros((256, 2), np.int64)
+"""Rows and columns that a code leads on; no step for what is no code."""
+_STEPS[1 << np.arange(8)] = np.stack((ROW_STEP, COL_STEP), axis=1)
+
+_MOVING, _ENDED, _CIRCLE = range(3)
+
+_DAMAGED = "the backlinks {}; the layer is damaged, compute it again"
+
+
+@dataclass(frozen=True, eq=False)
+class TracedPath:
+    """A least-cost path.
+
+    Attributes
+    ----------
+    source, target
+        Ids of its ends.
+    cost
+        From source to target, in units of the cost model.
+    length
+        In map units, or metres when the CRS is geographic.
+    cells
+        int64, shape (n, 2): (row, col) from source to target.
+    """
+
+    source: int
+    target: int
+    cost: float
+    length: float
+    cells: np.ndarray
+
+
+def trace_path(
+    read_block: Callable[[int, int], np.ndarray], blocks: BlockGrid, row: int, col: int
+) -> np.ndarray | None:
+    """Cells of the least-cost path that ends in a cell.
+
+    Parameters
+    ----------
+    read_block
+        Backlinks of block (i, j), clipped to the raster, in an array that is not used again:
+        uint8 ESRI D8 codes toward the predecessor (E 1, SE 2, S 4, SW 8, W 16, NW 32, N 64,
+        NE 128), 0 at sources, 255 where no source leads to. `KEPT_BLOCKS` of them are held.
+    blocks
+        How the raster is cut.
+    row, col
+        The target.
+
+    Returns
+    -------
+    numpy.ndarray, int64, shape (n, 2), or None
+        (row, col) from source to target; None when the target is unreached.
+
+    Raises
+    ------
+    InputError
+        when the target is outside of the raster.
+    StoreError
+        when the backlinks are damaged: a value that is no code, a way out of the raster, a circle.
+    """
+    if not (0 <= row < blocks.rows and 0 <= col < blocks.cols):
+        raise InputError(
+            f"row {row}, column {col} is outside of the raster of {blocks.rows} rows and "
+            f"{blocks.cols} columns"
+        )
+    read = lru_cache(KEPT_BLOCKS)(read_block)
+    state = np.array((row, col, row, col, 1, 1), np.int64)
+    pieces = [np.empty((_PIECE, 2), np.int64)]
+    count, ended = 0, _MOVING
+    while ended == _MOVING:
+        row, col = state[:2].tolist()
+        if not (0 <= row < blocks.rows and 0 <= col < blocks.cols):
+            raise StoreError(_DAMAGED.format(f"lead out of the raster to row {row}, column {col}"))
+        i, j = row // blocks.block, col // blocks.block
+        window = blocks.window(i, j)
+        codes = np.ascontiguousarray(read(i, j))
+        shape = window[1] - window[0], window[3] - window[2]
+        if codes.shape != shape or codes.dtype != np.uint8:
+            raise StoreError(
+                f"backlinks of block ({i}, {j}) are {codes.shape} {codes.dtype}, not {shape} uint8"
+            )
+        if count == _PIECE:
+            pieces.append(np.empty((_PIECE, 2), np.int64))
+            count = 0
+        count, ended = _walk(codes, window[0], window[2], state, pieces[-1], count)
+    row, col = state[:2].tolist()
+    if ended == _CIRCLE:
+        raise StoreError(_DAMAGED.format(f"run in a circle at row {row}, column {col}"))
+    code = codes[row - window[0], col - window[2]]
+    if code == UNREACHED and len(pieces) == count == 1:
+        return None
+    if code != SOURCE:
+        raise StoreError(_DAMAGED.format(f"hold {code} at row {row}, column {col}"))
+    pieces[-1] = pieces[-1][:count]
+    return np.ascontiguousarray(np.concatenate(pieces)[::-1])
+
+
+@jit
+def _walk(
+    codes: np.ndarray, row0: int, col0: int, state: np.ndarray, cells: np.ndarray, count: int
+) -> tuple[int, int]:
+    """Follow the codes of a block until the path ends, leaves it, or `cells` is full.
+
+    `state` is row, column, and what finds a circle in the memory of one cell (R. P. Brent 1980):
+    row and column of a mark, the steps left until the mark moves here, and those after that.
+    """
+    row, col, mark_row, mark_col, left, span = state
+    ended = _MOVING
+    while count < len(cells):
+        r, c = row - row0, col - col0
+        if not (0 <= r < codes.shape[0] and 0 <= c < codes.shape[1]):
+            break
+        cells[count] = row, col
+        count += 1
+        down, right = _STEPS[codes[r, c]]
+        if down == 0 and right == 0:
+            ended = _ENDED
+            break
+        row += down
+        col += right
+        if row == mark_row and col == mark_col:
+            ended = _CIRCLE
+            break
+        left -= 1
+        if left == 0:
+            mark_row, mark_col = row, col
+            span *= 2
+            left = span
+    state[:] = row, col, mark_row, mark_col, left, span
+    return count, ended
+
+
+def path_points(grid: GridSpec, cells: np.ndarray) -> np.ndarray:
+    """Centres of cells (row, col), shape (n, 2), as (x, y) in units of the CRS; float64."""
+    a, _, c, _, e, f = grid.transform
+    return np.stack((c + a * (cells[:, 1] + 0.5), f + e * (cells[:, 0] + 0.5)), axis=1)
