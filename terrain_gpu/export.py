@@ -77,9 +77,7 @@ def export_layer(
     report = Report("export")
     source = TileStore.open(store).layer(layer)
     kind = np.dtype(dtype or source.dtype)
-    nodata = source.nodata
-    if kind != source.dtype and (kind.kind != source.dtype.kind or nodata is not None):
-        nodata = math.nan
+    nodata = source.nodata if kind == source.dtype else math.nan
     target = checked_target(path, overwrite=overwrite)
     try:
         window = source.grid.window_of(bounds) if bounds else source.grid.window
@@ -120,9 +118,7 @@ def export_layer(
     with (
         gdal_environment(),
         report.measured(),
-        RasterOutput(
-            target, grid, kind, nodata, profile, source.attributes, source.path
-        ) as output,
+        RasterOutput(target, grid, kind, nodata, profile, source.attributes, source.path) as output,
     ):
         with report.phase("export"):
             stream(

@@ -23,7 +23,7 @@ import pytest
 import rasterio
 from hypothesis import given
 from hypothesis import strategies as st
-from rasterio import warp
+from rasterio import features, warp
 from rasterio.crs import CRS
 
 from terrain_gpu.errors import InputError, OutputError, StoreError
@@ -882,43 +882,70 @@ def places(rows, cols):
     return st.tuples(st.floats(0, cols, width=32), st.floats(0, rows, width=32))
 
 
-def near_corner(path):
+def near_corner(path, distance):
     """Whether a line passes close by a corner of cells, where touching is a matter of rounding."""
     for (x0, y0), (x1, y1) in pairwise(path):
         length = math.hypot(x1 - x0, y1 - y0)
-        if length < 1e-3:
+        if length < distance:
             return True
         for i in range(math.floor(min(x0, x1)), math.ceil(max(x0, x1)) + 1):
             for j in range(math.floor(min(y0, y1)), math.ceil(max(y0, y1)) + 1):
-                if abs((x1 - x0) * (y0 - j) - (x0 - i) * (y1 - y0)) / length < 0.02:
+                if abs((x1 - x0) * (y0 - j) - (x0 - i) * (y1 - y0)) / length < distance:
                     return True
     return False
 
 
-@given(path=st.lists(places(23, 17), min_size=2, max_size=4), piece=st.sampled_from([3, 8, 4096]))
-def test_lines_take_every_cell_that_they_touch(folders, path, piece):
-    with folders() as folder, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sources, "PIECE", piece)
+def gdal(shape, rows, cols, **options):
+    mask = features.rasterize(
+        [shape], (rows, cols), transform=rasterio.Affine(*GRID.transform), dtype="uint8", **options
+    )
+    return set(map(tuple, np.argwhere(mask).tolist()))
+
+
+@given(path=st.lists(places(23, 17), min_size=2, max_size=4))
+def test_lines_take_every_cell_that_they_touch(folders, path):
+    with folders() as folder:
         found = cells_of(from_vector(grid_of(23, 17), save("geojson", folder, line(*path))))
     inner = [(min(x, 17 - 1e-9), min(y, 23 - 1e-9)) for x, y in path]
-    assert {(math.floor(y), math.floor(x)) for x, y in inner} <= found
-    if not near_corner(inner):
+    ends = {(math.floor(y), math.floor(x)) for x, y in inner}
+    assert ends <= found
+    if not near_corner(inner, 1e-4):
         assert found == touched_by(inner)
+    # GDAL takes a hundredth of a cell for nothing, and leaves out ends on lines between cells.
+    if not near_corner(inner, 0.02):
+        assert found == ends | gdal(line(*inner), 23, 17, all_touched=True)
 
 
-@given(ring=st.lists(places(19, 21), min_size=3, max_size=6), piece=st.sampled_from([3, 8, 4096]))
-def test_polygons_take_the_cells_whose_centre_they_cover(folders, ring, piece):
+@given(ring=st.lists(places(19, 21), min_size=3, max_size=6))
+def test_polygons_take_the_cells_whose_centre_they_cover(folders, ring):
     # Off the centres, where covering is a matter of rounding.
     ring = [(min(x + 0.00137, 21), min(y + 0.00071, 19)) for x, y in ring]
-    with folders() as folder, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sources, "PIECE", piece)
+    with folders() as folder:
         found = cells_of(from_vector(grid_of(19, 21), save("geojson", folder, polygon(ring))))
     inner = [(min(x, 21 - 1e-9), min(y, 19 - 1e-9)) for x, y in ring]
     wanted = centres_in(inner, 19, 21)
+    assert wanted == gdal(polygon(inner), 19, 21)
     if wanted:
         assert found == wanted
     else:
         assert {(math.floor(y), math.floor(x)) for x, y in inner} <= found
+
+
+@given(
+    cut=st.lists(
+        st.tuples(st.integers(0, 24), st.integers(2, 18)).map(lambda p: (p[0] / 2, p[1] / 2)),
+        max_size=4,
+    ).map(sorted)
+)
+def test_polygons_side_by_side_share_no_cell(folders, cut):
+    cut = [(0, 5), *cut, (12, 5)]
+    with folders() as folder:
+        above, below = (
+            cells_of(from_vector(GRID, save("geojson", folder, polygon([*cut, *corners]))))
+            for corners in ([(12, 0), (0, 0)], [(12, 10), (0, 10)])
+        )
+    assert above | below == square(0, 10, 0, 12)
+    assert not above & below
 
 
 @pytest.mark.parametrize(
@@ -955,9 +982,7 @@ def test_lines_along_the_edges(tmp_path):
     }  # fmt: skip
 
 
-@pytest.mark.parametrize("piece", [7, 64])
-def test_a_polygon_over_the_whole_raster(tmp_path, monkeypatch, piece):
-    monkeypatch.setattr(sources, "PIECE", piece)
+def test_a_polygon_over_the_whole_raster(tmp_path):
     path = save("geojson", tmp_path, polygon(box(0, 0, 71, 53)))
     assert len(from_vector(grid_of(53, 71), path)) == 53 * 71
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from . import compute_mst as compute_mst_file
+from . import compute_sssp as compute_sssp_file
 from . import convert_dataset as convert_dataset_file
 from . import demo, export, info, options, plan
 
@@ -18,7 +19,7 @@ def group(context: click.Context) -> None:
         click.echo(context.get_help())
 
 
-for _file in (convert_dataset_file, compute_mst_file, info, export, plan, demo):
+for _file in (convert_dataset_file, compute_mst_file, compute_sssp_file, info, export, plan, demo):
     group.add_command(_file.command)
 
 
@@ -35,3 +36,8 @@ def convert_dataset() -> None:
 def compute_mst() -> None:
     """Program `compute-mst`."""
     options.run(compute_mst_file.command)
+
+
+def compute_sssp() -> None:
+    """Program `compute-sssp`."""
+    options.run(compute_sssp_file.command)

@@ -134,6 +134,7 @@ class Relaxation:
         self._keys: dict[Block, np.ndarray] = {}
         self._whole: dict[Block, np.ndarray] = {}
         self._spilled: set[Block] = set()
+        self._sides: dict[Block, np.ndarray] = {}
         self._at_targets: np.ndarray | None = None
         self.guard = {4: 2**32 - 2**16, 8: 2**63}[self.dtype.itemsize] if self.guarded else None
         self._spill_file: Any = None
@@ -222,7 +223,9 @@ class Relaxation:
         field = self._take(at)
         keys, rim = self._keys[at], self._rims[at]
         receive(field.distances, keys, self._halo(at))
-        sides = np.full(8, self.top, self.dtype)
+        sides = self._sides.pop(at, None)
+        if sides is None:
+            sides = np.full(8, self.top, self.dtype)
         least, tiles, passes = relax_block(
             self.cost,
             field.heights,
@@ -337,6 +340,13 @@ class Relaxation:
         self._whole[at] = np.zeros((height // TILE, width // TILE), bool)
         rows, cols, values = self.ground.seeds(at, field)
         seed(field.distances, self._keys[at], self._whole[at], rows, cols, values)
+        # Sources on the rim concern the neighbours as well.
+        a, height, width = field.distances, height + 1, width + 1
+        rims = a[1, 1:-1], a[height - 1, 1:-1], a[1:-1, 1], a[1:-1, width - 1]
+        north, south, west, east = (rim.min() for rim in rims)
+        corners = a[height - 1, width - 1], a[height - 1, 1], a[1, 1], a[1, width - 1]
+        found = (east, corners[0], south, corners[1], west, corners[2], north, corners[3])
+        self._sides[at] = np.array(found, self.dtype)
         return field
 
     def _offset(self, at: Block) -> int:

@@ -6,10 +6,8 @@ import math
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-from rasterio import Affine, features
 
 from .. import cells
 from ..errors import InputError
@@ -20,7 +18,7 @@ from .trace import path_points
 from .vectors import MAX_ID, Part, read_features
 
 PIECE = 4096
-"""Most rows and columns that are rasterised at a time, and the side of what is read of a raster."""
+"""Side of the square of cells that is read of a raster at a time."""
 
 ON_LINE = 1e-6
 """Within this part of a cell, a position counts as on a line between cells."""
@@ -281,34 +279,62 @@ def _placed(grid: GridSpec, xy: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 def _covered(part: Part) -> np.ndarray:
     """Cells (row, column) of a part whose positions are columns and rows."""
     kind, rings = part
-    corners = np.floor(np.concatenate(rings)[:, ::-1]).astype(np.int64)
     if kind == "Point":
-        return corners
-    coordinates: list[Any] = [ring.tolist() for ring in rings]
-    shape = {"type": kind, "coordinates": coordinates if kind == "Polygon" else coordinates[0]}
+        return np.floor(rings[0][:, ::-1]).astype(np.int64)
     if kind == "Polygon":
-        inner = _burnt(shape, corners, all_touched=False)
+        inner = _centres(rings)
         if len(inner):
             return inner
-    # GDAL leaves out the cell of an end that lies on a line between cells.
-    return np.concatenate((_burnt(shape, corners, all_touched=True), corners))
+    return np.concatenate([_touched(ring) for ring in rings])
 
 
-def _burnt(shape: dict[str, Any], corners: np.ndarray, *, all_touched: bool) -> np.ndarray:
-    """Cells (row, column) that GDAL finds, in pieces of bounded size."""
-    (row0, col0), (row1, col1) = corners.min(axis=0).tolist(), (corners.max(axis=0) + 1).tolist()
-    found = []
-    for top, bottom, left, right in _pieces((row0, row1, col0, col1), PIECE, PIECE):
-        mask = features.rasterize(
-            [shape],
-            (bottom - top, right - left),
-            transform=Affine.translation(left, top),
-            all_touched=all_touched,
-            dtype="uint8",
-            skip_invalid=False,
-        )
-        found.append(np.argwhere(mask) + np.array((top, left)))
-    return np.concatenate(found)
+def _touched(line: np.ndarray) -> np.ndarray:
+    """Cells (row, column) that a line passes through, and those of its positions."""
+    start, way = line[:-1], np.diff(line, axis=0)
+    low, high = np.minimum(start, line[1:]), np.maximum(start, line[1:])
+    # Every segment is cut where it crosses lines between cells; `at` is the part of its length.
+    ends = np.arange(len(start))
+    segments, at = [ends, ends], [np.zeros(len(start)), np.ones(len(start))]
+    for axis in (0, 1):
+        first = np.floor(low[:, axis]) + 1
+        segment, crossed = _ranges(first, np.maximum(np.ceil(high[:, axis]) - first, 0))
+        segments.append(segment)
+        at.append((crossed - start[segment, axis]) / way[segment, axis])
+    segment, cut = np.concatenate(segments), np.concatenate(at)
+    order = np.lexsort((cut, segment))
+    segment, cut = segment[order], cut[order]
+    piece = np.flatnonzero((segment[1:] == segment[:-1]) & (cut[1:] > cut[:-1]))
+    middle = (cut[piece] + cut[piece + 1]) / 2
+    inside = start[segment[piece]] + middle[:, None] * way[segment[piece]]
+    # Rounding must not lead out of the raster.
+    inside = np.clip(inside, line.min(axis=0), line.max(axis=0))
+    return np.floor(np.concatenate((line, inside))[:, ::-1]).astype(np.int64)
+
+
+def _centres(rings: list[np.ndarray]) -> np.ndarray:
+    """Cells (row, column) whose centre lies in a polygon: between odd and even crossings of rings.
+
+    A centre on an edge belongs to the polygon below or to the right of the edge, so that of
+    polygons side by side each cell has one.
+    """
+    start = np.concatenate([ring[:-1] for ring in rings])
+    end = np.concatenate([ring[1:] for ring in rings])
+    first = np.ceil(np.minimum(start[:, 1], end[:, 1]) - 0.5)
+    last = np.ceil(np.maximum(start[:, 1], end[:, 1]) - 0.5)
+    edge, row = _ranges(first, last - first)
+    (x, y), (width, height) = start[edge].T, (end - start)[edge].T
+    x = x + (row + 0.5 - y) / height * width
+    order = np.lexsort((x, row))
+    row, col = row[order], np.ceil(x[order] - 0.5)
+    span, cols = _ranges(col[::2], col[1::2] - col[::2])
+    return np.stack((row[::2][span], cols), axis=1).astype(np.int64)
+
+
+def _ranges(first: np.ndarray, count: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The numbers first, first + 1, ... of all ranges one after another: (range, number)."""
+    count = count.astype(np.int64)
+    which = np.repeat(np.arange(len(count)), count)
+    return which, np.arange(len(which)) + (first - (np.cumsum(count) - count))[which]
 
 
 def _pieces(window: Window, rows: int, cols: int) -> Iterator[Window]:

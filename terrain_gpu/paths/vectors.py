@@ -262,9 +262,7 @@ def _read_geojson(path: Path) -> Read:
             properties = feature.get("properties") or {}
             fields.append((properties.get("id"), properties.get("cost")))
         except (ValueError, TypeError, LookupError, AttributeError, RecursionError):
-            raise InputError(
-                f"{path}: feature {number} is not valid GeoJSON; repair it"
-            ) from None
+            raise InputError(f"{path}: feature {number} is not valid GeoJSON; repair it") from None
     return geometries, [f[0] for f in fields], [f[1] for f in fields], _json_crs(path, data)
 
 

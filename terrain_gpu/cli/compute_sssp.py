@@ -1,0 +1,448 @@
+"""compute-sssp: cost distances from sources, and least-cost paths."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from . import options
+
+if TYPE_CHECKING:
+    from ..grid import GridSpec
+    from ..paths.sources import Sources
+    from ..paths.trace import TracedPath
+    from ..store import Layer
+
+log = logging.getLogger(__name__)
+
+COSTS = ("absdiff", "friction", "surface", "tobler", "langmuir", "minimax")
+SECONDS = ("tobler", "langmuir")
+VECTOR = (".geojson", ".json", ".gpkg", ".shp", ".fgb", ".kml")
+NAMED = 5
+"""Most targets that a message names."""
+
+Point = tuple[float, ...]
+
+
+class _Place(click.ParamType):
+    """Two numbers, or three, with commas between them."""
+
+    def __init__(self, form: str) -> None:
+        self.name = form
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> Point:
+        try:
+            found = tuple(map(float, value.split(",")))
+        except ValueError:
+            found = ()
+        most = self.name.count(",") + 1
+        if not 2 <= len(found) <= most:
+            self.fail(f"{value!r} is not {self.name}", param, ctx)
+        return found
+
+
+class _Parameter(click.ParamType):
+    """NAME=VALUE."""
+
+    name = "NAME=VALUE"
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> tuple[str, float]:
+        name, equals, number = value.partition("=")
+        try:
+            if name.strip() and equals:
+                return name.strip(), float(number)
+        except ValueError:
+            pass
+        self.fail(f"{value!r} is not {self.name}, such as a=0.72", param, ctx)
+
+
+def _parameters(
+    ctx: click.Context, param: click.Parameter, pairs: Sequence[tuple[str, float]]
+) -> dict[str, float]:
+    found = dict(pairs)
+    for name in found:
+        if sum(other == name for other, _ in pairs) > 1:
+            raise click.BadParameter(f"{name} is given twice", ctx, param)
+    return found
+
+
+def _not_negative(ctx: click.Context, param: click.Parameter, value: float | None) -> float | None:
+    if value is not None and not value >= 0:
+        raise click.BadParameter(f"{value} is not a number of at least 0", ctx, param)
+    return value
+
+
+@click.command("compute-sssp")
+@click.argument("store", metavar="STORE")
+@click.option(
+    "--source",
+    type=_Place("X,Y[,COST]"),
+    metavar="X,Y[,COST]",
+    multiple=True,
+    help="Start here, in the raster's CRS, at this cost (0). Repeatable.",
+)
+@click.option(
+    "--source-rowcol",
+    type=_Place("ROW,COL[,COST]"),
+    metavar="ROW,COL[,COST]",
+    multiple=True,
+    help="Start in this cell, counted from 0. Repeatable.",
+)
+@click.option(
+    "--sources",
+    metavar="FILE",
+    help="Start at the points, lines and polygons of a vector file (FILE:LAYER for one layer of "
+    "several), or at the cells of an aligned raster that are neither 0 nor nodata.",
+)
+@click.option(
+    "--source-edge", is_flag=True, help="Start at the raster's edge and the rim of nodata too."
+)
+@click.option(
+    "--cost",
+    type=click.Choice(COSTS),
+    default="absdiff",
+    show_default=True,
+    help="What a step costs: |dz|, mean friction x length, length on the surface, seconds of "
+    "walking (two models); minimax: the highest cell on the way.",
+)
+@click.option(
+    "--friction",
+    metavar="LAYER",
+    help="Layer of frictions, 0 or more: friction and langmuir use it as theirs, minimax not, the "
+    "others as a factor.",
+)
+@click.option("--barriers", metavar="LAYER", help="Layer whose cells other than 0 are impassable.")
+@click.option(
+    "--parameter",
+    "parameters",
+    type=_Parameter(),
+    metavar="NAME=VALUE",
+    multiple=True,
+    callback=_parameters,
+    help="Of langmuir: a, b, c, d, slope_factor, lam. Repeatable.",
+)
+@click.option(
+    "--reverse", is_flag=True, help="Cost of going to the source instead, where that differs."
+)
+@click.option(
+    "--connectivity",
+    type=click.Choice(["8", "4"]),
+    default="8",
+    show_default=True,
+    help="Neighbours of a cell, with or without the diagonal ones.",
+)
+@click.option(
+    "--no-corner-cutting",
+    is_flag=True,
+    help="No diagonal step between two cells that are nodata or barriers.",
+)
+@click.option(
+    "--max-cost",
+    type=float,
+    metavar="COST",
+    callback=_not_negative,
+    help="Leave cells that cost more unreached.",
+)
+@click.option(
+    "--target",
+    type=_Place("X,Y"),
+    metavar="X,Y",
+    multiple=True,
+    help="End of a path, in the raster's CRS. Repeatable.",
+)
+@click.option(
+    "--target-rowcol",
+    type=_Place("ROW,COL"),
+    metavar="ROW,COL",
+    multiple=True,
+    help="End of a path, a cell. Repeatable.",
+)
+@click.option("--targets", metavar="FILE", help="Ends of paths, a file as for --sources.")
+@click.option(
+    "--stop-at-targets", is_flag=True, help="Leave cells beyond the farthest target unreached."
+)
+@click.option(
+    "-o", "--output", metavar="DISTANCE.tif", help="Also write the distances as a raster."
+)
+@click.option(
+    "--dtype",
+    type=click.Choice(["float64", "float32"]),
+    help="Type of that raster's cells, rounded to nearest.  [default: as in the store]",
+)
+@click.option(
+    "--backlink",
+    metavar="CODES.tif",
+    help="Also compute the steps back to the source, and write their D8 codes (E 1, SE 2, ... "
+    "NE 128; 0 source, 255 unreached).",
+)
+@click.option(
+    "--allocation",
+    metavar="IDS.tif",
+    help="Also compute which source each cell belongs to, and write the ids.",
+)
+@click.option(
+    "--path",
+    metavar="PATHS.geojson|.gpkg",
+    help="Write the least-cost paths to the targets as lines.",
+)
+@options.layer_option
+@options.memory_limit_option
+@options.threads_option
+@options.backend_option
+@click.option("--verify", is_flag=True, help="Prove the result in another pass over the cells.")
+@options.resume_option
+@options.overwrite_option
+@options.json_option
+@options.verbosity_options
+@options.version_option
+def command(
+    store: str,
+    source: Sequence[Point],
+    source_rowcol: Sequence[Point],
+    sources: str | None,
+    target: Sequence[Point],
+    target_rowcol: Sequence[Point],
+    targets: str | None,
+    output: str | None,
+    dtype: str | None,
+    backlink: str | None,
+    allocation: str | None,
+    path: str | None,
+    connectivity: str,
+    no_corner_cutting: bool,
+    backend: str,
+    json_target: str | None,
+    **settings: Any,
+) -> None:
+    """Compute the least cost of reaching every cell of STORE from sources, as its layer "distance".
+
+    The distances are those of Dijkstra's algorithm: the same bits for every block size, memory
+    limit and number of threads. Backlinks and allocation become layers of these names.
+
+    \b
+    compute-sssp dem.zarr --source -84.2,36.5 --cost tobler -o seconds.tif
+    compute-sssp dem.zarr --sources huts.geojson --cost friction --friction land
+    compute-sssp dem.zarr --source-edge --cost minimax -o filled.tif
+    """
+    has_targets = bool(target or target_rowcol or targets)
+    options.check_backend(backend)
+    if not (source or source_rowcol or sources or settings["source_edge"]):
+        raise click.UsageError(
+            "no source: give --source X,Y, --source-rowcol ROW,COL, --sources FILE or --source-edge"
+        )
+    for option, wanted in (("--path", path), ("--stop-at-targets", settings["stop_at_targets"])):
+        if wanted and not has_targets:
+            raise click.UsageError(
+                f"{option} needs targets: give --target X,Y, --target-rowcol ROW,COL or "
+                "--targets FILE"
+            )
+    if has_targets and not (path or settings["stop_at_targets"]):
+        raise click.UsageError("targets are for --path FILE or --stop-at-targets: give one of them")
+    if dtype and not output:
+        raise click.UsageError(f"--dtype {dtype} is for the file of --output: give that too")
+    rasters = (
+        ("distance", "--output", output),
+        ("backlink", "--backlink", backlink),
+        ("allocation", "--allocation", allocation),
+    )
+    _check_outputs(
+        [(option, file) for _, option, file in rasters if file],
+        path,
+        json_target,
+        {"--sources": sources, "--targets": targets},
+        overwrite=settings["overwrite"],
+    )
+
+    from ..export import export_layer
+    from ..paths.pipeline import shortest_paths
+    from ..paths.vectors import write_paths
+    from ..progress import bar
+    from ..store import TileStore
+
+    opened = TileStore.open(store)
+    starts = _places(opened.grid, "--source", source, source_rowcol, sources)
+    ends = _places(opened.grid, "--target", target, target_rowcol, targets) if has_targets else None
+    advice = "what is finished is kept, --resume goes on"
+    with options.if_interrupted(advice), bar("shortest paths", quiet=options.quiet()) as progress:
+        found = shortest_paths(
+            opened,
+            starts,
+            connectivity=int(connectivity),
+            corner_cutting=not no_corner_cutting,
+            targets=ends,
+            backlink=bool(backlink or path),
+            allocation=bool(allocation),
+            progress=progress,
+            **settings,
+        )
+    report, layers = found.report, found.layers
+    # --overwrite with --resume: a finished result stays, its files are replaced.
+    advice = f"the layers {', '.join(layers)} are complete, --resume --overwrite writes the files"
+    for layer, option, file in rasters:
+        if not file:
+            continue
+        with options.if_interrupted(advice), report.phase("export"):
+            export_layer(
+                opened.path,
+                file,
+                layer=layer,
+                dtype=dtype if layer == "distance" else None,
+                memory_limit=settings["memory_limit"],
+                threads=settings["threads"],
+                overwrite=settings["overwrite"],
+            )
+        report.result[option.removeprefix("--")] = file
+    if path and ends is not None:
+        with options.if_interrupted(advice), report.phase("paths"):
+            lines = found.paths(ends, starts)
+            missing = _unreached(path, opened.grid, ends, lines)
+            write_paths(path, lines, opened.grid, overwrite=settings["overwrite"])
+        report.result |= {"path": path, "paths": len(lines), "unreached_targets": missing}
+    options.write_json(report.to_json(), json_target)
+    written = [file for _, _, file in rasters if file]
+    if path:
+        written.append(f"{path} ({len(lines)} path{'s' * (len(lines) != 1)})")
+    options.say(
+        f"{store}: layer{'s' * (len(layers) > 1)} {', '.join(layers)}, "
+        f"{found.reached:,} cells reached{_farthest(settings['cost'], layers['distance'])}, "
+        f"{report.seconds['total']:.2f} s"
+        + (", verified" if settings["verify"] else "")
+        + (f"\nwritten: {', '.join(written)}" if written else ""),
+        json_target,
+    )
+
+
+def _check_outputs(
+    rasters: Sequence[tuple[str, str]],
+    path: str | None,
+    json_target: str | None,
+    inputs: dict[str, str | None],
+    *,
+    overwrite: bool,
+) -> None:
+    """Refuse before the work what cannot take its results."""
+    from .. import export
+    from ..paths import vectors
+
+    taken = {os.path.realpath(file): option for option, file in inputs.items() if file}
+    outputs = list(rasters) + ([("--path", path)] if path else [])
+    for option, file in outputs:
+        with _naming(option):
+            checked = vectors.checked_target if option == "--path" else export.checked_target
+            checked(file, overwrite=overwrite)
+    if json_target and json_target != "-":
+        outputs.append(("--json", json_target))
+    for option, file in outputs:
+        other = taken.setdefault(os.path.realpath(file), option)
+        if other != option:
+            raise click.UsageError(f"{option} {file}: is the file of {other}; name another")
+
+
+def _places(
+    grid: GridSpec,
+    option: str,
+    points: Sequence[Point],
+    cells: Sequence[Point],
+    file: str | None,
+) -> Sources:
+    """All cells that a group of options names.
+
+    Those of the file have its ids; points, then cells, get the numbers behind the greatest one.
+    """
+    import numpy as np
+
+    from ..errors import InputError
+    from ..paths import sources
+
+    found, last = [], 0
+    if file:
+        with _naming(f"{option}s"):
+            found.append(_from_file(grid, file))
+        last = int(found[0].ids.max())
+    for name, given, place in (
+        (option, points, sources.from_xy),
+        (f"{option}-rowcol", cells, sources.from_rowcol),
+    ):
+        if not given:
+            continue
+        if last + len(given) > sources.MAX_ID:
+            raise InputError(f"{option}s {file}: its id {last} leaves none for {name}; use others")
+        with _naming(name):
+            own = place(grid, given)
+        found.append(sources.Sources(own.rows, own.cols, own.ids + np.uint32(last), own.costs))
+        last += len(given)
+    if found:
+        return sources.merge(found)
+    none = np.empty(0, np.int64)
+    return sources.Sources(none, none, none.astype(np.uint32), none.astype(np.float64))
+
+
+def _from_file(grid: GridSpec, name: str) -> Sources:
+    from ..paths.sources import from_raster, from_vector
+
+    path, _, layer = name.rpartition(":")
+    if Path(path).suffix.lower() in VECTOR and not os.path.exists(name):
+        return from_vector(grid, path, layer)
+    if Path(name).suffix.lower() in VECTOR:
+        return from_vector(grid, name)
+    return from_raster(grid, name)
+
+
+def _unreached(
+    path: str, grid: GridSpec, targets: Sources, lines: Sequence[TracedPath]
+) -> list[dict[str, int]]:
+    """The targets without a path, with a warning that names them; an error when all are."""
+    from ..errors import TerrainError
+    from ..paths.trace import path_points
+
+    reached = {tuple(line.cells[-1].tolist()) for line in lines}
+    missing = [
+        {"target": name, "row": row, "col": col}
+        for row, col, name in zip(
+            *(a.tolist() for a in (targets.rows, targets.cols, targets.ids)), strict=True
+        )
+        if (row, col) not in reached
+    ]
+    if not missing:
+        return []
+    import numpy as np
+
+    shown = np.array([(one["row"], one["col"]) for one in missing[:NAMED]])
+    names = ", ".join(
+        f"x {x:.12g}, y {y:.12g} (row {row}, column {col})"
+        for (x, y), (row, col) in zip(path_points(grid, shown), shown, strict=True)
+    ) + (f" and {len(missing) - NAMED} more" if len(missing) > NAMED else "")
+    if not lines:
+        raise TerrainError(
+            f"--path {path}: not written, no target is reached: {names}; look for nodata, barriers "
+            "and --max-cost on the way"
+        )
+    log.warning("%d of %d targets not reached: %s", len(missing), len(targets), names)
+    return missing
+
+
+def _farthest(cost: str, distance: Layer) -> str:
+    """The greatest distance for the summary, as the layer's statistics have it."""
+    most = distance.info.get("max")
+    if most is None:
+        return ""
+    number = f"{most:,}" if isinstance(most, int) else f"{most:.10g}"
+    unit = " s" if cost in SECONDS else ""
+    return f", {'highest' if cost == 'minimax' else 'farthest'} {number}{unit}"
+
+
+@contextmanager
+def _naming(option: str) -> Iterator[None]:
+    """Say which option an error is about."""
+    from ..errors import InputError, OutputError
+
+    try:
+        yield
+    except (InputError, OutputError) as error:
+        raise type(error)(f"{option}: {error}") from None
