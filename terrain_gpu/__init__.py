@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from .export import export_layer
     from .grid import GridSpec
     from .mst import SpanningTree, minimum_spanning_tree
+    from .paths import ShortestPaths, shortest_paths
     from .report import Report
     from .store import Layer, LayerWriter, TileStore, create_layer
 
@@ -29,6 +30,7 @@ _HOME = {
     "OutputError": "errors",
     "PlanError": "errors",
     "Report": "report",
+    "ShortestPaths": "paths",
     "SpanningTree": "mst",
     "StoreError": "errors",
     "TerrainError": "errors",
@@ -37,6 +39,7 @@ _HOME = {
     "create_layer": "store",
     "export_layer": "export",
     "minimum_spanning_tree": "mst",
+    "shortest_paths": "paths",
 }
 
 __all__ = [
@@ -47,6 +50,7 @@ __all__ = [
     "OutputError",
     "PlanError",
     "Report",
+    "ShortestPaths",
     "SpanningTree",
     "StoreError",
     "TerrainError",
@@ -55,6 +59,7 @@ __all__ = [
     "create_layer",
     "export_layer",
     "minimum_spanning_tree",
+    "shortest_paths",
 ]
 
 logging.getLogger(__name__).addHandler(logging.NullHandler())

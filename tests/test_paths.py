@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import os
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
+
 import hypothesis
 import numpy as np
 import pytest
@@ -10,7 +15,9 @@ import strategies
 from hypothesis import given
 from hypothesis import strategies as st
 
-from terrain_gpu.paths import pipeline
+from terrain_gpu import GridSpec, LayerWriter, StoreError, create_layer
+from terrain_gpu.paths import pipeline, relax
+from terrain_gpu.paths.pipeline import shortest_paths
 from terrain_gpu.paths.sources import Sources
 
 
@@ -29,20 +36,23 @@ def as_sources(problem):
     return Sources(rows, cols, ids.astype(np.uint32), costs.astype(np.float64))
 
 
+def options(problem):
+    return {
+        "connectivity": problem.connectivity,
+        "corner_cutting": problem.corner_cutting,
+        "reverse": problem.reverse,
+        "max_cost": problem.max_cost,
+    }
+
+
 def solve(problem, **how):
-    graph = dict(problem.graph)
-    parameters = graph.get("parameters") or {}
-    return pipeline.shortest_paths(
+    return shortest_paths(
         problem.cells,
         as_sources(problem),
         cost=problem.model,
         friction=problem.friction,
         barriers=problem.barriers,
-        parameters=parameters,
-        connectivity=graph.get("connectivity", 8),
-        corner_cutting=graph.get("corner_cutting", True),
-        reverse=graph.get("reverse", False),
-        max_cost=problem.max_cost,
+        **options(problem),
         backlink=True,
         allocation=True,
         **how,
@@ -54,11 +64,11 @@ def expected(problem):
     distance = reference.dijkstra(
         problem.cells, problem.model, problem.sources, max_cost=problem.max_cost, **graph
     )
-    codes, _ = reference.backlinks(
-        distance, problem.cells, problem.model, problem.sources, **graph
-    )
-    return distance, codes, reference.allocation(
-        codes, problem.cells, problem.model, problem.sources
+    codes, _ = reference.backlinks(distance, problem.cells, problem.model, problem.sources, **graph)
+    return (
+        distance,
+        codes,
+        reference.allocation(codes, problem.cells, problem.model, problem.sources),
     )
 
 
@@ -103,3 +113,184 @@ def test_arrays(problem, block, threads):
         cell_size=(abs(problem.grid.transform[0]), abs(problem.grid.transform[4])),
     )
     assert_same(found, problem)
+
+
+def make_store(path, problem, block):
+    layers = {"elevation": (problem.cells, problem.raster.nodata)}
+    if problem.friction is not None:
+        layers["friction"] = (problem.friction, None)
+    if problem.barriers is not None:
+        layers["barriers"] = (problem.barriers.view(np.uint8), None)
+    for name, (cells, nodata) in layers.items():
+        with create_layer(
+            path, name, problem.grid, cells.dtype, nodata=nodata, block_size=block
+        ) as writer:
+            for i, j in writer.blocks.ids():
+                r0, r1, c0, c1 = writer.block_window(i, j)
+                writer.write_block(i, j, np.ascontiguousarray(cells[r0:r1, c0:c1]))
+            writer.commit()
+    return path
+
+
+@contextmanager
+def fields_in_memory(count):
+    """Runs keep so many blocks in memory; the others are spilled."""
+    usual = pipeline._Solve.make_plan
+
+    def plan(self, memory_limit):
+        usual(self, memory_limit)
+        self.plan = replace(self.plan, buffers=count)
+        self.threads = min(self.threads, count)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(pipeline._Solve, "make_plan", plan)
+        yield
+
+
+def solve_store(store, problem, **how):
+    layers = {name: name for name in ("friction", "barriers") if getattr(problem, name) is not None}
+    return shortest_paths(
+        store,
+        as_sources(problem),
+        cost=problem.model,
+        **layers,
+        **options(problem),
+        backlink=True,
+        allocation=True,
+        **how,
+    )
+
+
+@given(
+    strategies.cost_problems(large),
+    st.sampled_from([64, 128, 1024]),
+    st.sampled_from([1, 2, 4]),
+    st.sampled_from([1, 2, 3, 100]),
+)
+def test_stores(folders, no_fsync_session, problem, block, threads, fields):
+    hypothesis.assume(problem.sources)
+    within_reach(problem)
+    with folders() as folder, fields_in_memory(fields):
+        store = make_store(folder / "s.zarr", problem, block)
+        found = solve_store(store, problem, threads=threads)
+        assert_same(found, problem)
+        assert not (store / ".incomplete").exists()
+        assert found.report.result["spilled_bytes"] == 0 or fields < 100
+
+
+@pytest.fixture(scope="session")
+def no_fsync_session():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", lambda fd: None)
+        yield
+
+
+class Stop(BaseException):
+    """What no handler expects."""
+
+
+@pytest.fixture
+def terrain(tmp_path):
+    """A store of 25 blocks with flats, its elevations and two sources."""
+    rng = np.random.default_rng(5)
+    data = np.cumsum(rng.integers(-1, 2, (300, 260)), axis=1).astype(np.int16)
+    data[40:60, 50:200] = 7
+    data[rng.random(data.shape) < 0.1] = -99
+    data[10, 10] = data[250, 200] = 0
+    store = tmp_path / "s.zarr"
+    with create_layer(
+        store, "elevation", GridSpec(*data.shape), data.dtype, nodata=-99, block_size=64
+    ) as writer:
+        for i, j in writer.blocks.ids():
+            r0, r1, c0, c1 = writer.block_window(i, j)
+            writer.write_block(i, j, np.ascontiguousarray(data[r0:r1, c0:c1]))
+        writer.commit()
+    return store, data, [(10, 10), (250, 200, 3)]
+
+
+def all_of(found):
+    return found.distance(), found.backlink(), found.allocation()
+
+
+@pytest.mark.parametrize("phase", ["relax", "distance", "backlink", "allocation", "commit"])
+@pytest.mark.parametrize("stop", [Stop, KeyboardInterrupt])
+def test_a_run_stopped_in_any_phase_resumes_to_the_same_result(
+    terrain, monkeypatch, no_fsync, phase, stop
+):
+    store, data, sources = terrain
+    how = {"backlink": True, "allocation": True}
+    expected = shortest_paths(data, sources, nodata=-99, block_size=64, **how)
+    run = partial(shortest_paths, store, sources, **how)
+    with monkeypatch.context() as patch, fields_in_memory(3):
+        home, name = {
+            "relax": (relax.Relaxation, "_visit"),
+            "commit": (LayerWriter, "commit"),
+        }.get(phase, (LayerWriter, "write_block"))
+        usual, calls = getattr(home, name), []
+
+        def failing(self, *args, **kwargs):
+            if phase in ("relax", "commit") or self.shard_path(0, 0).parts[-4] == phase:
+                calls.append(args)
+                if len(calls) == (2 if phase == "commit" else 9):
+                    raise stop
+            return usual(self, *args, **kwargs)
+
+        patch.setattr(home, name, failing)
+        with pytest.raises(stop):
+            run()
+        assert len(calls) >= 2
+    there = phase == "commit"  # the first of three layers
+    with pytest.raises(StoreError, match="exists" if there else "--resume"):
+        run()
+    with pytest.raises(StoreError, match="exists" if there else "connectivity"):
+        run(connectivity=4, resume=True)
+    found = run(resume=True)
+    for mine, theirs in zip(all_of(found), all_of(expected), strict=True):
+        np.testing.assert_array_equal(mine, theirs)
+    if stop is KeyboardInterrupt and phase == "relax":
+        assert found.report.result["blocks_resumed"] > 0
+    assert not (store / ".incomplete").exists()
+
+
+def test_checkpoints_are_upper_bounds_that_a_run_goes_on_from(terrain, monkeypatch, no_fsync):
+    store, data, sources = terrain
+    expected = shortest_paths(data, sources, nodata=-99, block_size=64)
+    usual, calls = relax.Relaxation._visit, []
+
+    def slow(self, *args):
+        calls.append(args)
+        if len(calls) == 60:
+            self.save_all()
+            os._exit(9)
+        return usual(self, *args)
+
+    child = os.fork()
+    if child == 0:
+        relax.Relaxation._visit = slow
+        shortest_paths(store, sources, threads=1)
+        os._exit(0)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 9
+    found = shortest_paths(store, sources, resume=True)
+    assert found.report.result["blocks_resumed"] > 5
+    np.testing.assert_array_equal(found.distance(), expected.distance())
+
+
+def test_integers_that_overflow_32_bits_are_promoted(tmp_path, no_fsync):
+    # A comb of steps of 65535: beyond 2^31 after 32768 of them.
+    rows, cols = 260, 520
+    data = np.zeros((rows, cols), np.uint16)
+    data[::2] = 65535
+    data[:, ::2] ^= 65535
+    problem = data.copy()
+    found = shortest_paths(problem, [(0, 0)], connectivity=4, block_size=64)
+    steps = np.add.outer(np.arange(rows), np.arange(cols))
+    assert found.report.result["distance_dtype"] == "uint32"
+    np.testing.assert_array_equal(found.distance(), steps * 65535)
+    spiral = strategies._spiral((513, 513))
+    data = np.zeros(spiral.shape, np.uint16)
+    data[np.add.outer(np.arange(513), np.arange(513)) % 2 == 1] = 65535
+    found = shortest_paths(data, [(1, 1)], connectivity=4, barriers=spiral, block_size=128)
+    length = np.count_nonzero(~spiral) - 1
+    assert found.report.result["distance_dtype"] == "uint64"
+    reached = found.distance() != np.iinfo(np.uint64).max
+    assert found.distance()[reached].max() >= length // 2 * 65535 > 2**32

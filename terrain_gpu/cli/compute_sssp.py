@@ -230,21 +230,24 @@ def command(
     compute-sssp dem.zarr --sources huts.geojson --cost friction --friction land
     compute-sssp dem.zarr --source-edge --cost minimax -o filled.tif
     """
-    has_targets = bool(target or target_rowcol or targets)
+    has_targets = bool(target or target_rowcol or targets is not None)
     options.check_backend(backend)
-    if not (source or source_rowcol or sources or settings["source_edge"]):
+    if not (source or source_rowcol or sources is not None or settings["source_edge"]):
         raise click.UsageError(
             "no source: give --source X,Y, --source-rowcol ROW,COL, --sources FILE or --source-edge"
         )
-    for option, wanted in (("--path", path), ("--stop-at-targets", settings["stop_at_targets"])):
+    for option, wanted in (
+        ("--path", path is not None),
+        ("--stop-at-targets", settings["stop_at_targets"]),
+    ):
         if wanted and not has_targets:
             raise click.UsageError(
                 f"{option} needs targets: give --target X,Y, --target-rowcol ROW,COL or "
                 "--targets FILE"
             )
-    if has_targets and not (path or settings["stop_at_targets"]):
+    if has_targets and not (path is not None or settings["stop_at_targets"]):
         raise click.UsageError("targets are for --path FILE or --stop-at-targets: give one of them")
-    if dtype and not output:
+    if dtype and output is None:
         raise click.UsageError(f"--dtype {dtype} is for the file of --output: give that too")
     rasters = (
         ("distance", "--output", output),
@@ -252,7 +255,7 @@ def command(
         ("allocation", "--allocation", allocation),
     )
     _check_outputs(
-        [(option, file) for _, option, file in rasters if file],
+        [(option, file) for _, option, file in rasters if file is not None],
         path,
         json_target,
         {"--sources": sources, "--targets": targets},
@@ -276,8 +279,8 @@ def command(
             connectivity=int(connectivity),
             corner_cutting=not no_corner_cutting,
             targets=ends,
-            backlink=bool(backlink or path),
-            allocation=bool(allocation),
+            backlink=backlink is not None or path is not None,
+            allocation=allocation is not None,
             progress=progress,
             **settings,
         )
@@ -330,8 +333,11 @@ def _check_outputs(
     from .. import export
     from ..paths import vectors
 
-    taken = {os.path.realpath(file): option for option, file in inputs.items() if file}
-    outputs = list(rasters) + ([("--path", path)] if path else [])
+    taken = {os.path.realpath(file): option for option, file in inputs.items() if file is not None}
+    outputs = list(rasters) + ([("--path", path)] if path is not None else [])
+    for option, file in (*inputs.items(), *outputs):
+        if file == "":
+            raise click.UsageError(f"{option}: the name of the file is empty")
     for option, file in outputs:
         with _naming(option):
             checked = vectors.checked_target if option == "--path" else export.checked_target
@@ -361,7 +367,7 @@ def _places(
     from ..paths import sources
 
     found, last = [], 0
-    if file:
+    if file is not None:
         with _naming(f"{option}s"):
             found.append(_from_file(grid, file))
         last = int(found[0].ids.max())
@@ -404,8 +410,8 @@ def _unreached(
     reached = {tuple(line.cells[-1].tolist()) for line in lines}
     missing = [
         {"target": name, "row": row, "col": col}
-        for row, col, name in zip(
-            *(a.tolist() for a in (targets.rows, targets.cols, targets.ids)), strict=True
+        for name, row, col in sorted(
+            zip(*(a.tolist() for a in (targets.ids, targets.rows, targets.cols)), strict=True)
         )
         if (row, col) not in reached
     ]

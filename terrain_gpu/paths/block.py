@@ -58,7 +58,19 @@ def receive(distances, keys, halo):
 
 @jit
 def relax_block(
-    cost, heights, frictions, absent, lengths, options, distances, keys, whole, limit, work, sides
+    cost,
+    heights,
+    frictions,
+    absent,
+    lengths,
+    options,
+    distances,
+    keys,
+    whole,
+    limit,
+    guard,
+    work,
+    sides,
 ):
     """Relax pending tiles in order, while the least is below `limit`.
 
@@ -72,6 +84,8 @@ def relax_block(
         Per tile: least distance still to be passed on into it.
     whole
         Per tile: whether cells inside of it were set.
+    guard
+        Stop when a distance is beyond.
     work
         From `new_tile_work`.
     sides
@@ -79,8 +93,8 @@ def relax_block(
 
     Returns
     -------
-    least, visits, passes
-        Least pending key, tiles relaxed, and their row passes.
+    least, visits, passes, overflow
+        Least pending key, tiles relaxed, their row passes, and whether `guard` was passed.
     """
     top = largest(distances)
     down, across = keys.shape
@@ -106,6 +120,8 @@ def relax_block(
         fill_weights(cost, heights, frictions, absent, lengths, row, col, options, work[1])
         passes += relax_tile(cost, distances, row, col, whole[i, j], work, improved)
         whole[i, j] = False
+        if guard < top and _farthest(work[0]) > guard:
+            return least, visits, passes, True
         for k in range(8):
             if improved[k] == top:
                 continue
@@ -119,7 +135,19 @@ def relax_block(
                 sides[side] = min(sides[side], improved[k])
                 # A corner tile's corner cell also touches the neighbours on both sides, which
                 # its own sides, k - 1 and k + 1, already tell.
-    return least, visits, passes
+    return least, visits, passes, False
+
+
+@register_jitable
+def _farthest(d):
+    """The largest distance of a tile that is reached."""
+    top = largest(d)
+    most = d.dtype.type(0)
+    for y in range(d.shape[0]):
+        row = d[y]
+        for x in range(d.shape[1]):
+            most = max(most, row[x] if row[x] < top else d.dtype.type(0))
+    return most
 
 
 @register_jitable

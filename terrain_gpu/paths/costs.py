@@ -135,7 +135,7 @@ def _edge_of(cost, a, b, fa, fb, length):
 
 
 def join(cost, distance, weight):
-    """Distance behind one more step, in compiled code; the largest value absorbs."""
+    """Distance behind one more step, in compiled code."""
     raise RuntimeError("for compiled code only")
 
 
@@ -147,24 +147,20 @@ def _join_of(cost, distance, weight):
         return lambda cost, distance, weight: distance + weight
 
     cast = np.uint32 if distance.bitwidth == 32 else np.uint64
-    top = cast(np.iinfo(cast).max)
-
-    def saturating(cost, distance, weight):
-        return cast(min(distance, cast(top - weight)) + weight)
-
-    return saturating
+    # Both are at most half of the range, see `largest`: no sum wraps.
+    return lambda cost, distance, weight: cast(distance + weight)
 
 
 def largest(a: np.ndarray) -> Any:
-    """What stands for "not reached" in an array of distances."""
-    return np.inf if a.dtype.kind == "f" else np.iinfo(a.dtype).max
+    """What stands for "not reached" in an array of distances: for integers, half of the range."""
+    return np.inf if a.dtype.kind == "f" else np.iinfo(a.dtype).max >> 1
 
 
 @overload(largest)
 def _largest_of(a):
     if isinstance(a.dtype, types.Float):
         return lambda a: np.inf
-    top = np.uint32(2**32 - 1) if a.dtype.bitwidth == 32 else np.uint64(2**64 - 1)
+    top = np.uint32(2**31 - 1) if a.dtype.bitwidth == 32 else np.uint64(2**63 - 1)
     return lambda a: top
 
 

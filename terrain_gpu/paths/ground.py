@@ -16,7 +16,7 @@ from .relax import Block, Field
 from .sources import Sources
 
 
-_FAR = 2**62
+_FAR = 2**61
 """Largest 64-bit height, so that differences are exact."""
 
 
@@ -128,7 +128,7 @@ class Terrain:
             return (cells.astype(np.int64) - np.iinfo(cells.dtype).min).astype(self.dtype)
         if (cells > _FAR).any() or (cells.dtype.kind == "i" and (cells < -_FAR).any()):
             raise InputError(
-                f"{self.heights.name}: heights beyond 2**62 have no integer distances; "
+                f"{self.heights.name}: heights beyond 2**61 have no integer distances; "
                 "convert them to float64"
             )
         return cells.astype(self.dtype) + self.dtype.type(_FAR)
@@ -152,6 +152,7 @@ class Terrain:
         """Rows, columns in the block, and distances of sources."""
         rows, cols, _ = self.roots(at, field)
         chosen = self._sources_in(at)
+        self._refuse_absent(chosen, field, at)
         values = np.zeros(len(rows), self.dtype)
         values[: len(chosen)] = self.sources.costs[chosen]
         if self.model.name == "minimax":
@@ -159,6 +160,19 @@ class Terrain:
             own = field.heights[rows + 1, cols + 1]
             values = np.where(values == 0, own, np.maximum(values, own))
         return rows, cols, values
+
+    def _refuse_absent(self, chosen: np.ndarray, field: Field, at: Block) -> None:
+        """Sources on nodata were refused before; these lie on barriers, or have no friction."""
+        rows, cols = self.sources.rows[chosen], self.sources.cols[chosen]
+        row0, _, col0, _ = self.blocks.window(*at)
+        void = field.absent[rows - row0 + 1, cols - col0 + 1]
+        if void.any():
+            k = int(np.argmax(void))
+            layers = " or ".join(r.name for r in (self.barriers, self.friction) if r is not None)
+            raise InputError(
+                f"the source at row {rows[k]}, column {cols[k]} is a barrier or has no friction "
+                f"({layers}); move it"
+            )
 
     def roots(self, at: Block, field: Field | None = None) -> tuple[np.ndarray, ...]:
         """Rows, columns in the block, and ids of sources."""

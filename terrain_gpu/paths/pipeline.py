@@ -14,15 +14,16 @@ import tempfile
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from ..cells import is_nodata, layer_dtype
-from ..errors import InputError, PlanError, StoreError
+from ..errors import InputError, PlanError
 from ..executor import stream
-from ..grid import TILE, BlockGrid, GridSpec
+from ..grid import TILE, BlockGrid, GridSpec, Window
 from ..planner import (
     COMPILED_BASELINE,
     MB,
@@ -35,6 +36,7 @@ from ..planner import (
 from ..progress import Progress, silent
 from ..report import Report
 from ..store import DEFAULT_BLOCK, Layer, TileStore, create_layer
+from ..store.run import unfinished_dtype
 from .allocate import Forest
 from .costs import CostModel, Hops, largest
 from .finalise import UNREACHED, Flats, close_flats, predecessors
@@ -43,11 +45,20 @@ from .lengths import step_lengths
 from .relax import Block, Overflow, Relaxation
 from .sources import Sources, from_rowcol, refuse_nodata
 from .trace import TracedPath, trace_path
+from .verify import ring_of, upper_limit, verify_paths
 
 log = logging.getLogger(__name__)
 
 LAYERS = ("distance", "backlink", "allocation")
-ENCODING = "esri-d8-backlink"
+CHECKPOINT = 60.0
+"""Seconds between savings of what a killed run goes on from."""
+
+_ENCODINGS = {"backlink": {"encoding": "esri-d8-backlink"}}
+
+
+def unreached(dtype: np.dtype) -> float | int:
+    """Value of unreached cells in distances: NaN, or the largest integer."""
+    return math.nan if dtype.kind == "f" else int(np.iinfo(dtype).max)
 
 
 @dataclass
@@ -246,8 +257,8 @@ def shortest_paths(
 
     Notes
     -----
-    Label correcting by blocks and tiles in the order of their least pending distance; docs/design.md,
-    "Shortest paths". The distances of E. W. Dijkstra's algorithm are the fixed point of any order.
+    Label correcting by blocks and tiles in the order of their least pending distance, of which the
+    distances of E. W. Dijkstra's algorithm are the fixed point; docs/design.md, "Shortest paths".
     """
     if connectivity not in (4, 8):
         raise InputError(f"connectivity {connectivity} is not 8 or 4")
@@ -298,6 +309,11 @@ def shortest_paths(
             _refuse_absent(points, heights, what)
     if not len(sources) and not source_edge:
         raise InputError("there is no source; give one")
+    if model.is_integer(heights.dtype) and (sources.costs % 1).any():
+        raise InputError(
+            f"start cost {sources.costs[sources.costs % 1 != 0][0]}: distances are integers here, "
+            "start costs must be as well"
+        )
     lengths = step_lengths(grid)
     threads = threads or available_threads()
     dtype = model.distance_dtype(heights.dtype)
@@ -450,7 +466,16 @@ class _Solve:
             return arrays[name][r0:r1, c0:c1]
 
         with tempfile.TemporaryDirectory(prefix="terrain_gpu-") as folder:
-            self._run(Path(folder) / "fields", lambda dtype: None, write, read)
+            try:
+                self._run(Path(folder) / "fields", write, read)
+            except Overflow:
+                self.dtype = np.dtype(np.uint64)
+                self._run(Path(folder) / "fields", write, read)
+        if self.verify:
+            self._verify(
+                ring_of(arrays["distance"], unreached(self.dtype)),
+                lambda name, w: arrays[name][w[0] : w[1], w[2] : w[3]],
+            )
         return self._finished({}, grid, arrays)
 
     def in_store(
@@ -467,52 +492,89 @@ class _Solve:
             "of": {key: source.info.get(key) for key in ("sources", "settings", "stored_bytes")},
         }
         path = source.path.parent
-        for name in self.names:
-            if not overwrite and (path / name / "zarr.json").exists() and not resume:
-                raise StoreError(
-                    f"{path} has a layer {name!r} already; give --overwrite to replace it"
-                )
-        with ExitStack() as stack:
-            writers: dict[str, Any] = {}
-
-            def open_layers(dtype: np.dtype) -> None:
-                kinds = {
-                    "distance": (dtype, math.nan if dtype.kind == "f" else np.iinfo(dtype).max),
-                    "backlink": (np.dtype(np.uint8), UNREACHED),
-                    "allocation": (np.dtype(np.uint32), 0),
-                }
-                for name in self.names:
-                    kind, nodata = kinds[name]
-                    writers[name] = stack.enter_context(
-                        create_layer(
-                            path,
-                            name,
-                            source.grid,
-                            kind,
-                            nodata=nodata,
-                            block_size=self.blocks.block,
-                            settings=settings,
-                            overwrite=overwrite,
-                            resume=resume,
-                        )
-                    )
-
-            spill = stack.enter_context(tempfile.TemporaryDirectory(prefix=".fields-", dir=path))
-            self._run(
-                Path(spill) / "fields",
-                open_layers,
-                lambda name, at, data: writers[name].write_block(*at, data),
-                lambda name, at: writers[name].read_block(*at),
-            )
-            layers = {}
-            with self.report.phase("commit"):
-                for name in self.names:
-                    encoding = {"encoding": ENCODING} if name == "backlink" else {}
-                    layers[name] = writers[name].commit({**encoding, "result": self.found})
+        if resume and self.dtype == np.uint32 and unfinished_dtype(path, "distance") == "uint64":
+            self.dtype = np.dtype(np.uint64)
+        try:
+            layers = self._to_store(path, source.grid, settings, resume, overwrite)
+        except Overflow:
+            if self.dtype.itemsize == 8:
+                raise InputError(
+                    f"{self.heights.name}: distances exceed 64 bits; convert to float64"
+                ) from None
+            log.warning("distances do not fit 32 bits; starting again with 64")
+            self.dtype = np.dtype(np.uint64)
+            layers = self._to_store(path, source.grid, settings, False, overwrite)
         self.report.settings = settings
         self.report.result["store"] = str(path)
         self.report.result["layers"] = self.names
         return self._finished(layers, source.grid, {})
+
+    def _to_store(
+        self, path: Path, grid: GridSpec, settings: dict[str, Any], resume: bool, overwrite: bool
+    ) -> dict[str, Layer]:
+        kinds = {
+            "distance": (self.dtype, unreached(self.dtype)),
+            "backlink": (np.dtype(np.uint8), UNREACHED),
+            "allocation": (np.dtype(np.uint32), 0),
+        }
+        with ExitStack() as stack:
+            writers: dict[str, Any] = {}
+            for name in self.names:
+                dtype, nodata = kinds[name]
+                writers[name] = stack.enter_context(
+                    create_layer(
+                        path,
+                        name,
+                        grid,
+                        dtype,
+                        nodata=nodata,
+                        block_size=self.blocks.block,
+                        settings=settings,
+                        overwrite=overwrite,
+                        resume=resume,
+                    )
+                )
+            # A run killed between two commits left some finished.
+            missing = [w for w in writers.values() if not w.finished]
+            if missing:
+                self._compute(missing[0], writers)
+            else:
+                self.found = dict(writers["distance"].info["result"])
+                self.report.result = dict(self.found)
+            if self.verify:
+                self._verify(
+                    writers["distance"].read_ring,
+                    lambda name, window: writers[name].read_ring(window, halo=0),
+                )
+            with self.report.phase("commit"):
+                return {
+                    name: writer.commit(
+                        {
+                            "result": self.found,
+                            "start_costs": bool(self.sources.costs.any()),
+                            **_ENCODINGS.get(name, {}),
+                        }
+                    )
+                    for name, writer in writers.items()
+                }
+
+    def _compute(self, owner: Any, writers: dict[str, Any]) -> None:
+        """The phases; fields are spilled beside the layer of `owner`."""
+
+        def write(name: str, at: Block, data: np.ndarray) -> None:
+            if not writers[name].finished:
+                writers[name].write_block(*at, data)
+
+        spill = owner.spill / "fields"
+        try:
+            self._run(
+                spill,
+                write,
+                lambda name, at: writers[name].read_block(*at),
+                Relaxation.save_all,
+            )
+        finally:
+            owner.spilled = spill.exists()
 
     def _finished(
         self, layers: dict[str, Layer], grid: GridSpec, arrays: dict[str, np.ndarray]
@@ -528,45 +590,40 @@ class _Solve:
     def _run(
         self,
         spill: Path,
-        open_layers: Callable[[np.dtype], None],
         write: Callable[[str, Block, np.ndarray], Any],
         read: Callable[[str, Block], np.ndarray],
+        stopped: Callable[[Relaxation], None] | None = None,
     ) -> None:
         with self.report.phase("relax"):
-            try:
-                paths = self._relax(spill)
-            except Overflow:
-                if self.dtype.itemsize == 8:
-                    raise InputError(
-                        f"{self.heights.name}: distances exceed 64 bits; convert to float64"
-                    ) from None
-                log.warning("distances do not fit 32 bits; starting again with 64")
-                self.dtype = np.dtype(np.uint64)
-                paths = self._relax(spill)
-        open_layers(self.dtype)
-        with self.report.phase("finalise"):
-            reached = self._finalise(paths, write)
+            paths = self._relax(spill, stopped)
+        try:
+            with self.report.phase("finalise"):
+                reached = self._finalise(paths, write)
+        except KeyboardInterrupt:
+            if stopped is not None:
+                stopped(paths)
+            raise
         if "allocation" in self.names:
             with self.report.phase("allocation"):
                 self._allocate(write, read)
         count = self.blocks.count
         tiles = math.prod(-(-n // TILE) for n in (self.blocks.rows, self.blocks.cols))
+        visits = paths.visits
         self.found = {
             "reached": reached,
             "sources": len(self.sources),
-            "block_visits_per_block": round(paths.visits.blocks / count, 3),
-            "tile_visits_per_tile": round(paths.visits.tiles / tiles, 3),
-            "row_passes_per_visit": round(
-                paths.visits.passes / max(paths.visits.tiles, 1) / TILE, 3
-            ),
-            "spilled_bytes": paths.visits.spilled,
-            "loaded_bytes": paths.visits.loaded,
+            "blocks_resumed": self.resumed,
+            "block_visits_per_block": round(visits.blocks / count, 3),
+            "tile_visits_per_tile": round(visits.tiles / tiles, 3),
+            "row_passes_per_visit": round(visits.passes / max(visits.tiles, 1) / TILE, 3),
+            "spilled_bytes": visits.spilled,
+            "loaded_bytes": visits.loaded,
             "distance_dtype": self.dtype.name,
         }
         self.report.result = dict(self.found)
         paths.close()
 
-    def _relax(self, spill: Path) -> Relaxation:
+    def _relax(self, spill: Path, stopped: Callable[[Relaxation], None] | None) -> Relaxation:
         """Phase 2."""
         self.ground = Terrain(
             self.blocks,
@@ -594,9 +651,15 @@ class _Solve:
             targets=self.targets if self.stop_at_targets else None,
             guarded=self.dtype.kind != "f",
         )
+        self.resumed = paths.restore()
         for at, key in self.ground.starts():
             paths.start(at, self.dtype.type(key))
-        paths.run(self.threads)
+        try:
+            paths.run(self.threads, CHECKPOINT if stopped else math.inf)
+        except KeyboardInterrupt:
+            if stopped is not None:
+                stopped(paths)
+            raise
         return paths
 
     def _finalise(self, paths: Relaxation, write: Callable[[str, Block, np.ndarray], Any]) -> int:
@@ -610,7 +673,7 @@ class _Solve:
                 Hops(),
                 (True, True, False),
                 np.dtype(np.uint32),
-                2**32 - 1,
+                2**31 - 1,
                 self.plan.buffers,
                 paths.spill.with_suffix(".flats"),
             )
@@ -624,8 +687,7 @@ class _Solve:
                     distances[~inside] = paths.top
             inside = distances != paths.top
             reached[at] = np.count_nonzero(inside)
-            if self.dtype.kind == "f":
-                distances[~inside] = np.nan
+            distances[~inside] = unreached(self.dtype)
             write("distance", at, distances)
             if flats is None:
                 return
@@ -693,6 +755,47 @@ class _Solve:
         forest.resolve()
         for at in each:
             write("allocation", at, forest.labels(at, read("backlink", at), *self._roots(at)))
+
+    def _verify(
+        self,
+        read_ring: Callable[[Window], np.ndarray],
+        read: Callable[[str, Window], np.ndarray],
+    ) -> None:
+        """Prove what was written, from the problem alone."""
+        ground = Terrain(
+            self.blocks,
+            self.model,
+            self.heights,
+            self.friction,
+            self.barriers,
+            self.lengths,
+            self.sources,
+            self.dtype,
+            edge=self.problem["source_edge"],
+        )
+        farthest = upper_limit(self.problem["max_cost"], self.dtype)
+        if self.stop_at_targets and self.targets is not None:
+            at = zip(self.targets.rows.tolist(), self.targets.cols.tolist(), strict=True)
+            ends = np.array([read("distance", (r, r + 1, c, c + 1))[0, 0] for r, c in at])
+            if not is_nodata(ends, unreached(self.dtype)).any():
+                farthest = min(farthest, ends.max())
+        links = (
+            partial(read, name) if name in self.names else None
+            for name in ("backlink", "allocation")
+        )
+        with self.report.phase("verify"):
+            found = verify_paths(
+                ground,
+                self.model.kernel,
+                self.options,
+                self.dtype,
+                read_ring,
+                *links,
+                farthest=farthest,
+                threads=self.threads,
+                progress=self.progress,
+            )
+        self.report.result["verified_steps"] = found["checked_steps"]
 
     def _roots(self, at: Block) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         return self.ground.roots(at)

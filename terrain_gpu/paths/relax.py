@@ -8,11 +8,14 @@ while the plan allows and are spilled otherwise; rims and keys of all blocks alw
 
 from __future__ import annotations
 
+import errno
 import heapq
+import math
 import os
 import threading
+import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,13 +24,19 @@ from typing import Any, Protocol
 import numpy as np
 
 from ..grid import TILE, BlockGrid, Window, round_up
-from ..store.writer import output_error
+from ..store.writer import output_errors
 from .block import receive, relax_block, seed, take_rim
 from .costs import largest
 from .sources import Sources
 from .tile import COL_STEP, ROW_STEP, new_tile_work
 
 Block = tuple[int, int]
+
+_GUARDS = {4: 2**31 - 2**16, 8: 2**62}
+"""Integer distances up to here are exact: no step of 16 or 62 bits jumps beyond the largest."""
+
+_POLL = 0.1
+"""Seconds between looks of the main thread at Ctrl-C."""
 
 
 @dataclass
@@ -107,7 +116,7 @@ class Relaxation:
     targets
         Stop where the farthest of these is reached: `farthest` becomes its distance.
     guarded
-        Raise `Overflow` before integers saturate.
+        Raise `Overflow` before integers get too large.
     """
 
     ground: Ground
@@ -136,8 +145,8 @@ class Relaxation:
         self._spilled: set[Block] = set()
         self._sides: dict[Block, np.ndarray] = {}
         self._at_targets: np.ndarray | None = None
-        self.guard = {4: 2**32 - 2**16, 8: 2**63}[self.dtype.itemsize] if self.guarded else None
-        self._spill_file: Any = None
+        self.guard = _GUARDS[self.dtype.itemsize] if self.guarded else self.top
+        self._files: Any = None
         self._error: BaseException | None = None
 
     def shape(self, at: Block) -> tuple[int, int]:
@@ -153,8 +162,8 @@ class Relaxation:
             self._pending[at] = key
             heapq.heappush(self._queue, (key, at))
 
-    def run(self, threads: int, tick: Callable[[], None] = lambda: None) -> None:
-        """Relax until nothing is pending."""
+    def run(self, threads: int, checkpoint: float = math.inf) -> None:
+        """Relax until nothing is pending; save the fields every `checkpoint` seconds."""
         workers = [
             threading.Thread(target=self._work, name=f"terrain_gpu-{k}", daemon=True)
             for k in range(threads)
@@ -162,16 +171,56 @@ class Relaxation:
         for worker in workers:
             worker.start()
         try:
+            saved = time.monotonic()
             for worker in workers:
                 while worker.is_alive():
-                    worker.join(0.1)
-                    tick()
+                    worker.join(_POLL)
+                    if time.monotonic() - saved >= checkpoint:
+                        self.save_all()
+                        saved = time.monotonic()
         except BaseException as error:
             self._fail(error)
-            for worker in workers:
-                worker.join()
+        for worker in workers:
+            worker.join()
         if self._error is not None:
             raise self._error
+
+    def save_all(self) -> None:
+        """Save every field that changed, for `restore`."""
+        for at in list(self._fields):
+            with self._lock:
+                field = self._fields.get(at)
+                if field is None or at in self._busy or not field.dirty:
+                    continue
+                self._busy.add(at)
+            try:
+                self._save(at, field)
+            finally:
+                self._release(at)
+
+    def restore(self) -> int:
+        """Go on from saved fields: all are upper bounds of the distances. How many there were."""
+        marks = self._marks()
+        if not (self.spill.exists() and marks.exists()):
+            return 0
+        across = self.blocks.shape[1]
+        known = np.zeros(self.blocks.count, np.uint8)
+        found = np.frombuffer(marks.read_bytes()[: self.blocks.count], np.uint8)
+        known[: len(found)] = found
+        self._files = self.spill.open("r+b", buffering=0), marks.open("r+b", buffering=0)
+        for owner in np.flatnonzero(known).tolist():
+            at = divmod(owner, across)
+            height, width = self.shape(at)
+            distances = self._restore(at, (height + 2, width + 2))
+            tiles = distances[1:-1, 1:-1].reshape(height // TILE, TILE, width // TILE, TILE)
+            self._keys[at] = tiles.min(axis=(1, 3))
+            self._whole[at] = self._keys[at] < self.top
+            self._rims[at] = np.full((4, max(height, width)), self.top, self.dtype)
+            take_rim(distances, self._rims[at])
+            self._spilled.add(at)
+            self.start(at, self._keys[at].min())
+            self._sides[at] = self._rim_sides(distances)
+        return int(np.count_nonzero(known))
 
     def _fail(self, error: BaseException) -> None:
         with self._lock:
@@ -226,7 +275,7 @@ class Relaxation:
         sides = self._sides.pop(at, None)
         if sides is None:
             sides = np.full(8, self.top, self.dtype)
-        least, tiles, passes = relax_block(
+        least, tiles, passes, overflow = relax_block(
             self.cost,
             field.heights,
             field.frictions,
@@ -237,12 +286,14 @@ class Relaxation:
             keys,
             self._whole[at],
             self.dtype.type(limit),
+            self.dtype.type(self.guard),
             work,
             sides,
         )
         field.dirty = field.dirty or tiles > 0
         take_rim(field.distances, rim)
-        self._refuse_overflow(field)
+        if overflow:
+            raise Overflow
         down, across = self.blocks.shape
         with self._lock:
             self.visits.add(int(tiles), int(passes))
@@ -252,16 +303,7 @@ class Relaxation:
                     self.start(other, sides[k])
             self.start(at, least)
             self._note_targets(at, field)
-            self._busy.discard(at)
-            self._lock.notify_all()
-
-    def _refuse_overflow(self, field: Field) -> None:
-        """Integers saturate at the largest value; a step of 16 bits cannot jump over the guard."""
-        if self.guard is None:
-            return
-        past = field.distances + self.dtype.type(1)  # the largest becomes 0
-        if past.max() > self.guard:
-            raise Overflow
+        self._release(at)
 
     def _note_targets(self, at: Block, field: Field) -> None:
         if self.targets is None:
@@ -319,9 +361,7 @@ class Relaxation:
                 self._busy.add(other)  # nobody loads it before it is written
         for other, old in victims:
             self._save(other, old)
-            with self._lock:
-                self._busy.discard(other)
-                self._lock.notify_all()
+            self._release(other)
         field = self._load(at)
         with self._lock:
             self._loading.discard(at)
@@ -341,13 +381,16 @@ class Relaxation:
         rows, cols, values = self.ground.seeds(at, field)
         seed(field.distances, self._keys[at], self._whole[at], rows, cols, values)
         # Sources on the rim concern the neighbours as well.
-        a, height, width = field.distances, height + 1, width + 1
-        rims = a[1, 1:-1], a[height - 1, 1:-1], a[1:-1, 1], a[1:-1, width - 1]
-        north, south, west, east = (rim.min() for rim in rims)
-        corners = a[height - 1, width - 1], a[height - 1, 1], a[1, 1], a[1, width - 1]
-        found = (east, corners[0], south, corners[1], west, corners[2], north, corners[3])
-        self._sides[at] = np.array(found, self.dtype)
+        take_rim(field.distances, self._rims[at])
+        self._sides[at] = self._rim_sides(field.distances)
         return field
+
+    def _rim_sides(self, padded: np.ndarray) -> np.ndarray:
+        """The least distance on each side and corner, by D8 direction."""
+        d = padded[1:-1, 1:-1]
+        east, south, west, north = d[:, -1].min(), d[-1].min(), d[:, 0].min(), d[0].min()
+        found = (east, d[-1, -1], south, d[-1, 0], west, d[0, 0], north, d[0, -1])
+        return np.array(found, self.dtype)
 
     def _offset(self, at: Block) -> int:
         side = self.blocks.block + 2
@@ -356,37 +399,49 @@ class Relaxation:
     def _save(self, at: Block, field: Field) -> None:
         if not field.dirty and at in self._spilled:
             return
-        rest = memoryview(field.distances).cast("B")
+        rest = memoryview(field.distances).cast("B")  # type: ignore[arg-type]
+        self.visits.spilled += len(rest)
         offset = self._offset(at)
-        try:
+        field.dirty = False
+        with output_errors(self.spill):
+            data, marks = self._open()
             while rest:
-                written = os.pwrite(self._file(), rest, offset)
+                written = os.pwrite(data.fileno(), rest, offset)
                 rest, offset = rest[written:], offset + written
-        except OSError as error:
-            raise output_error(self.spill, error) from error
+            # A field half written over an older one is still made of upper bounds.
+            os.pwrite(marks.fileno(), b"\1", at[0] * self.blocks.shape[1] + at[1])
         self._spilled.add(at)
-        self.visits.spilled += field.distances.nbytes
 
     def _restore(self, at: Block, shape: tuple[int, int]) -> np.ndarray:
         distances = np.empty(shape, self.dtype)
-        rest, offset = memoryview(distances).cast("B"), self._offset(at)
-        while rest:
-            read = os.preadv(self._file(), [rest], offset)
-            rest, offset = rest[read:], offset + read
-        self.visits.loaded += distances.nbytes
+        rest = memoryview(distances).cast("B")  # type: ignore[arg-type]
+        self.visits.loaded += len(rest)
+        offset = self._offset(at)
+        with output_errors(self.spill):
+            while rest:
+                read = os.preadv(self._open()[0].fileno(), [rest], offset)
+                if not read:
+                    raise OSError(errno.EIO, "is cut short")
+                rest, offset = rest[read:], offset + read
         return distances
 
-    def _file(self) -> int:
+    def _marks(self) -> Path:
+        """File with one byte for each block, 1 where its field is in the spill."""
+        return self.spill.with_suffix(".saved")
+
+    def _open(self) -> tuple[Any, Any]:
         with self._lock:
-            if self._spill_file is None:
-                self._spill_file = open(self.spill, "w+b", buffering=0)  # noqa: SIM115
-        return self._spill_file.fileno()
+            if self._files is None:
+                self.spill.parent.mkdir(parents=True, exist_ok=True)
+                self._files = tuple(p.open("w+b", buffering=0) for p in (self.spill, self._marks()))
+            return self._files
 
     def close(self) -> None:
-        """Close and remove the spill."""
-        if self._spill_file is not None:
-            self._spill_file.close()
-            self.spill.unlink(missing_ok=True)
+        """Close the spill; the fields go."""
+        for file in self._files or ():
+            file.close()
+        self._files = None
+        self._fields.clear()
 
     def offer(self, at: Block, steps: np.ndarray, count: int) -> None:
         """For `Flats`: give a block's rim before it is loaded, and make it pending if uneven."""
@@ -414,9 +469,12 @@ class Relaxation:
             receive(field.distances, self._keys[at].copy(), self._halo(at))
             yield field
         finally:
-            with self._lock:
-                self._busy.discard(at)
-                self._lock.notify_all()
+            self._release(at)
+
+    def _release(self, at: Block) -> None:
+        with self._lock:
+            self._busy.discard(at)
+            self._lock.notify_all()
 
     @staticmethod
     def interior(window: Window, padded: np.ndarray) -> np.ndarray:

@@ -71,6 +71,7 @@ def _fill_hops(cost, heights, frictions, absent, lengths, row, col, options, wei
 
 def _fill_steps(cost, heights, frictions, absent, lengths, row, col, options, weights):
     diagonal, corner_cutting, reverse = options
+    kind = weights.dtype.type  # numba widens the difference of two uint32
     top = largest(weights)
     for k in range(8):
         if k % 2 == 1 and not diagonal:
@@ -78,31 +79,30 @@ def _fill_steps(cost, heights, frictions, absent, lengths, row, col, options, we
             continue
         dy, dx = ROW_STEP[k], COL_STEP[k]
         for y in range(TILE):
-            r = row + 1 + y
-            start = col + 1 + dx
-            here, there = (
-                heights[r, col + 1 : col + 1 + TILE],
-                heights[r + dy, start : start + TILE],
-            )
-            fh, ft = frictions[r, col + 1 : col + 1 + TILE], frictions[r + dy, start : start + TILE]
-            gone = absent[r, col + 1 : col + 1 + TILE]
+            r, c = row + 1 + y, col + 1
+            # The step goes from (r0, c0) to (r1, c1). Exchanging arrays instead is not vectorised.
+            r0, c0, r1, c1 = r + dy, c + dx, r, c
+            if reverse:
+                r0, c0, r1, c1 = r1, c1, r0, c0
+            fro, to = heights[r0, c0 : c0 + TILE], heights[r1, c1 : c1 + TILE]
+            ff, ft = frictions[r0, c0 : c0 + TILE], frictions[r1, c1 : c1 + TILE]
+            gone = absent[r, c : c + TILE]
             length = lengths[_LENGTH[k], r + min(dy, 0)]
             into = weights[k, y]
-            # Steps from absent cells need no test: nothing reaches these. w != w for NaN, which
-            # an infinite cost times no friction gives.
-            if reverse:
+            for x in range(TILE):
+                w = kind(edge(cost, fro[x], to[x], ff[x], ft[x], length))
+                w = w if w <= top else top  # NaN, of an infinite cost times no friction, as well
+                # Steps from absent cells need no test: nothing reaches these.
+                into[x] = top if gone[x] else w
+    if not corner_cutting:
+        for k in range(1, 8, 2):
+            dy, dx = ROW_STEP[k], COL_STEP[k]
+            for y in range(TILE):
+                r = row + 1 + y
                 for x in range(TILE):
-                    w = edge(cost, here[x], there[x], fh[x], ft[x], length)
-                    into[x] = top if gone[x] | (w != w) else w
-            else:
-                for x in range(TILE):
-                    w = edge(cost, there[x], here[x], ft[x], fh[x], length)
-                    into[x] = top if gone[x] | (w != w) else w
-            if k % 2 == 1 and not corner_cutting:
-                beside, above = absent[r, start : start + TILE], absent[r + dy, col + 1 :]
-                for x in range(TILE):
-                    if beside[x] and above[x]:
-                        into[x] = top
+                    c = col + 1 + x
+                    if absent[r, c + dx] and absent[r + dy, c]:
+                        weights[k, y, x] = top
 
 
 @register_jitable
@@ -143,7 +143,7 @@ def _from_row(cost, here, other, weights, row, up, right_up, left_up):
     for x in range(TILE):
         old = here[x + 1]
         new = min(join(cost, other[x + 1], straight[x]), join(cost, other[x + 2], right[x]))
-        new = min(min(new, join(cost, other[x], left[x])), old)
+        new = min(new, join(cost, other[x], left[x]), old)
         changed |= new != old
         here[x + 1] = new
     return changed

@@ -218,10 +218,18 @@ def create_layer(
 
 def unfinished_block_size(path: str | os.PathLike[str], name: str) -> int | None:
     """Block size of an unfinished run of a layer, None when there is none."""
-    root = absolute(path)
-    header = Target(root, name, replace_store=not root.exists()).header() or {}
-    size = header.get("block_size")
+    size = _unfinished(path, name).get("block_size")
     return size if isinstance(size, int) else None
+
+
+def unfinished_dtype(path: str | os.PathLike[str], name: str) -> str | None:
+    """Name of the type of an unfinished run of a layer, None when there is none."""
+    return _unfinished(path, name).get("dtype")
+
+
+def _unfinished(path: str | os.PathLike[str], name: str) -> dict[str, Any]:
+    root = absolute(path)
+    return Target(root, name, replace_store=not root.exists()).header() or {}
 
 
 def _replaces(root: Path, name: str, grid: GridSpec, origin: str, *, overwrite: bool) -> bool:

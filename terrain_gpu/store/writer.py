@@ -48,6 +48,8 @@ class LayerWriter(Layer):
         )
         self._target = target
         self.keep = True
+        self.spilled = False
+        """Whether `spill` holds what a later run resumes from, even without a finished block."""
         """Whether finished blocks stay for a later run when this one ends without `commit`."""
         self.finished = finished
         """True when a resumed run finds its result whole already."""
@@ -72,7 +74,7 @@ class LayerWriter(Layer):
             os.close(self._log)
             # Without a manifest the layer is complete, and only its last rename failed.
             started = self._target.manifest.exists()
-            self._target.release(keep=not started or (self.keep and self.any_written()))
+            self._target.release(keep=not started or (self.keep and (self.spilled or self.any_written())))
 
     def write_block(self, i: int, j: int, data: np.ndarray) -> int:
         """Write block (i, j) whole: to a temporary name, fsync, rename, record.

@@ -1,0 +1,154 @@
+"""Benchmark of compute-sssp, in turn with in-memory C++, GRASS r.cost and scikit-image.
+
+    python scripts/bench_sssp.py [--sides 2048 4096 8192] [--dijkstra PROGRAM] [--grass] [--skimage]
+                                 [--rounds 3] [--work FOLDER] [--kinds friction absdiff]
+
+FOLDER holds `f{side}.npy` (float32 friction) and `zi{side}.npy` (uint16 heights); what is missing
+is made by make_terrain.py. The source is the middle cell, cells are 10 m. PROGRAM is run as
+`PROGRAM heap_fr|dial_dz_i SIDE 1 1` with the folder in $PEERDATA; it must print `med=SECONDS`. Ours
+is `seconds.total`, from store to committed store, of runs after the one that compiles; theirs is
+computing only, on arrays in memory (r.cost: its own process, from its database to its database).
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import statistics
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+from bench_convert import versions
+from bench_mst import seconds_of
+from make_terrain import terrain_window
+
+from terrain_gpu import GridSpec, create_layer
+from terrain_gpu.paths.pipeline import shortest_paths
+
+KINDS = {"friction": ("f", "heap_fr"), "absdiff": ("zi", "dial_dz_i")}
+CELL = 10.0
+
+
+def raster(work: Path, name: str, side: int) -> np.ndarray:
+    path = work / f"{name}{side}.npy"
+    if not path.exists():
+        kind = "uint16" if name == "zi" else "float32"
+        cells = terrain_window(0, side, 0, side, dtype=kind)
+        if name == "f":
+            cells = (1 + 49 * (cells - cells.min()) / np.ptp(cells)).astype(np.float32)
+        np.save(path, cells)
+    return np.load(path, mmap_mode="r")
+
+
+def store_of(work: Path, name: str, data: np.ndarray) -> Path:
+    path = work / f"paths-{name}{len(data)}.zarr"
+    if not path.exists():
+        grid = GridSpec(*data.shape, (CELL, 0.0, 0.0, 0.0, -CELL, 0.0))
+        with create_layer(path, "elevation", grid, data.dtype) as writer:
+            for i, j in writer.blocks.ids():
+                r0, r1, c0, c1 = writer.block_window(i, j)
+                writer.write_block(i, j, np.ascontiguousarray(data[r0:r1, c0:c1]))
+            writer.commit()
+    return path
+
+
+def ours(store: Path, cost: str, side: int) -> tuple[float, float]:
+    found = shortest_paths(store, [(side // 2, side // 2)], cost=cost, overwrite=True)
+    return found.report.seconds["total"], found.report.result["tile_visits_per_tile"]
+
+
+def dijkstra(program: str, kind: str, side: int, work: Path) -> float:
+    out = subprocess.run(
+        [program, kind, str(side), "1", "1"],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={**os.environ, "PEERDATA": f"{work}/"},
+    ).stdout
+    return seconds_of(out)
+
+
+def skimage(data: np.ndarray, side: int) -> float:
+    from skimage.graph import MCP_Geometric
+
+    cells = np.asarray(data, np.float64)
+    start = time.perf_counter()
+    MCP_Geometric(cells, sampling=(CELL, CELL)).find_costs([(side // 2, side // 2)])
+    return time.perf_counter() - start
+
+
+def grass(data: np.ndarray, side: int) -> float:
+    """r.cost alone, memory=300, its input imported before."""
+    import rasterio
+
+    with tempfile.TemporaryDirectory() as folder:
+        tif = f"{folder}/f.tif"
+        with rasterio.open(
+            tif, "w", driver="GTiff", width=side, height=side, count=1, dtype=data.dtype,
+            crs="EPSG:32633", transform=rasterio.Affine(CELL, 0, 5e5, 0, -CELL, 5.5e6),
+        ) as target:  # fmt: skip
+            target.write(np.asarray(data), 1)
+        place = f"{folder}/location"
+        x, y = 5e5 + (side // 2 + 0.5) * CELL, 5.5e6 - (side // 2 + 0.5) * CELL
+        script = (
+            f"r.in.gdal -o --q input={tif} output=f && g.region raster=f && "
+            f"start=$(date +%s.%N) && "
+            f"r.cost --q input=f output=d start_coordinates={x},{y} memory=300 && "
+            f'echo "med=$(echo "$(date +%s.%N) - $start" | bc)"'
+        )
+        subprocess.run(["grass", "-c", tif, "-e", place], check=True, capture_output=True)
+        out = subprocess.run(
+            ["grass", f"{place}/PERMANENT", "--exec", "bash", "-c", script],
+            check=True,
+            capture_output=True,
+            text=True,
+        ).stdout
+    return seconds_of(out)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--sides", type=int, nargs="+", default=[2048, 4096, 8192])
+    parser.add_argument("--kinds", nargs="+", default=list(KINDS))
+    parser.add_argument("--dijkstra")
+    parser.add_argument("--grass", action="store_true")
+    parser.add_argument("--skimage", action="store_true")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--work", type=Path, default=Path("bench-work"))
+    arguments = parser.parse_args()
+    work = arguments.work.absolute()
+    work.mkdir(parents=True, exist_ok=True)
+    print("| raster, cost | ours s | M cells/s | tile visits | C++ s | ratio "
+          "| r.cost s | ratio | scikit-image s | ratio |")  # fmt: skip
+    print("| --- " * 10 + "|")
+    for cost in arguments.kinds:
+        name, kind = KINDS[cost]
+        for side in arguments.sides:
+            data = raster(work, name, side)
+            store = store_of(work, name, data)
+            ours(store, cost, side)
+            mine, theirs = [], []
+            for _ in range(arguments.rounds):
+                mine.append(ours(store, cost, side))
+                if arguments.dijkstra:
+                    theirs.append(dijkstra(arguments.dijkstra, kind, side, work))
+            seconds = statistics.median(m[0] for m in mine)
+            others = [
+                statistics.median(theirs) if theirs else np.nan,
+                grass(data, side) if arguments.grass and cost == "friction" else np.nan,
+                skimage(data, side) if arguments.skimage and cost == "friction" else np.nan,
+            ]
+            cells = " | ".join(f"{o:.2f} | {o / seconds:.1f}" for o in others)
+            print(
+                f"| {side}^2 {data.dtype}, {cost} | {seconds:.2f} | {data.size / seconds / 1e6:.1f}"
+                f" | {mine[0][1]:.2f} | {cells} |",
+                flush=True,
+            )
+    print(f"\n{versions()}")
+
+
+if __name__ == "__main__":
+    main()
