@@ -7,7 +7,7 @@ import click
 from . import compute_mst as compute_mst_file
 from . import compute_sssp as compute_sssp_file
 from . import convert_dataset as convert_dataset_file
-from . import demo, export, info, options, plan
+from . import demo, export, info, options, plan, verify
 
 
 @click.group(invoke_without_command=True)
@@ -19,7 +19,16 @@ def group(context: click.Context) -> None:
         click.echo(context.get_help())
 
 
-for _file in (convert_dataset_file, compute_mst_file, compute_sssp_file, info, export, plan, demo):
+for _file in (
+    convert_dataset_file,
+    compute_mst_file,
+    compute_sssp_file,
+    info,
+    export,
+    verify,
+    plan,
+    demo,
+):
     group.add_command(_file.command)
 
 

@@ -17,6 +17,7 @@ from ..errors import CellError
 from ..grid import BlockGrid, Window
 from ..weights import Weight, valid_cells
 from . import contract, frozen
+from .boruvka import known_types
 from .region import Border, Region
 
 METHODS: dict[str, ModuleType] = {"frozen": frozen, "contract": contract}
@@ -61,8 +62,7 @@ class Solver:
 
     def compiled(self) -> bool:
         """Whether the kernels for these cells are in numba's cache, so that no compiling waits."""
-        kernel = self.method.kernel
-        known = [*kernel.signatures, *(key[0] for key in kernel._cache._cache_file._load_index())]
+        known = known_types(self.method.kernel)
         cells = numba.from_dtype(self.weight.operand_dtype)
         return any(types[0].dtype == cells for types in known)
 

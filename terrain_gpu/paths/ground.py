@@ -15,7 +15,6 @@ from .costs import CostModel
 from .relax import Block, Field
 from .sources import Sources
 
-
 _FAR = 2**61
 """Largest 64-bit height, so that differences are exact."""
 

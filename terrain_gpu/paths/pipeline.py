@@ -283,22 +283,21 @@ def shortest_paths(
         width, height = cell_size
         if not (width > 0 and height > 0 and math.isfinite(width) and math.isfinite(height)):
             raise InputError(f"cell_size {cell_size} is not two positive numbers")
-        grid = GridSpec(*data.shape, transform=(width, 0.0, 0.0, 0.0, -height, 0.0))
-        blocks = BlockGrid(
-            *data.shape,
-            block_size or min(DEFAULT_BLOCK, max(TILE, 1 << (max(data.shape) - 1).bit_length())),
-        )
+        rows, cols = data.shape
+        grid = GridSpec(rows, cols, transform=(width, 0.0, 0.0, 0.0, -height, 0.0))
+        fitting = min(DEFAULT_BLOCK, max(TILE, 1 << (max(rows, cols) - 1).bit_length()))
+        blocks = BlockGrid(rows, cols, block_size or fitting)
         rasters = [
             None if a is None else _array(a, name, nodata if name == "data" else None, data.shape)
             for a, name in ((data, "data"), (friction, "friction"), (barriers, "barriers"))
         ]
-        store = None
+        source = None
     else:
         if nodata is not None or block_size is not None or cell_size != (1.0, 1.0):
             raise InputError("nodata, block_size and cell_size are for arrays")
         store = data if isinstance(data, TileStore) else TileStore.open(data)
         rasters = [None if n is None else _layer(store, n) for n in (layer, friction, barriers)]
-        source = rasters[0].data  # type: ignore[union-attr]
+        source = store.layer(layer)
         grid, blocks = source.grid, source.blocks
     heights = rasters[0]
     assert heights is not None
@@ -336,11 +335,11 @@ def shortest_paths(
         progress,
         report,
     )
-    solve.make_plan(memory_limit if store is not None else 2**62)
+    solve.make_plan(memory_limit if source is not None else 2**62)
     with report.measured():
-        if store is None:
+        if source is None:
             return solve.in_memory(grid)
-        return solve.in_store(store, source, resume=resume, overwrite=overwrite)
+        return solve.in_store(source, resume=resume, overwrite=overwrite)
 
 
 def _array(data: Any, name: str, nodata: Any, shape: tuple[int, int]) -> Raster:
@@ -352,7 +351,7 @@ def _array(data: Any, name: str, nodata: Any, shape: tuple[int, int]) -> Raster:
     return Raster(data, name, nodata)
 
 
-def _layer(store: TileStore, name: str) -> Raster:
+def _layer(store: TileStore, name: str | np.ndarray) -> Raster:
     if not isinstance(name, str):
         raise InputError("friction and barriers of a store are names of its layers")
     if name in LAYERS:
@@ -394,6 +393,7 @@ class _Solve:
     verify: bool
     progress: Progress
     report: Report
+    _told: int = 0
 
     @property
     def options(self) -> tuple[bool, bool, bool]:
@@ -478,9 +478,7 @@ class _Solve:
             )
         return self._finished({}, grid, arrays)
 
-    def in_store(
-        self, store: TileStore, source: Layer, *, resume: bool, overwrite: bool
-    ) -> ShortestPaths:
+    def in_store(self, source: Layer, *, resume: bool, overwrite: bool) -> ShortestPaths:
         """Over layers; the results appear when all are complete."""
         settings = {
             **self.problem,
@@ -651,16 +649,30 @@ class _Solve:
             targets=self.targets if self.stop_at_targets else None,
             guarded=self.dtype.kind != "f",
         )
+        if not paths.compiled():
+            log.warning("compiling kernels for cost %s; this happens once", self.model.name)
+            paths.compile(np.dtype(np.float64) if self.dtype.kind == "f" else self.dtype)
         self.resumed = paths.restore()
         for at, key in self.ground.starts():
             paths.start(at, self.dtype.type(key))
         try:
-            paths.run(self.threads, CHECKPOINT if stopped else math.inf)
+            paths.run(self.threads, CHECKPOINT if stopped else math.inf, self._tick)
         except KeyboardInterrupt:
             if stopped is not None:
                 stopped(paths)
             raise
         return paths
+
+    def _size(self, at: Block) -> int:
+        r0, r1, c0, c1 = self.blocks.window(*at)
+        return (r1 - r0) * (c1 - c0)
+
+    def _tick(self, seen: int) -> None:
+        """Progress counts every cell twice: when it is first seen, and when it is final."""
+        cells = self.blocks.rows * self.blocks.cols
+        seen = min(seen, cells)
+        self.progress(seen - self._told, 2 * cells)
+        self._told = seen
 
     def _finalise(self, paths: Relaxation, write: Callable[[str, Block, np.ndarray], Any]) -> int:
         """Phase 3."""
@@ -696,12 +708,17 @@ class _Solve:
             if not count:
                 write("backlink", at, _own(window, codes))
 
-        def each(blocks: Iterable[Block], save: Callable[[Block, Any], None]) -> None:
-            stream(
-                blocks, lambda at, _: at, save, buffers=[None] * self.threads, writers=self.threads
-            )
+        def each(
+            blocks: Iterable[Block],
+            save: Callable[[Block, Any], None],
+            done: Callable[[Block], None] | None = None,
+        ) -> None:
+            pool = [None] * self.threads
+            stream(blocks, lambda at, _: at, save, buffers=pool, writers=self.threads, done=done)
 
-        each(self.blocks.ids(), save)
+        cells = self.blocks.rows * self.blocks.cols
+        self._tick(cells)
+        each(self.blocks.ids(), save, lambda at: self.progress(self._size(at), 2 * cells))
         if flats is not None and flats.pending():
             uneven = flats.pending()
             flats.run(self.threads)
@@ -797,7 +814,7 @@ class _Solve:
             )
         self.report.result["verified_steps"] = found["checked_steps"]
 
-    def _roots(self, at: Block) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    def _roots(self, at: Block) -> tuple[np.ndarray, ...]:
         return self.ground.roots(at)
 
 

@@ -1,9 +1,8 @@
 """Phase 2: blocks are relaxed in the order of their least pending distance, to convergence.
 
 Every block keeps a pending key, the least distance still to be passed on into it or inside of it.
-Threads take the least; a block is relaxed up to a limit beyond its own key, so that little is done
-on distances that will still become less. Fields, the cells and distances of a block, stay in memory
-while the plan allows and are spilled otherwise; rims and keys of all blocks always stay.
+Threads take the least. Fields, the cells and distances of a block, stay in memory while the plan
+allows and are spilled otherwise; rims and keys of all blocks always stay.
 """
 
 from __future__ import annotations
@@ -15,15 +14,17 @@ import os
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
+import numba
 import numpy as np
 
 from ..grid import TILE, BlockGrid, Window, round_up
+from ..mst.boruvka import known_types
 from ..store.writer import output_errors
 from .block import receive, relax_block, seed, take_rim
 from .costs import largest
@@ -146,6 +147,7 @@ class Relaxation:
         self._sides: dict[Block, np.ndarray] = {}
         self._at_targets: np.ndarray | None = None
         self.guard = _GUARDS[self.dtype.itemsize] if self.guarded else self.top
+        self._seen = 0
         self._files: Any = None
         self._error: BaseException | None = None
 
@@ -162,8 +164,34 @@ class Relaxation:
             self._pending[at] = key
             heapq.heappush(self._queue, (key, at))
 
-    def run(self, threads: int, checkpoint: float = math.inf) -> None:
-        """Relax until nothing is pending; save the fields every `checkpoint` seconds."""
+    def compiled(self) -> bool:
+        """Whether the kernels for this cost are in numba's cache, so that no compiling waits."""
+        cost, distance = numba.typeof(self.cost), numba.from_dtype(self.dtype)
+        return any(t[0] == cost and t[6].dtype == distance for t in known_types(relax_block))
+
+    def compile(self, heights: np.dtype) -> None:
+        """Compile in this thread, which Ctrl-C reaches; a worker would be waited for."""
+        side = TILE + 2
+        cells, absent = np.zeros((side, side), heights), np.zeros((side, side), bool)
+        distances = np.full((side, side), self.top, self.dtype)
+        self._relax(
+            Field(cells, cells, absent, np.ones((4, side)), distances),
+            np.full((1, 1), self.top, self.dtype),
+            np.zeros((1, 1), bool),
+            new_tile_work(self.dtype),
+            np.empty(8, self.dtype),
+        )
+
+    def run(
+        self,
+        threads: int,
+        checkpoint: float = math.inf,
+        tick: Callable[[int], None] = lambda cells: None,
+    ) -> None:
+        """Relax until nothing is pending.
+
+        Fields are saved every `checkpoint` seconds; `tick` is told how many cells were seen.
+        """
         workers = [
             threading.Thread(target=self._work, name=f"terrain_gpu-{k}", daemon=True)
             for k in range(threads)
@@ -175,6 +203,7 @@ class Relaxation:
             for worker in workers:
                 while worker.is_alive():
                     worker.join(_POLL)
+                    tick(self._seen)
                     if time.monotonic() - saved >= checkpoint:
                         self.save_all()
                         saved = time.monotonic()
@@ -231,18 +260,18 @@ class Relaxation:
         work = new_tile_work(self.dtype)
         try:
             while (job := self._next()) is not None:
-                self._visit(*job, work)
+                self._visit(job, work)
         except BaseException as error:
             self._fail(error)
 
-    def _next(self) -> tuple[Block, Any] | None:
-        """The block with the least key that nobody works on, and how far to go; None at the end."""
+    def _next(self) -> Block | None:
+        """The block with the least key that nobody works on; None at the end."""
         with self._lock:
             while self._error is None:
                 found = self._pop()
                 if found is not None:
                     self._busy.add(found)
-                    return found, self.farthest
+                    return found
                 if not self._busy:
                     self._lock.notify_all()
                     return None
@@ -268,28 +297,14 @@ class Relaxation:
 
     # -- one visit -------------------------------------------------------------------------
 
-    def _visit(self, at: Block, limit: Any, work: tuple) -> None:
+    def _visit(self, at: Block, work: tuple) -> None:
         field = self._take(at)
         keys, rim = self._keys[at], self._rims[at]
         receive(field.distances, keys, self._halo(at))
         sides = self._sides.pop(at, None)
         if sides is None:
             sides = np.full(8, self.top, self.dtype)
-        least, tiles, passes, overflow = relax_block(
-            self.cost,
-            field.heights,
-            field.frictions,
-            field.absent,
-            field.lengths,
-            self.options,
-            field.distances,
-            keys,
-            self._whole[at],
-            self.dtype.type(limit),
-            self.dtype.type(self.guard),
-            work,
-            sides,
-        )
+        least, tiles, passes, overflow = self._relax(field, keys, self._whole[at], work, sides)
         field.dirty = field.dirty or tiles > 0
         take_rim(field.distances, rim)
         if overflow:
@@ -304,6 +319,25 @@ class Relaxation:
             self.start(at, least)
             self._note_targets(at, field)
         self._release(at)
+
+    def _relax(
+        self, field: Field, keys: np.ndarray, whole: np.ndarray, work: tuple, sides: np.ndarray
+    ) -> tuple[Any, int, int, bool]:
+        return relax_block(
+            self.cost,
+            field.heights,
+            field.frictions,
+            field.absent,
+            field.lengths,
+            self.options,
+            field.distances,
+            keys,
+            whole,
+            self.dtype.type(self.farthest),
+            self.dtype.type(self.guard),
+            work,
+            sides,
+        )
 
     def _note_targets(self, at: Block, field: Field) -> None:
         if self.targets is None:
@@ -375,6 +409,7 @@ class Relaxation:
             field.distances = self._restore(at, (height + 2, width + 2))
             return field
         field.distances = np.full((height + 2, width + 2), self.top, self.dtype)
+        self._seen += height * width
         self._rims[at] = np.full((4, max(height, width)), self.top, self.dtype)
         self._keys[at] = np.full((height // TILE, width // TILE), self.top, self.dtype)
         self._whole[at] = np.zeros((height // TILE, width // TILE), bool)

@@ -29,10 +29,10 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from numba.extending import register_jitable
 
-from ..errors import PlanError, StoreError
+from ..errors import InputError, PlanError, StoreError
 from ..executor import stream
 from ..grid import TILE, BlockGrid, Window, ceil_div, clip
-from ..mst.boruvka import find, jit
+from ..mst.boruvka import jit
 from ..planner import (
     COMPILED_BASELINE,
     MB,
@@ -41,11 +41,14 @@ from ..planner import (
     format_size,
 )
 from ..progress import Progress, silent
+from ..store import Layer, TileStore
 from .allocate import Forest
-from .costs import Langmuir, Scaled, Tobler, join, largest
+from .costs import CostModel, Langmuir, Scaled, Tobler, join, largest
 from .finalise import UNREACHED
-from .ground import Terrain
+from .ground import Raster, Terrain
+from .lengths import step_lengths
 from .relax import Block, Field
+from .sources import Sources
 from .tile import COL_STEP, ROW_STEP, fill_weights
 
 Read = Callable[[Window], np.ndarray]
@@ -196,6 +199,206 @@ def threads_within(
         f"{blocks.rows} x {blocks.cols} cells in blocks of {blocks.block}; give at least "
         f"{ceil_div(memory, MB)} MB"
     )
+
+
+def verify_stored(
+    store: TileStore,
+    *,
+    memory_limit: int | None = None,
+    threads: int | None = None,
+    progress: Progress = silent,
+) -> dict[str, Any]:
+    """Check the layers "distance", "backlink" and "allocation" that a store has.
+
+    The sources are not recorded: see `KnownRoots` for the cells that count as such.
+
+    Returns
+    -------
+    dict
+        As `verify_paths`, and "sources", their number, "sources_from" and "layers".
+
+    Raises
+    ------
+    VerificationError
+        at the first violation found.
+    StoreError
+        when a layer or what is recorded of it is damaged, or the cells have changed since.
+    """
+    present = [n for n in ("distance", "backlink", "allocation") if n in store.layers]
+    if present[:1] != ["distance"]:
+        raise StoreError(f"{store.path}: no layer 'distance'; compute-sssp makes one")
+    layers = {name: store.layer(name) for name in present}
+    distance = layers["distance"]
+    recorded = _Recorded(distance)
+    if "allocation" in layers and "backlink" not in layers:
+        raise StoreError(
+            f"{store.path}: the layer 'allocation' is proven from 'backlink', which is not there; "
+            "compute both again"
+        )
+    for name, layer in layers.items():
+        if layer.blocks != distance.blocks or layer.info.get("settings") != recorded.settings:
+            raise StoreError(
+                f"{layer.path}: of another run than {distance.path}; compute it again or delete it"
+            )
+        expected = {"distance": distance.dtype.name, "backlink": "uint8", "allocation": "uint32"}
+        if layer.dtype.name != expected[name]:
+            raise StoreError(f"{layer.path}: cells of type {layer.dtype.name}; compute it again")
+    if "backlink" not in layers and recorded.start_costs:
+        raise StoreError(
+            f"{distance.path}: its sources have start costs and only backlinks tell where they "
+            "are; compute it again with --backlink"
+        )
+    terrain, farthest = recorded.problem(store)
+    backlink, allocation = (
+        (lambda window, layer=layers[name]: layer.read_ring(window, halo=0))
+        if name in layers
+        else None
+        for name in ("backlink", "allocation")
+    )
+    problem = KnownRoots(terrain, distance.read_ring, backlink, allocation)
+    try:
+        found: dict[str, Any] = dict(
+            verify_paths(
+                problem,
+                terrain.model.kernel,
+                recorded.options,
+                distance.dtype,
+                distance.read_ring,
+                backlink,
+                allocation,
+                farthest=farthest,
+                threads=threads_within(
+                    terrain.blocks, distance.dtype.itemsize, memory_limit, threads
+                ),
+                progress=progress,
+            )
+        )
+        recorded.compare(found["reached"], problem.count if backlink else 0)
+    except VerificationError as error:
+        error.args = (f"{distance.path}: {error}; compute it again with --overwrite",)
+        raise
+    kind = "height" if terrain.model.name == "minimax" else "distance 0"
+    return {
+        **found,
+        "sources": problem.count,
+        "sources_from": "backlinks" if backlink else f"cells at {kind}",
+        "layers": present,
+    }
+
+
+class _Recorded:
+    """What a layer of distances records of its problem; checked, for it may be damaged."""
+
+    def __init__(self, layer: Layer) -> None:
+        self.layer = layer
+        settings = layer.info.get("settings")
+        self.settings: dict[str, Any] = settings if isinstance(settings, dict) else {}
+        if self.settings is not settings:
+            raise self.damaged("settings", settings)
+        result = layer.info.get("result")
+        if not isinstance(result, dict):
+            raise self.damaged("result", result)
+        self.result = result
+        self.start_costs = layer.info.get("start_costs") is not False
+
+    def damaged(self, key: str, value: Any) -> StoreError:
+        return StoreError(
+            f"{self.layer.path}/zarr.json: {key} is recorded as {value!r}; compute it again"
+        )
+
+    def get(self, key: str, *kinds: type) -> Any:
+        """A setting of one of the types, exactly."""
+        value = self.settings.get(key)
+        if type(value) not in kinds:
+            raise self.damaged(key, value)
+        return value
+
+    @property
+    def options(self) -> tuple[bool, bool, bool]:
+        connectivity = self.get("connectivity", int)
+        if connectivity not in (4, 8):
+            raise self.damaged("connectivity", connectivity)
+        return connectivity == 8, self.get("corner_cutting", bool), self.get("reverse", bool)
+
+    def problem(self, store: TileStore) -> tuple[Terrain, Any]:
+        """Cells without sources, and the largest distance that is passed on."""
+        nothing = type(None)
+        names = {key: self.get(key, str, nothing) for key in ("layer", "friction", "barriers")}
+        rasters = {}
+        for key, name in names.items():
+            if (name is None and key == "layer") or name in ("distance", "backlink", "allocation"):
+                raise self.damaged(key, name)
+            if name is not None:
+                layer = store.layer(name)
+                rasters[key] = Raster(layer, str(layer.path), layer.nodata)
+        source = rasters["layer"].data
+        assert isinstance(source, Layer)
+        of = self.get("of", dict)
+        if any(source.info.get(key) != value for key, value in of.items()):
+            raise StoreError(
+                f"{self.layer.path}: computed from other cells than {source.path} holds now; "
+                "compute it again with --overwrite"
+            )
+        parameters = self.get("parameters", dict)
+        for key, value in parameters.items():
+            if type(value) not in (int, float):
+                raise self.damaged(f"parameter {key}", value)
+        cost = self.get("cost", str)
+        try:
+            model = CostModel(cost, names["friction"] is not None, parameters)
+        except InputError as error:
+            raise StoreError(f"{self.layer.path}/zarr.json: {error}; compute it again") from error
+        dtype = self.layer.dtype
+        right = {model.distance_dtype(source.dtype).name}
+        right |= {"uint64"} if right == {"uint32"} else set()
+        if dtype.name not in right or source.blocks != self.layer.blocks:
+            raise StoreError(
+                f"{self.layer.path}: {dtype.name} in blocks of {self.layer.block_size}, for "
+                f"{source.dtype.name} in blocks of {source.block_size}; compute it again"
+            )
+        max_cost = self.get("max_cost", int, float, nothing)
+        least = -math.inf if cost == "minimax" else 0
+        if max_cost is not None and not max_cost >= least:
+            raise self.damaged("max_cost", max_cost)
+        farthest = upper_limit(max_cost, dtype)
+        most = self.layer.info.get("max")
+        if self.get("targets", str, nothing) is not None and type(most) in (int, float):
+            # It was stopped at the farthest target, whose distance is the largest.
+            farthest = min(farthest, most)
+            if farthest < least:
+                raise self.damaged("max", most)
+        none = np.empty(0, np.int64)
+        sources = Sources(none, none, none.astype(np.uint32), none.astype(np.float64))
+        return (
+            Terrain(
+                source.blocks,
+                model,
+                rasters["layer"],
+                rasters.get("friction"),
+                rasters.get("barriers"),
+                step_lengths(source.grid),
+                sources,
+                dtype,
+            ),
+            farthest,
+        )
+
+    def compare(self, reached: int, roots: int) -> None:
+        """Compare figures with those of the run."""
+        if self.result.get("reached") != reached:
+            raise VerificationError(
+                f"wrong totals: {reached} cells are reached, recorded are "
+                f"{self.result.get('reached')!r}",
+                "totals",
+            )
+        most = self.result.get("sources")
+        if type(most) is not int:
+            raise self.damaged("sources", most)
+        if roots > most and not self.get("source_edge", bool):
+            raise VerificationError(
+                f"wrong totals: backlinks end at {roots} cells, but the run had {most} sources",
+                "totals",
+            )
 
 
 class KnownRoots:
@@ -541,7 +744,6 @@ class _Checker:
 @contextmanager
 def _as_violation() -> Iterator[None]:
     """What `Forest` refuses is a violation."""
-
     try:
         yield
     except StoreError as error:
@@ -723,9 +925,19 @@ def _place_of(row, col, rows, cols, block):
 
 
 @register_jitable
+def _find(parent, v):
+    """Root of `v`, halving the path on the way (R. Tarjan and J. van Leeuwen 1984)."""
+    root = v
+    while parent[root] != root:
+        parent[root] = parent[parent[root]]
+        root = parent[root]
+    return root
+
+
+@register_jitable
 def _unite(parent, a, b):
-    a, b = find(parent, a), find(parent, b)
-    parent[max(a, b)] = min(a, b)
+    one, other = _find(parent, a), _find(parent, b)
+    parent[max(one, other)] = min(one, other)
 
 
 @jit
@@ -768,7 +980,7 @@ def join_flats(flat, even, offset, block, parent, outward):
                 y, x = r + ROW_STEP[k], c + COL_STEP[k]
                 if not (0 <= y < height and 0 <= x < width):
                     outward[place] |= even[r, c] & np.uint8(1 << k)
-            top = find(own, 1 + r * width + c)
+            top = _find(own, 1 + r * width + c)
             if top == 0:
                 continue
             if at_rim[top] == 0:
@@ -776,7 +988,7 @@ def join_flats(flat, even, offset, block, parent, outward):
             parent[1 + place] = at_rim[top]
     for cell in range(height * width):
         if flat[cell // width, cell % width]:
-            top = find(own, 1 + cell)
+            top = _find(own, 1 + cell)
             if top != 0 and at_rim[top] == 0:
                 return cell
     return -1
@@ -790,7 +1002,7 @@ def join_rims(parent, outward, rows, cols, block):
         for place in range(len(outward)):
             if again == 0 and outward[place] == 0:
                 continue
-            if again == 1 and find(parent, 1 + place) == 0:
+            if again == 1 and _find(parent, 1 + place) == 0:
                 continue
             i, j = place // (4 * block) // across, place // (4 * block) % across
             side, m = place // block % 4, place % block
@@ -878,4 +1090,5 @@ __all__ = [
     "threads_within",
     "upper_limit",
     "verify_paths",
+    "verify_stored",
 ]

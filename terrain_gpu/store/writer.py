@@ -74,7 +74,8 @@ class LayerWriter(Layer):
             os.close(self._log)
             # Without a manifest the layer is complete, and only its last rename failed.
             started = self._target.manifest.exists()
-            self._target.release(keep=not started or (self.keep and (self.spilled or self.any_written())))
+            worth = self.keep and (self.spilled or self.any_written())
+            self._target.release(keep=not started or worth)
 
     def write_block(self, i: int, j: int, data: np.ndarray) -> int:
         """Write block (i, j) whole: to a temporary name, fsync, rename, record.

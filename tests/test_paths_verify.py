@@ -1,0 +1,574 @@
+"""The proof of shortest paths: right results pass, every mutation is found."""
+
+from __future__ import annotations
+
+import json
+import shlex
+
+import hypothesis
+import numpy as np
+import pytest
+import strategies
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from test_paths import as_sources, solve, within_reach
+
+from terrain_gpu.cli import options
+from terrain_gpu.cli.main import group
+from terrain_gpu.errors import PlanError, StoreError
+from terrain_gpu.grid import BlockGrid, GridSpec
+from terrain_gpu.mst import minimum_spanning_tree
+from terrain_gpu.paths import verify
+from terrain_gpu.paths.costs import CostModel
+from terrain_gpu.paths.ground import Raster, Terrain
+from terrain_gpu.paths.lengths import step_lengths
+from terrain_gpu.paths.pipeline import shortest_paths, unreached
+from terrain_gpu.paths.sources import from_rowcol
+from terrain_gpu.store import TileStore, create_layer
+
+large = strategies.rasters(shape=strategies.shapes(200, 6000))
+blocks = st.sampled_from([64, 128, 1024])
+
+
+class Case:
+    """A problem, its result as arrays that may be changed, and the proof of these."""
+
+    def __init__(
+        self,
+        cells,
+        sources,
+        found,
+        *,
+        cost="absdiff",
+        friction=None,
+        barriers=None,
+        parameters=None,
+        connectivity=8,
+        corner_cutting=True,
+        reverse=False,
+        source_edge=False,
+        max_cost=None,
+        nodata=None,
+        cell_size=(1.0, 1.0),
+        block_size=64,
+    ):
+        self.distance, self.codes, self.ids = (
+            a.copy() for a in (found.distance(), found.backlink(), found.allocation())
+        )
+        self.void = unreached(self.distance.dtype)
+        self.reached = (
+            ~np.isnan(self.distance)
+            if self.distance.dtype.kind == "f"
+            else self.distance != self.void
+        )
+        model = CostModel(cost, friction is not None, parameters or {})
+        grid = GridSpec(*cells.shape, (cell_size[0], 0.0, 0.0, 0.0, -cell_size[1], 0.0))
+        rasters = (
+            None if a is None else Raster(a.view(np.uint8) if a.dtype == bool else a, "", n)
+            for a, n in ((cells, nodata), (friction, None), (barriers, None))
+        )
+        self.ground = Terrain(
+            BlockGrid(*cells.shape, block_size),
+            model,
+            *rasters,
+            step_lengths(grid),
+            sources,
+            self.distance.dtype,
+            edge=source_edge,
+        )
+        self.kernel = model.kernel
+        self.options = connectivity == 8, corner_cutting, reverse
+        self.farthest = verify.upper_limit(max_cost, self.distance.dtype)
+
+    def proof(self, *, links=True, ids=True, threads=1):
+        def read(array):
+            return lambda w: array[w[0] : w[1], w[2] : w[3]]
+
+        return verify.verify_paths(
+            self.ground,
+            self.kernel,
+            self.options,
+            self.distance.dtype,
+            verify.ring_of(self.distance, self.void),
+            read(self.codes) if links else None,
+            read(self.ids) if links and ids else None,
+            farthest=self.farthest,
+            threads=threads,
+        )
+
+    def wrong(self, **how):
+        with pytest.raises(verify.VerificationError) as caught:
+            self.proof(**how)
+        error = caught.value
+        if error.row is not None:
+            assert f"cell (row {error.row}, column {error.col}) " in str(error)
+        return error
+
+    def wrong_distance(self):
+        """Found with backlinks and without."""
+        self.wrong()
+        return self.wrong(links=False)
+
+
+def case_of(problem, block):
+    hypothesis.assume(problem.sources)
+    within_reach(problem)
+    size = abs(problem.grid.transform[0]), abs(problem.grid.transform[4])
+    how = {"nodata": problem.raster.nodata, "block_size": block, "cell_size": size}
+    found = solve(problem, threads=1, **how)
+    case = Case(
+        problem.cells,
+        as_sources(problem),
+        found,
+        cost=problem.model,
+        friction=problem.friction,
+        barriers=problem.barriers,
+        connectivity=problem.connectivity,
+        corner_cutting=problem.corner_cutting,
+        reverse=problem.reverse,
+        max_cost=problem.max_cost,
+        **how,
+    )
+    return case, found
+
+
+def case_for(cells, sources, **how):
+    how = {"block_size": 64, **how}
+    grid = GridSpec(*cells.shape)
+    sources = from_rowcol(grid, sources)
+    found = shortest_paths(cells, sources, backlink=True, allocation=True, threads=1, **how)
+    return Case(cells, sources, found, **how)
+
+
+problems = strategies.cost_problems(large, geographic=False)
+
+
+# -- right results -------------------------------------------------------------------------
+
+
+@given(problems, blocks, st.sampled_from([1, 3]))
+def test_right_results_pass(problem, block, threads):
+    case, found = case_of(problem, block)
+    whole = case.proof(threads=threads)
+    assert whole["reached"] == found.reached
+    assert case.proof(links=False, threads=threads) == whole
+    assert case.proof(ids=False) == whole
+
+
+@pytest.mark.parametrize("connectivity", [8, 4])
+@pytest.mark.parametrize("cost", ["absdiff", "minimax", "surface", "tobler"])
+def test_every_step_is_examined(cost, connectivity):
+    cells = np.random.default_rng(0).integers(0, 4, (70, 130)).astype(np.int16)
+    case = case_for(cells, [(0, 0)], cost=cost, connectivity=connectivity)
+    across, down, diagonal = 70 * 129, 69 * 130, 2 * 69 * 129
+    steps = 2 * (across + down + diagonal * (connectivity == 8))
+    assert case.proof() == {"checked_steps": steps, "reached": cells.size}
+
+
+@pytest.mark.parametrize(
+    "how",
+    [
+        {},
+        {"source_edge": True, "cost": "minimax"},
+        {"source_edge": True},
+        {"max_cost": 9},
+        {"max_cost": 9.5, "cost": "surface"},
+        {"cost": "langmuir", "parameters": {"a": 0.0, "c": 1.0}, "reverse": True},
+    ],
+    ids=str,
+)
+def test_the_pipeline_proves_itself(how):
+    cells = np.random.default_rng(1).integers(0, 4, (150, 130)).astype(np.int16)
+    for more in ({}, {"backlink": True}, {"allocation": True}):
+        found = shortest_paths(cells, [(70, 70, 2)], verify=True, block_size=64, **how, **more)
+        assert found.report.result["verified_steps"] > 8 * 0.9 * cells.size
+        assert "verify" in found.report.seconds
+
+
+def test_the_pipeline_proves_what_ends_at_targets():
+    cells = np.random.default_rng(1).integers(0, 9, (150, 130)).astype(np.int16)
+    targets = from_rowcol(GridSpec(150, 130), [(80, 90), (20, 10)])
+    for cost in ("absdiff", "surface"):
+        found = shortest_paths(
+            cells, [(70, 70)], cost=cost, targets=targets, stop_at_targets=True, verify=True
+        )
+        assert 0 < found.reached < cells.size
+
+
+# -- wrong distances -----------------------------------------------------------------------
+
+
+@settings(max_examples=60)
+@given(problems, blocks, st.data())
+def test_mutated_distances(problem, block, data):
+    case, _ = case_of(problem, block)
+    cells = np.argwhere(case.reached)
+    hypothesis.assume(len(cells))
+    r, c = cells[data.draw(st.integers(0, len(cells) - 1))]
+    right = case.distance[r, c]
+    if case.distance.dtype.kind == "f":
+        wrong = [np.nextafter(right, -np.inf), np.nextafter(right, np.inf), right + 1, np.inf]
+    else:
+        wrong = [right + 1, right // 2, 2**31 + 5, right - 1] if right else [1, 2**31 + 5]
+    for value in [*wrong, case.void]:
+        case.distance[r, c] = value
+        if case.distance[r, c] != right:
+            case.wrong_distance()
+    case.distance[r, c] = right
+    cells = np.argwhere(~case.reached)
+    if len(cells):
+        r, c = cells[data.draw(st.integers(0, len(cells) - 1))]
+        for value in (0, 1, data.draw(st.sampled_from(case.distance[case.reached].tolist()))):
+            case.distance[r, c] = value
+            case.wrong_distance()
+
+
+def flat_of(cells, row, col, diagonal):
+    """The cells of one height around a cell."""
+    found, todo = np.zeros(cells.shape, bool), [(row, col)]
+    found[row, col] = True
+    while todo:
+        r, c = todo.pop()
+        for y in range(max(r - 1, 0), min(r + 2, len(cells))):
+            for x in range(max(c - 1, 0), min(c + 2, cells.shape[1])):
+                if (diagonal or y == r or x == c) and not found[y, x]:
+                    if cells[y, x] == cells[r, c]:
+                        found[y, x] = True
+                        todo.append((y, x))
+    return found
+
+
+@settings(max_examples=40)
+@given(
+    strategies.shapes(200, 12000),
+    st.sampled_from(["patches", "lines", "noise"]),
+    st.sampled_from([8, 4]),
+    blocks,
+    st.sampled_from([np.int16, np.float64]),
+    st.integers(0, 2**32 - 1),
+)
+def test_whole_flats_lowered_and_lifted(shape, kind, connectivity, block, dtype, seed):
+    rng = np.random.default_rng(seed)
+    if kind == "noise":
+        cells = rng.integers(0, 2, shape)
+    else:
+        side = (40, 40) if kind == "patches" else (1, 70)
+        coarse = rng.integers(0, 6, (shape[0] // side[0] + 1, shape[1] // side[1] + 1))
+        cells = np.kron(coarse, np.ones(side, int))[: shape[0], : shape[1]]
+    cells = (cells * 4).astype(dtype)
+    source = int(rng.integers(shape[0])), int(rng.integers(shape[1])), 10
+    case = case_for(cells, [source], connectivity=connectivity, block_size=block)
+    case.proof(links=False)
+    right = case.distance.copy()
+    for _ in range(3):
+        row, col = int(rng.integers(shape[0])), int(rng.integers(shape[1]))
+        flat = flat_of(cells, row, col, connectivity == 8)
+        for change in (-1, 1):
+            case.distance[flat] = (right[flat].astype(np.int64) + change).astype(right.dtype)
+            case.wrong_distance()
+            case.distance[...] = right
+        # So that only the circle betrays it.
+        lower = right >= right[row, col]
+        case.distance[lower] -= 1
+        case.wrong_distance()
+        case.distance[...] = right
+
+
+@pytest.mark.parametrize("block", [64, 256])
+@pytest.mark.parametrize("where", ["inside", "across", "whole"])
+def test_only_the_circle_betrays_a_flat(block, where):
+    cells = np.full((150, 140), 9, np.int16)
+    window = {"inside": np.s_[10:20, 10:20], "across": np.s_[40:90, 50:140], "whole": np.s_[:, :]}
+    cells[window[where]] = 2
+    case = case_for(cells, [(0, 0, 20)], block_size=block)
+    case.proof(links=False)
+    case.distance[window[where]] -= 1
+    if where != "whole":
+        # The rest is a flat at 20, the flat one step of 7 away.
+        assert case.wrong(links=False).check in ("acyclic", "tight")
+        return
+    error = case.wrong(links=False)
+    assert (error.check, "run in a circle" in str(error)) == ("acyclic", True)
+    assert error.row is not None
+    assert case.wrong().check in ("tight", "backlink")  # the source is no root
+
+
+@pytest.mark.parametrize("block", [64, 256])
+def test_steps_that_cost_nothing_one_way(block):
+    """A plateau, free to leave and not to climb, at the distance of the ground."""
+    cells = np.zeros((150, 140))
+    cells[40:90, 50:100] = 0.1
+    how = {"cost": "langmuir", "parameters": {"a": 0.0, "c": 1.0}, "block_size": block}
+    case = case_for(cells, [(149, 0)], **how)
+    assert (case.distance > 0).sum() == 2500
+    case.proof(links=False)
+    case.distance[40:90, 50:100] = 0
+    error = case.wrong(links=False)
+    assert error.check == "acyclic"
+    assert 40 <= error.row < 90
+    assert 50 <= error.col < 100
+    case.wrong()
+
+
+def test_a_way_on_a_flat_through_many_blocks():
+    """Spread from block to block, where costs are directed."""
+    cells = np.zeros((200, 200))
+    cells[1::2] = -9999
+    cells[1::4, 199] = cells[3::4, 0] = 0
+    how = {"parameters": {"a": 0.0}, "nodata": -9999}
+    for cost in ("langmuir", "absdiff"):
+        case = case_for(
+            cells, [(0, 0)], cost=cost, **(how if cost == "langmuir" else {"nodata": -9999})
+        )
+        assert case.proof(links=False)["reached"] == (cells == 0).sum()
+        case.distance[case.reached] = 1
+        case.wrong(links=False)
+
+
+# -- wrong backlinks and allocation --------------------------------------------------------
+
+
+def leads_home(codes, row, col):
+    steps = {1: (0, 1), 2: (1, 1), 4: (1, 0), 8: (1, -1)}
+    steps |= {16 * k: (-y, -x) for k, (y, x) in steps.items()}
+    seen = set()
+    while codes[row, col] != 0:
+        if (row, col) in seen:
+            return False
+        seen.add((row, col))
+        y, x = steps[int(codes[row, col])]
+        row, col = row + y, col + x
+    return True
+
+
+@settings(max_examples=60)
+@given(problems, blocks, st.data())
+def test_mutated_backlinks_and_allocation(problem, block, data):
+    case, _ = case_of(problem, block)
+    r, c = (data.draw(st.integers(0, n - 1)) for n in case.codes.shape)
+    right = case.codes[r, c]
+    for code in (0, 1, 2, 3, 4, 8, 16, 32, 64, 128, 129, 255):
+        case.codes[r, c] = code
+        if code == right:
+            continue
+        try:
+            case.proof(ids=False)
+        except verify.VerificationError as error:
+            assert error.check in ("backlink", "acyclic")
+            continue
+        # Another forest on a flat.
+        assert right not in (0, 255)
+        assert leads_home(case.codes, r, c)
+    case.codes[r, c] = right
+    for name in {0, 1, 77, case.ids.max()} - {case.ids[r, c]}:
+        before, case.ids[r, c] = case.ids[r, c], name
+        error = case.wrong()
+        assert (error.check, error.row, error.col) == ("allocation", r, c)
+        case.ids[r, c] = before
+    case.proof()
+
+
+def test_circles_across_blocks():
+    case = case_for(np.zeros((70, 140)), [(0, 0)])
+    case.codes[69, 63], case.codes[69, 64] = 1, 16
+    assert case.wrong().check == "acyclic"
+    case.codes[69, 63], case.codes[69, 62] = 16, 1
+    assert case.wrong().check == "acyclic"
+
+
+def test_messages():
+    cells = np.array([[0, 5, 9]], np.int16)
+    case = case_for(cells, [(0, 0)])
+    case.distance[0, 2] = 10
+    assert str(case.wrong()) == (
+        "not least: cell (row 0, column 2) has distance 10, but the step of cost 4 from (row 0, "
+        "column 1) at distance 5 leads there for 9"
+    )
+    case.distance[0, 2] = 8
+    assert "(row 0, column 2) has distance 8, but is no source" in str(case.wrong())
+    case.distance[0, 2] = 9
+    case.codes[0, 2] = 1
+    assert "backlink 1 leads to no predecessor (these lie W)" in str(case.wrong())
+
+
+def test_a_limit_that_is_too_small():
+    with pytest.raises(PlanError, match="give at least"):
+        verify.threads_within(BlockGrid(5000, 5000, 1024), 8, 10**6, None)
+    assert verify.threads_within(BlockGrid(5000, 5000, 1024), 8, 2**40, 3) == 3
+
+
+# -- stores --------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def store(tmp_path, monkeypatch, no_fsync):
+    monkeypatch.chdir(tmp_path)
+    cells = np.random.default_rng(2).integers(0, 4, (150, 130)).astype(np.int16)
+    cells[:20, :30] = -9999
+    write("elevation", cells, -9999)
+    write("land", np.random.default_rng(3).uniform(0.5, 2, cells.shape), None)
+    return cells
+
+
+def write(name, cells, nodata):
+    grid = GridSpec(*cells.shape)
+    with create_layer("s.zarr", name, grid, cells.dtype, nodata=nodata, block_size=64) as writer:
+        for i, j in writer.blocks.ids():
+            r0, r1, c0, c1 = writer.block_window(i, j)
+            writer.write_block(i, j, cells[r0:r1, c0:c1])
+        writer.commit()
+
+
+def rewrite(name, change):
+    """Change cells behind the back of what is recorded."""
+    layer = TileStore.open("s.zarr").layer(name)
+    cells = layer.read_window(*layer.grid.window)
+    change(cells)
+    metadata = (layer.path / "zarr.json").read_bytes()
+    grid = layer.grid
+    with create_layer(
+        "s.zarr", name, grid, cells.dtype, nodata=layer.nodata, block_size=64, overwrite=True
+    ) as writer:
+        for i, j in writer.blocks.ids():
+            r0, r1, c0, c1 = writer.block_window(i, j)
+            writer.write_block(i, j, cells[r0:r1, c0:c1])
+        writer.commit()
+    (layer.path / "zarr.json").write_bytes(metadata)
+
+
+def call(capfd, command):
+    capfd.readouterr()
+    code = options._guarded(lambda: group.main(shlex.split(command), standalone_mode=False))
+    return (code, *capfd.readouterr())
+
+
+@pytest.mark.parametrize(
+    "how",
+    [
+        {},
+        {"allocation": True, "cost": "tobler", "friction": "land", "reverse": True},
+        {"backlink": True, "max_cost": 7.0, "connectivity": 4},
+        {"backlink": True, "cost": "minimax", "source_edge": True},
+        {"cost": "minimax", "corner_cutting": False},
+        {"backlink": True, "cost": "langmuir", "parameters": {"a": 0.5}, "friction": "land"},
+    ],
+    ids=str,
+)
+def test_the_command(store, capfd, how):
+    start = [(70, 70, 3)] if "allocation" in how else [(70, 70)]
+    found = shortest_paths("s.zarr", start, verify=True, **how)
+    minimum_spanning_tree("s.zarr", weight="absdiff", connectivity=4)
+    code, out, err = call(capfd, "verify s.zarr")
+    assert (code, err) == (0, "")
+    forest, paths = out.splitlines()
+    assert forest.startswith("s.zarr: layer mst verified, ")
+    assert f" verified, {found.reached:,} cells against " in paths
+    source = "backlinks" if len(found.layers) > 1 else "cells at "
+    assert f" taken from {source}" in paths
+    code, out, _ = call(capfd, "verify s.zarr --json - --threads 1 --memory-limit 1GB")
+    report = json.loads(out)
+    assert code == 0
+    assert report["command"] == "verify"
+    assert report["result"]["mst"]["verified"]
+    assert report["result"]["distance"]["reached"] == found.reached
+
+
+def test_the_command_where_targets_end_it(store, capfd):
+    targets = from_rowcol(GridSpec(*store.shape), [(75, 75)])
+    found = shortest_paths(
+        "s.zarr", [(70, 70)], cost="surface", targets=targets, stop_at_targets=True, verify=True
+    )
+    assert found.reached < 1000
+    assert call(capfd, "verify s.zarr")[0] == 0
+
+
+def test_the_command_finds_wrong_results(store, capfd):
+    shortest_paths("s.zarr", [(70, 70), (140, 3)], allocation=True)
+    minimum_spanning_tree("s.zarr")
+
+    def lower(cells):
+        cells[100, 90] += 1
+
+    def away(cells):
+        cells[100, 90] = 2 if cells[100, 90] == 1 else 1
+
+    def everywhere(cells):
+        cells[...] = np.iinfo(cells.dtype).max
+
+    for name, change, text in (
+        ("distance", lower, "row"),
+        ("distance", everywhere, "backlink"),
+        ("allocation", away, r"row 100, column 90"),
+    ):
+        layer = TileStore.open("s.zarr").layer(name)
+        before = layer.read_window(*layer.grid.window)
+        rewrite(name, change)
+        code, out, err = call(capfd, "verify s.zarr")
+        assert code == 1
+        assert "layer mst verified" in out
+        assert "layer distance is wrong" in out
+        assert text in err
+        assert "compute it again with --overwrite" in err
+        rewrite(name, lambda cells, before=before: np.copyto(cells, before))
+    assert call(capfd, "verify s.zarr")[0] == 0
+
+    def cut(cells):
+        cells[100, 90] ^= 15
+
+    rewrite("mst", cut)
+    code, out, err = call(capfd, "verify s.zarr")
+    assert code == 1
+    assert "layer mst is wrong" in out
+    assert "layers distance, backlink, allocation verified" in out
+    assert err.startswith("Error: ") or "mst" in err
+
+
+def test_unreached_everywhere_is_no_result(store, capfd):
+    shortest_paths("s.zarr", [(70, 70)])
+    rewrite("distance", lambda cells: cells.fill(np.iinfo(cells.dtype).max))
+    code, _, err = call(capfd, "verify s.zarr")
+    assert code == 1
+    assert "0 cells are reached" in err
+
+
+def test_wrong_stores(store, capfd):
+    code, _, err = call(capfd, "verify s.zarr")
+    assert code == 2
+    assert "no results" in err
+    shortest_paths("s.zarr", [(70, 70, 4)])
+    code, _, err = call(capfd, "verify s.zarr")
+    assert code == 2
+    assert "--backlink" in err
+    shortest_paths("s.zarr", [(70, 70, 4)], backlink=True, overwrite=True)
+    assert call(capfd, "verify s.zarr")[0] == 0
+    path = TileStore.open("s.zarr").layer("distance").path / "zarr.json"
+    right = path.read_text()
+    links = path.parent.parent / "backlink" / "zarr.json"
+    for key, values in {
+        "cost": ["x", 3, None],
+        "parameters": [[], {"a": 1}, {"a": "b"}],
+        "connectivity": [6, True, "8"],
+        "corner_cutting": [1, None],
+        "reverse": [0],
+        "max_cost": ["x", -1, True],
+        "friction": [7, "distance", "nothing", "../land"],
+        "barriers": [[]],
+        "layer": [None, "mst", "distance"],
+        "targets": [3],
+        "of": [None, {"stored_bytes": 1}],
+    }.items():
+        for value in values:
+            for file in (path, links):
+                metadata = json.loads(right if file == path else links.read_text())
+                metadata["attributes"]["terrain_gpu"]["settings"] = {
+                    **json.loads(right)["attributes"]["terrain_gpu"]["settings"],
+                    key: value,
+                }
+                file.write_text(json.dumps(metadata))
+            with pytest.raises(StoreError) as caught:
+                verify.verify_stored(TileStore.open("s.zarr"))
+            assert not isinstance(caught.value, verify.VerificationError)
+            assert "s.zarr" in str(caught.value)
+    path.write_text(right)
+    with pytest.raises(StoreError, match="another run"):
+        verify.verify_stored(TileStore.open("s.zarr"))
