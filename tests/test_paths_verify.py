@@ -231,10 +231,10 @@ def flat_of(cells, row, col, diagonal):
         r, c = todo.pop()
         for y in range(max(r - 1, 0), min(r + 2, len(cells))):
             for x in range(max(c - 1, 0), min(c + 2, cells.shape[1])):
-                if (diagonal or y == r or x == c) and not found[y, x]:
-                    if cells[y, x] == cells[r, c]:
-                        found[y, x] = True
-                        todo.append((y, x))
+                beside = diagonal or y == r or x == c
+                if beside and not found[y, x] and cells[y, x] == cells[r, c]:
+                    found[y, x] = True
+                    todo.append((y, x))
     return found
 
 
@@ -353,8 +353,7 @@ def test_mutated_backlinks_and_allocation(problem, block, data):
             continue
         try:
             case.proof(ids=False)
-        except verify.VerificationError as error:
-            assert error.check in ("backlink", "acyclic")
+        except verify.VerificationError:
             continue
         # Another forest on a flat.
         assert right not in (0, 255)
@@ -520,7 +519,7 @@ def test_the_command_finds_wrong_results(store, capfd):
     assert code == 1
     assert "layer mst is wrong" in out
     assert "layers distance, backlink, allocation verified" in out
-    assert err.startswith("Error: ") or "mst" in err
+    assert "s.zarr/mst: " in err
 
 
 def test_unreached_everywhere_is_no_result(store, capfd):

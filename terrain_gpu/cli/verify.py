@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 @options.threads_option
 @options.json_option
 @options.verbosity_options
-@options.version_option
 def command(
     store: str, memory_limit: int | None, threads: int | None, json_target: str | None
 ) -> None:

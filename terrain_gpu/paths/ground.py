@@ -12,7 +12,7 @@ from ..errors import InputError
 from ..grid import TILE, BlockGrid, Window, clip, round_up
 from ..store import Layer
 from .costs import CostModel
-from .relax import Block, Field
+from .relax import Block, Field, pages
 from .sources import Sources
 
 _FAR = 2**61
@@ -49,8 +49,8 @@ class Raster:
         """Cells of a window and one ring around it, up to whole tiles; and which have no value."""
         r0, r1, c0, c1 = window
         shape = round_up(r1 - r0, TILE) + 2, round_up(c1 - c0, TILE) + 2
-        cells = np.zeros(shape, self.dtype)
-        gone = np.ones(shape, bool)
+        cells, gone = pages(shape, self.dtype), pages(shape, np.dtype(bool))
+        gone[...] = True
         rows, cols = self.data.grid.shape if isinstance(self.data, Layer) else self.data.shape
         inside = clip((r0 - 1, r1 + 1, c0 - 1, c1 + 1), (0, rows, 0, cols))
         a, b, c, d = inside
@@ -110,7 +110,10 @@ class Terrain:
         if self.friction is not None:
             cells, gone = self.friction.ring(window)
             absent |= gone
-            frictions = cells.astype(np.float64, copy=False)
+            frictions = cells
+            if cells.dtype != np.float64:
+                frictions = pages(cells.shape, np.dtype(np.float64))
+                frictions[...] = cells
         if self.model.needs_friction:
             self._refuse_negative(frictions, window)
         if self.barriers is not None:
@@ -121,16 +124,25 @@ class Terrain:
 
     def _heights(self, cells: np.ndarray, window: Window) -> np.ndarray:
         """As the kernels take them: float64, or unsigned integers in the same order."""
+        if cells.dtype == self.dtype:
+            return cells
+        heights = pages(cells.shape, self.dtype)
         if self.dtype.kind == "f":
-            return cells.astype(np.float64, copy=False)
+            heights[...] = cells
+            return heights
         if cells.dtype.itemsize < 8:
-            return (cells.astype(np.int64) - np.iinfo(cells.dtype).min).astype(self.dtype)
+            # Wraps around twice, so that the least is 0.
+            np.copyto(heights, cells, casting="unsafe")
+            heights -= self.dtype.type(np.iinfo(cells.dtype).min % 2 ** (8 * self.dtype.itemsize))
+            return heights
         if (cells > _FAR).any() or (cells.dtype.kind == "i" and (cells < -_FAR).any()):
             raise InputError(
                 f"{self.heights.name}: heights beyond 2**61 have no integer distances; "
                 "convert them to float64"
             )
-        return cells.astype(self.dtype) + self.dtype.type(_FAR)
+        np.copyto(heights, cells, casting="unsafe")
+        heights += self.dtype.type(_FAR)
+        return heights
 
     def _refuse_negative(self, frictions: np.ndarray, window: Window) -> None:
         if not (frictions < 0).any():

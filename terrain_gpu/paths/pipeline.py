@@ -409,7 +409,7 @@ class _Solve:
         one = cells * (2 * item + 1 + 8 * (self.friction is not None))
         if "backlink" in self.names:
             one += cells * 5  # hops and masks of flats
-        passing = cells * (self.heights.dtype.itemsize + 12) + 10 * TILE * TILE * 8
+        passing = cells * (self.heights.dtype.itemsize + 2 * item + 8) + 10 * TILE * TILE * 8
         always = (
             count * (8 * side * item + (side // TILE) ** 2 * (item + 1)) + 64 * self.blocks.rows
         )

@@ -10,10 +10,12 @@ from __future__ import annotations
 import errno
 import heapq
 import math
+import mmap
 import os
 import threading
 import time
-from collections import OrderedDict
+import weakref
+from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -38,6 +40,31 @@ _GUARDS = {4: 2**31 - 2**16, 8: 2**62}
 
 _POLL = 0.1
 """Seconds between looks of the main thread at Ctrl-C."""
+
+
+_SPARE = 2
+_spare: defaultdict[int, list[mmap.mmap]] = defaultdict(list)
+
+
+def pages(shape: tuple[int, int], dtype: np.dtype) -> np.ndarray:
+    """An array of its own pages, not set.
+
+    The allocator keeps what numpy frees, in pieces: with fields coming and going that is more than
+    the fields. Some pages are kept for the next array of their size, as the system zeroes new ones.
+    """
+    size = shape[0] * shape[1] * np.dtype(dtype).itemsize
+    try:
+        whole = _spare[size].pop()
+    except IndexError:
+        whole = mmap.mmap(-1, size)
+    flat = np.frombuffer(whole, dtype)
+    weakref.finalize(flat, _put_aside, size, whole)
+    return flat.reshape(shape)
+
+
+def _put_aside(size: int, whole: mmap.mmap) -> None:
+    if len(_spare[size]) < _SPARE:
+        _spare[size].append(whole)
 
 
 @dataclass
@@ -408,7 +435,8 @@ class Relaxation:
         if at in self._spilled:
             field.distances = self._restore(at, (height + 2, width + 2))
             return field
-        field.distances = np.full((height + 2, width + 2), self.top, self.dtype)
+        field.distances = pages((height + 2, width + 2), self.dtype)
+        field.distances[...] = self.top
         self._seen += height * width
         self._rims[at] = np.full((4, max(height, width)), self.top, self.dtype)
         self._keys[at] = np.full((height // TILE, width // TILE), self.top, self.dtype)
@@ -448,7 +476,7 @@ class Relaxation:
         self._spilled.add(at)
 
     def _restore(self, at: Block, shape: tuple[int, int]) -> np.ndarray:
-        distances = np.empty(shape, self.dtype)
+        distances = pages(shape, self.dtype)
         rest = memoryview(distances).cast("B")  # type: ignore[arg-type]
         self.visits.loaded += len(rest)
         offset = self._offset(at)
@@ -477,6 +505,7 @@ class Relaxation:
             file.close()
         self._files = None
         self._fields.clear()
+        _spare.clear()
 
     def offer(self, at: Block, steps: np.ndarray, count: int) -> None:
         """For `Flats`: give a block's rim before it is loaded, and make it pending if uneven."""
