@@ -45,7 +45,7 @@ from .lengths import step_lengths
 from .relax import Block, Overflow, Relaxation
 from .sources import Sources, from_rowcol, refuse_nodata
 from .trace import TracedPath, trace_path
-from .verify import ring_of, upper_limit, verify_paths
+from .verify import ring_of, threads_within, upper_limit, verify_paths
 
 log = logging.getLogger(__name__)
 
@@ -426,6 +426,8 @@ class _Solve:
         capacity = (limit - COMPILED_BASELINE - always - threads * passing) // one
         capacity = max(1, min(count, capacity))
         self.threads = min(threads, capacity)
+        if self.verify:
+            self.verifiers = threads_within(self.blocks, 8, limit, self.threads)
         rows, cols = self.blocks.rows, self.blocks.cols
         self.plan = StreamPlan(
             rows=rows,
@@ -809,7 +811,7 @@ class _Solve:
                 read_ring,
                 *links,
                 farthest=farthest,
-                threads=self.threads,
+                threads=self.verifiers,
                 progress=self.progress,
             )
         self.report.result["verified_steps"] = found["checked_steps"]

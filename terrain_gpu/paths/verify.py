@@ -957,7 +957,7 @@ def join_flats(flat, even, offset, block, parent, outward):
         Receives the tight steps from outside of the block.
     """
     height, width = flat.shape
-    own = np.arange(height * width + 1)  # 0 is all that has a way to a root
+    own = np.arange(height * width + 1).astype(np.int32)  # 0 is all that has a way to a root
     for r in range(height):
         for c in range(width):
             if not flat[r, c]:
@@ -968,24 +968,24 @@ def join_flats(flat, even, offset, block, parent, outward):
                 y, x = r + ROW_STEP[k], c + COL_STEP[k]
                 if 0 <= y < height and 0 <= x < width:
                     _unite(own, 1 + r * width + c, 1 + y * width + x if flat[y, x] else 0)
-    at_rim = np.zeros(height * width + 1, np.int64)
+    at_rim = np.zeros(height * width + 1, np.int32)
     for side in range(4):
         for m in range(width if side < 2 else height):
             r = m if side >= 2 else (0 if side == 0 else height - 1)
             c = m if side < 2 else (0 if side == 2 else width - 1)
             if not flat[r, c]:
                 continue
-            place = offset + _place(r, c, height, block)
+            place = _place(r, c, height, block)
             for k in range(8):
                 y, x = r + ROW_STEP[k], c + COL_STEP[k]
                 if not (0 <= y < height and 0 <= x < width):
-                    outward[place] |= even[r, c] & np.uint8(1 << k)
+                    outward[offset + place] |= even[r, c] & np.uint8(1 << k)
             top = _find(own, 1 + r * width + c)
             if top == 0:
                 continue
             if at_rim[top] == 0:
                 at_rim[top] = 1 + place
-            parent[1 + place] = at_rim[top]
+            parent[offset + 1 + place] = offset + at_rim[top]
     for cell in range(height * width):
         if flat[cell // width, cell % width]:
             top = _find(own, 1 + cell)
