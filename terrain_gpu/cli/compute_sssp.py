@@ -263,7 +263,7 @@ def command(
     )
 
     from ..export import export_layer
-    from ..paths.pipeline import shortest_paths
+    from ..paths import shortest_paths
     from ..paths.vectors import write_paths
     from ..progress import bar
     from ..store import TileStore

@@ -205,6 +205,10 @@ class CostModel:
             raise InputError("minimax takes no friction layer")
         self.name = name
         self.parameters = {k: float(v) for k, v in parameters.items()}
+        if name == "langmuir":
+            for key in ("a", "lam"):
+                if self.parameters.get(key, 0.0) < 0:
+                    raise InputError(f"parameter {key}={parameters[key]} of 'langmuir' is negative")
         self.kernel = model(**self.parameters)
         if name == "langmuir" and not friction:
             self.kernel = self.kernel._replace(lam=0.0)

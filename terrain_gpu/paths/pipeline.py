@@ -42,7 +42,7 @@ from .costs import CostModel, Hops, largest
 from .finalise import UNREACHED, Flats, close_flats, predecessors
 from .ground import Raster, Terrain
 from .lengths import step_lengths
-from .relax import Block, Overflow, Relaxation
+from .relax import GUARDS, Block, Overflow, Relaxation
 from .sources import Sources, from_rowcol, refuse_nodata
 from .trace import TracedPath, trace_path
 from .verify import ring_of, threads_within, upper_limit, verify_paths
@@ -304,7 +304,7 @@ def shortest_paths(
     if not isinstance(sources, Sources):
         sources = from_rowcol(grid, sources)
     for points, what in ((sources, "sources"), (targets, "targets")):
-        if points is not None:
+        if points is not None and len(points):
             _refuse_absent(points, heights, what)
     if not len(sources) and not source_edge:
         raise InputError("there is no source; give one")
@@ -316,6 +316,12 @@ def shortest_paths(
     lengths = step_lengths(grid)
     threads = threads or available_threads()
     dtype = model.distance_dtype(heights.dtype)
+    if dtype.kind == "u" and len(sources):
+        most = sources.costs.max()
+        if most > GUARDS[8]:
+            raise InputError(f"start cost {most:g} is beyond 2**62")
+        if most > GUARDS[dtype.itemsize]:
+            dtype = np.dtype(np.uint64)
     names = ["distance"] + ["backlink"] * (backlink or allocation) + ["allocation"] * allocation
     solve = _Solve(
         model,
@@ -692,7 +698,7 @@ class _Solve:
                 paths.spill.with_suffix(".flats"),
             )
 
-        def save(at: Block, _: Any) -> None:
+        def save(at: Block) -> None:
             window = self.blocks.window(*at)
             with paths.solved(at) as field:
                 distances = paths.interior(window, field.distances).copy()
@@ -710,22 +716,14 @@ class _Solve:
             if not count:
                 write("backlink", at, _own(window, codes))
 
-        def each(
-            blocks: Iterable[Block],
-            save: Callable[[Block, Any], None],
-            done: Callable[[Block], None] | None = None,
-        ) -> None:
-            pool = [None] * self.threads
-            stream(blocks, lambda at, _: at, save, buffers=pool, writers=self.threads, done=done)
-
         cells = self.blocks.rows * self.blocks.cols
         self._tick(cells)
-        each(self.blocks.ids(), save, lambda at: self.progress(self._size(at), 2 * cells))
+        self._each(self.blocks.ids(), save, lambda at: self.progress(self._size(at), 2 * cells))
         if flats is not None and flats.pending():
             uneven = flats.pending()
             flats.run(self.threads)
 
-            def close(at: Block, _: Any) -> None:
+            def close(at: Block) -> None:
                 codes, flat, _count = self._steps(paths, at)
                 with flats.solved(at) as field:
                     lost = close_flats(flat, field.distances, codes)
@@ -733,9 +731,26 @@ class _Solve:
                     raise AssertionError(f"block {at}: {lost} cells of flats lead nowhere")
                 write("backlink", at, _own(self.blocks.window(*at), codes))
 
-            each(uneven, close)
+            self._each(uneven, close)
             flats.close()
         return int(reached.sum())
+
+    def _each(
+        self,
+        blocks: Iterable[Block],
+        work: Callable[[Block], None],
+        done: Callable[[Block], None] | None = None,
+    ) -> None:
+        """Do something for every block, in threads."""
+        pool = [None] * self.threads
+        stream(
+            blocks,
+            lambda at, _: at,
+            lambda at, _: work(at),
+            buffers=pool,
+            writers=self.threads,
+            done=done,
+        )
 
     def _steps(self, paths: Relaxation, at: Block) -> tuple[np.ndarray, np.ndarray, int]:
         """Predecessors of a block, the steps on its flats, and how many cells lie on these."""
@@ -768,12 +783,15 @@ class _Solve:
         read: Callable[[str, Block], np.ndarray],
     ) -> None:
         forest = Forest(self.blocks)
-        each = list(self.blocks.ids())
-        for at in each:
-            forest.add(at, read("backlink", at), *self._roots(at))
+        self._each(
+            self.blocks.ids(), lambda at: forest.add(at, read("backlink", at), *self._roots(at))
+        )
         forest.resolve()
-        for at in each:
+
+        def save(at: Block) -> None:
             write("allocation", at, forest.labels(at, read("backlink", at), *self._roots(at)))
+
+        self._each(self.blocks.ids(), save)
 
     def _verify(
         self,

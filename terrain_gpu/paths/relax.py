@@ -35,8 +35,8 @@ from .tile import COL_STEP, ROW_STEP, new_tile_work
 
 Block = tuple[int, int]
 
-_GUARDS = {4: 2**31 - 2**16, 8: 2**62}
-"""Integer distances up to here are exact: no step of 16 or 62 bits jumps beyond the largest."""
+GUARDS = {4: 2**31 - 2**16 - 1, 8: 2**62 - 2}
+"""Integers up to here are exact: one more step, of 16 bits or of 2**62, stays below the largest."""
 
 _POLL = 0.1
 """Seconds between looks of the main thread at Ctrl-C."""
@@ -173,7 +173,7 @@ class Relaxation:
         self._spilled: set[Block] = set()
         self._sides: dict[Block, np.ndarray] = {}
         self._at_targets: np.ndarray | None = None
-        self.guard = _GUARDS[self.dtype.itemsize] if self.guarded else self.top
+        self.guard = GUARDS[self.dtype.itemsize] if self.guarded else self.top
         self._seen = 0
         self._files: Any = None
         self._error: BaseException | None = None
