@@ -1,4 +1,4 @@
-"""Pictures of rasters and trees; needs matplotlib (the extra `plot`)."""
+"""Pictures of rasters, trees and paths; needs matplotlib (the extra `plot`)."""
 
 from __future__ import annotations
 
@@ -82,4 +82,29 @@ def draw_tree(path: Path, heights: np.ndarray, edges: np.ndarray, grid: GridSpec
     near.set(xlim=(west, east), ylim=(south, north), title="minimum spanning tree")
     whole.set(title="hillshade")
     figure.colorbar(tint, ax=whole, shrink=0.8).set_label("elevation")
+    figure.savefig(path, dpi=120, metadata={"Software": None})
+
+
+def draw_walk(
+    path: Path, heights: np.ndarray, seconds: np.ndarray, way: np.ndarray, grid: GridSpec
+) -> None:
+    """A hillshade with lines of equal walking time, and the way to a target, as PNG.
+
+    `seconds` are distances, NaN where unreached; `way` has the (x, y) of the way's cells.
+    """
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(6.4, 5.2), layout="constrained")
+    FigureCanvasAgg(figure)
+    axes = figure.subplots()
+    tint = hillshade(axes, heights, grid)
+    lines = axes.contour(
+        grid.x_centres(), grid.y_centres(), seconds / 3600, 12, colors="#1c3f94", linewidths=0.7
+    )
+    axes.clabel(lines, fmt="%g h", fontsize=7)
+    axes.plot(way[:, 0], way[:, 1], color="#c0392b", linewidth=2)
+    axes.plot(*way[0], "o", *way[-1], "s", color="#c0392b")
+    axes.set(title="hours of walking, and the least-cost path")
+    figure.colorbar(tint, ax=axes, shrink=0.8).set_label("elevation")
     figure.savefig(path, dpi=120, metadata={"Software": None})

@@ -10,6 +10,8 @@ from ..errors import InputError, OutputError, TerrainError
 from . import options
 
 SAMPLE = "jacksboro.tif"
+FROM, TO = "-84.12,36.48", "-84.37,36.70"
+"""Ends of the path, in the valley and in the mountains."""
 
 
 @click.command("demo")
@@ -18,16 +20,18 @@ SAMPLE = "jacksboro.tif"
 @options.verbosity_options
 @click.pass_context
 def command(context: click.Context, folder: str, overwrite: bool) -> None:
-    """Convert the shipped sample DEM, export it again, compute and draw its spanning tree."""
+    """Convert the shipped sample DEM, export it again; its spanning tree, and a walk across it."""
     import numpy as np
 
     from ..raster import Mosaic, gdal_environment
-    from . import compute_mst, convert_dataset, export, info
+    from . import compute_mst, compute_sssp, convert_dataset, export, info
 
     sample, out = _sample(), Path(folder)
     store, back = out / "jacksboro.zarr", out / "jacksboro.tif"
     tree, picture = out / "jacksboro-mst.tif", out / "jacksboro-mst.png"
-    for path in (back, store, tree, picture):
+    walk, route = out / "jacksboro-walk.tif", out / "jacksboro-path.geojson"
+    walk_picture = out / "jacksboro-walk.png"
+    for path in (back, store, tree, picture, walk, route, walk_picture):
         if path.exists() and path.samefile(sample):
             raise InputError(f"{path}: is the sample itself; name another FOLDER")
         if path.exists() and not overwrite:
@@ -43,6 +47,13 @@ def command(context: click.Context, folder: str, overwrite: bool) -> None:
         (info.command, [str(store)]),
         (export.command, [str(store), str(back), "--overwrite"]),
         (compute_mst.command, [str(store), "-o", str(tree), "--overwrite"]),
+        (
+            compute_sssp.command,
+            [
+                *(str(store), f"--source={FROM}", "--cost", "tobler", "-o", str(walk)),
+                *(f"--target={TO}", "--path", str(route), "--overwrite"),
+            ],
+        ),
     )
     for step, arguments in steps:
         name = "terrain-gpu " if step in (info.command, export.command) else ""
@@ -57,25 +68,36 @@ def command(context: click.Context, folder: str, overwrite: bool) -> None:
         raise TerrainError(f"{back} differs from {sample}")
     options.say(
         f"\n{back} equals the sample cell for cell ({cells[0].size:,} cells)\n"
-        f"{tree} holds the tree's edges, D8 codes\n" + _draw(store, picture) + "\n"
+        f"{tree} holds the tree's edges, D8 codes\n"
+        f"{walk} holds seconds of walking, {route} the way\n"
+        + _draw(store, picture, walk_picture)
+        + "\n"
         f"The store opens in Python too: xarray.open_zarr({str(store)!r}, consolidated=False)"
     )
 
 
-def _draw(store: Path, picture: Path) -> str:
-    """Draw the tree; what to tell the user about it."""
+def _draw(store: Path, tree: Path, walk: Path) -> str:
+    """Draw the tree and the walk; what to tell the user about it."""
     from ..d8 import symmetric
-    from ..picture import draw_tree
+    from ..paths.sources import from_xy
+    from ..paths.trace import path_points, trace_path
+    from ..picture import draw_tree, draw_walk
     from ..store import TileStore
 
     opened = TileStore.open(store)
     heights = opened.layer("elevation").read_window(*opened.grid.window)
     edges = symmetric(opened.layer("mst").read_ring(opened.grid.window))
     try:
-        draw_tree(picture, heights, edges, opened.grid)
+        draw_tree(tree, heights, edges, opened.grid)
+        links = opened.layer("backlink")
+        end = from_xy(opened.grid, [tuple(map(float, TO.split(",")))])
+        cells = trace_path(links.read_block, links.blocks, int(end.rows[0]), int(end.cols[0]))
+        assert cells is not None
+        seconds = opened.layer("distance").read_window(*opened.grid.window)
+        draw_walk(walk, heights, seconds, path_points(opened.grid, cells), opened.grid)
     except ImportError:
         return "no picture: pip install matplotlib (the extra `plot`) first"
-    return f"{picture} shows it over a hillshade"
+    return f"{tree} and {walk} show them over a hillshade"
 
 
 def _sample() -> Path:

@@ -57,6 +57,9 @@ def pages(shape: tuple[int, int], dtype: np.dtype) -> np.ndarray:
         whole = _spare[size].pop()
     except IndexError:
         whole = mmap.mmap(-1, size)
+        if hasattr(mmap, "MADV_HUGEPAGE"):
+            # A tile's rows lie in as many small pages.
+            whole.madvise(mmap.MADV_HUGEPAGE)
     flat = np.frombuffer(whole, dtype)
     weakref.finalize(flat, _put_aside, size, whole)
     return flat.reshape(shape)
