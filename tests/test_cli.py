@@ -118,6 +118,11 @@ OPTIONS = {
     "resume overwrite json quiet verbose version help",
     "terrain-gpu compute-mst": "output weight connectivity method layer memory-limit threads "
     "backend verify resume overwrite json quiet verbose version help",
+    "compute-sssp": "source source-rowcol sources source-edge cost friction barriers parameter "
+    "reverse connectivity no-corner-cutting max-cost target target-rowcol targets "
+    "stop-at-targets output dtype backlink allocation path layer memory-limit threads "
+    "backend verify resume overwrite json quiet verbose version help",
+    "terrain-gpu verify": "memory-limit threads json quiet verbose help",
     "terrain-gpu info": "json quiet verbose help",
     "terrain-gpu plan": "dtype for layer block-size memory-limit threads json quiet verbose help",
     "terrain-gpu export": "layer bounds cog compress memory-limit threads overwrite json quiet "
@@ -159,7 +164,7 @@ def test_the_group_lists_its_commands():
     assert {"compute-mst", "convert-dataset", "demo", "export", "info", "plan"} <= set(listed)
 
 
-@pytest.mark.parametrize("name", ["terrain-gpu", "convert-dataset", "compute-mst"])
+@pytest.mark.parametrize("name", ["terrain-gpu", "convert-dataset", "compute-mst", "compute-sssp"])
 def test_version(name):
     done = spawn(f"{name} --version")
     assert (done.returncode, done.stderr) == (0, "")
@@ -206,6 +211,8 @@ def test_demo(tmp_path):
         "$ convert-dataset ",
         "$ compute-mst demo-output/jacksboro.zarr",
         "138,631 edges, 1 components, total weight 73625173",
+        "$ compute-sssp demo-output/jacksboro.zarr --source=-84.12,36.48 --cost tobler",
+        "138,632 cells reached, farthest 32813.75612 s",
         "$ terrain-gpu info demo-output/jacksboro.zarr",
         "$ terrain-gpu export demo-output/jacksboro.zarr demo-output/jacksboro.tif",
         "demo-output/jacksboro.tif equals the sample cell for cell (138,632 cells)",
@@ -213,7 +220,8 @@ def test_demo(tmp_path):
     ):
         assert words in done.stdout
     out = tmp_path / "demo-output"
-    made = ["jacksboro-mst.png", "jacksboro-mst.tif", "jacksboro.tif", "jacksboro.zarr"]
+    names = ["mst.png", "mst.tif", "path.geojson", "walk.png", "walk.tif"]
+    made = [*(f"jacksboro-{name}" for name in names), "jacksboro.tif", "jacksboro.zarr"]
     assert sorted(os.listdir(out)) == made
     with rasterio.open(out / "jacksboro.tif") as back, rasterio.open(SAMPLE) as sample:
         assert np.array_equal(back.read(1), sample.read(1))

@@ -385,8 +385,7 @@ def _places(
         last += len(given)
     if found:
         return sources.merge(found)
-    none = np.empty(0, np.int64)
-    return sources.Sources(none, none, none.astype(np.uint32), none.astype(np.float64))
+    return sources.NO_SOURCES
 
 
 def _from_file(grid: GridSpec, name: str) -> Sources:

@@ -19,7 +19,7 @@ _FAR = 2**61
 """Largest 64-bit height, so that differences are exact."""
 
 
-EDGE = 2**32 - 2
+EDGE = 2**32 - 1
 """Id of the sources that the edge gives."""
 
 

@@ -40,10 +40,10 @@ from ..store.run import unfinished_dtype
 from .allocate import Forest
 from .costs import CostModel, Hops, largest
 from .finalise import UNREACHED, Flats, close_flats, predecessors
-from .ground import Raster, Terrain
+from .ground import EDGE, Raster, Terrain
 from .lengths import step_lengths
 from .relax import GUARDS, Block, Overflow, Relaxation
-from .sources import Sources, from_rowcol, refuse_nodata
+from .sources import NO_SOURCES, Sources, from_rowcol, refuse_nodata
 from .trace import TracedPath, trace_path
 from .verify import ring_of, threads_within, upper_limit, verify_paths
 
@@ -143,7 +143,7 @@ class ShortestPaths:
             if cells is None:
                 continue
             cost = self._at("distance", row, col)
-            source = ids.get((int(cells[0, 0]), int(cells[0, 1])), 0)
+            source = ids.get((int(cells[0, 0]), int(cells[0, 1])), EDGE)
             found.append(TracedPath(source, name, cost, self._length(cells), cells))
         return found
 
@@ -218,7 +218,7 @@ def shortest_paths(
     reverse
         Cost of going to the source, where directions differ.
     source_edge
-        Take the raster's edge and the rim of nodata as sources too, with id 2**32 - 2.
+        Take the raster's edge and the rim of nodata as sources too, with id 2**32 - 1.
     max_cost
         Cells farther than this count as unreached.
     targets, stop_at_targets
@@ -302,7 +302,7 @@ def shortest_paths(
     heights = rasters[0]
     assert heights is not None
     if not isinstance(sources, Sources):
-        sources = from_rowcol(grid, sources)
+        sources = from_rowcol(grid, sources) if len(sources) else NO_SOURCES
     for points, what in ((sources, "sources"), (targets, "targets")):
         if points is not None and len(points):
             _refuse_absent(points, heights, what)
@@ -685,7 +685,7 @@ class _Solve:
     def _finalise(self, paths: Relaxation, write: Callable[[str, Block, np.ndarray], Any]) -> int:
         """Phase 3."""
         link = "backlink" in self.names
-        reached = np.zeros(self.blocks.shape, np.int64)
+        reached, valid = np.zeros((2, *self.blocks.shape), np.int64)
         flats: Relaxation | None = None
         if link:
             flats = Relaxation(
@@ -702,6 +702,7 @@ class _Solve:
             window = self.blocks.window(*at)
             with paths.solved(at) as field:
                 distances = paths.interior(window, field.distances).copy()
+                valid[at] = np.count_nonzero(~paths.interior(window, field.absent))
                 inside = distances <= paths.farthest
                 if paths.farthest != paths.top:
                     distances[~inside] = paths.top
@@ -733,6 +734,7 @@ class _Solve:
 
             self._each(uneven, close)
             flats.close()
+        self.report.valid_cells = int(valid.sum())
         return int(reached.sum())
 
     def _each(

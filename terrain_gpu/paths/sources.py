@@ -55,6 +55,9 @@ class Sources:
         return np.stack((self.rows, self.cols), axis=1)
 
 
+NO_SOURCES = Sources(*(np.empty(0, t) for t in (np.int64, np.int64, np.uint32, np.float64)))
+
+
 def from_xy(grid: GridSpec, points: Iterable[Sequence[float]]) -> Sources:
     """The cells that contain points; ids are 1, 2, ... in their order.
 
