@@ -278,6 +278,55 @@ def test_kill_a_spanning_tree_that_replaces_one(replaced_tree):
     kill_often(replaced_tree, 4, 4, check)
 
 
+@pytest.fixture(scope="module")
+def new_paths(trees, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("paths")
+    files = "--backlink back.tif --allocation ids.tif --overwrite"
+    run(trees, f"compute-sssp tree.zarr --source-rowcol 10,10 {files} -q")  # may compile
+    command = f"compute-sssp s.zarr --source-rowcol 10,10 --source-rowcol 1700,1400,5 {files}"
+    return Situation(folder, f"{command} --threads 2", trees / "heights.zarr", "distance")
+
+
+def test_kill_shortest_paths(new_paths):
+    """What is there under its name is whole, whenever the run is killed."""
+    names = ("distance", "backlink", "allocation")
+
+    def of(found, layer):
+        return {name: digest for name, digest in found.items() if name.startswith(f"{layer}/")}
+
+    new_paths.reset()
+    hits = 0
+    for moment in moments(new_paths, 7):
+        process = start(new_paths.folder, f"{new_paths.command} --resume")
+        try:
+            process.communicate(timeout=moment)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.communicate()
+            hits += 1
+            now = snapshot(new_paths.store)
+            for name in names:
+                assert not of(now, name) or of(now, name) == of(new_paths.wanted, name)
+            if hits == 5:
+                break
+        else:
+            new_paths.finish()
+            new_paths.reset()
+    new_paths.finish()
+
+
+def test_interrupt_shortest_paths(new_paths):
+    new_paths.reset()
+    process = start(new_paths.folder, new_paths.command)
+    wait_for(lambda: new_paths.finished_blocks() > 30, process)
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate()
+    assert (process.returncode, out) == (1, "")
+    assert err == "Error: interrupted; what is finished is kept, --resume goes on\n"
+    assert TileStore.open(new_paths.store).layers == ["elevation"]
+    assert new_paths.finish() > 30
+
+
 def wait_for(there, process, seconds: float = 20) -> None:
     """Until `there()`; the process must not end before."""
     end = time.monotonic() + seconds

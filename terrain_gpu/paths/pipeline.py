@@ -546,7 +546,7 @@ class _Solve:
                 self._compute(missing[0], writers)
             else:
                 self.found = dict(writers["distance"].info["result"])
-                self.report.result = dict(self.found)
+                self.report.result = {**self.found, "blocks_resumed": self.blocks.count}
             if self.verify:
                 self._verify(
                     writers["distance"].read_ring,
@@ -605,8 +605,9 @@ class _Solve:
         try:
             with self.report.phase("finalise"):
                 reached = self._finalise(paths, write)
-        except KeyboardInterrupt:
-            if stopped is not None:
+        except BaseException as error:
+            # An interrupt, which is no Exception: what there is serves the run that resumes.
+            if stopped is not None and not isinstance(error, Exception):
                 stopped(paths)
             raise
         if "allocation" in self.names:
@@ -615,18 +616,21 @@ class _Solve:
         count = self.blocks.count
         tiles = math.prod(-(-n // TILE) for n in (self.blocks.rows, self.blocks.cols))
         visits = paths.visits
+        # What the layers record does not depend on the way; the report also tells the way.
         self.found = {
             "reached": reached,
             "sources": len(self.sources),
+            "distance_dtype": self.dtype.name,
+        }
+        self.report.result = {
+            **self.found,
             "blocks_resumed": self.resumed,
             "block_visits_per_block": round(visits.blocks / count, 3),
             "tile_visits_per_tile": round(visits.tiles / tiles, 3),
             "row_passes_per_visit": round(visits.passes / max(visits.tiles, 1) / TILE, 3),
             "spilled_bytes": visits.spilled,
             "loaded_bytes": visits.loaded,
-            "distance_dtype": self.dtype.name,
         }
-        self.report.result = dict(self.found)
         paths.close()
 
     def _relax(self, spill: Path, stopped: Callable[[Relaxation], None] | None) -> Relaxation:
@@ -665,8 +669,9 @@ class _Solve:
             paths.start(at, self.dtype.type(key))
         try:
             paths.run(self.threads, CHECKPOINT if stopped else math.inf, self._tick)
-        except KeyboardInterrupt:
-            if stopped is not None:
+        except BaseException as error:
+            # An interrupt, which is no Exception: what there is serves the run that resumes.
+            if stopped is not None and not isinstance(error, Exception):
                 stopped(paths)
             raise
         return paths

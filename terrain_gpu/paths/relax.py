@@ -493,7 +493,7 @@ class Relaxation:
 
     def _marks(self) -> Path:
         """File with one byte for each block, 1 where its field is in the spill."""
-        return self.spill.with_suffix(".saved")
+        return self.spill.with_name(f"{self.spill.name}.saved")
 
     def _open(self) -> tuple[Any, Any]:
         with self._lock:
