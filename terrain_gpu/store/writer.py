@@ -74,8 +74,7 @@ class LayerWriter(Layer):
             os.close(self._log)
             # Without a manifest the layer is complete, and only its last rename failed.
             started = self._target.manifest.exists()
-            worth = self.keep and (self.spilled or self.any_written())
-            self._target.release(keep=not started or worth)
+            self._target.release(keep=not started or (self.keep and self._worth_keeping()))
 
     def write_block(self, i: int, j: int, data: np.ndarray) -> int:
         """Write block (i, j) whole: to a temporary name, fsync, rename, record.
@@ -144,6 +143,9 @@ class LayerWriter(Layer):
         data = self.read_block(i, j)
         np.bitwise_or.at(data, (row, col), bits)
         self.write_block(i, j, data)
+
+    def _worth_keeping(self) -> bool:
+        return self.spilled or self.any_written()
 
     def any_written(self) -> bool:
         """Whether there is a finished block, of this run or the one it resumed."""
