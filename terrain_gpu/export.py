@@ -164,6 +164,11 @@ def checked_target(path: str | os.PathLike[str], *, overwrite: bool) -> Path:
     path = Path(path)
     if path.suffix.lower() not in (".tif", ".tiff"):
         raise InputError(f"{path}: name the output .tif; GeoTIFF is what export writes")
+    return writable_file(path, overwrite=overwrite)
+
+
+def writable_file(path: Path, *, overwrite: bool) -> Path:
+    """The absolute path of an output file, see `checked_target`."""
     if path.is_dir():
         raise InputError(f"{path}: is a folder")
     if path.exists() and not overwrite:

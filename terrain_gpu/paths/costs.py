@@ -172,7 +172,6 @@ MODELS: dict[str, type] = {
     "langmuir": Langmuir,
     "minimax": Minimax,
 }
-DIRECTED = {"tobler", "langmuir", "minimax"}
 
 
 class CostModel:
@@ -186,8 +185,6 @@ class CostModel:
         Instance of the model, `Scaled` when a friction layer multiplies it.
     needs_friction
         Whether the kernels read frictions.
-    directed
-        Whether a step costs something else the other way.
     """
 
     def __init__(self, name: str, friction: bool, parameters: dict[str, float]) -> None:
@@ -215,7 +212,6 @@ class CostModel:
         if friction and name not in ("friction", "langmuir"):
             self.kernel = Scaled(self.kernel)
         self.needs_friction = friction or name == "friction"
-        self.directed = name in DIRECTED
 
     def is_integer(self, dtype: np.dtype) -> bool:
         """Whether distances over heights of this type are integers."""

@@ -38,7 +38,7 @@ from ..report import Report
 from ..store import DEFAULT_BLOCK, Layer, TileStore, create_layer
 from ..store.run import unfinished_dtype
 from .allocate import Forest
-from .costs import CostModel, Hops, largest
+from .costs import CostModel, Hops
 from .finalise import UNREACHED, Flats, close_flats, predecessors
 from .ground import EDGE, Raster, Terrain
 from .lengths import step_lengths
@@ -633,9 +633,8 @@ class _Solve:
         }
         paths.close()
 
-    def _relax(self, spill: Path, stopped: Callable[[Relaxation], None] | None) -> Relaxation:
-        """Phase 2."""
-        self.ground = Terrain(
+    def _terrain(self) -> Terrain:
+        return Terrain(
             self.blocks,
             self.model,
             self.heights,
@@ -646,16 +645,16 @@ class _Solve:
             self.dtype,
             edge=self.problem["source_edge"],
         )
-        top = largest(np.empty(0, self.dtype))
-        farthest = top if self.problem["max_cost"] is None else min(self.problem["max_cost"], top)
-        if self.dtype.kind != "f" and farthest != top:
-            farthest = math.floor(farthest)
+
+    def _relax(self, spill: Path, stopped: Callable[[Relaxation], None] | None) -> Relaxation:
+        """Phase 2."""
+        self.ground = self._terrain()
         paths = Relaxation(
             self.ground,
             self.model.kernel,
             self.options,
             self.dtype,
-            farthest,
+            upper_limit(self.problem["max_cost"], self.dtype),
             self.plan.buffers,
             spill,
             targets=self.targets if self.stop_at_targets else None,
@@ -806,17 +805,7 @@ class _Solve:
         read: Callable[[str, Window], np.ndarray],
     ) -> None:
         """Prove what was written, from the problem alone."""
-        ground = Terrain(
-            self.blocks,
-            self.model,
-            self.heights,
-            self.friction,
-            self.barriers,
-            self.lengths,
-            self.sources,
-            self.dtype,
-            edge=self.problem["source_edge"],
-        )
+        ground = self._terrain()
         farthest = upper_limit(self.problem["max_cost"], self.dtype)
         if self.stop_at_targets and self.targets is not None:
             at = zip(self.targets.rows.tolist(), self.targets.cols.tolist(), strict=True)

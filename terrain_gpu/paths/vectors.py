@@ -23,6 +23,7 @@ from rasterio.crs import CRS
 from rasterio.errors import CRSError
 
 from ..errors import InputError, OutputError, TerrainError
+from ..export import writable_file
 from ..grid import GridSpec
 from ..raster import crs_name
 from .trace import TracedPath, path_points
@@ -502,18 +503,10 @@ def checked_target(path: str | os.PathLike[str], *, overwrite: bool) -> Path:
     path = Path(path)
     if path.suffix.lower() not in (*GEOJSON, GEOPACKAGE):
         raise InputError(f"{path}: name the paths .geojson (GeoJSON) or .gpkg (GeoPackage)")
-    if path.is_dir():
-        raise InputError(f"{path}: is a folder")
-    if path.exists() and not overwrite:
-        raise InputError(f"{path}: exists; --overwrite replaces it")
-    folder = path.absolute().parent
-    if not folder.is_dir():
-        raise InputError(f"{path}: its folder does not exist; make it first")
-    if not os.access(folder, os.W_OK):
-        raise OutputError(f"{path}: its folder cannot be written")
+    target = writable_file(path, overwrite=overwrite)
     if _is_geopackage(path):
         import_pyogrio(path)
-    return path.absolute()
+    return target
 
 
 def _discard(part: Path) -> None:
