@@ -65,12 +65,13 @@ def command(
     compute-mst dem.zarr
     compute-mst dem.zarr -o edges.tif --weight absdiff --memory-limit 2GB --verify
     """
-    from ..export import checked_target, export_layer
     from ..mst import LAYER, minimum_spanning_tree
     from ..progress import bar
 
     options.check_backend(backend)
     if output:
+        from ..export import checked_target, export_layer  # brings GDAL
+
         checked_target(output, overwrite=settings["overwrite"])
     advice = "finished blocks are kept, --resume goes on"
     with options.if_interrupted(advice), bar("spanning tree", quiet=options.quiet()) as progress:

@@ -169,6 +169,8 @@ def if_interrupted(advice: str) -> Iterator[None]:
 
 def run(command: click.Command) -> None:
     """Run a command as a program: one-line errors, exit code 0 done, 2 wrong input, 1 all else."""
+    # numba imports scipy, where it is installed, for a BLAS that no kernel here calls: 0.2 s.
+    sys.modules.setdefault("scipy", None)  # type: ignore[arg-type]
     handler = logging.StreamHandler()
     handler.setFormatter(logging.Formatter("%(levelname)s: %(message)s"))
     logging.getLogger(NAME).addHandler(handler)
