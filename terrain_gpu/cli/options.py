@@ -158,6 +158,14 @@ def _interrupt(number: int, frame: Any) -> None:
     raise Interrupted
 
 
+def _interrupt_again(lost: sys.UnraisableHookArgs) -> None:
+    """Raised where nothing can be caught, as in a destructor, an interrupt is not forgotten."""
+    if issubclass(lost.exc_type, Interrupted):
+        signal.setitimer(signal.ITIMER_REAL, 0.02)
+    else:
+        sys.__unraisablehook__(lost)
+
+
 @contextmanager
 def if_interrupted(advice: str) -> Iterator[None]:
     """Tell whoever interrupts what is inside what has become of the work."""
@@ -178,6 +186,8 @@ def run(command: click.Command) -> None:
         # A shell's background jobs ignore SIGINT, and shall.
         if signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, _interrupt)
+    signal.signal(signal.SIGALRM, _interrupt)
+    sys.unraisablehook = _interrupt_again
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
