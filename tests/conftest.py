@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, Phase, settings
 
+from terrain_gpu.cuda.device import why_not
+
 settings.register_profile(
     "ci",
     derandomize=True,
@@ -26,6 +28,15 @@ settings.register_profile(
     max_examples=2000,
     phases=set(Phase) - {Phase.explain},
 )
+
+
+def pytest_collection_modifyitems(items):
+    marked = [item for item in items if item.get_closest_marker("gpu")]
+    if marked and (reason := why_not()):
+        for item in marked:
+            item.add_marker(pytest.mark.skip(reason=reason))
+
+
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 
 

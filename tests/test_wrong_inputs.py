@@ -1290,12 +1290,6 @@ TREES = [
         "tree threads two", nothing, f"{MST} --threads two", ("'--threads': 'two' is not a valid",)
     ),
     Case(
-        "tree backend cuda",
-        nothing,
-        f"{MST} --backend cuda",
-        ("--backend cuda: this version computes on the CPU; use auto or cpu",),
-    ),
-    Case(
         "tree backend tpu", nothing, f"{MST} --backend tpu", ("'tpu' is not one of 'auto', 'cpu'",)
     ),
     Case(

@@ -42,6 +42,8 @@ from . import options
 @options.memory_limit_option
 @options.threads_option
 @options.backend_option
+@options.device_option
+@options.gpu_memory_limit_option
 @click.option("--verify", is_flag=True, help="Prove the result in another pass over the cells.")
 @options.resume_option
 @options.overwrite_option
@@ -52,7 +54,6 @@ def command(
     store: str,
     output: str | None,
     connectivity: str,
-    backend: str,
     json_target: str | None,
     **settings: Any,
 ) -> None:
@@ -68,7 +69,6 @@ def command(
     from ..mst import LAYER, minimum_spanning_tree
     from ..progress import bar
 
-    options.check_backend(backend)
     if output:
         from ..export import checked_target, export_layer  # brings GDAL
 

@@ -101,6 +101,14 @@ backend_option = click.option(
     "--backend", type=click.Choice(["auto", "cpu", "cuda"]), default="auto", show_default=True,
     help="Where to compute; auto takes CUDA where it works, else the CPU.",
 )  # fmt: skip
+device_option = click.option(
+    "--device", type=click.IntRange(0, 1023), default=0, show_default=True, metavar="N",
+    help="Which GPU.",
+)  # fmt: skip
+gpu_memory_limit_option = click.option(
+    "--gpu-memory-limit", type=Size(), metavar="SIZE",
+    help="Bound on the GPU memory used.  [default: nine tenths of what is free]",
+)  # fmt: skip
 overwrite_option = click.option(
     "--overwrite", is_flag=True, help="Replace what is there, whole and at the end."
 )

@@ -20,6 +20,8 @@ from . import contract, frozen
 from .boruvka import known_types
 from .region import Border, Region
 
+Index = tuple[int, int]
+
 METHODS: dict[str, ModuleType] = {"frozen": frozen, "contract": contract}
 """Interchangeable modules, see their `__all__`."""
 
@@ -57,8 +59,14 @@ class Solver:
         method: ModuleType = frozen,
     ) -> None:
         self.shape, self.block, self.weight = shape, block, weight
+        self.regions = BlockGrid(*shape, block)
         self.nodata, self.diagonal, self.method = nodata, diagonal, method
         self._local = threading.local()
+
+    @staticmethod
+    def blocks_in(at: Index) -> list[Index]:
+        """Blocks of a region: here it is one."""
+        return [at]
 
     def compiled(self) -> bool:
         """Whether the kernels for these cells are in numba's cache, so that no compiling waits."""
@@ -113,6 +121,17 @@ class Solver:
             )
 
 
+def missing(
+    regions: BlockGrid, there: Callable[[Index], bool], finished: Callable[[Index], None]
+) -> Iterator[Index]:
+    """Regions to solve, in Z-order; `finished` is told of those that are there."""
+    # Told first, so that progress does not go on in two threads.
+    for at in regions.ids():
+        if there(at):
+            finished(at)
+    return (at for at in regions.ids() if not there(at))
+
+
 class Spill(Protocol):
     """Keeps solved blocks between phases."""
 
@@ -147,6 +166,9 @@ class DiskSpill:
 
     def _path(self, i: int, j: int) -> Path:
         return self._folder / f"{i}.{j}"
+
+    def has(self, i: int, j: int) -> bool:
+        return self._path(i, j).exists()
 
     def save(self, i: int, j: int, solved: Solved) -> None:
         region = solved.region

@@ -18,19 +18,22 @@ from typing import Any
 import numpy as np
 
 from ..cells import layer_dtype, to_json
+from ..cuda.device import choose, default_gpu_limit, name_of
 from ..d8 import FORWARD_EDGES, symmetric
 from ..errors import CellError, InputError
 from ..executor import stream
 from ..grid import TILE, BlockGrid
-from ..planner import StreamPlan, layer_bytes, plan_forest
+from ..planner import StreamPlan, available_threads, layer_bytes, plan_forest
 from ..progress import Progress, silent
 from ..report import Report
 from ..store import DEFAULT_BLOCK, Layer, LayerWriter, TileStore, create_layer
+from ..store.layer import split_bits, untile, z_view
 from ..store.writer import output_errors
 from ..weights import Weight
 from .levels import (
     METHODS,
     DiskSpill,
+    Index,
     MemorySpill,
     Patches,
     Solved,
@@ -38,6 +41,7 @@ from .levels import (
     Spill,
     Totals,
     join_levels,
+    missing,
     spill_bytes,
 )
 from .verify import verify_arrays, verify_forest
@@ -46,7 +50,7 @@ log = logging.getLogger(__name__)
 
 LAYER = "mst"
 PATCHERS = 4
-"""Threads that patch blocks: they wait for the disk."""
+"""Threads that patch blocks at least: they wait for the disk."""
 
 MOST_CELLS = 2**61
 """Edge ids, four for each cell, are int64."""
@@ -100,6 +104,9 @@ def minimum_spanning_tree(
     memory_limit: int | None = None,
     threads: int | None = None,
     block_size: int | None = None,
+    backend: str = "auto",
+    device: int = 0,
+    gpu_memory_limit: int | None = None,
     verify: bool = False,
     resume: bool = False,
     overwrite: bool = False,
@@ -134,6 +141,12 @@ def minimum_spanning_tree(
         Threads; all processors when None.
     block_size
         For arrays: side of a block. A store's layer has its own.
+    backend
+        "cuda", "cpu", or "auto": CUDA where it works. The bits are the same.
+    device
+        Number of the GPU.
+    gpu_memory_limit
+        Bound on the GPU memory used, bytes; nine tenths of what is free when None.
     verify
         Prove the result in another pass over the cells, see `verify`.
     resume
@@ -146,7 +159,8 @@ def minimum_spanning_tree(
     Raises
     ------
     InputError
-        for unknown weights, connectivity or types, and limits that are too small.
+        for unknown weights, connectivity or types, limits that are too small, and "cuda" where it
+        does not work.
     StoreError
         when the store is damaged, or has a result already.
     OutputError
@@ -162,8 +176,16 @@ def minimum_spanning_tree(
         raise InputError(f"method {method!r} is not known; use {' or '.join(METHODS)}")
     report = Report("compute-mst")
     options = {"weight": weight, "connectivity": connectivity, "method": method}
+    if backend == "cuda" and method != "frozen":
+        raise InputError(
+            f"method {method!r} runs on the CPU only; use method frozen, or backend cpu"
+        )
+    backend, reason = choose(backend if method == "frozen" else "cpu", device)
+    if reason:
+        log.info("on the CPU: %s", reason)
+    gpu = Gpu(device, gpu_memory_limit) if backend == "cuda" else None
     if isinstance(data, np.ndarray):
-        return _of_array(data, nodata, block_size, threads, options, verify, progress, report)
+        return _of_array(data, nodata, block_size, threads, options, gpu, verify, progress, report)
     if nodata is not None or block_size is not None:
         raise InputError("nodata and block_size are for arrays; a store's layer has its own")
     store = data if isinstance(data, TileStore) else TileStore.open(data)
@@ -174,6 +196,7 @@ def minimum_spanning_tree(
         memory_limit,
         threads,
         options,
+        gpu,
         verify,
         resume,
         overwrite,
@@ -182,14 +205,46 @@ def minimum_spanning_tree(
     )
 
 
+@dataclass(frozen=True)
+class Gpu:
+    """A GPU to compute on."""
+
+    device: int
+    memory_limit: int | None
+
+    def limit(self) -> int:
+        """Bytes that may be used."""
+        return self.memory_limit or default_gpu_limit(self.device)
+
+    def settings(self) -> dict[str, Any]:
+        """What a report says."""
+        return {"backend": "cuda", "gpu": name_of(self.device)}
+
+
+def _backend(gpu: Gpu | None) -> dict[str, Any]:
+    """What a report says of it."""
+    return {"backend": "cpu"} if gpu is None else gpu.settings()
+
+
 def _solver(
-    shape: tuple[int, int], dtype: np.dtype, nodata: Any, block: int, options: dict[str, Any]
-) -> Solver:
+    source: Any,
+    shape: tuple[int, int],
+    nodata: Any,
+    options: dict[str, Any],
+    plan: StreamPlan,
+    gpu: Gpu | None,
+) -> Any:
+    """A `Solver` of blocks, or a `GpuSolver` of regions."""
     if shape[0] * shape[1] > MOST_CELLS:
         raise InputError(f"{shape[0]} x {shape[1]} cells are more than {MOST_CELLS}")
+    dtype, blocks = source.dtype, source.blocks
     weight = Weight(options["weight"], dtype)
     diagonal, method = options["connectivity"] == 8, METHODS[options["method"]]
-    solver = Solver(shape, block, weight, nodata, diagonal, method)
+    if gpu is not None:
+        from .gpu import GpuSolver
+
+        return GpuSolver(blocks, plan.unit_rows, weight, nodata, diagonal, gpu.device, gpu.limit())
+    solver = Solver(shape, blocks.block, weight, nodata, diagonal, method)
     if not solver.compiled():
         log.warning("compiling kernels for %s cells; this happens once", dtype.name)
         # In this thread, which Ctrl-C reaches: a worker would be waited for.
@@ -209,6 +264,7 @@ def plan_spanning_tree(
     source_bytes: int | None = None,
     memory_limit: int | None = None,
     threads: int | None = None,
+    gpu: Gpu | None = None,
 ) -> StreamPlan:
     """The plan of the spanning tree of a layer that need not exist yet.
 
@@ -216,11 +272,28 @@ def plan_spanning_tree(
     ----------
     source_bytes
         Size of the layer's shards; of uncompressed ones without nodata when None.
+    gpu
+        Plan regions for this GPU; blocks for the CPU when None.
     """
     kind = Weight(weight, dtype)
     key, module = kind.key_dtype, METHODS[method]
     if source_bytes is None:
         source_bytes = layer_bytes(rows, cols, dtype.itemsize, block_size)
+    if gpu is not None:
+        from .gpu import plan_regions
+
+        return plan_regions(
+            rows,
+            cols,
+            dtype,
+            block_size,
+            spill=lambda regions: spill_bytes(regions, kind, module),
+            levels=(rows + cols) * module.levels_per_side(key),
+            source_bytes=source_bytes,
+            threads=threads or available_threads(),
+            memory_limit=memory_limit,
+            gpu_memory_limit=gpu.limit(),
+        )
     return plan_forest(
         rows,
         cols,
@@ -241,6 +314,7 @@ def _of_store(
     memory_limit: int | None,
     threads: int | None,
     options: dict[str, Any],
+    gpu: Gpu | None,
     verify: bool,
     resume: bool,
     overwrite: bool,
@@ -258,6 +332,7 @@ def _of_store(
         source_bytes=source.info.get("stored_bytes"),
         memory_limit=memory_limit,
         threads=threads,
+        gpu=gpu,
     )
     for line in plan.describe().splitlines():
         log.info("%s", line)
@@ -278,7 +353,7 @@ def _of_store(
             resume=resume,
         ) as writer,
     ):
-        resumed = int(writer.done.sum())
+        resumed, patched = int(writer.done.sum()), 0
         passes = int(not writer.finished) + int(verify)
 
         def advance(cells: int, total: int) -> None:
@@ -287,10 +362,13 @@ def _of_store(
         if writer.finished:
             found = writer.info["result"]
         else:
-            solver = _solver(grid.shape, source.dtype, source.nodata, block, options)
+            solver = _solver(source, grid.shape, source.nodata, options, plan, gpu)
             with output_errors(writer.spill):
-                totals, patches = _stream_forest(source, solver, writer, plan, advance, report)
-            found = _result(solver.weight, totals, patches.count)
+                totals, patches = _stream_forest(
+                    source, solver, writer, plan, threads or available_threads(), advance, report
+                )
+            found = _result(solver.weight, totals)
+            patched = patches.count
         if verify:
             store = source.path.parent
             with report.phase("verify"):
@@ -306,10 +384,11 @@ def _of_store(
                 )
         with report.phase("commit"):
             layer = writer.commit({"encoding": FORWARD_EDGES, "result": found})
-    report.settings = {**settings, "plan": plan.as_dict()}
+    report.settings = {**settings, **_backend(gpu), "plan": plan.as_dict()}
     report.cells, report.valid_cells = grid.cells, found["vertices"]
     report.result = {**found, "store": str(source.path.parent), "layer": LAYER}
-    report.result["blocks_resumed"] = resumed
+    # What the layer records does not depend on the way; the report also tells the way.
+    report.result |= {"patched_edges": patched, "blocks_resumed": resumed}
     if verify:
         report.result["verified_edges"] = checked["checked_edges"]
     return _tree(report, layer)
@@ -317,30 +396,37 @@ def _of_store(
 
 def _stream_forest(
     source: Layer,
-    solver: Solver,
+    solver: Any,
     writer: LayerWriter,
     plan: StreamPlan,
+    threads: int,
     progress: Progress,
     report: Report,
 ) -> tuple[Totals, Patches]:
     """All phases, into `writer`."""
-    spill = DiskSpill(writer.spill / "solved", solver.weight)
+    regions = solver.regions
+    # A resumed run may have other regions: what was left of those that were solved is of no use.
+    spill = DiskSpill(writer.spill / f"solved-{regions.block}", solver.weight)
+
+    def there(at: Index) -> bool:
+        return spill.has(*at) and all(writer.done[block] for block in solver.blocks_in(at))
+
     with report.phase("blocks"):
         try:
-            _solve_blocks(source, solver, writer.write_block, writer.done, spill, plan, progress)
+            _solve_all(source, solver, writer, there, spill, plan, threads, progress)
         except CellError as error:
             writer.keep = False
             raise CellError(f"{source.path}: {error}") from error
     totals, patches = Totals(), Patches(writer.blocks, plan.cols, writer.spill / "patches")
     with report.phase("levels"):
-        join_levels(writer.blocks, solver, spill, totals, patches.add)
+        join_levels(regions, solver, spill, totals, patches.add)
     with report.phase("patches"):
         stream(
             patches.by_block(),
             lambda patch, _: patch,
             lambda _, patch: writer.patch_block(*patch),
-            buffers=[None] * PATCHERS,
-            writers=PATCHERS,
+            buffers=[None] * max(PATCHERS, threads),
+            writers=max(PATCHERS, threads),
         )
     return totals, patches
 
@@ -351,6 +437,7 @@ def _of_array(
     block_size: int | None,
     threads: int | None,
     options: dict[str, Any],
+    gpu: Gpu | None,
     verify: bool,
     progress: Progress,
     report: Report,
@@ -372,88 +459,114 @@ def _of_array(
         source_bytes=data.nbytes,
         memory_limit=2**62,  # the array is in memory already; the rest is small beside it
         threads=threads,
+        gpu=gpu,
     )
     forward = np.zeros(data.shape, np.uint8)
-
-    class InMemory:
-        @staticmethod
-        def read_block(i: int, j: int, out: np.ndarray) -> np.ndarray:
-            r0, r1, c0, c1 = blocks.window(i, j)
-            result = out[: r1 - r0, : c1 - c0]
-            result[...] = data[r0:r1, c0:c1]
-            return result
-
-    source = InMemory()
-    source.blocks, source.dtype = blocks, dtype  # type: ignore[attr-defined]
-
-    def write(i: int, j: int, mask: np.ndarray) -> None:
-        r0, r1, c0, c1 = blocks.window(i, j)
-        forward[r0:r1, c0:c1] = mask
-
+    source = _Blocks(data.astype(dtype, copy=False), blocks)
+    target = _Blocks(forward, blocks)
     with report.measured():
-        solver = _solver(data.shape, dtype, nodata, blocks.block, options)
+        solver = _solver(source, data.shape, nodata, options, plan, gpu)
         spill, totals, patches = MemorySpill(), Totals(), Patches(blocks, data.shape[1], None)
         with report.phase("blocks"):
-            _solve_blocks(
-                source, solver, write, np.zeros(blocks.shape, bool), spill, plan, progress
-            )
+            threads = threads or available_threads()
+            _solve_all(source, solver, target, lambda at: False, spill, plan, threads, progress)
         with report.phase("levels"):
-            join_levels(blocks, solver, spill, totals, patches.add)
+            join_levels(solver.regions, solver, spill, totals, patches.add)
         with report.phase("patches"):
             for i, j, row, col, bits in patches.by_block():
                 r0, r1, c0, c1 = blocks.window(i, j)
                 np.bitwise_or.at(forward[r0:r1, c0:c1], (row, col), bits)
-    found = _result(solver.weight, totals, patches.count)
+    found = _result(solver.weight, totals)
     if verify:
         with report.phase("verify"):
             verify_arrays(data, nodata, forward, options["weight"], options["connectivity"])
-    report.settings = {**options, "plan": plan.as_dict()}
+    report.settings = {**options, **_backend(gpu), "plan": plan.as_dict()}
     report.cells, report.valid_cells, report.result = data.size, found["vertices"], found
     return _tree(report, None, forward)
+
+
+class _Blocks:
+    """An array read and written as a layer is."""
+
+    def __init__(self, data: np.ndarray, blocks: BlockGrid) -> None:
+        self.blocks, self.dtype = blocks, data.dtype
+        self._data = data
+
+    def _part(self, i: int, j: int) -> np.ndarray:
+        r0, r1, c0, c1 = self.blocks.window(i, j)
+        return self._data[r0:r1, c0:c1]
+
+    def read_block(self, i: int, j: int, out: np.ndarray) -> np.ndarray:
+        part = self._part(i, j)
+        result = out[: part.shape[0], : part.shape[1]]
+        result[...] = part
+        return result
+
+    def write_block(self, i: int, j: int, data: np.ndarray) -> None:
+        self._part(i, j)[...] = data
+
+    def read_tiles(self, i: int, j: int, out: np.ndarray) -> None:
+        part = self._part(i, j)
+        whole = np.zeros((self.blocks.block,) * 2, self.dtype)
+        whole[: part.shape[0], : part.shape[1]] = part
+        np.copyto(z_view(out), split_bits(whole))
+
+    def write_tiles(self, i: int, j: int, tiles: np.ndarray) -> None:
+        part = self._part(i, j)
+        part[...] = untile(tiles)[: part.shape[0], : part.shape[1]]
+
+
+def _solve_all(
+    source: Any, solver: Any, target: Any, there: Callable[[Index], bool], *more: Any
+) -> None:
+    """Phase 1: every region that is not there already."""
+    if isinstance(solver, Solver):
+        _solve_blocks(source, solver, target, there, *more)
+        return
+    from .gpu import solve_regions
+
+    solve_regions(source, solver, target, there, *more)
 
 
 def _solve_blocks(
     source: Any,
     solver: Solver,
-    write: Callable[[int, int, np.ndarray], Any],
-    done: np.ndarray,
+    target: Any,
+    there: Callable[[Index], bool],
     spill: Spill,
     plan: StreamPlan,
+    threads: int,
     progress: Progress,
 ) -> None:
-    """Phase 1."""
-    block = source.blocks.block
-    Block = tuple[int, int]
+    """Phase 1 on the CPU, where regions are blocks."""
+    blocks = source.blocks
     Buffer = tuple[np.ndarray, np.ndarray]
 
-    def read(at: Block, buffer: Buffer) -> Buffer:
+    def read(at: Index, buffer: Buffer) -> Buffer:
         data = source.read_block(*at, out=buffer[0])
         # Contiguous for every shape, so that the kernels are compiled once.
         return data, buffer[1][: data.size].reshape(data.shape)
 
-    def solve(at: Block, buffer: Buffer) -> tuple[Solved, np.ndarray]:
+    def solve(at: Index, buffer: Buffer) -> tuple[Solved, np.ndarray]:
         data, mask = buffer
-        return solver.solve(source.blocks.window(*at), data, mask), mask
+        return solver.solve(blocks.window(*at), data, mask), mask
 
-    def save(at: Block, result: tuple[Solved, np.ndarray]) -> None:
+    def save(at: Index, result: tuple[Solved, np.ndarray]) -> None:
         # The spill first: a block that counts as written must be found there.
         spill.save(*at, result[0])
-        write(*at, result[1])
+        target.write_block(*at, result[1])
 
-    def finished(*blocks: Block) -> None:
-        windows = [source.blocks.window(*at) for at in blocks]
-        area = sum((r1 - r0) * (c1 - c0) for r0, r1, c0, c1 in windows)
-        progress(area, plan.rows * plan.cols)
+    def finished(at: Index) -> None:
+        r0, r1, c0, c1 = blocks.window(*at)
+        progress((r1 - r0) * (c1 - c0), plan.rows * plan.cols)
 
-    if done.any():
-        finished(*(at for at in source.blocks.ids() if done[at]))
     stream(
-        (at for at in source.blocks.ids() if not done[at]),
+        missing(blocks, there, finished),
         read,
         save,
         compute=solve,
         buffers=[
-            (np.empty((block, block), source.dtype), np.empty(block * block, np.uint8))
+            (np.empty((blocks.block,) * 2, source.dtype), np.empty(blocks.block**2, np.uint8))
             for _ in range(plan.buffers)
         ],
         readers=plan.readers,
@@ -463,13 +576,12 @@ def _solve_blocks(
     )
 
 
-def _result(weight: Weight, totals: Totals, patched: int) -> dict[str, Any]:
+def _result(weight: Weight, totals: Totals) -> dict[str, Any]:
     return {
         "edges": totals.edges,
         "components": totals.vertices - totals.edges,
         "total_weight": to_json(weight.rounded(totals.exact)),
         "vertices": totals.vertices,
-        "patched_edges": patched,
     }
 
 

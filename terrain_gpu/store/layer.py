@@ -178,6 +178,36 @@ class Layer:
         self._read(window, result)
         return result
 
+    def read_tiles(self, i: int, j: int, out: np.ndarray) -> None:
+        """All tiles of block (i, j) as they are stored: in Z-order, absent ones filled.
+
+        Parameters
+        ----------
+        out
+            Of this layer's dtype, C-contiguous, shape (tiles, 64, 64).
+
+        Raises
+        ------
+        StoreError
+            when the shard is damaged or cannot be read.
+        """
+        count = self._ranks.size
+        if out.shape != (count, TILE, TILE) or out.dtype != self.dtype:
+            raise InputError(f"buffer of {out.shape} {out.dtype} for {count} tiles")
+        with self._shard(i, j) as shard:
+            if shard is None:
+                out[...] = self.fill
+                return
+            if not self.compress and np.array_equal(
+                shard.offsets, np.arange(count) * self._tile_bytes
+            ):
+                shard.read(out.reshape(-1).view(np.uint8))
+                return
+            tiles, slots = self._tiles(shard, np.arange(count))
+            here = slots != ABSENT
+            out[here] = tiles[slots[here]]
+            out[~here] = self.fill
+
     def map_tiles(self, i: int, j: int, row: int = 0, col: int = 0, side: int = 0) -> np.ndarray:
         """Memory-mapped tiles of an aligned power-of-two sub-block, without a copy.
 
@@ -382,6 +412,14 @@ def _part(array: np.ndarray, window: Window, part: Window) -> np.ndarray:
     return array[
         part[0] - window[0] : part[1] - window[0], part[2] - window[2] : part[3] - window[2]
     ]
+
+
+def untile(tiles: np.ndarray) -> np.ndarray:
+    """The square block of Z-ordered tiles."""
+    side = TILE << ((len(tiles).bit_length() - 1) // 2)
+    block = np.empty((side, side), tiles.dtype)
+    np.copyto(split_bits(block), z_view(tiles))
+    return block
 
 
 def split_bits(block: np.ndarray) -> np.ndarray:

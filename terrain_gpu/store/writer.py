@@ -19,7 +19,7 @@ import numpy as np
 from .. import cells
 from ..errors import InputError, OutputError, StoreError, TerrainError
 from ..grid import TILE
-from .layer import ABSENT, KEY, MISSING, Layer, Number, split_bits, z_view
+from .layer import ABSENT, KEY, MISSING, Layer, Number, split_bits, untile, z_view
 from .metadata import ZSTD_LEVEL, write_array
 from .places import alone
 
@@ -102,8 +102,25 @@ class LayerWriter(Layer):
                 f"block ({i}, {j}) is {r1 - r0} x {c1 - c0} {self.dtype}, "
                 f"not {data.shape} {data.dtype}"
             )
-        found = cells.stats(data, self.nodata)
-        size = self._write_shard(self.shard_path(i, j), self._encode(data))
+        return self._commit_block(i, j, cells.stats(data, self.nodata), self._encode(data))
+
+    def write_tiles(self, i: int, j: int, tiles: np.ndarray) -> int:
+        """`write_block`, of all tiles of a block in Z-order; shape (tiles, 64, 64).
+
+        Cells beyond the raster are not looked at.
+        """
+        r0, r1, c0, c1 = self._window(i, j)
+        if tiles.shape != (self._ranks.size, TILE, TILE) or tiles.dtype != self.dtype:
+            raise InputError(
+                f"block ({i}, {j}) has {self._ranks.size} tiles of {self.dtype}, "
+                f"not {tiles.shape} {tiles.dtype}"
+            )
+        if (r1 - r0, c1 - c0) != (self.block_size, self.block_size):
+            return self.write_block(i, j, untile(tiles)[: r1 - r0, : c1 - c0])
+        return self._commit_block(i, j, cells.stats(tiles, self.nodata), self._shard_of(tiles))
+
+    def _commit_block(self, i: int, j: int, found: cells.Stats, parts: list[Any]) -> int:
+        size = self._write_shard(self.shard_path(i, j), parts)
         record = (i, j, size, found.valid, cells.to_json(found.low), cells.to_json(found.high))
         line = (json.dumps(record) + "\n").encode()
         with output_errors(self._target.manifest):
@@ -221,6 +238,10 @@ class LayerWriter(Layer):
         tiles = self._scratch(self._ranks.size * self._tile_bytes)
         tiles = tiles.view(self.dtype).reshape(-1, TILE, TILE)
         np.copyto(z_view(tiles), split_bits(data))
+        return self._shard_of(tiles)
+
+    def _shard_of(self, tiles: np.ndarray) -> list[Any]:
+        """The shard of all tiles of a block, in Z-order."""
         present = ~self._all_fill(tiles)
         if not present.any():
             return []

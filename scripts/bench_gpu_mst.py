@@ -1,0 +1,235 @@
+"""Time the spanning tree on a GPU: data resident, and end to end on a cold disk.
+
+    python scripts/bench_gpu_mst.py --side 16384 --work /tmp
+    python scripts/bench_gpu_mst.py --huge 60000 --work /tmp
+
+Prints one line for each case. "floor" is the same bytes read by parallel pread and written with
+fsync, in the same run.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import cupy
+import numpy as np
+
+from terrain_gpu import create_layer, minimum_spanning_tree
+from terrain_gpu.grid import TILE, BlockGrid, GridSpec
+from terrain_gpu.mst import gpu
+from terrain_gpu.mst.gpu import GpuSolver
+from terrain_gpu.weights import Weight
+
+BLOCK = 1024
+THREADS = 16
+
+
+def terrain(side: int, beta: float = 1.8) -> cupy.ndarray:
+    """Spectral terrain, 0 to 1000, float32."""
+    rng = cupy.random.RandomState(1)
+    f = cupy.fft.rfft2(rng.standard_normal((side, side), dtype=cupy.float32))
+    k = cupy.hypot(cupy.fft.fftfreq(side)[:, None], cupy.fft.rfftfreq(side)[None, :])
+    k[0, 0] = 1
+    z = cupy.fft.irfft2(f * (k**-beta).astype(cupy.float32), s=(side, side))
+    z -= z.min()
+    return z * (1000 / z.max())
+
+
+def tiles_of(z: cupy.ndarray) -> np.ndarray:
+    """(blocks, tiles, 64, 64), blocks row by row, tiles in Z-order."""
+    n = z.shape[0] // BLOCK
+    bits = (BLOCK // TILE).bit_length() - 1
+    a = z.reshape((n,) + (2,) * bits + (TILE, n) + (2,) * bits + (TILE,))
+    order = [0, bits + 2]
+    for b in range(bits):
+        order += [1 + b, bits + 3 + b]
+    order += [bits + 1, 2 * bits + 3]
+    return cupy.ascontiguousarray(a.transpose(order)).reshape(n * n, -1, TILE, TILE).get()
+
+
+def resident(name: str, tiles: np.ndarray, side: int) -> None:
+    for weight in ("absdiff", "max"):
+        blocks, kind = BlockGrid(side, side, BLOCK), Weight(weight, tiles.dtype)
+        solver = GpuSolver(blocks, side, kind, None, True, 0, 2**62)
+        slot = solver.slot()
+        slot.cells.set(tiles)
+        solved = solver.solve((0, 0), slot)
+        assert solved.edges == side * side - 1, solved.edges
+        work = solver._work
+        seconds = []
+        for _ in range(5):
+            begin = time.perf_counter()
+            with work.stream:
+                work.run()
+                work.stream.synchronize()
+            seconds.append(time.perf_counter() - begin)
+        best = sorted(seconds)[2]
+        speed = side * side / best / 1e9
+        print(f"resident {name:16s} {weight:8s} {best:.4f} s {speed:.2f} G cells/s", flush=True)
+        parts(solver, work)
+        del work, solver, slot
+        cupy.get_default_memory_pool().free_all_blocks()
+
+
+def parts(solver: GpuSolver, work: object) -> None:
+    """Where the time goes: the tile kernel alone."""
+    with work.stream:
+        work.counts[...] = 0
+        begin, end = cupy.cuda.Event(), cupy.cuda.Event()
+        given = work.region, work.cells, work.nodata
+        begin.record()
+        lists = (*given, work.mask, *work.lists[0][0], work.counts)
+        work.tile_kernel((work.tiles,), (512,), lists, shared_mem=solver._shared)
+        end.record()
+        end.synchronize()
+        print(
+            f"    tiles {cupy.cuda.get_elapsed_time(begin, end):.1f} ms, "
+            f"candidates {int(work.counts[0])}",
+            flush=True,
+        )
+
+
+def cold() -> None:
+    os.system("sync; echo 3 > /proc/sys/vm/drop_caches")
+
+
+def floor(files: list[Path], out: Path, size: int) -> tuple[float, float]:
+    """Seconds to read the files in parallel, and to write `size` bytes with fsync."""
+    cold()
+    begin = time.perf_counter()
+    with ThreadPoolExecutor(THREADS) as pool:
+        list(pool.map(lambda f: len(f.read_bytes()), files))
+    read = time.perf_counter() - begin
+    part = os.urandom(1 << 20)
+    out.mkdir()
+
+    def write(k: int) -> None:
+        with open(out / str(k), "wb") as file:
+            file.write(part)
+            file.flush()
+            os.fsync(file.fileno())
+
+    begin = time.perf_counter()
+    with ThreadPoolExecutor(THREADS) as pool:
+        list(pool.map(write, range(size >> 20)))
+    return read, time.perf_counter() - begin
+
+
+def make_store(store: Path, tiles: np.ndarray, side: int) -> list[Path]:
+    """The shards of a new store."""
+    shutil.rmtree(store, ignore_errors=True)
+    n = side // BLOCK
+    grid, kind = GridSpec(side, side), tiles.dtype
+    with create_layer(store, "elevation", grid, kind, block_size=BLOCK) as writer:
+        with ThreadPoolExecutor(THREADS) as pool:
+            list(pool.map(lambda k: writer.write_tiles(*divmod(k, n), tiles[k]), range(n * n)))
+        writer.commit()
+    return [p for p in (store / "elevation" / "c").rglob("*") if p.is_file()]
+
+
+def end_to_end(work: Path, tiles: np.ndarray, side: int, rounds: int, **limits: int) -> None:
+    store = work / "bench.zarr"
+    files = make_store(store, tiles, side)
+    for weight in ("absdiff", "max") * rounds:
+        shutil.rmtree(work / "floor", ignore_errors=True)
+        shutil.rmtree(store / "mst", ignore_errors=True)
+        read, write = floor(files, work / "floor", side * side)
+        cold()
+        begin = time.perf_counter()
+        tree = minimum_spanning_tree(store, weight=weight, backend="cuda", **limits)
+        wall = time.perf_counter() - begin
+        s = tree.report.seconds
+        phases = " ".join(f"{k} {v:.3f}" for k, v in s.items())
+        print(
+            f"end to end {tiles.dtype} {weight:8s} wall {wall:.3f} s, floor {read + write:.3f} "
+            f"({read:.3f} + {write:.3f}), {wall / (read + write):.2f} x; {phases}; "
+            f"side {tree.report.settings['plan']['unit_rows']}, "
+            f"peak {tree.report.peak_rss_bytes / 1e6:.0f} MB",
+            flush=True,
+        )
+
+
+def huge(store: Path, side: int) -> None:
+    """Beyond 32-bit ids, under small limits, verified; through the program, as users do."""
+    shutil.rmtree(store, ignore_errors=True)
+    block = 4096
+    line = cupy.arange(side, dtype=cupy.float32)
+    along = cupy.sin(line / 9000) * 4000 + cupy.sin(line / 700) * 300
+    begin = time.perf_counter()
+    grid = GridSpec(side, side)
+    with create_layer(store, "elevation", grid, np.uint16, block_size=block) as writer:
+        with ThreadPoolExecutor(8) as pool:
+            jobs = []
+            for i, j in writer.blocks.ids():
+                r0, r1, c0, c1 = writer.blocks.window(i, j)
+                z = along[r0:r1, None] * (1 + along[None, c0:c1] / 9000) + 20000
+                z += cupy.random.standard_normal(z.shape, dtype=cupy.float32) * 20
+                jobs.append(pool.submit(writer.write_block, i, j, z.astype(cupy.uint16).get()))
+                del z
+                if len(jobs) > 12:
+                    jobs.pop(0).result()
+        writer.commit()
+    print(f"made {side}^2 in {time.perf_counter() - begin:.1f} s", flush=True)
+    cupy.get_default_memory_pool().free_all_blocks()
+    cold()
+    words = f"compute-mst {store} --memory-limit 8GB --gpu-memory-limit 8GB --backend cuda --verify"
+    program = "from terrain_gpu.cli.main import main as f; f()"
+    begin = time.perf_counter()
+    done = subprocess.run(
+        [sys.executable, "-c", program, *words.split(), "--json", str(store) + ".json"],
+        check=False,
+    )
+    wall = time.perf_counter() - begin
+    report = json.loads(Path(str(store) + ".json").read_text())
+    phases = " ".join(f"{k} {v:.2f}" for k, v in report["seconds"].items())
+    print(
+        f"huge rc {done.returncode} wall {wall:.1f} s; {phases}; "
+        f"peak {report['peak_rss_bytes'] / 1e6:.0f} MB; {report['result']}",
+        flush=True,
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--side", type=int, default=16384)
+    parser.add_argument("--work", type=Path, default=Path("/tmp"))
+    parser.add_argument("--rounds", type=int, default=2, help="Of the runs end to end.")
+    parser.add_argument("--no-resident", action="store_true")
+    parser.add_argument("--region", type=int, help="Side of a region at most.")
+    parser.add_argument("--huge", type=int, metavar="SIDE", help="Only this: out of core.")
+    args = parser.parse_args()
+    if args.huge:
+        huge(args.work / "huge.zarr", args.huge)
+        return
+    gpu.MOST_SIDE = args.region or gpu.MOST_SIDE
+    z = terrain(args.side)
+    heights = tiles_of(z)
+    whole = np.rint(heights).astype(np.uint16)
+    noise = cupy.random.RandomState(2).standard_normal(z.shape, dtype=cupy.float32)
+    rough = tiles_of((z * 5 + noise * 50).clip(0, 65535))
+    del z, noise
+    cupy.get_default_memory_pool().free_all_blocks()
+    for name, tiles in (
+        ()
+        if args.no_resident
+        else (
+            ("uint16 terrain", whole),
+            ("float32 terrain", heights),
+            ("uint16 rough", rough.astype(np.uint16)),
+            ("uint16 constant", np.zeros_like(whole)),
+        )
+    ):
+        resident(name, tiles, args.side)
+    end_to_end(args.work, whole, args.side, args.rounds)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,222 @@
+"""The GPU: whether there is one that works, kernels compiled for it, its memory."""
+
+from __future__ import annotations
+
+import math
+import re
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+from importlib import resources
+from typing import Any
+
+import numpy as np
+
+from ..errors import InputError, PlanError
+
+BACKENDS = ("auto", "cpu", "cuda")
+
+OPTIONS = ("--std=c++17", "--fmad=false")
+"""Of the compiler; a fused multiply-add rounds once where the CPU rounds twice."""
+
+LEAST_CAPABILITY = 75
+
+_INCLUDE = re.compile(r'^#include "(\w+\.cuh)"$', re.MULTILINE)
+
+
+class NoGpu(InputError):
+    """CUDA was asked for, and does not work here."""
+
+
+def choose(backend: str, device: int = 0) -> tuple[str, str | None]:
+    """Resolve "auto".
+
+    Returns
+    -------
+    backend, reason
+        "cpu" or "cuda"; and why "auto" does not take the GPU, or None.
+
+    Raises
+    ------
+    InputError
+        when the backend is not known.
+    NoGpu
+        when "cuda" does not work here; the message says why, and what to do.
+    """
+    if backend not in BACKENDS:
+        raise InputError(f"backend {backend!r} is not known; use one of {', '.join(BACKENDS)}")
+    if backend == "cpu":
+        return "cpu", None
+    reason = why_not(device)
+    if reason is None:
+        return "cuda", None
+    if backend == "cuda":
+        raise NoGpu(f"backend cuda: {reason}; or use --backend cpu")
+    return "cpu", reason
+
+
+@cache
+def why_not(device: int = 0) -> str | None:
+    """Why CUDA cannot be used, and the remedy, in one line; None where it works."""
+    try:
+        import cupy
+    except ImportError:
+        return "CuPy is not installed (pip install 'terrain_gpu[cuda13]' or [cuda12])"
+    except Exception as error:
+        return f"CuPy does not load ({_first_line(error)}); install it again"
+    runtime = cupy.cuda.runtime
+    try:
+        count = runtime.getDeviceCount()
+    except runtime.CUDARuntimeError as error:
+        if "InsufficientDriver" in str(error):
+            return "no NVIDIA driver, or one too old for this CuPy; update it, or install [cuda12]"
+        return f"no GPU ({_first_line(error)})"
+    if not 0 <= device < count:
+        return f"device {device} does not exist, there are {count}; choose another with --device"
+    try:
+        with cupy.cuda.Device(device) as chosen:
+            capability = int(chosen.compute_capability)
+            if capability < LEAST_CAPABILITY:
+                return (
+                    f"device {device} has compute capability {capability / 10}; "
+                    f"{LEAST_CAPABILITY / 10} is needed"
+                )
+            module("probe", {}).get_function("probe")
+    except Exception as error:
+        return f"device {device} does not work ({_first_line(error)})"
+    return None
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]
+
+
+def source(name: str) -> str:
+    """CUDA C++ of ``kernels/NAME.cu``, with its own headers put in.
+
+    Pasted, not left to the compiler: CuPy caches by the text it is given.
+    """
+    folder = resources.files("terrain_gpu") / "kernels"
+
+    def paste(match: re.Match[str]) -> str:
+        return (folder / match[1]).read_text(encoding="utf-8")
+
+    text = (folder / f"{name}.cu").read_text(encoding="utf-8")
+    while _INCLUDE.search(text):
+        text = _INCLUDE.sub(paste, text)
+    return text
+
+
+def defines(values: dict[str, Any]) -> tuple[str, ...]:
+    """Macro definitions as options of the compiler."""
+    return tuple(f"-D{name}={int(v) if isinstance(v, bool) else v}" for name, v in values.items())
+
+
+def module(name: str, values: dict[str, Any]) -> Any:
+    """Kernels of ``kernels/NAME.cu`` with macros defined, for the current device; cached.
+
+    Compiled at first use for the device's own architecture; CuPy keeps the result on disk.
+    """
+    import cupy
+
+    return _module(name, tuple(sorted(values.items())), cupy.cuda.Device().id)
+
+
+@cache
+def _module(name: str, values: tuple[tuple[str, Any], ...], device: int) -> Any:
+    import cupy
+
+    return cupy.RawModule(code=source(name), options=OPTIONS + defines(dict(values)))
+
+
+# -- memory ----------------------------------------------------------------------------------------
+
+RESERVED = 512 * 10**6
+"""GPU memory of the context, the kernels and CuPy's pools beside what is planned."""
+
+
+def default_gpu_limit(device: int = 0) -> int:
+    """Nine tenths of the memory that is free on a device."""
+    import cupy
+
+    with cupy.cuda.Device(device):
+        free, _ = cupy.cuda.runtime.memGetInfo()
+    return free * 9 // 10
+
+
+def shared_memory(device: int = 0) -> int:
+    """Shared memory that one thread block may have, bytes."""
+    import cupy
+
+    return int(cupy.cuda.Device(device).attributes["MaxSharedMemoryPerBlockOptin"])
+
+
+def name_of(device: int = 0) -> str:
+    """What the vendor calls a device."""
+    import cupy
+
+    return cupy.cuda.runtime.getDeviceProperties(device)["name"].decode()
+
+
+class Staging:
+    """A page-locked buffer and a stream for each thread: the way between disk and GPU.
+
+    Locking pages takes a second for 500 MB, so the buffers are small, of one block.
+    """
+
+    def __init__(self, nbytes: int, device: int) -> None:
+        self._nbytes, self._device = nbytes, device
+        self._local = threading.local()
+
+    def _mine(self) -> tuple[np.ndarray, Any]:
+        import cupy
+
+        if not hasattr(self._local, "buffer"):
+            cupy.cuda.Device(self._device).use()
+            memory = cupy.cuda.alloc_pinned_memory(self._nbytes)
+            self._local.buffer = np.frombuffer(memory, np.uint8, self._nbytes)
+            self._local.stream = cupy.cuda.Stream(non_blocking=True)
+        return self._local.buffer, self._local.stream
+
+    def host(self, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
+        """This thread's buffer as an array, not set."""
+        buffer, _ = self._mine()
+        return buffer[: math.prod(shape) * dtype.itemsize].view(dtype).reshape(shape)
+
+    def upload(self, host: np.ndarray, device: Any) -> None:
+        """Copy to the GPU, and wait."""
+        _, stream = self._mine()
+        device.set(host, stream)
+        stream.synchronize()
+
+    def download(self, device: Any) -> np.ndarray:
+        """Copy from the GPU into this thread's buffer, and wait."""
+        _, stream = self._mine()
+        host = self.host(device.shape, device.dtype)
+        device.get(stream, out=host)
+        stream.synchronize()
+        return host
+
+
+@contextmanager
+def memory_bound(limit: int, device: int = 0) -> Iterator[None]:
+    """Hold CuPy's memory to a limit; what it refuses becomes a `PlanError` with the remedy."""
+    import cupy
+
+    with cupy.cuda.Device(device):
+        pool = cupy.get_default_memory_pool()
+        before = pool.get_limit()
+        pool.free_all_blocks()
+        pool.set_limit(limit)
+    try:
+        yield
+    except cupy.cuda.memory.OutOfMemoryError as error:
+        raise PlanError(
+            f"the GPU has no memory left ({_first_line(error)}); give a smaller "
+            "--gpu-memory-limit, or use --backend cpu"
+        ) from error
+    finally:
+        with cupy.cuda.Device(device):
+            pool.set_limit(before)
+            pool.free_all_blocks()

@@ -1,0 +1,68 @@
+// Cells of a region: whole blocks, tile by tile, tiles of a block in Z-order, as shards hold them.
+typedef unsigned char u8;
+typedef unsigned short u16;
+typedef unsigned int u32;
+typedef unsigned long long u64;
+typedef long long i64;
+
+constexpr int TILE = 64;
+constexpr int CELLS = TILE * TILE;
+constexpr int RING = 4 * TILE - 4;
+
+struct Region {
+    i64 rows, cols;    // of the raster inside the region
+    int block_shift;   // log2 of the tiles on a side of a block
+    int blocks_across;
+    int tiles_across;
+    int sides;         // whether cells lie above (1), below (2), left (4), right (8) of the region
+    int has_nodata;
+    int diagonal;
+};
+
+__device__ __forceinline__ u32 spread(u32 v) {
+    v = (v | (v << 8)) & 0x00FF00FFu;
+    v = (v | (v << 4)) & 0x0F0F0F0Fu;
+    v = (v | (v << 2)) & 0x33333333u;
+    return (v | (v << 1)) & 0x55555555u;
+}
+
+// Where the cells of a tile begin.
+__device__ __forceinline__ i64 tile_start(const Region& g, int row, int col) {
+    int side = (1 << g.block_shift) - 1;
+    i64 block = (i64)(row >> g.block_shift) * g.blocks_across + (col >> g.block_shift);
+    u32 rank = spread(col & side) | (spread(row & side) << 1);
+    return ((block << (2 * g.block_shift)) + rank) * CELLS;
+}
+
+__device__ __forceinline__ i64 cell_at(const Region& g, i64 row, i64 col) {
+    return tile_start(g, (int)(row / TILE), (int)(col / TILE)) + (row % TILE) * TILE + col % TILE;
+}
+
+// Whether a cell has a value: floats must be finite too.
+template <typename T>
+__device__ __forceinline__ bool has_value(T z, T nodata, int has_nodata) {
+    return !(has_nodata && z == nodata);
+}
+template <>
+__device__ __forceinline__ bool has_value(float z, float nodata, int has_nodata) {
+    return isfinite(z) && !(has_nodata && z == nodata);
+}
+template <>
+__device__ __forceinline__ bool has_value(double z, double nodata, int has_nodata) {
+    return isfinite(z) && !(has_nodata && z == nodata);
+}
+
+// Rim cells of a tile are numbered: top row, bottom row, left column, right column.
+__device__ __forceinline__ int ring_index(int cell) {
+    int row = cell / TILE, col = cell % TILE;
+    if (row == 0) return col;
+    if (row == TILE - 1) return TILE + col;
+    return (col == 0 ? 2 * TILE : 3 * TILE - 2) + row - 1;
+}
+
+__device__ __forceinline__ int ring_cell(int k) {
+    if (k < TILE) return k;
+    if (k < 2 * TILE) return (TILE - 1) * TILE + k - TILE;
+    if (k < 3 * TILE - 2) return (k - 2 * TILE + 1) * TILE;
+    return (k - (3 * TILE - 2) + 1) * TILE + TILE - 1;
+}

@@ -1,0 +1,529 @@
+// The spanning forest of a region: Boruvka with frozen components, first inside each tile, in
+// shared memory, then over what is left between the tiles' rims. Macros: CELL, the type of cells;
+// ABSDIFF, whether the weight is |dz| (1) or the higher cell (0); CACHED, whether a tile's cells
+// are kept in shared memory; TILE_BYTES, how much of that there is; WIDE_KEYS, whether cells have
+// 64 bits.
+#include "cells.cuh"
+
+typedef CELL Cell;
+constexpr bool FLOAT = (Cell)0.5 != (Cell)0;
+constexpr int BITS = 8 * sizeof(Cell);
+constexpr bool WIDE = BITS == 64;
+
+template <bool B, typename T, typename F> struct Pick { typedef T type; };
+template <typename T, typename F> struct Pick<false, T, F> { typedef F type; };
+
+typedef Pick<WIDE, u64, u32>::type Key;
+typedef Pick<FLOAT && ABSDIFF, Cell, Pick<(BITS <= 16), u16, Key>::type>::type Operand;
+constexpr Key SIGN = (Key)1 << (BITS - 1);
+
+// -- weights: unsigned keys in the order of weights, as on the CPU ---------------------------------
+
+__device__ __forceinline__ u32 bits_of(float z) { return __float_as_uint(z); }
+__device__ __forceinline__ u64 bits_of(double z) { return (u64)__double_as_longlong(z); }
+template <typename T> __device__ __forceinline__ Key bits_of(T z) { return (Key)z; }
+
+__device__ __forceinline__ Operand operand(Cell z) {
+    if constexpr (FLOAT && ABSDIFF) {
+        return z;
+    } else if constexpr (FLOAT) {
+        Key bits = bits_of(z + (Cell)0);  // one zero
+        return bits & SIGN ? ~bits : bits ^ SIGN;
+    } else if constexpr ((Cell)-1 < (Cell)1) {
+        return (Operand)((Key)z + SIGN);  // the least is 0
+    } else {
+        return (Operand)z;
+    }
+}
+
+__device__ __forceinline__ Key edge_key(Operand a, Operand b) {
+    if constexpr (FLOAT && ABSDIFF) {
+        return bits_of(a < b ? b - a : a - b) & ~SIGN;
+    } else {
+        Key high = a > b ? a : b, low = a > b ? b : a;
+        return ABSDIFF ? high - low : high;
+    }
+}
+
+// -- tiles -----------------------------------------------------------------------------------------
+// An edge of a tile has a number of 14 bits, 4 * lower cell + direction (E, SW, S, SE). Key and
+// number are packed in one word, of 32 bits where the key has at most 18; keys of 64 bits are
+// compared first, then the numbers of those that are equal.
+
+constexpr int NUMBER = 14;
+constexpr int THREADS = 512;
+constexpr int STRIP = CELLS / THREADS;  // cells of one column that a thread looks at
+constexpr u32 NONE = 0xFFFF, FROZEN = 0x1000, ROOT = 0xFFF;
+
+typedef Pick<(BITS <= 16), u32, u64>::type Word;
+constexpr Word NO_WORD = ~(Word)0;
+
+struct Tile {
+    Word best[CELLS];                // least edge of each component: words, or keys
+    u32 numbers[WIDE ? CELLS : 1];   // and their numbers, when they are no part of the words
+    u16 label[CELLS];                // root of each cell, whether it is frozen; NONE for absent
+    u16 parent[CELLS];
+    u16 rim[CELLS];                  // the rim cell that each component holds
+    u32 mask[CELLS / 4];
+    u32 found[RING];                 // numbers of the candidates
+    u32 count;
+    i64 base;
+    Operand cells[CACHED ? CELLS : 1];
+};
+
+static_assert(sizeof(Tile) <= TILE_BYTES, "more shared memory than is asked for");
+
+struct TileCells {
+    const Tile& tile;
+    const Cell* cells;
+    __device__ __forceinline__ Operand operator[](int c) const {
+        if constexpr (CACHED) return tile.cells[c];
+        else return operand(cells[c]);
+    }
+};
+
+__device__ __forceinline__ int upper_end(int number) {
+    const int k = number & 3;
+    return (number >> 2) + (k == 0 ? 1 : TILE + k - 2);
+}
+
+// The least edge out of every component that is not frozen. A thread goes down a strip of one
+// column and reduces runs of one component before it touches shared memory.
+// PASS 0: words, or keys. PASS 1: numbers of the edges that have the least key.
+template <int PASS>
+__device__ void least_edges(Tile& s, const TileCells& z, int diagonal) {
+    const int x = threadIdx.x % TILE, y0 = threadIdx.x / TILE * STRIP;
+    u32 run = NONE;
+    Word least = NO_WORD;
+    auto flush = [&]() {
+        if (least == NO_WORD) return;
+        if constexpr (PASS == 0) {
+            if (least < *(volatile Word*)&s.best[run]) atomicMin(&s.best[run], least);
+        } else {
+            atomicMin(&s.numbers[run], (u32)least);
+        }
+    };
+    for (int y = y0; y < y0 + STRIP; y++) {
+        const int c = y * TILE + x;
+        const u32 own = s.label[c];
+        if (own == NONE || own & FROZEN) continue;
+        Key least_key = 0;
+        if constexpr (PASS == 1) least_key = s.best[own];
+        bool ready = false;
+        Operand here{};
+        auto look = [&](int other, int number) {
+            const u32 label = s.label[other];
+            if (label == own || label == NONE) return;
+            if (!ready) { here = z[c]; ready = true; }
+            const Key key = edge_key(here, z[other]);
+            Word word;
+            if constexpr (PASS == 1) {
+                if (key != least_key) return;
+                word = number;
+            } else if constexpr (WIDE) {
+                word = key;
+            } else {
+                word = ((Word)key << NUMBER) | number;
+            }
+            if (own != run) {
+                flush();
+                run = own;
+                least = NO_WORD;
+            }
+            if (word < least) least = word;
+        };
+        const bool up = y > 0, down = y + 1 < TILE, left = x > 0, right = x + 1 < TILE;
+        if (up) look(c - TILE, 4 * (c - TILE) + 2);
+        if (left) look(c - 1, 4 * (c - 1));
+        if (right) look(c + 1, 4 * c);
+        if (down) look(c + TILE, 4 * c + 2);
+        if (diagonal) {
+            if (up && left) look(c - TILE - 1, 4 * (c - TILE - 1) + 3);
+            if (up && right) look(c - TILE + 1, 4 * (c - TILE + 1) + 1);
+            if (down && left) look(c + TILE - 1, 4 * c + 1);
+            if (down && right) look(c + TILE + 1, 4 * c + 3);
+        }
+    }
+    flush();
+}
+
+// Boruvka's rounds, until no component picks an edge.
+template <bool FINAL>
+__device__ void rounds(Tile& s, const TileCells& z, int diagonal) {
+    for (;;) {
+        for (int c = threadIdx.x; c < CELLS; c += THREADS) {
+            s.best[c] = NO_WORD;
+            if constexpr (WIDE) s.numbers[c] = ~0u;
+        }
+        __syncthreads();
+        least_edges<0>(s, z, diagonal);
+        if constexpr (WIDE) {
+            __syncthreads();
+            least_edges<1>(s, z, diagonal);
+        }
+        __syncthreads();
+        bool picked = false;
+        for (int c = threadIdx.x; c < CELLS; c += THREADS) {
+            if (s.label[c] != c || s.best[c] == NO_WORD) continue;
+            picked = true;
+            const int number = WIDE ? s.numbers[c] : (int)(s.best[c] & ((1 << NUMBER) - 1));
+            const int a = number >> 2;
+            const u32 at_a = s.label[a];
+            const u32 other = at_a == c ? s.label[upper_end(number)] : at_a;
+            bool mutual = !(other & FROZEN) && s.best[other] == s.best[c];
+            if constexpr (WIDE) mutual = mutual && s.numbers[other] == number;
+            if (mutual && c < other) continue;
+            s.parent[c] = other & ROOT;
+            if constexpr (FINAL) atomicOr(&s.mask[a >> 2], 1u << (8 * (a & 3) + (number & 3)));
+            else s.found[atomicAdd(&s.count, 1u)] = number;
+        }
+        if (!__syncthreads_or(picked)) return;
+        for (int c = threadIdx.x; c < CELLS; c += THREADS) {
+            const u32 label = s.label[c];
+            if (label == NONE || label & FROZEN) continue;
+            u32 root = label, next;
+            while ((next = s.parent[root]) != root) root = next;
+            // Roots keep their labels, so those may be read here.
+            if (root != label) s.label[c] = root | (s.label[root] & FROZEN);
+        }
+        __syncthreads();
+    }
+}
+
+#if WIDE_KEYS
+#define EDGES u64* keys, u32* ids, u32* us, u32* vs
+#define CONST_EDGES const u64* keys, const u32* ids, const u32* us, const u32* vs
+__device__ __forceinline__ void put(u64* keys, u32* ids, i64 at, Key key, u32 id) {
+    keys[at] = key;
+    ids[at] = id;
+}
+#define PUT(at, key, id) put(keys, ids, at, key, id)
+#else
+// Key and id in one word, so that one atomic minimum compares both.
+#define EDGES u64* words, u32* us, u32* vs
+#define CONST_EDGES const u64* words, const u32* us, const u32* vs
+#define PUT(at, key, id) words[at] = ((u64)(key) << 32) | (id)
+#endif
+
+// Vertices of a region are rim cells of its tiles, RING * tile + number on the rim. Edges of a
+// region have the id 4 * (row * cols + col) + direction, cells counted in the region.
+
+extern "C" __global__ void __launch_bounds__(THREADS) tile_forest(
+    const Region* region, const Cell* cells, Cell nodata, u32* mask, EDGES, u64* edge_count
+) {
+    extern __shared__ __align__(16) unsigned char shared[];
+    Tile& s = *reinterpret_cast<Tile*>(shared);
+    const Region g = *region;
+    const int row = blockIdx.x / g.tiles_across, col = blockIdx.x % g.tiles_across;
+    const i64 start = tile_start(g, row, col);
+    const TileCells z{s, cells + start};
+    const bool above = row > 0 || g.sides & 1, below = (row + 1) * (i64)TILE < g.rows || g.sides & 2;
+    const bool before = col > 0 || g.sides & 4, after = (col + 1) * (i64)TILE < g.cols || g.sides & 8;
+    if (threadIdx.x == 0) s.count = 0;
+    for (int c = threadIdx.x; c < CELLS; c += THREADS) {
+        const int y = c / TILE, x = c % TILE;
+        const Cell value = cells[start + c];
+        const bool inside = row * (i64)TILE + y < g.rows && col * (i64)TILE + x < g.cols;
+        const bool frozen = (y == 0 && above) || (y == TILE - 1 && below) || (x == 0 && before) ||
+                            (x == TILE - 1 && after);
+        const bool valid = inside && has_value<Cell>(value, nodata, g.has_nodata);
+        s.label[c] = valid ? c | (frozen ? FROZEN : 0) : NONE;
+        s.parent[c] = c;
+        if constexpr (CACHED) s.cells[c] = operand(value);
+        if (c < CELLS / 4) s.mask[c] = 0;
+    }
+    __syncthreads();
+    rounds<true>(s, z, g.diagonal);
+    for (int c = threadIdx.x; c < CELLS; c += THREADS) {
+        if (s.label[c] != NONE) s.label[c] &= ROOT;
+        s.rim[c] = s.label[c];
+        s.parent[c] = c;
+        if (c < CELLS / 4) mask[start / 4 + c] = s.mask[c];
+    }
+    __syncthreads();
+    rounds<false>(s, z, g.diagonal);
+    if (threadIdx.x == 0 && s.count) s.base = atomicAdd(edge_count, (u64)s.count);
+    __syncthreads();
+    if (threadIdx.x < s.count) {
+        const int number = s.found[threadIdx.x], a = number >> 2, b = upper_end(number);
+        const i64 at = s.base + threadIdx.x;
+        const i64 cell = (row * (i64)TILE + a / TILE) * g.cols + col * (i64)TILE + a % TILE;
+        PUT(at, edge_key(z[a], z[b]), (u32)(4 * cell + (number & 3)));
+        us[at] = blockIdx.x * RING + ring_index(s.rim[a]);
+        vs[at] = blockIdx.x * RING + ring_index(s.rim[b]);
+    }
+}
+
+// -- edges between tiles ---------------------------------------------------------------------------
+
+extern "C" __global__ void separators(
+    const Region* region, const Cell* cells, Cell nodata, EDGES, u64* edge_count
+) {
+    __shared__ u32 count;
+    __shared__ i64 base;
+    const Region g = *region;
+    const int tile_row = blockIdx.x / g.tiles_across, tile_col = blockIdx.x % g.tiles_across;
+    const int t = threadIdx.x;  // 0 .. 2 TILE - 1: right and left columns, then the bottom row
+    if (t == 0) count = 0;
+    __syncthreads();
+    int slots[3];
+    Key keys_of[3];
+    u32 ids_of[3], u_of[3], v_of[3];
+    for (int e = 0; e < 3; e++) {
+        int y = t, x = TILE - 1, k;
+        if (t < TILE) {
+            k = e == 0 ? 0 : (e == 1 ? 3 : 1);
+            if (k == 1) x = 0;
+        } else {
+            y = TILE - 1, x = t - TILE, k = e + 1;
+        }
+        slots[e] = -1;
+        if (!g.diagonal && k & 1) continue;
+        // Corners belong to the columns.
+        if (t >= TILE && ((k == 1 && x == 0) || (k == 3 && x == TILE - 1))) continue;
+        const i64 row = tile_row * (i64)TILE + y, col = tile_col * (i64)TILE + x;
+        const i64 r = row + (k != 0), c = col + (k == 0 ? 1 : k - 2);
+        if (row >= g.rows || col >= g.cols || r >= g.rows || c < 0 || c >= g.cols) continue;
+        const Cell a = cells[cell_at(g, row, col)], b = cells[cell_at(g, r, c)];
+        if (!has_value<Cell>(a, nodata, g.has_nodata) || !has_value<Cell>(b, nodata, g.has_nodata))
+            continue;
+        slots[e] = atomicAdd(&count, 1u);
+        keys_of[e] = edge_key(operand(a), operand(b));
+        ids_of[e] = (u32)(4 * (row * g.cols + col) + k);
+        u_of[e] = blockIdx.x * RING + ring_index(y * TILE + x);
+        v_of[e] = (u32)(r / TILE * g.tiles_across + c / TILE) * RING +
+                  ring_index((int)(r % TILE) * TILE + (int)(c % TILE));
+    }
+    __syncthreads();
+    if (t == 0) base = atomicAdd(edge_count, (u64)count);
+    __syncthreads();
+    for (int e = 0; e < 3; e++) {
+        if (slots[e] < 0) continue;
+        const i64 at = base + slots[e];
+        PUT(at, keys_of[e], ids_of[e]);
+        us[at] = u_of[e];
+        vs[at] = v_of[e];
+    }
+}
+
+// -- the region: Boruvka over a list of edges ------------------------------------------------------
+
+extern "C" __global__ void start_vertices(
+    const Region* region, i64 vertices, u32* parent, u8* frozen, u64* best, u32* best_id
+) {
+    const Region g = *region;
+    for (i64 v = blockIdx.x * (i64)blockDim.x + threadIdx.x; v < vertices;
+         v += (i64)gridDim.x * blockDim.x) {
+        const int tile = (int)(v / RING), cell = ring_cell((int)(v % RING));
+        const i64 row = tile / g.tiles_across * (i64)TILE + cell / TILE;
+        const i64 col = tile % g.tiles_across * (i64)TILE + cell % TILE;
+        parent[v] = (u32)v;
+        frozen[v] = (row == 0 && g.sides & 1) || (row == g.rows - 1 && g.sides & 2) ||
+                    (col == 0 && g.sides & 4) || (col == g.cols - 1 && g.sides & 8);
+        best[v] = ~0ull;
+        if (WIDE) best_id[v] = ~0u;
+    }
+}
+
+// Room for this thread's item, if it has one, at the end of a list; one atomic for each warp.
+__device__ __forceinline__ i64 append(bool has, u64* count) {
+    const u32 all = __ballot_sync(~0u, has), lane = threadIdx.x & 31;
+    u64 first = 0;
+    if (lane == 0 && all) first = atomicAdd(count, (u64)__popc(all));
+    return __shfl_sync(~0u, first, 0) + __popc(all & ((1u << lane) - 1));
+}
+
+// Name the ends of edges by their roots, drop those inside of one component, and find the least
+// edge of each component. `tags` tell where an edge stood in the list that came first.
+extern "C" __global__ void least_of_list(
+    CONST_EDGES, const u32* tags, const u64* count, int first, const u32* parent, const u8* frozen,
+    u64* best,
+#if WIDE_KEYS
+    u64* keys_out, u32* ids_out,
+#else
+    u64* words_out,
+#endif
+    u32* us_out, u32* vs_out, u32* tags_out, u64* count_out
+) {
+    const i64 n = *count, stride = (i64)gridDim.x * blockDim.x;
+    for (i64 base = blockIdx.x * (i64)blockDim.x; base < n; base += stride) {
+        const i64 e = base + threadIdx.x;
+        u32 u = 0, v = 0;
+        if (e < n) {
+            u = parent[us[e]];
+            v = parent[vs[e]];
+        }
+        const i64 at = append(u != v, count_out);
+        if (u == v) continue;
+        us_out[at] = u;
+        vs_out[at] = v;
+        tags_out[at] = first ? (u32)e : tags[e];
+#if WIDE_KEYS
+        const u64 word = keys[e];
+        keys_out[at] = word;
+        ids_out[at] = ids[e];
+#else
+        const u64 word = words[e];
+        words_out[at] = word;
+#endif
+        if (!frozen[u] && word < *(volatile u64*)&best[u]) atomicMin(&best[u], word);
+        if (!frozen[v] && word < *(volatile u64*)&best[v]) atomicMin(&best[v], word);
+    }
+}
+
+#if WIDE_KEYS
+extern "C" __global__ void least_ids(
+    CONST_EDGES, const u64* count, const u8* frozen, const u64* best, u32* best_id
+) {
+    const i64 n = *count;
+    for (i64 e = blockIdx.x * (i64)blockDim.x + threadIdx.x; e < n;
+         e += (i64)gridDim.x * blockDim.x) {
+        const u32 u = us[e], v = vs[e];
+        if (!frozen[u] && best[u] == keys[e]) atomicMin(&best_id[u], ids[e]);
+        if (!frozen[v] && best[v] == keys[e]) atomicMin(&best_id[v], ids[e]);
+    }
+}
+#endif
+
+// Hang components on each other across the least edges. Those are final: a bit in the mask; or
+// with `found`, candidates: their tags.
+extern "C" __global__ void hook(
+    const Region* region, CONST_EDGES, const u32* tags, const u64* count, u32* parent,
+    const u8* frozen, const u64* best, const u32* best_id, u32* mask, u32* found, u64* found_count,
+    u64* hooked
+) {
+    const i64 n = *count, stride = (i64)gridDim.x * blockDim.x;
+    for (i64 base = blockIdx.x * (i64)blockDim.x; base < n; base += stride) {
+        const i64 e = base + threadIdx.x;
+        bool by_u = false, by_v = false;
+        u32 id = 0;
+        if (e < n) {
+            const u32 u = us[e], v = vs[e];
+#if WIDE_KEYS
+            id = ids[e];
+            by_u = !frozen[u] && best[u] == keys[e] && best_id[u] == id;
+            by_v = !frozen[v] && best[v] == keys[e] && best_id[v] == id;
+#else
+            id = (u32)words[e];
+            by_u = !frozen[u] && best[u] == words[e];
+            by_v = !frozen[v] && best[v] == words[e];
+#endif
+            if (by_u && by_v) parent[u < v ? v : u] = u < v ? u : v;
+            else if (by_u) parent[u] = v;
+            else if (by_v) parent[v] = u;
+        }
+        const bool picked = by_u || by_v;
+        if (found) {
+            const i64 at = append(picked, found_count);
+            if (picked) found[at] = tags[e];
+        } else if (picked) {
+            const Region g = *region;
+            const i64 at = cell_at(g, (id >> 2) / g.cols, (id >> 2) % g.cols);
+            atomicOr(&mask[at >> 2], 1u << (8 * (at & 3) + (id & 3)));
+        }
+        if (picked) *hooked = 1;
+    }
+}
+
+extern "C" __global__ void flatten(i64 vertices, u32* parent, u64* best, u32* best_id) {
+    for (i64 v = blockIdx.x * (i64)blockDim.x + threadIdx.x; v < vertices;
+         v += (i64)gridDim.x * blockDim.x) {
+        u32 root = parent[v], next;
+        while ((next = *(volatile u32*)&parent[root]) != root) root = next;
+        parent[v] = root;
+        best[v] = ~0ull;
+        if (WIDE) best_id[v] = ~0u;
+    }
+}
+
+// -- what is known of the result -------------------------------------------------------------------
+
+// Exact sum of the weights of a tile's edges: low and high words for each exponent, as on the CPU;
+// edges and vertices are counted as well.
+constexpr int EXPONENTS = FLOAT ? (WIDE ? 2048 : 256) : 1;
+
+extern "C" __global__ void weigh(
+    const Region* region, const Cell* cells, Cell nodata, const u8* mask, u64* sums, u64* totals
+) {
+    __shared__ u64 sum[2 * EXPONENTS];
+    __shared__ u32 counts[2];
+    const Region g = *region;
+    const int tile_row = blockIdx.x / g.tiles_across, tile_col = blockIdx.x % g.tiles_across;
+    const i64 start = tile_start(g, tile_row, tile_col);
+    for (int k = threadIdx.x; k < 2 * EXPONENTS; k += blockDim.x) sum[k] = 0;
+    if (threadIdx.x < 2) counts[threadIdx.x] = 0;
+    __syncthreads();
+    u32 edges = 0, valid = 0;
+    int run = 0;
+    i64 low = 0, high = 0;
+    auto flush = [&]() {
+        if (low) atomicAdd(&sum[2 * run], (u64)low);
+        if (high) atomicAdd(&sum[2 * run + 1], (u64)high);
+        low = high = 0;
+    };
+    auto add = [&](Key key) {
+        if constexpr (!FLOAT) {
+            low += (u32)key;
+            if constexpr (WIDE) high += (i64)((u64)key >> 32);
+        } else {
+            constexpr int POINT = WIDE ? 52 : 23;
+            i64 sign = 1;
+            Key size = key & ~SIGN;
+            if (!ABSDIFF && !(key & SIGN)) {
+                sign = -1;
+                size = ~SIGN - size;
+            }
+            const int exponent = (int)(size >> POINT);
+            u64 mantissa = size & (((Key)1 << POINT) - 1);
+            if (exponent > 0) mantissa |= (u64)1 << POINT;
+            if (exponent != run) {
+                flush();
+                run = exponent;
+            }
+            low += sign * (i64)(mantissa & 0xFFFFFFFFu);
+            high += sign * (i64)(mantissa >> 32);
+        }
+    };
+    for (int c = threadIdx.x; c < CELLS; c += blockDim.x) {
+        const i64 row = tile_row * (i64)TILE + c / TILE, col = tile_col * (i64)TILE + c % TILE;
+        if (row >= g.rows || col >= g.cols) continue;
+        const Cell here = cells[start + c];
+        const bool good = has_value<Cell>(here, nodata, g.has_nodata);
+        valid += good;
+        // The largest 64-bit integer has the key that means "no edge".
+        if (WIDE && !FLOAT && good && operand(here) == (Operand)NO_WORD)
+            atomicMax(&totals[2], (u64)(row * g.cols + col + 1));
+        const u32 bits = mask[start + c];
+        for (int k = 0; k < 4; k++) {
+            if (!(bits >> k & 1)) continue;
+            edges++;
+            const i64 there = cell_at(g, row + (k != 0), col + (k == 0 ? 1 : k - 2));
+            add(edge_key(operand(here), operand(cells[there])));
+        }
+    }
+    flush();
+    atomicAdd(&counts[0], edges);
+    atomicAdd(&counts[1], valid);
+    __syncthreads();
+    for (int k = threadIdx.x; k < 2 * EXPONENTS; k += blockDim.x)
+        if (sum[k]) atomicAdd(&sums[k], sum[k]);
+    if (threadIdx.x < 2) atomicAdd(&totals[threadIdx.x], (u64)counts[threadIdx.x]);
+}
+
+// Cells along the border: top and bottom row, left and right column.
+extern "C" __global__ void border(const Region* region, const Cell* cells, Cell* out) {
+    const Region g = *region;
+    const i64 n = 2 * (g.rows + g.cols);
+    for (i64 k = blockIdx.x * (i64)blockDim.x + threadIdx.x; k < n;
+         k += (i64)gridDim.x * blockDim.x) {
+        i64 row, col;
+        if (k < 2 * g.cols) {
+            row = k < g.cols ? 0 : g.rows - 1;
+            col = k % g.cols;
+        } else {
+            row = (k - 2 * g.cols) % g.rows;
+            col = k - 2 * g.cols < g.rows ? 0 : g.cols - 1;
+        }
+        out[k] = cells[cell_at(g, row, col)];
+    }
+}

@@ -1,0 +1,548 @@
+"""The spanning forest on a GPU: regions of whole blocks, tiles first, then the rims of all tiles.
+
+The same frozen Boruvka as on the CPU, level for level, see ``kernels/mst.cu``. What a region leaves
+is a `Solved`, as a block does on the CPU, so the levels above are shared.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+
+from ..cuda.device import RESERVED, Staging, memory_bound, module, shared_memory
+from ..errors import CellError, InputError, PlanError
+from ..executor import stream
+from ..grid import TILE, BlockGrid, ceil_div, round_up
+from ..planner import (
+    COMPILED_BASELINE,
+    CUDA_BASELINE,
+    MB,
+    StreamPlan,
+    default_memory_limit,
+    format_size,
+    layer_bytes,
+)
+from ..progress import Progress
+from ..weights import Weight, valid_cells
+from . import frozen
+from .levels import Index, Solved, Spill, missing
+from .region import Border, Region
+from .tile import RING
+
+MOST_SIDE = 2**15
+"""Side of a region at most: ids of its edges have 32 bits."""
+SLOTS = 2
+"""Regions on the GPU at most: one is read or written while the other is solved."""
+ROUNDS = 4
+"""Rounds between looks of the host at whether there was anything to do."""
+
+THREADS = 256
+TILE_THREADS = 512
+TILE_EDGES = RING - 1 + 6 * TILE - 2
+"""Candidates of a tile, and edges to the tiles after it, at most."""
+
+_REGION = np.dtype(
+    [
+        ("rows", "<i8"),
+        ("cols", "<i8"),
+        *((name, "<i4") for name in ("shift", "blocks_across", "tiles_across")),
+        *((name, "<i4") for name in ("sides", "has_nodata", "diagonal")),
+    ]
+)
+
+CELL_TYPES = {
+    "uint8": "unsigned char",
+    "int8": "signed char",
+    "uint16": "unsigned short",
+    "int16": "short",
+    "uint32": "unsigned int",
+    "int32": "int",
+    "uint64": "unsigned long long",
+    "int64": "long long",
+    "float32": "float",
+    "float64": "double",
+}
+
+
+def variants() -> list[dict[str, Any]]:
+    """Macros of every variant of the kernels."""
+    return [
+        macros(np.dtype(dtype), name, cached)
+        for dtype in CELL_TYPES
+        for name in ("max", "absdiff")
+        for cached in (True, False)
+    ]
+
+
+def macros(dtype: np.dtype, weight: str, cached: bool) -> dict[str, Any]:
+    """What ``kernels/mst.cu`` is compiled with."""
+    return {
+        "CELL": CELL_TYPES[dtype.name],
+        "ABSDIFF": weight == "absdiff",
+        "CACHED": cached,
+        "TILE_BYTES": tile_bytes(dtype, cached),
+        "WIDE_KEYS": dtype.itemsize == 8,
+    }
+
+
+def tile_bytes(dtype: np.dtype, cached: bool) -> int:
+    """Shared memory of a tile, `Tile` in the kernels."""
+    cells, item = TILE * TILE, dtype.itemsize
+    word = 4 if item <= 2 else 8
+    numbers = 4 * cells if item == 8 else 4
+    operand = max(item, 2) * (cells if cached else 1)
+    return cells * (word + 6 + 1) + numbers + 4 * RING + operand + 64
+
+
+def slot_bytes(dtype: np.dtype) -> int:
+    """GPU memory of a region that waits, for each of its cells."""
+    return dtype.itemsize + 1
+
+
+def work_bytes(dtype: np.dtype) -> float:
+    """GPU memory that solving takes besides, for each cell of the region."""
+    edge = 8 + 4 * 3 + 4 * (dtype.itemsize == 8)
+    vertex = 8 + 4 + 1 + 4
+    # Two lists of edges, a copy of what the candidates are chosen from, and their tags.
+    return (TILE_EDGES * (2.5 * edge + 4) + RING * vertex) / TILE**2
+
+
+def plan_regions(
+    rows: int,
+    cols: int,
+    dtype: np.dtype,
+    block: int,
+    *,
+    spill: Callable[[BlockGrid], int],
+    levels: int,
+    source_bytes: int,
+    threads: int,
+    memory_limit: int | None,
+    gpu_memory_limit: int,
+) -> StreamPlan:
+    """Plan a spanning forest on a GPU; ``unit_rows`` is the side of a region.
+
+    Raises
+    ------
+    PlanError
+        when a region of one block does not fit one of the limits.
+    """
+    limit = default_memory_limit() if memory_limit is None else memory_limit
+    item = dtype.itemsize
+    # A staging buffer and what a writer works in, for each thread.
+    host = COMPILED_BASELINE + CUDA_BASELINE + max(threads * block**2 * (2 * item + 6), levels)
+
+    def device(side: int) -> int:
+        slots = min(SLOTS, Regions(rows, cols, side).count)
+        cells = min(side, round_up(rows, block)) * min(side, round_up(cols, block))
+        return RESERVED + int(cells * (slots * slot_bytes(dtype) + work_bytes(dtype)))
+
+    if host > limit or device(block) > gpu_memory_limit:
+        raise PlanError(
+            f"the spanning tree of {rows} x {cols} cells of {dtype.name} in blocks of {block} "
+            f"needs --memory-limit {ceil_div(host, MB)}MB and --gpu-memory-limit "
+            f"{ceil_div(device(block), MB)}MB at least ({format_size(limit)} and "
+            f"{format_size(gpu_memory_limit)} given); or use --backend cpu"
+        )
+    side = block
+    while side < min(MOST_SIDE, max(rows, cols)) and device(2 * side) <= gpu_memory_limit:
+        side *= 2
+    regions = Regions(rows, cols, side)
+    slots = min(SLOTS, regions.count)
+    return StreamPlan(
+        rows=rows,
+        cols=cols,
+        dtype=dtype.name,
+        block_size=block,
+        unit_rows=side,
+        unit_cols=side,
+        buffers=slots,
+        readers=1,
+        writers=1,
+        workers=1,
+        passes=1,
+        blocks=BlockGrid(rows, cols, block).count,
+        memory_limit=limit,
+        memory=host,
+        bytes_read=source_bytes + spill(regions),
+        bytes_written=layer_bytes(rows, cols, 1, block) + spill(regions),
+    )
+
+
+class Regions(BlockGrid):
+    """A grid of regions, which may be larger than any block."""
+
+    def __post_init__(self) -> None:
+        pass
+
+
+class Slot:
+    """A region on the GPU: its cells and final edges, (blocks, tiles, 64, 64)."""
+
+    def __init__(self, shape: tuple[int, ...], dtype: np.dtype) -> None:
+        import cupy
+
+        self.cells = cupy.empty(shape, dtype)
+        self.mask = cupy.empty(shape, np.uint8)
+
+
+class GpuSolver:
+    """Solves regions on a GPU, one at a time.
+
+    Parameters
+    ----------
+    blocks
+        Of the layer.
+    side
+        Side of a region in cells: whole blocks.
+    """
+
+    method = frozen
+
+    def __init__(
+        self,
+        blocks: BlockGrid,
+        side: int,
+        weight: Weight,
+        nodata: Any,
+        diagonal: bool,
+        device: int,
+        memory_limit: int,
+    ) -> None:
+        self.shape = blocks.rows, blocks.cols
+        self.blocks, self.regions = blocks, Regions(blocks.rows, blocks.cols, side)
+        self.weight, self.nodata, self.diagonal = weight, nodata, diagonal
+        self.device, self.memory_limit = device, memory_limit
+        dtype = weight.dtype
+        room = shared_memory(device)
+        fitting = [c for c in (True, False) if tile_bytes(dtype, c) <= room]
+        if not fitting:
+            raise InputError(
+                f"cells of {dtype.name} need {tile_bytes(dtype, False)} bytes of shared memory, "
+                f"this GPU has {room}; use --backend cpu"
+            )
+        self._macros = macros(dtype, weight.name, fitting[0])
+        self._shared = tile_bytes(dtype, fitting[0])
+        self._work: _Work | None = None
+
+    def blocks_in(self, at: Index) -> list[Index]:
+        """Blocks of a region, row by row."""
+        r0, r1, c0, c1 = self.regions.window(*at)
+        b = self.blocks.block
+        return [
+            (i, j) for i in range(r0 // b, ceil_div(r1, b)) for j in range(c0 // b, ceil_div(c1, b))
+        ]
+
+    def close(self) -> None:
+        """Give the GPU's memory back."""
+        self._work = None
+
+    def slot(self) -> Slot:
+        """Room for a region."""
+        import cupy
+
+        blocks, tiles = len(self.blocks_in((0, 0))), (self.blocks.block // TILE) ** 2
+        with cupy.cuda.Device(self.device):
+            return Slot((blocks, tiles, TILE, TILE), self.weight.dtype)
+
+    def solve(self, at: Index, slot: Slot) -> Solved:
+        """Solve a region whose cells lie in a slot; its final edges go there too."""
+        import cupy
+
+        if self._work is None:
+            cupy.cuda.Device(self.device).use()
+            self._work = _Work(self, cupy)
+        with self._work.stream:
+            self._work.start(at, slot)
+            self._work.run()
+            return self._work.result()
+
+
+class _Work:
+    """Memory that solving a region takes, and the kernels in their order."""
+
+    def __init__(self, solver: GpuSolver, cupy: Any) -> None:
+        self.solver, self.cupy = solver, cupy
+        self.kernels = module("mst", solver._macros)
+        dtype = solver.weight.dtype
+        side, block = solver.regions.block, solver.blocks.block
+        down, across = (min(-(-n // block) * block, side) for n in solver.shape)
+        size = down * across
+        tiles = size // TILE**2
+        self.wide = dtype.itemsize == 8
+        self.stream = cupy.cuda.Stream(non_blocking=True)
+        with self.stream:
+            self.lists = [self._new_list(tiles * TILE_EDGES) for _ in range(2)]
+            self.parent = cupy.empty(tiles * RING, np.uint32)
+            self.frozen = cupy.empty(tiles * RING, np.uint8)
+            self.best = cupy.empty(tiles * RING, np.uint64)
+            self.best_id = cupy.empty(tiles * RING if self.wide else 1, np.uint32)
+            self.counts = cupy.empty(2 * ROUNDS + 2, np.uint64)
+            self.sums = cupy.empty(len(solver.weight.new_sums()), np.int64)
+            self.totals = cupy.empty(3, np.uint64)
+            self.region = cupy.empty(_REGION.itemsize, np.uint8)
+        self.grid = 8 * cupy.cuda.Device().attributes["MultiProcessorCount"]
+        self.tile_kernel = self.kernels.get_function("tile_forest")
+        self.tile_kernel.max_dynamic_shared_size_bytes = solver._shared
+        self.nodata = dtype.type(0 if solver.nodata is None else solver.nodata)
+
+    def _new_list(self, count: int) -> tuple[list[Any], Any]:
+        """Arrays of a list of edges, and their tags."""
+        empty = self.cupy.empty
+        keys = [empty(count, np.uint64)] + [empty(count, np.uint32)] * self.wide
+        ends = [empty(count, np.uint32) for _ in range(2)]
+        return [*keys, *ends], empty(count, np.uint32)
+
+    def _launch(self, name: str, grid: int, block: int, *arguments: Any) -> None:
+        self.kernels.get_function(name)((grid,), (block,), arguments)
+
+    def start(self, at: Index, slot: Slot) -> None:
+        """Turn to a region."""
+        solver = self.solver
+        self.cells, self.mask = slot.cells, slot.mask
+        r0, r1, c0, c1 = solver.regions.window(*at)
+        rows, cols = solver.shape
+        sides = (r0 > 0) | (r1 < rows) << 1 | (c0 > 0) << 2 | (c1 < cols) << 3
+        self.tiles_across = ceil_div(c1 - c0, TILE)
+        self.tiles = ceil_div(r1 - r0, TILE) * self.tiles_across
+        self.vertices = self.tiles * RING
+        self.window = r0, r1, c0, c1
+        described = (
+            r1 - r0,
+            c1 - c0,
+            (solver.blocks.block // TILE).bit_length() - 1,
+            ceil_div(c1 - c0, solver.blocks.block),
+            self.tiles_across,
+            sides,
+            solver.nodata is not None,
+            solver.diagonal,
+        )
+        self.region.set(np.array([described], _REGION).view(np.uint8))
+
+    def run(self) -> None:
+        """All kernels of a region."""
+        self.mask[...] = 0
+        self.counts[...] = 0
+        edges, _ = self.lists[0]
+        given = self.region, self.cells, self.nodata
+        self.tile_kernel(
+            (self.tiles,),
+            (TILE_THREADS,),
+            (*given, self.mask, *edges, self.counts),
+            shared_mem=self.solver._shared,
+        )
+        self._launch("separators", self.tiles, 2 * TILE, *given, *edges, self.counts)
+        self._launch(
+            "start_vertices",
+            self.grid,
+            THREADS,
+            self.region,
+            np.int64(self.vertices),
+            self.parent,
+            self.frozen,
+            self.best,
+            self.best_id,
+        )
+        left = self._rounds(None)
+        self.candidates: list[Any] = [array[:0] for array in edges]
+        if left:
+            chosen = [array[:left].copy() for array in edges]
+            self.frozen[...] = 0
+            found = self.cupy.empty(left, np.uint32)
+            self.found_count = self.cupy.zeros(1, np.uint64)
+            self._rounds(found)
+            tags = found[: int(self.found_count[0])]
+            self.candidates = [array[tags] for array in chosen]
+        self.sums[...] = 0
+        self.totals[...] = 0
+        self._launch("weigh", self.tiles, THREADS, *given, self.mask, self.sums, self.totals)
+
+    def _rounds(self, found: Any) -> int:
+        """Boruvka's rounds over the list; returns the edges left. See `hook` for `found`."""
+        first = True
+        null = np.uint64(0)
+        while True:
+            for k in range(ROUNDS):
+                (edges, tags), (out, out_tags) = self.lists[k % 2], self.lists[1 - k % 2]
+                count, next_count = self.counts[k:], self.counts[k + 1 :]
+                self._launch(
+                    "least_of_list",
+                    self.grid,
+                    THREADS,
+                    *edges,
+                    tags,
+                    count,
+                    np.int32(first and k == 0),
+                    self.parent,
+                    self.frozen,
+                    self.best,
+                    *out,
+                    out_tags,
+                    next_count,
+                )
+                if self.wide:
+                    self._launch(
+                        "least_ids",
+                        self.grid,
+                        THREADS,
+                        *out,
+                        next_count,
+                        self.frozen,
+                        self.best,
+                        self.best_id,
+                    )
+                self._launch(
+                    "hook",
+                    self.grid,
+                    THREADS,
+                    self.region,
+                    *out,
+                    out_tags,
+                    next_count,
+                    self.parent,
+                    self.frozen,
+                    self.best,
+                    self.best_id,
+                    self.mask,
+                    null if found is None else found,
+                    null if found is None else self.found_count,
+                    self.counts[ROUNDS + 1 + k :],
+                )
+                self._launch(
+                    "flatten",
+                    self.grid,
+                    THREADS,
+                    np.int64(self.vertices),
+                    self.parent,
+                    self.best,
+                    self.best_id,
+                )
+            first = False
+            seen = self.counts.get()
+            self.counts[1:] = 0
+            self.counts[0] = seen[ROUNDS]
+            if not seen[2 * ROUNDS]:
+                return int(seen[ROUNDS])
+
+    def result(self) -> Solved:
+        """What a region leaves for the levels above."""
+        solver, weight = self.solver, self.solver.weight
+        r0, r1, c0, c1 = self.window
+        rows, cols = r1 - r0, c1 - c0
+        line = self.cupy.empty(2 * (rows + cols), weight.dtype)
+        self._launch("border", self.grid, THREADS, self.region, self.cells, line)
+        raw = line.get()
+        *keys, us, vs = (array.get() for array in self.candidates)
+        edges, vertices, largest = self.totals.get().tolist()
+        self._refuse_largest(largest)
+        if not self.wide:
+            words = keys[0]
+            keys = [words >> np.uint64(32), words & np.uint64(0xFFFFFFFF)]
+        local = keys[1].astype(np.int64)
+        cell = local >> 2
+        ids = 4 * ((r0 + cell // cols) * solver.shape[1] + c0 + cell % cols) + (local & 3)
+        candidates = (keys[0].astype(weight.key_dtype), ids, self._cell(us), self._cell(vs))
+        cuts = np.cumsum([cols, cols, rows])
+        sides = np.split(raw, cuts)
+        border = Border(
+            _four(weight.operands(side[None])[0] for side in sides),
+            _four(valid_cells(side, solver.nodata) for side in sides),
+        )
+        return Solved(Region(self.window, border, candidates), edges, vertices, self.sums.get())
+
+    def _cell(self, vertices: np.ndarray) -> np.ndarray:
+        """Global cell of each vertex."""
+        tile, cell = vertices.astype(np.int64) // RING, _RING_CELLS[vertices % RING]
+        row = self.window[0] + tile // self.tiles_across * TILE + cell // TILE
+        col = self.window[2] + tile % self.tiles_across * TILE + cell % TILE
+        return row * self.solver.shape[1] + col
+
+    def _refuse_largest(self, at: int) -> None:
+        if not at:
+            return
+        row, col = divmod(at - 1, self.window[3] - self.window[2])
+        dtype = self.solver.weight.dtype
+        raise CellError(
+            f"row {self.window[0] + row}, column {self.window[2] + col}: "
+            f"{np.iinfo(dtype).max}, the largest {dtype.name}, cannot be a height; convert with "
+            "it as --nodata"
+        )
+
+
+def _four(sides: Iterable[np.ndarray]) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    top, bottom, left, right = sides
+    return top, bottom, left, right
+
+
+def _ring_cells() -> np.ndarray:
+    """Cell of a tile by its number on the rim, as `tile.ring_cell`."""
+    along, inner = np.arange(TILE), np.arange(1, TILE - 1) * TILE
+    return np.concatenate((along, (TILE - 1) * TILE + along, inner, inner + TILE - 1))
+
+
+_RING_CELLS = _ring_cells()
+
+
+def solve_regions(
+    source: Any,
+    solver: GpuSolver,
+    target: Any,
+    there: Callable[[Index], bool],
+    spill: Spill,
+    plan: StreamPlan,
+    threads: int,
+    progress: Progress,
+) -> None:
+    """Phase 1 on a GPU: read blocks in parallel, solve their region, write them in parallel.
+
+    Parameters
+    ----------
+    source, target
+        A layer and the writer of one, or arrays in their guise.
+    there
+        Whether a region is solved already.
+    """
+    regions = solver.regions
+    shape = (solver.blocks.block // TILE) ** 2, TILE, TILE
+    staging = Staging(math.prod(shape) * source.dtype.itemsize, solver.device)
+
+    def read(at: Index, slot: Slot) -> Slot:
+        def load(k: int, block: Index) -> None:
+            host = staging.host(shape, source.dtype)
+            source.read_tiles(*block, out=host)
+            staging.upload(host, slot.cells[k])
+
+        each(load, at)
+        return slot
+
+    def solve(at: Index, slot: Slot) -> tuple[Solved, Slot]:
+        return solver.solve(at, slot), slot
+
+    def save(at: Index, result: tuple[Solved, Slot]) -> None:
+        # The spill first: a block that counts as written must be found there.
+        spill.save(*at, result[0])
+        each(lambda k, block: target.write_tiles(*block, staging.download(result[1].mask[k])), at)
+
+    def each(work: Callable[[int, Index], None], at: Index) -> None:
+        inside = solver.blocks_in(at)
+        for _ in pool.map(work, range(len(inside)), inside):
+            pass
+
+    def finished(at: Index) -> None:
+        r0, r1, c0, c1 = regions.window(*at)
+        progress((r1 - r0) * (c1 - c0), plan.rows * plan.cols)
+
+    with ThreadPoolExecutor(threads) as pool, memory_bound(solver.memory_limit, solver.device):
+        stream(
+            missing(regions, there, finished),
+            read,
+            save,
+            compute=solve,
+            buffers=[solver.slot() for _ in range(plan.buffers)],
+            done=finished,
+        )
+        solver.close()

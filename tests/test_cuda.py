@@ -1,0 +1,156 @@
+"""The choice of the backend, and kernels compiled for real GPUs: neither needs one."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+import types
+
+import numpy as np
+import pytest
+from test_mst import make_store
+
+from terrain_gpu import TileStore
+from terrain_gpu.cli import options
+from terrain_gpu.cli.main import group
+from terrain_gpu.cuda import device
+from terrain_gpu.cuda.device import OPTIONS, NoGpu, choose, defines, source, why_not
+from terrain_gpu.errors import InputError
+from terrain_gpu.mst import gpu as mst_gpu
+
+ARCHITECTURES = ("sm_75", "sm_80", "sm_86", "sm_90", "sm_100")
+
+
+class CudaError(RuntimeError):
+    pass
+
+
+def fake_cupy(*, count=1, error=None, capability="90", works=True):
+    """A stand-in for CuPy as far as `why_not` looks."""
+
+    def device_count():
+        if error:
+            raise CudaError(error)
+        return count
+
+    class Device:
+        def __init__(self, number=0):
+            self.id = number
+
+        compute_capability = capability
+
+        def __enter__(self):
+            return self
+
+        def __exit__(self, *exc):
+            pass
+
+    class RawModule:
+        def __init__(self, code, options):
+            assert "probe" in code
+            if not works:
+                raise CudaError("nvrtc: error: cannot open libnvrtc\nmore lines")
+
+        def get_function(self, name):
+            return name
+
+    runtime = types.SimpleNamespace(getDeviceCount=device_count, CUDARuntimeError=CudaError)
+    cuda = types.SimpleNamespace(runtime=runtime, Device=Device)
+    return types.SimpleNamespace(cuda=cuda, RawModule=RawModule)
+
+
+@pytest.fixture(autouse=True)
+def fresh():
+    """Nothing remembered from, or for, other tests."""
+    why_not.cache_clear()
+    device._module.cache_clear()
+    yield
+    why_not.cache_clear()
+    device._module.cache_clear()
+
+
+@pytest.mark.parametrize(
+    ("cupy", "number", "reason"),
+    [
+        (None, 0, "CuPy is not installed (pip install 'terrain_gpu[cuda13]' or [cuda12])"),
+        (fake_cupy(error="cudaErrorInsufficientDriver: too old"), 0, "one too old for this CuPy"),
+        (fake_cupy(error="cudaErrorNoDevice: no device"), 0, "no GPU (cudaErrorNoDevice"),
+        (fake_cupy(count=2), 2, "device 2 does not exist, there are 2; choose another with --dev"),
+        (fake_cupy(capability="61"), 0, "device 0 has compute capability 6.1; 7.5 is needed"),
+        (fake_cupy(works=False), 0, "device 0 does not work (nvrtc: error: cannot open libnvrtc)"),
+    ],
+)
+def test_a_gpu_that_does_not_work(monkeypatch, cupy, number, reason):
+    monkeypatch.setitem(sys.modules, "cupy", cupy)
+    backend, why = choose("auto", number)
+    assert backend == "cpu"
+    assert reason in why
+    assert "\n" not in why
+    with pytest.raises(NoGpu) as error:
+        choose("cuda", number)
+    assert str(error.value) == f"backend cuda: {why}; or use --backend cpu"
+    assert error.value.exit_code == 2
+    assert choose("cpu", number) == ("cpu", None)
+
+
+def test_a_gpu_that_works(monkeypatch):
+    monkeypatch.setitem(sys.modules, "cupy", fake_cupy())
+    assert choose("auto") == choose("cuda") == ("cuda", None)
+
+
+def test_unknown_backend():
+    with pytest.raises(InputError, match="backend 'tpu' is not known; use one of auto, cpu, cuda"):
+        choose("tpu")
+
+
+def test_the_programs_say_why(monkeypatch, tmp_path, capfd, caplog):
+    monkeypatch.setitem(sys.modules, "cupy", None)
+    data = np.arange(12, dtype=np.uint8).reshape(3, 4)
+    make_store(tmp_path / "s.zarr", data, None, 64)
+
+    def call(*more):
+        words = ["compute-mst", str(tmp_path / "s.zarr"), *more]
+        return options._guarded(lambda: group.main(words, standalone_mode=False))
+
+    assert call("--backend", "cuda") == 2
+    assert "Error: backend cuda: CuPy is not installed (pip install" in capfd.readouterr().err
+    assert call("-v") == 0
+    assert "on the CPU: CuPy is not installed (pip" in caplog.text
+    assert TileStore.open(tmp_path / "s.zarr").layer("mst").info["result"]["edges"] == 11
+
+
+# -- kernels ---------------------------------------------------------------------------------------
+
+VARIANTS = [("probe", {}), *(("mst", macros) for macros in mst_gpu.variants())]
+
+
+def label(case):
+    name, macros = case
+    return f"{name}-" + "-".join(str(v).replace(" ", "_") for v in macros.values())
+
+
+@pytest.mark.skipif(shutil.which("nvcc") is None, reason="nvcc is not installed")
+@pytest.mark.parametrize("case", VARIANTS, ids=label)
+def test_kernels_compile(tmp_path, case):
+    """Every variant for the newest architecture; one of each kind for all of them."""
+    name, macros = case
+    every = macros.get("CACHED", 1) and macros.get("ABSDIFF", 1)
+    names = ARCHITECTURES if every else ARCHITECTURES[-1:]
+    file = tmp_path / f"{name}.cu"
+    file.write_text(source(name))
+    targets = [f"-gencode=arch=compute_{a[3:]},code={a}" for a in names]
+    done = subprocess.run(
+        ["nvcc", "-fatbin", "-o", tmp_path / "out", *OPTIONS, *targets, *defines(macros), file],
+        check=False,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "warning" not in done.stderr
+
+
+def test_headers_are_pasted():
+    text = source("mst")
+    assert "#include" not in text
+    assert "struct Region" in text

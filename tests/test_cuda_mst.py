@@ -1,0 +1,159 @@
+"""The spanning forest on a GPU: the same bits as on the CPU and as Kruskal's."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from strategies import rasters, shapes
+from test_mst import check, connectivities, has_no_largest, make_store, weights
+
+from terrain_gpu import TileStore, minimum_spanning_tree
+from terrain_gpu.cells import DTYPES
+from terrain_gpu.errors import CellError, InputError, PlanError
+from terrain_gpu.mst import gpu
+
+pytestmark = pytest.mark.gpu
+
+small = rasters(shape=shapes(200, 5000)).filter(has_no_largest)
+
+
+@pytest.fixture(params=[64, 128, 4096])
+def side(request, monkeypatch):
+    """Sides of regions, so that some have rims and are joined."""
+    monkeypatch.setattr(gpu, "MOST_SIDE", request.param)
+
+
+def forest(data, **options):
+    return minimum_spanning_tree(data, **options)
+
+
+@settings(max_examples=60)
+@given(raster=small, weight=weights, connectivity=connectivities)
+def test_as_kruskal(raster, weight, connectivity):
+    data, nodata = raster.cells, raster.nodata
+    tree = forest(
+        data,
+        weight=weight,
+        connectivity=connectivity,
+        nodata=nodata,
+        block_size=64,
+        backend="cuda",
+    )
+    check(tree, tree._forward, data, nodata, weight, connectivity)
+
+
+def make(kind, dtype, shape, seed):
+    """Ties, flats, noise or terrain, with holes."""
+    rng = np.random.default_rng(seed)
+    if kind == "flat":
+        data = np.zeros(shape)
+    elif kind == "ties":
+        data = rng.integers(0, 3, shape).astype(float)
+    elif kind == "noise":
+        data = rng.random(shape) * 120
+    else:
+        data = np.add.outer(
+            np.cumsum(rng.normal(size=shape[0])), np.cumsum(rng.normal(size=shape[1]))
+        )
+    data = (data - data.min()).astype(dtype)
+    data[rng.random(shape) < 0.05] = 7
+    return data
+
+
+@pytest.mark.parametrize("dtype", [d.name for d in DTYPES])
+@pytest.mark.parametrize("weight", ["max", "absdiff"])
+def test_as_the_cpu(side, dtype, weight):
+    for seed, (kind, shape, connectivity) in enumerate(
+        [
+            ("flat", (300, 257), 8),
+            ("ties", (500, 700), 8),
+            ("noise", (64, 1000), 4),
+            ("terrain", (777, 333), 8),
+            ("noise", (513, 129), 8),
+        ]
+    ):
+        data = make(kind, dtype, shape, seed)
+        trees = [
+            forest(
+                data,
+                weight=weight,
+                connectivity=connectivity,
+                nodata=7,
+                block_size=64 << seed % 2,
+                backend=backend,
+            )
+            for backend in ("cpu", "cuda")
+        ]
+        assert np.array_equal(trees[0]._forward, trees[1]._forward)
+        for name in ("edge_count", "components", "total_weight"):
+            assert getattr(trees[0], name) == getattr(trees[1], name)
+
+
+@settings(max_examples=15)
+@given(raster=small, weight=weights, block=st.sampled_from([64, 128]))
+def test_stores(folders, raster, weight, block):
+    with folders() as folder:
+        store = make_store(folder / "s.zarr", raster.cells, raster.nodata, block)
+        tree = forest(store, weight=weight, backend="cuda")
+        forward = TileStore.open(store).layer("mst").read_window(*tree.layer.grid.window)
+        check(tree, forward, raster.cells, raster.nodata, weight, 8)
+        assert tree.report.settings["backend"] == "cuda"
+
+
+def test_the_same_store(tmp_path, side):
+    """File by file, whatever computed it."""
+    data = make("terrain", "int16", (700, 900), 3)
+    files = []
+    for backend in ("cpu", "cuda"):
+        store = make_store(tmp_path / backend, data, 7, 128)
+        forest(store, backend=backend)
+        folder = store / "mst"
+        files.append(
+            {p.relative_to(folder): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
+        )
+    assert files[0] == files[1]
+
+
+def test_verified(tmp_path):
+    store = make_store(tmp_path / "s", make("terrain", "float32", (500, 400), 5), 7, 64)
+    assert forest(store, backend="cuda", verify=True).report.result["verified_edges"]
+
+
+def test_resumed_by_the_other_backend(tmp_path, monkeypatch):
+    data = make("terrain", "uint16", (700, 900), 6)
+    expected = forest(data, nodata=7)._forward
+    for first, then in (("cuda", "cpu"), ("cpu", "cuda"), ("cuda", "cuda")):
+        monkeypatch.setattr(gpu, "MOST_SIDE", 256)
+        store = make_store(tmp_path / f"{first}-{then}", data, 7, 128)
+        seen = 0
+
+        def stop(cells, total):
+            nonlocal seen
+            seen += cells
+            if seen > total // 2:
+                raise KeyboardInterrupt
+
+        with pytest.raises(KeyboardInterrupt):
+            forest(store, backend=first, progress=stop)
+        tree = forest(store, backend=then, resume=True)
+        assert tree.report.result["blocks_resumed"] > 0
+        assert np.array_equal(tree.layer.read_window(0, 700, 0, 900), expected)
+
+
+def test_the_largest_integer_is_refused(tmp_path):
+    data = np.zeros((100, 200), np.int64)
+    data[70, 150] = np.iinfo(np.int64).max
+    with pytest.raises(CellError, match="row 70, column 150"):
+        forest(data, backend="cuda")
+
+
+def test_limits(tmp_path):
+    store = make_store(tmp_path / "s", make("terrain", "uint16", (700, 900), 6), 7, 256)
+    with pytest.raises(PlanError, match=r"--gpu-memory-limit [0-9]+MB at least"):
+        forest(store, backend="cuda", gpu_memory_limit=10**8)
+    with pytest.raises(InputError, match="CPU only"):
+        forest(store, backend="cuda", method="contract")
+    with pytest.raises(InputError, match="device 99 does not exist"):
+        forest(store, backend="cuda", device=99)
