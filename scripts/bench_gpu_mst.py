@@ -1,7 +1,7 @@
 """Time the spanning tree on a GPU: data resident, and end to end on a cold disk.
 
     python scripts/bench_gpu_mst.py --side 16384 --work /tmp
-    python scripts/bench_gpu_mst.py --huge 60000 --work /tmp
+    python scripts/bench_gpu_mst.py --programs --huge 60000 --work /tmp
 
 Prints one line for each case. "floor" is the same bytes read by parallel pread and written with
 fsync, in the same run.
@@ -16,7 +16,7 @@ import shutil
 import subprocess
 import sys
 import time
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 import cupy
@@ -157,44 +157,63 @@ def end_to_end(work: Path, tiles: np.ndarray, side: int, rounds: int, **limits: 
         )
 
 
-def huge(store: Path, side: int) -> None:
-    """Beyond 32-bit ids, under small limits, verified; through the program, as users do."""
+def new_store(store: Path, rows: int, cols: int, block: int) -> None:
+    """Waves with noise, made on the GPU piece by piece."""
     shutil.rmtree(store, ignore_errors=True)
-    block = 4096
-    line = cupy.arange(side, dtype=cupy.float32)
-    along = cupy.sin(line / 9000) * 4000 + cupy.sin(line / 700) * 300
+    down, across = (
+        cupy.sin(line / 9000) * 4000 + cupy.sin(line / 700) * 300
+        for line in (cupy.arange(n, dtype=cupy.float32) for n in (rows, cols))
+    )
     begin = time.perf_counter()
-    grid = GridSpec(side, side)
+    grid = GridSpec(rows, cols)
     with create_layer(store, "elevation", grid, np.uint16, block_size=block) as writer:
         with ThreadPoolExecutor(8) as pool:
-            jobs = []
+            jobs: list[Future[int]] = []
             for i, j in writer.blocks.ids():
                 r0, r1, c0, c1 = writer.blocks.window(i, j)
-                z = along[r0:r1, None] * (1 + along[None, c0:c1] / 9000) + 20000
+                z = down[r0:r1, None] * (1 + across[None, c0:c1] / 9000) + 20000
                 z += cupy.random.standard_normal(z.shape, dtype=cupy.float32) * 20
                 jobs.append(pool.submit(writer.write_block, i, j, z.astype(cupy.uint16).get()))
                 del z
                 if len(jobs) > 12:
                     jobs.pop(0).result()
         writer.commit()
-    print(f"made {side}^2 in {time.perf_counter() - begin:.1f} s", flush=True)
+    print(f"made {rows} x {cols} in {time.perf_counter() - begin:.1f} s", flush=True)
     cupy.get_default_memory_pool().free_all_blocks()
+
+
+def program(command: str, store: Path) -> None:
+    """A command on a store with a cold cache, as a process of its own, as users run it."""
     cold()
-    words = f"compute-mst {store} --memory-limit 8GB --gpu-memory-limit 8GB --backend cuda --verify"
-    program = "from terrain_gpu.cli.main import main as f; f()"
+    report = Path(f"{store}.json")
+    words = f"{command.format(store)} --json {report}".split()
+    start = "from terrain_gpu.cli.main import main as f; f()"
     begin = time.perf_counter()
-    done = subprocess.run(
-        [sys.executable, "-c", program, *words.split(), "--json", str(store) + ".json"],
-        check=False,
-    )
+    done = subprocess.run([sys.executable, "-c", start, *words], check=False)
     wall = time.perf_counter() - begin
-    report = json.loads(Path(str(store) + ".json").read_text())
-    phases = " ".join(f"{k} {v:.2f}" for k, v in report["seconds"].items())
-    print(
-        f"huge rc {done.returncode} wall {wall:.1f} s; {phases}; "
-        f"peak {report['peak_rss_bytes'] / 1e6:.0f} MB; {report['result']}",
-        flush=True,
-    )
+    print(f"{command}: exit {done.returncode}, process {wall:.2f} s", flush=True)
+    if done.returncode == 0:
+        found = json.loads(report.read_text())
+        phases = " ".join(f"{k} {v:.2f}" for k, v in found["seconds"].items())
+        side = found["settings"].get("plan", {}).get("unit_rows")
+        print(f"    {phases}; side {side}; peak {found['peak_rss_bytes'] / 1e6:.0f} MB")
+        print(f"    {found['result']}", flush=True)
+
+
+def programs(work: Path, huge: int) -> None:
+    """The thesis's raster, a small GPU, and ids beyond 32 bits."""
+    mst = "compute-mst {} --backend cuda --overwrite"
+    new_store(work / "thesis.zarr", 12555, 17630, BLOCK)
+    for weight in ("absdiff", "max"):
+        program(f"{mst} --weight {weight}", work / "thesis.zarr")
+    new_store(work / "square.zarr", 16384, 16384, BLOCK)
+    for _ in range(2):
+        for limit in ("100GB", "4GB"):
+            program(f"{mst} --gpu-memory-limit {limit}", work / "square.zarr")
+    if huge:
+        new_store(work / "huge.zarr", huge, huge, 2048)
+        program(f"{mst} --memory-limit 8GB --gpu-memory-limit 8GB", work / "huge.zarr")
+        program("verify {} --memory-limit 8GB", work / "huge.zarr")
 
 
 def main() -> None:
@@ -204,10 +223,11 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=2, help="Of the runs end to end.")
     parser.add_argument("--no-resident", action="store_true")
     parser.add_argument("--region", type=int, help="Side of a region at most.")
-    parser.add_argument("--huge", type=int, metavar="SIDE", help="Only this: out of core.")
+    parser.add_argument("--programs", action="store_true", help="Only these: whole processes.")
+    parser.add_argument("--huge", type=int, default=0, metavar="SIDE", help="Out of core, too.")
     args = parser.parse_args()
-    if args.huge:
-        huge(args.work / "huge.zarr", args.huge)
+    if args.programs:
+        programs(args.work, args.huge)
         return
     gpu.MOST_SIDE = args.region or gpu.MOST_SIDE
     z = terrain(args.side)
