@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,9 @@ BASELINE = 160 * MB
 
 COMPILED_BASELINE = 280 * MB
 """The same with numba and its compiled kernels."""
+
+CUDA_BASELINE = 700 * MB
+"""What CUDA's context and libraries add to it."""
 
 DEFAULT_BLOCK = 1024
 LEAST_LIMIT = 512 * MB
@@ -376,4 +380,93 @@ def plan_forest(
         f"a memory limit of {format_size(limit)} is too small for the spanning tree of {rows} x "
         f"{cols} cells of {dtype.name} in blocks of {block}; give at least {ceil_div(least, MB)} "
         f"MB" + ("" if levels >= work else ", or convert with a smaller --block-size")
+    )
+
+
+def plan_paths(
+    rows: int,
+    cols: int,
+    dtype: np.dtype,
+    block: int,
+    *,
+    distance: np.dtype,
+    friction: np.dtype | None = None,
+    barriers: np.dtype | None = None,
+    layers: Sequence[str] = ("distance",),
+    memory_limit: int | None = None,
+    threads: int | None = None,
+) -> StreamPlan:
+    """Plan shortest paths: fields of blocks, as many in memory as fit, the others spilled.
+
+    Parameters
+    ----------
+    dtype
+        Type of the heights.
+    block
+        Side of a block, the layer's.
+    distance
+        Type of distances, see `CostModel.distance_dtype`.
+    friction, barriers
+        Types of such layers; None without.
+    layers
+        Results: "distance", "backlink", "allocation", which needs the one before.
+
+    Returns
+    -------
+    StreamPlan
+        Its buffers are the fields. Bytes count each block's cells once; what is spilled, and read
+        again, comes on top, for it depends on the way that paths take.
+
+    Raises
+    ------
+    PlanError
+        when the limit is too small for one field and the rims of all blocks.
+    """
+    limit = default_memory_limit() if memory_limit is None else memory_limit
+    threads = threads or available_threads()
+    count = BlockGrid(rows, cols, block).count
+    cells, item = (block + 2) ** 2, distance.itemsize
+    field = cells * (2 * item + 1 + 8 * (friction is not None))
+    if "backlink" in layers:
+        field += cells * 5  # hops and masks of flats
+    passing = cells * (dtype.itemsize + 2 * item + 8) + 10 * TILE * TILE * 8
+    rims = count * (8 * block * item + (block // TILE) ** 2 * (item + 1)) + 64 * rows
+    if "backlink" in layers:
+        rims += count * 16 * block  # of hops
+    if "allocation" in layers:
+        rims += count * 32 * block  # where they lead
+    always = COMPILED_BASELINE + rims
+    least = always + field + passing
+    if least > limit:
+        raise PlanError(
+            f"a memory limit of {format_size(limit)} is too small for shortest paths over "
+            f"{rows} x {cols} cells in blocks of {block}; give at least {ceil_div(least, MB)} MB, "
+            "or convert with a smaller --block-size"
+        )
+    while threads > 1 and always + threads * (field + passing) > limit:
+        threads -= 1
+    fields = min((limit - always - threads * passing) // field, count)
+    threads = min(threads, fields)
+    size = partial(layer_bytes, rows, cols, block=block)
+    read = sum(size(kind.itemsize) for kind in (dtype, friction, barriers) if kind is not None)
+    if "allocation" in layers:
+        read += 2 * size(1)  # backlinks are followed twice
+    results = {"distance": item, "backlink": 1, "allocation": 4}
+    return StreamPlan(
+        rows=rows,
+        cols=cols,
+        dtype=dtype.name,
+        block_size=block,
+        unit_rows=min(block, rows),
+        unit_cols=min(block, cols),
+        buffers=fields,
+        readers=1,
+        writers=threads,
+        workers=threads,
+        passes=1,
+        blocks=count,
+        memory_limit=limit,
+        memory=always + fields * field + threads * passing,
+        bytes_read=read,
+        bytes_written=sum(size(results[name]) for name in layers),
     )

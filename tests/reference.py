@@ -121,7 +121,22 @@ def tobler(dz, length):
     """Seconds of walking: 6 exp(-3.5 |slope + 0.05|) km/h. Tobler 1993, NCGIA report 93-1."""
     # 3.6 / 6 seconds for a metre at the fastest; hours and kilometres cancel.
     exponent = 3.5 * abs(dz / length + 0.05)
-    return length * 0.6 * math.exp(exponent) if exponent < 709.7 else math.inf
+    return length * 0.6 * exponential(exponent)
+
+
+def exponential(x):
+    """exp(x) for x >= 0 by fdlibm's operations, so that compilers and libraries have no say."""
+    if not x <= 709.782712893384:
+        return math.inf
+    k = round(x * 1.44269504088896338700)
+    high, low = x - k * 6.93147180369123816490e-01, k * 1.90821492927058770002e-10
+    r = high - low
+    t = r * r
+    c = 6.61375632143793436117e-05 + t * (
+        -1.65339022054652515390e-06 + t * 4.13813679705723846039e-08
+    )
+    c = r - t * (1.66666666666666019037e-01 + t * (-2.77777777770155933842e-03 + t * c))
+    return math.ldexp(1.0 - ((low - (r * c) / (2.0 - c)) - high), k - 1) * 2.0
 
 
 def langmuir(

@@ -114,17 +114,18 @@ OPTIONS = {
     "threads resume overwrite json quiet verbose version help",
     "terrain-gpu convert-dataset": "layer band block-size round clamp-min nodata bounds compress "
     "memory-limit threads resume overwrite json quiet verbose version help",
-    "compute-mst": "output weight connectivity method layer memory-limit threads backend verify "
-    "resume overwrite json quiet verbose version help",
+    "compute-mst": "output weight connectivity method layer memory-limit threads backend device "
+    "gpu-memory-limit verify resume overwrite json quiet verbose version help",
     "terrain-gpu compute-mst": "output weight connectivity method layer memory-limit threads "
-    "backend verify resume overwrite json quiet verbose version help",
+    "backend device gpu-memory-limit verify resume overwrite json quiet verbose version help",
     "compute-sssp": "source source-rowcol sources source-edge cost friction barriers parameter "
     "reverse connectivity no-corner-cutting max-cost target target-rowcol targets "
     "stop-at-targets output dtype backlink allocation path layer memory-limit threads "
     "backend verify resume overwrite json quiet verbose version help",
     "terrain-gpu verify": "memory-limit threads json quiet verbose help",
     "terrain-gpu info": "json quiet verbose help",
-    "terrain-gpu plan": "dtype for layer block-size memory-limit threads json quiet verbose help",
+    "terrain-gpu plan": "dtype for layer block-size cost friction barriers backlink allocation "
+    "memory-limit threads json quiet verbose help",
     "terrain-gpu export": "layer bounds cog compress memory-limit threads overwrite json quiet "
     "verbose help",
     "terrain-gpu demo": "overwrite quiet verbose help",
@@ -460,6 +461,63 @@ def test_plan_of_a_spanning_tree(store, capfd):
     assert (code, err) == (0, "")
     assert "9,604 of 1024 x 1024 cells" in out
     assert "10 buffer(s), 1 reader(s), 8 worker(s), 1 writer(s)" in out
+
+
+@pytest.mark.parametrize(
+    ("problem", "distance", "results"),
+    [
+        ("", 4, 0),
+        ("--backlink", 4, 1),
+        ("--cost tobler --friction friction --barriers walls --allocation", 8, 5),
+        ("--cost friction --friction friction --backlink --allocation", 8, 5),
+        ("--cost minimax --layer real", 8, 0),
+    ],
+)
+def test_plan_of_shortest_paths(world, capfd, problem, distance, results):
+    layers = {"elevation": "int16", "real": "float32", "friction": "uint8", "walls": "uint8"}
+    for name, dtype in layers.items():
+        data = terrain(dtype=dtype).clip(0)
+        write_tif(f"{name}.tif", np.uint8(data == 7) if name == "walls" else data, nodata=0)
+        command = f"convert-dataset {name}.tif s.zarr --block-size 128 --layer {name} -q"
+        assert call(capfd, command)[0] == 0
+    more = "--memory-limit 700MB --threads 2 --json -"
+    plan = json.loads(call(capfd, f"plan s.zarr --for sssp {problem} {more}")[1])["result"]
+    # Of a raster that is not there: types instead of layers.
+    shape = f"plan {ROWS}x{COLS} --block-size 128 --for sssp --dtype {plan['dtype']}"
+    types = re.sub("friction (friction|walls)", "friction uint8", problem).replace("walls", "uint8")
+    found = call(capfd, f"{shape} {types.replace('--layer real', '')} {more}")
+    assert json.loads(found[1])["result"] == plan
+    files = problem.replace("--backlink", "--backlink b.tif").replace(
+        "--allocation", "--allocation a.tif"
+    )
+    run = call(capfd, f"compute-sssp s.zarr --source-rowcol 200,200 {files} {more}")[1]
+    assert json.loads(run)["settings"]["plan"] == plan
+    tiles = 5 * 8 * 64 * 64
+    assert plan["bytes_written"] // tiles == distance + results
+    assert plan["buffers"] == plan["blocks"] == 12
+
+
+def test_plan_of_shortest_paths_that_do_not_fit(capfd):
+    command = "plan 200000x200000 --for sssp --cost friction --friction float32 --threads 8"
+    code, out, err = call(capfd, f"{command} --memory-limit 6GB")
+    assert (code, err) == (0, "")
+    assert "38,416 of 1024 x 1024 cells" in out
+    assert "8 worker(s), 8 writer(s)" in out
+    code, out, err = call(capfd, f"{command} --memory-limit 1GB")
+    assert (code, out) == (2, "")
+    assert re.search(
+        r"1 GB is too small for shortest paths over 200000 x 200000 cells in blocks of 1024; "
+        r"give at least \d+ MB, or convert with a smaller --block-size\n",
+        err,
+    )
+
+
+@pytest.mark.parametrize("option", ["--cost tobler", "--friction float32", "--allocation"])
+def test_plan_says_which_options_are_for_shortest_paths(capfd, option):
+    for purpose in ("", "--for mst"):
+        code, out, err = call(capfd, f"plan 9x9 {purpose} {option}")
+        assert (code, out) == (2, "")
+        assert f"{option.split()[0]} is for --for sssp" in err
 
 
 @pytest.mark.parametrize("dtype", ["uint8", "int16", "float64"])

@@ -48,8 +48,8 @@ KEYS = [
 OPTIONS = (
     "source source-rowcol sources source-edge cost friction barriers parameter reverse "
     "connectivity no-corner-cutting max-cost target target-rowcol targets stop-at-targets "
-    "output dtype backlink allocation path layer memory-limit threads backend verify resume "
-    "overwrite json quiet verbose version help"
+    "output dtype backlink allocation path layer memory-limit threads backend device "
+    "gpu-memory-limit method build-index verify resume overwrite json quiet verbose version help"
 )
 
 
@@ -733,7 +733,10 @@ WRONG = (
     Wrong(f"s.zarr {HERE} --memory-limit 10MB", ("10 MB is too small", "give at least")),
     Wrong(f"s.zarr {HERE} --memory-limit lots", ("--memory-limit", "'lots' is not a size")),
     Wrong(f"s.zarr {HERE} --threads 0", ("--threads", "0")),
-    Wrong(f"s.zarr {HERE} --backend cuda", ("--backend cuda: this version computes on the CPU",)),
+    Wrong(
+        f"s.zarr {HERE} --backend cuda --method dijkstra",
+        ("method 'dijkstra' runs on the CPU only; use relax, or backend cpu",),
+    ),
     Wrong(f"s.zarr {HERE} -o d.tif", ("elevation/c/2/2",), damaged),
     Wrong(f"s.zarr {HERE} --frobnicate", ("--frobnicate",)),
     Wrong(f"s.zarr t.zarr {HERE}", ("t.zarr",)),

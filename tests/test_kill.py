@@ -521,6 +521,51 @@ def test_full_disk_in_every_phase_of_a_spanning_tree(tmp_path, monkeypatch, capf
         assert (leave, code) == (1_860_000, 0)
 
 
+def test_full_disk_in_every_phase_of_shortest_paths(tmp_path, monkeypatch, capfd):
+    """Also while fields are spilled, of which few fit under the limit."""
+    write_tif(tmp_path / "a.tif", np.random.default_rng(7).integers(0, 99, SMALL).astype("int16"))
+    monkeypatch.chdir(tmp_path)
+    sssp = "--cost surface --allocation ids.tif --threads 2 --memory-limit 283MB --backend cpu"
+    sssp += " --overwrite -q"
+    for words in (
+        "convert-dataset a.tif old.zarr --block-size 64 -q",
+        "convert-dataset a.tif wanted.zarr --block-size 64 -q",
+        f"compute-sssp old.zarr --source-rowcol 1,1 {sssp}",
+        f"compute-sssp wanted.zarr --source-rowcol 300,250 {sssp}",
+    ):
+        assert call(words) == 0
+    old, wanted = snapshot(tmp_path / "old.zarr"), snapshot(tmp_path / "wanted.zarr")
+    files = snapshot(tmp_path)["ids.tif"]
+    command = f"compute-sssp disk/s.zarr --source-rowcol 300,250 {sssp}"
+    places, codes = [], []
+    with disk(tmp_path / "disk", "16m"):
+        store = tmp_path / "disk/s.zarr"
+        # The spill takes up to 2.8 MB, then the layers 4.2 MB.
+        for leave in (20_000, *range(1_500_000, 9_600_000, 1_300_000)):
+            shutil.copytree("old.zarr", store)
+            fill(tmp_path / "disk/ballast", leave)
+            capfd.readouterr()
+            codes.append(call(command))
+            err = capfd.readouterr().err
+            (tmp_path / "disk/ballast").unlink()
+            if codes[-1]:
+                found = re.fullmatch(
+                    r"Error: \S+/disk/s\.zarr(?:/\.incomplete/([\w.]+)\S*)?: no space left on the "
+                    r"disk; free some and --resume\n",
+                    err,
+                )
+                assert found, err
+                places.append(found[1])
+                now = snapshot(store)
+                assert {name: now[name] for name in old} == old
+                assert call(f"{command} --resume") == 0
+            assert snapshot(store) == wanted
+            assert snapshot(tmp_path)["ids.tif"] == files
+            shutil.rmtree(store)
+    assert {"distance.spill", "distance", "allocation"} <= set(places)
+    assert codes == [1] * len(places) + [0]
+
+
 @pytest.mark.parametrize("more", ["", "--cog", "--compress deflate"])
 def test_disk_that_fills_up_during_an_export(tmp_path, monkeypatch, more):
     """Others may fill the disk after every check: GDAL then fails at any write, or in close."""
@@ -569,3 +614,69 @@ def test_spanning_tree_of_a_damaged_layer(replaced_tree):
     assert snapshot(replaced_tree.store / "mst") == old
     shard.write_bytes(whole)
     assert 30 < replaced_tree.finish() < replaced_tree.blocks
+
+
+@pytest.fixture(scope="module")
+def walks(tmp_path_factory):
+    """A store of heights, frictions and an older result, the folder it is in, and its command."""
+    folder = tmp_path_factory.mktemp("walks")
+    write_tif(folder / "heights.tif", terrain(8, (600, 500)))
+    frictions = np.random.default_rng(9).uniform(1, 5, (600, 500)).astype("float32")
+    write_tif(folder / "frictions.tif", frictions)
+    for layer in ("elevation", "friction"):
+        file = "heights.tif" if layer == "elevation" else "frictions.tif"
+        run(folder, f"convert-dataset {file} s.zarr --block-size {BLOCK} --layer {layer}")
+    files = "--backlink back.tif --allocation ids.tif"
+    run(folder, f"compute-sssp s.zarr --source-rowcol 5,5 {files} -q")  # may compile
+    command = f"compute-sssp s.zarr --source-rowcol 590,100 {files} --overwrite --threads 2"
+    command += " --cost tobler --friction friction"
+    shutil.copytree(folder / "s.zarr", folder / "wanted.zarr")
+    run(folder, command.replace("s.zarr", "wanted.zarr") + " -q")
+    return folder, command
+
+
+def flipped(shard: bytes) -> bytes:
+    """One bit of the index."""
+    return shard[:-9] + bytes([shard[-9] ^ 1]) + shard[-8:]
+
+
+CORRUPT, SHORT = "corrupt shard index (crc32c differs)", "truncated: no room for its index"
+
+
+@pytest.mark.parametrize(
+    ("shard", "damage", "words"),
+    [
+        ("elevation/c/0/3", flipped, CORRUPT),
+        ("elevation/c/4/0", lambda shard: b"", SHORT),
+        ("friction/c/0/3", lambda shard: shard[:50], SHORT),
+        ("friction/c/4/0", lambda shard: shard[:-5000], CORRUPT),
+    ],
+    ids=["corrupt-far", "empty-at-the-source", "cut-off-far", "truncated-at-the-source"],
+)
+def test_shortest_paths_of_a_damaged_layer(walks, shard, damage, words):
+    """The older results stay, and once repaired the run goes on."""
+    folder, command = walks
+    store = folder / "s.zarr"
+    shard = store / shard
+    whole, before = shard.read_bytes(), snapshot(store)
+    files = {name: (folder / name).read_bytes() for name in ("back.tif", "ids.tif")}
+    shard.write_bytes(damage(whole))
+    now = snapshot(store)
+    process = start(folder, command)
+    out, err = process.communicate()
+    assert (process.returncode, out) == (2, "")
+    assert err == f"Error: {shard}: {words}; convert it again\n"
+    after = snapshot(store)
+    assert {name: after[name] for name in now} == now
+    assert {name: (folder / name).read_bytes() for name in files} == files
+    shard.write_bytes(whole)
+    # Of a new store, so that the older results of this one remain for the next case.
+    copy = folder / "copy.zarr"
+    shutil.copytree(store, copy)
+    run(folder, f"{command.replace('s.zarr', 'copy.zarr')} --resume")
+    assert snapshot(copy) == snapshot(folder / "wanted.zarr")
+    shutil.rmtree(copy)
+    shutil.rmtree(store / ".incomplete", ignore_errors=True)
+    assert snapshot(store) == before
+    for name, data in files.items():
+        (folder / name).write_bytes(data)

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import json
+import math
 import os
+import shlex
+import subprocess
+import sys
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -12,7 +17,7 @@ import numpy as np
 import pytest
 import reference
 import strategies
-from hypothesis import given
+from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from terrain_gpu import GridSpec, LayerWriter, StoreError, create_layer
@@ -185,6 +190,85 @@ def no_fsync_session():
         yield
 
 
+# -- what the plan says ----------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def rough(tmp_path_factory, no_fsync_session):
+    """A store of rough heights and frictions in blocks of 512, of which no tile is absent."""
+    rng = np.random.default_rng(8)
+    store = tmp_path_factory.mktemp("rough") / "s.zarr"
+    make_layers(
+        store,
+        512,
+        elevation=rng.integers(1, 99, (1024, 1536)).astype(np.int16),
+        friction=rng.uniform(1, 5, (1024, 1536)).astype(np.float32),
+        walls=np.uint8(rng.random((1024, 1536)) < 0.1),
+    )
+    return store
+
+
+def make_layers(store, block, **layers):
+    for name, cells in layers.items():
+        with create_layer(
+            store, name, GridSpec(*cells.shape), cells.dtype, block_size=block, overwrite=True
+        ) as writer:
+            for i, j in writer.blocks.ids():
+                r0, r1, c0, c1 = writer.block_window(i, j)
+                writer.write_block(i, j, np.ascontiguousarray(cells[r0:r1, c0:c1]))
+            writer.commit()
+
+
+@pytest.mark.parametrize("fields", [2, 100])
+@pytest.mark.parametrize(
+    "how",
+    [
+        {"cost": "absdiff"},
+        {"cost": "absdiff", "backlink": True, "allocation": True},
+        {"cost": "friction", "friction": "friction", "barriers": "walls", "allocation": True},
+    ],
+)
+def test_reading_and_writing_is_what_the_plan_says(rough, fields, how):
+    how = {"overwrite": True, "backend": "cpu", **how}
+    run = partial(shortest_paths, rough, [(650, 755)], **how)
+    with fields_in_memory(fields):
+        run()  # compiled code is read once, too
+        report = run().report
+    plan, spilled = report.settings["plan"], report.result["spilled_bytes"]
+    assert (spilled > 0) == (fields == 2)
+    # Beside cells and spill: metadata, the manifest.
+    written = report.bytes_written - spilled
+    assert 0.9 * plan["bytes_written"] <= written <= plan["bytes_written"] + 50_000
+    assert 0.9 * plan["bytes_read"] <= report.bytes_read - report.result["loaded_bytes"]
+    if not spilled:  # else cells are read again with their distances
+        assert report.bytes_read <= plan["bytes_read"] + 10**6
+
+
+@pytest.mark.parametrize("limit", [295, 2000])
+def test_the_peak_is_within_the_plan(tmp_path, limit):
+    """Of a process of its own, for the peak is that of all it ever did."""
+    rng = np.random.default_rng(9)
+    cells = rng.integers(1, 99, (1100, 1000)).astype(np.int16)
+    frictions = rng.uniform(1, 5, cells.shape).astype(np.float32)
+    store = tmp_path / "s.zarr"
+    make_layers(store, 128, elevation=cells, friction=frictions)
+    how = {"cost": "friction", "friction": "friction", "allocation": True}
+    shortest_paths(store, [(500, 500)], **how)  # compiles, which takes memory
+    command = [sys.executable, "-c", "from terrain_gpu.cli.main import compute_sssp as f; f()"]
+    command += shlex.split(
+        "s.zarr --source-rowcol 500,500 --cost friction --friction friction --allocation a.tif "
+        f"--memory-limit {limit}MB --threads 2 --backend cpu --overwrite -q --json r.json"
+    )
+    # Through a shell: the peak of a new process starts with the size of the one it came from.
+    subprocess.run(["sh", "-c", f"{shlex.join(command)}; exit $?"], check=True, cwd=tmp_path)
+    report = json.loads((tmp_path / "r.json").read_text())
+    plan = report["settings"]["plan"]
+    assert (plan["buffers"] < plan["blocks"]) == (limit == 295)
+    assert (report["result"]["spilled_bytes"] > 0) == (limit == 295)
+    assert plan["memory"] <= limit * 10**6
+    assert plan["memory"] / 2 <= report["peak_rss_bytes"] <= plan["memory"]
+
+
 class Stop(BaseException):
     """What no handler expects."""
 
@@ -294,3 +378,108 @@ def test_integers_that_overflow_32_bits_are_promoted(tmp_path, no_fsync):
     assert found.report.result["distance_dtype"] == "uint64"
     reached = found.distance() != np.iinfo(np.uint64).max
     assert found.distance()[reached].max() >= length // 2 * 65535 > 2**32
+
+
+def test_promoted_integers_whose_fields_are_spilled(tmp_path, no_fsync):
+    """What 32 bits have spilled is dropped, and the plan is that of 64."""
+    spiral = strategies._spiral((513, 513))
+    data = np.zeros(spiral.shape, np.uint16)
+    data[np.add.outer(np.arange(513), np.arange(513)) % 2 == 1] = 65535
+    store = tmp_path / "s.zarr"
+    make_layers(store, 256, elevation=data, walls=spiral.view(np.uint8))
+    how = {"connectivity": 4, "barriers": "walls"}
+    with fields_in_memory(2):
+        found = shortest_paths(store, [(0, 0)], **how)
+    assert found.report.result["distance_dtype"] == "uint64"
+    assert found.report.settings["plan"]["bytes_written"] > 513**2 * 8
+    expected = shortest_paths(data, [(0, 0)], connectivity=4, barriers=spiral)
+    np.testing.assert_array_equal(found.distance(), expected.distance())
+    assert not (store / ".incomplete").exists()
+
+
+# -- mazes: one corridor that crosses each block many times ----------------------------------------
+
+
+def corridor(walls):
+    """The cells of a maze without branches, in order."""
+    free = {tuple(cell) for cell in np.argwhere(~walls).tolist()}
+
+    def beside(cell):
+        r, c = cell
+        return [n for n in ((r, c + 1), (r + 1, c), (r, c - 1), (r - 1, c)) if n in free]
+
+    at = min(cell for cell in free if len(beside(cell)) == 1)
+    order = []
+    while at is not None:
+        order.append(at)
+        free.remove(at)
+        at = next(iter(beside(at)), None)
+    assert not free
+    return np.array(order)
+
+
+def along(order, start, values, step, connectivity):
+    """Distances of a corridor's cells from one of them: summed, but for bends cut diagonally."""
+    distance = [math.inf] * len(order)
+    distance[start] = 0
+    bend = (np.abs(order[2:] - order[:-2]) == 1).all(axis=1).tolist()  # round cell k + 1
+    for way, end in ((1, len(order)), (-1, -1)):
+        for k in range(start + way, end, way):
+            j = k - way
+            distance[k] = distance[j] + step(values[j], values[k], 1)
+            i = j - way
+            if connectivity == 8 and j != start and bend[min(i, k)]:
+                cut = distance[i] + step(values[i], values[k], math.sqrt(2))
+                distance[k] = min(distance[k], cut)
+    return np.array(distance)
+
+
+STEPS = {
+    "absdiff": lambda a, b, length: abs(a - b),
+    "friction": lambda a, b, length: 0.5 * (a + b) * length,
+}
+
+
+odd = st.sampled_from([251, 283, 321])
+"""Sides with which a spiral ends in no loop."""
+
+
+@settings(max_examples=12, phases=(Phase.generate,))
+@given(
+    kind=st.sampled_from(["spiral", "comb"]),
+    shape=st.tuples(odd, odd),
+    cost=st.sampled_from(list(STEPS)),
+    connectivity=st.sampled_from([4, 8]),
+    block=st.sampled_from([64, 128, 256]),
+    threads=st.sampled_from([1, 2]),
+    fields=st.sampled_from([1, 3, 100]),
+    seed=st.integers(0, 2**32 - 1),
+)
+def test_mazes(kind, shape, cost, connectivity, block, threads, fields, seed):
+    rng = np.random.default_rng(seed)
+    walls = strategies._walls(rng, kind, shape)
+    walls = walls.T if rng.random() < 0.5 else walls
+    cells = rng.integers(0, 4, walls.shape).astype(np.int16)  # with flats
+    if cost == "friction":
+        cells = rng.uniform(0.1, 3, walls.shape)
+    order = corridor(walls)
+    start, places = int(rng.integers(len(order))), tuple(order.T)
+    with fields_in_memory(fields):
+        found = shortest_paths(
+            cells,
+            [order[start].tolist()],
+            cost=cost,
+            barriers=walls,
+            connectivity=connectivity,
+            block_size=block,
+            threads=threads,
+            backend="cpu",
+            backlink=True,
+        )
+    assert (found.report.result["spilled_bytes"] > 0) == (fields < math.prod(found._blocks.shape))
+    assert found.reached == len(order) > 0.45 * walls.size
+    expected = along(order, start, cells[places].tolist(), STEPS[cost], connectivity)
+    np.testing.assert_array_equal(found.distance()[places], expected)
+    if connectivity == 4:
+        np.testing.assert_array_equal(found.path(*order[-1]), order[start:])
+        np.testing.assert_array_equal(found.path(*order[0]), order[start::-1])

@@ -21,6 +21,7 @@ from terrain_gpu.planner import (
     default_memory_limit,
     format_size,
     parse_size,
+    plan_paths,
     plan_stream,
 )
 
@@ -119,6 +120,69 @@ def test_plans_of_spanning_trees_keep_their_limit(shape, dtype, block, method, l
     assert 1 <= plan.buffers <= plan.workers + 2
     assert plan.bytes_read >= shape[0] * shape[1] * dtype.itemsize
     assert plan.bytes_written >= shape[0] * shape[1]
+
+
+results = st.sampled_from(
+    [["distance"], ["distance", "backlink"], ["distance", "backlink", "allocation"]]
+)
+
+
+@given(
+    shape=shapes,
+    dtype=st.sampled_from(["uint8", "int16", "float32", "float64"]),
+    block=st.sampled_from([64, 256, 1024, 8192]),
+    distance=st.sampled_from(["uint32", "uint64", "float64"]),
+    friction=st.sampled_from([None, np.dtype("uint8"), np.dtype("float64")]),
+    layers=results,
+    limit=st.integers(10**8, 10**12),
+    threads=st.integers(1, 64),
+)
+def test_plans_of_shortest_paths_keep_their_limit(
+    shape, dtype, block, distance, friction, layers, limit, threads
+):
+    dtype, distance = np.dtype(dtype), np.dtype(distance)
+    plan_for = partial(
+        plan_paths,
+        *shape,
+        dtype,
+        block,
+        distance=distance,
+        friction=friction,
+        layers=layers,
+        threads=threads,
+    )
+    try:
+        plan = plan_for(memory_limit=limit)
+    except PlanError as error:
+        least = parse_size(re.search("give at least ([0-9]+ MB)", str(error))[1])
+        assert least > limit
+        limit = least
+        plan = plan_for(memory_limit=limit)
+    assert plan.memory <= limit
+    assert 1 <= plan.workers <= min(threads, plan.buffers)
+    assert plan.buffers <= plan.blocks
+    # A field holds heights, as wide as distances, and distances.
+    field = block**2 * (2 * distance.itemsize + 8 * (friction is not None))
+    assert COMPILED_BASELINE + plan.buffers * field <= plan.memory
+    area = shape[0] * shape[1]
+    read = dtype.itemsize + (friction.itemsize if friction else 0) + 2 * (len(layers) == 3)
+    assert plan.bytes_read >= area * read
+    assert plan.bytes_written >= area * (distance.itemsize + [0, 1, 5][len(layers) - 1])
+
+
+def test_more_memory_is_more_fields_and_threads():
+    found = [
+        plan_paths(
+            *(30_000, 30_000, np.dtype("float32"), 1024),
+            distance=np.dtype("float64"),
+            memory_limit=limit * 10**6,
+            threads=4,
+        )
+        for limit in (450, 600, 1000, 2000, 100_000)
+    ]
+    assert [plan.workers for plan in found] == [2, 4, 4, 4, 4]
+    assert [plan.buffers for plan in found] == sorted({plan.buffers for plan in found})
+    assert found[-1].buffers == found[-1].blocks == 900
 
 
 @given(

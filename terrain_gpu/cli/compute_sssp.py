@@ -78,6 +78,58 @@ def _not_negative(ctx: click.Context, param: click.Parameter, value: float | Non
     return value
 
 
+_COST_OPTIONS: tuple[Any, ...] = (
+    click.option(
+        "--cost",
+        type=click.Choice(COSTS),
+        default="absdiff",
+        show_default=True,
+        help="What a step costs: |dz|, mean friction x length, length on the surface, seconds of "
+        "walking (two models); minimax: the highest cell on the way.",
+    ),
+    click.option(
+        "--friction",
+        metavar="LAYER",
+        help="Layer of frictions, 0 or more: friction and langmuir use it as theirs, minimax not, "
+        "the others as a factor.",
+    ),
+    click.option(
+        "--barriers", metavar="LAYER", help="Layer whose cells other than 0 are impassable."
+    ),
+    click.option(
+        "--parameter",
+        "parameters",
+        type=_Parameter(),
+        metavar="NAME=VALUE",
+        multiple=True,
+        callback=_parameters,
+        help="Of langmuir: a, b, c, d, slope_factor, lam. Repeatable.",
+    ),
+    click.option(
+        "--reverse", is_flag=True, help="Cost of going to the source instead, where that differs."
+    ),
+    click.option(
+        "--connectivity",
+        type=click.Choice(["8", "4"]),
+        default="8",
+        show_default=True,
+        help="Neighbours of a cell, with or without the diagonal ones.",
+    ),
+    click.option(
+        "--no-corner-cutting",
+        is_flag=True,
+        help="No diagonal step between two cells that are nodata or barriers.",
+    ),
+)
+
+
+def cost_options(command: Any) -> Any:
+    """What a step costs and which steps there are."""
+    for option in reversed(_COST_OPTIONS):
+        command = option(command)
+    return command
+
+
 @click.command("compute-sssp")
 @click.argument("store", metavar="STORE")
 @click.option(
@@ -103,45 +155,7 @@ def _not_negative(ctx: click.Context, param: click.Parameter, value: float | Non
 @click.option(
     "--source-edge", is_flag=True, help="Start at the raster's edge and the rim of nodata too."
 )
-@click.option(
-    "--cost",
-    type=click.Choice(COSTS),
-    default="absdiff",
-    show_default=True,
-    help="What a step costs: |dz|, mean friction x length, length on the surface, seconds of "
-    "walking (two models); minimax: the highest cell on the way.",
-)
-@click.option(
-    "--friction",
-    metavar="LAYER",
-    help="Layer of frictions, 0 or more: friction and langmuir use it as theirs, minimax not, the "
-    "others as a factor.",
-)
-@click.option("--barriers", metavar="LAYER", help="Layer whose cells other than 0 are impassable.")
-@click.option(
-    "--parameter",
-    "parameters",
-    type=_Parameter(),
-    metavar="NAME=VALUE",
-    multiple=True,
-    callback=_parameters,
-    help="Of langmuir: a, b, c, d, slope_factor, lam. Repeatable.",
-)
-@click.option(
-    "--reverse", is_flag=True, help="Cost of going to the source instead, where that differs."
-)
-@click.option(
-    "--connectivity",
-    type=click.Choice(["8", "4"]),
-    default="8",
-    show_default=True,
-    help="Neighbours of a cell, with or without the diagonal ones.",
-)
-@click.option(
-    "--no-corner-cutting",
-    is_flag=True,
-    help="No diagonal step between two cells that are nodata or barriers.",
-)
+@cost_options
 @click.option(
     "--max-cost",
     type=float,
@@ -195,6 +209,21 @@ def _not_negative(ctx: click.Context, param: click.Parameter, value: float | Non
 @options.memory_limit_option
 @options.threads_option
 @options.backend_option
+@options.device_option
+@options.gpu_memory_limit_option
+@click.option(
+    "--method",
+    type=click.Choice(["relax", "index", "dijkstra"]),
+    default="relax",
+    show_default=True,
+    help="The way: blocks relaxed in order, with Dijkstra's algorithm inside of them, or from the "
+    "distance index. The result is the same; from the index within 1e-12 for real costs.",
+)
+@click.option(
+    "--build-index",
+    is_flag=True,
+    help="Use the distance index, and build it before where it is missing or stale.",
+)
 @click.option("--verify", is_flag=True, help="Prove the result in another pass over the cells.")
 @options.resume_option
 @options.overwrite_option
@@ -216,7 +245,6 @@ def command(
     path: str | None,
     connectivity: str,
     no_corner_cutting: bool,
-    backend: str,
     json_target: str | None,
     **settings: Any,
 ) -> None:
@@ -231,7 +259,6 @@ def command(
     compute-sssp dem.zarr --source-edge --cost minimax -o filled.tif
     """
     has_targets = bool(target or target_rowcol or targets is not None)
-    options.check_backend(backend)
     if not (source or source_rowcol or sources is not None or settings["source_edge"]):
         raise click.UsageError(
             "no source: give --source X,Y, --source-rowcol ROW,COL, --sources FILE or --source-edge"
@@ -247,6 +274,8 @@ def command(
             )
     if has_targets and not (path is not None or settings["stop_at_targets"]):
         raise click.UsageError("targets are for --path FILE or --stop-at-targets: give one of them")
+    if settings["build_index"] and settings["method"] == "dijkstra":
+        raise click.UsageError("--build-index is for --method index, not dijkstra")
     if dtype and output is None:
         raise click.UsageError(f"--dtype {dtype} is for the file of --output: give that too")
     rasters = (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from . import build_index as build_index_file
 from . import compute_mst as compute_mst_file
 from . import compute_sssp as compute_sssp_file
 from . import convert_dataset as convert_dataset_file
@@ -23,6 +24,7 @@ for _file in (
     convert_dataset_file,
     compute_mst_file,
     compute_sssp_file,
+    build_index_file,
     info,
     export,
     verify,

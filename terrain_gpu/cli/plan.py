@@ -4,13 +4,20 @@ from __future__ import annotations
 
 import os
 import re
-from typing import Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from ..errors import InputError
 from ..grid import MAX_SIDE
 from . import options
+from .compute_sssp import COSTS
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from ..planner import StreamPlan
 
 
 @click.command("plan")
@@ -21,10 +28,10 @@ from . import options
 @click.option(
     "--for",
     "purpose",
-    type=click.Choice(["convert", "mst"]),
+    type=click.Choice(["convert", "mst", "sssp"]),
     default="convert",
     show_default=True,
-    help="What to plan: the conversion, or the spanning tree of its result.",
+    help="What to plan: the conversion, or the spanning tree or shortest paths of its result.",
 )
 @options.layer_option
 @click.option(
@@ -33,6 +40,19 @@ from . import options
     metavar="N",
     help="Side of a block in cells.  [default: planned]",
 )
+@click.option("--cost", type=click.Choice(COSTS), help="Of shortest paths.  [default: absdiff]")
+@click.option(
+    "--friction",
+    metavar="LAYER|TYPE",
+    help="Shortest paths with frictions: a layer of the store, or the type of its cells.",
+)
+@click.option(
+    "--barriers",
+    metavar="LAYER|TYPE",
+    help="Shortest paths with barriers: a layer of the store, or the type of its cells.",
+)
+@click.option("--backlink", is_flag=True, help="Shortest paths with backlinks.")
+@click.option("--allocation", is_flag=True, help="Shortest paths with allocation.")
 @options.memory_limit_option
 @options.threads_option
 @options.json_option
@@ -46,12 +66,15 @@ def command(
     memory_limit: int | None,
     threads: int | None,
     json_target: str | None,
+    **problem: Any,
 ) -> None:
     """Predict memory, passes and bytes of a run on a raster that need not exist yet."""
     from ..cells import layer_dtype
     from ..convert import plan_for_shape
     from ..report import Report
 
+    if purpose != "sssp" and (given := [name for name, value in problem.items() if value]):
+        raise click.UsageError(f"--{given[0]} is for --for sssp: give that too")
     shape = re.fullmatch(r"([0-9]{1,99})x([0-9]{1,99})", what)
     if not shape and not os.path.exists(what):
         raise InputError(f"{what[:60]}: neither a store nor ROWSxCOLS such as 10000x20000")
@@ -62,11 +85,19 @@ def command(
     else:
         from ..store import TileStore
 
-        source = TileStore.open(what).layer(layer)
+        store = TileStore.open(what)
+        source = store.layer(layer)
         rows, cols = source.grid.shape
         dtype = dtype or source.dtype.name
         block_size = block_size or source.block_size
     cells = layer_dtype(dtype or "float32")
+
+    def also_read(name: str | None) -> np.dtype | None:
+        """Type of another layer."""
+        if name is None:
+            return None
+        return layer_dtype(name) if shape else store.layer(name).dtype
+
     limits: dict[str, Any] = {"memory_limit": memory_limit, "threads": threads}
     report = Report("plan", cells=rows * cols, settings={"for": purpose})
     with report.measured():
@@ -77,7 +108,41 @@ def command(
             from ..mst import plan_spanning_tree
 
             plan = plan_spanning_tree(rows, cols, cells, block_size, **limits)
+        if purpose == "sssp":
+            plan = _plan_paths(rows, cols, cells, block_size, also_read, **problem, **limits)
     report.result = plan.as_dict()
     options.write_json(report.to_json(), json_target)
     if json_target != "-":
         options.say(plan.describe())
+
+
+def _plan_paths(
+    rows: int,
+    cols: int,
+    cells: np.dtype,
+    block_size: int,
+    also_read: Callable[[str | None], np.dtype | None],
+    *,
+    cost: str | None,
+    friction: str | None,
+    barriers: str | None,
+    backlink: bool,
+    allocation: bool,
+    **limits: Any,
+) -> StreamPlan:
+    from ..paths.costs import CostModel
+    from ..planner import plan_paths
+
+    model = CostModel(cost or "absdiff", friction is not None, {})
+    wanted = {"backlink": backlink or allocation, "allocation": allocation}
+    return plan_paths(
+        rows,
+        cols,
+        cells,
+        block_size,
+        distance=model.distance_dtype(cells),
+        friction=also_read(friction),
+        barriers=also_read(barriers),
+        layers=["distance", *(name for name, yes in wanted.items() if yes)],
+        **limits,
+    )

@@ -11,6 +11,8 @@ from .relax import Block
 from .tile import COL_STEP, ROW_STEP
 
 _UNKNOWN, _ON_THE_WAY = -1, -2
+_PART = 1 << 20
+"""Places that are looked at together, so that temporaries stay small beside the rims."""
 
 
 @jit
@@ -69,6 +71,13 @@ def follow(codes, row0, col0, width, rows, cols, ids, labels):
     return False
 
 
+def _jump(part, flat):
+    """Let places point to where those point that they point to; whether some are left."""
+    open_ = np.flatnonzero(part >= 0)
+    part[open_] = flat[part[open_]]
+    return bool((part[open_] >= 0).any())
+
+
 class Forest:
     """Backlinks of the whole raster, of which only the rims of blocks are kept."""
 
@@ -107,14 +116,15 @@ class Forest:
     def resolve(self) -> None:
         """Follow from rim to rim by pointer jumping (J. C. Wyllie 1979)."""
         flat = self._rims.reshape(-1)
-        open_ = np.flatnonzero(flat >= 0)
+        parts = [flat[k : k + _PART] for k in range(0, flat.size, _PART)]
         # From cells to places once; then places point to places.
-        flat[open_] = self._slot(flat[open_])
+        for part in parts:
+            open_ = np.flatnonzero(part >= 0)
+            part[open_] = self._slot(part[open_])
         for _ in range(64):
-            if not len(open_):
+            left = [_jump(part, flat) for part in parts]
+            if not any(left):
                 return
-            flat[open_] = flat[flat[open_]]
-            open_ = open_[flat[open_] >= 0]
         raise StoreError("the backlinks run in a circle across blocks; compute them again")
 
     def labels(self, at: Block, codes: np.ndarray, *sources: np.ndarray) -> np.ndarray:

@@ -169,7 +169,7 @@ class Terrain:
         if self.model.name == "minimax":
             # Without a start cost, a source's own height.
             own = field.heights[rows + 1, cols + 1]
-            values = np.where(values == 0, own, np.maximum(values, own))
+            values = np.where(values == 0, own, np.maximum(values, own)) + 0.0
         return rows, cols, values
 
     def _refuse_absent(self, chosen: np.ndarray, field: Field, at: Block) -> None:
@@ -178,12 +178,15 @@ class Terrain:
         row0, _, col0, _ = self.blocks.window(*at)
         void = field.absent[rows - row0 + 1, cols - col0 + 1]
         if void.any():
-            k = int(np.argmax(void))
-            layers = " or ".join(r.name for r in (self.barriers, self.friction) if r is not None)
-            raise InputError(
-                f"the source at row {rows[k]}, column {cols[k]} is a barrier or has no friction "
-                f"({layers}); move it"
-            )
+            raise self.blocked(int(chosen[np.argmax(void)]))
+
+    def blocked(self, k: int) -> InputError:
+        """What is wrong with a source that lies on no cell."""
+        layers = " or ".join(r.name for r in (self.barriers, self.friction) if r is not None)
+        return InputError(
+            f"the source at row {self.sources.rows[k]}, column {self.sources.cols[k]} is a barrier "
+            f"or has no friction ({layers}); move it"
+        )
 
     def roots(self, at: Block, field: Field | None = None) -> tuple[np.ndarray, ...]:
         """Rows, columns in the block, and ids of sources."""

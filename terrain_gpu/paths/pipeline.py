@@ -1,6 +1,6 @@
 """Shortest paths over a whole raster, streamed: `shortest_paths`.
 
-1. *Boundary* (optional): a distance index of each block; not built here.
+1. *Boundary* (optional): a distance index, see `index`.
 2. *Relax*: blocks in the order of their least pending distance, to convergence (`relax`).
 3. *Finalise*: each block once, in parallel: distances, predecessors, allocation (`finalise`).
 """
@@ -13,34 +13,30 @@ import os
 import tempfile
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from ..cells import is_nodata, layer_dtype
-from ..errors import InputError, PlanError
+from ..cuda.device import choose
+from ..errors import InputError, PlanError, StoreError
 from ..executor import stream
 from ..grid import TILE, BlockGrid, GridSpec, Window
-from ..planner import (
-    COMPILED_BASELINE,
-    MB,
-    StreamPlan,
-    available_threads,
-    default_memory_limit,
-    format_size,
-    layer_bytes,
-)
+from ..planner import available_threads, default_memory_limit, format_size, plan_paths
 from ..progress import Progress, silent
 from ..report import Report
 from ..store import DEFAULT_BLOCK, Layer, TileStore, create_layer
 from ..store.run import unfinished_dtype
 from .allocate import Forest
 from .costs import CostModel, Hops
+from .dijkstra import new_players
 from .finalise import UNREACHED, Flats, close_flats, predecessors
 from .ground import EDGE, Raster, Terrain
+from .index import FromIndex, Index, index_settings, rims_bytes
+from .index import build_index as build_distance_index
 from .lengths import step_lengths
 from .relax import GUARDS, Block, Overflow, Relaxation
 from .sources import NO_SOURCES, Sources, from_rowcol, refuse_nodata
@@ -50,6 +46,7 @@ from .verify import ring_of, threads_within, upper_limit, verify_paths
 log = logging.getLogger(__name__)
 
 LAYERS = ("distance", "backlink", "allocation")
+METHODS = ("relax", "index", "dijkstra")
 CHECKPOINT = 60.0
 """Seconds between savings of what a killed run goes on from."""
 
@@ -186,6 +183,11 @@ def shortest_paths(
     memory_limit: int | None = None,
     threads: int | None = None,
     block_size: int | None = None,
+    method: str = "relax",
+    build_index: bool = False,
+    backend: str = "auto",
+    device: int = 0,
+    gpu_memory_limit: int | None = None,
     verify: bool = False,
     resume: bool = False,
     overwrite: bool = False,
@@ -237,6 +239,18 @@ def shortest_paths(
         Threads; all processors when None.
     block_size
         For arrays: side of a block. A store's layer has its own.
+    method
+        "relax", "dijkstra": the way, not the result, which is the same bits. "index": distances
+        from the store's distance index (`build_index`); the same bits for integer costs and
+        minimax, else within 1e-12 of them, relative. Where that is not enough, for backlinks,
+        allocation and `verify` of other costs, cells are relaxed instead, with a warning.
+    build_index
+        Use an index, and build it before where it is missing or stale.
+    backend
+        "cpu", "cuda", or "auto": CUDA where it works and the raster fits, else the CPU. The result
+        is the same bits.
+    device, gpu_memory_limit
+        Which GPU, and a bound on its memory in bytes; nine tenths of what is free when None.
     verify
         Prove the result in another pass over the cells.
     resume
@@ -266,6 +280,14 @@ def shortest_paths(
         raise InputError(f"max_cost {max_cost} is not a number of at least 0")
     if stop_at_targets and targets is None:
         raise InputError("stop_at_targets needs targets")
+    if method not in METHODS:
+        raise InputError(f"method {method!r} is not known; use one of {', '.join(METHODS)}")
+    if build_index and method == "dijkstra":
+        raise InputError("an index is for method 'index', not 'dijkstra'")
+    if build_index:
+        method = "index"
+    if method == "index" and isinstance(data, np.ndarray):
+        raise InputError("method 'index' is for stores: an array has no distance index")
     model = CostModel(cost, friction is not None, parameters or {})
     problem: dict[str, Any] = {
         "cost": cost,
@@ -323,6 +345,7 @@ def shortest_paths(
         if most > GUARDS[dtype.itemsize]:
             dtype = np.dtype(np.uint64)
     names = ["distance"] + ["backlink"] * (backlink or allocation) + ["allocation"] * allocation
+    gpu = _gpu(backend, device, gpu_memory_limit, method)
     solve = _Solve(
         model,
         heights,
@@ -340,12 +363,34 @@ def shortest_paths(
         verify,
         progress,
         report,
+        method,
+        gpu=gpu,
     )
-    solve.make_plan(memory_limit if source is not None else 2**62)
     with report.measured():
         if source is None:
+            solve.make_plan(2**62)
             return solve.in_memory(grid)
+        if method == "index":
+            solve.find_index(store, build=build_index, memory_limit=memory_limit)
+        solve.plan_besides(memory_limit)
         return solve.in_store(source, resume=resume, overwrite=overwrite)
+
+
+class _Gpu(NamedTuple):
+    """A GPU that works; `wanted` when the CPU is no choice."""
+
+    device: int
+    memory_limit: int | None
+    wanted: bool
+
+
+def _gpu(backend: str, device: int, memory_limit: int | None, method: str) -> _Gpu | None:
+    if backend == "cuda" and method != "relax":
+        raise InputError(f"method {method!r} runs on the CPU only; use relax, or backend cpu")
+    chosen, reason = choose(backend if method == "relax" else "cpu", device)
+    if reason:
+        log.info("on the CPU: %s", reason)
+    return _Gpu(device, memory_limit, backend == "cuda") if chosen == "cuda" else None
 
 
 def _array(data: Any, name: str, nodata: Any, shape: tuple[int, int]) -> Raster:
@@ -399,7 +444,12 @@ class _Solve:
     verify: bool
     progress: Progress
     report: Report
+    method: str = "relax"
+    index: Index | None = None
+    built: dict[str, Any] | None = None
+    gpu: _Gpu | None = None
     _told: int = 0
+    _open: list[Relaxation] = field(default_factory=list)
 
     @property
     def options(self) -> tuple[bool, bool, bool]:
@@ -408,54 +458,91 @@ class _Solve:
 
     def make_plan(self, memory_limit: int | None) -> None:
         """Decide how many fields stay in memory."""
-        limit = default_memory_limit() if memory_limit is None else memory_limit
-        side, count = self.blocks.block, self.blocks.count
-        cells = (side + 2) ** 2
-        item = self.dtype.itemsize
-        one = cells * (2 * item + 1 + 8 * (self.friction is not None))
-        if "backlink" in self.names:
-            one += cells * 5  # hops and masks of flats
-        passing = cells * (self.heights.dtype.itemsize + 2 * item + 8) + 10 * TILE * TILE * 8
-        always = (
-            count * (8 * side * item + (side // TILE) ** 2 * (item + 1)) + 64 * self.blocks.rows
+        self.plan = plan_paths(
+            self.blocks.rows,
+            self.blocks.cols,
+            self.heights.dtype,
+            self.blocks.block,
+            distance=self.dtype,
+            friction=self.friction.dtype if self.friction is not None else None,
+            barriers=self.barriers.dtype if self.barriers is not None else None,
+            layers=self.names,
+            memory_limit=memory_limit,
+            threads=self.threads,
         )
-        least = COMPILED_BASELINE + always + one + passing
-        threads = self.threads
-        while threads > 1 and COMPILED_BASELINE + always + threads * (one + passing) > limit:
-            threads -= 1
-        if least > limit:
-            raise PlanError(
-                f"a memory limit of {format_size(limit)} is too small for shortest paths over "
-                f"{self.blocks.rows} x {self.blocks.cols} cells in blocks of {side}; give at least "
-                f"{-(-least // MB)} MB, or convert with a smaller --block-size"
-            )
-        capacity = (limit - COMPILED_BASELINE - always - threads * passing) // one
-        capacity = max(1, min(count, capacity))
-        self.threads = min(threads, capacity)
+        self.threads = self.plan.workers
         if self.verify:
+            limit = self.plan.memory_limit
             self.verifiers = threads_within(self.blocks, 8, limit, self.threads)
-        rows, cols = self.blocks.rows, self.blocks.cols
-        self.plan = StreamPlan(
-            rows=rows,
-            cols=cols,
-            dtype=self.heights.dtype.name,
-            block_size=side,
-            unit_rows=min(side, rows),
-            unit_cols=min(side, cols),
-            buffers=capacity,
-            readers=1,
-            writers=self.threads,
-            workers=self.threads,
-            passes=1,
-            blocks=count,
-            memory_limit=limit,
-            memory=COMPILED_BASELINE + always + capacity * one + self.threads * passing,
-            bytes_read=layer_bytes(rows, cols, self.heights.dtype.itemsize, side),
-            bytes_written=sum(
-                layer_bytes(rows, cols, {"distance": item, "backlink": 1, "allocation": 4}[n], side)
-                for n in self.names
-            ),
-        )
+
+    def find_index(self, store: TileStore, *, build: bool, memory_limit: int | None) -> None:
+        """Open the distance index, built before where that is asked for and it is not there."""
+        if not self.exact and (self.verify or len(self.names) > 1):
+            log.warning(
+                "distances of real costs from an index are not exact to the last bit, as "
+                "backlinks, allocation and verify need them: cells are relaxed instead"
+            )
+            self.method = "relax"
+            return
+        rasters = {"layer": self.heights, "friction": self.friction, "barriers": self.barriers}
+        settings = index_settings(self.model, self.problem, rasters)
+        try:
+            self.index = Index.open(store, self.blocks)
+        except StoreError:
+            if not build:
+                raise
+        lacks = self.index.difference(settings) if self.index else "there is none"
+        if lacks and not build:
+            raise StoreError(
+                f"{store.path}: no distance index for this: {lacks}; build one with --build-index, "
+                "or leave out --method index"
+            )
+        if lacks:
+            with self.report.phase("index"):
+                named = {key: raster and Path(raster.name).name for key, raster in rasters.items()}
+                same = ("connectivity", "corner_cutting", "reverse")
+                how: dict[str, Any] = named | {key: self.problem[key] for key in same}
+                found = build_distance_index(
+                    store,
+                    cost=self.model.name,
+                    parameters=self.model.parameters,
+                    memory_limit=memory_limit,
+                    threads=self.threads,
+                    overwrite=True,
+                    **how,
+                )
+            self.built = found.result | {"seconds": found.seconds["total"]}
+            self.index = Index.open(store, self.blocks)
+
+    @property
+    def exact(self) -> bool:
+        """Whether distances do not depend on the order in which costs are added."""
+        return self.dtype.kind != "f" or self.model.name == "minimax"
+
+    def plan_besides(self, memory_limit: int | None) -> None:
+        """`make_plan` within what a memory limit leaves beside what the method itself needs."""
+        limit = default_memory_limit() if memory_limit is None else memory_limit
+        needs = 0
+        if self.index is not None:
+            needs = rims_bytes(self.blocks, self.dtype) + self.threads * self.index.file_bytes
+        elif self.method == "dijkstra":
+            needs = self.threads * new_players((self.blocks.block,) * 2).nbytes
+        try:
+            self.make_plan(limit - needs)
+        except PlanError as error:
+            if not needs:
+                raise
+            raise PlanError(
+                f"{error} (that is beside {format_size(needs)} for method {self.method})"
+            ) from None
+        if self.index is not None:
+            spare = self.plan.memory_limit - self.plan.memory
+            self.index.capacity = self.threads + spare // self.index.file_bytes
+
+    def _widen(self) -> None:
+        """Integer distances of 64 bits, of which fewer fit."""
+        self.dtype = np.dtype(np.uint64)
+        self.make_plan(self.plan.memory_limit)
 
     # -- where results go ------------------------------------------------------------------
 
@@ -465,7 +552,7 @@ class _Solve:
 
         def write(name: str, at: Block, data: np.ndarray) -> None:
             if name not in arrays:
-                arrays[name] = np.empty(grid.shape, data.dtype)
+                arrays.setdefault(name, np.empty(grid.shape, data.dtype))  # of several threads
             r0, r1, c0, c1 = self.blocks.window(*at)
             arrays[name][r0:r1, c0:c1] = data
 
@@ -497,9 +584,11 @@ class _Solve:
             "targets": _digest(self.targets) if self.stop_at_targets else None,
             "of": {key: source.info.get(key) for key in ("sources", "settings", "stored_bytes")},
         }
+        if self.index is not None and not self.exact:
+            settings["method"] = "index"
         path = source.path.parent
         if resume and self.dtype == np.uint32 and unfinished_dtype(path, "distance") == "uint64":
-            self.dtype = np.dtype(np.uint64)
+            self._widen()
         try:
             layers = self._to_store(path, source.grid, settings, resume, overwrite)
         except Overflow:
@@ -508,7 +597,7 @@ class _Solve:
                     f"{self.heights.name}: distances exceed 64 bits; convert to float64"
                 ) from None
             log.warning("distances do not fit 32 bits; starting again with 64")
-            self.dtype = np.dtype(np.uint64)
+            self._widen()
             layers = self._to_store(path, source.grid, settings, False, overwrite)
         self.report.settings = settings
         self.report.result["store"] = str(path)
@@ -579,13 +668,19 @@ class _Solve:
                 lambda name, at: writers[name].read_block(*at),
                 Relaxation.save_all,
             )
+        except Overflow:
+            owner.keep = False  # fields of 32 bits are of no use to anybody
+            raise
         finally:
             owner.spilled = spill.exists()
+            for paths in self._open:
+                paths.close()  # an error may outlive the run, and open files keep their space
 
     def _finished(
         self, layers: dict[str, Layer], grid: GridSpec, arrays: dict[str, np.ndarray]
     ) -> ShortestPaths:
-        self.report.settings = {**self.problem, **self.report.settings, "plan": self.plan.as_dict()}
+        how = {**self.problem, "method": self.method, "backend": "cuda" if self.gpu else "cpu"}
+        self.report.settings = {**how, **self.report.settings, "plan": self.plan.as_dict()}
         self.report.cells = grid.cells
         return ShortestPaths(
             layers, grid, self.found["reached"], self.report, arrays, self.blocks, self.lengths
@@ -600,6 +695,8 @@ class _Solve:
         read: Callable[[str, Block], np.ndarray],
         stopped: Callable[[Relaxation], None] | None = None,
     ) -> None:
+        if self._run_on_gpu(spill, write, read):
+            return
         with self.report.phase("relax"):
             paths = self._relax(spill, stopped)
         try:
@@ -610,6 +707,7 @@ class _Solve:
             if stopped is not None and not isinstance(error, Exception):
                 stopped(paths)
             raise
+        paths.close()
         if "allocation" in self.names:
             with self.report.phase("allocation"):
                 self._allocate(write, read)
@@ -631,7 +729,61 @@ class _Solve:
             "spilled_bytes": visits.spilled,
             "loaded_bytes": visits.loaded,
         }
-        paths.close()
+        if self.index is not None:
+            self.report.result["index_bytes"] = self.index.bytes
+            self.report.result["index_built"] = self.built
+
+    def _run_on_gpu(
+        self,
+        spill: Path,
+        write: Callable[[str, Block, np.ndarray], Any],
+        read: Callable[[str, Block], np.ndarray],
+    ) -> bool:
+        """Whether the GPU did it; what does not fit is left to the CPU, if that may do it."""
+        if self.gpu is None:
+            return False
+        from .gpu import Problem, solve
+
+        self.ground = self._terrain()
+        problem = Problem(
+            self.ground,
+            self.options,
+            upper_limit(self.problem["max_cost"], self.dtype),
+            self.targets if self.stop_at_targets else None,
+            self.names,
+            self.threads,
+            self.gpu.memory_limit,
+            self.gpu.device,
+            spill,
+        )
+        try:
+            problem.plan()
+        except PlanError as error:
+            if self.gpu.wanted:
+                raise
+            log.info("on the CPU: %s", error)
+            self.gpu = None
+            return False
+        cells = 2 * self.blocks.rows * self.blocks.cols
+        done = solve(problem, self.report, lambda more: self.progress(more, cells), write)
+        if "allocation" in self.names and not done["named"]:
+            with self.report.phase("allocation"):
+                self._allocate(write, read)
+        self.report.valid_cells = done["valid"]
+        self.found = {
+            "reached": done["reached"],
+            "sources": len(self.sources),
+            "distance_dtype": self.dtype.name,
+        }
+        self.report.result = {
+            **self.found,
+            "blocks_resumed": 0,
+            "regions": done["regions"],
+            "region_visits": done["region_visits"],
+            "tile_visits_per_tile": round(done["tile_visits"] / done["tiles"], 3),
+            "waves": done["waves"],
+        }
+        return True
 
     def _terrain(self) -> Terrain:
         return Terrain(
@@ -649,7 +801,8 @@ class _Solve:
     def _relax(self, spill: Path, stopped: Callable[[Relaxation], None] | None) -> Relaxation:
         """Phase 2."""
         self.ground = self._terrain()
-        paths = Relaxation(
+        kind = Relaxation if self.index is None else partial(FromIndex, self.index)
+        paths = kind(
             self.ground,
             self.model.kernel,
             self.options,
@@ -659,7 +812,9 @@ class _Solve:
             spill,
             targets=self.targets if self.stop_at_targets else None,
             guarded=self.dtype.kind != "f",
+            method=self.method,
         )
+        self._open.append(paths)
         if not paths.compiled():
             log.warning("compiling kernels for cost %s; this happens once", self.model.name)
             paths.compile(np.dtype(np.float64) if self.dtype.kind == "f" else self.dtype)
@@ -701,6 +856,7 @@ class _Solve:
                 self.plan.buffers,
                 paths.spill.with_suffix(".flats"),
             )
+            self._open.append(flats)
 
         def save(at: Block) -> None:
             window = self.blocks.window(*at)
@@ -737,6 +893,8 @@ class _Solve:
                 write("backlink", at, _own(self.blocks.window(*at), codes))
 
             self._each(uneven, close)
+            paths.visits.spilled += flats.visits.spilled
+            paths.visits.loaded += flats.visits.loaded
             flats.close()
         self.report.valid_cells = int(valid.sum())
         return int(reached.sum())

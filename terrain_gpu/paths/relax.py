@@ -30,6 +30,7 @@ from ..mst.boruvka import known_types
 from ..store.writer import output_errors
 from .block import receive, relax_block, seed, take_rim
 from .costs import largest
+from .dijkstra import dijkstra_block, new_players
 from .sources import Sources
 from .tile import COL_STEP, ROW_STEP, new_tile_work
 
@@ -148,6 +149,8 @@ class Relaxation:
         Stop where the farthest of these is reached: `farthest` becomes its distance.
     guarded
         Raise `Overflow` before integers get too large.
+    method
+        What works inside of a block: "relax", or "dijkstra".
     """
 
     ground: Ground
@@ -159,6 +162,7 @@ class Relaxation:
     spill: Path
     targets: Sources | None = None
     guarded: bool = False
+    method: str = "relax"
     visits: Visits = field(default_factory=Visits)
 
     def __post_init__(self) -> None:
@@ -176,6 +180,7 @@ class Relaxation:
         self._spilled: set[Block] = set()
         self._sides: dict[Block, np.ndarray] = {}
         self._at_targets: np.ndarray | None = None
+        self.operator = dijkstra_block if self.method == "dijkstra" else relax_block
         self.guard = GUARDS[self.dtype.itemsize] if self.guarded else self.top
         self._seen = 0
         self._files: Any = None
@@ -197,7 +202,7 @@ class Relaxation:
     def compiled(self) -> bool:
         """Whether the kernels for this cost are in numba's cache, so that no compiling waits."""
         cost, distance = numba.typeof(self.cost), numba.from_dtype(self.dtype)
-        return any(t[0] == cost and t[6].dtype == distance for t in known_types(relax_block))
+        return any(t[0] == cost and t[6].dtype == distance for t in known_types(self.operator))
 
     def compile(self, heights: np.dtype) -> None:
         """Compile in this thread, which Ctrl-C reaches; a worker would be waited for."""
@@ -208,7 +213,7 @@ class Relaxation:
             Field(cells, cells, absent, np.ones((4, side)), distances),
             np.full((1, 1), self.top, self.dtype),
             np.zeros((1, 1), bool),
-            new_tile_work(self.dtype),
+            self._new_work((TILE, TILE)),
             np.empty(8, self.dtype),
         )
 
@@ -287,12 +292,17 @@ class Relaxation:
             self._lock.notify_all()
 
     def _work(self) -> None:
-        work = new_tile_work(self.dtype)
+        work = self._new_work(self.shape((0, 0)))
         try:
             while (job := self._next()) is not None:
                 self._visit(job, work)
         except BaseException as error:
             self._fail(error)
+
+    def _new_work(self, largest_block: tuple[int, int]) -> Any:
+        if self.method == "dijkstra":
+            return new_players(largest_block)
+        return new_tile_work(self.dtype)
 
     def _next(self) -> Block | None:
         """The block with the least key that nobody works on; None at the end."""
@@ -327,7 +337,7 @@ class Relaxation:
 
     # -- one visit -------------------------------------------------------------------------
 
-    def _visit(self, at: Block, work: tuple) -> None:
+    def _visit(self, at: Block, work: Any) -> None:
         field = self._take(at)
         keys, rim = self._keys[at], self._rims[at]
         receive(field.distances, keys, self._halo(at))
@@ -351,9 +361,9 @@ class Relaxation:
         self._release(at)
 
     def _relax(
-        self, field: Field, keys: np.ndarray, whole: np.ndarray, work: tuple, sides: np.ndarray
+        self, field: Field, keys: np.ndarray, whole: np.ndarray, work: Any, sides: np.ndarray
     ) -> tuple[Any, int, int, bool]:
-        return relax_block(
+        return self.operator(
             self.cost,
             field.heights,
             field.frictions,

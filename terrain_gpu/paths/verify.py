@@ -190,7 +190,7 @@ def threads_within(
     cells = (blocks.block + 2) ** 2
     # Heights, frictions, two of distances; what the layers give; masks, codes, labels of flats.
     one = cells * (4 * item + 16 + 24) + 10 * TILE * TILE * 8
-    always = blocks.count * 4 * blocks.block * 9 + 64 * blocks.rows
+    always = blocks.count * 4 * blocks.block * 17 + 64 * blocks.rows
     for n in range(min(threads or available_threads(), blocks.count), 0, -1):
         if (memory := COMPILED_BASELINE + always + n * one) <= limit:
             return n
@@ -230,6 +230,11 @@ def verify_stored(
     layers = {name: store.layer(name) for name in present}
     distance = layers["distance"]
     recorded = _Recorded(distance)
+    if recorded.settings.get("method") == "index":
+        raise StoreError(
+            f"{distance.path}: real distances from a distance index, within 1e-12 of the exact ones, "
+            "which are what can be proven; compute it again without --method index"
+        )
     if "allocation" in layers and "backlink" not in layers:
         raise StoreError(
             f"{store.path}: the layer 'allocation' is proven from 'backlink', which is not there; "

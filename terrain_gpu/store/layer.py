@@ -300,7 +300,7 @@ class Layer:
         if self.compress or (offsets[present] % self._tile_bytes).any():
             return self._decoded(shard, ranks, present)
         # A few tiles (a halo) are mapped; for more, one sequential read beats page faults.
-        if 4 * np.count_nonzero(present) < np.count_nonzero(shard.offsets != ABSENT):
+        if 4 * np.count_nonzero(present) <= np.count_nonzero(shard.offsets != ABSENT):
             data = shard.map()
         else:
             data = shard.read(self._scratch(shard.data_bytes))

@@ -24,7 +24,8 @@ from .places import absolute, beside, recover
 FORMAT = 1
 ZSTD_LEVEL = 3
 NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")
-RESERVED = ("x", "y", "spatial_ref")
+RESERVED = ("x", "y", "spatial_ref", "distance_index")
+"""What a store holds besides its layers."""
 
 
 def write_group(path: Path, grid: GridSpec) -> None:

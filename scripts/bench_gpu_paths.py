@@ -1,0 +1,217 @@
+"""Benchmark of shortest paths on a GPU, the raster in its memory.
+
+    python scripts/bench_gpu_paths.py [--side 16384] [--spiral 4096] [--rounds 3] [--check 0]
+                                      [--disk FOLDER] [--gpu-memory-limits BYTES ...]
+
+Terrain from white noise of which frequency f keeps f^-1.8, made on the GPU; the source is the
+middle cell. Timed is `relax` alone, from a seed to convergence. Distances of a raster of `--check`
+cells on a side are compared with the CPU's, bit for bit. With `--disk`, also from store to committed
+store, within limits of the GPU's memory (0: none).
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import cupy
+import numpy as np
+
+from terrain_gpu import GridSpec, create_layer
+from terrain_gpu.cuda.device import module, name_of
+from terrain_gpu.paths import gpu
+from terrain_gpu.paths.costs import AbsDiff, Friction
+from terrain_gpu.paths.pipeline import shortest_paths
+from terrain_gpu.paths.relax import GUARDS
+
+EVERY = (True, True, False)
+
+
+def terrain(side: int, seed: int = 1, slope: float = 1.8) -> Any:
+    """Heights from 0 to 1000."""
+    noise = cupy.random.RandomState(seed).standard_normal((side, side), dtype=cupy.float32)
+    spectrum = cupy.fft.rfft2(noise)
+    y, x = cupy.fft.fftfreq(side)[:, None], cupy.fft.rfftfreq(side)[None, :]
+    frequency = cupy.sqrt(x * x + y * y)
+    frequency[0, 0] = 1
+    spectrum *= (frequency**-slope).astype(cupy.float32)
+    z = cupy.fft.irfft2(spectrum, s=(side, side))
+    z -= z.min()
+    z *= 1000 / z.max()
+    return z
+
+
+def rings(side: int) -> Any:
+    """Walls of a corridor that winds inward, both one cell wide."""
+    r, c = cupy.ogrid[:side, :side]
+    depth = cupy.minimum(cupy.minimum(r, side - 1 - r), cupy.minimum(c, side - 1 - c))
+    walls = depth % 2 == 1
+    for k in range(1, side // 2, 2):
+        # Each ring is shut beside the gap that leads to the next one: one way round.
+        walls[k, k + 1] = False
+        walls[k + 1 : k + 2, k + 2] |= k + 2 < side // 2
+    return walls
+
+
+class Bench:
+    """A problem on the GPU: cost, cells, and a seed."""
+
+    def __init__(self, cost: Any, cells: Any, seed: tuple[int, int], walls: Any = None) -> None:
+        self.cost, self.seed = cost, seed
+        self.shape = gpu.Shape(*cells.shape)
+        self.integer = isinstance(cost, AbsDiff) and cells.dtype.kind == "u"
+        self.dtype = np.dtype(np.uint32 if self.integer else np.float64)
+        self.heights = gpu.padded(self.shape, cells.dtype, 0)
+        self._inside(self.heights)[...] = cells
+        self.distances = gpu.padded(self.shape, self.dtype, gpu.absent(self.dtype))
+        self.walls = walls
+        lengths = np.repeat(
+            np.array([10.0, np.hypot(10.0, 10.0), 10.0])[:, None], self.shape.padded, 1
+        )
+        self.lengths = cupy.array(lengths)
+
+    def _inside(self, array: Any) -> Any:
+        whole = array[: self.shape.padded * self.shape.pitch - 31]
+        rows, cols, pitch = self.shape.rows, self.shape.cols, self.shape.pitch
+        return cupy.lib.stride_tricks.as_strided(
+            whole[pitch + 1 :], (rows, cols), (pitch * whole.itemsize, whole.itemsize)
+        )
+
+    def solve(self) -> tuple[float, Any]:
+        """Seconds, and the kernel's account."""
+        top = 2**31 - 1 if self.integer else np.inf
+        inside = self._inside(self.distances)
+        inside[...] = top
+        if self.walls is not None:
+            inside[self.walls] = gpu.absent(self.dtype)
+        relaxing = gpu.Relaxing(
+            self.shape, self.cost, self.heights.dtype, None, self.dtype, EVERY, top
+        )
+        names = {"CELL": relaxing.macros["CELL"], "DISTANCE": relaxing.macros["DISTANCE"]}
+        fields = module("fields", {"MODEL": "ABSDIFF", "SCALED": 0, **names})
+        at = cupy.array([self.seed[0] * self.shape.cols + self.seed[1]])
+        fields.get_function("sources")(
+            (1,),
+            (1,),
+            (at, cupy.zeros(1, self.dtype), 1, self.shape.cols, self.shape.pitch, self.heights,
+             self.distances, *relaxing.pending, gpu.new_notes()),
+        )  # fmt: skip
+        guard = GUARDS[4] if self.integer else np.inf
+        cupy.cuda.Device().synchronize()
+        start = time.perf_counter()
+        found = relaxing.run(self.heights, self.heights, self.lengths, self.distances, guard)
+        cupy.cuda.Device().synchronize()
+        return time.perf_counter() - start, found
+
+    def result(self) -> np.ndarray:
+        return self._inside(self.distances).get()
+
+
+def report(name: str, bench: Bench, rounds: int) -> None:
+    runs = [bench.solve() for _ in range(rounds + 1)][1:]
+    seconds = statistics.median(r[0] for r in runs)
+    found = runs[0][1]
+    tiles = bench.shape.tiles[0] * bench.shape.tiles[1]
+    visits = int(found["visits"])
+    cells = bench.shape.rows * bench.shape.cols
+    print(
+        f"| {bench.shape.rows}^2 {name} | {seconds:.4f} | {cells / seconds / 1e6:.0f} "
+        f"| {int(found['number'])} | {visits / tiles:.2f} | {int(found['steps']) / visits:.1f} "
+        f"| {visits / int(found['number']):.0f} |",
+        flush=True,
+    )
+
+
+def check(side: int) -> None:
+    z = terrain(side)
+    heights, frictions = z.round().astype(cupy.uint16), z + 20
+    middle = (side // 2, side // 2)
+    for cost, name, cells in (
+        (AbsDiff(), "absdiff", heights),
+        (Friction(), "friction", frictions),
+    ):
+        bench = Bench(cost, cells, middle)
+        bench.solve()
+        expected = shortest_paths(
+            cells.get(), [middle], cost=name, cell_size=(10.0, 10.0), backend="cpu"
+        )
+        same = np.array_equal(bench.result(), expected.distance())
+        print(f"{name} {side}^2: {'the bits of the CPU' if same else 'DIFFERS FROM THE CPU'}")
+
+
+def on_disk(folder: Path, cells: np.ndarray, limits: list[int]) -> None:
+    """Whole runs, of which the first also writes backlinks."""
+    store = folder / "bench.zarr"
+    side = len(cells)
+    grid = GridSpec(*cells.shape, (10.0, 0.0, 0.0, 0.0, -10.0, 0.0))
+    with create_layer(store, "elevation", grid, cells.dtype, overwrite=True) as writer:
+
+        def write(at: tuple[int, int]) -> None:
+            r0, r1, c0, c1 = writer.block_window(*at)
+            writer.write_block(*at, np.ascontiguousarray(cells[r0:r1, c0:c1]))
+
+        with ThreadPoolExecutor() as pool:
+            list(pool.map(write, writer.blocks.ids()))
+        writer.commit()
+    for k, limit in enumerate(limits):
+        found = shortest_paths(
+            store,
+            [(side // 2, side // 2)],
+            cost="friction",
+            backlink=k == 0,
+            overwrite=True,
+            backend="cuda",
+            gpu_memory_limit=limit or None,
+        ).report
+        phases = ", ".join(f"{name} {t:.2f}" for name, t in found.seconds.items())
+        print(f"disk, limit {limit / 1e9:g} GB, regions {found.result['regions']} visited "
+              f"{found.result['region_visits']} times: {phases}", flush=True)  # fmt: skip
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--side", type=int, default=16384)
+    parser.add_argument("--spiral", type=int, default=4096)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--check", type=int, default=2048)
+    parser.add_argument("--disk", type=Path)
+    parser.add_argument("--gpu-memory-limits", type=int, nargs="+", default=[0, 0])
+    parser.add_argument("--fill", type=float, nargs="+", default=[gpu._FILL])
+    arguments = parser.parse_args()
+    if arguments.check:
+        check(arguments.check)
+    side = arguments.side
+    middle = (side // 2, side // 2)
+    z = terrain(side)
+    heights, frictions = z.round().astype(cupy.uint16), z + 20
+    del z
+    cupy.get_default_memory_pool().free_all_blocks()
+    print("| raster | s | M cells/s | waves | visits of a tile | steps of a visit | tiles a wave |")
+    print("| --- " * 7 + "|")
+    for fill in arguments.fill:
+        gpu._FILL = fill
+        if len(arguments.fill) > 1:
+            print(f"fill {fill}")
+        report("float32, friction", Bench(Friction(), frictions, middle), arguments.rounds)
+        report("uint16, absdiff", Bench(AbsDiff(), heights, middle), arguments.rounds)
+    constant = Bench(Friction(), cupy.ones((side, side), np.float32), middle)
+    report("constant, friction", constant, arguments.rounds)
+    flat = Bench(AbsDiff(), cupy.zeros((side, side), np.uint16), middle)
+    report("constant, absdiff", flat, arguments.rounds)
+    if arguments.spiral:
+        n = arguments.spiral
+        walls = rings(n)
+        report(
+            "spiral, friction", Bench(Friction(), cupy.ones((n, n), np.float32), (0, 0), walls), 1
+        )
+    if arguments.disk:
+        on_disk(arguments.disk, frictions.get(), arguments.gpu_memory_limits)
+    print(f"{name_of()}, CuPy {cupy.__version__}")
+
+
+if __name__ == "__main__":
+    main()

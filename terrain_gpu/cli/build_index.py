@@ -1,0 +1,58 @@
+"""terrain-gpu build-index: the distance index of a store."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from . import compute_sssp, options
+
+
+@click.command("build-index")
+@click.argument("store", metavar="STORE")
+@compute_sssp.cost_options
+@options.layer_option
+@options.memory_limit_option
+@options.threads_option
+@options.overwrite_option
+@options.json_option
+@options.verbosity_options
+@options.version_option
+def command(
+    store: str,
+    connectivity: str,
+    no_corner_cutting: bool,
+    json_target: str | None,
+    **settings: Any,
+) -> None:
+    """Build the distance index of STORE: compute-sssp --method index starts from it.
+
+    It holds the distances between the rim cells of every tile, for one cost model: 63 bytes per
+    cell, twice that for tobler and langmuir, half of it for integer costs. A build that was killed
+    goes on where it stood.
+
+    \b
+    terrain-gpu build-index dem.zarr --cost tobler
+    compute-sssp dem.zarr --source -84.2,36.5 --cost tobler --method index
+    """
+    from ..paths.index import build_index
+    from ..planner import format_size
+    from ..progress import bar
+
+    advice = "finished blocks are kept, the same command goes on"
+    with options.if_interrupted(advice), bar("distance index", quiet=options.quiet()) as progress:
+        report = build_index(
+            store,
+            connectivity=int(connectivity),
+            corner_cutting=not no_corner_cutting,
+            progress=progress,
+            **settings,
+        )
+    options.write_json(report.to_json(), json_target)
+    found = report.result
+    options.say(
+        f"{store}: distance index, {format_size(found['bytes'])}, {found['bytes_per_cell']} bytes "
+        f"per cell, " + (f"{report.seconds['total']:.2f} s" if found["built"] else "there already"),
+        json_target,
+    )

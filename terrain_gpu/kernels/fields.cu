@@ -1,0 +1,284 @@
+// Cells to and from padded rasters: what goes before and after `relax`. See paths.cu.
+//
+// Macros: MODEL, DISTANCE, CELL.
+#include "costs.cuh"
+#include "pending.cuh"
+#include "notes.cuh"
+
+// -- sources ------------------------------------------------------------------------------------
+
+// Sources by ascending id, row * cols + col.
+struct Sources {
+    const i64* ids;
+    const dist* costs;
+    const u32* names;
+    i64 count;
+};
+
+// The number of the source at a cell, -1 where there is none.
+__device__ __forceinline__ i64 source_at(const Sources& s, i64 id) {
+    i64 low = 0, high = s.count;
+    while (low < high) {
+        i64 middle = (low + high) / 2;
+        if (s.ids[middle] < id) low = middle + 1;
+        else high = middle;
+    }
+    return low < s.count && s.ids[low] == id ? low : -1;
+}
+
+// Distance that a source begins with.
+__device__ __forceinline__ dist start_of(dist cost, CELL height) {
+#if MODEL == MINIMAX
+    f64 own = (f64)height;
+    return (cost == 0 || own > cost ? own : cost) + 0.0;
+#else
+    return cost;
+#endif
+}
+
+// Whether a cell is at the edge: a neighbour of it is none.
+__device__ __forceinline__ bool at_rim(const dist* distances, i64 at, i64 pitch) {
+    if (is_absent(distances[at])) return false;
+    bool found = false;
+    for (int dy = -1; dy <= 1; dy++)
+        for (int dx = -1; dx <= 1; dx++) found |= is_absent(distances[at + dy * pitch + dx]);
+    return found;
+}
+
+// The tile of a cell, which gets `flags`, and tiles that touch it become pending.
+__device__ __forceinline__ void begin(const Pending& q, i64 row, i64 col, dist d, u32 flags) {
+    i64 i = row / SIDE, j = col / SIDE;
+    for (i64 y = (row - 1 + SIDE) / SIDE - 1; y <= (row + 1) / SIDE; y++)
+        for (i64 x = (col - 1 + SIDE) / SIDE - 1; x <= (col + 1) / SIDE; x++)
+            if (y >= 0 && y < q.down && x >= 0 && x < q.across)
+                post(q, 0, y * q.across + x, order_of(d), y == i && x == j ? flags : 0);
+}
+
+extern "C" __global__ void sources(
+    const i64* ids, const dist* costs, i64 count, i64 cols, i64 pitch, const CELL* heights,
+    dist* distances, i64 down, i64 across, order* keys, u32* flags, u32* lists, State* state,
+    Notes* notes
+) {
+    const Pending q = {down, across, keys, flags, lists, state};
+    for (i64 k = thread(); k < count; k += threads()) {
+        i64 row = ids[k] / cols, col = ids[k] % cols, at = (row + 1) * pitch + col + 1;
+        if (is_absent(distances[at])) {
+            atomicMin(&notes->blocked, (u64)k);
+            continue;
+        }
+        dist d = start_of(costs[k], heights[at]);
+        distances[at] = d;
+        begin(q, row, col, d, WHOLE);
+    }
+}
+
+// The edge as source; before `sources`, whose cells have costs of their own.
+extern "C" __global__ void rim_sources(
+    i64 height, i64 width, i64 pitch, const CELL* heights, dist* distances, i64 down, i64 across,
+    order* keys, u32* flags, u32* lists, State* state
+) {
+    const Pending q = {down, across, keys, flags, lists, state};
+    for (i64 k = thread(); k < height * width; k += threads()) {
+        i64 row = k / width, col = k % width, at = (row + 1) * pitch + col + 1;
+        if (!at_rim(distances, at, pitch)) continue;
+        dist d = start_of(0, heights[at]);
+        distances[at] = d;
+        begin(q, row, col, d, WHOLE);
+    }
+}
+
+// Sources that are still what they began with lead nowhere else.
+extern "C" __global__ void roots(
+    const i64* ids, const dist* costs, i64 count, i64 cols, i64 pitch, const CELL* heights,
+    const dist* distances, u8* codes, u8* flat
+) {
+    for (i64 k = thread(); k < count; k += threads()) {
+        i64 at = (ids[k] / cols + 1) * pitch + ids[k] % cols + 1;
+        if (codes[ids[k]] == 255 || distances[at] != start_of(costs[k], heights[at])) continue;
+        codes[ids[k]] = 0;
+        flat[at] = 0;
+    }
+}
+
+extern "C" __global__ void rim_roots(
+    const i64* ids, i64 count, i64 height, i64 width, i64 pitch, const CELL* heights,
+    const dist* distances, u8* codes, u8* flat
+) {
+    const Sources given = {ids, nullptr, nullptr, count};
+    for (i64 k = thread(); k < height * width; k += threads()) {
+        i64 at = (k / width + 1) * pitch + k % width + 1;
+        if (codes[k] == 255 || !at_rim(distances, at, pitch)) continue;
+        if (distances[at] != start_of(0, heights[at]) || source_at(given, k) >= 0) continue;
+        codes[k] = 0;
+        flat[at] = 0;
+    }
+}
+
+// -- flats: DISTANCE is U32 here, MODEL is HOPS ----------------------------------------------------
+
+#if MODEL == HOPS
+// Hops of a cell on no flat are 0. Tiles with flats become pending; a warp each, 32 cells wide.
+extern "C" __global__ void flats(
+    const u8* flat, i64 pitch, dist* hops, i64 down, i64 across, order* keys, u32* flags, u32* lists,
+    State* state, Notes* notes
+) {
+    const Pending q = {down, across, keys, flags, lists, state};
+    int lane = threadIdx.x & 31;
+    for (i64 tile = thread() / 32; tile < down * across; tile += threads() / 32) {
+        i64 row = tile / across * SIDE, col = tile % across * SIDE;
+        u32 count = 0;
+        for (int y = 1; y <= SIDE; y++) {
+            i64 at = (row + y) * pitch + col + 1 + lane;
+            bool even = flat[at] != 0;
+            hops[at] = even ? top() : 0;
+            count += __popc(__ballot_sync(0xffffffffu, even));
+        }
+        if (lane == 0 && count) {
+            atomicAdd(&notes->flats, (u64)count);
+            post(q, 0, tile, 0, WHOLE);
+        }
+    }
+}
+
+// Codes on flats: the lowest direction with one hop less.
+extern "C" __global__ void close_flats(
+    const u8* flat, const dist* hops, i64 height, i64 width, i64 pitch, u8* codes, Notes* notes
+) {
+    const int dy[8] = {0, 1, 1, 1, 0, -1, -1, -1}, dx[8] = {1, 1, 0, -1, -1, -1, 0, 1};
+    for (i64 k = thread(); k < height * width; k += threads()) {
+        i64 at = (k / width + 1) * pitch + k % width + 1;
+        u32 steps = flat[at], found = 0;
+        if (!steps) continue;
+#pragma unroll
+        for (int d = 0; d < 8; d++)
+            if (!found && (steps >> d & 1) && hops[at + dy[d] * pitch + dx[d]] + 1 == hops[at])
+                found = 1u << d;
+        codes[k] = found;
+        if (!found) atomicAdd(&notes->lost, 1ull);
+    }
+}
+#endif
+
+// -- regions: a raster in pieces, which tell each other their outer cells -----------------------------
+
+// Where the k-th cell of the ring lies: its top and bottom row with corners, left and right column.
+__device__ __forceinline__ void find_on_ring(i64 k, i64 height, i64 width, i64& row, i64& col) {
+    i64 across = width + 2, side = k - 2 * across;
+    row = side < 0 ? (k < across ? -1 : height) : side % height;
+    col = side < 0 ? k % across - 1 : (side < height ? -1 : width);
+}
+
+// Distances beside a region, from its neighbours; where they are less than what was seen before,
+// tiles become pending.
+extern "C" __global__ void receive(
+    const dist* ring, const dist* seen, i64 height, i64 width, i64 pitch, dist* distances, i64 down,
+    i64 across, order* keys, u32* flags, u32* lists, State* state
+) {
+    const Pending q = {down, across, keys, flags, lists, state};
+    for (i64 k = thread(); k < 2 * (width + 2) + 2 * height; k += threads()) {
+        i64 row, col;
+        find_on_ring(k, height, width, row, col);
+        i64 at = (row + 1) * pitch + col + 1;
+        if (!(ring[k] < top()) || is_absent(distances[at])) continue;
+        distances[at] = ring[k];
+        if (ring[k] < seen[k]) begin(q, row, col, ring[k], 0);
+    }
+}
+
+// A region's own outer cells: top and bottom row, left and right column.
+extern "C" __global__ void rim(
+    const dist* distances, i64 height, i64 width, i64 pitch, dist* rim
+) {
+    for (i64 k = thread(); k < 2 * width + 2 * height; k += threads()) {
+        i64 side = k - 2 * width;
+        i64 row = side < 0 ? (k < width ? 0 : height - 1) : side % height;
+        i64 col = side < 0 ? k % width : (side < height ? 0 : width - 1);
+        dist d = distances[(row + 1) * pitch + col + 1];
+        rim[k] = is_absent(d) ? top() : d;
+    }
+}
+
+// A window to a block, and back.
+extern "C" __global__ void save(
+    const dist* distances, i64 height, i64 width, i64 row, i64 col, i64 pitch, dist* block
+) {
+    for (i64 k = thread(); k < height * width; k += threads())
+        block[k] = distances[(row + k / width + 1) * pitch + col + k % width + 1];
+}
+
+extern "C" __global__ void restore(
+    dist* distances, i64 height, i64 width, i64 row, i64 col, i64 pitch, const dist* block
+) {
+    for (i64 k = thread(); k < height * width; k += threads())
+        distances[(row + k / width + 1) * pitch + col + k % width + 1] = block[k];
+}
+
+// -- results --------------------------------------------------------------------------------------
+
+// Distances of a window, as they are stored.
+extern "C" __global__ void finish(
+    const dist* distances, i64 height, i64 width, i64 row, i64 col, i64 pitch, dist farthest,
+    dist* block, Notes* notes
+) {
+    u32 reached = 0, valid = 0;
+    for (i64 k = thread(); k < height * width; k += threads()) {
+        dist d = distances[(row + k / width + 1) * pitch + col + k % width + 1];
+        bool there = d < top() && d <= farthest;
+        valid += !is_absent(d);
+        reached += there;
+        block[k] = there ? d : absent();
+    }
+    if (reached) atomicAdd(&notes->reached, (u64)reached);
+    if (valid) atomicAdd(&notes->valid, (u64)valid);
+}
+
+// A window of codes.
+extern "C" __global__ void cut(
+    const u8* codes, i64 height, i64 width, i64 row, i64 col, i64 cols, u8* block
+) {
+    for (i64 k = thread(); k < height * width; k += threads())
+        block[k] = codes[(row + k / width) * cols + col + k % width];
+}
+
+// Where each cell's backlink leads: a cell, minus the id of a source and 2, or -1 where unreached.
+extern "C" __global__ void follow(
+    const u8* codes, const i64* ids, const u32* names, i64 count, i64 height, i64 width, i64* labels
+) {
+    const Sources given = {ids, nullptr, names, count};
+    for (i64 k = thread(); k < height * width; k += threads()) {
+        u32 code = codes[k];
+        if (code == 255) {
+            labels[k] = -1;
+        } else if (code == 0) {
+            i64 source = source_at(given, k);
+            labels[k] = -2 - (source < 0 ? 0xffffffffll : (i64)names[source]); // else the edge
+        } else {
+            int d = __ffs(code) - 1;
+            int dy = d >= 1 && d <= 3 ? 1 : (d >= 5 ? -1 : 0);
+            int dx = d <= 1 || d == 7 ? 1 : (d >= 3 && d <= 5 ? -1 : 0);
+            labels[k] = k + dy * width + dx;
+        }
+    }
+}
+
+// Pointer jumping (J. C. Wyllie 1979), some jumps at a time.
+extern "C" __global__ void jump(i64* labels, i64 cells, u32* unfinished) {
+    bool open = false;
+    for (i64 k = thread(); k < cells; k += threads()) {
+        i64 label = labels[k];
+        if (label < 0) continue;
+        for (int n = 0; n < 4 && label >= 0; n++) label = ((volatile i64*)labels)[label];
+        labels[k] = label;
+        open |= label >= 0;
+    }
+    if (open) *unfinished = 1;
+}
+
+extern "C" __global__ void name(
+    const i64* labels, i64 height, i64 width, i64 row, i64 col, i64 cols, u32* block
+) {
+    for (i64 k = thread(); k < height * width; k += threads()) {
+        i64 label = labels[(row + k / width) * cols + col + k % width];
+        block[k] = label == -1 ? 0 : (u32)(-label - 2);
+    }
+}

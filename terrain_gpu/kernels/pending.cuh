@@ -1,0 +1,93 @@
+// Tiles that wait, with the least distance still to be passed on into each.
+//
+// All of this is shared by kernels that run one after another, and by the waves of `relax`. A wave
+// takes candidates and makes those of the next; its counters are one of three, so that one of them
+// can be cleared while the two others are in use.
+
+#define SIDE 32                      // of a tile: a warp's lanes are its columns, then its rows
+#define LISTED 1u                    // the tile is among the candidates of this wave or the next
+#define WHOLE 2u                     // cells inside of it were set, not only beside it
+
+#if DISTANCE == U32
+typedef u32 order;
+#else
+typedef u64 order;
+#endif
+#define NONE ((order)~(order)0)
+
+// Distances as integers in the same order; the least key of several is found by atomicMin.
+__device__ __forceinline__ order order_of(dist d) {
+#if DISTANCE == F64
+    u64 bits = (u64)__double_as_longlong(d);
+    return bits >> 63 ? ~bits : bits | 0x8000000000000000ull;
+#else
+    return d;
+#endif
+}
+
+__device__ __forceinline__ dist distance_of(order key) {
+#if DISTANCE == F64
+    return __longlong_as_double((i64)(key >> 63 ? key & 0x7fffffffffffffffull : ~key));
+#else
+    return key;
+#endif
+}
+
+struct Wave {
+    f64 sum;        // of the candidates' keys
+    order least;    // of these, or below
+    u32 candidates; // how many
+    u32 chosen;     // how many of them are relaxed in this wave
+    u32 taken;      // how many of these are, beyond one of each warp
+    u32 overflow;   // whether the wave before met a distance too large
+};
+
+struct State {
+    Wave waves[3];
+    dist farthest;   // keys beyond do not count
+    u64 number;      // waves done
+    u64 visits;      // tiles relaxed
+    u64 steps;       // rows and columns relaxed
+    u32 arrived;     // blocks at the barrier
+    u32 overflow;    // the run cannot go on with this type of distances
+};
+
+struct Pending {
+    i64 down, across; // tiles
+    order* keys;      // per tile
+    u32* flags;       // per tile: LISTED, WHOLE
+    u32* lists;       // three of all tiles: candidates of even and odd waves, and the chosen
+    State* state;
+};
+
+__device__ __forceinline__ u32* candidates(const Pending& q, u64 wave) {
+    return q.lists + (wave & 1) * q.down * q.across;
+}
+
+__device__ __forceinline__ u32* chosen(const Pending& q) {
+    return q.lists + 2 * q.down * q.across;
+}
+
+__device__ __forceinline__ void clear(Wave& wave) {
+    wave.sum = 0;
+    wave.least = NONE;
+    wave.candidates = wave.chosen = wave.taken = wave.overflow = 0;
+}
+
+// Make a tile pending with a key, for `wave`. Whether it was not listed before.
+__device__ __forceinline__ bool lower(const Pending& q, i64 tile, order key, u32 flags) {
+    atomicMin(q.keys + tile, key);
+    return !(atomicOr(q.flags + tile, LISTED | flags) & LISTED);
+}
+
+// The same for one thread alone, as long as no wave runs.
+__device__ __forceinline__ void post(
+    const Pending& q, u64 wave, i64 tile, order key, u32 flags
+) {
+    Wave& w = q.state->waves[wave % 3];
+    atomicMin(&w.least, key);
+    if (lower(q, tile, key, flags)) {
+        candidates(q, wave)[atomicAdd(&w.candidates, 1u)] = (u32)tile;
+        atomicAdd(&w.sum, (f64)distance_of(key));
+    }
+}

@@ -1,0 +1,332 @@
+"""Shortest paths on a GPU: the same bits as on the CPU and as Dijkstra's."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import reference
+import strategies
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from test_paths import as_sources, assert_same, make_store, options, solve, within_reach
+
+from terrain_gpu.errors import InputError, PlanError
+from terrain_gpu.paths import gpu
+from terrain_gpu.paths.costs import MODELS, Scaled
+from terrain_gpu.paths.pipeline import shortest_paths
+from terrain_gpu.paths.sources import from_rowcol
+
+pytestmark = pytest.mark.gpu
+
+small = strategies.rasters(shape=strategies.shapes(130, 2500))
+ALL = {"backlink": True, "allocation": True}
+
+
+def on_gpu(problem, **how):
+    return solve(
+        problem,
+        nodata=problem.raster.nodata,
+        cell_size=(abs(problem.grid.transform[0]), abs(problem.grid.transform[4])),
+        backend="cuda",
+        **how,
+    )
+
+
+def assert_equal(one, other):
+    assert one.reached == other.reached
+    assert one.report.valid_cells == other.report.valid_cells
+    assert one.distance().dtype == other.distance().dtype
+    for mine, theirs in zip(results(one), results(other), strict=True):
+        np.testing.assert_array_equal(mine, theirs)
+        assert strategies.same_bits(mine, theirs)
+
+
+def results(found):
+    return found.distance(), found.backlink(), found.allocation()
+
+
+def both(data, sources, **how):
+    found = [shortest_paths(data, sources, **ALL, **how, backend=b) for b in ("cuda", "cpu")]
+    assert [f.report.settings["backend"] for f in found] == ["cuda", "cpu"]
+    assert_equal(*found)
+    return found[0]
+
+
+# -- edges ---------------------------------------------------------------------------------------
+
+EXTREMES = [0.0, -0.0, 5e-324, 1e-300, 0.1, 1.0, 1e8, 1e154, 1.7e308, -1.0, -1e154]
+
+
+def edge_inputs(count):
+    """Heights, frictions and lengths: random ones, and all pairs of extreme ones."""
+    rng = np.random.default_rng(6)
+    pairs = np.array([(a, b) for a in EXTREMES for b in EXTREMES])
+    heights = np.concatenate((rng.normal(0, 30, (count, 2)), pairs, pairs))
+    frictions = np.concatenate((rng.uniform(0, 9, (count, 2)), np.abs(pairs), np.abs(pairs[::-1])))
+    lengths = rng.choice([1.0, np.sqrt(2), 30.0, 1e-3], len(heights))
+    return *heights.T.copy(), *frictions.T.copy(), lengths
+
+
+@pytest.mark.parametrize("scaled", [False, True])
+@pytest.mark.parametrize("name", MODELS)
+def test_edges_have_the_same_bits(name, scaled):
+    import cupy
+    import numba
+
+    from terrain_gpu.cuda.device import module
+    from terrain_gpu.paths.costs import edge
+
+    model = MODELS[name](lam=0.7) if name == "langmuir" else MODELS[name]()
+    cost = Scaled(model) if scaled else model
+
+    @numba.njit(error_model="numpy")
+    def on_cpu(cost, a, b, fa, fb, lengths, out):
+        for k in range(len(a)):
+            out[k] = edge(cost, a[k], b[k], fa[k], fb[k], lengths[k])
+
+    inputs = edge_inputs(100_000)
+    expected, found = np.empty((2, len(inputs[0])))
+    on_cpu(cost, *inputs, expected)
+    kinds = np.dtype(np.float64), None, np.dtype(np.float64)
+    macros = gpu.variant(cost, *kinds, (True, True, False), 2**16)
+    there = cupy.empty(len(found))
+    module("costs", macros).get_function("evaluate")(
+        (len(found) // 256 + 1,),
+        (256,),
+        (*map(cupy.asarray, inputs), cupy.array([*model, *[0.0] * 6][:6]), len(found), there),
+    )
+    found = there.get()
+    number = ~np.isnan(expected)
+    np.testing.assert_array_equal(number, ~np.isnan(found))
+    assert strategies.same_bits(found[number], expected[number])
+
+
+# -- whole problems --------------------------------------------------------------------------------
+
+
+@settings(max_examples=100)
+@given(strategies.cost_problems(small, geographic=False))
+def test_as_dijkstra(problem):
+    assume(problem.sources)
+    within_reach(problem)
+    assert_same(on_gpu(problem), problem)
+
+
+@settings(max_examples=30)
+@given(strategies.cost_problems(small, geographic=False, walls=["comb", "spiral", "diagonal"]))
+def test_mazes(problem):
+    assume(problem.sources)
+    within_reach(problem)
+    assert_same(on_gpu(problem), problem)
+
+
+@settings(max_examples=30)
+@given(
+    strategies.cost_problems(small),
+    st.sampled_from([64, 128, 1024]),
+    st.sampled_from([1, 4]),
+)
+def test_stores(folders, problem, block, threads):
+    assume(problem.sources)
+    within_reach(problem)
+    layers = {n: n for n in ("friction", "barriers") if getattr(problem, n) is not None}
+    with folders() as folder:
+        found = shortest_paths(
+            make_store(folder / "s.zarr", problem, block),
+            as_sources(problem),
+            cost=problem.model,
+            **layers,
+            **options(problem),
+            **ALL,
+            threads=threads,
+            backend="cuda",
+        )
+        assert_same(found, problem)
+
+
+def hills(rows, cols, seed=0):
+    rng = np.random.default_rng(seed)
+    z = np.cumsum(rng.normal(0, 1, (rows, cols)), axis=1) + np.cumsum(
+        rng.normal(0, 1, (rows, cols)), axis=0
+    )
+    return z - z.min()
+
+
+CASES = [
+    ("absdiff", np.uint16, {}),
+    ("absdiff", np.int16, {"source_edge": True}),
+    ("absdiff", np.int32, {"connectivity": 4}),
+    ("absdiff", np.float32, {"max_cost": 900.0}),
+    ("friction", np.float32, {}),
+    ("friction", np.float64, {"corner_cutting": False}),
+    ("surface", np.int16, {"source_edge": True}),
+    ("tobler", np.float32, {"reverse": True}),
+    ("langmuir", np.float64, {}),
+    ("minimax", np.float32, {}),
+    ("minimax", np.uint8, {"source_edge": True, "connectivity": 4}),
+]
+
+
+@pytest.mark.parametrize(("cost", "kind", "how"), CASES)
+@pytest.mark.parametrize("shape", [(700, 1100), (1, 5000), (3001, 33)])
+def test_as_the_cpu(cost, kind, how, shape):
+    z = hills(*shape).astype(kind)
+    rng = np.random.default_rng(1)
+    barriers = rng.random(shape) < 0.2
+    barriers[0, 0] = barriers[-1, -1] = False
+    z[barriers & (rng.random(shape) < 0.5)] = 7
+    both(z, [(0, 0), (shape[0] - 1, shape[1] - 1, 2)], cost=cost, barriers=barriers, **how)
+
+
+def test_a_constant_raster_is_one_flat():
+    found = both(np.zeros((500, 900), np.uint8), [(250, 450), (3, 3)])
+    assert not found.distance().any()
+
+
+@pytest.mark.parametrize("connectivity", [4, 8])
+def test_a_spiral(connectivity):
+    walls = strategies._spiral((513, 513))
+    z = np.arange(513 * 513, dtype=np.float32).reshape(513, 513) % 17
+    found = both(z, [(0, 0)], cost="surface", barriers=walls, connectivity=connectivity)
+    assert found.reached == np.count_nonzero(~walls)
+
+
+def test_stopping_at_targets():
+    z = hills(900, 900).astype(np.float32)
+    sources, targets = [(450, 450)], [(400, 430), (500, 500)]
+    from terrain_gpu import GridSpec
+
+    grid = GridSpec(*z.shape, (1.0, 0.0, 0.0, 0.0, -1.0, 0.0))
+    how = {"targets": from_rowcol(grid, targets), "stop_at_targets": True, "cost": "surface"}
+    found = both(z, sources, **how)
+    assert 0 < found.reached < z.size
+
+
+def test_integers_that_overflow_32_bits_are_promoted():
+    spiral = strategies._spiral((513, 513))
+    data = np.zeros(spiral.shape, np.uint16)
+    data[np.add.outer(np.arange(513), np.arange(513)) % 2 == 1] = 65535
+    found = both(data, [(0, 0)], connectivity=4, barriers=spiral)
+    assert found.report.result["distance_dtype"] == "uint64"
+
+
+def test_many_sources():
+    rng = np.random.default_rng(3)
+    z = hills(1000, 800).astype(np.float32)
+    places = rng.choice(z.size, 5000, replace=False)
+    both(z, [(p // 800, p % 800, p % 11) for p in places.tolist()], cost="tobler")
+
+
+def test_what_does_not_fit_is_refused_or_left_to_the_cpu():
+    z = hills(300, 300)
+    run = {"cost": "friction", "gpu_memory_limit": 5_000_000}
+    with pytest.raises(PlanError, match=r"--gpu-memory-limit.*--backend cpu"):
+        shortest_paths(z, [(0, 0)], **run, backend="cuda")
+    found = shortest_paths(z, [(0, 0)], **run, backend="auto")
+    assert found.report.settings["backend"] == "cpu"
+
+
+@pytest.mark.parametrize(
+    ("how", "message"),
+    [
+        ({"cost": "friction"}, "friction at row 2, column 3 is negative"),
+        ({"barriers": np.ones((9, 9), np.uint8)}, "row 0, column 0 is a barrier"),
+        ({"method": "dijkstra"}, "runs on the CPU only"),
+    ],
+)
+def test_errors(how, message):
+    z = np.ones((9, 9))
+    z[2, 3] = -1
+    with pytest.raises(InputError, match=message):
+        shortest_paths(z, [(0, 0)], **how, backend="cuda")
+
+
+def test_reference_agrees_on_the_source_at_the_edge():
+    z = hills(90, 70).astype(np.int16)
+    found = shortest_paths(z, [(40, 30, 3)], source_edge=True, **ALL, backend="cuda")
+    rim = np.pad(np.zeros((88, 68), bool), 1, constant_values=True)
+    sources = [(r, c, None, 2**32 - 1) for r, c in reference.listed(rim)] + [(40, 30, 3, 1)]
+    expected = reference.dijkstra(z, "absdiff", sources)
+    assert found.distance().tolist() == expected.tolist()
+
+
+# -- rasters that do not fit -----------------------------------------------------------------------
+
+
+@pytest.fixture(params=[1, 2, 3])
+def regions(request, monkeypatch):
+    """The GPU takes regions of so many blocks on a side."""
+    usual = gpu.Problem.plan
+    monkeypatch.setattr(gpu.Problem, "plan", lambda self: (usual(self)[0], request.param))
+
+
+def test_regions(regions):
+    for cost, kind, how in CASES:
+        z = hills(300, 410).astype(kind)
+        barriers = np.random.default_rng(1).random(z.shape) < 0.2
+        barriers[0, 0] = barriers[-1, -1] = False
+        z[100:220, 60:300] = 7
+        sources = [(0, 0), (299, 409, 2)]
+        found = both(z, sources, cost=cost, barriers=barriers, block_size=64, **how)
+        assert found.report.result["regions"] > 1
+        assert found.report.result["region_visits"] > 1
+
+
+def test_a_flat_over_regions(regions):
+    z = np.zeros((300, 300), np.uint8)
+    found = both(z, [(150, 140), (3, 3)], block_size=64)
+    assert not found.distance().any()
+
+
+def test_a_spiral_over_regions(regions):
+    walls = strategies._spiral((257, 257))
+    z = np.arange(257 * 257, dtype=np.float32).reshape(257, 257) % 17
+    both(z, [(0, 0)], cost="surface", barriers=walls, block_size=64)
+
+
+def test_targets_and_a_limit_over_regions(regions):
+    z = hills(300, 300).astype(np.float32)
+    from terrain_gpu import GridSpec
+
+    targets = from_rowcol(GridSpec(*z.shape), [(200, 130), (250, 250)])
+    how = {"targets": targets, "stop_at_targets": True, "cost": "tobler", "block_size": 64}
+    assert 0 < both(z, [(150, 150)], **how).reached < z.size
+    both(z, [(150, 150)], cost="absdiff", max_cost=40, block_size=64)
+
+
+def test_overflow_over_regions(regions):
+    spiral = strategies._spiral((513, 513))
+    data = np.zeros(spiral.shape, np.uint16)
+    data[np.add.outer(np.arange(513), np.arange(513)) % 2 == 1] = 65535
+    found = both(data, [(0, 0)], connectivity=4, barriers=spiral, block_size=128)
+    assert found.report.result["distance_dtype"] == "uint64"
+
+
+@settings(max_examples=40)
+@given(strategies.cost_problems(small), st.sampled_from([1, 2]))
+def test_stores_over_regions(folders, problem, side):
+    assume(problem.sources)
+    within_reach(problem)
+    layers = {n: n for n in ("friction", "barriers") if getattr(problem, n) is not None}
+    usual = gpu.Problem.plan
+    with pytest.MonkeyPatch.context() as patch, folders() as folder:
+        patch.setattr(gpu.Problem, "plan", lambda self: (usual(self)[0], side))
+        found = shortest_paths(
+            make_store(folder / "s.zarr", problem, 64),
+            as_sources(problem),
+            cost=problem.model,
+            **layers,
+            **options(problem),
+            **ALL,
+            backend="cuda",
+        )
+        assert_same(found, problem)
+
+
+def test_a_small_limit_makes_regions():
+    z = hills(700, 900).astype(np.float32)
+    run = {"cost": "friction", "block_size": 64, "threads": 2}
+    found = shortest_paths(z, [(350, 350)], **run, gpu_memory_limit=12_000_000, backend="cuda")
+    expected = shortest_paths(z, [(350, 350)], **run, backend="cpu")
+    assert found.report.result["regions"] > 1
+    assert strategies.same_bits(found.distance(), expected.distance())

@@ -1,0 +1,470 @@
+"""The other ways to the same distances: Dijkstra's algorithm in blocks, and the distance index."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+from functools import partial
+
+import hypothesis
+import numpy as np
+import pytest
+import reference
+import strategies
+import test_paths
+import zarr
+from hypothesis import given
+from hypothesis import strategies as st
+
+from terrain_gpu import GridSpec, InputError, StoreError, TileStore, create_layer
+from terrain_gpu.cli import options
+from terrain_gpu.cli.main import group
+from terrain_gpu.paths import index
+from terrain_gpu.paths.index import CROSSINGS, RING, RING_COL, RING_ROW, build_index
+from terrain_gpu.paths.pipeline import shortest_paths
+from terrain_gpu.paths.sources import Sources
+
+large = strategies.rasters(shape=strategies.shapes(200, 6000))
+BLOCKS = st.sampled_from([64, 128, 1024])
+THREADS = st.sampled_from([1, 2, 4])
+
+
+@pytest.fixture(scope="module", autouse=True)
+def no_waiting():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", lambda fd: None)
+        yield
+
+
+# -- Dijkstra's algorithm --------------------------------------------------------------------------
+
+
+@given(strategies.cost_problems(large, geographic=False), BLOCKS, THREADS)
+def test_dijkstra_over_arrays(problem, block, threads):
+    hypothesis.assume(problem.sources)
+    test_paths.within_reach(problem)
+    found = test_paths.solve(
+        problem,
+        nodata=problem.raster.nodata,
+        block_size=block,
+        threads=threads,
+        cell_size=(abs(problem.grid.transform[0]), abs(problem.grid.transform[4])),
+        method="dijkstra",
+    )
+    test_paths.assert_same(found, problem)
+    assert found.report.settings["method"] == "dijkstra"
+
+
+@given(strategies.cost_problems(large), BLOCKS, THREADS, st.sampled_from([1, 2, 100]))
+def test_dijkstra_over_stores(folders, problem, block, threads, fields):
+    hypothesis.assume(problem.sources)
+    test_paths.within_reach(problem)
+    with folders() as folder, test_paths.fields_in_memory(fields):
+        store = test_paths.make_store(folder / "s.zarr", problem, block)
+        found = test_paths.solve_store(store, problem, threads=threads, method="dijkstra")
+        test_paths.assert_same(found, problem)
+
+
+# -- the index -------------------------------------------------------------------------------------
+
+
+def graph_of(problem):
+    """What an index depends on."""
+    layers = {name: name for name in ("friction", "barriers") if getattr(problem, name) is not None}
+    how = {k: getattr(problem, k) for k in ("connectivity", "corner_cutting", "reverse")}
+    return {"cost": problem.model, **layers, **how}
+
+
+def assert_near(found, problem):
+    """Within 1e-12 of the reference; cells as far as `max_cost` may be on either side of it."""
+    expected = reference.dijkstra(
+        problem.cells, problem.model, problem.sources, **problem.graph
+    ).astype(float)
+    near = found.distance()
+    limit = np.inf if problem.max_cost is None else problem.max_cost
+    inside, outside = expected <= limit * (1 - 1e-12), expected > limit * (1 + 1e-12)
+    assert not np.isnan(near[inside & (expected < np.inf)]).any()
+    assert np.isnan(near[outside | (expected == np.inf)]).all()
+    there = ~np.isnan(near)
+    np.testing.assert_allclose(near[there], expected[there], rtol=1e-12, atol=0)
+
+
+def exact(problem):
+    return problem.exact or problem.model == "minimax"
+
+
+@given(strategies.cost_problems(large), BLOCKS, THREADS)
+def test_index_gives_the_distances_of_dijkstra(folders, problem, block, threads):
+    hypothesis.assume(problem.sources)
+    test_paths.within_reach(problem)
+    wide = problem.cells.dtype.itemsize == 8 and problem.model == "absdiff" and problem.exact
+    hypothesis.assume(not wide)
+    with folders() as folder:
+        store = test_paths.make_store(folder / "s.zarr", problem, block)
+        built = build_index(store, **graph_of(problem), threads=threads)
+        assert built.result["built"]
+        links = exact(problem)
+        found = shortest_paths(
+            store,
+            test_paths.as_sources(problem),
+            **graph_of(problem),
+            max_cost=problem.max_cost,
+            backlink=links,
+            allocation=links,
+            threads=threads,
+            verify=links,
+            method="index",
+        )
+        assert found.report.settings["method"] == "index"
+        assert found.report.result["index_bytes"] == built.result["bytes"]
+        if links:
+            test_paths.assert_same(found, problem)
+        else:
+            assert_near(found, problem)
+        assert not (store / ".incomplete").exists()
+
+
+@pytest.fixture
+def terrain(tmp_path):
+    """A function that makes a store of 6 blocks with heights, frictions and barriers."""
+    rng = np.random.default_rng(5)
+
+    def make(dtype=np.int16, name="s.zarr"):
+        layers = {
+            "elevation": np.cumsum(rng.integers(-3, 4, (150, 180)), axis=1).astype(dtype),
+            "friction": rng.uniform(0.5, 4, (150, 180)).astype(np.float32),
+            "walls": np.uint8(rng.random((150, 180)) < 0.1),
+        }
+        layers["walls"][70:80, 90:100] = 0
+        for layer, cells in layers.items():
+            write_layer(tmp_path / name, layer, cells)
+        return tmp_path / name
+
+    return make
+
+
+def write_layer(store, name, cells):
+    with create_layer(
+        store, name, GridSpec(*cells.shape), cells.dtype, block_size=64, overwrite=True
+    ) as writer:
+        for i, j in writer.blocks.ids():
+            r0, r1, c0, c1 = writer.block_window(i, j)
+            writer.write_block(i, j, np.ascontiguousarray(cells[r0:r1, c0:c1]))
+        writer.commit()
+
+
+SOURCES = [(75, 95), (140, 3, 2)]
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize("cost", ["tobler", "langmuir"])
+def test_what_is_in_the_files(terrain, cost, reverse):
+    """Any Zarr reader sees distances inside of tiles, and the steps between these."""
+    store = terrain()
+    build_index(store, cost=cost, reverse=reverse)
+    entries = zarr.open_array(str(store / index.NAME), mode="r")[...]
+    assert entries.shape == (3, 3, RING * RING + CROSSINGS.shape[1])
+    cells = TileStore.open(store).layer("elevation").read_window(0, 150, 0, 180)
+    tile = cells[64:128, 0:64]
+    found = entries[1, 0, : RING * RING].reshape(RING, RING)
+    for b in (0, 70, 251):
+        start = [(RING_ROW[b], RING_COL[b], 0, 1)]
+        expected = reference.dijkstra(tile, cost, start, reverse=reverse).astype(float)
+        np.testing.assert_array_equal(found[b], expected[RING_ROW, RING_COL])
+    into = entries[1, 0, RING * RING :]
+    arcs = reference.arcs(cells, cost, reverse=reverse)
+    for p in (0, 1, 50, 300, 763):
+        b, k = CROSSINGS[:2, p].tolist()
+        v = 64 + RING_ROW[b], RING_COL[b]
+        u = v[0] + index.ROW_STEP[k], v[1] + index.COL_STEP[k]
+        costs = [w for to, w, _ in arcs.get(u, []) if to == v]
+        assert [into[p]] == (costs or [np.inf])
+
+
+@pytest.mark.parametrize(
+    "how",
+    [
+        {"max_cost": 40},
+        {"source_edge": True},
+        {"reverse": True, "cost": "minimax"},
+        {"stop_at_targets": True, "targets": [(20, 150), (100, 100)]},
+        {"barriers": "walls", "connectivity": 4},
+        {"barriers": "walls", "corner_cutting": False},
+    ],
+)
+def test_options_of_integer_costs_give_the_same_bits(terrain, how):
+    store = terrain()
+    if "targets" in how:
+        rows, cols = np.array(how["targets"]).T
+        how = {**how, "targets": Sources(rows, cols, np.uint32([1, 2]), np.zeros(2))}
+    run = partial(
+        shortest_paths, store, SOURCES, **how, backlink=True, allocation=True, overwrite=True
+    )
+    expected = test_paths.all_of(run())
+    for more in ({"method": "dijkstra"}, {"build_index": True, "verify": True}):
+        found = run(**more)
+        for mine, theirs in zip(test_paths.all_of(found), expected, strict=True):
+            np.testing.assert_array_equal(mine, theirs)
+    assert found.report.result["index_built"]["built"]
+    assert found.report.result["tile_visits_per_tile"] > 0
+
+
+def test_real_costs_with_links_are_relaxed_with_a_warning(terrain, caplog):
+    store = terrain()
+    run = partial(shortest_paths, store, SOURCES, cost="tobler", overwrite=True)
+    expected = run(backlink=True, allocation=True)
+    build_index(store, cost="tobler")
+    found = run(backlink=True, allocation=True, method="index")
+    assert "relaxed instead" in caplog.text
+    assert found.report.settings["method"] == "relax"
+    for mine, theirs in zip(test_paths.all_of(found), test_paths.all_of(expected), strict=True):
+        np.testing.assert_array_equal(mine, theirs)
+    near = run(method="index")
+    assert near.layers["distance"].info["settings"]["method"] == "index"
+    np.testing.assert_allclose(near.distance(), expected.distance(), rtol=1e-12, atol=0)
+
+
+def test_distances_beyond_32_bits_are_promoted(tmp_path):
+    spiral = strategies._spiral((257, 257))
+    data = np.zeros(spiral.shape, np.uint16)
+    data[np.add.outer(np.arange(257), np.arange(257)) % 2 == 1] = 65535
+    write_layer(tmp_path / "s.zarr", "elevation", data)
+    write_layer(tmp_path / "s.zarr", "walls", spiral.view(np.uint8))
+    run = partial(shortest_paths, tmp_path / "s.zarr", [(0, 0)], connectivity=4, barriers="walls")
+    expected = run().distance()
+    found = run(build_index=True, overwrite=True)
+    reached = expected != np.iinfo(expected.dtype).max
+    assert found.report.result["distance_dtype"] == (
+        "uint64" if reached.sum() > 2**15 else "uint32"
+    )
+    np.testing.assert_array_equal(found.distance(), expected)
+
+
+# -- an index that does not fit --------------------------------------------------------------------
+
+
+def index_of(store, how, cost="absdiff"):
+    return shortest_paths(store, SOURCES, cost=cost, **how, method="index", overwrite=True)
+
+
+@pytest.mark.parametrize(
+    ("built", "used", "message"),
+    [
+        ({}, {"connectivity": 4}, "connectivity was 8 and is now 4"),
+        ({}, {"corner_cutting": False}, "corner_cutting was True"),
+        ({"barriers": "walls"}, {}, "barriers was 'walls' and is now None"),
+        ({}, {"cost": "minimax"}, "cost was 'absdiff' and is now 'minimax'"),
+        ({"cost": "tobler"}, {"cost": "tobler", "reverse": True}, "reverse was False"),
+        (
+            {"cost": "langmuir", "parameters": {"a": 0.7}},
+            {"cost": "langmuir"},
+            "parameters was {'a': 0.7}",
+        ),
+        ({"cost": "surface", "friction": "friction"}, {"cost": "surface"}, "friction was 'fri"),
+    ],
+)
+def test_an_index_for_something_else_is_refused(terrain, built, used, message):
+    store = terrain()
+    run = partial(shortest_paths, store, SOURCES, overwrite=True)
+    with pytest.raises(StoreError, match="there is none; build one with --build-index"):
+        run(**used, method="index")
+    build_index(store, **built)
+    with pytest.raises(StoreError, match=message):
+        run(**used, method="index")
+    with pytest.raises(StoreError, match="--overwrite replaces it"):
+        build_index(store, **used)
+    expected = run(**used).distance()
+    found = run(**used, build_index=True)
+    assert found.report.result["index_built"]["seconds"] > 0
+    np.testing.assert_allclose(found.distance(), expected, rtol=1e-12, atol=0)
+    again = run(**used, build_index=True)
+    assert again.report.result["index_built"] is None
+
+
+@pytest.mark.parametrize("layer", ["elevation", "friction", "walls"])
+def test_a_layer_that_changed_makes_the_index_stale(terrain, layer):
+    store = terrain()
+    how = {"friction": "friction", "barriers": "walls"}
+    build_index(store, **how)
+    assert not build_index(store, **how).result["built"]
+    cells = TileStore.open(store).layer(layer).read_window(0, 150, 0, 180).copy()
+    cells[0, 0] += 9
+    write_layer(store, layer, cells)
+    name = "layer" if layer == "elevation" else {"walls": "barriers"}.get(layer, layer)
+    with pytest.raises(StoreError, match=f"the {name} layer has changed since"):
+        index_of(store, how)
+
+
+def test_reverse_makes_no_difference_to_symmetric_costs(terrain):
+    store = terrain()
+    build_index(store)
+    assert index_of(store, {"reverse": True}).reached == 150 * 180
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (lambda p: os.truncate(p, 1000), "has 1000 bytes, not"),
+        (lambda p: p.write_bytes(p.read_bytes() + b"x"), "truncated or another file"),
+        (lambda p: p.write_bytes(os.urandom(p.stat().st_size)), "corrupt"),
+        (lambda p: p.write_bytes(b"\x01" + p.read_bytes()[1:]), "corrupt"),
+        (lambda p: p.unlink(), "missing from the distance index"),
+    ],
+)
+def test_damaged_files_are_named(terrain, damage, message):
+    store = terrain()
+    build_index(store)
+    file = store / index.NAME / "c" / "1" / "1" / "0"
+    damage(file)
+    with pytest.raises(StoreError, match=message) as error:
+        index_of(store, {})
+    assert str(file) in str(error.value)
+    assert "build the index again with --overwrite" in str(error.value)
+    build_index(store, overwrite=True)
+    assert index_of(store, {}).reached == 150 * 180
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda meta: meta["shape"].__setitem__(0, 99),
+        lambda meta: meta.pop("attributes"),
+        lambda meta: meta["attributes"]["terrain_gpu"].pop("settings"),
+        lambda meta: meta["attributes"]["terrain_gpu"].update(dtype="object"),
+        lambda meta: meta["attributes"]["terrain_gpu"].update(symmetric="yes"),
+        lambda meta: meta["attributes"]["terrain_gpu"].update(symmetric=False),
+        lambda meta: meta["codecs"].pop(),
+        lambda meta: meta.clear(),
+    ],
+)
+def test_damaged_metadata_is_refused_and_rebuilt(terrain, change):
+    store = terrain()
+    build_index(store)
+    path = store / index.NAME / "zarr.json"
+    meta = json.loads(path.read_text())
+    change(meta)
+    path.write_text(json.dumps(meta))
+    with pytest.raises(StoreError, match="damaged distance index"):
+        index_of(store, {})
+    with pytest.raises(StoreError, match="damaged distance index"):
+        build_index(store)
+    found = shortest_paths(store, SOURCES, build_index=True)
+    assert found.report.result["index_built"]["built"]
+
+
+@pytest.mark.parametrize("stop", [KeyboardInterrupt, OSError(28, "no space"), None])
+def test_a_stopped_build_goes_on(terrain, monkeypatch, stop):
+    store = terrain()
+    twin = terrain(name="twin.zarr")
+    for layer in ("elevation", "friction", "walls"):
+        cells = TileStore.open(store).layer(layer).read_window(0, 150, 0, 180)
+        write_layer(twin, layer, cells)
+    build_index(twin)
+    usual, calls = index._write_file, []
+
+    def failing(*args):
+        calls.append(args)
+        if len(calls) == 5:
+            if stop is None:
+                os._exit(9)
+            raise stop
+        return usual(*args)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(index, "_write_file", failing)
+        if stop is None:
+            child = os.fork()
+            if child == 0:
+                build_index(store, threads=1)
+                os._exit(0)
+            assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 9
+        else:
+            with pytest.raises((KeyboardInterrupt, OSError)):
+                build_index(store, threads=1)
+    with pytest.raises(StoreError, match="there is none"):
+        index_of(store, {})
+    assert build_index(store).result["blocks_resumed"] == 4
+    for file in (twin / index.NAME / "c").rglob("0"):
+        if file.is_file():
+            assert file.read_bytes() == (store / file.relative_to(twin)).read_bytes()
+    assert not (store / ".incomplete").exists()
+    assert index_of(store, {}).reached == 150 * 180
+
+
+def test_an_unfinished_build_of_something_else_starts_again(terrain, monkeypatch):
+    store = terrain()
+    with monkeypatch.context() as patch:
+        patch.setattr(index, "_Build.put_in_place", None, raising=False)
+        patch.setattr(index._Build, "put_in_place", lambda self: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            build_index(store)
+    assert build_index(store, connectivity=4).result["blocks_resumed"] == 0
+
+
+def test_the_store_stays_one_that_others_read(terrain):
+    store = terrain()
+    build_index(store)
+    opened = TileStore.open(store)
+    assert opened.layers == ["elevation", "friction", "walls"]
+    assert set(opened.describe()["layers"]) == set(opened.layers)
+    assert index.NAME in dict(zarr.open_group(str(store), mode="r").arrays())
+    with pytest.raises(InputError, match="layer name"):
+        create_layer(store, index.NAME, opened.grid, np.uint8)
+
+
+def test_wrong_arguments(terrain):
+    data = np.zeros((5, 5), np.int16)
+    for how, message in (
+        ({"method": "index"}, "is for stores"),
+        ({"build_index": True}, "is for stores"),
+        ({"method": "dijkstra", "build_index": True}, "not 'dijkstra'"),
+        ({"method": "magic"}, "use one of relax, index, dijkstra"),
+    ):
+        with pytest.raises(InputError, match=message):
+            shortest_paths(data, [(0, 0)], **how)
+    store = terrain(np.int64)
+    with pytest.raises(InputError, match="integer heights of up to 32 bits"):
+        build_index(store)
+    with pytest.raises(InputError, match="memory limit"):
+        build_index(store, cost="tobler", memory_limit=10**6)
+    with pytest.raises(InputError, match="for method dijkstra"):
+        shortest_paths(store, SOURCES, memory_limit=10**6, method="dijkstra")
+
+
+# -- the commands ----------------------------------------------------------------------------------
+
+
+def call(capfd, command):
+    capfd.readouterr()
+    code = options._guarded(lambda: group.main(shlex.split(command), standalone_mode=False))
+    return (code, *capfd.readouterr())
+
+
+def test_the_commands(terrain, capfd):
+    store = terrain()
+    code, out, err = call(capfd, f"build-index {store} --cost tobler --memory-limit 1GB --json -")
+    assert (code, json.loads(out)["result"]["built"]) == (0, True), err
+    code, out, err = call(capfd, f"build-index {store} --cost tobler")
+    assert code == 0
+    assert "there already" in out
+    code, _, err = call(capfd, f"build-index {store}")
+    assert code == 2
+    assert "cost was 'tobler' and is now 'absdiff'; --overwrite replaces it" in err
+    run = f"compute-sssp {store} --source-rowcol 75,95 --overwrite"
+    code, _, err = call(capfd, f"{run} --method index")
+    assert code == 2
+    assert "--build-index" in err
+    code, out, err = call(capfd, f"{run} --method index --cost tobler --json -")
+    assert code == 0, err
+    assert json.loads(out)["settings"]["method"] == "index"
+    code, out, err = call(capfd, f"{run} --build-index --json -")
+    assert code == 0, err
+    assert json.loads(out)["result"]["index_built"]["bytes"] > 0
+    os.truncate(store / index.NAME / "c" / "0" / "0" / "0", 7)
+    code, _, err = call(capfd, f"{run} --method index")
+    assert code == 2
+    assert "has 7 bytes" in err
+    code, _, err = call(capfd, f"{run} --method dijkstra --build-index")
+    assert code == 2
+    assert call(capfd, f"{run} --method dijkstra --verify")[0] == 0
