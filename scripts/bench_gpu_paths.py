@@ -5,8 +5,8 @@
 
 Terrain from white noise of which frequency f keeps f^-1.8, made on the GPU; the source is the
 middle cell. Timed is `relax` alone, from a seed to convergence. Distances of a raster of `--check`
-cells on a side are compared with the CPU's, bit for bit. With `--disk`, also from store to committed
-store, within limits of the GPU's memory (0: none).
+cells on a side are compared with the CPU's, bit for bit. With `--disk`, also from store to
+committed store, within limits of the GPU's memory (0: none).
 """
 
 from __future__ import annotations
@@ -169,7 +169,8 @@ def on_disk(folder: Path, cells: np.ndarray, limits: list[int]) -> None:
         ).report
         phases = ", ".join(f"{name} {t:.2f}" for name, t in found.seconds.items())
         print(f"disk, limit {limit / 1e9:g} GB, regions {found.result['regions']} visited "
-              f"{found.result['region_visits']} times: {phases}", flush=True)  # fmt: skip
+              f"{found.result['region_visits']} times, peak {found.peak_rss_bytes / 1e6:.0f} MB: "
+              f"{phases}", flush=True)  # fmt: skip
 
 
 def main() -> None:
@@ -209,7 +210,9 @@ def main() -> None:
             "spiral, friction", Bench(Friction(), cupy.ones((n, n), np.float32), (0, 0), walls), 1
         )
     if arguments.disk:
-        on_disk(arguments.disk, frictions.get(), arguments.gpu_memory_limits)
+        cells = frictions.get()
+        del heights, frictions, constant, flat
+        on_disk(arguments.disk, cells, arguments.gpu_memory_limits)
     print(f"{name_of()}, CuPy {cupy.__version__}")
 
 

@@ -226,6 +226,17 @@ def test_what_does_not_fit_is_refused_or_left_to_the_cpu():
     assert found.report.settings["backend"] == "cpu"
 
 
+def test_a_memory_limit_too_small_for_cuda(tmp_path, no_fsync):
+    problem = strategies.CostProblem(
+        strategies.Raster(np.dtype(np.uint8), (90, 90)), strategies.GridSpec(90, 90), "absdiff"
+    )
+    store = make_store(tmp_path / "s.zarr", problem, 64)
+    with pytest.raises(PlanError, match=r"too small for CUDA .* give at least 98. MB"):
+        shortest_paths(store, [(0, 0)], memory_limit=600_000_000, backend="cuda")
+    found = shortest_paths(store, [(0, 0)], memory_limit=600_000_000)
+    assert found.report.settings["backend"] == "cpu"
+
+
 @pytest.mark.parametrize(
     ("how", "message"),
     [
@@ -248,6 +259,32 @@ def test_reference_agrees_on_the_source_at_the_edge():
     sources = [(r, c, None, 2**32 - 1) for r, c in reference.listed(rim)] + [(40, 30, 3, 1)]
     expected = reference.dijkstra(z, "absdiff", sources)
     assert found.distance().tolist() == expected.tolist()
+
+
+def test_the_command(tmp_path, no_fsync):
+    from click.testing import CliRunner
+
+    from terrain_gpu import TileStore
+    from terrain_gpu.cli.compute_sssp import command
+
+    problem = strategies.CostProblem(
+        strategies.Raster(np.dtype(np.int16), (200, 300), terrain="hills"),
+        strategies.GridSpec(200, 300),
+        "tobler",
+    )
+    store = str(make_store(tmp_path / "s.zarr", problem, 64))
+    start = [store, "--source-rowcol", "20,30", "--cost", "tobler", "--overwrite"]
+    found = []
+    for how in (
+        ["--backend", "cuda", "--device", "0", "--gpu-memory-limit", "1GB", "--verify"],
+        ["--backend", "cpu"],
+    ):
+        done = CliRunner().invoke(command, [*start, *how], catch_exceptions=False)
+        assert done.exit_code == 0, done.output
+        found.append(TileStore.open(store).layer("distance").read_window(0, 200, 0, 300))
+    assert strategies.same_bits(*found)
+    done = CliRunner().invoke(command, [*start, "--backend", "cuda", "--device", "77"])
+    assert done.exit_code != 0
 
 
 # -- rasters that do not fit -----------------------------------------------------------------------
@@ -323,10 +360,11 @@ def test_stores_over_regions(folders, problem, side):
         assert_same(found, problem)
 
 
-def test_a_small_limit_makes_regions():
+def test_a_small_limit_makes_regions(monkeypatch):
+    monkeypatch.setattr(gpu, "RESERVED", 0)
     z = hills(700, 900).astype(np.float32)
     run = {"cost": "friction", "block_size": 64, "threads": 2}
-    found = shortest_paths(z, [(350, 350)], **run, gpu_memory_limit=12_000_000, backend="cuda")
+    found = shortest_paths(z, [(350, 350)], **run, gpu_memory_limit=4_000_000, backend="cuda")
     expected = shortest_paths(z, [(350, 350)], **run, backend="cpu")
     assert found.report.result["regions"] > 1
     assert strategies.same_bits(found.distance(), expected.distance())

@@ -123,8 +123,10 @@ def step(cost, heights, frictions, absent, lengths, options, y, x, k, distances)
     length = lengths[_LENGTH[k], min(y, r)]
     if reverse:
         y, x, r, c = r, c, y, x
-    w = edge(cost, heights[r, c], heights[y, x], frictions[r, c], frictions[y, x], length)
-    w = distances.dtype.type(w)
+    kind = distances.dtype.type
+    a, b = kind(heights[r, c]), kind(heights[y, x])
+    fa, fb = kind(frictions[r, c]), kind(frictions[y, x])
+    w = kind(edge(cost, a, b, fa, fb, length))
     return w if w <= top else top
 
 

@@ -17,11 +17,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..cells import fits
-from ..cuda.device import default_gpu_limit, memory_bound, module, shared_memory
+from ..cuda.device import RESERVED, default_gpu_limit, memory_bound, module, shared_memory
 from ..errors import InputError, PlanError
 from ..executor import stream
 from ..grid import BlockGrid, Window, ceil_div, clip, round_up
-from ..planner import MB, format_size
+from ..planner import COMPILED_BASELINE, CUDA_BASELINE, MB, format_size
 from ..report import Report
 from ..store import Layer
 from .costs import Hops, Langmuir, Minimax, Scaled, largest
@@ -442,6 +442,10 @@ class Problem:
         That read and write blocks.
     memory_limit
         Bytes of the GPU's memory; nine tenths of what is free when None.
+    device
+        Which GPU.
+    host_limit
+        Bound on the peak resident set of the process, bytes; None for arrays.
     spill
         File for the distances of regions that the GPU has no room for.
     """
@@ -454,6 +458,7 @@ class Problem:
     threads: int
     memory_limit: int | None
     device: int
+    host_limit: int | None
     spill: Path
 
     @property
@@ -474,7 +479,17 @@ class Problem:
 
     @property
     def stagings(self) -> int:
-        return max(1, min(self.threads, self.blocks.count, _STAGING // self.staging_bytes))
+        """Threads that read and write; 0 where the limit is too small for one."""
+        most = min(self.threads, self.blocks.count, max(1, _STAGING // self.staging_bytes))
+        if self.host_limit is None:
+            return most
+        room = self.host_limit - COMPILED_BASELINE - CUDA_BASELINE
+        return max(0, min(most, room // self._passing))
+
+    @property
+    def _passing(self) -> int:
+        """Bytes of a thread: its staging, and what layers read and write in; see `plan_stream`."""
+        return 5 * self.staging_bytes
 
     def cell_dtypes(self) -> tuple[np.dtype, np.dtype | None]:
         """Types of heights and frictions on the GPU."""
@@ -500,7 +515,7 @@ class Problem:
         rims = 8 * 4 * (rows + cols) + 32 * shape.padded
         sources = 24 * len(self.ground.sources)
         staging = self.stagings * self.staging_bytes
-        return shape.cells * each + lists + rims + sources + staging + 8 * MB
+        return RESERVED + shape.cells * each + lists + rims + sources + staging + 2**16
 
     def plan(self) -> tuple[int, int]:
         """The limit in force, and the side of regions in blocks.
@@ -508,8 +523,15 @@ class Problem:
         Raises
         ------
         PlanError
-            when not even one block fits.
+            when not even one block fits, here or in the process.
         """
+        if not self.stagings:
+            least = COMPILED_BASELINE + CUDA_BASELINE + self._passing
+            raise PlanError(
+                f"a memory limit of {format_size(self.host_limit or 0)} is too small for CUDA and "
+                f"blocks of {self.blocks.block}; give at least {ceil_div(least, MB)} MB, or use "
+                "--backend cpu"
+            )
         free = default_gpu_limit(self.device)
         limit = min(free, self.memory_limit or free)
         side = max(self.blocks.shape)

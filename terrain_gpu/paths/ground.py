@@ -23,6 +23,17 @@ EDGE = 2**32 - 1
 """Id of the sources that the edge gives."""
 
 
+def held(cells: np.dtype, distance: np.dtype) -> np.dtype:
+    """Type in which fields hold cells: the narrowest that is exact, as a visit's time is memory's.
+
+    Costs are computed in the type of distances all the same.
+    """
+    if distance.kind == "u":
+        return distance
+    small = cells == np.float32 or (cells.kind in "iu" and cells.itemsize <= 2)
+    return np.dtype(np.float32 if small else np.float64)
+
+
 @dataclass
 class Raster:
     """A layer, or an array, that is read with one ring of cells around a window.
@@ -102,6 +113,12 @@ class Terrain:
         self._order = np.argsort(owners, kind="stable")
         self._owners = owners[self._order]
 
+    @property
+    def types(self) -> tuple[np.dtype, np.dtype]:
+        """Types of the heights and frictions of fields."""
+        heights = held(self.heights.dtype, self.dtype)
+        return heights, heights if self.friction is None else np.dtype(np.float64)
+
     def load(self, at: Block) -> Field:
         window = self.blocks.window(*at)
         cells, absent = self.heights.ring(window)
@@ -123,11 +140,12 @@ class Terrain:
         return Field(heights, frictions, absent, np.ascontiguousarray(lengths), None)  # type: ignore[arg-type]
 
     def _heights(self, cells: np.ndarray, window: Window) -> np.ndarray:
-        """As the kernels take them: float64, or unsigned integers in the same order."""
-        if cells.dtype == self.dtype:
+        """As the kernels take them: floats, or unsigned integers in the same order."""
+        dtype = held(cells.dtype, self.dtype)
+        if cells.dtype == dtype:
             return cells
-        heights = pages(cells.shape, self.dtype)
-        if self.dtype.kind == "f":
+        heights = pages(cells.shape, dtype)
+        if dtype.kind == "f":
             heights[...] = cells
             return heights
         if cells.dtype.itemsize < 8:

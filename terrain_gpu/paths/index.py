@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import google_crc32c
+import numba
 import numpy as np
 import zarr
 from numba.extending import register_jitable
@@ -746,6 +747,7 @@ def _write_blocks(
     )
     options = problem["connectivity"] == 8, problem["corner_cutting"], problem["reverse"]
     nothing = dtype.type(-np.inf if model.name == "minimax" else 0)
+    _compile(model, terrain, options, index)
     target.temporary.mkdir(exist_ok=True)
     log = os.open(target.manifest, os.O_WRONLY | os.O_APPEND)
 
@@ -795,6 +797,28 @@ def _write_blocks(
         )
     finally:
         os.close(log)
+
+
+def _compile(
+    model: CostModel, terrain: Terrain, options: tuple[bool, bool, bool], index: Index
+) -> None:
+    """Compile in this thread, which Ctrl-C reaches; a worker would be waited for."""
+    shape = TILE + 2, TILE + 2
+    heights, frictions = (np.zeros(shape, dtype) for dtype in terrain.types)
+    index_tile(
+        model.kernel,
+        heights,
+        frictions,
+        np.ones(shape, bool),
+        np.ones((4, TILE + 2)),
+        0,
+        0,
+        options,
+        index.dtype.type(0),
+        index.symmetric,
+        new_tile_work(index.dtype),
+        np.zeros(index.entries, index.dtype),
+    )
 
 
 def _write_file(index: Index, folder: Path, at: Block, rows: Iterator[np.ndarray]) -> int:
@@ -849,23 +873,24 @@ class FromIndex(Relaxation):
         self._entered: set[Block] = set()
         self._sown = {at for at, _ in self.ground.starts()}  # type: ignore[attr-defined]
 
-    def compiled(self) -> bool:
-        from numba import typeof
-
-        return any(
-            t[0] == typeof(self.cost) and t[2] == typeof(self.rims) and t[1].dtype.name == self.name
+    def compiled(self, heights: np.dtype, frictions: np.dtype) -> bool:
+        cost, entries = numba.typeof(self.cost), numba.from_dtype(self.index.dtype)
+        wanted = tuple(map(numba.from_dtype, (heights, frictions, self.dtype)))
+        passing = any(
+            (t[0], t[1].dtype, t[2].dtype) == (cost, entries, wanted[2])
             for t in known_types(pass_block)
         )
+        return passing and any(
+            t[0] == cost and (t[1].dtype, t[2].dtype, t[6].dtype) == wanted
+            for t in known_types(fill_block)
+        )
 
-    @property
-    def name(self) -> str:
-        return self.index.dtype.name
-
-    def compile(self, heights: np.dtype) -> None:
+    def compile(self, heights: np.dtype, frictions: np.dtype) -> None:
         side = TILE + 2
         cells, absent = np.zeros((side, side), heights), np.ones((side, side), bool)
         distances = np.full((side, side), self.top, self.dtype)
-        field = Field(cells, cells, absent, np.ones((4, side)), distances)
+        held = cells, cells.astype(frictions)
+        field = Field(*held, absent, np.ones((4, side)), distances)
         rims = np.full((3, 3, RING), self.top, self.dtype)
         data = np.frombuffer(
             bytes(self.index.entries * self.index.dtype.itemsize), self.index.dtype

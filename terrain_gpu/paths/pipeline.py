@@ -754,6 +754,7 @@ class _Solve:
             self.threads,
             self.gpu.memory_limit,
             self.gpu.device,
+            None if isinstance(self.heights.data, np.ndarray) else self.plan.memory_limit,
             spill,
         )
         try:
@@ -815,9 +816,9 @@ class _Solve:
             method=self.method,
         )
         self._open.append(paths)
-        if not paths.compiled():
+        if not paths.compiled(*self.ground.types):
             log.warning("compiling kernels for cost %s; this happens once", self.model.name)
-            paths.compile(np.dtype(np.float64) if self.dtype.kind == "f" else self.dtype)
+            paths.compile(*self.ground.types)
         self.resumed = paths.restore()
         for at, key in self.ground.starts():
             paths.start(at, self.dtype.type(key))

@@ -199,18 +199,22 @@ class Relaxation:
             self._pending[at] = key
             heapq.heappush(self._queue, (key, at))
 
-    def compiled(self) -> bool:
+    def compiled(self, heights: np.dtype, frictions: np.dtype) -> bool:
         """Whether the kernels for this cost are in numba's cache, so that no compiling waits."""
-        cost, distance = numba.typeof(self.cost), numba.from_dtype(self.dtype)
-        return any(t[0] == cost and t[6].dtype == distance for t in known_types(self.operator))
+        wanted = tuple(map(numba.from_dtype, (heights, frictions, self.dtype)))
+        cost = numba.typeof(self.cost)
+        return any(
+            t[0] == cost and (t[1].dtype, t[2].dtype, t[6].dtype) == wanted
+            for t in known_types(self.operator)
+        )
 
-    def compile(self, heights: np.dtype) -> None:
+    def compile(self, heights: np.dtype, frictions: np.dtype) -> None:
         """Compile in this thread, which Ctrl-C reaches; a worker would be waited for."""
         side = TILE + 2
         cells, absent = np.zeros((side, side), heights), np.zeros((side, side), bool)
         distances = np.full((side, side), self.top, self.dtype)
         self._relax(
-            Field(cells, cells, absent, np.ones((4, side)), distances),
+            Field(cells, cells.astype(frictions), absent, np.ones((4, side)), distances),
             np.full((1, 1), self.top, self.dtype),
             np.zeros((1, 1), bool),
             self._new_work((TILE, TILE)),

@@ -90,7 +90,9 @@ def _fill_steps(cost, heights, frictions, absent, lengths, row, col, options, we
             length = lengths[_LENGTH[k], r + min(dy, 0)]
             into = weights[k, y]
             for x in range(TILE):
-                w = kind(edge(cost, fro[x], to[x], ff[x], ft[x], length))
+                # Cells may be held in a narrower type, exactly; see `ground.held`.
+                a, b, fa, fb = kind(fro[x]), kind(to[x]), kind(ff[x]), kind(ft[x])
+                w = kind(edge(cost, a, b, fa, fb, length))
                 w = w if w <= top else top  # NaN, of an infinite cost times no friction, as well
                 # Steps from absent cells need no test: nothing reaches these.
                 into[x] = top if gone[x] else w

@@ -232,7 +232,7 @@ def verify_stored(
     recorded = _Recorded(distance)
     if recorded.settings.get("method") == "index":
         raise StoreError(
-            f"{distance.path}: real distances from a distance index, within 1e-12 of the exact ones, "
+            f"{distance.path}: real distances from an index, within 1e-12 of the exact ones, "
             "which are what can be proven; compute it again without --method index"
         )
     if "allocation" in layers and "backlink" not in layers:
