@@ -159,7 +159,7 @@ extern "C" __global__ void close_flats(
 }
 #endif
 
-// -- regions: a raster in pieces, which tell each other their outer cells -----------------------------
+// -- regions: a raster in pieces, which tell each other their outer cells ---------------------------
 
 // Where the k-th cell of the ring lies: its top and bottom row with corners, left and right column.
 __device__ __forceinline__ void find_on_ring(i64 k, i64 height, i64 width, i64& row, i64& col) {

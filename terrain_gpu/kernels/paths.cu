@@ -5,24 +5,24 @@
 // (whether diagonal steps may pass between two absent cells), REVERSE, HAS_FRICTION, WARPS (in a
 // block), TILE_BYTES (the size of Tile).
 //
-// A warp relaxes a tile of 32 x 32 cells in its own part of shared memory, by sweeps as paths/tile.py
-// does: down and up row by row, a lane for each column; between them right and left, a lane for each
-// row. Rows and columns that nothing has changed beside are skipped, by bits.
+// A warp relaxes a tile of 32 x 32 cells in its own part of shared memory, by sweeps as
+// paths/tile.py does: down and up row by row, a lane for each column; between them right and left,
+// a lane for each row. Rows and columns that nothing has changed beside are skipped, by bits.
 #include "costs.cuh"
 #include "pending.cuh"
 
 #define PITCH (SIDE + 3) // odd, so that the lanes of a column use different banks
 #define RING (SIDE + 2)
 #define ALL 0xffffffffu
-#ifndef MOST_STEPS
 #define MOST_STEPS 192 // before others get a turn: a wave ends with the last of its tiles
-#endif
 
 #define HAS_LENGTH (DISTANCE == F64 && MODEL != ABSDIFF && MODEL != MINIMAX)
 
 // Of the neighbour in D8 direction K: E, SE, S, SW, W, NW, N, NE.
 __device__ constexpr int row_step(int k) { return k >= 1 && k <= 3 ? 1 : (k >= 5 ? -1 : 0); }
-__device__ constexpr int col_step(int k) { return k <= 1 || k == 7 ? 1 : (k >= 3 && k <= 5 ? -1 : 0); }
+__device__ constexpr int col_step(int k) {
+    return k <= 1 || k == 7 ? 1 : (k >= 3 && k <= 5 ? -1 : 0);
+}
 
 struct Terrain {
     const CELL* heights;
@@ -99,7 +99,8 @@ __device__ __forceinline__ dist by_way_of(
     return found;
 }
 
-__device__ __forceinline__ dist lesser(dist a, dist b) { return b < a ? b : a; } // a, where b is NaN
+// a where b is NaN.
+__device__ __forceinline__ dist lesser(dist a, dist b) { return b < a ? b : a; }
 
 __device__ __forceinline__ f64 straight_length(const Tile& t, int y, int dy) {
 #if HAS_LENGTH
@@ -233,7 +234,8 @@ __device__ __forceinline__ void load(
     // Its sides first: they are on their way while the rows are fetched. Lanes 0 to 3 take the
     // rest of the rows, two on each side.
     const i64 corner = row * terrain.pitch + col;
-    const int ys[3] = {lane, lane, SIDE + (lane & 1)}, xs[3] = {0, SIDE + 1, lane & 2 ? SIDE + 1 : 0};
+    const int ys[3] = {lane, lane, SIDE + (lane & 1)};
+    const int xs[3] = {0, SIDE + 1, lane & 2 ? SIDE + 1 : 0};
     dist side[3];
     CELL side_heights[3];
 #if HAS_FRICTION
@@ -495,7 +497,7 @@ extern "C" __global__ void __launch_bounds__(WARPS * 32, 1) relax(
     int lane = threadIdx.x & 31;
     bool first_thread = blockIdx.x == 0 && threadIdx.x == 0;
     // Neighbouring warps on different multiprocessors: few tiles are spread over many.
-    const u32 warp = threadIdx.x / 32 * gridDim.x + blockIdx.x;
+    const u32 warp = threadIdx.x / 32 * gridDim.x + blockIdx.x, warps = gridDim.x * WARPS;
     u64 number = state->number, visits = 0, steps = 0;
     const u64 end = number + waves;
     u32 goal = 0;
@@ -515,10 +517,12 @@ extern "C" __global__ void __launch_bounds__(WARPS * 32, 1) relax(
             list = chosen(q);
         }
         for (u32 k = warp; k < count;) {
-            visit(t, terrain, parameters, q, distances, number, __ldcg(list + k), guard, visits, steps, lane);
+            u32 tile = __ldcg(list + k);
+            visit(t, terrain, parameters, q, distances, number, tile, guard, visits, steps, lane);
+            if (count <= warps) break;
             u32 more = 0;
             if (lane == 0) more = atomicAdd((u32*)&now->taken, 1u);
-            k = gridDim.x * WARPS + __shfl_sync(ALL, more, 0);
+            k = warps + __shfl_sync(ALL, more, 0);
         }
         barrier(&state->arrived, goal);
     }
@@ -543,7 +547,8 @@ __device__ __forceinline__ bool is_tight(
     int dy = row_step(k), dx = col_step(k);
     i64 other = at + dy * t.pitch + dx;
 #if !CORNERS
-    if (dx && dy && is_absent(distances[at + dx]) && is_absent(distances[at + dy * t.pitch])) return false;
+    bool beside = is_absent(distances[at + dx]) && is_absent(distances[at + dy * t.pitch]);
+    if (dx && dy && beside) return false;
 #endif
     f64 length = 0;
 #if HAS_LENGTH

@@ -33,11 +33,12 @@ extern "C" __global__ void place(
         cells[at] = good ? converted(v) : (CELL)0;
         if (!good) distances[at] = absent();
         else if (appear) distances[at] = top();
-        if (good && frictions && (f64)v < 0) atomicMin(&notes->negative, (u64)(first + r * cols + c));
+        u64 id = first + r * cols + c;
+        if (good && frictions && (f64)v < 0) atomicMin(&notes->negative, id);
 #if DISTANCE == U64
         const i64 far = 1ll << 61;
         bool beyond = (RAW)-1 < (RAW)1 ? (i64)v > far || (i64)v < -far : (u64)v > (u64)far;
-        if (good && beyond) atomicMin(&notes->far, (u64)(first + r * cols + c));
+        if (good && beyond) atomicMin(&notes->far, id);
 #endif
     }
 }

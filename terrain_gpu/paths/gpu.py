@@ -567,7 +567,8 @@ def solve(
     -------
     counts
         "reached" and "valid" cells, "regions" and "region_visits", "tiles" and "tile_visits",
-        "waves"; "named", whether the allocation is among what was written.
+        "waves"; "named", whether the allocation is among what was written; "memory", bytes of the
+        GPU's as planned.
 
     Raises
     ------
@@ -970,6 +971,7 @@ class _Whole:
             "tile_visits": int(found["visits"]),
             "waves": int(found["number"]),
             "named": len(outputs) == 3,
+            "memory": self.problem.memory(max(self.problem.blocks.shape)),
         }
 
     def _done(self, at: Block) -> None:

@@ -259,6 +259,7 @@ class Regions:
             "tile_visits": self.tile_visits,
             "waves": self.waves,
             "named": False,
+            "memory": self.problem.memory(self.cells // self.problem.blocks.block),
         }
 
     def _load(self, at: Region, field: Field) -> Piece:

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..cells import is_nodata, layer_dtype
-from ..cuda.device import choose
+from ..cuda.device import choose, name_of
 from ..errors import InputError, PlanError, StoreError
 from ..executor import stream
 from ..grid import TILE, BlockGrid, GridSpec, Window
@@ -679,7 +679,9 @@ class _Solve:
     def _finished(
         self, layers: dict[str, Layer], grid: GridSpec, arrays: dict[str, np.ndarray]
     ) -> ShortestPaths:
-        how = {**self.problem, "method": self.method, "backend": "cuda" if self.gpu else "cpu"}
+        how = {**self.problem, "method": self.method, "backend": "cpu"}
+        if self.gpu is not None:
+            how |= {"backend": "cuda", "gpu": name_of(self.gpu.device)}
         self.report.settings = {**how, **self.report.settings, "plan": self.plan.as_dict()}
         self.report.cells = grid.cells
         return ShortestPaths(
@@ -781,6 +783,7 @@ class _Solve:
             "blocks_resumed": 0,
             "regions": done["regions"],
             "region_visits": done["region_visits"],
+            "gpu_memory_bytes": done["memory"],
             "tile_visits_per_tile": round(done["tile_visits"] / done["tiles"], 3),
             "waves": done["waves"],
         }
