@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, Phase, settings
 
-from terrain_gpu.cuda.device import why_not
+from terrain_gpu.cuda import device
 
 settings.register_profile(
     "ci",
@@ -32,9 +32,19 @@ settings.register_profile(
 
 def pytest_collection_modifyitems(items):
     marked = [item for item in items if item.get_closest_marker("gpu")]
-    if marked and (reason := why_not()):
+    if marked and (reason := device.why_not()):
         for item in marked:
             item.add_marker(pytest.mark.skip(reason=reason))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item):
+    """Tests that are not marked look at the CPU, also where a GPU works."""
+    if item.get_closest_marker("gpu") or "cuda" in item.path.stem:
+        return (yield)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(device, "why_not", lambda number=0: "this test is of the CPU")
+        return (yield)
 
 
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))

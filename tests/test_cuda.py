@@ -18,6 +18,7 @@ from terrain_gpu.cuda import device
 from terrain_gpu.cuda.device import OPTIONS, NoGpu, choose, defines, source, why_not
 from terrain_gpu.errors import InputError
 from terrain_gpu.mst import gpu as mst_gpu
+from terrain_gpu.paths import gpu as paths_gpu
 
 ARCHITECTURES = ("sm_75", "sm_80", "sm_86", "sm_90", "sm_100")
 
@@ -122,7 +123,14 @@ def test_the_programs_say_why(monkeypatch, tmp_path, capfd, caplog):
 
 # -- kernels ---------------------------------------------------------------------------------------
 
-VARIANTS = [("probe", {}), *(("mst", macros) for macros in mst_gpu.variants())]
+VARIANTS = [
+    ("probe", {}),
+    *(("mst", macros) for macros in mst_gpu.variants()),
+    *paths_gpu.variants(),
+]
+
+
+needs_nvcc = pytest.mark.skipif(shutil.which("nvcc") is None, reason="nvcc is not installed")
 
 
 def label(case):
@@ -130,24 +138,32 @@ def label(case):
     return f"{name}-" + "-".join(str(v).replace(" ", "_") for v in macros.values())
 
 
-@pytest.mark.skipif(shutil.which("nvcc") is None, reason="nvcc is not installed")
-@pytest.mark.parametrize("case", VARIANTS, ids=label)
-def test_kernels_compile(tmp_path, case):
-    """Every variant for the newest architecture; one of each kind for all of them."""
-    name, macros = case
-    every = macros.get("CACHED", 1) and macros.get("ABSDIFF", 1)
-    names = ARCHITECTURES if every else ARCHITECTURES[-1:]
-    file = tmp_path / f"{name}.cu"
+def compiled(folder, name, macros, targets):
+    file = folder / f"{name}.cu"
     file.write_text(source(name))
-    targets = [f"-gencode=arch=compute_{a[3:]},code={a}" for a in names]
     done = subprocess.run(
-        ["nvcc", "-fatbin", "-o", tmp_path / "out", *OPTIONS, *targets, *defines(macros), file],
+        ["nvcc", "-o", folder / "out", *OPTIONS, *targets, *defines(macros), file],
         check=False,
         capture_output=True,
         text=True,
     )
     assert done.returncode == 0, done.stderr
     assert "warning" not in done.stderr
+
+
+@needs_nvcc
+@pytest.mark.parametrize("case", VARIANTS, ids=label)
+def test_kernels_compile(tmp_path, case):
+    compiled(tmp_path, *case, ["-cubin", f"-arch={ARCHITECTURES[0]}"])
+
+
+@needs_nvcc
+@pytest.mark.parametrize("name", sorted({name for name, _ in VARIANTS}))
+def test_kernels_compile_for_real_gpus(tmp_path, name):
+    """One variant of each, which has the same intrinsics as the others."""
+    macros = next(macros for other, macros in VARIANTS if other == name)
+    targets = [f"-gencode=arch=compute_{a[3:]},code={a}" for a in ARCHITECTURES]
+    compiled(tmp_path, name, macros, ["-fatbin", *targets])
 
 
 def test_headers_are_pasted():

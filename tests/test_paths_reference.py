@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+import numba
 import numpy as np
 import pytest
 import reference
@@ -17,6 +18,7 @@ from strategies import MODELS, WGS84, cost_problems, rasters, shapes
 
 from terrain_gpu.errors import InputError
 from terrain_gpu.grid import GridSpec
+from terrain_gpu.paths import costs
 from terrain_gpu.paths.lengths import step_lengths
 
 # -- lengths -------------------------------------------------------------------------------
@@ -182,6 +184,24 @@ def test_tobler_is_fastest_on_a_gentle_descent():
     assert cost("tobler", 0, 5, length=100.0) > cost("tobler", 5, 0, length=100.0)
     assert cost("tobler", 0, 5, (2, 2), 100.0) == 2 * cost("tobler", 0, 5, length=100.0)
     assert cost("tobler", 0, 10_000) == math.inf
+
+
+def test_exp_has_the_same_bits_when_compiled_and_is_right():
+    @numba.njit
+    def compiled(x, found):
+        for k in range(len(x)):
+            found[k] = costs.exponential(x[k])
+
+    rng = np.random.default_rng(4)
+    last = 709.782712893384
+    x = np.concatenate((rng.uniform(0, 3, 5000), rng.uniform(0, last, 5000), [0, 5e-324, last]))
+    found = np.empty_like(x)
+    compiled(x, found)
+    assert found.tolist() == [reference.exponential(v) for v in x.tolist()]
+    np.testing.assert_allclose(found, np.exp(x), rtol=5e-16)
+    beyond = np.array([np.nextafter(last, np.inf), 1e9, np.inf])
+    compiled(beyond, beyond)
+    assert np.isinf(beyond).all()
 
 
 def test_langmuir_in_its_three_slopes():

@@ -37,25 +37,31 @@ def _edge(model: type) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
 @intrinsic
 def _bits_of(typing, x):
     """A float64's bits as int64."""
-    return types.int64(types.float64), lambda context, builder, signature, arguments: (
-        builder.bitcast(arguments[0], ir.IntType(64))
-    )
+
+    def emit(context, builder, signature, arguments):
+        return builder.bitcast(arguments[0], ir.IntType(64))
+
+    return types.int64(types.float64), emit
 
 
 @intrinsic
 def _float_of(typing, bits):
     """The float64 of these bits."""
-    return types.float64(types.int64), lambda context, builder, signature, arguments: (
-        builder.bitcast(arguments[0], ir.DoubleType())
-    )
+
+    def emit(context, builder, signature, arguments):
+        return builder.bitcast(arguments[0], ir.DoubleType())
+
+    return types.float64(types.int64), emit
 
 
 @intrinsic
 def _quotient(typing, a, b):
     """a / b without numba's test for zero, which keeps loops from being vectorised."""
-    return types.float64(types.float64, types.float64), lambda context, builder, _, arguments: (
-        builder.fdiv(*arguments)
-    )
+
+    def emit(context, builder, signature, arguments):
+        return builder.fdiv(*arguments)
+
+    return types.float64(types.float64, types.float64), emit
 
 
 @register_jitable
