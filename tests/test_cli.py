@@ -121,7 +121,8 @@ OPTIONS = {
     "compute-sssp": "source source-rowcol sources source-edge cost friction barriers parameter "
     "reverse connectivity no-corner-cutting max-cost target target-rowcol targets "
     "stop-at-targets output dtype backlink allocation path layer memory-limit threads "
-    "backend device gpu-memory-limit method build-index verify resume overwrite json quiet verbose version help",
+    "backend device gpu-memory-limit method build-index verify resume overwrite json quiet "
+    "verbose version help",
     "terrain-gpu verify": "memory-limit threads json quiet verbose help",
     "terrain-gpu info": "json quiet verbose help",
     "terrain-gpu plan": "dtype for layer block-size cost friction barriers backlink allocation "

