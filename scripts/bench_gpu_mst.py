@@ -200,20 +200,25 @@ def program(command: str, store: Path) -> None:
         print(f"    {found['result']}", flush=True)
 
 
-def programs(work: Path, huge: int) -> None:
+def programs(work: Path, huge: int, verify: bool) -> None:
     """The thesis's raster, a small GPU, and ids beyond 32 bits."""
     mst = "compute-mst {} --backend cuda --overwrite"
     new_store(work / "thesis.zarr", 12555, 17630, BLOCK)
     for weight in ("absdiff", "max"):
         program(f"{mst} --weight {weight}", work / "thesis.zarr")
+    paths = "compute-sssp {} --backend cuda --overwrite --source-rowcol 4096,4096"
+    for cost in ("absdiff", "surface"):
+        program(f"{paths} --cost {cost}", work / "thesis.zarr")
     new_store(work / "square.zarr", 16384, 16384, BLOCK)
     for _ in range(2):
         for limit in ("100GB", "4GB"):
             program(f"{mst} --gpu-memory-limit {limit}", work / "square.zarr")
+            program(f"{paths} --gpu-memory-limit {limit}", work / "square.zarr")
     if huge:
         new_store(work / "huge.zarr", huge, huge, 2048)
         program(f"{mst} --memory-limit 8GB --gpu-memory-limit 8GB", work / "huge.zarr")
-        program("verify {} --memory-limit 8GB", work / "huge.zarr")
+        if verify:
+            program("verify {} --memory-limit 8GB", work / "huge.zarr")
 
 
 def main() -> None:
@@ -225,9 +230,10 @@ def main() -> None:
     parser.add_argument("--region", type=int, help="Side of a region at most.")
     parser.add_argument("--programs", action="store_true", help="Only these: whole processes.")
     parser.add_argument("--huge", type=int, default=0, metavar="SIDE", help="Out of core, too.")
+    parser.add_argument("--verify", action="store_true", help="That one as well, on the CPU.")
     args = parser.parse_args()
     if args.programs:
-        programs(args.work, args.huge)
+        programs(args.work, args.huge, args.verify)
         return
     gpu.MOST_SIDE = args.region or gpu.MOST_SIDE
     z = terrain(args.side)

@@ -14,7 +14,7 @@ from numba.extending import register_jitable
 
 from ..grid import TILE
 from ..mst.boruvka import jit
-from .costs import largest
+from .costs import joining, largest
 from .tile import COL_STEP, ROW_STEP, fill_weights, relax_tile
 
 
@@ -118,7 +118,7 @@ def relax_block(
         visits += 1
         row, col = i * TILE, j * TILE
         fill_weights(cost, heights, frictions, absent, lengths, row, col, options, work[1])
-        passes += relax_tile(cost, distances, row, col, whole[i, j], work, improved)
+        passes += relax_tile(joining(cost), distances, row, col, whole[i, j], work, improved)
         whole[i, j] = False
         if guard < top and _farthest(work[0]) > guard:
             return least, visits, passes, True

@@ -190,6 +190,25 @@ def _edge_of(cost, a, b, fa, fb, length):
     return _EDGES[cost.instance_class]
 
 
+class Sum(NamedTuple):
+    """Stands for every model whose costs are added, where nothing else matters of it."""
+
+
+class Max(NamedTuple):
+    """Stands for models whose costs are joined by max."""
+
+
+def joining(cost):
+    """`Sum` or `Max`, in compiled code."""
+    raise RuntimeError("for compiled code only")
+
+
+@overload(joining)
+def _joining_of(cost):
+    way = Max if cost.instance_class is Minimax else Sum
+    return lambda cost: way()
+
+
 def join(cost, distance, weight):
     """Distance behind one more step, in compiled code."""
     raise RuntimeError("for compiled code only")
@@ -197,7 +216,7 @@ def join(cost, distance, weight):
 
 @overload(join)
 def _join_of(cost, distance, weight):
-    if cost.instance_class is Minimax:
+    if cost.instance_class in (Minimax, Max):
         return lambda cost, distance, weight: max(distance, weight)
     if isinstance(distance, types.Float):
         return lambda cost, distance, weight: distance + weight

@@ -47,7 +47,7 @@ from ..store.places import alone, beside, held, swap
 from ..store.run import Target
 from ..store.writer import _UMASK, output_error, output_errors
 from .block import _farthest
-from .costs import CostModel, join, largest
+from .costs import CostModel, join, joining, largest
 from .ground import Raster, Terrain
 from .lengths import step_lengths
 from .relax import Block, Field, Overflow, Relaxation, pages
@@ -281,7 +281,7 @@ def seed_rims(
                 continue
             row, col = i * TILE, j * TILE
             fill_weights(cost, heights, frictions, absent, lengths, row, col, options, work[1])
-            relax_tile(cost, distances, row, col, True, work, improved)
+            relax_tile(joining(cost), distances, row, col, True, work, improved)
             mine = rims[first[0] + i + 1, first[1] + j + 1]
             for b in range(RING):
                 value = distances[row + 1 + RING_ROW[b], col + 1 + RING_COL[b]]
@@ -310,7 +310,7 @@ def fill_block(
             if distances[row : row + TILE + 2, col : col + TILE + 2].min() == top:
                 continue
             fill_weights(cost, heights, frictions, absent, lengths, row, col, options, work[1])
-            relax_tile(cost, distances, row, col, True, work, improved)
+            relax_tile(joining(cost), distances, row, col, True, work, improved)
             most = max(most, _farthest(work[0]))
     return most
 

@@ -11,6 +11,7 @@ import numpy as np
 from numba.extending import overload, register_jitable
 
 from ..grid import TILE
+from ..mst.boruvka import jit
 from .costs import Hops, edge, join, largest
 
 PADDED = TILE + 2
@@ -108,7 +109,7 @@ def _fill_steps(cost, heights, frictions, absent, lengths, row, col, options, we
 
 
 @register_jitable
-def relax_rows(cost, work):
+def relax_rows(way, work):
     """Sweep until nothing changes; returns the rows and pairs of scans done."""
     d, weights, fresh, scan = work
     passes = 0
@@ -118,18 +119,18 @@ def relax_rows(cost, work):
             if fresh[y - 1] & _DOWN:
                 fresh[y - 1] &= _UP
                 passes += 1
-                if _from_row(cost, d[y], d[y - 1], weights, y - 1, 6, 7, 5):
+                if _from_row(way, d[y], d[y - 1], weights, y - 1, 6, 7, 5):
                     fresh[y] = _DOWN | _UP
                     scan[y] = True
-        passes += _scan_rows(cost, work)
+        passes += _scan_rows(way, work)
         for y in range(TILE, 0, -1):
             if fresh[y + 1] & _UP:
                 fresh[y + 1] &= _DOWN
                 passes += 1
-                if _from_row(cost, d[y], d[y + 1], weights, y - 1, 2, 1, 3):
+                if _from_row(way, d[y], d[y + 1], weights, y - 1, 2, 1, 3):
                     fresh[y] = _DOWN | _UP
                     scan[y] = True
-        passes += _scan_rows(cost, work)
+        passes += _scan_rows(way, work)
         busy = False
         for y in range(TILE):
             busy |= (fresh[y] & _DOWN) != 0 or (fresh[y + 2] & _UP) != 0
@@ -137,22 +138,22 @@ def relax_rows(cost, work):
 
 
 @register_jitable
-def _from_row(cost, here, other, weights, row, up, right_up, left_up):
+def _from_row(way, here, other, weights, row, up, right_up, left_up):
     """Relax a row from the one above or below; whether anything changed."""
     # Rows taken in one step are known to be contiguous.
     straight, right, left = weights[up, row], weights[right_up, row], weights[left_up, row]
     changed = False
     for x in range(TILE):
         old = here[x + 1]
-        new = min(join(cost, other[x + 1], straight[x]), join(cost, other[x + 2], right[x]))
-        new = min(new, join(cost, other[x], left[x]), old)
+        new = min(join(way, other[x + 1], straight[x]), join(way, other[x + 2], right[x]))
+        new = min(new, join(way, other[x], left[x]), old)
         changed |= new != old
         here[x + 1] = new
     return changed
 
 
 @register_jitable
-def _scan_rows(cost, work):
+def _scan_rows(way, work):
     """Scan the rows that changed, in fours, right and left."""
     d, weights, fresh, scan = work
     passes = 0
@@ -174,19 +175,19 @@ def _scan_rows(cost, work):
             for _ in range(TILE):
                 x += step
                 old = a[x]
-                va = min(old, join(cost, va, wa[x - 1]))
+                va = min(old, join(way, va, wa[x - 1]))
                 ca |= va != old
                 a[x] = va
                 old = b[x]
-                vb = min(old, join(cost, vb, wb[x - 1]))
+                vb = min(old, join(way, vb, wb[x - 1]))
                 cb |= vb != old
                 b[x] = vb
                 old = c[x]
-                vc = min(old, join(cost, vc, wc[x - 1]))
+                vc = min(old, join(way, vc, wc[x - 1]))
                 cc |= vc != old
                 c[x] = vc
                 old = e[x]
-                ve = min(old, join(cost, ve, we[x - 1]))
+                ve = min(old, join(way, ve, we[x - 1]))
                 ce |= ve != old
                 e[x] = ve
             changed = (ca, cb, cc, ce)
@@ -197,19 +198,19 @@ def _scan_rows(cost, work):
 
 
 @register_jitable
-def _from_sides(cost, work):
+def _from_sides(way, work):
     """Relax the outer columns from the halo beside them."""
     d, weights, fresh, scan = work
     for y in range(1, TILE + 1):
         r = y - 1
         old = d[y, 1]
-        new = min(old, join(cost, d[y, 0], weights[4, r, 0]))
-        new = min(new, join(cost, d[y - 1, 0], weights[5, r, 0]))
-        new = min(new, join(cost, d[y + 1, 0], weights[3, r, 0]))
+        new = min(old, join(way, d[y, 0], weights[4, r, 0]))
+        new = min(new, join(way, d[y - 1, 0], weights[5, r, 0]))
+        new = min(new, join(way, d[y + 1, 0], weights[3, r, 0]))
         last = d[y, TILE]
-        then = min(last, join(cost, d[y, TILE + 1], weights[0, r, TILE - 1]))
-        then = min(then, join(cost, d[y - 1, TILE + 1], weights[7, r, TILE - 1]))
-        then = min(then, join(cost, d[y + 1, TILE + 1], weights[1, r, TILE - 1]))
+        then = min(last, join(way, d[y, TILE + 1], weights[0, r, TILE - 1]))
+        then = min(then, join(way, d[y - 1, TILE + 1], weights[7, r, TILE - 1]))
+        then = min(then, join(way, d[y + 1, TILE + 1], weights[1, r, TILE - 1]))
         if new < old or then < last:
             d[y, 1] = new
             d[y, TILE] = min(then, d[y, TILE])
@@ -217,12 +218,15 @@ def _from_sides(cost, work):
             scan[y] = True
 
 
-@register_jitable
-def relax_tile(cost, distances, row, col, whole, work, improved):
+@jit
+def relax_tile(way, distances, row, col, whole, work, improved):
     """Relax a tile to convergence; the weights are in `work`.
 
     Parameters
     ----------
+    way
+        `Sum` or `Max`, see `costs.joining`: so this, the longest to compile, is compiled for
+        these and not for every model.
     distances
         Of the block, padded by one.
     row, col
@@ -244,8 +248,8 @@ def relax_tile(cost, distances, row, col, whole, work, improved):
     scan[:] = whole
     fresh[0] = _DOWN
     fresh[TILE + 1] = _UP
-    _from_sides(cost, work)
-    passes = relax_rows(cost, work)
+    _from_sides(way, work)
+    passes = relax_rows(way, work)
     improved[:] = largest(d)
     for y in range(1, TILE + 1):
         old = distances[row + y, col : col + PADDED]
