@@ -356,7 +356,15 @@ def _spiral(shape: tuple[int, int]) -> np.ndarray:
 
 
 @st.composite
-def cost_problems(draw, raster=None, *, models=tuple(MODELS), walls=tuple(WALLS), geographic=True):
+def cost_problems(
+    draw,
+    raster=None,
+    *,
+    models=tuple(MODELS),
+    walls=tuple(WALLS),
+    geographic=True,
+    multiplied=True,
+):
     """A `CostProblem` with up to 5 sources; without any when no cell is left.
 
     Parameters
@@ -367,11 +375,13 @@ def cost_problems(draw, raster=None, *, models=tuple(MODELS), walls=tuple(WALLS)
         Allowed kinds of `MODELS` and `WALLS`.
     geographic
         Whether the grid may be in degrees.
+    multiplied
+        Whether a friction layer may multiply models other than "friction".
     """
     small = rasters(shape=shapes(130, 1500))
     chosen = draw(small if raster is None else raster)
     model = draw(st.sampled_from(models))
-    frictions = [] if model == "minimax" else FRICTIONS
+    frictions = FRICTIONS if model == "friction" or (multiplied and model != "minimax") else []
     optional = [] if model == "friction" else [None]
     problem = CostProblem(
         raster=chosen,

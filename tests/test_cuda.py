@@ -154,7 +154,7 @@ def compiled(folder, name, macros, targets):
 @needs_nvcc
 @pytest.mark.parametrize("case", VARIANTS, ids=label)
 def test_kernels_compile(tmp_path, case):
-    compiled(tmp_path, *case, ["-cubin", f"-arch={ARCHITECTURES[0]}"])
+    compiled(tmp_path, *case, ["-ptx", f"-arch={ARCHITECTURES[0]}"])
 
 
 @needs_nvcc

@@ -25,9 +25,21 @@ from terrain_gpu.paths.index import CROSSINGS, RING, RING_COL, RING_ROW, build_i
 from terrain_gpu.paths.pipeline import shortest_paths
 from terrain_gpu.paths.sources import Sources
 
+TYPES = [np.dtype(name) for name in ("int16", "uint8", "float32")]
 large = strategies.rasters(shape=strategies.shapes(200, 6000))
-KINDS = "absdiff", "friction", "tobler", "minimax"
-"""Integer, real, directed and joined by max: each model compiles kernels of its own, for long."""
+
+
+def for_the_index():
+    """Of each kind of cost one: integer, real, directed, and joined by max.
+
+    Each model, type and multiplier compiles kernels of its own, for long; all of them are met
+    above and in test_paths.py, with the same edge functions.
+    """
+    some = strategies.rasters(st.sampled_from(TYPES), strategies.shapes(200, 6000))
+    models = "absdiff", "friction", "tobler", "minimax"
+    return strategies.cost_problems(some, models=models, multiplied=False)
+
+
 BLOCKS = st.sampled_from([64, 128, 1024])
 THREADS = st.sampled_from([1, 2, 4])
 
@@ -42,7 +54,7 @@ def no_waiting():
 # -- Dijkstra's algorithm --------------------------------------------------------------------------
 
 
-@given(strategies.cost_problems(large, models=KINDS, geographic=False), BLOCKS, THREADS)
+@given(strategies.cost_problems(large, geographic=False), BLOCKS, THREADS)
 def test_dijkstra_over_arrays(problem, block, threads):
     hypothesis.assume(problem.sources)
     test_paths.within_reach(problem)
@@ -58,7 +70,7 @@ def test_dijkstra_over_arrays(problem, block, threads):
     assert found.report.settings["method"] == "dijkstra"
 
 
-@given(strategies.cost_problems(large, models=KINDS), BLOCKS, THREADS, st.sampled_from([1, 2, 100]))
+@given(strategies.cost_problems(large), BLOCKS, THREADS, st.sampled_from([1, 2, 100]))
 def test_dijkstra_over_stores(folders, problem, block, threads, fields):
     hypothesis.assume(problem.sources)
     test_paths.within_reach(problem)
@@ -96,7 +108,7 @@ def exact(problem):
     return problem.exact or problem.model == "minimax"
 
 
-@given(strategies.cost_problems(large, models=KINDS), BLOCKS, THREADS)
+@given(for_the_index(), BLOCKS, THREADS)
 def test_index_gives_the_distances_of_dijkstra(folders, problem, block, threads):
     hypothesis.assume(problem.sources)
     test_paths.within_reach(problem)
