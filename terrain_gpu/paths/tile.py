@@ -234,7 +234,8 @@ def relax_tile(way, distances, row, col, whole, work, improved):
     whole
         Whether every row needs a look, not only what the halo reaches.
     improved
-        Receives the least value that became less on each side and corner, and in [8] anywhere.
+        Receives, for each side and corner, the least value that became less and may concern the
+        tile beyond.
 
     Returns
     -------
@@ -250,21 +251,23 @@ def relax_tile(way, distances, row, col, whole, work, improved):
     fresh[TILE + 1] = _UP
     _from_sides(way, work)
     passes = relax_rows(way, work)
+    # What became less matters to a neighbour that is still farther.
     improved[:] = largest(d)
-    for y in range(1, TILE + 1):
-        old = distances[row + y, col : col + PADDED]
-        new = d[y]
-        if y in (1, TILE):
-            at = 6 if y == 1 else 2
-            for x in range(1, TILE + 1):
-                if new[x] < old[x]:
-                    improved[at] = min(improved[at], new[x])
-        if new[1] < old[1]:
-            improved[4] = min(improved[4], new[1])
-        if new[TILE] < old[TILE]:
-            improved[0] = min(improved[0], new[TILE])
+    for y, outer, k in ((1, 0, 6), (TILE, TILE + 1, 2)):
+        old, new, out = distances[row + y, col : col + PADDED], d[y], d[outer]
+        for x in range(1, TILE + 1):
+            farther = new[x] < max(out[x], out[x - 1], out[x + 1])
+            if (new[x] < old[x]) & farther:
+                improved[k] = min(improved[k], new[x])
+    for x, outer, k in ((1, 0, 4), (TILE, TILE + 1, 0)):
+        for y in range(1, TILE + 1):
+            new = d[y, x]
+            farther = new < max(d[y, outer], d[y - 1, outer], d[y + 1, outer])
+            if (new < distances[row + y, col + x]) & farther:
+                improved[k] = min(improved[k], new)
     for y, x, k in ((1, 1, 5), (1, TILE, 7), (TILE, 1, 3), (TILE, TILE, 1)):
-        if d[y, x] < distances[row + y, col + x]:
+        outer = d[0 if y == 1 else TILE + 1, 0 if x == 1 else TILE + 1]
+        if (d[y, x] < distances[row + y, col + x]) & (d[y, x] < outer):
             improved[k] = d[y, x]
     for y in range(1, TILE + 1):
         distances[row + y, col + 1 : col + 1 + TILE] = d[y, 1 : TILE + 1]
