@@ -237,9 +237,3 @@ def _fail(error: BaseException, message: str, code: int) -> int:
 
 
 version_option = click.version_option(__version__, "--version", message=f"{NAME} %(version)s")
-
-
-def check_backend(backend: str) -> None:
-    """Refuse a backend that this version does not have."""
-    if backend == "cuda":
-        raise click.UsageError("--backend cuda: this version computes on the CPU; use auto or cpu")
