@@ -1,1 +1,1 @@
-"""The CUDA backend: kernels in CUDA C++, loaded by CuPy. Nothing here is imported without a GPU."""
+"""The CUDA backend: whether it works, and what the drivers of kernels share."""

@@ -17,7 +17,6 @@ import tempfile
 import threading
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -1035,17 +1034,8 @@ class FromIndex(Relaxation):
     def _save(self, at: Block, field: Field) -> None:
         """Cells are solved again when they are wanted again."""
 
-    @contextmanager
-    def solved(self, at: Block) -> Iterator[Field]:
-        """A block's cells, from the rims of its tiles; from any thread."""
-        with self._lock:
-            while at in self._busy:
-                self._lock.wait()
-            self._busy.add(at)
-        try:
-            yield self._take(at)
-        finally:
-            self._release(at)
+    def _complete(self, at: Block, field: Field) -> None:
+        """It was, when the field was filled."""
 
     def close(self) -> None:
         """The fields and files go."""

@@ -547,10 +547,14 @@ class Relaxation:
             self._busy.add(at)
         try:
             field = self._take(at)
-            receive(field.distances, self._keys[at].copy(), self._halo(at))
+            self._complete(at, field)
             yield field
         finally:
             self._release(at)
+
+    def _complete(self, at: Block, field: Field) -> None:
+        """Bring the halo of a field up to date."""
+        receive(field.distances, self._keys[at].copy(), self._halo(at))
 
     def _release(self, at: Block) -> None:
         with self._lock:

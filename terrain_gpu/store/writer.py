@@ -48,9 +48,9 @@ class LayerWriter(Layer):
         )
         self._target = target
         self.keep = True
+        """Whether finished blocks stay for a later run when this one ends without `commit`."""
         self.spilled = False
         """Whether `spill` holds what a later run resumes from, even without a finished block."""
-        """Whether finished blocks stay for a later run when this one ends without `commit`."""
         self.finished = finished
         """True when a resumed run finds its result whole already."""
         self.done = np.zeros(self.blocks.shape, bool)
