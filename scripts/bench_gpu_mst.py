@@ -16,13 +16,16 @@ import shutil
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import cupy
 import numpy as np
 
-from terrain_gpu import create_layer, minimum_spanning_tree
+from terrain_gpu import create_layer, minimum_spanning_tree, shortest_paths
 from terrain_gpu.grid import TILE, BlockGrid, GridSpec
 from terrain_gpu.mst import gpu
 from terrain_gpu.mst.gpu import GpuSolver
@@ -135,24 +138,35 @@ def make_store(store: Path, tiles: np.ndarray, side: int) -> list[Path]:
     return [p for p in (store / "elevation" / "c").rglob("*") if p.is_file()]
 
 
-def end_to_end(work: Path, tiles: np.ndarray, side: int, rounds: int, **limits: int) -> None:
+def end_to_end(work: Path, tiles: np.ndarray, side: int, rounds: int) -> None:
+    """Spanning tree and cost distance, cold store to fsynced layer, beside the floor."""
     store = work / "bench.zarr"
     files = make_store(store, tiles, side)
-    for weight in ("absdiff", "max") * rounds:
+    whole = tiles.dtype.kind == "u"
+    middle = [(side // 2, side // 2)]
+    costs = [("absdiff", 4)] if whole else [("friction", 8)]
+    runs: list[tuple[str, int, Callable[[], Any]]] = [
+        (w, 1, partial(minimum_spanning_tree, store, weight=w, backend="cuda"))
+        for w in ("absdiff", "max")
+    ] + [
+        (c, size, partial(shortest_paths, store, middle, cost=c, backend="cuda"))
+        for c, size in costs
+    ]
+    for name, size, run in runs * rounds:
         shutil.rmtree(work / "floor", ignore_errors=True)
-        shutil.rmtree(store / "mst", ignore_errors=True)
-        read, write = floor(files, work / "floor", side * side)
+        for layer in ("mst", "distance"):
+            shutil.rmtree(store / layer, ignore_errors=True)
+        read, write = floor(files, work / "floor", size * side * side)
         cold()
         begin = time.perf_counter()
-        tree = minimum_spanning_tree(store, weight=weight, backend="cuda", **limits)
+        report = run().report
         wall = time.perf_counter() - begin
-        s = tree.report.seconds
-        phases = " ".join(f"{k} {v:.3f}" for k, v in s.items())
+        phases = " ".join(f"{k} {v:.3f}" for k, v in report.seconds.items())
+        what = "mst" if size == 1 else "sssp"
         print(
-            f"end to end {tiles.dtype} {weight:8s} wall {wall:.3f} s, floor {read + write:.3f} "
-            f"({read:.3f} + {write:.3f}), {wall / (read + write):.2f} x; {phases}; "
-            f"side {tree.report.settings['plan']['unit_rows']}, "
-            f"peak {tree.report.peak_rss_bytes / 1e6:.0f} MB",
+            f"end to end {tiles.dtype} {what} {name:8s} wall {wall:.3f} s, floor "
+            f"{read + write:.3f} ({read:.3f} + {write:.3f}), {wall / (read + write):.2f} x; "
+            f"{phases}; peak {report.peak_rss_bytes / 1e6:.0f} MB",
             flush=True,
         )
 
@@ -216,7 +230,9 @@ def programs(work: Path, huge: int, verify: bool) -> None:
             program(f"{paths} --gpu-memory-limit {limit}", work / "square.zarr")
     if huge:
         new_store(work / "huge.zarr", huge, huge, 2048)
-        program(f"{mst} --memory-limit 8GB --gpu-memory-limit 8GB", work / "huge.zarr")
+        limits = "--memory-limit 8GB --gpu-memory-limit 8GB"
+        program(f"{mst} {limits}", work / "huge.zarr")
+        program(f"{paths} {limits}", work / "huge.zarr")
         if verify:
             program("verify {} --memory-limit 8GB", work / "huge.zarr")
 
@@ -230,7 +246,7 @@ def main() -> None:
     parser.add_argument("--region", type=int, help="Side of a region at most.")
     parser.add_argument("--programs", action="store_true", help="Only these: whole processes.")
     parser.add_argument("--huge", type=int, default=0, metavar="SIDE", help="Out of core, too.")
-    parser.add_argument("--verify", action="store_true", help="That one as well, on the CPU.")
+    parser.add_argument("--verify", action="store_true", help="Prove its results as well.")
     args = parser.parse_args()
     if args.programs:
         programs(args.work, args.huge, args.verify)
@@ -255,6 +271,7 @@ def main() -> None:
     ):
         resident(name, tiles, args.side)
     end_to_end(args.work, whole, args.side, args.rounds)
+    end_to_end(args.work, heights + 1, args.side, args.rounds)
 
 
 if __name__ == "__main__":
