@@ -1,0 +1,226 @@
+"""Components on a GPU: launches of ``kernels/components.cu``, method by method."""
+
+from __future__ import annotations
+
+import time
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+
+from ..cuda.device import module
+from ..planner import available_threads
+from . import edge_components as host
+
+THREADS = 256
+
+TYPES = {"int32": "int", "int64": "long long"}
+
+FIRST_SHARE = 0.02
+"""Of the vertices, for the CPU in "hybrid", while nothing is known."""
+
+_shares: dict[tuple[int, int, int], float] = {}
+"""What "hybrid" has learned: for each device, and sizes of graphs in powers of two."""
+
+
+def variants() -> list[dict[str, Any]]:
+    """Macros of every pair of types."""
+    return [macros(np.dtype(a), np.dtype(b)) for a in TYPES for b in TYPES]
+
+
+def macros(edge: np.dtype, label: np.dtype) -> dict[str, Any]:
+    """What ``kernels/components.cu`` is compiled with."""
+    return {"EDGE": TYPES[edge.name], "LABEL": TYPES[label.name]}
+
+
+def _launch(name: str, kernels: Any, count: int, *arguments: Any) -> None:
+    """Run a kernel with about a thread for each of `count` items; int stands for int64."""
+    import cupy
+
+    if count == 0:
+        return
+    processors = cupy.cuda.Device().attributes["MultiProcessorCount"]
+    blocks = min(-(-count // THREADS), processors * (2048 // THREADS))
+    converted = tuple(np.int64(a) if isinstance(a, int) else a for a in arguments)
+    kernels.get_function(name)((blocks,), (THREADS,), converted)
+
+
+def grid_components(mask: Any, diagonal: bool) -> Any:
+    """Least cell of each cell's component, int64, -1 outside of the mask: union-find over cells.
+
+    Started from runs of at most 32 cells.
+    """
+    import cupy
+
+    rows, cols = mask.shape
+    label = host.label_dtype(mask.size)
+    kernels = module("components", macros(label, label))
+    parent = cupy.empty(mask.size, label)
+    labels = cupy.empty(mask.shape, np.int64)
+    count = rows * -(-cols // 32) * 32
+    _launch("start_runs", kernels, count, rows, cols, mask, parent)
+    _launch("join_cells", kernels, count, rows, cols, np.int32(diagonal), mask, parent)
+    _launch("finish_cells", kernels, mask.size, mask.size, mask, parent, labels)
+    return labels
+
+
+def edge_components(edges: Any, n: int, method: str) -> Any:
+    """Least vertex of each vertex's component, int64; `edges` (m, 2) int32 or int64, in range."""
+    import cupy
+
+    if edges.data.ptr % (2 * edges.itemsize):  # kernels read both ends at once
+        edges = edges.copy()
+    label = host.label_dtype(n)
+    forest = _Forest(cupy.arange(n, dtype=label))
+    if method == "hybrid":
+        _hybrid(forest, edges)
+    elif method.startswith("stages"):
+        m, inner = len(edges), INNER[host.inner_method(method)]
+        step, group = host.stride(m), max(n, host.LEAST_GROUP)
+        for first in range(0, m, group):
+            inner(forest, forest.update(edges, step, first, min(first + group, m)))
+    else:
+        INNER[method](forest, edges)
+    least = None
+    if method.endswith("sv"):  # whose roots may be any vertex
+        least = cupy.full(n, n, label)
+        forest.launch("least_vertices", n, n, forest.parent, least)
+    labels = cupy.empty(n, np.int64)
+    forest.launch("finish", n, n, forest.parent, least, labels)
+    return labels
+
+
+class _Forest:
+    """Parents, and launches on them and on edges of either type."""
+
+    def __init__(self, parent: Any) -> None:
+        import cupy
+
+        self.parent = parent
+        self.n = len(parent)
+        self.flag = cupy.zeros(1, np.int32)
+
+    def _kernels(self, edge: np.dtype) -> Any:
+        return module("components", macros(edge, self.parent.dtype))
+
+    def launch(self, name: str, count: int, *arguments: Any) -> None:
+        """A kernel that does not look at edges."""
+        _launch(name, self._kernels(self.parent.dtype), count, *arguments)
+
+    def over(self, name: str, edges: Any, *arguments: Any) -> None:
+        """A kernel that looks at edges."""
+        _launch(name, self._kernels(edges.dtype), len(edges), edges, len(edges), *arguments)
+
+    def shortcut(self) -> None:
+        self.launch("shortcut", self.n, self.n, self.parent)
+
+    def update(self, edges: Any, step: int, first: int, stop: int) -> Any:
+        """Edges `first` to `stop` of the permutation by `step`, between roots; without loops."""
+        import cupy
+
+        out = cupy.empty((stop - first, 2), self.parent.dtype)
+        count = cupy.zeros(1, np.uint64)
+        self.over("update", edges, step, first, stop, self.parent, out, count)
+        return out[: int(count[0])]
+
+
+def _rem(forest: _Forest, edges: Any) -> None:
+    forest.over("rem", edges, 0, forest.parent)
+    forest.shortcut()
+
+
+def _graft_and_shortcut(forest: _Forest, edges: Any) -> None:
+    again = True
+    while again:
+        forest.flag.fill(0)
+        forest.over("graft", edges, forest.parent, forest.flag)
+        forest.shortcut()
+        again = bool(forest.flag[0])
+
+
+def _graft_and_update(forest: _Forest, edges: Any) -> None:
+    while len(edges):
+        forest.over("graft", edges, forest.parent, forest.flag)
+        forest.shortcut()
+        edges = forest.update(edges, 1, 0, len(edges))
+
+
+def _shiloach_vishkin(forest: _Forest, edges: Any) -> None:
+    import cupy
+
+    n, before, flag = forest.n, forest.parent, forest.flag
+    now, stamp = cupy.empty_like(before), cupy.empty(n, np.int32)
+    forest.launch("sv0", n, n, stamp)
+    turn, again = np.int32(0), True
+    while again:
+        turn += np.int32(1)
+        flag.fill(0)
+        forest.launch("sv1", n, n, before, now, stamp, turn)
+        forest.over("sv2", edges, before, now, stamp, turn)
+        forest.over("sv3", edges, now, stamp, turn)
+        forest.launch("sv4", n, n, now, before)
+        forest.launch("sv5", n, n, stamp, turn, flag)
+        again = bool(flag[0])
+
+
+def _hybrid(forest: _Forest, edges: Any) -> None:
+    """The first vertices on the CPU's cores, the others on the GPU at the same time."""
+    import cupy
+
+    n, parent = forest.n, forest.parent
+    key = cupy.cuda.Device().id, n.bit_length(), len(edges).bit_length()
+    low = round(_shares.get(key, FIRST_SHARE) * n)
+    width, inner, cross = _split(forest, edges, low)
+    mine, labels = inner.get().astype(np.int64), np.empty(low, parent.dtype)
+    host.depth_first(mine[:0], 0, labels[:0])  # compiled
+    marks = cupy.cuda.Event(), cupy.cuda.Event()
+    marks[0].record()
+    forest.over("rem", edges, low, parent)
+    forest.shortcut()
+    marks[1].record()
+    begin = time.perf_counter()
+    with ThreadPoolExecutor(available_threads()) as pool:
+        parts = range(0, low, width)
+        list(pool.map(lambda k: host.depth_first(mine, k, labels[k : k + width]), parts))
+    cpu = time.perf_counter() - begin
+    marks[1].synchronize()
+    gpu = cupy.cuda.get_elapsed_time(*marks) / 1e3
+    if 0 < low < n:  # each side gets the share that its speed was worth
+        speeds = low / cpu, (n - low) / gpu
+        _shares[key] = speeds[0] / sum(speeds)
+    parent[:low].set(labels)
+    _rem(forest, _one_for_each_pair(forest, cross))
+
+
+def _split(forest: _Forest, edges: Any, low: int) -> tuple[int, Any, Any]:
+    """How many vertices a core has, edges inside of their parts, and edges between parts."""
+    import cupy
+
+    width = max(1, -(-low // available_threads()))
+    counts = cupy.zeros(2, np.uint64)
+    forest.over("split", edges, low, width, None, None, counts)
+    inner, cross = (cupy.empty((int(k), 2), forest.parent.dtype) for k in counts.get())
+    counts.fill(0)
+    forest.over("split", edges, low, width, inner, cross, counts)
+    return width, inner, cross
+
+
+def _one_for_each_pair(forest: _Forest, cross: Any) -> Any:
+    """Edges between roots, without loops and repetitions."""
+    import cupy
+
+    pairs = forest.update(cross, 1, 0, len(cross))
+    if not len(pairs):
+        return pairs
+    pairs = pairs[cupy.lexsort(pairs.T)]
+    first = cupy.ones(len(pairs), bool)
+    first[1:] = (pairs[1:] != pairs[:-1]).any(1)
+    return pairs[first]
+
+
+INNER = {
+    "rem": _rem,
+    "sv": _shiloach_vishkin,
+    "cc": _graft_and_shortcut,
+    "cc-updt": _graft_and_update,
+}

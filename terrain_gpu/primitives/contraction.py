@@ -1,0 +1,156 @@
+"""Tree contraction: dead ends removed, chains made into paths."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ..errors import InputError
+from .arrays import integers, placed
+from .euler import EulerTour
+from .lists import rank
+
+
+@dataclass(frozen=True)
+class Contraction:
+    """What is left of a forest between kept vertices: vertices, and paths that join them.
+
+    Attributes
+    ----------
+    vertices
+        int64, ascending: the kept vertices, and those where at least three paths meet.
+    offsets
+        int64, (paths + 1,): path k is ``path_vertices[offsets[k]:offsets[k + 1]]``.
+    path_vertices
+        int64: the vertices of all paths, each from one of `vertices` to another, both included.
+    weights
+        int64, (paths,): sum of the weights of a path's edges; without weights their number.
+    """
+
+    vertices: Any
+    offsets: Any
+    path_vertices: Any
+    weights: Any
+
+
+def contract_tree(
+    tour: EulerTour,
+    keep: Any,
+    weights: Any = None,
+    *,
+    method: str = "auto",
+    backend: str = "auto",
+    device: int = 0,
+) -> Contraction:
+    """Reduce a forest to the paths between kept vertices.
+
+    1. *Dead ends*: an edge stays if kept vertices lie on both sides of it. How many lie in a
+       subtree is a difference of prefix sums over the preorder.
+    2. Every tree is turned to hang from its first kept vertex.
+    3. *Paths*: edges that meet in a vertex with two edges, not kept, are one chain. Chains are
+       lists and are contracted in O(log n) rounds by `list_ranking`: once for the place of each
+       edge in its chain; once, with weights that add up to a difference of edge numbers, for the
+       last edge of its chain.
+
+    Dead ends and paths after H. Haverkort and L. Arge, L. Toma and J. S. Vitter, "I/O-efficient
+    algorithms for problems on grid-based terrains" (ACM Journal of Experimental Algorithmics 6,
+    2001).
+
+    Parameters
+    ----------
+    tour
+        From `euler_tour`, of n vertices.
+    keep
+        Vertices to keep, (n,) booleans. A tree without any vanishes.
+    weights
+        Weight of the edge from each vertex to its parent, (n,) integers; 1 without.
+    method
+        Of `list_ranking`.
+    backend, device
+        See `list_ranking`; CuPy arrays stay on their GPU.
+
+    Returns
+    -------
+    contraction
+        Arrays like those of the tour. They are the same for all methods and backends.
+
+    Raises
+    ------
+    InputError
+        when `keep` or `weights` do not fit the tour.
+    """
+    with placed(backend, device, tour.parent, keep, weights) as (xp, take, give):
+        parent, preorder, size = (take(a) for a in (tour.parent, tour.preorder, tour.size))
+        keep, count = take(keep), len(parent)
+        if keep.shape != (count,) or keep.dtype != bool:
+            raise InputError(
+                f"keep is {keep.dtype} of shape {keep.shape}; "
+                f"booleans are needed, one for each of {count} vertices"
+            )
+        weights = take(np.ones(count, np.int64) if weights is None else weights)
+        weights = integers("weights", weights)
+        if weights.shape != (count,):
+            raise InputError(f"weights have shape {weights.shape}; ({count},) is needed")
+        found = _contract(xp, parent, preorder, size, keep, weights, method)
+        return Contraction(*(give(array) for array in found))
+
+
+def _contract(
+    xp: Any, parent: Any, preorder: Any, size: Any, keep: Any, weights: Any, method: str
+) -> tuple[Any, Any, Any, Any]:
+    count = len(parent)
+    edges, lower, upper = _living(xp, parent, preorder, size, keep)
+    degree = xp.bincount(xp.concatenate((lower, upper)), minlength=count)
+    corner = keep | (degree > 2)
+    vertices = xp.flatnonzero(corner)
+    if not len(edges):
+        empty = xp.empty(0, np.int64)
+        return vertices, xp.zeros(1, np.int64), empty, empty
+
+    # Chains: an edge is followed by that above its upper end, unless the path ends there.
+    ids = xp.arange(len(edges))
+    edge_above = xp.empty(count, np.int64)
+    edge_above[lower] = ids
+    succ = xp.where(corner[upper], ids, edge_above[upper])
+    left = rank(xp, succ, None, method)
+    last = ids + rank(xp, succ, succ - ids, method)
+
+    final = succ == ids
+    path = (xp.cumsum(final) - 1)[last]
+    ends = xp.cumsum(xp.bincount(path))
+    slot = ends[path] - 1 - left
+    along = xp.empty(len(edges), np.int64)
+    along[slot] = weights[edges]
+    sums = xp.cumsum(along)[ends - 1]
+    sums[1:] -= sums[:-1].copy()
+
+    path_vertices = xp.empty(len(edges) + len(ends), np.int64)
+    path_vertices[slot + path] = lower
+    offsets = xp.concatenate((xp.zeros(1, np.int64), ends + xp.arange(1, len(ends) + 1)))
+    path_vertices[offsets[1:] - 1] = upper[final]
+    return vertices, offsets, path_vertices, sums
+
+
+def _living(xp: Any, parent: Any, preorder: Any, size: Any, keep: Any) -> tuple[Any, Any, Any]:
+    """Edges with kept vertices on both sides, by their child; and their lower and upper ends.
+
+    Upper is towards the first kept vertex of the tree in preorder.
+    """
+    count = len(parent)
+    ids = xp.arange(count)
+    roots = xp.flatnonzero(parent == ids)
+    zero = xp.zeros(1, np.int64)
+    kept_at, tree_at = xp.zeros(count, np.int64), xp.zeros(count, np.int64)
+    kept_at[preorder] = keep
+    tree_at[preorder[roots]] = 1
+    before = xp.concatenate((zero, xp.cumsum(kept_at)))
+    below = before[preorder + size] - before[preorder]
+    tree = (xp.cumsum(tree_at) - 1)[preorder]
+    edges = xp.flatnonzero((parent != ids) & (below > 0) & (below < below[roots][tree]))
+    # Only trees with kept vertices have such edges.
+    first = xp.flatnonzero(kept_at)[before[preorder[roots[tree[edges]]]]]
+    child, above = edges, parent[edges]
+    turned = (preorder[child] <= first) & (first < preorder[child] + size[child])
+    return edges, xp.where(turned, above, child), xp.where(turned, child, above)

@@ -1,0 +1,214 @@
+"""Euler tours: depth, preorder and subtree sizes of a tree given by parents or edges."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ..errors import InputError
+from .arrays import integers, placed
+from .lists import rank
+from .lists_cpu import NotLists
+
+
+@dataclass(frozen=True)
+class EulerTour:
+    """A rooted tree, or forest, as its Euler tour shows it.
+
+    Attributes
+    ----------
+    parent
+        int64, (n,): parent of each vertex, that of a root is itself.
+    depth
+        int64, (n,): edges between a vertex and its root.
+    preorder
+        int64, (n,): number of a vertex in the order parent first, then its children's subtrees by
+        ascending child. Trees come by ascending root.
+    size
+        int64, (n,): vertices in the subtree of a vertex, itself included. The subtree has the
+        preorder numbers from ``preorder`` to ``preorder + size``, that exclusive.
+    """
+
+    parent: Any
+    depth: Any
+    preorder: Any
+    size: Any
+
+
+def euler_tour(
+    parent: Any = None,
+    *,
+    edges: Any = None,
+    root: int = 0,
+    method: str = "auto",
+    backend: str = "auto",
+    device: int = 0,
+) -> EulerTour:
+    """Depth, preorder and subtree sizes of a tree by list ranking of its Euler tour.
+
+    The tour goes down and up every edge once; to the step down to v belongs the step up from v. As
+    a list: after the step down to v comes that to its first child, or up again; after the step up
+    from v that down to its next sibling, or up from its parent. Ranked by `list_ranking`, positions
+    of both steps give sizes, and a prefix sum over the steps down gives preorder and depth. Roots
+    are the children of a vertex that is not there, so a forest is a tree. R. Tarjan and U. Vishkin,
+    "An efficient parallel biconnectivity algorithm" (SIAM Journal on Computing 14, 1985).
+
+    Parameters
+    ----------
+    parent
+        Parent of each vertex, (n,) integers; that of a root is itself.
+    edges
+        Instead: the n - 1 edges of a tree, (n - 1, 2) integers, each in any direction. Its parents
+        come from a first tour, by which of an edge's directions is taken first.
+    root
+        Vertex to root the tree of `edges` at.
+    method
+        Of `list_ranking`.
+    backend, device
+        See `list_ranking`; CuPy arrays stay on their GPU.
+
+    Returns
+    -------
+    tour
+        Arrays like the given ones, the same for all methods, backends, and orders of edges.
+
+    Raises
+    ------
+    InputError
+        when these are no trees: a vertex out of range, a cycle, vertices that are not joined.
+    """
+    if (parent is None) == (edges is None):
+        raise InputError("one of parent and edges is needed, and only one")
+    with placed(backend, device, parent, edges) as (xp, take, give):
+        if edges is not None:
+            parent = _rooted(xp, take(edges), root, method)
+        tour = _tour(xp, integers("parent", take(parent)), method)
+        return EulerTour(*(give(array) for array in tour))
+
+
+def _tour(xp: Any, parent: Any, method: str) -> tuple[Any, Any, Any, Any]:
+    """Parent, depth, preorder and size."""
+    count = len(parent)
+    if not count:
+        return tuple(xp.empty(0, np.int64) for _ in range(4))
+    _check_range(parent, count, "parent[{}] is {}", "the parent of a root is itself")
+    try:
+        ranks = rank(xp, _steps(xp, parent), None, method)
+    except NotLists:
+        v = _on_cycle(xp, parent)
+        raise InputError(f"vertex {v} is its own ancestor; parents must lead to a root") from None
+    down, up = 2 * count - 1 - ranks[:count], 2 * count - 1 - ranks[count:]
+    begins = xp.zeros(2 * count, np.int8)
+    begins[down] = 1
+    begun = xp.cumsum(begins, dtype=np.int64)[down]
+    return parent.astype(np.int64), 2 * begun - down - 2, begun - 1, (up - down + 1) // 2
+
+
+def _check_range(ids: Any, count: int, what: str, remedy: str) -> None:
+    wrong = (ids < 0) | (ids >= count)
+    if wrong.any():
+        k = int(wrong.argmax())
+        raise InputError(
+            f"{what.format(k, int(ids[k]))}, but the vertices are 0 to {count - 1}; {remedy}"
+        )
+
+
+def _steps(xp: Any, parent: Any) -> Any:
+    """The tour as a list: the step down to v is v, that up from it n + v.
+
+    Raises
+    ------
+    NotLists
+        when there is no root.
+    """
+    count = len(parent)
+    kind = np.int32 if 2 * count < 2**31 else np.int64
+    ids = xp.arange(count, dtype=kind)
+    # Vertex n is the parent of all roots, and has neither parent nor steps of its own.
+    above = xp.where(parent == ids, count, parent).astype(kind)
+    order = xp.argsort(above, kind="stable").astype(kind)
+    above = above[order]
+    if int(above[-1]) != count:
+        raise NotLists
+    sibling = above[1:] == above[:-1]
+    after = count + above
+    after[:-1] = xp.where(sibling, order[1:], after[:-1])
+    after[-1] = count + order[-1]
+    steps = xp.empty(2 * count, kind)
+    steps[:count] = ids + count
+    steps[count + order] = after
+    first = xp.flatnonzero(xp.concatenate((xp.ones(1, bool), ~sibling)))[:-1]
+    steps[above[first]] = order[first]
+    return steps
+
+
+def _on_cycle(xp: Any, parent: Any) -> int:
+    """A vertex on a cycle: where those end that come to no root."""
+    far = parent
+    for _ in range(len(parent).bit_length()):
+        far = far[far]
+    return int(far[(parent[far] != far).argmax()])
+
+
+def _rooted(xp: Any, edges: Any, root: int, method: str) -> Any:
+    """Parents in the tree of these edges."""
+    if not edges.size:
+        edges = edges.reshape(0, 2).astype(np.int64)
+    if edges.ndim != 2 or edges.shape[1] != 2:
+        raise InputError(f"edges have shape {edges.shape}; (n - 1, 2) is needed")
+    half, count = len(edges), len(edges) + 1
+    sources = integers("edges", edges.T.ravel())
+    targets = xp.concatenate((sources[half:], sources[:half]))
+    remedy = "a tree has one edge less than vertices"
+    _check_range(sources, count, "end {} of the edges is {}", remedy)
+    if not 0 <= root < count:
+        raise InputError(f"root {root} is none of the vertices, 0 to {count - 1}")
+    parent = xp.full(count, -1, np.int64)
+    parent[root] = root
+    if half:
+        try:
+            ranks = rank(xp, _arcs(xp, sources, root), None, method)
+        except NotLists:
+            raise _no_tree(root) from None
+        down = ranks > xp.concatenate((ranks[half:], ranks[:half]))
+        parent[targets[down]] = sources[down]
+    if (parent < 0).any():
+        raise _no_tree(root)
+    return parent
+
+
+def _no_tree(root: int) -> InputError:
+    return InputError(
+        f"the edges are no tree: from root {root} they do not lead to every vertex, "
+        "so some of them are in a cycle"
+    )
+
+
+def _arcs(xp: Any, sources: Any, root: int) -> Any:
+    """The tour of a tree from `root` as a list of directed edges; one half reverses the other.
+
+    After u -> v comes what follows v -> u in the circle of edges that leave v.
+
+    Raises
+    ------
+    NotLists
+        when no edge leaves the root.
+    """
+    count = len(sources)
+    order = xp.argsort(sources, kind="stable")
+    sources = sources[order]
+    new = xp.concatenate((xp.ones(1, bool), sources[1:] != sources[:-1]))
+    firsts = order[xp.flatnonzero(new)]
+    circle = xp.empty_like(order)
+    circle[order[:-1]] = xp.where(new[1:], firsts[xp.cumsum(new) - 1][:-1], order[1:])
+    circle[order[-1]] = firsts[-1]
+    last = int(xp.searchsorted(sources, xp.asarray([root]), "right")[0]) - 1
+    if last < 0 or int(sources[last]) != root:
+        raise NotLists
+    half = count // 2
+    arcs = xp.concatenate((circle[half:], circle[:half]))
+    final = (int(order[last]) + half) % count
+    arcs[final] = final
+    return arcs

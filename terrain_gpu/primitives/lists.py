@@ -1,0 +1,234 @@
+"""List ranking: how far each element of linked lists is from the end of its list.
+
+Four parallel algorithms and the plain walk, in terms of steps that the CPU (`lists_cpu`) and the
+GPU (`lists_gpu`) have under the same names.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from ..errors import InputError
+from . import lists_cpu
+from .arrays import integers, placed
+from .lists_cpu import NotLists, jit
+
+SEED = 1
+"""Of the random bits; ranks do not depend on it."""
+
+
+def list_ranking(
+    succ: Any,
+    method: str = "auto",
+    weights: Any = None,
+    backend: str = "auto",
+    device: int = 0,
+    *,
+    splitters: int | None = None,
+) -> Any:
+    """Rank of each element of one or many linked lists: the steps from it to the last of its list.
+
+    Parameters
+    ----------
+    succ
+        Successor of each element, (n,) integers; the last element of a list points to itself.
+        int32 and int64 are read as they are, other types are copied. A CuPy array stays on its GPU,
+        and so does the result.
+    method
+        ``"wyllie"``
+            Pointer jumping: in each of log2(n) rounds every element's pointer goes twice as far.
+            Successor and rank are one word of 64 bits, of 32 below 2^16 elements. J. C. Wyllie,
+            "The complexity of parallel computations" (Cornell University 1979).
+        ``"splitters"``
+            Lists are cut at random elements, the sublists walked all at once, ranked by pointer
+            jumping, and their ranks handed to their elements. Kernels RS1 to RS5: RS1 prepares the
+            words, RS2 finds where sublists begin, RS3 walks them, RS4 jumps, RS5 hands out. An
+            element and its sublist are one word of 64 bits, or 48 (16 for the sublist, 32 for the
+            place in it) on a GPU with up to 2^16 sublists. M. Reid-Miller, "List ranking and list
+            scan on the Cray C-90" (SPAA 1994); F. Dehne and K. Yogaratnam, "Exploring the limits of
+            GPUs with parallel graph algorithms" (2010).
+        ``"recursive"``
+            The same, and the list of sublists is ranked in the same way until it is small. D. R.
+            Helman and J. JaJa, "Designing practical efficient algorithms for symmetric
+            multiprocessors" (ALENEX 1999); M. S. Rehman, K. Kothapalli and P. J. Narayanan, "Fast
+            and scalable list ranking on the GPU" (ICS 2009).
+        ``"hybrid"``
+            About 4 log log n rounds take a quarter of the elements out, no two of them neighbours
+            (a fractional independent set), with random bits that the CPU makes while the last ones
+            are used; what is left is ranked by splitters, and the elements put back. D. S. Banerjee
+            and K. Kothapalli, "Hybrid algorithms for list ranking and graph connected components"
+            (HiPC 2011).
+        ``"sequential"``
+            The plain walk, on the CPU.
+        ``"auto"``
+            The fastest as measured: on a GPU wyllie up to 2^25 elements, on the CPU sequential up
+            to 2^16, and splitters above.
+    weights
+        Length of the step out of each element, (n,) integers that int64 holds; without them every
+        step has length 1. That of a last element is not used.
+    backend
+        "cpu", "cuda" or "auto": the GPU where it works.
+    device
+        Number of the GPU, for arrays that do not lie on one.
+    splitters
+        How many to use at most; by default one for each 2^10 elements on the CPU and 2^6 on a GPU.
+
+    Returns
+    -------
+    ranks
+        int64, (n,), a numpy or CuPy array like `succ`. 0 for the last element of each list. It is
+        the same for all methods and backends.
+
+    Raises
+    ------
+    InputError
+        when a successor is out of range, two elements have the same one, or there is a cycle; when
+        weights are no integers, or their sums exceed int64.
+    """
+    methods = ("auto", "sequential", *_METHODS)
+    if method not in methods:
+        raise InputError(f"method {method!r} is not known; use one of {', '.join(methods)}")
+    if splitters is not None and splitters < 1:
+        raise InputError(f"splitters={splitters}: at least 1 is needed")
+    with placed(backend, device, succ, weights) as (xp, take, give):
+        if method == "sequential" and xp is not np:
+            raise InputError("method 'sequential' runs on the CPU: use backend 'cpu'")
+        succ = integers("succ", take(succ))
+        if weights is not None:
+            weights = _checked(take(weights), len(succ))
+        try:
+            return give(rank(xp, succ, weights, method, splitters))
+        except NotLists:
+            raise InputError(_reason(succ if xp is np else succ.get())) from None
+
+
+def _checked(weights: Any, count: int) -> Any:
+    """Weights as int64, whose sums int64 holds."""
+    if weights.shape != (count,):
+        raise InputError(f"weights have shape {weights.shape}; it must be that of succ, ({count},)")
+    if weights.dtype.kind == "f":
+        raise InputError(
+            f"weights are of {weights.dtype.name}: sums of floats depend on the order in which a "
+            "method adds; scale and round them to integers"
+        )
+    whole = integers("weights", weights)
+    if not count:
+        return whole.astype(np.int64)
+    largest = max(-int(weights.min()), int(weights.max()))
+    if largest * count >= 2**63 and float(abs(weights.astype(np.float64)).sum()) >= 2**63:
+        raise InputError("the weights add up to more than int64 holds; scale them down")
+    return whole.astype(np.int64, copy=False)
+
+
+def rank(xp: Any, succ: Any, weights: Any, method: str, splitters: int | None = None) -> Any:
+    """`list_ranking` of checked arrays that lie where they are to be ranked.
+
+    Raises
+    ------
+    NotLists
+        when they are none.
+    """
+    count = len(succ)
+    if not count:
+        return xp.empty(0, np.int64)
+    if xp is np:
+        steps: Any = lists_cpu
+    else:
+        from . import lists_gpu as steps
+    if method == "auto":
+        simple, most = steps.SIMPLE
+        method = simple if count <= most else "splitters"
+    shift = steps.SHIFT
+    if splitters is not None:
+        # The last block is not whole and has none.
+        shift = max(1, (-(-count // splitters) - 1).bit_length())
+    if method == "sequential":
+        return lists_cpu.sequential(lists_cpu.pack(succ, weights, 64))
+    return _METHODS[method](steps, succ, weights, shift)
+
+
+# -- methods ---------------------------------------------------------------------------------------
+
+
+def _wyllie(steps: Any, succ: Any, weights: Any, shift: int) -> Any:
+    return steps.jump(steps.pack(succ, weights, 32 if len(succ) < 2**16 else 64))
+
+
+def _splitters(steps: Any, succ: Any, weights: Any, shift: int) -> Any:
+    bits = 48 if len(succ) >> shift <= 2**16 else 64
+    return _by_splitters(steps, steps.pack(succ, weights, bits), shift)
+
+
+def _by_splitters(steps: Any, top: Any, shift: int) -> Any:
+    return steps.expand(top, steps.jump(steps.walk(top, shift)))
+
+
+def _recursive(steps: Any, succ: Any, weights: Any, shift: int) -> Any:
+    return _by_recursion(steps, steps.pack(succ, weights, 64), shift)
+
+
+def _by_recursion(steps: Any, level: Any, shift: int) -> Any:
+    """Jump where lists are small, or too many for sublists to be much fewer than elements."""
+    if level.count <= steps.SMALL or level.lists > level.count // 4:
+        return steps.jump(level)
+    reduced = steps.walk(level, shift)
+    return steps.expand(level, _by_recursion(steps, reduced, shift))
+
+
+def _hybrid(steps: Any, succ: Any, weights: Any, shift: int) -> Any:
+    top = steps.pack(succ, weights, 64)
+    rounds = math.ceil(4 * math.log2(max(2.0, math.log2(top.count + 1))))
+    batches = steps.Batches(top.count, SEED)
+    try:
+        kept, live, gone = steps.thin(top, batches, rounds)
+    finally:
+        batches.close()
+    return steps.insert(top, live, gone, _by_splitters(steps, kept, shift))
+
+
+_METHODS = {
+    "wyllie": _wyllie,
+    "splitters": _splitters,
+    "recursive": _recursive,
+    "hybrid": _hybrid,
+}
+
+
+# -- errors ----------------------------------------------------------------------------------------
+
+
+def _reason(succ: np.ndarray) -> str:
+    """Why these are no lists: the first reason that a walk finds."""
+    kind, v, other = _find_fault(succ)
+    if kind == 0:
+        return (
+            f"succ[{v}] is {other}, but the elements are 0 to {len(succ) - 1}; "
+            "the last element of a list points to itself"
+        )
+    if kind == 1:
+        return f"elements {v} and {other} have the same successor, {succ[v]}; a list does not fork"
+    return f"element {v} lies on a cycle; the last element of a list must point to itself"
+
+
+@jit
+def _find_fault(succ):
+    """The fault (successor out of range, used twice, cycle) and elements that show it."""
+    before = np.full(len(succ), -1, np.int64)
+    for v in range(len(succ)):
+        after = np.int64(succ[v])
+        if after < 0 or after >= len(succ):
+            return 0, v, after
+        if after != v and before[after] >= 0:
+            return 1, before[after], v
+        if after != v:
+            before[after] = v
+    seen = np.zeros(len(succ), np.bool_)
+    for head in range(len(succ)):
+        v = head
+        while before[head] < 0 and not seen[v]:
+            seen[v] = True
+            v = np.int64(succ[v])
+    return 2, np.argmin(seen), np.int64(0)

@@ -1,0 +1,277 @@
+"""The steps of list ranking on a GPU, see ``kernels/lists.cu``; `lists_cpu` has the same names."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ..cuda.device import module
+from . import lists_cpu
+from .lists_cpu import NARROW, NotLists, random_words
+
+SHIFT = 6
+"""log2 of the elements per splitter."""
+SMALL = 2**16
+"""Where recursion ends."""
+SIMPLE = ("wyllie", 2**25)
+"""What is faster than splitters, and up to how many elements: it reads at random, but writes in
+order, while walks write at random too."""
+
+THREADS = 256
+BAD, LASTS, TARGETS, HEADS, VISITED, NOTES = range(6)
+
+
+def variants() -> list[dict[str, Any]]:
+    """Macros that ``kernels/lists.cu`` is compiled with."""
+    return [{"BITS": bits} for bits in (32, 48, 64, 128)]
+
+
+@dataclass
+class Level:
+    """Lists on the GPU: the given ones, or those of their sublists.
+
+    Attributes
+    ----------
+    words, owners
+        One word for each element and one for the end, see the kernels; `owners` has the other 16
+        bits of words of 48.
+    marks
+        A bit for each element: whether it has a predecessor.
+    count, lists
+        Numbers of elements and of lists.
+    bits
+        Of a word.
+    """
+
+    words: Any
+    owners: Any
+    marks: Any
+    count: int
+    lists: int
+    bits: int
+
+    def launch(self, name: str, size: int, *arguments: Any) -> None:
+        """Run a kernel with a thread for each of `size` items, or as many as fit the device."""
+        import cupy
+
+        processors = cupy.cuda.Device().attributes["MultiProcessorCount"]
+        blocks = max(1, min(-(-size // THREADS), 8 * processors))
+        kernel = module("lists", {"BITS": self.bits}).get_function(name)
+        kernel((blocks,), (THREADS,), arguments)
+
+
+def _new_words(count: int, bits: int) -> Any:
+    import cupy
+
+    kinds = {32: (1, np.uint32), 48: (1, np.uint32), 64: (1, np.uint64), 128: (2, np.int64)}
+    width, kind = kinds[bits]
+    return cupy.empty(width * (count + 1), kind)
+
+
+def _new_marks(count: int) -> Any:
+    import cupy
+
+    return cupy.zeros(-(-count // 32), np.uint32)
+
+
+def _id_type(bits: int) -> Any:
+    return np.int64 if bits == 128 else np.uint32
+
+
+def pack(succ: Any, weights: Any, bits: int) -> Level:
+    """Words of `bits` from successors; see `lists_cpu.pack`."""
+    import cupy
+
+    count = len(succ)
+    if weights is not None or count >= NARROW:
+        bits = 128
+    owners = cupy.empty(count, np.uint16) if bits == 48 else None
+    level = Level(_new_words(count, bits), owners, _new_marks(count), count, 0, bits)
+    notes = cupy.zeros(NOTES, np.uint64)
+    level.launch(
+        f"prepare_{succ.dtype}",
+        count,
+        succ,
+        _pointer(weights),
+        count,
+        level.words,
+        level.marks,
+        notes,
+    )
+    level.launch("count_targets", -(-count // 32), level.marks, count, notes)
+    found = notes.get()
+    if found[BAD] or found[TARGETS] + found[LASTS] != count:
+        raise NotLists
+    level.lists = int(found[LASTS])
+    return level
+
+
+def _pointer(array: Any) -> Any:
+    return np.uint64(0) if array is None else array
+
+
+def walk(level: Level, shift: int) -> Level:
+    """RS2 and RS3: cut lists at splitters; the lists of sublists. See `lists_cpu.walk`."""
+    import cupy
+
+    splitters = level.count >> shift
+    heads = cupy.empty(level.lists, _id_type(level.bits))
+    notes = cupy.zeros(NOTES, np.uint64)
+    size = -(-level.count // 32)
+    level.launch("find_heads", size, level.marks, level.count, shift, splitters, heads, notes)
+    count = splitters + int(notes[HEADS])
+    if level.bits == 48 and count > 2**16:
+        _widen(level)
+    bits = max(level.bits, 64)
+    reduced = Level(_new_words(count, bits), None, _new_marks(count), count, level.lists, bits)
+    level.launch(
+        "walk",
+        count,
+        level.words,
+        _pointer(level.owners),
+        level.count,
+        shift,
+        splitters,
+        heads,
+        count,
+        reduced.words,
+        reduced.marks,
+        notes,
+    )
+    if int(notes[VISITED]) != level.count:
+        raise NotLists
+    return reduced
+
+
+def _widen(level: Level) -> None:
+    """Words of 64 bits for 48: there are too many sublists."""
+    nexts = level.words
+    level.words = nexts + ((nexts != level.count).astype(np.uint64) << np.uint64(32))
+    level.words[level.count] = level.count
+    level.owners, level.bits = None, 64
+
+
+def jump(level: Level) -> Any:
+    """RS4, or Wyllie's algorithm: ranks by pointer jumping."""
+    import cupy
+
+    rounds = level.count.bit_length()
+    left = cupy.zeros(rounds, np.int32)
+    words = level.words
+    # Two loads of 64 bits may see two states of a word.
+    other = cupy.empty_like(words) if level.bits == 128 else words
+    for step in range(rounds):
+        level.launch("jump", level.count, words, other, level.count, left, step)
+        words, other = other, words
+    if int(left[-1]):
+        raise NotLists
+    ranks = _room(level, words)
+    level.launch("values", level.count, words, level.count, ranks)
+    return ranks
+
+
+def _room(level: Level, words: Any) -> Any:
+    """Where ranks go: in place of words of 64 bits."""
+    import cupy
+
+    if level.bits == 64:
+        return words.view(np.int64)[: level.count]
+    return cupy.empty(level.count, np.int64)
+
+
+def expand(level: Level, ranks: Any) -> Any:
+    """RS5: ranks of all elements from those of their sublists."""
+    out = _room(level, level.words)
+    owners = _pointer(level.owners)
+    level.launch("expand", level.count, level.words, owners, level.count, ranks, out)
+    return out
+
+
+# -- fractional independent sets -------------------------------------------------------------------
+
+
+class Batches(lists_cpu.Batches):
+    """Random bits made on the CPU and copied while the GPU uses the batch before.
+
+    Two page-locked buffers and two on the GPU, and a stream for the copies.
+    """
+
+    def __init__(self, count: int, seed: int) -> None:
+        import cupy
+
+        words = -(-count // 64)
+        memory = [cupy.cuda.alloc_pinned_memory(8 * words) for _ in range(2)]
+        self._hosts = [np.frombuffer(buffer, np.int64, words) for buffer in memory]
+        self._devices: list[Any] = [cupy.empty(words, np.int64) for _ in range(2)]
+        self._copies = cupy.cuda.Stream(non_blocking=True)
+        self._device = cupy.cuda.Device()
+        super().__init__(count, seed)
+
+    def make(self, number: int, words: int) -> Any:
+        """Batch `number`, of so many words."""
+        host, bits = self._hosts[number % 2][:words], self._devices[number % 2][:words]
+        random_words(host, self.seed + number)
+        with self._device:
+            bits.set(host, self._copies)
+            self._copies.synchronize()
+        return bits
+
+    def take(self, count: int) -> Any:
+        """The next batch; the one after it will have `count` bits."""
+        import cupy
+
+        # Kernels may still read the buffer that the one after next goes to.
+        cupy.cuda.get_current_stream().synchronize()
+        return super().take(count)
+
+
+def thin(level: Level, batches: Batches, rounds: int) -> tuple[Level, Any, list[Any]]:
+    """Take independent elements out of the lists; see `lists_cpu.thin`."""
+    import cupy
+
+    coins = cupy.empty(level.count, np.uint8)
+    live = cupy.arange(level.count, dtype=_id_type(level.bits))
+    notes = cupy.zeros(NOTES, np.uint64)
+    gone = []
+    for _ in range(rounds):
+        count = len(live)
+        bits = batches.take(count)
+        chosen = cupy.empty(count, np.bool_)
+        level.launch("toss", count, live, count, bits, coins)
+        level.launch("choose", count, level.words, level.count, live, count, coins, chosen)
+        level.launch("splice", count, level.words, level.count, live, count, coins, notes)
+        gone.append(live[chosen])
+        live = live[~chosen]
+    if int(notes[BAD]):
+        raise NotLists
+    count = len(live)
+    numbers = cupy.empty(level.count, live.dtype)
+    kept = Level(
+        _new_words(count, level.bits), None, _new_marks(count), count, level.lists, level.bits
+    )
+    level.launch("number", count, live, count, numbers)
+    level.launch(
+        "gather",
+        count,
+        level.words,
+        level.count,
+        live,
+        count,
+        numbers,
+        kept.words,
+        kept.marks,
+    )
+    return kept, live, gone
+
+
+def insert(level: Level, live: Any, gone: list[Any], ranks: Any) -> Any:
+    """Ranks of all elements from those that were left; see `lists_cpu.insert`."""
+    import cupy
+
+    out = cupy.empty(level.count, np.int64)
+    level.launch("scatter", len(live), live, len(live), ranks, out)
+    for ids in reversed(gone):
+        level.launch("insert", len(ids), level.words, ids, len(ids), out)
+    return out
