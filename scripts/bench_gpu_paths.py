@@ -2,16 +2,19 @@
 
     python scripts/bench_gpu_paths.py [--side 16384] [--spiral 4096] [--rounds 3] [--check 0]
                                       [--disk FOLDER] [--gpu-memory-limits BYTES ...]
+    python scripts/bench_gpu_paths.py --methods 2048 4096 8192 --disk FOLDER
 
 Terrain from white noise of which frequency f keeps f^-1.8, made on the GPU; the source is the
 middle cell. Timed is `relax` alone, from a seed to convergence. Distances of a raster of `--check`
 cells on a side are compared with the CPU's, bit for bit. With `--disk`, also from store to
-committed store, within limits of the GPU's memory (0: none).
+committed store, within limits of the GPU's memory (0: none). With `--methods`, only the classical
+ways beside the default, for rasters of these sides; distances must have the same bits.
 """
 
 from __future__ import annotations
 
 import argparse
+import shutil
 import statistics
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -25,10 +28,12 @@ from terrain_gpu import GridSpec, create_layer
 from terrain_gpu.cuda.device import module, name_of
 from terrain_gpu.paths import gpu
 from terrain_gpu.paths.costs import AbsDiff, Friction
+from terrain_gpu.paths.gpu_classic import RELAXERS
 from terrain_gpu.paths.pipeline import shortest_paths
 from terrain_gpu.paths.relax import GUARDS
 
 EVERY = (True, True, False)
+STORE = "bench.zarr"
 
 
 def terrain(side: int, seed: int = 1, slope: float = 1.8) -> Any:
@@ -67,6 +72,7 @@ class Bench:
         self.dtype = np.dtype(np.uint32 if self.integer else np.float64)
         self.heights = gpu.padded(self.shape, cells.dtype, 0)
         self._inside(self.heights)[...] = cells
+        self.frictions = self.heights
         self.distances = gpu.padded(self.shape, self.dtype, gpu.absent(self.dtype))
         self.walls = walls
         lengths = np.repeat(
@@ -81,14 +87,14 @@ class Bench:
             whole[pitch + 1 :], (rows, cols), (pitch * whole.itemsize, whole.itemsize)
         )
 
-    def solve(self) -> tuple[float, Any]:
-        """Seconds, and the kernel's account."""
+    def solve(self, method: str = "relax") -> tuple[float, Any]:
+        """Seconds, and the method's account."""
         top = 2**31 - 1 if self.integer else np.inf
         inside = self._inside(self.distances)
         inside[...] = top
         if self.walls is not None:
             inside[self.walls] = gpu.absent(self.dtype)
-        relaxing = gpu.Relaxing(
+        self.relaxing = relaxing = gpu.Relaxing(
             self.shape, self.cost, self.heights.dtype, None, self.dtype, EVERY, top
         )
         names = {"CELL": relaxing.macros["CELL"], "DISTANCE": relaxing.macros["DISTANCE"]}
@@ -103,7 +109,10 @@ class Bench:
         guard = GUARDS[4] if self.integer else np.inf
         cupy.cuda.Device().synchronize()
         start = time.perf_counter()
-        found = relaxing.run(self.heights, self.heights, self.lengths, self.distances, guard)
+        if method in RELAXERS:
+            found = RELAXERS[method](self, lambda: None)
+        else:
+            found = relaxing.run(self.heights, self.heights, self.lengths, self.distances, guard)
         cupy.cuda.Device().synchronize()
         return time.perf_counter() - start, found
 
@@ -143,10 +152,8 @@ def check(side: int) -> None:
         print(f"{name} {side}^2: {'the bits of the CPU' if same else 'DIFFERS FROM THE CPU'}")
 
 
-def on_disk(folder: Path, cells: np.ndarray, limits: list[int]) -> None:
-    """Whole runs, of which the first also writes backlinks."""
-    store = folder / "bench.zarr"
-    side = len(cells)
+def new_store(folder: Path, cells: np.ndarray) -> Path:
+    store = folder / STORE
     grid = GridSpec(*cells.shape, (10.0, 0.0, 0.0, 0.0, -10.0, 0.0))
     with create_layer(store, "elevation", grid, cells.dtype, overwrite=True) as writer:
 
@@ -157,6 +164,57 @@ def on_disk(folder: Path, cells: np.ndarray, limits: list[int]) -> None:
         with ThreadPoolExecutor() as pool:
             list(pool.map(write, writer.blocks.ids()))
         writer.commit()
+    return store
+
+
+MOST = 30.0
+"""Seconds; a method that takes longer is not tried on larger rasters."""
+
+
+def methods(sides: list[int], rounds: int, disk: Path | None) -> None:
+    """The classical ways beside the default."""
+    print("| raster | method | s | M cells/s | store to store s | visits of a tile | rounds |")
+    print("| --- " * 7 + "|")
+    slow: set[tuple[str, str]] = set()
+    for side in sides:
+        z = terrain(side)
+        for cost, name, cells in (
+            (AbsDiff(), "absdiff", z.round().astype(cupy.uint16)),
+            (Friction(), "friction", z + 20),
+        ):
+            middle = (side // 2, side // 2)
+            bench = Bench(cost, cells, middle)
+            run = {"cost": name, "backend": "cuda", "overwrite": True}
+            if disk is not None:
+                shutil.rmtree(disk / STORE, ignore_errors=True)
+                shortest_paths(new_store(disk, cells.get()), [middle], **run)  # to compile
+            expected = None
+            for method in ("relax", *RELAXERS):
+                if (name, method) in slow:
+                    continue
+                bench.solve(method)  # once to compile, and to be compared
+                result = bench.result()
+                expected = result if expected is None else expected
+                if not np.array_equal(result, expected):
+                    raise SystemExit(f"{method}, {name} {side}^2: differs from relax")
+                runs = [bench.solve(method) for _ in range(rounds)]
+                seconds = statistics.median(r[0] for r in runs)
+                if seconds > MOST:
+                    slow.add((name, method))
+                whole = ""
+                if disk is not None:
+                    found = shortest_paths(disk / STORE, [middle], **run, method=method)
+                    whole = f"{found.report.seconds['total']:.2f}"
+                tiles = bench.shape.tiles[0] * bench.shape.tiles[1]
+                print(f"| {side}^2 {cells.dtype}, {name} | {method} | {seconds:.4f} "
+                      f"| {side * side / seconds / 1e6:.1f} | {whole} "
+                      f"| {int(runs[0][1]['visits']) / tiles:.1f} | {int(runs[0][1]['number'])} |",
+                      flush=True)  # fmt: skip
+
+
+def on_disk(folder: Path, cells: np.ndarray, limits: list[int]) -> None:
+    """Whole runs, of which the first also writes backlinks."""
+    store, side = new_store(folder, cells), len(cells)
     for k, limit in enumerate(limits):
         found = shortest_paths(
             store,
@@ -181,8 +239,13 @@ def main() -> None:
     parser.add_argument("--check", type=int, default=2048)
     parser.add_argument("--disk", type=Path)
     parser.add_argument("--gpu-memory-limits", type=int, nargs="+", default=[0, 0])
+    parser.add_argument("--methods", type=int, nargs="+", metavar="SIDE")
     parser.add_argument("--fill", type=float, nargs="+", default=[gpu._FILL])
     arguments = parser.parse_args()
+    if arguments.methods:
+        methods(arguments.methods, arguments.rounds, arguments.disk)
+        print(f"{name_of()}, CuPy {cupy.__version__}")
+        return
     if arguments.check:
         check(arguments.check)
     side = arguments.side

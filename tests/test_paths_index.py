@@ -158,9 +158,9 @@ def terrain(tmp_path):
     return make
 
 
-def write_layer(store, name, cells):
+def write_layer(store, name, cells, block=64):
     with create_layer(
-        store, name, GridSpec(*cells.shape), cells.dtype, block_size=64, overwrite=True
+        store, name, GridSpec(*cells.shape), cells.dtype, block_size=block, overwrite=True
     ) as writer:
         for i, j in writer.blocks.ids():
             r0, r1, c0, c1 = writer.block_window(i, j)
@@ -194,6 +194,33 @@ def test_what_is_in_the_files(terrain, cost, reverse):
         u = v[0] + index.ROW_STEP[k], v[1] + index.COL_STEP[k]
         costs = [w for to, w, _ in arcs.get(u, []) if to == v]
         assert [into[p]] == (costs or [np.inf])
+
+
+@pytest.mark.parametrize("connectivity", [4, 8])
+@pytest.mark.parametrize("cost", ["absdiff", "surface", "tobler", "minimax"])
+def test_entries_around_barriers(terrain, cost, connectivity):
+    """Also from rim cells between two that are closed: they have no step along their side."""
+    store = terrain()
+    how = {"connectivity": connectivity, "corner_cutting": False}
+    build_index(store, cost=cost, **how, barriers="walls")
+    entries = zarr.open_array(str(store / index.NAME), mode="r")[1, 1]
+    layers = [TileStore.open(store).layer(name) for name in ("elevation", "walls")]
+    cells, walls = (layer.read_window(64, 128, 64, 128) for layer in layers)
+    closed = walls[RING_ROW, RING_COL] != 0
+    narrow = ~closed & np.roll(closed, 1) & np.roll(closed, -1)
+    assert narrow.any()
+    never = np.iinfo(np.uint32).max >> 1 if cost == "absdiff" else np.inf
+    for b in range(RING):
+        start, count = (b * RING, RING) if cost == "tobler" else (b * (b - 1) // 2, b)
+        found = entries[start : start + count].astype(float)
+        found[found == never] = np.inf
+        if closed[b]:
+            assert (found == np.inf).all()
+        elif narrow[b] or b % 63 == 0:
+            source = [(RING_ROW[b], RING_COL[b], None, 1)]
+            expected = reference.dijkstra(cells, cost, source, **how, barriers=walls)
+            expected = expected[RING_ROW, RING_COL][:count].astype(float)
+            np.testing.assert_array_equal(found, expected)
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,9 @@ from . import compute_sssp, options
 @options.layer_option
 @options.memory_limit_option
 @options.threads_option
+@options.backend_option
+@options.device_option
+@options.gpu_memory_limit_option
 @options.overwrite_option
 @options.json_option
 @options.verbosity_options

@@ -213,11 +213,13 @@ def cost_options(command: Any) -> Any:
 @options.gpu_memory_limit_option
 @click.option(
     "--method",
-    type=click.Choice(["relax", "index", "dijkstra"]),
+    type=click.Choice(["relax", "index", "dijkstra", "relax-array", "tournament"]),
     default="relax",
     show_default=True,
-    help="The way: blocks relaxed in order, with Dijkstra's algorithm inside of them, or from the "
-    "distance index. The result is the same; from the index within 1e-12 for real costs.",
+    help="The way: blocks relaxed in order, from the distance index, or with Dijkstra's algorithm "
+    "inside of blocks; on a GPU also the classical ways, with an array of what changed, or many "
+    "blocks with a tournament tree each. The result is the same; from the index within 1e-12 for "
+    "real costs.",
 )
 @click.option(
     "--build-index",
@@ -274,8 +276,8 @@ def command(
             )
     if has_targets and not (path is not None or settings["stop_at_targets"]):
         raise click.UsageError("targets are for --path FILE or --stop-at-targets: give one of them")
-    if settings["build_index"] and settings["method"] == "dijkstra":
-        raise click.UsageError("--build-index is for --method index, not dijkstra")
+    if settings["build_index"] and settings["method"] not in ("relax", "index"):
+        raise click.UsageError(f"--build-index is for --method index, not {settings['method']}")
     if dtype and output is None:
         raise click.UsageError(f"--dtype {dtype} is for the file of --output: give that too")
     rasters = (

@@ -201,14 +201,17 @@ class Staging:
 
 @contextmanager
 def memory_bound(limit: int, device: int = 0) -> Iterator[None]:
-    """Hold CuPy's memory to a limit; what it refuses becomes a `PlanError` with the remedy."""
+    """Hold CuPy's memory to a limit; what it refuses becomes a `PlanError` with the remedy.
+
+    Arrays that the caller holds do not count.
+    """
     import cupy
 
     with cupy.cuda.Device(device):
         pool = cupy.get_default_memory_pool()
         before = pool.get_limit()
         pool.free_all_blocks()
-        pool.set_limit(limit)
+        pool.set_limit(pool.used_bytes() + limit)
     try:
         yield
     except cupy.cuda.memory.OutOfMemoryError as error:

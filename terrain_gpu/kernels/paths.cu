@@ -9,20 +9,13 @@
 // paths/tile.py does: down and up row by row, a lane for each column; between them right and left,
 // a lane for each row. Rows and columns that nothing has changed beside are skipped, by bits.
 #include "costs.cuh"
+#include "steps.cuh"
 #include "pending.cuh"
 
 #define PITCH (SIDE + 3) // odd, so that the lanes of a column use different banks
 #define RING (SIDE + 2)
 #define ALL 0xffffffffu
 #define MOST_STEPS 192 // before others get a turn: a wave ends with the last of its tiles
-
-#define HAS_LENGTH (DISTANCE == F64 && MODEL != ABSDIFF && MODEL != MINIMAX)
-
-// Of the neighbour in D8 direction K: E, SE, S, SW, W, NW, N, NE.
-__device__ constexpr int row_step(int k) { return k >= 1 && k <= 3 ? 1 : (k >= 5 ? -1 : 0); }
-__device__ constexpr int col_step(int k) {
-    return k <= 1 || k == 7 ? 1 : (k >= 3 && k <= 5 ? -1 : 0);
-}
 
 struct Terrain {
     const CELL* heights;
@@ -98,9 +91,6 @@ __device__ __forceinline__ dist by_way_of(
 #endif
     return found;
 }
-
-// a where b is NaN.
-__device__ __forceinline__ dist lesser(dist a, dist b) { return b < a ? b : a; }
 
 __device__ __forceinline__ f64 straight_length(const Tile& t, int y, int dy) {
 #if HAS_LENGTH

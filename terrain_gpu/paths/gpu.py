@@ -448,6 +448,8 @@ class Problem:
         Bound on the peak resident set of the process, bytes; None for arrays.
     spill
         File for the distances of regions that the GPU has no room for.
+    method
+        "relax", or one of `gpu_classic.RELAXERS`, for which the raster must fit.
     """
 
     ground: Terrain
@@ -460,6 +462,7 @@ class Problem:
     device: int
     host_limit: int | None
     spill: Path
+    method: str = "relax"
 
     @property
     def blocks(self) -> BlockGrid:
@@ -513,6 +516,8 @@ class Problem:
         tiles = shape.tiles[0] * shape.tiles[1]
         lists = tiles * (8 + 4 + 12 + (4 + 4 + 12 if linked else 0))
         rims = 8 * 4 * (rows + cols) + 32 * shape.padded
+        if self.method != "relax":
+            lists += shape.cells // 8 + 48 * tiles  # flags; keys, and what finds the pending ones
         sources = 24 * len(self.ground.sources)
         staging = self.stagings * self.staging_bytes
         return RESERVED + shape.cells * each + lists + rims + sources + staging + 2**16
@@ -524,6 +529,8 @@ class Problem:
         ------
         PlanError
             when not even one block fits, here or in the process.
+        InputError
+            when the method needs the whole raster, which does not fit.
         """
         if not self.stagings:
             least = COMPILED_BASELINE + CUDA_BASELINE + self._passing
@@ -548,6 +555,12 @@ class Problem:
                 "--backend cpu"
             )
         count = ceil_div(max(self.blocks.shape), side)
+        if count > 1 and self.method != "relax":
+            raise InputError(
+                f"method {self.method!r} needs the whole raster in GPU memory, "
+                f"{format_size(self.memory(max(self.blocks.shape)))} of {format_size(limit)}; "
+                "raise --gpu-memory-limit, or use --method relax"
+            )
         return limit, ceil_div(max(self.blocks.shape), count)
 
 
@@ -937,12 +950,15 @@ class _Whole:
         self.piece = Piece(problem, window, self.pool, new_notes())
 
     def run(self) -> dict[str, int]:
+        from .gpu_classic import RELAXERS
+
         piece = self.piece
         with self.report.phase("read"):
             piece.read(self._done)
         with self.report.phase("relax"):
             piece.seed()
-            found = piece.relax(self._look_at_targets)
+            relax = RELAXERS.get(self.problem.method, Piece.relax)
+            found = relax(piece, self._look_at_targets)
             self._look_at_targets()
         farthest = piece.relaxing.farthest
         outputs = [piece.distance_output(farthest)]

@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import heapq
 import json
+import logging
 import mmap
 import os
 import tempfile
@@ -18,7 +19,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import google_crc32c
 import numba
@@ -27,12 +28,14 @@ import zarr
 from numba.extending import register_jitable
 from zarr.codecs import BytesCodec, Crc32cCodec
 
+from ..cuda.device import choose, memory_bound, name_of
 from ..errors import InputError, PlanError, StoreError
 from ..executor import stream
 from ..grid import TILE, BlockGrid, ceil_div
 from ..mst.boruvka import jit, known_types
 from ..planner import (
     COMPILED_BASELINE,
+    CUDA_BASELINE,
     MB,
     available_threads,
     default_memory_limit,
@@ -51,7 +54,9 @@ from .ground import Raster, Terrain
 from .lengths import step_lengths
 from .relax import Block, Field, Overflow, Relaxation, pages
 from .sources import NO_SOURCES
-from .tile import COL_STEP, ROW_STEP, fill_weights, new_tile_work, relax_rows, relax_tile
+from .tile import COL_STEP, PADDED, ROW_STEP, fill_weights, new_tile_work, relax_tile
+
+log = logging.getLogger(__name__)
 
 NAME = "distance_index"
 FORMAT = 1
@@ -91,12 +96,76 @@ def entries_of(symmetric: bool) -> int:
 
 # -- kernels -------------------------------------------------------------------------------
 
+LANES = 64
+"""Rim cells from which a tile is relaxed at once: those of a side, and one to spare."""
+
+
+def new_index_work(distance: np.dtype) -> tuple:
+    """Arrays that `index_tile` works in."""
+    return (
+        pages((PADDED, PADDED * LANES), distance),  # by row, column with its halo, and lane
+        np.empty((8, TILE, TILE), distance),  # cost of a step into each cell from each neighbour
+        np.empty((2, PADDED), np.bool_),  # rows to relax from the one above, and from below
+    )
+
+
+@jit
+def relax_from_many(way, work):
+    """Relax a tile from many cells at once, a lane for each, until nothing changes.
+
+    Every lane takes the same steps, so these cost one load for all, and scans along a row, where
+    each cell waits for the one before, wait for all lanes together.
+    """
+    d, weights, pending = work
+    down, up = pending
+    busy = True
+    while busy:
+        busy = False
+        for y in range(1, TILE + 1):
+            if down[y]:
+                down[y] = False
+                if _relax_row(way, d[y - 1], d[y], weights, y - 1, 6, 7, 5):
+                    busy = down[y + 1] = up[y - 1] = True
+        for y in range(TILE, 0, -1):
+            if up[y]:
+                up[y] = False
+                if _relax_row(way, d[y + 1], d[y], weights, y - 1, 2, 1, 3):
+                    busy = down[y + 1] = up[y - 1] = True
+
+
+@register_jitable
+def _relax_row(way, other, here, weights, row, straight, right, left):
+    """Relax a row from the one above or below, and along itself; whether anything changed."""
+    changed = False
+    beyond, beside, before = weights[straight, row], weights[right, row], weights[left, row]
+    east, west = weights[0, row], weights[4, row]
+    # One index into whole rows: LLVM sees that columns do not overlap, and vectorises.
+    for x in range(TILE):
+        wn, wr, wl, ww = beyond[x], beside[x], before[x], west[x]
+        for lane in range(LANES):
+            i = (x + 1) * LANES + lane
+            old = here[i]
+            best = min(join(way, other[i], wn), join(way, other[i + LANES], wr))
+            best = min(best, join(way, other[i - LANES], wl), old)
+            new = min(best, join(way, here[i - LANES], ww))
+            changed |= new != old
+            here[i] = new
+    for x in range(TILE - 1):
+        we = east[TILE - 2 - x]
+        for lane in range(LANES):
+            i = (TILE - 1 - x) * LANES + lane
+            old = here[i]
+            new = min(old, join(way, here[i + LANES], we))
+            changed |= new != old
+            here[i] = new
+    return changed
+
 
 @jit
 def index_tile(
     cost, heights, frictions, absent, lengths, row, col, options, nothing, symmetric, work, entries
 ):
-    """Entries of one tile, by a relaxation of it from each of its rim cells.
+    """Entries of one tile, by relaxations of it from the rim cells of one side after the other.
 
     Parameters
     ----------
@@ -107,28 +176,29 @@ def index_tile(
     symmetric
         Whether only distances to rim cells of lower number are kept.
     work
-        From `tile.new_tile_work`.
+        From `new_index_work`.
     entries
         Receives them, see `entries_of`.
     """
-    d, weights, fresh, scan = work
-    top = largest(d)
-    entries[:] = top
+    d, weights, pending = work
+    entries[:] = largest(d)
     fill_weights(cost, heights, frictions, absent, lengths, row, col, options, weights)
-    for b in range(RING):
-        r, c = RING_ROW[b], RING_COL[b]
-        if absent[row + 1 + r, col + 1 + c]:
-            continue
-        d[:] = top
-        d[r + 1, c + 1] = nothing
-        fresh[:] = 0
-        scan[:] = False
-        fresh[r + 1] = 3  # seen neither by the row above nor by the one below
-        scan[r + 1] = True
-        relax_rows(cost, work)
-        start = b * (b - 1) // 2 if symmetric else b * RING
-        for a in range(b if symmetric else RING):
-            entries[start + a] = d[RING_ROW[a] + 1, RING_COL[a] + 1]
+    for first in range(0, RING, _LAST):
+        d[:] = largest(d)
+        pending[:] = False
+        for lane in range(_LAST):
+            r, c = RING_ROW[first + lane], RING_COL[first + lane]
+            if not absent[row + 1 + r, col + 1 + c]:
+                d[r + 1, (c + 1) * LANES + lane] = nothing
+                # Its own row was not scanned yet.
+                pending[0, r + 1 : r + 3] = True
+                pending[1, r] = True
+        relax_from_many(joining(cost), work)
+        for lane in range(_LAST):
+            b = first + lane
+            start = b * (b - 1) // 2 if symmetric else b * RING
+            for a in range(b if symmetric else RING):
+                entries[start + a] = d[RING_ROW[a] + 1, (RING_COL[a] + 1) * LANES + lane]
     for p in range(STEPS):
         b, k = CROSSINGS[0, p], CROSSINGS[1, p]
         r, c = RING_ROW[b], RING_COL[b]
@@ -574,6 +644,9 @@ def build_index(
     layer: str = "elevation",
     memory_limit: int | None = None,
     threads: int | None = None,
+    backend: str = "auto",
+    device: int = 0,
+    gpu_memory_limit: int | None = None,
     overwrite: bool = False,
     progress: Progress = silent,
 ) -> Report:
@@ -592,6 +665,12 @@ def build_index(
         Bound on the peak resident set of the process, bytes; a quarter of RAM when None.
     threads
         Threads; all processors when None.
+    backend
+        "cpu", "cuda", or "auto": CUDA where it works. The files are the same, byte for byte.
+    device
+        Which GPU.
+    gpu_memory_limit
+        Bound on the GPU memory used, bytes; nine tenths of what is free when None.
     overwrite
         Replace an index for other costs, or a damaged one.
     progress
@@ -605,7 +684,9 @@ def build_index(
     Raises
     ------
     InputError
-        for unknown models and integer heights of 64 bits.
+        for unknown models and integer heights of 64 bits; when CUDA is wanted and does not work.
+    PlanError
+        when a limit is too small.
     StoreError
         when an index for other costs is there, or another run is building one.
     OutputError
@@ -622,9 +703,16 @@ def build_index(
         "corner_cutting": corner_cutting,
         "reverse": reverse,
     }
+    backend_found, reason = choose(backend, device)
+    if reason:
+        log.info("on the CPU: %s", reason)
+    gpu = None
+    if backend_found == "cuda":
+        gpu = _Gpu(device, gpu_memory_limit, backend == "cuda")
+    limits = memory_limit, threads, gpu
     report = Report("build-index")
     with report.measured():
-        _build(store, model, problem, opened, memory_limit, threads, overwrite, progress, report)
+        _build(store, model, problem, opened, limits, overwrite, progress, report)
     return report
 
 
@@ -638,8 +726,7 @@ def _build(
     model: CostModel,
     problem: Mapping[str, Any],
     rasters: Mapping[str, Any],
-    memory_limit: int | None,
-    threads: int | None,
+    limits: tuple[int | None, int | None, _Gpu | None],
     overwrite: bool,
     progress: Progress,
     report: Report,
@@ -648,7 +735,6 @@ def _build(
     blocks = heights.data.blocks
     dtype = index_dtype(model, heights.dtype)
     settings = index_settings(model, problem, rasters)
-    threads = _threads_within(blocks, dtype, model, memory_limit, threads)
     own = {
         "format": FORMAT,
         "settings": settings,
@@ -657,7 +743,11 @@ def _build(
     }
     target = _Build(store.path)
     index = Index(target.work, blocks, own)
-    report.settings = {**settings, "threads": threads}
+    plan = _plan(index, model, *limits)
+    where = {"backend": "cpu"}
+    if plan.device is not None:
+        where = {"backend": "cuda", "gpu": name_of(plan.device)}
+    report.settings = {**settings, **where, "threads": plan.threads}
     report.cells = blocks.rows * blocks.cols
     with output_errors(store.path), alone(store.path):
         if held(target.manifest):
@@ -679,7 +769,7 @@ def _build(
         index.write_metadata(own)
     try:
         done = set(target.records(index)) if resumed else set()
-        _write_blocks(target, index, model, problem, rasters, done, threads, progress)
+        _write_blocks(target, index, model, problem, rasters, done, plan, progress)
         stored = blocks.count * index.file_bytes
         with output_errors(store.path), alone(store.path):
             index.write_metadata({**own, "stored_bytes": stored})
@@ -700,26 +790,126 @@ def _result(index: Index, resumed: int, *, built: bool) -> dict[str, Any]:
     }
 
 
+class _Gpu(NamedTuple):
+    """A GPU that works; `wanted` when the CPU is no choice."""
+
+    device: int
+    memory_limit: int | None
+    wanted: bool
+
+
+class _Plan(NamedTuple):
+    """Threads, and for a GPU which one, a limit, and rows of tiles that are solved at once."""
+
+    threads: int
+    device: int | None = None
+    gpu_limit: int = 0
+    tile_rows: int = 0
+
+
+def _plan(
+    index: Index, model: CostModel, memory_limit: int | None, threads: int | None, gpu: _Gpu | None
+) -> _Plan:
+    """Where and how to build under the limits; what does not fit a GPU is left to the CPU."""
+    if gpu is None:
+        return _Plan(_threads_within(index, model, memory_limit, threads, COMPILED_BASELINE))
+    from . import gpu_index
+
+    try:
+        baseline = COMPILED_BASELINE + CUDA_BASELINE
+        most = _threads_within(index, model, memory_limit, threads, baseline)
+        limit, most, tile_rows = gpu_index.plan(index, most, gpu.memory_limit, gpu.device)
+    except PlanError as error:
+        if gpu.wanted:
+            raise
+        log.info("on the CPU: %s", error)
+        return _plan(index, model, memory_limit, threads, None)
+    return _Plan(most, gpu.device, limit, tile_rows)
+
+
 def _threads_within(
-    blocks: BlockGrid,
-    dtype: np.dtype,
-    model: CostModel,
-    memory_limit: int | None,
-    threads: int | None,
+    index: Index, model: CostModel, memory_limit: int | None, threads: int | None, baseline: int
 ) -> int:
     """Threads that build under a memory limit."""
+    blocks, item = index.blocks, index.dtype.itemsize
     limit = default_memory_limit() if memory_limit is None else memory_limit
     cells = (blocks.block + 2) ** 2
-    # Heights, frictions, barriers, as read and as the kernels take them; masks; a row of tiles.
-    one = cells * (2 * dtype.itemsize + 16 * model.needs_friction + 8 + 3)
-    one += (blocks.block // TILE) * entries_of(False) * dtype.itemsize
+    # Heights, frictions, barriers, as read and as the kernels take them; masks; a row of tiles,
+    # once more as bytes; the lanes.
+    one = cells * (2 * item + 16 * model.needs_friction + 8 + 3)
+    one += 2 * (blocks.block // TILE) * entries_of(False) * item + PADDED**2 * LANES * item
     for n in range(min(threads or available_threads(), blocks.count), 0, -1):
-        if (memory := COMPILED_BASELINE + n * one) <= limit:
+        if (memory := baseline + n * one) <= limit:
             return n
     raise PlanError(
         f"a memory limit of {format_size(limit)} is too small to build a distance index in blocks "
         f"of {blocks.block}; give at least {ceil_div(memory, MB)} MB"
     )
+
+
+class _Solver:
+    """Computes the entries of blocks, one after the other, in arrays of its own."""
+
+    def __init__(
+        self, terrain: Terrain, options: tuple[bool, bool, bool], index: Index, nothing: Any
+    ) -> None:
+        self.terrain, self.options, self.index, self.nothing = terrain, options, index, nothing
+        self._work = new_index_work(index.dtype)
+        self._row = np.zeros((index.chunk[1], index.entries), index.dtype)
+
+    def rows(self, at: Block) -> Iterator[np.ndarray]:
+        """Entries of a block, row by row of tiles, in a buffer that is used again."""
+        field = self.terrain.load(at)
+        down, across = self.index.tiles(at)
+        self._row[across:] = 0
+        for i in range(down):
+            for j in range(across):
+                self.solve(field, i, j, self._row[j])
+            yield self._row
+
+    def solve(self, field: Field, i: int, j: int, entries: np.ndarray) -> None:
+        """Entries of a tile of a block."""
+        index_tile(
+            self.terrain.model.kernel,
+            field.heights,
+            field.frictions,
+            field.absent,
+            field.lengths,
+            i * TILE,
+            j * TILE,
+            self.options,
+            self.nothing,
+            self.index.symmetric,
+            self._work,
+            entries,
+        )
+
+    def compile(self) -> None:
+        """Compile in this thread, which Ctrl-C reaches; a worker would be waited for."""
+        heights, frictions = (np.zeros((PADDED, PADDED), dtype) for dtype in self.terrain.types)
+        absent, lengths = np.ones((PADDED, PADDED), bool), np.ones((4, PADDED))
+        field = Field(heights, frictions, absent, lengths, None)  # type: ignore[arg-type]
+        self.solve(field, 0, 0, self._row[0])
+
+
+@contextlib.contextmanager
+def _solvers(
+    terrain: Terrain, options: tuple[bool, bool, bool], index: Index, plan: _Plan
+) -> Iterator[list[Any]]:
+    """One for each thread."""
+    nothing = index.dtype.type(-np.inf if terrain.model.name == "minimax" else 0)
+    how = terrain, options, index, nothing
+    if plan.device is None:
+        found = [_Solver(*how) for _ in range(plan.threads)]
+        found[0].compile()
+        yield found
+        return
+    import cupy
+
+    from .gpu_index import Solver
+
+    with memory_bound(plan.gpu_limit, plan.device), cupy.cuda.Device(plan.device):
+        yield [Solver(*how, plan.tile_rows) for _ in range(plan.threads)]
 
 
 def _write_blocks(
@@ -729,10 +919,10 @@ def _write_blocks(
     problem: Mapping[str, Any],
     rasters: Mapping[str, Any],
     done: set[Block],
-    threads: int,
+    plan: _Plan,
     progress: Progress,
 ) -> None:
-    blocks, dtype = index.blocks, index.dtype
+    blocks = index.blocks
     layer = rasters["layer"].data
     terrain = Terrain(
         blocks,
@@ -742,41 +932,16 @@ def _write_blocks(
         rasters["barriers"],
         step_lengths(layer.grid),
         NO_SOURCES,
-        dtype,
+        index.dtype,
     )
     options = problem["connectivity"] == 8, problem["corner_cutting"], problem["reverse"]
-    nothing = dtype.type(-np.inf if model.name == "minimax" else 0)
-    _compile(model, terrain, options, index)
     target.temporary.mkdir(exist_ok=True)
-    log = os.open(target.manifest, os.O_WRONLY | os.O_APPEND)
+    record = os.open(target.manifest, os.O_WRONLY | os.O_APPEND)
 
-    def tile_rows(at: Block) -> Iterator[np.ndarray]:
-        """Entries of a block, row by row of tiles."""
-        field, work = terrain.load(at), new_tile_work(dtype)
-        down, across = index.tiles(at)
-        row = np.zeros((index.chunk[1], index.entries), dtype)
-        for i in range(down):
-            for j in range(across):
-                index_tile(
-                    model.kernel,
-                    field.heights,
-                    field.frictions,
-                    field.absent,
-                    field.lengths,
-                    i * TILE,
-                    j * TILE,
-                    options,
-                    nothing,
-                    index.symmetric,
-                    work,
-                    row[j],
-                )
-            yield row
-
-    def write(at: Block) -> None:
+    def write(at: Block, solver: Any) -> None:
         with output_errors(target.manifest):
-            size = _write_file(index, target.temporary, at, tile_rows(at))
-            os.write(log, (json.dumps([*at, size]) + "\n").encode())
+            size = _write_file(index, target.temporary, at, solver.rows(at))
+            os.write(record, (json.dumps([*at, size]) + "\n").encode())
 
     def size(at: Block) -> int:
         r0, r1, c0, c1 = blocks.window(*at)
@@ -784,40 +949,19 @@ def _write_blocks(
 
     total = blocks.rows * blocks.cols
     try:
-        os.write(log, b"\n")  # ends a line that a kill left half written
+        os.write(record, b"\n")  # ends a line that a kill left half written
         progress(sum(map(size, done)), total)
-        stream(
-            (at for at in blocks.ids() if at not in done),
-            lambda at, _: at,
-            lambda at, _: write(at),
-            buffers=[None] * threads,
-            writers=threads,
-            done=lambda at: progress(size(at), total),
-        )
+        with _solvers(terrain, options, index, plan) as solvers:
+            stream(
+                (at for at in blocks.ids() if at not in done),
+                lambda at, solver: solver,
+                write,
+                buffers=solvers,
+                writers=plan.threads,
+                done=lambda at: progress(size(at), total),
+            )
     finally:
-        os.close(log)
-
-
-def _compile(
-    model: CostModel, terrain: Terrain, options: tuple[bool, bool, bool], index: Index
-) -> None:
-    """Compile in this thread, which Ctrl-C reaches; a worker would be waited for."""
-    shape = TILE + 2, TILE + 2
-    heights, frictions = (np.zeros(shape, dtype) for dtype in terrain.types)
-    index_tile(
-        model.kernel,
-        heights,
-        frictions,
-        np.ones(shape, bool),
-        np.ones((4, TILE + 2)),
-        0,
-        0,
-        options,
-        index.dtype.type(0),
-        index.symmetric,
-        new_tile_work(index.dtype),
-        np.zeros(index.entries, index.dtype),
-    )
+        os.close(record)
 
 
 def _write_file(index: Index, folder: Path, at: Block, rows: Iterator[np.ndarray]) -> int:

@@ -46,7 +46,8 @@ from .verify import ring_of, threads_within, upper_limit, verify_paths
 log = logging.getLogger(__name__)
 
 LAYERS = ("distance", "backlink", "allocation")
-METHODS = ("relax", "index", "dijkstra")
+GPU_METHODS = ("relax-array", "tournament")
+METHODS = ("relax", "index", "dijkstra", *GPU_METHODS)
 CHECKPOINT = 60.0
 """Seconds between savings of what a killed run goes on from."""
 
@@ -244,6 +245,8 @@ def shortest_paths(
         from the store's distance index (`build_index`); the same bits for integer costs and
         minimax, else within 1e-12 of them, relative. Where that is not enough, for backlinks,
         allocation and `verify` of other costs, cells are relaxed instead, with a warning.
+        "relax-array", "tournament": the classical ways on a GPU, for a raster that fits its
+        memory; the same bits, slower.
     build_index
         Use an index, and build it before where it is missing or stale.
     backend
@@ -282,8 +285,8 @@ def shortest_paths(
         raise InputError("stop_at_targets needs targets")
     if method not in METHODS:
         raise InputError(f"method {method!r} is not known; use one of {', '.join(METHODS)}")
-    if build_index and method == "dijkstra":
-        raise InputError("an index is for method 'index', not 'dijkstra'")
+    if build_index and method not in ("relax", "index"):
+        raise InputError(f"an index is for method 'index', not {method!r}")
     if build_index:
         method = "index"
     if method == "index" and isinstance(data, np.ndarray):
@@ -371,7 +374,8 @@ def shortest_paths(
             solve.make_plan(2**62)
             return solve.in_memory(grid)
         if method == "index":
-            solve.find_index(store, build=build_index, memory_limit=memory_limit)
+            how = {"backend": backend, "device": device, "gpu_memory_limit": gpu_memory_limit}
+            solve.find_index(store, build=build_index, memory_limit=memory_limit, **how)
         solve.plan_besides(memory_limit)
         return solve.in_store(source, resume=resume, overwrite=overwrite)
 
@@ -385,6 +389,14 @@ class _Gpu(NamedTuple):
 
 
 def _gpu(backend: str, device: int, memory_limit: int | None, method: str) -> _Gpu | None:
+    if method in GPU_METHODS:
+        chosen, reason = choose("auto" if backend == "cuda" else backend, device)
+        if chosen == "cuda":
+            return _Gpu(device, memory_limit, True)
+        raise InputError(
+            f"method {method!r} runs on a GPU only ({reason or 'not on backend cpu'}); "
+            "use --method relax, or --backend cuda where there is one"
+        )
     if backend == "cuda" and method != "relax":
         raise InputError(f"method {method!r} runs on the CPU only; use relax, or backend cpu")
     chosen, reason = choose(backend if method == "relax" else "cpu", device)
@@ -475,7 +487,9 @@ class _Solve:
             limit = self.plan.memory_limit
             self.verifiers = threads_within(self.blocks, 8, limit, self.threads)
 
-    def find_index(self, store: TileStore, *, build: bool, memory_limit: int | None) -> None:
+    def find_index(
+        self, store: TileStore, *, build: bool, memory_limit: int | None, **where: Any
+    ) -> None:
         """Open the distance index, built before where that is asked for and it is not there."""
         if not self.exact and (self.verify or len(self.names) > 1):
             log.warning(
@@ -510,6 +524,7 @@ class _Solve:
                     threads=self.threads,
                     overwrite=True,
                     **how,
+                    **where,
                 )
             self.built = found.result | {"seconds": found.seconds["total"]}
             self.index = Index.open(store, self.blocks)
@@ -758,6 +773,7 @@ class _Solve:
             self.gpu.device,
             None if isinstance(self.heights.data, np.ndarray) else self.plan.memory_limit,
             spill,
+            self.method,
         )
         try:
             problem.plan()

@@ -244,7 +244,8 @@ def relax_tile(way, distances, row, col, whole, work, improved):
     """
     d, _, fresh, scan = work
     for y in range(PADDED):
-        d[y] = distances[row + y, col : col + PADDED]
+        for x in range(PADDED):
+            d[y, x] = distances[row + y, col + x]
     fresh[:] = _DOWN | _UP if whole else 0
     scan[:] = whole
     fresh[0] = _DOWN
@@ -270,5 +271,6 @@ def relax_tile(way, distances, row, col, whole, work, improved):
         if (d[y, x] < distances[row + y, col + x]) & (d[y, x] < outer):
             improved[k] = d[y, x]
     for y in range(1, TILE + 1):
-        distances[row + y, col + 1 : col + 1 + TILE] = d[y, 1 : TILE + 1]
+        for x in range(1, TILE + 1):
+            distances[row + y, col + x] = d[y, x]
     return passes

@@ -1,0 +1,116 @@
+"""Benchmark of building the distance index: on a GPU, on the CPU, and the kernels alone.
+
+    python scripts/bench_gpu_index.py FOLDER [--side 4096] [--rounds 3] [--threads N] [--no-cpu]
+
+Terrain from white noise of which frequency f keeps f^-1.8, made on the GPU: heights of 0 to 1000 m
+in cells of 10 m, as float32 and, in 1/65 m, as uint16. From store to committed index, the files of
+both backends compared byte for byte; "kernels" is what the GPU computes, cells and entries in its
+memory.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import statistics
+import time
+from pathlib import Path
+from typing import Any
+
+import cupy
+import numpy as np
+from bench_gpu_paths import terrain
+
+from terrain_gpu import GridSpec, create_layer
+from terrain_gpu.cuda.device import name_of
+from terrain_gpu.grid import TILE, BlockGrid
+from terrain_gpu.paths.costs import CostModel
+from terrain_gpu.paths.gpu_index import Solver
+from terrain_gpu.paths.ground import Raster, Terrain
+from terrain_gpu.paths.index import DIRECTED, NAME, Index, build_index, index_dtype
+from terrain_gpu.paths.lengths import step_lengths
+from terrain_gpu.paths.sources import NO_SOURCES
+
+COSTS = {"absdiff": np.uint16, "friction": np.float32, "tobler": np.float32}
+
+
+def kernels(cost: str, cells: np.ndarray, grid: GridSpec, rounds: int) -> float:
+    """Seconds to compute all entries, 16 rows of tiles at once."""
+    model = CostModel(cost, False, {})
+    blocks = BlockGrid(*cells.shape, 8192)
+    own = {
+        "settings": {},
+        "dtype": index_dtype(model, cells.dtype),
+        "symmetric": cost not in DIRECTED,
+    }
+    index = Index(Path(), blocks, own)
+    raster = Raster(cells, "cells")
+    ground = Terrain(blocks, model, raster, None, None, step_lengths(grid), NO_SOURCES, index.dtype)
+    solver = Solver(ground, (True, True, False), index, index.dtype.type(0), 16)
+    field, (down, across) = ground.load((0, 0)), index.tiles((0, 0))
+    parts = [solver.upload(field, k, min(k + 16, down)) for k in range(0, down, 16)]
+    seconds = []
+    for _ in range(rounds + 1):
+        cupy.cuda.Device().synchronize()
+        start = time.perf_counter()
+        for part in parts:
+            solver.solve(part, across)
+        cupy.cuda.Device().synchronize()
+        seconds.append(time.perf_counter() - start)
+    return statistics.median(seconds[1:])
+
+
+def write_store(store: Path, cells: np.ndarray, grid: GridSpec) -> None:
+    with create_layer(store, "elevation", grid, cells.dtype, overwrite=True) as writer:
+        for i, j in writer.blocks.ids():
+            r0, r1, c0, c1 = writer.block_window(i, j)
+            writer.write_block(i, j, np.ascontiguousarray(cells[r0:r1, c0:c1]))
+        writer.commit()
+
+
+def files(store: Path) -> dict[str, bytes]:
+    found = (p for p in (store / NAME).rglob("*") if p.is_file())
+    return {str(p.relative_to(store)): p.read_bytes() for p in found}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--side", type=int, default=4096)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--threads", type=int)
+    parser.add_argument("--no-cpu", action="store_true")
+    how = parser.parse_args()
+    print(name_of())
+    heights = terrain(how.side).get()
+    grid = GridSpec(how.side, how.side, transform=(10.0, 0.0, 0.0, 0.0, -10.0, 0.0))
+    for cost, dtype in COSTS.items():
+        cells = (heights * (65 if dtype == np.uint16 else 1)).astype(dtype)
+        if cost == "friction":
+            cells = cells / np.float32(250) + np.float32(0.5)
+        alone = kernels(cost, cells, grid, how.rounds)
+        tiles = (how.side // TILE) ** 2
+        print(f"{cost}: kernels {alone:.3f} s, {alone / tiles * 1e6:.1f} us a tile", flush=True)
+        store = how.folder / f"{cost}.zarr"
+        write_store(store, cells, grid)
+        found: list[Any] = []
+        for backend in ("cuda",) if how.no_cpu else ("cuda", "cpu"):
+            # The first round compiles.
+            runs = [
+                build_index(store, cost=cost, backend=backend, threads=how.threads, overwrite=True)
+                for _ in range(how.rounds + 1)
+            ][1:]
+            seconds = [r.seconds["total"] for r in runs]
+            found.append(files(store))
+            size, threads = runs[0].result["bytes"], runs[0].settings["threads"]
+            print(
+                f"  {backend}: {statistics.median(seconds):.2f} s ({min(seconds):.2f} to "
+                f"{max(seconds):.2f}), {threads} threads, {size / 1e9:.2f} GB",
+                flush=True,
+            )
+        assert all(f == found[0] for f in found)
+        shutil.rmtree(store)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,193 @@
+// The distance index: distances between the rim cells of every tile. See paths/index.py.
+//
+// A warp relaxes a tile from 32 rim cells at once, a lane for each: all take the same steps in the
+// same order, so a step's cost is one load for all, and lanes never look at each other's distances.
+// These are left-to-right sums, whose one fixed point is the CPU's; merging smaller matrices would
+// add in another order. Macros: those of costs.cuh, DIAGONAL, CORNERS, REVERSE and HAS_FRICTION.
+#include "costs.cuh"
+#include "steps.cuh"
+
+constexpr int TILE = 64;
+constexpr int CELLS = TILE * TILE;
+constexpr int RIM = 4 * TILE - 4;
+constexpr int LANES = 32;
+constexpr int GROUPS = (RIM + LANES - 1) / LANES; // of rim cells, each a warp's
+constexpr int AHEAD = 16; // cells on their way from memory at once
+constexpr u32 ALL = 0xffffffffu;
+
+// Rim cells are numbered clockwise from the upper left corner.
+__device__ __forceinline__ int rim_row(int b) {
+    int side = b / (TILE - 1), k = b % (TILE - 1);
+    return side == 0 ? 0 : (side == 1 ? k : (side == 2 ? TILE - 1 : TILE - 1 - k));
+}
+__device__ __forceinline__ int rim_col(int b) {
+    int side = b / (TILE - 1), k = b % (TILE - 1);
+    return side == 0 ? k : (side == 1 ? TILE - 1 : (side == 2 ? TILE - 1 - k : 0));
+}
+
+// Cells come as rows of tiles with a ring around them; that of a tile's own row and column.
+__device__ __forceinline__ i64 place(i64 pitch, i64 across, i64 tile, i64 row, i64 col) {
+    return (tile / across * TILE + 1 + row) * pitch + tile % across * TILE + 1 + col;
+}
+
+// Costs of the steps into every cell: by tile, direction and cell; top() where there is none.
+// `lengths` are of steps E, SW, S, SE from each padded row.
+extern "C" __global__ void weigh(
+    const CELL* heights, const FRICTION* frictions, const u8* absent, const f64* lengths, i64 rows,
+    i64 pitch, i64 tiles, i64 across, const f64* p, dist* weights
+) {
+    const Parameters parameters = parameters_of(p);
+    i64 first = (i64)blockIdx.x * blockDim.x + threadIdx.x;
+    for (i64 n = first; n < tiles * CELLS; n += (i64)gridDim.x * blockDim.x) {
+        i64 tile = n / CELLS, cell = n % CELLS;
+        i64 here = place(pitch, across, tile, cell / TILE, cell % TILE), row = here / pitch;
+        for (int k = 0; k < 8; k++) {
+            int dy = row_step(k), dx = col_step(k);
+            i64 there = here + dy * pitch + dx;
+            dist w = top();
+            bool shut = absent[here];
+            if (dy && dx)
+                shut |= !DIAGONAL || (!CORNERS && absent[here + dx] && absent[here + dy * pitch]);
+            if (!shut) {
+                i64 from = REVERSE ? here : there, to = REVERSE ? there : here;
+                value a = (value)heights[from], b = (value)heights[to];
+#if HAS_FRICTION
+                f64 fa = (f64)frictions[from], fb = (f64)frictions[to];
+#else
+                f64 fa = (f64)a, fb = (f64)b;
+#endif
+                const int length = k % 4 == 0 ? 0 : 4 - k % 4; // E, SE, S, SW: rows 0, 3, 2, 1
+                w = edge(
+                    parameters, a, b, fa, fb, lengths[length * rows + row + (dy < 0 ? -1 : 0)]
+                );
+                w = w <= top() ? w : top(); // NaN, of an infinite cost times no friction, as well
+            }
+            weights[(tile * 8 + k) * CELLS + cell] = w;
+        }
+    }
+}
+
+// Relax row y from the one above (DOWN) or below, which lies in `line`, then right and left along
+// itself; it is in `line` after that. Whether any lane's changed. A row that did not, on the way
+// right, has nothing to do on the way left, but for a source's (`scan`).
+template <bool DOWN>
+__device__ __forceinline__ bool relax_row(
+    dist* distances, dist* line, const dist* __restrict__ weights, int y, bool scan
+) {
+    const dist* straight = weights + (DOWN ? 6 : 2) * CELLS + y * TILE;
+    const dist* right = weights + (DOWN ? 7 : 1) * CELLS + y * TILE;
+    const dist* left = weights + (DOWN ? 5 : 3) * CELLS + y * TILE;
+    const dist *east = weights + y * TILE, *west = weights + 4 * CELLS + y * TILE;
+    dist* row = distances + y * TILE * LANES;
+    bool changed = false;
+    dist before = top(), beside = line[0], last = top();
+    for (int start = 0; start < TILE; start += AHEAD) {
+        dist old[AHEAD];
+#pragma unroll
+        for (int k = 0; k < AHEAD; k++) old[k] = row[(start + k) * LANES];
+#pragma unroll
+        for (int k = 0; k < AHEAD; k++) {
+            int x = start + k;
+            dist next = x + 1 < TILE ? line[(x + 1) * LANES] : top();
+            dist best = lesser(old[k], join(beside, straight[x]));
+            best = lesser(best, join(before, left[x]));
+            best = lesser(best, join(next, right[x]));
+            last = lesser(best, join(last, west[x]));
+            changed |= last < old[k];
+            line[x * LANES] = last;
+            before = beside;
+            beside = next;
+        }
+    }
+    if (!__any_sync(ALL, changed) && !scan) return false;
+    for (int x = TILE - 1; x >= 0; x--) {
+        dist old = line[x * LANES];
+        last = x + 1 < TILE ? lesser(old, join(last, east[x])) : old;
+        changed |= last < old;
+        line[x * LANES] = last;
+        row[x * LANES] = last;
+    }
+    return __any_sync(ALL, changed);
+}
+
+// Entries between the rim cells of tiles; a block is one warp, for a tile and a group of rim cells.
+extern "C" __global__ void __launch_bounds__(LANES) relax(
+    const u8* absent, i64 pitch, i64 across, const dist* weights, dist nothing, int symmetric,
+    i64 entries_of_tile, dist* scratch, dist* entries
+) {
+    __shared__ dist lines[TILE * LANES];
+    const int lane = threadIdx.x;
+    const i64 tile = blockIdx.x / GROUPS;
+    const int first = blockIdx.x % GROUPS * LANES, b = first + lane;
+    weights += tile * 8 * CELLS;
+    entries += tile * entries_of_tile;
+    dist* distances = scratch + (i64)blockIdx.x * CELLS * LANES + lane;
+    dist* line = lines + lane;
+    for (int cell = 0; cell < CELLS; cell++) distances[cell * LANES] = top();
+    if (b < RIM && !absent[place(pitch, across, tile, rim_row(b), rim_col(b))])
+        distances[(rim_row(b) * TILE + rim_col(b)) * LANES] = nothing;
+
+    // Bit y: row y is to be relaxed from the one above, or below. That of a source as well.
+    u64 sources = 0;
+    for (int k = first; k < first + LANES && k < RIM; k++) sources |= 1ull << rim_row(k);
+    u64 down = sources | sources << 1, up = sources >> 1;
+    while (down | up) {
+        while (down) {
+            int y = __ffsll(down) - 1;
+            for (int x = 0; x < TILE; x++)
+                line[x * LANES] = y ? distances[((y - 1) * TILE + x) * LANES] : top();
+            do {
+                down &= ~(1ull << y);
+                if (relax_row<true>(distances, line, weights, y, sources >> y & 1)) {
+                    down |= 2ull << y;
+                    up |= 1ull << y >> 1;
+                }
+                y++;
+            } while (y < TILE && down >> y & 1);
+        }
+        while (up) {
+            int y = 63 - __clzll(up);
+            for (int x = 0; x < TILE; x++)
+                line[x * LANES] = y < TILE - 1 ? distances[((y + 1) * TILE + x) * LANES] : top();
+            do {
+                up &= ~(1ull << y);
+                if (relax_row<false>(distances, line, weights, y, sources >> y & 1)) {
+                    down |= 2ull << y;
+                    up |= 1ull << y >> 1;
+                }
+                y--;
+            } while (y >= 0 && up >> y & 1);
+        }
+    }
+
+    // Turned round by way of shared memory, so that a row of entries is written in one go.
+    for (int a0 = 0; a0 < RIM; a0 += LANES) {
+        __syncwarp();
+        for (int k = 0; k < LANES && a0 + k < RIM; k++)
+            lines[k * (LANES + 1) + lane] =
+                distances[(rim_row(a0 + k) * TILE + rim_col(a0 + k)) * LANES];
+        __syncwarp();
+        int a = a0 + lane;
+        for (int k = 0; k < LANES && first + k < RIM; k++) {
+            i64 from = first + k;
+            if (a < (symmetric ? from : RIM))
+                entries[(symmetric ? from * (from - 1) / 2 : from * RIM) + a] =
+                    lines[lane * (LANES + 1) + k];
+        }
+    }
+}
+
+// The entries after these: steps into rim cells from other tiles. `rim` and `directions` say which.
+extern "C" __global__ void cross(
+    const u8* absent, i64 pitch, i64 tiles, i64 across, const dist* weights, const i64* rim,
+    const i64* directions, i64 steps, i64 entries_of_tile, dist* entries
+) {
+    i64 first = (i64)blockIdx.x * blockDim.x + threadIdx.x;
+    for (i64 n = first; n < tiles * steps; n += (i64)gridDim.x * blockDim.x) {
+        i64 tile = n / steps, p = n % steps;
+        int k = (int)directions[p], row = rim_row((int)rim[p]), col = rim_col((int)rim[p]);
+        bool none = absent[place(pitch, across, tile, row + row_step(k), col + col_step(k))];
+        entries[(tile + 1) * entries_of_tile - steps + p] =
+            none ? top() : weights[(tile * 8 + k) * CELLS + row * TILE + col];
+    }
+}

@@ -1,0 +1,188 @@
+"""The distance index on a GPU: entries of tiles, with the bits that the CPU's have.
+
+Blocks are read as on the CPU; some rows of tiles at a time go up, and their entries come down row
+by row. Each thread has a stream of its own: the card computes for one while others read and write.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..cuda.device import RESERVED, default_gpu_limit, module
+from ..errors import PlanError
+from ..grid import TILE, ceil_div
+from ..planner import format_size
+from .costs import Langmuir, Scaled
+from .gpu import variant
+from .relax import Block, Field
+
+if TYPE_CHECKING:
+    from .ground import Terrain
+    from .index import Index
+
+LANES = 32
+"""Rim cells from which a warp relaxes a tile at once."""
+
+_GROUPS = ceil_div(4 * TILE - 4, LANES)
+"""Warps of a tile."""
+
+_WARPS = 4096
+"""That all launches under way should have together; the largest cards hold fewer at a time."""
+
+
+def index_variant(
+    cost: Any,
+    cell: np.dtype,
+    friction: np.dtype | None,
+    distance: np.dtype,
+    options: tuple[bool, bool, bool],
+) -> dict[str, Any]:
+    """Macros of kernels/index.cu; parameters as for `gpu.variant`."""
+    macros = variant(cost, cell, friction, distance, options, 0)
+    return {k: v for k, v in macros.items() if k not in ("TILE_BYTES", "WARPS")}
+
+
+def variants() -> list[tuple[str, dict[str, Any]]]:
+    """A choice of modules and macros that covers every line of the kernels, for compile tests."""
+    from .costs import MODELS
+
+    f32, f64, u32, u64 = map(np.dtype, (np.float32, np.float64, np.uint32, np.uint64))
+    every, closed, four = (True, True, False), (True, False, True), (False, True, False)
+    found = [
+        index_variant(MODELS["absdiff"](), u32, None, u32, every),
+        index_variant(MODELS["absdiff"](), u64, None, u64, four),
+        index_variant(MODELS["friction"](), f32, None, f64, every),
+        index_variant(MODELS["minimax"](), f32, None, f64, every),
+        index_variant(MODELS["tobler"](), f32, None, f64, closed),
+        index_variant(Scaled(MODELS["surface"]()), f64, f64, f64, four),
+    ]
+    return [("index", macros) for macros in found]
+
+
+def plan(index: Index, threads: int, memory_limit: int | None, device: int) -> tuple[int, int, int]:
+    """The limit in force, threads, and rows of tiles that each solves at once.
+
+    Raises
+    ------
+    PlanError
+        when the GPU's memory is too small.
+    """
+    free = default_gpu_limit(device)
+    limit = min(free, memory_limit or free)
+    item = index.dtype.itemsize
+    # Scratch, steps, and entries, of which the last are still read when the next are computed.
+    one = (_GROUPS * LANES + 8) * TILE * TILE * item + 2 * index.entries * item
+    one += (TILE + 2) ** 2 * (8 + 8 + 1)  # heights, frictions, masks
+    down, across = index.chunk
+    one *= across
+    if limit < RESERVED + one:
+        raise PlanError(
+            f"a distance index of blocks of {index.blocks.block} takes "
+            f"{format_size(RESERVED + one)} of GPU memory, more than {format_size(limit)}; raise "
+            "--gpu-memory-limit, convert with a smaller --block-size, or use --backend cpu"
+        )
+    threads = min(threads, (limit - RESERVED) // one)
+    wanted = ceil_div(_WARPS, threads * across * _GROUPS)
+    return limit, threads, min(down, wanted, (limit - RESERVED) // (threads * one))
+
+
+class Solver:
+    """Computes the entries of blocks, one after the other.
+
+    Parameters
+    ----------
+    options
+        (diagonal, corner_cutting, reverse).
+    nothing
+        Distance of a rim cell from itself.
+    tile_rows
+        Rows of tiles that are solved at once.
+    """
+
+    def __init__(
+        self,
+        terrain: Terrain,
+        options: tuple[bool, bool, bool],
+        index: Index,
+        nothing: Any,
+        tile_rows: int,
+    ) -> None:
+        import cupy
+
+        from .index import CROSSINGS
+
+        self.terrain, self.index, self.nothing = terrain, index, nothing
+        self._tile_rows, self._device = tile_rows, cupy.cuda.Device()
+        heights, frictions = terrain.types
+        friction = None if terrain.friction is None else frictions
+        cost = terrain.model.kernel
+        self._kernels = module(
+            "index", index_variant(cost, heights, friction, index.dtype, options)
+        )
+        model = cost.cost if isinstance(cost, Scaled) else cost
+        self._parameters = cupy.array(model if isinstance(model, Langmuir) else [0.0] * 6)
+        self._crossings = cupy.array(CROSSINGS[:2])
+        shape = index.chunk[1], index.entries
+        size = shape[0] * shape[1] * index.dtype.itemsize
+        locked = cupy.cuda.alloc_pinned_memory(size)
+        self._row = np.frombuffer(locked, index.dtype, shape[0] * shape[1]).reshape(shape)
+        self._stream = cupy.cuda.Stream(non_blocking=True)
+        self._device.synchronize()
+
+    def rows(self, at: Block) -> Iterator[np.ndarray]:
+        """Entries of a block, row by row of tiles, in a buffer that is used again."""
+        field = self.terrain.load(at)
+        down, across = self.index.tiles(at)
+        self._row[across:] = 0
+        for first in range(0, down, self._tile_rows):
+            last = min(first + self._tile_rows, down)
+            with self._device, self._stream:
+                found = self.solve(self.upload(field, first, last), across)
+            for entries in found:
+                entries.get(self._stream, out=self._row[:across])
+                self._stream.synchronize()
+                yield self._row
+
+    def upload(self, field: Field, first: int, last: int) -> tuple[Any, ...]:
+        """Heights, frictions, masks and lengths of some rows of tiles, on the device."""
+        import cupy
+
+        rows = slice(first * TILE, last * TILE + 2)
+        heights = cupy.array(field.heights[rows])
+        other = field.frictions is not field.heights
+        frictions = cupy.array(field.frictions[rows]) if other else heights
+        return (
+            heights,
+            frictions,
+            cupy.array(field.absent[rows]),
+            cupy.array(field.lengths[:, rows]),
+        )
+
+    def solve(self, cells: tuple[Any, ...], across: int) -> Any:
+        """Entries of what `upload` gave: (rows of tiles, columns, entries), on the device."""
+        import cupy
+
+        rows, pitch = cells[0].shape
+        down, absent = rows // TILE, cells[2]
+        tiles, dtype, count = down * across, self.index.dtype, self.index.entries
+        weights = cupy.empty((tiles, 8, TILE, TILE), dtype)
+        scratch = cupy.empty((tiles * _GROUPS, TILE, TILE, LANES), dtype)
+        entries = cupy.empty((down, across, count), dtype)
+        costs = self._parameters, weights
+        self._launch("weigh", weights.size // 8, *cells, rows, pitch, tiles, across, *costs)
+        how = self.nothing, np.int32(self.index.symmetric), count
+        self._kernels.get_function("relax")(
+            (tiles * _GROUPS,), (LANES,), (absent, pitch, across, weights, *how, scratch, entries)
+        )
+        steps = self._crossings.shape[1]
+        into = *self._crossings, steps, count, entries
+        self._launch("cross", tiles * steps, absent, pitch, tiles, across, weights, *into)
+        return entries
+
+    def _launch(self, name: str, count: int, *arguments: Any) -> None:
+        """Run a kernel of which threads take one item after another."""
+        grid = int(min(ceil_div(count, 256), 1 << 16))
+        self._kernels.get_function(name)((grid,), (256,), arguments)

@@ -1,0 +1,191 @@
+"""The distance index from a GPU: the files of the CPU, byte for byte."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+import strategies
+import test_paths
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from test_cuda import ARCHITECTURES, compiled, label, needs_nvcc
+from test_paths_index import call, for_the_index, graph_of, write_layer
+
+from terrain_gpu.errors import PlanError
+from terrain_gpu.paths import gpu_index, index
+from terrain_gpu.paths.index import build_index
+from terrain_gpu.paths.pipeline import shortest_paths
+
+
+@needs_nvcc
+@pytest.mark.parametrize("case", gpu_index.variants(), ids=label)
+def test_kernels_compile(tmp_path, case):
+    compiled(tmp_path, *case, ["-ptx", f"-arch={ARCHITECTURES[0]}"])
+
+
+@needs_nvcc
+def test_kernels_compile_for_real_gpus(tmp_path):
+    targets = [f"-gencode=arch=compute_{a[3:]},code={a}" for a in ARCHITECTURES]
+    compiled(tmp_path, *gpu_index.variants()[0], ["-fatbin", *targets])
+
+
+def files(store):
+    """All that an index consists of."""
+    found = sorted(p for p in (store / index.NAME).rglob("*") if p.is_file())
+    return {str(p.relative_to(store)): p.read_bytes() for p in found}
+
+
+def both(store, **how):
+    """Build on the GPU and on the CPU, and compare."""
+    found = []
+    for backend in ("cuda", "cpu"):
+        report = build_index(store, **how, backend=backend, overwrite=True)
+        assert report.settings["backend"] == backend
+        found.append(files(store))
+    assert found[0].keys() == found[1].keys()
+    for name, data in found[0].items():
+        assert data == found[1][name], name
+    return found[0]
+
+
+@pytest.fixture
+def rough(tmp_path, no_fsync):
+    """A function that makes a store of odd shape, with heights, frictions, barriers and voids."""
+
+    def make(dtype, shape=(150, 210), block=64):
+        rng = np.random.default_rng(7)
+        z = np.cumsum(rng.integers(-3, 4, shape), axis=1) + np.cumsum(
+            rng.integers(-3, 4, shape), axis=0
+        )
+        layers = {
+            "elevation": (z - z.min()).astype(dtype),
+            "friction": rng.uniform(0, 4, shape).astype(np.float32),
+            "walls": np.uint8(rng.random(shape) < 0.3),
+        }
+        layers["friction"][rng.random(shape) < 0.02] = np.nan
+        layers["friction"][5:9, 20:40] = 0
+        if np.dtype(dtype).kind == "f":
+            layers["elevation"][rng.random(shape) < 0.02] = np.nan
+        for name, cells in layers.items():
+            write_layer(tmp_path / "s.zarr", name, cells, block)
+        return tmp_path / "s.zarr"
+
+    return make
+
+
+CASES = [
+    ("absdiff", np.uint16, {}),
+    ("absdiff", np.int16, {"barriers": "walls", "corner_cutting": False}),
+    ("absdiff", np.int32, {"connectivity": 4}),
+    ("absdiff", np.float32, {"friction": "friction"}),
+    ("friction", np.float32, {}),
+    ("friction", np.uint8, {"friction": "friction", "barriers": "walls"}),
+    ("surface", np.int16, {}),
+    ("surface", np.float64, {"friction": "friction", "connectivity": 4}),
+    ("tobler", np.float32, {"barriers": "walls", "corner_cutting": False}),
+    ("tobler", np.int16, {"reverse": True}),
+    ("langmuir", np.float64, {"parameters": {"a": 0.7}}),
+    ("langmuir", np.float32, {"friction": "friction", "reverse": True}),
+    ("minimax", np.float32, {"barriers": "walls"}),
+    ("minimax", np.int16, {"connectivity": 4}),
+]
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize(("cost", "dtype", "how"), CASES)
+@pytest.mark.parametrize(("shape", "block"), [((150, 210), 64), ((129, 300), 256), ((1, 77), 64)])
+def test_as_the_cpu(rough, cost, dtype, how, shape, block):
+    found = both(rough(dtype, shape, block), cost=cost, **how)
+    assert len(found) == 1 + -(-shape[0] // block) * -(-shape[1] // block)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("axis", [0, 1])
+def test_corridors(rough, axis):
+    """Rim cells with steps along a row or a column alone."""
+    store = rough(np.int16)
+    walls = np.zeros((150, 210), np.uint8)
+    walls[1::2] = axis == 0
+    walls[:, 1::2] |= np.uint8(axis == 1)
+    write_layer(store, "walls", walls)
+    both(store, cost="tobler", barriers="walls")
+
+
+@pytest.mark.gpu
+@settings(max_examples=15)
+@given(for_the_index(), st.sampled_from([64, 128, 1024]))
+def test_any_problem(folders, problem, block):
+    if problem.exact and problem.cells.dtype.itemsize == 8:
+        return
+    with folders() as folder:
+        both(test_paths.make_store(folder / "s.zarr", problem, block), **graph_of(problem))
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("rows", [1, 2, 3])
+def test_any_number_of_rows_at_once(rough, monkeypatch, rows):
+    usual = gpu_index.plan
+    monkeypatch.setattr(gpu_index, "plan", lambda *how: (*usual(*how)[:2], rows))
+    both(rough(np.float32, (300, 410), 256), cost="tobler")
+
+
+@pytest.mark.gpu
+def test_a_build_goes_on_on_the_other_backend(rough, monkeypatch):
+    store = rough(np.float32)
+    expected = both(store, cost="friction")
+    usual, calls = index._write_file, []
+
+    def failing(*args):
+        calls.append(args)
+        if len(calls) == 5:
+            raise KeyboardInterrupt
+        return usual(*args)
+
+    for first, then in (("cpu", "cuda"), ("cuda", "cpu")):
+        calls.clear()
+        how = {"cost": "friction", "overwrite": True}
+        with monkeypatch.context() as patch:
+            patch.setattr(index, "_write_file", failing)
+            with pytest.raises(KeyboardInterrupt):
+                build_index(store, **how, threads=1, backend=first)
+        assert build_index(store, **how, backend=then).result["blocks_resumed"] == 4
+        assert files(store) == expected
+
+
+@pytest.mark.gpu
+def test_limits(rough):
+    store = rough(np.int16)
+    for how, message in (
+        ({"gpu_memory_limit": 5_000_000}, r"GPU memory, more than 5 MB.*--backend cpu"),
+        ({"memory_limit": 600_000_000}, "memory limit of 600 MB is too small"),
+    ):
+        with pytest.raises(PlanError, match=message):
+            build_index(store, **how, backend="cuda")
+        found = build_index(store, **how, overwrite=True)
+        assert found.settings["backend"] == "cpu"
+    found = build_index(store, gpu_memory_limit=600_000_000, backend="cuda", overwrite=True)
+    assert found.settings["backend"] == "cuda"
+
+
+@pytest.mark.gpu
+def test_the_commands(rough, capfd):
+    store = rough(np.int16)
+    where = "--backend cuda --device 0 --gpu-memory-limit 1GB"
+    code, out, err = call(capfd, f"build-index {store} {where} --json -")
+    assert code == 0, err
+    assert json.loads(out)["settings"]["backend"] == "cuda"
+    found = shortest_paths(store, [(0, 0)], method="index", backlink=True)
+    expected = shortest_paths(store, [(0, 0)], backlink=True, overwrite=True, backend="cpu")
+    for mine, theirs in zip(
+        (found.distance(), found.backlink()),
+        (expected.distance(), expected.backlink()),
+        strict=True,
+    ):
+        assert strategies.same_bits(mine, theirs)
+    assert call(capfd, f"build-index {store} --backend cuda --device 77")[0] == 2
+    run = f"compute-sssp {store} --source-rowcol 0,0 --overwrite --cost minimax"
+    code, out, err = call(capfd, f"{run} --build-index --gpu-memory-limit 1GB --json -")
+    assert code == 0, err
+    assert json.loads(out)["result"]["index_built"]["built"]
