@@ -13,9 +13,11 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from .components import Components, label_components
     from .convert import convert_dataset
     from .errors import InputError, OutputError, PlanError, StoreError, TerrainError
     from .export import export_layer
+    from .forest import Accumulation, Network, accumulate, extract_network
     from .grid import GridSpec
     from .mst import SpanningTree, minimum_spanning_tree
     from .paths import ShortestPaths, shortest_paths
@@ -23,10 +25,13 @@ if TYPE_CHECKING:
     from .store import Layer, LayerWriter, TileStore, create_layer
 
 _HOME = {
+    "Accumulation": "forest",
+    "Components": "components",
     "GridSpec": "grid",
     "InputError": "errors",
     "Layer": "store",
     "LayerWriter": "store",
+    "Network": "forest",
     "OutputError": "errors",
     "PlanError": "errors",
     "Report": "report",
@@ -35,18 +40,24 @@ _HOME = {
     "StoreError": "errors",
     "TerrainError": "errors",
     "TileStore": "store",
+    "accumulate": "forest",
     "convert_dataset": "convert",
     "create_layer": "store",
     "export_layer": "export",
+    "extract_network": "forest",
+    "label_components": "components",
     "minimum_spanning_tree": "mst",
     "shortest_paths": "paths",
 }
 
 __all__ = [
+    "Accumulation",
+    "Components",
     "GridSpec",
     "InputError",
     "Layer",
     "LayerWriter",
+    "Network",
     "OutputError",
     "PlanError",
     "Report",
@@ -55,9 +66,12 @@ __all__ = [
     "StoreError",
     "TerrainError",
     "TileStore",
+    "accumulate",
     "convert_dataset",
     "create_layer",
     "export_layer",
+    "extract_network",
+    "label_components",
     "minimum_spanning_tree",
     "shortest_paths",
 ]

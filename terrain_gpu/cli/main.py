@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import click
 
+from . import accumulate as accumulate_file
 from . import build_index as build_index_file
 from . import compute_mst as compute_mst_file
 from . import compute_sssp as compute_sssp_file
 from . import convert_dataset as convert_dataset_file
-from . import demo, export, info, options, plan, verify
+from . import demo, export, info, network, options, plan, verify
+from . import label_components as label_components_file
 
 
 @click.group(invoke_without_command=True)
@@ -25,6 +27,9 @@ for _file in (
     compute_mst_file,
     compute_sssp_file,
     build_index_file,
+    label_components_file,
+    accumulate_file,
+    network,
     info,
     export,
     verify,

@@ -28,10 +28,11 @@ if TYPE_CHECKING:
 @click.option(
     "--for",
     "purpose",
-    type=click.Choice(["convert", "mst", "sssp"]),
+    type=click.Choice(["convert", "mst", "sssp", "components"]),
     default="convert",
     show_default=True,
-    help="What to plan: the conversion, or the spanning tree or shortest paths of its result.",
+    help="What to plan: the conversion, or the spanning tree, shortest paths or components of its "
+    "result.",
 )
 @options.layer_option
 @click.option(
@@ -108,6 +109,10 @@ def command(
             from ..mst import plan_spanning_tree
 
             plan = plan_spanning_tree(rows, cols, cells, block_size, **limits)
+        if purpose == "components":
+            from ..components import plan_components
+
+            plan = plan_components(rows, cols, [cells], block_size, **limits)
         if purpose == "sssp":
             plan = _plan_paths(rows, cols, cells, block_size, also_read, **problem, **limits)
     report.result = plan.as_dict()

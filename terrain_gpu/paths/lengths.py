@@ -1,4 +1,4 @@
-"""Lengths of the steps between neighbouring cells, on the map or on the CRS's ellipsoid."""
+"""Lengths of the steps between neighbouring cells, and their areas, on the map or the ellipsoid."""
 
 from __future__ import annotations
 
@@ -47,23 +47,91 @@ def step_lengths(grid: GridSpec) -> np.ndarray:
     Radii of curvature as in Snyder (1987), Map Projections: A Working Manual, eq. 4-18 and 4-20;
     the meridian arc by Gauss-Legendre quadrature, exact to rounding for steps up to a quadrant.
     """
-    if grid.crs_wkt:
-        from rasterio.crs import CRS  # only here: start-up time counts
-        from rasterio.errors import CRSError
-
-        try:
-            crs = CRS.from_wkt(grid.crs_wkt)
-        except CRSError as error:
-            raise InputError(
-                f"the coordinate system {grid.crs_wkt[:60]!r} cannot be read: {error}"
-            ) from None
-        if crs.is_geographic:
-            unit, radians = crs.units_factor
-            axis, flattening = _ellipsoid(crs.to_wkt(version="WKT2_2019"))
-            return _on_ellipsoid(grid, unit, radians, axis, flattening)
+    if found := _geographic(grid):
+        return _on_ellipsoid(grid, *found)
     a, b, _, d, e, _ = grid.transform
     steps = [math.hypot(a * dc + b * dr, d * dc + e * dr) for dr, dc in DIRECTIONS]
     return np.repeat(np.array(steps)[:, None], grid.rows, axis=1)
+
+
+def cell_areas(grid: GridSpec) -> np.ndarray:
+    """Area of a cell of each row.
+
+    In a geographic CRS, square metres on its ellipsoid, of the part this side of the pole.
+    Otherwise, square map units from the affine transform; 1 without one.
+
+    Returns
+    -------
+    numpy.ndarray, float64, shape (rows,)
+
+    Raises
+    ------
+    InputError
+        as `step_lengths`.
+
+    Notes
+    -----
+    The integral of both radii of curvature (Snyder 1987, eq. 4-18 and 4-20) over the cell, by
+    Gauss-Legendre quadrature.
+    """
+    found = _geographic(grid)
+    a, _, _, _, e, f = grid.transform
+    if found is None:
+        return np.full(grid.rows, abs(a * e))
+    unit, radians, axis, flattening = found
+    _refuse_beyond_pole(grid, unit, radians)
+    edges = (f + e * np.arange(grid.rows + 1)) * radians
+    inside = np.clip(edges, -math.pi / 2, math.pi / 2)
+    # The difference of two latitudes has few digits left: only where the pole cuts a cell.
+    cut = np.diff(edges - inside) != 0
+    lat, down = inside[:-1], np.where(cut, np.diff(inside), e * radians)
+    e2 = flattening * (2 - flattening)
+    total = np.zeros(grid.rows)
+    for node, weight in zip(_NODES, _WEIGHTS, strict=True):
+        at = lat + down * (1 + node) / 2
+        total += weight / 2 * np.cos(at) / (1 - e2 * np.sin(at) ** 2) ** 2
+    return total * np.abs(down) * axis**2 * (1 - e2) * abs(a * radians)
+
+
+def area_units(grid: GridSpec) -> tuple[np.ndarray, float]:
+    """Area of a cell of each row, as a whole multiple of a unit, and the unit.
+
+    Sums of whole numbers do not depend on their order, so neither do areas on blocks or threads.
+    The unit is so small that the area of the raster is about 2**62 of them.
+
+    Returns
+    -------
+    units, unit
+        int64, shape (rows,), and square metres in a geographic CRS, else square map units.
+
+    Raises
+    ------
+    InputError
+        when the CRS has no ellipsoid, see `cell_areas`.
+    """
+    areas = cell_areas(grid)
+    if (areas == areas[0]).all():
+        return np.ones(grid.rows, np.int64), float(areas[0])
+    unit = 2.0 ** (math.frexp(math.fsum(areas) * grid.cols)[1] - 62)
+    return np.rint(areas / unit).astype(np.int64), unit
+
+
+def _geographic(grid: GridSpec) -> tuple[str, float, float, float] | None:
+    """Angular unit, its radians, semi-major axis and flattening; None without latitudes."""
+    if not grid.crs_wkt:
+        return None
+    from rasterio.crs import CRS  # only here: start-up time counts
+    from rasterio.errors import CRSError
+
+    try:
+        crs = CRS.from_wkt(grid.crs_wkt)
+    except CRSError as error:
+        raise InputError(
+            f"the coordinate system {grid.crs_wkt[:60]!r} cannot be read: {error}"
+        ) from None
+    if not crs.is_geographic:
+        return None
+    return (*crs.units_factor, *_ellipsoid(crs.to_wkt(version="WKT2_2019")))
 
 
 def _ellipsoid(wkt: str) -> tuple[float, float]:
@@ -83,11 +151,8 @@ def _ellipsoid(wkt: str) -> tuple[float, float]:
     return axis * metres, 1 / inverse if inverse else 0.0
 
 
-def _on_ellipsoid(
-    grid: GridSpec, unit: str, radians: float, axis: float, flattening: float
-) -> np.ndarray:
+def _refuse_beyond_pole(grid: GridSpec, unit: str, radians: float) -> None:
     y = grid.y_centres()
-    across, down = grid.transform[0] * radians, grid.transform[4] * radians
     pole = math.pi / 2 / radians
     for row in (0, grid.rows - 1):
         if abs(y[row]) > pole + 1e-6 * abs(grid.transform[4]):  # as on the pole in window_of
@@ -95,6 +160,14 @@ def _on_ellipsoid(
                 f"row {row} lies at latitude {y[row]:.12g} {unit}, beyond the pole; "
                 "crop the raster, or correct its transform or CRS"
             )
+
+
+def _on_ellipsoid(
+    grid: GridSpec, unit: str, radians: float, axis: float, flattening: float
+) -> np.ndarray:
+    _refuse_beyond_pole(grid, unit, radians)
+    y = grid.y_centres()
+    across, down = grid.transform[0] * radians, grid.transform[4] * radians
     lat = np.clip(y * radians, -math.pi / 2, math.pi / 2)
     e2 = flattening * (2 - flattening)
 

@@ -10,7 +10,8 @@ import re
 import shutil
 import struct
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -190,7 +191,7 @@ def _to_grid_crs(path: Path, features: Features, crs: CRS | None, grid: GridSpec
             "raster its own (gdal_edit.py -a_srs) and convert it again, or take the file's away "
             '(in GeoJSON: "crs": null) if its numbers are those of the raster'
         )
-    target = _grid_crs(grid)
+    target = grid_crs(grid)
     if crs == target:
         return
     xy = features.xy
@@ -221,7 +222,7 @@ def _first_failing(features: Features, crs: CRS, target: CRS) -> int:
     return int(features.owner[good]) + 1
 
 
-def _grid_crs(grid: GridSpec) -> CRS:
+def grid_crs(grid: GridSpec) -> CRS:
     try:
         return CRS.from_wkt(grid.crs_wkt)
     except CRSError as error:
@@ -229,7 +230,7 @@ def _grid_crs(grid: GridSpec) -> CRS:
 
 
 def _grid_name(grid: GridSpec) -> str:
-    return grid.crs_code or crs_name(_grid_crs(grid))
+    return grid.crs_code or crs_name(grid_crs(grid))
 
 
 Read = tuple[list[list[Part]], list[Any], list[Any], CRS | None]
@@ -462,12 +463,26 @@ def write_paths(
     OutputError
         when it cannot be written.
     """
+    with whole_file(path, overwrite=overwrite) as part:
+        (_write_geopackage if is_geopackage(part) else _write_geojson)(part, paths, grid)
+
+
+@contextmanager
+def whole_file(path: str | os.PathLike[str], *, overwrite: bool) -> Iterator[Path]:
+    """The name under which to write a vector file that appears only when whole; see `write_paths`.
+
+    Raises
+    ------
+    InputError
+        see `checked_target`; and when coordinates cannot be reprojected inside.
+    OutputError
+        when it cannot be written.
+    """
     target = checked_target(path, overwrite=overwrite)
     part = target.with_name(f".{target.name}.{os.getpid()}{target.suffix}")
-    write = _write_geopackage if _is_geopackage(target) else _write_geojson
     _discard(part)  # of a process of this number that was killed
     try:
-        write(part, paths, grid)
+        yield part
         with open(part, "rb+") as file:
             os.fsync(file.fileno())
         os.replace(part, target)
@@ -504,7 +519,7 @@ def checked_target(path: str | os.PathLike[str], *, overwrite: bool) -> Path:
     if path.suffix.lower() not in (*GEOJSON, GEOPACKAGE):
         raise InputError(f"{path}: name the paths .geojson (GeoJSON) or .gpkg (GeoPackage)")
     target = writable_file(path, overwrite=overwrite)
-    if _is_geopackage(path):
+    if is_geopackage(path):
         import_pyogrio(path)
     return target
 
@@ -514,7 +529,7 @@ def _discard(part: Path) -> None:
         part.with_name(part.name + suffix).unlink(missing_ok=True)
 
 
-def _is_geopackage(path: Path) -> bool:
+def is_geopackage(path: Path) -> bool:
     return path.suffix.lower() == GEOPACKAGE
 
 
@@ -535,26 +550,37 @@ def _line(path: TracedPath, grid: GridSpec) -> np.ndarray:
 
 
 def _write_geojson(file: Path, paths: Iterable[TracedPath], grid: GridSpec) -> None:
-    crs = _grid_crs(grid) if grid.crs_wkt else None
+    crs = grid_crs(grid) if grid.crs_wkt else None
     with open(file, "w", encoding="utf-8") as out:
         out.write('{"type": "FeatureCollection",\n')
         if crs is None:
             out.write('"crs": null,\n')
         out.write('"features": [')
         for number, path in enumerate(paths):
-            pieces = [_line(path, grid)]
-            if crs is not None:
-                pieces = _cut(np.round(_reprojected(pieces[0], crs, WGS84), 9))
-            lines = [piece.tolist() for piece in pieces]
-            geometry = (
-                {"type": "LineString", "coordinates": lines[0]}
-                if len(lines) == 1
-                else {"type": "MultiLineString", "coordinates": lines}
-            )
+            (geometry,) = geojson_lines([_line(path, grid)], crs)
             feature = {"type": "Feature", "properties": _properties(path), "geometry": geometry}
             out.write(",\n" if number else "\n")
             json.dump(feature, out)
         out.write("\n]}\n")
+
+
+def geojson_lines(lines: list[np.ndarray], crs: CRS | None) -> Iterator[dict[str, Any]]:
+    """Lines as geometries of GeoJSON, in longitude and latitude; as they are without a CRS."""
+    if crs is not None and lines:
+        # All at once: a call of PROJ costs more than a thousand positions.
+        lonlat = np.round(_reprojected(np.concatenate(lines), crs, WGS84), 9)
+        lines = np.split(lonlat, np.cumsum([len(line) for line in lines])[:-1])
+    for line in lines:
+        pieces = [piece.tolist() for piece in (_cut(line) if crs is not None else [line])]
+        if len(pieces) == 1:
+            yield {"type": "LineString", "coordinates": pieces[0]}
+        else:
+            yield {"type": "MultiLineString", "coordinates": pieces}
+
+
+def wkb_line(xy: np.ndarray) -> bytes:
+    """A line as well-known binary."""
+    return struct.pack("<BII", 1, 2, len(xy)) + xy.astype("<f8").tobytes()
 
 
 def _cut(lonlat: np.ndarray) -> list[np.ndarray]:
@@ -573,8 +599,7 @@ def _cut(lonlat: np.ndarray) -> list[np.ndarray]:
 def _write_geopackage(file: Path, paths: Iterable[TracedPath], grid: GridSpec) -> None:
     lines, rows = [], []
     for path in paths:
-        xy = _line(path, grid)
-        lines.append(struct.pack("<BII", 1, 2, len(xy)) + xy.astype("<f8").tobytes())
+        lines.append(wkb_line(_line(path, grid)))
         rows.append(_properties(path))
     fields = {"source": np.int64, "target": np.int64, "length": np.float64, "cells": np.int64}
     costs = np.array([row["cost"] for row in rows])

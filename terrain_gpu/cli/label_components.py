@@ -1,0 +1,99 @@
+"""terrain-gpu label-components: connected components of the cells where a condition holds."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from . import options
+
+
+@click.command("label-components")
+@click.argument("store", metavar="STORE")
+@click.option(
+    "--where",
+    required=True,
+    metavar="CONDITION",
+    help='On layers of the store, such as "elevation > 0", "0 < elevation <= 100 and not '
+    '(slope > 30)" or "nodata(elevation)".',
+)
+@click.option(
+    "--connectivity",
+    type=click.Choice(["8", "4"]),
+    default="8",
+    show_default=True,
+    help="Neighbours of a cell, with or without the diagonal ones.",
+)
+@click.option(
+    "--into",
+    default="components",
+    show_default=True,
+    metavar="NAME",
+    help="Layer that receives the labels.",
+)
+@click.option(
+    "--table",
+    metavar="FILE",
+    help="Also write cells, area and box of each component: .csv, .parquet or .geojson.",
+)
+@click.option(
+    "-o", "--output", metavar="LABELS.tif", help="Also write the labels as a raster, 0 outside."
+)
+@options.memory_limit_option
+@options.threads_option
+@options.resume_option
+@options.overwrite_option
+@options.json_option
+@options.verbosity_options
+def command(
+    store: str,
+    where: str,
+    connectivity: str,
+    output: str | None,
+    json_target: str | None,
+    **settings: Any,
+) -> None:
+    """Label the connected components of the cells of STORE where a condition holds.
+
+    Labels run from 1, in the order of the components' first cells, row by row; cells outside are
+    0. They are the same for every block size, memory limit and number of threads. A comparison
+    with a cell without a value is never true.
+
+    \b
+    terrain-gpu label-components dem.zarr --where "elevation > 0" --table islands.csv
+    terrain-gpu label-components dem.zarr --where "nodata(elevation)" --into voids
+    """
+    from ..components import label_components
+    from ..progress import bar
+
+    if output:
+        from ..export import checked_target, export_layer  # brings GDAL
+
+        checked_target(output, overwrite=settings["overwrite"])
+    advice = "finished blocks are kept, --resume goes on"
+    with options.if_interrupted(advice), bar("components", quiet=options.quiet()) as progress:
+        found = label_components(
+            store, where, connectivity=int(connectivity), progress=progress, **settings
+        )
+    report, into = found.report, settings["into"]
+    if output:
+        advice = f"layer {into} is complete, {output} is as it was"
+        with options.if_interrupted(advice), report.phase("export"):
+            export_layer(
+                store,
+                output,
+                layer=into,
+                memory_limit=settings["memory_limit"],
+                threads=settings["threads"],
+                overwrite=settings["overwrite"],
+            )
+        report.result["output"] = output
+    options.write_json(report.to_json(), json_target)
+    written = [path for path in (settings["table"], output) if path]
+    options.say(
+        f"{store}: layer {into}, {found.count:,} components of {found.cells:,} cells in all, "
+        f"{report.seconds['total']:.2f} s"
+        + (f"\nwritten: {', '.join(written)}" if written else ""),
+        json_target,
+    )

@@ -1,0 +1,73 @@
+"""terrain-gpu network: the main lines of the spanning forest as vector lines."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from . import options
+from .compute_sssp import _from_file, _naming, _not_negative
+
+
+@click.command("network")
+@click.argument("store", metavar="STORE")
+@click.argument("output", metavar="LINES.geojson|.gpkg")
+@click.option(
+    "--min-length",
+    type=float,
+    metavar="LENGTH",
+    callback=_not_negative,
+    help="Remove dead ends shorter than this, in map units, in a geographic CRS metres; 0 removes "
+    "nothing.",
+)
+@click.option(
+    "--keep",
+    metavar="FILE",
+    help="Never remove, and end lines at, the points, lines and polygons of a vector file "
+    "(FILE:LAYER for one layer of several), or the cells of an aligned raster that are neither 0 "
+    "nor nodata.",
+)
+@options.memory_limit_option
+@options.threads_option
+@options.overwrite_option
+@options.json_option
+@options.verbosity_options
+def command(
+    store: str,
+    output: str,
+    keep: str | None,
+    json_target: str | None,
+    **settings: Any,
+) -> None:
+    """Write the main lines of the spanning forest of STORE (compute-mst) as vector lines.
+
+    Lines lead from node to node, with the attributes start and end (cells, row x columns + column),
+    weight (sum over the line's edges), pass_height (its highest cell), length and cells.
+
+    \b
+    terrain-gpu network dem.zarr lines.gpkg --min-length 5000
+    terrain-gpu network dem.zarr ways.geojson --keep huts.geojson
+    """
+    if settings["min_length"] is None and keep is None:
+        raise click.UsageError("give --min-length LENGTH, --keep FILE, or both")
+    from ..forest import extract_network
+    from ..paths.vectors import checked_target
+    from ..progress import bar
+    from ..store import TileStore
+
+    checked_target(output, overwrite=settings["overwrite"])
+    opened = TileStore.open(store)
+    kept = None
+    if keep is not None:
+        with _naming("--keep"):
+            kept = _from_file(opened.grid, keep)
+    advice = f"{output} is as it was"
+    with options.if_interrupted(advice), bar("network", quiet=options.quiet()) as progress:
+        found = extract_network(opened, output, keep=kept, progress=progress, **settings)
+    options.write_json(found.report.to_json(), json_target)
+    options.say(
+        f"{output}: {found.lines:,} line{'s' * (found.lines != 1)} over {found.cells:,} cells, "
+        f"length {found.length:.10g}, {found.report.seconds['total']:.2f} s",
+        json_target,
+    )

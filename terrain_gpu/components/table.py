@@ -1,0 +1,232 @@
+"""Tables of components: sizes, areas and boxes, as CSV, Parquet or GeoJSON."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+from rasterio import warp
+from rasterio._err import CPLE_BaseError
+from rasterio.crs import CRS
+
+from ..errors import InputError, StoreError
+from ..export import writable_file
+from ..grid import GridSpec
+from ..store.writer import output_errors
+from .block import CELLS, COL0, COL1, FIRST, MEASURES, ROW0, ROW1, UNITS
+
+SUFFIXES = (".csv", ".parquet", ".geojson", ".json")
+ROW_BYTES = 8 * MEASURES
+_ROWS = 1 << 15
+"""Rows that are written together."""
+
+Columns = dict[str, np.ndarray]
+
+
+class Rows:
+    """The measures of all components, on disk, in the order of their labels."""
+
+    def __init__(self, path: Path, count: int) -> None:
+        self.path, self.count = path, count
+        self._file = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+        os.ftruncate(self._file, count * ROW_BYTES)
+
+    def close(self) -> None:
+        os.close(self._file)
+
+    def put(
+        self,
+        found: np.ndarray,
+        slots: np.ndarray,
+        own: np.ndarray,
+        whole: np.ndarray,
+        final: np.ndarray,
+    ) -> None:
+        """Write the components that begin in a block.
+
+        Parameters
+        ----------
+        found, slots, final
+            Of `block.measure`, `rim_slots` and `number`; `found` receives `whole`.
+        own, whole
+            Of `Joins.of`.
+        """
+        rim = np.flatnonzero(slots >= 0)
+        found[rim, :FIRST] = whole
+        begins = np.ones(len(found), bool)
+        begins[0], begins[rim] = False, own
+        # Labels follow one another along a row of the block, and so do their rows in the file.
+        breaks = np.diff(final) != 1
+        breaks |= begins[1:] != begins[:-1]
+        ends = [*(np.flatnonzero(breaks) + 1).tolist(), len(found)]
+        for start, end in zip([0, *ends[:-1]], ends, strict=True):
+            if begins[start]:
+                self._write(found[start:end], (int(final[start]) - 1) * ROW_BYTES)
+
+    def _write(self, found: np.ndarray, offset: int) -> None:
+        left = found.data.cast("B")
+        while left:
+            done = os.pwrite(self._file, left, offset)
+            left, offset = left[done:], offset + done
+
+    def columns(self, grid: GridSpec, unit: float) -> Iterator[Columns]:
+        """The table, some rows at a time; at least once, even when there are none."""
+        a, _, c, _, e, f = grid.transform
+        for start in range(0, max(self.count, 1), _ROWS):
+            rows = min(_ROWS, self.count - start)
+            raw = os.pread(self._file, rows * ROW_BYTES, start * ROW_BYTES)
+            found = np.frombuffer(raw, np.int64).reshape(rows, MEASURES)
+            if not found[:, CELLS].all():
+                raise StoreError(
+                    f"{self.path}: rows of the table are missing, since the machine stopped during "
+                    "the run; --overwrite starts again"
+                )
+            xs = np.sort(c + a * found[:, [COL0, COL1]])
+            ys = np.sort(f + e * found[:, [ROW0, ROW1]])
+            yield {
+                "label": np.arange(start + 1, start + rows + 1),
+                "cells": found[:, CELLS],
+                "area": found[:, UNITS] * unit,
+                "row0": found[:, ROW0],
+                "row1": found[:, ROW1],
+                "col0": found[:, COL0],
+                "col1": found[:, COL1],
+                "west": xs[:, 0],
+                "south": ys[:, 0],
+                "east": xs[:, 1],
+                "north": ys[:, 1],
+            }
+
+
+def checked_table(path: str | os.PathLike[str], *, overwrite: bool) -> Path:
+    """The absolute path of a table that may be written.
+
+    Raises
+    ------
+    InputError
+        when it exists, has no folder or another extension, or is Parquet and pyarrow is missing.
+    OutputError
+        when its folder cannot be written.
+    """
+    path = Path(path)
+    if path.suffix.lower() not in SUFFIXES:
+        raise InputError(f"{path}: name the table .csv, .parquet or .geojson")
+    if path.suffix.lower() == ".parquet":
+        _import_parquet(path)
+    return writable_file(path, overwrite=overwrite)
+
+
+def write_table(target: Path, rows: Rows, grid: GridSpec, unit: float) -> None:
+    """Write the table, in the format of its name; it appears only when whole.
+
+    Parameters
+    ----------
+    target
+        .csv: a line of names, then numbers with all their digits. .parquet: int64 and float64.
+        .geojson: boxes as polygons, in longitude and latitude of WGS 84 with nine decimals (RFC
+        7946), or as they are with ``"crs": null`` when the grid has no CRS.
+
+    Raises
+    ------
+    InputError
+        when the boxes lie where WGS 84 cannot be reached (.geojson).
+    OutputError
+        when it cannot be written.
+    """
+    write = {".csv": _write_csv, ".parquet": _write_parquet}.get(
+        target.suffix.lower(), _write_geojson
+    )
+    part = target.with_name(f".{target.name}.{os.getpid()}")
+    try:
+        with output_errors(target):
+            write(part, rows.columns(grid, unit), grid)
+            with open(part, "rb") as file:
+                os.fsync(file.fileno())
+            os.replace(part, target)
+    except CPLE_BaseError as error:
+        raise InputError(
+            f"{target}: the boxes cannot be reprojected to longitude and latitude ({error}); "
+            "write a table (.csv)"
+        ) from None
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def _write_csv(file: Path, parts: Iterator[Columns], grid: GridSpec) -> None:
+    with open(file, "w", encoding="utf-8", newline="") as out:
+        writer = csv.writer(out, lineterminator="\n")
+        for number, columns in enumerate(parts):
+            if number == 0:
+                writer.writerow(columns)
+            writer.writerows(zip(*(column.tolist() for column in columns.values()), strict=True))
+
+
+def _import_parquet(path: Path) -> tuple[ModuleType, ModuleType]:
+    try:
+        import pyarrow
+        import pyarrow.parquet
+    except ImportError as error:
+        raise InputError(
+            f"{path}: Parquet needs pyarrow ({error}); pip install 'terrain_gpu[parquet]', "
+            "or use .csv"
+        ) from None
+    return pyarrow, pyarrow.parquet
+
+
+def _write_parquet(file: Path, parts: Iterator[Columns], grid: GridSpec) -> None:
+    pyarrow, parquet = _import_parquet(file)
+    tables = (pyarrow.table(columns) for columns in parts)
+    first = next(tables)
+    with parquet.ParquetWriter(file, first.schema) as out:
+        out.write_table(first)
+        for table in tables:
+            out.write_table(table)
+
+
+def _write_geojson(file: Path, parts: Iterator[Columns], grid: GridSpec) -> None:
+    with open(file, "w", encoding="utf-8") as out:
+        out.write('{"type": "FeatureCollection",\n')
+        if not grid.crs_wkt:
+            out.write('"crs": null,\n')
+        out.write('"features": [')
+        comma = "\n"
+        for columns in parts:
+            names = list(columns)[: -len(_BOX)]
+            values = zip(*(columns[name].tolist() for name in names), strict=True)
+            for properties, ring in zip(values, _rings(columns, grid), strict=True):
+                feature = {
+                    "type": "Feature",
+                    "properties": dict(zip(names, properties, strict=True)),
+                    "geometry": {"type": "Polygon", "coordinates": [ring]},
+                }
+                out.write(comma)
+                json.dump(feature, out)
+                comma = ",\n"
+        out.write("\n]}\n")
+
+
+_BOX = ("west", "south", "east", "north")
+_CORNERS = (("west", "south"), ("east", "south"), ("east", "north"), ("west", "north"))
+"""Counterclockwise, as RFC 7946 wants it."""
+
+
+def _rings(columns: Columns, grid: GridSpec) -> list[Any]:
+    """The boxes as closed rings."""
+    x, y = (np.stack([columns[corner[k]] for corner in _CORNERS], axis=1) for k in (0, 1))
+    if grid.crs_wkt and x.size:
+        x, y = _to_lonlat(x, y, grid)
+    return np.stack([x, y], axis=2)[:, [0, 1, 2, 3, 0]].tolist()
+
+
+def _to_lonlat(x: np.ndarray, y: np.ndarray, grid: GridSpec) -> tuple[np.ndarray, np.ndarray]:
+    crs = CRS.from_wkt(grid.crs_wkt)
+    found = warp.transform(crs, CRS.from_epsg(4326), x.ravel(), y.ravel())
+    lon, lat = (np.round(values, 9).reshape(x.shape) for values in found)
+    # Across the antimeridian longitudes go on beyond 180 degrees.
+    return lon if crs.is_geographic else np.unwrap(lon, period=360, axis=1), lat

@@ -1,0 +1,258 @@
+"""How much drains through each cell of the spanning forest, streamed: `accumulate`.
+
+1. *Outlines*: every block is read once and contracted to the cells with edges to other blocks.
+2. *Skeleton*: the outlines are joined in memory, and drain.
+3. *Drain*: every block is read again, with what flows in and out of it known, and written.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import os
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ..paths.lengths import area_units
+from ..paths.sources import Sources, refuse_nodata
+from ..planner import StreamPlan, layer_bytes
+from ..progress import Progress, silent
+from ..report import Report
+from ..store import Layer, LayerWriter, TileStore, create_layer
+from .block import BlockForest
+from .drain import drain, outline, solve
+from .skeleton import Outline, Skeleton
+from .source import Forest, open_forest
+from .stream import At, Blocks, plan_blocks
+
+log = logging.getLogger(__name__)
+
+LAYER = "accumulation"
+DIRECTIONS = "direction"
+NOWHERE = 255
+"""Code of cells that drain to no outlet."""
+
+
+@dataclass
+class Accumulation:
+    """What drains through each cell.
+
+    Attributes
+    ----------
+    layer
+        int64 cells or float64 areas; 0 where no outlet is reached, and at cells without a value.
+    directions
+        uint8 D8 codes towards the outlet (E 1, SE 2, ... NE 128), 0 at outlets, 255 where none is
+        reached; None unless asked for.
+    outlets, reached
+        How many there are, and cells that drain to them.
+    report
+        The run's `Report`.
+    """
+
+    layer: Layer
+    directions: Layer | None
+    outlets: int
+    reached: int
+    report: Report
+
+
+def accumulate(
+    store: str | os.PathLike[str] | TileStore,
+    outlets: Sources | None = None,
+    *,
+    areas: bool = False,
+    directions: bool = False,
+    memory_limit: int | None = None,
+    threads: int | None = None,
+    resume: bool = False,
+    overwrite: bool = False,
+    progress: Progress = silent,
+) -> Accumulation:
+    """Root the spanning forest at outlets, and sum what drains through each cell.
+
+    Every cell drains along the forest to one outlet. Where a tree has several, it is cut between
+    any two of them at the heaviest edge of their path, as if water rose from all outlets at once:
+    the minimum spanning forest relative to the outlets.
+
+    Parameters
+    ----------
+    store
+        A store with the layer "mst". The result is its layer "accumulation".
+    outlets
+        Cells; those of trees without one drain nowhere. When None, the cells at the raster's edge
+        and beside cells without a value.
+    areas
+        Sum areas (map units squared; square metres in a geographic CRS) instead of cells.
+    directions
+        Also write the layer "direction".
+    memory_limit
+        Bound on the peak resident set of the process, bytes; a quarter of RAM when None.
+    threads
+        Threads; all processors when None.
+    resume
+        Go on with an unfinished run.
+    overwrite
+        Replace an existing result, at the end.
+    progress
+        Called with the cells just handled, and the cells of both passes.
+
+    Raises
+    ------
+    InputError
+        when the memory limit is too small, or an outlet has no value.
+    StoreError
+        when there is no spanning forest, it is damaged, or there is a result already.
+    OutputError
+        when the disk is full. Finished blocks are kept for `resume`.
+
+    Notes
+    -----
+    J. Cousty, G. Bertrand, L. Najman, M. Couprie (2009), Watershed cuts: minimum spanning forests
+    and the drop of water principle; IEEE TPAMI 31(8). Sums are of integers, so that they do not
+    depend on blocks, see `area_units`.
+    """
+    report = Report("accumulate")
+    forest = open_forest(store)
+    if outlets is not None:
+        refuse_nodata(outlets, forest.cells)
+    grid, block = forest.cells.grid, forest.cells.block_size
+    plan = plan_blocks(
+        forest,
+        "accumulate",
+        results=9,
+        written=sum(layer_bytes(*grid.shape, size, block) for size in (8, 1)[: 1 + directions]),
+        memory_limit=memory_limit,
+        threads=threads,
+    )
+    for line in plan.describe().splitlines():
+        log.info("%s", line)
+    problem = {
+        "outlets": "border" if outlets is None else _digest(outlets),
+        "areas": areas,
+        "of": forest.identity,
+    }
+    kinds: dict[str, tuple[Any, int]] = {LAYER: (np.float64 if areas else np.int64, 0)}
+    if directions:
+        kinds[DIRECTIONS] = (np.uint8, NOWHERE)
+    with report.measured(), ExitStack() as stack:
+        writers: dict[str, LayerWriter] = {
+            name: stack.enter_context(
+                create_layer(
+                    forest.store.path,
+                    name,
+                    grid,
+                    dtype,
+                    nodata=nodata,
+                    block_size=block,
+                    settings=problem,
+                    overwrite=overwrite,
+                    resume=resume,
+                )
+            )
+            for name, (dtype, nodata) in kinds.items()
+        }
+        missing = [writer for writer in writers.values() if not writer.finished]
+        resumed = sum(int(writer.done.sum()) for writer in writers.values())
+        if missing:
+            rows = area_units(grid) if areas else (np.ones(grid.rows, np.int64), 1.0)
+            found = _run(forest, outlets, plan, writers, rows, progress, report)
+        else:
+            found = writers[LAYER].info["result"]
+        with report.phase("commit"):
+            codes = {DIRECTIONS: {"encoding": "esri-d8-downstream"}}
+            layers = {
+                name: writer.commit({"result": found, **codes.get(name, {})})
+                for name, writer in writers.items()
+            }
+    reached = layers[LAYER].info["valid_cells"]
+    report.settings = {**problem, "directions": directions, "plan": plan.as_dict()}
+    report.cells, report.valid_cells = grid.cells, found["cells"]
+    report.result = {
+        **found,
+        "reached": reached,
+        "store": str(forest.store.path),
+        "layers": list(layers),
+        "blocks_resumed": resumed,
+    }
+    outlet_count = found["outlets"]
+    return Accumulation(layers[LAYER], layers.get(DIRECTIONS), outlet_count, reached, report)
+
+
+def _digest(outlets: Sources) -> str:
+    return hashlib.sha256(np.ascontiguousarray(outlets.places).tobytes()).hexdigest()
+
+
+def outlets_in(block: BlockForest, given: Sources | None) -> np.ndarray:
+    """Outlets in a block, int32: given ones, else the cells at the border of the data."""
+    r0, r1, c0, c1 = block.window
+    if given is None:
+        valid = block.valid
+        across = valid[:, :-2] & valid[:, 1:-1] & valid[:, 2:]
+        inner = across[:-2] & across[1:-1] & across[2:]
+        return np.flatnonzero(valid[1:-1, 1:-1] & ~inner).astype(np.int32)
+    first, last = np.searchsorted(given.rows, [r0, r1])
+    rows, cols = given.rows[first:last], given.cols[first:last]
+    here = (cols >= c0) & (cols < c1)
+    return ((rows[here] - r0) * block.width + cols[here] - c0).astype(np.int32)
+
+
+def _run(
+    forest: Forest,
+    given: Sources | None,
+    plan: StreamPlan,
+    writers: dict[str, LayerWriter],
+    rows: tuple[np.ndarray, float],
+    progress: Progress,
+    report: Report,
+) -> dict[str, Any]:
+    """All phases; `rows` are the value of each row's cells, and its unit."""
+    units, unit = rows
+    kind = writers[LAYER].dtype
+    blocks = Blocks(forest, plan, kind, np.uint8)
+    skeleton = Skeleton(plan.memory_limit)
+    found = {"cells": 0, "outlets": 0}
+
+    def prepared(block: BlockForest) -> tuple[np.ndarray, np.ndarray]:
+        values = block.valid[1:-1, 1:-1] * units[block.window[0] : block.window[1], None]
+        return outlets_in(block, given), values
+
+    def outlined(at: At, block: BlockForest, *_: Any) -> tuple[Outline, int, int]:
+        outlets, values = prepared(block)
+        return outline(block, outlets, values), len(block.order), len(outlets)
+
+    def add(at: At, result: tuple[Outline, int, int]) -> None:
+        skeleton.add(result[0])
+        found["cells"] += result[1]
+        found["outlets"] += result[2]
+
+    def drained(
+        at: At, block: BlockForest, sums: np.ndarray, codes: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
+        sums, codes = sums[: block.size], codes[: block.size]
+        total = drain(block, *prepared(block), flows, at, codes)
+        if kind.kind == "f":
+            np.multiply(total, unit, out=sums)
+        else:
+            sums[:] = total
+        shape = block.window[1] - block.window[0], block.width
+        return sums.reshape(shape), codes.reshape(shape)
+
+    def write(at: At, result: tuple[np.ndarray, np.ndarray]) -> None:
+        for name, data in zip((LAYER, DIRECTIONS), result, strict=True):
+            if name in writers and not writers[name].finished and not writers[name].done[at]:
+                writers[name].write_block(*at, data)
+
+    everything = blocks.blocks.ids
+    total = 2 * forest.cells.grid.cells
+    with report.phase("outlines"):
+        blocks.stream(everything(), outlined, add, progress, total)
+    with report.phase("skeleton"):
+        flows = solve(skeleton.join(), blocks.blocks)
+    left = (at for at in everything() if not all(w.done[at] for w in writers.values()))
+    with report.phase("drain"):
+        blocks.stream(left, drained, write, progress, total)
+    return found

@@ -1,0 +1,339 @@
+"""The spanning forest as a network of lines: `extract_network`.
+
+1. *Outlines*: every block is read once and contracted to the cells with edges to other blocks.
+2. *Skeleton*: for every edge between blocks, the longest path to either side.
+3. *Lines*: every block is read again; its edges with long enough paths on both sides are traced,
+   and kept on disk, in pieces; blocks into which ends of lines lead from others, once more.
+4. *Writing*: pieces are strung together, line by line.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+import os
+import tempfile
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..errors import InputError
+from ..grid import GridSpec
+from ..paths.lengths import step_lengths
+from ..paths.sources import NO_SOURCES, Sources, refuse_nodata
+from ..paths.trace import path_points
+from ..paths.vectors import (
+    checked_target,
+    geojson_lines,
+    grid_crs,
+    import_pyogrio,
+    is_geopackage,
+    whole_file,
+    wkb_line,
+)
+from ..planner import StreamPlan
+from ..progress import Progress, silent
+from ..report import Report
+from ..store import TileStore
+from ..weights import Weight
+from . import prune
+from .accumulation import outlets_in
+from .block import BlockForest
+from .lines import PieceFile, Pieces, trace_pieces
+from .skeleton import Outline, Skeleton
+from .source import Forest, open_forest
+from .stream import At, Blocks, plan_blocks
+
+log = logging.getLogger(__name__)
+
+LAYER = "network"
+"""Name of the layer in a GeoPackage."""
+
+_FIELDS = {
+    "start": np.int64,
+    "end": np.int64,
+    "weight": np.float64,
+    "pass_height": np.float64,
+    "length": np.float64,
+    "cells": np.int64,
+}
+
+
+@dataclass
+class Network:
+    """A network that was written.
+
+    Attributes
+    ----------
+    path
+        The file.
+    lines, cells
+        How many lines there are, and cells on them; one where lines meet counts for each.
+    length
+        Of all lines, map units, or metres in a geographic CRS.
+    report
+        The run's `Report`.
+    """
+
+    path: Path
+    lines: int
+    cells: int
+    length: float
+    report: Report
+
+
+def extract_network(
+    store: str | os.PathLike[str] | TileStore,
+    path: str | os.PathLike[str],
+    *,
+    min_length: float | None = None,
+    keep: Sources | None = None,
+    memory_limit: int | None = None,
+    threads: int | None = None,
+    overwrite: bool = False,
+    progress: Progress = silent,
+) -> Network:
+    """Write the main lines of the spanning forest as polylines.
+
+    Dead ends shorter than `min_length` are removed: an edge of the forest belongs to the network
+    when on both of its sides a path that begins with it is at least so long, or leads to a kept
+    point; and the ends of what is left go on along the longest path (all of them, where several
+    are equally long), unless they are kept points. A tree without such an edge, none of whose paths
+    is twice as long, goes. What is written does not depend on blocks, limits or threads.
+
+    Every line leads from one node to the next: a cell where three or more edges meet, an end, or a
+    kept point. Its attributes are
+
+    - start, end: ids (row * columns + column) of its nodes, the lesser one first,
+    - weight: the sum of its edges' weights; pass_height: its highest cell,
+    - length: in map units, in a geographic CRS metres; cells: their number.
+
+    Parameters
+    ----------
+    store
+        A store with the layer "mst".
+    path
+        .geojson or .json, or .gpkg: the layer "network" of a GeoPackage; see `write_paths`.
+    min_length
+        Map units, metres in a geographic CRS. When None, only kept points count; 0 keeps all.
+    keep
+        Cells that are never removed, and end lines.
+    memory_limit
+        Bound on the peak resident set of the process, bytes; a quarter of RAM when None.
+    threads
+        Threads; all processors when None.
+    overwrite
+        Replace an existing file, at the end.
+    progress
+        Called with the cells just handled, and the cells of both passes.
+
+    Raises
+    ------
+    InputError
+        when there is neither `min_length` nor `keep`, a kept point has no value, the file cannot be
+        named so, or the memory limit is too small.
+    StoreError
+        when there is no spanning forest, or it is damaged.
+    OutputError
+        when the file cannot be written.
+    """
+    if min_length is None and keep is None:
+        raise InputError("give a minimum length, points to keep, or both")
+    if min_length is not None and not 0 <= min_length < math.inf:
+        raise InputError(f"a minimum length of {min_length} is no finite number from 0 on")
+    report = Report("network")
+    target = checked_target(path, overwrite=overwrite)
+    forest = open_forest(store)
+    kept = NO_SOURCES if keep is None else keep
+    if len(kept):
+        refuse_nodata(kept, forest.cells)
+    plan = plan_blocks(
+        forest,
+        "extract the network of",
+        work=prune.LengthWork.BYTES + 12,
+        memory_limit=memory_limit,
+        threads=threads,
+    )
+    for line in plan.describe().splitlines():
+        log.info("%s", line)
+    grid, dtype = forest.cells.grid, forest.cells.dtype
+    with (
+        report.measured(),
+        tempfile.TemporaryDirectory(prefix=f".{target.name}.", dir=target.parent) as folder,
+    ):
+        pieces = PieceFile(Path(folder), dtype, plan.memory_limit)
+        try:
+            _trace(forest, kept, min_length, plan, pieces, progress, report)
+            with report.phase("write"), whole_file(target, overwrite=overwrite) as part:
+                write = _write_geopackage if is_geopackage(target) else _write_geojson
+                found = write(part, _features(pieces, grid, forest.weight), grid)
+        finally:
+            pieces.close()
+    report.settings = {
+        "min_length": min_length,
+        "kept": len(kept),
+        "of": forest.identity,
+        "plan": plan.as_dict(),
+    }
+    report.cells, report.valid_cells = grid.cells, forest.identity["result"]["vertices"]
+    report.result = {**found, "store": str(forest.store.path), "output": str(path)}
+    return Network(target, found["lines"], found["cells"], found["length"], report)
+
+
+def _trace(
+    forest: Forest,
+    kept: Sources,
+    min_length: float | None,
+    plan: StreamPlan,
+    pieces: PieceFile,
+    progress: Progress,
+    report: Report,
+) -> None:
+    """Phases 1 to 3."""
+    units, unit = prune.whole_lengths(forest.cells.grid, step_lengths(forest.cells.grid))
+    least = prune.ENDLESS
+    if min_length is not None:
+        least = min(math.ceil(min_length / unit), least)
+    blocks = Blocks(forest, plan, work=prune.LengthWork)
+    skeleton = Skeleton(plan.memory_limit)
+    total = 2 * forest.cells.grid.cells
+
+    def outlined(at: At, block: BlockForest) -> Outline:
+        return prune.outline(block, outlets_in(block, kept), units)
+
+    def traced(at: At, block: BlockForest) -> tuple[Pieces, np.ndarray]:
+        points = outlets_in(block, kept)
+        bits, arcs = prune.keep(block, points, units, beyond, tips, at, least)
+        return trace_pieces(block, bits, points), arcs
+
+    def save(at: At, result: tuple[Pieces, np.ndarray]) -> None:
+        pieces.put(at, result[0])
+        arcs.append(result[1])
+
+    tips = prune.Tips(blocks.blocks)
+    arcs: list[np.ndarray] = []
+    with report.phase("outlines"):
+        every = blocks.blocks.ids()
+        blocks.stream(every, outlined, lambda _, part: skeleton.add(part), progress, total)
+    with report.phase("skeleton"):
+        beyond = prune.solve(skeleton.join(), blocks.blocks, least)
+    with report.phase("lines"):
+        blocks.stream(blocks.blocks.ids(), traced, save, progress, total)
+    with report.phase("ends"):
+        again = tips.close(np.concatenate(arcs))
+        blocks.stream(again, traced, save, silent, total)
+
+
+Feature = tuple[np.ndarray, dict[str, Any]]
+
+
+def _features(pieces: PieceFile, grid: GridSpec, weight: Weight) -> Iterator[list[Feature]]:
+    """Positions and attributes of lines, some lines at a time."""
+    lengths = step_lengths(grid)
+    for lines, values in pieces.lines():
+        cells, heights = np.concatenate(lines), np.concatenate(values)
+        places = np.stack(np.divmod(cells, grid.cols), axis=1)
+        xy = path_points(grid, places)
+        (down, right), upper = np.abs(np.diff(places, axis=0)).T, places[:, 0]
+        # Steps from the last cell of a line to the first of the next are never looked at.
+        kind = np.where(down == 0, 0, np.where(right == 0, 2, 3))
+        steps = lengths[kind, np.minimum(upper[:-1], upper[1:])]
+        weights = _weights(weight, heights)
+        features, first = [], 0
+        for line in lines:
+            last = first + len(line)
+            attributes = {
+                "start": int(line[0]),
+                "end": int(line[-1]),
+                "weight": math.fsum(weights[first : last - 1].tolist()),
+                "pass_height": float(heights[first:last].max()),
+                "length": math.fsum(steps[first : last - 1].tolist()),
+                "cells": len(line),
+            }
+            features.append((xy[first:last], attributes))
+            first = last
+        yield features
+
+
+def _weights(weight: Weight, heights: np.ndarray) -> np.ndarray:
+    """Weights of the edges between consecutive cells."""
+    high, low = np.maximum(heights[1:], heights[:-1]), np.minimum(heights[1:], heights[:-1])
+    if weight.name == "max":
+        return high.astype(np.float64)
+    with np.errstate(over="ignore"):
+        found = high - low
+    # A difference of signed integers that wrapped is right as an unsigned one.
+    kind = found.dtype.kind.replace("i", "u")
+    return found.view(f"{kind}{found.itemsize}").astype(np.float64)
+
+
+class _Tally:
+    """What was written."""
+
+    def __init__(self) -> None:
+        self.lines = self.cells = 0
+        self.lengths: list[float] = []
+
+    def add(self, features: list[Feature]) -> None:
+        self.lines += len(features)
+        self.cells += sum(attributes["cells"] for _, attributes in features)
+        self.lengths.append(math.fsum(attributes["length"] for _, attributes in features))
+
+    def result(self) -> dict[str, Any]:
+        return {"lines": self.lines, "cells": self.cells, "length": math.fsum(self.lengths)}
+
+
+def _write_geojson(file: Path, batches: Iterator[list[Feature]], grid: GridSpec) -> dict[str, Any]:
+    crs = grid_crs(grid) if grid.crs_wkt else None
+    tally = _Tally()
+    with open(file, "w", encoding="utf-8") as out:
+        out.write('{"type": "FeatureCollection",\n')
+        if crs is None:
+            out.write('"crs": null,\n')
+        out.write('"features": [')
+        for features in batches:
+            lines = geojson_lines([xy for xy, _ in features], crs)
+            for k, ((_, attributes), geometry) in enumerate(zip(features, lines, strict=True)):
+                out.write(",\n" if tally.lines + k else "\n")
+                json.dump({"type": "Feature", "properties": attributes, "geometry": geometry}, out)
+            tally.add(features)
+        out.write("\n]}\n")
+    return tally.result()
+
+
+def _write_geopackage(
+    file: Path, batches: Iterator[list[Feature]], grid: GridSpec
+) -> dict[str, Any]:
+    pyogrio = import_pyogrio(file)
+    tally = _Tally()
+
+    def append(features: list[Feature]) -> None:
+        columns = [
+            np.array([attributes[name] for _, attributes in features], kind)
+            for name, kind in _FIELDS.items()
+        ]
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "'crs' was not provided")
+            pyogrio.raw.write(
+                file,
+                np.array([wkb_line(xy) for xy, _ in features], object),
+                columns,
+                list(_FIELDS),
+                layer=LAYER,
+                driver="GPKG",
+                geometry_type="LineString",
+                crs=grid.crs_wkt or None,
+                append=file.exists(),
+            )
+
+    for features in batches:
+        append(features)
+        tally.add(features)
+    if not tally.lines:
+        append([])
+    return tally.result()

@@ -1,0 +1,406 @@
+"""The edges of a forest that make its network: in a block, in the skeleton, in the block again.
+
+An edge belongs to the network when on both of its sides a path that begins with it is long enough,
+or leads to a kept point. So the question is for the longest path from each edge to either side:
+maxima, which are taken over blocks as over anything else. Lengths are whole units, so that sums do
+not depend on blocks.
+
+That alone would shorten every line by the length asked for. So each of its ends that is no kept
+point goes on along the longest path. A block does not know which ends come in from others, so it
+says where they would leave it again; then all are known, and those blocks are looked at once more.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from ..grid import BlockGrid, GridSpec
+from ..mst.boruvka import jit
+from .block import BlockForest, Work, edge_ids
+from .skeleton import ByBlock, Crossing, Graph, Outline, neighbour
+
+ENDLESS = 2**62
+"""Length of a path to a kept point, beyond that of all others."""
+
+
+class LengthWork(Work):
+    """With arrays for lengths, int64 each.
+
+    Attributes
+    ----------
+    along
+        Length of each cell's edge to its parent.
+    hang
+        The longest path from a cell into what was contracted.
+    a, b, c, d, zero
+        Work space, and zeros.
+    bits
+        uint8, the network's edges at each cell, as D8 codes.
+    """
+
+    BYTES = 7 * 8 + 1
+
+    def __init__(self, blocks: BlockGrid) -> None:
+        super().__init__(blocks)
+        n = len(self.sums)
+        self.along, self.hang = np.empty(n, np.int64), np.empty(n, np.int64)
+        self.a, self.b, self.c, self.d = (np.empty(n, np.int64) for _ in range(4))
+        self.zero = np.zeros(n, np.int64)
+        self.bits = np.empty(n, np.uint8)
+
+
+def whole_lengths(grid: GridSpec, lengths: np.ndarray) -> tuple[np.ndarray, float]:
+    """Step lengths as whole units, int64, and the unit: a power of two, so that no path overflows.
+
+    Parameters
+    ----------
+    lengths
+        See `lengths.step_lengths`.
+    """
+    unit = 2.0 ** (math.frexp(float(lengths.max()) * grid.cells)[1] - 61)
+    return np.rint(lengths / unit).astype(np.int64), unit
+
+
+def outline(block: BlockForest, kept: np.ndarray, units: np.ndarray) -> Outline:
+    """Contract the forest of a block to the cells with edges to other blocks.
+
+    `values` are the longest path that hangs on each vertex, `paths` the length of each edge and the
+    longest paths into what hangs between its ends, from the first end and from the second.
+
+    Parameters
+    ----------
+    kept
+        int32, points of the block that are kept.
+    units
+        See `whole_lengths`.
+    """
+    work = _prepared(block, kept, units)
+    terminals = np.unique(block.out_cell)
+    number = work.one[: block.size]
+    number[:] = -1
+    number[terminals] = np.arange(len(terminals), dtype=np.int32)
+    ends = np.empty((2 * len(terminals) + 1, 2), np.int32)
+    paths = np.empty((3, 2 * len(terminals) + 1), np.int64)
+    chain = work.two, work.a, work.b, work.c
+    size, count = contract_lengths(
+        block.order,
+        work.parent,
+        work.along,
+        number,
+        len(terminals),
+        work.hang,
+        chain,
+        ends,
+        paths,
+    )
+    here = np.flatnonzero(number >= 0)
+    hang = np.empty(size, np.int64)
+    hang[number[here]] = work.hang[here]
+    crossing = Crossing.of(block)
+    steps = units[crossing.ids & 3, (crossing.ids >> 2) // block.cols]
+    none = np.zeros(len(steps), np.int64)
+    return Outline(
+        block.globally(terminals),
+        hang,
+        np.empty(0, np.int32),
+        ends[:count],
+        tuple(paths[:, :count]),
+        crossing.cells,
+        (steps, none, none),
+    )
+
+
+def _prepared(block: BlockForest, kept: np.ndarray, units: np.ndarray) -> LengthWork:
+    work = block.work
+    assert isinstance(work, LengthWork)
+    block.weigh()
+    parent_lengths(block.order, work.parent, work.ids, block.cols, units, work.along)
+    work.hang[: block.size] = 0
+    work.hang[kept] = ENDLESS
+    return work
+
+
+@jit
+def parent_lengths(order, parent, ids, cols, units, along):
+    """Length of the edge from each vertex to its parent."""
+    for v in order:
+        along[v] = 0
+        if parent[v] >= 0:
+            along[v] = units[ids[v] & 3, (ids[v] >> 2) // cols]
+
+
+@jit
+def contract_lengths(order, parent, along, number, numbered, hang, chain, ends, paths):
+    """`tree.contract` for lengths.
+
+    Parameters
+    ----------
+    hang
+        Receives the longest path that hangs on each vertex with a number.
+    chain
+        Work space: the vertex from which an open path has come up, its length, and the longest
+        paths into what hangs on it, from below and from above.
+    ends, paths
+        Numbers at the ends of each contracted path; its length, and those two longest paths.
+    """
+    low, length, from_low, from_top = chain
+    for v in order:
+        low[v] = -1
+    count = 0
+    for v in order:
+        p, step = parent[v], along[v]
+        into = back = np.int64(0)
+        if number[v] >= 0:
+            start, far = v, step
+        else:
+            start, far = low[v], step
+            if start >= 0:
+                far = length[v] + step
+                into = max(from_low[v], length[v] + hang[v])
+                back = max(from_top[v], hang[v]) + step
+        if p < 0:
+            if number[v] < 0 and start >= 0:
+                hang[start] = max(hang[start], into)
+            continue
+        if start < 0:
+            hang[p] = max(hang[p], hang[v] + step)
+            continue
+        if number[p] < 0 and low[p] < 0:
+            low[p], length[p], from_low[p], from_top[p] = start, far, into, back
+            continue
+        if number[p] < 0:
+            number[p] = numbered
+            numbered += 1
+            ends[count] = number[low[p]], number[p]
+            paths[0, count], paths[1, count] = length[p], from_low[p]
+            paths[2, count] = from_top[p]
+            count += 1
+        ends[count] = number[start], number[p]
+        paths[0, count], paths[1, count], paths[2, count] = far, into, back
+        count += 1
+    return numbered, count
+
+
+@jit
+def reach(order, parent, along, hang, from_parent, from_child, best, second, down, up):
+    """The longest path that begins with each edge, to either side.
+
+    Parameters
+    ----------
+    along, hang
+        Length of the edge to the parent; the longest path that hangs on a vertex.
+    from_parent, from_child
+        The longest path into what an edge stands for, from its upper end and from its lower one.
+    best, second
+        Work space: the two longest paths into what hangs on or below a vertex.
+    down, up
+        Receive the longest path from the parent over the edge, and from the vertex over it.
+    """
+    for v in order:
+        best[v], second[v] = hang[v], 0
+    for v in order:
+        p = parent[v]
+        if p >= 0:
+            far = max(from_parent[v], along[v] + best[v])
+            down[v] = far
+            if far > best[p]:
+                best[p], second[p] = far, best[p]
+            else:
+                second[p] = max(second[p], far)
+    for k in range(len(order) - 1, -1, -1):
+        v = order[k]
+        p = parent[v]
+        if p >= 0:
+            rest = second[p] if down[v] == best[p] else best[p]
+            if parent[p] >= 0:
+                rest = max(rest, up[p])
+            up[v] = max(from_child[v], along[v] + rest)
+
+
+def solve(graph: Graph | None, blocks: BlockGrid, least: int) -> ByBlock:
+    """What the skeleton says to each block.
+
+    Parameters
+    ----------
+    least
+        Length that makes an edge belong to the network.
+
+    Returns
+    -------
+    ByBlock
+        For every edge between blocks, from each of its ends: the cell, the neighbour in the other
+        block, the longest path over the edge, and whether it belongs to the network.
+    """
+    if graph is None:
+        none = np.empty(0, np.int64)
+        return ByBlock(blocks, none, none, none, none.astype(bool))
+    order, parent, via = graph.order, graph.parent, graph.via
+    along, into, back = (column[via] for column in graph.paths)
+    size = len(order)
+    turned = graph.ends[via, 0] != np.arange(size)
+    into, back = np.where(turned, back, into), np.where(turned, into, back)
+    best, second, down, up = (np.empty(size, np.int64) for _ in range(4))
+    reach(order, parent, along, graph.values, back, into, best, second, down, up)
+    child = np.flatnonzero(via >= graph.inside)
+    here, there = graph.cell[child], graph.cell[parent[child]]
+    kept = np.minimum(down[child], up[child]) >= least
+    return ByBlock(
+        blocks,
+        np.concatenate((here, there)),
+        np.concatenate((neighbour(blocks.cols, here, there), neighbour(blocks.cols, there, here))),
+        np.concatenate((up[child], down[child])),
+        np.concatenate((kept, kept)),
+    )
+
+
+class Tips:
+    """Edges between blocks over which ends of lines go on; none to begin with."""
+
+    def __init__(self, blocks: BlockGrid) -> None:
+        self._blocks = blocks
+        self._index(np.empty(0, np.int64))
+
+    def _index(self, ids: np.ndarray) -> None:
+        cols = self._blocks.cols
+        lower = ids >> 2
+        upper = lower + np.array([1, cols - 1, cols, cols + 1])[ids & 3]
+        cells, others = np.concatenate((lower, upper)), np.concatenate((upper, lower))
+        self._table = ByBlock(self._blocks, cells, neighbour(cols, cells, others))
+
+    def close(self, arcs: np.ndarray) -> list[tuple[int, int]]:
+        """Take all edges that are reached, and give the blocks that have such.
+
+        Parameters
+        ----------
+        arcs
+            int64, shape (n, 2): over the second edge a line's end leaves a block when it enters by
+            the first one; -1 for those that end in the block.
+        """
+        known, fresh = np.empty(0, np.int64), np.array([-1])
+        while len(fresh):
+            known = np.union1d(known, fresh)
+            fresh = np.setdiff1d(arcs[np.isin(arcs[:, 0], fresh), 1], known)
+        self._index(known[1:])
+        return self._table.blocks()
+
+    def of(self, at: tuple[int, int]) -> tuple[np.ndarray, ...]:
+        """Cells of a block, and neighbours in other blocks, on the same line."""
+        return self._table.of(at)
+
+
+def keep(
+    block: BlockForest,
+    kept: np.ndarray,
+    units: np.ndarray,
+    beyond: ByBlock,
+    tips: Tips,
+    at: tuple[int, int],
+    least: int,
+) -> tuple[np.ndarray, np.ndarray]:
+    """The edges of block `at` that belong to the network.
+
+    Parameters
+    ----------
+    kept, units
+        As for `outline`.
+    beyond, least
+        From and as for `solve`.
+    tips
+        What is known of ends of lines that come in.
+
+    Returns
+    -------
+    bits
+        uint8, D8 codes at both ends.
+    arcs
+        See `Tips.close`.
+    """
+    work = _prepared(block, kept, units)
+    cells, steps, far, chosen = beyond.of(at)
+    local = block.locally(cells)
+    np.maximum.at(work.hang, local, far)
+    tree = block.order, work.parent, work.along, work.hang
+    reach(*tree, work.zero, work.zero, work.a, work.b, work.c, work.d)
+    bits, end, out = work.bits[: block.size], work.one[: block.size], work.a[: block.size]
+    bits[:] = 0
+    sides = block.order, work.parent, work.code, work.c, work.d, least
+    keep_edges(*sides, bits)
+    np.bitwise_or.at(bits, local[chosen], _codes(steps[chosen]))
+
+    # Where lines end in the block, and where an end may come in from another one.
+    end[:] = -1
+    end[(bits != 0) & (bits & (bits - np.uint8(1)) == 0)] = 0
+    end[kept] = -1
+    coming = np.flatnonzero((far >= least) & ~chosen)
+    end[local[coming]] = coming + 1
+    known, inward = tips.of(at)
+    known = block.locally(known)
+    end[known] = 0
+    np.bitwise_or.at(bits, known, _codes(inward))
+    short = far < least
+    out[:] = 0
+    np.maximum.at(out, local[short], far[short])
+    extend_lines(*sides, bits, end, out)
+    leaving = np.flatnonzero(short & (end[local] >= 0) & (far == out[local]))
+    source = end[local[leaving]]
+    sure = leaving[source == 0]
+    np.bitwise_or.at(bits, local[sure], _codes(steps[sure]))
+    ids = edge_ids(block.cols, cells, steps)
+    entered = np.where(source == 0, -1, np.append(-1, ids)[source])
+    return bits, np.stack((entered, ids[leaving]), axis=1)
+
+
+def _codes(steps: np.ndarray) -> np.ndarray:
+    return np.left_shift(1, steps).astype(np.uint8)
+
+
+@jit
+def keep_edges(order, parent, code, down, up, least, bits):
+    """Mark edges with long enough paths on both sides, at both ends."""
+    for v in order:
+        p = parent[v]
+        if p >= 0 and down[v] >= least and up[v] >= least:
+            bits[v] |= 1 << code[v]
+            bits[p] |= 1 << (code[v] + 4 & 7)
+
+
+@jit
+def extend_lines(order, parent, code, down, up, least, bits, end, out):
+    """Follow the longest paths from ends of lines on; mark them where these are sure.
+
+    An edge that is not in the network has a long enough path on one side: there the line is.
+
+    Parameters
+    ----------
+    bits
+        Receives the edges, at both ends.
+    end
+        int32, 0 at ends of lines, larger where one may come in, -1 elsewhere; receives the same for
+        all cells to which they go on.
+    out
+        int64, the longest path away from lines over edges to other blocks; receives that over all.
+    """
+    for v in order:
+        p = parent[v]
+        if p >= 0:
+            if up[v] < least:
+                out[v] = max(out[v], up[v])
+            if down[v] < least:
+                out[p] = max(out[p], down[v])
+    for v in order:
+        p = parent[v]
+        if p >= 0 and end[v] >= 0 and up[v] < least and up[v] == out[v]:
+            end[p] = end[v]
+            if end[v] == 0:
+                bits[v] |= 1 << code[v]
+                bits[p] |= 1 << (code[v] + 4 & 7)
+    for k in range(len(order) - 1, -1, -1):
+        v = order[k]
+        p = parent[v]
+        if p >= 0 and end[p] >= 0 and down[v] < least and down[v] == out[p]:
+            end[v] = end[p]
+            if end[v] == 0:
+                bits[v] |= 1 << code[v]
+                bits[p] |= 1 << (code[v] + 4 & 7)

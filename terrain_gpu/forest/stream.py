@@ -1,0 +1,151 @@
+"""Blocks of a forest, streamed: the plan, and the loop that phases share."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import numpy as np
+
+from ..errors import PlanError
+from ..executor import stream
+from ..grid import ceil_div
+from ..planner import (
+    COMPILED_BASELINE,
+    MB,
+    StreamPlan,
+    available_threads,
+    default_memory_limit,
+    format_size,
+    layer_bytes,
+)
+from ..progress import Progress
+from .block import Work, read_forest, work_bytes
+from .skeleton import VERTEX_BYTES
+from .source import Forest
+
+At = tuple[int, int]
+
+
+def plan_blocks(
+    forest: Forest,
+    what: str,
+    *,
+    work: int = 0,
+    results: int = 0,
+    written: int = 0,
+    memory_limit: int | None,
+    threads: int | None,
+) -> StreamPlan:
+    """How blocks stream in two passes, and what the skeleton between them takes.
+
+    Parameters
+    ----------
+    what
+        What is done, for messages.
+    work, results
+        Bytes for each cell of a block: of a worker beside `block.Work`, and of what a buffer
+        receives.
+    written
+        Bytes written at most.
+
+    Raises
+    ------
+    PlanError
+        when the limit is too small.
+    """
+    limit = default_memory_limit() if memory_limit is None else memory_limit
+    cells, blocks = forest.cells, forest.cells.blocks
+    rows, cols, block, item = blocks.rows, blocks.cols, blocks.block, cells.dtype.itemsize
+    ring = (block + 2) ** 2
+    worker = work_bytes(block, cells.dtype, forest.weight.key_dtype) + ring * work
+    buffer = ring * (item + 1 + results)
+    scratch = block * block * (item + 2 * results)
+    down, across = blocks.shape
+    # About half of the cells at a border have an edge across it: the ends of these, and branches.
+    skeleton = 2 * ((down - 1) * cols + (across - 1) * rows) * VERTEX_BYTES
+    for workers in range(min(threads or available_threads(), blocks.count), 0, -1):
+        for buffers in (min(workers + 2, blocks.count), workers):
+            streaming = workers * worker + buffers * buffer + scratch
+            memory = COMPILED_BASELINE + max(streaming + skeleton // 2, skeleton)
+            if memory <= limit:
+                return StreamPlan(
+                    rows=rows,
+                    cols=cols,
+                    dtype=cells.dtype.name,
+                    block_size=block,
+                    unit_rows=min(block, rows),
+                    unit_cols=min(block, cols),
+                    buffers=buffers,
+                    readers=1,
+                    writers=1,
+                    workers=workers,
+                    passes=2,
+                    blocks=blocks.count,
+                    memory_limit=limit,
+                    memory=memory,
+                    bytes_read=2 * sum(layer_bytes(rows, cols, size, block) for size in (item, 1)),
+                    bytes_written=written,
+                )
+    raise PlanError(
+        f"a memory limit of {format_size(limit)} is too small to {what} {rows} x {cols} cells of "
+        f"{cells.dtype.name} in blocks of {block}; give at least {ceil_div(memory, MB)} MB"
+    )
+
+
+class Blocks:
+    """Blocks of a forest, streamed through threads that each have work space of their own."""
+
+    def __init__(
+        self, forest: Forest, plan: StreamPlan, *results: Any, work: type[Work] = Work
+    ) -> None:
+        self.forest, self.plan, self._work = forest, plan, work
+        self.blocks = forest.cells.blocks
+        side = min(plan.block_size, plan.rows), min(plan.block_size, plan.cols)
+        ring = (side[0] + 2) * (side[1] + 2)
+        self._buffers = [
+            tuple(np.empty(ring, t) for t in (forest.cells.dtype, np.uint8, *results))
+            for _ in range(plan.buffers)
+        ]
+        self._local = threading.local()
+
+    def stream(
+        self,
+        items: Iterable[At],
+        compute: Callable[..., Any],
+        write: Callable[[At, Any], None],
+        progress: Progress,
+        total: int,
+    ) -> None:
+        """``write(at, compute(at, block, *results))`` for blocks; `results` are flat arrays."""
+
+        def read(at: At, buffer: tuple[np.ndarray, ...]) -> tuple[np.ndarray, ...]:
+            r0, r1, c0, c1 = self.blocks.window(*at)
+            shape = r1 - r0 + 2, c1 - c0 + 2
+            # Contiguous for every shape, so that the kernels are compiled once.
+            cells, edges = (flat[: shape[0] * shape[1]].reshape(shape) for flat in buffer[:2])
+            self.forest.cells.read_block(*at, out=cells, halo=1)
+            self.forest.edges.read_block(*at, out=edges, halo=1)
+            return (cells, edges, *buffer[2:])
+
+        def computed(at: At, data: tuple[np.ndarray, ...]) -> Any:
+            if not hasattr(self._local, "work"):
+                self._local.work = self._work(self.blocks)
+            window = self.blocks.window(*at)
+            block = read_forest(self.forest, window, data[0], data[1], self._local.work)
+            return compute(at, block, *data[2:])
+
+        def finished(at: At) -> None:
+            r0, r1, c0, c1 = self.blocks.window(*at)
+            progress((r1 - r0) * (c1 - c0), total)
+
+        stream(
+            items,
+            read,
+            write,
+            compute=computed,
+            buffers=self._buffers,
+            workers=self.plan.workers,
+            done=finished,
+        )
