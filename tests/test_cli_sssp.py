@@ -8,8 +8,6 @@ import math
 import re
 import shlex
 import shutil
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
@@ -18,6 +16,7 @@ import numpy as np
 import pyogrio
 import pytest
 import rasterio
+from programs import forked, spawn
 from rasterio.transform import from_origin
 
 import terrain_gpu
@@ -51,21 +50,6 @@ OPTIONS = (
     "output dtype backlink allocation path layer memory-limit threads backend device "
     "gpu-memory-limit method build-index verify resume overwrite json quiet verbose version help"
 )
-
-
-def program(name: str) -> list[str]:
-    """The installed program beside this Python, or what it would run."""
-    script = Path(sys.executable).parent / name
-    if script.exists():
-        return [str(script)]
-    function = "main" if name == "terrain-gpu" else name.replace("-", "_")
-    return [sys.executable, "-c", f"from terrain_gpu.cli.main import {function} as f; f()"]
-
-
-def spawn(command: str) -> subprocess.CompletedProcess:
-    """Run a command line as a process of its own."""
-    name, *words = shlex.split(command)
-    return subprocess.run([*program(name), *words], check=False, text=True, capture_output=True)
 
 
 def call(capfd, command: str) -> tuple[int, str, str]:
@@ -458,7 +442,7 @@ def test_paths_to_files_of_both_kinds(world, capfd):
 
 
 def test_unreached_targets_are_named(world):
-    done = spawn(
+    done = forked(
         "compute-sssp s.zarr --source-rowcol 30,40 --barriers walls --target-rowcol 100,20 "
         "--target-rowcol 149,0 --path p.geojson --json r.json"
     )
@@ -538,10 +522,10 @@ def test_report(world, capfd):
 
 def test_quiet_and_verbose(world):
     command = "compute-sssp s.zarr --source-rowcol 30,40 --overwrite -o d.tif"
-    assert spawn(command).returncode == 0  # compiles, if need be
-    done = spawn(f"{command} -q")
+    assert forked(command).returncode == 0  # compiles, if need be
+    done = forked(f"{command} -q")
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
-    done = spawn(f"{command} -v")
+    done = forked(f"{command} -v")
     assert done.returncode == 0
     assert re.search(r"^INFO: memory .* predicted peak, limit", done.stderr, re.M)
 
