@@ -490,6 +490,11 @@ class Problem:
         return max(0, min(most, room // self._passing))
 
     @property
+    def host_memory(self) -> int:
+        """Predicted peak of the process, bytes, without arrays of its own."""
+        return COMPILED_BASELINE + CUDA_BASELINE + self.stagings * self._passing
+
+    @property
     def _passing(self) -> int:
         """Bytes of a thread: its staging, and what layers read and write in; see `plan_stream`."""
         return 5 * self.staging_bytes

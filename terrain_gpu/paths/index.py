@@ -207,11 +207,13 @@ def index_tile(
 
 
 @jit
-def pass_block(cost, data, rims, first, shape, inside, symmetric, limit, guard, sides, scratch):
+def pass_block(way, data, rims, first, shape, inside, symmetric, limit, guard, sides, scratch):
     """Pass distances on from rim to rim through the tiles of a block, nearest first, to the end.
 
     Parameters
     ----------
+    way
+        Of `costs.joining`: nothing else of a cost model matters here.
     data
         Entries of the block's tiles, (rows, columns, entries).
     rims
@@ -242,7 +244,7 @@ def pass_block(cost, data, rims, first, shape, inside, symmetric, limit, guard, 
     for t in range(down * across):
         i, j = t // across, t % across
         if inside or i in (0, down - 1) or j in (0, across - 1):
-            keys[i, j] = _arriving(cost, data[i, j], rims, first[0] + i, first[1] + j, scratch)
+            keys[i, j] = _arriving(way, data[i, j], rims, first[0] + i, first[1] + j, scratch)
             if keys[i, j] < top:
                 heapq.heappush(queue, (keys[i, j], np.int64(t)))
     visits = 0
@@ -255,9 +257,9 @@ def pass_block(cost, data, rims, first, shape, inside, symmetric, limit, guard, 
             break
         keys[i, j] = top
         y, x = first[0] + i, first[1] + j
-        _arriving(cost, data[i, j], rims, y, x, scratch)
+        _arriving(way, data[i, j], rims, y, x, scratch)
         visits += 1
-        if _through(cost, data[i, j], rims[y + 1, x + 1], symmetric, scratch) > guard:
+        if _through(way, data[i, j], rims[y + 1, x + 1], symmetric, scratch) > guard:
             return visits, True
         old, mine = scratch[1], rims[y + 1, x + 1]
         for p in range(STEPS):
@@ -283,7 +285,7 @@ def _beyond(k, count):
 
 
 @register_jitable
-def _arriving(cost, entries, rims, i, j, scratch):
+def _arriving(way, entries, rims, i, j, scratch):
     """What steps from other tiles bring to a tile's rim, in `scratch`; the least that is news."""
     top, never = largest(rims), largest(entries)
     news, mine = scratch[0], rims[i + 1, j + 1]
@@ -294,7 +296,7 @@ def _arriving(cost, entries, rims, i, j, scratch):
         there = rims[i + 1 + CROSSINGS[2, p], j + 1 + CROSSINGS[3, p], CROSSINGS[4, p]]
         b = CROSSINGS[0, p]
         if there < mine[b] and entries[base + p] < never:
-            new = join(cost, there, rims.dtype.type(entries[base + p]))
+            new = join(way, there, rims.dtype.type(entries[base + p]))
             if new < mine[b] and new < news[b]:
                 news[b] = new
                 least = min(least, new)
@@ -302,7 +304,7 @@ def _arriving(cost, entries, rims, i, j, scratch):
 
 
 @register_jitable
-def _through(cost, entries, mine, symmetric, scratch):
+def _through(way, entries, mine, symmetric, scratch):
     """Lower a tile's rim by what arrives and goes on through the tile; the farthest that changed.
 
     `scratch` has what arrives, and receives what the rim was before.
@@ -310,8 +312,8 @@ def _through(cost, entries, mine, symmetric, scratch):
     top, never = largest(mine), largest(entries)
     kind = mine.dtype.type
     news, old = scratch
-    old[:] = mine
     for b in range(RING):
+        old[b] = mine[b]
         mine[b] = min(mine[b], news[b])
     most = kind(0)
     for b in np.argsort(news):
@@ -325,12 +327,12 @@ def _through(cost, entries, mine, symmetric, scratch):
         row = entries[start : start + count]
         for a in range(count):
             w = kind(row[a]) if row[a] < never else top
-            mine[a] = min(mine[a], join(cost, value, w))
+            mine[a] = min(mine[a], join(way, value, w))
         if symmetric:
             place = b * (b + 1) // 2 + b
             for a in range(b + 1, RING):
                 if entries[place] < never:
-                    mine[a] = min(mine[a], join(cost, value, kind(entries[place])))
+                    mine[a] = min(mine[a], join(way, value, kind(entries[place])))
                 place += a
     for b in range(RING):
         if mine[b] < old[b]:
@@ -1017,10 +1019,11 @@ class FromIndex(Relaxation):
         self._sown = {at for at, _ in self.ground.starts()}  # type: ignore[attr-defined]
 
     def compiled(self, heights: np.dtype, frictions: np.dtype) -> bool:
-        cost, entries = numba.typeof(self.cost), numba.from_dtype(self.index.dtype)
+        cost, way = numba.typeof(self.cost), numba.typeof(joining(self.cost))
+        entries = numba.from_dtype(self.index.dtype)
         wanted = tuple(map(numba.from_dtype, (heights, frictions, self.dtype)))
         passing = any(
-            (t[0], t[1].dtype, t[2].dtype) == (cost, entries, wanted[2])
+            (t[0], t[1].dtype, t[2].dtype) == (way, entries, wanted[2])
             for t in known_types(pass_block)
         )
         return passing and any(
@@ -1101,7 +1104,7 @@ class FromIndex(Relaxation):
         sides: np.ndarray,
     ) -> tuple[int, bool]:
         return pass_block(
-            self.cost,
+            joining(self.cost),
             data,
             rims,
             first,

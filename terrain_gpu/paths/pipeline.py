@@ -13,7 +13,7 @@ import os
 import tempfile
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -25,7 +25,13 @@ from ..cuda.device import choose, name_of
 from ..errors import InputError, PlanError, StoreError
 from ..executor import stream
 from ..grid import TILE, BlockGrid, GridSpec, Window
-from ..planner import available_threads, default_memory_limit, format_size, plan_paths
+from ..planner import (
+    StreamPlan,
+    available_threads,
+    default_memory_limit,
+    format_size,
+    plan_paths,
+)
 from ..progress import Progress, silent
 from ..report import Report
 from ..store import DEFAULT_BLOCK, Layer, TileStore, create_layer
@@ -460,6 +466,7 @@ class _Solve:
     index: Index | None = None
     built: dict[str, Any] | None = None
     gpu: _Gpu | None = None
+    gpu_plan: StreamPlan | None = None
     _told: int = 0
     _open: list[Relaxation] = field(default_factory=list)
 
@@ -697,7 +704,8 @@ class _Solve:
         how = {**self.problem, "method": self.method, "backend": "cpu"}
         if self.gpu is not None:
             how |= {"backend": "cuda", "gpu": name_of(self.gpu.device)}
-        self.report.settings = {**how, **self.report.settings, "plan": self.plan.as_dict()}
+        plan = (self.gpu_plan or self.plan).as_dict()
+        self.report.settings = {**how, **self.report.settings, "plan": plan}
         self.report.cells = grid.cells
         return ShortestPaths(
             layers, grid, self.found["reached"], self.report, arrays, self.blocks, self.lengths
@@ -776,13 +784,24 @@ class _Solve:
             self.method,
         )
         try:
-            problem.plan()
+            _, side = problem.plan()
         except PlanError as error:
             if self.gpu.wanted:
                 raise
             log.info("on the CPU: %s", error)
-            self.gpu = None
+            self.gpu = self.gpu_plan = None
             return False
+        region = side * self.blocks.block
+        self.gpu_plan = replace(
+            self.plan,
+            unit_rows=min(region, self.blocks.rows),
+            unit_cols=min(region, self.blocks.cols),
+            buffers=problem.stagings,
+            readers=problem.stagings,
+            writers=problem.stagings,
+            workers=1,
+            memory=problem.host_memory,
+        )
         cells = 2 * self.blocks.rows * self.blocks.cols
         done = solve(problem, self.report, lambda more: self.progress(more, cells), write)
         if "allocation" in self.names and not done["named"]:
