@@ -8,21 +8,21 @@ from typing import Any
 import click
 
 from . import options
-from .compute_sssp import Point, _Place, _places
+from .places import Place, Point, places
 
 
 @click.command("accumulate")
 @click.argument("store", metavar="STORE")
 @click.option(
     "--outlet",
-    type=_Place("X,Y"),
+    type=Place("X,Y"),
     metavar="X,Y",
     multiple=True,
     help="An outlet, in the raster's CRS. Repeatable.  [default: the border of the data]",
 )
 @click.option(
     "--outlet-rowcol",
-    type=_Place("ROW,COL"),
+    type=Place("ROW,COL"),
     metavar="ROW,COL",
     multiple=True,
     help="An outlet, a cell, counted from 0. Repeatable.",
@@ -39,7 +39,17 @@ from .compute_sssp import Point, _Place, _places
     help="Sum areas in square map units, in a geographic CRS square metres, instead of cells.",
 )
 @click.option(
-    "--directions", is_flag=True, help='Also make the layer "direction", D8 codes downstream.'
+    "--into",
+    default="accumulation",
+    show_default=True,
+    metavar="NAME",
+    help="Layer that receives the sums.",
+)
+@click.option(
+    "--directions",
+    metavar="NAME",
+    help="Also make this layer: D8 codes downstream (E 1, SE 2, ... NE 128; 0 outlet, 255 none "
+    "reached).",
 )
 @click.option("-o", "--output", metavar="SUMS.tif", help="Also write the accumulation as a raster.")
 @options.memory_limit_option
@@ -60,8 +70,8 @@ def command(
     """Sum what drains through each cell of STORE along its spanning forest.
 
     The forest (compute-mst) is rooted at outlets: the cells at the raster's edge and beside nodata,
-    or those given. Between two outlets the highest edge is the divide. The result is the layer
-    "accumulation": cells upstream, itself included; 0 where no outlet is reached.
+    or those given. Between two outlets the heaviest edge is the divide. Every cell of the result
+    has what is upstream of it, itself included; 0 where no outlet is reached.
 
     \b
     terrain-gpu accumulate dem.zarr
@@ -74,7 +84,7 @@ def command(
     opened = TileStore.open(store)
     given = None
     if outlet or outlet_rowcol or outlets is not None:
-        given = _places(opened.grid, "--outlet", outlet, outlet_rowcol, outlets)
+        given = places(opened.grid, "--outlet", outlet, outlet_rowcol, outlets)
     if output:
         from ..export import checked_target, export_layer  # brings GDAL
 

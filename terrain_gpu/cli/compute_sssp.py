@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from pathlib import Path
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from . import options
+from .places import Place, Point, naming, not_negative, places
 
 if TYPE_CHECKING:
     from ..grid import GridSpec
@@ -23,28 +22,8 @@ log = logging.getLogger(__name__)
 
 COSTS = ("absdiff", "friction", "surface", "tobler", "langmuir", "minimax")
 SECONDS = ("tobler", "langmuir")
-VECTOR = (".geojson", ".json", ".gpkg", ".shp", ".fgb", ".kml")
 NAMED = 5
 """Most targets that a message names."""
-
-Point = tuple[float, ...]
-
-
-class _Place(click.ParamType):
-    """Two numbers, or three, with commas between them."""
-
-    def __init__(self, form: str) -> None:
-        self.name = form
-
-    def convert(self, value: Any, param: Any, ctx: Any) -> Point:
-        try:
-            found = tuple(map(float, value.split(",")))
-        except ValueError:
-            found = ()
-        most = self.name.count(",") + 1
-        if not 2 <= len(found) <= most:
-            self.fail(f"{value!r} is not {self.name}", param, ctx)
-        return found
 
 
 class _Parameter(click.ParamType):
@@ -70,12 +49,6 @@ def _parameters(
         if sum(other == name for other, _ in pairs) > 1:
             raise click.BadParameter(f"{name} is given twice", ctx, param)
     return found
-
-
-def _not_negative(ctx: click.Context, param: click.Parameter, value: float | None) -> float | None:
-    if value is not None and not value >= 0:
-        raise click.BadParameter(f"{value} is not a number of at least 0", ctx, param)
-    return value
 
 
 _COST_OPTIONS: tuple[Any, ...] = (
@@ -134,14 +107,14 @@ def cost_options(command: Any) -> Any:
 @click.argument("store", metavar="STORE")
 @click.option(
     "--source",
-    type=_Place("X,Y[,COST]"),
+    type=Place("X,Y[,COST]"),
     metavar="X,Y[,COST]",
     multiple=True,
     help="Start here, in the raster's CRS, at this cost (0). Repeatable.",
 )
 @click.option(
     "--source-rowcol",
-    type=_Place("ROW,COL[,COST]"),
+    type=Place("ROW,COL[,COST]"),
     metavar="ROW,COL[,COST]",
     multiple=True,
     help="Start in this cell, counted from 0. Repeatable.",
@@ -160,19 +133,19 @@ def cost_options(command: Any) -> Any:
     "--max-cost",
     type=float,
     metavar="COST",
-    callback=_not_negative,
+    callback=not_negative,
     help="Leave cells that cost more unreached.",
 )
 @click.option(
     "--target",
-    type=_Place("X,Y"),
+    type=Place("X,Y"),
     metavar="X,Y",
     multiple=True,
     help="End of a path, in the raster's CRS. Repeatable.",
 )
 @click.option(
     "--target-rowcol",
-    type=_Place("ROW,COL"),
+    type=Place("ROW,COL"),
     metavar="ROW,COL",
     multiple=True,
     help="End of a path, a cell. Repeatable.",
@@ -300,8 +273,8 @@ def command(
     from ..store import TileStore
 
     opened = TileStore.open(store)
-    starts = _places(opened.grid, "--source", source, source_rowcol, sources)
-    ends = _places(opened.grid, "--target", target, target_rowcol, targets) if has_targets else None
+    starts = places(opened.grid, "--source", source, source_rowcol, sources)
+    ends = places(opened.grid, "--target", target, target_rowcol, targets) if has_targets else None
     advice = "what is finished is kept, --resume goes on"
     with options.if_interrupted(advice), bar("shortest paths", quiet=options.quiet()) as progress:
         found = shortest_paths(
@@ -370,7 +343,7 @@ def _check_outputs(
         if file == "":
             raise click.UsageError(f"{option}: the name of the file is empty")
     for option, file in outputs:
-        with _naming(option):
+        with naming(option):
             checked = vectors.checked_target if option == "--path" else export.checked_target
             checked(file, overwrite=overwrite)
     if json_target and json_target != "-":
@@ -379,55 +352,6 @@ def _check_outputs(
         other = taken.setdefault(os.path.realpath(file), option)
         if other != option:
             raise click.UsageError(f"{option} {file}: is the file of {other}; name another")
-
-
-def _places(
-    grid: GridSpec,
-    option: str,
-    points: Sequence[Point],
-    cells: Sequence[Point],
-    file: str | None,
-) -> Sources:
-    """All cells that a group of options names.
-
-    Those of the file have its ids; points, then cells, get the numbers behind the greatest one.
-    """
-    import numpy as np
-
-    from ..errors import InputError
-    from ..paths import sources
-
-    found, last = [], 0
-    if file is not None:
-        with _naming(f"{option}s"):
-            found.append(_from_file(grid, file))
-        last = int(found[0].ids.max())
-    for name, given, place in (
-        (option, points, sources.from_xy),
-        (f"{option}-rowcol", cells, sources.from_rowcol),
-    ):
-        if not given:
-            continue
-        if last + len(given) > sources.MAX_ID:
-            raise InputError(f"{option}s {file}: its id {last} leaves none for {name}; use others")
-        with _naming(name):
-            own = place(grid, given)
-        found.append(sources.Sources(own.rows, own.cols, own.ids + np.uint32(last), own.costs))
-        last += len(given)
-    if found:
-        return sources.merge(found)
-    return sources.NO_SOURCES
-
-
-def _from_file(grid: GridSpec, name: str) -> Sources:
-    from ..paths.sources import from_raster, from_vector
-
-    path, _, layer = name.rpartition(":")
-    if Path(path).suffix.lower() in VECTOR and not os.path.exists(name):
-        return from_vector(grid, path, layer)
-    if Path(name).suffix.lower() in VECTOR:
-        return from_vector(grid, name)
-    return from_raster(grid, name)
 
 
 def _unreached(
@@ -471,14 +395,3 @@ def _farthest(cost: str, distance: Layer) -> str:
     number = f"{most:,}" if isinstance(most, int) else f"{most:.10g}"
     unit = " s" if cost in SECONDS else ""
     return f", {'highest' if cost == 'minimax' else 'farthest'} {number}{unit}"
-
-
-@contextmanager
-def _naming(option: str) -> Iterator[None]:
-    """Say which option an error is about."""
-    from ..errors import InputError, OutputError
-
-    try:
-        yield
-    except (InputError, OutputError) as error:
-        raise type(error)(f"{option}: {error}") from None

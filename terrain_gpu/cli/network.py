@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from . import options
-from .compute_sssp import _from_file, _naming, _not_negative
+from .places import from_file, naming, not_negative
 
 
 @click.command("network")
@@ -17,7 +17,7 @@ from .compute_sssp import _from_file, _naming, _not_negative
     "--min-length",
     type=float,
     metavar="LENGTH",
-    callback=_not_negative,
+    callback=not_negative,
     help="Remove dead ends shorter than this, in map units, in a geographic CRS metres; 0 removes "
     "nothing.",
 )
@@ -60,8 +60,8 @@ def command(
     opened = TileStore.open(store)
     kept = None
     if keep is not None:
-        with _naming("--keep"):
-            kept = _from_file(opened.grid, keep)
+        with naming("--keep"):
+            kept = from_file(opened.grid, keep)
     advice = f"{output} is as it was"
     with options.if_interrupted(advice), bar("network", quiet=options.quiet()) as progress:
         found = extract_network(opened, output, keep=kept, progress=progress, **settings)

@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from ..errors import InputError
 from ..paths.lengths import area_units
 from ..paths.sources import Sources, refuse_nodata
 from ..planner import StreamPlan, layer_bytes
@@ -23,15 +24,14 @@ from ..progress import Progress, silent
 from ..report import Report
 from ..store import Layer, LayerWriter, TileStore, create_layer
 from .block import BlockForest
-from .drain import drain, outline, solve
-from .skeleton import Outline, Skeleton
+from .drain import VERTEX_BYTES, drain, outline, solve
+from .skeleton import Outline, Skeleton, trim
 from .source import Forest, open_forest
 from .stream import At, Blocks, plan_blocks
 
 log = logging.getLogger(__name__)
 
 LAYER = "accumulation"
-DIRECTIONS = "direction"
 NOWHERE = 255
 """Code of cells that drain to no outlet."""
 
@@ -65,7 +65,8 @@ def accumulate(
     outlets: Sources | None = None,
     *,
     areas: bool = False,
-    directions: bool = False,
+    into: str = LAYER,
+    directions: str | None = None,
     memory_limit: int | None = None,
     threads: int | None = None,
     resume: bool = False,
@@ -81,14 +82,14 @@ def accumulate(
     Parameters
     ----------
     store
-        A store with the layer "mst". The result is its layer "accumulation".
+        A store with the layer "mst".
     outlets
         Cells; those of trees without one drain nowhere. When None, the cells at the raster's edge
         and beside cells without a value.
     areas
         Sum areas (map units squared; square metres in a geographic CRS) instead of cells.
-    directions
-        Also write the layer "direction".
+    into, directions
+        Layers that receive the sums and, unless it is None, where each cell drains to.
     memory_limit
         Bound on the peak resident set of the process, bytes; a quarter of RAM when None.
     threads
@@ -103,7 +104,8 @@ def accumulate(
     Raises
     ------
     InputError
-        when the memory limit is too small, or an outlet has no value.
+        when the memory limit is too small, an outlet has no value, or a result would replace what
+        it is computed from.
     StoreError
         when there is no spanning forest, it is damaged, or there is a result already.
     OutputError
@@ -119,12 +121,19 @@ def accumulate(
     forest = open_forest(store)
     if outlets is not None:
         refuse_nodata(outlets, forest.cells)
+    names = [into] if directions is None else [into, directions]
+    if len({*names, forest.cells.name, forest.edges.name}) < len(names) + 2:
+        raise InputError(
+            f"{forest.store.path}: the results {' and '.join(map(repr, names))} and the layers "
+            f"{forest.cells.name!r} and {forest.edges.name!r} need names of their own"
+        )
     grid, block = forest.cells.grid, forest.cells.block_size
     plan = plan_blocks(
         forest,
         "accumulate",
+        vertex=VERTEX_BYTES,
         results=9,
-        written=sum(layer_bytes(*grid.shape, size, block) for size in (8, 1)[: 1 + directions]),
+        written=sum(layer_bytes(*grid.shape, size, block) for size in (8, 1)[: len(names)]),
         memory_limit=memory_limit,
         threads=threads,
     )
@@ -135,12 +144,10 @@ def accumulate(
         "areas": areas,
         "of": forest.identity,
     }
-    kinds: dict[str, tuple[Any, int]] = {LAYER: (np.float64 if areas else np.int64, 0)}
-    if directions:
-        kinds[DIRECTIONS] = (np.uint8, NOWHERE)
+    kinds = ((np.float64 if areas else np.int64, 0), (np.uint8, NOWHERE))
     with report.measured(), ExitStack() as stack:
-        writers: dict[str, LayerWriter] = {
-            name: stack.enter_context(
+        writers = [
+            stack.enter_context(
                 create_layer(
                     forest.store.path,
                     name,
@@ -153,33 +160,32 @@ def accumulate(
                     resume=resume,
                 )
             )
-            for name, (dtype, nodata) in kinds.items()
-        }
-        missing = [writer for writer in writers.values() if not writer.finished]
-        resumed = sum(int(writer.done.sum()) for writer in writers.values())
-        if missing:
+            for name, (dtype, nodata) in zip(names, kinds, strict=False)
+        ]
+        resumed = sum(int(writer.done.sum()) for writer in writers)
+        if not all(writer.finished for writer in writers):
             rows = area_units(grid) if areas else (np.ones(grid.rows, np.int64), 1.0)
             found = _run(forest, outlets, plan, writers, rows, progress, report)
         else:
-            found = writers[LAYER].info["result"]
+            found = writers[0].info["result"]
         with report.phase("commit"):
-            codes = {DIRECTIONS: {"encoding": "esri-d8-downstream"}}
-            layers = {
-                name: writer.commit({"result": found, **codes.get(name, {})})
-                for name, writer in writers.items()
-            }
-    reached = layers[LAYER].info["valid_cells"]
-    report.settings = {**problem, "directions": directions, "plan": plan.as_dict()}
+            encodings: tuple[dict[str, str], ...] = ({}, {"encoding": "esri-d8-downstream"})
+            layers = [
+                writer.commit({"result": found, **encoding})
+                for writer, encoding in zip(writers, encodings, strict=False)
+            ]
+    reached = layers[0].info["valid_cells"]
+    report.settings = {**problem, "into": into, "directions": directions, "plan": plan.as_dict()}
     report.cells, report.valid_cells = grid.cells, found["cells"]
     report.result = {
         **found,
         "reached": reached,
         "store": str(forest.store.path),
-        "layers": list(layers),
+        "layers": names,
         "blocks_resumed": resumed,
     }
-    outlet_count = found["outlets"]
-    return Accumulation(layers[LAYER], layers.get(DIRECTIONS), outlet_count, reached, report)
+    codes = None if directions is None else layers[1]
+    return Accumulation(layers[0], codes, found["outlets"], reached, report)
 
 
 def _digest(outlets: Sources) -> str:
@@ -204,16 +210,16 @@ def _run(
     forest: Forest,
     given: Sources | None,
     plan: StreamPlan,
-    writers: dict[str, LayerWriter],
+    writers: list[LayerWriter],
     rows: tuple[np.ndarray, float],
     progress: Progress,
     report: Report,
 ) -> dict[str, Any]:
     """All phases; `rows` are the value of each row's cells, and its unit."""
     units, unit = rows
-    kind = writers[LAYER].dtype
+    kind = writers[0].dtype
     blocks = Blocks(forest, plan, kind, np.uint8)
-    skeleton = Skeleton(plan.memory_limit)
+    skeleton = Skeleton(VERTEX_BYTES, plan.memory_limit)
     found = {"cells": 0, "outlets": 0}
 
     def prepared(block: BlockForest) -> tuple[np.ndarray, np.ndarray]:
@@ -242,9 +248,9 @@ def _run(
         return sums.reshape(shape), codes.reshape(shape)
 
     def write(at: At, result: tuple[np.ndarray, np.ndarray]) -> None:
-        for name, data in zip((LAYER, DIRECTIONS), result, strict=True):
-            if name in writers and not writers[name].finished and not writers[name].done[at]:
-                writers[name].write_block(*at, data)
+        for writer, data in zip(writers, result, strict=False):
+            if not writer.done[at]:
+                writer.write_block(*at, data)
 
     everything = blocks.blocks.ids
     total = 2 * forest.cells.grid.cells
@@ -252,7 +258,8 @@ def _run(
         blocks.stream(everything(), outlined, add, progress, total)
     with report.phase("skeleton"):
         flows = solve(skeleton.join(), blocks.blocks)
-    left = (at for at in everything() if not all(w.done[at] for w in writers.values()))
+        trim()
+    left = (at for at in everything() if not all(writer.done[at] for writer in writers))
     with report.phase("drain"):
         blocks.stream(left, drained, write, progress, total)
     return found

@@ -7,6 +7,7 @@ SW, W, NW, N, NE. The work of a thread is allocated once; see `Work`.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -52,9 +53,8 @@ class Work:
 
 def work_bytes(block: int, cell: np.dtype, key: np.dtype) -> int:
     """What a thread holds for a block: `Work`, operands, validity and their temporaries."""
-    return (block + 2) ** 2 * (
-        1 + 1 + 4 + 4 + 8 + 8 + 12 + 1 + 8 + key.itemsize + 8 + cell.itemsize
-    )
+    own = 1 + 1 + 4 + 4 + 8 + 8 + 12 + 1 + 8
+    return (block + 2) ** 2 * (own + key.itemsize + cell.itemsize + 16)
 
 
 @dataclass
@@ -67,8 +67,6 @@ class BlockForest:
         Its cells, and the columns of the raster.
     heights, valid
         Shape (rows + 2, cols + 2): its cells and those around it, and which have a value.
-    operands
-        Of the same shape, see `Weight.operands`.
     work
         Arrays; `order` of it, and what is indexed by cells, is cut to size here.
     out_cell, out_step
@@ -79,7 +77,6 @@ class BlockForest:
     cols: int
     heights: np.ndarray
     valid: np.ndarray
-    operands: np.ndarray
     work: Work
     order: np.ndarray
     out_cell: np.ndarray
@@ -105,6 +102,11 @@ class BlockForest:
         """Cells of this block from their ids, int32."""
         row, col = ids // self.cols - self.window[0], ids % self.cols - self.window[2]
         return (row * self.width + col).astype(np.int32)
+
+    @cached_property
+    def operands(self) -> np.ndarray:
+        """Of the shape of `heights`, see `Weight.operands`."""
+        return self.weight.operands(self.heights)
 
     def weigh(self) -> None:
         """Find the key and the id of every cell's edge to its parent."""
@@ -168,7 +170,6 @@ def read_forest(
         forest.cells.grid.cols,
         cells,
         valid,
-        forest.weight.operands(cells),
         work,
         work.order[:count],
         out_cell[:leaving],
@@ -274,6 +275,17 @@ def parent_edges(operands, low, corner, order, code, parent, keys, ids):
         if d < 0:
             row, col, d = r, c, _DIRECTION[k - 4]
         ids[v] = 4 * ((row0 + row) * cols + col0 + col) + d
+
+
+@jit
+def parent_lengths(row0, width, order, code, parent, lengths, along):
+    """Length of the edge from each cell of `order` to its parent; `lengths` as `step_lengths`."""
+    for v in order:
+        along[v] = 0
+        if parent[v] >= 0:
+            d = _DIRECTION[code[v]]
+            lower = v if d >= 0 else parent[v]
+            along[v] = lengths[max(d, _DIRECTION[code[v] - 4]), row0 + lower // width]
 
 
 @jit

@@ -19,6 +19,9 @@ from .block import BlockForest, d8_codes
 from .skeleton import ByBlock, Crossing, Graph, Outline, neighbour
 from .tree import contract, gather, separate
 
+VERTEX_BYTES = 110
+"""Memory for a vertex of the skeleton while it is joined and solved."""
+
 
 def outline(block: BlockForest, outlets: np.ndarray, values: np.ndarray) -> Outline:
     """Contract the forest of a block; `paths` are key and id of the heaviest edge of each.
@@ -93,18 +96,16 @@ def solve(graph: Graph | None, blocks: BlockGrid) -> Flows:
     """Cut between outlets, and drain."""
     severed = sources = sinks = sums = np.empty(0, np.int64)
     if graph is not None:
-        order, parent, via = graph.order, graph.parent, graph.via
-        keys, ids = graph.paths
+        order, parent, (keys, ids) = graph.order, graph.parent, graph.paths
         cut = np.zeros(len(order), bool)
         into = np.empty(len(order), np.int32)
-        separate(order, parent, keys[via], ids[via], graph.marked, into, cut)
+        separate(order, parent, keys, ids, graph.marked, into, cut)
         gather(order, parent, cut, graph.marked, graph.values, into)
-        gone = via[cut]
-        severed = ids[gone[gone < graph.inside]]
+        severed = ids[cut & ~graph.crossing]
         source = np.flatnonzero(into >= 0)
         sink = into[source]
-        over = np.where(sink == parent[source], via[source], via[sink])
-        source, sink = source[over >= graph.inside], sink[over >= graph.inside]
+        over = np.where(sink == parent[source], graph.crossing[source], graph.crossing[sink])
+        source, sink = source[over], sink[over]
         sources, sinks, sums = graph.cell[source], graph.cell[sink], graph.values[source]
     return Flows(
         ByBlock(blocks, severed >> 2, severed),

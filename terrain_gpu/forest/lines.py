@@ -18,16 +18,19 @@ from ..errors import PlanError, StoreError
 from ..grid import ceil_div
 from ..mst.boruvka import jit
 from ..paths.tile import COL_STEP, ROW_STEP
-from ..planner import COMPILED_BASELINE, MB, format_size
+from ..planner import MB, format_size
 from .block import BlockForest, edge_ids
 
 NODE = -1
 """End of a piece that is no edge to another block."""
 
-PIECE_BYTES = 150
+PIECE_BYTES = 200
 """Memory for a piece while pieces are strung together."""
 
-BATCH = 1 << 15
+CELL_BYTES = 200
+"""Memory for a cell of a line that is being written."""
+
+BATCH = 1 << 16
 """Cells of polylines that are handled together."""
 
 
@@ -199,12 +202,12 @@ class PieceFile:
         Where the files go.
     dtype
         Type of the heights.
-    memory_limit
-        Bound on the peak resident set of the process, bytes.
+    memory, memory_limit
+        The peak resident set of the process without pieces, and the bound on it, bytes.
     """
 
-    def __init__(self, folder: Path, dtype: np.dtype, memory_limit: int) -> None:
-        self._dtype, self._limit = dtype, memory_limit
+    def __init__(self, folder: Path, dtype: np.dtype, memory: int, memory_limit: int) -> None:
+        self._dtype, self._memory, self._limit = dtype, memory, memory_limit
         self._cells = open(folder / "cells", "w+b")  # noqa: SIM115
         self._heights = open(folder / "heights", "w+b")  # noqa: SIM115
         self._total = 0
@@ -232,12 +235,14 @@ class PieceFile:
         self._tables[at] = starts + self._total, ends - starts, pieces.ends, outer
         self._total += len(pieces.cells)
         count = sum(len(table[0]) for table in self._tables.values())
-        needed = COMPILED_BASELINE + count * PIECE_BYTES
+        self._refuse(count * PIECE_BYTES, f"a network of {count:,} and more lines")
+
+    def _refuse(self, more: int, what: str) -> None:
+        needed = self._memory + more
         if needed > self._limit:
             raise PlanError(
-                f"a memory limit of {format_size(self._limit)} is too small for a network of "
-                f"{count:,} and more lines; give a larger --min-length, or more than "
-                f"{ceil_div(needed, MB)} MB"
+                f"a memory limit of {format_size(self._limit)} is too small for {what}; give more "
+                f"than {ceil_div(needed, MB)} MB, or a larger --min-length"
             )
 
     def lines(self) -> Iterator[tuple[list[np.ndarray], list[np.ndarray]]]:
@@ -245,6 +250,11 @@ class PieceFile:
 
         Each begins at its node of the lesser id; they come in the order of these, then of the
         others, so that nothing depends on blocks.
+
+        Raises
+        ------
+        PlanError
+            when the memory limit is too small for a line.
         """
         if not self._tables:
             return
@@ -267,6 +277,8 @@ class PieceFile:
             way = slots[starts[k] : starts[k + 1]].tolist()
             if turned[k]:
                 way = [slot ^ 1 for slot in reversed(way)]
+            length = sum(int(count[slot >> 1]) for slot in way)
+            self._refuse(max(length - BATCH, 0) * CELL_BYTES, f"a line of {length:,} cells")
             parts = [self._piece(int(at[s >> 1]), int(count[s >> 1]), s & 1) for s in way]
             cells.append(np.concatenate([part[0] for part in parts]))
             heights.append(np.concatenate([part[1] for part in parts]))

@@ -16,6 +16,7 @@ import os
 import tempfile
 import warnings
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -36,7 +37,7 @@ from ..paths.vectors import (
     whole_file,
     wkb_line,
 )
-from ..planner import StreamPlan
+from ..planner import MB, StreamPlan
 from ..progress import Progress, silent
 from ..report import Report
 from ..store import TileStore
@@ -45,7 +46,7 @@ from . import prune
 from .accumulation import outlets_in
 from .block import BlockForest
 from .lines import PieceFile, Pieces, trace_pieces
-from .skeleton import Outline, Skeleton
+from .skeleton import Outline, Skeleton, trim
 from .source import Forest, open_forest
 from .stream import At, Blocks, plan_blocks
 
@@ -53,6 +54,11 @@ log = logging.getLogger(__name__)
 
 LAYER = "network"
 """Name of the layer in a GeoPackage."""
+
+_LINES = 32 * MB
+"""Set aside for lines."""
+_PYOGRIO = 80 * MB
+"""What it brings, GDAL once more."""
 
 _FIELDS = {
     "start": np.int64,
@@ -155,7 +161,9 @@ def extract_network(
     plan = plan_blocks(
         forest,
         "extract the network of",
-        work=prune.LengthWork.BYTES + 12,
+        vertex=prune.VERTEX_BYTES,
+        work=prune.LengthWork.BYTES + 8,
+        beside=_LINES + (_PYOGRIO if is_geopackage(target) else 0),
         memory_limit=memory_limit,
         threads=threads,
     )
@@ -164,16 +172,14 @@ def extract_network(
     grid, dtype = forest.cells.grid, forest.cells.dtype
     with (
         report.measured(),
+        whole_file(target, overwrite=overwrite) as part,
         tempfile.TemporaryDirectory(prefix=f".{target.name}.", dir=target.parent) as folder,
+        closing(PieceFile(Path(folder), dtype, plan.memory - _LINES, plan.memory_limit)) as pieces,
     ):
-        pieces = PieceFile(Path(folder), dtype, plan.memory_limit)
-        try:
-            _trace(forest, kept, min_length, plan, pieces, progress, report)
-            with report.phase("write"), whole_file(target, overwrite=overwrite) as part:
-                write = _write_geopackage if is_geopackage(target) else _write_geojson
-                found = write(part, _features(pieces, grid, forest.weight), grid)
-        finally:
-            pieces.close()
+        _trace(forest, kept, min_length, plan, pieces, progress, report)
+        with report.phase("write"):
+            write = _write_geopackage if is_geopackage(target) else _write_geojson
+            found = write(part, _features(pieces, grid, forest.weight), grid)
     report.settings = {
         "min_length": min_length,
         "kept": len(kept),
@@ -200,7 +206,7 @@ def _trace(
     if min_length is not None:
         least = min(math.ceil(min_length / unit), least)
     blocks = Blocks(forest, plan, work=prune.LengthWork)
-    skeleton = Skeleton(plan.memory_limit)
+    skeleton = Skeleton(prune.VERTEX_BYTES, plan.memory_limit)
     total = 2 * forest.cells.grid.cells
 
     def outlined(at: At, block: BlockForest) -> Outline:
@@ -222,6 +228,7 @@ def _trace(
         blocks.stream(every, outlined, lambda _, part: skeleton.add(part), progress, total)
     with report.phase("skeleton"):
         beyond = prune.solve(skeleton.join(), blocks.blocks, least)
+        trim()
     with report.phase("lines"):
         blocks.stream(blocks.blocks.ids(), traced, save, progress, total)
     with report.phase("ends"):

@@ -18,8 +18,11 @@ import numpy as np
 
 from ..grid import BlockGrid, GridSpec
 from ..mst.boruvka import jit
-from .block import BlockForest, Work, edge_ids
+from .block import BlockForest, Work, edge_ids, parent_lengths
 from .skeleton import ByBlock, Crossing, Graph, Outline, neighbour
+
+VERTEX_BYTES = 165
+"""Memory for a vertex of the skeleton while it is joined and solved."""
 
 ENDLESS = 2**62
 """Length of a path to a kept point, beyond that of all others."""
@@ -34,20 +37,20 @@ class LengthWork(Work):
         Length of each cell's edge to its parent.
     hang
         The longest path from a cell into what was contracted.
-    a, b, c, d, zero
-        Work space, and zeros.
+    a, b, c, d
+        Work space.
     bits
         uint8, the network's edges at each cell, as D8 codes.
     """
 
-    BYTES = 7 * 8 + 1
+    BYTES = 3 * 8 + 1
 
     def __init__(self, blocks: BlockGrid) -> None:
         super().__init__(blocks)
         n = len(self.sums)
-        self.along, self.hang = np.empty(n, np.int64), np.empty(n, np.int64)
-        self.a, self.b, self.c, self.d = (np.empty(n, np.int64) for _ in range(4))
-        self.zero = np.zeros(n, np.int64)
+        # Nobody asks for weights here.
+        self.along, self.hang, self.a = self.ids, self.sums, self.keys.view(np.int64)
+        self.b, self.c, self.d = (np.empty(n, np.int64) for _ in range(3))
         self.bits = np.empty(n, np.uint8)
 
 
@@ -115,20 +118,11 @@ def outline(block: BlockForest, kept: np.ndarray, units: np.ndarray) -> Outline:
 def _prepared(block: BlockForest, kept: np.ndarray, units: np.ndarray) -> LengthWork:
     work = block.work
     assert isinstance(work, LengthWork)
-    block.weigh()
-    parent_lengths(block.order, work.parent, work.ids, block.cols, units, work.along)
+    tree = block.order, work.code, work.parent
+    parent_lengths(block.window[0], block.width, *tree, units, work.along)
     work.hang[: block.size] = 0
     work.hang[kept] = ENDLESS
     return work
-
-
-@jit
-def parent_lengths(order, parent, ids, cols, units, along):
-    """Length of the edge from each vertex to its parent."""
-    for v in order:
-        along[v] = 0
-        if parent[v] >= 0:
-            along[v] = units[ids[v] & 3, (ids[v] >> 2) // cols]
 
 
 @jit
@@ -192,7 +186,8 @@ def reach(order, parent, along, hang, from_parent, from_child, best, second, dow
     along, hang
         Length of the edge to the parent; the longest path that hangs on a vertex.
     from_parent, from_child
-        The longest path into what an edge stands for, from its upper end and from its lower one.
+        The longest path into what an edge stands for, from its upper end and from its lower one;
+        the same as `along` where it stands for itself.
     best, second
         Work space: the two longest paths into what hangs on or below a vertex.
     down, up
@@ -236,14 +231,11 @@ def solve(graph: Graph | None, blocks: BlockGrid, least: int) -> ByBlock:
     if graph is None:
         none = np.empty(0, np.int64)
         return ByBlock(blocks, none, none, none, none.astype(bool))
-    order, parent, via = graph.order, graph.parent, graph.via
-    along, into, back = (column[via] for column in graph.paths)
-    size = len(order)
-    turned = graph.ends[via, 0] != np.arange(size)
-    into, back = np.where(turned, back, into), np.where(turned, into, back)
-    best, second, down, up = (np.empty(size, np.int64) for _ in range(4))
+    order, parent, (along, into, back) = graph.order, graph.parent, graph.paths
+    into, back = np.where(graph.turned, back, into), np.where(graph.turned, into, back)
+    best, second, down, up = (np.empty(len(order), np.int64) for _ in range(4))
     reach(order, parent, along, graph.values, back, into, best, second, down, up)
-    child = np.flatnonzero(via >= graph.inside)
+    child = np.flatnonzero(graph.crossing)
     here, there = graph.cell[child], graph.cell[parent[child]]
     kept = np.minimum(down[child], up[child]) >= least
     return ByBlock(
@@ -322,7 +314,7 @@ def keep(
     local = block.locally(cells)
     np.maximum.at(work.hang, local, far)
     tree = block.order, work.parent, work.along, work.hang
-    reach(*tree, work.zero, work.zero, work.a, work.b, work.c, work.d)
+    reach(*tree, work.along, work.along, work.a, work.b, work.c, work.d)
     bits, end, out = work.bits[: block.size], work.one[: block.size], work.a[: block.size]
     bits[:] = 0
     sides = block.order, work.parent, work.code, work.c, work.d, least

@@ -7,6 +7,8 @@ is in memory, O(cells between blocks).
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,8 +20,8 @@ from ..paths.tile import COL_STEP, ROW_STEP
 from ..planner import COMPILED_BASELINE, MB, format_size
 from .block import BlockForest
 
-VERTEX_BYTES = 150
-"""Memory for a vertex of the skeleton and the edge to its parent while it is worked on."""
+OUTLINE_BYTES = 50
+"""Memory for a vertex of an outline and the edge to its parent."""
 
 _DIRECTION = np.array([0, 3, 2, 1])
 """Direction of the edge to a neighbour, E, SE, S, SW, of which this cell is the lower endpoint."""
@@ -94,32 +96,41 @@ class Graph:
     ----------
     cell
         int64, the cell of each vertex at a border of its block, -1 of others.
-    values, marked, paths
+    values, marked
         As in outlines.
-    ends
-        int32, shape (n, 2).
-    inside
-        How many edges are inside of blocks; they come first.
-    order, parent, via
-        See `root_graph`.
+    order, parent
+        int32, see `root_graph`.
+    paths
+        The columns of outlines for the edge from each vertex to its parent; of no meaning at roots.
+    turned
+        bool, whether that edge was listed from its parent.
+    crossing
+        bool, whether it leads to another block.
     """
 
     cell: np.ndarray
     values: np.ndarray
     marked: np.ndarray
-    paths: Columns
-    ends: np.ndarray
-    inside: int
     order: np.ndarray
     parent: np.ndarray
-    via: np.ndarray
+    paths: Columns
+    turned: np.ndarray
+    crossing: np.ndarray
 
 
 class Skeleton:
-    """Outlines of blocks, gathered in any order."""
+    """Outlines of blocks, gathered in any order.
 
-    def __init__(self, memory_limit: int) -> None:
-        self._limit = memory_limit
+    Parameters
+    ----------
+    vertex
+        Bytes that the graph takes for each vertex while it is worked on.
+    memory_limit
+        Bound on the peak resident set of the process, bytes.
+    """
+
+    def __init__(self, vertex: int, memory_limit: int) -> None:
+        self._vertex, self._limit = vertex, memory_limit
         self._outlines: list[Outline] = []
         self.vertices = 0
 
@@ -135,7 +146,7 @@ class Skeleton:
             return
         self._outlines.append(outline)
         self.vertices += len(outline.values)
-        needed = COMPILED_BASELINE + self.vertices * VERTEX_BYTES
+        needed = COMPILED_BASELINE + self.vertices * self._vertex
         if needed > self._limit or self.vertices >= 2**31:
             raise PlanError(
                 f"a memory limit of {format_size(self._limit)} is too small for {self.vertices:,} "
@@ -148,14 +159,15 @@ class Skeleton:
         parts, self._outlines = self._outlines, []
         if not parts:
             return None
+        trim()
         starts = np.cumsum([0] + [len(part.values) for part in parts])[:-1]
-        shifted = list(zip(parts, starts, strict=True))
+        shifted = list(zip(parts, starts.tolist(), strict=True))
         cell = np.full(self.vertices, -1)
         for part, start in shifted:
             cell[start : start + len(part.cells)] = part.cells
-        inner = np.concatenate([part.ends + start for part, start in shifted])
         between = _vertices_of(cell, np.concatenate([part.crossing for part in parts]))
-        ends = np.concatenate((inner, between)).astype(np.int32)
+        ends = np.concatenate([part.ends + np.int32(start) for part, start in shifted] + [between])
+        inside = len(ends) - len(between)
         order, parent, via = root_graph(ends, self.vertices)
         if len(order) != self.vertices:
             raise StoreError(
@@ -165,19 +177,24 @@ class Skeleton:
         return Graph(
             cell,
             np.concatenate([part.values for part in parts]),
-            np.concatenate([part.marked + start for part, start in shifted]).astype(np.int32),
-            tuple(np.concatenate(several) for several in zip(*columns, strict=True)),
-            ends,
-            len(inner),
+            np.concatenate([part.marked + np.int32(start) for part, start in shifted]),
             order,
             parent,
-            via,
+            tuple(np.concatenate(several)[via] for several in zip(*columns, strict=True)),
+            ends[via, 0] != np.arange(self.vertices, dtype=np.int32),
+            via >= inside,
         )
 
 
+def trim() -> None:
+    """Give back what the allocator keeps of freed arrays, which is as much as the skeleton."""
+    with contextlib.suppress(AttributeError):  # glibc has it
+        ctypes.CDLL(None).malloc_trim(0)
+
+
 def _vertices_of(cell: np.ndarray, wanted: np.ndarray) -> np.ndarray:
-    """Vertices of cells."""
-    order = np.argsort(cell)
+    """Vertices of cells, int32."""
+    order = np.argsort(cell).astype(np.int32)
     at = np.searchsorted(cell, wanted, sorter=order)
     found = order[np.minimum(at, len(order) - 1)]
     if (cell[found] != wanted).any():

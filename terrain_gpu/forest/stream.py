@@ -22,7 +22,7 @@ from ..planner import (
 )
 from ..progress import Progress
 from .block import Work, read_forest, work_bytes
-from .skeleton import VERTEX_BYTES
+from .skeleton import OUTLINE_BYTES
 from .source import Forest
 
 At = tuple[int, int]
@@ -32,8 +32,10 @@ def plan_blocks(
     forest: Forest,
     what: str,
     *,
+    vertex: int,
     work: int = 0,
     results: int = 0,
+    beside: int = 0,
     written: int = 0,
     memory_limit: int | None,
     threads: int | None,
@@ -44,9 +46,13 @@ def plan_blocks(
     ----------
     what
         What is done, for messages.
+    vertex
+        Bytes for each vertex of the skeleton while it is solved.
     work, results
         Bytes for each cell of a block: of a worker beside `block.Work`, and of what a buffer
         receives.
+    beside
+        Further bytes.
     written
         Bytes written at most.
 
@@ -64,11 +70,12 @@ def plan_blocks(
     scratch = block * block * (item + 2 * results)
     down, across = blocks.shape
     # About half of the cells at a border have an edge across it: the ends of these, and branches.
-    skeleton = 2 * ((down - 1) * cols + (across - 1) * rows) * VERTEX_BYTES
+    vertices = 5 * ((down - 1) * cols + (across - 1) * rows) // 2
     for workers in range(min(threads or available_threads(), blocks.count), 0, -1):
         for buffers in (min(workers + 2, blocks.count), workers):
             streaming = workers * worker + buffers * buffer + scratch
-            memory = COMPILED_BASELINE + max(streaming + skeleton // 2, skeleton)
+            memory = max(streaming + vertices * OUTLINE_BYTES, vertices * vertex)
+            memory += COMPILED_BASELINE + beside
             if memory <= limit:
                 return StreamPlan(
                     rows=rows,
@@ -102,12 +109,7 @@ class Blocks:
     ) -> None:
         self.forest, self.plan, self._work = forest, plan, work
         self.blocks = forest.cells.blocks
-        side = min(plan.block_size, plan.rows), min(plan.block_size, plan.cols)
-        ring = (side[0] + 2) * (side[1] + 2)
-        self._buffers = [
-            tuple(np.empty(ring, t) for t in (forest.cells.dtype, np.uint8, *results))
-            for _ in range(plan.buffers)
-        ]
+        self._kinds = forest.cells.dtype, np.uint8, *results
         self._local = threading.local()
 
     def stream(
@@ -136,6 +138,12 @@ class Blocks:
             block = read_forest(self.forest, window, data[0], data[1], self._local.work)
             return compute(at, block, *data[2:])
 
+        # Not kept between phases: the skeleton needs the memory.
+        ring = (self.plan.unit_rows + 2) * (self.plan.unit_cols + 2)
+        buffers = [
+            tuple(np.empty(ring, kind) for kind in self._kinds) for _ in range(self.plan.buffers)
+        ]
+
         def finished(at: At) -> None:
             r0, r1, c0, c1 = self.blocks.window(*at)
             progress((r1 - r0) * (c1 - c0), total)
@@ -145,7 +153,7 @@ class Blocks:
             read,
             write,
             compute=computed,
-            buffers=self._buffers,
+            buffers=buffers,
             workers=self.plan.workers,
             done=finished,
         )

@@ -1,0 +1,104 @@
+"""Places on the command line: coordinates, cells, files; sources, targets, outlets."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from ..grid import GridSpec
+    from ..paths.sources import Sources
+
+VECTOR = (".geojson", ".json", ".gpkg", ".shp", ".fgb", ".kml")
+
+Point = tuple[float, ...]
+
+
+class Place(click.ParamType):
+    """Two numbers, or three, with commas between them."""
+
+    def __init__(self, form: str) -> None:
+        self.name = form
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> Point:
+        try:
+            found = tuple(map(float, value.split(",")))
+        except ValueError:
+            found = ()
+        most = self.name.count(",") + 1
+        if not 2 <= len(found) <= most:
+            self.fail(f"{value!r} is not {self.name}", param, ctx)
+        return found
+
+
+def not_negative(ctx: click.Context, param: click.Parameter, value: float | None) -> float | None:
+    """A callback of options."""
+    if value is not None and not value >= 0:
+        raise click.BadParameter(f"{value} is not a number of at least 0", ctx, param)
+    return value
+
+
+def places(
+    grid: GridSpec,
+    option: str,
+    points: Sequence[Point],
+    cells: Sequence[Point],
+    file: str | None,
+) -> Sources:
+    """All cells that a group of options names.
+
+    Those of the file have its ids; points, then cells, get the numbers behind the greatest one.
+    """
+    import numpy as np
+
+    from ..errors import InputError
+    from ..paths import sources
+
+    found, last = [], 0
+    if file is not None:
+        with naming(f"{option}s"):
+            found.append(from_file(grid, file))
+        last = int(found[0].ids.max())
+    for name, given, place in (
+        (option, points, sources.from_xy),
+        (f"{option}-rowcol", cells, sources.from_rowcol),
+    ):
+        if not given:
+            continue
+        if last + len(given) > sources.MAX_ID:
+            raise InputError(f"{option}s {file}: its id {last} leaves none for {name}; use others")
+        with naming(name):
+            own = place(grid, given)
+        found.append(sources.Sources(own.rows, own.cols, own.ids + np.uint32(last), own.costs))
+        last += len(given)
+    if found:
+        return sources.merge(found)
+    return sources.NO_SOURCES
+
+
+def from_file(grid: GridSpec, name: str) -> Sources:
+    """Cells that a vector file (FILE or FILE:LAYER) or an aligned raster names."""
+    from ..paths.sources import from_raster, from_vector
+
+    path, _, layer = name.rpartition(":")
+    if Path(path).suffix.lower() in VECTOR and not os.path.exists(name):
+        return from_vector(grid, path, layer)
+    if Path(name).suffix.lower() in VECTOR:
+        return from_vector(grid, name)
+    return from_raster(grid, name)
+
+
+@contextmanager
+def naming(option: str) -> Iterator[None]:
+    """Say which option an error is about."""
+    from ..errors import InputError, OutputError
+
+    try:
+        yield
+    except (InputError, OutputError) as error:
+        raise type(error)(f"{option}: {error}") from None

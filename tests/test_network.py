@@ -1,0 +1,336 @@
+"""The spanning forest as lines, streamed by blocks, against plain Python."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from itertools import pairwise
+from unittest import mock
+
+import numpy as np
+import pyogrio
+import pyogrio.raw
+import pytest
+import reference
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from rasterio.crs import CRS
+from strategies import rasters, shapes
+from test_mst import has_no_largest
+
+from terrain_gpu import TileStore, create_layer, extract_network, minimum_spanning_tree
+from terrain_gpu.cli import options
+from terrain_gpu.cli.main import group
+from terrain_gpu.errors import InputError, PlanError, StoreError
+from terrain_gpu.forest import lines, prune
+from terrain_gpu.grid import GridSpec
+from terrain_gpu.paths.lengths import step_lengths
+from terrain_gpu.paths.sources import from_rowcol
+
+TRANSFORM = (3.0, 0.0, 100.0, 0.0, -4.0, 50.0)
+"""Steps of 3, 4 and 5."""
+
+int16 = st.just(np.dtype("<i2"))
+small = rasters(int16, shapes(200, 6000)).filter(has_no_largest)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def no_fsync_session():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", lambda fd: None)
+        yield
+
+
+def make_store(path, data, nodata, block, transform=TRANSFORM):
+    grid = GridSpec(*data.shape, transform=transform)
+    with create_layer(
+        path, "elevation", grid, data.dtype, nodata=nodata, block_size=block, overwrite=True
+    ) as writer:
+        for i, j in writer.blocks.ids():
+            r0, r1, c0, c1 = writer.block_window(i, j)
+            writer.write_block(i, j, data[r0:r1, c0:c1])
+        writer.commit()
+    return path
+
+
+def forest(z, weight, nodata):
+    """Neighbours of every cell in the spanning forest."""
+    mask, _, _ = reference.kruskal(z, weight, nodata)
+    beside = {tuple(cell): [] for cell in np.argwhere(reference.vertices(z, nodata)).tolist()}
+    for row, col in np.argwhere(mask).tolist():
+        for d, (down, right) in enumerate(reference.FORWARD):
+            if mask[row, col] >> d & 1:
+                beside[row, col].append((row + down, col + right))
+                beside[row + down, col + right].append((row, col))
+    return beside
+
+
+def step(u, v):
+    return {(0, 1): 3, (1, 0): 4, (1, 1): 5}[abs(u[0] - v[0]), abs(u[1] - v[1])]
+
+
+def longest(beside, kept):
+    """The longest path that begins with a step from u to v, for all u and v; infinite to a point.
+
+    Every path from u over v goes on from v, not back to u.
+    """
+    found = {}
+    for u in beside:
+        for v in beside[u]:
+            stack = [(u, v)]
+            while stack:
+                a, b = stack[-1]
+                onward = [(b, c) for c in beside[b] if c != a]
+                missing = [edge for edge in onward if edge not in found]
+                if missing:
+                    stack += missing
+                    continue
+                stack.pop()
+                rest = max((found[edge] for edge in onward), default=0)
+                found[a, b] = math.inf if b in kept else step(a, b) + rest
+    return found
+
+
+def network(z, weight, nodata, least, kept):
+    """Lines as (cells, weight, pass height, length), from the lesser end, in order."""
+    beside = forest(z, weight, nodata)
+    reach = longest(beside, kept)
+    chosen = {u: [v for v in beside[u] if min(reach[u, v], reach[v, u]) >= least] for u in beside}
+    ends = [(u, None) for u in chosen if len(chosen[u]) == 1 and u not in kept]
+    core = {u: list(near) for u, near in chosen.items()}
+    for u, before in ends:
+        onward = [v for v in beside[u] if v != before and v not in core[u]]
+        for v in onward:
+            if reach[u, v] == max(reach[u, w] for w in onward):
+                chosen[u].append(v)
+                chosen[v].append(u)
+                ends.append((v, u))
+    nodes = {u for u in chosen if chosen[u] and (len(chosen[u]) != 2 or u in kept)}
+    lines = []
+    for first in nodes:
+        for v in chosen[first]:
+            line = [first, v]
+            while line[-1] not in nodes:
+                line.append(next(w for w in chosen[line[-1]] if w != line[-2]))
+            if line[0] < line[-1]:
+                pairs = list(pairwise(line))
+                lines.append(
+                    (
+                        line,
+                        sum(reference.weight_of(z[u], z[v], weight) for u, v in pairs),
+                        max(z[u].item() for u in line),
+                        sum(step(u, v) for u, v in pairs),
+                    )
+                )
+    return sorted(lines, key=lambda line: (line[0][0], line[0][-1]))
+
+
+def read(path, cols):
+    """What `network` gives, from the file."""
+    lines = []
+    for feature in json.loads(path.read_text())["features"]:
+        xy = np.array(feature["geometry"]["coordinates"])
+        a, _, c, _, e, f = TRANSFORM
+        cells = np.stack(((xy[:, 1] - f) / e - 0.5, (xy[:, 0] - c) / a - 0.5), axis=1)
+        assert np.abs(cells - np.rint(cells)).max() < 1e-9
+        line = [tuple(cell) for cell in np.rint(cells).astype(int).tolist()]
+        found = feature["properties"]
+        assert found["cells"] == len(line)
+        assert (found["start"], found["end"]) == tuple(r * cols + c for r, c in (line[0], line[-1]))
+        lines.append((line, found["weight"], found["pass_height"], found["length"]))
+    return lines
+
+
+def check(folder, data, nodata, weight, least, kept, threads=1):
+    store = make_store(folder / "s.zarr", data, nodata, 64)
+    minimum_spanning_tree(store, weight=weight, threads=threads)
+    path = folder / "lines.geojson"
+    found = extract_network(
+        store,
+        path,
+        min_length=least,
+        keep=from_rowcol(GridSpec(*data.shape), kept) if kept else None,
+        threads=threads,
+    )
+    expected = network(data, weight, nodata, math.inf if least is None else least, set(kept))
+    assert read(path, data.shape[1]) == expected
+    assert found.lines == len(expected)
+    assert found.cells == sum(len(line[0]) for line in expected)
+    assert found.length == sum(line[3] for line in expected)
+    assert sorted(os.listdir(folder)) == ["lines.geojson", "s.zarr"]
+
+
+def some(cells, count, seed):
+    """So many of the cells that are there, or all."""
+    good = np.argwhere(cells)
+    chosen = np.random.default_rng(seed).permutation(good)[:count]
+    return [tuple(cell) for cell in chosen.tolist()]
+
+
+@settings(max_examples=30)
+@given(
+    raster=small,
+    weight=st.sampled_from(["max", "absdiff"]),
+    least=st.sampled_from([None, 0, 4, 9, 20, 100]),
+    count=st.sampled_from([0, 1, 2, 5, 30]),
+    seed=st.integers(0, 99),
+    threads=st.sampled_from([1, 2]),
+)
+def test_against_plain_python(folders, raster, weight, least, count, seed, threads):
+    kept = some(reference.vertices(raster.cells, raster.nodata), count, seed)
+    if least is None and not kept:
+        return
+    with folders() as folder:
+        check(folder, raster.cells, raster.nodata, weight, least, kept, threads)
+
+
+@settings(max_examples=40)
+@given(
+    rows=st.integers(1, 9),
+    cols=st.one_of(st.integers(65, 70), st.integers(120, 140)),
+    heights=st.sampled_from([2, 10, 10_000]),
+    tall=st.booleans(),
+    least=st.integers(1, 80),
+    count=st.sampled_from([0, 0, 1, 3]),
+    seed=st.integers(0, 10**6),
+)
+def test_strips(folders, rows, cols, heights, tall, least, count, seed):
+    """Blocks with few cells, so that lengths on either side of a border are alike."""
+    data = np.random.default_rng(seed).integers(0, heights, (rows, cols)).astype(np.int16)
+    if tall:
+        data = np.ascontiguousarray(data.T)
+    kept = some(data >= 0, count, seed)
+    told = []
+
+    real = prune.solve
+
+    def solve(*problem):
+        told.append(real(*problem))
+        return told[0]
+
+    with folders() as folder, mock.patch.object(prune, "solve", solve):
+        check(folder, data, None, "max", least, kept)
+    # What blocks are told of each other is seldom decisive for the lines, so it is compared itself.
+    reach = longest(forest(data, "max", None), set(kept))
+    _, unit = prune.whole_lengths(grid := GridSpec(*data.shape, TRANSFORM), step_lengths(grid))
+    cells, steps, far, _ = told[0]._columns
+    borders = {
+        (u, v) for u, v in reach if any(a // 64 != b // 64 for a, b in zip(u, v, strict=True))
+    }
+    assert len(cells) == len(borders)
+    for cell, k, length in zip(cells.tolist(), steps.tolist(), far.tolist(), strict=True):
+        u = divmod(cell, data.shape[1])
+        v = (u[0] + reference.TOWARD[k][0], u[1] + reference.TOWARD[k][1])
+        if reach[u, v] == math.inf:
+            assert length >= prune.ENDLESS
+        else:
+            assert length * unit == reach[u, v]
+
+
+@pytest.fixture
+def store(tmp_path):
+    data = np.random.default_rng(7).integers(0, 99, (200, 300)).astype(np.int16)
+    path = make_store(tmp_path / "s.zarr", data, None, 64)
+    minimum_spanning_tree(path)
+    return path
+
+
+def test_files_do_not_depend_on_blocks(tmp_path):
+    """Real heights, and lengths of a geographic CRS."""
+    data = np.random.default_rng(7).random((200, 300)).astype(np.float32)
+    grid = GridSpec(200, 300, (0.01, 0, 7, 0, -0.01, 47), CRS.from_epsg(4326).to_wkt())
+    files = []
+    for block, threads in ((64, 2), (128, 1), (512, 1)):
+        store, path = tmp_path / f"{block}.zarr", tmp_path / f"{block}.geojson"
+        with create_layer(store, "elevation", grid, data.dtype, block_size=block) as writer:
+            for i, j in writer.blocks.ids():
+                r0, r1, c0, c1 = writer.block_window(i, j)
+                writer.write_block(i, j, data[r0:r1, c0:c1])
+            writer.commit()
+        minimum_spanning_tree(store, weight="absdiff")
+        found = extract_network(store, path, min_length=20_000.0, threads=threads)
+        assert found.lines > 20
+        files.append(path.read_bytes())
+    assert files[0] == files[1] == files[2]
+    line = json.loads(files[0])["features"][0]
+    lonlat = np.array(line["geometry"]["coordinates"])
+    east, north = np.cos(np.radians((lonlat[1:, 1] + lonlat[:-1, 1]) / 2)), 1.0
+    steps = np.diff(lonlat, axis=0) * np.stack((east, np.full_like(east, north)), axis=1)
+    assert math.isclose(
+        line["properties"]["length"], 111_320 * np.hypot(*steps.T).sum(), rel_tol=0.01
+    )
+
+
+def test_geopackage(store, tmp_path, monkeypatch):
+    """The lines of the GeoJSON, written in several batches; without any, an empty layer."""
+    monkeypatch.setattr(lines, "BATCH", 1000)
+    extract_network(store, tmp_path / "a.geojson", min_length=50)
+    found = extract_network(store, tmp_path / "a.gpkg", min_length=50)
+    expected = json.loads((tmp_path / "a.geojson").read_text())["features"]
+    meta, _, wkb, columns = pyogrio.raw.read(tmp_path / "a.gpkg", layer="network")
+    assert found.lines == len(expected) == len(wkb)
+    names = meta["fields"].tolist()
+    for k, feature in enumerate(expected):
+        assert {name: columns[n][k] for n, name in enumerate(names)} == feature["properties"]
+        xy = np.frombuffer(wkb[k], "<f8", offset=9).reshape(-1, 2)
+        assert xy.tolist() == feature["geometry"]["coordinates"]
+    none = extract_network(store, tmp_path / "b.gpkg", min_length=1e9)
+    assert none.lines == 0
+    assert pyogrio.read_info(tmp_path / "b.gpkg", layer="network")["features"] == 0
+
+
+def test_refusals(store, tmp_path):
+    target = tmp_path / "a.geojson"
+    with pytest.raises(InputError, match="give a minimum length, points to keep, or both"):
+        extract_network(store, target)
+    for wrong in (-1.0, math.nan, math.inf):
+        with pytest.raises(InputError, match=f"minimum length of {wrong} is no finite number"):
+            extract_network(store, target, min_length=wrong)
+    with pytest.raises(InputError, match=r"name the paths \.geojson"):
+        extract_network(store, tmp_path / "a.shp", min_length=1)
+    with pytest.raises(PlanError, match="too small to extract the network of 200 x 300"):
+        extract_network(store, target, min_length=1, memory_limit=300 * 10**6)
+    target.touch()
+    with pytest.raises(InputError, match="exists"):
+        extract_network(store, target, min_length=1)
+    edges = TileStore.open(store).layer("mst")
+    os.truncate(edges.shard_path(0, 0), 100)
+    with pytest.raises(StoreError, match="corrupt shard index"):
+        extract_network(store, target, min_length=1, overwrite=True)
+    assert target.read_bytes() == b""
+    assert sorted(os.listdir(tmp_path)) == ["a.geojson", "s.zarr"]
+
+
+def test_more_lines_than_the_limit_allows(store, tmp_path, monkeypatch):
+    monkeypatch.setattr(lines, "PIECE_BYTES", 10**9)
+    with pytest.raises(PlanError, match=r"network of \d+,\d+ and more lines; give more than"):
+        extract_network(store, tmp_path / "a.geojson", min_length=0)
+    monkeypatch.setattr(lines, "PIECE_BYTES", 200)
+    monkeypatch.setattr(lines, "BATCH", 0)
+    monkeypatch.setattr(lines, "CELL_BYTES", 10**10)
+    with pytest.raises(PlanError, match="or a larger --min-length"):
+        extract_network(store, tmp_path / "a.geojson", min_length=0)
+    assert os.listdir(tmp_path) == ["s.zarr"]
+
+
+def test_the_command(store, tmp_path, capfd):
+    def call(command):
+        code = options._guarded(lambda: group.main(command.split(), standalone_mode=False))
+        return (code, *capfd.readouterr())
+
+    points = {"type": "MultiPoint", "coordinates": [[101, 49], [900, -700]]}
+    (tmp_path / "p.geojson").write_text(json.dumps({**points, "crs": None}))
+    path = tmp_path / "l.geojson"
+    code, said, _ = call(f"network {store} {path} --keep {tmp_path}/p.geojson --json {tmp_path}/j")
+    assert (code, ": 1 line over " in said) == (0, True)
+    ((line, *_),) = read(path, 300)
+    assert (line[0], line[-1]) == ((0, 0), (187, 266))
+    assert json.loads((tmp_path / "j").read_text())["result"]["cells"] == len(line)
+    code, _, wrong = call(f"network {store} {path}")
+    assert (code, "give --min-length LENGTH, --keep FILE, or both" in wrong) == (2, True)
+    code, _, wrong = call(f"network {store} {tmp_path}/m.geojson --keep {tmp_path}/none.geojson")
+    assert (code, "--keep: " in wrong, "no such file" in wrong) == (2, True, True)
+    code, said, _ = call(f"network {store} {tmp_path}/m.geojson --min-length 0")
+    assert code == 0
+    assert sum(len(line) - 1 for line, *_ in read(tmp_path / "m.geojson", 300)) == 200 * 300 - 1
