@@ -136,9 +136,9 @@ class Expression:
     def holds(self, cells: Cells) -> np.ndarray:
         """Where the condition is true; bool, of the cells' shape.
 
-        Integer cells are compared with numbers exactly. For real cells the number becomes one of
-        their type first, so that ``== 0.1`` finds what was stored as 0.1. Layers are compared with
-        one another exactly.
+        Integer cells are compared with numbers exactly; a number with a point or an exponent is a
+        float64. For real cells the number becomes one of their type first, so that ``== 0.1`` finds
+        what was stored as 0.1. Layers are compared with one another exactly.
         """
         return self._root.holds(cells)
 

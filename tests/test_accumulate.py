@@ -332,3 +332,21 @@ def test_the_command(store, tmp_path, capfd):
     assert (code, "layer 'accumulation' exists; --overwrite replaces it" in wrong) == (2, True)
     code, said, _ = call(f"accumulate {store} --outlet-rowcol 5,6 --overwrite")
     assert (code, "60,000 cells drain to 1 outlet," in said) == (0, True)
+
+
+def test_files_are_not_replaced_by_one_another(store, tmp_path, capfd):
+    gauges = tmp_path / "gauges.geojson"
+    gauges.write_text('{"type": "Point", "coordinates": [101, 49]}')
+    marks, sums = tmp_path / "marks.tif", tmp_path / "sums.tif"
+    for wrong, message in (
+        (f"--outlets {marks} -o {marks} --overwrite", f"--output {marks}: is the file of"),
+        (f"--outlets {gauges} --json {gauges}", "gauges.geojson' exists and is no report"),
+        (f"--outlets {sums}.gpkg:own --json {sums}.gpkg", "sums.tif.gpkg: is the file of --outl"),
+        (f"-o {sums} --json {sums}", f"--json {sums}: is the file of --output; name another"),
+    ):
+        command = f"accumulate {store} {wrong}".split()
+        code = options._guarded(lambda: group.main(command, standalone_mode=False))  # noqa: B023
+        assert (code, message in capfd.readouterr().err) == (2, True)
+    assert sorted(os.listdir(tmp_path)) == ["gauges.geojson", "s.zarr"]
+    assert TileStore.open(store).layers == ["elevation", "mst"]
+    assert json.loads(gauges.read_text())["type"] == "Point"

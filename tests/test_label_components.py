@@ -386,6 +386,16 @@ def test_a_table_with_lost_rows_is_refused(tmp_path):
         rows.close()
 
 
+def test_only_labels_are_replaced(tmp_path):
+    store = make_store(tmp_path / "s.zarr", np.eye(70, dtype=np.uint8), None, 64)
+    make_layer(store, "other", np.ones((70, 70), np.uint8))
+    with pytest.raises(InputError, match="layer 'elevation' holds no components; give the labels"):
+        label_components(store, "other == 1", into="elevation", overwrite=True)
+    assert TileStore.open(store).layer("elevation").dtype == np.uint8
+    for where in ("other == 1", "elevation == 1"):
+        assert label_components(store, where, into="labels", overwrite=True).count == 1
+
+
 def test_a_table_that_cannot_be_written(tmp_path, monkeypatch):
     store = make_store(tmp_path / "s.zarr", np.eye(70, dtype=np.uint8), None, 64)
     (tmp_path / "t.csv").write_text("old\n")
@@ -514,6 +524,16 @@ def test_plan_command(world, capfd):
         ("--where 'elevation > 0' --table no/t.csv", "its folder does not exist"),
         ("--where 'elevation > 0' --table old.csv", "exists; --overwrite replaces it"),
         ("--where 'elevation > 0' -o l.png", "name the output .tif"),
+        ("--where 'elevation > 0' -o ''", "--output: the name of the file is empty"),
+        ("--where 'elevation > 0' --table ''", "--table: the name of the file is empty"),
+        (
+            "--where 'elevation > 0' --table t.csv --json ./t.csv",
+            "--json ./t.csv: is the file of --table; name another",
+        ),
+        (
+            "--where 'elevation > 0' -o l.tif --json l.tif",
+            "--json l.tif: is the file of --output; name another",
+        ),
         ("--where 'elevation > 0' --into old", "layer 'old' exists; --overwrite replaces it"),
         ("--where 'elevation > 0' --memory-limit 200MB", "too small for the components"),
     ],

@@ -5,6 +5,9 @@ from __future__ import annotations
 import json
 import math
 import os
+import signal
+import subprocess
+import sys
 from itertools import pairwise
 from unittest import mock
 
@@ -314,6 +317,21 @@ def test_more_lines_than_the_limit_allows(store, tmp_path, monkeypatch):
     assert os.listdir(tmp_path) == ["s.zarr"]
 
 
+def test_a_killed_run_leaves_nothing(store, tmp_path):
+    code = (
+        "import os, signal, sys, terrain_gpu\n"
+        "def stop(cells, total):\n"
+        "    stop.seen += cells\n"
+        "    if stop.seen > 0.6 * total:\n"
+        "        os.kill(os.getpid(), signal.SIGKILL)\n"
+        "stop.seen = 0\n"
+        "terrain_gpu.extract_network(*sys.argv[1:], min_length=0, progress=stop)\n"
+    )
+    run = [sys.executable, "-c", code, str(store), str(tmp_path / "a.geojson")]
+    assert subprocess.run(run, check=False).returncode == -signal.SIGKILL
+    assert os.listdir(tmp_path) == ["s.zarr"]
+
+
 def test_the_command(store, tmp_path, capfd):
     def call(command):
         code = options._guarded(lambda: group.main(command.split(), standalone_mode=False))
@@ -331,6 +349,18 @@ def test_the_command(store, tmp_path, capfd):
     assert (code, "give --min-length LENGTH, --keep FILE, or both" in wrong) == (2, True)
     code, _, wrong = call(f"network {store} {tmp_path}/m.geojson --keep {tmp_path}/none.geojson")
     assert (code, "--keep: " in wrong, "no such file" in wrong) == (2, True, True)
+    points, new = tmp_path / "p.geojson", tmp_path / "n.geojson"
+    for wrong, message in (
+        (f"{points} --keep {points} --overwrite", f"LINES {points}: is the file of --keep; name"),
+        (f"{new} --keep {points} --json {points}", "p.geojson' exists and is no report; remove"),
+        (f"{new} --min-length 0 --json {new}", f"--json {new}: is the file of LINES; name another"),
+    ):
+        code, _, error = call(f"network {store} {wrong}")
+        assert (code, message in error) == (2, True)
+    assert "MultiPoint" in points.read_text()
+    assert not new.exists()
+    code, said, _ = call(f"network {store} {new} --min-length 1e308")
+    assert (code, ": 0 lines over 0 cells" in said) == (0, True)
     code, said, _ = call(f"network {store} {tmp_path}/m.geojson --min-length 0")
     assert code == 0
     assert sum(len(line) - 1 for line, *_ in read(tmp_path / "m.geojson", 300)) == 200 * 300 - 1

@@ -1298,6 +1298,12 @@ TREES = [
         f"{MST} --json dem.tif",
         ("'--json': 'dem.tif' exists and is no report; remove it or name another",),
     ),
+    Case(
+        "tree report onto the store",
+        nothing,
+        f"{MST} --json s.zarr/zarr.json",
+        ("'--json': 's.zarr/zarr.json' exists and is no report; remove it or name another",),
+    ),
 ]
 
 CASES = INPUTS + VALUES + MOSAICS + SETTINGS + STORES + METADATA + EXPORTS + TREES

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from . import options
-from .places import Place, Point, places
+from .places import Place, Point, places, refuse_shared_files
 
 
 @click.command("accumulate")
@@ -81,6 +81,7 @@ def command(
     from ..progress import bar
     from ..store import TileStore
 
+    refuse_shared_files({"--outlets": outlets}, {"--output": output, "--json": json_target})
     opened = TileStore.open(store)
     given = None
     if outlet or outlet_rowcol or outlets is not None:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import logging
-import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from . import options
-from .places import Place, Point, naming, not_negative, places
+from .places import Place, Point, naming, not_negative, places, refuse_shared_files
 
 if TYPE_CHECKING:
     from ..grid import GridSpec
@@ -337,21 +336,12 @@ def _check_outputs(
     from .. import export
     from ..paths import vectors
 
-    taken = {os.path.realpath(file): option for option, file in inputs.items() if file is not None}
-    outputs = list(rasters) + ([("--path", path)] if path is not None else [])
-    for option, file in (*inputs.items(), *outputs):
-        if file == "":
-            raise click.UsageError(f"{option}: the name of the file is empty")
-    for option, file in outputs:
+    outputs = dict(rasters) | ({"--path": path} if path is not None else {})
+    refuse_shared_files(inputs, {**outputs, "--json": json_target})
+    for option, file in outputs.items():
         with naming(option):
             checked = vectors.checked_target if option == "--path" else export.checked_target
             checked(file, overwrite=overwrite)
-    if json_target and json_target != "-":
-        outputs.append(("--json", json_target))
-    for option, file in outputs:
-        other = taken.setdefault(os.path.realpath(file), option)
-        if other != option:
-            raise click.UsageError(f"{option} {file}: is the file of {other}; name another")
 
 
 def _unreached(

@@ -7,6 +7,7 @@ from typing import Any
 import click
 
 from . import options
+from .places import refuse_shared_files
 
 
 @click.command("label-components")
@@ -67,6 +68,9 @@ def command(
     from ..components import label_components
     from ..progress import bar
 
+    refuse_shared_files(
+        {}, {"--table": settings["table"], "--output": output, "--json": json_target}
+    )
     if output:
         from ..export import checked_target, export_layer  # brings GDAL
 
@@ -92,8 +96,8 @@ def command(
     options.write_json(report.to_json(), json_target)
     written = [path for path in (settings["table"], output) if path]
     options.say(
-        f"{store}: layer {into}, {found.count:,} components of {found.cells:,} cells in all, "
-        f"{report.seconds['total']:.2f} s"
+        f"{store}: layer {into}, {found.count:,} component{'s' * (found.count != 1)} of "
+        f"{found.cells:,} cells in all, {report.seconds['total']:.2f} s"
         + (f"\nwritten: {', '.join(written)}" if written else ""),
         json_target,
     )

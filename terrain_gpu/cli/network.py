@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from . import options
-from .places import from_file, naming, not_negative
+from .places import from_file, naming, not_negative, refuse_shared_files
 
 
 @click.command("network")
@@ -56,6 +56,7 @@ def command(
     from ..progress import bar
     from ..store import TileStore
 
+    refuse_shared_files({"--keep": keep}, {"LINES": output, "--json": json_target})
     checked_target(output, overwrite=settings["overwrite"])
     opened = TileStore.open(store)
     kept = None

@@ -60,6 +60,10 @@ def verbosity_options(command: Any) -> Any:
     )(command)  # fmt: skip
 
 
+_REPORT = b'{\n  "command": '
+"""How a report begins, and no other JSON, such as GeoJSON or the metadata of a store."""
+
+
 def _json_target(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
     """Refuse before the run what cannot take the report after it."""
     if value is None or value == "-":
@@ -73,8 +77,8 @@ def _json_target(ctx: click.Context, param: click.Parameter, value: str | None) 
         raise click.BadParameter(f"{value!r} cannot be written", ctx, param)
     if path.is_file():
         with open(path, "rb") as file:
-            start = file.read(1)
-        if start not in (b"", b"{"):
+            start = file.read(len(_REPORT))
+        if start not in (b"", _REPORT):
             raise click.BadParameter(
                 f"{value!r} exists and is no report; remove it or name another", ctx, param
             )

@@ -85,12 +85,35 @@ def from_file(grid: GridSpec, name: str) -> Sources:
     """Cells that a vector file (FILE or FILE:LAYER) or an aligned raster names."""
     from ..paths.sources import from_raster, from_vector
 
+    path, layer = _file_and_layer(name)
+    if Path(path).suffix.lower() in VECTOR:
+        return from_vector(grid, path, layer)
+    return from_raster(grid, path)
+
+
+def _file_and_layer(name: str) -> tuple[str, str | None]:
+    """The parts of FILE or FILE:LAYER."""
     path, _, layer = name.rpartition(":")
     if Path(path).suffix.lower() in VECTOR and not os.path.exists(name):
-        return from_vector(grid, path, layer)
-    if Path(name).suffix.lower() in VECTOR:
-        return from_vector(grid, name)
-    return from_raster(grid, name)
+        return path, layer
+    return name, None
+
+
+def refuse_shared_files(inputs: dict[str, str | None], outputs: dict[str, str | None]) -> None:
+    """Refuse empty names, and an output that would replace an input or another output.
+
+    Both are files by the options that name them.
+    """
+    taken: dict[str, str] = {}
+    for option, file in (inputs | outputs).items():
+        if file is None or (option, file) == ("--json", "-"):
+            continue
+        if file == "":
+            raise click.UsageError(f"{option}: the name of the file is empty")
+        path = _file_and_layer(file)[0] if option in inputs else file
+        other = taken.setdefault(os.path.realpath(path), option)
+        if other != option and option in outputs:
+            raise click.UsageError(f"{option} {file}: is the file of {other}; name another")
 
 
 @contextmanager

@@ -145,6 +145,10 @@ def label_components(
     condition = Expression(where, store.layers)
     if into in condition.layers:
         raise InputError(f"{store.path}: layer {into!r} is read; give the labels another name")
+    if into in store.layers and "where" not in (store.layer(into).info.get("settings") or {}):
+        raise InputError(
+            f"{store.path}: layer {into!r} holds no components; give the labels another name"
+        )
     sources = [store.layer(name) for name in condition.layers]
     grid, block = store.grid, max(source.block_size for source in sources)
     plan = plan_components(

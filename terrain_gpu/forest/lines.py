@@ -8,6 +8,7 @@ next such.
 from __future__ import annotations
 
 import os
+import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -199,7 +200,7 @@ class PieceFile:
     Parameters
     ----------
     folder
-        Where the files go.
+        Where the files go; without a name, so that nothing is left of a process that is killed.
     dtype
         Type of the heights.
     memory, memory_limit
@@ -208,8 +209,8 @@ class PieceFile:
 
     def __init__(self, folder: Path, dtype: np.dtype, memory: int, memory_limit: int) -> None:
         self._dtype, self._memory, self._limit = dtype, memory, memory_limit
-        self._cells = open(folder / "cells", "w+b")  # noqa: SIM115
-        self._heights = open(folder / "heights", "w+b")  # noqa: SIM115
+        self._cells = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115
+        self._heights = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115
         self._total = 0
         self._tables: dict[tuple[int, int], tuple[np.ndarray, ...]] = {}
 

@@ -13,7 +13,6 @@ import json
 import logging
 import math
 import os
-import tempfile
 import warnings
 from collections.abc import Iterator
 from contextlib import closing
@@ -173,8 +172,7 @@ def extract_network(
     with (
         report.measured(),
         whole_file(target, overwrite=overwrite) as part,
-        tempfile.TemporaryDirectory(prefix=f".{target.name}.", dir=target.parent) as folder,
-        closing(PieceFile(Path(folder), dtype, plan.memory - _LINES, plan.memory_limit)) as pieces,
+        closing(PieceFile(target.parent, dtype, plan.memory - _LINES, plan.memory_limit)) as pieces,
     ):
         _trace(forest, kept, min_length, plan, pieces, progress, report)
         with report.phase("write"):
@@ -204,7 +202,7 @@ def _trace(
     units, unit = prune.whole_lengths(forest.cells.grid, step_lengths(forest.cells.grid))
     least = prune.ENDLESS
     if min_length is not None:
-        least = min(math.ceil(min_length / unit), least)
+        least = math.ceil(min(min_length / unit, least))
     blocks = Blocks(forest, plan, work=prune.LengthWork)
     skeleton = Skeleton(prune.VERTEX_BYTES, plan.memory_limit)
     total = 2 * forest.cells.grid.cells
