@@ -117,6 +117,20 @@ class StreamPlan:
     bytes_written: int
     workers: int = 0
 
+    @classmethod
+    def of_blocks(cls, blocks: BlockGrid, dtype: str, **more: int) -> StreamPlan:
+        """A plan that reads block by block; `more` are the other attributes."""
+        return cls(
+            rows=blocks.rows,
+            cols=blocks.cols,
+            dtype=dtype,
+            block_size=blocks.block,
+            unit_rows=min(blocks.block, blocks.rows),
+            unit_cols=min(blocks.block, blocks.cols),
+            blocks=blocks.count,
+            **more,
+        )
+
     def units(self) -> Iterator[Window]:
         """Windows of the units, row by row: the order in which strips and text are stored."""
         for row in range(0, self.rows, self.unit_rows):
@@ -358,19 +372,14 @@ def plan_forest(
             buffers, memory = buffers - 1, memory - buffer
         memory = COMPILED_BASELINE + max(memory, levels)
         if memory <= limit:
-            return StreamPlan(
-                rows=rows,
-                cols=cols,
-                dtype=dtype.name,
-                block_size=block,
-                unit_rows=min(block, rows),
-                unit_cols=min(block, cols),
+            return StreamPlan.of_blocks(
+                BlockGrid(rows, cols, block),
+                dtype.name,
                 buffers=buffers,
                 readers=1,
                 writers=1,
                 workers=workers,
                 passes=1,
-                blocks=count,
                 memory_limit=limit,
                 memory=memory,
                 bytes_read=source_bytes + spill,
@@ -452,19 +461,14 @@ def plan_paths(
     if "allocation" in layers:
         read += 2 * size(1)  # backlinks are followed twice
     results = {"distance": item, "backlink": 1, "allocation": 4}
-    return StreamPlan(
-        rows=rows,
-        cols=cols,
-        dtype=dtype.name,
-        block_size=block,
-        unit_rows=min(block, rows),
-        unit_cols=min(block, cols),
+    return StreamPlan.of_blocks(
+        BlockGrid(rows, cols, block),
+        dtype.name,
         buffers=fields,
         readers=1,
         writers=threads,
         workers=threads,
         passes=1,
-        blocks=count,
         memory_limit=limit,
         memory=always + fields * field + threads * passing,
         bytes_read=read,

@@ -8,22 +8,12 @@ rim of a block are kept.
 from __future__ import annotations
 
 import numpy as np
-from numba.extending import register_jitable
 
 from ..grid import BlockGrid
-from ..mst.boruvka import jit
+from ..mst.boruvka import find, jit
 from .block import CELLS, COL0, COL1, FIRST, ROW0, ROW1, UNITS
 
 Block = tuple[int, int]
-
-
-@register_jitable
-def find(parent, one):
-    """Root of a component, halving the path on the way."""
-    while parent[one] != one:
-        parent[one] = parent[parent[one]]
-        one = parent[one]
-    return one
 
 
 @jit

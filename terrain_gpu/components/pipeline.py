@@ -307,19 +307,14 @@ def plan_components(
         )
     if source_bytes is None:
         source_bytes = sum(layer_bytes(rows, cols, size, block) for size in itemsizes)
-    return StreamPlan(
-        rows=rows,
-        cols=cols,
-        dtype=", ".join(dtype.name for dtype in dtypes),
-        block_size=block,
-        unit_rows=min(block, rows),
-        unit_cols=min(block, cols),
+    return StreamPlan.of_blocks(
+        blocks,
+        ", ".join(dtype.name for dtype in dtypes),
         buffers=buffers,
         readers=1,
         writers=1,
         workers=workers,
         passes=2,
-        blocks=blocks.count,
         memory_limit=limit,
         memory=memory,
         bytes_read=2 * source_bytes,

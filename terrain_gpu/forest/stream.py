@@ -77,19 +77,14 @@ def plan_blocks(
             memory = max(streaming + vertices * OUTLINE_BYTES, vertices * vertex)
             memory += COMPILED_BASELINE + beside
             if memory <= limit:
-                return StreamPlan(
-                    rows=rows,
-                    cols=cols,
-                    dtype=cells.dtype.name,
-                    block_size=block,
-                    unit_rows=min(block, rows),
-                    unit_cols=min(block, cols),
+                return StreamPlan.of_blocks(
+                    blocks,
+                    cells.dtype.name,
                     buffers=buffers,
                     readers=1,
                     writers=1,
                     workers=workers,
                     passes=2,
-                    blocks=blocks.count,
                     memory_limit=limit,
                     memory=memory,
                     bytes_read=2 * sum(layer_bytes(rows, cols, size, block) for size in (item, 1)),
