@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import itertools
+from functools import partial
+
 import numpy as np
 import pytest
 import reference
 import strategies
+import test_mst
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from test_paths import as_sources, assert_same, make_store, options, solve, within_reach
 
 from terrain_gpu.errors import InputError, PlanError
-from terrain_gpu.paths import gpu
+from terrain_gpu.paths import gpu, gpu_regions
 from terrain_gpu.paths.costs import MODELS, Scaled
 from terrain_gpu.paths.pipeline import shortest_paths
 from terrain_gpu.paths.sources import from_rowcol
+from terrain_gpu.store.writer import LayerWriter
 
 pytestmark = pytest.mark.gpu
 
@@ -337,6 +342,52 @@ def test_overflow_over_regions(regions):
     data[np.add.outer(np.arange(513), np.arange(513)) % 2 == 1] = 65535
     found = both(data, [(0, 0)], connectivity=4, barriers=spiral, block_size=128)
     assert found.report.result["distance_dtype"] == "uint64"
+
+
+def test_a_region_is_read_again_where_it_is_needed(monkeypatch):
+    usual = gpu.Problem.plan
+    monkeypatch.setattr(gpu.Problem, "plan", lambda self: (usual(self)[0], 7))
+    z = hills(896, 896).astype(np.uint16)
+    result = both(z, [(30, 40)], block_size=64).report.result
+    assert result["regions"] == 4
+    assert result["region_visits"] > 4
+    assert 14 * 14 <= result["blocks_read"] < 49 * result["region_visits"]
+
+
+@pytest.mark.parametrize(
+    ("stop", "of"), [(3, "save"), (20, "save"), (60, "save"), (4, "write"), (20, "write")]
+)
+def test_a_stopped_run_goes_on_from_the_distances_found(tmp_path, no_fsync, monkeypatch, stop, of):
+    z = hills(300, 410).astype(np.uint16)
+    z[100:220, 60:300] = 7
+    store, usual = tmp_path / "s.zarr", gpu.Problem.plan
+    test_mst.make_store(store, z, None, 64)
+    run = partial(shortest_paths, store, [(0, 0), (299, 409, 2)], **ALL)
+    with monkeypatch.context() as patch:
+        patch.setattr(gpu.Problem, "plan", lambda self: (usual(self)[0], 2))
+        home = gpu_regions.Spill if of == "save" else LayerWriter
+        name = "save" if of == "save" else "write_block"
+        write, calls = getattr(home, name), itertools.count()
+
+        def failing(self, *args):
+            if next(calls) == stop:
+                raise KeyboardInterrupt
+            return write(self, *args)
+
+        patch.setattr(home, name, failing)
+        with pytest.raises(KeyboardInterrupt):
+            run(backend="cuda")
+    # The regions need not be the same.
+    monkeypatch.setattr(gpu.Problem, "plan", lambda self: (usual(self)[0], 3))
+    found = run(backend="cuda", resume=True)
+    assert found.report.result["blocks_resumed"] in (range(1, 36) if of == "save" else [35])
+    layers = [found.distance(), found.backlink(), found.allocation()]
+    assert not (store / ".incomplete").exists()
+    expected = run(backend="cpu", overwrite=True)
+    for mine, theirs in zip(
+        layers, (expected.distance(), expected.backlink(), expected.allocation()), strict=True
+    ):
+        assert strategies.same_bits(mine, theirs)
 
 
 @settings(max_examples=40)

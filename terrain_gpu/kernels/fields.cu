@@ -68,7 +68,7 @@ extern "C" __global__ void sources(
         }
         dist d = start_of(costs[k], heights[at]);
         distances[at] = d;
-        begin(q, row, col, d, WHOLE);
+        begin(q, row, col, d, WHOLE | CHANGED);
     }
 }
 
@@ -83,7 +83,7 @@ extern "C" __global__ void rim_sources(
         if (!at_rim(distances, at, pitch)) continue;
         dist d = start_of(0, heights[at]);
         distances[at] = d;
-        begin(q, row, col, d, WHOLE);
+        begin(q, row, col, d, WHOLE | CHANGED);
     }
 }
 
@@ -182,6 +182,35 @@ extern "C" __global__ void receive(
         if (!(ring[k] < top()) || is_absent(distances[at])) continue;
         distances[at] = ring[k];
         if (ring[k] < seen[k]) begin(q, row, col, ring[k], 0);
+    }
+}
+
+// Tiles that have come are away no longer, and those with a key go on.
+extern "C" __global__ void admit(
+    const u8* ready, i64 down, i64 across, order* keys, u32* flags, u32* lists, State* state
+) {
+    const Pending q = {down, across, keys, flags, lists, state};
+    for (i64 tile = thread(); tile < down * across; tile += threads()) {
+        if (!ready[tile]) continue;
+        atomicAnd(flags + tile, ~AWAY);
+        if (keys[tile] != NONE) post(q, state->number, tile, keys[tile], 0);
+    }
+}
+
+// Distances of a run that was stopped: every tile that was reached is to be relaxed once more.
+extern "C" __global__ void wake(
+    const dist* distances, i64 pitch, i64 down, i64 across, order* keys, u32* flags, u32* lists,
+    State* state
+) {
+    const Pending q = {down, across, keys, flags, lists, state};
+    for (i64 tile = thread(); tile < down * across; tile += threads()) {
+        i64 first = (tile / across * SIDE + 1) * pitch + tile % across * SIDE + 1;
+        dist least = top();
+        for (i64 k = 0; k < SIDE * SIDE; k++) {
+            dist d = distances[first + k / SIDE * pitch + k % SIDE];
+            if (d < least) least = d; // absent is never less
+        }
+        if (least < top()) post(q, 0, tile, order_of(least), WHOLE);
     }
 }
 

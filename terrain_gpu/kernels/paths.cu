@@ -371,7 +371,7 @@ __device__ __forceinline__ void visit(
         // Who lowers the key from here on lists the tile again. What was written before the key
         // was lowered is read below.
         flags = atomicAnd(q.flags + tile, ~LISTED);
-        own = atomicExch(q.keys + tile, NONE);
+        if (!(flags & AWAY)) own = atomicExch(q.keys + tile, NONE); // else it keeps the key
         __threadfence();
     }
     own = __shfl_sync(ALL, own, 0);
@@ -401,6 +401,7 @@ __device__ __forceinline__ void visit(
     }
     if (__any_sync(ALL, beyond) && lane == 0) q.state->waves[(wave + 1) % 3].overflow = 1;
     if (!s.touched) return;
+    if (lane == 0 && !(flags & CHANGED)) atomicOr(q.flags + tile, CHANGED);
     order up = least_better(t.distances[PITCH + 1 + lane], north);
     order down = least_better(t.distances[SIDE * PITCH + 1 + lane], south);
     order left = least_better(t.distances[side + 1], west);

@@ -7,6 +7,8 @@
 #define SIDE 32                      // of a tile: a warp's lanes are its columns, then its rows
 #define LISTED 1u                    // the tile is among the candidates of this wave or the next
 #define WHOLE 2u                     // cells inside of it were set, not only beside it
+#define AWAY 4u                      // some of its cells, or of those around, are not here yet
+#define CHANGED 8u                   // some of its distances became less
 
 #if DISTANCE == U32
 typedef u32 order;
@@ -55,7 +57,7 @@ struct State {
 struct Pending {
     i64 down, across; // tiles
     order* keys;      // per tile
-    u32* flags;       // per tile: LISTED, WHOLE
+    u32* flags;       // per tile, as above
     u32* lists;       // three of all tiles: candidates of even and odd waves, and the chosen
     State* state;
 };

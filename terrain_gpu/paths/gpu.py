@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -31,6 +31,9 @@ from .sources import Sources
 
 SIDE = 32
 """Of the tiles that warps relax."""
+
+AWAY, CHANGED = 4, 8
+"""Flags of tiles, as in kernels/pending.cuh."""
 
 _SHIFT = 31
 """Cells in front of a padded array, so that tiles begin at multiples of 32 cells."""
@@ -311,6 +314,19 @@ class Relaxing:
     def pending(self) -> tuple[Any, ...]:
         """What kernels that make tiles pending take."""
         return (*self.shape.tiles, self._keys, self._flags, self._lists, self._state)
+
+    def send_away(self) -> None:
+        """No tile has been read: they keep their keys until `admit`, see kernels/fields.cu."""
+        self._flags.fill(AWAY)
+
+    def waiting(self) -> np.ndarray:
+        """Tiles that are away and have keys, (down, across)."""
+        keys = self._keys.get()
+        return self.flagged(AWAY) & (keys != np.iinfo(keys.dtype).max).reshape(self.shape.tiles)
+
+    def flagged(self, flag: int) -> np.ndarray:
+        """Tiles with a flag, (down, across)."""
+        return (self._flags.get() & flag).astype(bool).reshape(self.shape.tiles)
 
     @property
     def farthest(self) -> Any:
@@ -666,8 +682,22 @@ class Piece:
 
     # -- reading ---------------------------------------------------------------------------
 
-    def read(self, done: Callable[[Block], None] | None = None) -> None:
-        """Fill heights and frictions; cells are not reached, or absent."""
+    def read(
+        self,
+        done: Callable[[Block], None] | None = None,
+        *,
+        blocks: Collection[Block] | None = None,
+        then: Callable[[Block, Staging], None] = lambda block, staging: None,
+    ) -> None:
+        """Fill heights and frictions; cells are not reached, or absent.
+
+        Parameters
+        ----------
+        blocks
+            Of the window and around it; all of them when None.
+        then
+            What else to do with each.
+        """
         import cupy
 
         jobs = list(self._layers())
@@ -677,9 +707,10 @@ class Piece:
             for raster, place in jobs:
                 with staging:
                     self._read_part(raster, place, item[1], staging)
+            then(item[0], staging)
 
         stream(
-            self._parts(),
+            (part for part in self._parts() if blocks is None or part[0] in blocks),
             read,
             lambda item, _: None,
             buffers=self.pool,
@@ -696,6 +727,10 @@ class Piece:
         for i in range(ring[0] // b, ceil_div(ring[1], b)):
             for j in range(ring[2] // b, ceil_div(ring[3], b)):
                 yield (i, j), clip(blocks.window(i, j), ring)
+
+    def around(self) -> set[Block]:
+        """Blocks that reach into the ring alone."""
+        return {at for at, _ in self._parts()} - set(self.blocks())
 
     def _layers(self) -> Iterator[tuple[Raster, Callable[..., None]]]:
         """The rasters, and what puts a part of each in its place."""
@@ -834,11 +869,9 @@ class Piece:
         outputs: Sequence[Output],
         write: Write,
         done: Callable[[Block], None] | None = None,
+        blocks: Iterable[Block] | None = None,
     ) -> None:
-        """Write every block of some outputs, in threads."""
-        import cupy
-
-        cupy.cuda.Device().synchronize()
+        """Write blocks of some outputs, in threads; all of the window when None."""
 
         def work(at: Block, staging: Staging) -> None:
             r0, r1, c0, c1 = self.problem.blocks.window(*at)
@@ -850,16 +883,20 @@ class Piece:
                     staging.copy(cells.nbytes, back=True)
                 write(output.name, at, cells)
 
-        self.each(work, done)
+        self.each(work, done, blocks)
 
     def each(
         self,
         work: Callable[[Block, Staging], None],
         done: Callable[[Block], None] | None = None,
+        blocks: Iterable[Block] | None = None,
     ) -> None:
-        """Do something for every block of the window, in threads."""
+        """Do something for blocks, in threads; for all of the window when None."""
+        import cupy
+
+        cupy.cuda.Device().synchronize()
         stream(
-            self.blocks(),
+            self.blocks() if blocks is None else blocks,
             work,
             lambda at, _: None,
             buffers=self.pool,
@@ -988,6 +1025,8 @@ class _Whole:
             "valid": noted["valid"],
             "regions": 1,
             "region_visits": 1,
+            "blocks_read": self.problem.blocks.count,
+            "blocks_resumed": 0,
             "tiles": piece.shape.tiles[0] * piece.shape.tiles[1],
             "tile_visits": int(found["visits"]),
             "waves": int(found["number"]),

@@ -2,8 +2,10 @@
 
 Regions are squares of blocks. As the CPU does with blocks, the one with the least pending key is
 relaxed to its end; its distances then go to a file, its outer cells stay in memory, and neighbours
-become pending. Hops on flats are found in the same way. Distances are upper bounds at any time, so
-the order decides the time alone.
+become pending. When a region's turn comes again, little of it will change: blocks are read as tiles
+in them are needed, and written if a distance became less. Hops on flats are found in the same way,
+but whole. Distances are upper bounds at any time, so the order decides the time alone, and a run
+that was stopped goes on from the file.
 """
 
 from __future__ import annotations
@@ -20,8 +22,8 @@ from ..grid import BlockGrid, Window, ceil_div
 from ..report import Report
 from ..store.writer import output_errors
 from .costs import largest
-from .gpu import Hopping, Output, Piece, Problem, Staging, Write, new_notes
-from .relax import Block
+from .gpu import CHANGED, SIDE, Hopping, Output, Piece, Problem, Staging, Write, new_notes
+from .relax import Block, Overflow
 from .tile import COL_STEP, ROW_STEP
 
 Region = tuple[int, int]
@@ -94,6 +96,7 @@ class Rims:
         height, width = self.shape(at)
         new = tuple(np.split(rim, np.cumsum((width, width, height))))
         old = self._sides.get(at, tuple(np.full(len(a), self.top, self.dtype) for a in new))
+        new = tuple(map(np.minimum, old, new))  # cells that were away are as they were
         self._sides[at] = new
         first, last, whole = slice(0, 1), slice(-1, None), slice(None)
         for k, (side, part) in enumerate(
@@ -109,13 +112,27 @@ class Rims:
 
 
 class Spill:
-    """A file with the distances of all blocks."""
+    """A file with the distances of blocks, and one with a byte for each, 1 if they are there.
 
-    def __init__(self, path: Path, blocks: BlockGrid, dtype: np.dtype) -> None:
+    Parameters
+    ----------
+    resume
+        Whether to go on with what an earlier run has left.
+    """
+
+    def __init__(self, path: Path, blocks: BlockGrid, dtype: np.dtype, *, resume: bool) -> None:
         self.path, self.blocks, self.dtype = path, blocks, dtype
+        self._marks = path.with_name(f"{path.name}.saved")
+        self.saved: set[Block] = set()
+        resume = resume and path.exists() and self._marks.exists()
         with output_errors(path):
             path.parent.mkdir(parents=True, exist_ok=True)
-            self._file = path.open("w+b", buffering=0)
+            mode = "r+b" if resume else "w+b"
+            self._files = [p.open(mode, buffering=0) for p in (path, self._marks)]
+            if resume:
+                found = np.frombuffer(self._marks.read_bytes()[: blocks.count], np.uint8)
+                across = blocks.shape[1]
+                self.saved = {divmod(k, across) for k in np.flatnonzero(found).tolist()}
 
     def _offset(self, at: Block) -> int:
         place = at[0] * self.blocks.shape[1] + at[1]
@@ -123,35 +140,44 @@ class Spill:
 
     def save(self, _: str, at: Block, cells: np.ndarray) -> None:
         rest, offset = memoryview(cells).cast("B"), self._offset(at)  # type: ignore[arg-type]
+        data, marks = self._files
         with output_errors(self.path):
             while rest:
-                count = os.pwrite(self._file.fileno(), rest, offset)
+                count = os.pwrite(data.fileno(), rest, offset)
                 rest, offset = rest[count:], offset + count
+            # A block half written over an older one is still made of upper bounds.
+            os.pwrite(marks.fileno(), b"\1", at[0] * self.blocks.shape[1] + at[1])
+        self.saved.add(at)
 
     def restore(self, at: Block, cells: np.ndarray) -> None:
         rest, offset = memoryview(cells).cast("B"), self._offset(at)  # type: ignore[arg-type]
         with output_errors(self.path):
             while rest:
-                count = os.preadv(self._file.fileno(), [rest], offset)
+                count = os.preadv(self._files[0].fileno(), [rest], offset)
                 if not count:
                     raise OSError(5, "is cut short")
                 rest, offset = rest[count:], offset + count
 
-    def close(self) -> None:
-        self._file.close()
-        self.path.unlink(missing_ok=True)
+    def close(self, *, keep: bool) -> None:
+        for file in self._files:
+            file.close()
+        if not keep:
+            self.path.unlink(missing_ok=True)
+            self._marks.unlink(missing_ok=True)
 
 
 class Field:
     """One kind of distance over all regions: where it lies when its region is not on the GPU."""
 
-    def __init__(self, path: Path, problem: Problem, rims: Rims) -> None:
-        self.spill = Spill(path, problem.blocks, rims.dtype)
+    def __init__(self, path: Path, problem: Problem, rims: Rims, *, resume: bool) -> None:
+        self.spill = Spill(path, problem.blocks, rims.dtype, resume=resume)
         self.rims = rims
-        self.saved: set[Region] = set()
+        self.begun: set[Region] = set()
 
-    def leave(self, at: Region, piece: Piece, cells: Any, kernels: Any) -> None:
-        """Save what is on the GPU, and tell the neighbours."""
+    def leave(
+        self, at: Region, piece: Piece, cells: Any, kernels: Any, blocks: list[Block] | None = None
+    ) -> None:
+        """Save blocks of what is on the GPU, all when None, and tell the neighbours."""
         pitch, dtype = piece.shape.pitch, self.rims.dtype
         save = partial(_run, kernels.get_function("save"))
 
@@ -159,8 +185,8 @@ class Field:
             *where, block = place
             save(size, cells, *where, pitch, block)
 
-        piece.move([Output("", dtype, cut)], self.spill.save)
-        self.saved.add(at)
+        piece.move([Output("", dtype, cut)], self.spill.save, blocks=blocks)
+        self.begun.add(at)
         self.put(at, piece, cells, kernels)
 
     def put(self, at: Region, piece: Piece, cells: Any, kernels: Any) -> None:
@@ -173,28 +199,86 @@ class Field:
         _run(kernels.get_function("rim"), len(rim), cells, *size, rim)
         self.rims.put(at, rim.get())
 
-    def come(self, at: Region, piece: Piece, cells: Any, kernels: Any, pending: Any) -> None:
-        """Bring back what was saved, and what the neighbours have found since."""
+    def bringer(self, piece: Piece, cells: Any, kernels: Any) -> Callable[[Block, Staging], None]:
+        """What brings back a block of a piece, if it was saved."""
+        inside, dtype = set(piece.blocks()), self.rims.dtype
+        restore = kernels.get_function("restore")
+
+        def bring(block: Block, staging: Staging) -> None:
+            if block not in self.spill.saved or block not in inside:
+                return
+            r0, r1, c0, c1 = piece.problem.blocks.window(*block)
+            host = staging.array((r1 - r0, c1 - c0), dtype)
+            self.spill.restore(block, host)
+            place = *host.shape, r0 - piece.window[0], c0 - piece.window[2], piece.shape.pitch
+            with staging:
+                staging.copy(host.nbytes, back=False)
+                _run(restore, host.size, cells, *place, staging.device)
+
+        return bring
+
+    def receive(self, at: Region, piece: Piece, cells: Any, kernels: Any, pending: Any) -> None:
+        """Take what the neighbours have found since."""
         import cupy
 
-        shape, dtype = piece.shape, self.rims.dtype
-        restore = kernels.get_function("restore")
-        if at in self.saved:
-            cupy.cuda.Device().synchronize()
-
-            def bring(block: Block, staging: Staging) -> None:
-                r0, r1, c0, c1 = piece.problem.blocks.window(*block)
-                host = staging.array((r1 - r0, c1 - c0), dtype)
-                self.spill.restore(block, host)
-                place = *host.shape, r0 - piece.window[0], c0 - piece.window[2], shape.pitch
-                with staging:
-                    staging.copy(host.nbytes, back=False)
-                    _run(restore, host.size, cells, *place, staging.device)
-
-            piece.each(bring)
         ring, seen = map(cupy.array, self.rims.ring(at))
-        size = shape.rows, shape.cols, shape.pitch
+        size = piece.shape.rows, piece.shape.cols, piece.shape.pitch
         _run(kernels.get_function("receive"), len(ring), ring, seen, *size, cells, *pending)
+
+
+class Arrivals:
+    """Which blocks of a piece are on the GPU, while they are read as tiles need them."""
+
+    def __init__(self, piece: Piece, *, whole: bool) -> None:
+        side = piece.problem.blocks.block
+        self.piece, self._first = piece, (piece.window[0] // side, piece.window[2] // side)
+        self._tiles = side // SIDE
+        self._here = np.full(BlockGrid(piece.shape.rows, piece.shape.cols, side).shape, whole)
+        if not whole:
+            piece.relaxing.send_away()
+
+    @property
+    def count(self) -> int:
+        """Blocks that were read."""
+        return int(np.count_nonzero(self._here))
+
+    def wanted(self) -> list[Block]:
+        """Blocks that are not here, and that pending tiles need: with all cells around them."""
+        return self._chosen(_beside(self.piece.relaxing.waiting()), ~self._here)
+
+    def changed(self) -> list[Block]:
+        """Blocks with distances that became less."""
+        return self._chosen(self.piece.relaxing.flagged(CHANGED))
+
+    def _chosen(self, tiles: np.ndarray, among: Any = True) -> list[Block]:
+        for axis in (0, 1):
+            starts = np.arange(0, tiles.shape[axis], self._tiles)
+            tiles = np.logical_or.reduceat(tiles, starts, axis=axis)
+        row, col = self._first
+        return [(row + i, col + j) for i, j in np.argwhere(tiles & among).tolist()]
+
+    def admit(self, blocks: list[Block]) -> None:
+        """Blocks have come: relax tiles of which no cell, and none around, is away."""
+        import cupy
+
+        for i, j in blocks:
+            self._here[i - self._first[0], j - self._first[1]] = True
+        down, across = self.piece.shape.tiles
+        tiles = self._here.repeat(self._tiles, 0).repeat(self._tiles, 1)[:down, :across]
+        ready = cupy.array(~_beside(~tiles))
+        self.piece.launch("admit", ready.size, ready, *self.piece.relaxing.pending)
+
+
+def _beside(tiles: np.ndarray) -> np.ndarray:
+    """Tiles, and all that touch them."""
+    found = tiles.copy()
+    for axis in (0, 1):
+        near = found.copy()
+        to, of = np.moveaxis(near, axis, 0), np.moveaxis(found, axis, 0)
+        to[1:] |= of[:-1]
+        to[:-1] |= of[1:]
+        found = near
+    return found
 
 
 def _run(kernel: Any, cells: int, *arguments: Any) -> None:
@@ -230,24 +314,28 @@ class Regions:
             for j in range(across)
         }
         self.cells = cells
-        self.visits = self.tile_visits = self.waves = 0
+        self.visits = self.tile_visits = self.waves = self.blocks_read = 0
         targets = problem.targets
         top = largest(np.empty(0, problem.ground.dtype))
         self.at_targets = np.full(0 if targets is None else len(targets), top, problem.ground.dtype)
 
     def run(self) -> dict[str, int]:
         problem = self.problem
-        spill = problem.spill
-        distances = Field(
-            spill.with_name("regions"), problem, Rims(self.windows, problem.ground.dtype)
-        )
+        path, dtype = problem.spill.with_name("regions"), problem.ground.dtype
+        distances = Field(path, problem, Rims(self.windows, dtype), resume=True)
+        self.resumed = len(distances.spill.saved)
+        keep = True
         try:
             with self.report.phase("relax"):
                 self._relax(distances)
             with self.report.phase("finalise"):
                 self._finalise(distances)
+            keep = False
+        except Overflow:
+            keep = False  # of no use to distances of another type
+            raise
         finally:
-            distances.spill.close()
+            distances.spill.close(keep=keep)
         noted = self.piece.noted()
         tiles = self.windows.values()
         return {
@@ -255,6 +343,8 @@ class Regions:
             "valid": noted["valid"],
             "regions": len(self.windows),
             "region_visits": self.visits,
+            "blocks_read": self.blocks_read,
+            "blocks_resumed": self.resumed,
             "tiles": sum(ceil_div(b - a, 32) * ceil_div(d - c, 32) for a, b, c, d in tiles),
             "tile_visits": self.tile_visits,
             "waves": self.waves,
@@ -263,41 +353,86 @@ class Regions:
         }
 
     def _load(self, at: Region, field: Field) -> Piece:
-        """A region with its distances, as far as they are known."""
-        self.piece: Any = None
-        piece = self.piece = Piece(self.problem, self.windows[at], self.pool, self.notes)
-        piece.relaxing.farthest = self.farthest
-        piece.read()
-        if at not in field.saved:
+        """A whole region with its distances, as far as they are known."""
+        piece = self._piece(at)
+        piece.read(then=field.bringer(piece, piece.distances, piece.kernels))
+        if at not in field.begun:
             piece.seed()
-        field.come(at, piece, piece.distances, piece.kernels, piece.relaxing.pending)
+        self._receive(at, field)
         return piece
+
+    def _piece(self, at: Region) -> Piece:
+        self.piece: Any = None
+        self.piece = Piece(self.problem, self.windows[at], self.pool, self.notes)
+        self.piece.relaxing.farthest = self.farthest
+        return self.piece
+
+    def _receive(self, at: Region, field: Field) -> None:
+        piece = self.piece
+        field.receive(at, piece, piece.distances, piece.kernels, piece.relaxing.pending)
 
     def _starts(self) -> Iterator[tuple[Region, Any]]:
         """Regions with sources, and a bound below what these begin with."""
         least: dict[Region, float] = {}
-        for (i, j), key in self.problem.ground.starts():
-            b = self.problem.blocks.block
-            at = i * b // self.cells, j * b // self.cells
-            least[at] = min(key, least.get(at, key))
-        for at, key in least.items():
-            yield at, self.problem.ground.dtype.type(key)
+        for at, key in self.problem.ground.starts():
+            region = self._region(at)
+            least[region] = min(key, least.get(region, key))
+        for region, key in least.items():
+            yield region, self.problem.ground.dtype.type(key)
+
+    def _region(self, at: Block) -> Region:
+        side = self.cells // self.problem.blocks.block
+        return at[0] // side, at[1] // side
 
     def _relax(self, field: Field) -> None:
-        seen = set()
         for at, key in self._starts():
             field.rims.start(at, key)
+        for at in {self._region(block) for block in field.spill.saved}:
+            field.rims.start(at, -np.inf if field.rims.dtype.kind == "f" else 0)
         while (found := field.rims.next(self.farthest)) is not None:
-            piece = self._load(found, field)
-            self._count(piece.relax())
-            field.leave(found, piece, piece.distances, piece.kernels)
-            self._look_at_targets(piece)
-            if found not in seen:
-                self.tick(piece.shape.rows * piece.shape.cols)
-            seen.add(found)
-            del piece  # its memory goes to the next
-        for r0, r1, c0, c1 in (w for at, w in self.windows.items() if at not in seen):
-            self.tick((r1 - r0) * (c1 - c0))
+            again = found in field.begun
+            self._visit(found, field)
+            if not again:
+                self.tick(self._size(self.windows[found]))
+        for at, window in self.windows.items():
+            if at not in field.begun:
+                self.tick(self._size(window))
+
+    @staticmethod
+    def _size(window: Window) -> int:
+        r0, r1, c0, c1 = window
+        return (r1 - r0) * (c1 - c0)
+
+    def _visit(self, at: Region, field: Field) -> None:
+        """Relax a region to its end: read whole the first time, then as it is needed."""
+        if at not in field.begun:
+            piece = self._load(at, field)
+            if self.resumed:
+                piece.launch(
+                    "wake",
+                    piece.shape.tiles[0] * piece.shape.tiles[1],
+                    piece.distances,
+                    piece.shape.pitch,
+                    *piece.relaxing.pending,
+                )
+            arrivals = Arrivals(piece, whole=True)
+        else:
+            piece = self._piece(at)
+            arrivals = Arrivals(piece, whole=False)
+            piece.read(blocks=piece.around())
+            self._receive(at, field)
+        bring = field.bringer(piece, piece.distances, piece.kernels)
+        while True:
+            state = piece.relax()
+            blocks = arrivals.wanted()
+            if not blocks:
+                break
+            piece.read(blocks=set(blocks), then=bring)
+            arrivals.admit(blocks)
+        self._count(state)
+        self.blocks_read += arrivals.count
+        field.leave(at, piece, piece.distances, piece.kernels, arrivals.changed())
+        self._look_at_targets(piece)
 
     def _count(self, state: Any) -> None:
         self.visits += 1
@@ -312,7 +447,8 @@ class Regions:
         mine = (targets.rows >= r0) & (targets.rows < r1)
         mine &= (targets.cols >= c0) & (targets.cols < c1)
         if mine.any():
-            self.at_targets[mine] = piece.at(targets.rows[mine], targets.cols[mine])
+            found = piece.at(targets.rows[mine], targets.cols[mine])  # the largest in what is away
+            self.at_targets[mine] = np.minimum(self.at_targets[mine], found)
         self.farthest = min(self.farthest, self.at_targets.max())
 
     def _finalise(self, field: Field) -> None:
@@ -322,7 +458,9 @@ class Regions:
         try:
             if linked:
                 path = self.problem.spill.with_name("hops")
-                hops = Field(path, self.problem, Rims(self.windows, np.dtype(np.uint32)))
+                hops = Field(
+                    path, self.problem, Rims(self.windows, np.dtype(np.uint32)), resume=False
+                )
             for at in self.windows:
                 piece = self._load(at, field)
                 outputs = [piece.distance_output(self.farthest)]
@@ -341,7 +479,7 @@ class Regions:
                 self._close_flats(field, hops, uneven)
         finally:
             if hops is not None:
-                hops.spill.close()
+                hops.spill.close(keep=False)
 
     def _done(self, at: Block) -> None:
         r0, r1, c0, c1 = self.problem.blocks.window(*at)
@@ -367,10 +505,12 @@ class Regions:
         piece = self._load(at, field)
         piece.link(self.farthest)
         hopping = Hopping(piece)
-        if at not in hops.saved:
+        if at in hops.begun:
+            piece.each(hops.bringer(piece, hopping.hops, hopping.kernels))
+        else:
             hopping.begin()
         pending = hopping.relaxing.pending
-        hops.come(at, piece, hopping.hops, hopping.kernels, pending)
+        hops.receive(at, piece, hopping.hops, hopping.kernels, pending)
         return hopping
 
 

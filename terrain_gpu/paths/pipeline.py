@@ -694,7 +694,7 @@ class _Solve:
             owner.keep = False  # fields of 32 bits are of no use to anybody
             raise
         finally:
-            owner.spilled = spill.exists()
+            owner.spilled = any(spill.parent.glob("*.saved"))
             for paths in self._open:
                 paths.close()  # an error may outlive the run, and open files keep their space
 
@@ -815,9 +815,10 @@ class _Solve:
         }
         self.report.result = {
             **self.found,
-            "blocks_resumed": 0,
+            "blocks_resumed": done["blocks_resumed"],
             "regions": done["regions"],
             "region_visits": done["region_visits"],
+            "blocks_read": done["blocks_read"],
             "gpu_memory_bytes": done["memory"],
             "tile_visits_per_tile": round(done["tile_visits"] / done["tiles"], 3),
             "waves": done["waves"],
