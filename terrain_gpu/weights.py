@@ -104,6 +104,23 @@ class Weight:
         exponents = 1 if self.dtype.kind != "f" else (256 if self.dtype.itemsize == 4 else 2048)
         return np.zeros(2 * exponents, np.int64)
 
+    def add(self, sums: np.ndarray, keys: np.ndarray) -> None:
+        """Add the weights of edges to accumulators, as `add_weight` does for one edge."""
+        sizes = keys.astype(np.uint64)
+        exponents, signs = np.zeros(len(keys), np.int64), np.ones(len(keys), np.int64)
+        if self.dtype.kind == "f":
+            bits, point = (31, 23) if self.dtype.itemsize == 4 else (63, 52)
+            if self.sum_mode == 2:
+                negative = sizes >> bits == 0
+                signs[negative] = -1
+                sizes[negative] = 2**bits - 1 - sizes[negative]
+                sizes &= 2**bits - 1
+            exponents = (sizes >> point).astype(np.int64)
+            sizes &= 2**point - 1
+            sizes[exponents > 0] |= 2**point
+        for word, part in enumerate((sizes & 0xFFFFFFFF, sizes >> 32)):
+            np.add.at(sums, 2 * exponents + word, signs * part.astype(np.int64))
+
     def exact(self, sums: np.ndarray, edges: int) -> int | float:
         """The sum over `edges` edges: of weights, or of units of the float's least subnormal.
 

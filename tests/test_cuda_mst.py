@@ -12,7 +12,11 @@ from test_mst import check, connectivities, has_no_largest, make_store, weights
 from terrain_gpu import TileStore, minimum_spanning_tree
 from terrain_gpu.cells import DTYPES
 from terrain_gpu.errors import CellError, InputError, PlanError
+from terrain_gpu.grid import BlockGrid
 from terrain_gpu.mst import gpu
+from terrain_gpu.mst.levels import MemorySpill, Solver, Totals, join_levels
+from terrain_gpu.mst.merge import merge
+from terrain_gpu.weights import Weight
 
 pytestmark = pytest.mark.gpu
 
@@ -29,18 +33,25 @@ def forest(data, **options):
     return minimum_spanning_tree(data, **options)
 
 
-@settings(max_examples=60)
-@given(raster=small, weight=weights, connectivity=connectivities)
-def test_as_kruskal(raster, weight, connectivity):
+@settings(max_examples=80)
+@given(
+    raster=small,
+    weight=weights,
+    connectivity=connectivities,
+    most=st.sampled_from([64, 128, 4096]),
+)
+def test_as_kruskal(raster, weight, connectivity, most):
     data, nodata = raster.cells, raster.nodata
-    tree = forest(
-        data,
-        weight=weight,
-        connectivity=connectivity,
-        nodata=nodata,
-        block_size=64,
-        backend="cuda",
-    )
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(gpu, "MOST_SIDE", most)
+        tree = forest(
+            data,
+            weight=weight,
+            connectivity=connectivity,
+            nodata=nodata,
+            block_size=64,
+            backend="cuda",
+        )
     check(tree, tree._forward, data, nodata, weight, connectivity)
 
 
@@ -89,6 +100,101 @@ def test_as_the_cpu(side, dtype, weight):
         assert np.array_equal(trees[0]._forward, trees[1]._forward)
         for name in ("edge_count", "components", "total_weight"):
             assert getattr(trees[0], name) == getattr(trees[1], name)
+
+
+# -- levels above the regions ----------------------------------------------------------------------
+
+
+def both_ways(data, nodata, weight, connectivity, memory_limit):
+    """Join blocks of 64 on the CPU and on the GPU, level by level; counts of what was compared."""
+    kind = Weight(weight, data.dtype)
+    cpu = Solver(data.shape, 64, kind, nodata, connectivity == 8)
+    blocks = BlockGrid(*data.shape, 64)
+    other = gpu.GpuSolver(blocks, 64, kind, nodata, connectivity == 8, 0, memory_limit)
+    spill, merges = MemorySpill(), []
+    for i, j in blocks.ids():
+        r0, r1, c0, c1 = window = blocks.window(i, j)
+        cells = data[r0:r1, c0:c1]
+        spill.save(i, j, cpu.solve(window, cells, np.zeros(cells.shape, np.uint8)))
+
+    class Both:
+        weight = kind
+
+        def merge(self, children, sums):
+            other_sums = sums.copy()
+            region, final = cpu.merge(children, sums)
+            found, other_final = other.merge(children, other_sums)
+            assert found.window == region.window
+            for one, two in zip(sides_of(region), sides_of(found), strict=True):
+                assert np.array_equal(one, two, equal_nan=one.dtype.kind == "f")
+            for one, two in zip(by_id(region), by_id(found), strict=True):
+                assert one.dtype == two.dtype
+                assert np.array_equal(one, two)
+            assert np.array_equal(np.sort(final), np.sort(other_final))
+            assert np.array_equal(sums, other_sums)
+            merges.append(len(final))
+            return found, other_final
+
+    join_levels(blocks, Both(), spill, Totals(), lambda ids: None)
+    return merges
+
+
+def sides_of(region):
+    return *region.border.cells, *region.border.valid
+
+
+def by_id(region):
+    """Candidates in order; their ends have none."""
+    keys, ids, us, vs = region.candidates
+    order = np.argsort(ids)
+    return keys[order], ids[order], np.minimum(us, vs)[order], np.maximum(us, vs)[order]
+
+
+@settings(max_examples=60)
+@given(raster=small, weight=weights, connectivity=connectivities)
+def test_merges(raster, weight, connectivity):
+    both_ways(raster.cells, raster.nodata, weight, connectivity, 2**40)
+
+
+@pytest.mark.parametrize("kind", ["flat", "ties", "noise", "terrain"])
+@pytest.mark.parametrize("dtype", ["uint16", "int32", "int64", "float32", "float64"])
+def test_merges_of_three_levels(monkeypatch, kind, dtype):
+    """None falls back to the CPU."""
+    monkeypatch.setattr(gpu.frozen, "merge", None)
+    monkeypatch.setattr(Solver, "merge", on_the_cpu)
+    for weight in ("max", "absdiff"):
+        data = make(kind, dtype, (500, 330), 1)
+        merges = both_ways(data, 7, weight, 8, 2**40)
+        assert len(merges) > 10
+        assert sum(merges) > 0
+
+
+def on_the_cpu(solver, children, sums):
+    weight = solver.weight
+    return merge(children, solver.shape, weight.low, solver.diagonal, sums, weight.sum_mode)
+
+
+@pytest.mark.parametrize("dtype", ["uint16", "float64"])
+def test_a_merge_keeps_to_its_bytes(monkeypatch, dtype):
+    """What does not fit is joined on the CPU; what is planned suffices."""
+    data, planned, fallen = make("noise", dtype, (1024, 1024), 2), [], []
+    monkeypatch.setattr(gpu, "RESERVED", 0)
+    bytes_of = gpu.merge_bytes
+
+    def note(*size):
+        planned.append(bytes_of(*size))
+        return planned[-1]
+
+    monkeypatch.setattr(gpu, "merge_bytes", note)
+    both_ways(data, 7, "max", 8, 2**40)
+    most = max(planned)
+    assert most > 5 * 10**5
+    monkeypatch.setattr(gpu.frozen, "merge", lambda *given: fallen.append(1) or merge(*given))
+    monkeypatch.setattr(Solver, "merge", on_the_cpu)
+    both_ways(data, 7, "max", 8, most)
+    assert not fallen
+    both_ways(data, 7, "max", 8, most - 1)
+    assert len(fallen) == planned.count(most) // 3
 
 
 @settings(max_examples=15)

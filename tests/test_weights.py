@@ -51,6 +51,9 @@ def test_keys_have_the_order_of_the_weights_and_sums_are_exact(name, dtype, data
             assert (key == other_key) == (w == other_w)
     sums = weight.new_sums()
     sum_of(np.array(found, weight.key_dtype), sums, weight.sum_mode)
+    at_once = weight.new_sums()
+    weight.add(at_once, np.array(found, weight.key_dtype))
+    assert np.array_equal(at_once, sums)
     total = weight.rounded(weight.exact(sums, len(found)))
     expected = exact_sum(plain)
     assert total == expected
@@ -75,6 +78,9 @@ def test_a_difference_beyond_the_type_is_infinite():
         found = keys(weight, cells)
     sums = weight.new_sums()
     sum_of(found, sums, weight.sum_mode)
+    at_once = weight.new_sums()
+    weight.add(at_once, found)
+    assert np.array_equal(at_once, sums)
     assert math.isinf(weight.rounded(weight.exact(sums, 1)))
 
 

@@ -325,6 +325,18 @@ extern "C" __global__ void start_vertices(
     }
 }
 
+// A list of edges with ids of 64 bits, given as keys: ranks stand in for the ids. `order` sorts these.
+extern "C" __global__ void rank_edges(i64 n, const i64* order, EDGES) {
+    for (i64 k = blockIdx.x * (i64)blockDim.x + threadIdx.x; k < n;
+         k += (i64)gridDim.x * blockDim.x) {
+#if WIDE_KEYS
+        ids[order[k]] = (u32)k;
+#else
+        words[order[k]] = words[order[k]] << 32 | k;
+#endif
+    }
+}
+
 // Room for this thread's item, if it has one, at the end of a list; one atomic for each warp.
 __device__ __forceinline__ i64 append(bool has, u64* count) {
     const u32 all = __ballot_sync(~0u, has), lane = threadIdx.x & 31;

@@ -33,8 +33,14 @@ def find(parent, v):
 
 
 def edge_key(a, b, low):
-    """Key of the edge between cells `a` and `b`; see `weights.Weight.low`."""
-    return max(a, b) - (min(a, b) & low)
+    """Keys of the edges between the cells of two arrays; see `weights.Weight.low`.
+
+    In compiled code, the key of the edge between two cells.
+    """
+    if a.dtype.kind == "f":
+        with np.errstate(over="ignore", invalid="ignore"):
+            return np.abs(a - b).view(f"u{a.itemsize}")
+    return np.maximum(a, b) - (np.minimum(a, b) & low)
 
 
 @overload(edge_key, inline="always")

@@ -29,9 +29,9 @@ import numpy as np
 from numba.extending import register_jitable
 
 from ..weights import Weight
-from .boruvka import add_weight, edge_key, jit, new_list_work
-from .merge import _join, _outer_border, _sides_of_cut
-from .region import Region
+from .boruvka import add_weight, edge_key, jit
+from .merge import Children, Frame
+from .region import Edges, Region
 from .tournament import NOBODY, challenge, first, leave, new_tree, plays, precedes
 
 __all__ = [
@@ -43,9 +43,6 @@ __all__ = [
     "solve_block",
     "work_per_cell",
 ]
-
-Edges = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
-"""Keys, ids, and the vertices at both ends."""
 
 
 def new_edges(count: int, key: np.dtype) -> Edges:
@@ -297,31 +294,26 @@ def _contract_paths(keys, ids, parent, order, branches, reached):
 
 
 def merge(
-    children: dict[tuple[int, int], Region],
+    children: Children,
     shape: tuple[int, int],
     low: np.unsignedinteger,
     diagonal: bool,
     sums: np.ndarray,
     mode: int,
 ) -> tuple[Region, np.ndarray]:
-    """Join up to four siblings, keyed by (row, column) 0 or 1; (0, 0) is always there.
+    """Join siblings.
 
     Parameters and results are those of `merge.merge`; the ends of candidates may lie inside of the
     region.
     """
-    row0, row_cut, col0, col_cut = children[0, 0].window
-    row1 = children[1, 0].window[1] if (1, 0) in children else row_cut
-    col1 = children[0, 1].window[3] if (0, 1) in children else col_cut
-    frame = np.array([row0, row_cut, row1, col0, col_cut, col1])
-    cut = _separator_edges(children, frame, shape[1], low, diagonal)
-    parts = [*(child.candidates for child in children.values()), cut]
-    keys, ids, us, vs = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
+    frame = Frame(children, shape)
+    keys, ids, us, vs = frame.edges(low, diagonal)
     cells, ends = np.unique(np.concatenate((us, vs)), return_inverse=True)
-    del parts, cut, us, vs
+    del us, vs
 
     vertices = len(cells)
     forest = new_forest(vertices, keys.dtype)
-    forest[4][_on_boundary(cells, frame, shape)] = 2
+    forest[4][frame.is_open(cells)] = 2
     candidates = new_edges(vertices, keys.dtype)
     reached = graph_mst(keys, ids, ends, *_incidence(ends, vertices), forest, new_tree(vertices))
     final, count = contract_forest(forest, reached, candidates, sums, mode)
@@ -331,46 +323,7 @@ def merge(
         cells[candidates[2][:count]],
         cells[candidates[3][:count]],
     )
-    region = Region((row0, row1, col0, col1), _outer_border(children), kept)
-    return region, forest[3][:final].copy()
-
-
-def _separator_edges(
-    children: dict[tuple[int, int], Region],
-    frame: np.ndarray,
-    cols: int,
-    low: np.unsignedinteger,
-    diagonal: bool,
-) -> Edges:
-    """The edges across the cuts between siblings; their ends are global cells."""
-    row0, _, row1, col0, _, col1 = frame
-    most = 3 * int(row1 - row0 + col1 - col0)
-    work = new_list_work(0, most, children[0, 0].candidates[0].dtype)
-    count = _join(
-        work,
-        0,
-        frame,
-        cols,
-        _sides_of_cut(children, (0, 0), (1, 0), 3, (0, 1), (1, 1), 2),
-        _sides_of_cut(children, (0, 0), (0, 1), 1, (1, 0), (1, 1), 0),
-        low,
-        diagonal,
-    )
-    keys, ids = work[0][0][:count], work[0][1][:count]
-    lower = ids >> 2
-    return keys, ids, lower, lower + np.array([1, cols - 1, cols, cols + 1])[ids & 3]
-
-
-def _on_boundary(cells: np.ndarray, frame: np.ndarray, shape: tuple[int, int]) -> np.ndarray:
-    """Which cells of a region have neighbours outside of it."""
-    row0, _, row1, col0, _, col1 = frame
-    row, col = cells // shape[1], cells % shape[1]
-    return (
-        ((row == row0) & (row0 > 0))
-        | ((row == row1 - 1) & (row1 < shape[0]))
-        | ((col == col0) & (col0 > 0))
-        | ((col == col1 - 1) & (col1 < shape[1]))
-    )
+    return frame.region(kept), forest[3][:final].copy()
 
 
 def _incidence(ends: np.ndarray, vertices: int) -> tuple[np.ndarray, np.ndarray]:

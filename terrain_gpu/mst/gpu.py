@@ -30,7 +30,8 @@ from ..progress import Progress
 from ..weights import Weight, valid_cells
 from . import frozen
 from .levels import Index, Solved, Spill, missing
-from .region import Border, Region
+from .merge import Children, Frame
+from .region import Border, Edges, Region
 from .tile import RING
 
 MOST_SIDE = 2**15
@@ -42,6 +43,8 @@ ROUNDS = 4
 
 THREADS = 256
 TILE_THREADS = 512
+NULL = np.uint64(0)
+"""No array, where a kernel takes one or none."""
 TILE_EDGES = RING - 1 + 6 * TILE - 2
 """Candidates of a tile, and edges to the tiles after it, at most."""
 
@@ -108,6 +111,13 @@ def work_bytes(dtype: np.dtype) -> float:
     vertex = 8 + 4 + 1 + 4
     # Two lists of edges, a copy of what the candidates are chosen from, and their tags.
     return (TILE_EDGES * (2.5 * edge + 4) + RING * vertex) / TILE**2
+
+
+def merge_bytes(vertices: int, edges: int, dtype: np.dtype) -> int:
+    """GPU memory that joining regions takes."""
+    wide = dtype.itemsize == 8
+    # Two lists of edges with their tags, and what sorting takes; or what is found, chosen and kept.
+    return edges * (2 * (8 + 4 * 3 + 4 * wide) + 48) + vertices * (8 + 4 + 1 + 4 * wide)
 
 
 def plan_regions(
@@ -260,34 +270,77 @@ class GpuSolver:
             self._work.run()
             return self._work.result()
 
+    def merge(self, children: Children, sums: np.ndarray) -> tuple[Region, np.ndarray]:
+        """Join siblings as `merge.merge` does; on the CPU what the GPU's memory does not hold."""
+        import cupy
 
-class _Work:
-    """Memory that solving a region takes, and the kernels in their order."""
+        weight = self.weight
+        frame = Frame(children, self.shape)
+        needed = merge_bytes(frame.cells.size, frame.most_edges, weight.dtype)
+        if frame.most_edges >= 2**32 or RESERVED + needed > self.memory_limit:
+            low, mode = weight.low, weight.sum_mode
+            return frozen.merge(children, self.shape, low, self.diagonal, sums, mode)
+        keys, ids, us, vs = frame.edges(weight.low, self.diagonal)
+        graph = keys, ids, frame.number(us), frame.number(vs)
+        with memory_bound(self.memory_limit, self.device), cupy.cuda.Device(self.device):
+            found = self._contract(graph, frame.is_open(frame.cells))
+            final, kept, us, vs = (array.get() for array in found)
+        weight.add(sums, keys[final])
+        ends = frame.cells[us], frame.cells[vs]
+        return frame.region((keys[kept], ids[kept], *ends)), ids[final]
 
-    def __init__(self, solver: GpuSolver, cupy: Any) -> None:
-        self.solver, self.cupy = solver, cupy
-        self.kernels = module("mst", solver._macros)
-        dtype = solver.weight.dtype
-        side, block = solver.regions.block, solver.blocks.block
-        down, across = (min(-(-n // block) * block, side) for n in solver.shape)
-        size = down * across
-        tiles = size // TILE**2
-        self.wide = dtype.itemsize == 8
-        self.stream = cupy.cuda.Stream(non_blocking=True)
-        with self.stream:
-            self.lists = [self._new_list(tiles * TILE_EDGES) for _ in range(2)]
-            self.parent = cupy.empty(tiles * RING, np.uint32)
-            self.frozen = cupy.empty(tiles * RING, np.uint8)
-            self.best = cupy.empty(tiles * RING, np.uint64)
-            self.best_id = cupy.empty(tiles * RING if self.wide else 1, np.uint32)
-            self.counts = cupy.empty(2 * ROUNDS + 2, np.uint64)
-            self.sums = cupy.empty(len(solver.weight.new_sums()), np.int64)
-            self.totals = cupy.empty(3, np.uint64)
-            self.region = cupy.empty(_REGION.itemsize, np.uint8)
+    def _contract(self, edges: Edges, frozen: np.ndarray) -> tuple[Any, ...]:
+        """`boruvka.contract` on the GPU.
+
+        Returns
+        -------
+        final, candidates, us, vs
+            On the GPU: where the final edges and the candidates stand in the list, and the frozen
+            vertices at the candidates' ends.
+        """
+        import cupy
+
+        keys, ids, us, vs = edges
+        work = _EdgeList(self, cupy, frozen.size, keys.size)
+        for into, values in zip((work.edges[0], *work.edges[-2:]), (keys, us, vs), strict=True):
+            into.set(values.astype(into.dtype))
+        order = cupy.argsort(cupy.asarray(ids))
+        work.launch("rank_edges", np.int64(keys.size), order, *work.edges)
+        del order
+        work.frozen.set(frozen.view(np.uint8))
+        work.parent.set(np.arange(frozen.size, dtype=np.uint32))
+        work.flatten()
+        work.counts[0] = keys.size
+        final, left = work.pick(keys.size)
+        return final, *work.candidates(left, tags=True)
+
+
+class _EdgeList:
+    """Boruvka over a list of edges: its memory, and the kernels in their order.
+
+    Attributes
+    ----------
+    edges
+        Arrays of the list: words of key and id, or keys and ids; the vertices at both ends.
+    counts
+        The first is the number of edges.
+    parent, frozen, best, best_id
+        Of each vertex; all but `frozen` as `flatten` leaves them.
+    vertices
+        How many there are: as many as there is room for, or fewer.
+    """
+
+    def __init__(self, solver: GpuSolver, cupy: Any, vertices: int, edges: int) -> None:
+        self.cupy, self.kernels = cupy, module("mst", solver._macros)
+        self.wide, self.vertices = solver.weight.dtype.itemsize == 8, vertices
+        self._lists = [self._new_list(edges) for _ in range(2)]
+        self.edges = self._lists[0][0]
+        self.parent = cupy.empty(vertices, np.uint32)
+        self.frozen = cupy.empty(vertices, np.uint8)
+        self.best = cupy.empty(vertices, np.uint64)
+        self.best_id = cupy.empty(vertices if self.wide else 1, np.uint32)
+        self.counts = cupy.zeros(2 * ROUNDS + 2, np.uint64)
         self.grid = 8 * cupy.cuda.Device().attributes["MultiProcessorCount"]
-        self.tile_kernel = self.kernels.get_function("tile_forest")
-        self.tile_kernel.max_dynamic_shared_size_bytes = solver._shared
-        self.nodata = dtype.type(0 if solver.nodata is None else solver.nodata)
 
     def _new_list(self, count: int) -> tuple[list[Any], Any]:
         """Arrays of a list of edges, and their tags."""
@@ -296,8 +349,99 @@ class _Work:
         ends = [empty(count, np.uint32) for _ in range(2)]
         return [*keys, *ends], empty(count, np.uint32)
 
-    def _launch(self, name: str, grid: int, block: int, *arguments: Any) -> None:
-        self.kernels.get_function(name)((grid,), (block,), arguments)
+    def launch(self, name: str, *arguments: Any) -> None:
+        """Run a kernel whose threads stride over all there is."""
+        self.kernels.get_function(name)((self.grid,), (THREADS,), arguments)
+
+    def mark(self, region: Any, mask: Any) -> int:
+        """Final edges into the mask of a region; returns how many edges are left."""
+        return self._rounds(region, mask, NULL, NULL)
+
+    def pick(self, most: int) -> tuple[Any, int]:
+        """Where the final edges stood in the list, `most` at most; and how many edges are left."""
+        found = self.cupy.empty(most, np.uint32)
+        count = self.cupy.zeros(1, np.uint64)
+        left = self._rounds(NULL, NULL, found, count)
+        return found[: int(count[0])], left
+
+    def candidates(self, left: int, tags: bool) -> list[Any]:
+        """Forest of the edges left between frozen vertices: `edges`, or tags and ends."""
+        edges, first_tags = self._lists[0]
+        arrays = [first_tags, *edges[-2:]] if tags else edges
+        if not left:
+            return [array[:0] for array in arrays]
+        chosen = [array[:left].copy() for array in arrays]
+        self.frozen[...] = 0
+        picked, _ = self.pick(left)
+        return [array[picked] for array in chosen]
+
+    def _rounds(self, region: Any, mask: Any, found: Any, found_count: Any) -> int:
+        """Boruvka's rounds over the list; returns the edges left. See `hook` for the rest."""
+        first = True
+        while True:
+            for k in range(ROUNDS):
+                (edges, tags), (out, out_tags) = self._lists[k % 2], self._lists[1 - k % 2]
+                count, next_count = self.counts[k:], self.counts[k + 1 :]
+                self.launch(
+                    "least_of_list",
+                    *edges,
+                    tags,
+                    count,
+                    np.int32(first and k == 0),
+                    self.parent,
+                    self.frozen,
+                    self.best,
+                    *out,
+                    out_tags,
+                    next_count,
+                )
+                if self.wide:
+                    self.launch("least_ids", *out, next_count, self.frozen, self.best, self.best_id)
+                self.launch(
+                    "hook",
+                    region,
+                    *out,
+                    out_tags,
+                    next_count,
+                    self.parent,
+                    self.frozen,
+                    self.best,
+                    self.best_id,
+                    mask,
+                    found,
+                    found_count,
+                    self.counts[ROUNDS + 1 + k :],
+                )
+                self.flatten()
+            first = False
+            seen = self.counts.get()
+            self.counts[1:] = 0
+            self.counts[0] = seen[ROUNDS]
+            if not seen[2 * ROUNDS]:
+                return int(seen[ROUNDS])
+
+    def flatten(self) -> None:
+        """Point vertices to their roots, and make ready for the next round."""
+        self.launch("flatten", np.int64(self.vertices), self.parent, self.best, self.best_id)
+
+
+class _Work:
+    """Memory that solving a region takes, and the kernels in their order."""
+
+    def __init__(self, solver: GpuSolver, cupy: Any) -> None:
+        self.solver, self.cupy = solver, cupy
+        side, block = solver.regions.block, solver.blocks.block
+        down, across = (min(-(-n // block) * block, side) for n in solver.shape)
+        tiles = down * across // TILE**2
+        self.stream = cupy.cuda.Stream(non_blocking=True)
+        with self.stream:
+            self.list = _EdgeList(solver, cupy, tiles * RING, tiles * TILE_EDGES)
+            self.sums = cupy.empty(len(solver.weight.new_sums()), np.int64)
+            self.totals = cupy.empty(3, np.uint64)
+            self.region = cupy.empty(_REGION.itemsize, np.uint8)
+        self.tile_kernel = self.list.kernels.get_function("tile_forest")
+        self.tile_kernel.max_dynamic_shared_size_bytes = solver._shared
+        self.nodata = solver.weight.dtype.type(0 if solver.nodata is None else solver.nodata)
 
     def start(self, at: Index, slot: Slot) -> None:
         """Turn to a region."""
@@ -308,7 +452,6 @@ class _Work:
         sides = (r0 > 0) | (r1 < rows) << 1 | (c0 > 0) << 2 | (c1 < cols) << 3
         self.tiles_across = ceil_div(c1 - c0, TILE)
         self.tiles = ceil_div(r1 - r0, TILE) * self.tiles_across
-        self.vertices = self.tiles * RING
         self.window = r0, r1, c0, c1
         described = (
             r1 - r0,
@@ -324,108 +467,35 @@ class _Work:
 
     def run(self) -> None:
         """All kernels of a region."""
+        graph = self.list
         self.mask[...] = 0
-        self.counts[...] = 0
-        edges, _ = self.lists[0]
+        graph.counts[...] = 0
         given = self.region, self.cells, self.nodata
         self.tile_kernel(
             (self.tiles,),
             (TILE_THREADS,),
-            (*given, self.mask, *edges, self.counts),
+            (*given, self.mask, *graph.edges, graph.counts),
             shared_mem=self.solver._shared,
         )
-        self._launch("separators", self.tiles, 2 * TILE, *given, *edges, self.counts)
-        self._launch(
+        self._per_tile("separators", 2 * TILE, *given, *graph.edges, graph.counts)
+        graph.vertices = self.tiles * RING
+        graph.launch(
             "start_vertices",
-            self.grid,
-            THREADS,
             self.region,
-            np.int64(self.vertices),
-            self.parent,
-            self.frozen,
-            self.best,
-            self.best_id,
+            np.int64(graph.vertices),
+            graph.parent,
+            graph.frozen,
+            graph.best,
+            graph.best_id,
         )
-        left = self._rounds(None)
-        self.candidates: list[Any] = [array[:0] for array in edges]
-        if left:
-            chosen = [array[:left].copy() for array in edges]
-            self.frozen[...] = 0
-            found = self.cupy.empty(left, np.uint32)
-            self.found_count = self.cupy.zeros(1, np.uint64)
-            self._rounds(found)
-            tags = found[: int(self.found_count[0])]
-            self.candidates = [array[tags] for array in chosen]
+        left = graph.mark(self.region, self.mask)
+        self.candidates = graph.candidates(left, tags=False)
         self.sums[...] = 0
         self.totals[...] = 0
-        self._launch("weigh", self.tiles, THREADS, *given, self.mask, self.sums, self.totals)
+        self._per_tile("weigh", THREADS, *given, self.mask, self.sums, self.totals)
 
-    def _rounds(self, found: Any) -> int:
-        """Boruvka's rounds over the list; returns the edges left. See `hook` for `found`."""
-        first = True
-        null = np.uint64(0)
-        while True:
-            for k in range(ROUNDS):
-                (edges, tags), (out, out_tags) = self.lists[k % 2], self.lists[1 - k % 2]
-                count, next_count = self.counts[k:], self.counts[k + 1 :]
-                self._launch(
-                    "least_of_list",
-                    self.grid,
-                    THREADS,
-                    *edges,
-                    tags,
-                    count,
-                    np.int32(first and k == 0),
-                    self.parent,
-                    self.frozen,
-                    self.best,
-                    *out,
-                    out_tags,
-                    next_count,
-                )
-                if self.wide:
-                    self._launch(
-                        "least_ids",
-                        self.grid,
-                        THREADS,
-                        *out,
-                        next_count,
-                        self.frozen,
-                        self.best,
-                        self.best_id,
-                    )
-                self._launch(
-                    "hook",
-                    self.grid,
-                    THREADS,
-                    self.region,
-                    *out,
-                    out_tags,
-                    next_count,
-                    self.parent,
-                    self.frozen,
-                    self.best,
-                    self.best_id,
-                    self.mask,
-                    null if found is None else found,
-                    null if found is None else self.found_count,
-                    self.counts[ROUNDS + 1 + k :],
-                )
-                self._launch(
-                    "flatten",
-                    self.grid,
-                    THREADS,
-                    np.int64(self.vertices),
-                    self.parent,
-                    self.best,
-                    self.best_id,
-                )
-            first = False
-            seen = self.counts.get()
-            self.counts[1:] = 0
-            self.counts[0] = seen[ROUNDS]
-            if not seen[2 * ROUNDS]:
-                return int(seen[ROUNDS])
+    def _per_tile(self, name: str, threads: int, *arguments: Any) -> None:
+        self.list.kernels.get_function(name)((self.tiles,), (threads,), arguments)
 
     def result(self) -> Solved:
         """What a region leaves for the levels above."""
@@ -433,12 +503,12 @@ class _Work:
         r0, r1, c0, c1 = self.window
         rows, cols = r1 - r0, c1 - c0
         line = self.cupy.empty(2 * (rows + cols), weight.dtype)
-        self._launch("border", self.grid, THREADS, self.region, self.cells, line)
+        self.list.launch("border", self.region, self.cells, line)
         raw = line.get()
         *keys, us, vs = (array.get() for array in self.candidates)
         edges, vertices, largest = self.totals.get().tolist()
         self._refuse_largest(largest)
-        if not self.wide:
+        if not self.list.wide:
             words = keys[0]
             keys = [words >> np.uint64(32), words & np.uint64(0xFFFFFFFF)]
         local = keys[1].astype(np.int64)

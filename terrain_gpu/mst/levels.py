@@ -18,6 +18,7 @@ from ..grid import BlockGrid, Window
 from ..weights import Weight, valid_cells
 from . import contract, frozen
 from .boruvka import known_types
+from .merge import Children
 from .region import Border, Region
 
 Index = tuple[int, int]
@@ -106,6 +107,13 @@ class Solver:
         candidates = (keys.copy(), 4 * globally(ids >> 2) + (ids & 3), globally(us), globally(vs))
         region = Region(window, Border.of_block(cells, valid), candidates)
         return Solved(region, int(edges), int(np.count_nonzero(valid)), sums)
+
+    def merge(self, children: Children, sums: np.ndarray) -> tuple[Region, np.ndarray]:
+        """Join siblings, see `merge.merge`; `sums` receive the weights of the final edges."""
+        weight = self.weight
+        return self.method.merge(
+            children, self.shape, weight.low, self.diagonal, sums, weight.sum_mode
+        )
 
     def _refuse_largest(self, window: Window, data: np.ndarray, valid: np.ndarray) -> None:
         """The largest 64-bit integer would have the key that means "no edge"."""
@@ -261,9 +269,7 @@ def join_levels(
         if len(children) == 1:
             return children[0, 0]
         sums = weight.new_sums()
-        joined, final = solver.method.merge(
-            children, solver.shape, weight.low, solver.diagonal, sums, weight.sum_mode
-        )
+        joined, final = solver.merge(children, sums)
         totals.add(weight, len(final), 0, sums)
         patch(final)
         return joined

@@ -8,21 +8,27 @@ border cells that are now inside thaw, and `contract` decides their edges.
 from __future__ import annotations
 
 import numpy as np
-from numba.extending import register_jitable
 
-from .boruvka import contract, edge_key, jit, new_list_work
-from .region import Border, Region
+from ..grid import Window
+from .boruvka import contract, edge_key, new_list_work
+from .region import Border, Edges, Region
+
+Children = dict[tuple[int, int], Region]
+"""Up to four siblings, keyed by (row, column) 0 or 1; (0, 0) is always there."""
+
+_STRIP = 2**14
+"""Cells at a time, so that temporaries stay in the cache."""
 
 
 def merge(
-    children: dict[tuple[int, int], Region],
+    children: Children,
     shape: tuple[int, int],
     low: np.unsignedinteger,
     diagonal: bool,
     sums: np.ndarray,
     mode: int,
 ) -> tuple[Region, np.ndarray]:
-    """Join up to four siblings, keyed by (row, column) 0 or 1; (0, 0) is always there.
+    """Join siblings.
 
     Parameters
     ----------
@@ -38,181 +44,151 @@ def merge(
     region, final
         The joined region, and the global ids of the edges now final.
     """
-    row0, row_cut, col0, col_cut = children[0, 0].window
-    row1 = children[1, 0].window[1] if (1, 0) in children else row_cut
-    col1 = children[0, 1].window[3] if (0, 1) in children else col_cut
-    frame = np.array([row0, row_cut, row1, col0, col_cut, col1])
-    keys = children[0, 0].candidates[0].dtype
-    inherited = sum(len(child.candidates[0]) for child in children.values())
-    across = 3 * ((row1 - row0) + (col1 - col0))
-    vertices = 4 * ((row1 - row0) + (col1 - col0))
-    work = new_list_work(vertices, inherited + across, keys)
-    count = 0
-    for child in children.values():
-        new = count + len(child.candidates[0])
-        for into, values in zip(work[0], child.candidates, strict=True):
-            into[count:new] = values
-        count = new
-    border = _outer_border(children)
-    count = _join(
-        work,
-        count,
-        frame,
-        shape[1],
-        _sides_of_cut(children, (0, 0), (1, 0), 3, (0, 1), (1, 1), 2),
-        _sides_of_cut(children, (0, 0), (0, 1), 1, (1, 0), (1, 1), 0),
-        low,
-        diagonal,
-    )
-    open_sides = (row0 > 0, row1 < shape[0], col0 > 0, col1 < shape[1])
-    final, candidates = _solve(work, vertices, count, frame, shape[1], open_sides, sums, mode)
-    kept = tuple(a[:candidates].copy() for a in work[0])
-    region = Region((row0, row1, col0, col1), border, kept)
-    return region, work[5][:final].copy()
+    frame = Frame(children, shape)
+    keys, ids, us, vs = frame.edges(low, diagonal)
+    edges = keys, ids, frame.number(us), frame.number(vs)
+    del us, vs
+    work = edges, *new_list_work(frame.cells.size, keys.size, keys.dtype)[1:]
+    work[4][:] = frame.is_open(frame.cells)
+    final, count = contract(work, frame.cells.size, keys.size, sums, mode)
+    keys, ids, us, vs = (array[:count].copy() for array in edges)
+    return frame.region((keys, ids, frame.cells[us], frame.cells[vs])), work[5][:final].copy()
 
 
-def _line(
-    children: dict[tuple[int, int], Region],
-    first: tuple[int, int],
-    then: tuple[int, int],
-    side: int,
-) -> tuple[np.ndarray, np.ndarray]:
-    """Cells and validity along one side of one or two children in a row."""
-    found = [children[k].border for k in (first, then) if k in children]
-    return (
-        np.concatenate([b.cells[side] for b in found]),
-        np.concatenate([b.valid[side] for b in found]),
-    )
+class Frame:
+    """Where siblings are joined: the graph of their border cells.
+
+    Attributes
+    ----------
+    window
+        Of all siblings.
+    cells
+        Global cell of each vertex. Border cells lie on at most four rows and four columns. Those
+        rows are numbered from end to end, then the columns; where a column crosses a row the cell
+        is counted again, as a vertex without edges.
+    """
+
+    def __init__(self, children: Children, shape: tuple[int, int]) -> None:
+        row0, row_cut, col0, col_cut = children[0, 0].window
+        row1 = children[1, 0].window[1] if (1, 0) in children else row_cut
+        col1 = children[0, 1].window[3] if (0, 1) in children else col_cut
+        self.window: Window = row0, row1, col0, col1
+        self._children, self._shape, self._cuts = children, shape, (row_cut, col_cut)
+        self._rows = np.unique([row0, row_cut - 1, min(row_cut, row1 - 1), row1 - 1])
+        self._cols = np.unique([col0, col_cut - 1, min(col_cut, col1 - 1), col1 - 1])
+        self.cells = np.concatenate(
+            (
+                (self._rows[:, None] * shape[1] + np.arange(col0, col1)).ravel(),
+                (np.arange(row0, row1) * shape[1] + self._cols[:, None]).ravel(),
+            )
+        )
+
+    def number(self, cells: np.ndarray) -> np.ndarray:
+        """Vertices of border cells."""
+        row0, row1, col0, col1 = self.window
+        height, width = row1 - row0, col1 - col0
+        of_row, of_col = np.full(height, -1), np.full(width, -1)
+        of_row[self._rows - row0] = width * np.arange(self._rows.size)
+        of_col[self._cols - col0] = width * self._rows.size + height * np.arange(self._cols.size)
+        numbers = np.empty_like(cells)
+        for start in range(0, cells.size, _STRIP):
+            part = cells[start : start + _STRIP]
+            row = part // self._shape[1]
+            col = part - row * self._shape[1] - col0
+            row -= row0
+            first = of_row[row]
+            numbers[start : start + _STRIP] = np.where(first >= 0, first + col, of_col[col] + row)
+        return numbers
+
+    def is_open(self, cells: np.ndarray) -> np.ndarray:
+        """Which cells have neighbours outside of the window."""
+        row0, row1, col0, col1 = self.window
+        rows, cols = self._shape
+        row, col = cells // cols, cells % cols
+        return (
+            ((row == row0) & (row0 > 0))
+            | ((row == row1 - 1) & (row1 < rows))
+            | ((col == col0) & (col0 > 0))
+            | ((col == col1 - 1) & (col1 < cols))
+        )
+
+    @property
+    def most_edges(self) -> int:
+        """Bound on the number of `edges`."""
+        row0, row1, col0, col1 = self.window
+        inherited = sum(child.candidates[0].size for child in self._children.values())
+        return inherited + 3 * (row1 - row0 + col1 - col0)
+
+    def edges(self, low: np.unsignedinteger, diagonal: bool) -> Edges:
+        """The siblings' candidates, and the edges across the cuts; all ends are global cells."""
+        row0, row1, col0, col1 = self.window
+        row_cut, col_cut = self._cuts
+        cols = self._shape[1]
+        found = [child.candidates for child in self._children.values()]
+        if (0, 1) in self._children:
+            cells = np.arange(row0, row1) * cols + col_cut
+            left = cells - 1, *self._line((0, 0), (1, 0), 3)
+            right = cells, *self._line((0, 1), (1, 1), 2)
+            found += _across(left, right, 0, low, diagonal)
+        if (1, 0) in self._children:
+            cells = np.arange(col0, col1) + row_cut * cols
+            above = cells - cols, *self._line((0, 0), (0, 1), 1)
+            below = cells, *self._line((1, 0), (1, 1), 0)
+            # The diagonals through the crossing of the cuts are in already.
+            found += _across(above, below, 2, low, diagonal, but=col_cut - col0 - 1)
+        keys, ids, us, vs = (np.concatenate(arrays) for arrays in zip(*found, strict=True))
+        return keys, ids, us, vs
+
+    def region(self, candidates: Edges) -> Region:
+        """The joined region."""
+        bottom = 1 if (1, 0) in self._children else 0
+        right = 1 if (0, 1) in self._children else 0
+        lines = (
+            self._line((0, 0), (0, 1), 0),
+            self._line((bottom, 0), (bottom, 1), 1),
+            self._line((0, 0), (1, 0), 2),
+            self._line((0, right), (1, right), 3),
+        )
+        border = Border(tuple(x[0] for x in lines), tuple(x[1] for x in lines))  # type: ignore[arg-type]
+        return Region(self.window, border, candidates)
+
+    def _line(
+        self, first: tuple[int, int], then: tuple[int, int], side: int
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Cells and validity along one side of one or two siblings in a row."""
+        found = [self._children[k].border for k in (first, then) if k in self._children]
+        return (
+            np.concatenate([b.cells[side] for b in found]),
+            np.concatenate([b.valid[side] for b in found]),
+        )
 
 
-def _sides_of_cut(children, first, first_then, first_side, second, second_then, second_side):
-    """(cells, valid, cells, valid) on both sides of a cut; empty arrays when there is none."""
-    one = _line(children, first, first_then, first_side)
-    if second not in children:
-        return one[0][:0], one[1][:0], one[0][:0], one[1][:0]
-    return (*one, *_line(children, second, second_then, second_side))
+Line = tuple[np.ndarray, np.ndarray, np.ndarray]
+"""Numbers, operands and validity of cells in a line."""
 
 
-def _outer_border(children: dict[tuple[int, int], Region]) -> Border:
-    bottom = 1 if (1, 0) in children else 0
-    right = 1 if (0, 1) in children else 0
-    lines = (
-        _line(children, (0, 0), (0, 1), 0),
-        _line(children, (bottom, 0), (bottom, 1), 1),
-        _line(children, (0, 0), (1, 0), 2),
-        _line(children, (0, right), (1, right), 3),
-    )
-    return Border(tuple(x[0] for x in lines), tuple(x[1] for x in lines))  # type: ignore[arg-type]
+def _across(
+    one: Line,
+    other: Line,
+    straight: int,
+    low: np.unsignedinteger,
+    diagonal: bool,
+    but: int | None = None,
+) -> list[Edges]:
+    """Edges between two lines of cells side by side, straight ones and diagonals.
 
-
-@jit
-def _join(work, count, frame, cols, left_right, above_below, low, diagonal):
-    """Number the ends of inherited edges, append those across the cuts."""
-    keys, ids, us, vs = work[0]
-    row0, row_cut, _, col0, col_cut, _ = frame
-    for k in range(count):
-        us[k] = _vertex(us[k] // cols, us[k] % cols, frame)
-        vs[k] = _vertex(vs[k] // cols, vs[k] % cols, frame)
-    left, left_valid, right, right_valid = left_right
-    for k in range(len(left)):
-        row = row0 + k
-        for d in (0, 3):  # E and SE from the left side
-            j = k + (d == 3)
-            if j < len(left) and left_valid[k] and right_valid[j] and (d == 0 or diagonal):
-                keys[count] = edge_key(left[k], right[j], low)
-                ids[count] = 4 * (row * cols + col_cut - 1) + d
-                us[count] = _vertex(row, col_cut - 1, frame)
-                vs[count] = _vertex(row0 + j, col_cut, frame)
-                count += 1
-        if diagonal and k + 1 < len(left) and right_valid[k] and left_valid[k + 1]:  # SW
-            keys[count] = edge_key(right[k], left[k + 1], low)
-            ids[count] = 4 * (row * cols + col_cut) + 1
-            us[count] = _vertex(row, col_cut, frame)
-            vs[count] = _vertex(row + 1, col_cut - 1, frame)
-            count += 1
-    above, above_valid, below, below_valid = above_below
-    for k in range(len(above)):
-        for d in (1, 2, 3):
-            j = k + d - 2
-            if j < 0 or j >= len(above) or not (above_valid[k] and below_valid[j]):
-                continue
-            if d != 2 and (not diagonal or (k < col_cut - col0) != (j < col_cut - col0)):
-                continue  # the diagonals through the crossing of the cuts are in already
-            keys[count] = edge_key(above[k], below[j], low)
-            ids[count] = 4 * ((row_cut - 1) * cols + col0 + k) + d
-            us[count] = _vertex(row_cut - 1, col0 + k, frame)
-            vs[count] = _vertex(row_cut, col0 + j, frame)
-            count += 1
-    return count
-
-
-@jit
-def _solve(work, vertices, count, frame, cols, open_sides, sums, mode):
-    """Freeze the outer border, contract, and name the ends of the candidates globally."""
-    frozen = work[4]
-    row0, _, row1, col0, _, col1 = frame
-    frozen[:vertices] = False
-    for col in range(col0, col1):
-        frozen[_vertex(row0, col, frame)] |= open_sides[0]
-        frozen[_vertex(row1 - 1, col, frame)] |= open_sides[1]
-    for row in range(row0, row1):
-        frozen[_vertex(row, col0, frame)] |= open_sides[2]
-        frozen[_vertex(row, col1 - 1, frame)] |= open_sides[3]
-    final, candidates = contract(work, vertices, count, sums, mode)
-    _, _, us, vs = work[0]
-    for k in range(candidates):
-        row, col = _cell(us[k], frame)
-        us[k] = row * cols + col
-        row, col = _cell(vs[k], frame)
-        vs[k] = row * cols + col
-    return final, candidates
-
-
-@register_jitable
-def _child(down, right, frame):
-    """First cell, size and first vertex of a child."""
-    row0, row_cut, row1, col0, col_cut, col1 = frame
-    top, height = (row_cut, row1 - row_cut) if down else (row0, row_cut - row0)
-    left, width = (col_cut, col1 - col_cut) if right else (col0, col_cut - col0)
-    first = 0
-    if right or down:
-        first += 2 * (row_cut - row0 + col_cut - col0)
-    if down:
-        first += 2 * (row_cut - row0 + col1 - col_cut)
-    if down and right:
-        first += 2 * (row1 - row_cut + col_cut - col0)
-    return top, left, height, width, first
-
-
-@register_jitable
-def _vertex(row, col, frame):
-    """Number of a border cell of a child: its sides one after another."""
-    top, left, height, width, first = _child(row >= frame[1], col >= frame[4], frame)
-    row, col = row - top, col - left
-    if row == 0:
-        return first + col
-    if row == height - 1:
-        return first + width + col
-    if col == 0:
-        return first + 2 * width + row
-    return first + 2 * width + height + row
-
-
-@register_jitable
-def _cell(vertex, frame):
-    """The inverse of `_vertex`."""
-    down = right = False
-    for k in range(3, 0, -1):
-        down, right = k >= 2, k % 2 == 1
-        if vertex >= _child(down, right, frame)[4]:
-            break
-        down = right = False
-    top, left, height, width, first = _child(down, right, frame)
-    at = vertex - first
-    if at < width:
-        return top, left + at
-    if at < 2 * width:
-        return top + height - 1, left + at - width
-    if at < 2 * width + height:
-        return top + at - 2 * width, left
-    return top + at - 2 * width - height, left + width - 1
+    Without the diagonals between the cells `but` and the next.
+    """
+    found = []
+    forth, back = slice(1, None), slice(None, -1)
+    ways = [(straight, slice(None), slice(None)), (3, back, forth), (1, forth, back)]
+    for direction, from_one, to_other in ways if diagonal else ways[:1]:
+        u, z_u, valid_u = (array[from_one] for array in one)
+        v, z_v, valid_v = (array[to_other] for array in other)
+        good = valid_u & valid_v
+        if direction != straight and but is not None:
+            good[but : but + 1] = False
+        u, v = u[good], v[good]
+        ids = 4 * np.minimum(u, v) + direction
+        found.append((edge_key(z_u[good], z_v[good], low), ids, u, v))
+    return found

@@ -8,6 +8,9 @@ import numpy as np
 
 from ..grid import Window
 
+Edges = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
+"""Keys, ids, and the vertices at both ends."""
+
 
 @dataclass
 class Border:
@@ -46,4 +49,4 @@ class Region:
 
     window: Window
     border: Border
-    candidates: tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
+    candidates: Edges
