@@ -190,6 +190,17 @@ class Staging:
         device.set(host, stream)
         stream.synchronize()
 
+    def place(self, host: np.ndarray, device: Any) -> None:
+        """Copy to a window of a larger array on the GPU, and wait."""
+        from cupy.cuda import runtime
+
+        _, stream = self._mine()
+        rows, pitch = len(host), host.strides[0]
+        to, far = device.data.ptr, device.strides[0]
+        width, kind = host.shape[1] * host.itemsize, runtime.memcpyHostToDevice
+        runtime.memcpy2DAsync(to, far, host.ctypes.data, pitch, width, rows, kind, stream.ptr)
+        stream.synchronize()
+
     def download(self, device: Any) -> np.ndarray:
         """Copy from the GPU into this thread's buffer, and wait."""
         _, stream = self._mine()

@@ -220,6 +220,14 @@ class Gpu:
         """What a report says."""
         return {"backend": "cuda", "gpu": name_of(self.device)}
 
+    def verifies(self) -> dict[str, Any]:
+        """Where to verify: the CPU does when this GPU cannot hold the raster."""
+        return {
+            "backend": "auto",
+            "device": self.device,
+            "gpu_memory_limit": self.memory_limit,
+        }
+
 
 def _backend(gpu: Gpu | None) -> dict[str, Any]:
     """What a report says of it."""
@@ -381,6 +389,7 @@ def _of_store(
                     memory_limit=memory_limit,
                     threads=threads,
                     progress=advance,
+                    **({} if gpu is None else gpu.verifies()),
                 )
         with report.phase("commit"):
             layer = writer.commit({"encoding": FORWARD_EDGES, "result": found})
@@ -391,6 +400,7 @@ def _of_store(
     report.result |= {"patched_edges": patched, "blocks_resumed": resumed}
     if verify:
         report.result["verified_edges"] = checked["checked_edges"]
+        report.result["verified_on"] = checked["backend"]
     return _tree(report, layer)
 
 
@@ -479,7 +489,14 @@ def _of_array(
     found = _result(solver.weight, totals)
     if verify:
         with report.phase("verify"):
-            verify_arrays(data, nodata, forward, options["weight"], options["connectivity"])
+            verify_arrays(
+                data,
+                nodata,
+                forward,
+                options["weight"],
+                options["connectivity"],
+                **({} if gpu is None else gpu.verifies()),
+            )
     report.settings = {**options, **_backend(gpu), "plan": plan.as_dict()}
     report.cells, report.valid_cells, report.result = data.size, found["vertices"], found
     return _tree(report, None, forward)

@@ -15,24 +15,30 @@ Two neighbouring pieces are joined from the edges between them and what is left 
 edges without dead ends, every path without a branch contracted to its largest edge, for only that
 one can still be left out. It is a forest between border cells, so memory is O(border), although
 every edge of the raster is checked, and every cell is read once.
+
+A GPU that holds the whole raster proves the same in another way, see `verify_gpu`.
 """
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, fields
 from fractions import Fraction
+from functools import partial
 from typing import Any, NamedTuple, Protocol
 
 import numba
 import numpy as np
 
+from ..cuda.device import choose
 from ..errors import InputError, PlanError, TerrainError
 from ..executor import stream
 from ..grid import BlockGrid, Window, ceil_div
 from ..planner import (
     COMPILED_BASELINE,
+    CUDA_BASELINE,
     MB,
     available_threads,
     default_memory_limit,
@@ -41,6 +47,8 @@ from ..planner import (
 from ..progress import Progress, silent
 from ..store import Layer
 from ..weights import DIRECTIONS, Weight, valid_cells
+
+log = logging.getLogger(__name__)
 
 UNIT = 128
 """Side of a piece: its edges stay in cache while they are sorted and joined."""
@@ -107,6 +115,9 @@ def verify_forest(
     expected: dict[str, Any],
     memory_limit: int | None = None,
     threads: int | None = None,
+    backend: str = "cpu",
+    device: int = 0,
+    gpu_memory_limit: int | None = None,
     progress: Progress = silent,
 ) -> dict[str, Any]:
     """Check that a layer is the minimum spanning forest of another, edge by edge, in one pass.
@@ -124,7 +135,13 @@ def verify_forest(
     memory_limit
         Bound on the peak resident set of the process, bytes; a quarter of RAM when None.
     threads
-        Threads; one for each processor, but at most 4, when None.
+        Threads; one for each processor, but at most 4 of them on the CPU, when None.
+    backend
+        "cpu"; "cuda", whose memory has to hold the whole raster; or "auto": a GPU that works and
+        has the memory, else the CPU. What is wrong is named by the CPU in any case.
+    device, gpu_memory_limit
+        Which GPU, and a bound on its memory that is used, bytes; nine tenths of what is free when
+        None.
     progress
         Called with the cells just checked and the cells in all.
 
@@ -132,14 +149,15 @@ def verify_forest(
     -------
     dict
         "edges", "components", "total_weight" as recomputed, "checked_edges", all edges of the grid,
-        and "all_edges", True: none is sampled.
+        "all_edges", True: none is sampled, and "backend", "cpu" or "cuda", which proved them.
 
     Raises
     ------
     VerificationError
         at the first violation found: the property, row and column, and the edges involved.
     InputError
-        when the layers do not belong together, or the memory limit is too small.
+        when the layers do not belong together, a memory limit is too small, or "cuda" does not
+        work.
     StoreError
         when a shard is damaged.
     """
@@ -151,10 +169,11 @@ def verify_forest(
     if forest.dtype != np.uint8:
         raise InputError(f"{forest.path}: cells of type {forest.dtype.name} are no edges")
     model = Weight(weight, source.dtype)
-    pool = _pool(source, model, memory_limit, threads)
+    checker = _Checker(source.blocks, model, source.nodata, connectivity, UNIT)
+    limit = default_memory_limit() if memory_limit is None else memory_limit
+    how = _How(limit, threads, backend, device, gpu_memory_limit)
     try:
-        checker = _Checker(source.blocks, model, source.nodata, connectivity, UNIT)
-        return _verify(source, forest, checker, expected, pool, progress)
+        return _prove(source, forest, checker, expected, how, progress)
     except VerificationError as error:
         error.args = (f"{forest.path}: {error}; compute it again with --overwrite",)
         raise
@@ -170,6 +189,9 @@ def verify_arrays(
     expected: dict[str, Any] | None = None,
     block_size: int = 1024,
     unit: int = UNIT,
+    backend: str = "cpu",
+    device: int = 0,
+    gpu_memory_limit: int | None = None,
 ) -> dict[str, Any]:
     """`verify_forest` for arrays: cells and forward edges of one shape.
 
@@ -184,7 +206,76 @@ def verify_arrays(
         raise InputError(f"an array of {forward.dtype.name} holds no edges; give uint8")
     cells, edges = ArrayBlocks(data, nodata, block_size), ArrayBlocks(forward, 0, block_size)
     checker = _Checker(cells.blocks, Weight(weight, data.dtype), nodata, connectivity, unit)
-    return _verify(cells, edges, checker, expected, (1, 1), silent)
+    # The arrays are in memory already; the rest is small beside them.
+    how = _How(2**62, 1, backend, device, gpu_memory_limit)
+    return _prove(cells, edges, checker, expected, how, silent)
+
+
+class _How(NamedTuple):
+    """Limits of memory and threads, and the backend."""
+
+    memory_limit: int
+    threads: int | None
+    backend: str
+    device: int
+    gpu_memory_limit: int | None
+
+
+def _prove(
+    cells: Blocks,
+    edges: Blocks,
+    checker: _Checker,
+    expected: dict[str, Any] | None,
+    how: _How,
+    progress: Progress,
+) -> dict[str, Any]:
+    """On the GPU, or on the CPU."""
+    pool = partial(_pool, cells, checker.weight, how.memory_limit, how.threads)
+    reason, cuda = None, 0
+    if how.backend != "cpu":
+        try:
+            # The CPU has to name what is wrong. Asked before CUDA is there, which takes memory.
+            room = pool(CUDA_BASELINE)
+            backend, reason = choose(how.backend, how.device)
+            if backend == "cuda":
+                cuda = CUDA_BASELINE
+                return _prove_on_gpu(cells, edges, checker, expected, how, room, progress)
+        except PlanError as error:
+            if how.backend != "auto":
+                raise
+            reason = str(error)
+    if reason:
+        log.info("verifying on the CPU: %s", reason)
+    return {**_verify(cells, edges, checker, expected, pool(cuda), progress), "backend": "cpu"}
+
+
+def _prove_on_gpu(
+    cells: Blocks,
+    edges: Blocks,
+    checker: _Checker,
+    expected: dict[str, Any] | None,
+    how: _How,
+    pool: tuple[int, int],
+    progress: Progress,
+) -> dict[str, Any]:
+    from . import verify_gpu
+
+    found = verify_gpu.prove(
+        cells,
+        edges,
+        checker.weight,
+        checker.diagonal,
+        device=how.device,
+        gpu_memory_limit=how.gpu_memory_limit,
+        memory_limit=how.memory_limit,
+        threads=how.threads or available_threads(),
+        progress=progress,
+    )
+    if found is None:
+        log.info("the forest is wrong; where, is found on the CPU")
+        _verify(cells, edges, checker, None, pool, silent)
+        raise AssertionError("the GPU finds a forest wrong that the CPU finds right: a bug")
+    return {**checker.result(_Tally(*found), expected), "backend": "cuda"}
 
 
 def _verify(
@@ -229,27 +320,13 @@ def _verify(
         raise checker.violation(
             "spanning", tally.missing, "joins two trees: the forest lacks an edge between them"
         )
-    found = {
-        "edges": tally.edges,
-        "components": tally.vertices - tally.edges,
-        "total_weight": checker.total(tally),
-    }
-    for key, value in found.items():
-        if expected is None:
-            break
-        recorded = expected[key]
-        if (float(recorded) if isinstance(recorded, str) else recorded) != value:
-            raise VerificationError(
-                f"wrong totals: {key} is recorded as {recorded} and is {value}", "totals"
-            )
-    return {**found, "checked_edges": tally.checked, "all_edges": True}
+    return checker.result(tally, expected)
 
 
 def _pool(
-    source: Layer, weight: Weight, memory_limit: int | None, threads: int | None
+    source: Blocks, weight: Weight, limit: int, threads: int | None, cuda: int = 0
 ) -> tuple[int, int]:
-    """Workers and buffers under the memory limit."""
-    limit = default_memory_limit() if memory_limit is None else memory_limit
+    """Workers and buffers under the memory limit, of which CUDA takes some."""
     blocks = source.blocks
     block = blocks.block**2 * (source.dtype.itemsize + 1)
     # The largest join: two pieces keep 2 edges for each border cell, on 3 sides where the shorter
@@ -259,13 +336,13 @@ def _pool(
     for workers in range(min(most, blocks.count), 0, -1):
         for buffers in (min(workers + 1, blocks.count), workers):
             # One more block: what the reader decodes from.
-            memory = COMPILED_BASELINE + workers * _WORKER + (buffers + 1) * block + joins
+            memory = COMPILED_BASELINE + workers * _WORKER + (buffers + 1) * block + joins + cuda
             if memory <= limit:
                 return workers, buffers
     raise PlanError(
         f"a memory limit of {format_size(limit)} is too small to verify {blocks.rows} x "
-        f"{blocks.cols} cells of {source.dtype.name} in blocks of {blocks.block}; give at least "
-        f"{ceil_div(memory, MB)} MB"
+        f"{blocks.cols} cells of {source.dtype.name} in blocks of {blocks.block}"
+        f"{' on a GPU' if cuda else ''}; give at least {ceil_div(memory, MB)} MB"
     )
 
 
@@ -630,6 +707,23 @@ class _Checker:
                 return math.inf if tally.exact > 0 else -math.inf
         least = int(np.iinfo(dtype).min) if self.weight.name == "max" else 0
         return tally.exact + tally.edges * least
+
+    def result(self, tally: _Tally, expected: dict[str, Any] | None) -> dict[str, Any]:
+        """What is found of a right forest; its totals have to be the recorded ones."""
+        found = {
+            "edges": tally.edges,
+            "components": tally.vertices - tally.edges,
+            "total_weight": self.total(tally),
+        }
+        for key, value in found.items():
+            if expected is None:
+                break
+            recorded = expected[key]
+            if (float(recorded) if isinstance(recorded, str) else recorded) != value:
+                raise VerificationError(
+                    f"wrong totals: {key} is recorded as {recorded} and is {value}", "totals"
+                )
+        return {**found, "checked_edges": tally.checked, "all_edges": True}
 
     # -- violations ------------------------------------------------------------------------
 

@@ -1,0 +1,142 @@
+"""The proof of spanning forests on a GPU, resident and end to end, beside the CPU's.
+
+    python scripts/bench_gpu_verify.py [--side 16384] [--huge 60000] [--work /tmp]
+
+"resident": cells and mask lie in the GPU's memory; the median of three. "end to end": from the
+store, its files in the page cache or not. The huge raster is resident only.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+import cupy
+import numpy as np
+from bench_gpu_mst import BLOCK, cold, make_store, terrain, tiles_of
+
+from terrain_gpu import TileStore, minimum_spanning_tree
+from terrain_gpu.mst.verify import verify_forest
+from terrain_gpu.mst.verify_gpu import Raster
+from terrain_gpu.weights import Weight
+
+
+def prove(what: str, raster: Raster, *, right: bool, times: int = 3) -> None:
+    """Time a proof, and its kernels."""
+    seconds = []
+    for _ in range(times):
+        cupy.cuda.Device().synchronize()
+        begin = time.perf_counter()
+        assert (raster.prove() is not None) == right
+        seconds.append(time.perf_counter() - begin)
+    best, cells = sorted(seconds)[times // 2], raster.cells.size
+    spent: dict[str, float] = defaultdict(float)
+    calls: dict[str, int] = defaultdict(int)
+    launch = raster._launch
+
+    def timed(name: str, *arguments: Any) -> None:
+        begin = time.perf_counter()
+        launch(name, *arguments)
+        cupy.cuda.Device().synchronize()
+        spent[name] += time.perf_counter() - begin
+        calls[name] += 1
+
+    raster._launch = timed  # type: ignore[method-assign]
+    raster.prove()
+    parts = ", ".join(f"{calls[k]} {k} {spent[k] * 1e3:.1f}" for k in spent)
+    print(
+        f"resident {what:26s} {best:.3f} s, {cells / best / 1e9:.2f} G cells/s; ms: {parts}",
+        flush=True,
+    )
+
+
+def of_store(what: str, store: Path, weight: str, backend: str, threads: int | None = None) -> None:
+    """Time a proof from the store, cold and warm; and resident."""
+    opened = TileStore.open(store)
+    cells, forest = opened.layer("elevation"), opened.layer("mst")
+    for state in ("cold", "warm") if backend == "cuda" else ("warm",):
+        if state == "cold":
+            cold()
+        begin = time.perf_counter()
+        verify_forest(
+            cells,
+            forest,
+            weight=weight,
+            connectivity=8,
+            expected=forest.info["result"],
+            threads=threads,
+            backend=backend,
+        )
+        wall = time.perf_counter() - begin
+        speed = cells.grid.cells / wall / 1e9
+        print(f"{state} {backend} {what:26s} {wall:.3f} s, {speed:.3f} G cells/s", flush=True)
+    if backend == "cuda":
+        raster = Raster(cells.grid.shape, Weight(weight, cells.dtype), None, True)
+        raster.cells.set(cells.read_window(*cells.grid.window))
+        raster.mask.set(forest.read_window(*cells.grid.window))
+        prove(what, raster, right=True)
+
+
+def all_edges(mask: Any) -> None:
+    """Every edge of the grid: all that are picked are there, so the proof runs to its end."""
+    mask[...] = 15
+    mask[:, 0] = 13
+    mask[:, -1] = 6
+    mask[-1] = 1
+    mask[-1, -1] = 0
+
+
+def huge(side: int) -> None:
+    """Waves with noise, and one value."""
+    raster = Raster((side, side), Weight("max", np.dtype(np.uint16)), None, True)
+    all_edges(raster.mask)
+    line = cupy.arange(side, dtype=cupy.float32)
+    across = cupy.sin(line / 9000) * 4000 + cupy.sin(line / 700) * 300
+    for row in range(0, side, 1000):
+        part = raster.cells[row : row + 1000]
+        z = across[row : row + 1000, None] * (1 + across[None] / 9000) + 20000
+        part[...] = z + cupy.random.standard_normal(part.shape, dtype=cupy.float32) * 20
+    prove(f"{side}^2 uint16 waves", raster, right=False, times=1)
+    raster.cells[...] = 0
+    # All weights are equal, so the first edges are taken: to the right, and down from the left.
+    raster.mask[...] = 8
+    raster.mask[0] = 9
+    raster.mask[:, 0] = 12
+    raster.mask[0, 0] = 13
+    raster.mask[:, -1] = 0
+    raster.mask[-1] = 0
+    prove(f"{side}^2 uint16 constant", raster, right=True, times=1)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--side", type=int, default=16384)
+    parser.add_argument("--huge", type=int, default=60000)
+    parser.add_argument("--work", type=Path, default=Path("/tmp"))
+    args = parser.parse_args()
+    z, store = terrain(args.side), args.work / "verify.zarr"
+    z += cupy.random.standard_normal(z.shape, dtype=cupy.float32)
+    z = z.clip(0, None)
+    for name in ("uint16", "float32"):
+        make_store(store, tiles_of(z).astype(name), args.side)
+        for weight in ("max", "absdiff"):
+            minimum_spanning_tree(store, weight=weight, backend="cuda", overwrite=True)
+            of_store(f"{args.side}^2 {name} {weight}", store, weight, "cuda")
+    half = args.side // 2 // BLOCK * BLOCK
+    part = tiles_of(z[:half, :half])
+    del z
+    cupy.get_default_memory_pool().free_all_blocks()
+    if args.huge:
+        huge(args.huge)
+    for name in ("uint16", "float32"):
+        make_store(store, part.astype(name), half)
+        minimum_spanning_tree(store, backend="cuda", overwrite=True)
+        of_store(f"{half}^2 {name} max", store, "max", "cuda")
+        of_store(f"{half}^2 {name} max, 4 threads", store, "max", "cpu", 4)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,259 @@
+// Whether a mask of edges is the minimum spanning forest of a raster: Boruvka's rounds over all
+// edges of the grid, the whole raster as one graph, cells row by row. An edge has the id
+// 4 * lower cell + direction (E, SW, S, SE), and edges are ordered by weight and id, so the forest
+// is unique: the mask holds it exactly when it holds every edge that is picked, and no more edges.
+// Plain on purpose, and nothing of it is shared with the programs that compute forests. Macros: CELL,
+// the type of cells; ABSDIFF, whether the weight is |dz| (1) or the higher cell (0); VERTEX, the type
+// of a cell's number, unsigned.
+typedef unsigned char u8;
+typedef unsigned int u32;
+typedef unsigned long long u64;
+typedef long long i64;
+typedef CELL Cell;
+typedef VERTEX Vertex;
+constexpr bool FLOAT = (Cell)0.5 != (Cell)0, DOUBLE = FLOAT && sizeof(Cell) == 8;
+constexpr int EXPONENTS = DOUBLE ? 2048 : FLOAT ? 256 : 1;
+constexpr Vertex ABSENT = ~(Vertex)0;
+constexpr u64 NONE = ~0ull;
+constexpr int HOPS = 16;  // at most at a time, on the way to a root
+constexpr i64 SWATH = 1024;
+
+__device__ __forceinline__ i64 thread() { return (i64)blockIdx.x * blockDim.x + threadIdx.x; }
+__device__ __forceinline__ i64 threads() { return (i64)gridDim.x * blockDim.x; }
+
+struct Place { i64 row, col; };
+
+// Where the k-th cell is when a raster is gone through in swaths of columns: what threads look at at
+// a time, and where that leads, is about square then and stays in the cache.
+__device__ __forceinline__ Place place(i64 k, i64 rows, i64 cols) {
+    const Vertex wide = cols < SWATH ? cols : SWATH;
+    const Vertex left = (Vertex)k / ((Vertex)rows * wide) * wide;
+    const Vertex rest = (Vertex)k - (Vertex)rows * left;
+    const Vertex width = (Vertex)cols - left < wide ? (Vertex)cols - left : wide;
+    return {(i64)(rest / width), (i64)(left + rest % width)};
+}
+
+// Add every thread's number; all threads of a block must come here.
+__device__ void add_up(u64 mine, u64* total) {
+    __shared__ u64 sum;
+    if (threadIdx.x == 0) sum = 0;
+    __syncthreads();
+    if (mine) atomicAdd(&sum, mine);
+    __syncthreads();
+    if (threadIdx.x == 0 && sum) atomicAdd(total, sum);
+}
+
+// -- weights ---------------------------------------------------------------------------------------
+
+__device__ __forceinline__ u32 bits_of(float z) { return __float_as_uint(z); }
+__device__ __forceinline__ u64 bits_of(double z) { return (u64)__double_as_longlong(z); }
+template <typename T> __device__ __forceinline__ u64 bits_of(T z) { return (u64)z; }
+
+// Numbers as unsigned ones of the same order.
+__device__ __forceinline__ u64 ordered(float z) {
+    const u32 bits = bits_of(z + 0.0f);  // one zero
+    return bits >> 31 ? ~bits : bits | 1u << 31;
+}
+__device__ __forceinline__ u64 ordered(double z) {
+    const u64 bits = bits_of(z + 0.0);
+    return bits >> 63 ? ~bits : bits | 1ull << 63;
+}
+template <typename T> __device__ __forceinline__ u64 ordered(T z) {
+    return (u64)z + ((T)-1 < (T)1 ? 1ull << (8 * sizeof(T) - 1) : 0);  // the least is 0
+}
+
+// Of floats: the weight itself.
+__device__ __forceinline__ Cell weight(Cell a, Cell b) {
+    if (ABSDIFF) return a < b ? b - a : a - b;
+    return a < b ? b : a;
+}
+
+// Unsigned numbers in the order of weights.
+__device__ __forceinline__ u64 key(Cell a, Cell b) {
+    if constexpr (FLOAT) {
+        return ordered(weight(a, b));
+    } else {
+        const u64 x = ordered(a), y = ordered(b);
+        const u64 low = x < y ? x : y, high = x < y ? y : x;
+        return ABSDIFF ? high - low : high;
+    }
+}
+
+// From the lower cell of an edge to the other.
+__device__ __forceinline__ i64 step(int direction, i64 cols) {
+    return direction == 0 ? 1 : cols + direction - 2;
+}
+
+// -- the raster ------------------------------------------------------------------------------------
+
+extern "C" __global__ void start(
+    i64 n, const Cell* cells, Cell nodata, int has_nodata, Vertex* parent, u64* best
+) {
+    for (i64 v = thread(); v < n; v += threads()) {
+        const Cell z = cells[v];
+        // Neither NaN nor infinite.
+        const bool here = z - z == 0 && !(has_nodata && z == nodata);
+        parent[v] = here ? (Vertex)v : ABSENT;
+        best[v] = NONE;
+    }
+}
+
+// Count cells [first, last) with a value, edges of the grid, edges of the mask and bits of it that
+// are no edge of the grid; and add up the weights of the mask's edges, exactly: integers as a low
+// and a high word; floats as their mantissas, two words for each exponent. A word cannot overflow
+// for 2^28 cells.
+extern "C" __global__ void survey(
+    i64 first, i64 last, i64 rows, i64 cols, int diagonal, const Cell* cells, const u8* mask,
+    const Vertex* parent, u64* counts, u64* sums
+) {
+    __shared__ u64 words[2 * EXPONENTS];
+    for (int k = threadIdx.x; k < 2 * EXPONENTS; k += blockDim.x) words[k] = 0;
+    __syncthreads();
+    u64 vertices = 0, grid = 0, edges = 0, wrong = 0;
+    // Sums of a run of weights of one exponent.
+    int run = 0;
+    i64 low = 0, high = 0;
+    auto flush = [&]() {
+        if (low) atomicAdd(&words[2 * run], (u64)low);
+        if (high) atomicAdd(&words[2 * run + 1], (u64)high);
+        low = high = 0;
+    };
+    auto add = [&](Cell a, Cell b) {
+        if constexpr (!FLOAT) {
+            low += (i64)(key(a, b) & 0xFFFFFFFFu);
+            high += (i64)(key(a, b) >> 32);
+        } else {
+            constexpr int POINT = DOUBLE ? 52 : 23;
+            const u64 bits = bits_of(weight(a, b));
+            const int exponent = (int)(bits >> POINT) & (EXPONENTS - 1);
+            const u64 mantissa = (bits & ((1ull << POINT) - 1)) | (u64)(exponent > 0) << POINT;
+            const i64 sign = bits >> (8 * sizeof(Cell) - 1) ? -1 : 1;
+            if (exponent != run) flush();
+            run = exponent;
+            low += sign * (i64)(mantissa & 0xFFFFFFFFu);
+            high += sign * (i64)(mantissa >> 32);
+        }
+    };
+    for (i64 v = first + thread(); v < last; v += threads()) {
+        const i64 row = v / cols, col = v % cols;
+        const bool here = parent[v] != ABSENT;
+        const int bits = mask[v];
+        vertices += here;
+        wrong += bits > 15;
+        for (int d = 0; d < 4; d++) {
+            const bool inside = d == 0 ? col + 1 < cols
+                                       : row + 1 < rows && (d != 1 || col > 0) &&
+                                             (d != 3 || col + 1 < cols);
+            const i64 other = v + step(d, cols);
+            const bool edge = here && inside && (diagonal || d % 2 == 0) && parent[other] != ABSENT;
+            const bool chosen = bits >> d & 1;
+            grid += edge;
+            edges += chosen;
+            wrong += chosen && !edge;
+            if (chosen && edge) add(cells[v], cells[other]);
+        }
+    }
+    flush();
+    add_up(vertices, counts);
+    add_up(edges, counts + 1);
+    add_up(grid, counts + 2);
+    add_up(wrong, counts + 3);
+    for (int k = threadIdx.x; k < 2 * EXPONENTS; k += blockDim.x)
+        if (words[k]) atomicAdd(&sums[k], words[k]);
+}
+
+// -- a round ---------------------------------------------------------------------------------------
+
+// The least edge out of every component, at its root: first that of a cell, without atomics.
+extern "C" __global__ void least_edges(
+    i64 rows, i64 cols, int diagonal, const Cell* cells, const Vertex* parent, u64* best
+) {
+    for (i64 k = thread(); k < rows * cols; k += threads()) {
+        const auto [row, col] = place(k, rows, cols);
+        const i64 v = row * cols + col;
+        const Vertex own = parent[v];
+        if (own == ABSENT) continue;
+        u64 weight = 0, edge = NONE;
+        auto look = [&](i64 other, u64 id) {
+            if (parent[other] == own || parent[other] == ABSENT) return;
+            const u64 k = key(cells[v], cells[other]);
+            if (edge != NONE && (k > weight || (k == weight && id > edge))) return;
+            weight = k;
+            edge = id;
+        };
+        const bool up = row > 0, down = row + 1 < rows, left = col > 0, right = col + 1 < cols;
+        for (int d = 0; d < 4; d++) {
+            if (d % 2 && !diagonal) continue;
+            const bool forth = d == 0 ? right : down && (d != 1 || left) && (d != 3 || right);
+            const bool back = d == 0 ? left : up && (d != 1 || right) && (d != 3 || left);
+            const i64 by = step(d, cols);
+            if (back) look(v - by, 4 * (u64)(v - by) + d);
+            if (forth) look(v + by, 4 * (u64)v + d);
+        }
+        if (edge == NONE) continue;
+        u64 seen = *(volatile u64*)&best[own];
+        for (;;) {
+            if (seen != NONE) {
+                const i64 cell = (i64)(seen >> 2);
+                const u64 k = key(cells[cell], cells[cell + step((int)(seen & 3), cols)]);
+                if (k < weight || (k == weight && seen <= edge)) break;
+            }
+            const u64 now = atomicCAS(&best[own], seen, edge);
+            if (now == seen) break;
+            seen = now;
+        }
+    }
+}
+
+// What a root picked becomes the root that it leads to. Picks that the mask lacks are counted.
+extern "C" __global__ void aim(
+    i64 n, i64 cols, const u8* mask, const Vertex* parent, u64* best, u64* lacking
+) {
+    u64 lack = 0;
+    for (i64 v = thread(); v < n; v += threads()) {
+        if (parent[v] != (Vertex)v || best[v] == NONE) continue;
+        const u64 edge = best[v];
+        const i64 cell = (i64)(edge >> 2), other = cell + step((int)(edge & 3), cols);
+        lack += !(mask[cell] >> (edge & 3) & 1);
+        best[v] = parent[parent[cell] == (Vertex)v ? other : cell];
+    }
+    add_up(lack, lacking);
+}
+
+// Hang roots on those they lead to. Two that lead to each other picked the same edge: the lesser
+// one stays.
+extern "C" __global__ void hook(i64 n, Vertex* parent, const u64* best, u64* picked) {
+    u64 picks = 0;
+    for (i64 v = thread(); v < n; v += threads()) {
+        if (parent[v] != (Vertex)v || best[v] == NONE) continue;
+        const u64 to = best[v];
+        if (best[to] == (u64)v && (u64)v < to) continue;
+        parent[v] = (Vertex)to;
+        picks++;
+    }
+    add_up(picks, picked);
+}
+
+// Name cells by their roots, until none is unfinished: what others have done so far helps, and even
+// without that the way shrinks HOPS times.
+extern "C" __global__ void flatten(
+    i64 rows, i64 cols, Vertex* parent, u64* best, u64* unfinished
+) {
+    for (i64 k = thread(); k < rows * cols; k += threads()) {
+        const auto [row, col] = place(k, rows, cols);
+        const i64 v = row * cols + col;
+        const Vertex from = parent[v];
+        if (from == ABSENT) continue;
+        if (from == (Vertex)v) {
+            best[v] = NONE;
+            continue;
+        }
+        Vertex root = from, next = *(volatile Vertex*)&parent[root];
+        for (int hop = 0; hop < HOPS && next != root; hop++) {
+            root = next;
+            next = *(volatile Vertex*)&parent[root];
+        }
+        if (root != from) parent[v] = root;
+        if (next != root) *unfinished = 1;
+    }
+}
