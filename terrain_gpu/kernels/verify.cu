@@ -36,6 +36,7 @@ __device__ __forceinline__ Place place(i64 k, i64 rows, i64 cols) {
 // Add every thread's number; all threads of a block must come here.
 __device__ void add_up(u64 mine, u64* total) {
     __shared__ u64 sum;
+    __syncthreads();  // it may still be read for the last number
     if (threadIdx.x == 0) sum = 0;
     __syncthreads();
     if (mine) atomicAdd(&sum, mine);
@@ -248,10 +249,11 @@ extern "C" __global__ void flatten(
             best[v] = NONE;
             continue;
         }
-        Vertex root = from, next = *(volatile Vertex*)&parent[root];
+        // From the nearest cache, maybe old: all cells of a large component read the same root.
+        Vertex root = from, next = __ldca(&parent[root]);
         for (int hop = 0; hop < HOPS && next != root; hop++) {
             root = next;
-            next = *(volatile Vertex*)&parent[root];
+            next = __ldca(&parent[root]);
         }
         if (root != from) parent[v] = root;
         if (next != root) *unfinished = 1;
