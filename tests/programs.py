@@ -6,6 +6,7 @@ exit codes, but nothing of the start, get them from a server that has imported e
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import gc
 import os
@@ -107,7 +108,9 @@ class Run:
 
     def send_signal(self, number: int) -> None:
         if self.poll() is None:
-            os.kill(self.pid, number)
+            # It may have ended just now, as with subprocess.
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.pid, number)
 
     def kill(self) -> None:
         self.send_signal(signal.SIGKILL)
