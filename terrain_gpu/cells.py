@@ -70,6 +70,8 @@ def as_scalar(value: float | int, dtype: np.dtype, what: str = "nodata value") -
 
 def is_nodata(data: np.ndarray, nodata: float | int | None) -> np.ndarray:
     """Mask of the cells without a value: nodata and, in float layers, NaN and infinities."""
+    if isinstance(nodata, np.generic):
+        nodata = nodata.item()  # a number of Python's is compared in the cells' own type
     if data.dtype.kind == "f":
         mask = ~np.isfinite(data)
         if nodata is not None and math.isfinite(nodata):

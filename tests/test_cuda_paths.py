@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import os
+import shutil
 from functools import partial
 
 import numpy as np
@@ -336,6 +338,18 @@ def test_targets_and_a_limit_over_regions(regions):
     both(z, [(150, 150)], cost="absdiff", max_cost=40, block_size=64)
 
 
+def test_distances_alone_over_regions(regions):
+    z = hills(300, 410).astype(np.float32)
+    z[np.random.default_rng(2).random(z.shape) < 0.1] = -9
+    z[0, 0] = z[150, 300] = 1
+    for more in ({"cost": "surface"}, {"cost": "surface", "max_cost": 60}, {"source_edge": True}):
+        sources = [(0, 0), (150, 300, 5)]
+        how = {"nodata": -9, "block_size": 64, **more}
+        cuda, cpu = (shortest_paths(z, sources, **how, backend=b) for b in ("cuda", "cpu"))
+        assert (cuda.reached, cuda.report.valid_cells) == (cpu.reached, cpu.report.valid_cells)
+        assert strategies.same_bits(cuda.distance(), cpu.distance())
+
+
 def test_overflow_over_regions(regions):
     spiral = strategies._spiral((513, 513))
     data = np.zeros(spiral.shape, np.uint16)
@@ -354,15 +368,19 @@ def test_a_region_is_read_again_where_it_is_needed(monkeypatch):
     assert 14 * 14 <= result["blocks_read"] < 49 * result["region_visits"]
 
 
-@pytest.mark.parametrize(
-    ("stop", "of"), [(3, "save"), (20, "save"), (60, "save"), (4, "write"), (20, "write")]
-)
-def test_a_stopped_run_goes_on_from_the_distances_found(tmp_path, no_fsync, monkeypatch, stop, of):
+STOPS = [(0, "save"), (1, "save"), (2, "save"), (5, "save"), (20, "save"), (60, "save")]
+
+
+@pytest.mark.parametrize("sources", [[(0, 0)], [(0, 0), (299, 409, 2)]], ids=["one", "two"])
+@pytest.mark.parametrize(("stop", "of"), [*STOPS, (4, "write"), (20, "write")])
+def test_a_stopped_run_goes_on_from_the_distances_found(
+    tmp_path, no_fsync, monkeypatch, stop, of, sources
+):
     z = hills(300, 410).astype(np.uint16)
     z[100:220, 60:300] = 7
-    store, usual = tmp_path / "s.zarr", gpu.Problem.plan
-    test_mst.make_store(store, z, None, 64)
-    run = partial(shortest_paths, store, [(0, 0), (299, 409, 2)], **ALL)
+    usual = gpu.Problem.plan
+    test_mst.make_store(tmp_path / "s.zarr", z, None, 64)
+    run = partial(shortest_paths, tmp_path / "s.zarr", sources, **ALL)
     with monkeypatch.context() as patch:
         patch.setattr(gpu.Problem, "plan", lambda self: (usual(self)[0], 2))
         home = gpu_regions.Spill if of == "save" else LayerWriter
@@ -370,24 +388,37 @@ def test_a_stopped_run_goes_on_from_the_distances_found(tmp_path, no_fsync, monk
         write, calls = getattr(home, name), itertools.count()
 
         def failing(self, *args):
-            if next(calls) == stop:
-                raise KeyboardInterrupt
-            return write(self, *args)
+            if next(calls) != stop:
+                return write(self, *args)
+            if of == "save":  # half of a block, maybe over an older one
+                _, at, cells = args
+                half = memoryview(cells).cast("B")[: cells.nbytes // 2]
+                os.pwrite(self._files[0].fileno(), half, self._offset(at))
+            raise KeyboardInterrupt
 
         patch.setattr(home, name, failing)
         with pytest.raises(KeyboardInterrupt):
             run(backend="cuda")
-    # The regions need not be the same.
-    monkeypatch.setattr(gpu.Problem, "plan", lambda self: (usual(self)[0], 3))
-    found = run(backend="cuda", resume=True)
-    assert found.report.result["blocks_resumed"] in (range(1, 36) if of == "save" else [35])
-    layers = [found.distance(), found.backlink(), found.allocation()]
+    expected = both(z, sources, block_size=64)
+    for side in (2, 3):  # the regions need not be the same
+        folder = tmp_path / f"{side}"
+        shutil.copytree(tmp_path / "s.zarr", folder)
+        with monkeypatch.context() as patch:
+            patch.setattr(gpu.Problem, "plan", lambda self, side=side: (usual(self)[0], side))
+            found = shortest_paths(folder, sources, **ALL, backend="cuda", resume=True)
+        assert (found.report.result["blocks_resumed"] == 35) >= (of == "write")
+        assert_equal(found, expected)
+        assert not (folder / ".incomplete").exists()
+
+
+def test_a_run_that_saved_nothing_leaves_nothing(tmp_path, no_fsync, regions):
+    z = np.ones((200, 200), np.float32)
+    z[3, 3] = -1
+    store = test_mst.make_store(tmp_path / "s.zarr", z, None, 64)
+    for _ in range(2):
+        with pytest.raises(InputError, match="friction at row 3, column 3 is negative"):
+            shortest_paths(store, [(0, 0)], cost="friction", backend="cuda")
     assert not (store / ".incomplete").exists()
-    expected = run(backend="cpu", overwrite=True)
-    for mine, theirs in zip(
-        layers, (expected.distance(), expected.backlink(), expected.allocation()), strict=True
-    ):
-        assert strategies.same_bits(mine, theirs)
 
 
 @settings(max_examples=40)

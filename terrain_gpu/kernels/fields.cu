@@ -197,7 +197,7 @@ extern "C" __global__ void admit(
     }
 }
 
-// Distances of a run that was stopped: every tile that was reached is to be relaxed once more.
+// Distances of a run that was stopped: every tile that was reached, or is beside one, is relaxed.
 extern "C" __global__ void wake(
     const dist* distances, i64 pitch, i64 down, i64 across, order* keys, u32* flags, u32* lists,
     State* state
@@ -210,7 +210,12 @@ extern "C" __global__ void wake(
             dist d = distances[first + k / SIDE * pitch + k % SIDE];
             if (d < least) least = d; // absent is never less
         }
-        if (least < top()) post(q, 0, tile, order_of(least), WHOLE);
+        // Tiles beside it as well: those that were not saved have not seen it.
+        for (i64 k = 0; k < 9 && least < top(); k++) {
+            i64 i = tile / across + k / 3 - 1, j = tile % across + k % 3 - 1;
+            if (i >= 0 && i < down && j >= 0 && j < across)
+                post(q, 0, i * across + j, order_of(least), k == 4 ? WHOLE : 0);
+        }
     }
 }
 

@@ -243,7 +243,7 @@ def _prove(
         except PlanError as error:
             if how.backend != "auto":
                 raise
-            reason = str(error)
+            reason = str(error).partition(";")[0]  # the rest is about --backend cuda
     if reason:
         log.info("verifying on the CPU: %s", reason)
     return {**_verify(cells, edges, checker, expected, pool(cuda), progress), "backend": "cpu"}

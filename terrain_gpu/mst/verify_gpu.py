@@ -99,12 +99,16 @@ def prove(
     blocks, dtype = cells.blocks, layer_dtype(cells.dtype)
     gpu_limit = gpu_memory_limit or default_gpu_limit(device)
     on_gpu = gpu_bytes(blocks.rows * blocks.cols, dtype)
+    needed = f"{ceil_div(on_gpu, MB)}MB"
     if on_gpu > gpu_limit:
         raise PlanError(
-            f"verifying {blocks.rows} x {blocks.cols} cells of {dtype.name} on a GPU needs "
-            f"--gpu-memory-limit {ceil_div(on_gpu, MB)}MB at least ({format_size(gpu_limit)} "
-            "given); or use --backend cpu"
+            f"verifying {blocks.rows} x {blocks.cols} cells of {dtype.name} takes {needed} of GPU "
+            f"memory, more than the {format_size(gpu_limit)} "
+            f"{'given' if gpu_memory_limit else 'free'}; give --gpu-memory-limit {needed}, or use "
+            "--backend cpu"
         )
+    if blocks.cols * dtype.itemsize >= 2**31:
+        raise PlanError(f"rows of {blocks.cols} cells are too long for CUDA; use --backend cpu")
     import cupy
 
     # Each has a staging buffer, and what a block of either layer is decoded from.

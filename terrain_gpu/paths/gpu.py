@@ -260,7 +260,7 @@ def new_notes() -> Any:
     return cupy.array([2**64 - 1] * 3 + [0] * (len(_NOTES) - 3), np.uint64)
 
 
-def _launch(kernel: Any, cells: int, *arguments: Any) -> None:
+def launch(kernel: Any, cells: int, *arguments: Any) -> None:
     """Run a kernel of which threads take one cell after another, on the current stream."""
     kernel((int(min(ceil_div(cells, 256), 1 << 16)),), (256,), arguments)
 
@@ -678,7 +678,7 @@ class Piece:
 
     def launch(self, name: str, cells: int, *arguments: Any) -> None:
         """Run a kernel of kernels/fields.cu."""
-        _launch(self.kernels.get_function(name), cells, *arguments)
+        launch(self.kernels.get_function(name), cells, *arguments)
 
     # -- reading ---------------------------------------------------------------------------
 
@@ -752,7 +752,7 @@ class Piece:
                 part: tuple[Any, ...], nodata: tuple[Any, ...], kernel: Any = kernel,
                 target: tuple[Any, ...] = target, settings: tuple[Any, ...] = settings,
             ) -> None:  # fmt: skip
-                _launch(kernel, part[1] * part[2], *part, *target, *nodata, *settings)
+                launch(kernel, part[1] * part[2], *part, *target, *nodata, *settings)
 
             yield raster, place
         if g.barriers is not None:
@@ -760,7 +760,7 @@ class Piece:
             close = module("read", macros).get_function("close")
 
             def shut(part: tuple[Any, ...], nodata: tuple[Any, ...]) -> None:
-                _launch(close, part[1] * part[2], *part, self.shape.pitch, self.distances, *nodata)
+                launch(close, part[1] * part[2], *part, self.shape.pitch, self.distances, *nodata)
 
             yield g.barriers, shut
 
@@ -833,7 +833,7 @@ class Piece:
         rows, cols, pitch = self.shape.rows, self.shape.cols, self.shape.pitch
         self.codes = cupy.empty(rows * cols, np.uint8)
         self.flat = padded(self.shape, np.dtype(np.uint8), 0)
-        _launch(
+        launch(
             self.relaxing.module.get_function("predecessors"),
             rows * cols,
             self.heights,
@@ -946,7 +946,7 @@ class Hopping:
     def begin(self) -> int:
         """Cells of flats are not reached; how many there are."""
         before = self.piece.noted()["flats"]
-        _launch(
+        launch(
             self.kernels.get_function("flats"),
             32 * self.shape.tiles[0] * self.shape.tiles[1],
             self.piece.flat,
@@ -964,7 +964,7 @@ class Hopping:
     def close(self) -> None:
         """Give the cells of flats their codes."""
         rows, cols = self.shape.rows, self.shape.cols
-        _launch(
+        launch(
             self.kernels.get_function("close_flats"),
             rows * cols,
             self.piece.flat,

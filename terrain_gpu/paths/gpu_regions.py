@@ -18,11 +18,12 @@ from typing import Any
 
 import numpy as np
 
+from ..errors import StoreError
 from ..grid import BlockGrid, Window, ceil_div
 from ..report import Report
 from ..store.writer import output_errors
 from .costs import largest
-from .gpu import CHANGED, SIDE, Hopping, Output, Piece, Problem, Staging, Write, new_notes
+from .gpu import CHANGED, SIDE, Hopping, Output, Piece, Problem, Staging, Write, launch, new_notes
 from .relax import Block, Overflow
 from .tile import COL_STEP, ROW_STEP
 
@@ -155,7 +156,7 @@ class Spill:
             while rest:
                 count = os.preadv(self._files[0].fileno(), [rest], offset)
                 if not count:
-                    raise OSError(5, "is cut short")
+                    raise StoreError(f"{self.path}: is cut short; compute again with --overwrite")
                 rest, offset = rest[count:], offset + count
 
     def close(self, *, keep: bool) -> None:
@@ -179,7 +180,7 @@ class Field:
     ) -> None:
         """Save blocks of what is on the GPU, all when None, and tell the neighbours."""
         pitch, dtype = piece.shape.pitch, self.rims.dtype
-        save = partial(_run, kernels.get_function("save"))
+        save = partial(launch, kernels.get_function("save"))
 
         def cut(size: int, *place: Any) -> None:
             *where, block = place
@@ -196,7 +197,7 @@ class Field:
         shape, dtype = piece.shape, self.rims.dtype
         rim = cupy.empty(2 * (shape.rows + shape.cols), dtype)
         size = shape.rows, shape.cols, shape.pitch
-        _run(kernels.get_function("rim"), len(rim), cells, *size, rim)
+        launch(kernels.get_function("rim"), len(rim), cells, *size, rim)
         self.rims.put(at, rim.get())
 
     def bringer(self, piece: Piece, cells: Any, kernels: Any) -> Callable[[Block, Staging], None]:
@@ -213,7 +214,7 @@ class Field:
             place = *host.shape, r0 - piece.window[0], c0 - piece.window[2], piece.shape.pitch
             with staging:
                 staging.copy(host.nbytes, back=False)
-                _run(restore, host.size, cells, *place, staging.device)
+                launch(restore, host.size, cells, *place, staging.device)
 
         return bring
 
@@ -223,7 +224,7 @@ class Field:
 
         ring, seen = map(cupy.array, self.rims.ring(at))
         size = piece.shape.rows, piece.shape.cols, piece.shape.pitch
-        _run(kernels.get_function("receive"), len(ring), ring, seen, *size, cells, *pending)
+        launch(kernels.get_function("receive"), len(ring), ring, seen, *size, cells, *pending)
 
 
 class Arrivals:
@@ -281,10 +282,6 @@ def _beside(tiles: np.ndarray) -> np.ndarray:
     return found
 
 
-def _run(kernel: Any, cells: int, *arguments: Any) -> None:
-    kernel((int(min(ceil_div(cells, 256), 1 << 16)),), (256,), arguments)
-
-
 class Regions:
     """One solve, region by region. See `gpu.solve`."""
 
@@ -324,18 +321,18 @@ class Regions:
         path, dtype = problem.spill.with_name("regions"), problem.ground.dtype
         distances = Field(path, problem, Rims(self.windows, dtype), resume=True)
         self.resumed = len(distances.spill.saved)
-        keep = True
+        done = False
         try:
             with self.report.phase("relax"):
                 self._relax(distances)
             with self.report.phase("finalise"):
                 self._finalise(distances)
-            keep = False
+            done = True
         except Overflow:
-            keep = False  # of no use to distances of another type
+            done = True  # of no use to distances of another type
             raise
         finally:
-            distances.spill.close(keep=keep)
+            distances.spill.close(keep=not done and bool(distances.spill.saved))
         noted = self.piece.noted()
         tiles = self.windows.values()
         return {
@@ -359,6 +356,14 @@ class Regions:
         if at not in field.begun:
             piece.seed()
         self._receive(at, field)
+        return piece
+
+    def _found(self, at: Region, field: Field) -> Piece:
+        """A region with its distances; cells are read where none is saved, for what is void."""
+        piece = self._piece(at)
+        saved = field.spill.saved & set(piece.blocks())
+        piece.read(blocks=set(piece.blocks()) - saved)
+        piece.each(field.bringer(piece, piece.distances, piece.kernels), blocks=saved)
         return piece
 
     def _piece(self, at: Region) -> Piece:
@@ -462,7 +467,8 @@ class Regions:
                     path, self.problem, Rims(self.windows, np.dtype(np.uint32)), resume=False
                 )
             for at in self.windows:
-                piece = self._load(at, field)
+                whole = linked or at not in field.begun  # then sources are still to be checked
+                piece = self._load(at, field) if whole else self._found(at, field)
                 outputs = [piece.distance_output(self.farthest)]
                 if hops is not None:
                     piece.link(self.farthest)

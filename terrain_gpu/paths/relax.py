@@ -7,7 +7,6 @@ allows and are spilled otherwise; rims and keys of all blocks always stay.
 
 from __future__ import annotations
 
-import errno
 import heapq
 import math
 import mmap
@@ -25,6 +24,7 @@ from typing import Any, Protocol
 import numba
 import numpy as np
 
+from ..errors import StoreError
 from ..grid import TILE, BlockGrid, Window, round_up
 from ..mst.boruvka import known_types
 from ..store.writer import output_errors
@@ -501,7 +501,7 @@ class Relaxation:
             while rest:
                 read = os.preadv(self._open()[0].fileno(), [rest], offset)
                 if not read:
-                    raise OSError(errno.EIO, "is cut short")
+                    raise StoreError(f"{self.spill}: is cut short; compute again with --overwrite")
                 rest, offset = rest[read:], offset + read
         return distances
 
