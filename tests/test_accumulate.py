@@ -312,6 +312,13 @@ def test_too_many_cells_between_blocks_are_refused():
         skeleton.add(part)
 
 
+def test_the_plan(store, capfd):
+    line = f"plan {store} --for accumulate --memory-limit 1GB --threads 3 --json -".split()
+    assert options._guarded(lambda: group.main(line, standalone_mode=False)) == 0
+    planned = json.loads(capfd.readouterr().out)["result"]
+    assert planned == accumulate(store, memory_limit=10**9, threads=3).report.settings["plan"]
+
+
 def test_the_command(store, tmp_path, capfd):
     def call(command):
         code = options._guarded(lambda: group.main(command.split(), standalone_mode=False))

@@ -332,6 +332,15 @@ def test_a_killed_run_leaves_nothing(store, tmp_path):
     assert os.listdir(tmp_path) == ["s.zarr"]
 
 
+def test_the_plan(store, tmp_path, capfd):
+    line = f"plan {store} --for network --memory-limit 1GB --threads 3 --json -".split()
+    assert options._guarded(lambda: group.main(line, standalone_mode=False)) == 0
+    planned = json.loads(capfd.readouterr().out)["result"]
+    limits = {"memory_limit": 10**9, "threads": 3}
+    found = extract_network(store, tmp_path / "lines.gpkg", min_length=1, **limits)
+    assert planned == found.report.settings["plan"]
+
+
 def test_the_command(store, tmp_path, capfd):
     def call(command):
         code = options._guarded(lambda: group.main(command.split(), standalone_mode=False))

@@ -28,11 +28,11 @@ if TYPE_CHECKING:
 @click.option(
     "--for",
     "purpose",
-    type=click.Choice(["convert", "mst", "sssp", "components"]),
+    type=click.Choice(["convert", "mst", "sssp", "components", "accumulate", "network"]),
     default="convert",
     show_default=True,
-    help="What to plan: the conversion, or the spanning tree, shortest paths or components of its "
-    "result.",
+    help="What to plan: the conversion, or the spanning tree, shortest paths, components, drainage "
+    "or lines of its result.",
 )
 @options.layer_option
 @click.option(
@@ -113,6 +113,14 @@ def command(
             from ..components import plan_components
 
             plan = plan_components(rows, cols, [cells], block_size, **limits)
+        if purpose == "accumulate":
+            from ..forest import plan_accumulation
+
+            plan = plan_accumulation(rows, cols, cells, block_size, **limits)
+        if purpose == "network":
+            from ..forest import plan_network
+
+            plan = plan_network(rows, cols, cells, block_size, **limits)
         if purpose == "sssp":
             plan = _plan_paths(rows, cols, cells, block_size, also_read, **problem, **limits)
     report.result = plan.as_dict()

@@ -6,7 +6,14 @@ on `tree` and `drain`; `network` on `prune`, which removes dead ends, and `lines
 cells together.
 """
 
-from .accumulation import Accumulation, accumulate
-from .network import Network, extract_network
+from .accumulation import Accumulation, accumulate, plan_accumulation
+from .network import Network, extract_network, plan_network
 
-__all__ = ["Accumulation", "Network", "accumulate", "extract_network"]
+__all__ = [
+    "Accumulation",
+    "Network",
+    "accumulate",
+    "extract_network",
+    "plan_accumulation",
+    "plan_network",
+]

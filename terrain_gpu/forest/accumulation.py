@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import InputError
+from ..grid import BlockGrid
 from ..paths.lengths import area_units
 from ..paths.sources import Sources, refuse_nodata
 from ..planner import StreamPlan, layer_bytes
@@ -58,6 +59,35 @@ class Accumulation:
     outlets: int
     reached: int
     report: Report
+
+
+def plan_accumulation(
+    rows: int,
+    cols: int,
+    dtype: np.dtype,
+    block: int,
+    *,
+    directions: bool = False,
+    memory_limit: int | None = None,
+    threads: int | None = None,
+) -> StreamPlan:
+    """The plan of `accumulate` for a layer of such a shape, type and block size.
+
+    Raises
+    ------
+    PlanError
+        when the limit is too small.
+    """
+    return plan_blocks(
+        BlockGrid(rows, cols, block),
+        dtype,
+        "accumulate",
+        vertex=VERTEX_BYTES,
+        results=9,
+        written=sum(layer_bytes(rows, cols, size, block) for size in (8, 1)[: 1 + directions]),
+        memory_limit=memory_limit,
+        threads=threads,
+    )
 
 
 def accumulate(
@@ -128,12 +158,11 @@ def accumulate(
             f"{forest.cells.name!r} and {forest.edges.name!r} need names of their own"
         )
     grid, block = forest.cells.grid, forest.cells.block_size
-    plan = plan_blocks(
-        forest,
-        "accumulate",
-        vertex=VERTEX_BYTES,
-        results=9,
-        written=sum(layer_bytes(*grid.shape, size, block) for size in (8, 1)[: len(names)]),
+    plan = plan_accumulation(
+        *grid.shape,
+        forest.cells.dtype,
+        block,
+        directions=directions is not None,
         memory_limit=memory_limit,
         threads=threads,
     )

@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import InputError
-from ..grid import GridSpec
+from ..grid import BlockGrid, GridSpec
 from ..paths.lengths import step_lengths
 from ..paths.sources import NO_SOURCES, Sources, refuse_nodata
 from ..paths.trace import path_points
@@ -92,6 +92,35 @@ class Network:
     report: Report
 
 
+def plan_network(
+    rows: int,
+    cols: int,
+    dtype: np.dtype,
+    block: int,
+    *,
+    geopackage: bool = True,
+    memory_limit: int | None = None,
+    threads: int | None = None,
+) -> StreamPlan:
+    """The plan of `extract_network` for a layer of such a shape, type and block size.
+
+    Raises
+    ------
+    PlanError
+        when the limit is too small.
+    """
+    return plan_blocks(
+        BlockGrid(rows, cols, block),
+        dtype,
+        "extract the network of",
+        vertex=prune.VERTEX_BYTES,
+        work=prune.LengthWork.BYTES + 8,
+        beside=_LINES + (_PYOGRIO if geopackage else 0),
+        memory_limit=memory_limit,
+        threads=threads,
+    )
+
+
 def extract_network(
     store: str | os.PathLike[str] | TileStore,
     path: str | os.PathLike[str],
@@ -157,12 +186,11 @@ def extract_network(
     kept = NO_SOURCES if keep is None else keep
     if len(kept):
         refuse_nodata(kept, forest.cells)
-    plan = plan_blocks(
-        forest,
-        "extract the network of",
-        vertex=prune.VERTEX_BYTES,
-        work=prune.LengthWork.BYTES + 8,
-        beside=_LINES + (_PYOGRIO if is_geopackage(target) else 0),
+    plan = plan_network(
+        *forest.cells.grid.shape,
+        forest.cells.dtype,
+        forest.cells.block_size,
+        geopackage=is_geopackage(target),
         memory_limit=memory_limit,
         threads=threads,
     )

@@ -10,7 +10,7 @@ import numpy as np
 
 from ..errors import PlanError
 from ..executor import stream
-from ..grid import ceil_div
+from ..grid import BlockGrid, ceil_div
 from ..planner import (
     COMPILED_BASELINE,
     MB,
@@ -21,6 +21,7 @@ from ..planner import (
     layer_bytes,
 )
 from ..progress import Progress
+from ..weights import Weight
 from .block import Work, read_forest, work_bytes
 from .skeleton import OUTLINE_BYTES
 from .source import Forest
@@ -29,7 +30,8 @@ At = tuple[int, int]
 
 
 def plan_blocks(
-    forest: Forest,
+    blocks: BlockGrid,
+    dtype: np.dtype,
     what: str,
     *,
     vertex: int,
@@ -44,6 +46,8 @@ def plan_blocks(
 
     Parameters
     ----------
+    blocks, dtype
+        Of the layer of heights.
     what
         What is done, for messages.
     vertex
@@ -62,10 +66,9 @@ def plan_blocks(
         when the limit is too small.
     """
     limit = default_memory_limit() if memory_limit is None else memory_limit
-    cells, blocks = forest.cells, forest.cells.blocks
-    rows, cols, block, item = blocks.rows, blocks.cols, blocks.block, cells.dtype.itemsize
+    rows, cols, block, item = blocks.rows, blocks.cols, blocks.block, dtype.itemsize
     ring = (block + 2) ** 2
-    worker = work_bytes(block, cells.dtype, forest.weight.key_dtype) + ring * work
+    worker = work_bytes(block, dtype, Weight("max", dtype).key_dtype) + ring * work
     buffer = ring * (item + 1 + results)
     scratch = block * block * (item + 2 * results)
     down, across = blocks.shape
@@ -79,7 +82,7 @@ def plan_blocks(
             if memory <= limit:
                 return StreamPlan.of_blocks(
                     blocks,
-                    cells.dtype.name,
+                    dtype.name,
                     buffers=buffers,
                     readers=1,
                     writers=1,
@@ -92,7 +95,7 @@ def plan_blocks(
                 )
     raise PlanError(
         f"a memory limit of {format_size(limit)} is too small to {what} {rows} x {cols} cells of "
-        f"{cells.dtype.name} in blocks of {block}; give at least {ceil_div(memory, MB)} MB"
+        f"{dtype.name} in blocks of {block}; give at least {ceil_div(memory, MB)} MB"
     )
 
 
