@@ -198,7 +198,7 @@ def test_demo(tmp_path):
     for words in (
         "$ convert-dataset ",
         "$ compute-mst demo-output/jacksboro.zarr",
-        "138,631 edges, 1 components, total weight 73625173",
+        "138,631 edges, 1 component, total weight 73625173",
         "$ compute-sssp demo-output/jacksboro.zarr --source=-84.12,36.48 --cost tobler",
         "138,632 cells reached, farthest 32813.75612 s",
         "$ terrain-gpu info demo-output/jacksboro.zarr",
@@ -312,7 +312,7 @@ def test_report_of_a_spanning_tree(store, capfd):
     code, out, err = call(capfd, "compute-mst s.zarr -o edges.tif --verify --json -")
     assert code == 0
     assert re.fullmatch(
-        r"s\.zarr: layer mst, [\d,]+ edges, 1 components, total weight \S+, \S+ s, verified\n", err
+        r"s\.zarr: layer mst, [\d,]+ edges, 1 component, total weight \S+, \S+ s, verified\n", err
     )
     report = json.loads(out)
     assert report["seconds"].pop("export") > 0  # of a run that was complete

@@ -93,7 +93,8 @@ def command(
         report.result["output"] = output
     options.write_json(report.to_json(), json_target)
     options.say(
-        f"{store}: layer {LAYER}, {tree.edge_count:,} edges, {tree.components:,} components, "
+        f"{store}: layer {LAYER}, {tree.edge_count:,} edges, {tree.components:,} component"
+        f"{'s' * (tree.components != 1)}, "
         f"total weight {tree.total_weight}, {report.seconds['total']:.2f} s"
         + (", verified" if settings["verify"] else ""),
         json_target,
