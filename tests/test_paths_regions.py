@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from types import SimpleNamespace
 
 import numpy as np
@@ -9,9 +10,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from terrain_gpu.cuda.device import source
 from terrain_gpu.errors import StoreError
 from terrain_gpu.grid import BlockGrid
+from terrain_gpu.paths.gpu import AWAY, CHANGED, SIDE
 from terrain_gpu.paths.gpu_regions import Arrivals, Rims, Spill, _beside
+
+
+def test_flags_are_those_of_the_kernels():
+    text = source("paths")
+    for name, value in (("AWAY", AWAY), ("CHANGED", CHANGED), ("SIDE", SIDE)):
+        assert re.search(rf"#define {name} (\d+)", text)[1] == str(value)
+
 
 masks = st.tuples(st.integers(1, 9), st.integers(1, 9)).flatmap(
     lambda shape: st.lists(st.booleans(), min_size=shape[0] * shape[1], max_size=81).map(
