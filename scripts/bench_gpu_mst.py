@@ -77,27 +77,8 @@ def resident(name: str, tiles: np.ndarray, side: int) -> None:
         best = sorted(seconds)[2]
         speed = side * side / best / 1e9
         print(f"resident {name:16s} {weight:8s} {best:.4f} s {speed:.2f} G cells/s", flush=True)
-        parts(solver, work)
         del work, solver, slot
         cupy.get_default_memory_pool().free_all_blocks()
-
-
-def parts(solver: GpuSolver, work: object) -> None:
-    """Where the time goes: the tile kernel alone."""
-    with work.stream:
-        work.counts[...] = 0
-        begin, end = cupy.cuda.Event(), cupy.cuda.Event()
-        given = work.region, work.cells, work.nodata
-        begin.record()
-        lists = (*given, work.mask, *work.lists[0][0], work.counts)
-        work.tile_kernel((work.tiles,), (512,), lists, shared_mem=solver._shared)
-        end.record()
-        end.synchronize()
-        print(
-            f"    tiles {cupy.cuda.get_elapsed_time(begin, end):.1f} ms, "
-            f"candidates {int(work.counts[0])}",
-            flush=True,
-        )
 
 
 def cold() -> None:

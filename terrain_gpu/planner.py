@@ -28,6 +28,9 @@ COMPILED_BASELINE = 280 * MB
 CUDA_BASELINE = 700 * MB
 """What CUDA's context and libraries add to it."""
 
+NO_LIMIT = 2**62
+"""For rasters in memory: what is needed besides is small."""
+
 DEFAULT_BLOCK = 1024
 LEAST_LIMIT = 512 * MB
 MAX_SHARDS = 1 << 20

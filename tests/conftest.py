@@ -37,10 +37,20 @@ def pytest_collection_modifyitems(items):
             item.add_marker(pytest.mark.skip(reason=reason))
 
 
+def pytest_addoption(parser):
+    parser.addoption(
+        "--backend",
+        choices=["cpu", "auto"],
+        default="cpu",
+        help="What runs where a test names no backend: the CPU, or the GPU where one works.",
+    )
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item):
-    """Tests that are not marked look at the CPU, also where a GPU works."""
-    if item.get_closest_marker("gpu") or "cuda" in item.path.stem:
+    """Tests that are not marked look at the CPU, also where a GPU works; see --backend."""
+    auto = item.config.getoption("backend") == "auto" and not item.get_closest_marker("cpu")
+    if auto or item.get_closest_marker("gpu") or "cuda" in item.path.stem:
         return (yield)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(device, "why_not", lambda number=0: "this test is of the CPU")

@@ -6,18 +6,19 @@ import re
 import shutil
 import subprocess
 import sys
+import time
 import types
 
 import numpy as np
 import pytest
 from test_mst import make_store
 
-from terrain_gpu import TileStore
+from terrain_gpu import TileStore, minimum_spanning_tree, shortest_paths
 from terrain_gpu.cli import options
 from terrain_gpu.cli.main import group
 from terrain_gpu.cuda import device
 from terrain_gpu.cuda.device import OPTIONS, NoGpu, choose, defines, source, why_not
-from terrain_gpu.errors import InputError
+from terrain_gpu.errors import InputError, PlanError
 from terrain_gpu.mst import gpu as mst_gpu
 from terrain_gpu.paths import gpu as paths_gpu
 
@@ -28,7 +29,7 @@ class CudaError(RuntimeError):
     pass
 
 
-def fake_cupy(*, count=1, error=None, capability="90", works=True):
+def fake_cupy(*, count=1, error=None, capability="90", works=True, seconds=0):
     """A stand-in for CuPy as far as `why_not` looks."""
 
     def device_count():
@@ -51,6 +52,9 @@ def fake_cupy(*, count=1, error=None, capability="90", works=True):
     class RawModule:
         def __init__(self, code, options):
             assert "probe" in code
+
+        def compile(self):
+            time.sleep(seconds)
             if not works:
                 raise CudaError("nvrtc: error: cannot open libnvrtc\nmore lines")
 
@@ -67,9 +71,11 @@ def fresh():
     """Nothing remembered from, or for, other tests."""
     why_not.cache_clear()
     device._module.cache_clear()
+    device._announce.cache_clear()
     yield
     why_not.cache_clear()
     device._module.cache_clear()
+    device._announce.cache_clear()
 
 
 @pytest.mark.parametrize(
@@ -99,6 +105,45 @@ def test_a_gpu_that_does_not_work(monkeypatch, cupy, number, reason):
 def test_a_gpu_that_works(monkeypatch):
     monkeypatch.setitem(sys.modules, "cupy", fake_cupy())
     assert choose("auto") == choose("cuda") == ("cuda", None)
+
+
+@pytest.mark.parametrize("seconds", [0, 1])
+def test_only_compiling_is_told(monkeypatch, caplog, seconds):
+    monkeypatch.setitem(sys.modules, "cupy", fake_cupy(seconds=seconds))
+    assert choose("cuda") == ("cuda", None)
+    told = "compiling kernels for the GPU; this happens once"
+    assert caplog.messages == [told] * seconds
+
+
+def test_cuda_is_not_loaded_where_there_is_no_room_for_it(monkeypatch, caplog, tmp_path):
+    caplog.set_level("INFO")
+    monkeypatch.setattr(device, "why_not", lambda number=0: pytest.fail("loaded"))
+    data = np.arange(12, dtype=np.uint8).reshape(3, 4)
+    store = make_store(tmp_path / "s.zarr", data, None, 64)
+    for found in (
+        minimum_spanning_tree(store, memory_limit=600_000_000),
+        shortest_paths(store, [(0, 0)], memory_limit=600_000_000),
+    ):
+        assert found.report.settings["backend"] == "cpu"
+    assert caplog.text.count("on the CPU: a memory limit of 600 MB is too small for CUDA") == 2
+    monkeypatch.setattr(device, "why_not", lambda number=0: "no GPU")
+    with pytest.raises(NoGpu):
+        minimum_spanning_tree(store, memory_limit=600_000_000, backend="cuda", overwrite=True)
+
+
+@pytest.mark.parametrize("limits", [{}, {"memory_limit": 981_000_000}])
+def test_what_does_not_fit_the_gpu_is_left_to_the_cpu(monkeypatch, caplog, tmp_path, limits):
+    caplog.set_level("INFO")
+    monkeypatch.setattr(device, "why_not", lambda number=0: None)
+    monkeypatch.setattr(device, "limit_of", lambda number, asked: 10**9 if limits else 10**8)
+    data = np.arange(12, dtype=np.uint8).reshape(3, 4)
+    store = make_store(tmp_path / "s.zarr", data, None, 1024)
+    found = minimum_spanning_tree(store, **limits)
+    assert found.report.settings["backend"] == "cpu"
+    needs = r"on the CPU: the spanning tree .*--memory-limit 989MB and --gpu-memory-limit \d+MB at"
+    assert re.search(needs, caplog.text)
+    with pytest.raises(PlanError, match="--gpu-memory-limit"):
+        minimum_spanning_tree(store, **limits, backend="cuda", overwrite=True)
 
 
 def test_unknown_backend():

@@ -15,7 +15,7 @@ from terrain_gpu import GridSpec
 from terrain_gpu.cli.compute_sssp import command
 from terrain_gpu.cuda import device
 from terrain_gpu.errors import InputError
-from terrain_gpu.paths import gpu, gpu_classic, pipeline
+from terrain_gpu.paths import gpu, gpu_classic
 from terrain_gpu.paths.costs import MODELS, Scaled
 from terrain_gpu.paths.pipeline import GPU_METHODS, METHODS, shortest_paths
 from terrain_gpu.paths.sources import from_rowcol
@@ -50,8 +50,8 @@ def test_not_on_the_cpu(monkeypatch, method):
 
 @every_method
 def test_a_raster_too_large_for_the_gpu(monkeypatch, method):
-    monkeypatch.setattr(pipeline, "choose", lambda backend, number: ("cuda", None))
-    monkeypatch.setattr(gpu, "default_gpu_limit", lambda number: 2**33)
+    monkeypatch.setattr(device, "why_not", lambda number=0: None)
+    monkeypatch.setattr(gpu, "limit_of", lambda number, asked: asked)
     monkeypatch.setattr(gpu, "RESERVED", 0)
     z = hills(700, 900).astype(np.float32)
     how = {"cost": "friction", "block_size": 64, "threads": 2, "gpu_memory_limit": 4_000_000}

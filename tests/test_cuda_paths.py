@@ -247,7 +247,7 @@ def test_a_memory_limit_too_small_for_cuda(tmp_path, no_fsync):
 @pytest.mark.parametrize(
     ("how", "message"),
     [
-        ({"cost": "friction"}, "friction at row 2, column 3 is negative"),
+        ({"cost": "friction"}, r"friction -1\.0 at row 2, column 3 is negative"),
         ({"barriers": np.ones((9, 9), np.uint8)}, "row 0, column 0 is a barrier"),
         ({"method": "dijkstra"}, "runs on the CPU only"),
     ],
@@ -416,7 +416,7 @@ def test_a_run_that_saved_nothing_leaves_nothing(tmp_path, no_fsync, regions):
     z[3, 3] = -1
     store = test_mst.make_store(tmp_path / "s.zarr", z, None, 64)
     for _ in range(2):
-        with pytest.raises(InputError, match="friction at row 3, column 3 is negative"):
+        with pytest.raises(InputError, match=r"friction -1\.0 at row 3, column 3 is negative"):
             shortest_paths(store, [(0, 0)], cost="friction", backend="cuda")
     assert not (store / ".incomplete").exists()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import re
 import threading
@@ -9,11 +10,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
 from importlib import resources
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from ..errors import InputError, PlanError
+from ..planner import COMPILED_BASELINE, CUDA_BASELINE, default_memory_limit, format_size
+
+log = logging.getLogger(__name__)
 
 BACKENDS = ("auto", "cpu", "cuda")
 
@@ -27,6 +31,57 @@ _INCLUDE = re.compile(r'^#include "(\w+\.cuh)"$', re.MULTILINE)
 
 class NoGpu(InputError):
     """CUDA was asked for, and does not work here."""
+
+
+class Gpu(NamedTuple):
+    """A GPU that works; `wanted` when the CPU is no choice."""
+
+    device: int
+    memory_limit: int | None
+    wanted: bool
+
+    def limit(self) -> int:
+        """Bytes of its memory that may be used."""
+        return limit_of(self.device, self.memory_limit)
+
+    def settings(self) -> dict[str, str]:
+        """What a report says."""
+        return {"backend": "cuda", "gpu": name_of(self.device)}
+
+    def leave(self, error: PlanError) -> None:
+        """Leave what does not fit to the CPU, if that may do it; raises the error if not."""
+        if self.wanted:
+            raise error
+        _say(str(error).partition("; ")[0])  # the rest is about --backend cuda
+
+
+def find_gpu(
+    backend: str, device: int, gpu_memory_limit: int | None, memory_limit: int | None
+) -> Gpu | None:
+    """The GPU to compute on; or None, and a line in the log says why.
+
+    Parameters
+    ----------
+    memory_limit
+        Of the process, bytes. "auto" does not load CUDA where that alone would take more.
+
+    Raises
+    ------
+    InputError
+        as `choose`.
+    """
+    limit = default_memory_limit() if memory_limit is None else memory_limit
+    if backend == "auto" and limit < COMPILED_BASELINE + CUDA_BASELINE:
+        _say(f"a memory limit of {format_size(limit)} is too small for CUDA")
+        return None
+    chosen, reason = choose(backend, device)
+    if reason:
+        _say(reason)
+    return Gpu(device, gpu_memory_limit, backend == "cuda") if chosen == "cuda" else None
+
+
+def _say(reason: str) -> None:
+    log.info("on the CPU: %s", reason)
 
 
 def choose(backend: str, device: int = 0) -> tuple[str, str | None]:
@@ -127,7 +182,20 @@ def module(name: str, values: dict[str, Any]) -> Any:
 def _module(name: str, values: tuple[tuple[str, Any], ...], device: int) -> Any:
     import cupy
 
-    return cupy.RawModule(code=source(name), options=OPTIONS + defines(dict(values)))
+    built = cupy.RawModule(code=source(name), options=OPTIONS + defines(dict(values)))
+    # CuPy does not tell whether it compiles or finds the result on disk, but the one takes long.
+    notice = threading.Timer(0.5, _announce)
+    notice.start()
+    try:
+        built.compile()
+    finally:
+        notice.cancel()
+    return built
+
+
+@cache
+def _announce() -> None:
+    log.warning("compiling kernels for the GPU; this happens once")
 
 
 # -- memory ----------------------------------------------------------------------------------------
@@ -136,13 +204,14 @@ RESERVED = 512 * 10**6
 """GPU memory of the context, the kernels and CuPy's pools beside what is planned."""
 
 
-def default_gpu_limit(device: int = 0) -> int:
-    """Nine tenths of the memory that is free on a device."""
+def limit_of(device: int, asked: int | None) -> int:
+    """Memory of a device that may be used: as asked for, nine tenths of what is free at most."""
     import cupy
 
     with cupy.cuda.Device(device):
         free, _ = cupy.cuda.runtime.memGetInfo()
-    return free * 9 // 10
+    most = free * 9 // 10
+    return min(most, asked or most)
 
 
 def shared_memory(device: int = 0) -> int:

@@ -142,8 +142,12 @@ def plan_regions(
     """
     limit = default_memory_limit() if memory_limit is None else memory_limit
     item = dtype.itemsize
-    # A staging buffer and what a writer works in, for each thread.
-    host = COMPILED_BASELINE + CUDA_BASELINE + max(threads * block**2 * (2 * item + 6), levels)
+    # A staging buffer and what a writer works in.
+    thread = block**2 * (2 * item + 6)
+    baseline = COMPILED_BASELINE + CUDA_BASELINE
+    least = baseline + max(thread, levels)
+    threads = max(1, min(threads, (limit - baseline) // thread))
+    host = baseline + max(threads * thread, levels)
 
     def device(side: int) -> int:
         slots = min(SLOTS, Regions(rows, cols, side).count)
@@ -153,7 +157,7 @@ def plan_regions(
     if host > limit or device(block) > gpu_memory_limit:
         raise PlanError(
             f"the spanning tree of {rows} x {cols} cells of {dtype.name} in blocks of {block} "
-            f"needs --memory-limit {ceil_div(host, MB)}MB and --gpu-memory-limit "
+            f"needs --memory-limit {ceil_div(least, MB)}MB and --gpu-memory-limit "
             f"{ceil_div(device(block), MB)}MB at least ({format_size(limit)} and "
             f"{format_size(gpu_memory_limit)} given); or use --backend cpu"
         )
@@ -170,8 +174,8 @@ def plan_regions(
         unit_rows=side,
         unit_cols=side,
         buffers=slots,
-        readers=1,
-        writers=1,
+        readers=threads,
+        writers=threads,
         workers=1,
         passes=1,
         blocks=BlockGrid(rows, cols, block).count,
@@ -563,7 +567,6 @@ def solve_regions(
     there: Callable[[Index], bool],
     spill: Spill,
     plan: StreamPlan,
-    threads: int,
     progress: Progress,
 ) -> None:
     """Phase 1 on a GPU: read blocks in parallel, solve their region, write them in parallel.
@@ -605,7 +608,7 @@ def solve_regions(
         r0, r1, c0, c1 = regions.window(*at)
         progress((r1 - r0) * (c1 - c0), plan.rows * plan.cols)
 
-    with ThreadPoolExecutor(threads) as pool, memory_bound(solver.memory_limit, solver.device):
+    with ThreadPoolExecutor(plan.readers) as pool, memory_bound(solver.memory_limit, solver.device):
         stream(
             missing(regions, there, finished),
             read,

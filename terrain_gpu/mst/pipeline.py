@@ -18,12 +18,12 @@ from typing import Any
 import numpy as np
 
 from ..cells import layer_dtype, to_json
-from ..cuda.device import choose, default_gpu_limit, name_of
+from ..cuda.device import Gpu, find_gpu
 from ..d8 import FORWARD_EDGES, symmetric
-from ..errors import CellError, InputError
+from ..errors import CellError, InputError, PlanError
 from ..executor import stream
 from ..grid import TILE, BlockGrid
-from ..planner import StreamPlan, available_threads, layer_bytes, plan_forest
+from ..planner import NO_LIMIT, StreamPlan, available_threads, layer_bytes, plan_forest
 from ..progress import Progress, silent
 from ..report import Report
 from ..store import DEFAULT_BLOCK, Layer, LayerWriter, TileStore, create_layer
@@ -180,10 +180,10 @@ def minimum_spanning_tree(
         raise InputError(
             f"method {method!r} runs on the CPU only; use method frozen, or backend cpu"
         )
-    backend, reason = choose(backend if method == "frozen" else "cpu", device)
-    if reason:
-        log.info("on the CPU: %s", reason)
-    gpu = Gpu(device, gpu_memory_limit) if backend == "cuda" else None
+    if method != "frozen":
+        backend = "cpu"
+    limit = NO_LIMIT if isinstance(data, np.ndarray) else memory_limit
+    gpu = find_gpu(backend, device, gpu_memory_limit, limit)
     if isinstance(data, np.ndarray):
         return _of_array(data, nodata, block_size, threads, options, gpu, verify, progress, report)
     if nodata is not None or block_size is not None:
@@ -205,33 +205,26 @@ def minimum_spanning_tree(
     )
 
 
-@dataclass(frozen=True)
-class Gpu:
-    """A GPU to compute on."""
-
-    device: int
-    memory_limit: int | None
-
-    def limit(self) -> int:
-        """Bytes that may be used."""
-        return self.memory_limit or default_gpu_limit(self.device)
-
-    def settings(self) -> dict[str, Any]:
-        """What a report says."""
-        return {"backend": "cuda", "gpu": name_of(self.device)}
-
-    def verifies(self) -> dict[str, Any]:
-        """Where to verify: the CPU does when this GPU cannot hold the raster."""
-        return {
-            "backend": "auto",
-            "device": self.device,
-            "gpu_memory_limit": self.memory_limit,
-        }
-
-
 def _backend(gpu: Gpu | None) -> dict[str, Any]:
     """What a report says of it."""
     return {"backend": "cpu"} if gpu is None else gpu.settings()
+
+
+def _verifies(gpu: Gpu | None) -> dict[str, Any]:
+    """Where to verify: the CPU does when this GPU cannot hold the raster."""
+    if gpu is None:
+        return {}
+    return {"backend": "auto", "device": gpu.device, "gpu_memory_limit": gpu.memory_limit}
+
+
+def _planned(gpu: Gpu | None, **problem: Any) -> tuple[StreamPlan, Gpu | None]:
+    """The plan, and the GPU where it fits."""
+    if gpu is not None:
+        try:
+            return plan_spanning_tree(**problem, gpu=gpu), gpu
+        except PlanError as error:
+            gpu.leave(error)
+    return plan_spanning_tree(**problem), None
 
 
 def _solver(
@@ -329,18 +322,18 @@ def _of_store(
     progress: Progress,
     report: Report,
 ) -> SpanningTree:
-    grid, block = source.grid, source.block_size
-    plan = plan_spanning_tree(
-        grid.rows,
-        grid.cols,
-        source.dtype,
-        block,
+    grid = source.grid
+    plan, gpu = _planned(
+        gpu,
+        rows=grid.rows,
+        cols=grid.cols,
+        dtype=source.dtype,
+        block_size=source.block_size,
         weight=options["weight"],
         method=options["method"],
         source_bytes=source.info.get("stored_bytes"),
         memory_limit=memory_limit,
         threads=threads,
-        gpu=gpu,
     )
     for line in plan.describe().splitlines():
         log.info("%s", line)
@@ -355,7 +348,7 @@ def _of_store(
             LAYER,
             grid,
             np.uint8,
-            block_size=block,
+            block_size=source.block_size,
             settings={**settings, "of": identity},
             overwrite=overwrite,
             resume=resume,
@@ -389,7 +382,7 @@ def _of_store(
                     memory_limit=memory_limit,
                     threads=threads,
                     progress=advance,
-                    **({} if gpu is None else gpu.verifies()),
+                    **_verifies(gpu),
                 )
         with report.phase("commit"):
             layer = writer.commit({"encoding": FORWARD_EDGES, "result": found})
@@ -423,7 +416,7 @@ def _stream_forest(
 
     with report.phase("blocks"):
         try:
-            _solve_all(source, solver, writer, there, spill, plan, threads, progress)
+            _solve_all(source, solver, writer, there, spill, plan, progress)
         except CellError as error:
             writer.keep = False
             raise CellError(f"{source.path}: {error}") from error
@@ -459,17 +452,17 @@ def _of_array(
         block_size = min(DEFAULT_BLOCK, max(TILE, 1 << (max(data.shape) - 1).bit_length()))
     rows, cols = data.shape
     blocks = BlockGrid(rows, cols, block_size)
-    plan = plan_spanning_tree(
-        rows,
-        cols,
-        dtype,
-        blocks.block,
+    plan, gpu = _planned(
+        gpu,
+        rows=rows,
+        cols=cols,
+        dtype=dtype,
+        block_size=block_size,
         weight=options["weight"],
         method=options["method"],
         source_bytes=data.nbytes,
-        memory_limit=2**62,  # the array is in memory already; the rest is small beside it
+        memory_limit=NO_LIMIT,
         threads=threads,
-        gpu=gpu,
     )
     forward = np.zeros(data.shape, np.uint8)
     source = _Blocks(data.astype(dtype, copy=False), blocks)
@@ -478,8 +471,7 @@ def _of_array(
         solver = _solver(source, data.shape, nodata, options, plan, gpu)
         spill, totals, patches = MemorySpill(), Totals(), Patches(blocks, data.shape[1], None)
         with report.phase("blocks"):
-            threads = threads or available_threads()
-            _solve_all(source, solver, target, lambda at: False, spill, plan, threads, progress)
+            _solve_all(source, solver, target, lambda at: False, spill, plan, progress)
         with report.phase("levels"):
             join_levels(solver.regions, solver, spill, totals, patches.add)
         with report.phase("patches"):
@@ -495,7 +487,7 @@ def _of_array(
                 forward,
                 options["weight"],
                 options["connectivity"],
-                **({} if gpu is None else gpu.verifies()),
+                **_verifies(gpu),
             )
     report.settings = {**options, **_backend(gpu), "plan": plan.as_dict()}
     report.cells, report.valid_cells, report.result = data.size, found["vertices"], found
@@ -552,7 +544,6 @@ def _solve_blocks(
     there: Callable[[Index], bool],
     spill: Spill,
     plan: StreamPlan,
-    threads: int,
     progress: Progress,
 ) -> None:
     """Phase 1 on the CPU, where regions are blocks."""

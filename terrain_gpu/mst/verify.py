@@ -40,6 +40,7 @@ from ..planner import (
     COMPILED_BASELINE,
     CUDA_BASELINE,
     MB,
+    NO_LIMIT,
     available_threads,
     default_memory_limit,
     format_size,
@@ -206,8 +207,7 @@ def verify_arrays(
         raise InputError(f"an array of {forward.dtype.name} holds no edges; give uint8")
     cells, edges = ArrayBlocks(data, nodata, block_size), ArrayBlocks(forward, 0, block_size)
     checker = _Checker(cells.blocks, Weight(weight, data.dtype), nodata, connectivity, unit)
-    # The arrays are in memory already; the rest is small beside them.
-    how = _How(2**62, 1, backend, device, gpu_memory_limit)
+    how = _How(NO_LIMIT, 1, backend, device, gpu_memory_limit)
     return _prove(cells, edges, checker, expected, how, silent)
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from ..cells import fits, layer_dtype
-from ..cuda.device import RESERVED, Staging, default_gpu_limit, memory_bound, module
+from ..cuda.device import RESERVED, Staging, limit_of, memory_bound, module
 from ..errors import PlanError
 from ..executor import stream
 from ..grid import ceil_div
@@ -97,15 +97,15 @@ def prove(
     .. [1] O. Boruvka, "O jistem problemu minimalnim", 1926.
     """
     blocks, dtype = cells.blocks, layer_dtype(cells.dtype)
-    gpu_limit = gpu_memory_limit or default_gpu_limit(device)
+    gpu_limit = limit_of(device, gpu_memory_limit)
     on_gpu = gpu_bytes(blocks.rows * blocks.cols, dtype)
     needed = f"{ceil_div(on_gpu, MB)}MB"
     if on_gpu > gpu_limit:
         raise PlanError(
             f"verifying {blocks.rows} x {blocks.cols} cells of {dtype.name} takes {needed} of GPU "
             f"memory, more than the {format_size(gpu_limit)} "
-            f"{'given' if gpu_memory_limit else 'free'}; give --gpu-memory-limit {needed}, or use "
-            "--backend cpu"
+            f"{'given' if gpu_limit == gpu_memory_limit else 'free'}; give --gpu-memory-limit "
+            f"{needed}, or use --backend cpu"
         )
     if blocks.cols * dtype.itemsize >= 2**31:
         raise PlanError(f"rows of {blocks.cols} cells are too long for CUDA; use --backend cpu")

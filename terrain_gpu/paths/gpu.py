@@ -17,13 +17,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..cells import fits
-from ..cuda.device import RESERVED, default_gpu_limit, memory_bound, module, shared_memory
+from ..cuda.device import RESERVED, limit_of, memory_bound, module, shared_memory
 from ..errors import InputError, PlanError
 from ..executor import stream
 from ..grid import BlockGrid, Window, ceil_div, clip, round_up
 from ..planner import COMPILED_BASELINE, CUDA_BASELINE, MB, format_size
 from ..report import Report
-from ..store import Layer
 from .costs import Hops, Langmuir, Minimax, Scaled, largest
 from .ground import Raster, Terrain
 from .relax import GUARDS, Block, Overflow
@@ -560,8 +559,7 @@ class Problem:
                 f"blocks of {self.blocks.block}; give at least {ceil_div(least, MB)} MB, or use "
                 "--backend cpu"
             )
-        free = default_gpu_limit(self.device)
-        limit = min(free, self.memory_limit or free)
+        limit = limit_of(self.device, self.memory_limit)
         side = max(self.blocks.shape)
         while side > 1 and self.memory(side) > limit:
             side -= 1
@@ -769,10 +767,7 @@ class Piece:
     ) -> None:
         r0, r1, c0, c1 = part
         cells = staging.array((r1 - r0, c1 - c0), raster.dtype)
-        if isinstance(raster.data, Layer):
-            raster.data.read_window(*part, out=cells)
-        else:
-            cells[...] = raster.data[r0:r1, c0:c1]
+        raster.read(part, cells)
         staging.copy(cells.nbytes, back=False)
         at = r0 - self.window[0], c0 - self.window[2]
         place((staging.device, *cells.shape, *at), _nodata(raster))
@@ -786,12 +781,7 @@ class Piece:
                 "convert them to float64"
             )
         if noted["negative"] != 2**64 - 1:
-            row, col = divmod(noted["negative"], cols)
-            raster = self.ground.friction or self.ground.heights
-            raise InputError(
-                f"{raster.name}: the friction at row {row}, column {col} is negative; costs must "
-                "be at least 0"
-            )
+            self.ground.refuse_negative(*divmod(noted["negative"], cols))
 
     # -- relaxing --------------------------------------------------------------------------
 

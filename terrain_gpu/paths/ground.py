@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -56,6 +56,14 @@ class Raster:
     def dtype(self) -> np.dtype:
         return np.dtype(self.data.dtype)
 
+    def read(self, window: Window, out: np.ndarray) -> None:
+        """Cells of a window inside of the raster."""
+        if isinstance(self.data, Layer):
+            self.data.read_window(*window, out=out)
+        else:
+            r0, r1, c0, c1 = window
+            out[...] = self.data[r0:r1, c0:c1]
+
     def ring(self, window: Window) -> tuple[np.ndarray, np.ndarray]:
         """Cells of a window and one ring around it, up to whole tiles; and which have no value."""
         r0, r1, c0, c1 = window
@@ -66,10 +74,7 @@ class Raster:
         inside = clip((r0 - 1, r1 + 1, c0 - 1, c1 + 1), (0, rows, 0, cols))
         a, b, c, d = inside
         part = np.s_[a - r0 + 1 : b - r0 + 1, c - c0 + 1 : d - c0 + 1]
-        if isinstance(self.data, Layer):
-            cells[part] = self.data.read_window(*inside)
-        else:
-            cells[part] = self.data[a:b, c:d]
+        self.read(inside, cells[part])
         gone[part] = is_nodata(cells[part], self.nodata)
         cells[gone] = 0
         return cells, gone
@@ -134,8 +139,9 @@ class Terrain:
             if cells.dtype != np.float64:
                 frictions = pages(cells.shape, np.dtype(np.float64))
                 frictions[...] = cells
-        if self.model.needs_friction:
-            self._refuse_negative(frictions, window)
+        if self.model.needs_friction and (frictions < 0).any():
+            row, col = np.unravel_index(np.argmax(frictions < 0), frictions.shape)
+            self.refuse_negative(window[0] + int(row) - 1, window[2] + int(col) - 1)
         if self.barriers is not None:
             cells, gone = self.barriers.ring(window)
             absent |= (cells != 0) & ~gone
@@ -165,14 +171,14 @@ class Terrain:
         heights += self.dtype.type(_FAR)
         return heights
 
-    def _refuse_negative(self, frictions: np.ndarray, window: Window) -> None:
-        if not (frictions < 0).any():
-            return
-        row, col = np.unravel_index(np.argmax(frictions < 0), frictions.shape)
-        name = (self.friction or self.heights).name
+    def refuse_negative(self, row: int, col: int) -> NoReturn:
+        """Say that the friction of this cell is negative."""
+        raster = self.friction or self.heights
+        cell = np.empty((1, 1), raster.dtype)
+        raster.read((row, row + 1, col, col + 1), cell)
         raise InputError(
-            f"{name}: friction {frictions[row, col]} at row {window[0] + row - 1}, column "
-            f"{window[2] + col - 1} is negative; costs must be at least 0"
+            f"{raster.name}: friction {float(cell[0, 0])} at row {row}, column {col} is negative; "
+            "costs must be at least 0"
         )
 
     def _sources_in(self, at: Block) -> np.ndarray:

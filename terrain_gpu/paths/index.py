@@ -28,7 +28,7 @@ import zarr
 from numba.extending import register_jitable
 from zarr.codecs import BytesCodec, Crc32cCodec
 
-from ..cuda.device import choose, memory_bound, name_of
+from ..cuda.device import Gpu, find_gpu, memory_bound, name_of
 from ..errors import InputError, PlanError, StoreError
 from ..executor import stream
 from ..grid import TILE, BlockGrid, ceil_div
@@ -705,12 +705,7 @@ def build_index(
         "corner_cutting": corner_cutting,
         "reverse": reverse,
     }
-    backend_found, reason = choose(backend, device)
-    if reason:
-        log.info("on the CPU: %s", reason)
-    gpu = None
-    if backend_found == "cuda":
-        gpu = _Gpu(device, gpu_memory_limit, backend == "cuda")
+    gpu = find_gpu(backend, device, gpu_memory_limit, memory_limit)
     limits = memory_limit, threads, gpu
     report = Report("build-index")
     with report.measured():
@@ -728,7 +723,7 @@ def _build(
     model: CostModel,
     problem: Mapping[str, Any],
     rasters: Mapping[str, Any],
-    limits: tuple[int | None, int | None, _Gpu | None],
+    limits: tuple[int | None, int | None, Gpu | None],
     overwrite: bool,
     progress: Progress,
     report: Report,
@@ -792,14 +787,6 @@ def _result(index: Index, resumed: int, *, built: bool) -> dict[str, Any]:
     }
 
 
-class _Gpu(NamedTuple):
-    """A GPU that works; `wanted` when the CPU is no choice."""
-
-    device: int
-    memory_limit: int | None
-    wanted: bool
-
-
 class _Plan(NamedTuple):
     """Threads, and for a GPU which one, a limit, and rows of tiles that are solved at once."""
 
@@ -810,7 +797,7 @@ class _Plan(NamedTuple):
 
 
 def _plan(
-    index: Index, model: CostModel, memory_limit: int | None, threads: int | None, gpu: _Gpu | None
+    index: Index, model: CostModel, memory_limit: int | None, threads: int | None, gpu: Gpu | None
 ) -> _Plan:
     """Where and how to build under the limits; what does not fit a GPU is left to the CPU."""
     if gpu is None:
@@ -822,9 +809,7 @@ def _plan(
         most = _threads_within(index, model, memory_limit, threads, baseline)
         limit, most, tile_rows = gpu_index.plan(index, most, gpu.memory_limit, gpu.device)
     except PlanError as error:
-        if gpu.wanted:
-            raise
-        log.info("on the CPU: %s", error)
+        gpu.leave(error)
         return _plan(index, model, memory_limit, threads, None)
     return _Plan(most, gpu.device, limit, tile_rows)
 

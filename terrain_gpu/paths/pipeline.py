@@ -16,16 +16,17 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from ..cells import is_nodata, layer_dtype
-from ..cuda.device import choose, name_of
+from ..cuda.device import Gpu, choose, find_gpu
 from ..errors import InputError, PlanError, StoreError
 from ..executor import stream
 from ..grid import TILE, BlockGrid, GridSpec, Window
 from ..planner import (
+    NO_LIMIT,
     StreamPlan,
     available_threads,
     default_memory_limit,
@@ -354,7 +355,8 @@ def shortest_paths(
         if most > GUARDS[dtype.itemsize]:
             dtype = np.dtype(np.uint64)
     names = ["distance"] + ["backlink"] * (backlink or allocation) + ["allocation"] * allocation
-    gpu = _gpu(backend, device, gpu_memory_limit, method)
+    limit = NO_LIMIT if source is None else memory_limit
+    gpu = _gpu(method, backend, device, gpu_memory_limit, limit)
     solve = _Solve(
         model,
         heights,
@@ -377,7 +379,7 @@ def shortest_paths(
     )
     with report.measured():
         if source is None:
-            solve.make_plan(2**62)
+            solve.make_plan(NO_LIMIT)
             return solve.in_memory(grid)
         if method == "index":
             how = {"backend": backend, "device": device, "gpu_memory_limit": gpu_memory_limit}
@@ -386,29 +388,23 @@ def shortest_paths(
         return solve.in_store(source, resume=resume, overwrite=overwrite)
 
 
-class _Gpu(NamedTuple):
-    """A GPU that works; `wanted` when the CPU is no choice."""
-
-    device: int
-    memory_limit: int | None
-    wanted: bool
-
-
-def _gpu(backend: str, device: int, memory_limit: int | None, method: str) -> _Gpu | None:
+def _gpu(
+    method: str, backend: str, device: int, gpu_memory_limit: int | None, memory_limit: int | None
+) -> Gpu | None:
+    """The GPU that a method is to run on, if any."""
     if method in GPU_METHODS:
         chosen, reason = choose("auto" if backend == "cuda" else backend, device)
         if chosen == "cuda":
-            return _Gpu(device, memory_limit, True)
+            return Gpu(device, gpu_memory_limit, wanted=True)
         raise InputError(
             f"method {method!r} runs on a GPU only ({reason or 'not on backend cpu'}); "
             "use --method relax, or --backend cuda where there is one"
         )
     if backend == "cuda" and method != "relax":
         raise InputError(f"method {method!r} runs on the CPU only; use relax, or backend cpu")
-    chosen, reason = choose(backend if method == "relax" else "cpu", device)
-    if reason:
-        log.info("on the CPU: %s", reason)
-    return _Gpu(device, memory_limit, backend == "cuda") if chosen == "cuda" else None
+    if method != "relax":
+        return None
+    return find_gpu(backend, device, gpu_memory_limit, memory_limit)
 
 
 def _array(data: Any, name: str, nodata: Any, shape: tuple[int, int]) -> Raster:
@@ -465,7 +461,7 @@ class _Solve:
     method: str = "relax"
     index: Index | None = None
     built: dict[str, Any] | None = None
-    gpu: _Gpu | None = None
+    gpu: Gpu | None = None
     gpu_plan: StreamPlan | None = None
     _told: int = 0
     _open: list[Relaxation] = field(default_factory=list)
@@ -702,8 +698,7 @@ class _Solve:
         self, layers: dict[str, Layer], grid: GridSpec, arrays: dict[str, np.ndarray]
     ) -> ShortestPaths:
         how = {**self.problem, "method": self.method, "backend": "cpu"}
-        if self.gpu is not None:
-            how |= {"backend": "cuda", "gpu": name_of(self.gpu.device)}
+        how |= {} if self.gpu is None else self.gpu.settings()
         plan = (self.gpu_plan or self.plan).as_dict()
         self.report.settings = {**how, **self.report.settings, "plan": plan}
         self.report.cells = grid.cells
@@ -786,9 +781,7 @@ class _Solve:
         try:
             _, side = problem.plan()
         except PlanError as error:
-            if self.gpu.wanted:
-                raise
-            log.info("on the CPU: %s", error)
+            self.gpu.leave(error)
             self.gpu = self.gpu_plan = None
             return False
         region = side * self.blocks.block
