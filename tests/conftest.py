@@ -37,20 +37,10 @@ def pytest_collection_modifyitems(items):
             item.add_marker(pytest.mark.skip(reason=reason))
 
 
-def pytest_addoption(parser):
-    parser.addoption(
-        "--backend",
-        choices=["cpu", "auto"],
-        default="cpu",
-        help="What runs where a test names no backend: the CPU, or the GPU where one works.",
-    )
-
-
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item):
-    """Tests that are not marked look at the CPU, also where a GPU works; see --backend."""
-    auto = item.config.getoption("backend") == "auto" and not item.get_closest_marker("cpu")
-    if auto or item.get_closest_marker("gpu") or "cuda" in item.path.stem:
+    """Tests that are not marked look at the CPU, also where a GPU works."""
+    if item.get_closest_marker("gpu") or "cuda" in item.path.stem:
         return (yield)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(device, "why_not", lambda number=0: "this test is of the CPU")
@@ -58,6 +48,15 @@ def pytest_runtest_call(item):
 
 
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
+
+
+@pytest.fixture(scope="session", params=["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
+def backend(request):
+    """Tests that use it run on both: "auto" is the CPU, or the GPU."""
+    return request.param
+
+
+only_cpu = pytest.mark.parametrize("backend", ["cpu"], indirect=True)
 
 
 @pytest.fixture

@@ -109,6 +109,7 @@ def test_a_gpu_that_works(monkeypatch):
 
 @pytest.mark.parametrize("seconds", [0, 1])
 def test_only_compiling_is_told(monkeypatch, caplog, seconds):
+    caplog.set_level("INFO", logger="terrain_gpu")
     monkeypatch.setitem(sys.modules, "cupy", fake_cupy(seconds=seconds))
     assert choose("cuda") == ("cuda", None)
     told = "compiling kernels for the GPU; this happens once"
@@ -116,7 +117,7 @@ def test_only_compiling_is_told(monkeypatch, caplog, seconds):
 
 
 def test_cuda_is_not_loaded_where_there_is_no_room_for_it(monkeypatch, caplog, tmp_path):
-    caplog.set_level("INFO")
+    caplog.set_level("INFO", logger="terrain_gpu")
     monkeypatch.setattr(device, "why_not", lambda number=0: pytest.fail("loaded"))
     data = np.arange(12, dtype=np.uint8).reshape(3, 4)
     store = make_store(tmp_path / "s.zarr", data, None, 64)
@@ -133,7 +134,7 @@ def test_cuda_is_not_loaded_where_there_is_no_room_for_it(monkeypatch, caplog, t
 
 @pytest.mark.parametrize("limits", [{}, {"memory_limit": 981_000_000}])
 def test_what_does_not_fit_the_gpu_is_left_to_the_cpu(monkeypatch, caplog, tmp_path, limits):
-    caplog.set_level("INFO")
+    caplog.set_level("INFO", logger="terrain_gpu")
     monkeypatch.setattr(device, "why_not", lambda number=0: None)
     monkeypatch.setattr(device, "limit_of", lambda number, asked: 10**9 if limits else 10**8)
     data = np.arange(12, dtype=np.uint8).reshape(3, 4)

@@ -8,8 +8,8 @@ import strategies
 from click.testing import CliRunner
 from hypothesis import assume, given, settings
 from test_cuda import ARCHITECTURES, compiled, label, needs_nvcc
-from test_cuda_paths import ALL, CASES, assert_equal, hills, on_gpu
-from test_paths import as_sources, assert_same, make_store, options, within_reach
+from test_cuda_paths import ALL, CASES, assert_equal, hills
+from test_paths import as_sources, assert_same, make_store, options, solve, within_reach
 
 from terrain_gpu import GridSpec
 from terrain_gpu.cli.compute_sssp import command
@@ -137,7 +137,7 @@ def test_as_dijkstra(problem):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(gpu_classic, "ARRAY_BLOCK", 32)
         for method in GPU_METHODS:
-            assert_same(on_gpu(problem, method=method), problem)
+            assert_same(solve(problem, method=method, backend="cuda"), problem)
 
 
 @on_a_gpu

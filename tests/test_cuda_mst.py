@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from strategies import rasters, shapes
 from test_mst import check, connectivities, has_no_largest, make_store, weights
 
-from terrain_gpu import TileStore, minimum_spanning_tree
+from terrain_gpu import minimum_spanning_tree
 from terrain_gpu.cells import DTYPES
-from terrain_gpu.errors import CellError, InputError, PlanError
+from terrain_gpu.errors import InputError, PlanError
 from terrain_gpu.grid import BlockGrid
 from terrain_gpu.mst import gpu
 from terrain_gpu.mst.levels import MemorySpill, Solver, Totals, join_levels
@@ -197,17 +197,6 @@ def test_a_merge_keeps_to_its_bytes(monkeypatch, dtype):
     assert len(fallen) == planned.count(most) // 3
 
 
-@settings(max_examples=15)
-@given(raster=small, weight=weights, block=st.sampled_from([64, 128]))
-def test_stores(folders, raster, weight, block):
-    with folders() as folder:
-        store = make_store(folder / "s.zarr", raster.cells, raster.nodata, block)
-        tree = forest(store, weight=weight, backend="cuda")
-        forward = TileStore.open(store).layer("mst").read_window(*tree.layer.grid.window)
-        check(tree, forward, raster.cells, raster.nodata, weight, 8)
-        assert tree.report.settings["backend"] == "cuda"
-
-
 def test_the_same_store(tmp_path, side):
     """File by file, whatever computed it."""
     data = make("terrain", "int16", (700, 900), 3)
@@ -220,11 +209,6 @@ def test_the_same_store(tmp_path, side):
             {p.relative_to(folder): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
         )
     assert files[0] == files[1]
-
-
-def test_verified(tmp_path):
-    store = make_store(tmp_path / "s", make("terrain", "float32", (500, 400), 5), 7, 64)
-    assert forest(store, backend="cuda", verify=True).report.result["verified_edges"]
 
 
 def test_resumed_by_the_other_backend(tmp_path, monkeypatch):
@@ -246,13 +230,6 @@ def test_resumed_by_the_other_backend(tmp_path, monkeypatch):
         tree = forest(store, backend=then, resume=True)
         assert tree.report.result["blocks_resumed"] > 0
         assert np.array_equal(tree.layer.read_window(0, 700, 0, 900), expected)
-
-
-def test_the_largest_integer_is_refused(tmp_path):
-    data = np.zeros((100, 200), np.int64)
-    data[70, 150] = np.iinfo(np.int64).max
-    with pytest.raises(CellError, match="row 70, column 150"):
-        forest(data, backend="cuda")
 
 
 def test_limits(tmp_path):

@@ -12,9 +12,7 @@ import pytest
 import reference
 import strategies
 import test_mst
-from hypothesis import assume, given, settings
-from hypothesis import strategies as st
-from test_paths import as_sources, assert_same, make_store, options, solve, within_reach
+from test_paths import make_store
 
 from terrain_gpu.errors import InputError, PlanError
 from terrain_gpu.paths import gpu, gpu_regions
@@ -25,18 +23,7 @@ from terrain_gpu.store.writer import LayerWriter
 
 pytestmark = pytest.mark.gpu
 
-small = strategies.rasters(shape=strategies.shapes(130, 2500))
 ALL = {"backlink": True, "allocation": True}
-
-
-def on_gpu(problem, **how):
-    return solve(
-        problem,
-        nodata=problem.raster.nodata,
-        cell_size=(abs(problem.grid.transform[0]), abs(problem.grid.transform[4])),
-        backend="cuda",
-        **how,
-    )
 
 
 def assert_equal(one, other):
@@ -111,46 +98,6 @@ def test_edges_have_the_same_bits(name, scaled):
 # -- whole problems --------------------------------------------------------------------------------
 
 
-@settings(max_examples=100)
-@given(strategies.cost_problems(small, geographic=False))
-def test_as_dijkstra(problem):
-    assume(problem.sources)
-    within_reach(problem)
-    assert_same(on_gpu(problem), problem)
-
-
-@settings(max_examples=30)
-@given(strategies.cost_problems(small, geographic=False, walls=["comb", "spiral", "diagonal"]))
-def test_mazes(problem):
-    assume(problem.sources)
-    within_reach(problem)
-    assert_same(on_gpu(problem), problem)
-
-
-@settings(max_examples=30)
-@given(
-    strategies.cost_problems(small),
-    st.sampled_from([64, 128, 1024]),
-    st.sampled_from([1, 4]),
-)
-def test_stores(folders, problem, block, threads):
-    assume(problem.sources)
-    within_reach(problem)
-    layers = {n: n for n in ("friction", "barriers") if getattr(problem, n) is not None}
-    with folders() as folder:
-        found = shortest_paths(
-            make_store(folder / "s.zarr", problem, block),
-            as_sources(problem),
-            cost=problem.model,
-            **layers,
-            **options(problem),
-            **ALL,
-            threads=threads,
-            backend="cuda",
-        )
-        assert_same(found, problem)
-
-
 def hills(rows, cols, seed=0):
     rng = np.random.default_rng(seed)
     z = np.cumsum(rng.normal(0, 1, (rows, cols)), axis=1) + np.cumsum(
@@ -207,14 +154,6 @@ def test_stopping_at_targets():
     how = {"targets": from_rowcol(grid, targets), "stop_at_targets": True, "cost": "surface"}
     found = both(z, sources, **how)
     assert 0 < found.reached < z.size
-
-
-def test_integers_that_overflow_32_bits_are_promoted():
-    spiral = strategies._spiral((513, 513))
-    data = np.zeros(spiral.shape, np.uint16)
-    data[np.add.outer(np.arange(513), np.arange(513)) % 2 == 1] = 65535
-    found = both(data, [(0, 0)], connectivity=4, barriers=spiral)
-    assert found.report.result["distance_dtype"] == "uint64"
 
 
 def test_many_sources():
@@ -350,14 +289,6 @@ def test_distances_alone_over_regions(regions):
         assert strategies.same_bits(cuda.distance(), cpu.distance())
 
 
-def test_overflow_over_regions(regions):
-    spiral = strategies._spiral((513, 513))
-    data = np.zeros(spiral.shape, np.uint16)
-    data[np.add.outer(np.arange(513), np.arange(513)) % 2 == 1] = 65535
-    found = both(data, [(0, 0)], connectivity=4, barriers=spiral, block_size=128)
-    assert found.report.result["distance_dtype"] == "uint64"
-
-
 def test_a_region_is_read_again_where_it_is_needed(monkeypatch):
     usual = gpu.Problem.plan
     monkeypatch.setattr(gpu.Problem, "plan", lambda self: (usual(self)[0], 7))
@@ -419,27 +350,6 @@ def test_a_run_that_saved_nothing_leaves_nothing(tmp_path, no_fsync, regions):
         with pytest.raises(InputError, match=r"friction -1\.0 at row 3, column 3 is negative"):
             shortest_paths(store, [(0, 0)], cost="friction", backend="cuda")
     assert not (store / ".incomplete").exists()
-
-
-@settings(max_examples=40)
-@given(strategies.cost_problems(small), st.sampled_from([1, 2]))
-def test_stores_over_regions(folders, problem, side):
-    assume(problem.sources)
-    within_reach(problem)
-    layers = {n: n for n in ("friction", "barriers") if getattr(problem, n) is not None}
-    usual = gpu.Problem.plan
-    with pytest.MonkeyPatch.context() as patch, folders() as folder:
-        patch.setattr(gpu.Problem, "plan", lambda self: (usual(self)[0], side))
-        found = shortest_paths(
-            make_store(folder / "s.zarr", problem, 64),
-            as_sources(problem),
-            cost=problem.model,
-            **layers,
-            **options(problem),
-            **ALL,
-            backend="cuda",
-        )
-        assert_same(found, problem)
 
 
 def test_a_small_limit_makes_regions(monkeypatch):

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import rasterio
 import reference
+from conftest import only_cpu
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.sparse import coo_matrix
@@ -22,10 +23,29 @@ from terrain_gpu.d8 import symmetric
 from terrain_gpu.errors import InputError, PlanError, StoreError, TerrainError
 from terrain_gpu.export import export_layer
 from terrain_gpu.grid import GridSpec
-from terrain_gpu.mst import levels, pipeline
+from terrain_gpu.mst import gpu, levels, pipeline
 
 DEMS = Path(__file__).resolve().parents[2] / "shared" / "dems"
 SAMPLE = Path(__file__).resolve().parents[1] / "data" / "jacksboro.tif"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def small_regions(backend):
+    """All of this on both backends; on a GPU regions are as small as blocks."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(gpu, "MOST_SIDE", 64)
+        yield
+
+
+every_method = pytest.mark.parametrize(
+    ("backend", "method"),
+    [
+        ("cpu", "frozen"),
+        ("cpu", "contract"),
+        pytest.param("cuda", "frozen", marks=pytest.mark.gpu),
+    ],
+    indirect=["backend"],
+)
 
 
 def has_no_largest(raster):
@@ -69,15 +89,16 @@ def check(tree, forward, data, nodata, weight, connectivity):
     connectivity=connectivities,
     block=st.sampled_from([None, 64, 128]),
 )
-def test_arrays(raster, weight, connectivity, block):
+def test_arrays(backend, raster, weight, connectivity, block):
     data, nodata = raster.cells, raster.nodata
     tree = minimum_spanning_tree(
         data, weight=weight, connectivity=connectivity, nodata=nodata, block_size=block, threads=2
     )
     check(tree, tree._forward, data, nodata, weight, connectivity)
+    assert tree.report.settings["backend"] == backend
 
 
-@pytest.mark.parametrize("method", levels.METHODS)
+@every_method
 @settings(max_examples=40)
 @given(
     raster=small,
@@ -88,7 +109,7 @@ def test_arrays(raster, weight, connectivity, block):
     limit=st.sampled_from([None, 512 * 10**6]),
 )
 def test_stores(
-    folders, no_fsync_session, method, raster, weight, connectivity, block, threads, limit
+    folders, no_fsync_session, backend, method, raster, weight, connectivity, block, threads, limit
 ):
     with folders() as folder:
         store = make_store(folder / "s.zarr", raster.cells, raster.nodata, block)
@@ -104,6 +125,7 @@ def test_stores(
         check(tree, forward, raster.cells, raster.nodata, weight, connectivity)
         assert np.array_equal(tree.edges(), symmetric(np.pad(forward, 1)))
         assert not (store / ".incomplete").exists()
+        assert tree.report.settings["backend"] == (backend if limit is None else "cpu")
 
 
 @pytest.fixture(scope="session")
@@ -134,6 +156,7 @@ def test_levels_over_many_blocks_of_a_wide_raster():
         check(tree, tree._forward, data, None, "absdiff", 8)
 
 
+@only_cpu  # see test_cuda_dems.py
 @pytest.mark.parametrize("dem", sorted(p.name for p in DEMS.glob("*.*") if p.suffix != ".md"))
 def test_real_rasters_do_not_depend_on_blocks_and_threads(tmp_path, dem):
     path, bounds = DEMS / dem, None
@@ -192,7 +215,7 @@ class Stop(Exception):
     pass
 
 
-@pytest.mark.parametrize("method", levels.METHODS)
+@every_method
 @pytest.mark.parametrize("phase", ["blocks", "levels", "patches", "commit"])
 def test_a_run_stopped_in_any_phase_resumes_to_the_same_result(
     tmp_path, monkeypatch, phase, method
@@ -263,7 +286,7 @@ def test_the_exported_raster_is_symmetric(tmp_path, bounds):
     assert np.array_equal(cells, both if bounds is None else both[50:180, 100:210])
 
 
-def test_reading_and_writing_is_what_the_plan_says(tmp_path):
+def test_reading_and_writing_is_what_the_plan_says(backend, tmp_path):
     store = tmp_path / "s.zarr"
     data = np.random.default_rng(2).integers(0, 99, (700, 900)).astype(np.int16)
     make_store(store, data, None, 128)
@@ -272,6 +295,7 @@ def test_reading_and_writing_is_what_the_plan_says(tmp_path):
     plan = report.settings["plan"]
     # Beside cells and spill: metadata, the manifest.
     assert 0.8 * plan["bytes_written"] <= report.bytes_written <= plan["bytes_written"] + 50_000
+    assert report.settings["backend"] == backend
     assert 0.8 * plan["bytes_read"] <= report.bytes_read <= plan["bytes_read"] + 10**6
 
 

@@ -17,13 +17,16 @@ import numpy as np
 import pytest
 import reference
 import strategies
+from conftest import only_cpu
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from terrain_gpu import GridSpec, LayerWriter, StoreError, create_layer
-from terrain_gpu.paths import pipeline, relax
+from terrain_gpu.paths import gpu, gpu_regions, pipeline, relax
 from terrain_gpu.paths.pipeline import shortest_paths
 from terrain_gpu.paths.sources import Sources
+
+pytestmark = pytest.mark.usefixtures("backend")
 
 
 def as_sources(problem):
@@ -57,6 +60,8 @@ def solve(problem, **how):
         cost=problem.model,
         friction=problem.friction,
         barriers=problem.barriers,
+        nodata=problem.raster.nodata,
+        cell_size=(abs(problem.grid.transform[0]), abs(problem.grid.transform[4])),
         **options(problem),
         backlink=True,
         allocation=True,
@@ -107,17 +112,16 @@ large = strategies.rasters(shape=strategies.shapes(200, 6000))
     st.sampled_from([64, 128, 1024]),
     st.sampled_from([1, 2, 4]),
 )
-def test_arrays(problem, block, threads):
+def test_arrays(backend, problem, block, threads):
     hypothesis.assume(problem.sources)
     within_reach(problem)
     found = solve(
         problem,
-        nodata=problem.raster.nodata,
         block_size=block,
         threads=threads,
-        cell_size=(abs(problem.grid.transform[0]), abs(problem.grid.transform[4])),
     )
     assert_same(found, problem)
+    assert found.report.settings["backend"] == backend
 
 
 def make_store(path, problem, block):
@@ -139,16 +143,21 @@ def make_store(path, problem, block):
 
 @contextmanager
 def fields_in_memory(count):
-    """Runs keep so many blocks in memory; the others are spilled."""
-    usual = pipeline._Solve.make_plan
+    """Runs keep so many blocks in memory, or their square on a GPU; the others are spilled."""
+    usual, usual_on_gpu = pipeline._Solve.make_plan, gpu.Problem.plan
 
     def plan(self, memory_limit):
         usual(self, memory_limit)
         self.plan = replace(self.plan, buffers=count)
         self.threads = min(self.threads, count)
 
+    def plan_on_gpu(self):
+        limit, side = usual_on_gpu(self)
+        return limit, min(side, count)
+
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(pipeline._Solve, "make_plan", plan)
+        patch.setattr(gpu.Problem, "plan", plan_on_gpu)
         yield
 
 
@@ -172,7 +181,7 @@ def solve_store(store, problem, **how):
     st.sampled_from([1, 2, 4]),
     st.sampled_from([1, 2, 3, 100]),
 )
-def test_stores(folders, no_fsync_session, problem, block, threads, fields):
+def test_stores(folders, no_fsync_session, backend, problem, block, threads, fields):
     hypothesis.assume(problem.sources)
     within_reach(problem)
     with folders() as folder, fields_in_memory(fields):
@@ -180,7 +189,8 @@ def test_stores(folders, no_fsync_session, problem, block, threads, fields):
         found = solve_store(store, problem, threads=threads)
         assert_same(found, problem)
         assert not (store / ".incomplete").exists()
-        assert found.report.result["spilled_bytes"] == 0 or fields < 100
+        assert found.report.settings["backend"] == backend
+        assert found.report.result.get("spilled_bytes", 0) == 0 or fields < 100
 
 
 @pytest.fixture(scope="session")
@@ -219,6 +229,7 @@ def make_layers(store, block, **layers):
             writer.commit()
 
 
+@only_cpu
 @pytest.mark.parametrize("fields", [2, 100])
 @pytest.mark.parametrize(
     "how",
@@ -229,7 +240,7 @@ def make_layers(store, block, **layers):
     ],
 )
 def test_reading_and_writing_is_what_the_plan_says(rough, fields, how):
-    how = {"overwrite": True, "backend": "cpu", **how}
+    how = {"overwrite": True, **how}
     run = partial(shortest_paths, rough, [(650, 755)], **how)
     with fields_in_memory(fields):
         run()  # compiled code is read once, too
@@ -244,6 +255,7 @@ def test_reading_and_writing_is_what_the_plan_says(rough, fields, how):
         assert report.bytes_read <= plan["bytes_read"] + 10**6
 
 
+@only_cpu
 @pytest.mark.parametrize("limit", [295, 2000])
 def test_the_peak_is_within_the_plan(tmp_path, limit):
     """Of a process of its own, for the peak is that of all it ever did."""
@@ -299,7 +311,7 @@ def all_of(found):
 @pytest.mark.parametrize("phase", ["relax", "distance", "backlink", "allocation", "commit"])
 @pytest.mark.parametrize("stop", [Stop, KeyboardInterrupt])
 def test_a_run_stopped_in_any_phase_resumes_to_the_same_result(
-    terrain, monkeypatch, no_fsync, phase, stop
+    terrain, monkeypatch, no_fsync, backend, phase, stop
 ):
     store, data, sources = terrain
     how = {"backlink": True, "allocation": True}
@@ -307,7 +319,10 @@ def test_a_run_stopped_in_any_phase_resumes_to_the_same_result(
     run = partial(shortest_paths, store, sources, **how)
     with monkeypatch.context() as patch, fields_in_memory(3):
         home, name = {
-            "relax": (relax.Relaxation, "_visit"),
+            "relax": {
+                "cpu": (relax.Relaxation, "_visit"),
+                "cuda": (gpu_regions.Spill, "save"),
+            }[backend],
             "commit": (LayerWriter, "commit"),
         }.get(phase, (LayerWriter, "write_block"))
         usual, calls = getattr(home, name), []
@@ -336,6 +351,7 @@ def test_a_run_stopped_in_any_phase_resumes_to_the_same_result(
     assert not (store / ".incomplete").exists()
 
 
+@only_cpu
 def test_checkpoints_are_upper_bounds_that_a_run_goes_on_from(terrain, monkeypatch, no_fsync):
     store, data, sources = terrain
     expected = shortest_paths(data, sources, nodata=-99, block_size=64)
@@ -455,7 +471,7 @@ odd = st.sampled_from([251, 283, 321])
     fields=st.sampled_from([1, 3, 100]),
     seed=st.integers(0, 2**32 - 1),
 )
-def test_mazes(kind, shape, cost, connectivity, block, threads, fields, seed):
+def test_mazes(backend, kind, shape, cost, connectivity, block, threads, fields, seed):
     rng = np.random.default_rng(seed)
     walls = strategies._walls(rng, kind, shape)
     walls = walls.T if rng.random() < 0.5 else walls
@@ -473,10 +489,14 @@ def test_mazes(kind, shape, cost, connectivity, block, threads, fields, seed):
             connectivity=connectivity,
             block_size=block,
             threads=threads,
-            backend="cpu",
             backlink=True,
         )
-    assert (found.report.result["spilled_bytes"] > 0) == (fields < math.prod(found._blocks.shape))
+    assert found.report.settings["backend"] == backend
+    if backend == "cpu":
+        spilled = found.report.result["spilled_bytes"]
+        assert (spilled > 0) == (fields < math.prod(found._blocks.shape))
+    else:
+        assert (found.report.result["regions"] > 1) == (fields < max(found._blocks.shape))
     assert found.reached == len(order) > 0.45 * walls.size
     expected = along(order, start, cells[places].tolist(), STEPS[cost], connectivity)
     np.testing.assert_array_equal(found.distance()[places], expected)

@@ -60,10 +60,8 @@ def test_dijkstra_over_arrays(problem, block, threads):
     test_paths.within_reach(problem)
     found = test_paths.solve(
         problem,
-        nodata=problem.raster.nodata,
         block_size=block,
         threads=threads,
-        cell_size=(abs(problem.grid.transform[0]), abs(problem.grid.transform[4])),
         method="dijkstra",
     )
     test_paths.assert_same(found, problem)
