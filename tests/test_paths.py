@@ -346,7 +346,7 @@ def test_a_run_stopped_in_any_phase_resumes_to_the_same_result(
     found = run(resume=True)
     for mine, theirs in zip(all_of(found), all_of(expected), strict=True):
         np.testing.assert_array_equal(mine, theirs)
-    if phase == "relax":
+    if phase == "relax" and backend == "cpu":  # what a GPU holds whole, it computes again
         assert found.report.result["blocks_resumed"] > 0
     assert not (store / ".incomplete").exists()
 
