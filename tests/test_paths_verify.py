@@ -115,7 +115,7 @@ def case_of(problem, block):
     within_reach(problem)
     size = abs(problem.grid.transform[0]), abs(problem.grid.transform[4])
     how = {"nodata": problem.raster.nodata, "block_size": block, "cell_size": size}
-    found = solve(problem, threads=1, **how)
+    found = solve(problem, block_size=block, threads=1)
     case = Case(
         problem.cells,
         as_sources(problem),
