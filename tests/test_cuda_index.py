@@ -14,8 +14,9 @@ from test_cuda import ARCHITECTURES, compiled, label, needs_nvcc
 from test_paths_index import call, for_the_index, graph_of, write_layer
 
 from terrain_gpu.errors import PlanError
-from terrain_gpu.paths import gpu_index, index
-from terrain_gpu.paths.index import build_index
+from terrain_gpu.paths.index import build, build_index
+from terrain_gpu.paths.index import gpu as gpu_index
+from terrain_gpu.paths.index.files import NAME
 from terrain_gpu.paths.pipeline import shortest_paths
 
 
@@ -33,7 +34,7 @@ def test_kernels_compile_for_real_gpus(tmp_path):
 
 def files(store):
     """All that an index consists of."""
-    found = sorted(p for p in (store / index.NAME).rglob("*") if p.is_file())
+    found = sorted(p for p in (store / NAME).rglob("*") if p.is_file())
     return {str(p.relative_to(store)): p.read_bytes() for p in found}
 
 
@@ -135,7 +136,7 @@ def test_any_number_of_rows_at_once(rough, monkeypatch, rows):
 def test_a_build_goes_on_on_the_other_backend(rough, monkeypatch):
     store = rough(np.float32)
     expected = both(store, cost="friction")
-    usual, calls = index._write_file, []
+    usual, calls = build._write_file, []
 
     def failing(*args):
         calls.append(args)
@@ -147,7 +148,7 @@ def test_a_build_goes_on_on_the_other_backend(rough, monkeypatch):
         calls.clear()
         how = {"cost": "friction", "overwrite": True}
         with monkeypatch.context() as patch:
-            patch.setattr(index, "_write_file", failing)
+            patch.setattr(build, "_write_file", failing)
             with pytest.raises(KeyboardInterrupt):
                 build_index(store, **how, threads=1, backend=first)
         assert build_index(store, **how, backend=then).result["blocks_resumed"] == 4

@@ -20,10 +20,12 @@ from hypothesis import strategies as st
 from terrain_gpu import GridSpec, InputError, StoreError, TileStore, create_layer
 from terrain_gpu.cli import options
 from terrain_gpu.cli.main import group
-from terrain_gpu.paths import index
-from terrain_gpu.paths.index import CROSSINGS, RING, RING_COL, RING_ROW, build_index
+from terrain_gpu.paths.index import build, build_index
+from terrain_gpu.paths.index.files import NAME
+from terrain_gpu.paths.index.tile import CROSSINGS, RING, RING_COL, RING_ROW
 from terrain_gpu.paths.pipeline import shortest_paths
 from terrain_gpu.paths.sources import Sources
+from terrain_gpu.paths.tile import COL_STEP, ROW_STEP
 
 TYPES = [np.dtype(name) for name in ("int16", "uint8", "float32")]
 large = strategies.rasters(shape=strategies.shapes(200, 6000))
@@ -175,7 +177,7 @@ def test_what_is_in_the_files(terrain, cost, reverse):
     """Any Zarr reader sees distances inside of tiles, and the steps between these."""
     store = terrain()
     build_index(store, cost=cost, reverse=reverse)
-    entries = zarr.open_array(str(store / index.NAME), mode="r")[...]
+    entries = zarr.open_array(str(store / NAME), mode="r")[...]
     assert entries.shape == (3, 3, RING * RING + CROSSINGS.shape[1])
     cells = TileStore.open(store).layer("elevation").read_window(0, 150, 0, 180)
     tile = cells[64:128, 0:64]
@@ -189,7 +191,7 @@ def test_what_is_in_the_files(terrain, cost, reverse):
     for p in (0, 1, 50, 300, 763):
         b, k = CROSSINGS[:2, p].tolist()
         v = 64 + RING_ROW[b], RING_COL[b]
-        u = v[0] + index.ROW_STEP[k], v[1] + index.COL_STEP[k]
+        u = v[0] + ROW_STEP[k], v[1] + COL_STEP[k]
         costs = [w for to, w, _ in arcs.get(u, []) if to == v]
         assert [into[p]] == (costs or [np.inf])
 
@@ -201,7 +203,7 @@ def test_entries_around_barriers(terrain, cost, connectivity):
     store = terrain()
     how = {"connectivity": connectivity, "corner_cutting": False}
     build_index(store, cost=cost, **how, barriers="walls")
-    entries = zarr.open_array(str(store / index.NAME), mode="r")[1, 1]
+    entries = zarr.open_array(str(store / NAME), mode="r")[1, 1]
     layers = [TileStore.open(store).layer(name) for name in ("elevation", "walls")]
     cells, walls = (layer.read_window(64, 128, 64, 128) for layer in layers)
     closed = walls[RING_ROW, RING_COL] != 0
@@ -354,7 +356,7 @@ def test_reverse_makes_no_difference_to_symmetric_costs(terrain):
 def test_damaged_files_are_named(terrain, damage, message):
     store = terrain()
     build_index(store)
-    file = store / index.NAME / "c" / "1" / "1" / "0"
+    file = store / NAME / "c" / "1" / "1" / "0"
     damage(file)
     with pytest.raises(StoreError, match=message) as error:
         index_of(store, {})
@@ -380,7 +382,7 @@ def test_damaged_files_are_named(terrain, damage, message):
 def test_damaged_metadata_is_refused_and_rebuilt(terrain, change):
     store = terrain()
     build_index(store)
-    path = store / index.NAME / "zarr.json"
+    path = store / NAME / "zarr.json"
     meta = json.loads(path.read_text())
     change(meta)
     path.write_text(json.dumps(meta))
@@ -400,7 +402,7 @@ def test_a_stopped_build_goes_on(terrain, monkeypatch, stop):
         cells = TileStore.open(store).layer(layer).read_window(0, 150, 0, 180)
         write_layer(twin, layer, cells)
     build_index(twin)
-    usual, calls = index._write_file, []
+    usual, calls = build._write_file, []
 
     def failing(*args):
         calls.append(args)
@@ -411,7 +413,7 @@ def test_a_stopped_build_goes_on(terrain, monkeypatch, stop):
         return usual(*args)
 
     with monkeypatch.context() as patch:
-        patch.setattr(index, "_write_file", failing)
+        patch.setattr(build, "_write_file", failing)
         if stop is None:
             child = os.fork()
             if child == 0:
@@ -424,7 +426,7 @@ def test_a_stopped_build_goes_on(terrain, monkeypatch, stop):
     with pytest.raises(StoreError, match="there is none"):
         index_of(store, {})
     assert build_index(store).result["blocks_resumed"] == 4
-    for file in (twin / index.NAME / "c").rglob("0"):
+    for file in (twin / NAME / "c").rglob("0"):
         if file.is_file():
             assert file.read_bytes() == (store / file.relative_to(twin)).read_bytes()
     assert not (store / ".incomplete").exists()
@@ -434,8 +436,8 @@ def test_a_stopped_build_goes_on(terrain, monkeypatch, stop):
 def test_an_unfinished_build_of_something_else_starts_again(terrain, monkeypatch):
     store = terrain()
     with monkeypatch.context() as patch:
-        patch.setattr(index, "_Build.put_in_place", None, raising=False)
-        patch.setattr(index._Build, "put_in_place", lambda self: 1 / 0)
+        patch.setattr(build, "_Build.put_in_place", None, raising=False)
+        patch.setattr(build._Build, "put_in_place", lambda self: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             build_index(store)
     assert build_index(store, connectivity=4).result["blocks_resumed"] == 0
@@ -447,9 +449,9 @@ def test_the_store_stays_one_that_others_read(terrain):
     opened = TileStore.open(store)
     assert opened.layers == ["elevation", "friction", "walls"]
     assert set(opened.describe()["layers"]) == set(opened.layers)
-    assert index.NAME in dict(zarr.open_group(str(store), mode="r").arrays())
+    assert NAME in dict(zarr.open_group(str(store), mode="r").arrays())
     with pytest.raises(InputError, match="layer name"):
-        create_layer(store, index.NAME, opened.grid, np.uint8)
+        create_layer(store, NAME, opened.grid, np.uint8)
 
 
 def test_wrong_arguments(terrain):
@@ -500,7 +502,7 @@ def test_the_commands(terrain, capfd):
     code, out, err = call(capfd, f"{run} --build-index --json -")
     assert code == 0, err
     assert json.loads(out)["result"]["index_built"]["bytes"] > 0
-    os.truncate(store / index.NAME / "c" / "0" / "0" / "0", 7)
+    os.truncate(store / NAME / "c" / "0" / "0" / "0", 7)
     code, _, err = call(capfd, f"{run} --method index")
     assert code == 2
     assert "has 7 bytes" in err

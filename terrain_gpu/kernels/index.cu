@@ -1,4 +1,4 @@
-// The distance index: distances between the rim cells of every tile. See paths/index.py.
+// The distance index: distances between the rim cells of every tile. See paths/index/.
 //
 // A warp relaxes a tile from 32 rim cells at once, a lane for each: all take the same steps in the
 // same order, so a step's cost is one load for all, and lanes never look at each other's distances.

@@ -11,17 +11,17 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..cuda.device import RESERVED, limit_of, module
-from ..errors import PlanError
-from ..grid import TILE, ceil_div
-from ..planner import format_size
-from .costs import Langmuir, Scaled
-from .gpu import variant
-from .relax import Block, Field
+from ...cuda.device import RESERVED, limit_of, module
+from ...errors import PlanError
+from ...grid import TILE, ceil_div
+from ...planner import format_size
+from ..costs import Langmuir, Scaled
+from ..gpu import variant
+from ..relax import Block, Field
 
 if TYPE_CHECKING:
-    from .ground import Terrain
-    from .index import Index
+    from ..ground import Terrain
+    from .files import Index
 
 LANES = 32
 """Rim cells from which a warp relaxes a tile at once."""
@@ -47,7 +47,7 @@ def index_variant(
 
 def variants() -> list[tuple[str, dict[str, Any]]]:
     """A choice of modules and macros that covers every line of the kernels, for compile tests."""
-    from .costs import MODELS
+    from ..costs import MODELS
 
     f32, f64, u32, u64 = map(np.dtype, (np.float32, np.float64, np.uint32, np.uint64))
     every, closed, four = (True, True, False), (True, False, True), (False, True, False)
@@ -111,7 +111,7 @@ class Solver:
     ) -> None:
         import cupy
 
-        from .index import CROSSINGS
+        from .tile import CROSSINGS
 
         self.terrain, self.index, self.nothing = terrain, index, nothing
         self._tile_rows, self._device = tile_rows, cupy.cuda.Device()

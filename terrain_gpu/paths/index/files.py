@@ -1,0 +1,250 @@
+"""The files of a distance index, and what it is an index of."""
+
+from __future__ import annotations
+
+import json
+import mmap
+import os
+import threading
+from collections import OrderedDict
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import google_crc32c
+import numpy as np
+import zarr
+from zarr.codecs import BytesCodec, Crc32cCodec
+
+from ...errors import InputError, StoreError
+from ...grid import TILE, BlockGrid, ceil_div
+from ...store import TileStore
+from ...store.layer import KEY
+from ..costs import CostModel, largest
+from ..ground import Raster
+from ..relax import Block
+from .tile import entries_of
+
+NAME = "distance_index"
+FORMAT = 1
+
+DIRECTED = ("tobler", "langmuir")
+"""Models whose steps cost another amount on the way back."""
+
+
+def index_settings(
+    model: CostModel, problem: Mapping[str, Any], rasters: Mapping[str, Raster | None]
+) -> dict[str, Any]:
+    """What an index depends on: the steps and what they cost, not sources or limits."""
+    found: dict[str, Any] = {
+        "format": FORMAT,
+        "cost": model.name,
+        "parameters": model.parameters,
+        "connectivity": problem["connectivity"],
+        "corner_cutting": problem["corner_cutting"],
+        "reverse": problem["reverse"] and model.name in DIRECTED,
+    }
+    found |= {key: raster and Path(raster.name).name for key, raster in rasters.items()}
+    found |= {f"{key} cells": raster and _identity(raster.data) for key, raster in rasters.items()}
+    return json.loads(json.dumps(found))
+
+
+def _identity(layer: Any) -> dict[str, Any]:
+    """What tells the cells of a layer from others."""
+    kept = ("sources", "settings", "stored_bytes", "valid_cells", "min", "max")
+    found = {name: layer.info.get(name) for name in kept}
+    if not found["sources"]:
+        # Nothing says where the cells are from: when they were written tells.
+        found["written"] = (layer.path / "zarr.json").stat().st_mtime_ns
+    return found
+
+
+class Index:
+    """The distance index of a store, open for reading; all methods are thread-safe.
+
+    A Zarr array of shape (tile rows, tile columns, entries) whose chunks are the tiles of a block,
+    not compressed, with a checksum (crc32c).
+
+    Attributes
+    ----------
+    path
+        Its folder.
+    settings
+        See `index_settings`.
+    symmetric
+        Whether entries are halves.
+    dtype
+        Of entries; the largest value (`costs.largest`) where there is no way.
+    bytes
+        Size of the files.
+    """
+
+    def __init__(self, path: Path, blocks: BlockGrid, own: Mapping[str, Any]) -> None:
+        self.path, self.blocks = path, blocks
+        self.settings = own["settings"]
+        self.symmetric = bool(own["symmetric"])
+        self.dtype = np.dtype(own["dtype"])
+        self.entries = entries_of(self.symmetric)
+        self.bytes = int(own.get("stored_bytes", 0))
+        self.capacity = 1
+        self._lock = threading.Lock()
+        self._open: OrderedDict[Block, np.ndarray] = OrderedDict()
+        self._sound: set[Block] = set()
+
+    @property
+    def chunk(self) -> tuple[int, int]:
+        """Tile rows and columns of a file."""
+        side = self.blocks.block // TILE
+        down, across = ceil_div(self.blocks.rows, TILE), ceil_div(self.blocks.cols, TILE)
+        return min(side, down), min(side, across)
+
+    @property
+    def file_bytes(self) -> int:
+        """Size of every file, its checksum included."""
+        return self.chunk[0] * self.chunk[1] * self.entries * self.dtype.itemsize + 4
+
+    def file(self, at: Block) -> Path:
+        """File of a block."""
+        return self.path / "c" / str(at[0]) / str(at[1]) / "0"
+
+    def tiles(self, at: Block) -> tuple[int, int]:
+        """Rows and columns of tiles in a block."""
+        r0, r1, c0, c1 = self.blocks.window(*at)
+        return ceil_div(r1 - r0, TILE), ceil_div(c1 - c0, TILE)
+
+    def write_metadata(self, own: Mapping[str, Any]) -> None:
+        """The Zarr array, without its chunks."""
+        (self.path / "zarr.json").unlink(missing_ok=True)
+        shape = ceil_div(self.blocks.rows, TILE), ceil_div(self.blocks.cols, TILE), self.entries
+        zarr.create_array(
+            str(self.path),
+            shape=shape,
+            chunks=(*self.chunk, self.entries),
+            dtype=self.dtype,
+            serializer=BytesCodec(endian="little"),
+            compressors=Crc32cCodec(),
+            filters=None,
+            fill_value=largest(np.empty(0, self.dtype)),
+            dimension_names=("tile_row", "tile_column", "entry"),
+            attributes={KEY: dict(own)},
+        )
+
+    @classmethod
+    def open(cls, store: TileStore, blocks: BlockGrid) -> Index | None:
+        """The index of a store; None when there is none.
+
+        Raises
+        ------
+        StoreError
+            when its metadata is damaged, or of other blocks.
+        """
+        path = store.path / NAME
+        if not (path / "zarr.json").exists():
+            return None
+        remedy = "build it again with --overwrite, or delete the folder"
+        try:
+            array = zarr.open_array(str(path), mode="r", zarr_format=3)
+            own: Any = array.attrs.asdict()[KEY]
+            if own["dtype"] not in ("float64", "uint32", "uint64"):
+                raise ValueError(f"entries of type {own['dtype']!r}")
+            if not isinstance(own["settings"], dict) or type(own["symmetric"]) is not bool:
+                raise ValueError("settings are no JSON object, or symmetric is no truth value")
+            found = cls(path, blocks, own)
+            tiles = ceil_div(blocks.rows, TILE), ceil_div(blocks.cols, TILE)
+            expected = (*tiles, found.entries), (*found.chunk, found.entries), found.dtype
+            there = array.shape, array.chunks, array.dtype
+            if there != expected:
+                raise ValueError(f"shape, chunks and type are {there}, not {expected}")
+            codecs = array.metadata.codecs  # type: ignore[union-attr]
+            if [type(c) for c in codecs] != [BytesCodec, Crc32cCodec]:
+                raise ValueError("its codecs are not plain bytes with crc32c")
+        except Exception as error:  # zarr meets hostile JSON with whatever its parsers raise
+            raise StoreError(
+                f"{path}/zarr.json: damaged distance index ({type(error).__name__}: {error}); "
+                f"{remedy}"
+            ) from error
+        return found
+
+    def difference(self, settings: Mapping[str, Any]) -> str | None:
+        """What this index was built for, and is not asked for now; None when all is equal."""
+        for key in settings:
+            was, now = self.settings.get(key), settings[key]
+            if was != now:
+                if key.endswith(" cells"):
+                    return f"the {key.removesuffix(' cells')} layer has changed since"
+                return f"{key} was {was!r} and is now {now!r}"
+        return None
+
+    def read(self, at: Block) -> np.ndarray:
+        """Entries of a block's tiles, mapped: (rows, columns, entries), read-only.
+
+        Raises
+        ------
+        StoreError
+            when the file is missing or damaged.
+        """
+        with self._lock:
+            found = self._open.get(at)
+            if found is not None:
+                self._open.move_to_end(at)
+                return found
+            while len(self._open) >= self.capacity:
+                self._open.popitem(last=False)
+        found = self._mapped(at)
+        with self._lock:
+            self._open[at] = found
+        return found
+
+    def _mapped(self, at: Block) -> np.ndarray:
+        path = self.file(at)
+        remedy = "build the index again with --overwrite"
+        try:
+            with open(path, "rb") as file:
+                size = os.fstat(file.fileno()).st_size
+                if size != self.file_bytes:
+                    raise StoreError(
+                        f"{path}: has {size} bytes, not {self.file_bytes}: truncated or another "
+                        f"file; {remedy}"
+                    )
+                whole = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        except FileNotFoundError:
+            raise StoreError(f"{path}: missing from the distance index; {remedy}") from None
+        except OSError as error:
+            if isinstance(error, StoreError):
+                raise
+            raise StoreError(f"{path}: cannot be read: {error.strerror}") from error
+        if at not in self._sound:
+            flat = np.frombuffer(whole, np.uint8)
+            if _crc(flat[:-4]) != int.from_bytes(flat[-4:].tobytes(), "little"):
+                raise StoreError(f"{path}: corrupt (crc32c differs); {remedy}")
+            self._sound.add(at)
+        cells = np.frombuffer(whole, self.dtype, (len(whole) - 4) // self.dtype.itemsize)
+        return cells.reshape(*self.chunk, self.entries)
+
+    def close(self) -> None:
+        """Let go of the files."""
+        self._open.clear()
+
+
+def _crc(data: np.ndarray) -> int:
+    """CRC-32C in pieces: the checksum wants bytes objects."""
+    crc = 0
+    for start in range(0, len(data), 1 << 22):
+        crc = google_crc32c.extend(crc, data[start : start + (1 << 22)].tobytes())
+    return crc
+
+
+def index_dtype(model: CostModel, heights: np.dtype) -> np.dtype:
+    """Type of the entries.
+
+    Raises
+    ------
+    InputError
+        for integers of 64 bits, whose distances inside of a tile may not fit.
+    """
+    if model.is_integer(heights) and heights.itemsize == 8:
+        raise InputError(
+            f"a distance index takes integer heights of up to 32 bits, not {heights.name}; use "
+            "another method, or convert to float64"
+        )
+    return model.distance_dtype(heights)

@@ -1,0 +1,208 @@
+"""Shortest paths from a distance index: no cells but those around sources."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numba
+import numpy as np
+
+from ...grid import TILE, BlockGrid, ceil_div
+from ...mst.boruvka import known_types
+from ..costs import joining
+from ..relax import Block, Field, Overflow, Relaxation, pages
+from ..tile import COL_STEP, ROW_STEP, new_tile_work
+from .files import Index
+from .tile import RING, fill_block, pass_block, seed_rims
+
+
+def rims_bytes(blocks: BlockGrid, dtype: np.dtype) -> int:
+    """Memory of the rims of all tiles."""
+    tiles = (ceil_div(blocks.rows, TILE) + 2) * (ceil_div(blocks.cols, TILE) + 2)
+    return tiles * RING * dtype.itemsize
+
+
+class FromIndex(Relaxation):
+    """Phase 2 from an index: rims of all tiles in memory, no cells but those around sources.
+
+    `solved` gives a block's cells from the rims of its tiles.
+    """
+
+    def __init__(self, index: Index, *how: Any, **more: Any) -> None:
+        super().__init__(*how, **more)
+        self.index = index
+        down, across = ceil_div(self.blocks.rows, TILE), ceil_div(self.blocks.cols, TILE)
+        self.rims = np.full((down + 2, across + 2, RING), self.top, self.dtype)
+        self._entered: set[Block] = set()
+        self._sown = {at for at, _ in self.ground.starts()}  # type: ignore[attr-defined]
+
+    def compiled(self, heights: np.dtype, frictions: np.dtype) -> bool:
+        cost, way = numba.typeof(self.cost), numba.typeof(joining(self.cost))
+        entries = numba.from_dtype(self.index.dtype)
+        wanted = tuple(map(numba.from_dtype, (heights, frictions, self.dtype)))
+        passing = any(
+            (t[0], t[1].dtype, t[2].dtype) == (way, entries, wanted[2])
+            for t in known_types(pass_block)
+        )
+        return passing and any(
+            t[0] == cost and (t[1].dtype, t[2].dtype, t[6].dtype) == wanted
+            for t in known_types(fill_block)
+        )
+
+    def compile(self, heights: np.dtype, frictions: np.dtype) -> None:
+        side = TILE + 2
+        cells, absent = np.zeros((side, side), heights), np.ones((side, side), bool)
+        distances = np.full((side, side), self.top, self.dtype)
+        held = cells, cells.astype(frictions)
+        field = Field(*held, absent, np.ones((4, side)), distances)
+        rims = np.full((3, 3, RING), self.top, self.dtype)
+        data = np.frombuffer(
+            bytes(self.index.entries * self.index.dtype.itemsize), self.index.dtype
+        )
+        self._pass(data.reshape(1, 1, -1), rims, (0, 0), (1, 1), True, self._new_sides())
+        self._seed(field, np.zeros((1, 1), bool), rims, (0, 0))
+        self._fill(field, rims, (0, 0), (1, 1))
+
+    def restore(self) -> int:
+        """Nothing is saved: all goes anew from the index."""
+        return 0
+
+    def save_all(self) -> None:
+        """Nothing is saved."""
+
+    def run(self, *how: Any, **more: Any) -> None:
+        super().run(*how, **more)
+        if self.targets is None:
+            return
+        side = self.blocks.block
+        owners = zip((self.targets.rows // side).tolist(), (self.targets.cols // side).tolist(),
+                     strict=True)  # fmt: skip
+        for at in sorted(set(owners)):
+            with self.solved(at) as field:
+                self._note_targets(at, field)
+
+    def _new_work(self, largest_block: tuple[int, int]) -> Any:
+        return None
+
+    def _new_sides(self) -> np.ndarray:
+        return np.full(8, self.top, self.dtype)
+
+    def _first(self, at: Block) -> tuple[int, int]:
+        side = self.blocks.block // TILE
+        return at[0] * side, at[1] * side
+
+    def _visit(self, at: Block, work: Any) -> None:
+        inside = at not in self._entered
+        sides = self._new_sides()
+        if inside:
+            self._entered.add(at)
+            self._seen += self.shape(at)[0] * self.shape(at)[1]
+            sides[:] = self._enter(at)
+        visits, overflow = self._pass(
+            self.index.read(at), self.rims, self._first(at), self.index.tiles(at), inside, sides
+        )
+        if overflow:
+            raise Overflow
+        down, across = self.blocks.shape
+        with self._lock:
+            self.visits.add(int(visits), 0)
+            for k in range(8):
+                other = at[0] + int(ROW_STEP[k]), at[1] + int(COL_STEP[k])
+                if 0 <= other[0] < down and 0 <= other[1] < across:
+                    self.start(other, sides[k])
+        self._release(at)
+
+    def _pass(
+        self,
+        data: np.ndarray,
+        rims: np.ndarray,
+        first: tuple[int, int],
+        shape: tuple[int, int],
+        inside: bool,
+        sides: np.ndarray,
+    ) -> tuple[int, bool]:
+        return pass_block(
+            joining(self.cost),
+            data,
+            rims,
+            first,
+            shape,
+            inside,
+            self.index.symmetric,
+            self.dtype.type(self.farthest),
+            self.dtype.type(self.guard),
+            sides,
+            np.empty((2, RING), self.dtype),
+        )
+
+    def _enter(self, at: Block) -> Any:
+        """Lower the rims of tiles with sources in them; the least start value."""
+        if at not in self._sown:
+            return self.top
+        field = self.ground.load(at)
+        field.distances = pages(field.absent.shape, self.dtype)
+        field.distances[...] = self.top
+        rows, cols, values = self.ground.seeds(at, field)
+        np.minimum.at(field.distances, (rows + 1, cols + 1), values)
+        chosen = np.zeros(self.index.tiles(at), bool)
+        chosen[rows // TILE, cols // TILE] = True
+        self._seed(field, chosen, self.rims, self._first(at))
+        return values.min() if len(values) else self.top
+
+    def _seed(
+        self, field: Field, chosen: np.ndarray, rims: np.ndarray, first: tuple[int, int]
+    ) -> None:
+        seed_rims(
+            self.cost,
+            field.heights,
+            field.frictions,
+            field.absent,
+            field.lengths,
+            self.options,
+            field.distances,
+            chosen,
+            rims,
+            first,
+            new_tile_work(self.dtype),
+        )
+
+    def _fill(
+        self, field: Field, rims: np.ndarray, first: tuple[int, int], shape: tuple[int, int]
+    ) -> None:
+        most = fill_block(
+            self.cost,
+            field.heights,
+            field.frictions,
+            field.absent,
+            field.lengths,
+            self.options,
+            field.distances,
+            rims,
+            first,
+            shape,
+            new_tile_work(self.dtype),
+        )
+        if most > self.guard:
+            raise Overflow
+
+    # -- cells, after the rims -------------------------------------------------------------
+
+    def _load(self, at: Block) -> Field:
+        field = self.ground.load(at)
+        field.distances = pages(field.absent.shape, self.dtype)
+        field.distances[...] = self.top
+        rows, cols, values = self.ground.seeds(at, field)
+        np.minimum.at(field.distances, (rows + 1, cols + 1), values)
+        self._fill(field, self.rims, self._first(at), self.index.tiles(at))
+        return field
+
+    def _save(self, at: Block, field: Field) -> None:
+        """Cells are solved again when they are wanted again."""
+
+    def _complete(self, at: Block, field: Field) -> None:
+        """It was, when the field was filled."""
+
+    def close(self) -> None:
+        """The fields and files go."""
+        super().close()
+        self.index.close()

@@ -1,0 +1,335 @@
+"""Entries of a tile: distances between its rim cells, and steps into them; and passing them on."""
+
+from __future__ import annotations
+
+import heapq
+
+import numpy as np
+from numba.extending import register_jitable
+
+from ...grid import TILE
+from ...mst.boruvka import jit
+from ..block import _farthest
+from ..costs import join, joining, largest
+from ..relax import pages
+from ..tile import COL_STEP, PADDED, ROW_STEP, fill_weights, relax_tile
+
+RING = 4 * TILE - 4
+"""Rim cells of a tile, clockwise from its upper left corner."""
+
+_LAST = TILE - 1
+_WAY = np.arange(_LAST)
+RING_ROW = np.concatenate((0 * _WAY, _WAY, _LAST + 0 * _WAY, _LAST - _WAY))
+RING_COL = np.concatenate((_WAY, _LAST + 0 * _WAY, _LAST - _WAY, 0 * _WAY))
+
+
+def _crossings() -> np.ndarray:
+    """Steps into rim cells from other tiles: rim cell, D8 direction, tile step, its rim cell."""
+    place = {(int(r), int(c)): b for b, (r, c) in enumerate(zip(RING_ROW, RING_COL, strict=True))}
+    found = []
+    for (row, col), b in place.items():
+        for k in range(8):
+            r, c = row + int(ROW_STEP[k]), col + int(COL_STEP[k])
+            i, j = r // TILE, c // TILE
+            if (i, j) != (0, 0):
+                found.append((b, k, i, j, place[r % TILE, c % TILE]))
+    return np.array(found, np.int64).T.copy()
+
+
+CROSSINGS = _crossings()
+STEPS = CROSSINGS.shape[1]
+
+
+def entries_of(symmetric: bool) -> int:
+    """Numbers that a tile has in the index: distances between rim cells, then steps into them."""
+    return (RING * (RING - 1) // 2 if symmetric else RING * RING) + STEPS
+
+
+LANES = 64
+"""Rim cells from which a tile is relaxed at once: those of a side, and one to spare."""
+
+
+def new_index_work(distance: np.dtype) -> tuple:
+    """Arrays that `index_tile` works in."""
+    return (
+        pages((PADDED, PADDED * LANES), distance),  # by row, column with its halo, and lane
+        np.empty((8, TILE, TILE), distance),  # cost of a step into each cell from each neighbour
+        np.empty((2, PADDED), np.bool_),  # rows to relax from the one above, and from below
+    )
+
+
+@jit
+def relax_from_many(way, work):
+    """Relax a tile from many cells at once, a lane for each, until nothing changes.
+
+    Every lane takes the same steps, so these cost one load for all, and scans along a row, where
+    each cell waits for the one before, wait for all lanes together.
+    """
+    d, weights, pending = work
+    down, up = pending
+    busy = True
+    while busy:
+        busy = False
+        for y in range(1, TILE + 1):
+            if down[y]:
+                down[y] = False
+                if _relax_row(way, d[y - 1], d[y], weights, y - 1, 6, 7, 5):
+                    busy = down[y + 1] = up[y - 1] = True
+        for y in range(TILE, 0, -1):
+            if up[y]:
+                up[y] = False
+                if _relax_row(way, d[y + 1], d[y], weights, y - 1, 2, 1, 3):
+                    busy = down[y + 1] = up[y - 1] = True
+
+
+@register_jitable
+def _relax_row(way, other, here, weights, row, straight, right, left):
+    """Relax a row from the one above or below, and along itself; whether anything changed."""
+    changed = False
+    beyond, beside, before = weights[straight, row], weights[right, row], weights[left, row]
+    east, west = weights[0, row], weights[4, row]
+    # One index into whole rows: LLVM sees that columns do not overlap, and vectorises.
+    for x in range(TILE):
+        wn, wr, wl, ww = beyond[x], beside[x], before[x], west[x]
+        for lane in range(LANES):
+            i = (x + 1) * LANES + lane
+            old = here[i]
+            best = min(join(way, other[i], wn), join(way, other[i + LANES], wr))
+            best = min(best, join(way, other[i - LANES], wl), old)
+            new = min(best, join(way, here[i - LANES], ww))
+            changed |= new != old
+            here[i] = new
+    for x in range(TILE - 1):
+        we = east[TILE - 2 - x]
+        for lane in range(LANES):
+            i = (TILE - 1 - x) * LANES + lane
+            old = here[i]
+            new = min(old, join(way, here[i + LANES], we))
+            changed |= new != old
+            here[i] = new
+    return changed
+
+
+@jit
+def index_tile(
+    cost, heights, frictions, absent, lengths, row, col, options, nothing, symmetric, work, entries
+):
+    """Entries of one tile, by relaxations of it from the rim cells of one side after the other.
+
+    Parameters
+    ----------
+    heights, frictions, absent, lengths, row, col, options
+        See `tile.fill_weights`.
+    nothing
+        Distance of a rim cell from itself.
+    symmetric
+        Whether only distances to rim cells of lower number are kept.
+    work
+        From `new_index_work`.
+    entries
+        Receives them, see `entries_of`.
+    """
+    d, weights, pending = work
+    entries[:] = largest(d)
+    fill_weights(cost, heights, frictions, absent, lengths, row, col, options, weights)
+    for first in range(0, RING, _LAST):
+        d[:] = largest(d)
+        pending[:] = False
+        for lane in range(_LAST):
+            r, c = RING_ROW[first + lane], RING_COL[first + lane]
+            if not absent[row + 1 + r, col + 1 + c]:
+                d[r + 1, (c + 1) * LANES + lane] = nothing
+                # Its own row was not scanned yet.
+                pending[0, r + 1 : r + 3] = True
+                pending[1, r] = True
+        relax_from_many(joining(cost), work)
+        for lane in range(_LAST):
+            b = first + lane
+            start = b * (b - 1) // 2 if symmetric else b * RING
+            for a in range(b if symmetric else RING):
+                entries[start + a] = d[RING_ROW[a] + 1, (RING_COL[a] + 1) * LANES + lane]
+    for p in range(STEPS):
+        b, k = CROSSINGS[0, p], CROSSINGS[1, p]
+        r, c = RING_ROW[b], RING_COL[b]
+        if not absent[row + 1 + r + ROW_STEP[k], col + 1 + c + COL_STEP[k]]:
+            entries[len(entries) - STEPS + p] = weights[k, r, c]
+
+
+@jit
+def pass_block(way, data, rims, first, shape, inside, symmetric, limit, guard, sides, scratch):
+    """Pass distances on from rim to rim through the tiles of a block, nearest first, to the end.
+
+    Parameters
+    ----------
+    way
+        Of `costs.joining`: nothing else of a cost model matters here.
+    data
+        Entries of the block's tiles, (rows, columns, entries).
+    rims
+        Distances of all rim cells, by tile, padded by one tile.
+    first, shape
+        First tile of the block, row and column, and how many there are.
+    inside
+        Whether rims inside of the block were set, not only those of its neighbours.
+    symmetric
+        Whether entries are halves.
+    limit, guard
+        See `block.relax_block`.
+    sides
+        Per D8 direction: lowered to the least value that concerns the blocks there.
+    scratch
+        Two arrays of RING values.
+
+    Returns
+    -------
+    visits, overflow
+        Tiles visited, and whether `guard` was passed.
+    """
+    top = largest(rims)
+    down, across = shape
+    keys = np.full((down, across), top, rims.dtype)
+    queue = [(top, np.int64(0))]
+    queue.clear()
+    for t in range(down * across):
+        i, j = t // across, t % across
+        if inside or i in (0, down - 1) or j in (0, across - 1):
+            keys[i, j] = _arriving(way, data[i, j], rims, first[0] + i, first[1] + j, scratch)
+            if keys[i, j] < top:
+                heapq.heappush(queue, (keys[i, j], np.int64(t)))
+    visits = 0
+    while len(queue) > 0:
+        key, t = heapq.heappop(queue)
+        i, j = t // across, t % across
+        if key != keys[i, j]:
+            continue
+        if key > limit:
+            break
+        keys[i, j] = top
+        y, x = first[0] + i, first[1] + j
+        _arriving(way, data[i, j], rims, y, x, scratch)
+        visits += 1
+        if _through(way, data[i, j], rims[y + 1, x + 1], symmetric, scratch) > guard:
+            return visits, True
+        old, mine = scratch[1], rims[y + 1, x + 1]
+        for p in range(STEPS):
+            b, dy, dx = CROSSINGS[0, p], CROSSINGS[2, p], CROSSINGS[3, p]
+            value = mine[b]
+            if value >= old[b] or value >= rims[y + 1 + dy, x + 1 + dx, CROSSINGS[4, p]]:
+                continue
+            r, c = i + dy, j + dx
+            if 0 <= r < down and 0 <= c < across:
+                if value < keys[r, c]:
+                    keys[r, c] = value
+                    heapq.heappush(queue, (value, r * across + c))
+                continue
+            for k in range(8):
+                if ROW_STEP[k] == _beyond(r, down) and COL_STEP[k] == _beyond(c, across):
+                    sides[k] = min(sides[k], value)
+    return visits, False
+
+
+@register_jitable
+def _beyond(k, count):
+    return -1 if k < 0 else (1 if k >= count else 0)
+
+
+@register_jitable
+def _arriving(way, entries, rims, i, j, scratch):
+    """What steps from other tiles bring to a tile's rim, in `scratch`; the least that is news."""
+    top, never = largest(rims), largest(entries)
+    news, mine = scratch[0], rims[i + 1, j + 1]
+    news[:] = top
+    base = len(entries) - STEPS
+    least = top
+    for p in range(STEPS):
+        there = rims[i + 1 + CROSSINGS[2, p], j + 1 + CROSSINGS[3, p], CROSSINGS[4, p]]
+        b = CROSSINGS[0, p]
+        if there < mine[b] and entries[base + p] < never:
+            new = join(way, there, rims.dtype.type(entries[base + p]))
+            if new < mine[b] and new < news[b]:
+                news[b] = new
+                least = min(least, new)
+    return least
+
+
+@register_jitable
+def _through(way, entries, mine, symmetric, scratch):
+    """Lower a tile's rim by what arrives and goes on through the tile; the farthest that changed.
+
+    `scratch` has what arrives, and receives what the rim was before.
+    """
+    top, never = largest(mine), largest(entries)
+    kind = mine.dtype.type
+    news, old = scratch
+    for b in range(RING):
+        old[b] = mine[b]
+        mine[b] = min(mine[b], news[b])
+    most = kind(0)
+    for b in np.argsort(news):
+        value = news[b]
+        if value == top:
+            break
+        if mine[b] < value:
+            continue  # something else that arrives is nearer even here
+        # Rows of entries are contiguous, and this loop without branches: it is vectorised.
+        start, count = (b * (b - 1) // 2, b) if symmetric else (b * RING, RING)
+        row = entries[start : start + count]
+        for a in range(count):
+            w = kind(row[a]) if row[a] < never else top
+            mine[a] = min(mine[a], join(way, value, w))
+        if symmetric:
+            place = b * (b + 1) // 2 + b
+            for a in range(b + 1, RING):
+                if entries[place] < never:
+                    mine[a] = min(mine[a], join(way, value, kind(entries[place])))
+                place += a
+    for b in range(RING):
+        if mine[b] < old[b]:
+            most = max(most, mine[b])
+    return most
+
+
+@jit
+def seed_rims(
+    cost, heights, frictions, absent, lengths, options, distances, chosen, rims, first, work
+):
+    """Solve the chosen tiles, those with sources in them, and lower their rims."""
+    improved = np.empty(8, distances.dtype)
+    for i in range(chosen.shape[0]):
+        for j in range(chosen.shape[1]):
+            if not chosen[i, j]:
+                continue
+            row, col = i * TILE, j * TILE
+            fill_weights(cost, heights, frictions, absent, lengths, row, col, options, work[1])
+            relax_tile(joining(cost), distances, row, col, True, work, improved)
+            mine = rims[first[0] + i + 1, first[1] + j + 1]
+            for b in range(RING):
+                value = distances[row + 1 + RING_ROW[b], col + 1 + RING_COL[b]]
+                mine[b] = min(mine[b], value)
+
+
+@jit
+def fill_block(
+    cost, heights, frictions, absent, lengths, options, distances, rims, first, shape, work
+):
+    """Distances of all cells of a block, its sources set, from its tiles' rims; the farthest."""
+    top = largest(distances)
+    down, across = shape
+    improved = np.empty(8, distances.dtype)
+    for i in range(-1, down + 1):
+        for j in range(-1, across + 1):
+            mine = rims[first[0] + i + 1, first[1] + j + 1]
+            for b in range(RING):
+                r, c = i * TILE + RING_ROW[b] + 1, j * TILE + RING_COL[b] + 1
+                if 0 <= r < distances.shape[0] and 0 <= c < distances.shape[1]:
+                    distances[r, c] = min(distances[r, c], mine[b])
+    most = distances.dtype.type(0)
+    for i in range(down):
+        for j in range(across):
+            row, col = i * TILE, j * TILE
+            if distances[row : row + TILE + 2, col : col + TILE + 2].min() == top:
+                continue
+            fill_weights(cost, heights, frictions, absent, lengths, row, col, options, work[1])
+            relax_tile(joining(cost), distances, row, col, True, work, improved)
+            most = max(most, _farthest(work[0]))
+    return most

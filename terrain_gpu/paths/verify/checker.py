@@ -1,0 +1,483 @@
+"""`verify_paths`: the blocks of a raster checked one by one, and what holds between them."""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+
+from ...errors import PlanError, StoreError
+from ...executor import stream
+from ...grid import TILE, BlockGrid, Window, ceil_div, clip
+from ...planner import (
+    COMPILED_BASELINE,
+    MB,
+    available_threads,
+    default_memory_limit,
+    format_size,
+)
+from ...progress import Progress, silent
+from ..allocate import Forest
+from ..costs import Langmuir, Scaled, Tobler, largest
+from ..relax import Block, Field
+from ..tile import COL_STEP, ROW_STEP
+from .kernels import FAULTS, check_cells, check_steps, join_flats, join_rims, one_step, spread_roots
+
+_NAMES = ["E", "SE", "S", "SW", "W", "NW", "N", "NE"]
+
+
+Read = Callable[[Window], np.ndarray]
+Cells = tuple[np.ndarray, np.ndarray, np.ndarray]
+
+
+class VerificationError(StoreError):
+    """Results that are not those of the problem.
+
+    Attributes
+    ----------
+    check
+        The property that fails: "value" (no distance at all), "source", "absent", "farthest",
+        "feasible" (a step leads to the cell for less), "tight" (no predecessor), "acyclic",
+        "backlink", "allocation", or "totals" (the recorded figures).
+    row, col
+        The cell at fault; None where only a block, or nothing, can be named.
+    """
+
+    exit_code = 1
+
+    def __init__(
+        self, message: str, check: str, row: int | None = None, col: int | None = None
+    ) -> None:
+        super().__init__(message)
+        self.check, self.row, self.col = check, row, col
+
+
+class Problem(Protocol):
+    """What the cells and sources are; `ground.Terrain` is one."""
+
+    blocks: BlockGrid
+
+    def load(self, at: Block) -> Field: ...
+
+    def seeds(self, at: Block, field: Field) -> Cells:
+        """Rows and columns in the block, and start values, of sources."""
+
+    def roots(self, at: Block) -> tuple[np.ndarray, ...]:
+        """Rows and columns in the block, and ids, of sources."""
+
+
+def verify_paths(
+    ground: Problem,
+    cost: Any,
+    options: tuple[bool, bool, bool],
+    dtype: np.dtype,
+    read_distance: Read,
+    read_backlink: Read | None = None,
+    read_allocation: Read | None = None,
+    *,
+    farthest: Any,
+    threads: int,
+    progress: Progress = silent,
+) -> dict[str, int]:
+    """Check distances, and backlinks and allocation when there are any, step by step.
+
+    Parameters
+    ----------
+    ground
+        Cells and sources.
+    cost
+        The model's kernel, see `costs.CostModel`.
+    options
+        (diagonal, corner_cutting, reverse).
+    dtype
+        Of distances.
+    read_distance
+        Distances of a window with one ring around it, as the layer holds them; unreached outside
+        of the raster.
+    read_backlink, read_allocation
+        D8 codes and ids of a window, without a ring. Allocation needs backlinks.
+    farthest
+        Distances beyond this count as unreached; `costs.largest` for none.
+    threads
+        Threads.
+    progress
+        Called with the cells just checked and the cells in all.
+
+    Returns
+    -------
+    dict
+        "checked_steps", all directed steps between cells, and "reached", the number of cells.
+
+    Raises
+    ------
+    VerificationError
+        at the first violation found: row, column and values.
+    StoreError
+        when a layer is damaged.
+
+    Notes
+    -----
+    A backlink has to be the lowest direction of a strictly nearer predecessor where there is one;
+    on flats any forest is accepted.
+    """
+    checker = _Checker(
+        ground,
+        cost,
+        options,
+        np.dtype(dtype),
+        farthest,
+        read_distance,
+        read_backlink,
+        read_allocation,
+    )
+    return checker.run(threads, progress)
+
+
+def upper_limit(max_cost: float | None, dtype: np.dtype) -> Any:
+    """The largest distance that is passed on."""
+    top = largest(np.empty(0, dtype))
+    if max_cost is None or max_cost >= top:
+        return top
+    return max_cost if dtype.kind == "f" else math.floor(max_cost)
+
+
+def ring_of(distances: np.ndarray, unreached: float) -> Read:
+    """A function that reads windows of an array with one ring around them."""
+
+    def read(window: Window) -> np.ndarray:
+        r0, r1, c0, c1 = window
+        rows, cols = distances.shape
+        a, b, c, d = clip((r0 - 1, r1 + 1, c0 - 1, c1 + 1), (0, rows, 0, cols))
+        found = np.full((r1 - r0 + 2, c1 - c0 + 2), unreached, distances.dtype)
+        found[a - r0 + 1 : b - r0 + 1, c - c0 + 1 : d - c0 + 1] = distances[a:b, c:d]
+        return found
+
+    return read
+
+
+def threads_within(
+    blocks: BlockGrid, item: int, memory_limit: int | None, threads: int | None
+) -> int:
+    """Threads that verify distances of `item` bytes under a memory limit."""
+    limit = default_memory_limit() if memory_limit is None else memory_limit
+    cells = (blocks.block + 2) ** 2
+    # Heights, frictions, two of distances; what the layers give; masks, codes, labels of flats.
+    one = cells * (4 * item + 16 + 24) + 10 * TILE * TILE * 8
+    always = blocks.count * 4 * blocks.block * 17 + 64 * blocks.rows
+    for n in range(min(threads or available_threads(), blocks.count), 0, -1):
+        if (memory := COMPILED_BASELINE + always + n * one) <= limit:
+            return n
+    raise PlanError(
+        f"a memory limit of {format_size(limit)} is too small to verify shortest paths over "
+        f"{blocks.rows} x {blocks.cols} cells in blocks of {blocks.block}; give at least "
+        f"{ceil_div(memory, MB)} MB"
+    )
+
+
+class _Masks(NamedTuple):
+    """A block as far as the proof needs it.
+
+    `near` and `even` have bit k for a tight predecessor in direction k that is strictly nearer, or
+    as far. `flat` are the reached cells that have only the latter and are no roots.
+    """
+
+    near: np.ndarray
+    even: np.ndarray
+    flat: np.ndarray
+    distances: np.ndarray
+
+
+class _Checker:
+    def __init__(
+        self,
+        ground: Problem,
+        cost: Any,
+        options: tuple[bool, bool, bool],
+        dtype: np.dtype,
+        farthest: Any,
+        read_distance: Read,
+        read_backlink: Read | None,
+        read_allocation: Read | None,
+    ) -> None:
+        self.ground, self.blocks, self.cost, self.options = ground, ground.blocks, cost, options
+        self.dtype = dtype
+        self.top = dtype.type(largest(np.empty(0, dtype)))
+        self.farthest = dtype.type(farthest)
+        self.read_distance, self.read_backlink = read_distance, read_backlink
+        self.read_allocation = read_allocation
+        self.steps = self.reached = 0
+        self.lock = threading.Lock()
+        places = self.blocks.count * 4 * self.blocks.block
+        self.forest = Forest(self.blocks) if read_backlink else None
+        self.one_way = False
+        if self.forest is None:
+            inner = cost.cost if isinstance(cost, Scaled) else cost
+            self.one_way = isinstance(inner, (Tobler, Langmuir))
+            # Of the rims' cells: what they are joined to, or whether they have a way to a root.
+            self.parent = np.zeros(0 if self.one_way else places + 1, np.int64)
+            self.outward = np.zeros(0 if self.one_way else places, np.uint8)
+            self.solid = np.zeros(places if self.one_way else 0, np.uint8)
+            self.open: dict[Block, tuple[int, int, int]] = {}
+
+    def run(self, threads: int, progress: Progress) -> dict[str, int]:
+        blocks = self.blocks
+
+        def each(work: Callable[[Block, Any], None], show: Progress) -> None:
+            def done(at: Block) -> None:
+                r0, r1, c0, c1 = blocks.window(*at)
+                show((r1 - r0) * (c1 - c0), blocks.rows * blocks.cols)
+
+            stream(
+                blocks.ids(),
+                lambda at, _: at,
+                work,
+                buffers=[None] * threads,
+                writers=threads,
+                done=done,
+            )
+
+        each(self.block, progress)
+        if self.forest is None:
+            self.anchored()
+            return {"checked_steps": self.steps, "reached": self.reached}
+        with _as_violation():
+            self.forest.resolve()
+        if self.read_allocation is not None:
+            each(self.allocation, silent)
+        return {"checked_steps": self.steps, "reached": self.reached}
+
+    # -- one block -------------------------------------------------------------------------
+
+    def block(self, at: Block, _: Any) -> None:
+        """Check a block, and note what of it matters beyond."""
+        codes = None
+        if self.read_backlink is not None:
+            codes = np.ascontiguousarray(self.read_backlink(self.blocks.window(*at)))
+        masks, steps, reached = self.masks(at, codes)
+        with self.lock:
+            self.steps += steps
+            self.reached += reached
+        if self.forest is not None:
+            with _as_violation():
+                self.forest.add(at, codes, *self.ground.roots(at))  # type: ignore[arg-type]
+        elif self.one_way:
+            self.spread(at, masks)
+        else:
+            self.join(at, masks)
+
+    def masks(self, at: Block, codes: np.ndarray | None) -> tuple[_Masks, int, int]:
+        """All that can be said of a block from itself; also the steps and the reached cells."""
+        window = r0, r1, c0, c1 = self.blocks.window(*at)
+        field = self.ground.load(at)
+        shape = field.absent.shape
+        distances = np.full(shape, self.top, self.dtype)
+        written = self.read_distance(window)
+        part = distances[: r1 - r0 + 2, : c1 - c0 + 2]
+        part[...] = written
+        if self.dtype.kind == "f":
+            void = np.isnan(written)
+            odd = written == self.top
+        else:
+            void = written == np.iinfo(self.dtype).max
+            odd = (written >= self.top) & ~void
+        part[void | odd] = self.top
+        odd = odd[1:-1, 1:-1]
+        if odd.any():
+            r, c = self.first(odd)
+            self.fail("value", at, r, c, f"holds {written[r + 1, c + 1]}, which is no distance")
+        rows, cols, values = self.ground.seeds(at, field)
+        found = distances[rows + 1, cols + 1]
+        wrong = (found > values) & (values <= self.farthest)
+        if wrong.any():
+            k = int(np.argmax(wrong))
+            text = f"is a source of start value {values[k]}, but {self.told(found[k])}"
+            self.fail("source", at, int(rows[k]), int(cols[k]), text)
+        tiled = shape[0] - 2, shape[1] - 2
+        near, even = np.zeros(tiled, np.uint8), np.zeros(tiled, np.uint8)
+        limits = self.farthest, self.dtype.kind != "f" and self.farthest == self.top
+        steps, k, r, c = check_steps(
+            self.cost,
+            field.heights,
+            field.frictions,
+            field.absent,
+            field.lengths,
+            self.options,
+            distances,
+            limits,
+            np.empty((8, TILE, TILE), self.dtype),
+            near,
+            even,
+        )
+        if k >= 0:
+            self.infeasible(at, field, distances, k, r, c)
+        root = np.zeros((r1 - r0, c1 - c0), np.bool_)
+        root[rows[found == values], cols[found == values]] = True
+        flat = np.zeros(tiled, np.bool_)
+        links = np.empty((0, 0), np.uint8) if codes is None else codes
+        reached, fault, r, c = check_cells(
+            field.absent, distances, self.farthest, near, even, root, links, codes is not None, flat
+        )
+        if fault:
+            check, text = FAULTS[fault]
+            d = self.told(distances[r + 1, c + 1])
+            code = codes[r, c] if codes is not None else None
+            tight = ", ".join(_NAMES[m] for m in range(8) if (near[r, c] | even[r, c]) >> m & 1)
+            self.fail(
+                check,
+                at,
+                r,
+                c,
+                f"{d}, {text.format(code=code, farthest=self.farthest, tight=tight or 'none')}",
+            )
+        return _Masks(near, even, flat, distances), int(steps), int(reached)
+
+    def allocation(self, at: Block, _: Any) -> None:
+        """Compare a block's allocation with where its backlinks lead."""
+        assert self.forest is not None
+        assert self.read_backlink is not None
+        assert self.read_allocation is not None
+        window = self.blocks.window(*at)
+        codes = np.ascontiguousarray(self.read_backlink(window))
+        with _as_violation():
+            right = self.forest.labels(at, codes, *self.ground.roots(at))
+        found = self.read_allocation(window)
+        if (found != right).any():
+            r, c = self.first(found != right)
+            text = f"is allocated to {found[r, c]}, but belongs to source {right[r, c]}"
+            self.fail("allocation", at, r, c, text)
+
+    # -- flats -----------------------------------------------------------------------------
+
+    def join(self, at: Block, masks: _Masks) -> None:
+        """Join the cells of flats in a block; what reaches its rim is decided in the end."""
+        b, index = self.blocks.block, self.index(at)
+        height, width = self.size(at)
+        lost = join_flats(
+            masks.flat[:height, :width],
+            masks.even,
+            index * 4 * b,
+            b,
+            self.parent,
+            self.outward,
+        )
+        if lost >= 0:
+            self.circle(at, *divmod(int(lost), width), masks.distances)
+
+    def spread(self, at: Block, masks: _Masks) -> int:
+        """Go on from cells that have a way to a root; the cells of the block that are left."""
+        height, width = self.size(at)
+        r0, _, c0, _ = self.blocks.window(*at)
+        left, r, c = spread_roots(
+            masks.flat[:height, :width],
+            masks.even,
+            masks.distances,
+            (r0, c0, self.blocks.rows, self.blocks.cols, self.blocks.block),
+            self.solid,
+        )
+        with self.lock:
+            self.open.pop(at, None)
+            if left:
+                self.open[at] = int(left), int(r), int(c)
+        return int(left)
+
+    def anchored(self) -> None:
+        """Refuse flats that no step leads to."""
+        blocks = self.blocks
+        if not self.one_way:
+            shape = blocks.rows, blocks.cols, blocks.block
+            row, col = join_rims(self.parent, self.outward, *shape)
+            if row >= 0:
+                at = int(row) // blocks.block, int(col) // blocks.block
+                r0, _, c0, _ = blocks.window(*at)
+                self.circle(at, int(row) - r0, int(col) - c0)
+            return
+        while self.open:
+            before = sum(left for left, _, _ in self.open.values())
+            for at in list(self.open):
+                self.spread(at, self.masks(at, None)[0])
+            if sum(left for left, _, _ in self.open.values()) == before:
+                at, (_, r, c) = next(iter(self.open.items()))
+                self.circle(at, r, c)
+
+    def circle(self, at: Block, r: int, c: int, distances: np.ndarray | None = None) -> None:
+        if distances is None:
+            distances = self.read_distance(self.blocks.window(*at))
+        self.fail(
+            "acyclic",
+            at,
+            r,
+            c,
+            f"{self.told(distances[r + 1, c + 1])}, but lies on a flat that no source and no "
+            "nearer cell leads to: its predecessors run in a circle",
+        )
+
+    # -- violations ------------------------------------------------------------------------
+
+    def infeasible(
+        self, at: Block, field: Field, distances: np.ndarray, k: int, r: int, c: int
+    ) -> None:
+        there = distances[r + 1 + int(ROW_STEP[k]), c + 1 + int(COL_STEP[k])]
+        work = np.empty((8, TILE, TILE), self.dtype)
+        row, col = r // TILE * TILE, c // TILE * TILE
+        f = field
+        weight, through = one_step(
+            self.cost, f.heights, f.frictions, f.absent, f.lengths, row, col, self.options, work,
+            k, r - row, c - col, there,
+        )  # fmt: skip
+        r0, _, c0, _ = self.blocks.window(*at)
+        y, x = r0 + r + int(ROW_STEP[k]), c0 + c + int(COL_STEP[k])
+        self.fail(
+            "feasible",
+            at,
+            r,
+            c,
+            f"{self.told(distances[r + 1, c + 1])}, but the step of cost {weight} from (row {y}, "
+            f"column {x}) at distance {there} leads there for {through}",
+        )
+
+    def fail(self, check: str, at: Block, r: int, c: int, text: str) -> None:
+        r0, _, c0, _ = self.blocks.window(*at)
+        row, col = int(r0 + r), int(c0 + c)
+        message = f"{_PROPERTIES[check]}: cell (row {row}, column {col}) {text}"
+        raise VerificationError(message, check, row, col)
+
+    def told(self, distance: Any) -> str:
+        return "is unreached" if distance == self.top else f"has distance {distance}"
+
+    @staticmethod
+    def first(mask: np.ndarray) -> tuple[int, int]:
+        r, c = np.unravel_index(np.argmax(mask), mask.shape)
+        return int(r), int(c)
+
+    def index(self, at: Block) -> int:
+        return at[0] * self.blocks.shape[1] + at[1]
+
+    def size(self, at: Block) -> tuple[int, int]:
+        r0, r1, c0, c1 = self.blocks.window(*at)
+        return r1 - r0, c1 - c0
+
+
+@contextmanager
+def _as_violation() -> Iterator[None]:
+    """What `Forest` refuses is a violation."""
+    try:
+        yield
+    except StoreError as error:
+        raise VerificationError(f"not acyclic: {error}", "acyclic") from None
+
+
+_PROPERTIES = {
+    "value": "no distance",
+    "source": "not least",
+    "absent": "not a cell",
+    "farthest": "too far",
+    "feasible": "not least",
+    "tight": "no path",
+    "acyclic": "not acyclic",
+    "backlink": "wrong backlink",
+    "allocation": "wrong allocation",
+}

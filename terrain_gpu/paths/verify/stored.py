@@ -1,0 +1,280 @@
+"""`verify_stored`: the problem as a store records it, and its proof."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from ...errors import InputError, StoreError
+from ...progress import Progress, silent
+from ...store import Layer, TileStore
+from ..costs import CostModel
+from ..ground import Raster, Terrain
+from ..lengths import step_lengths
+from ..relax import Block, Field
+from ..sources import Sources
+from .checker import Cells, Read, VerificationError, threads_within, upper_limit, verify_paths
+
+
+def verify_stored(
+    store: TileStore,
+    *,
+    memory_limit: int | None = None,
+    threads: int | None = None,
+    progress: Progress = silent,
+) -> dict[str, Any]:
+    """Check the layers "distance", "backlink" and "allocation" that a store has.
+
+    The sources are not recorded: see `KnownRoots` for the cells that count as such.
+
+    Returns
+    -------
+    dict
+        As `verify_paths`, and "sources", their number, "sources_from" and "layers".
+
+    Raises
+    ------
+    VerificationError
+        at the first violation found.
+    StoreError
+        when a layer or what is recorded of it is damaged, or the cells have changed since.
+    """
+    present = [n for n in ("distance", "backlink", "allocation") if n in store.layers]
+    if present[:1] != ["distance"]:
+        raise StoreError(f"{store.path}: no layer 'distance'; compute-sssp makes one")
+    layers = {name: store.layer(name) for name in present}
+    distance = layers["distance"]
+    recorded = _Recorded(distance)
+    if recorded.settings.get("method") == "index":
+        raise StoreError(
+            f"{distance.path}: real distances from an index, within 1e-12 of the exact ones, "
+            "which are what can be proven; compute it again without --method index"
+        )
+    if "allocation" in layers and "backlink" not in layers:
+        raise StoreError(
+            f"{store.path}: the layer 'allocation' is proven from 'backlink', which is not there; "
+            "compute both again"
+        )
+    for name, layer in layers.items():
+        if layer.blocks != distance.blocks or layer.info.get("settings") != recorded.settings:
+            raise StoreError(
+                f"{layer.path}: of another run than {distance.path}; compute it again or delete it"
+            )
+        expected = {"distance": distance.dtype.name, "backlink": "uint8", "allocation": "uint32"}
+        if layer.dtype.name != expected[name]:
+            raise StoreError(f"{layer.path}: cells of type {layer.dtype.name}; compute it again")
+    if "backlink" not in layers and recorded.start_costs:
+        raise StoreError(
+            f"{distance.path}: its sources have start costs and only backlinks tell where they "
+            "are; compute it again with --backlink"
+        )
+    terrain, farthest = recorded.problem(store)
+    backlink, allocation = (
+        (lambda window, layer=layers[name]: layer.read_ring(window, halo=0))
+        if name in layers
+        else None
+        for name in ("backlink", "allocation")
+    )
+    problem = KnownRoots(terrain, distance.read_ring, backlink, allocation)
+    try:
+        found: dict[str, Any] = dict(
+            verify_paths(
+                problem,
+                terrain.model.kernel,
+                recorded.options,
+                distance.dtype,
+                distance.read_ring,
+                backlink,
+                allocation,
+                farthest=farthest,
+                threads=threads_within(
+                    terrain.blocks, distance.dtype.itemsize, memory_limit, threads
+                ),
+                progress=progress,
+            )
+        )
+        recorded.compare(found["reached"], problem.count if backlink else 0)
+    except VerificationError as error:
+        error.args = (f"{distance.path}: {error}; compute it again with --overwrite",)
+        raise
+    kind = "height" if terrain.model.name == "minimax" else "distance 0"
+    return {
+        **found,
+        "sources": problem.count,
+        "sources_from": "backlinks" if backlink else f"cells at {kind}",
+        "layers": present,
+    }
+
+
+class _Recorded:
+    """What a layer of distances records of its problem; checked, for it may be damaged."""
+
+    def __init__(self, layer: Layer) -> None:
+        self.layer = layer
+        settings = layer.info.get("settings")
+        self.settings: dict[str, Any] = settings if isinstance(settings, dict) else {}
+        if self.settings is not settings:
+            raise self.damaged("settings", settings)
+        result = layer.info.get("result")
+        if not isinstance(result, dict):
+            raise self.damaged("result", result)
+        self.result = result
+        self.start_costs = layer.info.get("start_costs") is not False
+
+    def damaged(self, key: str, value: Any) -> StoreError:
+        return StoreError(
+            f"{self.layer.path}/zarr.json: {key} is recorded as {value!r}; compute it again"
+        )
+
+    def get(self, key: str, *kinds: type) -> Any:
+        """A setting of one of the types, exactly."""
+        value = self.settings.get(key)
+        if type(value) not in kinds:
+            raise self.damaged(key, value)
+        return value
+
+    @property
+    def options(self) -> tuple[bool, bool, bool]:
+        connectivity = self.get("connectivity", int)
+        if connectivity not in (4, 8):
+            raise self.damaged("connectivity", connectivity)
+        return connectivity == 8, self.get("corner_cutting", bool), self.get("reverse", bool)
+
+    def problem(self, store: TileStore) -> tuple[Terrain, Any]:
+        """Cells without sources, and the largest distance that is passed on."""
+        nothing = type(None)
+        names = {key: self.get(key, str, nothing) for key in ("layer", "friction", "barriers")}
+        rasters = {}
+        for key, name in names.items():
+            if (name is None and key == "layer") or name in ("distance", "backlink", "allocation"):
+                raise self.damaged(key, name)
+            if name is not None:
+                layer = store.layer(name)
+                rasters[key] = Raster(layer, str(layer.path), layer.nodata)
+        source = rasters["layer"].data
+        assert isinstance(source, Layer)
+        of = self.get("of", dict)
+        if any(source.info.get(key) != value for key, value in of.items()):
+            raise StoreError(
+                f"{self.layer.path}: computed from other cells than {source.path} holds now; "
+                "compute it again with --overwrite"
+            )
+        parameters = self.get("parameters", dict)
+        for key, value in parameters.items():
+            if type(value) not in (int, float):
+                raise self.damaged(f"parameter {key}", value)
+        cost = self.get("cost", str)
+        try:
+            model = CostModel(cost, names["friction"] is not None, parameters)
+        except InputError as error:
+            raise StoreError(f"{self.layer.path}/zarr.json: {error}; compute it again") from error
+        dtype = self.layer.dtype
+        right = {model.distance_dtype(source.dtype).name}
+        right |= {"uint64"} if right == {"uint32"} else set()
+        if dtype.name not in right or source.blocks != self.layer.blocks:
+            raise StoreError(
+                f"{self.layer.path}: {dtype.name} in blocks of {self.layer.block_size}, for "
+                f"{source.dtype.name} in blocks of {source.block_size}; compute it again"
+            )
+        max_cost = self.get("max_cost", int, float, nothing)
+        least = -math.inf if cost == "minimax" else 0
+        if max_cost is not None and not max_cost >= least:
+            raise self.damaged("max_cost", max_cost)
+        farthest = upper_limit(max_cost, dtype)
+        most = self.layer.info.get("max")
+        if self.get("targets", str, nothing) is not None and type(most) in (int, float):
+            # It was stopped at the farthest target, whose distance is the largest.
+            farthest = min(farthest, most)
+            if farthest < least:
+                raise self.damaged("max", most)
+        none = np.empty(0, np.int64)
+        sources = Sources(none, none, none.astype(np.uint32), none.astype(np.float64))
+        return (
+            Terrain(
+                source.blocks,
+                model,
+                rasters["layer"],
+                rasters.get("friction"),
+                rasters.get("barriers"),
+                step_lengths(source.grid),
+                sources,
+                dtype,
+            ),
+            farthest,
+        )
+
+    def compare(self, reached: int, roots: int) -> None:
+        """Compare figures with those of the run."""
+        if self.result.get("reached") != reached:
+            raise VerificationError(
+                f"wrong totals: {reached} cells are reached, recorded are "
+                f"{self.result.get('reached')!r}",
+                "totals",
+            )
+        most = self.result.get("sources")
+        if type(most) is not int:
+            raise self.damaged("sources", most)
+        if roots > most and not self.get("source_edge", bool):
+            raise VerificationError(
+                f"wrong totals: backlinks end at {roots} cells, but the run had {most} sources",
+                "totals",
+            )
+
+
+class KnownRoots:
+    """A problem whose sources are not known but from its results.
+
+    With backlinks they are the cells of code 0; without, those at distance 0, or, for minimax, at
+    their own height. Each counts as a source with the start value it has.
+
+    Attributes
+    ----------
+    count
+        Such cells in the blocks that were asked for.
+    """
+
+    def __init__(
+        self,
+        terrain: Terrain,
+        read_distance: Read,
+        read_backlink: Read | None,
+        read_allocation: Read | None,
+    ) -> None:
+        self.terrain, self.blocks = terrain, terrain.blocks
+        self._distance, self._backlink, self._allocation = (
+            read_distance,
+            read_backlink,
+            read_allocation,
+        )
+        self._counts: dict[Block, int] = {}
+
+    @property
+    def count(self) -> int:
+        return sum(self._counts.values())
+
+    def load(self, at: Block) -> Field:
+        return self.terrain.load(at)
+
+    def seeds(self, at: Block, field: Field) -> Cells:
+        window = self.blocks.window(*at)
+        distances = self._distance(window)[1:-1, 1:-1]
+        if self._backlink is not None:
+            root = self._backlink(window) == 0
+        elif self.terrain.model.name == "minimax":
+            height, width = distances.shape
+            root = distances == field.heights[1 : height + 1, 1 : width + 1]
+        else:
+            root = distances == 0
+        rows, cols = np.nonzero(root)
+        self._counts[at] = len(rows)
+        return rows, cols, distances[rows, cols]
+
+    def roots(self, at: Block) -> tuple[np.ndarray, ...]:
+        window = self.blocks.window(*at)
+        assert self._backlink is not None
+        rows, cols = np.nonzero(self._backlink(window) == 0)
+        if self._allocation is None:
+            return rows, cols, np.ones(len(rows), np.uint32)
+        return rows, cols, self._allocation(window)[rows, cols]
