@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 import types
+import weakref
 
 import numpy as np
 import pytest
@@ -21,6 +22,7 @@ from terrain_gpu.cuda.device import OPTIONS, NoGpu, choose, defines, source, why
 from terrain_gpu.errors import InputError, PlanError
 from terrain_gpu.mst import gpu as mst_gpu
 from terrain_gpu.paths import gpu as paths_gpu
+from terrain_gpu.paths.relax import Overflow
 
 ARCHITECTURES = ("sm_75", "sm_80", "sm_86", "sm_90", "sm_100")
 
@@ -132,19 +134,55 @@ def test_cuda_is_not_loaded_where_there_is_no_room_for_it(monkeypatch, caplog, t
         minimum_spanning_tree(store, memory_limit=600_000_000, backend="cuda", overwrite=True)
 
 
-@pytest.mark.parametrize("limits", [{}, {"memory_limit": 981_000_000}])
-def test_what_does_not_fit_the_gpu_is_left_to_the_cpu(monkeypatch, caplog, tmp_path, limits):
+def test_what_does_not_fit_the_gpu_is_left_to_the_cpu(monkeypatch, caplog, tmp_path):
     caplog.set_level("INFO", logger="terrain_gpu")
     monkeypatch.setattr(device, "why_not", lambda number=0: None)
-    monkeypatch.setattr(device, "limit_of", lambda number, asked: 10**9 if limits else 10**8)
+    monkeypatch.setattr(device, "limit_of", lambda number, asked: 10**8)
+    monkeypatch.setattr(mst_gpu, "shared_memory", lambda number: 232_448)
     data = np.arange(12, dtype=np.uint8).reshape(3, 4)
     store = make_store(tmp_path / "s.zarr", data, None, 1024)
-    found = minimum_spanning_tree(store, **limits)
+    found = minimum_spanning_tree(store, memory_limit=2 * 10**9)
     assert found.report.settings["backend"] == "cpu"
     needs = r"on the CPU: the spanning tree .*--memory-limit 989MB and --gpu-memory-limit \d+MB at"
     assert re.search(needs, caplog.text)
+    # CUDA is loaded by now, and counts.
+    assert found.report.settings["plan"]["memory_limit"] == 1_300_000_000
     with pytest.raises(PlanError, match="--gpu-memory-limit"):
-        minimum_spanning_tree(store, **limits, backend="cuda", overwrite=True)
+        minimum_spanning_tree(store, backend="cuda", overwrite=True)
+
+
+def test_cells_too_large_for_shared_memory_are_left_to_the_cpu(monkeypatch, caplog):
+    caplog.set_level("INFO", logger="terrain_gpu")
+    monkeypatch.setattr(device, "why_not", lambda number=0: None)
+    monkeypatch.setattr(device, "limit_of", lambda number, asked: 10**10)
+    monkeypatch.setattr(mst_gpu, "shared_memory", lambda number: 65_536)
+    data = np.eye(5)
+    assert minimum_spanning_tree(data).report.settings["backend"] == "cpu"
+    assert "on the CPU: cells of float64 need 78904 bytes of shared memory" in caplog.text
+    with pytest.raises(PlanError, match="this GPU has 65536; use --backend cpu"):
+        minimum_spanning_tree(data, backend="cuda")
+
+
+def test_an_overflow_keeps_nothing_of_the_first_run(monkeypatch, tmp_path):
+    monkeypatch.setattr(device, "why_not", lambda number=0: None)
+    monkeypatch.setattr(paths_gpu.Problem, "plan", lambda self: (10**9, 1))
+    made = []
+
+    class Held:
+        pass
+
+    def solve(problem, *how):
+        assert not any(held() for held in made)
+        held = Held()
+        made.append(weakref.ref(held))
+        raise Overflow if problem.ground.dtype == np.uint32 else PlanError("as far as needed")
+
+    monkeypatch.setattr(paths_gpu, "solve", solve)
+    data = np.arange(12, dtype=np.int16).reshape(3, 4)
+    for heights in (data, make_store(tmp_path / "s.zarr", data, None, 64)):
+        with pytest.raises(PlanError, match="as far"):
+            shortest_paths(heights, [(0, 0)], backend="cuda")
+    assert len(made) == 4
 
 
 def test_unknown_backend():

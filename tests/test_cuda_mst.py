@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -9,7 +11,7 @@ from hypothesis import strategies as st
 from strategies import rasters, shapes
 from test_mst import check, connectivities, has_no_largest, make_store, weights
 
-from terrain_gpu import minimum_spanning_tree
+from terrain_gpu import TileStore, minimum_spanning_tree
 from terrain_gpu.cells import DTYPES
 from terrain_gpu.errors import InputError, PlanError
 from terrain_gpu.grid import BlockGrid
@@ -230,6 +232,26 @@ def test_resumed_by_the_other_backend(tmp_path, monkeypatch):
         tree = forest(store, backend=then, resume=True)
         assert tree.report.result["blocks_resumed"] > 0
         assert np.array_equal(tree.layer.read_window(0, 700, 0, 900), expected)
+
+
+def test_resumed_with_other_regions(tmp_path, monkeypatch):
+    """Small regions write over blocks of larger ones, which then are not solved any more."""
+    data = make("noise", "uint16", (512, 512), 7)
+    expected = forest(data)._forward
+    store = make_store(tmp_path / "s.zarr", data, None, 64)
+    for side, share in ((256, 0.6), (128, 0.4), (256, 2)):
+        monkeypatch.setattr(gpu, "MOST_SIDE", side)
+        seen = 0
+
+        def stop(cells, total, share=share):
+            nonlocal seen
+            seen += cells
+            if seen > share * total:
+                raise KeyboardInterrupt
+
+        with suppress(KeyboardInterrupt):
+            forest(store, backend="cuda", resume=True, progress=stop)
+    assert np.array_equal(TileStore.open(store).layer("mst").read_window(0, 512, 0, 512), expected)
 
 
 def test_limits(tmp_path):

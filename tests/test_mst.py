@@ -262,6 +262,29 @@ def test_a_run_stopped_in_any_phase_resumes_to_the_same_result(
         run(resume=True)
 
 
+def test_what_a_run_with_other_regions_solved_is_dropped(tmp_path):
+    """Its blocks are written again, so that it must not find its regions solved."""
+    store = make_store(tmp_path / "s.zarr", np.eye(300, dtype=np.int16), None, 64)
+
+    def stop(cells, total):
+        raise KeyboardInterrupt
+
+    for _ in range(2):
+        with pytest.raises(KeyboardInterrupt):
+            minimum_spanning_tree(store, resume=True, progress=stop)
+        (own,) = store.rglob("solved-*")
+        own.with_name("solved-4096").mkdir()
+    with pytest.raises(KeyboardInterrupt):
+        minimum_spanning_tree(store, resume=True, progress=stop)
+    assert list(store.rglob("solved-*")) == [own]
+
+
+@pytest.mark.parametrize(("dtype", "nodata"), [("uint8", -9999), ("uint8", 0.5), ("int16", np.nan)])
+def test_nodata_that_no_cell_can_have(dtype, nodata):
+    data = np.zeros((70, 90), dtype)
+    assert minimum_spanning_tree(data, nodata=nodata).edge_count == 70 * 90 - 1
+
+
 def test_an_existing_result_is_replaced_only_when_asked(tmp_path):
     data = np.arange(12, dtype=np.uint8).reshape(3, 4)
     store = make_store(tmp_path / "s.zarr", data, None, 64)

@@ -351,6 +351,35 @@ def test_a_run_stopped_in_any_phase_resumes_to_the_same_result(
     assert not (store / ".incomplete").exists()
 
 
+def test_a_friction_that_changed_is_not_resumed(tmp_path, monkeypatch, no_fsync):
+    store, ones = tmp_path / "s.zarr", np.ones((200, 200), np.float32)
+    make_layers(store, 64, elevation=ones, friction=ones)
+    run = partial(shortest_paths, store, [(10, 10)], cost="friction", friction="friction")
+    with monkeypatch.context() as patch:
+        patch.setattr(LayerWriter, "commit", lambda *how: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            run()
+    make_layers(store, 64, friction=2 * ones)
+    with pytest.raises(StoreError, match="cannot resume: layer 'friction' differs"):
+        run(resume=True)
+    assert run(overwrite=True).distance()[10, 12] == 4
+
+
+def test_cells_of_another_byte_order():
+    z = np.random.default_rng(1).integers(0, 999, (90, 130)).astype(np.int16)
+    friction = np.random.default_rng(2).random(z.shape).astype(np.float32)
+    found = [
+        shortest_paths(
+            z.astype(z.dtype.newbyteorder(order)),
+            [(3, 4)],
+            cost="tobler",
+            friction=friction.astype(friction.dtype.newbyteorder(order)),
+        )
+        for order in "<>"
+    ]
+    assert strategies.same_bits(*(one.distance() for one in found))
+
+
 @only_cpu
 def test_checkpoints_are_upper_bounds_that_a_run_goes_on_from(terrain, monkeypatch, no_fsync):
     store, data, sources = terrain

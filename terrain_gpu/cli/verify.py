@@ -122,7 +122,7 @@ def _forest(store: TileStore, **how: Any) -> tuple[dict[str, Any], str]:
         if not good:
             raise StoreError(f"{file}: {key} is recorded as {value!r}; compute it again")
     cells = store.layer(str(source))
-    if any(cells.info.get(key) != value for key, value in settings["of"].items()):
+    if not cells.is_still(settings["of"]):
         raise StoreError(
             f"{layer.path}: computed from other cells than {cells.path} holds now; compute it "
             "again with --overwrite"

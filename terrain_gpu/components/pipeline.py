@@ -174,8 +174,7 @@ def label_components(
         units = np.ones(grid.rows, np.int64)
     settings = {"where": where, "connectivity": connectivity, "table": table is not None}
     # What the layers hold, so that a run over other cells is not resumed.
-    facts = ("sources", "settings", "stored_bytes", "valid_cells", "min", "max")
-    identity = {s.name: {key: s.info.get(key) for key in facts} for s in sources}
+    identity = {source.name: source.identity for source in sources}
     with (
         report.measured(),
         ExitStack() as stack,

@@ -6,11 +6,11 @@ import logging
 import math
 import re
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
 from importlib import resources
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -18,6 +18,8 @@ from ..errors import InputError, PlanError
 from ..planner import COMPILED_BASELINE, CUDA_BASELINE, default_memory_limit, format_size
 
 log = logging.getLogger(__name__)
+
+Planned = TypeVar("Planned")
 
 BACKENDS = ("auto", "cpu", "cuda")
 
@@ -48,22 +50,42 @@ class Gpu(NamedTuple):
         """What a report says."""
         return {"backend": "cuda", "gpu": name_of(self.device)}
 
-    def leave(self, error: PlanError) -> None:
-        """Leave what does not fit to the CPU, if that may do it; raises the error if not."""
+    def leave(
+        self, error: PlanError, memory_limit: int | None, plan: Callable[[int], Planned]
+    ) -> Planned:
+        """Leave what does not fit to the CPU, if that may do it; raises the error if not.
+
+        Parameters
+        ----------
+        memory_limit, plan
+            Of the process, and how the CPU plans within what CUDA, loaded by now, leaves of it.
+        """
         if self.wanted:
             raise error
         _say(str(error).partition("; ")[0])  # the rest is about --backend cuda
+        limit = default_memory_limit() if memory_limit is None else memory_limit
+        try:
+            return plan(limit - CUDA_BASELINE)
+        except PlanError as other:
+            raise PlanError(
+                f"{other}, beside {format_size(CUDA_BASELINE)} for CUDA; or use --backend cpu"
+            ) from None
 
 
 def find_gpu(
-    backend: str, device: int, gpu_memory_limit: int | None, memory_limit: int | None
+    backend: str,
+    device: int,
+    gpu_memory_limit: int | None,
+    memory_limit: int | None,
+    block_size: int,
 ) -> Gpu | None:
     """The GPU to compute on; or None, and a line in the log says why.
 
     Parameters
     ----------
     memory_limit
-        Of the process, bytes. "auto" does not load CUDA where that alone would take more.
+        Of the process, bytes. "auto" does not load CUDA where that and one thread, which passes
+        blocks on, would take more.
 
     Raises
     ------
@@ -71,7 +93,7 @@ def find_gpu(
         as `choose`.
     """
     limit = default_memory_limit() if memory_limit is None else memory_limit
-    if backend == "auto" and limit < COMPILED_BASELINE + CUDA_BASELINE:
+    if backend == "auto" and limit < COMPILED_BASELINE + CUDA_BASELINE + 64 * block_size**2:
         _say(f"a memory limit of {format_size(limit)} is too small for CUDA")
         return None
     chosen, reason = choose(backend, device)
@@ -283,7 +305,7 @@ class Staging:
 def memory_bound(limit: int, device: int = 0) -> Iterator[None]:
     """Hold CuPy's memory to a limit; what it refuses becomes a `PlanError` with the remedy.
 
-    Arrays that the caller holds do not count.
+    Arrays that the caller holds do not count. Memory is given back at the end, page-locked as well.
     """
     import cupy
 
@@ -303,3 +325,4 @@ def memory_bound(limit: int, device: int = 0) -> Iterator[None]:
         with cupy.cuda.Device(device):
             pool.set_limit(before)
             pool.free_all_blocks()
+            cupy.get_default_pinned_memory_pool().free_all_blocks()

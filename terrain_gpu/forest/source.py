@@ -60,7 +60,7 @@ def open_forest(store: str | os.PathLike[str] | TileStore) -> Forest:
     if not known:
         raise StoreError(f"{edges.path}: does not say what it was computed from; {again}")
     cells = opened.layer(name)
-    if any(cells.info.get(key) != value for key, value in of.items()):
+    if not cells.is_still(of):
         raise StoreError(
             f"{edges.path}: computed from other cells than {cells.path} holds now; {again}"
         )

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from ..cuda.device import RESERVED, Staging, memory_bound, module, shared_memory
-from ..errors import CellError, InputError, PlanError
+from ..errors import CellError, PlanError
 from ..executor import stream
 from ..grid import TILE, BlockGrid, ceil_div, round_up
 from ..planner import (
@@ -98,6 +98,23 @@ def tile_bytes(dtype: np.dtype, cached: bool) -> int:
     numbers = 4 * cells if item == 8 else 4
     operand = max(item, 2) * (cells if cached else 1)
     return cells * (word + 6 + 1) + numbers + 4 * RING + operand + 64
+
+
+def keeps_cells(dtype: np.dtype, device: int) -> bool:
+    """Whether shared memory holds a tile's cells, too.
+
+    Raises
+    ------
+    PlanError
+        when it does not hold a tile without them.
+    """
+    room = shared_memory(device)
+    if tile_bytes(dtype, False) > room:
+        raise PlanError(
+            f"cells of {dtype.name} need {tile_bytes(dtype, False)} bytes of shared memory, "
+            f"this GPU has {room}; use --backend cpu"
+        )
+    return tile_bytes(dtype, True) <= room
 
 
 def slot_bytes(dtype: np.dtype) -> int:
@@ -230,16 +247,9 @@ class GpuSolver:
         self.blocks, self.regions = blocks, Regions(blocks.rows, blocks.cols, side)
         self.weight, self.nodata, self.diagonal = weight, nodata, diagonal
         self.device, self.memory_limit = device, memory_limit
-        dtype = weight.dtype
-        room = shared_memory(device)
-        fitting = [c for c in (True, False) if tile_bytes(dtype, c) <= room]
-        if not fitting:
-            raise InputError(
-                f"cells of {dtype.name} need {tile_bytes(dtype, False)} bytes of shared memory, "
-                f"this GPU has {room}; use --backend cpu"
-            )
-        self._macros = macros(dtype, weight.name, fitting[0])
-        self._shared = tile_bytes(dtype, fitting[0])
+        cached = keeps_cells(weight.dtype, device)
+        self._macros = macros(weight.dtype, weight.name, cached)
+        self._shared = tile_bytes(weight.dtype, cached)
         self._work: _Work | None = None
 
     def blocks_in(self, at: Index) -> list[Index]:
@@ -608,7 +618,7 @@ def solve_regions(
         r0, r1, c0, c1 = regions.window(*at)
         progress((r1 - r0) * (c1 - c0), plan.rows * plan.cols)
 
-    with ThreadPoolExecutor(plan.readers) as pool, memory_bound(solver.memory_limit, solver.device):
+    with memory_bound(solver.memory_limit, solver.device), ThreadPoolExecutor(plan.readers) as pool:
         stream(
             missing(regions, there, finished),
             read,

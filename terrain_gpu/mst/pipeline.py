@@ -11,13 +11,15 @@ from __future__ import annotations
 
 import logging
 import os
+import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 
-from ..cells import layer_dtype, to_json
+from ..cells import fits, layer_dtype, to_json
 from ..cuda.device import Gpu, find_gpu
 from ..d8 import FORWARD_EDGES, symmetric
 from ..errors import CellError, InputError, PlanError
@@ -182,17 +184,18 @@ def minimum_spanning_tree(
         )
     if method != "frozen":
         backend = "cpu"
-    limit = NO_LIMIT if isinstance(data, np.ndarray) else memory_limit
-    gpu = find_gpu(backend, device, gpu_memory_limit, limit)
     if isinstance(data, np.ndarray):
+        gpu = find_gpu(backend, device, gpu_memory_limit, NO_LIMIT, 0)
         return _of_array(data, nodata, block_size, threads, options, gpu, verify, progress, report)
     if nodata is not None or block_size is not None:
         raise InputError("nodata and block_size are for arrays; a store's layer has its own")
     store = data if isinstance(data, TileStore) else TileStore.open(data)
     if layer == LAYER:
         raise InputError(f"{store.path}: layer {layer!r} is the result; name the layer of heights")
+    source = store.layer(layer)
+    gpu = find_gpu(backend, device, gpu_memory_limit, memory_limit, source.block_size)
     return _of_store(
-        store.layer(layer),
+        source,
         memory_limit,
         threads,
         options,
@@ -223,7 +226,9 @@ def _planned(gpu: Gpu | None, **problem: Any) -> tuple[StreamPlan, Gpu | None]:
         try:
             return plan_spanning_tree(**problem, gpu=gpu), gpu
         except PlanError as error:
-            gpu.leave(error)
+            limit = problem.pop("memory_limit")
+            plan = partial(plan_spanning_tree, **problem)
+            return gpu.leave(error, limit, lambda left: plan(memory_limit=left)), None
     return plan_spanning_tree(**problem), None
 
 
@@ -281,8 +286,9 @@ def plan_spanning_tree(
     if source_bytes is None:
         source_bytes = layer_bytes(rows, cols, dtype.itemsize, block_size)
     if gpu is not None:
-        from .gpu import plan_regions
+        from .gpu import keeps_cells, plan_regions
 
+        keeps_cells(dtype, gpu.device)
         return plan_regions(
             rows,
             cols,
@@ -338,9 +344,6 @@ def _of_store(
     for line in plan.describe().splitlines():
         log.info("%s", line)
     settings = {"layer": source.name, **options}
-    # What the source holds, so that a run over other cells is not resumed.
-    facts = ("sources", "settings", "stored_bytes", "valid_cells", "min", "max")
-    identity = {key: source.info.get(key) for key in facts}
     with (
         report.measured(),
         create_layer(
@@ -349,7 +352,7 @@ def _of_store(
             grid,
             np.uint8,
             block_size=source.block_size,
-            settings={**settings, "of": identity},
+            settings={**settings, "of": source.identity},
             overwrite=overwrite,
             resume=resume,
         ) as writer,
@@ -408,8 +411,11 @@ def _stream_forest(
 ) -> tuple[Totals, Patches]:
     """All phases, into `writer`."""
     regions = solver.regions
-    # A resumed run may have other regions: what was left of those that were solved is of no use.
-    spill = DiskSpill(writer.spill / f"solved-{regions.block}", solver.weight)
+    own = writer.spill / f"solved-{regions.block}"
+    for other in writer.spill.glob("solved-*"):
+        if other != own:  # of a run with other regions, whose blocks are now written again
+            shutil.rmtree(other)
+    spill = DiskSpill(own, solver.weight)
 
     def there(at: Index) -> bool:
         return spill.has(*at) and all(writer.done[block] for block in solver.blocks_in(at))
@@ -451,6 +457,8 @@ def _of_array(
     if block_size is None:
         block_size = min(DEFAULT_BLOCK, max(TILE, 1 << (max(data.shape) - 1).bit_length()))
     rows, cols = data.shape
+    if nodata is not None and not fits(nodata, dtype):
+        nodata = None  # no cell has it
     blocks = BlockGrid(rows, cols, block_size)
     plan, gpu = _planned(
         gpu,

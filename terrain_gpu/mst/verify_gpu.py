@@ -109,15 +109,12 @@ def prove(
         )
     if blocks.cols * dtype.itemsize >= 2**31:
         raise PlanError(f"rows of {blocks.cols} cells are too long for CUDA; use --backend cpu")
-    import cupy
 
     # Each has a staging buffer, and what a block of either layer is decoded from.
     reader = blocks.block**2 * (2 * dtype.itemsize + 1)
     readers = min(threads, (memory_limit - COMPILED_BASELINE - CUDA_BASELINE) // reader)
     with memory_bound(gpu_limit, device):
         found = _prove(cells, edges, weight, diagonal, device, max(readers, 1), progress)
-    # The proof of the CPU that may follow is not told of page-locked buffers.
-    cupy.get_default_pinned_memory_pool().free_all_blocks()
     return found
 
 

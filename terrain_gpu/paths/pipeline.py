@@ -12,7 +12,7 @@ import math
 import os
 import tempfile
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -26,6 +26,7 @@ from ..errors import InputError, PlanError, StoreError
 from ..executor import stream
 from ..grid import TILE, BlockGrid, GridSpec, Window
 from ..planner import (
+    CUDA_BASELINE,
     NO_LIMIT,
     StreamPlan,
     available_threads,
@@ -36,7 +37,7 @@ from ..planner import (
 from ..progress import Progress, silent
 from ..report import Report
 from ..store import DEFAULT_BLOCK, Layer, TileStore, create_layer
-from ..store.run import unfinished_dtype
+from ..store.run import OF, unfinished_dtype
 from .allocate import Forest
 from .costs import CostModel, Hops
 from .dijkstra import new_players
@@ -356,7 +357,7 @@ def shortest_paths(
             dtype = np.dtype(np.uint64)
     names = ["distance"] + ["backlink"] * (backlink or allocation) + ["allocation"] * allocation
     limit = NO_LIMIT if source is None else memory_limit
-    gpu = _gpu(method, backend, device, gpu_memory_limit, limit)
+    gpu = _gpu(method, backend, device, gpu_memory_limit, limit, blocks.block)
     solve = _Solve(
         model,
         heights,
@@ -389,7 +390,12 @@ def shortest_paths(
 
 
 def _gpu(
-    method: str, backend: str, device: int, gpu_memory_limit: int | None, memory_limit: int | None
+    method: str,
+    backend: str,
+    device: int,
+    gpu_memory_limit: int | None,
+    memory_limit: int | None,
+    block_size: int,
 ) -> Gpu | None:
     """The GPU that a method is to run on, if any."""
     if method in GPU_METHODS:
@@ -404,7 +410,7 @@ def _gpu(
         raise InputError(f"method {method!r} runs on the CPU only; use relax, or backend cpu")
     if method != "relax":
         return None
-    return find_gpu(backend, device, gpu_memory_limit, memory_limit)
+    return find_gpu(backend, device, gpu_memory_limit, memory_limit, block_size)
 
 
 def _array(data: Any, name: str, nodata: Any, shape: tuple[int, int]) -> Raster:
@@ -412,8 +418,7 @@ def _array(data: Any, name: str, nodata: Any, shape: tuple[int, int]) -> Raster:
         raise InputError(f"{name} must be an array of shape {shape}, as the heights")
     if data.dtype == bool:
         data = data.view(np.uint8)
-    layer_dtype(data.dtype)
-    return Raster(data, name, nodata)
+    return Raster(data.astype(layer_dtype(data.dtype), copy=False), name, nodata)
 
 
 def _layer(store: TileStore, name: str | np.ndarray) -> Raster:
@@ -487,8 +492,12 @@ class _Solve:
         )
         self.threads = self.plan.workers
         if self.verify:
-            limit = self.plan.memory_limit
-            self.verifiers = threads_within(self.blocks, 8, limit, self.threads)
+            self._plan_verify(0)
+
+    def _plan_verify(self, held: int) -> None:
+        """How many threads verify, beside bytes that are held."""
+        limit = self.plan.memory_limit - held
+        self.verifiers = threads_within(self.blocks, 8, limit, self.threads)
 
     def find_index(
         self, store: TileStore, *, build: bool, memory_limit: int | None, **where: Any
@@ -562,6 +571,21 @@ class _Solve:
         self.dtype = np.dtype(np.uint64)
         self.make_plan(self.plan.memory_limit)
 
+    def _wide_enough(self, run: Callable[[bool], Any]) -> Any:
+        """The result of a run; of a second one, which is told so, where 32 bits overflow."""
+        again = False
+        while True:
+            with suppress(Overflow):
+                return run(again)
+            # Not in a handler: its error would hold all that the first run had in memory.
+            if self.dtype.itemsize == 8:
+                raise InputError(
+                    f"{self.heights.name}: distances exceed 64 bits; convert to float64"
+                )
+            log.warning("distances do not fit 32 bits; starting again with 64")
+            self._widen()
+            again = True
+
     # -- where results go ------------------------------------------------------------------
 
     def in_memory(self, grid: GridSpec) -> ShortestPaths:
@@ -579,11 +603,7 @@ class _Solve:
             return arrays[name][r0:r1, c0:c1]
 
         with tempfile.TemporaryDirectory(prefix="terrain_gpu-") as folder:
-            try:
-                self._run(Path(folder) / "fields", write, read)
-            except Overflow:
-                self.dtype = np.dtype(np.uint64)
-                self._run(Path(folder) / "fields", write, read)
+            self._wide_enough(lambda _: self._run(Path(folder) / "fields", write, read))
         if self.verify:
             self._verify(
                 ring_of(arrays["distance"], unreached(self.dtype)),
@@ -600,23 +620,21 @@ class _Solve:
             "barriers": self.barriers and Path(self.barriers.name).name,
             "sources": _digest(self.sources),
             "targets": _digest(self.targets) if self.stop_at_targets else None,
-            "of": {key: source.info.get(key) for key in ("sources", "settings", "stored_bytes")},
         }
+        rasters = {"layer": self.heights, "friction": self.friction, "barriers": self.barriers}
+        for key, name in OF.items():
+            raster = rasters[name]
+            settings[key] = raster and raster.data.identity  # type: ignore[union-attr]
         if self.index is not None and not self.exact:
             settings["method"] = "index"
         path = source.path.parent
         if resume and self.dtype == np.uint32 and unfinished_dtype(path, "distance") == "uint64":
             self._widen()
-        try:
-            layers = self._to_store(path, source.grid, settings, resume, overwrite)
-        except Overflow:
-            if self.dtype.itemsize == 8:
-                raise InputError(
-                    f"{self.heights.name}: distances exceed 64 bits; convert to float64"
-                ) from None
-            log.warning("distances do not fit 32 bits; starting again with 64")
-            self._widen()
-            layers = self._to_store(path, source.grid, settings, False, overwrite)
+        layers = self._wide_enough(
+            lambda again: self._to_store(
+                path, source.grid, settings, resume and not again, overwrite
+            )
+        )
         self.report.settings = settings
         self.report.result["store"] = str(path)
         self.report.result["layers"] = self.names
@@ -780,10 +798,13 @@ class _Solve:
         )
         try:
             _, side = problem.plan()
+            if self.verify:
+                self._plan_verify(CUDA_BASELINE)
         except PlanError as error:
-            self.gpu.leave(error)
+            self.gpu.leave(error, self.plan.memory_limit, self.make_plan)
             self.gpu = self.gpu_plan = None
             return False
+        self.threads = min(self.threads, problem.stagings)  # also of what the CPU does after
         region = side * self.blocks.block
         self.gpu_plan = replace(
             self.plan,

@@ -86,6 +86,16 @@ class Layer:
         own = self.attributes.get(KEY)
         return own if isinstance(own, dict) else {}
 
+    @property
+    def identity(self) -> dict[str, Any]:
+        """What tells these cells from others, for the record of runs that depend on them."""
+        facts = ("sources", "settings", "stored_bytes", "valid_cells", "min", "max")
+        return {key: self.info.get(key) for key in facts}
+
+    def is_still(self, recorded: Mapping[str, Any]) -> bool:
+        """Whether the cells are those of an `identity` that was recorded."""
+        return all(self.info.get(key) == value for key, value in recorded.items())
+
     def describe(self) -> dict[str, Any]:
         """The layer as plain JSON. Statistics are those recorded when it was written."""
         recorded = self.info

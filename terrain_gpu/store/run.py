@@ -33,6 +33,9 @@ from .writer import LayerWriter, output_errors
 
 DEFAULT_BLOCK = 1024
 
+OF = {"of": "layer", "friction_of": "friction", "barriers_of": "barriers"}
+"""Settings that hold the `Layer.identity` of a layer: which setting names it."""
+
 
 class Target:
     """Where a layer is built and where it goes: all the renames of a run."""
@@ -325,9 +328,9 @@ def _same_settings(root: Path, was: dict[str, Any], now: dict[str, Any]) -> None
                     "differs from what the unfinished run read (path, size, time); "
                     "--overwrite starts again"
                 )
-            if key == "of":
+            if key in OF:
                 raise StoreError(
-                    f"{root}: cannot resume: layer {new.get('layer')!r} differs from what the "
+                    f"{root}: cannot resume: layer {new.get(OF[key])!r} differs from what the "
                     "unfinished run read; --overwrite starts again"
                 )
             raise StoreError(

@@ -136,7 +136,8 @@ def build_index(
         "corner_cutting": corner_cutting,
         "reverse": reverse,
     }
-    gpu = find_gpu(backend, device, gpu_memory_limit, memory_limit)
+    block_size = store.layer(layer).block_size
+    gpu = find_gpu(backend, device, gpu_memory_limit, memory_limit, block_size)
     limits = memory_limit, threads, gpu
     report = Report("build-index")
     with report.measured():
@@ -240,8 +241,7 @@ def _plan(
         most = _threads_within(index, model, memory_limit, threads, baseline)
         limit, most, tile_rows = plan(index, most, gpu.memory_limit, gpu.device)
     except PlanError as error:
-        gpu.leave(error)
-        return _plan(index, model, memory_limit, threads, None)
+        return gpu.leave(error, memory_limit, lambda left: _plan(index, model, left, threads, None))
     return _Plan(most, gpu.device, limit, tile_rows)
 
 

@@ -51,8 +51,7 @@ def index_settings(
 
 def _identity(layer: Any) -> dict[str, Any]:
     """What tells the cells of a layer from others."""
-    kept = ("sources", "settings", "stored_bytes", "valid_cells", "min", "max")
-    found = {name: layer.info.get(name) for name in kept}
+    found = layer.identity
     if not found["sources"]:
         # Nothing says where the cells are from: when they were written tells.
         found["written"] = (layer.path / "zarr.json").stat().st_mtime_ns

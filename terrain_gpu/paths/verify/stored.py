@@ -10,6 +10,7 @@ import numpy as np
 from ...errors import InputError, StoreError
 from ...progress import Progress, silent
 from ...store import Layer, TileStore
+from ...store.run import OF
 from ..costs import CostModel
 from ..ground import Raster, Terrain
 from ..lengths import step_lengths
@@ -146,21 +147,20 @@ class _Recorded:
         """Cells without sources, and the largest distance that is passed on."""
         nothing = type(None)
         names = {key: self.get(key, str, nothing) for key in ("layer", "friction", "barriers")}
-        rasters = {}
+        layers = {}
         for key, name in names.items():
             if (name is None and key == "layer") or name in ("distance", "backlink", "allocation"):
                 raise self.damaged(key, name)
             if name is not None:
-                layer = store.layer(name)
-                rasters[key] = Raster(layer, str(layer.path), layer.nodata)
-        source = rasters["layer"].data
-        assert isinstance(source, Layer)
-        of = self.get("of", dict)
-        if any(source.info.get(key) != value for key, value in of.items()):
-            raise StoreError(
-                f"{self.layer.path}: computed from other cells than {source.path} holds now; "
-                "compute it again with --overwrite"
-            )
+                layers[key] = store.layer(name)
+        source = layers["layer"]
+        for key, name in OF.items():
+            of = self.get(key, dict, *([nothing] if name != "layer" else []))
+            if name in layers and not layers[name].is_still(of or {}):
+                raise StoreError(
+                    f"{self.layer.path}: computed from other cells than {layers[name].path} holds "
+                    "now; compute it again with --overwrite"
+                )
         parameters = self.get("parameters", dict)
         for key, value in parameters.items():
             if type(value) not in (int, float):
@@ -189,6 +189,7 @@ class _Recorded:
             farthest = min(farthest, most)
             if farthest < least:
                 raise self.damaged("max", most)
+        rasters = {k: Raster(layer, str(layer.path), layer.nodata) for k, layer in layers.items()}
         none = np.empty(0, np.int64)
         sources = Sources(none, none, none.astype(np.uint32), none.astype(np.float64))
         return (
