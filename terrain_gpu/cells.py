@@ -39,6 +39,20 @@ def layer_dtype(dtype: Any) -> np.dtype:
     return wanted
 
 
+def refuse_masked(array: np.ndarray, what: str) -> None:
+    """Refuse an array with a mask, which nothing here would look at.
+
+    Raises
+    ------
+    InputError
+        with the remedy.
+    """
+    if isinstance(array, np.ma.MaskedArray):
+        raise InputError(
+            f"{what} is a masked array; give .filled(value) with nodata=value, or floats with NaN"
+        )
+
+
 def fits(value: float | int, dtype: np.dtype) -> bool:
     """Whether `value` is representable: exactly for integers, in range for floats."""
     if isinstance(value, np.generic):

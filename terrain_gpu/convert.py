@@ -18,11 +18,12 @@ from . import cells
 from .errors import CellError, InputError, StoreError
 from .executor import stream
 from .grid import GridSpec, Window
-from .planner import SourceShape, StreamPlan, available_threads, plan_stream
+from .planner import SourceShape, StreamPlan, plan_stream
 from .progress import Progress, silent
 from .raster import Mosaic, checksum, crs_name, gdal_environment, same_crs
 from .report import Report
 from .store import LayerWriter, TileStore, create_layer, unfinished_block_size
+from .store.places import refuse_inside
 
 log = logging.getLogger(__name__)
 
@@ -31,7 +32,7 @@ ROUNDED_NODATA = -(2**31)
 
 
 def convert_dataset(
-    inputs: Sequence[str | os.PathLike[str]],
+    inputs: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
     store: str | os.PathLike[str],
     *,
     layer: str = "elevation",
@@ -56,7 +57,7 @@ def convert_dataset(
     Parameters
     ----------
     inputs
-        Rasters that GDAL reads, or GRASS ASCII. Where they overlap the first wins.
+        One raster or several, of GDAL's formats or GRASS ASCII. Where they overlap the first wins.
     store
         The store, made when absent. Further layers must match its grid.
     layer
@@ -102,6 +103,8 @@ def convert_dataset(
         when the disk is full. Finished blocks are kept for `resume`.
     """
     report = Report("convert-dataset")
+    if isinstance(inputs, str | os.PathLike):
+        inputs = [inputs]
     paths = [os.fspath(path) for path in inputs]
     with gdal_environment(), Mosaic(paths, band=band, nodata=nodata, bounds=bounds) as mosaic:
         recode = Recode.of(mosaic, round_cells=round_cells, clamp_min=clamp_min, nodata=nodata)
@@ -250,7 +253,7 @@ class Recode:
             return data
         empty = np.zeros(data.shape, bool)
         if data.dtype.kind == "f":
-            empty |= np.isnan(data)
+            empty |= ~np.isfinite(data)
         if self.source_nodata is not None:
             empty |= data == self.source_nodata
         values = np.rint(data) if self.round_cells else data
@@ -265,7 +268,7 @@ class Recode:
                 data,
                 row0,
                 col0,
-                f"does not fit {self.dtype.name}; leave out --round, or name the value --nodata",
+                f"does not fit {self.dtype.name}; leave out --round",
             )
         if self.nodata is not None:
             wrong = ~empty & (values == self.nodata)
@@ -324,6 +327,7 @@ def _check_place(store: Path) -> None:
         raise StoreError(f"{store}: is a folder, but not a store; name a folder that is not there")
     if not store.absolute().parent.is_dir():
         raise InputError(f"{store}: its folder {store.parent} does not exist; make it first")
+    refuse_inside(store)
 
 
 def _source_shape(mosaic: Mosaic, recode: Recode) -> SourceShape:
@@ -429,6 +433,6 @@ def plan_for_shape(
         dtype,
         source,
         memory_limit=memory_limit,
-        threads=threads or available_threads(),
+        threads=threads,
         block_size=block_size,
     )

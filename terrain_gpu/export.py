@@ -20,6 +20,7 @@ from .progress import Progress, silent
 from .raster import OutputProfile, RasterOutput, gdal_environment
 from .report import Report
 from .store import Layer, TileStore
+from .store.places import refuse_inside
 
 log = logging.getLogger(__name__)
 
@@ -76,6 +77,7 @@ def export_layer(
         raise InputError(f"dtype {dtype!r} is not float32 or float64")
     report = Report("export")
     source = TileStore.open(store).layer(layer)
+    source.refuse_losses()
     kind = np.dtype(dtype or source.dtype)
     nodata = source.nodata if kind == source.dtype else math.nan
     target = checked_target(path, overwrite=overwrite)
@@ -176,6 +178,7 @@ def writable_file(path: Path, *, overwrite: bool) -> Path:
     folder = path.absolute().parent
     if not folder.is_dir():
         raise InputError(f"{path}: its folder does not exist; make it first")
+    refuse_inside(path)
     if not os.access(folder, os.W_OK):
         raise OutputError(f"{path}: its folder cannot be written")
     return path.absolute()

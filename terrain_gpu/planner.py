@@ -81,6 +81,42 @@ def available_threads() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
+def limit_of(memory_limit: int | None) -> int:
+    """The bound asked for, bytes; `default_memory_limit` when None.
+
+    Raises
+    ------
+    InputError
+        when it is no whole number.
+    """
+    if memory_limit is None:
+        return default_memory_limit()
+    if not isinstance(memory_limit, int | np.integer):
+        raise InputError(f"memory_limit {memory_limit!r}: give a whole number of bytes")
+    return int(memory_limit)
+
+
+def other_blocks(size: str, block: int) -> str:
+    """The end of a message that asks for memory: "smaller" or "larger" blocks, if there are any."""
+    last = MIN_BLOCK if size == "smaller" else MAX_BLOCK
+    return "" if block == last else f", or convert with a {size} --block-size"
+
+
+def threads_of(threads: int | None) -> int:
+    """The threads asked for; `available_threads` when None.
+
+    Raises
+    ------
+    InputError
+        when they are fewer than 1.
+    """
+    if threads is None:
+        return available_threads()
+    if threads < 1:
+        raise InputError(f"threads {threads}: give 1 or more")
+    return threads
+
+
 @dataclass(frozen=True)
 class StreamPlan:
     """How a raster streams through the executor.
@@ -226,8 +262,7 @@ def plan_stream(
     InputError
         when `block_size` is no block size.
     """
-    limit = default_memory_limit() if memory_limit is None else memory_limit
-    threads = threads or available_threads()
+    limit, threads = limit_of(memory_limit), threads_of(threads)
     readers = 1 if source.sequential else threads
     wanted = threads + 1
     budget = limit - BASELINE
@@ -361,8 +396,7 @@ def plan_forest(
     PlanError
         when the limit is too small for the blocks, or for the borders of the largest levels.
     """
-    limit = default_memory_limit() if memory_limit is None else memory_limit
-    threads = threads or available_threads()
+    limit, threads = limit_of(memory_limit), threads_of(threads)
     count = BlockGrid(rows, cols, block).count
     cells = block * block
     buffer = cells * (dtype.itemsize + 1)
@@ -391,7 +425,7 @@ def plan_forest(
     raise PlanError(
         f"a memory limit of {format_size(limit)} is too small for the spanning tree of {rows} x "
         f"{cols} cells of {dtype.name} in blocks of {block}; give at least {ceil_div(least, MB)} "
-        f"MB" + ("" if levels >= work else ", or convert with a smaller --block-size")
+        f"MB" + (other_blocks("smaller", block) if work > levels else "")
     )
 
 
@@ -434,8 +468,7 @@ def plan_paths(
     PlanError
         when the limit is too small for one field and the rims of all blocks.
     """
-    limit = default_memory_limit() if memory_limit is None else memory_limit
-    threads = threads or available_threads()
+    limit, threads = limit_of(memory_limit), threads_of(threads)
     count = BlockGrid(rows, cols, block).count
     cells, item = (block + 2) ** 2, distance.itemsize
     field = cells * (2 * item + 1 + 8 * (friction is not None))
@@ -452,8 +485,8 @@ def plan_paths(
     if least > limit:
         raise PlanError(
             f"a memory limit of {format_size(limit)} is too small for shortest paths over "
-            f"{rows} x {cols} cells in blocks of {block}; give at least {ceil_div(least, MB)} MB, "
-            "or convert with a smaller --block-size"
+            f"{rows} x {cols} cells in blocks of {block}; give at least {ceil_div(least, MB)} MB"
+            + other_blocks("smaller", block)
         )
     while threads > 1 and always + threads * (field + passing) > limit:
         threads -= 1

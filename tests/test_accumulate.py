@@ -16,7 +16,13 @@ from rasterio.crs import CRS
 from strategies import rasters, shapes
 from test_mst import make_store
 
-from terrain_gpu import TileStore, accumulate, create_layer, minimum_spanning_tree
+from terrain_gpu import (
+    TileStore,
+    accumulate,
+    create_layer,
+    minimum_spanning_tree,
+    shortest_paths,
+)
 from terrain_gpu.cli import options
 from terrain_gpu.cli.main import group
 from terrain_gpu.errors import InputError, PlanError, StoreError
@@ -263,6 +269,13 @@ def test_refusals(store, tmp_path):
         accumulate(store, from_rowcol(GridSpec(200, 300), [(200, 0)]))
     for names in ({"into": "elevation"}, {"directions": "mst"}, {"into": "a", "directions": "a"}):
         with pytest.raises(InputError, match="need names of their own"):
+            accumulate(store, overwrite=True, **names)
+    shortest_paths(store, [(0, 0)], backlink=True)
+    for names, message in (
+        ({"into": "distance"}, "'distance' holds no sums; give the sums another name"),
+        ({"directions": "backlink"}, "'backlink' holds no drainage directions; give"),
+    ):
+        with pytest.raises(InputError, match=message):
             accumulate(store, overwrite=True, **names)
     void = np.full((70, 80), -1, np.int16)
     void[0, 0] = 5

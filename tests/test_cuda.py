@@ -137,7 +137,7 @@ def test_cuda_is_not_loaded_where_there_is_no_room_for_it(monkeypatch, caplog, t
 def test_what_does_not_fit_the_gpu_is_left_to_the_cpu(monkeypatch, caplog, tmp_path):
     caplog.set_level("INFO", logger="terrain_gpu")
     monkeypatch.setattr(device, "why_not", lambda number=0: None)
-    monkeypatch.setattr(device, "limit_of", lambda number, asked: 10**8)
+    monkeypatch.setattr(device, "usable_memory", lambda number, asked: 10**8)
     monkeypatch.setattr(mst_gpu, "shared_memory", lambda number: 232_448)
     data = np.arange(12, dtype=np.uint8).reshape(3, 4)
     store = make_store(tmp_path / "s.zarr", data, None, 1024)
@@ -154,7 +154,7 @@ def test_what_does_not_fit_the_gpu_is_left_to_the_cpu(monkeypatch, caplog, tmp_p
 def test_cells_too_large_for_shared_memory_are_left_to_the_cpu(monkeypatch, caplog):
     caplog.set_level("INFO", logger="terrain_gpu")
     monkeypatch.setattr(device, "why_not", lambda number=0: None)
-    monkeypatch.setattr(device, "limit_of", lambda number, asked: 10**10)
+    monkeypatch.setattr(device, "usable_memory", lambda number, asked: 10**10)
     monkeypatch.setattr(mst_gpu, "shared_memory", lambda number: 65_536)
     data = np.eye(5)
     assert minimum_spanning_tree(data).report.settings["backend"] == "cpu"

@@ -291,7 +291,7 @@ def test_stores_that_are_wrong(tmp_path, no_fsync, block):
 def works(monkeypatch):
     """A GPU that seems to work; nothing may be computed on it."""
     monkeypatch.setattr(device, "why_not", lambda number=0: None)
-    monkeypatch.setattr(verify_gpu, "limit_of", lambda number, asked: asked or 2**40)
+    monkeypatch.setattr(verify_gpu, "usable_memory", lambda number, asked: asked or 2**40)
 
 
 @pytest.fixture

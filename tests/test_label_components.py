@@ -558,6 +558,11 @@ def test_unknown_connectivity(world):
         label_components("s.zarr", "elevation > 0", connectivity=6)
 
 
+def test_an_array_is_no_store():
+    with pytest.raises(InputError, match="give a store or its path, no ndarray"):
+        label_components(np.ones((3, 3)), "elevation > 0")
+
+
 # -- real rasters --------------------------------------------------------------------------
 
 

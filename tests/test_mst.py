@@ -329,6 +329,8 @@ def test_reading_and_writing_is_what_the_plan_says(backend, tmp_path):
         ({"connectivity": 6}, "6"),
         ({"method": "prim"}, "prim"),
         ({"memory_limit": 10**8}, "give at least"),
+        ({"memory_limit": "1GB"}, "memory_limit '1GB': give a whole number of bytes"),
+        ({"threads": 0}, "threads 0: give 1 or more"),
         ({"nodata": 0}, "arrays"),
         ({"layer": "mst"}, "is the result"),
     ],
@@ -376,6 +378,11 @@ def test_a_weight_that_is_infinite(tmp_path):
 def test_what_is_no_raster(data):
     with pytest.raises(InputError):
         minimum_spanning_tree(data)
+
+
+def test_a_mask_is_not_overlooked():
+    with pytest.raises(InputError, match=r"data is a masked array; give \.filled"):
+        minimum_spanning_tree(np.ma.masked_less(np.eye(5), 1))
 
 
 def test_verify_passes_and_catches_a_wrong_forest(tmp_path, monkeypatch):

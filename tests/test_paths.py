@@ -20,9 +20,11 @@ import strategies
 from conftest import only_cpu
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
+from rasterio.crs import CRS
 
-from terrain_gpu import GridSpec, LayerWriter, StoreError, create_layer
+from terrain_gpu import GridSpec, InputError, LayerWriter, StoreError, create_layer
 from terrain_gpu.paths import gpu, gpu_regions, pipeline, relax
+from terrain_gpu.paths.lengths import other_unit
 from terrain_gpu.paths.pipeline import shortest_paths
 from terrain_gpu.paths.sources import Sources
 
@@ -378,6 +380,33 @@ def test_cells_of_another_byte_order():
         for order in "<>"
     ]
     assert strategies.same_bits(*(one.distance() for one in found))
+
+
+@pytest.mark.parametrize("how", [{"threads": -1}, {"memory_limit": "1GB"}])
+def test_limits_that_are_none(tmp_path, how, no_fsync):
+    make_layers(tmp_path / "s.zarr", 64, elevation=np.ones((70, 70), np.uint8))
+    with pytest.raises(InputError, match="give "):
+        shortest_paths(tmp_path / "s.zarr", [(0, 0)], **how)
+
+
+def test_a_mask_is_not_overlooked():
+    z = np.ones((5, 5))
+    with pytest.raises(InputError, match="data is a masked array"):
+        shortest_paths(np.ma.masked_less(z, 1), [(0, 0)])
+    with pytest.raises(InputError, match="friction is a masked array"):
+        shortest_paths(z, [(0, 0)], cost="friction", friction=np.ma.masked_less(z, 1))
+
+
+@only_cpu
+def test_lengths_that_are_no_metres_are_told(tmp_path, caplog, no_fsync):
+    store = tmp_path / "s.zarr"
+    make_layers(store, 64, elevation=np.ones((70, 70), np.float32))
+    shortest_paths(store, [(1, 1)], cost="surface")
+    assert not caplog.text
+    shortest_paths(store, [(1, 1)], cost="tobler", overwrite=True)
+    assert "tobler means metres, and takes lengths for such that are in an unknown" in caplog.text
+    for code, unit in ((32633, None), (4326, None), (2264, "US survey foot")):
+        assert other_unit(GridSpec(5, 5, crs_wkt=CRS.from_epsg(code).to_wkt())) == unit
 
 
 @only_cpu

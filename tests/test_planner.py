@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from terrain_gpu.components import plan_components
 from terrain_gpu.convert import plan_for_shape
 from terrain_gpu.errors import InputError, PlanError
 from terrain_gpu.grid import TILE
@@ -211,6 +212,38 @@ def test_what_the_message_asks_for_is_enough():
     words = str(caught.value).split("give at least ")[1]
     enough = int(parse_size(words) * 1.01)
     assert plan_for_shape(10**5, 10**5, np.dtype("float64"), memory_limit=enough).memory <= enough
+
+
+INT16 = np.dtype("int16")
+COMPUTE = {
+    "mst": lambda block, **more: plan_spanning_tree(60, 60, INT16, block_size=block, **more),
+    "sssp": lambda block, **more: plan_paths(60, 60, INT16, block, distance=INT16, **more),
+    "components": lambda block, **more: plan_components(60, 60, [INT16], block, **more),
+}
+PLANS = {"convert": lambda block, **more: plan_for_shape(60, 60, INT16, **more), **COMPUTE}
+
+
+@pytest.mark.parametrize("plan", COMPUTE.values(), ids=COMPUTE)
+def test_smaller_blocks_are_advised_where_there_are_any(plan):
+    with pytest.raises(PlanError, match=r"give at least \d+ MB$"):
+        plan(64, memory_limit=10**8)
+    with pytest.raises(PlanError, match=r"MB, or convert with a smaller --block-size$"):
+        plan(128, memory_limit=10**8)
+
+
+@pytest.mark.parametrize("plan", PLANS.values(), ids=PLANS)
+@pytest.mark.parametrize(
+    ("slip", "message"),
+    [
+        ({"threads": 0}, "threads 0: give 1 or more"),
+        ({"threads": -1}, "threads -1: give 1 or more"),
+        ({"memory_limit": "1GB"}, "memory_limit '1GB': give a whole number of bytes"),
+        ({"memory_limit": 1e9}, "memory_limit 1000000000.0: give a whole number of bytes"),
+    ],
+)
+def test_arguments_that_are_no_limits(plan, slip, message):
+    with pytest.raises(InputError, match=f"^{re.escape(message)}$"):
+        plan(64, **slip)
 
 
 def test_a_trillion_cells_in_half_a_gigabyte():

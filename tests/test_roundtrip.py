@@ -615,7 +615,7 @@ def plainly_recoded(raster, nodata, clamp, *, rounded):
         clamp = dtype.type(clamp).item()
     result = []
     for value in raster.cells.ravel().tolist():
-        if math.isnan(value) or value in (raster.nodata, source):
+        if not math.isfinite(value) or value in (raster.nodata, source):
             result.append(value if out is None else out)
             continue
         if rounded:
@@ -676,8 +676,8 @@ def test_round_and_clamp_follow_plain_python(folders, raster, rounded, data):
         (-2147483904.0, None),
         (-2147483648.0, None),
         (3e38, None),
-        (math.inf, None),
-        (-math.inf, None),
+        (math.inf, -(2**31)),
+        (-math.inf, -(2**31)),
     ],
 )
 def test_rounding_at_the_edges(tmp_path, dtype, value, whole):
@@ -689,6 +689,22 @@ def test_rounding_at_the_edges(tmp_path, dtype, value, whole):
     else:
         convert_dataset([source], tmp_path / "s", round_cells=True)
         assert stored(tmp_path / "s")[0].tolist() == [[1, 2], [3, whole]]
+
+
+@pytest.mark.parametrize("nodata", [None, -9999.0])
+def test_infinities_stay_without_a_value_when_cells_are_raised(tmp_path, nodata):
+    data = np.array([[-5, 7, math.inf, -math.inf, math.nan]], "float32")
+    report = convert_dataset(save(tmp_path / "a.tif", data, nodata), tmp_path / "s", clamp_min=0)
+    kept = data[0, 2:] if nodata is None else [nodata] * 3
+    assert np.array_equal(stored(tmp_path / "s")[0], [[0, 7, *kept]], equal_nan=True)
+    assert report.valid_cells == 2
+
+
+@pytest.mark.parametrize("kind", [str, Path])
+def test_one_input_need_not_be_in_a_list(tmp_path, kind):
+    data = np.arange(6, dtype="int16").reshape(2, 3)
+    convert_dataset(kind(save(tmp_path / "a.tif", data)), tmp_path / "s")
+    assert same_bits(stored(tmp_path / "s")[0], data)
 
 
 @given(dtypes("ui"), st.data())

@@ -638,6 +638,63 @@ def test_missing_shards_are_fill(tmp_path):
     assert layer.map_tiles(1, 1).shape == (0, 64, 64)
 
 
+@pytest.mark.parametrize("compress", [None, "zstd"])
+@pytest.mark.parametrize("raster", [DENSE, SPARSE], ids=["dense", "sparse"])
+def test_lost_shards_are_told_from_fill(tmp_path, raster, compress):
+    layer = write(tmp_path / "s", raster, compress=compress)
+    layer.refuse_losses()
+    shards = [p for p in layer.path.glob("c/*/*")]
+    written = sum(p.stat().st_size for p in shards)
+    for lost in shards:
+        held = written - lost.stat().st_size
+        whole = lost.read_bytes()
+        lost.unlink()
+        with pytest.raises(StoreError, match=f"elevation: its files hold {held} bytes, {written} "):
+            layer.refuse_losses()
+        lost.write_bytes(whole)
+    layer.refuse_losses()
+    shutil.rmtree(layer.path / "c")
+    with pytest.raises(StoreError, match=r"hold 0 bytes.*some are missing .an incomplete copy"):
+        layer.refuse_losses()
+
+
+def test_what_no_loss_is(tmp_path):
+    """Copies, links, files of others and blocks written again; a short file is for the reader."""
+    layer = write(tmp_path / "s", SPARSE)
+    assert len(list(layer.path.glob("c/*/*"))) < layer.blocks.count
+    with begin(tmp_path / "s", SPARSE, "bits", compress="zstd") as writer:
+        fill(writer, SPARSE.cells)
+        for bits in (5, 1 << 20):
+            writer.patch_block(0, 0, np.array([3]), np.array([4]), bits)
+        writer.commit().refuse_losses()
+    for copy in (shutil.copy2, os.link, os.symlink):
+        shutil.copytree(tmp_path / "s", tmp_path / copy.__name__, copy_function=copy)
+        TileStore.open(tmp_path / copy.__name__).layer("elevation").refuse_losses()
+    next(layer.path.glob("c/*/*")).with_name(".0.rsync").write_bytes(bytes(99))
+    layer.refuse_losses()
+    write(tmp_path / "empty", Raster(np.dtype("<i4"), (130, 200), 0, "zeros")).refuse_losses()
+    whole = write(tmp_path / "whole", DENSE)
+    os.truncate(whole.shard_path(1, 1), 0)
+    whole.refuse_losses()
+    with pytest.raises(StoreError, match="c/1/1: truncated"):
+        whole.read_block(1, 1)
+    os.truncate(whole.shard_path(1, 1), 20_000)
+    whole.shard_path(0, 0).unlink()
+    with pytest.raises(StoreError, match="c/1/1: corrupt shard index"):
+        whole.refuse_losses()
+    del whole.attributes["terrain_gpu"]["stored_bytes"]
+    whole.shard_path(1, 1).unlink()
+    whole.refuse_losses()
+
+
+def test_a_stranger_in_the_way_of_shards(tmp_path):
+    layer = write(tmp_path / "s", DENSE)
+    shutil.rmtree(layer.path / "c" / "1")
+    (layer.path / "c" / "1").write_bytes(b"")
+    with pytest.raises(StoreError, match="c/1/0: cannot be read: Not a directory"):
+        layer.refuse_losses()
+
+
 # -- damage --------------------------------------------------------------------------------
 
 

@@ -558,9 +558,6 @@ VALUES = [
         ("bad.tif: row 3, column 4: value 2.147",),
     ),
     Case(
-        "rounding infinity", cell(3, 4, -np.inf), f"{BAD} --round", ("row 3, column 4: value -inf",)
-    ),
-    Case(
         "rounding onto nodata",
         cell(140, 2, 7.4),
         f"{BAD} --round --nodata 7 --block-size 64",
@@ -1306,7 +1303,80 @@ TREES = [
     ),
 ]
 
+
+def frictions() -> None:
+    """s.zarr with a layer of frictions that has lost a shard."""
+    assert quietly(f"convert-dataset dem.tif s.zarr --layer f --block-size {BLOCK} -q") == 0
+    Path("s.zarr/f/c/1/0").unlink()
+
+
+LOST = (r"its files hold [0-9]+ bytes, [0-9]+ were written: some are missing .*convert it again",)
+LOSSES = [
+    Case(
+        f"lost shard for {command.split()[0]}",
+        two(before, SHARD.unlink),
+        command,
+        ("s.zarr/elevation: " + LOST[0],),
+    )
+    for before, command in (
+        (nothing, "export s.zarr new.tif"),
+        (solved, f"{MST} --overwrite --verify"),
+        (nothing, "compute-sssp s.zarr --source-rowcol 5,5"),
+        (nothing, "label-components s.zarr --where 'elevation > 100'"),
+        (solved, "accumulate s.zarr"),
+        (solved, "verify s.zarr"),
+    )
+] + [
+    Case(
+        "lost frictions",
+        frictions,
+        "compute-sssp s.zarr --source-rowcol 5,5 --cost friction --friction f",
+        ("s.zarr/f: " + LOST[0],),
+    ),
+    Case(
+        "lost barriers",
+        frictions,
+        "compute-sssp s.zarr --source-rowcol 5,5 --barriers f",
+        ("s.zarr/f: " + LOST[0],),
+    ),
+]
+
+OUTSIDE = "/s.zarr; name a place outside"
+INSIDE = [
+    Case(
+        "export into the store",
+        nothing,
+        "export s.zarr s.zarr/elevation/my.tif",
+        (f"s.zarr/elevation/my.tif: lies inside the store .*{OUTSIDE}",),
+    ),
+    Case(
+        "export into the store by a link",
+        lambda: os.symlink("s.zarr/elevation", "link"),
+        "export s.zarr link/my.tif",
+        (f"link/my.tif: lies inside the store .*{OUTSIDE}",),
+    ),
+    Case(
+        "table into the store",
+        nothing,
+        "label-components s.zarr --where 'elevation > 9' --table s.zarr/t.csv",
+        (f"s.zarr/t.csv: lies inside the store .*{OUTSIDE}",),
+    ),
+    Case(
+        "store in a store",
+        nothing,
+        f"{CONVERT} dem.tif s.zarr/inner",
+        (f"s.zarr/inner: lies inside the store .*{OUTSIDE}",),
+    ),
+    Case(
+        "store in a layer",
+        nothing,
+        f"{CONVERT} dem.tif s.zarr/elevation/inner.zarr --overwrite",
+        (f"s.zarr/elevation/inner.zarr: lies inside the store .*{OUTSIDE}",),
+    ),
+]
+
 CASES = INPUTS + VALUES + MOSAICS + SETTINGS + STORES + METADATA + EXPORTS + TREES
+CASES += LOSSES + INSIDE
 
 
 def check(code: int, out: str, err: str, case: Case) -> None:
@@ -1438,6 +1508,12 @@ FORBIDDEN = [
         ("c/1/0: cannot be read: Permission denied",),
     ),
     Case(
+        "unreadable layer",
+        nothing,
+        "info s.zarr",
+        ("s.zarr/hidden: cannot be read: Permission denied",),
+    ),
+    Case(
         "unwritable export",
         nothing,
         "export s.zarr new.tif",
@@ -1461,6 +1537,8 @@ def test_permissions(case, template):
         shutil.copy("/dev/null", world / "secret.tif")
         (world / "secret.tif").chmod(0)
         (world / SHARD).chmod(0)
+        shutil.copytree(world / "s.zarr/elevation", world / "s.zarr/hidden")
+        (world / "s.zarr/hidden").chmod(0)
         (world / "free").mkdir(mode=0o777)
         (world / "free").chmod(0o777)
         before = snapshot(world)

@@ -61,6 +61,9 @@ def command(
         checks["distance"] = _paths
     if not checks:
         raise StoreError(f"{store}: no results; compute-mst and compute-sssp make some")
+    # What results are made from must be whole; the results themselves are proven.
+    for name in sorted(set(opened.layers) - {LAYER, "distance", "backlink", "allocation"}):
+        opened.layer(name).refuse_losses()
     report = Report("verify")
     report.cells = opened.grid.cells
     report.result["store"] = str(opened.path)

@@ -6,7 +6,7 @@ A block's components have the numbers 1, 2, ... in the order of their first cell
 
 from __future__ import annotations
 
-from ..mst.boruvka import jit
+from ..compiled import jit
 
 CELLS, UNITS, ROW0, ROW1, COL0, COL1, FIRST = range(7)
 """Columns of what is measured: cells, area, half-open box, global id of the first cell."""

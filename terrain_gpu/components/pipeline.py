@@ -20,20 +20,21 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ..compiled import known_types, tell_compiling
 from ..errors import InputError, PlanError, StoreError
 from ..executor import stream
 from ..expression import Expression
 from ..grid import MIN_BLOCK, BlockGrid, Window, ceil_div
-from ..mst.boruvka import known_types
 from ..mst.levels import missing
 from ..planner import (
     COMPILED_BASELINE,
     MB,
     StreamPlan,
-    available_threads,
-    default_memory_limit,
     format_size,
     layer_bytes,
+    limit_of,
+    other_blocks,
+    threads_of,
 )
 from ..primitives.grid_components import label_block, most_labels
 from ..progress import Progress, silent
@@ -140,6 +141,8 @@ def label_components(
     """
     if connectivity not in (4, 8):
         raise InputError(f"connectivity {connectivity} is not 8 or 4")
+    if not isinstance(store, str | os.PathLike | TileStore):
+        raise InputError(f"label_components: give a store or its path, no {type(store).__name__}")
     report = Report("label-components")
     store = store if isinstance(store, TileStore) else TileStore.open(store)
     condition = Expression(where, store.layers)
@@ -150,6 +153,8 @@ def label_components(
             f"{store.path}: layer {into!r} holds no components; give the labels another name"
         )
     sources = [store.layer(name) for name in condition.layers]
+    for source in sources:
+        source.refuse_losses()
     grid, block = store.grid, max(source.block_size for source in sources)
     plan = plan_components(
         grid.rows,
@@ -278,8 +283,7 @@ def plan_components(
     PlanError
         when the limit is too small.
     """
-    limit = default_memory_limit() if memory_limit is None else memory_limit
-    threads = threads or available_threads()
+    limit, threads = limit_of(memory_limit), threads_of(threads)
     blocks, cells = BlockGrid(rows, cols, block), block * block
     label = label_dtype(rows, cols, connectivity).itemsize
     itemsizes = [dtype.itemsize for dtype in dtypes]
@@ -301,8 +305,8 @@ def plan_components(
     else:
         raise PlanError(
             f"a memory limit of {format_size(limit)} is too small for the components of {rows} x "
-            f"{cols} cells in blocks of {block}; give at least {ceil_div(memory, MB)} MB, or "
-            f"convert with a {'smaller' if work > held else 'larger'} --block-size"
+            f"{cols} cells in blocks of {block}; give at least {ceil_div(memory, MB)} MB"
+            + other_blocks("smaller" if work > held else "larger", block)
         )
     if source_bytes is None:
         source_bytes = sum(layer_bytes(rows, cols, size, block) for size in itemsizes)
@@ -362,7 +366,7 @@ def _surveyed(
 def _compile(dtype: np.dtype) -> None:
     """Load or compile the kernels, for labels of a type, in this thread, which Ctrl-C reaches."""
     if not known_types(measure):
-        log.warning("compiling kernels for components; this happens once")
+        tell_compiling(measure, "components")
     blocks = BlockGrid(MIN_BLOCK + 1, 1, MIN_BLOCK)
     joins = Joins(blocks, diagonal=True, measured=True)
     for at in blocks.ids():

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 
 from ..errors import InputError, PlanError
-from ..planner import COMPILED_BASELINE, CUDA_BASELINE, default_memory_limit, format_size
+from ..planner import COMPILED_BASELINE, CUDA_BASELINE, format_size, limit_of
 
 log = logging.getLogger(__name__)
 
@@ -44,7 +44,7 @@ class Gpu(NamedTuple):
 
     def limit(self) -> int:
         """Bytes of its memory that may be used."""
-        return limit_of(self.device, self.memory_limit)
+        return usable_memory(self.device, self.memory_limit)
 
     def settings(self) -> dict[str, str]:
         """What a report says."""
@@ -63,7 +63,7 @@ class Gpu(NamedTuple):
         if self.wanted:
             raise error
         _say(str(error).partition("; ")[0])  # the rest is about --backend cuda
-        limit = default_memory_limit() if memory_limit is None else memory_limit
+        limit = limit_of(memory_limit)
         try:
             return plan(limit - CUDA_BASELINE)
         except PlanError as other:
@@ -92,7 +92,7 @@ def find_gpu(
     InputError
         as `choose`.
     """
-    limit = default_memory_limit() if memory_limit is None else memory_limit
+    limit = limit_of(memory_limit)
     if backend == "auto" and limit < COMPILED_BASELINE + CUDA_BASELINE + 64 * block_size**2:
         _say(f"a memory limit of {format_size(limit)} is too small for CUDA")
         return None
@@ -226,7 +226,7 @@ RESERVED = 512 * 10**6
 """GPU memory of the context, the kernels and CuPy's pools beside what is planned."""
 
 
-def limit_of(device: int, asked: int | None) -> int:
+def usable_memory(device: int, asked: int | None) -> int:
     """Memory of a device that may be used: as asked for, nine tenths of what is free at most."""
     import cupy
 

@@ -11,9 +11,10 @@ from functools import cached_property
 
 import numpy as np
 
+from ..compiled import jit
 from ..errors import StoreError
 from ..grid import BlockGrid, Window, clip
-from ..mst.boruvka import edge_key, jit
+from ..mst.boruvka import edge_key
 from ..paths.tile import COL_STEP, ROW_STEP
 from ..weights import Weight, valid_cells
 from .source import Forest

@@ -15,9 +15,9 @@ from pathlib import Path
 
 import numpy as np
 
+from ..compiled import jit
 from ..errors import PlanError, StoreError
 from ..grid import ceil_div
-from ..mst.boruvka import jit
 from ..paths.tile import COL_STEP, ROW_STEP
 from ..planner import MB, format_size
 from .block import BlockForest, edge_ids

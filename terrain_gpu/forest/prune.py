@@ -16,8 +16,8 @@ import math
 
 import numpy as np
 
+from ..compiled import jit
 from ..grid import BlockGrid, GridSpec
-from ..mst.boruvka import jit
 from .block import BlockForest, Work, edge_ids, parent_lengths
 from .skeleton import ByBlock, Crossing, Graph, Outline, neighbour
 

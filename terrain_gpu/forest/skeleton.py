@@ -13,9 +13,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ..compiled import jit
 from ..errors import PlanError, StoreError
 from ..grid import BlockGrid, ceil_div
-from ..mst.boruvka import jit
 from ..paths.tile import COL_STEP, ROW_STEP
 from ..planner import COMPILED_BASELINE, MB, format_size
 from .block import BlockForest

@@ -15,10 +15,10 @@ from ..planner import (
     COMPILED_BASELINE,
     MB,
     StreamPlan,
-    available_threads,
-    default_memory_limit,
     format_size,
     layer_bytes,
+    limit_of,
+    threads_of,
 )
 from ..progress import Progress
 from ..weights import Weight
@@ -65,7 +65,7 @@ def plan_blocks(
     PlanError
         when the limit is too small.
     """
-    limit = default_memory_limit() if memory_limit is None else memory_limit
+    limit = limit_of(memory_limit)
     rows, cols, block, item = blocks.rows, blocks.cols, blocks.block, dtype.itemsize
     ring = (block + 2) ** 2
     worker = work_bytes(block, dtype, Weight("max", dtype).key_dtype) + ring * work
@@ -74,7 +74,7 @@ def plan_blocks(
     down, across = blocks.shape
     # About half of the cells at a border have an edge across it: the ends of these, and branches.
     vertices = 5 * ((down - 1) * cols + (across - 1) * rows) // 2
-    for workers in range(min(threads or available_threads(), blocks.count), 0, -1):
+    for workers in range(min(threads_of(threads), blocks.count), 0, -1):
         for buffers in (min(workers + 2, blocks.count), workers):
             streaming = workers * worker + buffers * buffer + scratch
             memory = max(streaming + vertices * OUTLINE_BYTES, vertices * vertex)

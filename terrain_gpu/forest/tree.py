@@ -10,7 +10,7 @@ from typing import Any
 
 from numba.extending import register_jitable
 
-from ..mst.boruvka import jit
+from ..compiled import jit
 
 NONE = -1
 """No vertex: the parent of a root, and what an outlet drains to."""

@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 from numba.extending import register_jitable
 
+from ..compiled import jit
 from ..grid import TILE
 from ..weights import Weight
-from .boruvka import contract, edge_key, jit, new_list_work
+from .boruvka import contract, edge_key, new_list_work
 from .tile import RING, new_tile_work, ring_cell, ring_index, tile_forest
 
 

@@ -9,21 +9,14 @@ between frozen vertices goes up one level.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numba
 import numpy as np
 from numba.extending import overload, register_jitable
 
-jit = numba.njit(nogil=True, cache=True)
+from ..compiled import jit
 
 
-def known_types(kernel: Any) -> list[tuple[Any, ...]]:
-    """Argument types that a kernel is compiled for, now or in numba's cache."""
-    return [*kernel.signatures, *(key[0] for key in kernel._cache._cache_file._load_index())]
-
-
-@register_jitable(inline="always")
+@register_jitable
 def find(parent, v):
     """Root of `v`, halving the path on the way (R. Tarjan and J. van Leeuwen 1984)."""
     while parent[v] != v:

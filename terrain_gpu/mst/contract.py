@@ -28,8 +28,9 @@ from typing import Any
 import numpy as np
 from numba.extending import register_jitable
 
+from ..compiled import jit
 from ..weights import Weight
-from .boruvka import add_weight, edge_key, jit
+from .boruvka import add_weight, edge_key
 from .merge import Children, Frame
 from .region import Edges, Region
 from .tournament import NOBODY, challenge, first, leave, new_tree, plays, precedes

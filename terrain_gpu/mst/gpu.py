@@ -22,9 +22,9 @@ from ..planner import (
     CUDA_BASELINE,
     MB,
     StreamPlan,
-    default_memory_limit,
     format_size,
     layer_bytes,
+    limit_of,
 )
 from ..progress import Progress
 from ..weights import Weight, valid_cells
@@ -157,7 +157,7 @@ def plan_regions(
     PlanError
         when a region of one block does not fit one of the limits.
     """
-    limit = default_memory_limit() if memory_limit is None else memory_limit
+    limit = limit_of(memory_limit)
     item = dtype.itemsize
     # A staging buffer and what a writer works in.
     thread = block**2 * (2 * item + 6)

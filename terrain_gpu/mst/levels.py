@@ -13,11 +13,11 @@ from typing import Any, Protocol
 import numba
 import numpy as np
 
+from ..compiled import known_types
 from ..errors import CellError
 from ..grid import BlockGrid, Window
 from ..weights import Weight, valid_cells
 from . import contract, frozen
-from .boruvka import known_types
 from .merge import Children
 from .region import Border, Region
 

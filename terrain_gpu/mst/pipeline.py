@@ -19,13 +19,14 @@ from typing import Any
 
 import numpy as np
 
-from ..cells import fits, layer_dtype, to_json
+from ..cells import fits, layer_dtype, refuse_masked, to_json
+from ..compiled import tell_compiling
 from ..cuda.device import Gpu, find_gpu
 from ..d8 import FORWARD_EDGES, symmetric
 from ..errors import CellError, InputError, PlanError
 from ..executor import stream
 from ..grid import TILE, BlockGrid
-from ..planner import NO_LIMIT, StreamPlan, available_threads, layer_bytes, plan_forest
+from ..planner import NO_LIMIT, StreamPlan, layer_bytes, plan_forest, threads_of
 from ..progress import Progress, silent
 from ..report import Report
 from ..store import DEFAULT_BLOCK, Layer, LayerWriter, TileStore, create_layer
@@ -193,6 +194,7 @@ def minimum_spanning_tree(
     if layer == LAYER:
         raise InputError(f"{store.path}: layer {layer!r} is the result; name the layer of heights")
     source = store.layer(layer)
+    source.refuse_losses()
     gpu = find_gpu(backend, device, gpu_memory_limit, memory_limit, source.block_size)
     return _of_store(
         source,
@@ -252,7 +254,7 @@ def _solver(
         return GpuSolver(blocks, plan.unit_rows, weight, nodata, diagonal, gpu.device, gpu.limit())
     solver = Solver(shape, blocks.block, weight, nodata, diagonal, method)
     if not solver.compiled():
-        log.warning("compiling kernels for %s cells; this happens once", dtype.name)
+        tell_compiling(method.kernel, f"{dtype.name} cells")
         # In this thread, which Ctrl-C reaches: a worker would be waited for.
         one = Solver((1, 1), TILE, weight, None, diagonal, method)
         one.solve((0, 1, 0, 1), np.zeros((1, 1), dtype), np.zeros((1, 1), np.uint8))
@@ -297,7 +299,7 @@ def plan_spanning_tree(
             spill=lambda regions: spill_bytes(regions, kind, module),
             levels=(rows + cols) * module.levels_per_side(key),
             source_bytes=source_bytes,
-            threads=threads or available_threads(),
+            threads=threads_of(threads),
             memory_limit=memory_limit,
             gpu_memory_limit=gpu.limit(),
         )
@@ -369,7 +371,7 @@ def _of_store(
             solver = _solver(source, grid.shape, source.nodata, options, plan, gpu)
             with output_errors(writer.spill):
                 totals, patches = _stream_forest(
-                    source, solver, writer, plan, threads or available_threads(), advance, report
+                    source, solver, writer, plan, threads_of(threads), advance, report
                 )
             found = _result(solver.weight, totals)
             patched = patches.count
@@ -453,6 +455,7 @@ def _of_array(
 ) -> SpanningTree:
     if data.ndim != 2 or not data.size:
         raise InputError(f"an array of shape {data.shape} is no raster; give two dimensions")
+    refuse_masked(data, "data")
     dtype = layer_dtype(data.dtype)
     if block_size is None:
         block_size = min(DEFAULT_BLOCK, max(TILE, 1 << (max(data.shape) - 1).bit_length()))

@@ -11,9 +11,10 @@ from __future__ import annotations
 import numpy as np
 from numba.extending import overload, register_jitable
 
+from ..compiled import jit
 from ..grid import TILE
 from ..weights import Weight
-from .boruvka import add_weight, compress, edge_key, jit
+from .boruvka import add_weight, compress, edge_key
 
 CELLS = TILE * TILE
 PAD = TILE + 1

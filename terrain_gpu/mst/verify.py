@@ -29,9 +29,9 @@ from fractions import Fraction
 from functools import partial
 from typing import Any, NamedTuple, Protocol
 
-import numba
 import numpy as np
 
+from ..compiled import jit
 from ..cuda.device import choose
 from ..errors import InputError, PlanError, TerrainError
 from ..executor import stream
@@ -42,8 +42,9 @@ from ..planner import (
     MB,
     NO_LIMIT,
     available_threads,
-    default_memory_limit,
     format_size,
+    limit_of,
+    threads_of,
 )
 from ..progress import Progress, silent
 from ..store import Layer
@@ -59,8 +60,6 @@ _THREADS = 4
 
 _WORKER = 16 * MB
 """What a thread holds to check a piece: some 300 bytes for each of its cells, and slack."""
-
-_jit = numba.njit(nogil=True, cache=True)
 
 
 class VerificationError(TerrainError):
@@ -171,7 +170,7 @@ def verify_forest(
         raise InputError(f"{forest.path}: cells of type {forest.dtype.name} are no edges")
     model = Weight(weight, source.dtype)
     checker = _Checker(source.blocks, model, source.nodata, connectivity, UNIT)
-    limit = default_memory_limit() if memory_limit is None else memory_limit
+    limit = limit_of(memory_limit)
     how = _How(limit, threads, backend, device, gpu_memory_limit)
     try:
         return _prove(source, forest, checker, expected, how, progress)
@@ -268,7 +267,7 @@ def _prove_on_gpu(
         device=how.device,
         gpu_memory_limit=how.gpu_memory_limit,
         memory_limit=how.memory_limit,
-        threads=how.threads or available_threads(),
+        threads=threads_of(how.threads),
         progress=progress,
     )
     if found is None:
@@ -332,7 +331,7 @@ def _pool(
     # The largest join: two pieces keep 2 edges for each border cell, on 3 sides where the shorter
     # side of the raster is little more than theirs, and 3 more for each cell join them.
     joins = 24 * min(blocks.rows, blocks.cols) * (3 * weight.key_dtype.itemsize + 96)
-    most = threads or min(available_threads(), _THREADS)
+    most = min(available_threads(), _THREADS) if threads is None else threads_of(threads)
     for workers in range(min(most, blocks.count), 0, -1):
         for buffers in (min(workers + 1, blocks.count), workers):
             # One more block: what the reader decodes from.
@@ -778,7 +777,7 @@ _FAULTS = {
 }
 
 
-@_jit
+@jit
 def _list_edges(bits, valid, keys, diagonal, corner, shape, out):
     """All edges inside a piece, by id: (their number, a wrong edge, its fault or 0).
 
@@ -819,7 +818,7 @@ def _list_edges(bits, valid, keys, diagonal, corner, shape, out):
     return count, -1, 0
 
 
-@_jit
+@jit
 def _sorted(keys, order):
     """`order` sorted by key, stably: radix sort from the least digit; equal digits are skipped."""
     digit = np.uint64(2047)
@@ -845,7 +844,7 @@ def _sorted(keys, order):
     return order
 
 
-@_jit
+@jit
 def _find(parent, v):
     """Root of `v`, halving the path on the way (R. Tarjan and J. van Leeuwen 1984)."""
     while parent[v] != v:
@@ -854,7 +853,7 @@ def _find(parent, v):
     return v
 
 
-@_jit
+@jit
 def _kruskal(order, us, vs, tree, size):
     """Edges that join two parts, in order, and -1; or those before a `tree` edge that does not."""
     parent = np.arange(size, dtype=np.int32)
@@ -871,7 +870,7 @@ def _kruskal(order, us, vs, tree, size):
     return kept[:count], -1
 
 
-@_jit
+@jit
 def _skeleton(us, vs, tree, strange, terminal):
     """What a forest, its edges in ascending order, is between terminals.
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from ..cells import fits, layer_dtype
-from ..cuda.device import RESERVED, Staging, limit_of, memory_bound, module
+from ..cuda.device import RESERVED, Staging, memory_bound, module, usable_memory
 from ..errors import PlanError
 from ..executor import stream
 from ..grid import ceil_div
@@ -97,7 +97,7 @@ def prove(
     .. [1] O. Boruvka, "O jistem problemu minimalnim", 1926.
     """
     blocks, dtype = cells.blocks, layer_dtype(cells.dtype)
-    gpu_limit = limit_of(device, gpu_memory_limit)
+    gpu_limit = usable_memory(device, gpu_memory_limit)
     on_gpu = gpu_bytes(blocks.rows * blocks.cols, dtype)
     needed = f"{ceil_div(on_gpu, MB)}MB"
     if on_gpu > gpu_limit:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from ..compiled import jit
 from ..errors import StoreError
 from ..grid import BlockGrid
-from ..mst.boruvka import jit
 from .relax import Block
 from .tile import COL_STEP, ROW_STEP
 

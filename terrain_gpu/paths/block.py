@@ -12,8 +12,8 @@ import heapq
 import numpy as np
 from numba.extending import register_jitable
 
+from ..compiled import jit
 from ..grid import TILE
-from ..mst.boruvka import jit
 from .costs import joining, largest
 from .tile import COL_STEP, ROW_STEP, fill_weights, relax_tile
 

@@ -239,6 +239,9 @@ def _largest_of(a):
     return lambda a: top
 
 
+METRIC = ("tobler", "langmuir")
+"""Models of walking, that mean metres."""
+
 MODELS: dict[str, type] = {
     "absdiff": AbsDiff,
     "friction": Friction,

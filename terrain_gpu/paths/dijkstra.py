@@ -9,8 +9,8 @@ from __future__ import annotations
 import numpy as np
 from numba.extending import register_jitable
 
+from ..compiled import jit
 from ..grid import TILE
-from ..mst.boruvka import jit
 from ..mst.tournament import NOBODY, challenge, first, leave, new_tree
 from .costs import edge, join, largest
 from .tile import _LENGTH, COL_STEP, ROW_STEP

@@ -12,8 +12,8 @@ from collections.abc import Callable
 
 import numpy as np
 
+from ..compiled import jit
 from ..grid import TILE, BlockGrid
-from ..mst.boruvka import jit
 from .costs import join, largest
 from .relax import Block, Field
 from .tile import COL_STEP, ROW_STEP, fill_weights

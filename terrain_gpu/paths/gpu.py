@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..cells import fits
-from ..cuda.device import RESERVED, limit_of, memory_bound, module, shared_memory
+from ..cuda.device import RESERVED, memory_bound, module, shared_memory, usable_memory
 from ..errors import InputError, PlanError
 from ..executor import stream
 from ..grid import BlockGrid, Window, ceil_div, clip, round_up
@@ -559,7 +559,7 @@ class Problem:
                 f"blocks of {self.blocks.block}; give at least {ceil_div(least, MB)} MB, or use "
                 "--backend cpu"
             )
-        limit = limit_of(self.device, self.memory_limit)
+        limit = usable_memory(self.device, self.memory_limit)
         side = max(self.blocks.shape)
         while side > 1 and self.memory(side) > limit:
             side -= 1

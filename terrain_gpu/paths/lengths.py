@@ -54,6 +54,17 @@ def step_lengths(grid: GridSpec) -> np.ndarray:
     return np.repeat(np.array(steps)[:, None], grid.rows, axis=1)
 
 
+def other_unit(grid: GridSpec) -> str | None:
+    """Unit of `step_lengths` where it is not the metre, or not known to be."""
+    if not grid.crs_wkt:
+        return "an unknown unit"
+    from rasterio.crs import CRS
+
+    crs = CRS.from_wkt(grid.crs_wkt)
+    unit, factor = crs.units_factor
+    return None if crs.is_geographic or factor == 1 else unit
+
+
 def cell_areas(grid: GridSpec) -> np.ndarray:
     """Area of a cell of each row.
 

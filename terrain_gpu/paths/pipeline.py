@@ -20,7 +20,8 @@ from typing import Any
 
 import numpy as np
 
-from ..cells import is_nodata, layer_dtype
+from ..cells import is_nodata, layer_dtype, refuse_masked
+from ..compiled import tell_compiling
 from ..cuda.device import Gpu, choose, find_gpu
 from ..errors import InputError, PlanError, StoreError
 from ..executor import stream
@@ -29,23 +30,23 @@ from ..planner import (
     CUDA_BASELINE,
     NO_LIMIT,
     StreamPlan,
-    available_threads,
-    default_memory_limit,
     format_size,
+    limit_of,
     plan_paths,
+    threads_of,
 )
 from ..progress import Progress, silent
 from ..report import Report
 from ..store import DEFAULT_BLOCK, Layer, TileStore, create_layer
 from ..store.run import OF, unfinished_dtype
 from .allocate import Forest
-from .costs import CostModel, Hops
+from .costs import METRIC, CostModel, Hops
 from .dijkstra import new_players
 from .finalise import UNREACHED, Flats, close_flats, predecessors
 from .ground import EDGE, Raster, Terrain
 from .index import FromIndex, Index, index_settings, rims_bytes
 from .index import build_index as build_distance_index
-from .lengths import step_lengths
+from .lengths import other_unit, step_lengths
 from .relax import GUARDS, Block, Overflow, Relaxation
 from .sources import NO_SOURCES, Sources, from_rowcol, refuse_nodata
 from .trace import TracedPath, trace_path
@@ -347,7 +348,9 @@ def shortest_paths(
             "start costs must be as well"
         )
     lengths = step_lengths(grid)
-    threads = threads or available_threads()
+    if source is not None and cost in METRIC and (unit := other_unit(grid)):
+        log.warning("cost %s means metres, and takes lengths for such that are in %s", cost, unit)
+    threads = threads_of(threads)
     dtype = model.distance_dtype(heights.dtype)
     if dtype.kind == "u" and len(sources):
         most = sources.costs.max()
@@ -416,6 +419,7 @@ def _gpu(
 def _array(data: Any, name: str, nodata: Any, shape: tuple[int, int]) -> Raster:
     if not isinstance(data, np.ndarray) or data.shape != shape:
         raise InputError(f"{name} must be an array of shape {shape}, as the heights")
+    refuse_masked(data, name)
     if data.dtype == bool:
         data = data.view(np.uint8)
     return Raster(data.astype(layer_dtype(data.dtype), copy=False), name, nodata)
@@ -427,6 +431,7 @@ def _layer(store: TileStore, name: str | np.ndarray) -> Raster:
     if name in LAYERS:
         raise InputError(f"layer {name!r} is a result; name a layer of heights or frictions")
     found = store.layer(name)
+    found.refuse_losses()
     return Raster(found, str(found.path), found.nodata)
 
 
@@ -538,7 +543,8 @@ class _Solve:
                     **how,
                     **where,
                 )
-            self.built = found.result | {"seconds": found.seconds["total"]}
+            where_built = {"backend": found.settings["backend"], "seconds": found.seconds["total"]}
+            self.built = found.result | where_built
             self.index = Index.open(store, self.blocks)
 
     @property
@@ -548,7 +554,9 @@ class _Solve:
 
     def plan_besides(self, memory_limit: int | None) -> None:
         """`make_plan` within what a memory limit leaves beside what the method itself needs."""
-        limit = default_memory_limit() if memory_limit is None else memory_limit
+        limit = limit_of(memory_limit)
+        if self.built and self.built["backend"] == "cuda":
+            limit -= CUDA_BASELINE
         needs = 0
         if self.index is not None:
             needs = rims_bytes(self.blocks, self.dtype) + self.threads * self.index.file_bytes
@@ -870,7 +878,7 @@ class _Solve:
         )
         self._open.append(paths)
         if not paths.compiled(*self.ground.types):
-            log.warning("compiling kernels for cost %s; this happens once", self.model.name)
+            tell_compiling(paths.operator, f"cost {self.model.name}")
             paths.compile(*self.ground.types)
         self.resumed = paths.restore()
         for at, key in self.ground.starts():

@@ -24,9 +24,9 @@ from typing import Any, Protocol
 import numba
 import numpy as np
 
+from ..compiled import known_types
 from ..errors import StoreError
 from ..grid import TILE, BlockGrid, Window, round_up
-from ..mst.boruvka import known_types
 from ..store.writer import output_errors
 from .block import receive, relax_block, seed, take_rim
 from .costs import largest

@@ -10,8 +10,8 @@ from __future__ import annotations
 import numpy as np
 from numba.extending import overload, register_jitable
 
+from ..compiled import jit
 from ..grid import TILE
-from ..mst.boruvka import jit
 from .costs import Hops, edge, join, largest
 
 PADDED = TILE + 2

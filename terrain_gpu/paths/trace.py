@@ -8,9 +8,9 @@ from functools import lru_cache
 
 import numpy as np
 
+from ..compiled import jit
 from ..errors import InputError, StoreError
 from ..grid import BlockGrid, GridSpec
-from ..mst.boruvka import jit
 from .tile import COL_STEP, ROW_STEP
 
 SOURCE = 0

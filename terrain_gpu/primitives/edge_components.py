@@ -10,11 +10,10 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-import numba
 import numpy as np
 from numba.extending import register_jitable
 
-jit = numba.njit(cache=True, nogil=True)
+from ..compiled import jit
 
 LEAST_GROUP = 1 << 16
 """Edges of a group of "stages" at least; else as many as there are vertices."""

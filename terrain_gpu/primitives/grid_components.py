@@ -10,13 +10,11 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 
-import numba
 import numpy as np
 from numba.extending import register_jitable
 
+from ..compiled import jit
 from ..planner import available_threads
-
-jit = numba.njit(cache=True, nogil=True)
 
 STRIP = 256
 """Rows at least that are worth a thread."""

@@ -12,10 +12,10 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
-import numba
 import numpy as np
 from numba.extending import overload, register_jitable
 
+from ..compiled import jit
 from ..planner import available_threads
 
 SHIFT = 10
@@ -28,8 +28,6 @@ NARROW = 2**31
 """Lists from here, and those with weights, have words of 128 bits."""
 LANES = 64
 """Sublists that a thread walks in turn, so that their cache misses overlap."""
-
-jit = numba.njit(nogil=True, cache=True)
 
 
 class NotLists(Exception):

@@ -123,6 +123,38 @@ class Layer:
         """Cells of block (i, j) as (row0, row1, col0, col1)."""
         return self.blocks.window(i, j)
 
+    def refuse_losses(self) -> None:
+        """Refuse a layer that has lost shards, which would read as fill.
+
+        An absent shard may be right, so the size recorded when the layer was written decides.
+        Where every block has a file none is lost, and reading names those cut short.
+
+        Raises
+        ------
+        StoreError
+            when blocks have no file and the files hold less than was written.
+        """
+        written = self.info.get("stored_bytes") or 0
+        held, absent = 0, False
+        down, across = self.blocks.shape
+        for i in range(down):
+            for j in range(across):
+                path = f"{self.path}/c/{i}/{j}"
+                try:
+                    held += os.stat(path).st_size
+                except FileNotFoundError:
+                    absent = True
+                except OSError as error:
+                    raise StoreError(f"{path}: cannot be read: {error.strerror}") from error
+        if absent and held < written:
+            for i, j in self.blocks.ids():
+                with self._shard(i, j):  # one cut short says so: its index, at its end, is gone
+                    pass
+            raise StoreError(
+                f"{self.path}: its files hold {held} bytes, {written} were written: some are "
+                "missing (an incomplete copy?); copy or convert it again"
+            )
+
     # -- reading ---------------------------------------------------------------------------
 
     def read_block(

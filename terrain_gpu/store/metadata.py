@@ -153,10 +153,14 @@ class TileStore:
 
     @property
     def layers(self) -> list[str]:
+        try:
+            names = os.listdir(self.path)
+        except OSError as error:
+            raise StoreError(f"{self.path}: cannot be read: {error.strerror}") from error
         return sorted(
-            p.parent.name
-            for p in self.path.glob("*/zarr.json")
-            if NAME.fullmatch(p.parent.name) and p.parent.name not in RESERVED
+            name
+            for name in names
+            if NAME.fullmatch(name) and name not in RESERVED and _has_metadata(self.path / name)
         )
 
     def describe(self) -> dict[str, Any]:
@@ -198,6 +202,17 @@ class TileStore:
             ) from error
 
 
+def _has_metadata(path: Path) -> bool:
+    """Whether `path` has a zarr.json, or may have one that we must not see: opening it says so."""
+    try:
+        os.stat(path / "zarr.json")
+    except PermissionError:
+        return True
+    except OSError:
+        return False
+    return True
+
+
 def _whole(value: Any) -> int:
     if not isinstance(value, int) or isinstance(value, bool):
         raise TypeError(f"{value!r} is not a whole number")
@@ -209,7 +224,7 @@ def _open_node(path: Path, opener: Any) -> Any:
         raise StoreError(f"{path}: no such store; convert-dataset makes one")
     if not path.is_dir():
         raise StoreError(f"{path}: a file, not a store; convert-dataset makes one")
-    if not (path / "zarr.json").is_file():
+    if not _has_metadata(path):
         raise StoreError(f"{path}: not a store (it has no zarr.json); convert-dataset makes one")
     try:
         return opener(str(path), mode="r", zarr_format=3)

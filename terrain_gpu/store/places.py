@@ -91,14 +91,32 @@ def _remove(path: Path) -> None:
 
 def is_ours(path: Path) -> bool:
     """Whether `path` is a group or array of this package, a part of one, or an empty folder."""
-    if path.parent.name == ".incomplete":
+    if path.parent.name == ".incomplete" or _is_marked(path):
         return True
+    # zarr writes files through NAME.partial, which a kill may leave alone in the folder.
+    return path.is_dir() and all(p.suffix == ".partial" for p in path.iterdir())
+
+
+def _is_marked(path: Path) -> bool:
+    """Whether the metadata of `path` are those of a group or array of this package."""
     try:
         metadata = json.loads((path / "zarr.json").read_text(encoding="utf-8"))
         return KEY in metadata["attributes"]
     except (OSError, ValueError, KeyError, TypeError):
-        # zarr writes files through NAME.partial, which a kill may leave alone in the folder.
-        return path.is_dir() and all(p.suffix == ".partial" for p in path.iterdir())
+        return False
+
+
+def refuse_inside(path: Path) -> None:
+    """Refuse a place inside a store, where a layer that is replaced takes it along.
+
+    Raises
+    ------
+    InputError
+        when a folder above `path` is a store of ours.
+    """
+    stores = [folder for folder in absolute(path).parents if _is_marked(folder)]
+    if stores:
+        raise InputError(f"{path}: lies inside the store {stores[-1]}; name a place outside")
 
 
 def is_layer(path: Path) -> bool:

@@ -21,9 +21,9 @@ from ...planner import (
     COMPILED_BASELINE,
     CUDA_BASELINE,
     MB,
-    available_threads,
-    default_memory_limit,
     format_size,
+    limit_of,
+    threads_of,
 )
 from ...progress import Progress, silent
 from ...report import Report
@@ -250,13 +250,13 @@ def _threads_within(
 ) -> int:
     """Threads that build under a memory limit."""
     blocks, item = index.blocks, index.dtype.itemsize
-    limit = default_memory_limit() if memory_limit is None else memory_limit
+    limit = limit_of(memory_limit)
     cells = (blocks.block + 2) ** 2
     # Heights, frictions, barriers, as read and as the kernels take them; masks; a row of tiles,
     # once more as bytes; the lanes.
     one = cells * (2 * item + 16 * model.needs_friction + 8 + 3)
     one += 2 * (blocks.block // TILE) * entries_of(False) * item + PADDED**2 * LANES * item
-    for n in range(min(threads or available_threads(), blocks.count), 0, -1):
+    for n in range(min(threads_of(threads), blocks.count), 0, -1):
         if (memory := baseline + n * one) <= limit:
             return n
     raise PlanError(

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ...cuda.device import RESERVED, limit_of, module
+from ...cuda.device import RESERVED, module, usable_memory
 from ...errors import PlanError
 from ...grid import TILE, ceil_div
 from ...planner import format_size
@@ -70,7 +70,7 @@ def plan(index: Index, threads: int, memory_limit: int | None, device: int) -> t
     PlanError
         when the GPU's memory is too small.
     """
-    limit = limit_of(device, memory_limit)
+    limit = usable_memory(device, memory_limit)
     item = index.dtype.itemsize
     # Scratch, steps, and entries, of which the last are still read when the next are computed.
     one = (_GROUPS * LANES + 8) * TILE * TILE * item + 2 * index.entries * item

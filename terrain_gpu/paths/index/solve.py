@@ -7,8 +7,8 @@ from typing import Any
 import numba
 import numpy as np
 
+from ...compiled import known_types
 from ...grid import TILE, BlockGrid, ceil_div
-from ...mst.boruvka import known_types
 from ..costs import joining
 from ..relax import Block, Field, Overflow, Relaxation, pages
 from ..tile import COL_STEP, ROW_STEP, new_tile_work

@@ -7,8 +7,8 @@ import heapq
 import numpy as np
 from numba.extending import register_jitable
 
+from ...compiled import jit
 from ...grid import TILE
-from ...mst.boruvka import jit
 from ..block import _farthest
 from ..costs import join, joining, largest
 from ..relax import pages

@@ -16,9 +16,9 @@ from ...grid import TILE, BlockGrid, Window, ceil_div, clip
 from ...planner import (
     COMPILED_BASELINE,
     MB,
-    available_threads,
-    default_memory_limit,
     format_size,
+    limit_of,
+    threads_of,
 )
 from ...progress import Progress, silent
 from ..allocate import Forest
@@ -163,12 +163,12 @@ def threads_within(
     blocks: BlockGrid, item: int, memory_limit: int | None, threads: int | None
 ) -> int:
     """Threads that verify distances of `item` bytes under a memory limit."""
-    limit = default_memory_limit() if memory_limit is None else memory_limit
+    limit = limit_of(memory_limit)
     cells = (blocks.block + 2) ** 2
     # Heights, frictions, two of distances; what the layers give; masks, codes, labels of flats.
     one = cells * (4 * item + 16 + 24) + 10 * TILE * TILE * 8
     always = blocks.count * 4 * blocks.block * 17 + 64 * blocks.rows
-    for n in range(min(threads or available_threads(), blocks.count), 0, -1):
+    for n in range(min(threads_of(threads), blocks.count), 0, -1):
         if (memory := COMPILED_BASELINE + always + n * one) <= limit:
             return n
     raise PlanError(

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numba.extending import register_jitable
 
+from ...compiled import jit
 from ...grid import TILE
-from ...mst.boruvka import jit
 from ..costs import join, largest
 from ..finalise import UNREACHED
 from ..tile import COL_STEP, ROW_STEP, fill_weights
