@@ -154,7 +154,7 @@ def label_components(
         )
     sources = [store.layer(name) for name in condition.layers]
     for source in sources:
-        source.refuse_losses()
+        source.careful = True
     grid, block = store.grid, max(source.block_size for source in sources)
     plan = plan_components(
         grid.rows,

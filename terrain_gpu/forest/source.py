@@ -66,6 +66,5 @@ def open_forest(store: str | os.PathLike[str] | TileStore) -> Forest:
         )
     if edges.block_size != cells.block_size:
         raise StoreError(f"{edges.path}: has other blocks than {cells.path}; {again}")
-    cells.refuse_losses()
-    edges.refuse_losses()
+    cells.careful = edges.careful = True
     return Forest(opened, cells, edges, Weight(weight, cells.dtype))

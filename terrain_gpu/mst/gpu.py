@@ -618,7 +618,7 @@ def solve_regions(
         r0, r1, c0, c1 = regions.window(*at)
         progress((r1 - r0) * (c1 - c0), plan.rows * plan.cols)
 
-    with memory_bound(solver.memory_limit, solver.device), ThreadPoolExecutor(plan.readers) as pool:
+    with ThreadPoolExecutor(plan.readers) as pool, memory_bound(solver.memory_limit, solver.device):
         stream(
             missing(regions, there, finished),
             read,

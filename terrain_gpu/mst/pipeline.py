@@ -194,7 +194,7 @@ def minimum_spanning_tree(
     if layer == LAYER:
         raise InputError(f"{store.path}: layer {layer!r} is the result; name the layer of heights")
     source = store.layer(layer)
-    source.refuse_losses()
+    source.careful = True
     gpu = find_gpu(backend, device, gpu_memory_limit, memory_limit, source.block_size)
     return _of_store(
         source,

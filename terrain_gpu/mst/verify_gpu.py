@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from ..cells import fits, layer_dtype
-from ..cuda.device import RESERVED, Staging, memory_bound, module, usable_memory
+from ..cuda.device import RESERVED, Staging, free_staging, memory_bound, module, usable_memory
 from ..errors import PlanError
 from ..executor import stream
 from ..grid import ceil_div
@@ -115,6 +115,8 @@ def prove(
     readers = min(threads, (memory_limit - COMPILED_BASELINE - CUDA_BASELINE) // reader)
     with memory_bound(gpu_limit, device):
         found = _prove(cells, edges, weight, diagonal, device, max(readers, 1), progress)
+    # The proof of the CPU that may follow is not told of page-locked buffers.
+    free_staging()
     return found
 
 

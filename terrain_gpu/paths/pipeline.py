@@ -22,7 +22,7 @@ import numpy as np
 
 from ..cells import is_nodata, layer_dtype, refuse_masked
 from ..compiled import tell_compiling
-from ..cuda.device import Gpu, choose, find_gpu
+from ..cuda.device import Gpu, choose, find_gpu, free_staging
 from ..errors import InputError, PlanError, StoreError
 from ..executor import stream
 from ..grid import TILE, BlockGrid, GridSpec, Window
@@ -431,7 +431,7 @@ def _layer(store: TileStore, name: str | np.ndarray) -> Raster:
     if name in LAYERS:
         raise InputError(f"layer {name!r} is a result; name a layer of heights or frictions")
     found = store.layer(name)
-    found.refuse_losses()
+    found.careful = True
     return Raster(found, str(found.path), found.nodata)
 
 
@@ -826,6 +826,7 @@ class _Solve:
         )
         cells = 2 * self.blocks.rows * self.blocks.cols
         done = solve(problem, self.report, lambda more: self.progress(more, cells), write)
+        free_staging()
         if "allocation" in self.names and not done["named"]:
             with self.report.phase("allocation"):
                 self._allocate(write, read)

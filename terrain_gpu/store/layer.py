@@ -72,6 +72,8 @@ class Layer:
         self._tile_bytes = TILE_CELLS * dtype.itemsize
         self._index_bytes = 16 * self._ranks.size + 4
         self._local = threading.local()
+        self.careful = False
+        """Whether `refuse_losses` is asked when an absent shard is first read, as runs do."""
 
     # -- description -----------------------------------------------------------------------
 
@@ -135,7 +137,7 @@ class Layer:
             when blocks have no file and the files hold less than was written.
         """
         written = self.info.get("stored_bytes") or 0
-        held, absent = 0, False
+        held, there = 0, []
         down, across = self.blocks.shape
         for i in range(down):
             for j in range(across):
@@ -143,12 +145,13 @@ class Layer:
                 try:
                     held += os.stat(path).st_size
                 except FileNotFoundError:
-                    absent = True
+                    continue
                 except OSError as error:
                     raise StoreError(f"{path}: cannot be read: {error.strerror}") from error
-        if absent and held < written:
-            for i, j in self.blocks.ids():
-                with self._shard(i, j):  # one cut short says so: its index, at its end, is gone
+                there.append((i, j))
+        if len(there) < self.blocks.count and held < written:
+            for at in there:
+                with self._shard(*at):  # one cut short says so: its index, at its end, is gone
                     pass
             raise StoreError(
                 f"{self.path}: its files hold {held} bytes, {written} were written: some are "
@@ -379,6 +382,9 @@ class Layer:
         try:
             fd = os.open(path, os.O_RDONLY)
         except FileNotFoundError:
+            if self.careful:
+                self.refuse_losses()
+                self.careful = False
             yield None
             return
         except OSError as error:

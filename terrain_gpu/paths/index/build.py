@@ -147,6 +147,7 @@ def build_index(
 
 def _raster(store: TileStore, name: str) -> Raster:
     found = store.layer(name)
+    found.careful = True
     return Raster(found, str(found.path), found.nodata)
 
 
