@@ -374,7 +374,9 @@ def test_a_weight_that_is_infinite(tmp_path):
     assert minimum_spanning_tree(store, weight="absdiff", resume=True).total_weight == np.inf
 
 
-@pytest.mark.parametrize("data", [np.zeros((0, 3)), np.zeros(5), np.zeros((2, 2), complex)])
+@pytest.mark.parametrize(
+    "data", [np.zeros((0, 3)), np.zeros(5), np.zeros((2, 2), complex), [[1, 2]], None]
+)
 def test_what_is_no_raster(data):
     with pytest.raises(InputError):
         minimum_spanning_tree(data)

@@ -1362,6 +1362,12 @@ INSIDE = [
         (f"s.zarr/t.csv: lies inside the store .*{OUTSIDE}",),
     ),
     Case(
+        "report into the store",
+        nothing,
+        "compute-mst s.zarr --json s.zarr/r.json",
+        (f"s.zarr/r.json: lies inside the store .*{OUTSIDE}",),
+    ),
+    Case(
         "store in a store",
         nothing,
         f"{CONVERT} dem.tif s.zarr/inner",

@@ -82,6 +82,9 @@ def _json_target(ctx: click.Context, param: click.Parameter, value: str | None) 
             raise click.BadParameter(
                 f"{value!r} exists and is no report; remove it or name another", ctx, param
             )
+    from ..store.places import refuse_inside  # start-up time counts
+
+    refuse_inside(path)
     return value
 
 

@@ -826,8 +826,10 @@ class _Solve:
         )
         cells = 2 * self.blocks.rows * self.blocks.cols
         done = solve(problem, self.report, lambda more: self.progress(more, cells), write)
-        free_staging()
-        if "allocation" in self.names and not done["named"]:
+        unnamed = "allocation" in self.names and not done["named"]
+        if unnamed or self.verify:
+            free_staging()
+        if unnamed:
             with self.report.phase("allocation"):
                 self._allocate(write, read)
         self.report.valid_cells = done["valid"]

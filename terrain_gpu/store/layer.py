@@ -171,8 +171,8 @@ class Layer:
             Buffer of this layer's dtype, at least as large as the result; the result is its upper
             left corner.
         halo
-            Rings of neighbouring cells around the block, at most a tile wide; beyond the raster
-            they hold the fill value.
+            Rings of neighbouring cells around the block; beyond the raster they hold the fill
+            value.
 
         Returns
         -------

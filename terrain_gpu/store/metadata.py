@@ -122,7 +122,11 @@ class TileStore:
         ------
         StoreError
             when there is none at `path`, or its metadata is damaged.
+        InputError
+            when `path` is no path.
         """
+        if not isinstance(path, str | os.PathLike):
+            raise InputError(f"{type(path).__name__}: give the path of a store, or a numpy array")
         root = absolute(path)
         recover(beside(root, "incomplete"), root, beside(root, "replaced"))
         for old in root.glob(".incomplete/*.replaced"):
