@@ -114,7 +114,7 @@ def threads_of(threads: int | None) -> int:
         return available_threads()
     if threads < 1:
         raise InputError(f"threads {threads}: give 1 or more")
-    return threads
+    return int(threads)
 
 
 @dataclass(frozen=True)

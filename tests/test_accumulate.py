@@ -262,6 +262,15 @@ def test_a_stopped_run_goes_on(store, after):
     assert (done.outlets, done.reached) == (found.outlets, found.reached)
 
 
+def test_a_damaged_result_is_replaced(store):
+    expected = read(accumulate(store).layer)
+    path = store / "accumulation" / "zarr.json"
+    path.write_text(path.read_text()[:99])
+    with pytest.raises(StoreError):
+        accumulate(store)
+    assert np.array_equal(read(accumulate(store, overwrite=True).layer), expected)
+
+
 def test_refusals(store, tmp_path):
     with pytest.raises(PlanError, match=r"280 MB is too small to accumulate .* at least \d+ MB"):
         accumulate(store, memory_limit=280 * 10**6)

@@ -36,7 +36,7 @@ from zarr.codecs import BytesCodec, ShardingCodec, ZstdCodec
 from terrain_gpu import cells
 from terrain_gpu.errors import InputError, OutputError, StoreError, TerrainError
 from terrain_gpu.grid import TILE, GridSpec
-from terrain_gpu.store import TileStore, create_layer, unfinished_block_size
+from terrain_gpu.store import Layer, TileStore, create_layer, unfinished_block_size
 
 UTM = CRS.from_epsg(32611).to_wkt(version="WKT2_2019")
 LATLON = CRS.from_epsg(4326).to_wkt(version="WKT2_2019")
@@ -656,6 +656,23 @@ def test_lost_shards_are_told_from_fill(tmp_path, raster, compress):
     shutil.rmtree(layer.path / "c")
     with pytest.raises(StoreError, match=r"hold 0 bytes.*some are missing .an incomplete copy"):
         layer.refuse_losses()
+
+
+def test_losses_are_looked_for_once(tmp_path, monkeypatch):
+    layer = write(tmp_path / "s", SPARSE)
+    absent = [at for at in layer.blocks.ids() if not layer.shard_path(*at).exists()]
+    layer.careful, calls = True, []
+    usual = Layer.refuse_losses
+    monkeypatch.setattr(Layer, "refuse_losses", lambda self: calls.append(usual(self)))
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda k: layer.read_block(*absent[k % len(absent)]), range(64)))
+    assert len(calls) == 1
+    lost = TileStore.open(tmp_path / "s").layer("elevation")
+    lost.careful = True
+    next(layer.path.glob("c/*/*")).unlink()
+    for _ in range(2):
+        with pytest.raises(StoreError, match="some are missing"):
+            lost.read_block(*absent[0])
 
 
 def test_what_no_loss_is(tmp_path):

@@ -1516,7 +1516,7 @@ FORBIDDEN = [
     Case(
         "unreadable layer",
         nothing,
-        "info s.zarr",
+        "export s.zarr free/new.tif --layer hidden",
         ("s.zarr/hidden: cannot be read: Permission denied",),
     ),
     Case(

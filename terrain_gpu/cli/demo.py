@@ -24,6 +24,7 @@ def command(context: click.Context, folder: str, overwrite: bool) -> None:
     import numpy as np
 
     from ..raster import Mosaic, gdal_environment
+    from ..store.places import refuse_inside
     from . import compute_mst, compute_sssp, convert_dataset, export, info
 
     sample, out = _sample(), Path(folder)
@@ -36,6 +37,7 @@ def command(context: click.Context, folder: str, overwrite: bool) -> None:
             raise InputError(f"{path}: is the sample itself; name another FOLDER")
         if path.exists() and not overwrite:
             raise InputError(f"{path}: exists; --overwrite replaces it, or name another FOLDER")
+    refuse_inside(store)
     try:
         out.mkdir(parents=True, exist_ok=True)
     except (FileExistsError, NotADirectoryError):

@@ -61,9 +61,6 @@ def command(
         checks["distance"] = _paths
     if not checks:
         raise StoreError(f"{store}: no results; compute-mst and compute-sssp make some")
-    # What results are made from must be whole; the results themselves are proven.
-    for name in sorted(set(opened.layers) - {LAYER, "distance", "backlink", "allocation"}):
-        opened.layer(name).refuse_losses()
     report = Report("verify")
     report.cells = opened.grid.cells
     report.result["store"] = str(opened.path)
@@ -125,6 +122,7 @@ def _forest(store: TileStore, **how: Any) -> tuple[dict[str, Any], str]:
         if not good:
             raise StoreError(f"{file}: {key} is recorded as {value!r}; compute it again")
     cells = store.layer(str(source))
+    cells.careful = True
     if not cells.is_still(settings["of"]):
         raise StoreError(
             f"{layer.path}: computed from other cells than {cells.path} holds now; compute it "

@@ -148,10 +148,7 @@ def label_components(
     condition = Expression(where, store.layers)
     if into in condition.layers:
         raise InputError(f"{store.path}: layer {into!r} is read; give the labels another name")
-    if into in store.layers and "where" not in (store.layer(into).info.get("settings") or {}):
-        raise InputError(
-            f"{store.path}: layer {into!r} holds no components; give the labels another name"
-        )
+    store.refuse_foreign(into, "where", "components", "labels")
     sources = [store.layer(name) for name in condition.layers]
     for source in sources:
         source.careful = True

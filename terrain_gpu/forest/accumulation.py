@@ -157,12 +157,8 @@ def accumulate(
             f"{forest.store.path}: the results {' and '.join(map(repr, names))} and the layers "
             f"{forest.cells.name!r} and {forest.edges.name!r} need names of their own"
         )
-    there = forest.store.layers
     for name, what in zip(names, ("sums", "drainage directions"), strict=False):
-        if name in there and "outlets" not in (forest.store.layer(name).info.get("settings") or {}):
-            raise InputError(
-                f"{forest.store.path}: layer {name!r} holds no {what}; give the {what} another name"
-            )
+        forest.store.refuse_foreign(name, "outlets", what, what)
     grid, block = forest.cells.grid, forest.cells.block_size
     plan = plan_accumulation(
         *grid.shape,

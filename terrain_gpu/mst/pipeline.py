@@ -457,6 +457,7 @@ def _of_array(
         raise InputError(f"an array of shape {data.shape} is no raster; give two dimensions")
     refuse_masked(data, "data")
     dtype = layer_dtype(data.dtype)
+    data = data.astype(dtype, copy=False)
     if block_size is None:
         block_size = min(DEFAULT_BLOCK, max(TILE, 1 << (max(data.shape) - 1).bit_length()))
     rows, cols = data.shape
@@ -476,7 +477,7 @@ def _of_array(
         threads=threads,
     )
     forward = np.zeros(data.shape, np.uint8)
-    source = _Blocks(data.astype(dtype, copy=False), blocks)
+    source = _Blocks(data, blocks)
     target = _Blocks(forward, blocks)
     with report.measured():
         solver = _solver(source, data.shape, nodata, options, plan, gpu)

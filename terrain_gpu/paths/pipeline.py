@@ -591,6 +591,8 @@ class _Solve:
                     f"{self.heights.name}: distances exceed 64 bits; convert to float64"
                 )
             log.warning("distances do not fit 32 bits; starting again with 64")
+            while self._open:
+                self._open.pop().close()
             self._widen()
             again = True
 

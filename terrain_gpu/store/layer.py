@@ -74,6 +74,7 @@ class Layer:
         self._local = threading.local()
         self.careful = False
         """Whether `refuse_losses` is asked when an absent shard is first read, as runs do."""
+        self._checking = threading.RLock()
 
     # -- description -----------------------------------------------------------------------
 
@@ -137,7 +138,7 @@ class Layer:
             when blocks have no file and the files hold less than was written.
         """
         written = self.info.get("stored_bytes") or 0
-        held, there = 0, []
+        held = count = 0
         down, across = self.blocks.shape
         for i in range(down):
             for j in range(across):
@@ -148,9 +149,9 @@ class Layer:
                     continue
                 except OSError as error:
                     raise StoreError(f"{path}: cannot be read: {error.strerror}") from error
-                there.append((i, j))
-        if len(there) < self.blocks.count and held < written:
-            for at in there:
+                count += 1
+        if count < self.blocks.count and held < written:
+            for at in self.blocks.ids():
                 with self._shard(*at):  # one cut short says so: its index, at its end, is gone
                     pass
             raise StoreError(
@@ -382,9 +383,7 @@ class Layer:
         try:
             fd = os.open(path, os.O_RDONLY)
         except FileNotFoundError:
-            if self.careful:
-                self.refuse_losses()
-                self.careful = False
+            self._miss()
             yield None
             return
         except OSError as error:
@@ -397,6 +396,17 @@ class Layer:
             raise StoreError(f"{path}: cannot be read: {error.strerror}") from error
         finally:
             os.close(fd)
+
+    def _miss(self) -> None:
+        """Note an absent shard."""
+        with self._checking:
+            if self.careful:
+                self.careful = False  # also for the check itself, which opens shards
+                try:
+                    self.refuse_losses()
+                except StoreError:
+                    self.careful = True
+                    raise
 
     def _window(self, i: int, j: int) -> Window:
         """Cells of block (i, j), which must exist."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import json
 import os
 import re
@@ -164,8 +165,28 @@ class TileStore:
         return sorted(
             name
             for name in names
-            if NAME.fullmatch(name) and name not in RESERVED and _has_metadata(self.path / name)
+            if NAME.fullmatch(name)
+            and name not in RESERVED
+            and os.path.exists(self.path / name / "zarr.json")
         )
+
+    def refuse_foreign(self, name: str, setting: str, holds: str, what: str) -> None:
+        """Refuse to replace a layer that no run with this setting made, unless it is damaged.
+
+        Raises
+        ------
+        InputError
+            with the remedy.
+        """
+        if name not in self.layers:
+            return
+        with contextlib.suppress(StoreError):
+            settings = self.layer(name).info.get("settings")
+            if isinstance(settings, dict) and setting in settings:
+                return
+            raise InputError(
+                f"{self.path}: layer {name!r} holds no {holds}; give the {what} another name"
+            )
 
     def describe(self) -> dict[str, Any]:
         """Grid and layers as plain JSON: what ``terrain-gpu info`` shows."""
@@ -191,10 +212,11 @@ class TileStore:
         StoreError
             when there is no such layer or its metadata is damaged.
         """
-        if name not in self.layers:
+        path = self.path / name
+        good = NAME.fullmatch(name) and name not in RESERVED
+        if not (good and _has_metadata(path)):  # what must not be read is for opening to say
             have = ", ".join(self.layers) or "none"
             raise StoreError(f"{self.path}: no layer {name!r}; it has: {have}")
-        path = self.path / name
         array = _open_node(path, zarr.open_array)
         try:
             return _checked_layer(path, self.grid, array)
@@ -207,7 +229,7 @@ class TileStore:
 
 
 def _has_metadata(path: Path) -> bool:
-    """Whether `path` has a zarr.json, or may have one that we must not see: opening it says so."""
+    """Whether `path` has a zarr.json, or may have one that we must not see."""
     try:
         os.stat(path / "zarr.json")
     except PermissionError:

@@ -102,7 +102,7 @@ def _is_marked(path: Path) -> bool:
     try:
         metadata = json.loads((path / "zarr.json").read_text(encoding="utf-8"))
         return KEY in metadata["attributes"]
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return False
 
 

@@ -26,6 +26,7 @@ from .places import (
     is_layer,
     must_be_ours,
     recover,
+    refuse_inside,
     remove_ours,
     swap,
 )
@@ -195,6 +196,8 @@ def create_layer(
     with output_errors(root), alone(root):
         recover(beside(root, "incomplete"), root, beside(root, "replaced"))
         existing = root.exists()
+        if not existing:
+            refuse_inside(root)
         replace_store = not existing or _replaces(root, name, grid, origin, overwrite=overwrite)
         target = Target(root, name, replace_store=replace_store)
         layer.path = target.work

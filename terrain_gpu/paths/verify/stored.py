@@ -153,6 +153,7 @@ class _Recorded:
                 raise self.damaged(key, name)
             if name is not None:
                 layers[key] = store.layer(name)
+                layers[key].careful = True
         source = layers["layer"]
         for key, name in OF.items():
             of = self.get(key, dict, *([nothing] if name != "layer" else []))
