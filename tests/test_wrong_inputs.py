@@ -1320,7 +1320,6 @@ LOSSES = [
     )
     for before, command in (
         (nothing, "export s.zarr new.tif"),
-        (solved, f"{MST} --overwrite --verify"),
         (nothing, "compute-sssp s.zarr --source-rowcol 5,5"),
         (nothing, "label-components s.zarr --where 'elevation > 100'"),
         (solved, "accumulate s.zarr"),
@@ -1406,6 +1405,23 @@ def test_wrong(case, world, capfd):
     new = {name: value for name, value in after.items() if name.split("/")[0] not in case.leaves}
     assert new == before
     assert all((world / name).exists() for name in case.leaves)
+
+
+def test_a_tree_goes_on_when_a_lost_shard_is_back(world, capfd):
+    solved()
+    before, shard = snapshot(world), SHARD.read_bytes()
+    SHARD.unlink()
+    code, out, err = call(capfd, f"{MST} --overwrite --verify")
+    assert (code, out) == (2, "")
+    assert re.search(f"s.zarr/elevation: {LOST[0]}", err)
+    SHARD.write_bytes(shard)
+    # Finished blocks may be there for --resume; all else is as before.
+    after = snapshot(world)
+    assert {name: after[name] for name in after if "s.zarr/.incomplete" not in name} == before
+    assert call(capfd, f"{MST} --resume --overwrite --verify -q") == (0, "", "")
+    assert {n: d for n, d in snapshot(world).items() if n.startswith("s.zarr/mst/c")} == {
+        n: d for n, d in before.items() if n.startswith("s.zarr/mst/c")
+    }
 
 
 FULL = "disk/.*: no space left on the disk"
