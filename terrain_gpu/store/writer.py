@@ -7,10 +7,9 @@ import errno
 import json
 import os
 import struct
-import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import google_crc32c
 import numcodecs.zstd
@@ -120,7 +119,13 @@ class LayerWriter(Layer):
         return self._commit_block(i, j, cells.stats(tiles, self.nodata), self._shard_of(tiles))
 
     def _commit_block(self, i: int, j: int, found: cells.Stats, parts: list[Any]) -> int:
-        size = self._write_shard(self.shard_path(i, j), parts)
+        path, size = self.shard_path(i, j), 0
+        if parts:
+            with new_file(path, self._temporary / f"{i}-{j}") as file:
+                size = sum(file.write(part) for part in parts)
+        else:
+            with output_errors(path):
+                path.unlink(missing_ok=True)
         record = (i, j, size, found.valid, cells.to_json(found.low), cells.to_json(found.high))
         line = (json.dumps(record) + "\n").encode()
         with output_errors(self._target.manifest):
@@ -266,40 +271,10 @@ class LayerWriter(Layer):
         bits = tiles.view(word).reshape(len(tiles), -1)
         fill = self.fill.view(word)
         empty = (bits[:, 0] == fill) & (bits[:, -1] == fill)
-        for k in np.flatnonzero(empty):
-            empty[k] = (bits[k] == fill).all()
+        rest = np.flatnonzero(empty)
+        for some in np.split(rest, range(64, len(rest), 64)):  # a copy of a few tiles at a time
+            empty[some] = (bits[some] == fill).all(axis=1)
         return empty
-
-    def _write_shard(self, path: Path, parts: list[Any]) -> int:
-        if not parts:
-            path.unlink(missing_ok=True)
-            return 0
-        temporary = None
-        try:
-            fd, temporary = tempfile.mkstemp(dir=self._temporary)
-            with open(fd, "wb", buffering=0) as file:
-                size = sum(_write_all(file, part) for part in parts)
-                os.fchmod(fd, 0o666 & ~_UMASK)
-                os.fsync(fd)
-            path.parent.mkdir(parents=True, exist_ok=True)
-            os.rename(temporary, path)
-        except OSError as error:
-            if temporary:
-                Path(temporary).unlink(missing_ok=True)
-            raise output_error(path, error) from error
-        return size
-
-
-def _write_all(file: Any, part: Any) -> int:
-    view = memoryview(part).cast("B")
-    done = 0
-    while done < len(view):
-        done += file.write(view[done:])
-    return done
-
-
-_UMASK = os.umask(0)
-os.umask(_UMASK)
 
 
 @contextlib.contextmanager
@@ -318,3 +293,29 @@ def output_error(path: Path, error: OSError) -> OutputError:
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return OutputError(f"{path}: no space left on the disk; free some and --resume")
     return OutputError(f"{path}: cannot be written: {error.strerror}")
+
+
+@contextlib.contextmanager
+def new_file(path: Path, temporary: Path) -> Iterator[BinaryIO]:
+    """A file under a temporary name; synced and renamed to `path` once it is written whole.
+
+    Raises
+    ------
+    OutputError
+        when the disk is full or the place cannot be written; the temporary file is gone.
+    """
+    with output_errors(path):
+        try:
+            with open(temporary, "wb") as file:
+                yield file
+                file.flush()
+                os.fsync(file.fileno())
+            try:
+                os.rename(temporary, path)
+            except FileNotFoundError:  # the first of its folder
+                path.parent.mkdir(parents=True, exist_ok=True)
+                os.rename(temporary, path)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                os.unlink(temporary)
+            raise

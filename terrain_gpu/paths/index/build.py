@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -30,7 +29,7 @@ from ...report import Report
 from ...store import TileStore
 from ...store.places import alone, beside, held, swap
 from ...store.run import Target
-from ...store.writer import _UMASK, output_error, output_errors
+from ...store.writer import new_file, output_errors
 from ..costs import CostModel
 from ..ground import Raster, Terrain
 from ..lengths import step_lengths
@@ -384,29 +383,16 @@ def _write_blocks(
 
 
 def _write_file(index: Index, folder: Path, at: Block, rows: Iterator[np.ndarray]) -> int:
-    """Write the file of a block under a temporary name, sync it, rename it; its size."""
-    path = index.file(at)
-    temporary = None
-    try:
-        fd, temporary = tempfile.mkstemp(dir=folder)
-        with open(fd, "wb") as file:
-            crc, written = 0, 0
-            for row in rows:
-                data = row.tobytes()
-                crc = google_crc32c.extend(crc, data)
-                written += file.write(data)
-            # A block at the raster's edge has fewer tiles: the rest of its chunk is never read.
-            rest = index.file_bytes - 4 - written
-            crc = google_crc32c.extend(crc, bytes(rest)) if rest else crc
-            file.seek(rest, os.SEEK_CUR)
-            file.write(crc.to_bytes(4, "little"))
-            file.flush()
-            os.fchmod(file.fileno(), 0o666 & ~_UMASK)
-            os.fsync(file.fileno())
-        path.parent.mkdir(parents=True, exist_ok=True)
-        os.rename(temporary, path)
-    except OSError as error:
-        if temporary:
-            Path(temporary).unlink(missing_ok=True)
-        raise output_error(path, error) from error
+    """Write the file of a block; its size."""
+    with new_file(index.file(at), folder / "{}-{}".format(*at)) as file:
+        crc, written = 0, 0
+        for row in rows:
+            data = row.tobytes()
+            crc = google_crc32c.extend(crc, data)
+            written += file.write(data)
+        # A block at the raster's edge has fewer tiles: the rest of its chunk is never read.
+        rest = index.file_bytes - 4 - written
+        crc = google_crc32c.extend(crc, bytes(rest)) if rest else crc
+        file.seek(rest, os.SEEK_CUR)
+        file.write(crc.to_bytes(4, "little"))
     return index.file_bytes
