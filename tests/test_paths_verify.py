@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
+from functools import partial
 
 import hypothesis
 import numpy as np
@@ -15,6 +16,7 @@ from test_paths import as_sources, solve, within_reach
 
 from terrain_gpu.cli import options
 from terrain_gpu.cli.main import group
+from terrain_gpu.cuda.device import Gpu
 from terrain_gpu.errors import PlanError, StoreError
 from terrain_gpu.grid import BlockGrid, GridSpec
 from terrain_gpu.mst import minimum_spanning_tree
@@ -30,8 +32,19 @@ large = strategies.rasters(shape=strategies.shapes(200, 6000))
 blocks = st.sampled_from([64, 128, 1024])
 
 
+@pytest.fixture(scope="module", autouse=True)
+def proofs(backend):
+    """All of these tests, on both backends."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Case, "gpu", Gpu(0, None, True) if backend == "cuda" else None)
+        yield
+
+
 class Case:
     """A problem, its result as arrays that may be changed, and the proof of these."""
+
+    gpu = None
+    """Where its proofs are made as well, and must say the same as on the CPU."""
 
     def __init__(
         self,
@@ -80,11 +93,26 @@ class Case:
         self.options = connectivity == 8, corner_cutting, reverse
         self.farthest = verify.upper_limit(max_cost, self.distance.dtype)
 
-    def proof(self, *, links=True, ids=True, threads=1):
+    def proof(self, **how):
+        right = self.verdict(None, **how)
+        if self.gpu is not None:
+            found = self.verdict(self.gpu, **how)
+            if isinstance(right, Exception):
+                assert (str(found), vars(found)) == (str(right), vars(right))
+            else:
+                assert found == right
+        if isinstance(right, Exception):
+            raise right
+        return right
+
+    def verdict(self, gpu, *, links=True, ids=True, threads=1):
+        """What is found, or the error."""
+
         def read(array):
             return lambda w: array[w[0] : w[1], w[2] : w[3]]
 
-        return verify.verify_paths(
+        prove = partial(
+            verify.verify_paths,
             self.ground,
             self.kernel,
             self.options,
@@ -94,7 +122,14 @@ class Case:
             read(self.ids) if links and ids else None,
             farthest=self.farthest,
             threads=threads,
+            gpu=gpu,
         )
+        try:
+            found = prove()
+        except verify.VerificationError as error:
+            return error
+        assert found.pop("backend") == ("cpu" if gpu is None else "cuda")
+        return found
 
     def wrong(self, **how):
         with pytest.raises(verify.VerificationError) as caught:
@@ -115,7 +150,7 @@ def case_of(problem, block):
     within_reach(problem)
     size = abs(problem.grid.transform[0]), abs(problem.grid.transform[4])
     how = {"nodata": problem.raster.nodata, "block_size": block, "cell_size": size}
-    found = solve(problem, block_size=block, threads=1)
+    found = solve(problem, block_size=block, threads=1, backend="cpu")
     case = Case(
         problem.cells,
         as_sources(problem),
@@ -136,7 +171,8 @@ def case_for(cells, sources, **how):
     how = {"block_size": 64, **how}
     grid = GridSpec(*cells.shape)
     sources = from_rowcol(grid, sources)
-    found = shortest_paths(cells, sources, backlink=True, allocation=True, threads=1, **how)
+    how_found = {"backlink": True, "allocation": True, "threads": 1, "backend": "cpu"}
+    found = shortest_paths(cells, sources, **how_found, **how)
     return Case(cells, sources, found, **how)
 
 
@@ -182,6 +218,7 @@ def test_the_pipeline_proves_itself(how):
     for more in ({}, {"backlink": True}, {"allocation": True}):
         found = shortest_paths(cells, [(70, 70, 2)], verify=True, block_size=64, **how, **more)
         assert found.report.result["verified_steps"] > 8 * 0.9 * cells.size
+        assert found.report.result["verified_on"] == ("cpu" if Case.gpu is None else "cuda")
         assert "verify" in found.report.seconds
 
 
@@ -470,6 +507,12 @@ def test_the_command(store, capfd, how):
     assert report["command"] == "verify"
     assert report["result"]["mst"]["verified"]
     assert report["result"]["distance"]["reached"] == found.reached
+    if Case.gpu is not None:
+        _, out, _ = call(capfd, "verify s.zarr --json - --backend cuda")
+        assert json.loads(out)["result"]["distance"] == {
+            **report["result"]["distance"],
+            "backend": "cuda",
+        }
 
 
 def test_the_command_where_targets_end_it(store, capfd):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -38,7 +37,8 @@ def command(
     at distance 0.
 
     A spanning forest is proven on the GPU where that holds the whole raster, 15 bytes for each cell
-    of 16 bits; distances, backlinks and allocation always on the CPU.
+    of 16 bits; of distances and backlinks every step is, block by block, and the CPU follows
+    backlinks and allocation from block to block.
 
     \b
     terrain-gpu verify dem.zarr
@@ -54,13 +54,12 @@ def command(
     opened = TileStore.open(store)
     checks: dict[str, Callable[..., tuple[dict[str, Any], str]]] = {}
     if LAYER in opened.layers:
-        checks[LAYER] = partial(
-            _forest, backend=backend, device=device, gpu_memory_limit=gpu_memory_limit
-        )
+        checks[LAYER] = _forest
     if {"distance", "backlink", "allocation"} & set(opened.layers):
         checks["distance"] = _paths
     if not checks:
         raise StoreError(f"{store}: no results; compute-mst and compute-sssp make some")
+    limits |= {"backend": backend, "device": device, "gpu_memory_limit": gpu_memory_limit}
     report = Report("verify")
     report.cells = opened.grid.cells
     report.result["store"] = str(opened.path)
@@ -149,8 +148,8 @@ def _paths(store: TileStore, **how: Any) -> tuple[dict[str, Any], str]:
     found = verify_stored(store, **how)
     layers = found["layers"]
     return (
-        {**found, "backend": "cpu"},
+        found,
         f"layer{'s' * (len(layers) > 1)} {', '.join(layers)} verified, {found['reached']:,} cells "
         f"against {found['checked_steps']:,} steps; {found['sources']:,} sources taken from "
-        f"{found['sources_from']}",
+        f"{found['sources_from']}" + (", on the GPU" if found["backend"] == "cuda" else ""),
     )

@@ -13,11 +13,6 @@ struct __align__(2 * sizeof(Label)) Pair { Label u, v; };
 
 __device__ __forceinline__ i64 thread() { return (i64)blockIdx.x * blockDim.x + threadIdx.x; }
 __device__ __forceinline__ i64 threads() { return (i64)gridDim.x * blockDim.x; }
-__device__ __forceinline__ Label look(const Label* at) { return *(const volatile Label*)at; }
-__device__ __forceinline__ int swap_if(int* at, int old, int now) { return atomicCAS(at, old, now); }
-__device__ __forceinline__ i64 swap_if(i64* at, i64 old, i64 now) {
-    return (i64)atomicCAS((u64*)at, (u64)old, (u64)now);
-}
 
 // Room for this thread's item, if it has one, at the end of a list; one atomic for each warp.
 __device__ __forceinline__ i64 append(bool has, u64* count) {
@@ -29,22 +24,7 @@ __device__ __forceinline__ i64 append(bool has, u64* count) {
 
 // -- Rem's union-find ------------------------------------------------------------------------------
 
-// Go up from both ends; where the parent is greater, hang the vertex on the other's parent
-// (splicing) and go on from the old parent, until that was a root.
-__device__ __forceinline__ void join(Label* parent, Label u, Label v) {
-    for (;;) {
-        Label up = look(parent + u), other = look(parent + v);
-        if (up == other) return;
-        if (up < other) {
-            const Label low = up, end = u;
-            up = other, other = low;
-            u = v, v = end;
-        }
-        const bool done = swap_if(parent + u, up, other) == up;
-        if (u != up) u = up;
-        else if (done) return;
-    }
-}
+#include "rem.cuh"
 
 // Edges with an end below `low` are left to the CPU.
 extern "C" __global__ void rem(const Ends* edges, i64 m, i64 low, Label* parent) {
@@ -55,14 +35,6 @@ extern "C" __global__ void rem(const Ends* edges, i64 m, i64 low, Label* parent)
 }
 
 // Make every tree a star.
-__device__ __forceinline__ Label to_root(Label* parent, i64 v) {
-    for (;;) {
-        const Label up = look(parent + v), next = look(parent + up);
-        if (up == next) return up;
-        parent[v] = next;
-    }
-}
-
 extern "C" __global__ void shortcut(i64 n, Label* parent) {
     for (i64 v = thread(); v < n; v += threads()) to_root(parent, v);
 }

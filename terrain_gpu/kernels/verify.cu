@@ -33,16 +33,7 @@ __device__ __forceinline__ Place place(i64 k, i64 rows, i64 cols) {
     return {(i64)(rest / width), (i64)(left + rest % width)};
 }
 
-// Add every thread's number; all threads of a block must come here.
-__device__ void add_up(u64 mine, u64* total) {
-    __shared__ u64 sum;
-    __syncthreads();  // it may still be read for the last number
-    if (threadIdx.x == 0) sum = 0;
-    __syncthreads();
-    if (mine) atomicAdd(&sum, mine);
-    __syncthreads();
-    if (threadIdx.x == 0 && sum) atomicAdd(total, sum);
-}
+#include "add_up.cuh"
 
 // -- weights ---------------------------------------------------------------------------------------
 

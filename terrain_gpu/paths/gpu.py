@@ -104,10 +104,24 @@ def variant(
     shared
         Bytes of shared memory that a block may have.
     """
+    macros = step_macros(cost, cell, friction, distance, options)
+    size = _tile_bytes(macros, cell, friction, distance)
+    warps = min(_MOST_WARPS, shared // size)
+    return {**macros, "TILE_BYTES": size, "WARPS": warps}
+
+
+def step_macros(
+    cost: Any,
+    cell: np.dtype,
+    friction: np.dtype | None,
+    distance: np.dtype,
+    options: tuple[bool, bool, bool],
+) -> dict[str, Any]:
+    """Macros that say what a step is; parameters as for `variant`."""
     scaled = isinstance(cost, Scaled)
     model = _MODELS[type(cost.cost if scaled else cost).__name__]
     diagonal, corners, reverse = options
-    macros = {
+    return {
         "MODEL": model,
         "SCALED": int(scaled),
         "CELL": _NAMES[cell.name],
@@ -118,9 +132,6 @@ def variant(
         "CORNERS": int(corners or not diagonal),
         "REVERSE": int(reverse and model in _DIRECTED),
     }
-    size = _tile_bytes(macros, cell, friction, distance)
-    warps = min(_MOST_WARPS, shared // size)
-    return {**macros, "TILE_BYTES": size, "WARPS": warps}
 
 
 def _tile_bytes(

@@ -1051,9 +1051,12 @@ class _Solve:
                 *links,
                 farthest=farthest,
                 threads=self.verifiers,
+                # What does not fit the GPU is proven on the CPU.
+                gpu=None if self.gpu is None else self.gpu._replace(wanted=False),
                 progress=self.progress,
             )
         self.report.result["verified_steps"] = found["checked_steps"]
+        self.report.result["verified_on"] = found["backend"]
 
     def _roots(self, at: Block) -> tuple[np.ndarray, ...]:
         return self.ground.roots(at)

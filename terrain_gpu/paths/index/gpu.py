@@ -16,7 +16,7 @@ from ...errors import PlanError
 from ...grid import TILE, ceil_div
 from ...planner import format_size
 from ..costs import Langmuir, Scaled
-from ..gpu import variant
+from ..gpu import step_macros
 from ..relax import Block, Field
 
 if TYPE_CHECKING:
@@ -33,18 +33,6 @@ _WARPS = 4096
 """That all launches under way should have together; the largest cards hold fewer at a time."""
 
 
-def index_variant(
-    cost: Any,
-    cell: np.dtype,
-    friction: np.dtype | None,
-    distance: np.dtype,
-    options: tuple[bool, bool, bool],
-) -> dict[str, Any]:
-    """Macros of kernels/index.cu; parameters as for `gpu.variant`."""
-    macros = variant(cost, cell, friction, distance, options, 0)
-    return {k: v for k, v in macros.items() if k not in ("TILE_BYTES", "WARPS")}
-
-
 def variants() -> list[tuple[str, dict[str, Any]]]:
     """A choice of modules and macros that covers every line of the kernels, for compile tests."""
     from ..costs import MODELS
@@ -52,12 +40,12 @@ def variants() -> list[tuple[str, dict[str, Any]]]:
     f32, f64, u32, u64 = map(np.dtype, (np.float32, np.float64, np.uint32, np.uint64))
     every, closed, four = (True, True, False), (True, False, True), (False, True, False)
     found = [
-        index_variant(MODELS["absdiff"](), u32, None, u32, every),
-        index_variant(MODELS["absdiff"](), u64, None, u64, four),
-        index_variant(MODELS["friction"](), f32, None, f64, every),
-        index_variant(MODELS["minimax"](), f32, None, f64, every),
-        index_variant(MODELS["tobler"](), f32, None, f64, closed),
-        index_variant(Scaled(MODELS["surface"]()), f64, f64, f64, four),
+        step_macros(MODELS["absdiff"](), u32, None, u32, every),
+        step_macros(MODELS["absdiff"](), u64, None, u64, four),
+        step_macros(MODELS["friction"](), f32, None, f64, every),
+        step_macros(MODELS["minimax"](), f32, None, f64, every),
+        step_macros(MODELS["tobler"](), f32, None, f64, closed),
+        step_macros(Scaled(MODELS["surface"]()), f64, f64, f64, four),
     ]
     return [("index", macros) for macros in found]
 
@@ -118,9 +106,7 @@ class Solver:
         heights, frictions = terrain.types
         friction = None if terrain.friction is None else frictions
         cost = terrain.model.kernel
-        self._kernels = module(
-            "index", index_variant(cost, heights, friction, index.dtype, options)
-        )
+        self._kernels = module("index", step_macros(cost, heights, friction, index.dtype, options))
         model = cost.cost if isinstance(cost, Scaled) else cost
         self._parameters = cupy.array(model if isinstance(model, Langmuir) else [0.0] * 6)
         self._crossings = cupy.array(CROSSINGS[:2])

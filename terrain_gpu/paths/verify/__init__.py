@@ -17,8 +17,8 @@ from rim to rim, and every flat must hold a cell with a nearer predecessor, or a
 step may cost nothing in one direction only, this is spread from such cells along the steps instead,
 block by block until nothing changes. Memory is O(boundary) in all cases.
 
-`checker` goes through the blocks, `kernels` look at their cells, `stored` reads the problem from a
-store.
+`checker` goes through the blocks, `kernels` look at their cells, `gpu` does so on a GPU, `stored`
+reads the problem from a store.
 """
 
 from .checker import (
@@ -29,7 +29,8 @@ from .checker import (
     upper_limit,
     verify_paths,
 )
-from .stored import KnownRoots, verify_stored
+from .roots import KnownRoots
+from .stored import verify_stored
 
 __all__ = [
     "KnownRoots",

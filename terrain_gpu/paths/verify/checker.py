@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 
+from ...cuda.device import Gpu, memory_bound
 from ...errors import PlanError, StoreError
 from ...executor import stream
 from ...grid import TILE, BlockGrid, Window, ceil_div, clip
@@ -23,15 +25,18 @@ from ...planner import (
 from ...progress import Progress, silent
 from ..allocate import Forest
 from ..costs import Langmuir, Scaled, Tobler, largest
+from ..ground import Terrain
 from ..relax import Block, Field
 from ..tile import COL_STEP, ROW_STEP
 from .kernels import FAULTS, check_cells, check_steps, join_flats, join_rims, one_step, spread_roots
+from .roots import GIVEN, Cells, KnownRoots, Read
+
+if TYPE_CHECKING:
+    from .gpu import Prover
+
+log = logging.getLogger(__name__)
 
 _NAMES = ["E", "SE", "S", "SW", "W", "NW", "N", "NE"]
-
-
-Read = Callable[[Window], np.ndarray]
-Cells = tuple[np.ndarray, np.ndarray, np.ndarray]
 
 
 class VerificationError(StoreError):
@@ -81,8 +86,9 @@ def verify_paths(
     *,
     farthest: Any,
     threads: int,
+    gpu: Gpu | None = None,
     progress: Progress = silent,
-) -> dict[str, int]:
+) -> dict[str, Any]:
     """Check distances, and backlinks and allocation when there are any, step by step.
 
     Parameters
@@ -103,14 +109,17 @@ def verify_paths(
     farthest
         Distances beyond this count as unreached; `costs.largest` for none.
     threads
-        Threads.
+        Threads; fewer where the GPU's memory does not hold as many blocks.
+    gpu
+        Where steps and flats are checked; what leads from block to block is followed on the CPU.
     progress
         Called with the cells just checked and the cells in all.
 
     Returns
     -------
     dict
-        "checked_steps", all directed steps between cells, and "reached", the number of cells.
+        "checked_steps", all directed steps between cells, "reached", the number of cells, and
+        "backend", "cpu" or "cuda".
 
     Raises
     ------
@@ -118,6 +127,8 @@ def verify_paths(
         at the first violation found: row, column and values.
     StoreError
         when a layer is damaged.
+    PlanError
+        when the GPU's memory does not hold a block, and the CPU is no choice.
 
     Notes
     -----
@@ -134,7 +145,21 @@ def verify_paths(
         read_backlink,
         read_allocation,
     )
-    return checker.run(threads, progress)
+    if gpu is not None:
+        from .gpu import provers_within
+
+        try:
+            threads = provers_within(gpu, ground.blocks, checker.dtype.itemsize, threads)
+        except PlanError as error:
+            if gpu.wanted:
+                raise
+            log.info("verifying on the CPU: %s", str(error).partition(";")[0])
+            gpu = None
+    if gpu is None:
+        return {**checker.run([None] * threads, progress), "backend": "cpu"}
+    with memory_bound(gpu.limit(), gpu.device):
+        provers = [checker.prover(gpu.device) for _ in range(threads)]
+        return {**checker.run(provers, progress), "backend": "cuda"}
 
 
 def upper_limit(max_cost: float | None, dtype: np.dtype) -> Any:
@@ -223,7 +248,27 @@ class _Checker:
             self.solid = np.zeros(places if self.one_way else 0, np.uint8)
             self.open: dict[Block, tuple[int, int, int]] = {}
 
-    def run(self, threads: int, progress: Progress) -> dict[str, int]:
+    def prover(self, device: int) -> Prover:
+        """For one thread."""
+        from .gpu import Prover
+
+        terrain = self.ground.terrain if isinstance(self.ground, KnownRoots) else self.ground
+        assert isinstance(terrain, Terrain)
+        heights, frictions = terrain.types
+        return Prover(
+            self.blocks,
+            self.cost,
+            self.options,
+            self.dtype,
+            self.farthest,
+            heights,
+            None if terrain.friction is None else frictions,
+            join=self.forest is None and not self.one_way,
+            device=device,
+        )
+
+    def run(self, provers: Sequence[Prover | None], progress: Progress) -> dict[str, int]:
+        """Check all blocks, in a thread for each of `provers`; None is the CPU."""
         blocks = self.blocks
 
         def each(work: Callable[[Block, Any], None], show: Progress) -> None:
@@ -233,10 +278,10 @@ class _Checker:
 
             stream(
                 blocks.ids(),
-                lambda at, _: at,
+                lambda at, prover: prover,
                 work,
-                buffers=[None] * threads,
-                writers=threads,
+                buffers=provers,
+                writers=len(provers),
                 done=done,
             )
 
@@ -252,22 +297,62 @@ class _Checker:
 
     # -- one block -------------------------------------------------------------------------
 
-    def block(self, at: Block, _: Any) -> None:
+    def block(self, at: Block, prover: Prover | None) -> None:
         """Check a block, and note what of it matters beyond."""
         codes = None
         if self.read_backlink is not None:
             codes = np.ascontiguousarray(self.read_backlink(self.blocks.window(*at)))
-        masks, steps, reached = self.masks(at, codes)
-        with self.lock:
-            self.steps += steps
-            self.reached += reached
+        if prover is None or not self.proven(at, codes, prover):
+            self.examined(at, codes)
         if self.forest is not None:
             with _as_violation():
                 self.forest.add(at, codes, *self.ground.roots(at))  # type: ignore[arg-type]
-        elif self.one_way:
+
+    def count(self, steps: int, reached: int) -> None:
+        with self.lock:
+            self.steps += steps
+            self.reached += reached
+
+    def examined(self, at: Block, codes: np.ndarray | None) -> None:
+        """Check a block on the CPU, all but where backlinks lead."""
+        masks, steps, reached = self.masks(at, codes)
+        self.count(steps, reached)
+        if self.one_way:
             self.spread(at, masks)
-        else:
+        elif self.forest is None:
             self.join(at, masks)
+
+    def proven(self, at: Block, codes: np.ndarray | None, prover: Prover) -> bool:
+        """As `examined`, on the GPU; not for flats that steps lead along one way."""
+        ground, field = self.ground, self.ground.load(at)
+        written = self.read_distance(self.blocks.window(*at))
+        known = ground if isinstance(ground, KnownRoots) else None
+        seeds, rule = (ground.seeds(at, field), GIVEN) if known is None else (None, known.rule)
+        found = prover.prove(field, written, codes, seeds, rule)
+        if found is None:
+            self.examined(at, codes)
+            raise AssertionError("the GPU finds a block wrong that the CPU finds right: a bug")
+        if self.one_way and found.flats:
+            return False
+        self.count(found.steps, found.reached)
+        if known is not None:
+            known.note(at, found.roots)
+        b = self.blocks.block
+        first = self.index(at) * 4 * b
+        if self.one_way:
+            own = written[1:-1, 1:-1]
+            sides = own[0], own[-1], own[:, 0], own[:, -1]
+            for side, cells in enumerate(sides):
+                start = first + side * b
+                self.solid[start : start + len(cells)] = cells < self.top
+        elif found.flats and self.forest is None:
+            places = np.flatnonzero(found.labels)
+            _, least, which = np.unique(
+                found.labels[places], return_index=True, return_inverse=True
+            )
+            self.parent[first + 1 + places] = first + 1 + places[least][which]
+            self.outward[first : first + 4 * b] = found.outward
+        return True
 
     def masks(self, at: Block, codes: np.ndarray | None) -> tuple[_Masks, int, int]:
         """All that can be said of a block from itself; also the steps and the reached cells."""

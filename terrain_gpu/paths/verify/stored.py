@@ -7,16 +7,18 @@ from typing import Any
 
 import numpy as np
 
-from ...errors import InputError, StoreError
+from ...cuda.device import find_gpu
+from ...errors import InputError, PlanError, StoreError
+from ...planner import CUDA_BASELINE, limit_of
 from ...progress import Progress, silent
 from ...store import Layer, TileStore
 from ...store.run import OF
 from ..costs import CostModel
 from ..ground import Raster, Terrain
 from ..lengths import step_lengths
-from ..relax import Block, Field
 from ..sources import Sources
-from .checker import Cells, Read, VerificationError, threads_within, upper_limit, verify_paths
+from .checker import VerificationError, threads_within, upper_limit, verify_paths
+from .roots import KnownRoots
 
 
 def verify_stored(
@@ -24,11 +26,19 @@ def verify_stored(
     *,
     memory_limit: int | None = None,
     threads: int | None = None,
+    backend: str = "cpu",
+    device: int = 0,
+    gpu_memory_limit: int | None = None,
     progress: Progress = silent,
 ) -> dict[str, Any]:
     """Check the layers "distance", "backlink" and "allocation" that a store has.
 
     The sources are not recorded: see `KnownRoots` for the cells that count as such.
+
+    Parameters
+    ----------
+    backend, device, gpu_memory_limit
+        As for `shortest_paths`.
 
     Returns
     -------
@@ -78,6 +88,17 @@ def verify_stored(
         else None
         for name in ("backlink", "allocation")
     )
+    limits = terrain.blocks, distance.dtype.itemsize
+    gpu = find_gpu(backend, device, gpu_memory_limit, memory_limit, distance.block_size)
+    try:
+        left = memory_limit if gpu is None else limit_of(memory_limit) - CUDA_BASELINE
+        threads = threads_within(*limits, left, threads)
+    except PlanError as error:
+        if gpu is None:
+            raise
+        asked = threads
+        threads = gpu.leave(error, memory_limit, lambda left: threads_within(*limits, left, asked))
+        gpu = None
     problem = KnownRoots(terrain, distance.read_ring, backlink, allocation)
     try:
         found: dict[str, Any] = dict(
@@ -90,9 +111,8 @@ def verify_stored(
                 backlink,
                 allocation,
                 farthest=farthest,
-                threads=threads_within(
-                    terrain.blocks, distance.dtype.itemsize, memory_limit, threads
-                ),
+                threads=threads,
+                gpu=gpu,
                 progress=progress,
             )
         )
@@ -223,60 +243,3 @@ class _Recorded:
                 f"wrong totals: backlinks end at {roots} cells, but the run had {most} sources",
                 "totals",
             )
-
-
-class KnownRoots:
-    """A problem whose sources are not known but from its results.
-
-    With backlinks they are the cells of code 0; without, those at distance 0, or, for minimax, at
-    their own height. Each counts as a source with the start value it has.
-
-    Attributes
-    ----------
-    count
-        Such cells in the blocks that were asked for.
-    """
-
-    def __init__(
-        self,
-        terrain: Terrain,
-        read_distance: Read,
-        read_backlink: Read | None,
-        read_allocation: Read | None,
-    ) -> None:
-        self.terrain, self.blocks = terrain, terrain.blocks
-        self._distance, self._backlink, self._allocation = (
-            read_distance,
-            read_backlink,
-            read_allocation,
-        )
-        self._counts: dict[Block, int] = {}
-
-    @property
-    def count(self) -> int:
-        return sum(self._counts.values())
-
-    def load(self, at: Block) -> Field:
-        return self.terrain.load(at)
-
-    def seeds(self, at: Block, field: Field) -> Cells:
-        window = self.blocks.window(*at)
-        distances = self._distance(window)[1:-1, 1:-1]
-        if self._backlink is not None:
-            root = self._backlink(window) == 0
-        elif self.terrain.model.name == "minimax":
-            height, width = distances.shape
-            root = distances == field.heights[1 : height + 1, 1 : width + 1]
-        else:
-            root = distances == 0
-        rows, cols = np.nonzero(root)
-        self._counts[at] = len(rows)
-        return rows, cols, distances[rows, cols]
-
-    def roots(self, at: Block) -> tuple[np.ndarray, ...]:
-        window = self.blocks.window(*at)
-        assert self._backlink is not None
-        rows, cols = np.nonzero(self._backlink(window) == 0)
-        if self._allocation is None:
-            return rows, cols, np.ones(len(rows), np.uint32)
-        return rows, cols, self._allocation(window)[rows, cols]

@@ -1,0 +1,186 @@
+// Proof of distances over a block, with a ring of cells around it: `check` looks at every step,
+// `flats`, `rims` and `lost` at where flats lead. paths/verify says what is proven, and why. Faults
+// are only counted: where they are, the CPU finds. Macros: those of index.cu.
+#include "costs.cuh"
+#include "steps.cuh"
+#include "notes.cuh"
+#include "add_up.cuh"
+
+typedef int Label; // 0: what has a way to a root; else 1 + the number of a cell of the block
+#include "rem.cuh"
+
+#define NO_CODE 255
+
+// Which cells are roots: those that are given, or what the results tell.
+#define GIVEN 0
+#define AT_ZERO 1
+#define AT_OWN_HEIGHT 2
+#define UNLINKED 3
+
+struct Tally {
+    u64 steps, reached, roots, flats, faults;
+};
+
+// Fields are up to whole tiles; all but `codes` have a ring of cells around them.
+struct Block {
+    i64 height, width;
+    i64 pitch, rows; // of the fields
+    const CELL* heights;
+    const FRICTION* frictions;
+    const u8* absent;
+    const f64* lengths; // steps E, SW, S, SE from each row of the fields; four arrays
+    const dist* written;
+    const u8* codes; // or none
+};
+
+__device__ __forceinline__ dist distance_of(dist written) {
+    return is_absent(written) || written >= top() ? top() : written;
+}
+
+// Cost of the step into the cell at row r, column c of the ring's, from its neighbour k.
+__device__ __forceinline__ dist step(const Block& b, const Parameters& p, i64 r, i64 c, int k) {
+    const i64 i = r * b.pitch + c, j = i + row_step(k) * b.pitch + col_step(k);
+#if !CORNERS
+    if (k % 2 && b.absent[i + col_step(k)] && b.absent[i + row_step(k) * b.pitch]) return top();
+#endif
+    const i64 from = REVERSE ? i : j, to = REVERSE ? j : i;
+    const value low = (value)b.heights[from], high = (value)b.heights[to];
+#if HAS_FRICTION
+    const f64 fa = (f64)b.frictions[from], fb = (f64)b.frictions[to];
+#else
+    const f64 fa = (f64)low, fb = (f64)high;
+#endif
+    const i64 row = row_step(k) < 0 ? r - 1 : r;
+    const dist cost = edge(p, low, high, fa, fb, b.lengths[(k % 4 ? 4 - k % 4 : 0) * b.rows + row]);
+    return cost <= top() ? cost : top(); // NaN is none
+}
+
+// Note which sources have their start value.
+extern "C" __global__ void seeds(
+    const Block* block, const i64* cells, const dist* starts, i64 count, dist farthest, u8* root,
+    Tally* tally
+) {
+    const Block b = *block;
+    for (i64 n = thread(); n < count; n += threads()) {
+        const i64 r = cells[n] / b.width + 1, c = cells[n] % b.width + 1;
+        const dist found = distance_of(b.written[r * (b.width + 2) + c]);
+        if (found > starts[n] && starts[n] <= farthest) atomicAdd(&tally->faults, 1ull);
+        if (found == starts[n]) root[cells[n]] = 1;
+    }
+}
+
+// Steps into all cells. `level` receives, for the cells of flats, the directions of their tight
+// predecessors; `parent` every one's own label.
+extern "C" __global__ void check(
+    const Block* block, const f64* given, dist farthest, int bounded, int rule, const u8* root,
+    u8* level, Label* parent, Tally* tally
+) {
+    const Block b = *block;
+    const Parameters p = parameters_of(given);
+    u64 steps = 0, reached = 0, roots = 0, flats = 0, faults = 0;
+    for (i64 n = thread(); n < b.height * b.width; n += threads()) {
+        const i64 r = n / b.width + 1, c = n % b.width + 1, i = r * (b.width + 2) + c;
+        const dist here = distance_of(b.written[i]);
+        const bool cell = !b.absent[r * b.pitch + c];
+        bool fault = !is_absent(b.written[i]) && b.written[i] >= top();
+        u32 nearer = 0, even = 0;
+#pragma unroll
+        for (int k = 0; k < 8; k += DIAGONAL ? 1 : 2) {
+            if (!cell) continue;
+            const i64 y = r + row_step(k), x = c + col_step(k);
+            const dist there = distance_of(b.written[y * (b.width + 2) + x]);
+            const dist cost = step(b, p, r, c, k), through = join(there, cost);
+            steps += cost < top() && !b.absent[y * b.pitch + x];
+            fault |= through < here && through <= farthest;
+            fault |= bounded && cost < top() && there < top() && through >= top();
+            if (through == here && here < top()) {
+                if (there < here) nearer |= 1u << k;
+                if (there == here) even |= 1u << k;
+            }
+        }
+        const u32 code = b.codes ? b.codes[n] : 0, tight = nearer | even;
+        bool flat = false;
+        if (here < top()) {
+            bool source = rule == GIVEN ? root[n] : rule == UNLINKED ? !code : here == 0;
+#if MODEL == MINIMAX
+            if (rule == AT_OWN_HEIGHT) source = here == (dist)b.heights[r * b.pitch + c];
+#endif
+            reached++;
+            roots += source;
+            fault |= !cell || here > farthest;
+            if (source) fault |= code != 0;
+            else {
+                fault |= !tight;
+                flat = !nearer;
+                if (b.codes) {
+                    fault |= !code || code & (code - 1) || !(code & tight);
+                    fault |= nearer && code != (nearer & (0 - nearer));
+                }
+            }
+        } else fault |= b.codes && code != NO_CODE;
+        flats += flat;
+        faults += fault;
+        level[n] = flat ? even : 0;
+        if (parent) parent[n + 1] = (Label)(n + 1);
+    }
+    if (parent && thread() == 0) parent[0] = 0;
+    add_up(steps, &tally->steps);
+    add_up(reached, &tally->reached);
+    add_up(roots, &tally->roots);
+    add_up(flats, &tally->flats);
+    add_up(faults, &tally->faults);
+}
+
+__device__ __forceinline__ bool inside(i64 y, i64 x, i64 height, i64 width) {
+    return y >= 0 && y < height && x >= 0 && x < width;
+}
+
+// Join the cells of flats, and these to 0 where a neighbour has a way to a root.
+extern "C" __global__ void flats(i64 height, i64 width, const u8* level, Label* parent) {
+    for (i64 n = thread(); n < height * width; n += threads())
+        for (u32 left = level[n]; left; left &= left - 1) {
+            const int k = __ffs(left) - 1;
+            const i64 y = n / width + row_step(k), x = n % width + col_step(k), m = y * width + x;
+            if (inside(y, x, height, width))
+                join(parent, (Label)(n + 1), level[m] ? (Label)(m + 1) : 0);
+        }
+}
+
+// Labels of the cells on a block's rims, and their tight steps from outside: top, bottom, left and
+// right, `side` places each; a corner's are in the first. `seen` receives which labels there are.
+extern "C" __global__ void rims(
+    i64 height, i64 width, i64 side, const u8* level, Label* parent, Label* labels, u8* outward,
+    u8* seen
+) {
+    for (i64 place = thread(); place < 4 * side; place += threads()) {
+        const i64 m = place % side, which = place / side;
+        const i64 y = which == 0 ? 0 : which == 1 ? height - 1 : m;
+        const i64 x = which == 2 ? 0 : which == 3 ? width - 1 : m;
+        labels[place] = outward[place] = 0;
+        const bool first = which == 0 || (y > 0 && (which == 1 || y < height - 1)
+                                          && (which < 3 || x > 0));
+        if (!inside(y, x, height, width) || !first) continue;
+        const u32 steps = level[y * width + x];
+        if (!steps) continue;
+        for (u32 left = steps; left; left &= left - 1) {
+            const int k = __ffs(left) - 1;
+            if (!inside(y + row_step(k), x + col_step(k), height, width)) outward[place] |= 1u << k;
+        }
+        const Label label = to_root(parent, y * width + x + 1);
+        labels[place] = label;
+        if (label) seen[label - 1] = 1;
+    }
+}
+
+// Count the cells of flats that no root and no rim is joined to.
+extern "C" __global__ void lost(
+    i64 cells, const u8* level, Label* parent, const u8* seen, Tally* tally
+) {
+    u64 faults = 0;
+    for (i64 n = thread(); n < cells; n += threads())
+        if (level[n]) {
+            const Label label = to_root(parent, n + 1);
+            faults += label && !seen[label - 1];
+        }
+    add_up(faults, &tally->faults);
+}
