@@ -1,6 +1,7 @@
-"""The proof of spanning forests on a GPU, resident and end to end, beside the CPU's.
+"""The proof of spanning forests and of distances on a GPU, beside the CPU's.
 
     python scripts/bench_gpu_verify.py [--side 16384] [--huge 60000] [--work /tmp]
+    python scripts/bench_gpu_verify.py --paths
 
 "resident": cells and mask lie in the GPU's memory; the median of three. "end to end": from the
 store, its files in the page cache or not. The huge raster is resident only.
@@ -9,8 +10,10 @@ store, its files in the page cache or not. The huge raster is resident only.
 from __future__ import annotations
 
 import argparse
+import shutil
 import time
 from collections import defaultdict
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +21,10 @@ import cupy
 import numpy as np
 from bench_gpu_mst import BLOCK, cold, make_store, terrain, tiles_of
 
-from terrain_gpu import TileStore, minimum_spanning_tree
+from terrain_gpu import TileStore, minimum_spanning_tree, shortest_paths
 from terrain_gpu.mst.verify import verify_forest
 from terrain_gpu.mst.verify_gpu import Raster
+from terrain_gpu.paths.verify import verify_stored
 from terrain_gpu.weights import Weight
 
 
@@ -80,6 +84,33 @@ def of_store(what: str, store: Path, weight: str, backend: str, threads: int | N
         prove(what, raster, right=True)
 
 
+def of_distances(side: int, z: Any, store: Path) -> None:
+    """Time proofs of distances from the store, on both backends, beside the reading of it."""
+    middle = [(side // 2, side // 2)]
+    for name, cost in ("uint16", "absdiff"), ("float32", "friction"):
+        make_store(store, tiles_of(z + 1).astype(name), side)
+        for more in {}, {"backlink": True}:
+            layers = shortest_paths(store, middle, cost=cost, backend="cuda", **more).layers
+            for state, backend in ("cold", "cuda"), ("warm", "cuda"), ("cold", "cpu"):
+                if state == "cold":
+                    cold()
+                begin = time.perf_counter()
+                found = verify_stored(TileStore.open(store), backend=backend)
+                wall = time.perf_counter() - begin
+                assert found["backend"] == backend
+                what = f"{side}^2 {name} {' '.join(layers)}"
+                speed = side * side / wall / 1e9
+                print(f"{state} {backend} {what:34s} {wall:.3f} s, {speed:.3f} G cells/s")
+            for layer in layers:
+                shutil.rmtree(store / layer)
+        files = [p for p in store.rglob("c/*/*") if p.is_file()]
+        cold()
+        begin = time.perf_counter()
+        with ThreadPoolExecutor(16) as pool:
+            size = sum(pool.map(lambda f: len(f.read_bytes()), files))
+        print(f"reading {size / 1e9:.2f} GB of cells: {time.perf_counter() - begin:.3f} s")
+
+
 def all_edges(mask: Any) -> None:
     """Every edge of the grid: all that are picked are there, so the proof runs to its end."""
     mask[...] = 15
@@ -116,8 +147,12 @@ def main() -> None:
     parser.add_argument("--side", type=int, default=16384)
     parser.add_argument("--huge", type=int, default=60000)
     parser.add_argument("--work", type=Path, default=Path("/tmp"))
+    parser.add_argument("--paths", action="store_true", help="Only distances.")
     args = parser.parse_args()
     z, store = terrain(args.side), args.work / "verify.zarr"
+    if args.paths:
+        of_distances(args.side, z, store)
+        return
     z += cupy.random.standard_normal(z.shape, dtype=cupy.float32)
     z = z.clip(0, None)
     for name in ("uint16", "float32"):

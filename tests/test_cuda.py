@@ -214,6 +214,7 @@ VARIANTS = [
     *(("mst", macros) for macros in mst_gpu.variants()),
     *paths_gpu.variants(),
     *(("proof", macros) for _, macros in index_gpu.variants()),
+    *(("gaps", {"CELL": name}) for name in mst_gpu.CELL_TYPES.values()),
 ]
 
 

@@ -1,34 +1,39 @@
-// Proof of distances over a block, with a ring of cells around it: `check` looks at every step,
+// Proof of distances over a region, with a ring of cells around it: `check` looks at every step,
 // `flats`, `rims` and `lost` at where flats lead. paths/verify says what is proven, and why. Faults
-// are only counted: where they are, the CPU finds. Macros: those of index.cu.
+// are only counted: where they are, the CPU finds. Macros: those of costs.cuh, where types are those
+// of the layers; and DIAGONAL, CORNERS, REVERSE of paths.cu.
 #include "costs.cuh"
 #include "steps.cuh"
 #include "notes.cuh"
 #include "add_up.cuh"
 
-typedef int Label; // 0: what has a way to a root; else 1 + the number of a cell of the block
+typedef int Label; // 0: what has a way to a root; else 1 + the number of a cell of the region
 #include "rem.cuh"
 
 #define NO_CODE 255
 
-// Which cells are roots: those that are given, or what the results tell.
+// Which cells are roots: those that are given, also all beside absent ones, or what results tell.
 #define GIVEN 0
-#define AT_ZERO 1
-#define AT_OWN_HEIGHT 2
-#define UNLINKED 3
+#define GIVEN_AND_EDGE 1
+#define AT_ZERO 2
+#define AT_OWN_HEIGHT 3
+#define UNLINKED 4
+
+// Of sources that are given: whether they have their start value.
+#define ROOT 1
+#define NO_ROOT 2
 
 struct Tally {
     u64 steps, reached, roots, flats, faults;
 };
 
-// Fields are up to whole tiles; all but `codes` have a ring of cells around them.
-struct Block {
+// All but `codes` with the ring.
+struct Region {
     i64 height, width;
-    i64 pitch, rows; // of the fields
     const CELL* heights;
     const FRICTION* frictions;
     const u8* absent;
-    const f64* lengths; // steps E, SW, S, SE from each row of the fields; four arrays
+    const f64* lengths; // steps E, SW, S, SE from each row with the ring; four arrays
     const dist* written;
     const u8* codes; // or none
 };
@@ -37,11 +42,11 @@ __device__ __forceinline__ dist distance_of(dist written) {
     return is_absent(written) || written >= top() ? top() : written;
 }
 
-// Cost of the step into the cell at row r, column c of the ring's, from its neighbour k.
-__device__ __forceinline__ dist step(const Block& b, const Parameters& p, i64 r, i64 c, int k) {
-    const i64 i = r * b.pitch + c, j = i + row_step(k) * b.pitch + col_step(k);
+// Cost of the step into the cell in row r at place i, both of the ring's, from its neighbour k.
+__device__ __forceinline__ dist step(const Region& b, const Parameters& p, i64 r, i64 i, int k) {
+    const i64 pitch = b.width + 2, j = i + row_step(k) * pitch + col_step(k);
 #if !CORNERS
-    if (k % 2 && b.absent[i + col_step(k)] && b.absent[i + row_step(k) * b.pitch]) return top();
+    if (k % 2 && b.absent[i + col_step(k)] && b.absent[i + row_step(k) * pitch]) return top();
 #endif
     const i64 from = REVERSE ? i : j, to = REVERSE ? j : i;
     const value low = (value)b.heights[from], high = (value)b.heights[to];
@@ -50,47 +55,61 @@ __device__ __forceinline__ dist step(const Block& b, const Parameters& p, i64 r,
 #else
     const f64 fa = (f64)low, fb = (f64)high;
 #endif
-    const i64 row = row_step(k) < 0 ? r - 1 : r;
-    const dist cost = edge(p, low, high, fa, fb, b.lengths[(k % 4 ? 4 - k % 4 : 0) * b.rows + row]);
+    const i64 row = (k % 4 ? 4 - k % 4 : 0) * (b.height + 2) + (row_step(k) < 0 ? r - 1 : r);
+    const dist cost = edge(p, low, high, fa, fb, b.lengths[row]);
     return cost <= top() ? cost : top(); // NaN is none
+}
+
+// What a source starts with that was given a cost, or none.
+__device__ __forceinline__ dist start_of(const Region& b, i64 i, dist cost) {
+#if MODEL == MINIMAX
+    const f64 own = (f64)b.heights[i];
+    return (cost == 0 || own > cost ? own : cost) + 0.0;
+#else
+    return cost;
+#endif
 }
 
 // Note which sources have their start value.
 extern "C" __global__ void seeds(
-    const Block* block, const i64* cells, const dist* starts, i64 count, dist farthest, u8* root,
+    const Region* region, const i64* cells, const dist* costs, i64 count, dist farthest, u8* marks,
     Tally* tally
 ) {
-    const Block b = *block;
+    const Region b = *region;
     for (i64 n = thread(); n < count; n += threads()) {
-        const i64 r = cells[n] / b.width + 1, c = cells[n] % b.width + 1;
-        const dist found = distance_of(b.written[r * (b.width + 2) + c]);
-        if (found > starts[n] && starts[n] <= farthest) atomicAdd(&tally->faults, 1ull);
-        if (found == starts[n]) root[cells[n]] = 1;
+        const i64 i = (cells[n] / b.width + 1) * (b.width + 2) + cells[n] % b.width + 1;
+        const dist found = distance_of(b.written[i]), start = start_of(b, i, costs[n]);
+        const bool over = found > start && start <= farthest;
+        if (b.absent[i] || over) atomicAdd(&tally->faults, 1ull);
+        marks[cells[n]] = found == start ? ROOT : NO_ROOT;
     }
 }
 
 // Steps into all cells. `level` receives, for the cells of flats, the directions of their tight
 // predecessors; `parent` every one's own label.
 extern "C" __global__ void check(
-    const Block* block, const f64* given, dist farthest, int bounded, int rule, const u8* root,
+    const Region* region, const f64* given, dist farthest, int bounded, int rule, const u8* marks,
     u8* level, Label* parent, Tally* tally
 ) {
-    const Block b = *block;
+    const Region b = *region;
     const Parameters p = parameters_of(given);
+    const i64 pitch = b.width + 2;
     u64 steps = 0, reached = 0, roots = 0, flats = 0, faults = 0;
     for (i64 n = thread(); n < b.height * b.width; n += threads()) {
-        const i64 r = n / b.width + 1, c = n % b.width + 1, i = r * (b.width + 2) + c;
+        const i64 r = n / b.width + 1, i = r * pitch + n % b.width + 1;
         const dist here = distance_of(b.written[i]);
-        const bool cell = !b.absent[r * b.pitch + c];
-        bool fault = !is_absent(b.written[i]) && b.written[i] >= top();
+        const bool cell = !b.absent[i];
+        bool fault = !is_absent(b.written[i]) && b.written[i] >= top(), edge = false;
         u32 nearer = 0, even = 0;
 #pragma unroll
-        for (int k = 0; k < 8; k += DIAGONAL ? 1 : 2) {
+        for (int k = 0; k < 8; k++) {
             if (!cell) continue;
-            const i64 y = r + row_step(k), x = c + col_step(k);
-            const dist there = distance_of(b.written[y * (b.width + 2) + x]);
-            const dist cost = step(b, p, r, c, k), through = join(there, cost);
-            steps += cost < top() && !b.absent[y * b.pitch + x];
+            const i64 j = i + row_step(k) * pitch + col_step(k);
+            edge |= b.absent[j];
+            if (k % 2 && !DIAGONAL) continue;
+            const dist there = distance_of(b.written[j]);
+            const dist cost = step(b, p, r, i, k), through = join(there, cost);
+            steps += cost < top() && !b.absent[j];
             fault |= through < here && through <= farthest;
             fault |= bounded && cost < top() && there < top() && through >= top();
             if (through == here && here < top()) {
@@ -98,13 +117,18 @@ extern "C" __global__ void check(
                 if (there == here) even |= 1u << k;
             }
         }
+        bool source = rule < AT_ZERO && marks[n] == ROOT;
+        if (rule == GIVEN_AND_EDGE && edge && !marks[n]) {
+            const dist start = start_of(b, i, 0);
+            fault |= here > start && start <= farthest;
+            source = here == start;
+        }
         const u32 code = b.codes ? b.codes[n] : 0, tight = nearer | even;
         bool flat = false;
         if (here < top()) {
-            bool source = rule == GIVEN ? root[n] : rule == UNLINKED ? !code : here == 0;
-#if MODEL == MINIMAX
-            if (rule == AT_OWN_HEIGHT) source = here == (dist)b.heights[r * b.pitch + c];
-#endif
+            if (rule == AT_ZERO) source = here == 0;
+            if (rule == AT_OWN_HEIGHT) source = here == (dist)b.heights[i];
+            if (rule == UNLINKED) source = !code;
             reached++;
             roots += source;
             fault |= !cell || here > farthest;
@@ -146,7 +170,7 @@ extern "C" __global__ void flats(i64 height, i64 width, const u8* level, Label* 
         }
 }
 
-// Labels of the cells on a block's rims, and their tight steps from outside: top, bottom, left and
+// Labels of the cells on a region's rims, and their tight steps from outside: top, bottom, left and
 // right, `side` places each; a corner's are in the first. `seen` receives which labels there are.
 extern "C" __global__ void rims(
     i64 height, i64 width, i64 side, const u8* level, Label* parent, Label* labels, u8* outward,

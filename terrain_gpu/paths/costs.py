@@ -252,6 +252,11 @@ MODELS: dict[str, type] = {
 }
 
 
+def is_directed(cost: Any) -> bool:
+    """Whether a step may cost more in one direction than in the other."""
+    return isinstance(cost.cost if isinstance(cost, Scaled) else cost, Tobler | Langmuir)
+
+
 class CostModel:
     """A model as the pipeline needs it.
 

@@ -781,7 +781,7 @@ class Piece:
         raster.read(part, cells)
         staging.copy(cells.nbytes, back=False)
         at = r0 - self.window[0], c0 - self.window[2]
-        place((staging.device, *cells.shape, *at), _nodata(raster))
+        place((staging.device, *cells.shape, *at), nodata_of(raster))
 
     def _refuse(self) -> None:
         """Errors that the CPU reports when it loads a block."""
@@ -1072,7 +1072,7 @@ class _Whole:
         return Output("allocation", np.dtype(np.uint32), cut)
 
 
-def _nodata(raster: Raster) -> tuple[Any, Any]:
+def nodata_of(raster: Raster) -> tuple[Any, Any]:
     """A flag and a value, as kernels take them."""
     value = raster.nodata
     known = value is not None and fits(value, raster.dtype) and bool(np.isfinite(value))

@@ -5,13 +5,13 @@ from __future__ import annotations
 import logging
 import math
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from ...cuda.device import Gpu, memory_bound
+from ...cuda.device import Gpu
 from ...errors import PlanError, StoreError
 from ...executor import stream
 from ...grid import TILE, BlockGrid, Window, ceil_div, clip
@@ -24,19 +24,17 @@ from ...planner import (
 )
 from ...progress import Progress, silent
 from ..allocate import Forest
-from ..costs import Langmuir, Scaled, Tobler, largest
+from ..costs import is_directed, largest
 from ..ground import Terrain
 from ..relax import Block, Field
 from ..tile import COL_STEP, ROW_STEP
 from .kernels import FAULTS, check_cells, check_steps, join_flats, join_rims, one_step, spread_roots
-from .roots import GIVEN, Cells, KnownRoots, Read
-
-if TYPE_CHECKING:
-    from .gpu import Prover
-
-log = logging.getLogger(__name__)
+from .roots import Cells, KnownRoots, Read
 
 _NAMES = ["E", "SE", "S", "SW", "W", "NW", "N", "NE"]
+
+
+log = logging.getLogger(__name__)
 
 
 class VerificationError(StoreError):
@@ -103,15 +101,16 @@ def verify_paths(
         Of distances.
     read_distance
         Distances of a window with one ring around it, as the layer holds them; unreached outside
-        of the raster.
+        of the raster. Takes an array for them, and ``halo=0`` for no ring.
     read_backlink, read_allocation
         D8 codes and ids of a window, without a ring. Allocation needs backlinks.
     farthest
         Distances beyond this count as unreached; `costs.largest` for none.
     threads
-        Threads; fewer where the GPU's memory does not hold as many blocks.
+        Threads.
     gpu
-        Where steps and flats are checked; what leads from block to block is followed on the CPU.
+        Where steps and flats are checked. The CPU follows backlinks and allocation, says what is
+        wrong, and does all for which the GPU's memory is too small, unless the GPU is `wanted`.
     progress
         Called with the cells just checked and the cells in all.
 
@@ -128,38 +127,32 @@ def verify_paths(
     StoreError
         when a layer is damaged.
     PlanError
-        when the GPU's memory does not hold a block, and the CPU is no choice.
+        when the memory of a GPU that is `wanted` is too small.
 
     Notes
     -----
     A backlink has to be the lowest direction of a strictly nearer predecessor where there is one;
     on flats any forest is accepted.
     """
-    checker = _Checker(
-        ground,
-        cost,
-        options,
-        np.dtype(dtype),
-        farthest,
-        read_distance,
-        read_backlink,
-        read_allocation,
-    )
+    given = ground, cost, options, np.dtype(dtype), farthest
+    reads = read_distance, read_backlink, read_allocation
+    wrong = False
     if gpu is not None:
-        from .gpu import provers_within
-
         try:
-            threads = provers_within(gpu, ground.blocks, checker.dtype.itemsize, threads)
+            checker = _Checker(*given, *reads)
+            found, wrong = checker.run_on(gpu, threads, progress)
+            if found is not None:
+                return {**found, "backend": "cuda"}
+            progress = silent
+            log.info("verifying on the CPU: " + ("to find what is wrong" if wrong else "flats"))
         except PlanError as error:
             if gpu.wanted:
                 raise
             log.info("verifying on the CPU: %s", str(error).partition(";")[0])
-            gpu = None
-    if gpu is None:
-        return {**checker.run([None] * threads, progress), "backend": "cpu"}
-    with memory_bound(gpu.limit(), gpu.device):
-        provers = [checker.prover(gpu.device) for _ in range(threads)]
-        return {**checker.run(provers, progress), "backend": "cuda"}
+    found = _Checker(*given, *reads).run(threads, progress)
+    if wrong:
+        raise AssertionError("the GPU finds distances wrong that the CPU finds right: a bug")
+    return {**found, "backend": "cpu"}
 
 
 def upper_limit(max_cost: float | None, dtype: np.dtype) -> Any:
@@ -173,12 +166,15 @@ def upper_limit(max_cost: float | None, dtype: np.dtype) -> Any:
 def ring_of(distances: np.ndarray, unreached: float) -> Read:
     """A function that reads windows of an array with one ring around them."""
 
-    def read(window: Window) -> np.ndarray:
+    def read(window: Window, out: np.ndarray | None = None, *, halo: int = 1) -> np.ndarray:
         r0, r1, c0, c1 = window
         rows, cols = distances.shape
-        a, b, c, d = clip((r0 - 1, r1 + 1, c0 - 1, c1 + 1), (0, rows, 0, cols))
-        found = np.full((r1 - r0 + 2, c1 - c0 + 2), unreached, distances.dtype)
-        found[a - r0 + 1 : b - r0 + 1, c - c0 + 1 : d - c0 + 1] = distances[a:b, c:d]
+        a, b, c, d = clip((r0 - halo, r1 + halo, c0 - halo, c1 + halo), (0, rows, 0, cols))
+        shape = r1 - r0 + 2 * halo, c1 - c0 + 2 * halo
+        found = np.empty(shape, distances.dtype) if out is None else out
+        found[...] = unreached
+        r0, c0 = r0 - halo, c0 - halo
+        found[a - r0 : b - r0, c - c0 : d - c0] = distances[a:b, c:d]
         return found
 
     return read
@@ -240,119 +236,95 @@ class _Checker:
         self.forest = Forest(self.blocks) if read_backlink else None
         self.one_way = False
         if self.forest is None:
-            inner = cost.cost if isinstance(cost, Scaled) else cost
-            self.one_way = isinstance(inner, (Tobler, Langmuir))
+            self.one_way = is_directed(cost)
             # Of the rims' cells: what they are joined to, or whether they have a way to a root.
             self.parent = np.zeros(0 if self.one_way else places + 1, np.int64)
             self.outward = np.zeros(0 if self.one_way else places, np.uint8)
             self.solid = np.zeros(places if self.one_way else 0, np.uint8)
             self.open: dict[Block, tuple[int, int, int]] = {}
 
-    def prover(self, device: int) -> Prover:
-        """For one thread."""
-        from .gpu import Prover
+    def run(self, threads: int, progress: Progress) -> dict[str, int]:
+        self.each(threads, self.block, progress)
+        if self.forest is None:
+            self.anchored()
+        return self.linked(threads)
 
-        terrain = self.ground.terrain if isinstance(self.ground, KnownRoots) else self.ground
-        assert isinstance(terrain, Terrain)
-        heights, frictions = terrain.types
-        return Prover(
-            self.blocks,
+    def run_on(
+        self, gpu: Gpu, threads: int, progress: Progress
+    ) -> tuple[dict[str, int] | None, bool]:
+        """As `run`, or None where the CPU has to look at it; and whether there is a fault."""
+        from .gpu import Proof
+
+        assert isinstance(self.ground, Terrain | KnownRoots)
+        proof = Proof(
+            self.ground,
             self.cost,
             self.options,
             self.dtype,
             self.farthest,
-            heights,
-            None if terrain.friction is None else frictions,
-            join=self.forest is None and not self.one_way,
-            device=device,
+            self.read_distance,
+            self.read_backlink,
+            self.link,
+            gpu,
+            threads,
         )
+        try:
+            found = proof.prove(progress)
+        except StoreError:  # a layer is damaged, or backlinks run in a circle: the CPU says so
+            return None, False
+        if found is None:
+            return None, proof.wrong
+        self.steps, self.reached = found
+        return self.linked(threads), False
 
-    def run(self, provers: Sequence[Prover | None], progress: Progress) -> dict[str, int]:
-        """Check all blocks, in a thread for each of `provers`; None is the CPU."""
+    def linked(self, threads: int) -> dict[str, int]:
+        """What is left when all blocks were looked at: where backlinks lead."""
+        if self.forest is not None:
+            with _as_violation():
+                self.forest.resolve()
+        if self.read_allocation is not None:
+            self.each(threads, self.allocation, silent)
+        return {"checked_steps": self.steps, "reached": self.reached}
+
+    def link(self, at: Block, codes: np.ndarray) -> None:
+        """Take the backlinks of a block."""
+        assert self.forest is not None
+        with _as_violation():
+            self.forest.add(at, codes, *self.ground.roots(at))
+
+    def each(self, threads: int, work: Callable[[Block, Any], None], show: Progress) -> None:
         blocks = self.blocks
 
-        def each(work: Callable[[Block, Any], None], show: Progress) -> None:
-            def done(at: Block) -> None:
-                r0, r1, c0, c1 = blocks.window(*at)
-                show((r1 - r0) * (c1 - c0), blocks.rows * blocks.cols)
+        def done(at: Block) -> None:
+            r0, r1, c0, c1 = blocks.window(*at)
+            show((r1 - r0) * (c1 - c0), blocks.rows * blocks.cols)
 
-            stream(
-                blocks.ids(),
-                lambda at, prover: prover,
-                work,
-                buffers=provers,
-                writers=len(provers),
-                done=done,
-            )
-
-        each(self.block, progress)
-        if self.forest is None:
-            self.anchored()
-            return {"checked_steps": self.steps, "reached": self.reached}
-        with _as_violation():
-            self.forest.resolve()
-        if self.read_allocation is not None:
-            each(self.allocation, silent)
-        return {"checked_steps": self.steps, "reached": self.reached}
+        stream(
+            blocks.ids(),
+            lambda at, _: at,
+            work,
+            buffers=[None] * threads,
+            writers=threads,
+            done=done,
+        )
 
     # -- one block -------------------------------------------------------------------------
 
-    def block(self, at: Block, prover: Prover | None) -> None:
+    def block(self, at: Block, _: Any) -> None:
         """Check a block, and note what of it matters beyond."""
         codes = None
         if self.read_backlink is not None:
             codes = np.ascontiguousarray(self.read_backlink(self.blocks.window(*at)))
-        if prover is None or not self.proven(at, codes, prover):
-            self.examined(at, codes)
-        if self.forest is not None:
-            with _as_violation():
-                self.forest.add(at, codes, *self.ground.roots(at))  # type: ignore[arg-type]
-
-    def count(self, steps: int, reached: int) -> None:
+        masks, steps, reached = self.masks(at, codes)
         with self.lock:
             self.steps += steps
             self.reached += reached
-
-    def examined(self, at: Block, codes: np.ndarray | None) -> None:
-        """Check a block on the CPU, all but where backlinks lead."""
-        masks, steps, reached = self.masks(at, codes)
-        self.count(steps, reached)
-        if self.one_way:
+        if codes is not None:
+            self.link(at, codes)
+        elif self.one_way:
             self.spread(at, masks)
-        elif self.forest is None:
+        else:
             self.join(at, masks)
-
-    def proven(self, at: Block, codes: np.ndarray | None, prover: Prover) -> bool:
-        """As `examined`, on the GPU; not for flats that steps lead along one way."""
-        ground, field = self.ground, self.ground.load(at)
-        written = self.read_distance(self.blocks.window(*at))
-        known = ground if isinstance(ground, KnownRoots) else None
-        seeds, rule = (ground.seeds(at, field), GIVEN) if known is None else (None, known.rule)
-        found = prover.prove(field, written, codes, seeds, rule)
-        if found is None:
-            self.examined(at, codes)
-            raise AssertionError("the GPU finds a block wrong that the CPU finds right: a bug")
-        if self.one_way and found.flats:
-            return False
-        self.count(found.steps, found.reached)
-        if known is not None:
-            known.note(at, found.roots)
-        b = self.blocks.block
-        first = self.index(at) * 4 * b
-        if self.one_way:
-            own = written[1:-1, 1:-1]
-            sides = own[0], own[-1], own[:, 0], own[:, -1]
-            for side, cells in enumerate(sides):
-                start = first + side * b
-                self.solid[start : start + len(cells)] = cells < self.top
-        elif found.flats and self.forest is None:
-            places = np.flatnonzero(found.labels)
-            _, least, which = np.unique(
-                found.labels[places], return_index=True, return_inverse=True
-            )
-            self.parent[first + 1 + places] = first + 1 + places[least][which]
-            self.outward[first : first + 4 * b] = found.outward
-        return True
 
     def masks(self, at: Block, codes: np.ndarray | None) -> tuple[_Masks, int, int]:
         """All that can be said of a block from itself; also the steps and the reached cells."""

@@ -1,217 +1,315 @@
-"""The proof of distances on a GPU: the blocks' steps and flats, see ``kernels/proof.cu``.
+"""The proof of distances on a GPU: regions of blocks, see ``kernels/proof.cu``.
 
-Blocks are read as on the CPU. What is wrong is only told to be so; where, the CPU finds.
+Cells lie in its memory as layers have them, row by row, without tiles. What is wrong is only told
+to be so; where, the CPU finds.
 """
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
-from ...cuda.device import RESERVED, Gpu, module
+from ...cuda.device import RESERVED, Gpu, Staging, free_staging, memory_bound, module
 from ...errors import PlanError
-from ...grid import TILE, BlockGrid, ceil_div, round_up
+from ...executor import stream
+from ...grid import Window, ceil_div, clip
+from ...mst.gpu import CELL_TYPES, Regions
 from ...planner import MB, format_size
-from ..costs import Langmuir, Scaled
-from ..gpu import launch, step_macros
-from ..relax import Field
+from ...progress import Progress
+from ..costs import Langmuir, Scaled, is_directed
+from ..gpu import absent, launch, nodata_of, step_macros
+from ..ground import Raster, Terrain
+from ..relax import Block
+from .kernels import join_rims
+from .roots import GIVEN, GIVEN_AND_EDGE, KnownRoots, Read
 
-_BLOCK = np.dtype(
+MOST_CELLS = 2**31 - 2
+"""Of a region, with the ring: labels of flats have 31 bits."""
+
+_BARRIERS, _NOT_NEGATIVE, _NOT_FAR = 1, 2, 4
+"""What a layer is, as in kernels/gaps.cu."""
+
+_REGION = np.dtype(
     [
         (name, "<i8")
         for name in (
-            *("height", "width", "pitch", "rows"),
-            *("heights", "frictions", "absent", "lengths", "written", "codes"),
+            *("height", "width", "heights", "frictions", "absent", "lengths", "written", "codes"),
         )
     ]
 )
-"""Block in kernels/proof.cu; places in memory are numbers."""
+"""Region in kernels/proof.cu; arrays are their places in memory."""
+
+_MOST = 2**19
+"""Threads of a launch at most; each takes one cell after another."""
+
+_TALLY = "steps", "reached", "roots", "flats", "faults"
 
 
-class Proven(NamedTuple):
-    """A block without a fault.
+@dataclass
+class Proof:
+    """What is to be proven, as for `verify_paths`; and where.
 
     Attributes
     ----------
-    steps, reached, roots, flats
-        How many: steps into its cells, reached cells, roots, and cells of flats.
-    labels, outward
-        Of all places of the block's rims, where flats were joined: what each is joined to, 0 for a
-        way to a root; and tight steps from outside of the block.
+    linked
+        Called with a block and its backlinks.
+    threads
+        That read.
+    wrong
+        Whether a fault was found.
     """
 
-    steps: int
-    reached: int
-    roots: int
-    flats: int
-    labels: np.ndarray
-    outward: np.ndarray
+    ground: Terrain | KnownRoots
+    cost: Any
+    options: tuple[bool, bool, bool]
+    dtype: np.dtype
+    farthest: Any
+    read_distance: Read
+    read_backlink: Read | None
+    linked: Callable[[Block, np.ndarray], None]
+    gpu: Gpu
+    threads: int
 
+    def __post_init__(self) -> None:
+        if isinstance(self.ground, KnownRoots):
+            self.terrain, self.rule = self.ground.terrain, self.ground.rule
+        else:
+            self.terrain, self.rule = self.ground, GIVEN_AND_EDGE if self.ground.edge else GIVEN
+        self.blocks = self.terrain.blocks
+        # Flats are joined to find whether they lead anywhere; backlinks tell that, too.
+        self.joins = self.read_backlink is None and not is_directed(self.cost)
+        self.wrong = False
 
-class Prover:
-    """Proves blocks on a GPU, one at a time.
+    def memory(self, side: int) -> int:
+        """Bytes of the GPU's memory that regions of `side` cells on a side take."""
+        t = self.terrain
+        rasters = [r.dtype.itemsize for r in (t.heights, t.friction, t.barriers) if r is not None]
+        # Absent cells, levels, marks; codes or labels.
+        each = sum(rasters) + self.dtype.itemsize + 3 + (1 if self.read_backlink else 0)
+        each += 4 * self.joins
+        cells = (min(side, self.blocks.rows) + 2) * (min(side, self.blocks.cols) + 2)
+        return RESERVED + cells * each + 16 * 4 * side + 32 * (side + 2) + 24 * len(t.sources)
 
-    Parameters
-    ----------
-    cost, options, dtype, farthest
-        As for `verify_paths`.
-    heights, frictions
-        Types of a field's; no friction layer when the latter is None.
-    join
-        Whether flats are joined; without, they are only counted.
-    """
+    def side(self) -> int:
+        """Side of regions, in cells.
 
-    def __init__(
-        self,
-        blocks: BlockGrid,
-        cost: Any,
-        options: tuple[bool, bool, bool],
-        dtype: np.dtype,
-        farthest: Any,
-        heights: np.dtype,
-        frictions: np.dtype | None,
-        *,
-        join: bool,
-        device: int,
-    ) -> None:
+        Raises
+        ------
+        PlanError
+            when the GPU's memory does not hold a block.
+        """
+        limit, b = self.gpu.limit(), self.blocks.block
+
+        def fits(count: int) -> bool:
+            rows, cols = (min(count * b, n) + 2 for n in (self.blocks.rows, self.blocks.cols))
+            return rows * cols <= MOST_CELLS and self.memory(count * b) <= limit
+
+        count = max(self.blocks.shape)
+        while count > 1 and not fits(count):
+            count -= 1
+        if not fits(count):
+            raise PlanError(
+                f"verifying distances in blocks of {b} takes {ceil_div(self.memory(b), MB)}MB of "
+                f"GPU memory, more than {format_size(limit)}; raise --gpu-memory-limit, or use "
+                "--backend cpu"
+            )
+        # As many regions, of about one size.
+        return ceil_div(max(self.blocks.shape), ceil_div(max(self.blocks.shape), count)) * b
+
+    def prove(self, progress: Progress) -> tuple[int, int] | None:
+        """Steps and reached cells; None when something is wrong, or flats have to be followed.
+
+        Raises
+        ------
+        PlanError
+            see `side`.
+        """
         import cupy
 
-        self.cupy, self.block, self.join, self.device = cupy, blocks.block, join, device
-        self.dtype, self.farthest = dtype, dtype.type(farthest)
-        whole = dtype.kind == "u" and farthest == np.iinfo(dtype).max >> 1
-        self.bounded = np.int32(whole)
-        rows, cols = min(blocks.block, blocks.rows), min(blocks.block, blocks.cols)
-        padded = (round_up(rows, TILE) + 2) * (round_up(cols, TILE) + 2)
-        cells = rows * cols
-        with cupy.cuda.Device(device):
-            self.stream = cupy.cuda.Stream(non_blocking=True)
-            with self.stream:
-                self.heights = cupy.empty(padded, heights)
-                self.frictions = self.heights
-                if frictions is not None:
-                    self.frictions = cupy.empty(padded, frictions)
-                self.absent = cupy.empty(padded, np.bool_)
-                self.lengths = cupy.empty(4 * (round_up(rows, TILE) + 2), np.float64)
-                self.written = cupy.empty((rows + 2) * (cols + 2), dtype)
-                self.codes, self.level, self.marks = (cupy.empty(cells, np.uint8) for _ in range(3))
-                self.parent = cupy.empty(cells + 1 if join else 0, np.int32)
-                self.labels = cupy.empty(4 * blocks.block, np.int32)
-                self.outward = cupy.empty(4 * blocks.block, np.uint8)
-                self.tally = cupy.empty(5, np.uint64)
-                model = cost.cost if isinstance(cost, Scaled) else cost
-                parameters = model if isinstance(model, Langmuir) else [0.0] * 6
-                self.parameters = cupy.array(parameters, np.float64)
-                self.kernels = module(
-                    "proof", step_macros(cost, heights, frictions, dtype, options)
-                )
-            self.stream.synchronize()
+        side, limit, device = self.side(), self.gpu.limit(), self.gpu.device
+        try:
+            with memory_bound(limit, device), cupy.cuda.Device(device):
+                return self._prove(side, progress)
+        finally:
+            # The proof of the CPU that may follow is not told of page-locked buffers.
+            free_staging()
 
-    def prove(
-        self,
-        field: Field,
-        written: np.ndarray,
-        codes: np.ndarray | None,
-        seeds: tuple[np.ndarray, np.ndarray, np.ndarray] | None,
-        rule: int,
-    ) -> Proven | None:
-        """What is found of a block; None when something is wrong.
-
-        Parameters
-        ----------
-        written
-            Distances as the layer holds them, with one ring.
-        codes
-            Backlinks, if there are any.
-        seeds
-            Rows, columns and start values of sources; None where another `rule` tells roots.
-        """
-        height, width = written.shape[0] - 2, written.shape[1] - 2
-        cells = height * width
-        with self.cupy.cuda.Device(self.device), self.stream:
-            own = self.frictions is not self.heights
-            sent = [
-                self._sent(*pair)
-                for pair in (
-                    (self.heights, field.heights),
-                    (self.frictions, field.frictions if own else None),
-                    (self.absent, field.absent),
-                    (self.lengths, field.lengths),
-                    (self.written, written),
-                )
-            ]
-            described = height, width, *field.absent.shape[::-1], *sent
-            described += (0 if codes is None else self._sent(self.codes, codes),)
-            block = self.cupy.asarray(np.array([described], _BLOCK).view(np.uint8))
-            self.tally[...] = 0
-            self.marks[:cells] = 0
-            if seeds is not None and len(seeds[0]):
-                rows, cols, starts = seeds
-                places = self.cupy.asarray((rows * width + cols).astype(np.int64))
-                values = self.cupy.asarray(starts.astype(self.dtype))
-                self._launch(
-                    "seeds", len(rows), block, places, values, len(rows), self.farthest,
-                    self.marks, self.tally,
-                )  # fmt: skip
-            self._launch(
-                "check", cells, block, self.parameters, self.farthest, self.bounded,
-                np.int32(rule), self.marks, self.level, self.parent if self.join else np.uint64(0),
-                self.tally,
-            )  # fmt: skip
-            steps, reached, roots, flats, faults = map(int, self.tally.get())
-            joined = flats and self.join and not faults
-            if joined:
-                self._join(height, width)
-                faults = int(self.tally.get()[4])
-            if faults:
+    def _prove(self, side: int, progress: Progress) -> tuple[int, int] | None:
+        rows, cols = self.blocks.rows, self.blocks.cols
+        regions = Regions(rows, cols, side)
+        # Of the cells on regions' rims: what they are joined to, and tight steps from outside.
+        parent = np.zeros(regions.count * 4 * side + 1 if self.joins else 1, np.int64)
+        outward = np.zeros(len(parent) - 1, np.uint8)
+        steps = reached = 0
+        region = _Region(self, side)
+        for number, at in enumerate(regions.ids()):
+            region.read(regions.window(*at), progress)
+            found = region.check()
+            self.wrong = found["faults"] > 0
+            followed = self.joins or self.read_backlink is not None
+            if self.wrong or (found["flats"] and not followed):
                 return None
-            rims = (self.labels.get(), self.outward.get()) if joined else (_NONE, _NONE)
-        return Proven(steps, reached, roots, flats, *rims)
+            if isinstance(self.ground, KnownRoots):
+                self.ground.note(at, found["roots"])
+            steps, reached = steps + found["steps"], reached + found["reached"]
+            if found["flats"] and self.joins:
+                part = slice(number * 4 * side, (number + 1) * 4 * side)
+                labels, outward[part] = region.labels.get(), region.outward.get()
+                places = np.flatnonzero(labels)
+                _, first, which = np.unique(labels[places], return_index=True, return_inverse=True)
+                parent[part.start + 1 + places] = part.start + 1 + places[first][which]
+        lost, _ = join_rims(parent, outward, rows, cols, side)
+        self.wrong = lost >= 0
+        return None if self.wrong else (steps, reached)
 
-    def _join(self, height: int, width: int) -> None:
-        """Join flats, and look for those that lead nowhere."""
-        cells, side = height * width, self.block
-        self._launch("flats", cells, height, width, self.level, self.parent)
-        self.marks[:cells] = 0
-        given = height, width, side, self.level, self.parent
-        self._launch("rims", 4 * side, *given, self.labels, self.outward, self.marks)
-        self._launch("lost", cells, cells, self.level, self.parent, self.marks, self.tally)
 
-    def _sent(self, array: Any, values: np.ndarray | None) -> int:
-        """Copy to the front of an array on the GPU; its place in memory."""
-        if values is not None:
-            array[: values.size].set(np.ascontiguousarray(values).reshape(-1))
-        return int(array.data.ptr)
+class _Region:
+    """A region on the GPU: cells as layers have them, with a ring around, and what checks them."""
+
+    def __init__(self, proof: Proof, side: int) -> None:
+        import cupy
+
+        self.cupy, self.proof, self.side = cupy, proof, side
+        self.blocks, self.dtype, terrain = proof.blocks, proof.dtype, proof.terrain
+        rows, cols = min(side, self.blocks.rows), min(side, self.blocks.cols)
+        cells, ring = rows * cols, (rows + 2) * (cols + 2)
+        self.rasters: list[tuple[Raster, Any, int]] = []
+        frictions = terrain.friction or (terrain.heights if terrain.model.needs_friction else None)
+        for raster in (terrain.heights, terrain.friction, terrain.barriers):
+            if raster is not None:
+                kind = _BARRIERS if raster is terrain.barriers else 0
+                kind |= _NOT_NEGATIVE if raster is frictions else 0
+                kind |= _NOT_FAR if raster is terrain.heights and self.dtype == np.uint64 else 0
+                self.rasters.append((raster, cupy.empty(ring, raster.dtype), kind))
+        self.written, self.absent = cupy.empty(ring, self.dtype), cupy.empty(ring, np.uint8)
+        self.codes = cupy.empty(cells, np.uint8) if proof.read_backlink else None
+        self.level, self.marks = cupy.empty(cells, np.uint8), cupy.empty(cells, np.uint8)
+        self.parent = cupy.empty(cells + 1, np.int32) if proof.joins else np.uint64(0)
+        self.labels = cupy.empty(4 * side, np.int32)
+        self.outward = cupy.empty(4 * side, np.uint8)
+        self.tally = cupy.empty(len(_TALLY), np.uint64)
+        model = proof.cost.cost if isinstance(proof.cost, Scaled) else proof.cost
+        parameters = model if isinstance(model, Langmuir) else [0.0] * 6
+        self.parameters = cupy.array(parameters, np.float64)
+        friction = None if terrain.friction is None else terrain.friction.dtype
+        types = terrain.heights.dtype, friction, self.dtype
+        self.kernels = module("proof", step_macros(proof.cost, *types, proof.options))
+        item = max(self.dtype.itemsize, *(raster.dtype.itemsize for raster, _, _ in self.rasters))
+        # A side of the ring is as long as a region.
+        self.staging = Staging(max(self.blocks.block**2, side + 2) * item, proof.gpu.device)
+
+    def read(self, window: Window, progress: Progress) -> None:
+        """Fill all arrays with a window of the raster and its ring."""
+        r0, r1, c0, c1 = self.window = window
+        self.height, self.width = r1 - r0, c1 - c0
+        shape = self.height + 2, self.width + 2
+        proof, total = self.proof, self.blocks.rows * self.blocks.cols
+
+        def view(array: Any, part: Window) -> Any:
+            whole = array[: shape[0] * shape[1]].reshape(shape)
+            return whole[part[0] - r0 + 1 : part[1] - r0 + 1, part[2] - c0 + 1 : part[3] - c0 + 1]
+
+        ring = clip((r0 - 1, r1 + 1, c0 - 1, c1 + 1), (0, self.blocks.rows, 0, self.blocks.cols))
+        self.written[...] = absent(self.dtype)
+        self.absent[...] = 1
+        view(self.absent, ring)[...] = 0
+        self.cupy.cuda.Device().synchronize()  # the threads copy on streams of their own
+
+        def copy(part: Window, dtype: np.dtype, into: Any, fill: Callable[..., Any]) -> None:
+            host = self.staging.host((part[1] - part[0], part[3] - part[2]), dtype)
+            fill(part, host)
+            self.staging.place(host, into)
+
+        def read(item: tuple[Block | None, Window], _: None) -> None:
+            at, part = item
+            for raster, cells, _kind in self.rasters:
+                copy(part, raster.dtype, view(cells, part), raster.read)
+            distances = view(self.written, part)
+            copy(part, self.dtype, distances, lambda w, out: proof.read_distance(w, out, halo=0))
+            if at is not None and self.codes is not None:
+                assert proof.read_backlink is not None
+                codes = np.ascontiguousarray(proof.read_backlink(part))
+                whole = self.codes[: self.height * self.width].reshape(self.height, self.width)
+                into = whole[part[0] - r0 : part[1] - r0, part[2] - c0 : part[3] - c0]
+                copy(part, codes.dtype, into, lambda w, out: np.copyto(out, codes))
+                proof.linked(at, codes)
+
+        def done(item: tuple[Block | None, Window]) -> None:
+            at, part = item
+            if at is not None:
+                progress((part[1] - part[0]) * (part[3] - part[2]), total)
+
+        stream(
+            self._parts(ring),
+            read,
+            lambda item, _: None,
+            buffers=[None] * proof.threads,
+            readers=proof.threads,
+            done=done,
+        )
+        inside = view(self.absent, ring)
+        faults = self.tally[-1:]
+        self.tally[...] = 0
+        for raster, cells, kind in self.rasters:
+            gaps = module("gaps", {"CELL": CELL_TYPES[raster.dtype.name]}).get_function("gaps")
+            size = inside.shape[0] * inside.shape[1]
+            known = nodata_of(raster)
+            given = view(cells, ring), *inside.shape, shape[1], *known, np.int32(kind)
+            launch(gaps, min(size, _MOST), *given, inside, faults)
+
+    def _parts(self, ring: Window) -> Iterator[tuple[Block | None, Window]]:
+        """Blocks of the region, and the sides of its ring, of no block."""
+        r0, r1, c0, c1 = self.window
+        b = self.blocks.block
+        for i in range(r0 // b, ceil_div(r1, b)):
+            for j in range(c0 // b, ceil_div(c1, b)):
+                yield (i, j), self.blocks.window(i, j)
+        a, b, c, d = ring
+        for part in (a, r0, c, d), (r1, b, c, d), (r0, r1, c, c0), (r0, r1, c1, d):
+            if part[0] < part[1] and part[2] < part[3]:
+                yield None, part
+
+    def check(self) -> dict[str, int]:
+        """What the kernels count."""
+        proof, height, width = self.proof, self.height, self.width
+        r0, r1, c0, c1 = self.window
+        cells = height * width
+        dtype, farthest = self.dtype, self.dtype.type(proof.farthest)
+        bounded = dtype.kind == "u" and farthest == np.iinfo(dtype).max >> 1
+        lengths = self.cupy.array(np.ascontiguousarray(proof.terrain.lengths[:4, r0 : r1 + 2]))
+        heights = self.rasters[0][1]
+        frictions = heights if proof.terrain.friction is None else self.rasters[1][1]
+        arrays = heights, frictions, self.absent, lengths, self.written, self.codes
+        places = (0 if array is None else array.data.ptr for array in arrays)
+        described = np.array([(height, width, *places)], _REGION)
+        region = self.cupy.array(described.view(np.uint8))
+        self.marks[...] = 0
+        sources = proof.terrain.sources
+        mine = (sources.rows >= r0) & (sources.rows < r1)
+        mine &= (sources.cols >= c0) & (sources.cols < c1)
+        if mine.any():
+            starts = self.cupy.array((sources.rows[mine] - r0) * width + sources.cols[mine] - c0)
+            costs = self.cupy.array(sources.costs[mine].astype(dtype))
+            given = region, starts, costs, starts.size, farthest
+            self._launch("seeds", starts.size, *given, self.marks, self.tally)
+        told = region, self.parameters, farthest, np.int32(bounded), np.int32(proof.rule)
+        self._launch("check", cells, *told, self.marks, self.level, self.parent, self.tally)
+        found = self._counted()
+        if found["flats"] and proof.joins and not found["faults"]:
+            # Joined, and what leads nowhere counted.
+            self._launch("flats", cells, height, width, self.level, self.parent)
+            self.marks[...] = 0
+            rims = height, width, self.side, self.level, self.parent, self.labels, self.outward
+            self._launch("rims", 4 * self.side, *rims, self.marks)
+            self._launch("lost", cells, cells, self.level, self.parent, self.marks, self.tally)
+            found = self._counted()
+        return found
+
+    def _counted(self) -> dict[str, int]:
+        return dict(zip(_TALLY, map(int, self.tally.get()), strict=True))
 
     def _launch(self, name: str, cells: int, *arguments: Any) -> None:
-        launch(self.kernels.get_function(name), min(cells, 1 << 19), *arguments)
-
-
-_NONE = np.empty(0, np.int32)
-
-
-def prover_bytes(blocks: BlockGrid, item: int) -> int:
-    """GPU memory that a `Prover` takes, for distances of `item` bytes, at most."""
-    cells = (min(blocks.block, blocks.rows) + TILE + 2) * (
-        min(blocks.block, blocks.cols) + TILE + 2
-    )
-    # Heights, frictions, distances; absent cells, codes, levels, marks; labels of flats.
-    return cells * (2 * 8 + item + 4 + 4) + 64 * blocks.block + MB
-
-
-def provers_within(gpu: Gpu, blocks: BlockGrid, item: int, threads: int) -> int:
-    """How many threads can prove at a time.
-
-    Raises
-    ------
-    PlanError
-        when the GPU's memory is too small for one.
-    """
-    limit, one = gpu.limit(), prover_bytes(blocks, item)
-    if RESERVED + one > limit:
-        raise PlanError(
-            f"verifying distances in blocks of {blocks.block} takes {ceil_div(RESERVED + one, MB)} "
-            f"MB of GPU memory, more than {format_size(limit)}; raise --gpu-memory-limit, or use "
-            "--backend cpu"
-        )
-    return min(threads, (limit - RESERVED) // one)
+        launch(self.kernels.get_function(name), min(cells, _MOST), *arguments)

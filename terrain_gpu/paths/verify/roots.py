@@ -6,15 +6,14 @@ from collections.abc import Callable
 
 import numpy as np
 
-from ...grid import Window
 from ..ground import Terrain
 from ..relax import Block, Field
 
-Read = Callable[[Window], np.ndarray]
+Read = Callable[..., np.ndarray]
 Cells = tuple[np.ndarray, np.ndarray, np.ndarray]
 
-GIVEN, AT_ZERO, AT_OWN_HEIGHT, UNLINKED = range(4)
-"""Which cells are roots, as in kernels/proof.cu: those of a list, or what the results tell."""
+GIVEN, GIVEN_AND_EDGE, AT_ZERO, AT_OWN_HEIGHT, UNLINKED = range(5)
+"""Which cells are roots, as in kernels/proof.cu."""
 
 
 class KnownRoots:
