@@ -223,7 +223,10 @@ def test_the_pipeline_proves_itself(how):
     for more in ({}, {"backlink": True}, {"allocation": True}):
         found = shortest_paths(cells, [(70, 70, 2)], verify=True, block_size=64, **how, **more)
         assert found.report.result["verified_steps"] > 8 * 0.9 * cells.size
-        assert found.report.result["verified_on"] == ("cpu" if Case.gpu is None else "cuda")
+        # The CPU follows flats where steps are directed.
+        left = how.get("cost") == "langmuir" and not more
+        on_gpu = Case.gpu is not None and not left
+        assert found.report.result["verified_on"] == ("cuda" if on_gpu else "cpu")
         assert "verify" in found.report.seconds
 
 

@@ -145,7 +145,7 @@ class Proof:
         outward = np.zeros(len(parent) - 1, np.uint8)
         steps = reached = 0
         region = _Region(self, side)
-        for number, at in enumerate(regions.ids()):
+        for at in regions.ids():
             region.read(regions.window(*at), progress)
             found = region.check()
             self.wrong = found["faults"] > 0
@@ -156,11 +156,14 @@ class Proof:
                 self.ground.note(at, found["roots"])
             steps, reached = steps + found["steps"], reached + found["reached"]
             if found["flats"] and self.joins:
-                part = slice(number * 4 * side, (number + 1) * 4 * side)
-                labels, outward[part] = region.labels.get(), region.outward.get()
+                start = (at[0] * regions.shape[1] + at[1]) * 4 * side
+                labels, outward[start : start + 4 * side] = (
+                    region.labels.get(),
+                    region.outward.get(),
+                )
                 places = np.flatnonzero(labels)
                 _, first, which = np.unique(labels[places], return_index=True, return_inverse=True)
-                parent[part.start + 1 + places] = part.start + 1 + places[first][which]
+                parent[start + 1 + places] = start + 1 + places[first][which]
         lost, _ = join_rims(parent, outward, rows, cols, side)
         self.wrong = lost >= 0
         return None if self.wrong else (steps, reached)
