@@ -227,3 +227,10 @@ class BlockGrid:
 def z_rank_table(block: int) -> np.ndarray:
     """Z-order rank of each tile of a block; int64, shape (block / TILE,) * 2."""
     return morton.z_ranks(block // TILE)
+
+
+class RegionGrid(BlockGrid):
+    """A grid of regions, which may be larger than any block."""
+
+    def __post_init__(self) -> None:
+        pass

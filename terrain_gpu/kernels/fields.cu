@@ -274,7 +274,16 @@ extern "C" __global__ void cut(
         block[k] = codes[(row + k / width) * cols + col + k % width];
 }
 
-// Where each cell's backlink leads: a cell, minus the id of a source and 2, or -1 where unreached.
+#define OUTSIDE (-(1ll << 33)) // less than any id
+
+// Place of a cell beside a region among those around it: above, below, with corners; left, right.
+__device__ __forceinline__ i64 place_around(i64 row, i64 col, i64 height, i64 width) {
+    if (row < 0 || row == height) return (row < 0 ? 0 : width + 2) + col + 1;
+    return 2 * (width + 2) + (col < 0 ? 0 : height) + row;
+}
+
+// Where each cell's backlink leads: a cell, minus the id of a source and 2, OUTSIDE minus a place
+// around the region, or -1 where unreached.
 extern "C" __global__ void follow(
     const u8* codes, const i64* ids, const u32* names, i64 count, i64 height, i64 width, i64* labels
 ) {
@@ -290,7 +299,9 @@ extern "C" __global__ void follow(
             int d = __ffs(code) - 1;
             int dy = d >= 1 && d <= 3 ? 1 : (d >= 5 ? -1 : 0);
             int dx = d <= 1 || d == 7 ? 1 : (d >= 3 && d <= 5 ? -1 : 0);
-            labels[k] = k + dy * width + dx;
+            i64 row = k / width + dy, col = k % width + dx;
+            bool inside = row >= 0 && row < height && col >= 0 && col < width;
+            labels[k] = inside ? row * width + col : OUTSIDE - place_around(row, col, height, width);
         }
     }
 }
@@ -308,11 +319,14 @@ extern "C" __global__ void jump(i64* labels, i64 cells, u32* unfinished) {
     if (open) *unfinished = 1;
 }
 
+// Ids of a window's sources; `around` has the labels of the cells around the region.
 extern "C" __global__ void name(
-    const i64* labels, i64 height, i64 width, i64 row, i64 col, i64 cols, u32* block
+    const i64* labels, const i64* around, i64 height, i64 width, i64 row, i64 col, i64 cols,
+    u32* block
 ) {
     for (i64 k = thread(); k < height * width; k += threads()) {
         i64 label = labels[(row + k / width) * cols + col + k % width];
+        if (label <= OUTSIDE) label = around[OUTSIDE - label];
         block[k] = label == -1 ? 0 : (u32)(-label - 2);
     }
 }

@@ -16,7 +16,7 @@ import numpy as np
 from ..cuda.device import RESERVED, Staging, memory_bound, module, shared_memory
 from ..errors import CellError, PlanError
 from ..executor import stream
-from ..grid import TILE, BlockGrid, ceil_div, round_up
+from ..grid import TILE, BlockGrid, RegionGrid, ceil_div, round_up
 from ..planner import (
     COMPILED_BASELINE,
     CUDA_BASELINE,
@@ -167,7 +167,7 @@ def plan_regions(
     host = baseline + max(threads * thread, levels)
 
     def device(side: int) -> int:
-        slots = min(SLOTS, Regions(rows, cols, side).count)
+        slots = min(SLOTS, RegionGrid(rows, cols, side).count)
         cells = min(side, round_up(rows, block)) * min(side, round_up(cols, block))
         return RESERVED + int(cells * (slots * slot_bytes(dtype) + work_bytes(dtype)))
 
@@ -181,7 +181,7 @@ def plan_regions(
     side = block
     while side < min(MOST_SIDE, max(rows, cols)) and device(2 * side) <= gpu_memory_limit:
         side *= 2
-    regions = Regions(rows, cols, side)
+    regions = RegionGrid(rows, cols, side)
     slots = min(SLOTS, regions.count)
     return StreamPlan(
         rows=rows,
@@ -201,13 +201,6 @@ def plan_regions(
         bytes_read=source_bytes + spill(regions),
         bytes_written=layer_bytes(rows, cols, 1, block) + spill(regions),
     )
-
-
-class Regions(BlockGrid):
-    """A grid of regions, which may be larger than any block."""
-
-    def __post_init__(self) -> None:
-        pass
 
 
 class Slot:
@@ -244,7 +237,7 @@ class GpuSolver:
         memory_limit: int,
     ) -> None:
         self.shape = blocks.rows, blocks.cols
-        self.blocks, self.regions = blocks, Regions(blocks.rows, blocks.cols, side)
+        self.blocks, self.regions = blocks, RegionGrid(blocks.rows, blocks.cols, side)
         self.weight, self.nodata, self.diagonal = weight, nodata, diagonal
         self.device, self.memory_limit = device, memory_limit
         cached = keeps_cells(weight.dtype, device)

@@ -108,10 +108,13 @@ class Forest:
     def add(self, at: Block, codes: np.ndarray, *sources: np.ndarray) -> None:
         """Note where the rim of a block leads."""
         labels = self._follow(at, codes, *sources)
+        self.put(at, labels[0], labels[-1], labels[:, 0], labels[:, -1])
+
+    def put(self, at: Block, *sides: np.ndarray) -> None:
+        """Note the labels, as `follow` finds them, of a block's top, bottom, left and right."""
         rim = self._rims[at[0] * self.blocks.shape[1] + at[1]].reshape(4, -1)
-        height, width = labels.shape
-        rim[0, :width], rim[1, :width] = labels[0], labels[-1]
-        rim[2, :height], rim[3, :height] = labels[:, 0], labels[:, -1]
+        for place, labels in zip(rim, sides, strict=True):
+            place[: len(labels)] = labels
 
     def resolve(self) -> None:
         """Follow from rim to rim by pointer jumping (J. C. Wyllie 1979)."""
@@ -126,6 +129,14 @@ class Forest:
             if not any(left):
                 return
         raise StoreError("the backlinks run in a circle across blocks; compute them again")
+
+    def labels_at(self, rows: np.ndarray, cols: np.ndarray) -> np.ndarray:
+        """Labels of cells on rims, once they are resolved; -1 outside of the raster."""
+        inside = (rows >= 0) & (rows < self.blocks.rows) & (cols >= 0) & (cols < self.blocks.cols)
+        found = np.full(len(rows), _UNKNOWN, np.int64)
+        cells = rows[inside] * self.blocks.cols + cols[inside]
+        found[inside] = self._rims.reshape(-1)[self._slot(cells)]
+        return found
 
     def labels(self, at: Block, codes: np.ndarray, *sources: np.ndarray) -> np.ndarray:
         """Ids of the sources of a block's cells, uint32; 0 where there is none."""

@@ -70,6 +70,7 @@ _DIRECTED = ("TOBLER", "LANGMUIR")
 _WITHOUT_LENGTHS = ("ABSDIFF", "MINIMAX", "HOPS")
 
 Write = Callable[[str, Block, np.ndarray], Any]
+Read = Callable[[str, Block], np.ndarray]
 
 
 # -- variants of the kernels ---------------------------------------------------------------------
@@ -595,7 +596,7 @@ class Problem:
 
 
 def solve(
-    problem: Problem, report: Report, tick: Callable[[int], None], write: Write
+    problem: Problem, report: Report, tick: Callable[[int], None], write: Write, read: Read
 ) -> dict[str, int]:
     """Compute the layers of a problem and write them block by block.
 
@@ -605,13 +606,14 @@ def solve(
         Told how many cells were read or written since.
     write
         Called with layer, block and cells from several threads.
+    read
+        Called with layer and block, likewise: what was written.
 
     Returns
     -------
     counts
         "reached" and "valid" cells, "regions" and "region_visits", "tiles" and "tile_visits",
-        "waves"; "named", whether the allocation is among what was written; "memory", bytes of the
-        GPU's as planned.
+        "waves"; "memory", bytes of the GPU's as planned.
 
     Raises
     ------
@@ -628,7 +630,7 @@ def solve(
     with memory_bound(limit, problem.device), cupy.cuda.Device(problem.device):
         if side >= max(problem.blocks.shape):
             return _Whole(problem, report, tick, write).run()
-        return Regions(problem, side, report, tick, write).run()
+        return Regions(problem, side, report, tick, write, read).run()
 
 
 class Piece:
@@ -1017,7 +1019,7 @@ class _Whole:
             outputs.append(piece.backlink_output())
         if "allocation" in self.problem.names:
             with self.report.phase("allocation"):
-                outputs.append(self._named())
+                outputs.append(self._allocation())
         with self.report.phase("write"):
             piece.move(outputs, self.write, self._done)
         noted = piece.noted()
@@ -1031,7 +1033,6 @@ class _Whole:
             "tiles": piece.shape.tiles[0] * piece.shape.tiles[1],
             "tile_visits": int(found["visits"]),
             "waves": int(found["number"]),
-            "named": len(outputs) == 3,
             "memory": self.problem.memory(max(self.problem.blocks.shape)),
         }
 
@@ -1046,30 +1047,16 @@ class _Whole:
             found = self.piece.at(targets.rows, targets.cols).max()
             relaxing.farthest = min(relaxing.farthest, found)
 
-    def _named(self) -> Output:
-        """Which source each cell belongs to."""
+    def _allocation(self) -> Output:
         import cupy
 
+        from .gpu_allocate import follow, naming
+
         piece = self.piece
-        rows, cols = piece.shape.rows, piece.shape.cols
-        labels = cupy.empty(rows * cols, np.int64)
         names = cupy.array(self.problem.ground.sources.ids)
-        given = piece.ids, names, len(names), rows, cols
-        piece.launch("follow", rows * cols, piece.codes, *given, labels)
-        unfinished = cupy.ones(1, np.uint32)
-        for _ in range(64):
-            unfinished[:] = 0
-            piece.launch("jump", rows * cols, labels, rows * cols, unfinished)
-            if not int(unfinished[0]):
-                break
-        else:
-            raise AssertionError("backlinks run in a circle")
-
-        def cut(size: int, *place: Any) -> None:
-            *where, block = place
-            piece.launch("name", size, labels, *where, cols, block)
-
-        return Output("allocation", np.dtype(np.uint32), cut)
+        size = piece.shape.rows, piece.shape.cols
+        labels = follow(piece.kernels, piece.codes, piece.ids, names, *size)
+        return naming(piece.kernels, labels, np.uint64(0), piece.shape.cols)
 
 
 def nodata_of(raster: Raster) -> tuple[Any, Any]:

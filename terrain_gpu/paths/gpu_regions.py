@@ -23,7 +23,20 @@ from ..grid import BlockGrid, Window, ceil_div
 from ..report import Report
 from ..store.writer import output_errors
 from .costs import largest
-from .gpu import CHANGED, SIDE, Hopping, Output, Piece, Problem, Staging, Write, launch, new_notes
+from .gpu import (
+    CHANGED,
+    SIDE,
+    Hopping,
+    Output,
+    Piece,
+    Problem,
+    Read,
+    Staging,
+    Write,
+    launch,
+    new_notes,
+)
+from .gpu_allocate import Allocation
 from .relax import Block, Overflow
 from .tile import COL_STEP, ROW_STEP
 
@@ -292,10 +305,13 @@ class Regions:
         report: Report,
         tick: Callable[[int], None],
         write: Write,
+        read: Read,
     ) -> None:
         self.problem, self.report, self.tick, self.write = problem, report, tick, write
+        self.read = read
         self.pool = [Staging(problem.staging_bytes) for _ in range(problem.stagings)]
         self.notes = new_notes()
+        self.piece: Any = None
         self.farthest = problem.farthest
         blocks = problem.blocks
         cells = side * blocks.block
@@ -333,7 +349,12 @@ class Regions:
             raise
         finally:
             distances.spill.close(keep=not done and bool(distances.spill.saved))
-        noted = self.piece.noted()
+        noted, kernels = self.piece.noted(), self.piece.kernels
+        self.piece = None
+        if "allocation" in problem.names:
+            with self.report.phase("allocation"):
+                given = problem, self.cells, kernels, self.pool
+                Allocation(*given, self.read, self.write).run()
         tiles = self.windows.values()
         return {
             "reached": noted["reached"],
@@ -345,7 +366,6 @@ class Regions:
             "tiles": sum(ceil_div(b - a, 32) * ceil_div(d - c, 32) for a, b, c, d in tiles),
             "tile_visits": self.tile_visits,
             "waves": self.waves,
-            "named": False,
             "memory": self.problem.memory(self.cells // self.problem.blocks.block),
         }
 
@@ -367,7 +387,7 @@ class Regions:
         return piece
 
     def _piece(self, at: Region) -> Piece:
-        self.piece: Any = None
+        self.piece = None  # its memory is needed
         self.piece = Piece(self.problem, self.windows[at], self.pool, self.notes)
         self.piece.relaxing.farthest = self.farthest
         return self.piece

@@ -827,13 +827,9 @@ class _Solve:
             memory=problem.host_memory,
         )
         cells = 2 * self.blocks.rows * self.blocks.cols
-        done = solve(problem, self.report, lambda more: self.progress(more, cells), write)
-        unnamed = "allocation" in self.names and not done["named"]
-        if unnamed or self.verify:
+        done = solve(problem, self.report, lambda more: self.progress(more, cells), write, read)
+        if self.verify:
             free_staging()
-        if unnamed:
-            with self.report.phase("allocation"):
-                self._allocate(write, read)
         self.report.valid_cells = done["valid"]
         self.found = {
             "reached": done["reached"],

@@ -15,8 +15,8 @@ import numpy as np
 from ...cuda.device import RESERVED, Gpu, Staging, free_staging, memory_bound, module
 from ...errors import PlanError
 from ...executor import stream
-from ...grid import Window, ceil_div, clip
-from ...mst.gpu import CELL_TYPES, Regions
+from ...grid import RegionGrid, Window, ceil_div, clip
+from ...mst.gpu import CELL_TYPES
 from ...planner import MB, format_size
 from ...progress import Progress
 from ..costs import Langmuir, Scaled, is_directed
@@ -139,7 +139,7 @@ class Proof:
 
     def _prove(self, side: int, progress: Progress) -> tuple[int, int] | None:
         rows, cols = self.blocks.rows, self.blocks.cols
-        regions = Regions(rows, cols, side)
+        regions = RegionGrid(rows, cols, side)
         # Of the cells on regions' rims: what they are joined to, and tight steps from outside.
         parent = np.zeros(regions.count * 4 * side + 1 if self.joins else 1, np.int64)
         outward = np.zeros(len(parent) - 1, np.uint8)
