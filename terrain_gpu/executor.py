@@ -86,7 +86,11 @@ def stream(
         for thread in threads:
             thread.join()
     if run.error is not None:
-        raise run.error
+        failed, run.error = run.error, None
+        try:
+            raise failed
+        finally:
+            del failed  # else its frames, and what they hold, wait for the garbage collector
 
 
 _END: Any = object()

@@ -22,8 +22,8 @@ from terrain_gpu.cuda.device import OPTIONS, NoGpu, choose, defines, source, why
 from terrain_gpu.errors import InputError, PlanError
 from terrain_gpu.mst import gpu as mst_gpu
 from terrain_gpu.paths import gpu as paths_gpu
-from terrain_gpu.paths.index import gpu as index_gpu
 from terrain_gpu.paths.relax import Overflow
+from terrain_gpu.paths.verify import gpu as proof_gpu
 
 ARCHITECTURES = ("sm_75", "sm_80", "sm_86", "sm_90", "sm_100")
 
@@ -213,7 +213,7 @@ VARIANTS = [
     ("probe", {}),
     *(("mst", macros) for macros in mst_gpu.variants()),
     *paths_gpu.variants(),
-    *(("proof", macros) for _, macros in index_gpu.variants()),
+    *(("proof", macros) for macros in proof_gpu.variants()),
     *(("gaps", {"CELL": name}) for name in mst_gpu.CELL_TYPES.values()),
 ]
 

@@ -6,6 +6,7 @@ import _thread
 import itertools
 import threading
 import time
+import weakref
 
 import numpy as np
 import pytest
@@ -209,6 +210,21 @@ def test_ctrl_c_stops_within_two_seconds_and_finishes_what_is_written():
     assert time.perf_counter() - start < 2.3
     assert started
     assert sorted(started) == sorted(ended)
+
+
+def test_what_a_stage_held_when_it_failed_goes_with_the_error():
+    gone = threading.Event()
+
+    def fail(item, buffer):
+        held = np.empty(1)
+        weakref.finalize(held, gone.set)
+        raise OSError("disk")
+
+    with pytest.raises(OSError, match="disk") as caught:
+        stream(range(3), lambda i, b: b, fail, buffers=[1])
+    assert not gone.is_set()
+    del caught
+    assert gone.is_set()
 
 
 def test_nothing_to_do():

@@ -984,6 +984,18 @@ def test_files_have_ordinary_permissions(path):
     assert layer.shard_path(0, 0).stat().st_mode & 0o777 == 0o666 & ~mask
 
 
+def test_what_a_killed_run_left_is_no_part_of_a_shard(path):
+    usual = write(path, DENSE).shard_path(0, 0).stat()
+    with begin(path, DENSE, "other") as writer:
+        left = writer._temporary / "0-0"
+        left.write_bytes(bytes(usual.st_size + 9))
+        left.chmod(0o400)
+        fill(writer, DENSE.cells)
+        writer.commit()
+    found = TileStore.open(path).layer("other").shard_path(0, 0).stat()
+    assert (found.st_size, found.st_mode) == (usual.st_size, usual.st_mode)
+
+
 def test_leaving_without_a_block_leaves_nothing(path):
     with begin(path, DENSE):
         assert names(path.parent) == ["s.incomplete"]

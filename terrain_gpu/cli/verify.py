@@ -37,8 +37,7 @@ def command(
     at distance 0.
 
     A spanning forest is proven on the GPU where that holds the whole raster, 15 bytes for each cell
-    of 16 bits; of distances and backlinks every step is, block by block, and the CPU follows
-    backlinks and allocation from block to block.
+    of 16 bits; distances of any raster, region by region. The CPU follows backlinks and allocation.
 
     \b
     terrain-gpu verify dem.zarr

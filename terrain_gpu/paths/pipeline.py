@@ -501,8 +501,8 @@ class _Solve:
 
     def _plan_verify(self, held: int) -> None:
         """How many threads verify, beside bytes that are held."""
-        limit = self.plan.memory_limit - held
-        self.verifiers = threads_within(self.blocks, 8, limit, self.threads)
+        limit = self.plan.memory_limit
+        self.verifiers = threads_within(self.blocks, 8, limit, self.threads, held)
 
     def find_index(
         self, store: TileStore, *, build: bool, memory_limit: int | None, **where: Any
@@ -1033,6 +1033,13 @@ class _Solve:
             ends = np.array([read("distance", (r, r + 1, c, c + 1))[0, 0] for r, c in at])
             if not is_nodata(ends, unreached(self.dtype)).any():
                 farthest = min(farthest, ends.max())
+        # What does not fit the GPU is proven on the CPU.
+        gpu = None if self.gpu is None else self.gpu._replace(wanted=False)
+        if gpu is not None and self.gpu_plan is None:  # nothing was left to compute
+            try:
+                self._plan_verify(CUDA_BASELINE)
+            except PlanError:
+                gpu = None
         links = (
             partial(read, name) if name in self.names else None
             for name in ("backlink", "allocation")
@@ -1047,8 +1054,7 @@ class _Solve:
                 *links,
                 farthest=farthest,
                 threads=self.verifiers,
-                # What does not fit the GPU is proven on the CPU.
-                gpu=None if self.gpu is None else self.gpu._replace(wanted=False),
+                gpu=gpu,
                 progress=self.progress,
             )
         self.report.result["verified_steps"] = found["checked_steps"]

@@ -306,7 +306,8 @@ def new_file(path: Path, temporary: Path) -> Iterator[BinaryIO]:
     """
     with output_errors(path):
         try:
-            with open(temporary, "wb") as file:
+            temporary.unlink(missing_ok=True)  # of a run that was killed
+            with open(temporary, "xb") as file:
                 yield file
                 file.flush()
                 os.fsync(file.fileno())

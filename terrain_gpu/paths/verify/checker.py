@@ -29,7 +29,7 @@ from ..ground import Terrain
 from ..relax import Block, Field
 from ..tile import COL_STEP, ROW_STEP
 from .kernels import FAULTS, check_cells, check_steps, join_flats, join_rims, one_step, spread_roots
-from .roots import Cells, KnownRoots, Read
+from .roots import WRONG, Cells, KnownRoots, Read
 
 _NAMES = ["E", "SE", "S", "SW", "W", "NW", "N", "NE"]
 
@@ -112,7 +112,8 @@ def verify_paths(
         Where steps and flats are checked. The CPU follows backlinks and allocation, says what is
         wrong, and does all for which the GPU's memory is too small, unless the GPU is `wanted`.
     progress
-        Called with the cells just checked and the cells in all.
+        Called with the cells just checked and the cells in all; with fewer than none before they
+        are checked again.
 
     Returns
     -------
@@ -136,21 +137,19 @@ def verify_paths(
     """
     given = ground, cost, options, np.dtype(dtype), farthest
     reads = read_distance, read_backlink, read_allocation
-    wrong = False
+    left = None
     if gpu is not None:
         try:
-            checker = _Checker(*given, *reads)
-            found, wrong = checker.run_on(gpu, threads, progress)
+            found, left = _Checker(*given, *reads).run_on(gpu, threads, progress)
             if found is not None:
                 return {**found, "backend": "cuda"}
-            progress = silent
-            log.info("verifying on the CPU: " + ("to find what is wrong" if wrong else "flats"))
         except PlanError as error:
             if gpu.wanted:
                 raise
-            log.info("verifying on the CPU: %s", str(error).partition(";")[0])
+            left = str(error).partition(";")[0]
+        log.info("verifying on the CPU: %s", left)
     found = _Checker(*given, *reads).run(threads, progress)
-    if wrong:
+    if left == WRONG:
         raise AssertionError("the GPU finds distances wrong that the CPU finds right: a bug")
     return {**found, "backend": "cpu"}
 
@@ -181,14 +180,14 @@ def ring_of(distances: np.ndarray, unreached: float) -> Read:
 
 
 def threads_within(
-    blocks: BlockGrid, item: int, memory_limit: int | None, threads: int | None
+    blocks: BlockGrid, item: int, memory_limit: int | None, threads: int | None, held: int = 0
 ) -> int:
-    """Threads that verify distances of `item` bytes under a memory limit."""
+    """Threads that verify distances of `item` bytes under a memory limit, beside bytes `held`."""
     limit = limit_of(memory_limit)
     cells = (blocks.block + 2) ** 2
     # Heights, frictions, two of distances; what the layers give; masks, codes, labels of flats.
     one = cells * (4 * item + 16 + 24) + 10 * TILE * TILE * 8
-    always = blocks.count * 4 * blocks.block * 17 + 64 * blocks.rows
+    always = held + blocks.count * 4 * blocks.block * 17 + 64 * blocks.rows
     for n in range(min(threads_of(threads), blocks.count), 0, -1):
         if (memory := COMPILED_BASELINE + always + n * one) <= limit:
             return n
@@ -247,12 +246,12 @@ class _Checker:
         self.each(threads, self.block, progress)
         if self.forest is None:
             self.anchored()
-        return self.linked(threads)
+        return self.followed(threads)
 
     def run_on(
         self, gpu: Gpu, threads: int, progress: Progress
-    ) -> tuple[dict[str, int] | None, bool]:
-        """As `run`, or None where the CPU has to look at it; and whether there is a fault."""
+    ) -> tuple[dict[str, int] | None, str | None]:
+        """As `run`; or None, and what is left to the CPU."""
         from .gpu import Proof
 
         assert isinstance(self.ground, Terrain | KnownRoots)
@@ -268,16 +267,13 @@ class _Checker:
             gpu,
             threads,
         )
-        try:
-            found = proof.prove(progress)
-        except StoreError:  # a layer is damaged, or backlinks run in a circle: the CPU says so
-            return None, False
+        found = proof.prove(progress)
         if found is None:
-            return None, proof.wrong
+            return None, proof.left
         self.steps, self.reached = found
-        return self.linked(threads), False
+        return self.followed(threads), None
 
-    def linked(self, threads: int) -> dict[str, int]:
+    def followed(self, threads: int) -> dict[str, int]:
         """What is left when all blocks were looked at: where backlinks lead."""
         if self.forest is not None:
             with _as_violation():

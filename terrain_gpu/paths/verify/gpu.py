@@ -13,18 +13,18 @@ from typing import Any
 import numpy as np
 
 from ...cuda.device import RESERVED, Gpu, Staging, free_staging, memory_bound, module
-from ...errors import PlanError
+from ...errors import InputError, PlanError, StoreError
 from ...executor import stream
 from ...grid import RegionGrid, Window, ceil_div, clip
 from ...mst.gpu import CELL_TYPES
 from ...planner import MB, format_size
 from ...progress import Progress
-from ..costs import Langmuir, Scaled, is_directed
+from ..costs import AbsDiff, Friction, Langmuir, Minimax, Scaled, Surface, Tobler, is_directed
 from ..gpu import absent, launch, nodata_of, step_macros
 from ..ground import Raster, Terrain
 from ..relax import Block
 from .kernels import join_rims
-from .roots import GIVEN, GIVEN_AND_EDGE, KnownRoots, Read
+from .roots import GIVEN, GIVEN_AND_EDGE, WRONG, KnownRoots, Read
 
 MOST_CELLS = 2**31 - 2
 """Of a region, with the ring: labels of flats have 31 bits."""
@@ -33,12 +33,8 @@ _BARRIERS, _NOT_NEGATIVE, _NOT_FAR = 1, 2, 4
 """What a layer is, as in kernels/gaps.cu."""
 
 _REGION = np.dtype(
-    [
-        (name, "<i8")
-        for name in (
-            *("height", "width", "heights", "frictions", "absent", "lengths", "written", "codes"),
-        )
-    ]
+    [(name, "<i8") for name in ("height", "width", "heights", "frictions")]
+    + [(name, "<i8") for name in ("absent", "lengths", "written", "codes")]
 )
 """Region in kernels/proof.cu; arrays are their places in memory."""
 
@@ -48,18 +44,34 @@ _MOST = 2**19
 _TALLY = "steps", "reached", "roots", "flats", "faults"
 
 
+def variants() -> list[dict[str, Any]]:
+    """Macros of kernels/proof.cu: every type of cell, every model; for compile tests."""
+    every, closed, four = (True, True, False), (True, False, True), (False, True, False)
+    f64, found = np.dtype(np.float64), []
+    for name in CELL_TYPES:
+        cell = np.dtype(name)
+        found.append(step_macros(Friction(), cell, None, f64, every))
+        if cell.kind in "iu":
+            distance = np.dtype(np.uint32 if cell.itemsize <= 2 else np.uint64)
+            found.append(step_macros(AbsDiff(), cell, None, distance, closed))
+    small, real = np.dtype(np.int16), np.dtype(np.float32)
+    for cost, friction in (Langmuir(), small), (Tobler(), None), (Minimax(), None):
+        found.append(step_macros(cost, real, friction, f64, closed))
+    return [*found, step_macros(Scaled(Surface()), real, small, f64, four)]
+
+
 @dataclass
 class Proof:
     """What is to be proven, as for `verify_paths`; and where.
 
     Attributes
     ----------
-    linked
+    link
         Called with a block and its backlinks.
     threads
         That read.
-    wrong
-        Whether a fault was found.
+    left
+        What is left to the CPU, when nothing is proven.
     """
 
     ground: Terrain | KnownRoots
@@ -69,7 +81,7 @@ class Proof:
     farthest: Any
     read_distance: Read
     read_backlink: Read | None
-    linked: Callable[[Block, np.ndarray], None]
+    link: Callable[[Block, np.ndarray], None]
     gpu: Gpu
     threads: int
 
@@ -81,17 +93,27 @@ class Proof:
         self.blocks = self.terrain.blocks
         # Flats are joined to find whether they lead anywhere; backlinks tell that, too.
         self.joins = self.read_backlink is None and not is_directed(self.cost)
-        self.wrong = False
+        self.left = WRONG
+
+    @property
+    def _items(self) -> list[int]:
+        """Bytes of a cell in each raster, and of a distance."""
+        t = self.terrain
+        rasters = [r.dtype.itemsize for r in (t.heights, t.friction, t.barriers) if r is not None]
+        return [*rasters, self.dtype.itemsize]
 
     def memory(self, side: int) -> int:
         """Bytes of the GPU's memory that regions of `side` cells on a side take."""
-        t = self.terrain
-        rasters = [r.dtype.itemsize for r in (t.heights, t.friction, t.barriers) if r is not None]
         # Absent cells, levels, marks; codes or labels.
-        each = sum(rasters) + self.dtype.itemsize + 3 + (1 if self.read_backlink else 0)
-        each += 4 * self.joins
+        each = sum(self._items) + 3 + (1 if self.read_backlink else 0) + 4 * self.joins
         cells = (min(side, self.blocks.rows) + 2) * (min(side, self.blocks.cols) + 2)
-        return RESERVED + cells * each + 16 * 4 * side + 32 * (side + 2) + 24 * len(t.sources)
+        return (
+            RESERVED
+            + cells * each
+            + 16 * 4 * side
+            + 32 * (side + 2)
+            + 24 * len(self.terrain.sources)
+        )
 
     def side(self) -> int:
         """Side of regions, in cells.
@@ -105,7 +127,8 @@ class Proof:
 
         def fits(count: int) -> bool:
             rows, cols = (min(count * b, n) + 2 for n in (self.blocks.rows, self.blocks.cols))
-            return rows * cols <= MOST_CELLS and self.memory(count * b) <= limit
+            narrow = cols * max(self._items) < 2**31  # or CUDA copies no windows
+            return narrow and rows * cols <= MOST_CELLS and self.memory(count * b) <= limit
 
         count = max(self.blocks.shape)
         while count > 1 and not fits(count):
@@ -113,8 +136,9 @@ class Proof:
         if not fits(count):
             raise PlanError(
                 f"verifying distances in blocks of {b} takes {ceil_div(self.memory(b), MB)}MB of "
-                f"GPU memory, more than {format_size(limit)}; raise --gpu-memory-limit, or use "
-                "--backend cpu"
+                f"GPU memory, more than the {format_size(limit)} "
+                f"{'given' if limit == self.gpu.memory_limit else 'free'}; raise "
+                "--gpu-memory-limit, or use --backend cpu"
             )
         # As many regions, of about one size.
         return ceil_div(max(self.blocks.shape), ceil_div(max(self.blocks.shape), count)) * b
@@ -130,12 +154,28 @@ class Proof:
         import cupy
 
         side, limit, device = self.side(), self.gpu.limit(), self.gpu.device
+        counted = 0
+
+        def count(cells: int, total: int) -> None:
+            nonlocal counted
+            counted += cells
+            progress(cells, total)
+
+        found = None
         try:
             with memory_bound(limit, device), cupy.cuda.Device(device):
-                return self._prove(side, progress)
+                try:
+                    found = self._prove(side, count)
+                except PlanError:
+                    raise
+                except (StoreError, InputError):  # the CPU may find something else first
+                    self.left = "what was read is damaged"
         finally:
             # The proof of the CPU that may follow is not told of page-locked buffers.
             free_staging()
+            if found is None:
+                progress(-counted, self.blocks.rows * self.blocks.cols)
+        return found
 
     def _prove(self, side: int, progress: Progress) -> tuple[int, int] | None:
         rows, cols = self.blocks.rows, self.blocks.cols
@@ -148,9 +188,10 @@ class Proof:
         for at in regions.ids():
             region.read(regions.window(*at), progress)
             found = region.check()
-            self.wrong = found["faults"] > 0
-            followed = self.joins or self.read_backlink is not None
-            if self.wrong or (found["flats"] and not followed):
+            if found["faults"]:
+                return None
+            if found["flats"] and not self.joins and self.read_backlink is None:
+                self.left = "flats that steps lead along one way"
                 return None
             if isinstance(self.ground, KnownRoots):
                 self.ground.note(at, found["roots"])
@@ -164,9 +205,9 @@ class Proof:
                 places = np.flatnonzero(labels)
                 _, first, which = np.unique(labels[places], return_index=True, return_inverse=True)
                 parent[start + 1 + places] = start + 1 + places[first][which]
-        lost, _ = join_rims(parent, outward, rows, cols, side)
-        self.wrong = lost >= 0
-        return None if self.wrong else (steps, reached)
+        if self.joins and join_rims(parent, outward, rows, cols, side)[0] >= 0:
+            return None
+        return steps, reached
 
 
 class _Region:
@@ -238,7 +279,7 @@ class _Region:
                 whole = self.codes[: self.height * self.width].reshape(self.height, self.width)
                 into = whole[part[0] - r0 : part[1] - r0, part[2] - c0 : part[3] - c0]
                 copy(part, codes.dtype, into, lambda w, out: np.copyto(out, codes))
-                proof.linked(at, codes)
+                proof.link(at, codes)
 
         def done(item: tuple[Block | None, Window]) -> None:
             at, part = item
@@ -266,9 +307,9 @@ class _Region:
     def _parts(self, ring: Window) -> Iterator[tuple[Block | None, Window]]:
         """Blocks of the region, and the sides of its ring, of no block."""
         r0, r1, c0, c1 = self.window
-        b = self.blocks.block
-        for i in range(r0 // b, ceil_div(r1, b)):
-            for j in range(c0 // b, ceil_div(c1, b)):
+        side = self.blocks.block
+        for i in range(r0 // side, ceil_div(r1, side)):
+            for j in range(c0 // side, ceil_div(c1, side)):
                 yield (i, j), self.blocks.window(i, j)
         a, b, c, d = ring
         for part in (a, r0, c, d), (r1, b, c, d), (r0, r1, c, c0), (r0, r1, c1, d):
@@ -293,7 +334,7 @@ class _Region:
         sources = proof.terrain.sources
         mine = (sources.rows >= r0) & (sources.rows < r1)
         mine &= (sources.cols >= c0) & (sources.cols < c1)
-        if mine.any():
+        if proof.rule in (GIVEN, GIVEN_AND_EDGE) and mine.any():
             starts = self.cupy.array((sources.rows[mine] - r0) * width + sources.cols[mine] - c0)
             costs = self.cupy.array(sources.costs[mine].astype(dtype))
             given = region, starts, costs, starts.size, farthest

@@ -9,6 +9,9 @@ import numpy as np
 from ..ground import Terrain
 from ..relax import Block, Field
 
+WRONG = "something is wrong"
+"""Left to the CPU, which says what."""
+
 Read = Callable[..., np.ndarray]
 Cells = tuple[np.ndarray, np.ndarray, np.ndarray]
 
@@ -54,7 +57,7 @@ class KnownRoots:
         return sum(self._counts.values())
 
     def note(self, at: Block, count: int) -> None:
-        """How many there are in a block."""
+        """How many there are in a block, or in a region: the CPU, after a GPU, counts all again."""
         self._counts[at] = count
 
     def load(self, at: Block) -> Field:

@@ -9,7 +9,7 @@ import numpy as np
 
 from ...cuda.device import find_gpu
 from ...errors import InputError, PlanError, StoreError
-from ...planner import CUDA_BASELINE, limit_of
+from ...planner import CUDA_BASELINE
 from ...progress import Progress, silent
 from ...store import Layer, TileStore
 from ...store.run import OF
@@ -88,17 +88,16 @@ def verify_stored(
         else None
         for name in ("backlink", "allocation")
     )
-    limits = terrain.blocks, distance.dtype.itemsize
-    gpu = find_gpu(backend, device, gpu_memory_limit, memory_limit, distance.block_size)
+    gpu, needs = None, (terrain.blocks, distance.dtype.itemsize, memory_limit, threads)
     try:
-        left = memory_limit if gpu is None else limit_of(memory_limit) - CUDA_BASELINE
-        threads = threads_within(*limits, left, threads)
-    except PlanError as error:
-        if gpu is None:
+        # Asked before CUDA is there, which takes memory.
+        workers = threads_within(*needs, held=0 if backend == "cpu" else CUDA_BASELINE)
+        gpu = find_gpu(backend, device, gpu_memory_limit, memory_limit, distance.block_size)
+    except PlanError:
+        if backend != "auto":
             raise
-        asked = threads
-        threads = gpu.leave(error, memory_limit, lambda left: threads_within(*limits, left, asked))
-        gpu = None
+    if gpu is None:
+        workers = threads_within(*needs)
     problem = KnownRoots(terrain, distance.read_ring, backlink, allocation)
     try:
         found: dict[str, Any] = dict(
@@ -111,7 +110,7 @@ def verify_stored(
                 backlink,
                 allocation,
                 farthest=farthest,
-                threads=threads,
+                threads=workers,
                 gpu=gpu,
                 progress=progress,
             )
