@@ -42,6 +42,7 @@ def convert_dataset(
     clamp_min: float | None = None,
     nodata: float | int | None = None,
     bounds: tuple[float, float, float, float] | None = None,
+    crs: str | None = None,
     compress: str | None = None,
     memory_limit: int | None = None,
     threads: int | None = None,
@@ -74,6 +75,9 @@ def convert_dataset(
         Cells of this value have none; the inputs' own nodata cells take it.
     bounds
         (west, south, east, north) in the raster's CRS: cells touched by them.
+    crs
+        Coordinate system of inputs that name none, such as ASCII grids: "EPSG:32611", WKT or a PROJ
+        string. Nothing is reprojected.
     compress
         None or "zstd".
     memory_limit
@@ -106,7 +110,10 @@ def convert_dataset(
     if isinstance(inputs, str | os.PathLike):
         inputs = [inputs]
     paths = [os.fspath(path) for path in inputs]
-    with gdal_environment(), Mosaic(paths, band=band, nodata=nodata, bounds=bounds) as mosaic:
+    with (
+        gdal_environment(),
+        Mosaic(paths, band=band, nodata=nodata, bounds=bounds, crs=crs) as mosaic,
+    ):
         recode = Recode.of(mosaic, round_cells=round_cells, clamp_min=clamp_min, nodata=nodata)
         grid, block_size = _fit_store(Path(store), layer, mosaic, block_size, resume=resume)
         plan = plan_stream(
@@ -126,6 +133,7 @@ def convert_dataset(
             "round": round_cells,
             "clamp_min": cells.to_json(clamp_min),
             "bounds": list(bounds) if bounds else None,
+            "crs": crs,
         }
         with (
             report.measured(),

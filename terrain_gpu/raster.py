@@ -253,15 +253,18 @@ def _grid(data: Any, path: str) -> GridSpec:
     transform = data.transform
     if transform.is_identity and data.gcps[0]:
         raise InputError(f"{path}: placed by control points only; warp it first (gdalwarp)")
-    wkt, code = "", None
-    if data.crs:
-        wkt = data.crs.to_wkt(version="WKT2_2019")
-        authority = data.crs.to_authority()
-        code = ":".join(authority) if authority else None
     try:
-        return GridSpec(data.height, data.width, tuple(transform)[:6], wkt, code)
+        grid = GridSpec(data.height, data.width, tuple(transform)[:6])
     except InputError as error:
         raise InputError(f"{path}: {error}") from None
+    return _placed(grid, data.crs) if data.crs else grid
+
+
+def _placed(grid: GridSpec, crs: CRS) -> GridSpec:
+    """A grid in a coordinate system."""
+    authority = crs.to_authority()
+    code = ":".join(authority) if authority else None
+    return replace(grid, crs_wkt=crs.to_wkt(version="WKT2_2019"), crs_code=code)
 
 
 def _exact_nodata(data: Any, k: int) -> int | float | None:
@@ -324,6 +327,7 @@ class Mosaic:
         band: int | None = None,
         nodata: float | int | None = None,
         bounds: tuple[float, float, float, float] | None = None,
+        crs: str | None = None,
     ) -> None:
         if not paths:
             raise InputError("no input raster given")
@@ -331,6 +335,8 @@ class Mosaic:
         try:
             for path in paths:
                 self.inputs.append(_open(path, band))
+            if crs is not None:
+                self._name(crs)
             self._fit_together(nodata)
             self._crop(bounds)
         except BaseException:
@@ -346,6 +352,23 @@ class Mosaic:
     def close(self) -> None:
         for one in self.inputs:
             one.close()
+
+    def _name(self, text: str) -> None:
+        """Give inputs that name no coordinate system this one."""
+        try:
+            crs = CRS.from_user_input(text)
+        except CRSError:
+            raise InputError(
+                f"--crs {text!r} is no coordinate system; give a code such as EPSG:32611, or WKT"
+            ) from None
+        for one in self.inputs:
+            if one.crs and one.crs != crs:
+                raise InputError(
+                    f"{one.path}: is in {crs_name(one.crs)}, not in {crs_name(crs)}; leave --crs "
+                    "out, or warp it first (gdalwarp)"
+                )
+            if not one.crs:
+                one.crs, one.grid = crs, _placed(one.grid, crs)
 
     def _fit_together(self, nodata: float | int | None) -> None:
         first = self.inputs[0]

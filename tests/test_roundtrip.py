@@ -940,3 +940,25 @@ def test_cells_of_minus_zero_where_zero_is_nodata(tmp_path):
     export_layer(tmp_path / "s", tmp_path / "out.tif")
     with rasterio.open(tmp_path / "out.tif") as back:
         assert np.array_equal(back.read(1), data)
+
+
+@pytest.mark.parametrize("name", ["EPSG:32611", CRS.from_epsg(32611).to_wkt()])
+def test_a_coordinate_system_for_inputs_that_name_none(tmp_path, name):
+    header = "north: 30\nsouth: 0\neast: 20\nwest: 0\nrows: 3\ncols: 2\n"
+    (tmp_path / "a.txt").write_text(header + "1 2\n3 4\n5 6\n")
+    header = "ncols 2\nnrows 3\nxllcorner 20\nyllcorner 0\ncellsize 10\n"
+    (tmp_path / "b.asc").write_text(header + "7 8\n9 1\n2 3\n")
+    # Beside them one that names the same.
+    save(
+        tmp_path / "c.tif",
+        np.ones((3, 2), np.int32),
+        transform=rasterio.Affine(10, 0, 40, 0, -10, 30),
+    )
+    paths = [tmp_path / n for n in ("a.txt", "b.asc", "c.tif")]
+    convert_dataset(paths, tmp_path / "s.zarr", crs=name)
+    grid = TileStore.open(tmp_path / "s.zarr").grid
+    assert grid.crs_code == "EPSG:32611"
+    export_layer(tmp_path / "s.zarr", tmp_path / "out.tif")
+    with rasterio.open(tmp_path / "out.tif") as out:
+        assert out.crs == CRS.from_epsg(32611)
+        assert out.read(1).tolist() == [[1, 2, 7, 8, 1, 1], [3, 4, 9, 1, 1, 1], [5, 6, 2, 3, 1, 1]]

@@ -770,6 +770,18 @@ STORES = [
         ("s.zarr: holds another grid", "--overwrite would lose 'notes'"),
     ),
     Case(
+        "no CRS",
+        tif(),
+        f"{CONVERT} bad.tif t.zarr --crs utm33",
+        ("--crs 'utm33' is no coordinate system; give a code such as EPSG:32611",),
+    ),
+    Case(
+        "another CRS than the input's",
+        tif(crs="EPSG:32632"),
+        f"{CONVERT} bad.tif t.zarr --crs EPSG:32633",
+        ("bad.tif: is in EPSG:32632, not in EPSG:32633; leave --crs out, or warp it first",),
+    ),
+    Case(
         "other CRS than the store",
         tif(crs="EPSG:32632"),
         f"{CONVERT} bad.tif s.zarr --layer b",

@@ -44,6 +44,7 @@ class Number(click.ParamType):
     help="Cells of value V have none; the inputs' own nodata cells take V.",
 )
 @options.bounds_option
+@click.option("--crs", metavar="CRS", help="Coordinate system of inputs that name none.")
 @click.option("--compress", type=click.Choice(["zstd"]), help="Compress the tiles.")
 @options.memory_limit_option
 @options.threads_option
