@@ -95,10 +95,10 @@ def store(world, capfd):
 # -- help ----------------------------------------------------------------------------------------
 
 OPTIONS = {
-    "convert-dataset": "layer band block-size round clamp-min nodata bounds crs compress memory-limit "
-    "threads resume overwrite json quiet verbose version help",
-    "terrain-gpu convert-dataset": "layer band block-size round clamp-min nodata bounds crs compress "
+    "convert-dataset": "layer band block-size round clamp-min nodata bounds crs compress "
     "memory-limit threads resume overwrite json quiet verbose version help",
+    "terrain-gpu convert-dataset": "layer band block-size round clamp-min nodata bounds crs "
+    "compress memory-limit threads resume overwrite json quiet verbose version help",
     "compute-mst": "output weight connectivity method layer memory-limit threads backend device "
     "gpu-memory-limit verify resume overwrite json quiet verbose version help",
     "terrain-gpu compute-mst": "output weight connectivity method layer memory-limit threads "
