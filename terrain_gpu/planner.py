@@ -486,7 +486,7 @@ def plan_paths(
         raise PlanError(
             f"a memory limit of {format_size(limit)} is too small for shortest paths over "
             f"{rows} x {cols} cells in blocks of {block}; give at least {ceil_div(least, MB)} MB"
-            + other_blocks("smaller", block)
+            + other_blocks("smaller" if field + passing > rims else "larger", block)
         )
     while threads > 1 and always + threads * (field + passing) > limit:
         threads -= 1

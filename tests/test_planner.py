@@ -231,6 +231,13 @@ def test_smaller_blocks_are_advised_where_there_are_any(plan):
         plan(128, memory_limit=10**8)
 
 
+def test_larger_blocks_are_advised_where_rims_take_the_memory():
+    # The rims of all blocks together are the longer the smaller these are.
+    with pytest.raises(PlanError, match=r"MB, or convert with a larger --block-size$"):
+        plan_paths(10**5, 10**5, INT16, 64, distance=INT16, memory_limit=10**9)
+    plan_paths(10**5, 10**5, INT16, 1024, distance=INT16, memory_limit=10**9)
+
+
 @pytest.mark.parametrize("plan", PLANS.values(), ids=PLANS)
 @pytest.mark.parametrize(
     ("slip", "message"),
