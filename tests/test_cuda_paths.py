@@ -15,7 +15,7 @@ import test_mst
 from test_paths import make_store
 
 from terrain_gpu.errors import InputError, PlanError
-from terrain_gpu.paths import gpu, gpu_regions
+from terrain_gpu.paths import gpu, gpu_allocate, gpu_regions
 from terrain_gpu.paths.costs import MODELS, Scaled
 from terrain_gpu.paths.pipeline import shortest_paths
 from terrain_gpu.paths.sources import from_rowcol
@@ -253,6 +253,22 @@ def test_regions(regions):
         found = both(z, sources, cost=cost, barriers=barriers, block_size=64, **how)
         assert found.report.result["regions"] > 1
         assert found.report.result["region_visits"] > 1
+
+
+def test_allocation_holds_one_region_at_a_time(regions, monkeypatch):
+    used, usual = [], gpu_allocate.follow
+
+    def follow(*given):
+        used.append(cupy.get_default_memory_pool().used_bytes())
+        return usual(*given)
+
+    import cupy
+
+    monkeypatch.setattr(gpu_allocate, "follow", follow)
+    found = both(hills(1536, 1536).astype(np.uint8), [(0, 0), (900, 900)], block_size=256)
+    count = found.report.result["regions"]
+    assert len(used) == 2 * count
+    assert max(used) - min(used) < 4 * 1536**2 / count  # labels take 8 bytes of each cell
 
 
 def test_a_flat_over_regions(regions):

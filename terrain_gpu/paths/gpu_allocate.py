@@ -93,10 +93,7 @@ class Allocation:
         """Follow backlinks in every region, then between regions, then write."""
         forest = Forest(self.regions)
         for at in self.regions.ids():
-            window = self.regions.window(*at)
-            labels = self._labels(window)
-            sides = labels[0], labels[-1], labels[:, 0], labels[:, -1]
-            forest.put(at, *(self._cells(side.get(), window) for side in sides))
+            forest.put(at, *self._sides(self.regions.window(*at)))
         forest.resolve()
         for at in self.regions.ids():
             self._write(self.regions.window(*at), forest)
@@ -125,13 +122,15 @@ class Allocation:
         names = cupy.array(sources.ids[mine])
         return follow(self.kernels, codes, ids, names, rows, cols).reshape(rows, cols)
 
-    def _cells(self, labels: np.ndarray, window: Window) -> np.ndarray:
-        """Labels with the raster's cells outside of the region, as `Forest` takes them."""
-        rows, cols = _around(window)
-        out = labels <= OUTSIDE
-        places = OUTSIDE - labels[out]
-        labels[out] = rows[places] * self.regions.cols + cols[places]
-        return labels
+    def _sides(self, window: Window) -> list[np.ndarray]:
+        """Labels of a region's top, bottom, left and right, as `Forest` takes them."""
+        labels, (rows, cols) = self._labels(window), _around(window)
+        sides = [a.get() for a in (labels[0], labels[-1], labels[:, 0], labels[:, -1])]
+        for side in sides:
+            out = side <= OUTSIDE
+            places = OUTSIDE - side[out]
+            side[out] = rows[places] * self.regions.cols + cols[places]
+        return sides
 
     def _write(self, window: Window, forest: Forest) -> None:
         import cupy
