@@ -494,9 +494,14 @@ def test_plan_of_shortest_paths_that_do_not_fit(capfd):
     assert (code, out) == (2, "")
     assert re.search(
         r"1 GB is too small for shortest paths over 200000 x 200000 cells in blocks of 1024; "
-        r"give at least \d+ MB, or convert with a smaller --block-size\n",
+        r"give at least \d+ MB, or convert with a larger --block-size\n",
         err,
     )
+    least = {}
+    for block in (512, 1024, 2048):
+        _, _, err = call(capfd, f"{command} --memory-limit 1GB --block-size {block}")
+        least[block] = int(re.search(r"give at least (\d+) MB", err)[1])
+    assert least[512] > least[1024] > least[2048]  # where rims take the memory
 
 
 @pytest.mark.parametrize("option", ["--cost tobler", "--friction float32", "--allocation"])
