@@ -77,7 +77,6 @@ def export_layer(
         raise InputError(f"dtype {dtype!r} is not float32 or float64")
     report = Report("export")
     source = TileStore.open(store).layer(layer)
-    source.careful = True
     kind = np.dtype(dtype or source.dtype)
     nodata = source.nodata if kind == source.dtype else math.nan
     target = checked_target(path, overwrite=overwrite)

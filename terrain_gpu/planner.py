@@ -357,7 +357,7 @@ def _stream_plan(
 def layer_bytes(rows: int, cols: int, itemsize: int, block: int) -> int:
     """Size of a layer's shards, uncompressed and without absent tiles."""
     tiles = ceil_div(rows, TILE) * ceil_div(cols, TILE)
-    index = 16 * (block // TILE) ** 2 + 4
+    index = 20 * (block // TILE) ** 2 + 8
     return tiles * TILE * TILE * itemsize + BlockGrid(rows, cols, block).count * index
 
 
@@ -420,7 +420,8 @@ def plan_forest(
                 memory_limit=limit,
                 memory=memory,
                 bytes_read=source_bytes + spill,
-                bytes_written=layer_bytes(rows, cols, 1, block) + spill,
+                # Blocks are written again where edges become final above them.
+                bytes_written=(1 + (count > 1)) * layer_bytes(rows, cols, 1, block) + spill,
             )
     raise PlanError(
         f"a memory limit of {format_size(limit)} is too small for the spanning tree of {rows} x "

@@ -108,8 +108,8 @@ OPTIONS = {
     "stop-at-targets output dtype backlink allocation path layer memory-limit threads "
     "backend device gpu-memory-limit method build-index verify resume overwrite json quiet "
     "verbose version help",
-    "terrain-gpu verify": "memory-limit threads backend device gpu-memory-limit json quiet verbose "
-    "help",
+    "terrain-gpu verify": "data accept-changes memory-limit threads backend device "
+    "gpu-memory-limit json quiet verbose help",
     "terrain-gpu info": "json quiet verbose help",
     "terrain-gpu plan": "dtype for layer block-size cost friction barriers backlink allocation "
     "memory-limit threads json quiet verbose help",

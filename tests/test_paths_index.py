@@ -254,16 +254,19 @@ def test_options_of_integer_costs_give_the_same_bits(terrain, how):
 def test_real_costs_with_links_are_relaxed_with_a_warning(terrain, caplog):
     store = terrain()
     run = partial(shortest_paths, store, SOURCES, cost="tobler", overwrite=True)
-    expected = run(backlink=True, allocation=True)
+    old = run(backlink=True, allocation=True)
+    expected = test_paths.all_of(old)
     build_index(store, cost="tobler")
     found = run(backlink=True, allocation=True, method="index")
     assert "relaxed instead" in caplog.text
     assert found.report.settings["method"] == "relax"
-    for mine, theirs in zip(test_paths.all_of(found), test_paths.all_of(expected), strict=True):
+    for mine, theirs in zip(test_paths.all_of(found), expected, strict=True):
         np.testing.assert_array_equal(mine, theirs)
     near = run(method="index")
     assert near.layers["distance"].info["settings"]["method"] == "index"
-    np.testing.assert_allclose(near.distance(), expected.distance(), rtol=1e-12, atol=0)
+    np.testing.assert_allclose(near.distance(), expected[0], rtol=1e-12, atol=0)
+    with pytest.raises(StoreError, match="replaced since it was opened"):
+        old.distance()
 
 
 def test_distances_beyond_32_bits_are_promoted(tmp_path):

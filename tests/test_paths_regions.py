@@ -77,7 +77,9 @@ def test_a_spill_is_found_again(tmp_path, blocks):
     assert not list(tmp_path.iterdir())
     spill = Spill(tmp_path / "regions", blocks, np.dtype(float), resume=True)
     assert spill.saved == set()
-    with pytest.raises(StoreError, match=r"regions: is cut short; compute again with --overwrite"):
+    with pytest.raises(
+        StoreError, match=r"regions: damaged: slot 0 .*; compute again with --overwrite"
+    ):
         spill.restore((0, 0), np.empty((64, 64)))
     spill.close(keep=False)
 

@@ -282,4 +282,4 @@ def test_huge_rasters_get_larger_blocks_when_memory_allows():
 def test_predicted_bytes_are_whole_tiles_and_indexes(rows, cols):
     plan = plan_for_shape(rows, cols, np.dtype("int16"), memory_limit=10**9, block_size=256)
     tiles = -(-rows // TILE) * -(-cols // TILE)
-    assert plan.bytes_written == tiles * TILE * TILE * 2 + plan.blocks * (16 * 16 + 4)
+    assert plan.bytes_written == tiles * TILE * TILE * 2 + plan.blocks * (20 * 16 + 8)

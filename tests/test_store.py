@@ -26,6 +26,8 @@ import rasterio
 import rioxarray  # noqa: F401 - registers .rio
 import xarray as xr
 import zarr
+import zarr_cm.proj
+import zarr_cm.spatial
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from rasterio.crs import CRS
@@ -36,7 +38,8 @@ from zarr.codecs import BytesCodec, ShardingCodec, ZstdCodec
 from terrain_gpu import cells
 from terrain_gpu.errors import InputError, OutputError, StoreError, TerrainError
 from terrain_gpu.grid import TILE, GridSpec
-from terrain_gpu.store import Layer, TileStore, create_layer, unfinished_block_size
+from terrain_gpu.store import TileStore, checksums, create_layer, unfinished_block_size
+from terrain_gpu.store.accept import accept_changes
 
 UTM = CRS.from_epsg(32611).to_wkt(version="WKT2_2019")
 LATLON = CRS.from_epsg(4326).to_wkt(version="WKT2_2019")
@@ -139,16 +142,22 @@ def parse_shard(path, side):
     """Data bytes and {(tile row, tile column): (offset, length)} of a shard file.
 
     By the Zarr specification of ``sharding_indexed``: at the end a C-ordered table of little-endian
-    uint64 pairs, both 2**64 - 1 for an absent tile, then the table's CRC-32C.
+    uint64 pairs, both 2**64 - 1 for an absent tile, then the table's CRC-32C. Before it ours: a
+    table of the CRC-32C of each tile's bytes, 0 for an absent one, and its own.
     """
     raw = path.read_bytes()
     size = 16 * side * side + 4
-    data, index = raw[:-size], raw[-size:]
+    sums = struct.unpack(f"<{side * side + 1}I", raw[-size - 4 * side * side - 4 : -size])
+    data, index = raw[: -size - 4 * len(sums)], raw[-size:]
     assert struct.unpack("<I", index[-4:])[0] == crc32c(index[:-4])
+    assert sums[-1] == crc32c(struct.pack(f"<{side * side}I", *sums[:-1]))
     found = {}
     for k, (offset, length) in enumerate(struct.iter_unpack("<QQ", index[:-4])):
         if (offset, length) != (MISSING, MISSING):
             found[divmod(k, side)] = offset, length
+            assert sums[k] == crc32c(data[offset : offset + length])
+        else:
+            assert sums[k] == 0
     return data, found
 
 
@@ -228,7 +237,7 @@ class TestConformance:
             assert told["min"] == (values.min().item() if values.size else None)
             assert told["max"] == (values.max().item() if values.size else None)
             assert told["raw_bytes"] == raster.cells.nbytes
-            shards = [p for p in layer.path.rglob("*") if p.is_file() and p.name != "zarr.json"]
+            shards = [p for p in layer.path.glob("c/*/*")]
             assert told["stored_bytes"] == sum(p.stat().st_size for p in shards)
 
     def test_blocks_and_halos(self, written):
@@ -545,7 +554,12 @@ def test_layers_that_zarr_python_modified(folders, no_fsync_everywhere, raster, 
                 value = Raster(raster.dtype, (r1 - r0, c1 - c0), terrain="bits", seed=k).cells
             array[r0:r1, c0:c1] = value
             expected[r0:r1, c0:c1] = value
-        layer = TileStore.open(folder / "s").layer("elevation")
+        store = TileStore.open(folder / "s")
+        if not same_bits(array[...], raster.cells):
+            with pytest.raises(StoreError, match=r"verify .* --accept-changes elevation"):
+                read_by_blocks(store.layer("elevation"))
+        layer = accept_changes(store, "elevation")
+        assert store.layer("elevation").is_sealed
         # zarr drops a tile that *equals* the fill, so -0.0 and NaN payloads may come back as fill.
         found = layer.read_window(0, raster.shape[0], 0, raster.shape[1])
         assert np.array_equal(found, expected, equal_nan=raster.dtype.kind == "f")
@@ -584,6 +598,18 @@ def test_a_layer_that_zarr_python_made(tmp_path, dtype, compress):
     assert layer.describe()["valid_cells"] is None
 
 
+def without_checksums(layer):
+    """The layer as another program would have made it: nothing is recorded of its cells."""
+
+    def drop(text):
+        for key in ("digest", "checksum"):
+            del text["attributes"]["terrain_gpu"][key]
+
+    edited(layer.path, drop)
+    (layer.path / "digests").unlink()
+    return TileStore.open(layer.path.parent).layer(layer.name)
+
+
 def shard_bytes(tiles, places, side, junk=b""):
     """A shard with `junk` before each tile, tiles in the order given."""
     index = np.full((side * side, 2), MISSING, "<u8")
@@ -599,7 +625,7 @@ def shard_bytes(tiles, places, side, junk=b""):
 @pytest.mark.parametrize("junk", [b"", b"\0" * 5, b"x" * TILE * TILE * 4])
 @pytest.mark.parametrize("order", [1, -1, 3])
 def test_tiles_in_any_order_with_gaps(tmp_path, junk, order):
-    layer = write(tmp_path / "s", DENSE, block=128)
+    layer = without_checksums(write(tmp_path / "s", DENSE, block=128))
     places = [(0, 0), (0, 1), (1, 0), (1, 1)]
     places = places[::order] if abs(order) == 1 else [places[k] for k in (2, 0, 3, 1)]
     whole = padded(layer, DENSE.cells, 0, 0)
@@ -618,7 +644,7 @@ def test_tiles_in_any_order_with_gaps(tmp_path, junk, order):
 
 
 def test_two_places_may_share_one_tile(tmp_path):
-    layer = write(tmp_path / "s", DENSE, block=128)
+    layer = without_checksums(write(tmp_path / "s", DENSE, block=128))
     tile = np.ascontiguousarray(DENSE.cells[:64, :64])
     raw = struct.pack("<8Q", 0, tile.nbytes, MISSING, MISSING, MISSING, MISSING, 0, tile.nbytes)
     shard = tile.tobytes() + raw + struct.pack("<I", crc32c(raw))
@@ -630,7 +656,7 @@ def test_two_places_may_share_one_tile(tmp_path):
 
 
 def test_missing_shards_are_fill(tmp_path):
-    layer = write(tmp_path / "s", DENSE, block=64)
+    layer = without_checksums(write(tmp_path / "s", DENSE, block=64))
     layer.shard_path(1, 1).unlink()
     expected = DENSE.cells.copy()
     expected[64:128, 64:128] = -1
@@ -642,66 +668,41 @@ def test_missing_shards_are_fill(tmp_path):
 @pytest.mark.parametrize("raster", [DENSE, SPARSE], ids=["dense", "sparse"])
 def test_lost_shards_are_told_from_fill(tmp_path, raster, compress):
     layer = write(tmp_path / "s", raster, compress=compress)
-    layer.refuse_losses()
-    shards = [p for p in layer.path.glob("c/*/*")]
-    written = sum(p.stat().st_size for p in shards)
-    for lost in shards:
-        held = written - lost.stat().st_size
+    assert same_bits(read_by_blocks(layer), raster.cells)
+    for lost in layer.path.glob("c/*/*"):
+        i, j = int(lost.parent.name), int(lost.name)
         whole = lost.read_bytes()
         lost.unlink()
-        with pytest.raises(StoreError, match=f"elevation: its files hold {held} bytes, {written} "):
-            layer.refuse_losses()
+        named = f"c/{i}/{j}: missing from layer 'elevation'"
+        for read_one in (layer.read_block, layer.check_block, *[layer.map_tiles] * (not compress)):
+            with pytest.raises(StoreError, match=named):
+                read_one(i, j)
+        with pytest.raises(StoreError, match=named):
+            read_by_blocks(layer)
         lost.write_bytes(whole)
-    layer.refuse_losses()
+    assert same_bits(read_by_blocks(layer), raster.cells)
     shutil.rmtree(layer.path / "c")
-    with pytest.raises(StoreError, match=r"hold 0 bytes.*some are missing .an incomplete copy"):
-        layer.refuse_losses()
-
-
-def test_losses_are_looked_for_once(tmp_path, monkeypatch):
-    layer = write(tmp_path / "s", SPARSE)
-    absent = [at for at in layer.blocks.ids() if not layer.shard_path(*at).exists()]
-    layer.careful, calls = True, []
-    usual = Layer.refuse_losses
-    monkeypatch.setattr(Layer, "refuse_losses", lambda self: calls.append(usual(self)))
-    with ThreadPoolExecutor(8) as pool:
-        list(pool.map(lambda k: layer.read_block(*absent[k % len(absent)]), range(64)))
-    assert len(calls) == 1
-    lost = TileStore.open(tmp_path / "s").layer("elevation")
-    lost.careful = True
-    next(layer.path.glob("c/*/*")).unlink()
-    for _ in range(2):
-        with pytest.raises(StoreError, match="some are missing"):
-            lost.read_block(*absent[0])
+    with pytest.raises(StoreError, match=r"missing .*an incomplete copy"):
+        read_by_blocks(layer)
 
 
 def test_what_no_loss_is(tmp_path):
-    """Copies, links, files of others and blocks written again; a short file is for the reader."""
+    """Copies, links, files of others and blocks written again."""
     layer = write(tmp_path / "s", SPARSE)
     assert len(list(layer.path.glob("c/*/*"))) < layer.blocks.count
     with begin(tmp_path / "s", SPARSE, "bits", compress="zstd") as writer:
         fill(writer, SPARSE.cells)
         for bits in (5, 1 << 20):
             writer.patch_block(0, 0, np.array([3]), np.array([4]), bits)
-        writer.commit().refuse_losses()
+        patched = read_by_blocks(writer.commit())
+    assert patched[3, 4] == SPARSE.cells[3, 4] | 5 | 1 << 20
     for copy in (shutil.copy2, os.link, os.symlink):
         shutil.copytree(tmp_path / "s", tmp_path / copy.__name__, copy_function=copy)
-        TileStore.open(tmp_path / copy.__name__).layer("elevation").refuse_losses()
+        again = TileStore.open(tmp_path / copy.__name__).layer("elevation")
+        assert same_bits(read_by_blocks(again), SPARSE.cells)
+        assert again.identity == layer.identity
     next(layer.path.glob("c/*/*")).with_name(".0.rsync").write_bytes(bytes(99))
-    layer.refuse_losses()
-    write(tmp_path / "empty", Raster(np.dtype("<i4"), (130, 200), 0, "zeros")).refuse_losses()
-    whole = write(tmp_path / "whole", DENSE)
-    os.truncate(whole.shard_path(1, 1), 0)
-    whole.refuse_losses()
-    with pytest.raises(StoreError, match="c/1/1: truncated"):
-        whole.read_block(1, 1)
-    os.truncate(whole.shard_path(1, 1), 20_000)
-    whole.shard_path(0, 0).unlink()
-    with pytest.raises(StoreError, match="c/1/1: corrupt shard index"):
-        whole.refuse_losses()
-    del whole.attributes["terrain_gpu"]["stored_bytes"]
-    whole.shard_path(1, 1).unlink()
-    whole.refuse_losses()
+    assert same_bits(read_by_blocks(layer), SPARSE.cells)
 
 
 def test_a_stranger_in_the_way_of_shards(tmp_path):
@@ -709,7 +710,198 @@ def test_a_stranger_in_the_way_of_shards(tmp_path):
     shutil.rmtree(layer.path / "c" / "1")
     (layer.path / "c" / "1").write_bytes(b"")
     with pytest.raises(StoreError, match="c/1/0: cannot be read: Not a directory"):
-        layer.refuse_losses()
+        read_by_blocks(layer)
+
+
+# -- checksums -----------------------------------------------------------------------------
+
+
+WAYS = {
+    "block": lambda layer: layer.read_block(0, 0),
+    "tiles": lambda layer: layer.read_tiles(0, 0, np.empty((4, 64, 64), layer.dtype)),
+    "window": lambda layer: layer.read_window(0, 128, 0, 128),
+    "check": lambda layer: layer.check_block(0, 0),
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("compress", [None, "zstd"])
+def test_every_flipped_bit_of_a_shard_is_found(tmp_path, compress, way):
+    """Whatever bit of the file differs: an error that names it, in every way to read."""
+    raster = Raster(np.dtype("<i2"), (128, 128), -1, "bits", seed=3)
+    layer = write(tmp_path / "s", raster, block=128, compress=compress)
+    path = layer.shard_path(0, 0)
+    whole = path.read_bytes()
+    rng = np.random.default_rng(len(whole))
+    tail = range(len(whole) - 4 * 20 - 8, len(whole))
+    for at in (*rng.integers(0, len(whole), 60).tolist(), *tail):
+        path.write_bytes(whole[:at] + bytes([whole[at] ^ 1 << at % 8]) + whole[at + 1 :])
+        with pytest.raises(StoreError, match=re.escape(str(path))):
+            WAYS[way](layer)
+    path.write_bytes(whole)
+    WAYS[way](layer)
+
+
+def test_a_damaged_tile_is_named_and_the_others_are_read(tmp_path):
+    layer = write(tmp_path / "s", DENSE, block=128)
+    path = layer.shard_path(0, 1)
+    whole = bytearray(path.read_bytes())
+    whole[2 * 16384 + 5] ^= 4  # rank 2 in Z-order: tile row 1, tile column 0
+    path.write_bytes(whole)
+    named = r"tile \(1, 0\) of block \(0, 1\) of layer 'elevation' differs from its checksum"
+    for action in (
+        lambda: layer.read_block(0, 1),
+        lambda: layer.map_tiles(0, 1),
+        lambda: layer.read_window(70, 71, 130, 131),
+        lambda: layer.read_block(1, 1, halo=1),
+        lambda: layer.check_block(0, 1),
+    ):
+        with pytest.raises(StoreError, match=named):
+            action()
+    assert same_bits(layer.read_window(0, 64, 128, 200), DENSE.cells[:64, 128:])
+    assert same_bits(layer.read_block(0, 0), DENSE.cells[:128, :128])
+
+
+def test_blocks_of_another_version_are_found(tmp_path):
+    """Whole shards, but not the ones that belong together: a copy that was interrupted."""
+    layer = write(tmp_path / "s", DENSE)
+    write(tmp_path / "t", OTHER)
+    for i, j in ((0, 0), (1, 2)):
+        place, other = layer.shard_path(i, j), tmp_path / f"t/elevation/c/{i}/{j}"
+        mine = place.read_bytes()
+        place.write_bytes(other.read_bytes())
+        with pytest.raises(StoreError, match=f"c/{i}/{j}: not the block that was recorded"):
+            read_by_blocks(layer)
+        place.write_bytes(mine)
+    one, two = layer.shard_path(0, 0), layer.shard_path(0, 1)
+    first, second = one.read_bytes(), two.read_bytes()
+    one.write_bytes(second)
+    two.write_bytes(first)
+    with pytest.raises(StoreError, match="not the block that was recorded"):
+        layer.read_block(0, 1)
+    shutil.copy(tmp_path / "t/elevation/digests", layer.path / "digests")
+    with pytest.raises(StoreError, match=r"not the digests that .*zarr.json records"):
+        TileStore.open(tmp_path / "s").layer("elevation").read_block(1, 1)
+    os.truncate(layer.path / "digests", 3)
+    with pytest.raises(StoreError, match="not the digests that"):
+        TileStore.open(tmp_path / "s").layer("elevation").read_block(1, 1)
+    (layer.path / "digests").unlink()
+    with pytest.raises(StoreError, match="digests: cannot be read: No such file"):
+        TileStore.open(tmp_path / "s").layer("elevation").read_block(1, 1)
+
+
+def test_every_flipped_bit_of_metadata_is_found_or_means_nothing(tmp_path):
+    layer = write(tmp_path / "s", DENSE, block=128)
+    plain = json.dumps(TileStore.open(tmp_path / "s").describe())
+    for path in (layer.path / "zarr.json", tmp_path / "s" / "zarr.json"):
+        whole = path.read_bytes()
+        found = 0
+        for at in range(0, len(whole), 3):
+            path.write_bytes(whole[:at] + bytes([whole[at] ^ 1 << at % 7]) + whole[at + 1 :])
+            try:
+                store = TileStore.open(tmp_path / "s")
+                again = store.layer("elevation")
+                assert json.dumps(store.describe()) == plain
+                assert same_bits(read_by_blocks(again), DENSE.cells)
+            except StoreError:
+                found += 1
+        assert found > 20
+        path.write_bytes(whole)
+
+
+@given(raster=rasters(dtypes(), nodata=True), data=st.data())
+@settings(max_examples=25)
+def test_identity_is_of_content(folders, no_fsync_everywhere, raster, data):
+    """Equal for equal cells, another one when a single cell or what cells mean differs."""
+    compress = data.draw(st.sampled_from([None, "zstd"]))
+    with folders() as folder:
+        layer = write(folder / "s", raster, compress=compress)
+        assert write(folder / "t", raster, compress=compress).identity == layer.identity
+        cells = raster.cells.copy()
+        at = data.draw(st.integers(0, cells.size - 1))
+        raw = cells.reshape(-1).view(np.uint8).reshape(cells.size, -1)
+        raw[at, data.draw(st.integers(0, raw.shape[1] - 1))] ^= 1 << data.draw(st.integers(0, 7))
+        with begin(folder / "u", raster, compress=compress) as writer:
+            fill(writer, cells)
+            changed = writer.commit()
+        assert changed.identity != layer.identity
+        plain = without_checksums(layer)
+        assert not plain.is_sealed
+        named = plain.identity
+        assert named == without_checksums(TileStore.open(folder / "t").layer("elevation")).identity
+        assert named != without_checksums(changed).identity
+
+
+def test_the_kernel_of_checksums_is_google_s(monkeypatch):
+    rng = np.random.default_rng(1)
+    for dtype in DTYPES:
+        for count in (1, 2, 3, 4, 5, 9):
+            tiles = rng.integers(0, 256, (count, 64 * 64 * dtype.itemsize), np.uint8)
+            tiles = tiles.view(dtype).reshape(count, 64, 64)
+            slots = rng.permutation(count)[: rng.integers(0, count + 1)]
+            expected = [crc32c(tiles[k].tobytes()) for k in slots]
+            assert checksums.crc_of_tiles(tiles, slots).tolist() == expected
+            with monkeypatch.context() as patch:
+                patch.delitem(sys.modules, "numba", raising=False)
+                assert checksums.crc_of_tiles(tiles, slots).tolist() == expected
+
+
+def add_with_xarray(path):
+    """An array that is not a layer, as users of xarray add one."""
+    opened = xr.open_zarr(path)
+    mine = opened.elevation.astype(np.float32).drop_attrs() * 0 + 1
+    mine.encoding.clear()
+    xr.Dataset({"mine": mine}, attrs=opened.attrs).drop_vars(["x", "y"]).to_zarr(path, mode="a")
+
+
+def test_metadata_that_others_consolidated_are_dropped(tmp_path):
+    """xarray leaves a copy of all metadata in the group, and would read the old layer with it."""
+    path = tmp_path / "s"
+    write(path, Raster(np.dtype("<i2"), (130, 200), seed=1))
+    add_with_xarray(path)
+    assert "consolidated_metadata" in json.loads((path / "zarr.json").read_text())
+    high = Raster(np.dtype("<u2"), (130, 200), seed=2, terrain="bits")
+    write(path, high, overwrite=True)
+    write(path, OTHER, "later")
+    opened = xr.open_zarr(path, mask_and_scale=False, chunks=None)
+    assert same_bits(opened.elevation.values, high.cells)
+    assert same_bits(opened.later.values, OTHER.cells)
+    assert (opened.mine.values == 1).all()
+
+
+def test_foreign_arrays_do_not_hide_the_layers(tmp_path):
+    path = tmp_path / "s"
+    write(path, DENSE)
+    add_with_xarray(path)
+    (path / "broken").mkdir()
+    (path / "broken" / "zarr.json").write_text("{")
+    told = TileStore.open(path).describe()
+    assert list(told["layers"]) == ["elevation"]
+    assert sorted(told["unreadable"]) == ["broken", "mine"]
+    assert "not sharded" in told["unreadable"]["mine"]
+
+
+@pytest.mark.parametrize("crs", ["", "EPSG:32612", "EPSG:4326"])
+def test_conventions_are_declared_and_valid(tmp_path, crs):
+    """zarr-cm is the conventions' own library."""
+    wkt = CRS.from_string(crs).to_wkt(version="WKT2_2019") if crs else ""
+    grid = GridSpec(130, 200, (30.0, 0.0, 400000.0, 0.0, -30.0, 4500000.0), wkt, crs or None)
+    if crs == "EPSG:4326":
+        grid = GridSpec(130, 200, (0.1, 0.0, 10.0, 0.0, -0.1, 45.0), wkt, crs)
+    with create_layer(tmp_path / "s", "elevation", grid, DENSE.dtype, block_size=64) as writer:
+        fill(writer, DENSE.cells)
+        writer.commit()
+    for node in ("", "elevation"):
+        metadata = json.loads((tmp_path / "s" / node / "zarr.json").read_text())
+        attributes = metadata["attributes"]
+        zarr_cm.spatial.validate_node_metadata(metadata)
+        assert attributes["spatial:bbox"] == list(grid.bounds)
+        assert attributes["spatial:transform"] == list(grid.transform)
+        declared = [entry["name"] for entry in attributes["zarr_conventions"]]
+        assert declared == ["spatial", "proj"] if crs else ["spatial"]
+        if crs:
+            zarr_cm.proj.validate_node_metadata(metadata)
+            assert attributes["proj:code"] == crs
 
 
 # -- damage --------------------------------------------------------------------------------
@@ -748,11 +940,17 @@ DAMAGE = {
 }
 
 
+RESEALED = [kind for kind in DAMAGE if "tile" in kind or "end" in kind or "offset" in kind]
+RESEALED.remove("first tile gone")
+
+
 @pytest.mark.parametrize("kind", DAMAGE)
 def test_damaged_shards_are_named(tmp_path, kind):
     layer = write(tmp_path / "s", DENSE, block=128)
     path = layer.shard_path(0, 0)
     path.write_bytes(DAMAGE[kind](path.read_bytes()))
+    if kind in RESEALED:  # else it is not even the block that was written
+        layer = without_checksums(layer)
     for action in (
         lambda: layer.read_block(0, 0),
         lambda: layer.read_window(0, 5, 0, 5),
@@ -761,7 +959,7 @@ def test_damaged_shards_are_named(tmp_path, kind):
     ):
         with pytest.raises(StoreError, match=re.escape(str(path))) as caught:
             action()
-        assert re.search("truncated|corrupt", str(caught.value))
+        assert re.search("truncated|corrupt|damaged", str(caught.value))
     assert same_bits(layer.read_block(1, 1), DENSE.cells[128:, 128:])
 
 
@@ -778,7 +976,7 @@ def test_a_folder_in_place_of_a_shard(tmp_path):
     "junk", [b"no zstd frame at all", bytes(numcodecs.zstd.compress(b"short"))]
 )
 def test_compressed_tiles_that_do_not_decompress(tmp_path, junk):
-    layer = write(tmp_path / "s", DENSE, block=64, compress="zstd")
+    layer = without_checksums(write(tmp_path / "s", DENSE, block=64, compress="zstd"))
     path = layer.shard_path(0, 0)
     raw = struct.pack("<2Q", 0, len(junk))
     path.write_bytes(junk + raw + struct.pack("<I", crc32c(raw)))
@@ -839,6 +1037,9 @@ BAD_LAYERS = {
     "shape of words": put("shape", value="many"),
     "codecs null": put("codecs", value=None),
     "attributes list": put("attributes", value=[1]),
+    "checksum": put("attributes", "terrain_gpu", "valid_cells", value=7),
+    "unit": put("attributes", "units", value="feet"),
+    "digest of words": put("attributes", "terrain_gpu", "digest", value="many"),
 }
 
 
@@ -853,7 +1054,8 @@ def test_layers_that_are_not_ours_are_refused(tmp_path, kind):
 BAD_STORES = {
     "another program's": put("attributes", value={}),
     "own attributes of words": put("attributes", "terrain_gpu", value="mine"),
-    "later format": put("attributes", "terrain_gpu", "format", value=2),
+    "later format": put("attributes", "terrain_gpu", "format", value=3),
+    "checksum": put("attributes", "terrain_gpu", "crs_code", value="EPSG:4326"),
     "no format": put("attributes", "terrain_gpu", value={}),
     "shape of one": put("attributes", "terrain_gpu", "shape", value=[5]),
     "shape of words": put("attributes", "terrain_gpu", "shape", value=["a", "b"]),
@@ -973,8 +1175,8 @@ def test_no_temporary_files_remain(path):
     )
     assert 0 < absent < 12
     found = [f for f in files(path) if not f.endswith("zarr.json")]
-    assert len(found) == 12 - absent + 2
-    assert all(re.fullmatch(r"elevation/c/\d/\d|[xy]/c/0", f) for f in found)
+    assert len(found) == 12 - absent + 3
+    assert all(re.fullmatch(r"elevation/(c/\d/\d|digests)|[xy]/c/0", f) for f in found)
 
 
 def test_files_have_ordinary_permissions(path):

@@ -45,7 +45,8 @@ def _text(found: dict[str, Any]) -> str:
         share = 1 - layer["valid_cells"] / found["cells"] if layer["valid_cells"] is not None else 0
         lines += [
             f"  layer     {name}: {layer['dtype']}"
-            + (f" ({layer['units']})" if layer["units"] else ""),
+            + (f" ({layer['units']})" if layer["units"] else "")
+            + (f", weight {layer['weight']}" if layer["weight"] else ""),
             f"    values  {layer['min']} .. {layer['max']}, nodata {layer['nodata']}, "
             f"{share:.1%} of the cells",
             f"    blocks  {layer['blocks'][0]} x {layer['blocks'][1]} of {layer['block_size']} "
@@ -53,4 +54,9 @@ def _text(found: dict[str, Any]) -> str:
             f"    disk    {format_size(layer['stored_bytes'] or 0)}, "
             f"{(layer['stored_bytes'] or 0) / layer['raw_bytes']:.3f} x raw",
         ]
+        if layer["stale"]:
+            lines.append(
+                f"    STALE   {' and '.join(layer['stale'])} changed since; compute it again"
+            )
+    lines += [f"  other     {name}: {why}" for name, why in found["unreadable"].items()]
     return "\n".join(lines)

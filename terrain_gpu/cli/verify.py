@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -10,11 +11,20 @@ import click
 from . import options
 
 if TYPE_CHECKING:
+    from ..progress import Progress
     from ..store import TileStore
 
 
 @click.command("verify")
 @click.argument("store", metavar="STORE")
+@click.option("--data", is_flag=True, help="Compare every tile of every layer with its checksum.")
+@click.option(
+    "--accept-changes",
+    "accepted",
+    metavar="LAYER",
+    multiple=True,
+    help="Record LAYER as it is now, after another program changed it on purpose.",
+)
 @options.memory_limit_option
 @options.threads_option
 @options.backend_option
@@ -24,6 +34,8 @@ if TYPE_CHECKING:
 @options.verbosity_options
 def command(
     store: str,
+    data: bool,
+    accepted: tuple[str, ...],
     backend: str,
     device: int,
     gpu_memory_limit: int | None,
@@ -39,8 +51,11 @@ def command(
     A spanning forest is proven on the GPU where that holds the whole raster, 15 bytes for each cell
     of 16 bits; distances of any raster, region by region. The CPU follows backlinks and allocation.
 
+    With --data the files of all layers are read instead, and compared with their checksums.
+
     \b
     terrain-gpu verify dem.zarr
+    terrain-gpu verify dem.zarr --data
     """
     from ..errors import StoreError, TerrainError
     from ..mst import LAYER
@@ -49,22 +64,31 @@ def command(
     from ..progress import bar
     from ..report import Report
     from ..store import TileStore
+    from ..store.accept import accept_changes
 
     opened = TileStore.open(store)
     checks: dict[str, Callable[..., tuple[dict[str, Any], str]]] = {}
-    if LAYER in opened.layers:
-        checks[LAYER] = _forest
-    if {"distance", "backlink", "allocation"} & set(opened.layers):
-        checks["distance"] = _paths
-    if not checks:
-        raise StoreError(f"{store}: no results; compute-mst and compute-sssp make some")
-    limits |= {"backend": backend, "device": device, "gpu_memory_limit": gpu_memory_limit}
+    if data:
+        checks = {name: partial(_data, name=name) for name in opened.layers}
+        limits = {"threads": limits["threads"]}
+    elif not accepted:
+        if LAYER in opened.layers:
+            checks[LAYER] = _forest
+        if {"distance", "backlink", "allocation"} & set(opened.layers):
+            checks["distance"] = _paths
+        if not checks:
+            raise StoreError(f"{store}: no results; compute-mst and compute-sssp make some")
+        limits |= {"backend": backend, "device": device, "gpu_memory_limit": gpu_memory_limit}
     report = Report("verify")
     report.cells = opened.grid.cells
     report.result["store"] = str(opened.path)
     wrong: list[TerrainError] = []
     lines = []
     with report.measured():
+        for name in accepted:
+            with bar(f"accept {name}", quiet=options.quiet()) as progress:
+                layer = accept_changes(opened, name, progress)
+            lines.append(f"{store}: layer {name} is recorded as it is, {layer.identity}")
         for name, check in checks.items():
             advice = "the store is as it was"
             with (
@@ -74,16 +98,50 @@ def command(
             ):
                 try:
                     found, line = check(opened, progress=progress, **limits)
-                except (WrongForest, WrongPaths) as error:
-                    found, line = {"error": str(error)}, f"layer {name} is wrong"
+                except TerrainError as error:  # the others are still worth a proof
+                    found, line = {"error": str(error)}, ""
+                    if isinstance(error, WrongForest | WrongPaths):
+                        line = f"layer {name} is wrong"
                     wrong.append(error)
             report.result[name] = {"verified": "error" not in found, **found}
-            lines.append(f"{store}: {line}, {report.seconds[name]:.2f} s")
+            lines += [f"{store}: {line}, {report.seconds[name]:.2f} s"] if line else []
     options.write_json(report.to_json(), json_target)
     for line in lines:
         options.say(line, json_target)
     if wrong:
-        raise TerrainError("; ".join(map(str, wrong)))
+        # The exit code of the worst: a wrong result before one that could not be looked at.
+        worst = min(wrong, key=lambda error: error.exit_code)
+        worst.args = ("; ".join(map(str, wrong)),)
+        raise worst
+
+
+def _data(
+    store: TileStore, name: str, threads: int | None, progress: Progress
+) -> tuple[dict[str, Any], str]:
+    from ..executor import stream
+    from ..planner import threads_of
+
+    layer = store.layer(name)
+    tiles = 0
+
+    def check(at: tuple[int, int], _: Any) -> int:
+        return layer.check_block(*at)
+
+    def add(at: tuple[int, int], found: int) -> None:
+        nonlocal tiles
+        tiles += found
+        r0, r1, c0, c1 = layer.blocks.window(*at)
+        progress((r1 - r0) * (c1 - c0), layer.grid.cells)
+
+    readers = threads_of(threads)
+    stream(layer.blocks.ids(), check, add, buffers=[None] * (readers + 1), readers=readers)
+    found = {"tiles": tiles, "digest": layer.info.get("digest")}
+    if not layer.is_sealed:
+        return (
+            found,
+            f"layer {name} has no checksums (another program wrote it), {tiles:,} tiles read",
+        )
+    return found, f"layer {name}: {tiles:,} tiles as they were written"
 
 
 def _forest(store: TileStore, **how: Any) -> tuple[dict[str, Any], str]:
@@ -120,8 +178,7 @@ def _forest(store: TileStore, **how: Any) -> tuple[dict[str, Any], str]:
         if not good:
             raise StoreError(f"{file}: {key} is recorded as {value!r}; compute it again")
     cells = store.layer(str(source))
-    cells.careful = True
-    if not cells.is_still(settings["of"]):
+    if not store.holds(cells.name, settings["of"].get(cells.name)):
         raise StoreError(
             f"{layer.path}: computed from other cells than {cells.path} holds now; compute it "
             "again with --overwrite"

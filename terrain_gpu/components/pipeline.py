@@ -40,7 +40,7 @@ from ..primitives.grid_components import label_block, most_labels
 from ..progress import Progress, silent
 from ..report import Report
 from ..store import Layer, LayerWriter, TileStore, create_layer
-from ..store.writer import output_errors
+from ..store.files import output_errors
 from .block import CELLS, MEASURES, count_firsts, measure, number, rename, rim_slots
 from .joins import Block, Joins, joins_bytes
 
@@ -150,8 +150,6 @@ def label_components(
         raise InputError(f"{store.path}: layer {into!r} is read; give the labels another name")
     store.refuse_foreign(into, "where", "components", "labels")
     sources = [store.layer(name) for name in condition.layers]
-    for source in sources:
-        source.careful = True
     grid, block = store.grid, max(source.block_size for source in sources)
     plan = plan_components(
         grid.rows,
@@ -417,7 +415,10 @@ class _Run:
         self._stream(self.blocks.ids(), examine, note)
 
     def label(self, rows: Rows | None) -> None:
-        """Pass 2: every block that is not there already."""
+        """Pass 2: every block that is not there already, or all where rows are wanted.
+
+        Rows that a killed run has left are not trusted: a power cut may have taken some.
+        """
 
         def final(at: Block, data: list[np.ndarray]) -> np.ndarray:
             window = self.blocks.window(*at)
@@ -431,11 +432,13 @@ class _Run:
             rename(block.labels, numbers, out)
             return out
 
-        def save(at: Block, labels: np.ndarray) -> None:
-            self.writer.write_block(*at, labels)
-
         done = self.writer.done
-        blocks = missing(self.blocks, lambda at: done[at], self._advance)
+
+        def save(at: Block, labels: np.ndarray) -> None:
+            if not done[at]:
+                self.writer.write_block(*at, labels)
+
+        blocks = missing(self.blocks, lambda at: rows is None and done[at], self._advance)
         self._stream(blocks, final, save)
 
     def _advance(self, at: Block) -> None:

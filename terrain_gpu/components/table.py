@@ -18,7 +18,7 @@ from rasterio.crs import CRS
 from ..errors import InputError, StoreError
 from ..export import writable_file
 from ..grid import GridSpec
-from ..store.writer import output_errors
+from ..store.files import output_errors
 from .block import CELLS, COL0, COL1, FIRST, MEASURES, ROW0, ROW1, UNITS
 
 SUFFIXES = (".csv", ".parquet", ".geojson", ".json")

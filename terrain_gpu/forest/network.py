@@ -212,7 +212,7 @@ def extract_network(
         "of": forest.identity,
         "plan": plan.as_dict(),
     }
-    report.cells, report.valid_cells = grid.cells, forest.identity["result"]["vertices"]
+    report.cells, report.valid_cells = grid.cells, forest.edges.info["result"]["vertices"]
     report.result = {**found, "store": str(forest.store.path), "output": str(path)}
     return Network(target, found["lines"], found["cells"], found["length"], report)
 

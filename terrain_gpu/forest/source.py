@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
-from typing import Any
 
 from ..errors import StoreError
 from ..mst import LAYER
@@ -32,9 +31,9 @@ class Forest:
     weight: Weight
 
     @property
-    def identity(self) -> dict[str, Any]:
+    def identity(self) -> dict[str, str]:
         """What results depend on: a run over another forest is not resumed."""
-        return {"settings": self.edges.info.get("settings"), "result": self.edges.info["result"]}
+        return {layer.name: layer.identity for layer in (self.cells, self.edges)}
 
 
 def open_forest(store: str | os.PathLike[str] | TileStore) -> Forest:
@@ -60,11 +59,10 @@ def open_forest(store: str | os.PathLike[str] | TileStore) -> Forest:
     if not known:
         raise StoreError(f"{edges.path}: does not say what it was computed from; {again}")
     cells = opened.layer(name)
-    if not cells.is_still(of):
+    if not opened.holds(name, of.get(name)):
         raise StoreError(
             f"{edges.path}: computed from other cells than {cells.path} holds now; {again}"
         )
     if edges.block_size != cells.block_size:
         raise StoreError(f"{edges.path}: has other blocks than {cells.path}; {again}")
-    cells.careful = edges.careful = True
     return Forest(opened, cells, edges, Weight(weight, cells.dtype))

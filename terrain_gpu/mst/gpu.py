@@ -199,7 +199,9 @@ def plan_regions(
         memory_limit=limit,
         memory=host,
         bytes_read=source_bytes + spill(regions),
-        bytes_written=layer_bytes(rows, cols, 1, block) + spill(regions),
+        # Blocks are written again where edges become final above their region.
+        bytes_written=(1 + (regions.count > 1)) * layer_bytes(rows, cols, 1, block)
+        + spill(regions),
     )
 
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -14,8 +14,10 @@ import numba
 import numpy as np
 
 from ..compiled import known_types
-from ..errors import CellError
+from ..errors import CellError, StoreError
 from ..grid import BlockGrid, Window
+from ..store.checksums import crc32c
+from ..store.files import read_sealed, write_sealed
 from ..weights import Weight, valid_cells
 from . import contract, frozen
 from .merge import Children
@@ -176,7 +178,14 @@ class DiskSpill:
         return self._folder / f"{i}.{j}"
 
     def has(self, i: int, j: int) -> bool:
-        return self._path(i, j).exists()
+        """Whether a block is there, whole."""
+        path = self._path(i, j)
+        if not path.exists():
+            return False
+        with suppress(StoreError):
+            read_sealed(path)
+            return True
+        return False
 
     def save(self, i: int, j: int, solved: Solved) -> None:
         region = solved.region
@@ -188,16 +197,10 @@ class DiskSpill:
             *region.border.cells,
             *region.border.valid,
         )
-        path = self._path(i, j)
-        temporary = path.with_suffix(f"{path.suffix}.tmp")
-        with open(temporary, "wb") as file:
-            file.write(b"".join(array.tobytes() for array in arrays))
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
+        write_sealed(self._path(i, j), b"".join(array.tobytes() for array in arrays))
 
     def load(self, i: int, j: int) -> Solved:
-        data = self._path(i, j).read_bytes()
+        data = read_sealed(self._path(i, j))
         at = 0
 
         def take(count: int, dtype: Any) -> np.ndarray:
@@ -286,6 +289,7 @@ class Patches:
     def __init__(self, blocks: BlockGrid, cols: int, folder: Path | None) -> None:
         self._blocks, self._cols, self._folder = blocks, cols, folder
         self._kept: dict[int, list[np.ndarray]] = {}
+        self._sums: dict[int, int] = {}
         if folder is not None:
             folder.mkdir(parents=True, exist_ok=True)
             for old in folder.iterdir():
@@ -305,8 +309,10 @@ class Patches:
             if self._folder is None:
                 self._kept.setdefault(group, []).append(part)
             else:
+                data = part.tobytes()
+                self._sums[group] = crc32c(data, self._sums.get(group, 0))
                 with open(self._folder / str(group), "ab") as file:
-                    file.write(part.tobytes())
+                    file.write(data)
 
     def _block(self, ids: np.ndarray) -> np.ndarray:
         cell = ids >> 2
@@ -336,4 +342,8 @@ class Patches:
     def _load(self, group: int) -> np.ndarray:
         if self._folder is None:
             return np.concatenate(self._kept.pop(group))
-        return np.fromfile(self._folder / str(group), np.int64)
+        path = self._folder / str(group)
+        data = path.read_bytes()
+        if crc32c(data) != self._sums[group]:
+            raise StoreError(f"{path}: damaged while in use; compute again with --overwrite")
+        return np.frombuffer(data, np.int64)

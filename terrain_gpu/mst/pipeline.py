@@ -26,12 +26,20 @@ from ..d8 import FORWARD_EDGES, symmetric
 from ..errors import CellError, InputError, PlanError
 from ..executor import stream
 from ..grid import TILE, BlockGrid
-from ..planner import NO_LIMIT, StreamPlan, layer_bytes, plan_forest, threads_of
+from ..planner import (
+    COMPILED_BASELINE,
+    CUDA_BASELINE,
+    NO_LIMIT,
+    StreamPlan,
+    layer_bytes,
+    plan_forest,
+    threads_of,
+)
 from ..progress import Progress, silent
 from ..report import Report
 from ..store import DEFAULT_BLOCK, Layer, LayerWriter, TileStore, create_layer
+from ..store.files import output_errors
 from ..store.layer import split_bits, untile, z_view
-from ..store.writer import output_errors
 from ..weights import Weight
 from .levels import (
     METHODS,
@@ -194,7 +202,6 @@ def minimum_spanning_tree(
     if layer == LAYER:
         raise InputError(f"{store.path}: layer {layer!r} is the result; name the layer of heights")
     source = store.layer(layer)
-    source.careful = True
     gpu = find_gpu(backend, device, gpu_memory_limit, memory_limit, source.block_size)
     return _of_store(
         source,
@@ -354,7 +361,7 @@ def _of_store(
             grid,
             np.uint8,
             block_size=source.block_size,
-            settings={**settings, "of": source.identity},
+            settings={**settings, "of": {source.name: source.identity}},
             overwrite=overwrite,
             resume=resume,
         ) as writer,
@@ -431,13 +438,18 @@ def _stream_forest(
     totals, patches = Totals(), Patches(writer.blocks, plan.cols, writer.spill / "patches")
     with report.phase("levels"):
         join_levels(regions, solver, spill, totals, patches.add)
+    room = (
+        plan.memory_limit - COMPILED_BASELINE - (0 if isinstance(solver, Solver) else CUDA_BASELINE)
+    )
+    # A block as it is read, with its bits, and as it is written.
+    patchers = max(min(max(PATCHERS, threads), room // (3 * writer.block_size**2)), 1)
     with report.phase("patches"):
         stream(
             patches.by_block(),
             lambda patch, _: patch,
             lambda _, patch: writer.patch_block(*patch),
-            buffers=[None] * max(PATCHERS, threads),
-            writers=max(PATCHERS, threads),
+            buffers=[None] * patchers,
+            writers=patchers,
         )
     return totals, patches
 

@@ -10,7 +10,6 @@ that was stopped goes on from the file.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -18,10 +17,9 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import StoreError
 from ..grid import BlockGrid, Window, ceil_div
 from ..report import Report
-from ..store.writer import output_errors
+from ..store.spill import Slots
 from .costs import largest
 from .gpu import (
     CHANGED,
@@ -126,7 +124,7 @@ class Rims:
 
 
 class Spill:
-    """A file with the distances of blocks, and one with a byte for each, 1 if they are there.
+    """Distances of blocks in a file.
 
     Parameters
     ----------
@@ -135,49 +133,31 @@ class Spill:
     """
 
     def __init__(self, path: Path, blocks: BlockGrid, dtype: np.dtype, *, resume: bool) -> None:
-        self.path, self.blocks, self.dtype = path, blocks, dtype
-        self._marks = path.with_name(f"{path.name}.saved")
+        self.blocks, self.dtype = blocks, dtype
+        size = blocks.block**2 * dtype.itemsize
+        self._slots = Slots(path, blocks.count, size, resume=resume)
+        across = blocks.shape[1]
         self.saved: set[Block] = set()
-        resume = resume and path.exists() and self._marks.exists()
-        with output_errors(path):
-            path.parent.mkdir(parents=True, exist_ok=True)
-            mode = "r+b" if resume else "w+b"
-            self._files = [p.open(mode, buffering=0) for p in (path, self._marks)]
-            if resume:
-                found = np.frombuffer(self._marks.read_bytes()[: blocks.count], np.uint8)
-                across = blocks.shape[1]
-                self.saved = {divmod(k, across) for k in np.flatnonzero(found).tolist()}
+        for slot in list(self._slots.sums):
+            at = divmod(slot, across)
+            r0, r1, c0, c1 = blocks.window(*at)
+            if self._slots.is_whole(slot, np.empty((r1 - r0, c1 - c0), dtype)):
+                self.saved.add(at)
 
-    def _offset(self, at: Block) -> int:
-        place = at[0] * self.blocks.shape[1] + at[1]
-        return place * self.blocks.block**2 * self.dtype.itemsize
+    def _slot(self, at: Block) -> int:
+        return at[0] * self.blocks.shape[1] + at[1]
 
     def save(self, _: str, at: Block, cells: np.ndarray) -> None:
-        rest, offset = memoryview(cells).cast("B"), self._offset(at)  # type: ignore[arg-type]
-        data, marks = self._files
-        with output_errors(self.path):
-            while rest:
-                count = os.pwrite(data.fileno(), rest, offset)
-                rest, offset = rest[count:], offset + count
-            # A block half written over an older one is still made of upper bounds.
-            os.pwrite(marks.fileno(), b"\1", at[0] * self.blocks.shape[1] + at[1])
+        self._slots.save(self._slot(at), cells)
         self.saved.add(at)
 
     def restore(self, at: Block, cells: np.ndarray) -> None:
-        rest, offset = memoryview(cells).cast("B"), self._offset(at)  # type: ignore[arg-type]
-        with output_errors(self.path):
-            while rest:
-                count = os.preadv(self._files[0].fileno(), [rest], offset)
-                if not count:
-                    raise StoreError(f"{self.path}: is cut short; compute again with --overwrite")
-                rest, offset = rest[count:], offset + count
+        self._slots.load(self._slot(at), cells)
 
     def close(self, *, keep: bool) -> None:
-        for file in self._files:
-            file.close()
-        if not keep:
-            self.path.unlink(missing_ok=True)
-            self._marks.unlink(missing_ok=True)
+        if keep:
+            self._slots.sync()
+        self._slots.close(keep=keep)
 
 
 class Field:

@@ -38,7 +38,7 @@ from ..planner import (
 from ..progress import Progress, silent
 from ..report import Report
 from ..store import DEFAULT_BLOCK, Layer, TileStore, create_layer
-from ..store.run import OF, unfinished_dtype
+from ..store.run import unfinished_dtype
 from .allocate import Forest
 from .costs import METRIC, CostModel, Hops
 from .dijkstra import new_players
@@ -431,7 +431,6 @@ def _layer(store: TileStore, name: str | np.ndarray) -> Raster:
     if name in LAYERS:
         raise InputError(f"layer {name!r} is a result; name a layer of heights or frictions")
     found = store.layer(name)
-    found.careful = True
     return Raster(found, str(found.path), found.nodata)
 
 
@@ -631,10 +630,8 @@ class _Solve:
             "sources": _digest(self.sources),
             "targets": _digest(self.targets) if self.stop_at_targets else None,
         }
-        rasters = {"layer": self.heights, "friction": self.friction, "barriers": self.barriers}
-        for key, name in OF.items():
-            raster = rasters[name]
-            settings[key] = raster and raster.data.identity  # type: ignore[union-attr]
+        layers = [r.data for r in (self.heights, self.friction, self.barriers) if r is not None]
+        settings["of"] = {layer.name: layer.identity for layer in layers}  # type: ignore[union-attr]
         if self.index is not None and not self.exact:
             settings["method"] = "index"
         path = source.path.parent
@@ -688,16 +685,17 @@ class _Solve:
                     lambda name, window: writers[name].read_ring(window, halo=0),
                 )
             with self.report.phase("commit"):
-                return {
-                    name: writer.commit(
-                        {
-                            "result": self.found,
-                            "start_costs": bool(self.sources.costs.any()),
-                            **_ENCODINGS.get(name, {}),
-                        }
-                    )
-                    for name, writer in writers.items()
-                }
+                layers: dict[str, Layer] = {}
+                for name, writer in writers.items():
+                    own = {
+                        "result": self.found,
+                        "start_costs": bool(self.sources.costs.any()),
+                        **_ENCODINGS.get(name, {}),
+                    }
+                    if layers:  # links and ids say nothing beside other distances
+                        own["beside"] = {"distance": layers["distance"].identity}
+                    layers[name] = writer.commit(own)
+                return layers
 
     def _compute(self, owner: Any, writers: dict[str, Any]) -> None:
         """The phases; fields are spilled beside the layer of `owner`."""

@@ -10,7 +10,6 @@ from __future__ import annotations
 import heapq
 import math
 import mmap
-import os
 import threading
 import time
 import weakref
@@ -25,9 +24,8 @@ import numba
 import numpy as np
 
 from ..compiled import known_types
-from ..errors import StoreError
 from ..grid import TILE, BlockGrid, Window, round_up
-from ..store.writer import output_errors
+from ..store.spill import Slots
 from .block import receive, relax_block, seed, take_rim
 from .costs import largest
 from .dijkstra import dijkstra_block, new_players
@@ -177,13 +175,12 @@ class Relaxation:
         self._rims: dict[Block, np.ndarray] = {}
         self._keys: dict[Block, np.ndarray] = {}
         self._whole: dict[Block, np.ndarray] = {}
-        self._spilled: set[Block] = set()
         self._sides: dict[Block, np.ndarray] = {}
         self._at_targets: np.ndarray | None = None
         self.operator = dijkstra_block if self.method == "dijkstra" else relax_block
         self.guard = GUARDS[self.dtype.itemsize] if self.guarded else self.top
         self._seen = 0
-        self._files: Any = None
+        self._slots = self._new_slots(resume=False)
         self._error: BaseException | None = None
 
     def shape(self, at: Block) -> tuple[int, int]:
@@ -265,30 +262,31 @@ class Relaxation:
                 self._save(at, field)
             finally:
                 self._release(at)
+        self._slots.sync()
 
     def restore(self) -> int:
-        """Go on from saved fields: all are upper bounds of the distances. How many there were."""
-        marks = self._marks()
-        if not (self.spill.exists() and marks.exists()):
-            return 0
+        """Go on from saved fields: all are upper bounds of the distances. How many there were.
+
+        A field that is not whole counts as never seen: the others, and the sources, lead into it.
+        """
+        self._slots.close()
+        self._slots = self._new_slots(resume=True)
         across = self.blocks.shape[1]
-        known = np.zeros(self.blocks.count, np.uint8)
-        found = np.frombuffer(marks.read_bytes()[: self.blocks.count], np.uint8)
-        known[: len(found)] = found
-        self._files = self.spill.open("r+b", buffering=0), marks.open("r+b", buffering=0)
-        for owner in np.flatnonzero(known).tolist():
+        for owner in list(self._slots.sums):
             at = divmod(owner, across)
             height, width = self.shape(at)
-            distances = self._restore(at, (height + 2, width + 2))
+            distances = pages((height + 2, width + 2), self.dtype)
+            self.visits.loaded += distances.nbytes
+            if not self._slots.is_whole(owner, distances):
+                continue
             tiles = distances[1:-1, 1:-1].reshape(height // TILE, TILE, width // TILE, TILE)
             self._keys[at] = tiles.min(axis=(1, 3))
             self._whole[at] = self._keys[at] < self.top
             self._rims[at] = np.full((4, max(height, width)), self.top, self.dtype)
             take_rim(distances, self._rims[at])
-            self._spilled.add(at)
             self.start(at, self._keys[at].min())
             self._sides[at] = self._rim_sides(distances)
-        return int(np.count_nonzero(known))
+        return len(self._slots.sums)
 
     def _fail(self, error: BaseException) -> None:
         with self._lock:
@@ -437,9 +435,12 @@ class Relaxation:
             self._loading.add(at)
             for other, _ in victims:
                 self._busy.add(other)  # nobody loads it before it is written
-        for other, old in victims:
-            self._save(other, old)
-            self._release(other)
+        try:
+            for other, old in victims:
+                self._save(other, old)
+        finally:
+            for other, _ in victims:
+                self._release(other)
         field = self._load(at)
         with self._lock:
             self._loading.discard(at)
@@ -449,8 +450,10 @@ class Relaxation:
     def _load(self, at: Block) -> Field:
         field = self.ground.load(at)
         height, width = self.shape(at)
-        if at in self._spilled:
-            field.distances = self._restore(at, (height + 2, width + 2))
+        if self._is_saved(at):
+            field.distances = pages((height + 2, width + 2), self.dtype)
+            self.visits.loaded += field.distances.nbytes
+            self._slots.load(self._slot(at), field.distances)
             return field
         field.distances = pages((height + 2, width + 2), self.dtype)
         field.distances[...] = self.top
@@ -472,55 +475,26 @@ class Relaxation:
         found = (east, d[-1, -1], south, d[-1, 0], west, d[0, 0], north, d[0, -1])
         return np.array(found, self.dtype)
 
-    def _offset(self, at: Block) -> int:
-        side = self.blocks.block + 2
-        return (at[0] * self.blocks.shape[1] + at[1]) * side * side * self.dtype.itemsize
+    def _slot(self, at: Block) -> int:
+        return at[0] * self.blocks.shape[1] + at[1]
+
+    def _new_slots(self, *, resume: bool) -> Slots:
+        size = (self.blocks.block + 2) ** 2 * self.dtype.itemsize
+        return Slots(self.spill, self.blocks.count, size, resume=resume)
 
     def _save(self, at: Block, field: Field) -> None:
-        if not field.dirty and at in self._spilled:
+        if not field.dirty and self._is_saved(at):
             return
-        rest = memoryview(field.distances).cast("B")  # type: ignore[arg-type]
-        self.visits.spilled += len(rest)
-        offset = self._offset(at)
+        self.visits.spilled += field.distances.nbytes
         field.dirty = False
-        with output_errors(self.spill):
-            data, marks = self._open()
-            while rest:
-                written = os.pwrite(data.fileno(), rest, offset)
-                rest, offset = rest[written:], offset + written
-            # A field half written over an older one is still made of upper bounds.
-            os.pwrite(marks.fileno(), b"\1", at[0] * self.blocks.shape[1] + at[1])
-        self._spilled.add(at)
+        self._slots.save(self._slot(at), field.distances)
 
-    def _restore(self, at: Block, shape: tuple[int, int]) -> np.ndarray:
-        distances = pages(shape, self.dtype)
-        rest = memoryview(distances).cast("B")  # type: ignore[arg-type]
-        self.visits.loaded += len(rest)
-        offset = self._offset(at)
-        with output_errors(self.spill):
-            while rest:
-                read = os.preadv(self._open()[0].fileno(), [rest], offset)
-                if not read:
-                    raise StoreError(f"{self.spill}: is cut short; compute again with --overwrite")
-                rest, offset = rest[read:], offset + read
-        return distances
-
-    def _marks(self) -> Path:
-        """File with one byte for each block, 1 where its field is in the spill."""
-        return self.spill.with_name(f"{self.spill.name}.saved")
-
-    def _open(self) -> tuple[Any, Any]:
-        with self._lock:
-            if self._files is None:
-                self.spill.parent.mkdir(parents=True, exist_ok=True)
-                self._files = tuple(p.open("w+b", buffering=0) for p in (self.spill, self._marks()))
-            return self._files
+    def _is_saved(self, at: Block) -> bool:
+        return self._slot(at) in self._slots.sums
 
     def close(self) -> None:
         """Close the spill; the fields go."""
-        for file in self._files or ():
-            file.close()
-        self._files = None
+        self._slots.close()
         self._fields.clear()
         _spare.clear()
 

@@ -5,19 +5,18 @@ from __future__ import annotations
 import contextlib
 import mmap
 import os
-import struct
 import threading
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-import google_crc32c
 import numcodecs.zstd
 import numpy as np
 
 from .. import cells
 from ..errors import InputError, StoreError
 from ..grid import TILE, BlockGrid, GridSpec, Window, ceil_div, clip, is_empty, z_rank_table
+from .checksums import block_digest, crc32c, crc_of_tiles, layer_digest, unseal
 
 KEY = "terrain_gpu"
 """Name of this package's own attributes."""
@@ -26,7 +25,21 @@ ABSENT = -1
 TILE_CELLS = TILE * TILE
 MISSING = np.uint64(2**64 - 1)
 
+ANY_DIGEST = -1
+
+DIGESTS = "digests"
+"""File of a layer with the digest of every block."""
+
+
 Number = float | int
+
+
+def again(layer: Path) -> str:
+    """What to do about a layer whose files are not those that were written."""
+    return (
+        "copy or convert the layer again, or take it as it is: "
+        f"terrain-gpu verify {layer.parent} --accept-changes {layer.name}"
+    )
 
 
 class Layer:
@@ -70,11 +83,9 @@ class Layer:
         self._ranks = z_rank_table(block_size)
         self._order = np.argsort(self._ranks.ravel())
         self._tile_bytes = TILE_CELLS * dtype.itemsize
-        self._index_bytes = 16 * self._ranks.size + 4
         self._local = threading.local()
-        self.careful = False
-        """Whether `refuse_losses` is asked when an absent shard is first read, as runs do."""
-        self._checking = threading.RLock()
+        self._lock = threading.Lock()
+        self._digests: np.ndarray | None = None
 
     # -- description -----------------------------------------------------------------------
 
@@ -90,18 +101,45 @@ class Layer:
         return own if isinstance(own, dict) else {}
 
     @property
-    def identity(self) -> dict[str, Any]:
-        """What tells these cells from others, for the record of runs that depend on them."""
-        facts = ("sources", "settings", "stored_bytes", "valid_cells", "min", "max")
-        return {key: self.info.get(key) for key in facts}
+    def is_sealed(self) -> bool:
+        """Whether checksums are recorded, as of every layer that this program wrote."""
+        return "digest" in self.info
 
-    def is_still(self, recorded: Mapping[str, Any]) -> bool:
-        """Whether the cells are those of an `identity` that was recorded."""
-        return all(self.info.get(key) == value for key, value in recorded.items())
+    @property
+    def identity(self) -> str:
+        """A name of the content: equal for equal cells that mean the same.
+
+        It is recorded with the layer. Of a layer that another program wrote all cells are read.
+
+        Raises
+        ------
+        StoreError
+            when cells must be read and cannot.
+        """
+        if self.is_sealed:
+            return str(self.info["digest"])
+        digests = np.zeros(self.blocks.shape, np.uint64)
+        for at in self.blocks.ids():
+            digests[at] = block_digest(self.read_block(*at).tobytes())
+        return layer_digest(self.facts, digests)
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """What the cells mean, as JSON."""
+        return {
+            "shape": list(self.grid.shape),
+            "transform": [float(v) for v in self.grid.transform],
+            "crs": self.grid.crs_wkt,
+            "dtype": self.dtype.name,
+            "nodata": cells.to_json(self.nodata),
+            "block_size": self.block_size,
+            "compress": self.compress,
+        }
 
     def describe(self) -> dict[str, Any]:
         """The layer as plain JSON. Statistics are those recorded when it was written."""
         recorded = self.info
+        settings = recorded.get("settings")
         return {
             "dtype": self.dtype.name,
             "units": self.attributes.get("units"),
@@ -116,6 +154,8 @@ class Layer:
             "raw_bytes": self.grid.cells * self.dtype.itemsize,
             "stored_bytes": recorded.get("stored_bytes"),
             "sources": recorded.get("sources", []),
+            "weight": settings.get("weight") if isinstance(settings, dict) else None,
+            "digest": recorded.get("digest"),
         }
 
     def shard_path(self, i: int, j: int) -> Path:
@@ -125,39 +165,6 @@ class Layer:
     def block_window(self, i: int, j: int) -> Window:
         """Cells of block (i, j) as (row0, row1, col0, col1)."""
         return self.blocks.window(i, j)
-
-    def refuse_losses(self) -> None:
-        """Refuse a layer that has lost shards, which would read as fill.
-
-        An absent shard may be right, so the size recorded when the layer was written decides.
-        Where every block has a file none is lost, and reading names those cut short.
-
-        Raises
-        ------
-        StoreError
-            when blocks have no file and the files hold less than was written.
-        """
-        written = self.info.get("stored_bytes") or 0
-        held = count = 0
-        down, across = self.blocks.shape
-        for i in range(down):
-            for j in range(across):
-                path = f"{self.path}/c/{i}/{j}"
-                try:
-                    held += os.stat(path).st_size
-                except FileNotFoundError:
-                    continue
-                except OSError as error:
-                    raise StoreError(f"{path}: cannot be read: {error.strerror}") from error
-                count += 1
-        if count < self.blocks.count and held < written:
-            for at in self.blocks.ids():
-                with self._shard(*at):  # one cut short says so: its index, at its end, is gone
-                    pass
-            raise StoreError(
-                f"{self.path}: its files hold {held} bytes, {written} were written: some are "
-                "missing (an incomplete copy?); copy or convert it again"
-            )
 
     # -- reading ---------------------------------------------------------------------------
 
@@ -248,6 +255,7 @@ class Layer:
                 shard.offsets, np.arange(count) * self._tile_bytes
             ):
                 shard.read(out.reshape(-1).view(np.uint8))
+                self._check(shard, out, np.arange(count), np.arange(count))
                 return
             tiles, slots = self._tiles(shard, np.arange(count))
             here = slots != ABSENT
@@ -295,7 +303,25 @@ class Layer:
                     "use read_window"
                 )
             data = shard.map()[offsets[0] : offsets[-1] + self._tile_bytes]
-            return data.view(self.dtype).reshape(-1, TILE, TILE)
+            found = data.view(self.dtype).reshape(-1, TILE, TILE)
+            ranks = first + np.flatnonzero(shard.offsets[first : first + side * side] != ABSENT)
+            self._check(shard, found, ranks, np.arange(len(found)))
+            return found
+
+    def check_block(self, i: int, j: int) -> int:
+        """Compare all tiles of block (i, j) with their checksums; how many there are.
+
+        Raises
+        ------
+        StoreError
+            naming the first tile that differs.
+        """
+        with self._shard(i, j) as shard:
+            if shard is None:
+                return 0
+            ranks = np.flatnonzero(shard.offsets != ABSENT)
+            self._tiles(shard, ranks)
+            return ranks.size
 
     def _read(self, window: Window, out: np.ndarray) -> None:
         b = self.block_size
@@ -352,7 +378,9 @@ class Layer:
             data = shard.read(self._scratch(shard.data_bytes))
         whole = len(data) // self._tile_bytes * self._tile_bytes
         tiles = data[:whole].view(self.dtype).reshape(-1, TILE, TILE)
-        return tiles, np.where(present, offsets // self._tile_bytes, ABSENT)
+        slots = np.where(present, offsets // self._tile_bytes, ABSENT)
+        self._check(shard, tiles, ranks[present], slots[present])
+        return tiles, slots
 
     def _decoded(
         self, shard: Shard, ranks: np.ndarray, present: np.ndarray
@@ -365,6 +393,8 @@ class Layer:
         for slot, rank in enumerate(ranks[present]):
             start = shard.offsets[rank]
             raw = data[start : start + shard.lengths[rank]]
+            if shard.sums is not None and crc32c(raw) != shard.sums[rank]:
+                raise self._damaged(shard, rank)
             if self.compress:
                 try:
                     raw = np.frombuffer(numcodecs.zstd.decompress(raw), np.uint8)
@@ -375,21 +405,43 @@ class Layer:
             tiles[slot] = raw.view(self.dtype).reshape(TILE, TILE)
         return tiles, slots
 
+    def _check(self, shard: Shard, tiles: np.ndarray, ranks: np.ndarray, slots: np.ndarray) -> None:
+        """Compare tiles, those of `ranks` at `slots`, with their checksums."""
+        if shard.sums is None:
+            return
+        wrong = crc_of_tiles(tiles, slots) != shard.sums[ranks]
+        if wrong.any():
+            raise self._damaged(shard, int(ranks[np.argmax(wrong)]))
+
+    def _damaged(self, shard: Shard, rank: int) -> StoreError:
+        row, col = np.argwhere(self._ranks == rank)[0]
+        i, j = shard.path.parent.name, shard.path.name
+        return StoreError(
+            f"{shard.path}: damaged: tile ({row}, {col}) of block ({i}, {j}) of layer "
+            f"{self.name!r} differs from its checksum (crc32c); copy or convert the layer again"
+        )
+
     @contextlib.contextmanager
     def _shard(self, i: int, j: int) -> Iterator[Shard | None]:
         """The open shard of block (i, j); None when the block is all fill."""
         self._window(i, j)
         path = self.shard_path(i, j)
+        expected = self._expected(i, j)
         try:
             fd = os.open(path, os.O_RDONLY)
         except FileNotFoundError:
-            self._miss()
+            if expected not in (None, 0, ANY_DIGEST):
+                raise StoreError(
+                    f"{path}: missing from layer {self.name!r} (an incomplete copy?); "
+                    f"{again(self.path)}"
+                ) from None
             yield None
             return
         except OSError as error:
             raise StoreError(f"{path}: cannot be read: {error.strerror}") from error
         try:
-            yield Shard(fd, path, self._order, 0 if self.compress else self._tile_bytes)
+            tile_bytes = 0 if self.compress else self._tile_bytes
+            yield Shard(fd, path, self._order, tile_bytes, expected)
         except OSError as error:
             if isinstance(error, StoreError):
                 raise
@@ -397,16 +449,33 @@ class Layer:
         finally:
             os.close(fd)
 
-    def _miss(self) -> None:
-        """Note an absent shard."""
-        with self._checking:
-            if self.careful:
-                self.careful = False  # also for the check itself, which opens shards
-                try:
-                    self.refuse_losses()
-                except StoreError:
-                    self.careful = True
-                    raise
+    def _expected(self, i: int, j: int) -> int | None:
+        """The digest of a block, 0 when it has no file; None where none is recorded."""
+        if not self.is_sealed:
+            return None
+        if self._digests is None:
+            with self._lock:
+                if self._digests is None:
+                    self._digests = self._read_digests()
+        return int(self._digests[i, j])
+
+    def _read_digests(self) -> np.ndarray:
+        path = self.path / DIGESTS
+        size = 8 * self.blocks.count
+        try:
+            with open(path, "rb") as file:
+                data = file.read(size + 1)
+        except OSError as error:
+            raise StoreError(
+                f"{path}: cannot be read: {error.strerror}; copy or convert the layer again"
+            ) from error
+        found = np.frombuffer(data, "<u8") if len(data) == size else np.zeros(0, "<u8")
+        if layer_digest(self.facts, found) != self.identity:
+            raise StoreError(
+                f"{path}: not the digests that {self.path}/zarr.json records (an incomplete copy, "
+                f"or damaged); {again(self.path)}"
+            )
+        return found.reshape(self.blocks.shape)
 
     def _window(self, i: int, j: int) -> Window:
         """Cells of block (i, j), which must exist."""
@@ -424,18 +493,59 @@ class Layer:
 
 
 class Shard:
-    """An open shard file and its index, checked."""
+    """An open shard file and its index, checked.
 
-    def __init__(self, fd: int, path: Path, order: np.ndarray, tile_bytes: int) -> None:
+    Parameters
+    ----------
+    order
+        Place in the index of every rank.
+    tile_bytes
+        Size of a tile, 0 when it may be any.
+    digest
+        What is recorded of the block: `ANY_DIGEST` for one being written, None when nothing is,
+        and tiles have no checksums.
+
+    Attributes
+    ----------
+    offsets, lengths
+        Of each rank, int64; `ABSENT` for a tile that is all fill.
+    sums
+        CRC-32C of each rank's bytes, uint32, or None.
+    digest
+        Of the content.
+    """
+
+    def __init__(
+        self, fd: int, path: Path, order: np.ndarray, tile_bytes: int, digest: int | None
+    ) -> None:
         self.fd, self.path = fd, path
         index_bytes = 16 * order.size + 4
-        self.data_bytes = os.fstat(fd).st_size - index_bytes
-        raw = os.pread(fd, index_bytes, max(self.data_bytes, 0))
-        if self.data_bytes < 0 or len(raw) != index_bytes:
+        sums_bytes = 0 if digest is None else 4 * order.size + 4
+        self.data_bytes = os.fstat(fd).st_size - index_bytes - sums_bytes
+        tail = os.pread(fd, sums_bytes + index_bytes, max(self.data_bytes, 0))
+        if len(tail) < index_bytes:
             raise StoreError(f"{path}: truncated: no room for its index; convert it again")
-        if google_crc32c.value(raw[:-4]) != struct.unpack("<I", raw[-4:])[0]:
+        raw = unseal(tail[-index_bytes:])
+        if raw is None:
             raise StoreError(f"{path}: corrupt shard index (crc32c differs); convert it again")
-        pairs = np.frombuffer(raw[:-4], "<u8").reshape(-1, 2)[order]
+        self.sums, self.digest = None, 0
+        if digest is not None:
+            sums = unseal(tail[:-index_bytes])
+            if self.data_bytes < 0 or sums is None:
+                raise StoreError(
+                    f"{path}: its checksums are damaged, or another program wrote it; "
+                    f"{again(path.parents[2])}"
+                )
+            self.sums = np.frombuffer(sums, "<u4")[order]
+            self.digest = block_digest(sums, raw)
+            if digest not in (ANY_DIGEST, self.digest):
+                raise StoreError(
+                    f"{path}: not the block that was recorded (a layer replaced since it was "
+                    f"opened, or an older copy); open it again, or {again(path.parents[2])}"
+                )
+        if self.data_bytes < 0:
+            raise StoreError(f"{path}: truncated: no room for its index; convert it again")
+        pairs = np.frombuffer(raw, "<u8").reshape(-1, 2)[order]
         absent = pairs[:, 0] == MISSING
         ends = pairs.sum(axis=1)
         sane = (ends >= pairs[:, 0]) & (ends <= self.data_bytes)

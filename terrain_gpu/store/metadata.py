@@ -14,37 +14,62 @@ from typing import Any
 import numpy as np
 import zarr
 from zarr.codecs import BytesCodec, Crc32cCodec, ShardingCodec, ZstdCodec
+from zarr.core.buffer import default_buffer_prototype
 from zarr.errors import ContainsArrayError
 
 from .. import cells
 from ..errors import InputError, StoreError
 from ..grid import TILE, GridSpec
+from .checksums import crc_of_json
+from .files import new_file, sync_folder, sync_tree, write_whole
 from .layer import KEY, Layer, Number
 from .places import absolute, beside, recover
 
-FORMAT = 1
+FORMAT = 2
+READABLE = (1, 2)
+"""Formats that are read: 1 had no checksums of cells."""
+
 ZSTD_LEVEL = 3
 NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")
+DIGEST = re.compile("[0-9a-f]{32}")
+SPATIAL = {
+    "schema_url": "https://raw.githubusercontent.com/zarr-conventions/spatial/refs/tags/v0.1/schema.json",
+    "spec_url": "https://github.com/zarr-conventions/spatial/blob/v0.1/README.md",
+    "uuid": "689b58e2-cf7b-45e0-9fff-9cfc0883d6b4",
+    "name": "spatial",
+    "description": "Spatial coordinate information",
+}
+PROJ = {
+    "schema_url": "https://raw.githubusercontent.com/zarr-conventions/proj/refs/tags/v0.1/schema.json",
+    "spec_url": "https://github.com/zarr-conventions/proj/blob/v0.1/README.md",
+    "uuid": "f17cb550-5864-4468-aeb7-f3180cfb622f",
+    "name": "proj",
+    "description": "Coordinate reference system information for geospatial data",
+}
 RESERVED = ("x", "y", "spatial_ref", "distance_index")
 """What a store holds besides its layers."""
 
 
 def write_group(path: Path, grid: GridSpec) -> None:
     """Group metadata and the coordinate arrays that xarray, rioxarray and GDAL look for."""
-    own = {
+    own: dict[str, Any] = {
         "format": FORMAT,
         "shape": list(grid.shape),
-        "transform": list(grid.transform),
+        "transform": [float(v) for v in grid.transform],
         "crs_wkt": grid.crs_wkt,
         "crs_code": grid.crs_code,
     }
-    group = zarr.create_group(str(path), attributes={"Conventions": "CF-1.11", KEY: own})
+    own["checksum"] = crc_of_json(own)
+    attributes = {"Conventions": "CF-1.11", KEY: own, **_conventions(grid)}
+    path.mkdir(parents=True, exist_ok=True)
+    write_node(path, zarr.create_group({}, attributes=attributes))
     geographic = "GEOGCRS[" in grid.crs_wkt and "PROJCRS[" not in grid.crs_wkt
     for name, values in (("y", grid.y_centres()), ("x", grid.x_centres())):
         standard = {"x": "longitude", "y": "latitude"} if geographic else {}
-        array = group.create_array(
-            name,
-            data=values,
+        array = zarr.create_array(
+            {},
+            shape=values.shape,
+            dtype=values.dtype,
             chunks=values.shape,
             compressors=None,
             dimension_names=(name,),
@@ -53,33 +78,67 @@ def write_group(path: Path, grid: GridSpec) -> None:
                 "standard_name": standard.get(name, f"projection_{name}_coordinate"),
             },
         )
-        del array
+        write_node(path / name, array)
+        if values.any():
+            (path / name / "c").mkdir(exist_ok=True)
+            write_whole(path / name / "c" / "0", values.astype("<f8").tobytes())
     a, b, c, d, e, f = grid.transform
     reference: dict[str, Any] = {"GeoTransform": " ".join(repr(v) for v in (c, a, b, f, d, e))}
     if grid.crs_wkt:
         reference |= {"crs_wkt": grid.crs_wkt, "spatial_ref": grid.crs_wkt}
-    group.create_array("spatial_ref", data=np.array(0, np.int64), attributes=reference)
+    scalar = zarr.create_array({}, shape=(), dtype=np.int64, attributes=reference)
+    write_node(path / "spatial_ref", scalar)
+    sync_tree(path)
 
 
-def write_array(layer: Layer) -> None:
-    """Zarr metadata of a layer, written anew."""
+def write_node(path: Path, node: Any, temporary: Path | None = None) -> None:
+    """The zarr.json of an array or a group in memory, as zarr-python would write it."""
+    buffers = node.metadata.to_buffer_dict(default_buffer_prototype())
+    path.mkdir(exist_ok=True)
+    file = path / "zarr.json"
+    with new_file(file, (temporary or path) / "zarr.json.partial") as out:
+        out.write(buffers["zarr.json"].to_bytes())
+
+
+def _conventions(grid: GridSpec) -> dict[str, Any]:
+    """Place and coordinate system as the conventions "spatial" and "proj" say them."""
+    spatial = {
+        "spatial:dimensions": ["y", "x"],
+        "spatial:shape": list(grid.shape),
+        "spatial:bbox": list(grid.bounds),
+        "spatial:transform": [float(v) for v in grid.transform],
+    }
+    if not grid.crs_wkt:
+        return {"zarr_conventions": [SPATIAL], **spatial}
+    proj = {"proj:wkt2": grid.crs_wkt}
+    if grid.crs_code:
+        proj["proj:code"] = grid.crs_code
+    return {"zarr_conventions": [SPATIAL, PROJ], **spatial, **proj}
+
+
+def drop_consolidated(path: Path) -> None:
+    """Drop the copy of all metadata that others leave in a group: it is stale from now on."""
+    metadata = json.loads((path / "zarr.json").read_bytes())
+    if metadata.pop("consolidated_metadata", None) is not None:
+        write_whole(path / "zarr.json", json.dumps(metadata, indent=2).encode())
+        sync_folder(path)
+
+
+def write_array(layer: Layer, temporary: Path) -> None:
+    """Zarr metadata of a layer, written anew by way of a folder for temporary files."""
     grid = layer.grid
     attributes: dict[str, Any] = {
         "grid_mapping": "spatial_ref",
         "coordinates": "spatial_ref",
-        "spatial:dimensions": ["y", "x"],
-        "spatial:shape": list(grid.shape),
-        "spatial:transform": list(grid.transform),
+        **_conventions(grid),
     }
     if grid.crs_wkt:
-        attributes |= {"_CRS": {"wkt": grid.crs_wkt}, "proj:wkt2": grid.crs_wkt}
-    if grid.crs_code:
-        attributes["proj:code"] = grid.crs_code
+        attributes["_CRS"] = {"wkt": grid.crs_wkt}
     if layer.nodata is not None:
         attributes["_FillValue"] = _xarray_fill(layer.nodata)
-    (layer.path / "zarr.json").unlink(missing_ok=True)
-    zarr.create_array(
-        str(layer.path),
+    layer.info["checksum"] = _checksum(layer)
+    array = zarr.create_array(
+        {},
         shape=grid.shape,
         dtype=layer.dtype,
         chunks=(TILE, TILE),
@@ -90,6 +149,14 @@ def write_array(layer: Layer) -> None:
         dimension_names=("y", "x"),
         attributes={**attributes, **layer.attributes},
     )
+    write_node(layer.path, array, temporary)
+
+
+def _checksum(layer: Layer) -> str:
+    """Of what is recorded of a layer, as far as results depend on it."""
+    own = {key: value for key, value in layer.info.items() if key != "checksum"}
+    meaning = {key: layer.attributes.get(key) for key in ("units", "scale_factor", "add_offset")}
+    return crc_of_json(layer.facts, own, meaning)
 
 
 def _xarray_fill(nodata: Number) -> Number | str:
@@ -138,10 +205,10 @@ class TileStore:
             raise StoreError(
                 f"{root}: a Zarr group, but not a store of this program; choose another path"
             )
-        if own.get("format") != FORMAT:
+        if own.get("format") not in READABLE:
             raise StoreError(
-                f"{root}: store format {own.get('format')!r}; this program reads {FORMAT}; "
-                "convert again"
+                f"{root}: store format {own.get('format')!r}; this program reads "
+                f"{' and '.join(map(str, READABLE))}; convert again"
             )
         try:
             rows, cols = own["shape"]
@@ -154,6 +221,12 @@ class TileStore:
             raise StoreError(
                 f"{root}/zarr.json: damaged store metadata: {reason}; convert again"
             ) from error
+        recorded = own.pop("checksum", None)
+        if recorded is not None and recorded != crc_of_json(own):
+            raise StoreError(
+                f"{root}/zarr.json: damaged: what it says of the grid differs from its checksum; "
+                "convert again, or delete the key 'checksum' if it was changed on purpose"
+            )
         return cls(root, grid)
 
     @property
@@ -189,8 +262,18 @@ class TileStore:
             )
 
     def describe(self) -> dict[str, Any]:
-        """Grid and layers as plain JSON: what ``terrain-gpu info`` shows."""
+        """Grid and layers as plain JSON: what ``terrain-gpu info`` shows.
+
+        Arrays that are no layers, or damaged ones, are under "unreadable", with the reason.
+        """
         grid = self.grid
+        layers, unreadable = {}, {}
+        for name in self.layers:
+            try:
+                layer = self.layer(name)
+                layers[name] = layer.describe() | {"stale": self.stale(layer)}
+            except StoreError as error:
+                unreadable[name] = str(error)
         return {
             "store": str(self.path),
             "format": FORMAT,
@@ -201,8 +284,27 @@ class TileStore:
             "crs_wkt": grid.crs_wkt,
             "transform": list(grid.transform),
             "bounds": list(grid.bounds),
-            "layers": {name: self.layer(name).describe() for name in self.layers},
+            "layers": layers,
+            "unreadable": unreadable,
         }
+
+    def stale(self, layer: Layer) -> list[str]:
+        """Names of the layers that a result was computed from and that hold other cells now.
+
+        Of a layer without a recorded digest that is not known, and it is left out.
+        """
+        settings, beside = layer.info.get("settings"), layer.info.get("beside")
+        of = settings.get("of") if isinstance(settings, dict) else None
+        of = {
+            **(of if isinstance(of, dict) else {}),
+            **(beside if isinstance(beside, dict) else {}),
+        }
+        plain = [n for n in of if n in self.layers and not self.layer(n).is_sealed]
+        return [n for n in of if n not in plain and not self.holds(n, of[n])]
+
+    def holds(self, name: str, identity: Any) -> bool:
+        """Whether there is a layer of this name and `Layer.identity`."""
+        return name in self.layers and self.layer(name).identity == identity
 
     def layer(self, name: str) -> Layer:
         """Open a layer.
@@ -275,6 +377,9 @@ def _check_recorded(attributes: dict[str, Any]) -> None:
             raise InputError(f"attribute {KEY}.{key} is {own[key]}")
     for key in ("min", "max"):
         cells.from_json(own.get(key))
+    digest = own.get("digest")
+    if digest is not None and not (isinstance(digest, str) and DIGEST.fullmatch(digest)):
+        raise InputError(f"attribute {KEY}.digest is {digest!r}")
 
 
 def _checked_layer(path: Path, grid: GridSpec, array: Any) -> Layer:
@@ -319,6 +424,11 @@ def _checked_layer(path: Path, grid: GridSpec, array: Any) -> Layer:
     fill = np.array(metadata.fill_value, dtype)
     if not np.array_equal(layer.fill, fill, equal_nan=dtype.kind == "f"):
         raise InputError(f"fill value {metadata.fill_value} is not the nodata value {nodata}")
+    if layer.info.get("checksum") not in (None, _checksum(layer)):
+        raise InputError(
+            "damaged: it differs from its checksum (delete the key 'checksum' if it was changed on "
+            "purpose)"
+        )
     return layer
 
 

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from ..errors import InputError, StoreError
+from .files import sync_folder
 from .layer import KEY
 
 
@@ -55,14 +56,20 @@ def swap(new: Path, place: Path, old: Path) -> None:
 
     `recover` ends an interrupted swap.
     """
-    if not place.exists():
+    replaces = place.exists()
+    if replaces:
+        remove_ours(old)
+        os.rename(place, old)
+    try:
         os.rename(new, place)
-        return
-    remove_ours(old)
-    os.rename(place, old)
-    with contextlib.suppress(FileNotFoundError):  # a reader came first, in `recover`
-        os.rename(new, place)
-    _remove(old)
+    except FileNotFoundError:
+        if not replaces:  # else a reader came first, in `recover`
+            raise
+    sync_folder(place.parent)
+    if new.parent != place.parent:
+        sync_folder(new.parent)
+    if replaces:
+        _remove(old)
 
 
 def recover(new: Path, place: Path, old: Path) -> None:

@@ -16,8 +16,18 @@ import numpy as np
 from .. import cells
 from ..errors import InputError, StoreError
 from ..grid import GridSpec
+from .checksums import sealed_line, unsealed_line
+from .files import new_file, output_errors, sync_folder
 from .layer import KEY, Layer, Number
-from .metadata import FORMAT, NAME, RESERVED, TileStore, write_array, write_group
+from .metadata import (
+    FORMAT,
+    NAME,
+    RESERVED,
+    TileStore,
+    drop_consolidated,
+    write_array,
+    write_group,
+)
 from .places import (
     absolute,
     alone,
@@ -30,12 +40,9 @@ from .places import (
     remove_ours,
     swap,
 )
-from .writer import LayerWriter, output_errors
+from .writer import LayerWriter
 
 DEFAULT_BLOCK = 1024
-
-OF = {"of": "layer", "friction_of": "friction", "barriers_of": "barriers"}
-"""Settings that hold the `Layer.identity` of a layer: which setting names it."""
 
 
 class Target:
@@ -70,16 +77,21 @@ class Target:
             write_group(self.base, grid)
         self.clear()
         self.folder.mkdir(exist_ok=True)
-        self.manifest.write_text(json.dumps(header) + "\n", encoding="utf-8")
+        # What was cleared must not come back, after a power cut, beside the new manifest.
+        sync_folder(self.folder)
+        self.temporary.mkdir()
+        with new_file(self.manifest, self.temporary / self.manifest.name) as file:
+            file.write(sealed_line(header))
+        sync_folder(self.folder)
 
     def header(self) -> dict[str, Any] | None:
         """First line of the manifest of an unfinished run, None when there is none."""
         if not self.work.exists():  # a kill before the first or after the last step
             return None
         try:
-            with open(self.manifest, encoding="utf-8") as lines:
-                header = json.loads(next(lines, ""))
-        except (FileNotFoundError, ValueError):
+            with open(self.manifest, "rb") as lines:
+                header = unsealed_line(next(lines, b""))
+        except FileNotFoundError:
             return None
         return header if isinstance(header, dict) else None
 
@@ -99,6 +111,7 @@ class Target:
             )
         if self.work.exists():
             swap(self.work, self.place, beside(self.work, "replaced"))
+        drop_consolidated(self.base)
         self.clear()
         if self.replace_store and self.base.exists():
             swap(self.base, self.root, beside(self.root, "replaced"))
@@ -115,9 +128,9 @@ class Target:
         self._unlock()
 
     def clear(self) -> None:
+        self.manifest.unlink(missing_ok=True)
         for path in (self.work, self.temporary, self.spill):
             shutil.rmtree(path, ignore_errors=True)
-        self.manifest.unlink(missing_ok=True)
         with contextlib.suppress(OSError):
             self.folder.rmdir()
 
@@ -201,6 +214,8 @@ def create_layer(
         replace_store = not existing or _replaces(root, name, grid, origin, overwrite=overwrite)
         target = Target(root, name, replace_store=replace_store)
         layer.path = target.work
+        if not replace_store:
+            layer.grid = TileStore.open(root).grid  # to the last bit
         if replace_store:
             must_be_ours(target.base)
             if existing:
@@ -213,7 +228,8 @@ def create_layer(
             if not resumed:
                 target.begin(grid, header)
             target.lock()
-            write_array(layer)
+            target.temporary.mkdir(exist_ok=True)  # a kill may have taken it away
+            write_array(layer, target.temporary)
             return LayerWriter(target, layer, finished=False)
         except BaseException as error:
             # A StoreError means that the folder is not ours to clear.
@@ -331,9 +347,11 @@ def _same_settings(root: Path, was: dict[str, Any], now: dict[str, Any]) -> None
                     "differs from what the unfinished run read (path, size, time); "
                     "--overwrite starts again"
                 )
-            if key in OF:
+            if key == "of":
+                was_of, now_of = old.get(key), new.get(key) or {}
+                changed = [n for n in now_of if not was_of or was_of.get(n) != now_of[n]]
                 raise StoreError(
-                    f"{root}: cannot resume: layer {new.get(OF[key])!r} differs from what the "
+                    f"{root}: cannot resume: layer {(changed or [''])[0]!r} differs from what the "
                     "unfinished run read; --overwrite starts again"
                 )
             raise StoreError(

@@ -2,28 +2,55 @@
 
 from __future__ import annotations
 
-import contextlib
 import errno
-import json
 import os
-import struct
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-import google_crc32c
 import numcodecs.zstd
 import numpy as np
 
 from .. import cells
-from ..errors import InputError, OutputError, StoreError, TerrainError
+from ..errors import InputError, StoreError
 from ..grid import TILE
-from .layer import ABSENT, KEY, MISSING, Layer, Number, split_bits, untile, z_view
+from .checksums import (
+    block_digest,
+    crc32c,
+    crc_of_tiles,
+    layer_digest,
+    seal,
+    sealed_line,
+    unsealed_line,
+)
+from .files import new_file, output_errors, sync_tree
+from .layer import (
+    ANY_DIGEST,
+    DIGESTS,
+    KEY,
+    MISSING,
+    Layer,
+    Number,
+    split_bits,
+    untile,
+    z_view,
+)
 from .metadata import ZSTD_LEVEL, write_array
 from .places import alone
 
 if TYPE_CHECKING:
     from .run import Target
+
+
+class _Record(NamedTuple):
+    """A finished block, as the manifest has it."""
+
+    at: tuple[int, int]
+    size: int
+    valid: int
+    low: Number | None
+    high: Number | None
+    digest: int
 
 
 class LayerWriter(Layer):
@@ -62,8 +89,8 @@ class LayerWriter(Layer):
         self._log = os.open(target.manifest, os.O_WRONLY | os.O_APPEND)
         # Ends a last line that a kill or a full disk left half written.
         os.write(self._log, b"\n")
-        for i, j, *_ in self._records():
-            self.done[i, j] = True
+        for found in self._records(checked=True):
+            self.done[found.at] = True
 
     def __enter__(self) -> LayerWriter:
         return self
@@ -101,7 +128,7 @@ class LayerWriter(Layer):
                 f"block ({i}, {j}) is {r1 - r0} x {c1 - c0} {self.dtype}, "
                 f"not {data.shape} {data.dtype}"
             )
-        return self._commit_block(i, j, cells.stats(data, self.nodata), self._encode(data))
+        return self._commit_block(i, j, cells.stats(data, self.nodata), *self._encode(data))
 
     def write_tiles(self, i: int, j: int, tiles: np.ndarray) -> int:
         """`write_block`, of all tiles of a block in Z-order; shape (tiles, 64, 64).
@@ -116,9 +143,11 @@ class LayerWriter(Layer):
             )
         if (r1 - r0, c1 - c0) != (self.block_size, self.block_size):
             return self.write_block(i, j, untile(tiles)[: r1 - r0, : c1 - c0])
-        return self._commit_block(i, j, cells.stats(tiles, self.nodata), self._shard_of(tiles))
+        return self._commit_block(i, j, cells.stats(tiles, self.nodata), *self._shard_of(tiles))
 
-    def _commit_block(self, i: int, j: int, found: cells.Stats, parts: list[Any]) -> int:
+    def _commit_block(
+        self, i: int, j: int, found: cells.Stats, parts: list[Any], digest: int
+    ) -> int:
         path, size = self.shard_path(i, j), 0
         if parts:
             with new_file(path, self._temporary / f"{i}-{j}") as file:
@@ -126,8 +155,8 @@ class LayerWriter(Layer):
         else:
             with output_errors(path):
                 path.unlink(missing_ok=True)
-        record = (i, j, size, found.valid, cells.to_json(found.low), cells.to_json(found.high))
-        line = (json.dumps(record) + "\n").encode()
+        low, high = cells.to_json(found.low), cells.to_json(found.high)
+        line = sealed_line((i, j, size, found.valid, low, high, f"{digest:016x}"))
         with output_errors(self._target.manifest):
             # One small O_APPEND write: concurrent writers need no lock.
             if os.write(self._log, line) != len(line):
@@ -140,7 +169,9 @@ class LayerWriter(Layer):
         return self._target.spill
 
     def patch_block(self, i: int, j: int, row: np.ndarray, col: np.ndarray, bits: Any) -> None:
-        """Set bits in cells of a finished block, in place; doing it again changes nothing.
+        """Set bits in cells of a finished block; doing it again changes nothing.
+
+        The block is written anew, so that it is whole, with its checksums, at any moment.
 
         Parameters
         ----------
@@ -149,22 +180,13 @@ class LayerWriter(Layer):
         bits
             Per cell, or-ed into it; of this layer's integer dtype.
         """
-        with self._shard(i, j) as shard:
-            offset = None
-            if shard is not None and not self.compress:
-                ranks = self._ranks[row // TILE, col // TILE]
-                offset = shard.offsets[ranks]
-            if shard is not None and offset is not None and (offset != ABSENT).all():
-                at = offset // self.dtype.itemsize + row % TILE * TILE + col % TILE
-                with output_errors(shard.path), open(shard.path, "r+b") as file:
-                    count = shard.data_bytes // self.dtype.itemsize
-                    words = np.memmap(file, self.dtype, "r+", shape=count)
-                    np.bitwise_or.at(words, at, bits)
-                    words.flush()
-                return
         data = self.read_block(i, j)
         np.bitwise_or.at(data, (row, col), bits)
         self.write_block(i, j, data)
+
+    def _expected(self, i: int, j: int) -> int | None:
+        # Threads may be writing the block anew: its own checksums are all there is to compare.
+        return ANY_DIGEST if self.finished is False else super()._expected(i, j)
 
     def _worth_keeping(self) -> bool:
         return self.spilled or self.any_written()
@@ -201,10 +223,14 @@ class LayerWriter(Layer):
         seen = np.zeros(shape, bool)
         size, valid = np.zeros(shape, np.int64), np.zeros(shape, np.int64)
         low, high = np.zeros(shape, self.dtype), np.zeros(shape, self.dtype)
-        for i, j, stored, count, least, most in self._records():
-            seen[i, j], size[i, j], valid[i, j] = True, stored, count
-            if least is not None and most is not None:
-                low[i, j], high[i, j] = least, most
+        digests = np.zeros(shape, np.uint64)
+        # Of a block that a killed run wrote twice, the line may be newer than the file.
+        for found in self._records(checked=bool(self.done.any())):
+            at = found.at
+            seen[at], size[at], valid[at] = True, found.size, found.valid
+            digests[at] = found.digest
+            if found.low is not None and found.high is not None:
+                low[at], high[at] = found.low, found.high
         if not seen.all():
             raise StoreError(f"{self.path}: {np.count_nonzero(~seen)} blocks were never written")
         some = valid > 0
@@ -215,26 +241,53 @@ class LayerWriter(Layer):
             "min": low[some].min().item() if some.any() else None,
             "max": high[some].max().item() if some.any() else None,
             "stored_bytes": int(size.sum()),
+            "digest": layer_digest(self.facts, digests),
         }
         self.attributes[KEY] = own
-        write_array(self)
+        with new_file(self.path / DIGESTS, self._temporary / DIGESTS) as file:
+            file.write(digests.astype("<u8").tobytes())
+        write_array(self, self._temporary)
+        sync_tree(self.path)
 
-    def _records(self) -> Iterator[tuple[int, int, int, int, Number | None, Number | None]]:
-        """Blocks whose shard is really there, from the manifest; later records win."""
+    def _records(self, *, checked: bool = False) -> Iterator[_Record]:
+        """Blocks whose shard is really there, from the manifest; later records win.
+
+        Parameters
+        ----------
+        checked
+            Read the checksums of every shard, for they are those of another run.
+        """
         down, across = self.blocks.shape
-        with open(self._target.manifest, encoding="utf-8", errors="replace") as lines:
+        with open(self._target.manifest, "rb") as lines:
             next(lines, None)
             for line in lines:
                 # A kill may leave the last line half written: that block is simply done again.
-                with contextlib.suppress(ValueError, TypeError):
-                    i, j, size, valid, low, high = json.loads(line)
-                    path = self.shard_path(i, j)
-                    there = path.stat().st_size if path.exists() else 0
-                    if there == size and i in range(down) and j in range(across):
-                        yield i, j, size, valid, cells.from_json(low), cells.from_json(high)
+                if not (value := unsealed_line(line)):
+                    continue
+                i, j, size, valid, low, high, digest = value
+                span = cells.from_json(low), cells.from_json(high)
+                found = _Record((i, j), size, valid, *span, int(digest, 16))
+                if i in range(down) and j in range(across) and self._is_there(found, checked):
+                    yield found
 
-    def _encode(self, data: np.ndarray) -> list[Any]:
-        """The shard of a block as byte buffers: present tiles in Z-order, then the index."""
+    def _is_there(self, record: _Record, checked: bool) -> bool:
+        try:
+            if os.stat(self.shard_path(*record.at)).st_size != record.size:
+                return False
+        except FileNotFoundError:
+            return record.size == 0
+        except OSError:
+            return False
+        if not checked:
+            return True
+        try:
+            with self._shard(*record.at) as shard:
+                return shard is not None and shard.digest == record.digest
+        except StoreError:
+            return False
+
+    def _encode(self, data: np.ndarray) -> tuple[list[Any], int]:
+        """The shard of a block as byte buffers, and its digest."""
         b = self.block_size
         if data.shape != (b, b):
             padded = np.full((b, b), self.fill, self.dtype)
@@ -245,25 +298,27 @@ class LayerWriter(Layer):
         np.copyto(z_view(tiles), split_bits(data))
         return self._shard_of(tiles)
 
-    def _shard_of(self, tiles: np.ndarray) -> list[Any]:
-        """The shard of all tiles of a block, in Z-order."""
-        present = ~self._all_fill(tiles)
-        if not present.any():
-            return []
-        count = np.count_nonzero(present)
+    def _shard_of(self, tiles: np.ndarray) -> tuple[list[Any], int]:
+        """The shard of all tiles of a block, in Z-order: tiles, their checksums, the index."""
+        present = np.flatnonzero(~self._all_fill(tiles))
+        if not present.size:
+            return [], 0
         index = np.full((self._ranks.size, 2), MISSING, "<u8")
+        sums = np.zeros(self._ranks.size, "<u4")
+        places = self._order[present]
         if self.compress:
             codec = numcodecs.zstd.compress
             body: list[Any] = [codec(tile, ZSTD_LEVEL) for tile in tiles[present]]
             lengths = np.array([len(part) for part in body], np.uint64)
+            sums[places] = [crc32c(part) for part in body]
         else:
-            body = [tiles if count == len(tiles) else tiles[present]]
-            lengths = np.full(count, self._tile_bytes, np.uint64)
-        places = self._order[present]
+            body = [tiles if present.size == len(tiles) else tiles[present]]
+            lengths = np.full(present.size, self._tile_bytes, np.uint64)
+            sums[places] = crc_of_tiles(tiles, present)
         index[places, 0] = np.cumsum(lengths) - lengths
         index[places, 1] = lengths
-        raw = index.tobytes()
-        return [*body, raw + struct.pack("<I", google_crc32c.value(raw))]
+        tail = sums.tobytes(), index.tobytes()
+        return [*body, *map(seal, tail)], block_digest(*tail)
 
     def _all_fill(self, tiles: np.ndarray) -> np.ndarray:
         """Mask of the tiles that hold nothing but the fill value, compared bit by bit."""
@@ -275,48 +330,3 @@ class LayerWriter(Layer):
         for some in np.split(rest, range(64, len(rest), 64)):  # a copy of a few tiles at a time
             empty[some] = (bits[some] == fill).all(axis=1)
         return empty
-
-
-@contextlib.contextmanager
-def output_errors(path: Path) -> Iterator[None]:
-    """Whatever the system refuses inside becomes an `OutputError` that names `path`."""
-    try:
-        yield
-    except OSError as error:
-        if isinstance(error, TerrainError):
-            raise
-        raise output_error(path, error) from error
-
-
-def output_error(path: Path, error: OSError) -> OutputError:
-    """`error` as an `OutputError` that names the file and the remedy."""
-    if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return OutputError(f"{path}: no space left on the disk; free some and --resume")
-    return OutputError(f"{path}: cannot be written: {error.strerror}")
-
-
-@contextlib.contextmanager
-def new_file(path: Path, temporary: Path) -> Iterator[BinaryIO]:
-    """A file under a temporary name; synced and renamed to `path` once it is written whole.
-
-    Raises
-    ------
-    OutputError
-        when the disk is full or the place cannot be written; the temporary file is gone.
-    """
-    with output_errors(path):
-        try:
-            temporary.unlink(missing_ok=True)  # of a run that was killed
-            with open(temporary, "xb") as file:
-                yield file
-                file.flush()
-                os.fsync(file.fileno())
-            try:
-                os.rename(temporary, path)
-            except FileNotFoundError:  # the first of its folder
-                path.parent.mkdir(parents=True, exist_ok=True)
-                os.rename(temporary, path)
-        except BaseException:
-            with contextlib.suppress(OSError):
-                os.unlink(temporary)
-            raise

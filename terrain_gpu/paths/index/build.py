@@ -27,9 +27,11 @@ from ...planner import (
 from ...progress import Progress, silent
 from ...report import Report
 from ...store import TileStore
+from ...store.checksums import sealed_line, unsealed_line
+from ...store.files import new_file, output_errors, sync_tree
+from ...store.metadata import drop_consolidated
 from ...store.places import alone, beside, held, swap
 from ...store.run import Target
-from ...store.writer import new_file, output_errors
 from ..costs import CostModel
 from ..ground import Raster, Terrain
 from ..lengths import step_lengths
@@ -48,17 +50,21 @@ class _Build(Target):
 
     def records(self, index: Index) -> Iterator[tuple[int, int]]:
         """Blocks that are finished."""
-        with open(self.manifest, encoding="utf-8", errors="replace") as lines:
+        with open(self.manifest, "rb") as lines:
             next(lines, None)
             for line in lines:
                 # A kill may leave the last line half written: that block is simply done again.
-                with contextlib.suppress(ValueError, TypeError, OSError):
-                    i, j, size = json.loads(line)
-                    if size == index.file((i, j)).stat().st_size == index.file_bytes:
-                        yield i, j
+                if not (at := unsealed_line(line)):
+                    continue
+                with contextlib.suppress(StoreError):
+                    index.read(tuple(at))
+                    yield tuple(at)
+        index.close()
 
     def put_in_place(self) -> None:
+        sync_tree(self.work)
         swap(self.work, self.place, beside(self.work, "replaced"))
+        drop_consolidated(self.base)
         self.clear()
         self._unlock()
 
@@ -146,7 +152,6 @@ def build_index(
 
 def _raster(store: TileStore, name: str) -> Raster:
     found = store.layer(name)
-    found.careful = True
     return Raster(found, str(found.path), found.nodata)
 
 
@@ -358,8 +363,8 @@ def _write_blocks(
 
     def write(at: Block, solver: Any) -> None:
         with output_errors(target.manifest):
-            size = _write_file(index, target.temporary, at, solver.rows(at))
-            os.write(record, (json.dumps([*at, size]) + "\n").encode())
+            _write_file(index, target.temporary, at, solver.rows(at))
+            os.write(record, sealed_line(at))
 
     def size(at: Block) -> int:
         r0, r1, c0, c1 = blocks.window(*at)
@@ -382,8 +387,8 @@ def _write_blocks(
         os.close(record)
 
 
-def _write_file(index: Index, folder: Path, at: Block, rows: Iterator[np.ndarray]) -> int:
-    """Write the file of a block; its size."""
+def _write_file(index: Index, folder: Path, at: Block, rows: Iterator[np.ndarray]) -> None:
+    """Write the file of a block."""
     with new_file(index.file(at), folder / "{}-{}".format(*at)) as file:
         crc, written = 0, 0
         for row in rows:
@@ -395,4 +400,3 @@ def _write_file(index: Index, folder: Path, at: Block, rows: Iterator[np.ndarray
         crc = google_crc32c.extend(crc, bytes(rest)) if rest else crc
         file.seek(rest, os.SEEK_CUR)
         file.write(crc.to_bytes(4, "little"))
-    return index.file_bytes

@@ -20,6 +20,7 @@ from ...errors import InputError, StoreError
 from ...grid import TILE, BlockGrid, ceil_div
 from ...store import TileStore
 from ...store.layer import KEY
+from ...store.metadata import write_node
 from ..costs import CostModel, largest
 from ..ground import Raster
 from ..relax import Block
@@ -45,17 +46,11 @@ def index_settings(
         "reverse": problem["reverse"] and model.name in DIRECTED,
     }
     found |= {key: raster and Path(raster.name).name for key, raster in rasters.items()}
-    found |= {f"{key} cells": raster and _identity(raster.data) for key, raster in rasters.items()}
+    found |= {
+        f"{key} cells": raster and raster.data.identity  # type: ignore[union-attr]
+        for key, raster in rasters.items()
+    }
     return json.loads(json.dumps(found))
-
-
-def _identity(layer: Any) -> dict[str, Any]:
-    """What tells the cells of a layer from others."""
-    found = layer.identity
-    if not found["sources"]:
-        # Nothing says where the cells are from: when they were written tells.
-        found["written"] = (layer.path / "zarr.json").stat().st_mtime_ns
-    return found
 
 
 class Index:
@@ -113,10 +108,9 @@ class Index:
 
     def write_metadata(self, own: Mapping[str, Any]) -> None:
         """The Zarr array, without its chunks."""
-        (self.path / "zarr.json").unlink(missing_ok=True)
         shape = ceil_div(self.blocks.rows, TILE), ceil_div(self.blocks.cols, TILE), self.entries
-        zarr.create_array(
-            str(self.path),
+        array = zarr.create_array(
+            {},
             shape=shape,
             chunks=(*self.chunk, self.entries),
             dtype=self.dtype,
@@ -127,6 +121,7 @@ class Index:
             dimension_names=("tile_row", "tile_column", "entry"),
             attributes={KEY: dict(own)},
         )
+        write_node(self.path, array)
 
     @classmethod
     def open(cls, store: TileStore, blocks: BlockGrid) -> Index | None:

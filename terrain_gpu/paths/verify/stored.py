@@ -12,7 +12,6 @@ from ...errors import InputError, PlanError, StoreError
 from ...planner import CUDA_BASELINE
 from ...progress import Progress, silent
 from ...store import Layer, TileStore
-from ...store.run import OF
 from ..costs import CostModel
 from ..ground import Raster, Terrain
 from ..lengths import step_lengths
@@ -69,7 +68,8 @@ def verify_stored(
             "compute both again"
         )
     for name, layer in layers.items():
-        if layer.blocks != distance.blocks or layer.info.get("settings") != recorded.settings:
+        same = layer.blocks == distance.blocks and layer.info.get("settings") == recorded.settings
+        if not same or "distance" in store.stale(layer):
             raise StoreError(
                 f"{layer.path}: of another run than {distance.path}; compute it again or delete it"
             )
@@ -172,14 +172,13 @@ class _Recorded:
                 raise self.damaged(key, name)
             if name is not None:
                 layers[key] = store.layer(name)
-                layers[key].careful = True
         source = layers["layer"]
-        for key, name in OF.items():
-            of = self.get(key, dict, *([nothing] if name != "layer" else []))
-            if name in layers and not layers[name].is_still(of or {}):
+        of = self.get("of", dict)
+        for layer in layers.values():
+            if not store.holds(layer.name, of.get(layer.name)):
                 raise StoreError(
-                    f"{self.layer.path}: computed from other cells than {layers[name].path} holds "
-                    "now; compute it again with --overwrite"
+                    f"{self.layer.path}: computed from other cells than {layer.path} holds now; "
+                    "compute it again with --overwrite"
                 )
         parameters = self.get("parameters", dict)
         for key, value in parameters.items():

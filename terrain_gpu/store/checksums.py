@@ -1,0 +1,88 @@
+"""Checksums of what lies on the disk: tiles, lines, files; and names of content that follow."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import struct
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import google_crc32c
+import numpy as np
+
+_IN_C = google_crc32c.implementation == "c"
+
+
+def crc32c(data: Any, crc: int = 0) -> int:
+    """CRC-32C of bytes, or of an array that is contiguous, going on from `crc`."""
+    if not (_IN_C and isinstance(data, bytes | np.ndarray)):
+        data = bytes(data)
+    return google_crc32c.extend(crc, data)
+
+
+def crc_of_tiles(tiles: np.ndarray, slots: np.ndarray) -> np.ndarray:
+    """CRC-32C of some of the tiles of an uncompressed block; uint32.
+
+    Parameters
+    ----------
+    tiles
+        Contiguous, shape (n, 64, 64), of any type.
+    slots
+        int64: which.
+    """
+    # numba's import takes as long as this loop takes for gigabytes. Where it is there already, its
+    # kernel leaves the interpreter to the other threads.
+    if "numba" in sys.modules:
+        from .crc_kernel import kernel
+
+        if kernel is not None:
+            found = np.empty(slots.size, np.uint32)
+            kernel(tiles.view(np.uint8).reshape(len(tiles), -1).view(np.uint64), slots, found)
+            return found
+    rows = tiles.view(np.uint8).reshape(len(tiles), -1)
+    return np.fromiter((crc32c(rows[k]) for k in slots), np.uint32, slots.size)
+
+
+def seal(data: bytes) -> bytes:
+    """Bytes with their CRC-32C behind."""
+    return data + struct.pack("<I", crc32c(data))
+
+
+def unseal(data: bytes) -> bytes | None:
+    """The inverse of `seal`; None when the checksum differs."""
+    body = data[:-4]
+    return body if len(data) >= 4 and seal(body) == data else None
+
+
+def sealed_line(value: Any) -> bytes:
+    """A line of a manifest: a JSON value, a tab, the CRC-32C of the value's bytes."""
+    text = json.dumps(value).encode()
+    return text + b"\t%08x\n" % crc32c(text)
+
+
+def unsealed_line(line: bytes) -> Any:
+    """The inverse of `sealed_line`; None when the line is not whole."""
+    text, _, crc = line.rstrip(b"\n").rpartition(b"\t")
+    if not text or crc != b"%08x" % crc32c(text):
+        return None
+    return json.loads(text)
+
+
+def block_digest(*parts: bytes) -> int:
+    """64 bits that name the content of a block; 0 is kept for a block without a file."""
+    found = hashlib.blake2b(b"".join(parts), digest_size=8).digest()
+    return int.from_bytes(found, "little") or 1
+
+
+def layer_digest(facts: Mapping[str, Any], blocks: np.ndarray) -> str:
+    """A name of the content of a layer: what its cells mean, and the digests of its blocks."""
+    text = json.dumps(facts, sort_keys=True, allow_nan=False).encode()
+    return hashlib.blake2b(text + blocks.astype("<u8").tobytes(), digest_size=16).hexdigest()
+
+
+def crc_of_json(*values: Mapping[str, Any] | Sequence[Any]) -> str:
+    """CRC-32C of JSON values, whatever the order of their keys; 8 hexadecimal digits."""
+    text = json.dumps(values, sort_keys=True, allow_nan=False)
+    return f"{crc32c(text.encode()):08x}"

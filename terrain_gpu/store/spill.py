@@ -1,0 +1,123 @@
+"""Blocks of one size in a file, written again and again: where a run goes on after a kill.
+
+Beside the file NAME lies NAME.saved, a record of 8 bytes for each slot: 1, and the CRC-32C of what
+was saved. A slot half written, or lost in a power cut, differs from its record and counts as empty.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+import threading
+from pathlib import Path
+
+import numpy as np
+
+from ..errors import StoreError
+from .checksums import crc32c
+from .files import output_errors, sync_folder
+
+_RECORD = struct.Struct("<II")
+
+
+class Slots:
+    """Arrays of at most `slot_bytes`, by number.
+
+    Parameters
+    ----------
+    path
+        The file. It is made when something is saved.
+    count, slot_bytes
+        How many slots there are, and the size of one.
+    resume
+        Go on with what an earlier run has left; else it is thrown away.
+    """
+
+    def __init__(self, path: Path, count: int, slot_bytes: int, *, resume: bool = False) -> None:
+        self.path, self.count, self._slot_bytes = path, count, slot_bytes
+        self._records = path.with_name(f"{path.name}.saved")
+        self._lock = threading.Lock()
+        self._files: tuple[int, int] | None = None
+        self.sums: dict[int, int] = {}
+        """CRC-32C of what was saved, by slot."""
+        if resume and path.exists() and self._records.exists():
+            with output_errors(path):
+                self._files = os.open(path, os.O_RDWR), os.open(self._records, os.O_RDWR)
+                found = self._records.read_bytes()[: count * _RECORD.size]
+            known = np.frombuffer(found[: len(found) // 8 * 8], "<u4").reshape(-1, 2)
+            self.sums = {int(k): int(known[k, 1]) for k in np.flatnonzero(known[:, 0] == 1)}
+
+    def _open(self) -> tuple[int, int]:
+        with self._lock:
+            if self._files is None:
+                self.path.parent.mkdir(parents=True, exist_ok=True)
+                how = os.O_RDWR | os.O_CREAT | os.O_TRUNC
+                self._files = os.open(self.path, how, 0o666), os.open(self._records, how, 0o666)
+            return self._files
+
+    def save(self, slot: int, array: np.ndarray) -> None:
+        """Write a contiguous array into a slot; a slot is written by one thread at a time.
+
+        Raises
+        ------
+        OutputError
+            when the disk is full.
+        """
+        data = array.reshape(-1).view(np.uint8)
+        crc = crc32c(data)
+        with output_errors(self.path):
+            file, records = self._open()
+            rest, offset = memoryview(data.data), slot * self._slot_bytes
+            while rest:
+                written = os.pwrite(file, rest, offset)
+                rest, offset = rest[written:], offset + written
+            os.pwrite(records, _RECORD.pack(1, crc), slot * _RECORD.size)
+        self.sums[slot] = crc
+
+    def load(self, slot: int, array: np.ndarray) -> None:
+        """Read a slot into a contiguous array of the size that was saved.
+
+        Raises
+        ------
+        StoreError
+            when it does not hold what was saved.
+        """
+        if not self.is_whole(slot, array):
+            raise StoreError(
+                f"{self.path}: damaged: slot {slot} differs from its checksum; compute again with "
+                "--overwrite"
+            )
+
+    def is_whole(self, slot: int, array: np.ndarray) -> bool:
+        """`load`, which tells whether the slot holds what was saved; if not, it is empty now."""
+        data = array.reshape(-1).view(np.uint8)
+        rest, offset = memoryview(data.data), slot * self._slot_bytes
+        with output_errors(self.path):
+            while rest:
+                read = os.preadv(self._open()[0], [rest], offset)
+                if not read:
+                    break
+                rest, offset = rest[read:], offset + read
+        whole = not rest and crc32c(data) == self.sums.get(slot)
+        if not whole:
+            self.sums.pop(slot, None)
+        return whole
+
+    def sync(self) -> None:
+        """Have all that was saved on the disk, for a run after a power cut."""
+        if self._files is None:
+            return
+        with output_errors(self.path):
+            for file in self._files:
+                os.fsync(file)
+            sync_folder(self.path.parent)
+
+    def close(self, *, keep: bool = True) -> None:
+        """Close the file, and remove it unless it is to be kept."""
+        with self._lock:
+            for file in self._files or ():
+                os.close(file)
+            self._files = None
+        if not keep:
+            self.path.unlink(missing_ok=True)
+            self._records.unlink(missing_ok=True)
