@@ -183,16 +183,45 @@ def test_nothing_given():
         merge([])
 
 
-def test_of_one_cell_the_least_cost_then_the_least_id_is_kept():
+def test_points_in_one_cell_are_all_kept_and_as_sources_the_cheapest_then_the_least_id(caplog):
     found = from_rowcol(GRID, [(1, 1, 5), (1, 1, 3), (1, 1, 3), (0, 0, -0.0), (1, 2, 9)])
-    assert rows_of(found) == [(0, 0, 4, 0.0), (1, 1, 2, 3.0), (1, 2, 5, 9.0)]
+    one = [(0, 0, 4, 0.0), (1, 1, 2, 3.0), (1, 2, 5, 9.0)]
+    assert rows_of(found) == [*one[:2], (1, 1, 3, 3.0), (1, 1, 1, 5.0), one[2]]
     assert not np.signbit(found.costs).any()
+    assert rows_of(found.one_per_cell()) == one
+    assert not caplog.messages
+    assert rows_of(found.one_per_cell("sources")) == one
+    assert caplog.messages == [
+        "2 of 5 sources not used, as their cell has one of less start cost or a lesser id: 3 at "
+        "row 1, column 1 (but 2), 1 at row 1, column 1 (but 2)"
+    ]
+    assert len(sources.NO_SOURCES.one_per_cell("sources")) == 0
+
+
+@pytest.mark.parametrize("kind", ["geojson", "gpkg"])
+def test_features_in_one_cell_are_all_kept(tmp_path, kind):
+    """Positions of one feature in one cell are one, and so are features that share an id there."""
+    several = geometry("MultiPoint", [at(1.1, 1.1), at(1.9, 1.9)])
+    shapes = [point(1.2, 1.2), point(1.7, 1.7), several]
+    found = from_vector(GRID, save(kind, tmp_path, *shapes))
+    assert rows_of(found) == [(1, 1, 1, 0.0), (1, 1, 2, 0.0), (1, 1, 3, 0.0)]
+    assert rows_of(found.one_per_cell()) == [(1, 1, 1, 0.0)]
+    (tmp_path / "ids").mkdir()
+    path = save(kind, tmp_path / "ids", *shapes, id=[7, 5, 7], cost=[1.0, 2.0, 0.5])
+    assert rows_of(from_vector(GRID, path)) == [(1, 1, 7, 0.5), (1, 1, 5, 2.0)]
 
 
 def test_merge():
     one = from_rowcol(GRID, [(3, 3, 1), (2, 2, 7)])
     two = from_rowcol(GRID, [(2, 2, 6), (3, 3, 1), (0, 0)])
-    assert rows_of(merge([one, two])) == [(0, 0, 3, 0.0), (2, 2, 1, 6.0), (3, 3, 1, 1.0)]
+    assert rows_of(merge([one, two])) == [
+        (0, 0, 3, 0.0),
+        (2, 2, 1, 6.0),
+        (2, 2, 2, 7.0),
+        (3, 3, 1, 1.0),
+        (3, 3, 2, 1.0),
+    ]
+    assert rows_of(merge([one, one])) == rows_of(one)
     assert rows_of(merge([one])) == rows_of(one)
 
 

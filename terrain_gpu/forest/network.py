@@ -186,6 +186,7 @@ def extract_network(
     kept = NO_SOURCES if keep is None else keep
     if len(kept):
         refuse_nodata(kept, forest.cells)
+        kept = kept.one_per_cell("points to keep")
     plan = plan_network(
         *forest.cells.grid.shape,
         forest.cells.dtype,
