@@ -1353,15 +1353,6 @@ def test_a_failure_leaves_the_old_file(tmp_path, name, monkeypatch):
     assert os.listdir(tmp_path) == [name]
 
 
-@pytest.mark.parametrize("name", ["p.geojson", "p.gpkg"])
-def test_what_a_killed_process_of_the_same_number_left(tmp_path, name):
-    left = tmp_path / f".{name}.{os.getpid()}{os.path.splitext(name)[1]}"
-    left.write_bytes(b"SQLite format 3\0 torn")
-    write_paths(tmp_path / name, paths_of(STEPS), GRID)
-    assert pyogrio.read_info(tmp_path / name)["features"] == 1
-    assert os.listdir(tmp_path) == [name]
-
-
 def test_paths_beyond_longitude_and_latitude(tmp_path):
     far = replace(GRID, transform=(CELL, 0.0, 1e9, 0.0, -CELL, Y0))
     with pytest.raises(InputError, match=r"p.geojson: the paths cannot be .* GeoPackage \(.gpkg\)"):

@@ -13,7 +13,6 @@ import json
 import logging
 import math
 import os
-import warnings
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass
@@ -31,10 +30,10 @@ from ..paths.vectors import (
     checked_target,
     geojson_lines,
     grid_crs,
-    import_pyogrio,
     is_geopackage,
     whole_file,
     wkb_line,
+    write_layer,
 )
 from ..planner import MB, StreamPlan
 from ..progress import Progress, silent
@@ -200,11 +199,10 @@ def extract_network(
     grid, dtype = forest.cells.grid, forest.cells.dtype
     with (
         report.measured(),
-        whole_file(target, overwrite=overwrite) as part,
         closing(PieceFile(target.parent, dtype, plan.memory - _LINES, plan.memory_limit)) as pieces,
     ):
         _trace(forest, kept, min_length, plan, pieces, progress, report)
-        with report.phase("write"):
+        with report.phase("write"), whole_file(target, overwrite=overwrite) as part:
             write = _write_geopackage if is_geopackage(target) else _write_geojson
             found = write(part, _features(pieces, grid, forest.weight), grid)
     report.settings = {
@@ -343,27 +341,15 @@ def _write_geojson(file: Path, batches: Iterator[list[Feature]], grid: GridSpec)
 def _write_geopackage(
     file: Path, batches: Iterator[list[Feature]], grid: GridSpec
 ) -> dict[str, Any]:
-    pyogrio = import_pyogrio(file)
     tally = _Tally()
 
     def append(features: list[Feature]) -> None:
-        columns = [
-            np.array([attributes[name] for _, attributes in features], kind)
+        columns = {
+            name: np.array([attributes[name] for _, attributes in features], kind)
             for name, kind in _FIELDS.items()
-        ]
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", "'crs' was not provided")
-            pyogrio.raw.write(
-                file,
-                np.array([wkb_line(xy) for xy, _ in features], object),
-                columns,
-                list(_FIELDS),
-                layer=LAYER,
-                driver="GPKG",
-                geometry_type="LineString",
-                crs=grid.crs_wkt or None,
-                append=file.exists(),
-            )
+        }
+        lines = [wkb_line(xy) for xy, _ in features]
+        write_layer(file, LAYER, lines, columns, grid, append=file.exists())
 
     for features in batches:
         append(features)

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import errno
 import json
 import math
 import os
 import re
-import shutil
 import struct
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
@@ -23,7 +21,8 @@ from rasterio._err import CPLE_BaseError
 from rasterio.crs import CRS
 from rasterio.errors import CRSError
 
-from ..errors import InputError, OutputError, TerrainError
+from .. import outputs
+from ..errors import InputError
 from ..export import writable_file
 from ..grid import GridSpec
 from ..raster import crs_name
@@ -37,6 +36,9 @@ GEOPACKAGE = ".gpkg"
 
 LAYER = "paths"
 """Name of the layer in a GeoPackage of paths."""
+
+_DATE = "OGR_CURRENT_DATE"
+"""What GDAL takes for the time of a change, not the clock's: equal runs write equal bytes."""
 
 Part = tuple[str, list[np.ndarray]]
 """Point, LineString or Polygon, and its positions (n, 2): one array, or one for each ring."""
@@ -326,6 +328,7 @@ def import_pyogrio(path: Path) -> ModuleType:
 
 def _read_ogr(path: Path, layer: str | None) -> Read:
     pyogrio = import_pyogrio(path)
+    _refuse_misread(path)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", RuntimeWarning)
@@ -365,6 +368,17 @@ def _read_ogr(path: Path, layer: str | None) -> Read:
         return geometries, ids, costs, CRS.from_user_input(crs)
     except CRSError as error:
         raise InputError(f"{path}: its coordinate system is not understood: {error}") from None
+
+
+def _refuse_misread(path: Path) -> None:
+    """Of a name with such as ! or ; pyogrio reads a part, which may be another file."""
+    from pyogrio.util import vsi_path
+
+    name = str(path)
+    if path.exists() and (
+        not name.isprintable() or vsi_path(name).removeprefix("/vsizip/") != name
+    ):
+        raise InputError(f"{path}: pyogrio does not read a file of this name; rename it")
 
 
 def _chosen(path: Path, layers: list[str], layer: str | None) -> str:
@@ -479,29 +493,14 @@ def whole_file(path: str | os.PathLike[str], *, overwrite: bool) -> Iterator[Pat
         when it cannot be written.
     """
     target = checked_target(path, overwrite=overwrite)
-    part = target.with_name(f".{target.name}.{os.getpid()}{target.suffix}")
-    _discard(part)  # of a process of this number that was killed
     try:
-        yield part
-        with open(part, "rb+") as file:
-            os.fsync(file.fileno())
-        os.replace(part, target)
-    except TerrainError:
-        raise
+        with outputs.whole_file(target) as part:
+            yield part
     except CPLE_BaseError as error:
         raise InputError(
             f"{path}: the paths cannot be reprojected to longitude and latitude "
             f"({_one_line(error)}); write a GeoPackage (.gpkg)"
         ) from None
-    except (OSError, RuntimeError) as error:
-        full = shutil.disk_usage(target.parent).free < 1 << 20
-        if full or getattr(error, "errno", None) == errno.ENOSPC:
-            reason = "no space left on the disk"
-        else:
-            reason = f"cannot be written: {getattr(error, 'strerror', None) or _one_line(error)}"
-        raise OutputError(f"{path}: {reason}; nothing was replaced") from None
-    finally:
-        _discard(part)
 
 
 def checked_target(path: str | os.PathLike[str], *, overwrite: bool) -> Path:
@@ -522,11 +521,6 @@ def checked_target(path: str | os.PathLike[str], *, overwrite: bool) -> Path:
     if is_geopackage(path):
         import_pyogrio(path)
     return target
-
-
-def _discard(part: Path) -> None:
-    for suffix in ("", "-journal"):
-        part.with_name(part.name + suffix).unlink(missing_ok=True)
 
 
 def is_geopackage(path: Path) -> bool:
@@ -606,15 +600,35 @@ def _write_geopackage(file: Path, paths: Iterable[TracedPath], grid: GridSpec) -
     columns = {name: np.array([row[name] for row in rows], kind) for name, kind in fields.items()}
     # The format's integers are int64; larger ones become real.
     columns["cost"] = costs if costs.dtype == np.int64 else costs.astype(np.float64)
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "'crs' was not provided")
-        import_pyogrio(file).raw.write(
-            file,
-            np.array(lines, object),
-            list(columns.values()),
-            list(columns),
-            layer=LAYER,
-            driver="GPKG",
-            geometry_type="LineString",
-            crs=grid.crs_wkt or None,
-        )
+    write_layer(file, LAYER, lines, columns, grid)
+
+
+def write_layer(
+    file: Path,
+    layer: str,
+    lines: Sequence[bytes],
+    columns: dict[str, np.ndarray],
+    grid: GridSpec,
+    *,
+    append: bool = False,
+) -> None:
+    """Lines (WKB) and their fields into a GeoPackage, without the time of day in it."""
+    pyogrio = import_pyogrio(file)
+    before = pyogrio.get_gdal_config_option(_DATE)
+    pyogrio.set_gdal_config_options({_DATE: "1970-01-01T00:00:00.000Z"})
+    try:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "'crs' was not provided")
+            pyogrio.raw.write(
+                file,
+                np.array(lines, object),
+                list(columns.values()),
+                list(columns),
+                layer=layer,
+                driver="GPKG",
+                geometry_type="LineString",
+                crs=grid.crs_wkt or None,
+                append=append,
+            )
+    finally:
+        pyogrio.set_gdal_config_options({_DATE: before})
