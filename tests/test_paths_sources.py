@@ -825,16 +825,48 @@ def test_a_feature_that_cannot_be_reprojected_is_named(tmp_path):
     shapes = [geometry("Point", lonlat(1, 1))] * 6
     shapes[4] = geometry("LineString", [lonlat(1, 1), [15.0, 95.0]])
     path = tmp_path / "f.geojson"
-    save_json(path, collection(*map(feature, shapes), name="plain"))
+    named = {"type": "name", "properties": {"name": "EPSG:4326"}}
+    save_json(path, collection(*map(feature, shapes), crs=named))
     with pytest.raises(
         InputError,
         match="feature 5 lies where EPSG:4326 cannot be reprojected to the raster's EPSG:32633",
     ):
         from_vector(GRID, path)
     # Wrong, but finite: metres taken for degrees.
-    save_json(path, collection(feature(point(1, 1)), name="plain"))
+    save_json(path, collection(feature(point(1, 1)), crs=named))
     with pytest.raises(InputError, match="feature 1 lies where"):
         from_vector(GRID, path)
+
+
+@pytest.mark.parametrize("place", [[500_030.0, 4_999_970.0], [15.0, 90.5], [-540.5, 45.0]])
+def test_metres_without_a_crs_are_no_longitude_and_latitude(tmp_path, place):
+    """RFC 7946 says WGS 84; what cannot be that is told so, for any raster."""
+    for members in ({"bbox": None}, {"name": "plain"}):
+        shapes = feature(geometry("Point", lonlat(1, 1))), feature(geometry("Point", place))
+        path = save_json(tmp_path / "f.geojson", collection(*shapes, **members))
+        for grid in (GRID, BARE):
+            with pytest.raises(InputError, match="feature 2 is at .*no longitude and latitude, as"):
+                from_vector(grid, path)
+    path = save_json(tmp_path / "g.geojson", collection(feature(point(1, 1)), crs=[]))
+    with pytest.raises(InputError, match='its "crs" is not understood'):
+        from_vector(GRID, path)
+    lonlats = replace(GRID, transform=(0.1, 0.0, 179.0, 0.0, -0.1, 1.0), crs_code="EPSG:4326",
+                      crs_wkt=vectors.WGS84.to_wkt())  # fmt: skip
+    path = save_json(tmp_path / "h.geojson", feature(geometry("Point", [180.05, 0.95])))
+    assert cells_of(from_vector(lonlats, path)) == {(0, 10)}
+
+
+def test_geojson_without_a_crs_is_told(tmp_path, caplog):
+    for name in ("p.geojson", "p.gpkg"):
+        write_paths(tmp_path / name, paths_of(STEPS), GRID)
+        assert not caplog.messages
+    write_paths(tmp_path / "q.gpkg", paths_of(STEPS), replace(GRID, crs_wkt="", crs_code=None))
+    assert not caplog.messages
+    write_paths(tmp_path / "q.json", paths_of(STEPS), replace(GRID, crs_wkt="", crs_code=None))
+    assert caplog.messages == [
+        f"{tmp_path}/q.json: the raster has no coordinate system, so its own coordinates are "
+        'written, and "crs": null; readers of GeoJSON may take them for longitude and latitude'
+    ]
 
 
 def test_one_side_without_a_crs(tmp_path):

@@ -19,6 +19,7 @@ from ..errors import InputError, StoreError
 from ..export import writable_file
 from ..grid import GridSpec
 from ..outputs import whole_file
+from ..paths.vectors import tell_without_crs
 from .block import CELLS, COL0, COL1, FIRST, MEASURES, ROW0, ROW1, UNITS
 
 SUFFIXES = (".csv", ".parquet", ".geojson", ".json")
@@ -142,6 +143,8 @@ def write_table(target: Path, rows: Rows, grid: GridSpec, unit: float) -> None:
     write = {".csv": _write_csv, ".parquet": _write_parquet}.get(
         target.suffix.lower(), _write_geojson
     )
+    if write is _write_geojson:
+        tell_without_crs(target, grid)
     try:
         with whole_file(target) as part:
             write(part, rows.columns(grid, unit), grid)

@@ -31,6 +31,7 @@ from ..paths.vectors import (
     geojson_lines,
     grid_crs,
     is_geopackage,
+    tell_without_crs,
     whole_file,
     wkb_line,
     write_layer,
@@ -203,6 +204,7 @@ def extract_network(
     ):
         _trace(forest, kept, min_length, plan, pieces, progress, report)
         with report.phase("write"), whole_file(target, overwrite=overwrite) as part:
+            tell_without_crs(path, grid)
             write = _write_geopackage if is_geopackage(target) else _write_geojson
             found = write(part, _features(pieces, grid, forest.weight), grid)
     report.settings = {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import math
 import os
 import re
@@ -28,6 +29,8 @@ from ..grid import GridSpec
 from ..raster import crs_name
 from .trace import TracedPath, path_points
 
+log = logging.getLogger(__name__)
+
 MAX_ID = 2**32 - 2
 """Largest id; 0 and 2**32 - 1 mean none."""
 
@@ -44,6 +47,9 @@ Part = tuple[str, list[np.ndarray]]
 """Point, LineString or Polygon, and its positions (n, 2): one array, or one for each ring."""
 
 WGS84 = CRS.from_epsg(4326)
+
+MOST_LONGITUDE = 540
+"""Of GeoJSON without "crs": half a turn, and another one over the antimeridian."""
 
 
 @dataclass(eq=False)
@@ -267,7 +273,25 @@ def _read_geojson(path: Path) -> Read:
             fields.append((properties.get("id"), properties.get("cost")))
         except (ValueError, TypeError, LookupError, AttributeError, RecursionError):
             raise InputError(f"{path}: feature {number} is not valid GeoJSON; repair it") from None
+    if "crs" not in data:
+        _refuse_metres(path, geometries)
     return geometries, [f[0] for f in fields], [f[1] for f in fields], _json_crs(path, data)
+
+
+def _refuse_metres(path: Path, geometries: list[list[Part]]) -> None:
+    """Make sure that positions of a file without "crs" can be longitude and latitude."""
+    for number, parts in enumerate(geometries, 1):
+        for xy in (ring for _, rings in parts for ring in rings):
+            # Lines over the antimeridian may go on, beyond 180 degrees.
+            beyond = np.abs(xy) > (MOST_LONGITUDE, 90)
+            if beyond.any():
+                x, y = xy[np.argwhere(beyond)[0, 0]].tolist()
+                raise InputError(
+                    f"{path}: feature {number} is at {x}, {y}, which is no longitude and latitude, "
+                    'as GeoJSON without "crs" has them; name its coordinate system ("crs": '
+                    '{"type": "name", "properties": {"name": "EPSG:32633"}}, "crs": null for that '
+                    "of a raster without), or reproject it (ogr2ogr -t_srs EPSG:4326)"
+                )
 
 
 def _json_parts(geometry: Any) -> list[Part]:
@@ -478,6 +502,7 @@ def write_paths(
         when it cannot be written.
     """
     with whole_file(path, overwrite=overwrite) as part:
+        tell_without_crs(path, grid)
         (_write_geopackage if is_geopackage(part) else _write_geojson)(part, paths, grid)
 
 
@@ -501,6 +526,16 @@ def whole_file(path: str | os.PathLike[str], *, overwrite: bool) -> Iterator[Pat
             f"{path}: the paths cannot be reprojected to longitude and latitude "
             f"({_one_line(error)}); write a GeoPackage (.gpkg)"
         ) from None
+
+
+def tell_without_crs(path: str | os.PathLike[str], grid: GridSpec) -> None:
+    """Warn of a GeoJSON that is not in longitude and latitude, as readers take it to be."""
+    if not grid.crs_wkt and not is_geopackage(Path(path)):
+        log.warning(
+            "%s: the raster has no coordinate system, so its own coordinates are written, and "
+            '"crs": null; readers of GeoJSON may take them for longitude and latitude',
+            path,
+        )
 
 
 def checked_target(path: str | os.PathLike[str], *, overwrite: bool) -> Path:
@@ -614,6 +649,9 @@ def write_layer(
 ) -> None:
     """Lines (WKB) and their fields into a GeoPackage, without the time of day in it."""
     pyogrio = import_pyogrio(file)
+    crs = grid.crs_wkt
+    if crs.startswith("BOUNDCRS"):  # of WKT2, GDAL stores the base alone
+        crs = grid_crs(grid).to_wkt()
     before = pyogrio.get_gdal_config_option(_DATE)
     pyogrio.set_gdal_config_options({_DATE: "1970-01-01T00:00:00.000Z"})
     try:
@@ -627,7 +665,7 @@ def write_layer(
                 layer=layer,
                 driver="GPKG",
                 geometry_type="LineString",
-                crs=grid.crs_wkt or None,
+                crs=crs or None,
                 append=append,
             )
     finally:
