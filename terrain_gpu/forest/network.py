@@ -16,6 +16,7 @@ import os
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -141,9 +142,10 @@ def extract_network(
     is twice as long, goes. What is written does not depend on blocks, limits or threads.
 
     Every line leads from one node to the next: a cell where three or more edges meet, an end, or a
-    kept point. Its attributes are
+    kept point. A line that takes both diagonals of a square of four cells is cut before the second,
+    so that none crosses itself; its parts follow one another. The attributes of a line are
 
-    - start, end: ids (row * columns + column) of its nodes, the lesser one first,
+    - start, end: ids (row * columns + column) of its ends, the lesser one first,
     - weight: the sum of its edges' weights; pass_height: its highest cell,
     - length: in map units, in a geographic CRS metres; cells: their number.
 
@@ -269,7 +271,8 @@ Feature = tuple[np.ndarray, dict[str, Any]]
 def _features(pieces: PieceFile, grid: GridSpec, weight: Weight) -> Iterator[list[Feature]]:
     """Positions and attributes of lines, some lines at a time."""
     lengths = step_lengths(grid)
-    for lines, values in pieces.lines():
+    for batch in pieces.lines():
+        lines, values = _simple(*batch, grid.cols)
         cells, heights = np.concatenate(lines), np.concatenate(values)
         places = np.stack(np.divmod(cells, grid.cols), axis=1)
         xy = path_points(grid, places)
@@ -292,6 +295,40 @@ def _features(pieces: PieceFile, grid: GridSpec, weight: Weight) -> Iterator[lis
             features.append((xy[first:last], attributes))
             first = last
         yield features
+
+
+def _simple(
+    lines: list[np.ndarray], values: list[np.ndarray], cols: int
+) -> tuple[list[np.ndarray], list[np.ndarray]]:
+    """Cells and heights of lines, cut where a line would cross itself; lesser ends first."""
+    cells, heights = [], []
+    for line, value in zip(lines, values, strict=True):
+        for first, last in pairwise([0, *_crossings(line, cols), len(line) - 1]):
+            part = slice(first, last + 1)
+            way = -1 if line[first] > line[last] else 1
+            cells.append(line[part][::way])
+            heights.append(value[part][::way])
+    return cells, heights
+
+
+def _crossings(line: np.ndarray, cols: int) -> list[int]:
+    """Where to cut a line, the first cell being 0: as late as can be, so as seldom as can be.
+
+    It crosses itself where it takes both diagonals of a square of four cells.
+    """
+    row, col = np.divmod(line, cols)
+    upper, left = np.minimum(row[1:], row[:-1]), np.minimum(col[1:], col[:-1])
+    diagonal = np.flatnonzero((np.diff(row) != 0) & (np.diff(col) != 0))
+    squares = (upper * cols + left)[diagonal]
+    if len(np.unique(squares)) == len(squares):
+        return []
+    cuts, first, seen = [], 0, dict[int, int]()
+    for step, square in zip(diagonal.tolist(), squares.tolist(), strict=True):
+        if seen.get(square, -1) >= first:
+            cuts.append(step)
+            first = step
+        seen[square] = step
+    return cuts
 
 
 def _weights(weight: Weight, heights: np.ndarray) -> np.ndarray:
