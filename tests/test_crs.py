@@ -63,7 +63,6 @@ def test_an_equal_crs_has_its_code(text):
 
 @pytest.mark.parametrize("text", [UTAH, LIE, NONE["shifted"], *SAME])
 def test_from_the_raster_to_every_output(tmp_path, capfd, text):
-    crs = CRS.from_user_input(text)
     code = SAME.get(text)
     # A GeoTIFF would keep the lie's id alone, so it comes from a VRT.
     write_tif(tmp_path / "a.tif", "EPSG:32633" if text == LIE else text)
