@@ -15,6 +15,7 @@ from .d8 import FORWARD_EDGES, symmetric
 from .errors import InputError, OutputError
 from .executor import stream
 from .grid import Window, clip, is_empty
+from .outputs import sidecars
 from .planner import SourceShape, plan_stream
 from .progress import Progress, silent
 from .raster import OutputProfile, RasterOutput, gdal_environment
@@ -182,6 +183,11 @@ def writable_file(path: Path, *, overwrite: bool) -> Path:
         raise InputError(f"{path}: a pipe or device, not a file")
     if there and not overwrite:
         raise InputError(f"{path}: exists; --overwrite replaces it")
+    if not there and (beside := sidecars(path)):
+        raise InputError(
+            f"{beside[0]}: left of another {path.name}, and would be read with the new one; "
+            "remove it, or choose another name"
+        )
     folder = path.absolute().parent
     if not folder.is_dir():
         raise InputError(f"{path}: its folder does not exist; make it first")

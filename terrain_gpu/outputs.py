@@ -24,6 +24,20 @@ from .errors import OutputError, TerrainError
 log = logging.getLogger(__name__)
 
 
+_SIDECARS = {
+    ".tif": (".aux.xml", ".ovr", ".msk"),
+    ".tiff": (".aux.xml", ".ovr", ".msk"),
+    ".gpkg": ("-journal", "-wal", "-shm"),
+}
+"""Endings of what GDAL and SQLite read beside a file, even before it."""
+
+
+def sidecars(target: Path) -> list[Path]:
+    """What lies beside a file of this name and would be read with it."""
+    endings = _SIDECARS.get(target.suffix.lower(), ())
+    return [path for end in endings if (path := Path(f"{target}{end}")).is_file()]
+
+
 class Output:
     """A file to write, in a folder of its own until it is published.
 
@@ -84,10 +98,16 @@ class Output:
                 os.close(lock)
 
     def publish(self, part: Path) -> None:
-        """Put a file of the folder, which is on the disk then, in place of any older one."""
+        """Put a file of the folder, which is on the disk then, in place of any older one.
+
+        What belongs to the older one goes before: georeferencing, overviews and journals of
+        another file would be taken for those of this.
+        """
         with output_errors(self.target):
             with open(part, "rb+") as file:
                 os.fsync(file.fileno())
+            for path in sidecars(self.target):
+                path.unlink(missing_ok=True)
             os.replace(part, self.target)
             sync_folder(self.target.parent)
 

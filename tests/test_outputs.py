@@ -214,6 +214,36 @@ def test_an_error_leaves_the_old_file(tmp_path):
         Output(tmp_path / "none/a.csv")
 
 
+@pytest.mark.parametrize(
+    ("kind", "endings"),
+    [
+        ("raster", [".aux.xml", ".ovr", ".msk"]),
+        ("cog", [".aux.xml", ".ovr", ".msk"]),
+        ("path.gpkg", ["-journal", "-wal", "-shm"]),
+        ("network.gpkg", ["-journal", "-wal", "-shm"]),
+    ],
+)
+def test_what_belongs_to_an_older_file_is_not_read_with_the_new(store, capfd, kind, endings):
+    """GDAL goes by the place in an .aux.xml, SQLite by a journal, before the file itself."""
+    path = Path("a" + OUTPUTS[kind][0])
+    for end in endings:
+        Path(f"{path}{end}").write_text("of another file")
+        assert call(*words_of(kind, str(path))) == 2
+        assert f"{path}{end}: left of another {path}" in capfd.readouterr().err
+        assert not path.exists()
+        Path(f"{path}{end}").unlink()
+    path.write_text("old")
+    for end in endings:
+        Path(f"{path}{end}").write_text("of the old file")
+    (path.with_name("a.tfw")).write_text("mine")
+    command, *words = words_of(kind, str(path))
+    if "--overwrite" not in words:
+        words.insert(0, "--overwrite")
+    assert call(command, *words) == 0
+    assert {*os.listdir()} == {"s.zarr", str(path), "a.tfw"}
+    assert sound(path)
+
+
 # -- names ---------------------------------------------------------------------------------
 
 NAMES = [
