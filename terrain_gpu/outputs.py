@@ -35,7 +35,8 @@ _SIDECARS = {
 def sidecars(target: Path) -> list[Path]:
     """What lies beside a file of this name and would be read with it."""
     endings = _SIDECARS.get(target.suffix.lower(), ())
-    return [path for end in endings if (path := Path(f"{target}{end}")).is_file()]
+    # Beside a name near the limit there can be none, and os.path says so.
+    return [path for end in endings if os.path.isfile(path := Path(f"{target}{end}"))]
 
 
 class Output:
