@@ -97,10 +97,9 @@ def main() -> None:
         found: list[Any] = []
         for backend in ("cuda",) if how.no_cpu else ("cuda", "cpu"):
             # The first round compiles.
-            runs = [
-                build_index(store, cost=cost, backend=backend, threads=how.threads, overwrite=True)
-                for _ in range(how.rounds + 1)
-            ][1:]
+            friction = "elevation" if cost == "friction" else None
+            run = {"cost": cost, "friction": friction, "backend": backend, "threads": how.threads}
+            runs = [build_index(store, **run, overwrite=True) for _ in range(how.rounds + 1)][1:]
             seconds = [r.seconds["total"] for r in runs]
             found.append(files(store))
             size, threads = runs[0].result["bytes"], runs[0].settings["threads"]

@@ -125,13 +125,13 @@ def end_to_end(work: Path, tiles: np.ndarray, side: int, rounds: int) -> None:
     files = make_store(store, tiles, side)
     whole = tiles.dtype.kind == "u"
     middle = [(side // 2, side // 2)]
-    costs = [("absdiff", 4)] if whole else [("friction", 8)]
+    costs = [("absdiff", 4, None)] if whole else [("friction", 8, "elevation")]
     runs: list[tuple[str, int, Callable[[], Any]]] = [
         (w, 1, partial(minimum_spanning_tree, store, weight=w, backend="cuda"))
         for w in ("absdiff", "max")
     ] + [
-        (c, size, partial(shortest_paths, store, middle, cost=c, backend="cuda"))
-        for c, size in costs
+        (c, size, partial(shortest_paths, store, middle, cost=c, friction=f, backend="cuda"))
+        for c, size, f in costs
     ]
     for name, size, run in runs * rounds:
         shutil.rmtree(work / "floor", ignore_errors=True)

@@ -185,6 +185,7 @@ def methods(sides: list[int], rounds: int, disk: Path | None) -> None:
             middle = (side // 2, side // 2)
             bench = Bench(cost, cells, middle)
             run = {"cost": name, "backend": "cuda", "overwrite": True}
+            run["friction"] = "elevation" if name == "friction" else None
             if disk is not None:
                 shutil.rmtree(disk / STORE, ignore_errors=True)
                 shortest_paths(new_store(disk, cells.get()), [middle], **run)  # to compile
@@ -220,6 +221,7 @@ def on_disk(folder: Path, cells: np.ndarray, limits: list[int]) -> None:
             store,
             [(side // 2, side // 2)],
             cost="friction",
+            friction="elevation",
             backlink=k == 0,
             overwrite=True,
             backend="cuda",

@@ -87,10 +87,11 @@ def of_store(what: str, store: Path, weight: str, backend: str, threads: int | N
 def of_distances(side: int, z: Any, store: Path) -> None:
     """Time proofs of distances from the store, on both backends, beside the reading of it."""
     middle = [(side // 2, side // 2)]
-    for name, cost in ("uint16", "absdiff"), ("float32", "friction"):
+    for name, cost, friction in ("uint16", "absdiff", None), ("float32", "friction", "elevation"):
         make_store(store, tiles_of(z + 1).astype(name), side)
         for more in {}, {"backlink": True}:
-            layers = shortest_paths(store, middle, cost=cost, backend="cuda", **more).layers
+            how = {"cost": cost, "friction": friction, "backend": "cuda", **more}
+            layers = shortest_paths(store, middle, **how).layers
             for state, backend in ("cold", "cuda"), ("warm", "cuda"), ("cold", "cpu"):
                 if state == "cold":
                     cold()

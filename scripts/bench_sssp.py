@@ -56,7 +56,9 @@ def store_of(work: Path, name: str, data: np.ndarray) -> Path:
 
 
 def ours(store: Path, cost: str, side: int) -> tuple[float, float]:
-    found = shortest_paths(store, [(side // 2, side // 2)], cost=cost, overwrite=True)
+    friction = "elevation" if cost == "friction" else None
+    how = {"cost": cost, "friction": friction, "overwrite": True}
+    found = shortest_paths(store, [(side // 2, side // 2)], **how)
     return found.report.seconds["total"], found.report.result["tile_visits_per_tile"]
 
 

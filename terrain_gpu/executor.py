@@ -33,6 +33,7 @@ def stream(
     readers: int = 1,
     workers: int = 1,
     writers: int = 1,
+    ordered: bool = False,
     done: Callable[[Item], None] | None = None,
 ) -> None:
     """Run every item through read, compute and write; return when all are written.
@@ -51,6 +52,8 @@ def stream(
         The pool: at most ``len(buffers)`` items are under way.
     readers, workers, writers
         Threads of each stage.
+    ordered
+        Write in the order of `items`, in one thread.
     done
         Called in the caller's thread after each written item, in the order of writing.
 
@@ -62,7 +65,9 @@ def stream(
     """
     if not buffers or min(readers, workers, writers) < 1:
         raise ValueError("stream needs at least one buffer and one thread of each stage")
-    run = _Run(iter(items), buffers)
+    if ordered and writers > 1:
+        raise ValueError("writing in order takes one thread")
+    run = _Run(iter(items), buffers, ordered=ordered)
     roles: list[tuple[Callable[[Any], None], Callable[..., Any]]]
     roles = [(run.reader, read)] * readers + [(run.writer, write)] * writers
     if compute is _pass_on:
@@ -99,8 +104,10 @@ _END: Any = object()
 class _Run:
     """State of one `stream`, all of it under one lock."""
 
-    def __init__(self, items: Any, buffers: Sequence[Any]) -> None:
-        self.items = items
+    def __init__(self, items: Any, buffers: Sequence[Any], *, ordered: bool) -> None:
+        self.items = enumerate(items)
+        self.ordered = ordered
+        self.due = 0  # the number of the item to write
         self.free = list(buffers)
         self.to_compute: deque[Any] = deque()
         self.to_write: deque[Any] = deque()
@@ -135,11 +142,11 @@ class _Run:
             while (buffer := self.take(self.free, lambda: True)) is not _END:
                 # Generators are not thread-safe, and they may take time: not under `changed`.
                 with self.source:
-                    item = next(self.items, _END)
+                    number, item = next(self.items, (0, _END))
                 if item is _END:
                     self.put(self.free, buffer)
                     return
-                self.put(self.to_compute, (item, buffer, read(item, buffer)))
+                self.put(self.to_compute, (number, item, buffer, read(item, buffer)))
         finally:
             with self.changed:
                 self.reading -= 1
@@ -148,8 +155,8 @@ class _Run:
     def worker(self, compute: Callable[..., Any]) -> None:
         try:
             while (job := self.take(self.to_compute, lambda: self.reading)) is not _END:
-                item, buffer, data = job
-                self.put(self.to_write, (item, buffer, compute(item, data)))
+                number, item, buffer, data = job
+                self.put(self.to_write, (number, item, buffer, compute(item, data)))
         finally:
             with self.changed:
                 self.computing -= 1
@@ -159,10 +166,11 @@ class _Run:
         def more() -> bool:
             return bool(self.reading or self.computing or self.to_compute)
 
-        while (job := self.take(self.to_write, more)) is not _END:
-            item, buffer, result = job
+        while (job := self.take(self.to_write, more, ordered=self.ordered)) is not _END:
+            _, item, buffer, result = job
             write(item, result)
             with self.changed:
+                self.due += 1
                 self.free.append(buffer)
                 self.written.append(item)
                 self.changed.notify_all()
@@ -172,11 +180,17 @@ class _Run:
             queue.append(job)
             self.changed.notify_all()
 
-    def take(self, queue: Any, more: Callable[[], Any]) -> Any:
+    def take(self, queue: Any, more: Callable[[], Any], *, ordered: bool = False) -> Any:
         """The next of `queue`; `_END` when the run failed, or none is left and none can come."""
         with self.changed:
             while self.error is None:
-                if queue:
+                if ordered:
+                    # It comes: its reader has a buffer already, and needs nothing of the others.
+                    job = next((job for job in queue if job[0] == self.due), None)
+                    if job is not None:
+                        queue.remove(job)
+                        return job
+                elif queue:
                     return queue.popleft() if isinstance(queue, deque) else queue.pop()
                 if not more():
                     break

@@ -15,6 +15,7 @@ from .d8 import FORWARD_EDGES, symmetric
 from .errors import InputError, OutputError
 from .executor import stream
 from .grid import Window, clip, is_empty
+from .outputs import sidecars
 from .planner import SourceShape, plan_stream
 from .progress import Progress, silent
 from .raster import OutputProfile, RasterOutput, gdal_environment
@@ -128,6 +129,7 @@ def export_layer(
                 write,
                 buffers=[np.empty((size, size), source.dtype) for _ in range(plan.buffers)],
                 readers=plan.readers,
+                ordered=True,  # so that equal runs write equal bytes
                 done=lambda part: progress((part[1] - part[0]) * (part[3] - part[2]), grid.cells),
             )
         with report.phase("commit"):
@@ -170,10 +172,21 @@ def checked_target(path: str | os.PathLike[str], *, overwrite: bool) -> Path:
 
 def writable_file(path: Path, *, overwrite: bool) -> Path:
     """The absolute path of an output file, see `checked_target`."""
+    try:
+        there = path.exists()
+    except (OSError, ValueError) as error:
+        raise InputError(f"{path}: {getattr(error, 'strerror', None) or error}") from None
     if path.is_dir():
         raise InputError(f"{path}: is a folder")
-    if path.exists() and not overwrite:
+    if there and not (path.is_file() or path.is_symlink()):
+        raise InputError(f"{path}: a pipe or device, not a file")
+    if there and not overwrite:
         raise InputError(f"{path}: exists; --overwrite replaces it")
+    if not there and (beside := sidecars(path)):
+        raise InputError(
+            f"{beside[0]}: left of another {path.name}, and would be read with the new one; "
+            "remove it, or choose another name"
+        )
     folder = path.absolute().parent
     if not folder.is_dir():
         raise InputError(f"{path}: its folder does not exist; make it first")

@@ -12,7 +12,7 @@ import warnings
 from array import array
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
@@ -28,9 +28,10 @@ from rasterio.errors import CRSError, NotGeoreferencedWarning, RasterioError
 from rasterio.windows import Window as GdalWindow
 
 from . import cells
-from .errors import InputError, OutputError
+from .errors import InputError, OutputError, TerrainError
 from .grass_ascii import GrassAscii, is_grass_ascii
 from .grid import GridSpec, Window, ceil_div, clip, is_empty
+from .outputs import Output, free_space, output_error
 from .planner import format_size
 
 log = logging.getLogger(__name__)
@@ -148,7 +149,7 @@ class GdalInput:
             other, data = mine.popitem(last=False)
             other._close(data)
         try:
-            data = mine[self] = rasterio.open(self.path, **self._options)
+            data = mine[self] = rasterio.open(_plain(self.path), **self._options)
         except (RasterioError, UnicodeError) as error:
             raise InputError(_not_readable(self.path, error)) from None
         with self._lock:
@@ -231,6 +232,12 @@ def _is_zarr(path: str) -> bool:
     return os.path.exists(os.path.join(path, "zarr.json"))
 
 
+def _plain(path: str) -> str:
+    """A name that GDAL takes for that of a file, where there is one, and not for a connection."""
+    syntax = ":" in path or path.startswith("<")
+    return os.path.abspath(path) if syntax and os.path.exists(path) else path
+
+
 def _not_readable(path: str, error: Exception) -> str:
     if not os.path.exists(path) and not path.startswith("/vsi") and ":" not in path:
         return f"{path}: no such file"
@@ -260,11 +267,17 @@ def _grid(data: Any, path: str) -> GridSpec:
     return _placed(grid, data.crs) if data.crs else grid
 
 
+_OWN_ID = re.compile(r',ID\["[^"]*",[^\[\]]*\]\]$')
+"""The id of a CRS itself, at the end of its WKT2."""
+
+
 def _placed(grid: GridSpec, crs: CRS) -> GridSpec:
     """A grid in a coordinate system."""
-    authority = crs.to_authority()
-    code = ":".join(authority) if authority else None
-    return replace(grid, crs_wkt=crs.to_wkt(version="WKT2_2019"), crs_code=code)
+    code, wkt = crs_code(crs), crs.to_wkt(version="WKT2_2019")
+    if code is None:
+        # GDAL would go by an id that is not that of the rest.
+        wkt = _OWN_ID.sub("]", wkt)
+    return replace(grid, crs_wkt=wkt, crs_code=code)
 
 
 def _exact_nodata(data: Any, k: int) -> int | float | None:
@@ -577,7 +590,20 @@ def _equals(data: np.ndarray, value: float | int) -> np.ndarray:
 
 def crs_name(crs: Any) -> str:
     """Short name of a rasterio CRS for messages."""
-    return crs.to_string()[:60] if crs else "none"
+    return crs_code(crs) or crs.to_wkt()[:60] if crs else "none"
+
+
+def crs_code(crs: CRS) -> str | None:
+    """The code of a CRS, such as "EPSG:32633"; None where none is known that means the same.
+
+    PROJ also offers those of similar ones: for UTM on another datum that of some country's.
+    """
+    found = crs.to_authority()
+    for authority, code in ([found] if found else []) + [("OGC", "CRS84")]:
+        with suppress(CRSError):
+            if CRS.from_authority(authority, code) == crs:
+                return f"{authority}:{code}"
+    return None
 
 
 def same_crs(wkt: str, other: str) -> bool:
@@ -645,7 +671,6 @@ class RasterOutput:
         self.path = path
         self.profile = profile
         self._dtype = dtype
-        self._parts = [path.with_name(f".{path.name}.{os.getpid()}.{k}.tif") for k in ("a", "b")]
         self._written = array("q")
         """Window and checksum of every write."""
         options = (
@@ -659,6 +684,8 @@ class RasterOutput:
         if profile.cog or profile.compress == "none":
             self._check_space(self._left)
         self._data: Any = None
+        self._output = Output(path)
+        self._parts = [self._output.folder / name for name in ("a.tif", "b.tif")]
         options |= {
             "tiled": True, "blockxsize": side, "blockysize": side, "bigtiff": "if_safer"
         }  # fmt: skip
@@ -696,7 +723,7 @@ class RasterOutput:
             if isinstance(error, ValueError | TypeError):
                 raise InputError(f"{origin}: its units, scale or offset: {error}") from None
             if isinstance(error, GDAL_ERRORS):
-                raise self._failed(error) from None
+                raise output_error(self.path, error) from None
             raise
 
     def __enter__(self) -> RasterOutput:
@@ -708,9 +735,7 @@ class RasterOutput:
                 self._data.close()
         except GDAL_ERRORS:
             log.debug("%s: abandoned", self.path)
-        for part in self._parts:
-            part.unlink(missing_ok=True)
-            part.with_name(part.name + ".aux.xml").unlink(missing_ok=True)
+        self._output.close()
 
     def write(self, window: Window, data: np.ndarray) -> None:
         """Write a window; from one thread at a time."""
@@ -722,7 +747,7 @@ class RasterOutput:
             self._data.write(data, 1, window=GdalWindow(col0, row0, col1 - col0, row1 - row0))
             self._written.extend((*window, _crc(data)))
         except GDAL_ERRORS as error:
-            raise self._failed(error) from None
+            raise output_error(self.path, error) from None
 
     def commit(self) -> None:
         """Finish the file (build the overviews of a COG) and move it to its name."""
@@ -741,11 +766,11 @@ class RasterOutput:
                     bigtiff="if_safer",
                 )
             self._check(done)
-            with open(done, "rb+") as file:
-                os.fsync(file.fileno())
-            os.replace(done, self.path)
+            self._output.publish(done)
+        except TerrainError:
+            raise
         except GDAL_ERRORS as error:
-            raise self._failed(error) from None
+            raise output_error(self.path, error) from None
 
     def _check(self, path: Path) -> None:
         """Read everything back: on a full disk GDAL may leave holes, and closes without a word."""
@@ -765,18 +790,12 @@ class RasterOutput:
                     data.read(1, window=window)
 
     def _check_space(self, needed: int) -> None:
-        free = _free(self.path)
+        free = free_space(self.path)
         if free < needed:
             raise OutputError(
                 f"{self.path}: no space left on the disk: {format_size(needed)} are needed and "
                 f"{format_size(free)} free; nothing was replaced"
             )
-
-    def _failed(self, error: BaseException) -> OutputError:
-        reason = re.sub(r"\s+", " ", str(error.__cause__ or error))
-        if _free(self.path) < 1 << 20 or os.strerror(errno.ENOSPC) in reason:
-            return OutputError(f"{self.path}: no space left on the disk; nothing was replaced")
-        return OutputError(f"{self.path}: cannot be written: {reason}; nothing was replaced")
 
 
 def _create_exact(
@@ -810,9 +829,3 @@ def _crc(data: np.ndarray, crc: int = 0) -> int:
             part = np.where(part == 0, data.dtype.type(0), part)
         crc = google_crc32c.extend(crc, part.tobytes())
     return crc
-
-
-def _free(path: Path) -> int:
-    """Bytes free on the disk of `path`."""
-    found = os.statvfs(path.parent)
-    return found.f_bavail * found.f_frsize

@@ -109,13 +109,13 @@ def read(layer):
     return layer.read_window(*layer.grid.window)
 
 
-def check(folder, data, nodata, weight, connectivity, block, outlets, threads=1):
+def check(folder, data, nodata, connectivity, block, outlets, threads=1):
     store = make_store(folder / "s.zarr", data, nodata, block)
-    minimum_spanning_tree(store, weight=weight, connectivity=connectivity, threads=threads)
+    minimum_spanning_tree(store, connectivity=connectivity, threads=threads)
     given_cells = None if outlets is None else from_rowcol(GridSpec(*data.shape), outlets)
     found = accumulate(store, given_cells, directions="direction", threads=threads)
     ends = border(reference.vertices(data, nodata)) if outlets is None else outlets
-    into, order = rooted(data, weight, ends, nodata, connectivity)
+    into, order = rooted(data, "max", ends, nodata, connectivity)
     sums, codes = drained(data.shape, into, order, np.ones(data.shape[0], int))
     assert np.array_equal(read(found.layer), sums.astype(np.int64))
     assert np.array_equal(read(found.directions), codes)
@@ -126,42 +126,40 @@ def check(folder, data, nodata, weight, connectivity, block, outlets, threads=1)
 @settings(max_examples=40)
 @given(
     raster=small,
-    weight=st.sampled_from(["max", "absdiff"]),
     connectivity=st.sampled_from([8, 4]),
     block=st.sampled_from([64, 128]),
     threads=st.sampled_from([1, 2]),
 )
-def test_to_the_border(folders, raster, weight, connectivity, block, threads):
+def test_to_the_border(folders, raster, connectivity, block, threads):
     with folders() as folder:
-        check(folder, raster.cells, raster.nodata, weight, connectivity, block, None, threads)
+        check(folder, raster.cells, raster.nodata, connectivity, block, None, threads)
 
 
 @settings(max_examples=60)
 @given(
     raster=small,
-    weight=st.sampled_from(["max", "absdiff"]),
     count=st.sampled_from([1, 2, 3, 10, 100]),
     seed=st.integers(0, 99),
 )
-def test_to_given_outlets(folders, raster, weight, count, seed):
+def test_to_given_outlets(folders, raster, count, seed):
     good = np.argwhere(reference.vertices(raster.cells, raster.nodata))
     chosen = np.random.default_rng(seed).permutation(good)[:count]
     if len(chosen):
         with folders() as folder:
             outlets = [tuple(cell) for cell in chosen.tolist()]
-            check(folder, raster.cells, raster.nodata, weight, 8, 64, outlets)
+            check(folder, raster.cells, raster.nodata, 8, 64, outlets)
 
 
 @settings(max_examples=15)
 @given(raster=rasters(st.just(np.dtype("<f4")), shapes(150, 3000)))
 def test_real_heights(folders, raster):
     with folders() as folder:
-        check(folder, raster.cells, raster.nodata, "absdiff", 8, 64, None)
+        check(folder, raster.cells, raster.nodata, 8, 64, None)
 
 
 def test_64_bit_heights_that_differ_in_their_last_bit(tmp_path):
     data = np.random.default_rng(5).integers(0, 9, (40, 100)) + 2**60
-    check(tmp_path, data, None, "max", 8, 64, [(20, 3), (20, 97), (3, 60)])
+    check(tmp_path, data, None, 8, 64, [(20, 3), (20, 97), (3, 60)])
 
 
 def snake(side):
@@ -187,7 +185,7 @@ def test_a_path_through_all_blocks(tmp_path):
     sums = read(found.layer)
     assert [sums[cell] for cell in way] == list(range(len(way), 0, -1))
     assert (sums[data < 0] == 0).all()
-    check(tmp_path, data, -1, "max", 4, 64, [way[0], way[len(way) // 3], way[-1]])
+    check(tmp_path, data, -1, 4, 64, [way[0], way[len(way) // 3], way[-1]])
 
 
 def test_areas_do_not_depend_on_blocks(tmp_path):
@@ -324,6 +322,27 @@ def test_a_cycle_through_four_blocks_is_refused(store):
             file.write(tiles.tobytes())
     with pytest.raises(StoreError, match="has a cycle"):
         accumulate(store)
+
+
+def test_a_forest_of_another_weight_is_refused(store, capfd):
+    """Water knows heights, not differences: its divides would be wrong, without a word."""
+    minimum_spanning_tree(store, weight="absdiff", overwrite=True)
+    with pytest.raises(StoreError, match=r"weight absdiff; .*compute-mst --weight max --overwrite"):
+        accumulate(store)
+    code = options._guarded(lambda: group.main(["accumulate", str(store)], standalone_mode=False))
+    assert code == 2
+    assert "mst: a spanning forest of the weight absdiff; water" in capfd.readouterr().err
+    assert TileStore.open(store).layers == ["elevation", "mst"]
+
+
+def test_outlets_in_one_cell_count_once(store, caplog):
+    grid = TileStore.open(store).grid
+    found = accumulate(store, from_rowcol(grid, [(5, 6), (5, 6), (9, 9)]))
+    assert (found.outlets, found.reached) == (2, 60_000)
+    assert [m for m in caplog.messages if "outlets" in m] == [
+        "1 of 3 outlets not used, as their cell has one of less start cost or a lesser id: 2 at "
+        "row 5, column 6 (but 1)"
+    ]
 
 
 def test_too_many_cells_between_blocks_are_refused():

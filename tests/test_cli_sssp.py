@@ -22,9 +22,11 @@ from rasterio.transform import from_origin
 import terrain_gpu
 from terrain_gpu.cli import compute_sssp, options
 from terrain_gpu.cli.main import group
+from terrain_gpu.errors import InputError
 from terrain_gpu.export import export_layer
 from terrain_gpu.paths.costs import MODELS
 from terrain_gpu.paths.pipeline import shortest_paths
+from terrain_gpu.paths.sources import from_rowcol
 
 ROWS, COLS, CELL = 150, 130, 10.0
 WEST, NORTH = -500.0, 900.0
@@ -162,8 +164,11 @@ def solved(sources, **how):
     for name, data in (("friction", friction()), ("barriers", barriers())):
         if how.get(name):
             how[name] = data
+    z = heights()
+    if how.get("cost") == "friction":
+        how.setdefault("friction", z)
     return shortest_paths(
-        heights(),
+        z,
         sources,
         nodata=VOID,
         cell_size=(CELL, CELL),
@@ -244,7 +249,7 @@ MODES = {
     "--cost absdiff --connectivity 4": {"connectivity": 4},
     "--cost absdiff --friction friction": {"friction": True},
     "--cost friction --friction friction": {"cost": "friction", "friction": True},
-    "--cost friction": {"cost": "friction"},
+    "--cost friction --friction elevation": {"cost": "friction"},
     "--cost surface --barriers walls": {"cost": "surface", "barriers": True},
     "--cost surface --barriers walls --no-corner-cutting": {
         "cost": "surface",
@@ -279,12 +284,14 @@ def test_options_are_those_of_the_library(world, capfd, words):
     for name, value in MODES[words].items():
         if name not in ("friction", "barriers"):
             assert report["settings"][name] == value
-    assert report["settings"]["friction"] == ("friction" if "--friction" in words else None)
+    beside = "--friction friction" in words
+    assert report["settings"]["friction"] == ("friction" if beside else None)
 
 
 def test_another_layer(world, capfd):
-    fine(capfd, "s.zarr --layer friction --cost friction --source-rowcol 3,3")
-    wanted = shortest_paths(friction(), [(3, 3)], cost="friction", cell_size=(CELL, CELL))
+    fine(capfd, "s.zarr --layer friction --cost friction --friction friction --source-rowcol 3,3")
+    f = friction()
+    wanted = shortest_paths(f, [(3, 3)], cost="friction", friction=f, cell_size=(CELL, CELL))
     assert np.array_equal(layer("distance"), wanted.distance())
 
 
@@ -439,6 +446,65 @@ def test_paths_to_files_of_both_kinds(world, capfd):
     assert len(shapes) == 3
     costs = columns[list(meta["fields"]).index("cost")]
     assert sorted(costs) == sorted(one["cost"] for one in found.values())
+
+
+def test_every_target_has_its_path_also_in_a_cell_of_others(world, capfd):
+    """Of eleven huts two once lay in one cell, and ten paths were written, without a word."""
+    places = [(10 * k + 20, 7 * k + 30) for k in range(1, 10)]
+    write_points("ends.geojson", [*places, places[4], places[4]], id=[*range(10, 19), 99, 5])
+    for file in ("p.geojson", "p.gpkg"):
+        command = f"s.zarr --source-rowcol 30,40 --targets ends.geojson --path {file} --overwrite"
+        report = fine(capfd, f"{command} --target-rowcol 70,65")
+        assert (report["result"]["paths"], report["result"]["unreached_targets"]) == (12, [])
+    lines = json.loads(Path("p.geojson").read_text())["features"]
+    assert {line["properties"]["target"] for line in lines} == {*range(10, 19), 99, 5, 100}
+    same = [line for line in lines if line["properties"]["target"] in (14, 99, 5, 100)]
+    assert len(same) == 4
+    assert all(line["geometry"] == same[0]["geometry"] for line in same)
+    assert all(line["properties"]["cost"] == same[0]["properties"]["cost"] for line in same)
+    found = solved([(30, 40)])
+    targets = from_rowcol(found.grid, [(70, 65), (90, 4), (70, 65)])
+    paths = found.paths(targets, from_rowcol(found.grid, [(30, 40), (30, 40)]))
+    assert [(p.source, p.target) for p in paths] == [(1, 1), (1, 3), (1, 2)]
+    assert np.array_equal(paths[0].cells, paths[1].cells)
+
+
+def test_sources_in_one_cell_are_told(world):
+    done = forked(
+        "compute-sssp s.zarr --source-rowcol 30,40,5 --source-rowcol 30,40,2 --source-rowcol "
+        "30,40,2 --source-rowcol 60,40 --cost tobler --allocation a.tif"
+    )
+    assert done.returncode == 0
+    assert done.stderr == (
+        "WARNING: 2 of 4 sources not used, as their cell has one of less start cost or a lesser "
+        "id: 3 at row 30, column 40 (but 2), 1 at row 30, column 40 (but 2)\n"
+    )
+    assert set(np.unique(read_tif("a.tif"))) == {0, 2, 4}
+    assert layer("distance")[30, 40] == 2
+
+
+def test_heights_are_frictions_only_when_named_such(world, capfd):
+    """They were taken for frictions without a word where no layer was given."""
+    for command in (
+        "compute-sssp s.zarr --source-rowcol 30,40 --overwrite",
+        "compute-sssp s.zarr --source-rowcol 30,40 --overwrite --build-index",
+        "build-index s.zarr",
+        "plan s.zarr --for sssp",
+        "plan 900x900 --for sssp",
+    ):
+        code, out, err = call(capfd, f"{command} --cost friction")
+        assert (code, out) == (2, "")
+        assert "needs frictions and takes no heights for such: name their layer (--friction" in err
+        assert "which may be 'elevation' itself" in err
+        code, out, err = call(capfd, f"{command} --cost friction --friction elevation")
+        assert (code, err) == (0, "")
+    z = heights().astype(np.float64)
+    with pytest.raises(InputError, match="which may be data itself"):
+        shortest_paths(z, [(30, 40)], cost="friction", nodata=VOID)
+    found = shortest_paths(z, [(30, 40)], cost="friction", friction=z, nodata=VOID)
+    alone = shortest_paths(z, [(30, 40)], cost="surface", nodata=VOID)
+    plans = [run.report.settings["plan"]["memory"] for run in (found, alone)]
+    assert plans[0] == plans[1]  # one raster is read
 
 
 def test_unreached_targets_are_named(world):

@@ -81,7 +81,7 @@ CASES = [
     ("absdiff", np.int16, {"barriers": "walls", "corner_cutting": False}),
     ("absdiff", np.int32, {"connectivity": 4}),
     ("absdiff", np.float32, {"friction": "friction"}),
-    ("friction", np.float32, {}),
+    ("friction", np.float32, {"friction": "elevation"}),
     ("friction", np.uint8, {"friction": "friction", "barriers": "walls"}),
     ("surface", np.int16, {}),
     ("surface", np.float64, {"friction": "friction", "connectivity": 4}),
@@ -135,7 +135,7 @@ def test_any_number_of_rows_at_once(rough, monkeypatch, rows):
 @pytest.mark.gpu
 def test_a_build_goes_on_on_the_other_backend(rough, monkeypatch):
     store = rough(np.float32)
-    expected = both(store, cost="friction")
+    expected = both(store, cost="friction", friction="elevation")
     usual, calls = build._write_file, []
 
     def failing(*args):
@@ -146,7 +146,7 @@ def test_a_build_goes_on_on_the_other_backend(rough, monkeypatch):
 
     for first, then in (("cpu", "cuda"), ("cuda", "cpu")):
         calls.clear()
-        how = {"cost": "friction", "overwrite": True}
+        how = {"cost": "friction", "friction": "elevation", "overwrite": True}
         with monkeypatch.context() as patch:
             patch.setattr(build, "_write_file", failing)
             with pytest.raises(KeyboardInterrupt):

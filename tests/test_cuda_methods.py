@@ -54,7 +54,8 @@ def test_a_raster_too_large_for_the_gpu(monkeypatch, method):
     monkeypatch.setattr(gpu, "usable_memory", lambda number, asked: asked)
     monkeypatch.setattr(gpu, "RESERVED", 0)
     z = hills(700, 900).astype(np.float32)
-    how = {"cost": "friction", "block_size": 64, "threads": 2, "gpu_memory_limit": 4_000_000}
+    how = {"cost": "friction", "friction": z, "block_size": 64, "threads": 2}
+    how["gpu_memory_limit"] = 4_000_000
     message = rf"'{method}' needs the whole raster.* 4 MB; raise --gpu-memory-limit, or use --me"
     for backend in ("cuda", "auto"):
         with pytest.raises(InputError, match=message):
@@ -183,8 +184,9 @@ def test_as_relax(small_blocks, cost, kind, how, shape):
 @pytest.mark.parametrize(("cost", "kind"), [("absdiff", np.uint16), ("friction", np.float32)])
 def test_as_the_cpu(method, cost, kind):
     z = hills(1300, 2100).astype(kind)
+    problem = {"cost": cost, "friction": z if cost == "friction" else None, **ALL}
     found, expected = (
-        shortest_paths(z, [(650, 1050)], cost=cost, **ALL, backend=backend, method=how)
+        shortest_paths(z, [(650, 1050)], **problem, backend=backend, method=how)
         for backend, how in (("cuda", method), ("cpu", "relax"))
     )
     assert_equal(found, expected)

@@ -129,6 +129,8 @@ def test_as_the_cpu(cost, kind, how, shape):
     barriers = rng.random(shape) < 0.2
     barriers[0, 0] = barriers[-1, -1] = False
     z[barriers & (rng.random(shape) < 0.5)] = 7
+    if cost == "friction":
+        how = {**how, "friction": z}
     both(z, [(0, 0), (shape[0] - 1, shape[1] - 1, 2)], cost=cost, barriers=barriers, **how)
 
 
@@ -165,7 +167,7 @@ def test_many_sources():
 
 def test_what_does_not_fit_is_refused_or_left_to_the_cpu():
     z = hills(300, 300)
-    run = {"cost": "friction", "gpu_memory_limit": 5_000_000}
+    run = {"cost": "friction", "friction": z, "gpu_memory_limit": 5_000_000}
     with pytest.raises(PlanError, match=r"--gpu-memory-limit.*--backend cpu"):
         shortest_paths(z, [(0, 0)], **run, backend="cuda")
     found = shortest_paths(z, [(0, 0)], **run, backend="auto")
@@ -194,6 +196,8 @@ def test_a_memory_limit_too_small_for_cuda(tmp_path, no_fsync):
 def test_errors(how, message):
     z = np.ones((9, 9))
     z[2, 3] = -1
+    if how.get("cost") == "friction":
+        how = {**how, "friction": z}
     with pytest.raises(InputError, match=message):
         shortest_paths(z, [(0, 0)], **how, backend="cuda")
 
@@ -364,14 +368,14 @@ def test_a_run_that_saved_nothing_leaves_nothing(tmp_path, no_fsync, regions):
     store = test_mst.make_store(tmp_path / "s.zarr", z, None, 64)
     for _ in range(2):
         with pytest.raises(InputError, match=r"friction -1\.0 at row 3, column 3 is negative"):
-            shortest_paths(store, [(0, 0)], cost="friction", backend="cuda")
+            shortest_paths(store, [(0, 0)], cost="friction", friction="elevation", backend="cuda")
     assert not (store / ".incomplete").exists()
 
 
 def test_a_small_limit_makes_regions(monkeypatch):
     monkeypatch.setattr(gpu, "RESERVED", 0)
     z = hills(700, 900).astype(np.float32)
-    run = {"cost": "friction", "block_size": 64, "threads": 2}
+    run = {"cost": "friction", "friction": z, "block_size": 64, "threads": 2}
     found = shortest_paths(z, [(350, 350)], **run, gpu_memory_limit=4_000_000, backend="cuda")
     expected = shortest_paths(z, [(350, 350)], **run, backend="cpu")
     assert found.report.result["regions"] > 1

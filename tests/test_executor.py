@@ -227,6 +227,29 @@ def test_what_a_stage_held_when_it_failed_goes_with_the_error():
     assert gone.is_set()
 
 
+@pytest.mark.parametrize(("readers", "workers", "buffers"), [(1, 1, 1), (4, 1, 4), (3, 3, 5)])
+@pytest.mark.parametrize("compute", [True, False])
+def test_written_in_order_when_asked(readers, workers, buffers, compute):
+    found = []
+
+    def slow(item, data):
+        time.sleep(0.002 * (item % 7 == 0))
+        return item
+
+    stream(
+        range(100),
+        slow,
+        lambda item, data: found.append((item, data)),
+        **({"compute": slow, "workers": workers} if compute else {}),
+        buffers=[None] * buffers,
+        readers=readers,
+        ordered=True,
+    )
+    assert found == [(k, k) for k in range(100)]
+    with pytest.raises(ValueError, match="writing in order takes one thread"):
+        stream(range(3), slow, slow, buffers=[None], writers=2, ordered=True)
+
+
 def test_nothing_to_do():
     assert copy_through(0, buffers=1) == []
 

@@ -8,7 +8,9 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 from itertools import pairwise
+from pathlib import Path
 from unittest import mock
 
 import numpy as np
@@ -110,23 +112,43 @@ def network(z, weight, nodata, least, kept):
                 chosen[v].append(u)
                 ends.append((v, u))
     nodes = {u for u in chosen if chosen[u] and (len(chosen[u]) != 2 or u in kept)}
-    lines = []
+    lines: list = []
     for first in nodes:
         for v in chosen[first]:
             line = [first, v]
             while line[-1] not in nodes:
                 line.append(next(w for w in chosen[line[-1]] if w != line[-2]))
             if line[0] < line[-1]:
-                pairs = list(pairwise(line))
-                lines.append(
-                    (
-                        line,
-                        sum(reference.weight_of(z[u], z[v], weight) for u, v in pairs),
-                        max(z[u].item() for u in line),
-                        sum(step(u, v) for u, v in pairs),
-                    )
+                lines.append(line)
+    found = []
+    for line in sorted(lines, key=lambda line: (line[0], line[-1])):
+        for part in without_crossings(line):
+            pairs = list(pairwise(part))
+            found.append(
+                (
+                    part,
+                    sum(reference.weight_of(z[u], z[v], weight) for u, v in pairs),
+                    max(z[u].item() for u in part),
+                    sum(step(u, v) for u, v in pairs),
                 )
-    return sorted(lines, key=lambda line: (line[0][0], line[0][-1]))
+            )
+    return found
+
+
+def middles(line):
+    """Of the steps of a line, doubled; two steps cross where they share one."""
+    return [(a + c, b + d) for (a, b), (c, d) in pairwise(line)]
+
+
+def without_crossings(line):
+    """A line in as few parts as cross not, each as long as can be, and from its lesser end."""
+    parts, part = [], line[:1]
+    for cell in line[1:]:
+        if len(set(middles([*part, cell]))) < len(part):
+            parts.append(part)
+            part = part[-1:]
+        part = [*part, cell]
+    return [min(p, p[::-1], key=lambda way: way[0]) for p in [*parts, part]]
 
 
 def read(path, cols):
@@ -229,6 +251,36 @@ def test_strips(folders, rows, cols, heights, tall, least, count, seed):
             assert length >= prune.ENDLESS
         else:
             assert length * unit == reach[u, v]
+
+
+def test_no_line_crosses_itself(tmp_path, monkeypatch):
+    """Both diagonals of a square may be in a tree; what is cut is joined as before."""
+    rng, cut = np.random.default_rng(0), 0
+    for _ in range(40):
+        data = rng.integers(0, 4, (70, 80)).astype(np.int16)
+        with monkeypatch.context() as patch, tempfile.TemporaryDirectory(dir=tmp_path) as folder:
+            whole = Path(folder) / "whole.geojson"
+            store = make_store(Path(folder) / "s.zarr", data, None, 64)
+            weight = ["max", "absdiff"][cut % 2]
+            minimum_spanning_tree(store, weight=weight)
+            kept = from_rowcol(GridSpec(*data.shape), some(data >= 0, 2, cut))
+            extract_network(store, whole.with_name("a.geojson"), keep=kept, min_length=30)
+            patch.setattr("terrain_gpu.forest.network._crossings", lambda line, cols: [])
+            extract_network(store, whole, keep=kept, min_length=30)
+            found, plain = (read(p, 80) for p in (whole.with_name("a.geojson"), whole))
+        cut += len(found) - len(plain)
+        for line, *_ in found:
+            assert len(set(line)) == len(line)
+            assert len(set(middles(line))) == len(line) - 1
+        edges = [
+            sorted(tuple(sorted(pair)) for line, *_ in lines for pair in pairwise(line))
+            for lines in (found, plain)
+        ]
+        assert edges[0] == edges[1]
+        assert len(set(edges[0])) == len(edges[0])
+        for k in (1, 3):  # weights and lengths
+            assert sum(line[k] for line in found) == sum(line[k] for line in plain)
+    assert cut > 5
 
 
 @pytest.fixture

@@ -56,9 +56,8 @@ def test_scikit_image_agrees(land, connectivity):
     """
     graph = pytest.importorskip("skimage.graph")
     _, frictions, sources = land
-    found = shortest_paths(
-        frictions, sources, cost="friction", connectivity=connectivity, verify=True
-    )
+    how = {"cost": "friction", "friction": frictions, "connectivity": connectivity}
+    found = shortest_paths(frictions, sources, **how, verify=True)
     impassable = np.nan_to_num(frictions, nan=-1)
     expected, _ = graph.MCP_Geometric(impassable, fully_connected=connectivity == 8).find_costs(
         sources
@@ -103,7 +102,7 @@ def test_r_cost_agrees(walked):
     So its sums are rounded elsewhere: 8.2 differed by up to 2.3e-15 of the cost.
     """
     _, frictions, sources, maps = walked
-    how = {"cost": "friction", "cell_size": CELL, "allocation": True}
+    how = {"cost": "friction", "friction": frictions, "cell_size": CELL, "allocation": True}
     found = shortest_paths(frictions, sources, **how)
     np.testing.assert_allclose(found.distance(), maps["cost"] * CELL[0], rtol=1e-13)
     np.testing.assert_array_equal(found.allocation(), np.nan_to_num(maps["near"]))

@@ -183,16 +183,45 @@ def test_nothing_given():
         merge([])
 
 
-def test_of_one_cell_the_least_cost_then_the_least_id_is_kept():
+def test_points_in_one_cell_are_all_kept_and_as_sources_the_cheapest_then_the_least_id(caplog):
     found = from_rowcol(GRID, [(1, 1, 5), (1, 1, 3), (1, 1, 3), (0, 0, -0.0), (1, 2, 9)])
-    assert rows_of(found) == [(0, 0, 4, 0.0), (1, 1, 2, 3.0), (1, 2, 5, 9.0)]
+    one = [(0, 0, 4, 0.0), (1, 1, 2, 3.0), (1, 2, 5, 9.0)]
+    assert rows_of(found) == [*one[:2], (1, 1, 3, 3.0), (1, 1, 1, 5.0), one[2]]
     assert not np.signbit(found.costs).any()
+    assert rows_of(found.one_per_cell()) == one
+    assert not caplog.messages
+    assert rows_of(found.one_per_cell("sources")) == one
+    assert caplog.messages == [
+        "2 of 5 sources not used, as their cell has one of less start cost or a lesser id: 3 at "
+        "row 1, column 1 (but 2), 1 at row 1, column 1 (but 2)"
+    ]
+    assert len(sources.NO_SOURCES.one_per_cell("sources")) == 0
+
+
+@pytest.mark.parametrize("kind", ["geojson", "gpkg"])
+def test_features_in_one_cell_are_all_kept(tmp_path, kind):
+    """Positions of one feature in one cell are one, and so are features that share an id there."""
+    several = geometry("MultiPoint", [at(1.1, 1.1), at(1.9, 1.9)])
+    shapes = [point(1.2, 1.2), point(1.7, 1.7), several]
+    found = from_vector(GRID, save(kind, tmp_path, *shapes))
+    assert rows_of(found) == [(1, 1, 1, 0.0), (1, 1, 2, 0.0), (1, 1, 3, 0.0)]
+    assert rows_of(found.one_per_cell()) == [(1, 1, 1, 0.0)]
+    (tmp_path / "ids").mkdir()
+    path = save(kind, tmp_path / "ids", *shapes, id=[7, 5, 7], cost=[1.0, 2.0, 0.5])
+    assert rows_of(from_vector(GRID, path)) == [(1, 1, 7, 0.5), (1, 1, 5, 2.0)]
 
 
 def test_merge():
     one = from_rowcol(GRID, [(3, 3, 1), (2, 2, 7)])
     two = from_rowcol(GRID, [(2, 2, 6), (3, 3, 1), (0, 0)])
-    assert rows_of(merge([one, two])) == [(0, 0, 3, 0.0), (2, 2, 1, 6.0), (3, 3, 1, 1.0)]
+    assert rows_of(merge([one, two])) == [
+        (0, 0, 3, 0.0),
+        (2, 2, 1, 6.0),
+        (2, 2, 2, 7.0),
+        (3, 3, 1, 1.0),
+        (3, 3, 2, 1.0),
+    ]
+    assert rows_of(merge([one, one])) == rows_of(one)
     assert rows_of(merge([one])) == rows_of(one)
 
 
@@ -796,16 +825,48 @@ def test_a_feature_that_cannot_be_reprojected_is_named(tmp_path):
     shapes = [geometry("Point", lonlat(1, 1))] * 6
     shapes[4] = geometry("LineString", [lonlat(1, 1), [15.0, 95.0]])
     path = tmp_path / "f.geojson"
-    save_json(path, collection(*map(feature, shapes), name="plain"))
+    named = {"type": "name", "properties": {"name": "EPSG:4326"}}
+    save_json(path, collection(*map(feature, shapes), crs=named))
     with pytest.raises(
         InputError,
         match="feature 5 lies where EPSG:4326 cannot be reprojected to the raster's EPSG:32633",
     ):
         from_vector(GRID, path)
     # Wrong, but finite: metres taken for degrees.
-    save_json(path, collection(feature(point(1, 1)), name="plain"))
+    save_json(path, collection(feature(point(1, 1)), crs=named))
     with pytest.raises(InputError, match="feature 1 lies where"):
         from_vector(GRID, path)
+
+
+@pytest.mark.parametrize("place", [[500_030.0, 4_999_970.0], [15.0, 90.5], [-540.5, 45.0]])
+def test_metres_without_a_crs_are_no_longitude_and_latitude(tmp_path, place):
+    """RFC 7946 says WGS 84; what cannot be that is told so, for any raster."""
+    for members in ({"bbox": None}, {"name": "plain"}):
+        shapes = feature(geometry("Point", lonlat(1, 1))), feature(geometry("Point", place))
+        path = save_json(tmp_path / "f.geojson", collection(*shapes, **members))
+        for grid in (GRID, BARE):
+            with pytest.raises(InputError, match=r"feature 2 is at .*no longitude and latitude"):
+                from_vector(grid, path)
+    path = save_json(tmp_path / "g.geojson", collection(feature(point(1, 1)), crs=[]))
+    with pytest.raises(InputError, match='its "crs" is not understood'):
+        from_vector(GRID, path)
+    lonlats = replace(GRID, transform=(0.1, 0.0, 179.0, 0.0, -0.1, 1.0), crs_code="EPSG:4326",
+                      crs_wkt=vectors.WGS84.to_wkt())  # fmt: skip
+    path = save_json(tmp_path / "h.geojson", feature(geometry("Point", [180.05, 0.95])))
+    assert cells_of(from_vector(lonlats, path)) == {(0, 10)}
+
+
+def test_geojson_without_a_crs_is_told(tmp_path, caplog):
+    for name in ("p.geojson", "p.gpkg"):
+        write_paths(tmp_path / name, paths_of(STEPS), GRID)
+        assert not caplog.messages
+    write_paths(tmp_path / "q.gpkg", paths_of(STEPS), replace(GRID, crs_wkt="", crs_code=None))
+    assert not caplog.messages
+    write_paths(tmp_path / "q.json", paths_of(STEPS), replace(GRID, crs_wkt="", crs_code=None))
+    assert caplog.messages == [
+        f"{tmp_path}/q.json: the raster has no coordinate system, so its own coordinates are "
+        'written, and "crs": null; readers of GeoJSON may take them for longitude and latitude'
+    ]
 
 
 def test_one_side_without_a_crs(tmp_path):
@@ -1321,15 +1382,6 @@ def test_a_failure_leaves_the_old_file(tmp_path, name, monkeypatch):
     ):
         write_paths(path, paths_of(STEPS), GRID, overwrite=True)
     assert path.read_text() == "old"
-    assert os.listdir(tmp_path) == [name]
-
-
-@pytest.mark.parametrize("name", ["p.geojson", "p.gpkg"])
-def test_what_a_killed_process_of_the_same_number_left(tmp_path, name):
-    left = tmp_path / f".{name}.{os.getpid()}{os.path.splitext(name)[1]}"
-    left.write_bytes(b"SQLite format 3\0 torn")
-    write_paths(tmp_path / name, paths_of(STEPS), GRID)
-    assert pyogrio.read_info(tmp_path / name)["features"] == 1
     assert os.listdir(tmp_path) == [name]
 
 

@@ -1101,12 +1101,6 @@ EXPORTS = (
             ("new.tif: is a fol",),
         ),
         Case(
-            "target not UTF-8",
-            nothing,
-            "export s.zarr 'n\udcff.tif'",
-            (r"n\\udcff.tif: its name is no UTF",),
-        ),
-        Case(
             "target name too long",
             nothing,
             f"export s.zarr {'n' * 300}.tif",

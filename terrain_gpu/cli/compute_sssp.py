@@ -62,8 +62,8 @@ _COST_OPTIONS: tuple[Any, ...] = (
     click.option(
         "--friction",
         metavar="LAYER",
-        help="Layer of frictions, 0 or more: friction and langmuir use it as theirs, minimax not, "
-        "the others as a factor.",
+        help="Layer of frictions, 0 or more: friction needs it (the name of --layer where that "
+        "holds them itself), langmuir uses it as its own, minimax not, the others as a factor.",
     ),
     click.option(
         "--barriers", metavar="LAYER", help="Layer whose cells other than 0 are impassable."

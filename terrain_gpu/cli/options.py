@@ -153,15 +153,20 @@ def write_json(text: str, json_target: str | None) -> None:
     if json_target == "-":
         click.echo(text)
     elif json_target:
-        path = Path(json_target)
-        new = not path.exists()
+        from ..outputs import whole_file  # start-up time counts
+
+        path = Path(json_target).absolute()
+        replaced = path.is_file() and not path.is_symlink() and os.access(path.parent, os.W_OK)
         try:
-            path.write_text(text + "\n", encoding="utf-8")
+            if path.exists() and not replaced:  # a pipe, a link such as /dev/stdout
+                path.write_text(text + "\n", encoding="utf-8")
+            else:
+                with whole_file(path) as part:
+                    part.write_text(text + "\n", encoding="utf-8")
         except OSError as error:
-            if new:
-                path.unlink(missing_ok=True)
+            cause = error.__cause__ if isinstance(error.__cause__, OSError) else error
             raise OutputError(
-                f"--json {json_target}: cannot be written: {error.strerror}; the run is complete"
+                f"--json {json_target}: cannot be written: {cause.strerror}; the run is complete"
             ) from error
 
 

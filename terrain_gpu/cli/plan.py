@@ -45,7 +45,8 @@ if TYPE_CHECKING:
 @click.option(
     "--friction",
     metavar="LAYER|TYPE",
-    help="Shortest paths with frictions: a layer of the store, or the type of its cells.",
+    help="Shortest paths with frictions: a layer of the store, or the type of its cells. The name "
+    "of --layer where its own cells are frictions.",
 )
 @click.option(
     "--barriers",
@@ -122,7 +123,7 @@ def command(
 
             plan = plan_network(rows, cols, cells, block_size, **limits)
         if purpose == "sssp":
-            plan = _plan_paths(rows, cols, cells, block_size, also_read, **problem, **limits)
+            plan = _plan_paths(rows, cols, cells, layer, block_size, also_read, **problem, **limits)
     report.result = plan.as_dict()
     options.write_json(report.to_json(), json_target)
     if json_target != "-":
@@ -133,6 +134,7 @@ def _plan_paths(
     rows: int,
     cols: int,
     cells: np.dtype,
+    layer: str,
     block_size: int,
     also_read: Callable[[str | None], np.dtype | None],
     *,
@@ -143,9 +145,10 @@ def _plan_paths(
     allocation: bool,
     **limits: Any,
 ) -> StreamPlan:
-    from ..paths.costs import CostModel
+    from ..paths.costs import CostModel, friction_beside
     from ..planner import plan_paths
 
+    friction = friction_beside(cost or "absdiff", layer, friction)
     model = CostModel(cost or "absdiff", friction is not None, {})
     wanted = {"backlink": backlink or allocation, "allocation": allocation}
     return plan_paths(

@@ -18,7 +18,8 @@ from rasterio.crs import CRS
 from ..errors import InputError, StoreError
 from ..export import writable_file
 from ..grid import GridSpec
-from ..store.files import output_errors
+from ..outputs import whole_file
+from ..paths.vectors import tell_without_crs
 from .block import CELLS, COL0, COL1, FIRST, MEASURES, ROW0, ROW1, UNITS
 
 SUFFIXES = (".csv", ".parquet", ".geojson", ".json")
@@ -142,20 +143,16 @@ def write_table(target: Path, rows: Rows, grid: GridSpec, unit: float) -> None:
     write = {".csv": _write_csv, ".parquet": _write_parquet}.get(
         target.suffix.lower(), _write_geojson
     )
-    part = target.with_name(f".{target.name}.{os.getpid()}")
+    if write is _write_geojson:
+        tell_without_crs(target, grid)
     try:
-        with output_errors(target):
+        with whole_file(target) as part:
             write(part, rows.columns(grid, unit), grid)
-            with open(part, "rb") as file:
-                os.fsync(file.fileno())
-            os.replace(part, target)
     except CPLE_BaseError as error:
         raise InputError(
             f"{target}: the boxes cannot be reprojected to longitude and latitude ({error}); "
             "write a table (.csv)"
         ) from None
-    finally:
-        part.unlink(missing_ok=True)
 
 
 def _write_csv(file: Path, parts: Iterator[Columns], grid: GridSpec) -> None:

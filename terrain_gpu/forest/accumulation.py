@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import InputError
+from ..errors import InputError, StoreError
 from ..grid import BlockGrid
 from ..paths.lengths import area_units
 from ..paths.sources import Sources, refuse_nodata
@@ -137,7 +137,8 @@ def accumulate(
         when the memory limit is too small, an outlet has no value, or a result would replace what
         it is computed from.
     StoreError
-        when there is no spanning forest, it is damaged, or there is a result already.
+        when there is no spanning forest, it has another weight than "max" or is damaged, or there
+        is a result already.
     OutputError
         when the disk is full. Finished blocks are kept for `resume`.
 
@@ -149,8 +150,14 @@ def accumulate(
     """
     report = Report("accumulate")
     forest = open_forest(store)
+    if forest.weight.name != "max":
+        raise StoreError(
+            f"{forest.edges.path}: a spanning forest of the weight {forest.weight.name}; water "
+            "drains along that of the weight max: compute it (compute-mst --weight max --overwrite)"
+        )
     if outlets is not None:
         refuse_nodata(outlets, forest.cells)
+        outlets = outlets.one_per_cell("outlets")
     names = [into] if directions is None else [into, directions]
     if len({*names, forest.cells.name, forest.edges.name}) < len(names) + 2:
         raise InputError(

@@ -13,10 +13,10 @@ import json
 import logging
 import math
 import os
-import warnings
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -31,10 +31,11 @@ from ..paths.vectors import (
     checked_target,
     geojson_lines,
     grid_crs,
-    import_pyogrio,
     is_geopackage,
+    tell_without_crs,
     whole_file,
     wkb_line,
+    write_layer,
 )
 from ..planner import MB, StreamPlan
 from ..progress import Progress, silent
@@ -141,9 +142,10 @@ def extract_network(
     is twice as long, goes. What is written does not depend on blocks, limits or threads.
 
     Every line leads from one node to the next: a cell where three or more edges meet, an end, or a
-    kept point. Its attributes are
+    kept point. A line that takes both diagonals of a square of four cells is cut before the second,
+    so that none crosses itself; its parts follow one another. The attributes of a line are
 
-    - start, end: ids (row * columns + column) of its nodes, the lesser one first,
+    - start, end: ids (row * columns + column) of its ends, the lesser one first,
     - weight: the sum of its edges' weights; pass_height: its highest cell,
     - length: in map units, in a geographic CRS metres; cells: their number.
 
@@ -186,6 +188,7 @@ def extract_network(
     kept = NO_SOURCES if keep is None else keep
     if len(kept):
         refuse_nodata(kept, forest.cells)
+        kept = kept.one_per_cell("points to keep")
     plan = plan_network(
         *forest.cells.grid.shape,
         forest.cells.dtype,
@@ -199,11 +202,11 @@ def extract_network(
     grid, dtype = forest.cells.grid, forest.cells.dtype
     with (
         report.measured(),
-        whole_file(target, overwrite=overwrite) as part,
         closing(PieceFile(target.parent, dtype, plan.memory - _LINES, plan.memory_limit)) as pieces,
     ):
         _trace(forest, kept, min_length, plan, pieces, progress, report)
-        with report.phase("write"):
+        with report.phase("write"), whole_file(target, overwrite=overwrite) as part:
+            tell_without_crs(path, grid)
             write = _write_geopackage if is_geopackage(target) else _write_geojson
             found = write(part, _features(pieces, grid, forest.weight), grid)
     report.settings = {
@@ -268,7 +271,8 @@ Feature = tuple[np.ndarray, dict[str, Any]]
 def _features(pieces: PieceFile, grid: GridSpec, weight: Weight) -> Iterator[list[Feature]]:
     """Positions and attributes of lines, some lines at a time."""
     lengths = step_lengths(grid)
-    for lines, values in pieces.lines():
+    for batch in pieces.lines():
+        lines, values = _simple(*batch, grid.cols)
         cells, heights = np.concatenate(lines), np.concatenate(values)
         places = np.stack(np.divmod(cells, grid.cols), axis=1)
         xy = path_points(grid, places)
@@ -291,6 +295,40 @@ def _features(pieces: PieceFile, grid: GridSpec, weight: Weight) -> Iterator[lis
             features.append((xy[first:last], attributes))
             first = last
         yield features
+
+
+def _simple(
+    lines: list[np.ndarray], values: list[np.ndarray], cols: int
+) -> tuple[list[np.ndarray], list[np.ndarray]]:
+    """Cells and heights of lines, cut where a line would cross itself; lesser ends first."""
+    cells, heights = [], []
+    for line, value in zip(lines, values, strict=True):
+        for first, last in pairwise([0, *_crossings(line, cols), len(line) - 1]):
+            part = slice(first, last + 1)
+            way = -1 if line[first] > line[last] else 1
+            cells.append(line[part][::way])
+            heights.append(value[part][::way])
+    return cells, heights
+
+
+def _crossings(line: np.ndarray, cols: int) -> list[int]:
+    """Where to cut a line, the first cell being 0: as late as can be, so as seldom as can be.
+
+    It crosses itself where it takes both diagonals of a square of four cells.
+    """
+    row, col = np.divmod(line, cols)
+    upper, left = np.minimum(row[1:], row[:-1]), np.minimum(col[1:], col[:-1])
+    diagonal = np.flatnonzero((np.diff(row) != 0) & (np.diff(col) != 0))
+    squares = (upper * cols + left)[diagonal]
+    if len(np.unique(squares)) == len(squares):
+        return []
+    cuts, first, seen = [], 0, dict[int, int]()
+    for step, square in zip(diagonal.tolist(), squares.tolist(), strict=True):
+        if seen.get(square, -1) >= first:
+            cuts.append(step)
+            first = step
+        seen[square] = step
+    return cuts
 
 
 def _weights(weight: Weight, heights: np.ndarray) -> np.ndarray:
@@ -342,27 +380,15 @@ def _write_geojson(file: Path, batches: Iterator[list[Feature]], grid: GridSpec)
 def _write_geopackage(
     file: Path, batches: Iterator[list[Feature]], grid: GridSpec
 ) -> dict[str, Any]:
-    pyogrio = import_pyogrio(file)
     tally = _Tally()
 
     def append(features: list[Feature]) -> None:
-        columns = [
-            np.array([attributes[name] for _, attributes in features], kind)
+        columns = {
+            name: np.array([attributes[name] for _, attributes in features], kind)
             for name, kind in _FIELDS.items()
-        ]
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", "'crs' was not provided")
-            pyogrio.raw.write(
-                file,
-                np.array([wkb_line(xy) for xy, _ in features], object),
-                columns,
-                list(_FIELDS),
-                layer=LAYER,
-                driver="GPKG",
-                geometry_type="LineString",
-                crs=grid.crs_wkt or None,
-                append=file.exists(),
-            )
+        }
+        lines = [wkb_line(xy) for xy, _ in features]
+        write_layer(file, LAYER, lines, columns, grid, append=file.exists())
 
     for features in batches:
         append(features)

@@ -257,6 +257,35 @@ def is_directed(cost: Any) -> bool:
     return isinstance(cost.cost if isinstance(cost, Scaled) else cost, Tobler | Langmuir)
 
 
+def friction_beside(cost: str, heights: Any, friction: Any) -> Any:
+    """The frictions that are read beside the heights; None where there are none.
+
+    Of the model "friction", whose frictions may be the raster itself: then it is read once.
+
+    Parameters
+    ----------
+    cost
+        Key of `MODELS`.
+    heights, friction
+        Names of layers, or arrays.
+
+    Raises
+    ------
+    InputError
+        when the model needs frictions and has none.
+    """
+    if cost != "friction":
+        return friction
+    if friction is None:
+        itself = f"{heights!r}" if isinstance(heights, str) else "data"
+        raise InputError(
+            "cost 'friction' needs frictions and takes no heights for such: name their layer "
+            f"(--friction NAME, friction=NAME), which may be {itself} itself"
+        )
+    named = isinstance(heights, str) and isinstance(friction, str)
+    return None if friction is heights or (named and friction == heights) else friction
+
+
 class CostModel:
     """A model as the pipeline needs it.
 

@@ -40,7 +40,7 @@ from ..report import Report
 from ..store import DEFAULT_BLOCK, Layer, TileStore, create_layer
 from ..store.run import unfinished_dtype
 from .allocate import Forest
-from .costs import METRIC, CostModel, Hops
+from .costs import METRIC, CostModel, Hops, friction_beside
 from .dijkstra import new_players
 from .finalise import UNREACHED, Flats, close_flats, predecessors
 from .ground import EDGE, Raster, Terrain
@@ -135,23 +135,33 @@ class ShortestPaths:
         return trace_path(read, self._blocks, row, col)
 
     def paths(self, targets: Sources, sources: Sources) -> list[TracedPath]:
-        """Least-cost paths to targets, those that are reached, with cost, length and source."""
-        found = []
+        """Least-cost paths to targets, those that are reached, with cost, length and source.
+
+        One for every cell and id of `targets`; those to targets in one cell share their cells.
+        """
+        found: list[TracedPath] = []
+        sources = sources.one_per_cell()
         ids = {
             (r, c): i
             for r, c, i in zip(
                 *(a.tolist() for a in (sources.rows, sources.cols, sources.ids)), strict=True
             )
         }
+        last: TracedPath | None = None
         for row, col, name in zip(
             targets.rows.tolist(), targets.cols.tolist(), targets.ids.tolist(), strict=True
         ):
+            if last is not None and tuple(last.cells[-1].tolist()) == (row, col):
+                last = replace(last, target=name)
+                found.append(last)
+                continue
             cells = self.path(row, col)
             if cells is None:
                 continue
             cost = self._at("distance", row, col)
             source = ids.get((int(cells[0, 0]), int(cells[0, 1])), EDGE)
-            found.append(TracedPath(source, name, cost, self._length(cells), cells))
+            last = TracedPath(source, name, cost, self._length(cells), cells)
+            found.append(last)
         return found
 
     def _at(self, name: str, row: int, col: int) -> float:
@@ -217,8 +227,8 @@ def shortest_paths(
     cost
         "absdiff", "friction", "surface", "tobler", "langmuir" or "minimax"; see `paths.costs`.
     friction
-        Layer of the store, or array, of frictions >= 0. The model "friction" without it takes the
-        heights as frictions.
+        Layer of the store, or array, of frictions >= 0. The model "friction" needs it; where the
+        raster itself holds frictions, name it again: its layer, or the same array.
     barriers
         Layer or array; cells with a value other than 0 are absent.
     parameters
@@ -300,6 +310,7 @@ def shortest_paths(
         method = "index"
     if method == "index" and isinstance(data, np.ndarray):
         raise InputError("method 'index' is for stores: an array has no distance index")
+    friction = friction_beside(cost, data if isinstance(data, np.ndarray) else layer, friction)
     model = CostModel(cost, friction is not None, parameters or {})
     problem: dict[str, Any] = {
         "cost": cost,
@@ -340,6 +351,8 @@ def shortest_paths(
     for points, what in ((sources, "sources"), (targets, "targets")):
         if points is not None and len(points):
             _refuse_absent(points, heights, what)
+    sources = sources.one_per_cell("sources")
+    targets = targets and targets.one_per_cell()
     if not len(sources) and not source_edge:
         raise InputError("there is no source; give one")
     if model.is_integer(heights.dtype) and (sources.costs % 1).any():
@@ -530,6 +543,8 @@ class _Solve:
         if lacks:
             with self.report.phase("index"):
                 named = {key: raster and Path(raster.name).name for key, raster in rasters.items()}
+                if self.model.name == "friction" and self.friction is None:
+                    named["friction"] = named["layer"]
                 same = ("connectivity", "corner_cutting", "reverse")
                 how: dict[str, Any] = named | {key: self.problem[key] for key in same}
                 found = build_distance_index(

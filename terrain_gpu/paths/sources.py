@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -17,6 +18,8 @@ from ..store.layer import Layer
 from .trace import path_points
 from .vectors import MAX_ID, Part, read_features
 
+log = logging.getLogger(__name__)
+
 PIECE = 4096
 """Side of the square of cells that is read of a raster at a time."""
 
@@ -29,7 +32,10 @@ NAMED = 5
 
 @dataclass(frozen=True, eq=False)
 class Sources:
-    """Cells with an id and a start cost, sorted by row and column; no cell comes twice.
+    """Cells with an id and a start cost, sorted by row, column, cost and id.
+
+    A cell comes once for every id that it has: targets in one cell are targets of their own. As
+    sources or outlets cells count once, see `one_per_cell`.
 
     Attributes
     ----------
@@ -53,6 +59,36 @@ class Sources:
     def places(self) -> np.ndarray:
         """(row, col) of every cell, shape (n, 2)."""
         return np.stack((self.rows, self.cols), axis=1)
+
+    def one_per_cell(self, what: str = "") -> Sources:
+        """Of several in a cell the one of the least cost, then of the least id.
+
+        Parameters
+        ----------
+        what
+            What they are, for a warning that names those that do not count; none when empty.
+        """
+        again = np.zeros(len(self), bool)
+        again[1:] = (np.diff(self.rows) == 0) & (np.diff(self.cols) == 0)
+        if not again.any():
+            return self
+        if what:
+            kept = np.flatnonzero(~again)[np.cumsum(~again) - 1]
+            names = _named(
+                again,
+                lambda k: (
+                    f"{self.ids[k]} at row {self.rows[k]}, column {self.cols[k]} "
+                    f"(but {self.ids[kept[k]]})"
+                ),
+            )
+            log.warning(
+                "%d of %d %s not used, as their cell has one of less start cost or a lesser id: %s",
+                again.sum(),
+                len(self),
+                what,
+                names,
+            )
+        return Sources(self.rows[~again], self.cols[~again], self.ids[~again], self.costs[~again])
 
 
 NO_SOURCES = Sources(*(np.empty(0, t) for t in (np.int64, np.int64, np.uint32, np.float64)))
@@ -183,7 +219,7 @@ def from_raster(grid: GridSpec, path: str | os.PathLike[str]) -> Sources:
 
 
 def merge(several: Sequence[Sources]) -> Sources:
-    """The cells of all; of those that fall together, the least cost, then the least id.
+    """The cells of all; of those of one cell and id, the least cost.
 
     Raises
     ------
@@ -229,14 +265,18 @@ def refuse_nodata(sources: Sources, layer: Layer) -> None:
 
 
 def _sources(places: np.ndarray, ids: np.ndarray, costs: np.ndarray) -> Sources:
-    """Sorted; where several fall on one cell the least cost, then the least id is kept."""
-    order = np.lexsort((ids, costs, places[:, 1], places[:, 0]))
+    """Sorted; of those of one cell and id the least cost is kept."""
+    order = np.lexsort((costs, ids, places[:, 1], places[:, 0]))
     rows, cols = places[order].astype(np.int64).T
-    first = np.ones(len(order), bool)
-    first[1:] = (np.diff(rows) != 0) | (np.diff(cols) != 0)
-    kept = order[first]
+    ids, costs = ids[order].astype(np.uint32), costs[order]
+    same = (np.diff(rows) == 0) & (np.diff(cols) == 0)
+    if same.any():
+        first = np.append(True, ~same | (np.diff(ids) != 0))
+        rows, cols, ids, costs = rows[first], cols[first], ids[first], costs[first]
+        order = np.lexsort((ids, costs, cols, rows))
+        rows, cols, ids, costs = rows[order], cols[order], ids[order], costs[order]
     # Adding 0 makes -0.0 of a file the 0.0 that it means.
-    return Sources(rows[first], cols[first], ids[kept].astype(np.uint32), costs[kept] + 0.0)
+    return Sources(rows, cols, ids, costs + 0.0)
 
 
 def _numbers(

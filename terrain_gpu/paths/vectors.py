@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import errno
 import json
+import logging
 import math
 import os
 import re
-import shutil
 import struct
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
@@ -23,11 +22,14 @@ from rasterio._err import CPLE_BaseError
 from rasterio.crs import CRS
 from rasterio.errors import CRSError
 
-from ..errors import InputError, OutputError, TerrainError
+from .. import outputs
+from ..errors import InputError
 from ..export import writable_file
 from ..grid import GridSpec
 from ..raster import crs_name
 from .trace import TracedPath, path_points
+
+log = logging.getLogger(__name__)
 
 MAX_ID = 2**32 - 2
 """Largest id; 0 and 2**32 - 1 mean none."""
@@ -38,10 +40,16 @@ GEOPACKAGE = ".gpkg"
 LAYER = "paths"
 """Name of the layer in a GeoPackage of paths."""
 
+_DATE = "OGR_CURRENT_DATE"
+"""What GDAL takes for the time of a change, not the clock's: equal runs write equal bytes."""
+
 Part = tuple[str, list[np.ndarray]]
 """Point, LineString or Polygon, and its positions (n, 2): one array, or one for each ring."""
 
 WGS84 = CRS.from_epsg(4326)
+
+MOST_LONGITUDE = 540
+"""Of GeoJSON without "crs": half a turn, and another one over the antimeridian."""
 
 
 @dataclass(eq=False)
@@ -265,7 +273,25 @@ def _read_geojson(path: Path) -> Read:
             fields.append((properties.get("id"), properties.get("cost")))
         except (ValueError, TypeError, LookupError, AttributeError, RecursionError):
             raise InputError(f"{path}: feature {number} is not valid GeoJSON; repair it") from None
+    if "crs" not in data:
+        _refuse_metres(path, geometries)
     return geometries, [f[0] for f in fields], [f[1] for f in fields], _json_crs(path, data)
+
+
+def _refuse_metres(path: Path, geometries: list[list[Part]]) -> None:
+    """Make sure that positions of a file without "crs" can be longitude and latitude."""
+    for number, parts in enumerate(geometries, 1):
+        for xy in (ring for _, rings in parts for ring in rings):
+            # Lines over the antimeridian may go on, beyond 180 degrees.
+            beyond = np.abs(xy) > (MOST_LONGITUDE, 90)
+            if beyond.any():
+                x, y = xy[np.argwhere(beyond)[0, 0]].tolist()
+                raise InputError(
+                    f"{path}: feature {number} is at {x}, {y}, which is no longitude and latitude, "
+                    'as GeoJSON without "crs" has them; name its coordinate system ("crs": '
+                    '{"type": "name", "properties": {"name": "EPSG:32633"}}, "crs": null for that '
+                    "of a raster without), or reproject it (ogr2ogr -t_srs EPSG:4326)"
+                )
 
 
 def _json_parts(geometry: Any) -> list[Part]:
@@ -326,6 +352,7 @@ def import_pyogrio(path: Path) -> ModuleType:
 
 def _read_ogr(path: Path, layer: str | None) -> Read:
     pyogrio = import_pyogrio(path)
+    _refuse_misread(path)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", RuntimeWarning)
@@ -365,6 +392,17 @@ def _read_ogr(path: Path, layer: str | None) -> Read:
         return geometries, ids, costs, CRS.from_user_input(crs)
     except CRSError as error:
         raise InputError(f"{path}: its coordinate system is not understood: {error}") from None
+
+
+def _refuse_misread(path: Path) -> None:
+    """Of a name with such as ! or ; pyogrio reads a part, which may be another file."""
+    from pyogrio.util import vsi_path
+
+    name = str(path)
+    if path.exists() and (
+        not name.isprintable() or vsi_path(name).removeprefix("/vsizip/") != name
+    ):
+        raise InputError(f"{path}: pyogrio does not read a file of this name; rename it")
 
 
 def _chosen(path: Path, layers: list[str], layer: str | None) -> str:
@@ -464,6 +502,7 @@ def write_paths(
         when it cannot be written.
     """
     with whole_file(path, overwrite=overwrite) as part:
+        tell_without_crs(path, grid)
         (_write_geopackage if is_geopackage(part) else _write_geojson)(part, paths, grid)
 
 
@@ -479,29 +518,24 @@ def whole_file(path: str | os.PathLike[str], *, overwrite: bool) -> Iterator[Pat
         when it cannot be written.
     """
     target = checked_target(path, overwrite=overwrite)
-    part = target.with_name(f".{target.name}.{os.getpid()}{target.suffix}")
-    _discard(part)  # of a process of this number that was killed
     try:
-        yield part
-        with open(part, "rb+") as file:
-            os.fsync(file.fileno())
-        os.replace(part, target)
-    except TerrainError:
-        raise
+        with outputs.whole_file(target) as part:
+            yield part
     except CPLE_BaseError as error:
         raise InputError(
             f"{path}: the paths cannot be reprojected to longitude and latitude "
             f"({_one_line(error)}); write a GeoPackage (.gpkg)"
         ) from None
-    except (OSError, RuntimeError) as error:
-        full = shutil.disk_usage(target.parent).free < 1 << 20
-        if full or getattr(error, "errno", None) == errno.ENOSPC:
-            reason = "no space left on the disk"
-        else:
-            reason = f"cannot be written: {getattr(error, 'strerror', None) or _one_line(error)}"
-        raise OutputError(f"{path}: {reason}; nothing was replaced") from None
-    finally:
-        _discard(part)
+
+
+def tell_without_crs(path: str | os.PathLike[str], grid: GridSpec) -> None:
+    """Warn of a GeoJSON that is not in longitude and latitude, as readers take it to be."""
+    if not grid.crs_wkt and not is_geopackage(Path(path)):
+        log.warning(
+            "%s: the raster has no coordinate system, so its own coordinates are written, and "
+            '"crs": null; readers of GeoJSON may take them for longitude and latitude',
+            path,
+        )
 
 
 def checked_target(path: str | os.PathLike[str], *, overwrite: bool) -> Path:
@@ -522,11 +556,6 @@ def checked_target(path: str | os.PathLike[str], *, overwrite: bool) -> Path:
     if is_geopackage(path):
         import_pyogrio(path)
     return target
-
-
-def _discard(part: Path) -> None:
-    for suffix in ("", "-journal"):
-        part.with_name(part.name + suffix).unlink(missing_ok=True)
 
 
 def is_geopackage(path: Path) -> bool:
@@ -606,15 +635,38 @@ def _write_geopackage(file: Path, paths: Iterable[TracedPath], grid: GridSpec) -
     columns = {name: np.array([row[name] for row in rows], kind) for name, kind in fields.items()}
     # The format's integers are int64; larger ones become real.
     columns["cost"] = costs if costs.dtype == np.int64 else costs.astype(np.float64)
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "'crs' was not provided")
-        import_pyogrio(file).raw.write(
-            file,
-            np.array(lines, object),
-            list(columns.values()),
-            list(columns),
-            layer=LAYER,
-            driver="GPKG",
-            geometry_type="LineString",
-            crs=grid.crs_wkt or None,
-        )
+    write_layer(file, LAYER, lines, columns, grid)
+
+
+def write_layer(
+    file: Path,
+    layer: str,
+    lines: Sequence[bytes],
+    columns: dict[str, np.ndarray],
+    grid: GridSpec,
+    *,
+    append: bool = False,
+) -> None:
+    """Lines (WKB) and their fields into a GeoPackage, without the time of day in it."""
+    pyogrio = import_pyogrio(file)
+    crs = grid.crs_wkt
+    if crs.startswith("BOUNDCRS"):  # of WKT2, GDAL stores the base alone
+        crs = grid_crs(grid).to_wkt()
+    before = pyogrio.get_gdal_config_option(_DATE)
+    pyogrio.set_gdal_config_options({_DATE: "1970-01-01T00:00:00.000Z"})
+    try:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "'crs' was not provided")
+            pyogrio.raw.write(
+                file,
+                np.array(lines, object),
+                list(columns.values()),
+                list(columns),
+                layer=layer,
+                driver="GPKG",
+                geometry_type="LineString",
+                crs=crs or None,
+                append=append,
+            )
+    finally:
+        pyogrio.set_gdal_config_options({_DATE: before})

@@ -1,4 +1,4 @@
-"""Files that are whole or not there, and what the system says when they cannot be."""
+"""Files of stores that are whole or not there, and what the system says when they cannot be."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from ..errors import OutputError, StoreError, TerrainError
+from ..outputs import sync_folder
 from .checksums import seal, unseal
 
 
@@ -86,15 +87,6 @@ def read_sealed(path: Path) -> bytes:
     if data is None:
         raise StoreError(f"{path}: damaged (its checksum differs); compute again with --overwrite")
     return data
-
-
-def sync_folder(path: Path) -> None:
-    """Have the names in a folder on the disk, which renames alone do not."""
-    fd = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
 
 
 def sync_tree(path: Path) -> None:

@@ -32,7 +32,7 @@ from ...store.files import new_file, output_errors, sync_tree
 from ...store.metadata import drop_consolidated
 from ...store.places import alone, beside, held, swap
 from ...store.run import Target
-from ..costs import CostModel
+from ..costs import CostModel, friction_beside
 from ..ground import Raster, Terrain
 from ..lengths import step_lengths
 from ..relax import Block, Field
@@ -133,6 +133,7 @@ def build_index(
     store = data if isinstance(data, TileStore) else TileStore.open(data)
     if connectivity not in (4, 8):
         raise InputError(f"connectivity {connectivity} is not 8 or 4")
+    friction = friction_beside(cost, layer, friction)
     model = CostModel(cost, friction is not None, parameters or {})
     rasters = {"layer": layer, "friction": friction, "barriers": barriers}
     opened = {key: name and _raster(store, name) for key, name in rasters.items()}
