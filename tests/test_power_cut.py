@@ -1,0 +1,71 @@
+"""Power cuts: after any of them a resumed run is right, or refuses and says what to do.
+
+The runs of `power_cut.cases` are recorded, and resumed in states that a disk may be left in, see
+`power_cut.model`. By default a sample of the states is tried, the same each time;
+POWER_CUT_BUDGET=3600 takes an hour for all cases together, POWER_CUT_SEED another sample.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import shutil
+import tempfile
+from pathlib import Path
+
+import pytest
+from power_cut import cases, recording
+from power_cut.checking import Subject
+
+BUDGET = float(os.environ.get("POWER_CUT_BUDGET", "0"))
+SEED = int(os.environ.get("POWER_CUT_SEED", "1"))
+STATES, AGAIN = 25, 3
+"""States of each run, and of each that resumes after a first cut."""
+
+pytestmark = pytest.mark.skipif(recording.why_not() is not None, reason=str(recording.why_not()))
+
+
+@pytest.fixture(scope="module")
+def base():
+    """A folder in memory, where there is one, as very many small files are written."""
+    memory = Path("/dev/shm")
+    with tempfile.TemporaryDirectory(
+        prefix="terrain-gpu-cut-", dir=memory if os.access(memory, os.W_OK) else None
+    ) as folder:
+        yield Path(folder)
+
+
+@pytest.fixture(scope="module")
+def inputs(base):
+    folder = base / "inputs"
+    folder.mkdir()
+    cases.make_inputs(folder)
+    return folder
+
+
+@pytest.fixture
+def subject(request, base, inputs):
+    folder = base / request.param
+    folder.mkdir()
+    yield Subject.record(request.param, inputs, folder)
+    shutil.rmtree(folder)
+
+
+@pytest.mark.parametrize("subject", cases.CASES, indirect=True)
+def test_power_cut(subject, no_fsync):
+    share = BUDGET / len(cases.CASES)
+    most, seconds = (10**9, 0.7 * share) if BUDGET else (STATES, 600.0)
+    failures = subject.check_all(subject.trace.states(SEED), most, seconds)
+    # Again while it resumes, from states that are spread over the run.
+    states = itertools.islice(subject.trace.states(SEED + 1), 0, None, 7)
+    for number, state in enumerate(itertools.islice(states, 12 if BUDGET else 1)):
+        again = subject.cut_again(state, number)
+        if again is not None and again.trace.operations:
+            subject.counts["cut again"] += 1
+            most = (10**9 if BUDGET else AGAIN) + subject.counts["states"]
+            found = again.check_all(again.trace.states(SEED), most, 0.3 * share / 12 or 600.0)
+            for failure in found:
+                failure.what = f"{failure.what}\nin a run resumed after a {state.describe()}\n"
+            failures += found
+    print(f"seed {SEED}, {len(subject.trace.operations)} operations: {dict(subject.counts)}")
+    assert not failures, "\n\n".join(map(str, failures))
