@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 from power_cut import cases, recording
 from power_cut.checking import Subject
+from power_cut.model import State
 
 BUDGET = float(os.environ.get("POWER_CUT_BUDGET", "0"))
 SEED = int(os.environ.get("POWER_CUT_SEED", "1"))
@@ -55,7 +56,9 @@ def subject(request, base, inputs):
 def test_power_cut(subject, no_fsync):
     share = BUDGET / len(cases.CASES)
     most, seconds = (10**9, 0.7 * share) if BUDGET else (STATES, 600.0)
-    failures = subject.check_all(subject.trace.states(SEED), most, seconds)
+    end = State(subject.trace, len(subject.trace.operations), "none", {})
+    states = itertools.chain([end], subject.trace.states(SEED))
+    failures = subject.check_all(states, most, seconds)
     # Again while it resumes, from states that are spread over the run.
     states = itertools.islice(subject.trace.states(SEED + 1), 0, None, 7)
     for number, state in enumerate(itertools.islice(states, 12 if BUDGET else 1)):

@@ -42,7 +42,7 @@ SUFFIXES = (".aux.xml",)
 """Of files that GDAL leaves when they are read."""
 
 Found = tuple[str, str]
-"""("is", digest), ("absent", "") or ("refused", message)."""
+"""("is", digests), ("absent", "") or ("refused", message)."""
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,8 @@ def run(name: str, root: Path, inputs: Path, resume: bool = False, overwrite: bo
 
 def _look(root: Path, name: str) -> Found:
     try:
-        return "is", hashlib.sha256(_content(root, name)).hexdigest()[:16]
+        parts = _content(root, name)
+        return "is", " ".join(hashlib.sha256(part).hexdigest()[:16] for part in parts)
     except FileNotFoundError as error:
         if isinstance(error, TerrainError):
             raise
@@ -95,22 +96,23 @@ def _look(root: Path, name: str) -> Found:
         return "refused", str(error)
 
 
-def _content(root: Path, name: str) -> bytes:
+def _content(root: Path, name: str) -> tuple[bytes, ...]:
+    """Cells, and what is recorded of them; of files all in one."""
     path = root / name
     if path.suffix == ".gpkg":
-        return _features(path)
+        return (_features(path),)
     if path.suffix == ".tif":
-        return _cells_of_tif(path)
+        return (_cells_of_tif(path),)
     if path.suffix:
-        return path.read_bytes()
+        return (path.read_bytes(),)
     store = TileStore.open(root / STORE)
     if name == "index":
-        return _content_of_index(store)
+        return (_content_of_index(store),)
     layer = store.layer(name)
     cells = layer.read_window(*layer.grid.window)
     facts = {key: value for key, value in layer.info.items() if key != "settings"}
     kind = f"{cells.dtype} {cells.shape} {layer.nodata} {json.dumps(facts, sort_keys=True)}"
-    return kind.encode() + cells.tobytes()
+    return cells.tobytes(), kind.encode()
 
 
 def _content_of_index(store: TileStore) -> bytes:

@@ -11,7 +11,7 @@ import traceback
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from terrain_gpu import TerrainError
@@ -21,6 +21,9 @@ from .model import State, Trace, tree_of
 
 HANG = 60
 """Seconds after which a resumed run is said to hang."""
+
+AGAIN = re.compile(r"overwrite|(?:convert|compute|build|make)s?(?: it)? again")
+"""Remedies that are the same command with --overwrite."""
 
 BY_HAND = re.compile(r"(?:delete|move|remove|name a folder that is not there|choose another)")
 """Remedies that are for people: what is in the way goes, and the command runs again."""
@@ -46,6 +49,8 @@ class Subject:
     ----------
     old, new
         What was under each name before the run, and after it.
+    files
+        Every file and folder after the run.
     counts
         How the states came out.
     """
@@ -56,6 +61,7 @@ class Subject:
     trace: Trace
     old: dict[str, cases.Found]
     new: dict[str, cases.Found]
+    files: frozenset[str]
     counts: Counter[str] = field(default_factory=Counter)
     seen: set[str] = field(default_factory=set)
 
@@ -71,7 +77,7 @@ class Subject:
         new = case.look(root)
         shutil.rmtree(root)
         shutil.copytree(before, root)
-        found = cls(name, inputs, folder, trace, case.look(root), new)
+        found = cls(name, inputs, folder, trace, case.look(root), new, frozenset(trace.final()))
         assert all(new[key][0] == "is" for key in new), new
         assert all(new[key] == found.old[key] for key in case.others), (found.old, new)
         return found
@@ -109,7 +115,7 @@ class Subject:
         try:
             state.make(root)
             with _watched():
-                what = self._look(root)
+                what = self._look(root, state.done == len(self.trace.operations))
             if what is None:
                 if not reader:
                     shutil.rmtree(root)
@@ -123,11 +129,17 @@ class Subject:
         finally:
             shutil.rmtree(root, ignore_errors=True)
 
-    def _look(self, root: Path) -> str | None:
+    def _look(self, root: Path, finished: bool) -> str | None:
         """What is wrong with what is under its name after the cut."""
         for key, found in self.case.look(root).items():
+            if finished and found[0] != "is":
+                return f"after the end: {key} is {_placeless(': '.join(found), root)}"
+            if finished and found != self.new[key]:
+                return f"after the end: {key} is not the new one"
             if found[0] == "is" and found not in (self.old[key], self.new[key]):
-                return f"reading: {key} is neither old nor new"
+                what = {self.old[key][1][:16], self.new[key][1][:16]}
+                part = "what is recorded of" if found[1][:16] in what else "the content of"
+                return f"reading: {part} {key} is neither old nor new"
             if found[0] != "is" and self.old[key][0] == "is":
                 if key in self.case.others:
                     return f"reading: {key}, which no run wrote, is {': '.join(found)}"
@@ -146,16 +158,25 @@ class Subject:
         found = self.case.look(root)
         for key, value in found.items():
             if value != self.new[key]:
-                is_ = "other than of an undisturbed run" if value[0] == "is" else ": ".join(value)
-                return f"{how}: {key} is {is_}"
+                if value[0] != "is":
+                    return f"{how}: {key} is {': '.join(value)}"
+                same = value[1][:16] == self.new[key][1][:16]
+                part = "what is recorded of" if same else "the content of"
+                return f"{how}: {part} {key} is other than of an undisturbed run"
         self.counts[how] += 1
         there = {p for p in tree_of(root) if not p.endswith(cases.SUFFIXES)}
-        if there - self.trace.final().keys():
+        foreign = sorted(there - self.files)
+        published = tuple(f"{cases.STORE}/{key}/" for key in self.new)
+        inside = [path for path in foreign if path.startswith(published)]
+        if inside:
+            return f"{how}: a foreign file is in a layer: {inside[0]}"
+        if foreign:
             self.counts["leftovers"] += 1
+            self.counts[f"left: {_signature(foreign[0])}"] += 1
         return None
 
     def _remedy(self, root: Path, message: str) -> str | None:
-        if "overwrite" not in message and not BY_HAND.search(message):
+        if not AGAIN.search(message) and not BY_HAND.search(message):
             return f"the error names no remedy: {_placeless(message, root)}"
         try:
             cases.run(self.name, root, self.inputs, overwrite=True)
@@ -213,7 +234,7 @@ class Subject:
             trace = _recorded(before, root, folder / "log", self.name, self.inputs, resume)
         except Refused:
             return None
-        return Subject(self.name, self.inputs, folder, trace, self.old, self.new, self.counts)
+        return replace(self, folder=folder, trace=trace, seen=set())
 
 
 class Refused(Exception):
@@ -237,7 +258,8 @@ def _placeless(message: str, root: Path) -> str:
 
 def _signature(what: str) -> str:
     """What is the same in failures of one kind."""
-    return re.sub(r"\d+(\.\d+)?|'[^']*'|\S*/\S*", "*", what)[:100]
+    what = re.sub(r"\b[0-9a-f]{32}\b", "*", what)
+    return re.sub(r"\(.*\)|\d+(\.\d+)?|'[^']*'|\S*/\S*", "*", what)[:100]
 
 
 @contextmanager
