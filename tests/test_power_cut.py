@@ -20,7 +20,7 @@ from power_cut.model import State
 
 BUDGET = float(os.environ.get("POWER_CUT_BUDGET", "0"))
 SEED = int(os.environ.get("POWER_CUT_SEED", "1"))
-STATES, AGAIN = 25, 3
+STATES, AGAIN = 20, 2
 """States of each run, and of each that resumes after a first cut."""
 
 pytestmark = pytest.mark.skipif(recording.why_not() is not None, reason=str(recording.why_not()))
@@ -68,7 +68,7 @@ def test_power_cut(subject, no_fsync):
             most = (10**9 if BUDGET else AGAIN) + subject.counts["states"]
             found = again.check_all(again.trace.states(SEED), most, 0.3 * share / 12 or 600.0)
             for failure in found:
-                failure.what = f"{failure.what}\nin a run resumed after a {state.describe()}\n"
+                failure.more += f"\nin a run resumed after a {state.describe(5)}"
             failures += found
     print(f"seed {SEED}, {len(subject.trace.operations)} operations: {dict(subject.counts)}")
     assert not failures, "\n\n".join(map(str, failures))

@@ -38,6 +38,7 @@ from terrain_gpu.paths.vectors import write_paths
 SHAPE = 150, 200
 BLOCK = 64
 STORE = "s.zarr"
+FOLDERS = {"index": "distance_index"}
 SUFFIXES = (".aux.xml",)
 """Of files that GDAL leaves when they are read."""
 
@@ -310,7 +311,9 @@ def other_distances(root: Path, inputs: Path, **more: Any) -> None:
 
 
 def real_distances(root: Path, inputs: Path, **more: Any) -> None:
-    distances(root, inputs, cost="friction", friction="friction", **more)
+    """Real ones alone: no backlinks that may happen not to fit them."""
+    how = {"cost": "friction", "friction": "friction", "backlink": False, "allocation": False}
+    distances(root, inputs, **how, **more)
 
 
 def index(root: Path, inputs: Path, **more: Any) -> None:
@@ -371,7 +374,9 @@ def _paths(suffix: str, row: int) -> Callable[..., None]:
         sources, targets = from_rowcol(grid, [(10, 10)]), from_rowcol(grid, [(row, 190)])
         with rasterio.open(inputs / "heights.tif") as data:
             cells = data.read(1)
-        found = shortest_paths(cells, sources, nodata=-32768, backlink=True, threads=1, backend="cpu")
+        found = shortest_paths(
+            cells, sources, nodata=-32768, backlink=True, threads=1, backend="cpu"
+        )
         lines = found.paths(targets, sources)
         write_paths(root / f"paths{suffix}", lines, grid, overwrite=overwrite)
 
@@ -401,11 +406,9 @@ CASES = {
     "mst-new": Case(tree, heights, ("mst",), _OTHERS),
     "mst-contract": Case(contracted, heights, ("mst",), _OTHERS),
     "mst-replace": Case(tree, after(other_tree), ("mst",), _OTHERS, overwrite=True),
-    "mst-restart": Case(
-        tree, after(other_tree, unfinished=8), ("mst",), _OTHERS, overwrite=True
-    ),
+    "mst-restart": Case(tree, after(other_tree, unfinished=8), ("mst",), _OTHERS, overwrite=True),
     "sssp-new": Case(distances, heights, _PATHS, _OTHERS),
-    "sssp-real": Case(real_distances, heights, _PATHS, _OTHERS),
+    "sssp-real": Case(real_distances, heights, ("distance",), _OTHERS),
     "sssp-replace": Case(distances, after(other_distances), _PATHS, _OTHERS, overwrite=True),
     "sssp-restart": Case(
         distances, after(other_distances, unfinished=8), _PATHS, _OTHERS, overwrite=True

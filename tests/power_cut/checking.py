@@ -64,6 +64,8 @@ class Subject:
     files: frozenset[str]
     counts: Counter[str] = field(default_factory=Counter)
     seen: set[str] = field(default_factory=set)
+    kinds: set[str] = field(default_factory=set)
+    """Of failures: one of each is reported."""
 
     @classmethod
     def record(cls, name: str, inputs: Path, folder: Path) -> Subject:
@@ -89,6 +91,7 @@ class Subject:
     def check_all(self, states: Iterator[State], most: int, seconds: float) -> list[Failure]:
         """Check states, but none twice, until there were so many or the time is over."""
         failures: dict[str, Failure] = {}
+        known_before = set(self.kinds)
         end = time.monotonic() + seconds
         for state in states:
             if self.counts["states"] >= most or time.monotonic() > end:
@@ -104,6 +107,9 @@ class Subject:
                 self.counts["wrong"] += 1
                 kind = _signature(failure.what)
                 self.counts[f"wrong: {kind}"] += 1
+                self.kinds.add(kind)
+                if kind in known_before:
+                    continue
                 known = failures.get(kind)
                 if known is None or len(state.missing()) < len(known.state.missing()):
                     failures[kind] = failure
@@ -166,13 +172,13 @@ class Subject:
         self.counts[how] += 1
         there = {p for p in tree_of(root) if not p.endswith(cases.SUFFIXES)}
         foreign = sorted(there - self.files)
-        published = tuple(f"{cases.STORE}/{key}/" for key in self.new)
+        published = tuple(f"{cases.STORE}/{cases.FOLDERS.get(key, key)}/" for key in self.new)
         inside = [path for path in foreign if path.startswith(published)]
         if inside:
             return f"{how}: a foreign file is in a layer: {inside[0]}"
         if foreign:
             self.counts["leftovers"] += 1
-            self.counts[f"left: {_signature(foreign[0])}"] += 1
+            self.counts["left: " + re.sub(r"[0-9a-f]{32}|\d+", "*", foreign[0])] += 1
         return None
 
     def _remedy(self, root: Path, message: str) -> str | None:

@@ -438,14 +438,19 @@ class State:
         modes = {k: self.modes[k] if k in missing and k in self.modes else -1 for k in lost}
         return State(self.trace, self.done, self.kind, modes)
 
-    def describe(self) -> str:
+    def describe(self, most: int = 40) -> str:
         """The moment, and what is missing."""
         operations = self.trace.operations
         lines = [f"power cut after operation {self.done}: {operations[self.done - 1].text}"]
-        for k in self.missing():
+        missing = self.missing()
+        for k in missing[:most]:
             sectors = self.modes.get(k)
-            how = "lost" if sectors is None else "size only" if not sectors else f"{sectors} sectors"
+            how = (
+                "lost" if sectors is None else "size only" if not sectors else f"{sectors} sectors"
+            )
             lines.append(f"  {how}: operation {k + 1}: {operations[k].text}")
+        if len(missing) > most:
+            lines.append(f"  and {len(missing) - most} more")
         return "\n".join(lines)
 
 
