@@ -190,7 +190,7 @@ class Subject:
             again = str(error)
         else:
             return None
-        place = Path(again.split(": ")[0])
+        place = Path(again.split(": ", maxsplit=1)[0])
         ours = root in place.parents and place.parent in (root, root / cases.STORE)
         free = place.name not in self.case.others and (
             place.name != cases.STORE or not self.case.others
