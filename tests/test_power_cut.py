@@ -14,9 +14,9 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from power_cut import cases, recording
+from power_cut import cases, recording, toys
 from power_cut.checking import Subject
-from power_cut.model import State
+from power_cut.model import State, Trace, tree_of
 
 BUDGET = float(os.environ.get("POWER_CUT_BUDGET", "0"))
 SEED = int(os.environ.get("POWER_CUT_SEED", "1"))
@@ -50,6 +50,36 @@ def subject(request, base, inputs):
     folder.mkdir()
     yield Subject.record(request.param, inputs, folder)
     shutil.rmtree(folder)
+
+
+def recorded(folder, toy):
+    """The trace of a toy in a folder with an old file."""
+    for name in ("before", "run"):
+        (folder / name).mkdir()
+        (folder / name / "file").write_bytes(toys.OLD)
+    assert recording.record(folder / "run", folder / "log", toy, folder / "run") is None
+    trace = Trace(folder / "before", folder / "log")
+    assert trace.final() == tree_of(folder / "run")
+    return trace
+
+
+@pytest.mark.parametrize("toy", [toys.careful, toys.careless])
+def test_what_may_be_left_of_a_file(tmp_path, toy):
+    trace = recorded(tmp_path, toy)
+    states = list(trace.states(1))
+    found = {state.tree().get("file") for state in states}
+    last = {state.tree().get("file") for state in states if state.done == len(trace.operations)}
+    if toy is toys.careful:
+        assert found == {toys.OLD, toys.NEW}
+        assert State(trace, len(trace.operations), "none", {}).tree() == {"file": toys.NEW}
+    else:
+        assert {toys.OLD, toys.NEW, b"", bytes(len(toys.NEW))} <= last
+        assert toys.NEW[:1024] + bytes(len(toys.NEW) - 1024) in last
+
+
+def test_everything_is_recorded(tmp_path):
+    texts = [operation.text for operation in recorded(tmp_path, toys.many_ways).operations]
+    assert {"fsync mapped", "rename parts -> sub/parts", "unlink gone/copy"} <= set(texts)
 
 
 @pytest.mark.parametrize("subject", cases.CASES, indirect=True)
