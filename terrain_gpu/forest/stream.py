@@ -39,7 +39,7 @@ def plan_blocks(
     results: int = 0,
     beside: int = 0,
     written: int = 0,
-    memory_limit: int | None,
+    memory_limit: int | str | None,
     threads: int | None,
 ) -> StreamPlan:
     """How blocks stream in two passes, and what the skeleton between them takes.
