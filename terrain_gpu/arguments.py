@@ -152,7 +152,8 @@ def _cell_size(name: str, value: Any) -> tuple[float, ...]:
     # One number means square cells.
     pair = (value, value) if isinstance(value, Real) else value
     what = "two positive numbers, or one for square cells"
-    if not all(0 < one < math.inf for one in (found := numbers(name, pair, 2, what))):
+    found = numbers(name, pair, 2, what)
+    if not all(0 < one < math.inf for one in found):
         raise InputError(f"{name} {value} is not {what}")
     return found
 
