@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from .arguments import described, parse_size, whole
-from .errors import InputError, PlanError
+from .arguments import memory, whole
+from .errors import PlanError
 from .grid import MAX_BLOCK, MIN_BLOCK, TILE, BlockGrid, Window, ceil_div, round_up
 
 MB = 10**6
@@ -70,11 +70,9 @@ def limit_of(memory_limit: int | str | None) -> int:
     """
     if memory_limit is None:
         return default_memory_limit()
-    if isinstance(memory_limit, str):
-        return parse_size(memory_limit)
-    if not isinstance(memory_limit, int | np.integer) or isinstance(memory_limit, bool):
-        raise InputError(f"memory_limit {described(memory_limit)}: give a whole number of bytes")
-    return int(memory_limit)
+    if isinstance(memory_limit, int | np.integer) and not isinstance(memory_limit, bool):
+        return int(memory_limit)  # of a caller inside: what others left may be less than nothing
+    return memory("memory_limit", memory_limit)
 
 
 def require(needed: int, limit: int, what: str) -> None:

@@ -27,7 +27,7 @@ from ..report import Report
 from ..store import Layer, LayerWriter, TileStore, create_layer
 from .block import BlockForest
 from .drain import VERTEX_BYTES, drain, outline, solve
-from .skeleton import Outline, Skeleton, trim
+from .skeleton import Outline, Skeleton
 from .source import Forest, open_forest
 from .stream import At, Blocks, plan_blocks
 
@@ -294,7 +294,6 @@ def _run(
         blocks.stream(everything(), outlined, add, progress, total)
     with report.phase("skeleton"):
         flows = solve(skeleton.join(), blocks.blocks)
-        trim()
     left = (at for at in everything() if not all(writer.done[at] for writer in writers))
     with report.phase("drain"):
         blocks.stream(left, drained, write, progress, total)

@@ -46,7 +46,7 @@ from . import prune
 from .accumulation import outlets_in
 from .block import BlockForest
 from .lines import PieceFile, Pieces, trace_pieces
-from .skeleton import Outline, Skeleton, trim
+from .skeleton import Outline, Skeleton
 from .source import Forest, open_forest
 from .stream import At, Blocks, plan_blocks
 
@@ -256,7 +256,6 @@ def _trace(
         blocks.stream(every, outlined, lambda _, part: skeleton.add(part), progress, total)
     with report.phase("skeleton"):
         beyond = prune.solve(skeleton.join(), blocks.blocks, least)
-        trim()
     with report.phase("lines"):
         blocks.stream(blocks.blocks.ids(), traced, save, progress, total)
     with report.phase("ends"):

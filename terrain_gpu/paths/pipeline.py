@@ -46,7 +46,7 @@ from ..planner import (
     threads_of,
 )
 from ..progress import Progress, silent
-from ..report import Report
+from ..report import Report, trim
 from ..store import DEFAULT_BLOCK, Layer, TileStore, create_layer
 from ..store.run import OF, unfinished_dtype
 from .allocate import Forest
@@ -915,6 +915,8 @@ class _Solve:
         if not paths.compiled(*self.ground.types):
             tell_compiling(paths.operator, f"cost {self.model.name}")
             paths.compile(*self.ground.types)
+        if isinstance(self.heights.data, Layer):
+            self._rehearse()
         self.resumed = paths.restore()
         for at, key in self.ground.starts():
             paths.start(at, self.dtype.type(key))
@@ -926,6 +928,31 @@ class _Solve:
                 stopped(paths)
             raise
         return paths
+
+    def _rehearse(self) -> None:
+        """Load or compile what all phases need, while there is little else in memory."""
+
+        def tiny(raster: Raster | None) -> np.ndarray | None:
+            return None if raster is None else np.zeros((2, 2), raster.dtype)
+
+        p = self.problem
+        shortest_paths(
+            np.zeros((2, 2), self.heights.dtype),
+            [(0, 0)],
+            cost=p["cost"],
+            friction=tiny(self.friction),
+            barriers=tiny(self.barriers),
+            parameters=p["parameters"],
+            connectivity=p["connectivity"],
+            corner_cutting=p["corner_cutting"],
+            reverse=p["reverse"],
+            backlink="backlink" in self.names,
+            allocation="allocation" in self.names,
+            threads=1,
+            backend="cpu",
+            verify=self.verify,
+        )
+        trim()
 
     def _size(self, at: Block) -> int:
         r0, r1, c0, c1 = self.blocks.window(*at)
