@@ -7,6 +7,7 @@ adds up what the executor will hold; it refuses what cannot fit.
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -27,6 +28,9 @@ COMPILED_BASELINE = 280 * MB
 
 CUDA_BASELINE = 700 * MB
 """What CUDA's context and libraries add to it."""
+
+VECTOR_BYTES = 40 * MB
+"""What pyogrio brings, GDAL once more, without the packages that it imports for others."""
 
 NO_LIMIT = 2**62
 """For rasters in memory: what is needed besides is small."""
@@ -88,6 +92,11 @@ def require(needed: int, limit: int, what: str) -> None:
             f"a memory limit of {format_size(limit)} is too small {what}; give at least "
             f"{ceil_div(needed, MB)} MB"
         )
+
+
+def loaded() -> int:
+    """Bytes of what was loaded to read vector files, and stays."""
+    return VECTOR_BYTES if "pyogrio" in sys.modules else 0
 
 
 def other_blocks(size: str, block: int) -> str:
@@ -477,7 +486,7 @@ def plan_paths(
         rims += count * 16 * block  # of hops
     if "allocation" in layers:
         rims += count * 32 * block  # where they lead
-    always = COMPILED_BASELINE + rims + beside
+    always = COMPILED_BASELINE + loaded() + rims + beside
     least = always + field + passing
     if least > limit:
         raise PlanError(

@@ -14,11 +14,11 @@ from .. import cells
 from ..arguments import checked, described, text
 from ..errors import InputError
 from ..grid import TILE, GridSpec, Window
-from ..planner import BASELINE, limit_of, require
+from ..planner import BASELINE, VECTOR_BYTES, limit_of, require
 from ..raster import Mosaic, gdal_environment, same_crs
 from ..store.layer import Layer
 from .trace import path_points
-from .vectors import MAX_ID, PYOGRIO_BYTES, Part, read_features
+from .vectors import MAX_ID, Part, read_features
 
 PIECE = 2048
 """Side of the square of cells that is read of a raster at a time."""
@@ -211,7 +211,7 @@ def from_vector(
         needed = found.nbytes + COVERED_BYTES * sum(
             _most_cells(part) for parts in found.parts for part in parts
         )
-        require(BASELINE + PYOGRIO_BYTES + needed, limit, f"for the cells that {path} covers")
+        require(BASELINE + VECTOR_BYTES + needed, limit, f"for the cells that {path} covers")
         places = [np.concatenate([_covered(part) for part in parts]) for parts in found.parts]
     owner = np.repeat(np.arange(len(places)), [len(place) for place in places])
     return _sources(np.concatenate(places), found.ids[owner], found.costs[owner])

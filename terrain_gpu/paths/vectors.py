@@ -28,7 +28,7 @@ from .. import planner
 from ..errors import InputError, OutputError, TerrainError
 from ..export import writable_file
 from ..grid import GridSpec
-from ..planner import BASELINE, MB, limit_of, require
+from ..planner import BASELINE, VECTOR_BYTES, limit_of, require
 from ..raster import crs_name
 from .trace import TracedPath, path_points
 
@@ -40,9 +40,6 @@ GEOPACKAGE = ".gpkg"
 
 LAYER = "paths"
 """Name of the layer in a GeoPackage of paths."""
-
-PYOGRIO_BYTES = 40 * MB
-"""What pyogrio brings, GDAL once more, without the packages in `_HEAVY`."""
 
 _HEAVY = ("geopandas", "pandas", "pyarrow", "pyproj", "shapely")
 """What pyogrio imports where it is installed, for functions that are not called here: 117 MB."""
@@ -280,6 +277,8 @@ def _read_geojson(path: Path, limit: int) -> Read:
         del text
     except OSError as error:
         raise InputError(_not_readable(path, error)) from None
+    except InputError:
+        raise
     except (ValueError, RecursionError) as error:
         raise InputError(f"{path}: not GeoJSON: {error}") from None
     kind = data.get("type") if isinstance(data, dict) else None
@@ -375,7 +374,7 @@ def _read_ogr(path: Path, layer: str | None, limit: int) -> Read:
             layer = _chosen(path, layers, layer)
             info = pyogrio.read_info(path, layer=layer, force_feature_count=True)
             needed = _FEATURE_BYTES * info["features"] + 8 * path.stat().st_size
-            require(BASELINE + PYOGRIO_BYTES + needed, limit, f"to read {path}")
+            require(BASELINE + VECTOR_BYTES + needed, limit, f"to read {path}")
             meta, fids, wkb, columns = pyogrio.raw.read(
                 path, layer=layer, columns=["id", "cost"], force_2d=True, return_fids=True
             )
