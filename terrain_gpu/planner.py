@@ -95,8 +95,8 @@ def require(needed: int, limit: int, what: str) -> None:
 
 
 def loaded() -> int:
-    """Bytes of what was loaded to read vector files, and stays."""
-    return VECTOR_BYTES if "pyogrio" in sys.modules else 0
+    """Bytes of what a program loaded to read vector files, and stays."""
+    return VECTOR_BYTES if whole_process and "pyogrio" in sys.modules else 0
 
 
 def other_blocks(size: str, block: int) -> str:

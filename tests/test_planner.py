@@ -247,7 +247,7 @@ def test_larger_blocks_are_advised_where_rims_take_the_memory():
         ({"threads": 1.5}, "threads 1.5: give a whole number from 1 on"),
         (
             {"memory_limit": "lots"},
-            "memory_limit 'lots' is not a size; write for example 512MB",
+            "memory_limit 'lots' is not a size; write for example 512MB, 2GB or 1.5GiB",
         ),
         (
             {"memory_limit": 0.5},

@@ -202,7 +202,6 @@ def run(command: click.Command) -> None:
     """Run a command as a program: one-line errors, exit code 0 done, 2 wrong input, 1 all else."""
     # numba imports scipy, where it is installed, for a BLAS that no kernel here calls: 0.2 s.
     sys.modules.setdefault("scipy", None)  # type: ignore[arg-type]
-    planner.whole_process = True
     handler = logging.StreamHandler()
     handler.setFormatter(logging.Formatter("%(levelname)s: %(message)s"))
     logging.getLogger(NAME).addHandler(handler)
@@ -215,7 +214,11 @@ def run(command: click.Command) -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
-    sys.exit(_guarded(lambda: command.main(standalone_mode=False)))
+    planner.whole_process = True
+    try:
+        sys.exit(_guarded(lambda: command.main(standalone_mode=False)))
+    finally:
+        planner.whole_process = False
 
 
 def _guarded(body: Callable[[], Any]) -> int:

@@ -328,7 +328,7 @@ def _verify(
 
 
 def _pool(
-    source: Blocks, weight: Weight, limit: int, threads: int | None, held: int, cuda: int = 0
+    source: Blocks, weight: Weight, limit: int, threads: int | None, held: int = 0, cuda: int = 0
 ) -> tuple[int, int]:
     """Workers and buffers under the memory limit, of which CUDA takes some, beside bytes held."""
     blocks = source.blocks

@@ -73,6 +73,9 @@ CHECKPOINT = 60.0
 PLACE_BYTES = 100
 """Memory for a source or a target."""
 
+FEW_PLACES = 10_000
+"""So many do not count: the least that is set aside has room for them."""
+
 _ENCODINGS = {"backlink": {"encoding": "esri-d8-backlink"}}
 
 
@@ -499,7 +502,7 @@ class _Solve:
     verify: bool
     progress: Progress
     report: Report
-    method: str = "relax"
+    method: PathMethod = "relax"
     index: Index | None = None
     built: dict[str, Any] | None = None
     gpu: Gpu | None = None
@@ -535,7 +538,8 @@ class _Solve:
 
     def _held(self) -> int:
         """Bytes of sources and targets; of arrays, the results and what was copied."""
-        held = PLACE_BYTES * (len(self.sources) + len(self.targets or ()))
+        places = len(self.sources) + len(self.targets or ())
+        held = PLACE_BYTES * max(places - FEW_PLACES, 0)
         if isinstance(self.heights.data, np.ndarray):
             kinds = {"distance": self.dtype.itemsize, "backlink": 1, "allocation": 4}
             held += self.heights.data.size * sum(kinds[name] for name in self.names)
@@ -915,7 +919,7 @@ class _Solve:
         if not paths.compiled(*self.ground.types):
             tell_compiling(paths.operator, f"cost {self.model.name}")
             paths.compile(*self.ground.types)
-        if isinstance(self.heights.data, Layer):
+        if isinstance(self.heights.data, Layer) and self.method in ("relax", "dijkstra"):
             self._rehearse()
         self.resumed = paths.restore()
         for at, key in self.ground.starts():
@@ -949,6 +953,7 @@ class _Solve:
             backlink="backlink" in self.names,
             allocation="allocation" in self.names,
             threads=1,
+            method=self.method,
             backend="cpu",
             verify=self.verify,
         )
