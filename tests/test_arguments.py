@@ -321,6 +321,11 @@ def test_sources_that_a_caller_made(columns, message):
         shortest_paths(HEIGHTS, places.Sources(*map(np.array, columns)))
 
 
+def test_a_negative_start_cost_is_a_height():
+    made = places.Sources(*map(np.array, ([0], [0], [1], [-5.0])))
+    assert shortest_paths(HEIGHTS - 9, made, cost="minimax").distance()[0, 0] == -5
+
+
 def test_sources_that_a_caller_made_in_another_order():
     made = places.Sources(*map(np.array, ([4, 0], [4, 0], [7, 3], [0, 0])))
     found = shortest_paths(HEIGHTS, made, allocation=True)

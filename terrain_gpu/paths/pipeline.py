@@ -371,6 +371,8 @@ def shortest_paths(
     for points, what in ((sources, "sources"), (targets, "targets")):
         if points is not None and len(points):
             _refuse_absent(points, heights, what)
+    if cost != "minimax" and (sources.costs < 0).any():  # which may be a height
+        raise InputError("sources: a start cost is not a finite number from 0 on")
     if not len(sources) and not source_edge:
         raise InputError("there is no source; give one")
     if model.is_integer(heights.dtype) and (sources.costs % 1).any():

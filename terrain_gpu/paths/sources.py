@@ -155,8 +155,8 @@ def as_places(grid: GridSpec, given: Places, name: str) -> Sources:
             raise InputError(f"{name}: {what} are of type {a.dtype.name}; give integers")
     if not len(rows):
         return NO_SOURCES
-    if costs.dtype.kind not in "iuf" or not (np.isfinite(costs) & (costs >= 0)).all():
-        raise InputError(f"{name}: a start cost is not a finite number from 0 on")
+    if costs.dtype.kind not in "iuf" or not np.isfinite(costs).all():
+        raise InputError(f"{name}: a start cost is not a finite number")
     if not ((ids >= 1) & (ids <= MAX_ID)).all():
         raise InputError(f"{name}: an id is not a whole number from 1 to {MAX_ID}")
     outside = (rows < 0) | (rows >= grid.rows) | (cols < 0) | (cols >= grid.cols)
