@@ -14,7 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from . import cells
+from . import arguments, cells
+from .arguments import LayerCompression, checked, word
 from .errors import CellError, InputError, StoreError
 from .executor import stream
 from .grid import GridSpec, Window
@@ -31,6 +32,7 @@ ROUNDED = np.dtype("<i4")
 ROUNDED_NODATA = -(2**31)
 
 
+@checked(store=arguments.path, compress=word(LayerCompression))
 def convert_dataset(
     inputs: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
     store: str | os.PathLike[str],
@@ -43,8 +45,8 @@ def convert_dataset(
     nodata: float | int | None = None,
     bounds: tuple[float, float, float, float] | None = None,
     crs: str | None = None,
-    compress: str | None = None,
-    memory_limit: int | None = None,
+    compress: LayerCompression | None = None,
+    memory_limit: int | str | None = None,
     threads: int | None = None,
     resume: bool = False,
     overwrite: bool = False,
@@ -107,9 +109,8 @@ def convert_dataset(
         when the disk is full. Finished blocks are kept for `resume`.
     """
     report = Report("convert-dataset")
-    if isinstance(inputs, str | os.PathLike):
-        inputs = [inputs]
-    paths = [os.fspath(path) for path in inputs]
+    several = [inputs] if isinstance(inputs, str | os.PathLike) else inputs
+    paths = [os.fspath(one) for one in several]
     with (
         gdal_environment(),
         Mosaic(paths, band=band, nodata=nodata, bounds=bounds, crs=crs) as mosaic,

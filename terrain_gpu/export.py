@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from . import cells
+from .arguments import FileCompression, FloatType, checked, word
 from .d8 import FORWARD_EDGES, symmetric
 from .errors import InputError, OutputError
 from .executor import stream
@@ -26,16 +27,17 @@ from .store.places import refuse_inside
 log = logging.getLogger(__name__)
 
 
+@checked(compress=word(FileCompression), dtype=word(FloatType))
 def export_layer(
-    store: str | os.PathLike[str],
+    store: str | os.PathLike[str] | TileStore,
     path: str | os.PathLike[str],
     *,
     layer: str = "elevation",
     bounds: tuple[float, float, float, float] | None = None,
     cog: bool = False,
-    compress: str | None = None,
-    dtype: str | None = None,
-    memory_limit: int | None = None,
+    compress: FileCompression | None = None,
+    dtype: FloatType | None = None,
+    memory_limit: int | str | None = None,
     threads: int | None = None,
     overwrite: bool = False,
     progress: Progress = silent,
@@ -74,17 +76,16 @@ def export_layer(
     OutputError
         when it cannot be written.
     """
-    if dtype not in (None, "float32", "float64"):
-        raise InputError(f"dtype {dtype!r} is not float32 or float64")
     report = Report("export")
-    source = TileStore.open(store).layer(layer)
+    opened = store if isinstance(store, TileStore) else TileStore.open(store)
+    source = opened.layer(layer)
     kind = np.dtype(dtype or source.dtype)
     nodata = source.nodata if kind == source.dtype else math.nan
     target = checked_target(path, overwrite=overwrite)
     try:
         window = source.grid.window_of(bounds) if bounds else source.grid.window
     except InputError as error:
-        raise InputError(f"{store}: {error}") from None
+        raise InputError(f"{opened.path}: {error}") from None
     grid = source.grid.crop(window)
     size = source.block_size
     plan = plan_stream(

@@ -5,10 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
 from . import morton
+from .arguments import described, numbers, real, text, whole
 from .errors import InputError
 
 TILE = 64
@@ -56,7 +58,7 @@ class GridSpec:
     transform
         Affine (a, b, c, d, e, f) in rasterio's order: x = a col + b row + c, y = d col + e row + f,
         for the upper left corner of a cell; units of the CRS. b and d are zero: rotated rasters are
-        refused at the door.
+        refused at the door. An ``affine.Affine`` will do.
     crs_wkt
         Coordinate reference system as WKT2, or "" when unknown.
     crs_code
@@ -75,10 +77,16 @@ class GridSpec:
     crs_code: str | None = None
 
     def __post_init__(self) -> None:
+        for name in ("rows", "cols"):
+            object.__setattr__(self, name, whole(name, getattr(self, name)))
         if not (0 < self.rows <= MAX_SIDE and 0 < self.cols <= MAX_SIDE):
             raise InputError(
                 f"a raster of {self.rows} x {self.cols} cells is outside 1 .. {MAX_SIDE} on a side"
             )
+        for name in ("crs_wkt", "crs_code"):
+            if name == "crs_wkt" or self.crs_code is not None:
+                text(name, getattr(self, name))
+        object.__setattr__(self, "transform", _six(self.transform))
         a, b, _, d, e, _ = self.transform
         if not all(math.isfinite(v) for v in self.transform) or a == 0 or e == 0:
             raise InputError(f"the affine transform {self.transform} is not invertible")
@@ -129,6 +137,7 @@ class GridSpec:
         InputError
             when the bounds are empty or do not touch the raster.
         """
+        bounds = numbers("bounds", bounds, 4, "four numbers: WEST SOUTH EAST NORTH")  # type: ignore
         west, south, east, north = bounds
         if not all(math.isfinite(v) for v in bounds) or not (west < east and south < north):
             raise InputError(f"bounds {bounds} are empty; give WEST SOUTH EAST NORTH")
@@ -170,6 +179,20 @@ class GridSpec:
                 (f + e * self.rows, f2 + e2 * other.rows, e),
             )
         )
+
+
+def _six(transform: Any) -> tuple[float, ...]:
+    """The coefficients of a transform; an `Affine` goes on with 0, 0, 1."""
+    try:
+        found = tuple(real("transform", value) for value in transform)
+    except (TypeError, InputError):
+        found = ()
+    if len(found) == 9 and found[6:] == (0, 0, 1):
+        found = found[:6]
+    if len(found) != 6:
+        given = str(transform) if isinstance(transform, tuple | list) else described(transform)
+        raise InputError(f"the transform {given[:80]}: give six numbers (a, b, c, d, e, f)")
+    return found
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ adds up what the executor will hold; it refuses what cannot fit.
 from __future__ import annotations
 
 import os
-import re
+import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -15,7 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from .errors import InputError, PlanError
+from .arguments import memory, whole
+from .errors import PlanError
 from .grid import MAX_BLOCK, MIN_BLOCK, TILE, BlockGrid, Window, ceil_div, round_up
 
 MB = 10**6
@@ -28,37 +29,19 @@ COMPILED_BASELINE = 280 * MB
 CUDA_BASELINE = 700 * MB
 """What CUDA's context and libraries add to it."""
 
+VECTOR_BYTES = 40 * MB
+"""What pyogrio brings, GDAL once more, without the packages that it imports for others."""
+
 NO_LIMIT = 2**62
 """For rasters in memory: what is needed besides is small."""
+
+whole_process = False
+"""Whether the process is one of the programs, in which nobody else needs packages or memory."""
 
 DEFAULT_BLOCK = 1024
 LEAST_LIMIT = 512 * MB
 MAX_SHARDS = 1 << 20
 """Above this many shards the planner prefers larger blocks, if they fit."""
-
-_UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12} | {
-    "KIB": 2**10,
-    "MIB": 2**20,
-    "GIB": 2**30,
-    "TIB": 2**40,
-}
-
-
-def parse_size(text: str) -> int:
-    """Bytes of "512MB", "2 GiB", "1e9".
-
-    Raises
-    ------
-    InputError
-        when the text is no size.
-    """
-    match = re.fullmatch(r"\s*([0-9]+(?:\.[0-9]*)?(?:e[0-9]+)?)\s*([A-Za-z]*)\s*", text)
-    if not match or match[2].upper() not in _UNITS:
-        raise InputError(f"{text!r} is not a size; write for example 512MB, 2GB or 1.5GiB")
-    size = float(match[1]) * _UNITS[match[2].upper()]
-    if not 1 <= size < 2**63:
-        raise InputError(f"{text!r} is not a positive size of less than 2**63 bytes")
-    return int(size)
 
 
 def format_size(size: float) -> str:
@@ -81,19 +64,39 @@ def available_threads() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def limit_of(memory_limit: int | None) -> int:
+def limit_of(memory_limit: int | str | None) -> int:
     """The bound asked for, bytes; `default_memory_limit` when None.
 
     Raises
     ------
     InputError
-        when it is no whole number.
+        when it is not a size.
     """
     if memory_limit is None:
         return default_memory_limit()
-    if not isinstance(memory_limit, int | np.integer):
-        raise InputError(f"memory_limit {memory_limit!r}: give a whole number of bytes")
-    return int(memory_limit)
+    if isinstance(memory_limit, int | np.integer) and not isinstance(memory_limit, bool):
+        return int(memory_limit)  # of a caller inside: what others left may be less than nothing
+    return memory("memory_limit", memory_limit)
+
+
+def require(needed: int, limit: int, what: str) -> None:
+    """Refuse what takes more memory than the limit, bytes.
+
+    Raises
+    ------
+    PlanError
+        that says how much would do.
+    """
+    if needed > limit:
+        raise PlanError(
+            f"a memory limit of {format_size(limit)} is too small {what}; give at least "
+            f"{ceil_div(needed, MB)} MB"
+        )
+
+
+def loaded() -> int:
+    """Bytes of what a program loaded to read vector files, and stays."""
+    return VECTOR_BYTES if whole_process and "pyogrio" in sys.modules else 0
 
 
 def other_blocks(size: str, block: int) -> str:
@@ -108,13 +111,9 @@ def threads_of(threads: int | None) -> int:
     Raises
     ------
     InputError
-        when they are fewer than 1.
+        when they are not a whole number from 1 on.
     """
-    if threads is None:
-        return available_threads()
-    if threads < 1:
-        raise InputError(f"threads {threads}: give 1 or more")
-    return int(threads)
+    return available_threads() if threads is None else whole("threads", threads, 1)
 
 
 @dataclass(frozen=True)
@@ -245,7 +244,7 @@ def plan_stream(
     dtype: np.dtype,
     source: SourceShape,
     *,
-    memory_limit: int | None = None,
+    memory_limit: int | str | None = None,
     threads: int | None = None,
     block_size: int | None = None,
 ) -> StreamPlan:
@@ -371,7 +370,8 @@ def plan_forest(
     levels: int,
     spill: int,
     source_bytes: int,
-    memory_limit: int | None = None,
+    beside: int = 0,
+    memory_limit: int | str | None = None,
     threads: int | None = None,
 ) -> StreamPlan:
     """Plan a spanning forest: blocks streamed through workers, then levels of borders.
@@ -390,6 +390,8 @@ def plan_forest(
         Bytes that the blocks leave for the levels at most: written, and read again.
     source_bytes
         Size of the shards that are read.
+    beside
+        Further bytes.
 
     Raises
     ------
@@ -401,13 +403,14 @@ def plan_forest(
     cells = block * block
     buffer = cells * (dtype.itemsize + 1)
     scratch = cells * max(dtype.itemsize, 2)
-    least = COMPILED_BASELINE + max(work + buffer + 2 * scratch, levels)
+    always = COMPILED_BASELINE + beside
+    least = always + max(work + buffer + 2 * scratch, levels)
     for workers in range(min(threads, count), 0, -1):
         buffers = min(workers + 2, count)
         memory = workers * work + buffers * buffer + 2 * scratch
-        while buffers > 1 and COMPILED_BASELINE + memory > limit:
+        while buffers > 1 and always + memory > limit:
             buffers, memory = buffers - 1, memory - buffer
-        memory = COMPILED_BASELINE + max(memory, levels)
+        memory = always + max(memory, levels)
         if memory <= limit:
             return StreamPlan.of_blocks(
                 BlockGrid(rows, cols, block),
@@ -440,7 +443,8 @@ def plan_paths(
     friction: np.dtype | None = None,
     barriers: np.dtype | None = None,
     layers: Sequence[str] = ("distance",),
-    memory_limit: int | None = None,
+    beside: int = 0,
+    memory_limit: int | str | None = None,
     threads: int | None = None,
 ) -> StreamPlan:
     """Plan shortest paths: fields of blocks, as many in memory as fit, the others spilled.
@@ -457,6 +461,8 @@ def plan_paths(
         Types of such layers; None without.
     layers
         Results: "distance", "backlink", "allocation", which needs the one before.
+    beside
+        Further bytes.
 
     Returns
     -------
@@ -481,7 +487,7 @@ def plan_paths(
         rims += count * 16 * block  # of hops
     if "allocation" in layers:
         rims += count * 32 * block  # where they lead
-    always = COMPILED_BASELINE + rims
+    always = COMPILED_BASELINE + loaded() + rims + beside
     least = always + field + passing
     if least > limit:
         raise PlanError(

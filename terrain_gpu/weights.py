@@ -10,13 +10,15 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import get_args
 
 import numpy as np
 
 from . import cells
+from .arguments import TreeWeight
 from .errors import InputError
 
-NAMES = ("max", "absdiff")
+NAMES = get_args(TreeWeight)
 
 DIRECTIONS = ((0, 1), (1, -1), (1, 0), (1, 1))
 """(row, column) steps of an edge from its lower endpoint: E, SW, S, SE."""

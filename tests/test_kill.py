@@ -109,7 +109,7 @@ class Situation:
         """Blocks that the run has recorded so far."""
         base = self.store if self.before else self.folder / "s.zarr.incomplete"
         manifest = base / f".incomplete/{self.layer}.jsonl"
-        return manifest.read_bytes().count(b"]\n") if manifest.exists() else 0
+        return manifest.read_bytes().count(b"]\t") if manifest.exists() else 0
 
     def is_begun(self) -> bool:
         """Whether more than a quarter of the blocks is recorded."""

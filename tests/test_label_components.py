@@ -559,7 +559,7 @@ def test_unknown_connectivity(world):
 
 
 def test_an_array_is_no_store():
-    with pytest.raises(InputError, match="give a store or its path, no ndarray"):
+    with pytest.raises(InputError, match=r"store of type numpy\.ndarray: give a store or its path"):
         label_components(np.ones((3, 3)), "elevation > 0")
 
 

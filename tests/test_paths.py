@@ -382,10 +382,10 @@ def test_cells_of_another_byte_order():
     assert strategies.same_bits(*(one.distance() for one in found))
 
 
-@pytest.mark.parametrize("how", [{"threads": -1}, {"memory_limit": "1GB"}])
+@pytest.mark.parametrize("how", [{"threads": -1}, {"memory_limit": "-1GB"}])
 def test_limits_that_are_none(tmp_path, how, no_fsync):
     make_layers(tmp_path / "s.zarr", 64, elevation=np.ones((70, 70), np.uint8))
-    with pytest.raises(InputError, match="give "):
+    with pytest.raises(InputError, match=r"give |is not a size"):
         shortest_paths(tmp_path / "s.zarr", [(0, 0)], **how)
 
 

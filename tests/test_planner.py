@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from terrain_gpu.arguments import parse_size
 from terrain_gpu.components import plan_components
 from terrain_gpu.convert import plan_for_shape
 from terrain_gpu.errors import InputError, PlanError
@@ -21,7 +22,6 @@ from terrain_gpu.planner import (
     SourceShape,
     default_memory_limit,
     format_size,
-    parse_size,
     plan_paths,
     plan_stream,
 )
@@ -242,10 +242,17 @@ def test_larger_blocks_are_advised_where_rims_take_the_memory():
 @pytest.mark.parametrize(
     ("slip", "message"),
     [
-        ({"threads": 0}, "threads 0: give 1 or more"),
-        ({"threads": -1}, "threads -1: give 1 or more"),
-        ({"memory_limit": "1GB"}, "memory_limit '1GB': give a whole number of bytes"),
-        ({"memory_limit": 1e9}, "memory_limit 1000000000.0: give a whole number of bytes"),
+        ({"threads": 0}, "threads 0: give a whole number from 1 on"),
+        ({"threads": -1}, "threads -1: give a whole number from 1 on"),
+        ({"threads": 1.5}, "threads 1.5: give a whole number from 1 on"),
+        (
+            {"memory_limit": "lots"},
+            "memory_limit 'lots' is not a size; write for example 512MB, 2GB or 1.5GiB",
+        ),
+        (
+            {"memory_limit": 0.5},
+            'memory_limit 0.5: give a positive number of bytes, or a size such as "2GB"',
+        ),
     ],
 )
 def test_arguments_that_are_no_limits(plan, slip, message):

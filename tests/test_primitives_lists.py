@@ -156,7 +156,7 @@ def test_wrong_arguments():
     succ = [1, 1]
     for message, arguments in (
         ("method 'dfs' is not known; use one of auto, seq", {"method": "dfs"}),
-        ("splitters=0: at least 1", {"splitters": 0}),
+        ("splitters 0: give a whole number from 1 on", {"splitters": 0}),
         ("sums of floats depend on the order", {"weights": [0.5, 0.5]}),
         (r"weights have shape \(3,\); it must be that of succ, \(2,\)", {"weights": [1, 2, 3]}),
         ("add up to more than int64 holds", {"weights": [2**62, 2**62]}),

@@ -85,7 +85,8 @@ def command(
     opened = TileStore.open(store)
     given = None
     if outlet or outlet_rowcol or outlets is not None:
-        given = places(opened.grid, "--outlet", outlet, outlet_rowcol, outlets)
+        limit = settings["memory_limit"]
+        given = places(opened.grid, "--outlet", outlet, outlet_rowcol, outlets, limit)
     if output:
         from ..export import checked_target, export_layer  # brings GDAL
 

@@ -24,7 +24,6 @@ from . import compute_sssp, options
 @options.version_option
 def command(
     store: str,
-    connectivity: str,
     no_corner_cutting: bool,
     json_target: str | None,
     **settings: Any,
@@ -47,7 +46,6 @@ def command(
     with options.if_interrupted(advice), bar("distance index", quiet=options.quiet()) as progress:
         report = build_index(
             store,
-            connectivity=int(connectivity),
             corner_cutting=not no_corner_cutting,
             progress=progress,
             **settings,

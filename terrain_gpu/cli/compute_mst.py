@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, get_args
 
 import click
 
+from ..arguments import TreeMethod, TreeWeight
 from . import options
 
 
@@ -19,21 +20,15 @@ from . import options
 )
 @click.option(
     "--weight",
-    type=click.Choice(["max", "absdiff"]),
+    type=click.Choice(get_args(TreeWeight)),
     default="max",
     show_default=True,
     help="The higher of two cells, or their absolute difference.",
 )
-@click.option(
-    "--connectivity",
-    type=click.Choice(["8", "4"]),
-    default="8",
-    show_default=True,
-    help="Neighbours of a cell, with or without the diagonal ones.",
-)
+@options.connectivity_option
 @click.option(
     "--method",
-    type=click.Choice(["frozen", "contract"]),
+    type=click.Choice(get_args(TreeMethod)),
     default="frozen",
     show_default=True,
     help="Both give the same bits; contract is the reference.",
@@ -53,7 +48,6 @@ from . import options
 def command(
     store: str,
     output: str | None,
-    connectivity: str,
     json_target: str | None,
     **settings: Any,
 ) -> None:
@@ -75,9 +69,7 @@ def command(
         checked_target(output, overwrite=settings["overwrite"])
     advice = "finished blocks are kept, --resume goes on"
     with options.if_interrupted(advice), bar("spanning tree", quiet=options.quiet()) as progress:
-        tree = minimum_spanning_tree(
-            store, connectivity=int(connectivity), progress=progress, **settings
-        )
+        tree = minimum_spanning_tree(store, progress=progress, **settings)
     report = tree.report
     if output:
         advice = f"layer {LAYER} is complete, {output} is as it was"

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 import click
 
+from ..arguments import Cost, FloatType, PathMethod
 from . import options
 from .places import Place, Point, naming, not_negative, places, refuse_shared_files
 
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-COSTS = ("absdiff", "friction", "surface", "tobler", "langmuir", "minimax")
+COSTS = get_args(Cost)
 SECONDS = ("tobler", "langmuir")
 NAMED = 5
 """Most targets that a message names."""
@@ -80,13 +81,7 @@ _COST_OPTIONS: tuple[Any, ...] = (
     click.option(
         "--reverse", is_flag=True, help="Cost of going to the source instead, where that differs."
     ),
-    click.option(
-        "--connectivity",
-        type=click.Choice(["8", "4"]),
-        default="8",
-        show_default=True,
-        help="Neighbours of a cell, with or without the diagonal ones.",
-    ),
+    options.connectivity_option,
     click.option(
         "--no-corner-cutting",
         is_flag=True,
@@ -158,7 +153,7 @@ def cost_options(command: Any) -> Any:
 )
 @click.option(
     "--dtype",
-    type=click.Choice(["float64", "float32"]),
+    type=click.Choice(get_args(FloatType)),
     help="Type of that raster's cells, rounded to nearest.  [default: as in the store]",
 )
 @click.option(
@@ -185,7 +180,7 @@ def cost_options(command: Any) -> Any:
 @options.gpu_memory_limit_option
 @click.option(
     "--method",
-    type=click.Choice(["relax", "index", "dijkstra", "relax-array", "tournament"]),
+    type=click.Choice(get_args(PathMethod)),
     default="relax",
     show_default=True,
     help="The way: blocks relaxed in order, from the distance index, or with Dijkstra's algorithm "
@@ -213,11 +208,10 @@ def command(
     target_rowcol: Sequence[Point],
     targets: str | None,
     output: str | None,
-    dtype: str | None,
+    dtype: FloatType | None,
     backlink: str | None,
     allocation: str | None,
     path: str | None,
-    connectivity: str,
     no_corner_cutting: bool,
     json_target: str | None,
     **settings: Any,
@@ -272,14 +266,16 @@ def command(
     from ..store import TileStore
 
     opened = TileStore.open(store)
-    starts = places(opened.grid, "--source", source, source_rowcol, sources)
-    ends = places(opened.grid, "--target", target, target_rowcol, targets) if has_targets else None
+    limit = settings["memory_limit"]
+    starts = places(opened.grid, "--source", source, source_rowcol, sources, limit)
+    ends = None
+    if has_targets:
+        ends = places(opened.grid, "--target", target, target_rowcol, targets, limit)
     advice = "what is finished is kept, --resume goes on"
     with options.if_interrupted(advice), bar("shortest paths", quiet=options.quiet()) as progress:
         found = shortest_paths(
             opened,
             starts,
-            connectivity=int(connectivity),
             corner_cutting=not no_corner_cutting,
             targets=ends,
             backlink=backlink is not None or path is not None,

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, get_args
 
 import click
 
+from ..arguments import LayerCompression
 from ..planner import format_size
 from . import options
 
@@ -45,7 +46,9 @@ class Number(click.ParamType):
 )
 @options.bounds_option
 @click.option("--crs", metavar="CRS", help="Coordinate system of inputs that name none.")
-@click.option("--compress", type=click.Choice(["zstd"]), help="Compress the tiles.")
+@click.option(
+    "--compress", type=click.Choice(get_args(LayerCompression)), help="Compress the tiles."
+)
 @options.memory_limit_option
 @options.threads_option
 @options.resume_option

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, get_args
 
 import click
 
+from ..arguments import FileCompression
 from ..planner import format_size
 from . import options
 
@@ -18,7 +19,7 @@ from . import options
 @click.option("--cog", is_flag=True, help="Cloud-optimised GeoTIFF with overviews.")
 @click.option(
     "--compress",
-    type=click.Choice(["none", "deflate", "lzw", "zstd"]),
+    type=click.Choice(get_args(FileCompression)),
     help="Compression.  [default: none; deflate with --cog]",
 )
 @options.memory_limit_option

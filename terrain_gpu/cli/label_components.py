@@ -19,13 +19,7 @@ from .places import refuse_shared_files
     help='On layers of the store, such as "elevation > 0", "0 < elevation <= 100 and not '
     '(slope > 30)" or "nodata(elevation)".',
 )
-@click.option(
-    "--connectivity",
-    type=click.Choice(["8", "4"]),
-    default="8",
-    show_default=True,
-    help="Neighbours of a cell, with or without the diagonal ones.",
-)
+@options.connectivity_option
 @click.option(
     "--into",
     default="components",
@@ -50,7 +44,6 @@ from .places import refuse_shared_files
 def command(
     store: str,
     where: str,
-    connectivity: str,
     output: str | None,
     json_target: str | None,
     **settings: Any,
@@ -77,9 +70,7 @@ def command(
         checked_target(output, overwrite=settings["overwrite"])
     advice = "finished blocks are kept, --resume goes on"
     with options.if_interrupted(advice), bar("components", quiet=options.quiet()) as progress:
-        found = label_components(
-            store, where, connectivity=int(connectivity), progress=progress, **settings
-        )
+        found = label_components(store, where, progress=progress, **settings)
     report, into = found.report, settings["into"]
     if output:
         advice = f"layer {into} is complete, {output} is as it was"

@@ -62,7 +62,7 @@ def command(
     kept = None
     if keep is not None:
         with naming("--keep"):
-            kept = from_file(opened.grid, keep)
+            kept = from_file(opened.grid, keep, settings["memory_limit"])
     advice = f"{output} is as it was"
     with options.if_interrupted(advice), bar("network", quiet=options.quiet()) as progress:
         found = extract_network(opened, output, keep=kept, progress=progress, **settings)

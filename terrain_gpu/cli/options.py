@@ -12,13 +12,13 @@ import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import click
 
-from .. import __version__
+from .. import __version__, planner
+from ..arguments import MOST_DEVICES, MOST_THREADS, Backend, Connectivity, parse_size
 from ..errors import OutputError, TerrainError
-from ..planner import parse_size
 
 NAME = "terrain_gpu"
 
@@ -102,19 +102,27 @@ memory_limit_option = click.option(
     "[default: a quarter of RAM, at least 512MB]",
 )  # fmt: skip
 threads_option = click.option(
-    "--threads", type=click.IntRange(1, 1024), metavar="N", help="Threads.  [default: all cores]"
+    "--threads",
+    type=click.IntRange(1, MOST_THREADS),
+    metavar="N",
+    help="Threads.  [default: all cores]",
 )
 backend_option = click.option(
-    "--backend", type=click.Choice(["auto", "cpu", "cuda"]), default="auto", show_default=True,
+    "--backend", type=click.Choice(get_args(Backend)), default="auto", show_default=True,
     help="Where to compute; auto takes CUDA where it works, else the CPU.",
 )  # fmt: skip
 device_option = click.option(
-    "--device", type=click.IntRange(0, 1023), default=0, show_default=True, metavar="N",
+    "--device", type=click.IntRange(0, MOST_DEVICES - 1), default=0, show_default=True, metavar="N",
     help="Which GPU.",
 )  # fmt: skip
 gpu_memory_limit_option = click.option(
     "--gpu-memory-limit", type=Size(), metavar="SIZE",
     help="Bound on the GPU memory used.  [default: nine tenths of what is free]",
+)  # fmt: skip
+connectivity_option = click.option(
+    "--connectivity", type=click.Choice([str(number) for number in get_args(Connectivity)]),
+    default="8", show_default=True, callback=lambda ctx, param, value: int(value),
+    help="Neighbours of a cell, with or without the diagonal ones.",
 )  # fmt: skip
 overwrite_option = click.option(
     "--overwrite", is_flag=True, help="Replace what is there, whole and at the end."
@@ -211,7 +219,11 @@ def run(command: click.Command) -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
-    sys.exit(_guarded(lambda: command.main(standalone_mode=False)))
+    planner.whole_process = True
+    try:
+        sys.exit(_guarded(lambda: command.main(standalone_mode=False)))
+    finally:
+        planner.whole_process = False
 
 
 def _guarded(body: Callable[[], Any]) -> int:

@@ -49,6 +49,7 @@ def places(
     points: Sequence[Point],
     cells: Sequence[Point],
     file: str | None,
+    memory_limit: int | None,
 ) -> Sources:
     """All cells that a group of options names.
 
@@ -62,7 +63,7 @@ def places(
     found, last = [], 0
     if file is not None:
         with naming(f"{option}s"):
-            found.append(from_file(grid, file))
+            found.append(from_file(grid, file, memory_limit))
         last = int(found[0].ids.max())
     for name, given, place in (
         (option, points, sources.from_xy),
@@ -81,14 +82,14 @@ def places(
     return sources.NO_SOURCES
 
 
-def from_file(grid: GridSpec, name: str) -> Sources:
+def from_file(grid: GridSpec, name: str, memory_limit: int | None) -> Sources:
     """Cells that a vector file (FILE or FILE:LAYER) or an aligned raster names."""
     from ..paths.sources import from_raster, from_vector
 
     path, layer = _file_and_layer(name)
     if Path(path).suffix.lower() in VECTOR:
-        return from_vector(grid, path, layer)
-    return from_raster(grid, path)
+        return from_vector(grid, path, layer, memory_limit)
+    return from_raster(grid, path, memory_limit)
 
 
 def _file_and_layer(name: str) -> tuple[str, str | None]:

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ..arguments import Connectivity, checked
 from ..compiled import known_types, tell_compiling
 from ..errors import InputError, PlanError, StoreError
 from ..executor import stream
@@ -81,14 +82,15 @@ class Components:
         return self.layer.read_window(*self.layer.grid.window)
 
 
+@checked()
 def label_components(
     store: str | os.PathLike[str] | TileStore,
     where: str,
     *,
-    connectivity: int = 8,
+    connectivity: Connectivity = 8,
     into: str = LAYER,
     table: str | os.PathLike[str] | None = None,
-    memory_limit: int | None = None,
+    memory_limit: int | str | None = None,
     threads: int | None = None,
     resume: bool = False,
     overwrite: bool = False,
@@ -139,10 +141,6 @@ def label_components(
     -----
     Union-find in each block, then over the lines between blocks; docs/design.md, "Components".
     """
-    if connectivity not in (4, 8):
-        raise InputError(f"connectivity {connectivity} is not 8 or 4")
-    if not isinstance(store, str | os.PathLike | TileStore):
-        raise InputError(f"label_components: give a store or its path, no {type(store).__name__}")
     report = Report("label-components")
     store = store if isinstance(store, TileStore) else TileStore.open(store)
     condition = Expression(where, store.layers)
@@ -257,7 +255,7 @@ def plan_components(
     connectivity: int = 8,
     table: bool = True,
     source_bytes: int | None = None,
-    memory_limit: int | None = None,
+    memory_limit: int | str | None = None,
     threads: int | None = None,
 ) -> StreamPlan:
     """The plan of a labelling, for as many components as there can be.

@@ -10,10 +10,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
 from importlib import resources
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar, get_args
 
 import numpy as np
 
+from ..arguments import Backend
 from ..errors import InputError, PlanError
 from ..planner import COMPILED_BASELINE, CUDA_BASELINE, format_size, limit_of
 
@@ -21,7 +22,7 @@ log = logging.getLogger(__name__)
 
 Planned = TypeVar("Planned")
 
-BACKENDS = ("auto", "cpu", "cuda")
+BACKENDS = get_args(Backend)
 
 OPTIONS = ("--std=c++17", "--fmad=false")
 """Of the compiler; a fused multiply-add rounds once where the CPU rounds twice."""
@@ -75,8 +76,8 @@ class Gpu(NamedTuple):
 def find_gpu(
     backend: str,
     device: int,
-    gpu_memory_limit: int | None,
-    memory_limit: int | None,
+    gpu_memory_limit: int | str | None,
+    memory_limit: int | str | None,
     block_size: int,
 ) -> Gpu | None:
     """The GPU to compute on; or None, and a line in the log says why.
@@ -99,7 +100,10 @@ def find_gpu(
     chosen, reason = choose(backend, device)
     if reason:
         _say(reason)
-    return Gpu(device, gpu_memory_limit, backend == "cuda") if chosen == "cuda" else None
+    if chosen == "cpu":
+        return None
+    own = None if gpu_memory_limit is None else limit_of(gpu_memory_limit)
+    return Gpu(device, own, backend == "cuda")
 
 
 def _say(reason: str) -> None:

@@ -16,17 +16,18 @@ from typing import Any
 
 import numpy as np
 
+from ..arguments import checked
 from ..errors import InputError, StoreError
 from ..grid import BlockGrid
 from ..paths.lengths import area_units
-from ..paths.sources import Sources, refuse_nodata
+from ..paths.sources import Places, Sources, as_places, refuse_nodata
 from ..planner import StreamPlan, layer_bytes
 from ..progress import Progress, silent
 from ..report import Report
 from ..store import Layer, LayerWriter, TileStore, create_layer
 from .block import BlockForest
 from .drain import VERTEX_BYTES, drain, outline, solve
-from .skeleton import Outline, Skeleton, trim
+from .skeleton import Outline, Skeleton
 from .source import Forest, open_forest
 from .stream import At, Blocks, plan_blocks
 
@@ -68,7 +69,7 @@ def plan_accumulation(
     block: int,
     *,
     directions: bool = False,
-    memory_limit: int | None = None,
+    memory_limit: int | str | None = None,
     threads: int | None = None,
 ) -> StreamPlan:
     """The plan of `accumulate` for a layer of such a shape, type and block size.
@@ -90,14 +91,15 @@ def plan_accumulation(
     )
 
 
+@checked()
 def accumulate(
     store: str | os.PathLike[str] | TileStore,
-    outlets: Sources | None = None,
+    outlets: Places | None = None,
     *,
     areas: bool = False,
     into: str = LAYER,
     directions: str | None = None,
-    memory_limit: int | None = None,
+    memory_limit: int | str | None = None,
     threads: int | None = None,
     resume: bool = False,
     overwrite: bool = False,
@@ -114,8 +116,8 @@ def accumulate(
     store
         A store with the layer "mst".
     outlets
-        Cells; those of trees without one drain nowhere. When None, the cells at the raster's edge
-        and beside cells without a value.
+        Cells, given as the sources of `shortest_paths`; those of trees without one drain nowhere.
+        When None, the cells at the raster's edge and beside cells without a value.
     areas
         Sum areas (map units squared; square metres in a geographic CRS) instead of cells.
     into, directions
@@ -156,6 +158,9 @@ def accumulate(
             "drains along that of the weight max: compute it (compute-mst --weight max --overwrite)"
         )
     if outlets is not None:
+        outlets = as_places(forest.cells.grid, outlets, "outlets")
+        if not len(outlets):
+            raise InputError("there is no outlet; give one, or None for the raster's edge")
         refuse_nodata(outlets, forest.cells)
         outlets = outlets.one_per_cell("outlets")
     names = [into] if directions is None else [into, directions]
@@ -296,7 +301,6 @@ def _run(
         blocks.stream(everything(), outlined, add, progress, total)
     with report.phase("skeleton"):
         flows = solve(skeleton.join(), blocks.blocks)
-        trim()
     left = (at for at in everything() if not all(writer.done[at] for writer in writers))
     with report.phase("drain"):
         blocks.stream(left, drained, write, progress, total)

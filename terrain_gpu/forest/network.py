@@ -22,10 +22,11 @@ from typing import Any
 
 import numpy as np
 
+from ..arguments import checked
 from ..errors import InputError
 from ..grid import BlockGrid, GridSpec
 from ..paths.lengths import step_lengths
-from ..paths.sources import NO_SOURCES, Sources, refuse_nodata
+from ..paths.sources import NO_SOURCES, Places, Sources, as_places, refuse_nodata
 from ..paths.trace import path_points
 from ..paths.vectors import (
     checked_target,
@@ -46,7 +47,7 @@ from . import prune
 from .accumulation import outlets_in
 from .block import BlockForest
 from .lines import PieceFile, Pieces, trace_pieces
-from .skeleton import Outline, Skeleton, trim
+from .skeleton import Outline, Skeleton
 from .source import Forest, open_forest
 from .stream import At, Blocks, plan_blocks
 
@@ -100,7 +101,7 @@ def plan_network(
     block: int,
     *,
     geopackage: bool = True,
-    memory_limit: int | None = None,
+    memory_limit: int | str | None = None,
     threads: int | None = None,
 ) -> StreamPlan:
     """The plan of `extract_network` for a layer of such a shape, type and block size.
@@ -122,13 +123,14 @@ def plan_network(
     )
 
 
+@checked()
 def extract_network(
     store: str | os.PathLike[str] | TileStore,
     path: str | os.PathLike[str],
     *,
     min_length: float | None = None,
-    keep: Sources | None = None,
-    memory_limit: int | None = None,
+    keep: Places | None = None,
+    memory_limit: int | str | None = None,
     threads: int | None = None,
     overwrite: bool = False,
     progress: Progress = silent,
@@ -158,7 +160,7 @@ def extract_network(
     min_length
         Map units, metres in a geographic CRS. When None, only kept points count; 0 keeps all.
     keep
-        Cells that are never removed, and end lines.
+        Cells that are never removed, and end lines, given as the sources of `shortest_paths`.
     memory_limit
         Bound on the peak resident set of the process, bytes; a quarter of RAM when None.
     threads
@@ -185,7 +187,7 @@ def extract_network(
     report = Report("network")
     target = checked_target(path, overwrite=overwrite)
     forest = open_forest(store)
-    kept = NO_SOURCES if keep is None else keep
+    kept = NO_SOURCES if keep is None else as_places(forest.cells.grid, keep, "keep")
     if len(kept):
         refuse_nodata(kept, forest.cells)
         kept = kept.one_per_cell("points to keep")
@@ -257,7 +259,6 @@ def _trace(
         blocks.stream(every, outlined, lambda _, part: skeleton.add(part), progress, total)
     with report.phase("skeleton"):
         beyond = prune.solve(skeleton.join(), blocks.blocks, least)
-        trim()
     with report.phase("lines"):
         blocks.stream(blocks.blocks.ids(), traced, save, progress, total)
     with report.phase("ends"):

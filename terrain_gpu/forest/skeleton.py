@@ -7,8 +7,6 @@ is in memory, O(cells between blocks).
 
 from __future__ import annotations
 
-import contextlib
-import ctypes
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,6 +16,7 @@ from ..errors import PlanError, StoreError
 from ..grid import BlockGrid, ceil_div
 from ..paths.tile import COL_STEP, ROW_STEP
 from ..planner import COMPILED_BASELINE, MB, format_size
+from ..report import trim
 from .block import BlockForest
 
 OUTLINE_BYTES = 50
@@ -184,12 +183,6 @@ class Skeleton:
             ends[via, 0] != np.arange(self.vertices, dtype=np.int32),
             via >= inside,
         )
-
-
-def trim() -> None:
-    """Give back what the allocator keeps of freed arrays, which is as much as the skeleton."""
-    with contextlib.suppress(AttributeError):  # glibc has it
-        ctypes.CDLL(None).malloc_trim(0)
 
 
 def _vertices_of(cell: np.ndarray, wanted: np.ndarray) -> np.ndarray:

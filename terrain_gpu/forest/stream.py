@@ -18,6 +18,7 @@ from ..planner import (
     format_size,
     layer_bytes,
     limit_of,
+    loaded,
     threads_of,
 )
 from ..progress import Progress
@@ -39,7 +40,7 @@ def plan_blocks(
     results: int = 0,
     beside: int = 0,
     written: int = 0,
-    memory_limit: int | None,
+    memory_limit: int | str | None,
     threads: int | None,
 ) -> StreamPlan:
     """How blocks stream in two passes, and what the skeleton between them takes.
@@ -78,7 +79,7 @@ def plan_blocks(
         for buffers in (min(workers + 2, blocks.count), workers):
             streaming = workers * worker + buffers * buffer + scratch
             memory = max(streaming + vertices * OUTLINE_BYTES, vertices * vertex)
-            memory += COMPILED_BASELINE + beside
+            memory += COMPILED_BASELINE + loaded() + beside
             if memory <= limit:
                 return StreamPlan.of_blocks(
                     blocks,

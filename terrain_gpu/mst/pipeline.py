@@ -19,7 +19,16 @@ from typing import Any
 
 import numpy as np
 
-from ..cells import fits, layer_dtype, refuse_masked, to_json
+from ..arguments import (
+    Backend,
+    Connectivity,
+    TreeMethod,
+    TreeWeight,
+    checked,
+    raster_or_store,
+    word,
+)
+from ..cells import fits, layer_dtype, to_json
 from ..compiled import tell_compiling
 from ..cuda.device import Gpu, find_gpu
 from ..d8 import FORWARD_EDGES, symmetric
@@ -32,6 +41,7 @@ from ..planner import (
     NO_LIMIT,
     StreamPlan,
     layer_bytes,
+    limit_of,
     plan_forest,
     threads_of,
 )
@@ -104,20 +114,21 @@ class SpanningTree:
         return symmetric(np.pad(forward, 1))
 
 
+@checked(data=raster_or_store, weight=word(TreeWeight), method=word(TreeMethod))
 def minimum_spanning_tree(
     data: np.ndarray | str | os.PathLike[str] | TileStore,
     *,
-    weight: str = "max",
-    connectivity: int = 8,
-    method: str = "frozen",
+    weight: TreeWeight = "max",
+    connectivity: Connectivity = 8,
+    method: TreeMethod = "frozen",
     nodata: float | int | None = None,
     layer: str = "elevation",
-    memory_limit: int | None = None,
+    memory_limit: int | str | None = None,
     threads: int | None = None,
     block_size: int | None = None,
-    backend: str = "auto",
+    backend: Backend = "auto",
     device: int = 0,
-    gpu_memory_limit: int | None = None,
+    gpu_memory_limit: int | str | None = None,
     verify: bool = False,
     resume: bool = False,
     overwrite: bool = False,
@@ -133,7 +144,7 @@ def minimum_spanning_tree(
     Parameters
     ----------
     data
-        A store, its path, or a 2-D array.
+        A store, its path, or a 2-D array (or nested lists).
     weight
         "max": the higher of the two cells, so that paths in the tree have the lowest passes;
         "absdiff": their absolute difference.
@@ -147,7 +158,8 @@ def minimum_spanning_tree(
     layer
         Layer of the store to read. The result is its layer "mst".
     memory_limit
-        Bound on the peak resident set of the process, bytes; a quarter of RAM when None.
+        Bound on the peak resident set of the process, bytes or "2GB"; a quarter of RAM when None.
+        For arrays: the same without what the caller holds, results included; no bound when None.
     threads
         Threads; all processors when None.
     block_size
@@ -181,10 +193,6 @@ def minimum_spanning_tree(
     -----
     Boruvka's algorithm with frozen boundary components; docs/design.md, "Spanning trees".
     """
-    if connectivity not in (4, 8):
-        raise InputError(f"connectivity {connectivity} is not 8 or 4")
-    if method not in METHODS:
-        raise InputError(f"method {method!r} is not known; use {' or '.join(METHODS)}")
     report = Report("compute-mst")
     options = {"weight": weight, "connectivity": connectivity, "method": method}
     if backend == "cuda" and method != "frozen":
@@ -194,8 +202,11 @@ def minimum_spanning_tree(
     if method != "frozen":
         backend = "cpu"
     if isinstance(data, np.ndarray):
-        gpu = find_gpu(backend, device, gpu_memory_limit, NO_LIMIT, 0)
-        return _of_array(data, nodata, block_size, threads, options, gpu, verify, progress, report)
+        limit = NO_LIMIT if memory_limit is None else limit_of(memory_limit)
+        gpu = find_gpu(backend, device, gpu_memory_limit, limit, 0)
+        return _of_array(
+            data, nodata, block_size, limit, threads, options, gpu, verify, progress, report
+        )
     if nodata is not None or block_size is not None:
         raise InputError("nodata and block_size are for arrays; a store's layer has its own")
     store = data if isinstance(data, TileStore) else TileStore.open(data)
@@ -277,7 +288,8 @@ def plan_spanning_tree(
     weight: str = "max",
     method: str = "frozen",
     source_bytes: int | None = None,
-    memory_limit: int | None = None,
+    held: int | None = None,
+    memory_limit: int | str | None = None,
     threads: int | None = None,
     gpu: Gpu | None = None,
 ) -> StreamPlan:
@@ -287,6 +299,8 @@ def plan_spanning_tree(
     ----------
     source_bytes
         Size of the layer's shards; of uncompressed ones without nodata when None.
+    held
+        For arrays: bytes held besides; what blocks leave for the levels stays in memory too.
     gpu
         Plan regions for this GPU; blocks for the CPU when None.
     """
@@ -294,6 +308,9 @@ def plan_spanning_tree(
     key, module = kind.key_dtype, METHODS[method]
     if source_bytes is None:
         source_bytes = layer_bytes(rows, cols, dtype.itemsize, block_size)
+    spill = partial(spill_bytes, weight=kind, method=module)
+    blocks = BlockGrid(rows, cols, block_size)
+    beside = 0 if held is None else held + spill(blocks)
     if gpu is not None:
         from .gpu import keeps_cells, plan_regions
 
@@ -303,11 +320,11 @@ def plan_spanning_tree(
             cols,
             dtype,
             block_size,
-            spill=lambda regions: spill_bytes(regions, kind, module),
+            spill=spill,
             levels=(rows + cols) * module.levels_per_side(key),
             source_bytes=source_bytes,
             threads=threads_of(threads),
-            memory_limit=memory_limit,
+            memory_limit=limit_of(memory_limit) - beside,
             gpu_memory_limit=gpu.limit(),
         )
     return plan_forest(
@@ -318,8 +335,9 @@ def plan_spanning_tree(
         # Operands and their temporary, validity, and what the method works in.
         work=block_size**2 * (2 * key.itemsize + 2 + module.work_per_cell(key)),
         levels=(rows + cols) * module.levels_per_side(key),
-        spill=spill_bytes(BlockGrid(rows, cols, block_size), kind, module),
+        spill=spill(blocks),
         source_bytes=source_bytes,
+        beside=beside,
         memory_limit=memory_limit,
         threads=threads,
     )
@@ -327,7 +345,7 @@ def plan_spanning_tree(
 
 def _of_store(
     source: Layer,
-    memory_limit: int | None,
+    memory_limit: int | str | None,
     threads: int | None,
     options: dict[str, Any],
     gpu: Gpu | None,
@@ -458,6 +476,7 @@ def _of_array(
     data: np.ndarray,
     nodata: float | int | None,
     block_size: int | None,
+    memory_limit: int,
     threads: int | None,
     options: dict[str, Any],
     gpu: Gpu | None,
@@ -465,17 +484,15 @@ def _of_array(
     progress: Progress,
     report: Report,
 ) -> SpanningTree:
-    if data.ndim != 2 or not data.size:
-        raise InputError(f"an array of shape {data.shape} is no raster; give two dimensions")
-    refuse_masked(data, "data")
     dtype = layer_dtype(data.dtype)
-    data = data.astype(dtype, copy=False)
     if block_size is None:
         block_size = min(DEFAULT_BLOCK, max(TILE, 1 << (max(data.shape) - 1).bit_length()))
     rows, cols = data.shape
     if nodata is not None and not fits(nodata, dtype):
         nodata = None  # no cell has it
     blocks = BlockGrid(rows, cols, block_size)
+    # The edges, and a copy in this machine's order of bytes.
+    held = data.size + (0 if data.dtype == dtype else data.nbytes)
     plan, gpu = _planned(
         gpu,
         rows=rows,
@@ -485,9 +502,11 @@ def _of_array(
         weight=options["weight"],
         method=options["method"],
         source_bytes=data.nbytes,
-        memory_limit=NO_LIMIT,
+        held=held,
+        memory_limit=memory_limit,
         threads=threads,
     )
+    data = data.astype(dtype, copy=False)
     forward = np.zeros(data.shape, np.uint8)
     source = _Blocks(data, blocks)
     target = _Blocks(forward, blocks)
@@ -511,6 +530,8 @@ def _of_array(
                 forward,
                 options["weight"],
                 options["connectivity"],
+                memory_limit=memory_limit,
+                held=held,
                 **_verifies(gpu),
             )
     report.settings = {**options, **_backend(gpu), "plan": plan.as_dict()}

@@ -113,7 +113,7 @@ def verify_forest(
     weight: str,
     connectivity: int,
     expected: dict[str, Any],
-    memory_limit: int | None = None,
+    memory_limit: int | str | None = None,
     threads: int | None = None,
     backend: str = "cpu",
     device: int = 0,
@@ -189,6 +189,8 @@ def verify_arrays(
     expected: dict[str, Any] | None = None,
     block_size: int = 1024,
     unit: int = UNIT,
+    memory_limit: int = NO_LIMIT,
+    held: int = 0,
     backend: str = "cpu",
     device: int = 0,
     gpu_memory_limit: int | None = None,
@@ -199,6 +201,8 @@ def verify_arrays(
     ----------
     block_size, unit
         Sides of the blocks and of the pieces they are cut into; any positive `unit` does.
+    memory_limit, held
+        Bound on memory, and what is held of it, bytes.
     """
     if data.ndim != 2 or not data.size or forward.shape != data.shape:
         raise InputError(f"edges of shape {forward.shape} for cells of shape {data.shape}")
@@ -206,7 +210,7 @@ def verify_arrays(
         raise InputError(f"an array of {forward.dtype.name} holds no edges; give uint8")
     cells, edges = ArrayBlocks(data, nodata, block_size), ArrayBlocks(forward, 0, block_size)
     checker = _Checker(cells.blocks, Weight(weight, data.dtype), nodata, connectivity, unit)
-    how = _How(NO_LIMIT, 1, backend, device, gpu_memory_limit)
+    how = _How(memory_limit, 1, backend, device, gpu_memory_limit, held)
     return _prove(cells, edges, checker, expected, how, silent)
 
 
@@ -218,6 +222,7 @@ class _How(NamedTuple):
     backend: str
     device: int
     gpu_memory_limit: int | None
+    held: int = 0
 
 
 def _prove(
@@ -229,7 +234,7 @@ def _prove(
     progress: Progress,
 ) -> dict[str, Any]:
     """On the GPU, or on the CPU."""
-    pool = partial(_pool, cells, checker.weight, how.memory_limit, how.threads)
+    pool = partial(_pool, cells, checker.weight, how.memory_limit, how.threads, how.held)
     reason, cuda = None, 0
     if how.backend != "cpu":
         try:
@@ -323,9 +328,9 @@ def _verify(
 
 
 def _pool(
-    source: Blocks, weight: Weight, limit: int, threads: int | None, cuda: int = 0
+    source: Blocks, weight: Weight, limit: int, threads: int | None, held: int = 0, cuda: int = 0
 ) -> tuple[int, int]:
-    """Workers and buffers under the memory limit, of which CUDA takes some."""
+    """Workers and buffers under the memory limit, of which CUDA takes some, beside bytes held."""
     blocks = source.blocks
     block = blocks.block**2 * (source.dtype.itemsize + 1)
     # The largest join: two pieces keep 2 edges for each border cell, on 3 sides where the shorter
@@ -335,7 +340,8 @@ def _pool(
     for workers in range(min(most, blocks.count), 0, -1):
         for buffers in (min(workers + 1, blocks.count), workers):
             # One more block: what the reader decodes from.
-            memory = COMPILED_BASELINE + workers * _WORKER + (buffers + 1) * block + joins + cuda
+            memory = workers * _WORKER + (buffers + 1) * block + joins
+            memory += COMPILED_BASELINE + held + cuda
             if memory <= limit:
                 return workers, buffers
     raise PlanError(

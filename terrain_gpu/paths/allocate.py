@@ -13,6 +13,8 @@ from .tile import COL_STEP, ROW_STEP
 _UNKNOWN, _ON_THE_WAY = -1, -2
 _PART = 1 << 20
 """Places that are looked at together, so that temporaries stay small beside the rims."""
+_STRIP = 1 << 16
+"""Cells that are looked at together, so that temporaries stay small beside a block."""
 
 
 @jit
@@ -140,9 +142,16 @@ class Forest:
 
     def labels(self, at: Block, codes: np.ndarray, *sources: np.ndarray) -> np.ndarray:
         """Ids of the sources of a block's cells, uint32; 0 where there is none."""
-        labels = self._follow(at, codes, *sources)
-        outside = labels >= 0
-        labels[outside] = self._rims.reshape(-1)[self._slot(labels[outside])]
-        if (labels[codes != 255] == _UNKNOWN).any():
-            raise StoreError(f"backlinks of block {at} lead to unreached cells; compute them again")
-        return np.where(labels == _UNKNOWN, 0, -labels - 2).astype(np.uint32)
+        labels, flat = self._follow(at, codes, *sources), self._rims.reshape(-1)
+        found = np.empty(labels.shape, np.uint32)
+        rows = max(1, _STRIP // labels.shape[1])
+        for row in range(0, len(labels), rows):
+            part = labels[row : row + rows]
+            outside = part >= 0
+            part[outside] = flat[self._slot(part[outside])]
+            if (part[codes[row : row + rows] != 255] == _UNKNOWN).any():
+                raise StoreError(
+                    f"backlinks of block {at} lead to unreached cells; compute them again"
+                )
+            found[row : row + rows] = np.where(part == _UNKNOWN, 0, -part - 2)
+        return found

@@ -11,16 +11,27 @@ import logging
 import math
 import os
 import tempfile
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 
-from ..cells import is_nodata, layer_dtype, refuse_masked
+from ..arguments import (
+    Backend,
+    Connectivity,
+    Cost,
+    PathMethod,
+    checked,
+    raster_or_layer,
+    raster_or_store,
+    whole,
+    word,
+)
+from ..cells import fits, is_nodata, layer_dtype
 from ..compiled import tell_compiling
 from ..cuda.device import Gpu, choose, find_gpu, free_staging
 from ..errors import InputError, PlanError, StoreError
@@ -30,13 +41,12 @@ from ..planner import (
     CUDA_BASELINE,
     NO_LIMIT,
     StreamPlan,
-    format_size,
     limit_of,
     plan_paths,
     threads_of,
 )
 from ..progress import Progress, silent
-from ..report import Report
+from ..report import Report, trim
 from ..store import DEFAULT_BLOCK, Layer, TileStore, create_layer
 from ..store.run import unfinished_dtype
 from .allocate import Forest
@@ -48,7 +58,7 @@ from .index import FromIndex, Index, index_settings, rims_bytes
 from .index import build_index as build_distance_index
 from .lengths import other_unit, step_lengths
 from .relax import GUARDS, Block, Overflow, Relaxation
-from .sources import NO_SOURCES, Sources, from_rowcol, refuse_nodata
+from .sources import Places, Sources, as_places, refuse_nodata
 from .trace import TracedPath, trace_path
 from .verify import ring_of, threads_within, upper_limit, verify_paths
 
@@ -56,9 +66,15 @@ log = logging.getLogger(__name__)
 
 LAYERS = ("distance", "backlink", "allocation")
 GPU_METHODS = ("relax-array", "tournament")
-METHODS = ("relax", "index", "dijkstra", *GPU_METHODS)
+METHODS = get_args(PathMethod)
 CHECKPOINT = 60.0
 """Seconds between savings of what a killed run goes on from."""
+
+PLACE_BYTES = 100
+"""Memory for a source or a target."""
+
+FEW_PLACES = 10_000
+"""So many do not count: the least that is set aside has room for them."""
 
 _ENCODINGS = {"backlink": {"encoding": "esri-d8-backlink"}}
 
@@ -121,6 +137,10 @@ class ShortestPaths:
 
         int64, shape (n, 2). Needs ``backlink=True``.
         """
+        row, col = (
+            whole(name, at, 0, size - 1)
+            for name, at, size in zip(("row", "col"), (row, col), self.grid.shape, strict=True)
+        )
         if "backlink" in self._arrays:
             codes = self._arrays["backlink"]
 
@@ -134,13 +154,15 @@ class ShortestPaths:
             raise InputError("paths need backlinks; compute with backlink=True")
         return trace_path(read, self._blocks, row, col)
 
-    def paths(self, targets: Sources, sources: Sources) -> list[TracedPath]:
+    def paths(self, targets: Places, sources: Places) -> list[TracedPath]:
         """Least-cost paths to targets, those that are reached, with cost, length and source.
 
-        One for every cell and id of `targets`; those to targets in one cell share their cells.
+        Both are given as to `shortest_paths`. There is one for every cell and id of `targets`;
+        those to targets in one cell share their cells.
         """
+        targets = as_places(self.grid, targets, "targets")
+        sources = as_places(self.grid, sources, "sources").one_per_cell()
         found: list[TracedPath] = []
-        sources = sources.one_per_cell()
         ids = {
             (r, c): i
             for r, c, i in zip(
@@ -180,34 +202,40 @@ class ShortestPaths:
         return math.fsum(self._lengths[kind, upper].tolist())
 
 
+@checked(
+    data=raster_or_store,
+    friction=raster_or_layer,
+    barriers=raster_or_layer,
+    method=word(PathMethod),
+)
 def shortest_paths(
     data: np.ndarray | str | os.PathLike[str] | TileStore,
-    sources: Sources | Sequence[Sequence[float]],
+    sources: Places,
     *,
-    cost: str = "absdiff",
+    cost: Cost = "absdiff",
     friction: str | np.ndarray | None = None,
     barriers: str | np.ndarray | None = None,
     parameters: dict[str, float] | None = None,
-    connectivity: int = 8,
+    connectivity: Connectivity = 8,
     corner_cutting: bool = True,
     reverse: bool = False,
     source_edge: bool = False,
     max_cost: float | None = None,
-    targets: Sources | None = None,
+    targets: Places | None = None,
     stop_at_targets: bool = False,
     backlink: bool = False,
     allocation: bool = False,
-    cell_size: tuple[float, float] = (1.0, 1.0),
+    cell_size: float | tuple[float, float] = (1.0, 1.0),
     nodata: float | int | None = None,
     layer: str = "elevation",
-    memory_limit: int | None = None,
+    memory_limit: int | str | None = None,
     threads: int | None = None,
     block_size: int | None = None,
-    method: str = "relax",
+    method: PathMethod = "relax",
     build_index: bool = False,
-    backend: str = "auto",
+    backend: Backend = "auto",
     device: int = 0,
-    gpu_memory_limit: int | None = None,
+    gpu_memory_limit: int | str | None = None,
     verify: bool = False,
     resume: bool = False,
     overwrite: bool = False,
@@ -221,9 +249,10 @@ def shortest_paths(
     Parameters
     ----------
     data
-        A store, its path, or a 2-D array.
+        A store, its path, or a 2-D array (or nested lists).
     sources
-        Sequence of (row, col) or (row, col, start cost), or `Sources` (see `paths.sources`).
+        Sequence or array of (row, col) or (row, col, start cost), or `Sources` (see
+        `paths.sources`).
     cost
         "absdiff", "friction", "surface", "tobler", "langmuir" or "minimax"; see `paths.costs`.
     friction
@@ -244,17 +273,19 @@ def shortest_paths(
     max_cost
         Cells farther than this count as unreached.
     targets, stop_at_targets
-        Stop where the farthest target is reached: cells farther away count as unreached.
+        Given as `sources` are. Stop where the farthest one is reached: cells farther away count
+        as unreached.
     backlink, allocation
         Compute these too.
     cell_size
-        For arrays: width and height of a cell. A store has its grid.
+        For arrays: width and height of a cell, or one number for both. A store has its grid.
     nodata
         For arrays: value of absent cells, besides NaN and infinities.
     layer
         Layer of the store to read.
     memory_limit
-        Bound on the peak resident set of the process, bytes; a quarter of RAM when None.
+        Bound on the peak resident set of the process, bytes or "2GB"; a quarter of RAM when None.
+        For arrays: the same without what the caller holds, results included; no bound when None.
     threads
         Threads; all processors when None.
     block_size
@@ -296,14 +327,10 @@ def shortest_paths(
     Label correcting by blocks and tiles in the order of their least pending distance, of which the
     distances of E. W. Dijkstra's algorithm are the fixed point; docs/design.md, "Shortest paths".
     """
-    if connectivity not in (4, 8):
-        raise InputError(f"connectivity {connectivity} is not 8 or 4")
     if max_cost is not None and not max_cost >= (-math.inf if cost == "minimax" else 0):
         raise InputError(f"max_cost {max_cost} is not a number of at least 0")
     if stop_at_targets and targets is None:
         raise InputError("stop_at_targets needs targets")
-    if method not in METHODS:
-        raise InputError(f"method {method!r} is not known; use one of {', '.join(METHODS)}")
     if build_index and method not in ("relax", "index"):
         raise InputError(f"an index is for method 'index', not {method!r}")
     if build_index:
@@ -323,11 +350,7 @@ def shortest_paths(
     }
     report = Report("compute-sssp")
     if isinstance(data, np.ndarray):
-        if data.ndim != 2 or not data.size:
-            raise InputError(f"an array of shape {data.shape} is no raster; give two dimensions")
-        width, height = cell_size
-        if not (width > 0 and height > 0 and math.isfinite(width) and math.isfinite(height)):
-            raise InputError(f"cell_size {cell_size} is not two positive numbers")
+        width, height = cell_size if isinstance(cell_size, tuple) else (cell_size, cell_size)
         rows, cols = data.shape
         grid = GridSpec(rows, cols, transform=(width, 0.0, 0.0, 0.0, -height, 0.0))
         fitting = min(DEFAULT_BLOCK, max(TILE, 1 << (max(rows, cols) - 1).bit_length()))
@@ -336,6 +359,11 @@ def shortest_paths(
             None if a is None else _array(a, name, nodata if name == "data" else None, data.shape)
             for a, name in ((data, "data"), (friction, "friction"), (barriers, "barriers"))
         ]
+        copied = 0
+        for raster, own in zip(rasters, (data, friction, barriers), strict=True):
+            found = None if raster is None else np.asarray(raster.data)
+            if found is not None and not np.may_share_memory(found, np.asarray(own)):
+                copied += found.nbytes
         source = None
     else:
         if nodata is not None or block_size is not None or cell_size != (1.0, 1.0):
@@ -343,14 +371,16 @@ def shortest_paths(
         store = data if isinstance(data, TileStore) else TileStore.open(data)
         rasters = [None if n is None else _layer(store, n) for n in (layer, friction, barriers)]
         source = store.layer(layer)
-        grid, blocks = source.grid, source.blocks
+        grid, blocks, copied = source.grid, source.blocks, 0
     heights = rasters[0]
     assert heights is not None
-    if not isinstance(sources, Sources):
-        sources = from_rowcol(grid, sources) if len(sources) else NO_SOURCES
+    sources = as_places(grid, sources, "sources")
+    targets = None if targets is None else as_places(grid, targets, "targets")
     for points, what in ((sources, "sources"), (targets, "targets")):
         if points is not None and len(points):
             _refuse_absent(points, heights, what)
+    if cost != "minimax" and (sources.costs < 0).any():  # which may be a height
+        raise InputError("sources: a start cost is not a finite number from 0 on")
     sources = sources.one_per_cell("sources")
     targets = targets and targets.one_per_cell()
     if not len(sources) and not source_edge:
@@ -372,7 +402,7 @@ def shortest_paths(
         if most > GUARDS[dtype.itemsize]:
             dtype = np.dtype(np.uint64)
     names = ["distance"] + ["backlink"] * (backlink or allocation) + ["allocation"] * allocation
-    limit = NO_LIMIT if source is None else memory_limit
+    limit = limit_of(NO_LIMIT if memory_limit is None and source is None else memory_limit)
     gpu = _gpu(method, backend, device, gpu_memory_limit, limit, blocks.block)
     solve = _Solve(
         model,
@@ -393,15 +423,16 @@ def shortest_paths(
         report,
         method,
         gpu=gpu,
+        copied=copied,
     )
     with report.measured():
         if source is None:
-            solve.make_plan(NO_LIMIT)
+            solve.make_plan(limit)
             return solve.in_memory(grid)
         if method == "index":
             how = {"backend": backend, "device": device, "gpu_memory_limit": gpu_memory_limit}
-            solve.find_index(store, build=build_index, memory_limit=memory_limit, **how)
-        solve.plan_besides(memory_limit)
+            solve.find_index(store, build=build_index, memory_limit=limit, **how)
+        solve.plan_besides(limit)
         return solve.in_store(source, resume=resume, overwrite=overwrite)
 
 
@@ -409,7 +440,7 @@ def _gpu(
     method: str,
     backend: str,
     device: int,
-    gpu_memory_limit: int | None,
+    gpu_memory_limit: int | str | None,
     memory_limit: int | None,
     block_size: int,
 ) -> Gpu | None:
@@ -417,7 +448,8 @@ def _gpu(
     if method in GPU_METHODS:
         chosen, reason = choose("auto" if backend == "cuda" else backend, device)
         if chosen == "cuda":
-            return Gpu(device, gpu_memory_limit, wanted=True)
+            own = None if gpu_memory_limit is None else limit_of(gpu_memory_limit)
+            return Gpu(device, own, wanted=True)
         raise InputError(
             f"method {method!r} runs on a GPU only ({reason or 'not on backend cpu'}); "
             "use --method relax, or --backend cuda where there is one"
@@ -432,9 +464,10 @@ def _gpu(
 def _array(data: Any, name: str, nodata: Any, shape: tuple[int, int]) -> Raster:
     if not isinstance(data, np.ndarray) or data.shape != shape:
         raise InputError(f"{name} must be an array of shape {shape}, as the heights")
-    refuse_masked(data, name)
     if data.dtype == bool:
         data = data.view(np.uint8)
+    if nodata is not None and not fits(nodata, data.dtype):
+        nodata = None  # no cell has it
     return Raster(data.astype(layer_dtype(data.dtype), copy=False), name, nodata)
 
 
@@ -480,11 +513,13 @@ class _Solve:
     verify: bool
     progress: Progress
     report: Report
-    method: str = "relax"
+    method: PathMethod = "relax"
     index: Index | None = None
     built: dict[str, Any] | None = None
     gpu: Gpu | None = None
     gpu_plan: StreamPlan | None = None
+    copied: int = 0
+    needs: int = 0
     _told: int = 0
     _open: list[Relaxation] = field(default_factory=list)
 
@@ -504,6 +539,7 @@ class _Solve:
             friction=self.friction.dtype if self.friction is not None else None,
             barriers=self.barriers.dtype if self.barriers is not None else None,
             layers=self.names,
+            beside=self._held() + self.needs,
             memory_limit=memory_limit,
             threads=self.threads,
         )
@@ -511,9 +547,18 @@ class _Solve:
         if self.verify:
             self._plan_verify(0)
 
+    def _held(self) -> int:
+        """Bytes of sources and targets; of arrays, the results and what was copied."""
+        places = len(self.sources) + len(self.targets or ())
+        held = PLACE_BYTES * max(places - FEW_PLACES, 0)
+        if isinstance(self.heights.data, np.ndarray):
+            kinds = {"distance": self.dtype.itemsize, "backlink": 1, "allocation": 4}
+            held += self.heights.data.size * sum(kinds[name] for name in self.names)
+        return held + self.copied
+
     def _plan_verify(self, held: int) -> None:
         """How many threads verify, beside bytes that are held."""
-        limit = self.plan.memory_limit
+        limit, held = self.plan.memory_limit, held + self._held()
         self.verifiers = threads_within(self.blocks, 8, limit, self.threads, held)
 
     def find_index(
@@ -547,9 +592,9 @@ class _Solve:
                     named["friction"] = named["layer"]
                 same = ("connectivity", "corner_cutting", "reverse")
                 how: dict[str, Any] = named | {key: self.problem[key] for key in same}
+                how["cost"] = self.model.name
                 found = build_distance_index(
                     store,
-                    cost=self.model.name,
                     parameters=self.model.parameters,
                     memory_limit=memory_limit,
                     threads=self.threads,
@@ -571,19 +616,11 @@ class _Solve:
         limit = limit_of(memory_limit)
         if self.built and self.built["backend"] == "cuda":
             limit -= CUDA_BASELINE
-        needs = 0
         if self.index is not None:
-            needs = rims_bytes(self.blocks, self.dtype) + self.threads * self.index.file_bytes
+            self.needs = rims_bytes(self.blocks, self.dtype) + self.threads * self.index.file_bytes
         elif self.method == "dijkstra":
-            needs = self.threads * new_players((self.blocks.block,) * 2).nbytes
-        try:
-            self.make_plan(limit - needs)
-        except PlanError as error:
-            if not needs:
-                raise
-            raise PlanError(
-                f"{error} (that is beside {format_size(needs)} for method {self.method})"
-            ) from None
+            self.needs = self.threads * new_players((self.blocks.block,) * 2).nbytes
+        self.make_plan(limit)
         if self.index is not None:
             spare = self.plan.memory_limit - self.plan.memory
             self.index.capacity = self.threads + spare // self.index.file_bytes
@@ -894,6 +931,8 @@ class _Solve:
         if not paths.compiled(*self.ground.types):
             tell_compiling(paths.operator, f"cost {self.model.name}")
             paths.compile(*self.ground.types)
+        if isinstance(self.heights.data, Layer) and self.method in ("relax", "dijkstra"):
+            self._rehearse()
         self.resumed = paths.restore()
         for at, key in self.ground.starts():
             paths.start(at, self.dtype.type(key))
@@ -905,6 +944,32 @@ class _Solve:
                 stopped(paths)
             raise
         return paths
+
+    def _rehearse(self) -> None:
+        """Load or compile what all phases need, while there is little else in memory."""
+
+        def tiny(raster: Raster | None) -> np.ndarray | None:
+            return None if raster is None else np.zeros((2, 2), raster.dtype)
+
+        p = self.problem
+        shortest_paths(
+            np.zeros((2, 2), self.heights.dtype),
+            [(0, 0)],
+            cost=p["cost"],
+            friction=tiny(self.friction),
+            barriers=tiny(self.barriers),
+            parameters=p["parameters"],
+            connectivity=p["connectivity"],
+            corner_cutting=p["corner_cutting"],
+            reverse=p["reverse"],
+            backlink="backlink" in self.names,
+            allocation="allocation" in self.names,
+            threads=1,
+            method=self.method,
+            backend="cpu",
+            verify=self.verify,
+        )
+        trim()
 
     def _size(self, at: Block) -> int:
         r0, r1, c0, c1 = self.blocks.window(*at)

@@ -5,14 +5,17 @@ from __future__ import annotations
 import logging
 import math
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from numbers import Real
 
 import numpy as np
 
 from .. import cells
+from ..arguments import checked, described, text
 from ..errors import InputError
 from ..grid import TILE, GridSpec, Window
+from ..planner import BASELINE, VECTOR_BYTES, limit_of, require
 from ..raster import Mosaic, gdal_environment, same_crs
 from ..store.layer import Layer
 from .trace import path_points
@@ -20,8 +23,11 @@ from .vectors import MAX_ID, Part, read_features
 
 log = logging.getLogger(__name__)
 
-PIECE = 4096
+PIECE = 2048
 """Side of the square of cells that is read of a raster at a time."""
+
+COVERED_BYTES = 200
+"""Memory for a cell that a feature covers or a raster names, while all are gathered."""
 
 ON_LINE = 1e-6
 """Within this part of a cell, a position counts as on a line between cells."""
@@ -91,6 +97,9 @@ class Sources:
         return Sources(self.rows[~again], self.cols[~again], self.ids[~again], self.costs[~again])
 
 
+Places = Sources | Iterable[Sequence[float]]
+"""What stands for cells: (row, col) or (row, col, start cost) for each, also as an array."""
+
 NO_SOURCES = Sources(*(np.empty(0, t) for t in (np.int64, np.int64, np.uint32, np.float64)))
 
 
@@ -149,7 +158,59 @@ def from_rowcol(grid: GridSpec, points: Iterable[Sequence[float]]) -> Sources:
     return _sources(places, np.arange(1, len(places) + 1), costs)
 
 
-def from_vector(grid: GridSpec, path: str | os.PathLike[str], layer: str | None = None) -> Sources:
+def as_places(grid: GridSpec, given: Places, name: str) -> Sources:
+    """Cells as a caller gives them, checked; there may be none.
+
+    Raises
+    ------
+    InputError
+        as for `from_rowcol`, or when `given`, an argument of that name, is nothing of the kind.
+    """
+    if not isinstance(given, Sources):
+        if isinstance(given, str | bytes | os.PathLike):
+            raise InputError(
+                f"{name} {os.fspath(given)!r}: read a file with paths.sources.from_vector or "
+                "from_raster first"
+            )
+        if not isinstance(given, Iterable) or isinstance(given, Mapping | np.ma.MaskedArray):
+            raise InputError(f"{name} {described(given)}: give (row, column) pairs, or Sources")
+        try:
+            points = list(given)
+        except TypeError:  # an array without dimensions
+            raise InputError(f"{name} {described(given)}: give (row, column) pairs") from None
+        try:
+            return from_rowcol(grid, points) if points else NO_SOURCES
+        except InputError as error:
+            raise InputError(f"{name}: {error}") from None
+    columns = [np.asarray(a) for a in (given.rows, given.cols, given.ids, given.costs)]
+    rows, cols, ids, costs = columns
+    if any(a.ndim != 1 or len(a) != len(rows) for a in columns):
+        raise InputError(f"{name}: rows, cols, ids and costs need one dimension and one length")
+    for what, a in zip(("rows", "cols", "ids"), columns, strict=False):
+        if a.dtype.kind not in "iu" and a.size:
+            raise InputError(f"{name}: {what} are of type {a.dtype.name}; give integers")
+    if not len(rows):
+        return NO_SOURCES
+    if costs.dtype.kind not in "iuf" or not np.isfinite(costs).all():
+        raise InputError(f"{name}: a start cost is not a finite number")
+    if not ((ids >= 1) & (ids <= MAX_ID)).all():
+        raise InputError(f"{name}: an id is not a whole number from 1 to {MAX_ID}")
+    outside = (rows < 0) | (rows >= grid.rows) | (cols < 0) | (cols >= grid.cols)
+    if outside.any():
+        raise InputError(
+            f"{name}: outside of the raster, which has rows 0 .. {grid.rows - 1} and columns 0 .. "
+            f"{grid.cols - 1}: {_named(outside, lambda k: f'row {rows[k]}, column {cols[k]}')}"
+        )
+    return _sources(np.stack((rows, cols), axis=1), ids, costs.astype(np.float64))
+
+
+@checked(layer=text)
+def from_vector(
+    grid: GridSpec,
+    path: str | os.PathLike[str],
+    layer: str | None = None,
+    memory_limit: int | str | None = None,
+) -> Sources:
     """The cells of the points, lines and polygons of a vector file.
 
     A line takes all cells that it touches, a polygon those whose centre it covers, and all that it
@@ -161,14 +222,19 @@ def from_vector(grid: GridSpec, path: str | os.PathLike[str], layer: str | None 
     ----------
     path, layer
         As for `read_features`; reprojected to the grid's CRS.
+    memory_limit
+        Bound on the peak resident set of the process, bytes; a quarter of RAM when None.
 
     Raises
     ------
     InputError
         when the file or a feature cannot be used, or a feature leaves the raster.
+    PlanError
+        when the memory limit is too small for the features or for the cells that they cover.
     """
+    limit = limit_of(memory_limit)
     with gdal_environment():
-        found = read_features(path, grid, layer)
+        found = read_features(path, grid, layer, limit)
         found.xy[:], beyond = _placed(grid, found.xy)
         outside = np.zeros(len(found.parts), bool)
         outside[found.owner[beyond]] = True
@@ -178,22 +244,36 @@ def from_vector(grid: GridSpec, path: str | os.PathLike[str], layer: str | None 
                 f"which covers {_bounds(grid)}: {_named(outside, lambda k: f'feature {k + 1}')}; "
                 "clip the file to the raster first (ogr2ogr -clipdst)"
             )
+        needed = found.nbytes + COVERED_BYTES * sum(
+            _most_cells(part) for parts in found.parts for part in parts
+        )
+        require(BASELINE + VECTOR_BYTES + needed, limit, f"for the cells that {path} covers")
         places = [np.concatenate([_covered(part) for part in parts]) for parts in found.parts]
     owner = np.repeat(np.arange(len(places)), [len(place) for place in places])
     return _sources(np.concatenate(places), found.ids[owner], found.costs[owner])
 
 
-def from_raster(grid: GridSpec, path: str | os.PathLike[str]) -> Sources:
+@checked()
+def from_raster(
+    grid: GridSpec, path: str | os.PathLike[str], memory_limit: int | str | None = None
+) -> Sources:
     """The cells of a raster, aligned with the grid, that are neither nodata nor 0.
 
     Their values are the ids; start costs are 0. Memory grows with the number of such cells.
+
+    Parameters
+    ----------
+    memory_limit
+        Bound on the peak resident set of the process, bytes; a quarter of RAM when None.
 
     Raises
     ------
     InputError
         when the raster cannot be read, is not aligned, holds a value that is no id, or no source.
+    PlanError
+        when the memory limit is too small for so many sources.
     """
-    found = []
+    found, count, limit = [], 0, limit_of(memory_limit)
     with gdal_environment(), Mosaic([os.fspath(path)]) as raster:
         _must_align(grid, raster.grid, path)
         whole_rows = raster.sequential or raster.chunk[1] >= grid.cols
@@ -204,6 +284,9 @@ def from_raster(grid: GridSpec, path: str | os.PathLike[str]) -> Sources:
             raster.read(window, data)
             given = (data != 0) & ~cells.is_nodata(data, raster.nodata)
             places, ids = np.argwhere(given) + np.array((row0, col0)), data[given]
+            count += len(ids)
+            needed = COVERED_BYTES * count + 16 * data.nbytes
+            require(BASELINE + needed, limit, f"for {count:,} and more cells of {path}")
             wrong = (ids < 1) | (ids > MAX_ID) | (ids % 1 != 0)
             if wrong.any():
                 row, col = places[wrong][0]
@@ -283,13 +366,19 @@ def _numbers(
     points: Iterable[Sequence[float]], what: str, names: str
 ) -> tuple[np.ndarray, np.ndarray]:
     """Pairs, shape (n, 2), and start costs, float64."""
+    try:
+        several = enumerate(points, 1)
+    except TypeError:
+        raise InputError(f"{what}s {described(points)}: give {names} of each") from None
     values = []
-    for number, point in enumerate(points, 1):
+    for number, point in several:
         try:
+            if isinstance(point, str) or not all(isinstance(one, Real) for one in point):
+                raise TypeError
             first, second, cost = (*map(float, point), 0.0)[: max(3, len(point))]
         except (TypeError, ValueError, OverflowError):
             raise InputError(
-                f"{what} {number}: {point!r} is neither {names} nor {names}, start cost"
+                f"{what} {number}: {described(point)} is neither {names} nor {names}, start cost"
             ) from None
         if not (math.isfinite(first) and math.isfinite(second)):
             raise InputError(f"{what} {number}: {names} {first}, {second} are not finite")
@@ -329,6 +418,19 @@ def _covered(part: Part) -> np.ndarray:
         if len(inner):
             return inner
     return np.concatenate([_touched(ring) for ring in rings])
+
+
+def _most_cells(part: Part) -> int:
+    """About as many cells as a part covers at most: lines it crosses, and the area inside."""
+    kind, rings = part
+    count = 0.0
+    for ring in rings:
+        way = np.abs(np.diff(ring, axis=0))
+        count += float(way.sum()) + 3 * len(ring)
+        if kind == "Polygon":
+            x, y = (ring - ring[0]).T
+            count += abs(float(x[:-1] @ y[1:] - x[1:] @ y[:-1])) / 2
+    return math.ceil(count)
 
 
 def _touched(line: np.ndarray) -> np.ndarray:

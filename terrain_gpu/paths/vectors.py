@@ -8,6 +8,7 @@ import math
 import os
 import re
 import struct
+import sys
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -22,10 +23,11 @@ from rasterio._err import CPLE_BaseError
 from rasterio.crs import CRS
 from rasterio.errors import CRSError
 
-from .. import outputs
+from .. import outputs, planner
 from ..errors import InputError
 from ..export import writable_file
 from ..grid import GridSpec
+from ..planner import BASELINE, VECTOR_BYTES, limit_of, require
 from ..raster import crs_name
 from .trace import TracedPath, path_points
 
@@ -42,6 +44,11 @@ LAYER = "paths"
 
 _DATE = "OGR_CURRENT_DATE"
 """What GDAL takes for the time of a change, not the clock's: equal runs write equal bytes."""
+_HEAVY = ("geopandas", "pandas", "pyarrow", "pyproj", "shapely")
+"""What pyogrio imports where it is installed, for functions that are not called here: 117 MB."""
+
+_FEATURE_BYTES = 1300
+"""Memory for a feature while it is read, beside its positions."""
 
 Part = tuple[str, list[np.ndarray]]
 """Point, LineString or Polygon, and its positions (n, 2): one array, or one for each ring."""
@@ -76,12 +83,21 @@ class Features:
     ids: np.ndarray
     costs: np.ndarray
 
+    @property
+    def nbytes(self) -> int:
+        """Memory that it takes, the parts included."""
+        arrays = self.xy.nbytes + self.owner.nbytes + self.ids.nbytes + self.costs.nbytes
+        return arrays + 500 * sum(map(len, self.parts))
+
 
 # -- in ------------------------------------------------------------------------------------
 
 
 def read_features(
-    path: str | os.PathLike[str], grid: GridSpec, layer: str | None = None
+    path: str | os.PathLike[str],
+    grid: GridSpec,
+    layer: str | None = None,
+    memory_limit: int | str | None = None,
 ) -> Features:
     """Points, lines and polygons of a vector file, in the grid's CRS.
 
@@ -94,17 +110,22 @@ def read_features(
         GeoJSON (.geojson, .json), or what pyogrio reads: GeoPackage, Shapefile and others.
     layer
         Needed when the file has several.
+    memory_limit
+        Bound on the peak resident set of the process, bytes; a quarter of RAM when None.
 
     Raises
     ------
     InputError
         naming the file, and the feature counted from 1, when something cannot be used.
+    PlanError
+        when the memory limit is too small for so many features.
     """
-    path = Path(path)
+    path, limit = Path(path), limit_of(memory_limit)
     geojson = path.suffix.lower() in GEOJSON
     if geojson and layer is not None:
         raise InputError(f"{path}: GeoJSON has no layers; leave {layer!r} out")
-    geometries, ids, costs, crs = _read_geojson(path) if geojson else _read_ogr(path, layer)
+    read = _read_geojson(path, limit) if geojson else _read_ogr(path, layer, limit)
+    geometries, ids, costs, crs = read
     if not geometries:
         raise InputError(f"{path}: holds no features")
     for number, parts in enumerate(geometries, 1):
@@ -247,11 +268,23 @@ Read = tuple[list[list[Part]], list[Any], list[Any], CRS | None]
 _RINGS = {"Point": lambda c: [[c]], "LineString": lambda c: [c], "Polygon": lambda c: c}
 
 
-def _read_geojson(path: Path) -> Read:
+def _read_geojson(path: Path, limit: int) -> Read:
+    def may_take(needed: int) -> None:
+        require(BASELINE + needed, limit, f"to read {path}")
+
     try:
-        data = json.loads(path.read_bytes())
+        may_take(2 * path.stat().st_size)
+        text = path.read_bytes()
+        # Text, its bytes, and Python's objects for mappings, lists with their arrays, and numbers.
+        may_take(
+            2 * len(text) + 300 * text.count(b"{") + 250 * text.count(b"[") + 32 * text.count(b",")
+        )
+        data = json.loads(text)
+        del text
     except OSError as error:
         raise InputError(_not_readable(path, error)) from None
+    except InputError:
+        raise
     except (ValueError, RecursionError) as error:
         raise InputError(f"{path}: not GeoJSON: {error}") from None
     kind = data.get("type") if isinstance(data, dict) else None
@@ -340,6 +373,9 @@ def import_pyogrio(path: Path) -> ModuleType:
     InputError
         when pyogrio is not installed.
     """
+    # A caller of the library may want them, and pyogrio looks for them only once.
+    hidden = [name for name in _HEAVY if planner.whole_process and name not in sys.modules]
+    sys.modules.update(dict.fromkeys(hidden))  # type: ignore[arg-type]
     try:
         import pyogrio.raw
     except ImportError as error:
@@ -347,10 +383,13 @@ def import_pyogrio(path: Path) -> ModuleType:
             f"{path}: this format needs pyogrio ({error}); pip install 'terrain_gpu[vector]', "
             "or use GeoJSON"
         ) from None
+    finally:
+        for name in hidden:
+            del sys.modules[name]
     return pyogrio
 
 
-def _read_ogr(path: Path, layer: str | None) -> Read:
+def _read_ogr(path: Path, layer: str | None, limit: int) -> Read:
     pyogrio = import_pyogrio(path)
     _refuse_misread(path)
     try:
@@ -358,7 +397,9 @@ def _read_ogr(path: Path, layer: str | None) -> Read:
             warnings.simplefilter("ignore", RuntimeWarning)
             layers = [name for name, kind in pyogrio.list_layers(path) if kind is not None]
             layer = _chosen(path, layers, layer)
-            info = pyogrio.read_info(path, layer=layer)
+            info = pyogrio.read_info(path, layer=layer, force_feature_count=True)
+            needed = _FEATURE_BYTES * info["features"] + 8 * path.stat().st_size
+            require(BASELINE + VECTOR_BYTES + needed, limit, f"to read {path}")
             meta, fids, wkb, columns = pyogrio.raw.read(
                 path, layer=layer, columns=["id", "cost"], force_2d=True, return_fids=True
             )

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from ..arguments import Backend, Connectivity, array, checked, text, whole
 from ..errors import InputError
 from .arrays import on_gpu, placed
 from .edge_components import INNER, edge_components
@@ -14,12 +15,13 @@ from .grid_components import grid_components
 METHODS = ("auto", *INNER, "stages", "stages-rem", "stages-sv", "stages-cc", "hybrid")
 
 
+@checked(edges=array, n=lambda name, value: whole(name, value, 0, 2**40), method=text)
 def connected_components(
     edges: Any,
     n: int | None = None,
     method: str = "auto",
-    connectivity: int = 8,
-    backend: str = "auto",
+    connectivity: Connectivity = 8,
+    backend: Backend = "auto",
     device: int = 0,
 ) -> Any:
     """Label the connected components of a graph, or of a mask of grid cells.

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from ..arguments import Backend, RankMethod, array, checked, word, wrong
 from ..errors import InputError
 from .arrays import integers, placed
 from .euler import EulerTour
@@ -35,13 +36,20 @@ class Contraction:
     weights: Any
 
 
+def _tour(name: str, value: Any) -> EulerTour:
+    if not isinstance(value, EulerTour):
+        raise wrong(name, value, "what euler_tour returns")
+    return EulerTour(**{field: array(f"{name}.{field}", a) for field, a in vars(value).items()})
+
+
+@checked(tour=_tour, keep=array, weights=array, method=word(RankMethod))
 def contract_tree(
     tour: EulerTour,
     keep: Any,
     weights: Any = None,
     *,
-    method: str = "auto",
-    backend: str = "auto",
+    method: RankMethod = "auto",
+    backend: Backend = "auto",
     device: int = 0,
 ) -> Contraction:
     """Reduce a forest to the paths between kept vertices.

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from ..arguments import Backend, RankMethod, array, checked, whole, word
 from ..errors import InputError
 from .arrays import integers, placed
 from .lists import rank
@@ -37,13 +38,14 @@ class EulerTour:
     size: Any
 
 
+@checked(parent=array, edges=array, root=whole, method=word(RankMethod))
 def euler_tour(
     parent: Any = None,
     *,
     edges: Any = None,
     root: int = 0,
-    method: str = "auto",
-    backend: str = "auto",
+    method: RankMethod = "auto",
+    backend: Backend = "auto",
     device: int = 0,
 ) -> EulerTour:
     """Depth, preorder and subtree sizes of a tree by list ranking of its Euler tour.

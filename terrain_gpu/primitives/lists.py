@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from ..arguments import Backend, RankMethod, array, checked, whole, word
 from ..errors import InputError
 from . import lists_cpu
 from .arrays import integers, placed
@@ -20,11 +21,17 @@ SEED = 1
 """Of the random bits; ranks do not depend on it."""
 
 
+@checked(
+    succ=array,
+    weights=array,
+    method=word(RankMethod),
+    splitters=lambda name, value: whole(name, value, 1),
+)
 def list_ranking(
     succ: Any,
-    method: str = "auto",
+    method: RankMethod = "auto",
     weights: Any = None,
-    backend: str = "auto",
+    backend: Backend = "auto",
     device: int = 0,
     *,
     splitters: int | None = None,
@@ -88,11 +95,6 @@ def list_ranking(
         when a successor is out of range, two elements have the same one, or there is a cycle; when
         weights are no integers, or their sums exceed int64.
     """
-    methods = ("auto", "sequential", *_METHODS)
-    if method not in methods:
-        raise InputError(f"method {method!r} is not known; use one of {', '.join(methods)}")
-    if splitters is not None and splitters < 1:
-        raise InputError(f"splitters={splitters}: at least 1 is needed")
     with placed(backend, device, succ, weights) as (xp, take, give):
         if method == "sequential" and xp is not np:
             raise InputError("method 'sequential' runs on the CPU: use backend 'cpu'")

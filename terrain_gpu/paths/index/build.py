@@ -12,8 +12,10 @@ from typing import Any, NamedTuple
 import google_crc32c
 import numpy as np
 
+from ... import arguments
+from ...arguments import Backend, Connectivity, Cost, checked
 from ...cuda.device import Gpu, find_gpu, memory_bound, name_of
-from ...errors import InputError, PlanError, StoreError
+from ...errors import PlanError, StoreError
 from ...executor import stream
 from ...grid import TILE, ceil_div
 from ...planner import (
@@ -69,22 +71,23 @@ class _Build(Target):
         self._unlock()
 
 
+@checked(data=arguments.store, friction=arguments.text, barriers=arguments.text)
 def build_index(
     data: str | os.PathLike[str] | TileStore,
     *,
-    cost: str = "absdiff",
+    cost: Cost = "absdiff",
     friction: str | None = None,
     barriers: str | None = None,
     parameters: dict[str, float] | None = None,
-    connectivity: int = 8,
+    connectivity: Connectivity = 8,
     corner_cutting: bool = True,
     reverse: bool = False,
     layer: str = "elevation",
-    memory_limit: int | None = None,
+    memory_limit: int | str | None = None,
     threads: int | None = None,
-    backend: str = "auto",
+    backend: Backend = "auto",
     device: int = 0,
-    gpu_memory_limit: int | None = None,
+    gpu_memory_limit: int | str | None = None,
     overwrite: bool = False,
     progress: Progress = silent,
 ) -> Report:
@@ -131,12 +134,10 @@ def build_index(
         when the disk is full.
     """
     store = data if isinstance(data, TileStore) else TileStore.open(data)
-    if connectivity not in (4, 8):
-        raise InputError(f"connectivity {connectivity} is not 8 or 4")
     friction = friction_beside(cost, layer, friction)
     model = CostModel(cost, friction is not None, parameters or {})
     rasters = {"layer": layer, "friction": friction, "barriers": barriers}
-    opened = {key: name and _raster(store, name) for key, name in rasters.items()}
+    opened = {key: None if name is None else _raster(store, name) for key, name in rasters.items()}
     problem = {
         "connectivity": connectivity,
         "corner_cutting": corner_cutting,
@@ -144,7 +145,7 @@ def build_index(
     }
     block_size = store.layer(layer).block_size
     gpu = find_gpu(backend, device, gpu_memory_limit, memory_limit, block_size)
-    limits = memory_limit, threads, gpu
+    limits = limit_of(memory_limit), threads, gpu
     report = Report("build-index")
     with report.measured():
         _build(store, model, problem, opened, limits, overwrite, progress, report)

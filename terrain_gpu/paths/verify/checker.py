@@ -20,6 +20,7 @@ from ...planner import (
     MB,
     format_size,
     limit_of,
+    loaded,
     threads_of,
 )
 from ...progress import Progress, silent
@@ -187,7 +188,7 @@ def threads_within(
     cells = (blocks.block + 2) ** 2
     # Heights, frictions, two of distances; what the layers give; masks, codes, labels of flats.
     one = cells * (4 * item + 16 + 24) + 10 * TILE * TILE * 8
-    always = held + blocks.count * 4 * blocks.block * 17 + 64 * blocks.rows
+    always = held + loaded() + blocks.count * 4 * blocks.block * 17 + 64 * blocks.rows
     for n in range(min(threads_of(threads), blocks.count), 0, -1):
         if (memory := COMPILED_BASELINE + always + n * one) <= limit:
             return n

@@ -1,0 +1,373 @@
+"""What callers give to public functions: words that are known, and checks by the argument's name.
+
+A wrong argument becomes an `InputError` that names it, the value and the remedy, before any work.
+Commands take their choices from the same words.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import math
+import os
+import re
+from collections.abc import Callable, Iterable, Mapping
+from numbers import Integral, Real
+from typing import Any, Literal, ParamSpec, TypeVar, get_args
+
+import numpy as np
+
+from .errors import InputError
+
+Backend = Literal["auto", "cpu", "cuda"]
+Connectivity = Literal[8, 4]
+Cost = Literal["absdiff", "friction", "surface", "tobler", "langmuir", "minimax"]
+PathMethod = Literal["relax", "index", "dijkstra", "relax-array", "tournament"]
+TreeMethod = Literal["frozen", "contract"]
+TreeWeight = Literal["max", "absdiff"]
+LayerCompression = Literal["zstd"]
+FileCompression = Literal["none", "deflate", "lzw", "zstd"]
+FloatType = Literal["float64", "float32"]
+RankMethod = Literal["auto", "sequential", "wyllie", "splitters", "recursive", "hybrid"]
+
+MOST_THREADS = 1024
+MOST_DEVICES = 1024
+
+P = ParamSpec("P")
+R = TypeVar("R")
+Check = Callable[[str, Any], Any]
+"""Takes the name and the value of an argument, and returns the value to use."""
+
+
+def checked(**special: Check) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """Check the arguments of a function by their names: `special` ones, the others as `_CHECKS`.
+
+    None is taken where it is the default.
+    """
+
+    def decorate(function: Callable[P, R]) -> Callable[P, R]:
+        signature = inspect.signature(function)
+        checks = {**_CHECKS, **special}
+
+        @functools.wraps(function)
+        def call(*args: P.args, **more: P.kwargs) -> R:
+            bound = signature.bind(*args, **more)
+            for name, value in bound.arguments.items():
+                free = value is None and signature.parameters[name].default is None
+                if name in checks and not free:
+                    bound.arguments[name] = checks[name](name, value)
+            return function(*bound.args, **bound.kwargs)
+
+        return call
+
+    return decorate
+
+
+def described(value: Any) -> str:
+    """A value in a message: short, on one line, with its type where that is not clear."""
+    if isinstance(value, str | bytes | int | float | np.generic | None):
+        text = repr(value.item() if isinstance(value, np.generic) else value)
+        return text if len(text) <= 60 else f"{text[:57]}..."
+    if isinstance(value, list | tuple) and len(text := str(value)) <= 60 and "(" not in text[1:]:
+        return " ".join(text.split())
+    kind = type(value)
+    module = kind.__module__.partition(".")[0]
+    return f"of type {kind.__name__ if module == 'builtins' else f'{module}.{kind.__name__}'}"
+
+
+def wrong(name: str, value: Any, remedy: str) -> InputError:
+    """The error that says so."""
+    return InputError(f"{name} {described(value)}: give {remedy}")
+
+
+# -- numbers and words -----------------------------------------------------------------------------
+
+
+def whole(name: str, value: Any, least: int | None = None, most: int | None = None) -> int:
+    """A whole number in a range; bool is none, nor is a float."""
+    low = "" if least is None else f" from {least} {'on' if most is None else f'to {most}'}"
+    good = isinstance(value, Integral) and not isinstance(value, bool)
+    if good and (least is None or value >= least) and (most is None or value <= most):
+        return int(value)
+    raise wrong(name, value, f"a whole number{low}")
+
+
+def real(name: str, value: Any) -> float | int:
+    """A number of Python's; whole ones stay exact."""
+    if isinstance(value, Real) and not isinstance(value, bool):
+        try:
+            float(value)
+        except OverflowError:
+            pass
+        else:
+            return int(value) if isinstance(value, Integral) else float(value)
+    raise wrong(name, value, "a number")
+
+
+def flag(name: str, value: Any) -> bool:
+    """True or False."""
+    if not isinstance(value, bool | np.bool_):
+        raise wrong(name, value, "True or False")
+    return bool(value)
+
+
+def text(name: str, value: Any) -> str:
+    """A word."""
+    if not isinstance(value, str):
+        raise wrong(name, value, "a string")
+    return value
+
+
+def word(literal: Any) -> Check:
+    """One of the values of a `Literal`."""
+    words = get_args(literal)
+
+    def check(name: str, value: Any) -> Any:
+        for one in words:
+            if isinstance(value, str | Integral) and type(value) is not bool and value == one:
+                return one
+        if isinstance(words[0], int):
+            raise InputError(f"{name} {described(value)} is not {' or '.join(map(str, words))}")
+        raise InputError(
+            f"{name} {described(value)} is not known; use "
+            + (f"one of {', '.join(words)}" if len(words) > 2 else " or ".join(words))
+        )
+
+    return check
+
+
+def numbers(name: str, value: Any, count: int, what: str) -> tuple[float, ...]:
+    """So many numbers."""
+    try:
+        found = tuple(real(name, one) for one in value)
+    except (TypeError, InputError):
+        found = ()
+    if len(found) != count:
+        given = str(value) if isinstance(value, tuple | list | np.ndarray) else described(value)
+        raise InputError(f"{name} {' '.join(given.split())[:80]}: give {what}")
+    return found
+
+
+def _cell_size(name: str, value: Any) -> tuple[float, ...]:
+    # One number means square cells.
+    pair = (value, value) if isinstance(value, Real) else value
+    what = "two positive numbers, or one for square cells"
+    found = numbers(name, pair, 2, what)
+    if not all(0 < one < math.inf for one in found):
+        raise InputError(f"{name} {value} is not {what}")
+    return found
+
+
+def _bounds(name: str, value: Any) -> tuple[float, ...]:
+    return numbers(name, value, 4, "four numbers: west, south, east, north")
+
+
+def _parameters(name: str, value: Any) -> dict[str, float]:
+    if not isinstance(value, Mapping):
+        raise wrong(name, value, 'a dict, such as {"lam": 0.5}')
+    return {text("parameter", key): real(f"parameter {key!r}", one) for key, one in value.items()}
+
+
+def _max_cost(name: str, value: Any) -> float | int:
+    if math.isnan(found := real(name, value)):
+        raise InputError(f"{name} {value} is not a number of at least 0")
+    return found
+
+
+def _progress(name: str, value: Any) -> Any:
+    if value is None:
+        from .progress import silent
+
+        return silent
+    if not callable(value):
+        raise wrong(name, value, "a function of the cells just done and those in all")
+    return value
+
+
+# -- sizes -----------------------------------------------------------------------------------------
+
+_UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12} | {
+    "KIB": 2**10,
+    "MIB": 2**20,
+    "GIB": 2**30,
+    "TIB": 2**40,
+}
+
+
+def parse_size(text: str) -> int:
+    """Bytes of "512MB", "2 GiB", "1e9".
+
+    Raises
+    ------
+    InputError
+        when the text is no size.
+    """
+    match = re.fullmatch(r"\s*([0-9]+(?:\.[0-9]*)?(?:e[0-9]+)?)\s*([A-Za-z]*)\s*", text)
+    if not match or match[2].upper() not in _UNITS:
+        raise InputError(f"{text!r} is not a size; write for example 512MB, 2GB or 1.5GiB")
+    size = float(match[1]) * _UNITS[match[2].upper()]
+    if not 1 <= size < 2**63:
+        raise InputError(f"{text!r} is not a positive size of less than 2**63 bytes")
+    return int(size)
+
+
+def memory(name: str, value: Any) -> int:
+    """Bytes: a number, or a text as on the command line."""
+    if isinstance(value, str):
+        try:
+            return parse_size(value)
+        except InputError as error:
+            raise InputError(f"{name} {error}") from None
+    remedy = 'a positive number of bytes, or a size such as "2GB"'
+    found = real(name, value) if isinstance(value, Real) else None
+    if found is None or isinstance(value, bool) or not 1 <= found < 2**63 or found % 1:
+        raise wrong(name, value, remedy)
+    return int(found)
+
+
+# -- files, stores and arrays ----------------------------------------------------------------------
+
+
+def path(name: str, value: Any) -> str | os.PathLike[str]:
+    """The name of a file or folder."""
+    if not isinstance(value, str | os.PathLike) or isinstance(os.fspath(value), bytes):
+        raise wrong(name, value, "a path")
+    if not os.fspath(value) or "\0" in os.fspath(value):
+        raise InputError(f"{name} {os.fspath(value)!r} is not the name of a file")
+    return value
+
+
+def store(name: str, value: Any) -> Any:
+    """A store, or its path."""
+    from .store import TileStore
+
+    if isinstance(value, TileStore):
+        return value
+    if not isinstance(value, str | os.PathLike):
+        raise wrong(name, value, "a store or its path")
+    return path(name, value)
+
+
+def raster_or_store(name: str, value: Any) -> Any:
+    """A 2-D array of numbers, also from nested lists; a store, or its path."""
+    if isinstance(value, np.ndarray | list | tuple):
+        return raster(name, value)
+    try:
+        return store(name, value)
+    except InputError:
+        raise _no_array(name, value, ", a store or its path") from None
+
+
+def raster(name: str, value: Any) -> np.ndarray:
+    """A 2-D array of numbers, also from nested lists."""
+    from .cells import layer_dtype, refuse_masked
+
+    if not isinstance(value, np.ndarray | list | tuple):
+        raise _no_array(name, value, "")
+    if isinstance(value, np.ndarray):
+        refuse_masked(value, name)
+    try:
+        found = np.asarray(value)
+    except (ValueError, TypeError, OverflowError):
+        raise InputError(f"{name}: rows of different lengths are not a raster") from None
+    if found.ndim != 2 or not found.size:
+        raise InputError(
+            f"{name}: an array of shape {found.shape} is not a raster; give two dimensions"
+        )
+    if found.dtype != bool:
+        layer_dtype(found.dtype)
+    return found
+
+
+def _no_array(name: str, value: Any, more: str) -> InputError:
+    arrays = ("__array__", "__array_interface__", "__cuda_array_interface__", "__dlpack__")
+    if any(hasattr(type(value), one) for one in arrays) and not isinstance(value, np.generic):
+        # Its nodata value, cell size and place would be lost without a word.
+        return wrong(name, value, f"its numpy array (.to_numpy() or .get()){more}, and nodata=")
+    return wrong(name, value, f"a numpy array{more}")
+
+
+def array(name: str, value: Any) -> Any:
+    """An array of numbers, as it is on a GPU; also from lists."""
+    if hasattr(value, "__cuda_array_interface__"):
+        return value
+    if isinstance(value, np.ma.MaskedArray):
+        raise InputError(f"{name} is a masked array; give .filled(value)")
+    try:
+        found = np.asarray(value)
+    except (ValueError, TypeError, OverflowError):
+        raise wrong(name, value, "an array of numbers") from None
+    if not found.ndim or found.dtype.kind not in "biuf":
+        raise wrong(name, value, "an array of numbers")
+    return found
+
+
+def raster_or_layer(name: str, value: Any) -> Any:
+    """The name of a layer, or an array."""
+    return value if isinstance(value, str) else raster(name, value)
+
+
+def _inputs(name: str, value: Any) -> list[str]:
+    if isinstance(value, str | os.PathLike):
+        return [os.fspath(path(name, value))]
+    remedy = "the path of a raster, or several"
+    if isinstance(value, bytes | np.ndarray | Mapping) or not isinstance(value, Iterable):
+        raise wrong(name, value, remedy)
+    try:
+        found = [os.fspath(path(name, one)) for one in value]
+    except TypeError:  # such as a 0-d DataArray, which is said to be iterable
+        raise wrong(name, value, remedy) from None
+    if not found:
+        raise InputError(f"{name}: is empty; give {remedy}")
+    return found
+
+
+def _crs(name: str, value: Any) -> str:
+    return text(name, value.to_wkt() if hasattr(value, "to_wkt") else value)
+
+
+def _threads(name: str, value: Any) -> int:
+    return whole(name, value, 1, MOST_THREADS)
+
+
+_CHECKS: dict[str, Check] = {
+    "allocation": flag,
+    "areas": flag,
+    "backend": word(Backend),
+    "backlink": flag,
+    "band": lambda name, value: whole(name, value, 1),
+    "block_size": lambda name, value: whole(name, value, 1),
+    "bounds": _bounds,
+    "build_index": flag,
+    "cell_size": _cell_size,
+    "clamp_min": real,
+    "cog": flag,
+    "connectivity": word(Connectivity),
+    "corner_cutting": flag,
+    "cost": word(Cost),
+    "crs": _crs,
+    "device": lambda name, value: whole(name, value, 0, MOST_DEVICES - 1),
+    "directions": text,
+    "gpu_memory_limit": memory,
+    "inputs": _inputs,
+    "into": text,
+    "layer": text,
+    "max_cost": _max_cost,
+    "memory_limit": memory,
+    "min_length": real,
+    "nodata": real,
+    "overwrite": flag,
+    "parameters": _parameters,
+    "path": path,
+    "progress": _progress,
+    "resume": flag,
+    "reverse": flag,
+    "round_cells": flag,
+    "source_edge": flag,
+    "stop_at_targets": flag,
+    "store": store,
+    "table": path,
+    "threads": _threads,
+    "verify": flag,
+    "where": text,
+}

@@ -1,0 +1,56 @@
+"""The peak memory of a program, as the kernel counts it for that process alone."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+from programs import program
+
+MB = 10**6
+
+# A process starts with the peak of the one that forked it, so a small one forks the program.
+_MEASURE = """
+import json, os, sys
+pid = os.fork()
+if pid == 0:
+    os.execv(sys.argv[1], sys.argv[1:])
+_, status, used = os.wait4(pid, 0)
+code = os.waitstatus_to_exitcode(status)
+sys.stdout.write("\\n" + json.dumps([code, used.ru_maxrss * 1024]))
+"""
+
+
+def measured(folder: Path, command: str) -> tuple[int, int, str]:
+    """Exit code, peak resident set in bytes, and standard error of a program."""
+    name, *words = shlex.split(command)
+    small = [sys.executable, "-I", "-S", "-c", _MEASURE]
+    done = subprocess.run(
+        [*small, *program(name), *words], cwd=folder, capture_output=True, text=True, check=False
+    )
+    code, peak = json.loads(done.stdout.rpartition("\n")[2])
+    return code, peak, done.stderr
+
+
+def within(folder: Path, command: str, limit: int) -> tuple[int, int]:
+    """Run a program under a limit, or under the least one beyond it that its plan accepts.
+
+    Returns
+    -------
+    limit, peak
+        In bytes.
+    """
+    for _ in range(8):
+        code, peak, err = measured(folder, f"{command} --memory-limit {limit}B")
+        assert peak <= max(limit, 200 * MB), f"{command}: refused with a peak of {peak}: {err}"
+        refused = re.search(r"give (at least|more than) ([0-9]+) ?MB", err)
+        if code == 2 and refused:
+            limit = (int(refused[2]) + (refused[1] == "more than")) * MB
+            continue
+        assert code == 0, err
+        return limit, peak
+    raise AssertionError(f"{command}: {err}")

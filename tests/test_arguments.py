@@ -1,0 +1,352 @@
+"""Natural mistakes: each argument of each public function, with many wrong values.
+
+Whatever comes in, a function works or raises a `TerrainError` of one line that names the argument.
+"""
+
+from __future__ import annotations
+
+import decimal
+import fractions
+import inspect
+import json
+import pathlib
+import re
+
+import numpy as np
+import pytest
+import xarray
+from affine import Affine
+
+import terrain_gpu
+from terrain_gpu import GridSpec, InputError, PlanError, TerrainError, primitives, shortest_paths
+from terrain_gpu.paths import sources as places
+from terrain_gpu.paths.index import build_index
+
+GRID = GridSpec(5, 6, (10.0, 0.0, 0.0, 0.0, -10.0, 0.0))
+HEIGHTS = np.arange(30, dtype=np.int16).reshape(5, 6)
+
+
+class Opaque:
+    """Nothing that anybody knows."""
+
+    def __repr__(self):
+        return "<opaque>"
+
+
+WRONG = {
+    "none": None,
+    "true": True,
+    "zero": 0,
+    "one": 1,
+    "negative": -5,
+    "huge": 10**400,
+    "beyond int64": 2**63,
+    "float": 2.5,
+    "nan": float("nan"),
+    "inf": float("inf"),
+    "complex": 1 + 2j,
+    "decimal": decimal.Decimal("1.5"),
+    "fraction": fractions.Fraction(1, 3),
+    "numpy float": np.float32(1.5),
+    "numpy bool": np.bool_(True),
+    "numpy date": np.datetime64("2020-01-01"),
+    "string": "nonsense",
+    "empty string": "",
+    "null byte": "a\0b",
+    "bytes": b"elevation",
+    "path": pathlib.Path("no-such-thing"),
+    "list": [1, 2, 3],
+    "empty list": [],
+    "ragged": [[1, 2], [3]],
+    "pairs": [(1, 1), (2, 2)],
+    "none inside": [None, None],
+    "dict": {"a": 1},
+    "set": {1, 2},
+    "tuple": (),
+    "generator": lambda: (pair for pair in [(1, 1), (2, 2)]),
+    "0-d": np.array(5.0),
+    "1-d": np.arange(4.0),
+    "2-d": np.arange(12.0).reshape(3, 4),
+    "3-d": np.zeros((2, 2, 2)),
+    "no rows": np.empty((0, 5)),
+    "objects": np.array([[None, 1], [2, "x"]], dtype=object),
+    "strings": np.array([["a", "b"]]),
+    "dates": np.array([["2020-01-01"]], "datetime64[D]"),
+    "complexes": np.ones((5, 6), complex),
+    "bools": np.ones((5, 6), bool),
+    "masked": np.ma.masked_equal(HEIGHTS, 3),
+    "data array": xarray.DataArray(HEIGHTS.astype(float), dims=("y", "x")),
+    "data set": xarray.Dataset({"elevation": (("y", "x"), HEIGHTS)}),
+    "function": lambda *_: None,
+    "type": int,
+    "opaque": Opaque(),
+}
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory):
+    """A store with heights and a spanning tree."""
+    path = tmp_path_factory.mktemp("arguments") / "s.zarr"
+    with terrain_gpu.create_layer(path, "elevation", GRID, "int16", block_size=64) as writer:
+        writer.write_block(0, 0, HEIGHTS)
+        writer.commit()
+    terrain_gpu.minimum_spanning_tree(path, backend="cpu")
+    return path
+
+
+def tree():
+    """An Euler tour."""
+    return primitives.euler_tour([0, 0, 1], backend="cpu")
+
+
+CALLS = {
+    "GridSpec": (GridSpec, lambda s: {"rows": 3, "cols": 4}),
+    "minimum_spanning_tree": (
+        terrain_gpu.minimum_spanning_tree,
+        lambda s: {"data": HEIGHTS, "backend": "cpu"},
+    ),
+    "minimum_spanning_tree of a store": (
+        terrain_gpu.minimum_spanning_tree,
+        lambda s: {"data": s / "s.zarr", "backend": "cpu", "overwrite": True},
+    ),
+    "shortest_paths": (
+        shortest_paths,
+        lambda s: {"data": HEIGHTS, "sources": [(0, 0)], "backend": "cpu"},
+    ),
+    "shortest_paths of a store": (
+        shortest_paths,
+        lambda s: {
+            "data": s / "s.zarr",
+            "sources": [(0, 0)],
+            "backend": "cpu",
+            "overwrite": True,
+        },
+    ),
+    "label_components": (
+        terrain_gpu.label_components,
+        lambda s: {"store": s / "s.zarr", "where": "elevation > 3", "overwrite": True},
+    ),
+    "accumulate": (
+        terrain_gpu.accumulate,
+        lambda s: {"store": s / "s.zarr", "overwrite": True},
+    ),
+    "extract_network": (
+        terrain_gpu.extract_network,
+        lambda s: {
+            "store": s / "s.zarr",
+            "path": s / "n.geojson",
+            "min_length": 1,
+            "overwrite": True,
+        },
+    ),
+    "export_layer": (
+        terrain_gpu.export_layer,
+        lambda s: {"store": s / "s.zarr", "path": s / "x.tif", "overwrite": True},
+    ),
+    "convert_dataset": (
+        terrain_gpu.convert_dataset,
+        lambda s: {"inputs": s / "in.tif", "store": s / "c.zarr", "overwrite": True},
+    ),
+    "build_index": (
+        build_index,
+        lambda s: {"data": s / "s.zarr", "backend": "cpu", "overwrite": True},
+    ),
+    "list_ranking": (
+        primitives.list_ranking,
+        lambda s: {"succ": [1, 2, 2], "backend": "cpu"},
+    ),
+    "connected_components": (
+        primitives.connected_components,
+        lambda s: {"edges": [(0, 1), (2, 3)], "backend": "cpu"},
+    ),
+    "euler_tour": (primitives.euler_tour, lambda s: {"parent": [0, 0, 1], "backend": "cpu"}),
+    "contract_tree": (
+        primitives.contract_tree,
+        lambda s: {"tour": tree(), "keep": [0, 2], "backend": "cpu"},
+    ),
+    "from_xy": (places.from_xy, lambda s: {"grid": GRID, "points": [(5.0, -5.0)]}),
+    "from_rowcol": (places.from_rowcol, lambda s: {"grid": GRID, "points": [(1, 1)]}),
+    "from_vector": (places.from_vector, lambda s: {"grid": GRID, "path": s / "p.geojson"}),
+    "from_raster": (places.from_raster, lambda s: {"grid": GRID, "path": s / "in.tif"}),
+    "window_of": (GRID.window_of, lambda s: {"bounds": (0, -20, 20, 0)}),
+}
+"""Public functions, and arguments with which they work."""
+
+NO_WORDS = {"grid"}
+"""Arguments of helpers that only a `GridSpec` can be."""
+
+
+@pytest.fixture(scope="module")
+def folder(store, tmp_path_factory):
+    """That store beside a raster and a vector file."""
+    folder = store.parent
+    terrain_gpu.export_layer(store, folder / "in.tif")
+    point = {"type": "Point", "coordinates": [5.0, -5.0]}
+    (folder / "p.geojson").write_text(json.dumps({**point, "crs": None}))
+    return folder
+
+
+def cases():
+    return [
+        pytest.param(name, argument, id=f"{name}: {argument}")
+        for name, (function, _) in CALLS.items()
+        for argument in inspect.signature(function).parameters
+        if argument not in NO_WORDS
+    ]
+
+
+@pytest.mark.parametrize(("name", "argument"), cases())
+def test_wrong_values_are_refused_in_our_words(
+    name, argument, folder, tmp_path, monkeypatch, no_fsync
+):
+    monkeypatch.chdir(tmp_path)  # a name that works makes a file
+    function, good = CALLS[name]
+    for kind, value in WRONG.items():
+        if (argument, kind) == ("progress", "type"):
+            continue  # it can be called, and what happens then is the caller's affair
+        given = value() if kind == "generator" else value
+        try:
+            function(**{**good(folder), argument: given})
+        except TerrainError as error:
+            message = str(error)
+            assert "\n" not in message, (kind, message)
+            assert len(message) < 600, (kind, message)
+            assert "np." not in message, (kind, message)
+        except Exception as error:
+            error.add_note(f"{name}({argument}={kind})")
+            raise
+
+
+def test_all_public_functions_are_tried():
+    functions = {CALLS[name][0] for name in CALLS}
+    for module in (terrain_gpu, primitives):
+        for name in module.__all__:
+            found = getattr(module, name)
+            assert inspect.isclass(found) or found in functions or name == "create_layer", name
+
+
+REFUSED = [
+    (shortest_paths, {"max_cost": float("nan")}, "max_cost nan is not a number of at least 0"),
+    (shortest_paths, {"max_cost": -1}, "max_cost -1 is not a number of at least 0"),
+    (shortest_paths, {"connectivity": "8"}, "connectivity '8' is not 8 or 4"),
+    (shortest_paths, {"threads": 2.0}, "threads 2.0: give a whole number from 1 to 1024"),
+    (shortest_paths, {"threads": True}, "threads True: give a whole number"),
+    (shortest_paths, {"threads": 0}, "threads 0: give a whole number from 1"),
+    (shortest_paths, {"backlink": "no"}, "backlink 'no': give True or False"),
+    (shortest_paths, {"block_size": 100}, "block size 100 is not a power of two"),
+    (shortest_paths, {"progress": 5}, "progress 5: give a function"),
+    (shortest_paths, {"layer": None}, "layer None: give a string"),
+    (shortest_paths, {"memory_limit": "lots"}, "memory_limit 'lots' is not a size"),
+    (shortest_paths, {"memory_limit": -1}, "memory_limit -1: give a positive number of bytes"),
+    (shortest_paths, {"cell_size": 0}, "cell_size 0 is not two positive numbers"),
+    (shortest_paths, {"cell_size": "30"}, "cell_size '30': give two positive numbers"),
+    (shortest_paths, {"cost": ["absdiff"]}, r"cost \['absdiff'\] is not known; use one of absdiff"),
+    (shortest_paths, {"sources": 5}, "sources 5: give .row, column. pairs"),
+    (shortest_paths, {"sources": (1, 1)}, "sources: cell 1: 1 is neither row, column"),
+    (shortest_paths, {"sources": "p.gpkg"}, "sources 'p.gpkg': read a file with .*from_vector"),
+    (shortest_paths, {"targets": [(9, 9)]}, "targets: outside of the raster, .* cell 1 .row 9"),
+    (shortest_paths, {"data": WRONG["data array"]}, "data of type xarray.DataArray: give its num"),
+    (shortest_paths, {"data": WRONG["masked"]}, "data is a masked array; give .filled"),
+    (
+        shortest_paths,
+        {"data": b"s.zarr"},
+        "data b's.zarr': give a numpy array, a store or its",
+    ),
+    (shortest_paths, {"data": [1, 2]}, r"data: an array of shape \(2,\) is not a raster"),
+    (shortest_paths, {"data": [["a"]]}, "cells of type str.* are not supported"),
+    (shortest_paths, {"barriers": 3}, "barriers 3: give a numpy array"),
+    (terrain_gpu.convert_dataset, {"inputs": WRONG["data array"]}, "inputs of type xarray"),
+    (terrain_gpu.convert_dataset, {"inputs": HEIGHTS}, "inputs of type numpy.ndarray: give the pa"),
+    (terrain_gpu.convert_dataset, {"inputs": []}, "inputs: is empty; give the path"),
+    (terrain_gpu.convert_dataset, {"store": None}, "store None: give a path"),
+    (terrain_gpu.label_components, {"store": None}, "store None: give a store or its path"),
+]
+
+
+@pytest.mark.parametrize(("function", "change", "message"), REFUSED)
+def test_messages_name_argument_value_and_remedy(function, change, message, folder):
+    good = next(good for other, good in CALLS.values() if other is function)(folder)
+    with pytest.raises(InputError, match=message):
+        function(**{**good, **change})
+
+
+def test_what_is_natural_works():
+    expected = shortest_paths(HEIGHTS, [(1, 1)], cell_size=(30, 30), cost="surface").distance()
+    for data in (
+        HEIGHTS.tolist(),
+        HEIGHTS.astype(">i2"),
+        np.asfortranarray(HEIGHTS),
+        np.repeat(HEIGHTS, 2, axis=1)[:, ::2],
+        np.frombuffer(HEIGHTS.tobytes(), np.int16).reshape(5, 6),  # read-only
+        np.matrix(HEIGHTS),
+    ):
+        for start in ([(1, 1)], np.array([[1, 1]]), iter([[1, 1]]), np.array([[1.0, 1.0, 0.0]])):
+            found = shortest_paths(data, start, cell_size=30, cost="surface", progress=None)
+            assert np.array_equal(found.distance(), expected)
+            assert type(found.distance()) is np.ndarray
+        mst = terrain_gpu.minimum_spanning_tree(data, memory_limit="1GB", threads=np.int64(2))
+        assert mst.edge_count == 29
+    affine = Affine(10, 0, 500, 0, -10, 700)
+    assert GridSpec(np.int64(5), 6, affine) == GridSpec(5, 6, tuple(affine)[:6])
+
+
+def test_targets_are_given_as_sources_are():
+    given = {"stop_at_targets": True, "backlink": True}
+    targets = places.from_rowcol(GRID, [(1, 1), (2, 3)])
+    expected = shortest_paths(HEIGHTS, [(0, 0)], targets=targets, **given)
+    for same in ([(2, 3), (1, 1)], np.array([[1, 1], [2, 3]]), iter([(1, 1), (2, 3)])):
+        found = shortest_paths(HEIGHTS, [(0, 0)], targets=same, **given)
+        assert np.array_equal(found.distance(), expected.distance(), equal_nan=True)
+    starts = places.from_rowcol(GRID, [(0, 0)])
+    lines = expected.paths(targets, starts)
+    for one, other in zip(lines, expected.paths([(1, 1), (2, 3)], [(0, 0)]), strict=True):
+        assert (one.source, one.target, one.cost) == (other.source, other.target, other.cost)
+        assert np.array_equal(one.cells, other.cells)
+
+
+@pytest.mark.parametrize(
+    ("columns", "message"),
+    [
+        (([9], [0], [1], [0.0]), "sources: outside of the raster, .* row 9, column 0"),
+        (([0], [-1], [1], [0.0]), "sources: outside of the raster"),
+        (([0], [0], [0], [0.0]), "an id is not a whole number from 1"),
+        (([0], [0], [2**32 - 1], [0.0]), "an id is not a whole number from 1"),
+        (([0], [0], [1], [-1.0]), "a start cost is not a finite number from 0 on"),
+        (([0, 1], [0], [1], [0.0]), "need one dimension and one length"),
+        (([0.5], [0], [1], [0.0]), "rows are of type float64; give integers"),
+    ],
+)
+def test_sources_that_a_caller_made(columns, message):
+    with pytest.raises(InputError, match=message):
+        shortest_paths(HEIGHTS, places.Sources(*map(np.array, columns)))
+
+
+def test_a_negative_start_cost_is_a_height():
+    made = places.Sources(*map(np.array, ([0], [0], [1], [-5.0])))
+    assert shortest_paths(HEIGHTS - 9, made, cost="minimax").distance()[0, 0] == -5
+
+
+def test_sources_that_a_caller_made_in_another_order():
+    made = places.Sources(*map(np.array, ([4, 0], [4, 0], [7, 3], [0, 0])))
+    found = shortest_paths(HEIGHTS, made, allocation=True)
+    assert found.allocation()[4, 5] == 7
+    assert found.allocation()[0, 0] == 3
+
+
+@pytest.mark.parametrize("function", ["minimum_spanning_tree", "shortest_paths"])
+def test_a_limit_holds_for_arrays_too(function):
+    data = np.random.default_rng(1).integers(0, 1000, (1100, 1300))
+    more = {} if function == "minimum_spanning_tree" else {"sources": [(0, 0)], "allocation": True}
+    run = getattr(terrain_gpu, function)
+    with pytest.raises(PlanError, match=r"a memory limit of 1 B is too small") as caught:
+        run(data, memory_limit=1, **more)
+    least = int(re.search(r"give at least ([0-9]+) MB", str(caught.value))[1])
+    with pytest.raises(PlanError):
+        run(data, memory_limit=f"{least - 1}MB", **more)
+    found = run(data, memory_limit=f"{least}MB", threads=1, **more)
+    assert found.report.settings["plan"]["memory"] <= least * 10**6
+    free = run(data, **more)
+    if function == "minimum_spanning_tree":
+        assert np.array_equal(found.edges(), free.edges())
+    else:
+        assert np.array_equal(found.distance(), free.distance())

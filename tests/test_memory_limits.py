@@ -1,0 +1,182 @@
+"""Every command within its memory limit: the peak of a process of its own, all extras installed.
+
+The limit is the least that the plan accepts, for a raster whose blocks, rims and rows matter. By
+default few cases, those that came nearest; ``HYPOTHESIS_PROFILE=search`` runs all commands over odd
+shapes, all cell types, checkerboards, constant rasters and long ways.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import struct
+from pathlib import Path
+
+import memory
+import numpy as np
+import pytest
+import rasterio
+from memory import MB
+from rasterio.crs import CRS
+
+import terrain_gpu
+from terrain_gpu.cells import DTYPES
+
+TRANSFORM = (10.0, 0.0, 500000.0, 0.0, -10.0, 5500000.0)
+ALWAYS = "--threads 2 --overwrite -q"
+CPU = f"{ALWAYS} --backend cpu"
+
+COMMANDS = {
+    "tree": f"compute-mst s.zarr -o e.tif --verify {CPU}",
+    "contract": f"compute-mst s.zarr --method contract --connectivity 4 --weight absdiff {CPU}",
+    "paths": "compute-sssp s.zarr --source-rowcol 0,0 -o d.tif --backlink b.tif --allocation a.tif "
+    f"--verify {CPU}",
+    "lines": f"compute-sssp s.zarr --sources p.gpkg --targets p.geojson --path w.gpkg {CPU}",
+    "raster of sources": f"compute-sssp s.zarr --sources p.tif --cost surface {CPU}",
+    "edge": f"compute-sssp s.zarr --source-edge --cost langmuir --backlink b.tif {CPU}",
+    "dijkstra": f"compute-sssp s.zarr --source-rowcol 0,0 --cost tobler --method dijkstra {CPU}",
+    "index": f"compute-sssp s.zarr --source-rowcol 0,0 --cost surface --build-index {CPU}",
+    "verify": "terrain-gpu verify s.zarr --threads 2 --backend cpu -q",
+    "labels": "terrain-gpu label-components s.zarr --where 'elevation > 3' --table t.parquet "
+    f"{ALWAYS}",
+    "four": "terrain-gpu label-components s.zarr --where 'elevation > 3' --connectivity 4 "
+    f"--table t.geojson {ALWAYS}",
+    "drainage": f"terrain-gpu accumulate s.zarr --directions dirs {ALWAYS}",
+    "areas": f"terrain-gpu accumulate s.zarr --areas {ALWAYS}",
+    "network": f"terrain-gpu network s.zarr n.gpkg --min-length 200 {ALWAYS}",
+    "export": f"terrain-gpu export s.zarr x.tif --compress deflate {ALWAYS}",
+    "overviews": f"terrain-gpu export s.zarr x.tif --cog {ALWAYS}",
+    "one strip": f"convert-dataset strip.tif c.zarr --compress zstd {ALWAYS}",
+    "mosaic": f"convert-dataset strip.tif x.tif c.zarr --clamp-min 2 {ALWAYS}",
+    "text": f"convert-dataset text.asc c.zarr {ALWAYS}",
+}
+"""In an order in which each finds what it needs."""
+
+SHORT = ("tree", "paths", "lines", "network", "one strip")
+
+
+def cells(pattern: str, shape: tuple[int, int], dtype: np.dtype) -> np.ndarray:
+    """A raster whose cells of 0 are nodata."""
+    rows, cols = np.indices(shape, sparse=True)
+    if pattern == "flat":
+        return np.full(shape, 7, dtype)
+    if pattern == "winding":  # one way through all of it
+        end = np.where(rows % 4 == 1, cols == shape[1] - 1, cols == 0)
+        return np.where((rows % 2 == 0) | end, 5, 0).astype(dtype)
+    found = np.random.default_rng(1).integers(1, 120, shape)
+    if pattern == "checkerboard":
+        found[(rows + cols) % 2 == 1] = 0
+    return found.astype(dtype)
+
+
+def world(folder: Path, pattern: str, shape: tuple[int, int], dtype: np.dtype, block: int) -> Path:
+    """A store and files to read, in a folder."""
+    data = cells(pattern, shape, np.dtype(dtype))
+    crs = CRS.from_epsg(32633)
+    grid = terrain_gpu.GridSpec(*shape, TRANSFORM, crs.to_wkt(), "EPSG:32633")
+    with terrain_gpu.create_layer(
+        folder / "s.zarr", "elevation", grid, dtype, nodata=0, block_size=block
+    ) as writer:
+        for i, j in writer.blocks.ids():
+            r0, r1, c0, c1 = writer.block_window(i, j)
+            writer.write_block(i, j, data[r0:r1, c0:c1])
+        writer.commit()
+    places = np.argwhere(data != 0)[:: max(1, data.size // 300)]
+    xy = places[:, ::-1] * (10, -10) + (500005, 5499995)
+    points(folder / "p.geojson", xy)
+    geopackage(folder / "p.gpkg", xy)
+    ids = np.zeros(shape, np.uint32)
+    ids[tuple(places.T)] = 5
+    how = {"driver": "GTiff", "height": shape[0], "width": shape[1], "count": 1, "nodata": 0}
+    how |= {"crs": crs, "transform": rasterio.Affine(*TRANSFORM)}
+    with rasterio.open(folder / "p.tif", "w", dtype="uint32", **how) as file:
+        file.write(ids, 1)
+    strip = {"compress": "deflate", "blockysize": shape[0]}
+    with rasterio.open(folder / "strip.tif", "w", dtype=data.dtype.name, **how, **strip) as file:
+        file.write(data, 1)
+    with open(folder / "text.asc", "w") as file:
+        names = ("ncols", "nrows", "xllcorner", "yllcorner", "cellsize", "NODATA_value")
+        for name, value in zip(names, (shape[1], shape[0], 0, 0, 10, 0), strict=True):
+            file.write(f"{name} {value}\n")
+        np.savetxt(file, data, "%d")
+    return folder
+
+
+def points(file: Path, xy: np.ndarray) -> None:
+    """GeoJSON."""
+    crs = {"type": "name", "properties": {"name": "urn:ogc:def:crs:EPSG::32633"}}
+    features = [
+        {
+            "type": "Feature",
+            "properties": {"id": k},
+            "geometry": {"type": "Point", "coordinates": one},
+        }
+        for k, one in enumerate(xy.tolist(), 1)
+    ]
+    file.write_text(json.dumps({"type": "FeatureCollection", "crs": crs, "features": features}))
+
+
+def geopackage(file: Path, xy: np.ndarray) -> None:
+    """The same as a GeoPackage."""
+    raw = pytest.importorskip("pyogrio.raw")
+    raw.write(
+        file,
+        np.array([struct.pack("<BIdd", 1, 1, *one) for one in xy.tolist()], object),
+        [np.arange(1, len(xy) + 1)],
+        ["id"],
+        driver="GPKG",
+        layer="points",
+        geometry_type="Point",
+        crs="EPSG:32633",
+    )
+
+
+def check(folder: Path, names: tuple[str, ...]) -> None:
+    over = []
+    for name in names:
+        limit, peak = memory.within(folder, COMMANDS[name], MB)
+        if peak > limit:
+            over.append(f"{name}: {peak / MB:.0f} of {limit / MB:.0f} MB")
+    assert not over, over
+
+
+def test_commands_keep_the_least_limit_that_they_accept(tmp_path):
+    check(world(tmp_path, "noise", (1100, 1300), np.dtype(np.float32), 512), SHORT)
+
+
+WIDE = [
+    *(("noise", (1500, 1700), dtype.name, 1024) for dtype in DTYPES),
+    ("checkerboard", (2100, 2100), "int64", 1024),
+    ("flat", (2100, 2100), "float64", 128),
+    ("winding", (2100, 2100), "int16", 512),
+    ("noise", (1, 100_000), "float32", 1024),
+    ("noise", (100_000, 1), "int16", 1024),
+    ("noise", (65_537, 255), "float64", 256),
+]
+
+
+@pytest.mark.skipif(os.environ.get("HYPOTHESIS_PROFILE") != "search", reason="takes an hour")
+@pytest.mark.parametrize(("pattern", "shape", "dtype", "block"), WIDE)
+def test_all_commands_keep_it_over_odd_rasters(pattern, shape, dtype, block, tmp_path):
+    check(world(tmp_path, pattern, shape, np.dtype(dtype), block), tuple(COMMANDS))
+
+
+@pytest.mark.parametrize("file", ["many.geojson", "many.gpkg"])
+def test_vector_files_are_planned_by_their_size(file, tmp_path):
+    folder = world(tmp_path, "flat", (300, 300), np.dtype(np.uint8), 128)
+    xy = np.random.default_rng(1).uniform((500000, 5497001), (502999, 5500000), (150_000, 2))
+    (points if file.endswith("json") else geopackage)(folder / file, xy)
+    command = f"compute-sssp s.zarr --sources {file} {CPU}"
+    code, peak, err = memory.measured(folder, f"{command} --memory-limit 300MB")
+    assert (code, peak < 300 * MB) == (2, True)
+    assert f"--sources: a memory limit of 300 MB is too small to read {file}; give at least" in err
+    limit, peak = memory.within(folder, command, 300 * MB)
+    assert peak <= limit < 600 * MB
+
+
+def test_pyogrio_does_not_bring_what_it_imports_for_others(tmp_path):
+    folder = world(tmp_path, "flat", (70, 70), np.dtype(np.uint8), 64)
+    _, without, _ = memory.measured(folder, f"compute-sssp s.zarr --sources p.geojson {CPU}")
+    code, peak, err = memory.measured(folder, f"compute-sssp s.zarr --sources p.gpkg {CPU}")
+    assert code == 0, err
+    assert peak - without < 60 * MB
