@@ -13,7 +13,7 @@ import numpy as np
 
 from .. import cells
 from ..errors import InputError, StoreError
-from ..grid import TILE
+from ..grid import TILE, ceil_div
 from .checksums import (
     block_digest,
     crc32c,
@@ -143,7 +143,8 @@ class LayerWriter(Layer):
             )
         if (r1 - r0, c1 - c0) != (self.block_size, self.block_size):
             return self.write_block(i, j, untile(tiles)[: r1 - r0, : c1 - c0])
-        return self._commit_block(i, j, cells.stats(tiles, self.nodata), *self._shard_of(tiles))
+        shard = self._shard_of(tiles, np.arange(len(tiles)))
+        return self._commit_block(i, j, cells.stats(tiles, self.nodata), *shard)
 
     def _commit_block(
         self, i: int, j: int, found: cells.Stats, parts: list[Any], digest: int
@@ -288,24 +289,33 @@ class LayerWriter(Layer):
 
     def _encode(self, data: np.ndarray) -> tuple[list[Any], int]:
         """The shard of a block as byte buffers, and its digest."""
-        b = self.block_size
-        if data.shape != (b, b):
-            padded = np.full((b, b), self.fill, self.dtype)
-            padded[: data.shape[0], : data.shape[1]] = data
-            data = padded
-        tiles = self._scratch(self._ranks.size * self._tile_bytes)
-        tiles = tiles.view(self.dtype).reshape(-1, TILE, TILE)
-        np.copyto(z_view(tiles), split_bits(data))
-        return self._shard_of(tiles)
+        if data.shape == (self.block_size, self.block_size):
+            tiles = self._scratch(self._ranks.size * self._tile_bytes)
+            tiles = tiles.view(self.dtype).reshape(-1, TILE, TILE)
+            np.copyto(z_view(tiles), split_bits(data))
+            return self._shard_of(tiles, np.arange(self._ranks.size))
+        # At the raster's edge: only tiles with cells, which may be few, as of a raster of one row.
+        down, across = (ceil_div(n, TILE) for n in data.shape)
+        ranks = self._ranks[:down, :across].ravel()
+        tiles = self._scratch(ranks.size * self._tile_bytes)
+        tiles = tiles.view(self.dtype).reshape(down, across, TILE, TILE)
+        tiles[...] = self.fill
+        for k in range(down):
+            rows = data[k * TILE : (k + 1) * TILE]
+            for m in range(across):
+                part = rows[:, m * TILE : (m + 1) * TILE]
+                tiles[k, m, : part.shape[0], : part.shape[1]] = part
+        order = np.argsort(ranks)
+        return self._shard_of(tiles.reshape(-1, TILE, TILE)[order], ranks[order])
 
-    def _shard_of(self, tiles: np.ndarray) -> tuple[list[Any], int]:
-        """The shard of all tiles of a block, in Z-order: tiles, their checksums, the index."""
+    def _shard_of(self, tiles: np.ndarray, ranks: np.ndarray) -> tuple[list[Any], int]:
+        """The shard of tiles in Z-order, with their ranks: tiles, their checksums, the index."""
         present = np.flatnonzero(~self._all_fill(tiles))
         if not present.size:
             return [], 0
         index = np.full((self._ranks.size, 2), MISSING, "<u8")
         sums = np.zeros(self._ranks.size, "<u4")
-        places = self._order[present]
+        places = self._order[ranks[present]]
         if self.compress:
             codec = numcodecs.zstd.compress
             body: list[Any] = [codec(tile, ZSTD_LEVEL) for tile in tiles[present]]
