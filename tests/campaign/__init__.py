@@ -1,0 +1,6 @@
+"""Random pipelines of commands under random faults; see README.md in this folder."""
+
+from .cases import Case, Fault, Step, Terrain, draw
+from .world import Failure, check, play
+
+__all__ = ["Case", "Failure", "Fault", "Step", "Terrain", "check", "draw", "play"]
