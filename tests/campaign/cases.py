@@ -37,7 +37,7 @@ class Fault:
         During: "kill" by the signal `what`, or "error" of errno `what`, at file operation `at` (or
         at `-at` seconds when negative); "disk" that has `at` bytes left; "fsize", a largest file of
         `at` bytes; "files", at most `at` open ones; "nobody", a user who may write nothing but new
-        files in the folder. Before: "damage" of a file of kind `what` in the way `how`.
+        files in the folder; "home", no place for compiled kernels. Before: "damage" of a file of kind `what` in the way `how`.
     pick
         Which file, and where in it.
     """
@@ -153,7 +153,8 @@ class _Draw:
         return Case(terrain, tuple(steps), seed)
 
     def terrain(self) -> Terrain:
-        dtype = np.dtype(self.some([d.name for d in strategies.DTYPES]))
+        usual = ["uint8", "int16", "int32", "float32", "float64"]
+        dtype = np.dtype(self.some(usual * 3 + [d.name for d in strategies.DTYPES]))
         wide = dtype.kind in "iu" and dtype.itemsize == 8
         edges = [1, 2, 3, 63, 64, 65, 127, 128, 129]
         most = 22_500 if self.chance(0.1) else 5000
@@ -168,7 +169,7 @@ class _Draw:
         if nodata == "NaN" and dtype.kind != "f":
             nodata = None
         if nodata is not None and not cells.fits(cells.from_json(nodata), dtype):
-            nodata = int(np.iinfo(dtype).max)
+            nodata = 100
         if nodata is not None and nodata != "NaN":
             nodata = dtype.type(nodata).item()
         return Terrain(
@@ -315,8 +316,9 @@ class _Draw:
     def faulty(self, step: Step) -> Step:
         """The step with one more fault, or with a second writer."""
         kind = self.some(
-            ["kill"] * 5 + ["damage"] * 7 + ["error"] * 2 + ["disk", "disk", "fsize", "files", "nobody", "two"]
-        )
+            ["kill"] * 15 + ["damage"] * 21 + ["error"] * 6 + ["disk"] * 6 + ["fsize"] * 3
+            + ["files"] * 3 + ["nobody"] * 3 + ["two"] * 6 + ["home"]
+        )  # fmt: skip
         beside, again = step.beside, step.again or self.chance(0.8)
         if kind == "two":
             beside = step if self.chance(0.4) else self.step(self.some(["mst", "sssp", "convert", "create", "info", "export", "components"]))
@@ -334,8 +336,9 @@ class _Draw:
             ),
             "disk": lambda: Fault("disk", at=int(10 ** self.rng.uniform(3.5, 5.5))),
             "fsize": lambda: Fault("fsize", at=int(10 ** self.rng.uniform(2, 5.5))),
-            "files": lambda: Fault("files", at=self.rng.randint(6, 40)),
-            "nobody": lambda: Fault("nobody", self.some(["", "", "", "cold"])),
+            "files": lambda: Fault("files", at=self.rng.randint(10, 50)),
+            "nobody": lambda: Fault("nobody"),
+            "home": lambda: Fault("home"),
             "damage": lambda: Fault("damage", self.some(PLACES[:1] * 4 + PLACES), self.way(), 0, self.pick()),
             "two": lambda: Fault("two"),
         }[kind]()

@@ -22,6 +22,7 @@ import numpy as np
 import programs
 
 import terrain_gpu
+import terrain_gpu.cells
 from terrain_gpu.cli import main
 
 EVENTS = {"open", "os.rename", "os.remove", "os.rmdir", "os.mkdir", "os.listdir", "os.scandir"}
@@ -96,7 +97,8 @@ def dump(store: str, out: str) -> None:
     try:
         opened = terrain_gpu.TileStore.open(store)
         names = opened.layers
-        facts["grid"] = [*opened.grid.shape, *opened.grid.transform, opened.grid.crs_code]
+        facts["grid"] = [*opened.grid.shape, *opened.grid.transform]
+        facts["crs"] = [opened.grid.crs_wkt, opened.grid.crs_code]
     except terrain_gpu.TerrainError as error:
         facts["error"] = str(error)
         names = []
@@ -119,8 +121,7 @@ def create(store: str, name: str, cells: str, options: str) -> None:
     given = json.loads(options)
     data = np.load(cells)
     rows, cols, *transform = given.pop("grid")
-    code = given.pop("crs", "")
-    grid = terrain_gpu.GridSpec(rows, cols, tuple(transform), *wkt(code))
+    grid = terrain_gpu.GridSpec(rows, cols, tuple(transform), *given.pop("crs"))
     given["nodata"] = terrain_gpu.cells.from_json(given["nodata"])
     with terrain_gpu.create_layer(store, name, grid, data.dtype, **given) as writer:
         for i, j in writer.blocks.ids():
@@ -128,12 +129,6 @@ def create(store: str, name: str, cells: str, options: str) -> None:
                 r0, r1, c0, c1 = writer.block_window(i, j)
                 writer.write_block(i, j, data[r0:r1, c0:c1])
         writer.commit()
-
-
-def wkt(code: str) -> tuple[str, str | None]:
-    from rasterio.crs import CRS
-
-    return (CRS.from_user_input(code).to_wkt(version="WKT2_2019"), code) if code else ("", None)
 
 
 def read_by(how: str, store: str, out: str) -> None:
@@ -182,7 +177,9 @@ def run(words: list[str]) -> None:
         sys.exit(1)
 
 
-if __name__ == "__main__":
+if __name__ == "__main__" and sys.argv[1] == "alone":
+    run(sys.argv[2:])
+elif __name__ == "__main__":
     import rasterio.crs  # noqa: F401
     import xarray  # noqa: F401
     import zarr  # noqa: F401

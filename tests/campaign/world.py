@@ -28,6 +28,7 @@ import numpy as np
 import programs
 import rasterio
 
+import terrain_gpu
 from terrain_gpu import cells as values
 
 from . import inputs, oracles
@@ -55,7 +56,7 @@ LAYERS = {
     "create": ["elevation"],
 }
 """What a command may write; a conversion writes the layer it is told to."""
-FILES = ("output", "backlink", "allocation", "path", "table", "json")
+RESUMABLE = ("convert", "mst", "sssp", "components", "accumulate")
 SMALL = 10**6 * 512
 """Memory limits below may be refused."""
 
@@ -144,6 +145,8 @@ class World:
         self.truth: dict[str, Truth] = {}
         self.unknown: set[str] = set()
         """Layers whose right cells nobody knows: made of damaged inputs."""
+        self.crs = ["", None]
+        """Of the store: WKT and code."""
         self.damaged = False
         """Whether a file of the store was damaged: from then on commands may refuse."""
         self.hurt: set[str] = set()
@@ -184,15 +187,17 @@ class World:
             self.fail("refused", f"{words}\n{outcome.err}")
         self.compare(steps)
         if step.again and (during or step.beside) and "overwrite" in step.options:
-            self.take(replace(step, faults=(), beside=None, again=False, options={**step.options, "resume": True}))
+            more = {"resume": True} if step.do in RESUMABLE else {}
+            again = replace(step, faults=(), beside=None, again=False)
+            self.take(replace(again, options={**step.options, **more}))
 
     def run(self, words: list[str], during: Fault | None, beside: list[str] | None) -> tuple[Outcome, Outcome | None]:
         """Start the processes, wait, and judge how they end."""
         self.transcript.append(_shell(words) + (f"    # {during}" if during else ""))
         plan, seconds, number = self.plan(during)
-        cold = during is not None and (during.kind, during.what) == ("nobody", "cold")
-        if cold:
-            first: Any = Cold(self.folder, [json.dumps(plan), *words])
+        first: Any
+        if during and during.kind == "home":
+            first = Homeless(self.folder, words)
         else:
             first = _server(0).begin(self.folder, [json.dumps(plan), *words])
         second = None
@@ -239,7 +244,7 @@ class World:
             return {"limits": {"RLIMIT_FSIZE": int(at)}}, None, 0
         if during.kind == "files":
             return {"limits": {"RLIMIT_NOFILE": int(at)}}, None, 0
-        return {"nobody": True}, None, 0
+        return {"nobody": during.kind == "nobody"}, None, 0
 
     def wait(self, process: Any) -> Outcome:
         try:
@@ -325,7 +330,7 @@ class World:
     def create_words(self, folder: Path, name: str, truth: Truth, block: int, *, resume: bool = False) -> list[str]:
         np.save(folder / f"new-{name}.npy", truth.cells)
         given = {"nodata": values.to_json(truth.nodata), "block_size": block, "overwrite": True}
-        given |= {"resume": resume, "crs": self.terrain.crs}
+        given |= {"resume": resume, "crs": self.crs}
         given["grid"] = [self.terrain.rows, self.terrain.cols, *self.terrain.grid.transform]
         return ["create", "s.zarr", name, f"new-{name}.npy", json.dumps(given)]
 
@@ -466,9 +471,7 @@ class World:
         return {name: found[name] for name in wanted}
 
     def wkt_grid(self) -> Any:
-        from .child import wkt
-
-        return replace(self.terrain.grid, crs_wkt=wkt(self.terrain.crs)[0])
+        return replace(self.terrain.grid, crs_wkt=self.crs[0])
 
     def expected_conversion(self, step: Step) -> Truth | None:
         given = step.options
@@ -483,11 +486,11 @@ class World:
                 return None if str(file["nodata"]) != repr(truth.nodata and float(truth.nodata)) else Truth(file["cells"], truth.nodata)
         if given.get("round") or "clamp-min" in given:
             if truth.nodata is None and not truth.good.all():
-                return None
+                return None  # a value for the cells without one is chosen
             if given.get("round") and truth.cells.dtype.kind == "f":
                 if truth.nodata is not None and not values.fits(truth.nodata, np.dtype("int32")):
                     return None
-                nodata = None if truth.nodata is None else int(truth.nodata)
+                nodata = -(2**31) if truth.nodata is None else int(truth.nodata)
             else:
                 nodata = truth.nodata
             return Truth(oracles.converted(truth.cells, truth.nodata, given), nodata)
@@ -542,6 +545,8 @@ class World:
     def compare(self, steps: list[tuple[Step, Outcome]]) -> None:
         """Every layer holds what it held or what a step must have made of it."""
         arrays, facts = self.dump(self.folder)
+        if not self.damaged and "grid" in facts:
+            self.crs = facts["crs"]
         missing = [name for name in self.truth if name not in arrays]
         if missing and not self.damaged:
             self.fail("lost", f"{missing}: {facts}")
@@ -578,6 +583,8 @@ class World:
                 self.truth[name] = Truth(found, nodata, step)
             recorded = facts["layers"][name]
             stats = self.truth[name].statistics()
+            if name == "mst":
+                del stats["max"]  # recorded before the last edges are set
             now = {key: values.from_json(recorded[key]) for key in stats}
             if name not in self.unknown and now != stats:
                 self.fail("wrong", f"layer {name}: recorded {now}, is {stats}")
@@ -670,18 +677,34 @@ class World:
         self.canary = now
 
 
-class Cold:
-    """A process that starts by itself, in a home that cannot be written; a `programs.Run`."""
+class Homeless:
+    """A process that starts by itself, where neither the package nor the home can be written.
+
+    It has no place for compiled kernels. As much of a `programs.Run` as is needed.
+    """
 
     def __init__(self, folder: Path, words: list[str]) -> None:
-        paths = os.pathsep.join(p for p in sys.path if p)
-        home = {**os.environ, "HOME": "/nonexistent", "PYTHONPATH": paths}
+        self.place = folder.with_name("package")
+        self.place.mkdir()
+        paths = os.pathsep.join([str(self.place), *(p for p in sys.path if p)])
+        env = {**os.environ, "HOME": "/proc/nowhere", "PYTHONPATH": paths}
         pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-        code = "import sys, json, runpy; sys.argv.pop(0); m = runpy.run_path({!r}); m['prepare'](json.loads(sys.argv.pop(0))); m['run'](list(sys.argv))"
-        self.process = subprocess.Popen([sys.executable, "-c", code.format(CHILD), *words], cwd=folder, env=home, **pipes)
+        package = self.place / "terrain_gpu"
+        package.mkdir()
+        bind = ["mount", "--bind", str(Path(terrain_gpu.__file__).parent), str(package)]
+        self.bound = not subprocess.run(bind, check=False, capture_output=True).returncode
+        if self.bound:
+            subprocess.run(["mount", "-o", "remount,ro,bind", str(package)], check=True)
+        self.process = subprocess.Popen([sys.executable, CHILD, "alone", *words], cwd=folder, env=env, **pipes)
 
     def communicate(self, timeout: float | None = None) -> tuple[str, str]:
-        return self.process.communicate(timeout=timeout)
+        try:
+            return self.process.communicate(timeout=timeout)
+        finally:
+            if self.process.returncode is not None and self.bound:
+                subprocess.run(["umount", "-l", str(self.place / "terrain_gpu")], check=True)
+                self.bound = False
+                shutil.rmtree(self.place)
 
     def send_signal(self, number: int) -> None:
         self.process.send_signal(number)
