@@ -206,7 +206,13 @@ def run(command: click.Command) -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
-    sys.exit(_guarded(lambda: command.main(standalone_mode=False)))
+    code = _guarded(lambda: command.main(standalone_mode=False))
+    # Nothing is left to interrupt: a late alarm is not heard, a late Ctrl-C ends the process.
+    signal.signal(signal.SIGALRM, signal.SIG_IGN)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        if signal.getsignal(number) is _interrupt:
+            signal.signal(number, signal.SIG_DFL)
+    sys.exit(code)
 
 
 def _guarded(body: Callable[[], Any]) -> int:
