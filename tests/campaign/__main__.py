@@ -11,9 +11,10 @@ import traceback
 from collections import Counter
 from pathlib import Path
 
-from .cases import draw
+from .cases import Case, draw
+from .processes import Failure
 from .shrink import minimise, script
-from .world import Failure, check
+from .world import check
 
 
 def main() -> int:
@@ -53,7 +54,7 @@ def main() -> int:
     return bool(failures)
 
 
-def report(case, failure: Failure, given: argparse.Namespace) -> None:
+def report(case: Case, failure: Failure, given: argparse.Namespace) -> None:
     """Print a failure in full, and its minimal case."""
     if not (given.no_shrink or given.one):
         case, failure = minimise(case, failure)
@@ -80,9 +81,14 @@ def table(cases: int, counts: Counter, failures: dict[str, list[int]]) -> str:
     for title, part in (("command", 0), ("fault", 1)):
         lines += ["", f"| {title} | " + " | ".join(endings) + " |", "| --- |" + " ---: |" * 4]
         for name in sorted({key[part] for key in counts}):
-            row = [sum(n for k, n in counts.items() if k[part] == name and k[2] == e) for e in endings]
+            row = [
+                sum(n for k, n in counts.items() if k[part] == name and k[2] == e) for e in endings
+            ]
             lines.append(f"| {name} | " + " | ".join(map(str, row)) + " |")
-    lines += ["", *(f"{len(seeds)} x {name}, seeds {seeds[:5]}" for name, seeds in failures.items())]
+    lines += [
+        "",
+        *(f"{len(seeds)} x {name}, seeds {seeds[:5]}" for name, seeds in failures.items()),
+    ]
     return "\n".join(lines)
 
 

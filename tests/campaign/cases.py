@@ -1,7 +1,7 @@
 """What a case is, and how one is drawn from its seed.
 
-A case is plain data: its `repr` is Python that makes it again, and any step or fault may be left out.
-So nothing here looks at files; which cells, files and moments are meant is given as shares of 1.
+A case is plain data: its `repr` is Python that makes it again, and any step or fault may be left
+out. So nothing here looks at files; which cells and files are meant is given as shares of 1.
 """
 
 from __future__ import annotations
@@ -23,9 +23,19 @@ COSTS = ["absdiff", "friction", "surface", "tobler", "langmuir", "minimax"]
 
 WAYS = ["flip", "zero", "cut", "extend", "swap", "delete", "older", "hostile", "link"]
 """What happens to a file: one bit, a sector, its end, garbage behind it; it changes places with its
-like, goes, comes back as it was before; its JSON says something else; a link stands in its place."""
+like, goes, comes back as it was; its JSON says something else; a link stands in its place."""
 
-PLACES = ["shard", "metadata", "group", "manifest", "spill", "index", "input", "vector", "coordinates"]
+PLACES = [
+    "shard",
+    "metadata",
+    "group",
+    "manifest",
+    "spill",
+    "index",
+    "input",
+    "vector",
+    "coordinates",
+]
 """Which files: see `faults.files_of`."""
 
 
@@ -37,7 +47,8 @@ class Fault:
         During: "kill" by the signal `what`, or "error" of errno `what`, at file operation `at` (or
         at `-at` seconds when negative); "disk" that has `at` bytes left; "fsize", a largest file of
         `at` bytes; "files", at most `at` open ones; "nobody", a user who may write nothing but new
-        files in the folder; "home", no place for compiled kernels. Before: "damage" of a file of kind `what` in the way `how`.
+        files in the folder; "home", no place for compiled kernels. Before: "damage" of a file of
+        kind `what` in the way `how`. "two" stands for a second writer, `Step.beside`.
     pick
         Which file, and where in it.
     """
@@ -143,7 +154,8 @@ class _Draw:
         for _ in range(self.some([0, 1, 1, 1, 2, 2])):
             k = self.rng.randrange(len(steps))
             steps[k] = self.faulty(steps[k])
-            if steps[k].faults[-1].kind == "damage" and self.chance(0.4) and k:
+            damaged = steps[k].faults[-1].kind == "damage"
+            if damaged and steps[k].do in RESUMABLE and self.chance(0.5) and k:
                 # What a killed run leaves is damaged before it goes on.
                 kill = Fault("kill", "SIGKILL", at=self.event())
                 steps[k] = Step(steps[k].do, steps[k].options, (kill,))
@@ -187,7 +199,7 @@ class _Draw:
     def step(self, do: str, options: dict[str, Any] | None = None) -> Step:
         found = dict(options or {})
         found |= getattr(self, f"_{do}", dict)()
-        writes = do in ("convert", "mst", "sssp", "components", "accumulate")
+        writes = do in RESUMABLE
         if options and "into" in options:
             found["into"] = options["into"]
         elif (writes or do in ("export", "network", "index")) and self.chance(0.85):
@@ -206,7 +218,9 @@ class _Draw:
     def _convert(self) -> dict[str, Any]:
         found: dict[str, Any] = {
             "into": self.some(["elevation", "elevation", "friction", "barriers"]),
-            "input": self.some(["plain", "plain", "tiled", "deflate", "zstd", "mosaic", "ascii", "grass"]),
+            "input": self.some(
+                ["plain", "plain", "tiled", "deflate", "zstd", "mosaic", "ascii", "grass"]
+            ),
             "variant": self.rng.randrange(2),
             "block-size": self.some([64, 64, 128, 256]),
         }
@@ -250,7 +264,9 @@ class _Draw:
             found["max-cost"] = self.some([0, 5, 100, 3000])
         for name, share in (("backlink", 0.3), ("allocation", 0.3), ("output", 0.2), ("path", 0.2)):
             if self.chance(share):
-                found[name] = f"{name}.tif" if name != "path" else self.some(["p.geojson", "p.gpkg"])
+                found[name] = (
+                    f"{name}.tif" if name != "path" else self.some(["p.geojson", "p.gpkg"])
+                )
         if "path" in found:
             found["to"] = [self.pick() for _ in range(self.rng.randint(1, 3))]
         if self.chance(0.2):
@@ -280,7 +296,10 @@ class _Draw:
         return found
 
     def _network(self) -> dict[str, Any]:
-        return {"min-length": self.some([0, 50, 300, 3000]), "to": self.some(["n.geojson", "n.gpkg"])}
+        return {
+            "min-length": self.some([0, 50, 300, 3000]),
+            "to": self.some(["n.geojson", "n.gpkg"]),
+        }
 
     def _export(self) -> dict[str, Any]:
         found: dict[str, Any] = {
@@ -321,7 +340,13 @@ class _Draw:
         )  # fmt: skip
         beside, again = step.beside, step.again or self.chance(0.8)
         if kind == "two":
-            beside = step if self.chance(0.4) else self.step(self.some(["mst", "sssp", "convert", "create", "info", "export", "components"]))
+            beside = (
+                step
+                if self.chance(0.4)
+                else self.step(
+                    self.some(["mst", "sssp", "convert", "create", "info", "export", "components"])
+                )
+            )
         fault = {
             "kill": lambda: Fault(
                 "kill",
@@ -339,7 +364,9 @@ class _Draw:
             "files": lambda: Fault("files", at=self.rng.randint(10, 50)),
             "nobody": lambda: Fault("nobody"),
             "home": lambda: Fault("home"),
-            "damage": lambda: Fault("damage", self.some(PLACES[:1] * 4 + PLACES), self.way(), 0, self.pick()),
+            "damage": lambda: Fault(
+                "damage", self.some(PLACES[:1] * 4 + PLACES), self.way(), 0, self.pick()
+            ),
             "two": lambda: Fault("two"),
         }[kind]()
         return Step(step.do, step.options, (*step.faults, fault), beside, again)

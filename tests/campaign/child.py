@@ -140,13 +140,17 @@ def read_by(how: str, store: str, out: str) -> None:
     elif how == "xarray":
         import xarray
 
-        data = xarray.open_zarr(store, consolidated=False, mask_and_scale=False, chunks=None)["elevation"].values
+        data = xarray.open_zarr(store, consolidated=False, mask_and_scale=False, chunks=None)[
+            "elevation"
+        ].values
     else:
         layer = terrain_gpu.TileStore.open(store).layer("elevation")
         layer.refuse_losses()
         rows = []
         for i in range(layer.blocks.shape[0]):
-            rows.append([layer.read_block(i, j, halo=1)[1:-1, 1:-1] for j in range(layer.blocks.shape[1])])
+            rows.append(
+                [layer.read_block(i, j, halo=1)[1:-1, 1:-1] for j in range(layer.blocks.shape[1])]
+            )
         data = np.block(rows)
     np.save(out, data)
 

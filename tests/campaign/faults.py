@@ -20,25 +20,23 @@ HOSTILE: list[Any] = [
 
 def files_of(folder: Path, kind: str) -> list[Path]:
     """Files of a kind in a folder of a case, sorted: the same in every replay."""
-    stores = [folder / "s.zarr", folder / "s.zarr.incomplete"]
-    found: list[Path] = []
-    for store in stores:
-        work = store / ".incomplete"
-        inside = [p for p in store.rglob("*") if p.is_file() or p.is_symlink()]
-        found += {
-            "shard": lambda: [p for p in inside if "c" in p.parent.parts[-2:] and work not in p.parents],
-            "metadata": lambda: [p for p in inside if p.name == "zarr.json" and p.parent != store],
-            "group": lambda: [p for p in inside if p == store / "zarr.json"],
-            "manifest": lambda: [p for p in inside if p.suffix == ".jsonl"],
-            "spill": lambda: [p for p in inside if work in p.parents and p.suffix != ".jsonl"],
-            "index": lambda: [p for p in inside if "distance_index" in p.parts],
-            "coordinates": lambda: [p for p in inside if {"x", "y"} & set(p.parts[-3:])],
-        }.get(kind, list)()
-    if kind == "input":
-        found = [p for p in folder.iterdir() if p.suffix in (".tif", ".asc", ".txt")]
-        found = [p for p in found if p.name.startswith("in-")]
-    if kind == "vector":
-        found = [p for p in folder.iterdir() if p.name.startswith("from.")]
+    if kind in ("input", "vector"):
+        start = {"input": "in-", "vector": "from."}[kind]
+        return sorted(path for path in folder.iterdir() if path.name.startswith(start))
+    found = []
+    for path in folder.glob("s.zarr*/**/*"):
+        name = path.relative_to(folder)
+        is_kind = {
+            "shard": "c" in name.parts and ".incomplete" not in name.parts,
+            "metadata": path.name == "zarr.json" and len(name.parts) > 2,
+            "group": path.name == "zarr.json" and len(name.parts) == 2,
+            "manifest": path.suffix == ".jsonl",
+            "spill": ".incomplete" in name.parts and path.suffix != ".jsonl",
+            "index": "distance_index" in name.parts,
+            "coordinates": bool({"x", "y"} & {*name.parts}),
+        }
+        if is_kind[kind] and not path.is_dir():
+            found.append(path)
     return sorted(found)
 
 

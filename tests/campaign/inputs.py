@@ -22,7 +22,9 @@ Point = tuple[int, int, float | None, int]
 """Row, column, start cost, id."""
 
 
-def write(folder: Path, terrain: Terrain, layer: str, how: str, variant: int) -> tuple[list[str], Truth]:
+def write(
+    folder: Path, terrain: Terrain, layer: str, how: str, variant: int
+) -> tuple[list[str], Truth]:
     """Names of the files of one raster, written where they are not there, and what they hold."""
     if layer == "friction":
         truth = Truth(terrain.friction())
@@ -65,7 +67,14 @@ def _plain(truth: Truth) -> bool:
     return truth.cells.dtype.kind == "f" and bool(np.isfinite(truth.cells).all())
 
 
-def _geotiff(path: Path, terrain: Terrain, truth: Truth, how: str = "", left: int = 0, right: int | None = None) -> None:
+def _geotiff(
+    path: Path,
+    terrain: Terrain,
+    truth: Truth,
+    how: str = "",
+    left: int = 0,
+    right: int | None = None,
+) -> None:
     data = truth.cells[:, left:right]
     more: dict[str, object] = {}
     if how in ("tiled", "mosaic"):

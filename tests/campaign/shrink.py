@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from .cases import Case, Step
-from .world import Failure, check
+from .processes import Failure
+from .world import check
 
 SECONDS = 90
 """For all attempts at one case."""
