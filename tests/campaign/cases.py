@@ -25,6 +25,9 @@ WAYS = ["flip", "zero", "cut", "extend", "swap", "delete", "older", "hostile", "
 """What happens to a file: one bit, a sector, its end, garbage behind it; it changes places with its
 like, goes, comes back as it was; its JSON says something else; a link stands in its place."""
 
+RESUMABLE = ("convert", "mst", "sssp", "components", "accumulate")
+"""Commands that write layers, and have --resume."""
+
 PLACES = [
     "shard",
     "metadata",

@@ -161,15 +161,16 @@ class Homeless:
     """
 
     def __init__(self, folder: Path, words: list[str]) -> None:
-        self.package = folder.with_name("package") / "terrain_gpu"
-        self.package.mkdir(parents=True)
-        bind = ["mount", "--bind", str(Path(terrain_gpu.__file__).parent), str(self.package)]
+        self.package = folder.with_name("package")
+        copy = self.package / "terrain_gpu"
+        compiled = shutil.ignore_patterns("__pycache__")
+        shutil.copytree(Path(terrain_gpu.__file__).parent, copy, ignore=compiled)
+        # A copy, mounted on itself: whatever goes wrong, nothing but the copy can be lost.
+        bind = ["mount", "--bind", str(copy), str(copy)]
         self.bound = not subprocess.run(bind, check=False, capture_output=True).returncode
         if self.bound:
-            subprocess.run(["mount", "-o", "remount,ro,bind", str(self.package)], check=True)
-        else:
-            self.package.rmdir()
-        places = [str(self.package.parent), *filter(None, sys.path)]
+            subprocess.run(["mount", "-o", "remount,ro,bind", str(copy)], check=True)
+        places = [str(self.package), *filter(None, sys.path)]
         home = {"HOME": "/proc/nowhere", "PYTHONPATH": os.pathsep.join(places)}
         self.process = subprocess.Popen(
             [sys.executable, CHILD, "alone", *words],
@@ -185,10 +186,10 @@ class Homeless:
         try:
             return self.process.communicate(timeout=timeout)
         finally:
-            if self.bound and self.process.returncode is not None:
-                subprocess.run(["umount", "-l", str(self.package)], check=True)
-                shutil.rmtree(self.package.parent)
-                self.bound = False
+            if self.process.returncode is not None and self.package.exists():
+                if self.bound:
+                    subprocess.run(["umount", "-l", f"{self.package}/terrain_gpu"], check=True)
+                shutil.rmtree(self.package)
 
     @property
     def returncode(self) -> int:
