@@ -22,6 +22,7 @@ def main() -> int:
     parser.add_argument("minutes", type=float)
     parser.add_argument("seed", type=int, nargs="?", help="the first; one by one from there")
     parser.add_argument("--one", action="store_true", help="this seed alone, and all it does")
+    parser.add_argument("--having", default="", metavar="TEXT", help="only cases with this inside")
     parser.add_argument("--counts", type=Path, default=Path("campaign.json"))
     parser.add_argument("--keep", type=Path, help="folder for the minimal cases")
     parser.add_argument("--no-shrink", action="store_true")
@@ -34,6 +35,9 @@ def main() -> int:
     cases = 0
     while time.monotonic() < end:
         case = draw(seed)
+        if given.having not in repr(case):
+            seed += 1
+            continue
         try:
             counts += check(case)
         except Failure as failure:

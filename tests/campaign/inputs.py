@@ -46,7 +46,8 @@ def write(
             _geotiff(folder / "for.tif", terrain, truth)
             with rasterio.open(folder / "for.tif") as source:
                 rasterio.shutil.copy(source, path, driver="AAIGrid")
-            (folder / "for.tif").unlink()
+            for beside in (folder / "for.tif", path.with_suffix(".prj")):
+                beside.unlink(missing_ok=True)
         with rasterio.open(path) as file:
             nodata = None if file.nodata is None else int(file.nodata)
         return [path.name], Truth(truth.cells.astype("<i4"), nodata)
