@@ -614,7 +614,12 @@ class Last:
         os.kill(os.getpid(), signal.SIGTERM)
         time.sleep(0)
 
+class Fails:
+    def __del__(self):
+        raise OSError("of a library")
+
 @click.command()
+@options.verbosity_options
 def command():
     {}
 
@@ -624,8 +629,8 @@ options.run(command)
 """
 
 
-def late(body: str, at_exit: str) -> subprocess.CompletedProcess:
-    words = [sys.executable, "-c", LATE.format(body, at_exit)]
+def late(body: str, at_exit: str, *words: str) -> subprocess.CompletedProcess:
+    words = [sys.executable, "-c", LATE.format(body, at_exit), *words]
     return subprocess.run(words, capture_output=True, text=True, check=False)
 
 
@@ -637,6 +642,13 @@ def test_an_interrupt_lost_in_a_destructor_does_not_outlive_the_command():
 def test_an_interrupt_after_the_end_is_no_traceback():
     done = late("pass", "os.kill, os.getpid(), signal.SIGTERM")
     assert (done.returncode, done.stderr) == (-signal.SIGTERM, "")
+
+
+def test_what_libraries_leave_behind_is_for_vv():
+    """As asyncio does under zarr when no file can be opened."""
+    body = "import warnings; warnings.warn('never awaited', RuntimeWarning); Fails()"
+    assert late(body, "int").stderr == ""
+    assert "OSError: of a library" in late(body, "int", "-vv").stderr
 
 
 def on_a_terminal(command: str) -> tuple[int, str, str]:

@@ -9,6 +9,7 @@ import os
 import signal
 import sys
 import traceback
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -177,8 +178,13 @@ def _interrupt_again(lost: sys.UnraisableHookArgs) -> None:
     """Raised where nothing can be caught, as in a destructor, an interrupt is not forgotten."""
     if issubclass(lost.exc_type, Interrupted):
         signal.setitimer(signal.ITIMER_REAL, 0.02)
-    else:
+    elif _tracebacks():
         sys.__unraisablehook__(lost)
+
+
+def _tracebacks() -> bool:
+    """Whether -vv was given."""
+    return logging.getLogger(NAME).level == logging.DEBUG
 
 
 @contextmanager
@@ -203,6 +209,8 @@ def run(command: click.Command) -> None:
             signal.signal(number, _interrupt)
     signal.signal(signal.SIGALRM, _interrupt)
     sys.unraisablehook = _interrupt_again
+    if not sys.warnoptions:  # what libraries warn of is for who writes Python; ours are logged
+        warnings.simplefilter("ignore")
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
@@ -243,7 +251,7 @@ def _guarded(body: Callable[[], Any]) -> int:
 
 
 def _fail(error: BaseException, message: str, code: int) -> int:
-    if logging.getLogger(NAME).level == logging.DEBUG:
+    if _tracebacks():
         traceback.print_exception(error)
     click.echo("Error: " + _printable(" ".join(message.split())), err=True)
     return code

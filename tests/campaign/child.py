@@ -13,6 +13,7 @@ import resource
 import signal
 import sys
 import threading
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -133,6 +134,7 @@ def create(store: str, name: str, cells: str, options: str) -> None:
 
 def read_by(how: str, store: str, out: str) -> None:
     """The layer of heights through zarr, xarray or maps."""
+    warnings.simplefilter("ignore")  # of what zarr finds that is not its own
     if how == "zarr":
         import zarr
 
