@@ -48,9 +48,12 @@ def write(
                 rasterio.shutil.copy(source, path, driver="AAIGrid")
             for beside in (folder / "for.tif", path.with_suffix(".prj")):
                 beside.unlink(missing_ok=True)
-        with rasterio.open(path) as file:
-            nodata = None if file.nodata is None else int(file.nodata)
-        return [path.name], Truth(truth.cells.astype("<i4"), nodata)
+        with rasterio.open(path) as file:  # GDAL chooses the type by what it finds
+            data, nodata = file.read(1), file.nodata
+        data = data.astype(data.dtype.newbyteorder("<"))
+        return [path.name], Truth(
+            data, nodata if data.dtype.kind == "f" or nodata is None else int(nodata)
+        )
     cols = terrain.cols
     parts = [(0, cols)]
     if how == "mosaic" and cols > 2:
