@@ -65,12 +65,18 @@ def server() -> Server:
 
 
 class Server:
-    """The process that waits; it ends with this one."""
+    """The process that waits; it ends with this one.
 
-    def __init__(self) -> None:
+    Parameters
+    ----------
+    script
+        What it runs: it calls `serve`, which returns in every forked process.
+    """
+
+    def __init__(self, script: str = __file__) -> None:
         self.pipe, theirs = Pipe()
         self.streams = Path(tempfile.mkdtemp(prefix="terrain-gpu-streams-"))
-        words = [sys.executable, __file__, str(theirs.fileno()), str(self.streams)]
+        words = [sys.executable, script, str(theirs.fileno()), str(self.streams)]
         self.process = subprocess.Popen(words, pass_fds=[theirs.fileno()])
         theirs.close()
         self.pipe.recv()  # it is ready
@@ -80,7 +86,11 @@ class Server:
         if self.run and self.run.poll() is None:  # a test failed before its end
             self.run.kill()
             self.run.communicate()
-        self.pipe.send((str(folder), shlex.split(command)))
+        return self.begin(folder, shlex.split(command))
+
+    def begin(self, folder: Path, words: list[str]) -> Run:
+        """Fork a program of these words; one at a time."""
+        self.pipe.send((str(folder), words))
         self.run = Run(self.pipe, self.streams)
         return self.run
 
@@ -139,10 +149,15 @@ def _wait_and_fork(pipe: Connection, streams: Path) -> None:
         os.close(file)
 
 
-if __name__ == "__main__":
+def serve() -> None:
+    """Import everything, wait for commands, and return in a new process for each."""
     for name in terrain_gpu.__all__:
         getattr(terrain_gpu, name)  # imports it
     numba.njit(lambda: None)()  # numba imports most of itself when it first compiles
     gc.freeze()  # a collection in the new process would touch, and so copy, all memory
     _wait_and_fork(Connection(int(sys.argv[1])), Path(sys.argv[2]))
+
+
+if __name__ == "__main__":
+    serve()
     getattr(main, function(sys.argv[0]))()

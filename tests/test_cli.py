@@ -604,6 +604,53 @@ def test_unexpected_errors_are_one_line_too(world, capfd, monkeypatch):
     assert (code, err) == (1, "Error: out of memory; give a smaller --memory-limit\n")
 
 
+LATE = """
+import atexit, os, signal, sys, time
+import click
+from terrain_gpu.cli import options
+
+class Last:
+    def __del__(self):
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(0)
+
+class Fails:
+    def __del__(self):
+        raise OSError("of a library")
+
+@click.command()
+@options.verbosity_options
+def command():
+    {}
+
+atexit.register(time.sleep, 0.1)
+atexit.register({})
+options.run(command)
+"""
+
+
+def late(body: str, at_exit: str, *words: str) -> subprocess.CompletedProcess:
+    words = [sys.executable, "-c", LATE.format(body, at_exit), *words]
+    return subprocess.run(words, capture_output=True, text=True, check=False)
+
+
+def test_an_interrupt_lost_in_a_destructor_does_not_outlive_the_command():
+    done = late("Last()", "int")
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_an_interrupt_after_the_end_is_no_traceback():
+    done = late("pass", "os.kill, os.getpid(), signal.SIGTERM")
+    assert (done.returncode, done.stderr) == (-signal.SIGTERM, "")
+
+
+def test_what_libraries_leave_behind_is_for_vv():
+    """As asyncio does under zarr when no file can be opened."""
+    body = "import warnings; warnings.warn('never awaited', RuntimeWarning); Fails()"
+    assert late(body, "int").stderr == ""
+    assert "OSError: of a library" in late(body, "int", "-vv").stderr
+
+
 def on_a_terminal(command: str) -> tuple[int, str, str]:
     """Run with standard error on a terminal: exit code, standard output, what was drawn."""
     name, *words = shlex.split(command)

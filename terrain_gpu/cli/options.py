@@ -9,6 +9,7 @@ import os
 import signal
 import sys
 import traceback
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -190,8 +191,13 @@ def _interrupt_again(lost: sys.UnraisableHookArgs) -> None:
     """Raised where nothing can be caught, as in a destructor, an interrupt is not forgotten."""
     if issubclass(lost.exc_type, Interrupted):
         signal.setitimer(signal.ITIMER_REAL, 0.02)
-    else:
+    elif _tracebacks():
         sys.__unraisablehook__(lost)
+
+
+def _tracebacks() -> bool:
+    """Whether -vv was given."""
+    return logging.getLogger(NAME).level == logging.DEBUG
 
 
 @contextmanager
@@ -216,14 +222,22 @@ def run(command: click.Command) -> None:
             signal.signal(number, _interrupt)
     signal.signal(signal.SIGALRM, _interrupt)
     sys.unraisablehook = _interrupt_again
+    if not sys.warnoptions:  # what libraries warn of is for who writes Python; ours are logged
+        warnings.simplefilter("ignore")
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
     planner.whole_process = True
     try:
-        sys.exit(_guarded(lambda: command.main(standalone_mode=False)))
+        code = _guarded(lambda: command.main(standalone_mode=False))
     finally:
         planner.whole_process = False
+    # Nothing is left to interrupt: a late alarm is not heard, a late Ctrl-C ends the process.
+    signal.signal(signal.SIGALRM, signal.SIG_IGN)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        if signal.getsignal(number) is _interrupt:
+            signal.signal(number, signal.SIG_DFL)
+    sys.exit(code)
 
 
 def _guarded(body: Callable[[], Any]) -> int:
@@ -254,7 +268,7 @@ def _guarded(body: Callable[[], Any]) -> int:
 
 
 def _fail(error: BaseException, message: str, code: int) -> int:
-    if logging.getLogger(NAME).level == logging.DEBUG:
+    if _tracebacks():
         traceback.print_exception(error)
     click.echo("Error: " + _printable(" ".join(message.split())), err=True)
     return code

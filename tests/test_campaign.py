@@ -1,0 +1,62 @@
+"""The campaign itself (tests/campaign): it plays, finds what is planted, and makes it small."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from campaign import Case, Failure, Fault, Step, Terrain, check, draw, oracles, shrink, world
+
+SMALL = Terrain(rows=30, cols=70, terrain="hills", seed=5)
+CONVERT = Step("convert", {"into": "elevation", "input": "plain", "variant": 0, "block-size": 64})
+TREE = Step("mst", {"weight": "max", "connectivity": 8, "method": "frozen", "overwrite": True})
+COUNT = Step("components", {"where": "above", "bound": 0.5, "connectivity": 4})
+
+
+def test_a_seed_is_a_case():
+    assert draw(7) == draw(7)
+    assert len({repr(draw(seed)) for seed in range(20)}) == 20
+    case = draw(7)
+    assert eval(repr(case), vars(world) | {"Terrain": Terrain}) == case
+
+
+def test_a_case_that_ends_well():
+    counts = check(Case(SMALL, (CONVERT, TREE, COUNT)))
+    assert counts == {
+        ("convert", "none", "done"): 1,
+        ("mst", "none", "done"): 1,
+        ("components", "none", "done"): 1,
+    }
+
+
+def test_a_killed_run_goes_on():
+    kill = replace(TREE, faults=(Fault("kill", "SIGKILL", at=9),), again=True)
+    counts = check(Case(SMALL, (CONVERT, kill)))
+    assert counts["mst", "kill", "killed"] == 1
+    assert counts["mst", "none", "done"] == 1
+
+
+@pytest.fixture
+def wrong_components(monkeypatch):
+    """An oracle that differs from the program in one cell."""
+    right = oracles.components
+
+    def wrong(where: np.ndarray, connectivity: int) -> oracles.Truth:
+        truth = right(where, connectivity)
+        truth.cells[-1, -1] += 1
+        return truth
+
+    monkeypatch.setattr(oracles, "components", wrong)
+
+
+def test_a_wrong_cell_is_found_and_the_case_made_small(wrong_components):
+    case = Case(replace(SMALL, rows=2, cols=3), (CONVERT, TREE, COUNT), seed=1)
+    with pytest.raises(Failure, match="wrong: layer components") as caught:
+        check(case)
+    small, failure = shrink.minimise(case, caught.value)
+    assert [step.do for step in small.steps] == ["convert", "components"]
+    assert small.terrain.rows * small.terrain.cols == 1
+    text = shrink.script(small, failure)
+    compile(text, "test", "exec")
+    assert "label-components s.zarr" in text
