@@ -254,6 +254,7 @@ def test_regions(regions):
         barriers[0, 0] = barriers[-1, -1] = False
         z[100:220, 60:300] = 7
         sources = [(0, 0), (299, 409, 2)]
+        how = how | ({"friction": z} if cost == "friction" else {})
         found = both(z, sources, cost=cost, barriers=barriers, block_size=64, **how)
         assert found.report.result["regions"] > 1
         assert found.report.result["region_visits"] > 1
@@ -344,7 +345,8 @@ def test_a_stopped_run_goes_on_from_the_distances_found(
             if of == "save":  # half of a block, maybe over an older one
                 _, at, cells = args
                 half = memoryview(cells).cast("B")[: cells.nbytes // 2]
-                os.pwrite(self._files[0].fileno(), half, self._offset(at))
+                slots, slot = self._slots, self._slot(at)
+                os.pwrite(slots._open()[0], half, slot * slots._slot_bytes)
             raise KeyboardInterrupt
 
         patch.setattr(home, name, failing)

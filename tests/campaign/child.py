@@ -106,7 +106,6 @@ def dump(store: str, out: str) -> None:
     for name in names:
         try:
             layer = opened.layer(name)
-            layer.refuse_losses()
             arrays[name] = layer.read_window(*opened.grid.window)
         except terrain_gpu.TerrainError as error:
             facts["layers"][name] = {"error": str(error)}
@@ -147,7 +146,6 @@ def read_by(how: str, store: str, out: str) -> None:
         ].values
     else:
         layer = terrain_gpu.TileStore.open(store).layer("elevation")
-        layer.refuse_losses()
         rows = []
         for i in range(layer.blocks.shape[0]):
             rows.append(
