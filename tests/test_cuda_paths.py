@@ -254,8 +254,8 @@ def test_regions(regions):
         barriers[0, 0] = barriers[-1, -1] = False
         z[100:220, 60:300] = 7
         sources = [(0, 0), (299, 409, 2)]
-        how = how | ({"friction": z} if cost == "friction" else {})
-        found = both(z, sources, cost=cost, barriers=barriers, block_size=64, **how)
+        beside = {"friction": z} if cost == "friction" else {}
+        found = both(z, sources, cost=cost, barriers=barriers, block_size=64, **how, **beside)
         assert found.report.result["regions"] > 1
         assert found.report.result["region_visits"] > 1
 
