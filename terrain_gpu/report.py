@@ -18,7 +18,7 @@ from . import __version__
 def process_io() -> tuple[int, int] | None:
     """Bytes this process has read and written through system calls so far; None off Linux."""
     try:
-        with open("/proc/self/io", encoding="ascii") as lines:
+        with open("/proc/self/io", encoding="utf-8") as lines:
             found = dict(line.split(": ") for line in lines)
     except OSError:
         return None
@@ -27,7 +27,7 @@ def process_io() -> tuple[int, int] | None:
 
 def peak_rss() -> int:
     """Peak resident set of this process in bytes."""
-    with suppress(OSError), open("/proc/self/status", encoding="ascii") as lines:
+    with suppress(OSError), open("/proc/self/status", encoding="utf-8") as lines:
         # Not getrusage's, which begins with the peak of the process that started this one.
         for line in lines:
             if line.startswith("VmHWM:"):

@@ -6,6 +6,7 @@ arrays stay cheap, shrink to small recipes, and a failing example prints as one 
 
 from __future__ import annotations
 
+import json
 import math
 from dataclasses import dataclass, field, replace
 
@@ -16,6 +17,7 @@ from hypothesis import strategies as st
 from terrain_gpu import cells
 from terrain_gpu.grid import TILE, GridSpec, ceil_div
 from terrain_gpu.paths.lengths import step_lengths
+from terrain_gpu.store import Layer, TileStore
 
 DTYPES = list(cells.DTYPES)
 BLOCK_SIZES = [64, 128, 256, 512, 1024]
@@ -439,3 +441,14 @@ def same_bits(one: np.ndarray, other: np.ndarray) -> bool:
         and one.shape == other.shape
         and np.ascontiguousarray(one).tobytes() == np.ascontiguousarray(other).tobytes()
     )
+
+
+def without_checksums(layer: Layer) -> Layer:
+    """The layer as another program would have made it: nothing is recorded of its cells."""
+    path = layer.path / "zarr.json"
+    metadata = json.loads(path.read_text())
+    for key in ("digest", "checksum"):
+        del metadata["attributes"]["terrain_gpu"][key]
+    path.write_text(json.dumps(metadata))
+    (layer.path / "digests").unlink()
+    return TileStore.open(layer.path.parent).layer(layer.name)

@@ -32,7 +32,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rasterio.crs import CRS
 from rasterio.errors import RasterioIOError
-from strategies import DTYPES, Raster, block_sizes, dtypes, rasters, same_bits, windows
+from strategies import (
+    DTYPES,
+    Raster,
+    block_sizes,
+    dtypes,
+    rasters,
+    same_bits,
+    windows,
+    without_checksums,
+)
 from zarr.codecs import BytesCodec, ShardingCodec, ZstdCodec
 
 from terrain_gpu import cells
@@ -596,18 +605,6 @@ def test_a_layer_that_zarr_python_made(tmp_path, dtype, compress):
     assert (layer.block_size, layer.nodata, layer.compress) == (128, None, compress)
     assert same_bits(layer.read_window(0, 200, 0, 150), raster.cells)
     assert layer.describe()["valid_cells"] is None
-
-
-def without_checksums(layer):
-    """The layer as another program would have made it: nothing is recorded of its cells."""
-
-    def drop(text):
-        for key in ("digest", "checksum"):
-            del text["attributes"]["terrain_gpu"][key]
-
-    edited(layer.path, drop)
-    (layer.path / "digests").unlink()
-    return TileStore.open(layer.path.parent).layer(layer.name)
 
 
 def shard_bytes(tiles, places, side, junk=b""):

@@ -329,6 +329,8 @@ def shortest_paths(
     """
     if max_cost is not None and not max_cost >= (-math.inf if cost == "minimax" else 0):
         raise InputError(f"max_cost {max_cost} is not a number of at least 0")
+    if max_cost == math.inf:
+        max_cost = None
     if stop_at_targets and targets is None:
         raise InputError("stop_at_targets needs targets")
     if build_index and method not in ("relax", "index"):
@@ -951,12 +953,13 @@ class _Solve:
         def tiny(raster: Raster | None) -> np.ndarray | None:
             return None if raster is None else np.zeros((2, 2), raster.dtype)
 
-        p = self.problem
+        p, heights = self.problem, np.zeros((2, 2), self.heights.dtype)
+        own = p["cost"] == "friction" and self.friction is None
         shortest_paths(
-            np.zeros((2, 2), self.heights.dtype),
+            heights,
             [(0, 0)],
             cost=p["cost"],
-            friction=tiny(self.friction),
+            friction=heights if own else tiny(self.friction),
             barriers=tiny(self.barriers),
             parameters=p["parameters"],
             connectivity=p["connectivity"],
