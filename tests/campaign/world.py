@@ -97,6 +97,8 @@ class World(Commands, Processes):
         """Whether a file of the store was damaged: from then on commands may refuse."""
         self.hurt: set[str] = set()
         """Input files that were damaged."""
+        self.stale: set[str] = set()
+        """Results that were made of other cells than those that are there now."""
         self.counts: Counter = Counter()
         self.older = folder.with_name("older")
         self.keeps = any(f.how == "older" for step in case.steps for f in step.faults)
@@ -152,17 +154,26 @@ class World(Commands, Processes):
     def is_sound(self, step: Step) -> bool:
         """Whether a command must succeed: nothing is in its way, and its input is whole."""
         given, terrain = step.options, self.terrain
-        if "elevation" not in self.truth or self.hurt:
+        if self.hurt or given.get("memory-limit", "1GiB") not in ("512MB", "1GiB"):
             return False
-        if step.do == "info":
-            return True
+        if step.do == "convert" and not {"resume", "round", "clamp-min"} & given.keys():
+            nothing = not list(self.folder.glob("s.zarr*"))
+            return nothing or ("elevation" in self.truth and "overwrite" in given)
+        if "elevation" not in self.truth:
+            return False
+        results = {"mst", "distance", "backlink", "allocation"} & self.truth.keys()
+        if step.do == "verify":
+            return bool(results) and not results & self.stale
         odd = terrain.dtype in ("int64", "uint64", "float64") or terrain.special
-        small = given.get("memory-limit", "1GiB") not in ("512MB", "1GiB")
-        if odd or small or not given.get("overwrite"):
-            return False
+        if step.do == "info" or odd or not given.get("overwrite"):
+            return step.do == "info"
         if step.do == "sssp":
             odd = given["method"] == "index" or given["cost"] == "friction" or "path" in given
             return not odd and bool(self.usable(given).any())
+        if step.do in ("accumulate", "network"):
+            tree = self.truth["mst"].step if "mst" in results - self.stale else None
+            usable = bool(self.usable({}).any())
+            return tree is not None and tree.options["weight"] == "max" and usable
         return step.do in ("mst", "components", "export")
 
     def targets(self, step: Step) -> list[str]:
@@ -292,7 +303,8 @@ class World(Commands, Processes):
             if outcome.code == 0 or any(not self._is_old(name, arrays[name]) for name in here):
                 for name, truth in self.expected(step).items():
                     wanted.setdefault(name, []).append((truth, step))
-        for name, cells in arrays.items():
+        for name in sorted(arrays, key="distance".__ne__):  # backlinks go with it, and come behind
+            cells = arrays[name]
             if name in self.unknown and name not in wanted:
                 continue
             candidates = wanted.get(name, [])
@@ -324,6 +336,11 @@ class World(Commands, Processes):
         if truth is not None and raster and repr(nodata) != repr(truth.nodata):
             self.fail("wrong", f"layer {name}: nodata {nodata}, not {truth.nodata}")
         if truth is None or step is not None:
+            if raster and not self._is_old(name, cells):
+                self.stale |= {layer for layers in LAYERS.values() for layer in layers} - {name}
+            elif not raster:
+                self.stale -= {name}
+                self.stale |= {"backlink", "allocation"} if name == "distance" else set()
             self.truth[name] = Truth(cells, nodata, step)
         self.unknown -= {name}
         if truth is None:
