@@ -30,6 +30,9 @@ class Commands:
     def __init__(self, terrain: Terrain) -> None:
         self.terrain = terrain
         self.truth: dict[str, Truth] = {}
+        """What every layer holds."""
+        self.before: dict[str, Truth] = {}
+        """The same before the step that runs."""
         self.crs: list[str | None] = ["", None]
         """WKT and code of the store."""
 
@@ -110,7 +113,7 @@ class Commands:
     def exported(self, step: Step) -> str:
         """The layer that is exported: the one drawn, where it is there."""
         layer = step.options["layer"]
-        return layer if layer in self.truth else "elevation"
+        return layer if layer in self.before else "elevation"
 
     def usable(self, options: dict[str, Any]) -> np.ndarray:
         """Cells with a value in all layers that a step reads."""

@@ -33,7 +33,10 @@ def write(
     else:
         truth = Truth(terrain.raster(variant), values.from_json(terrain.nodata))
     kind = truth.cells.dtype
-    whole = kind in (np.uint8, np.int16, np.int32)
+    # Numbers of ten digits in ASCII make real cells.
+    whole = (
+        kind in (np.uint8, np.int16, np.int32) and abs(truth.cells.astype(np.int64)).max() < 10**9
+    )
     if (how == "ascii" and not whole) or (how == "grass" and not (whole or _plain(truth))):
         how = "plain"
     stem = f"in-{layer}-{how}-{variant}"

@@ -25,7 +25,7 @@ from .cases import Fault
 CHILD = str(Path(__file__).with_name("child.py"))
 PATIENCE = 150
 """Seconds after which a command hangs; kernels that were never compiled take a minute."""
-NOTES = ("WARNING: ", "INFO: ", "_tiffWriteProc: ")
+NOTES = ("WARNING: ", "INFO: ", "_tiff")
 """Lines that may come before an error; the last is GDAL's TIFF library, which cannot be told."""
 
 

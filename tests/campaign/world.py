@@ -97,6 +97,8 @@ class World(Commands, Processes):
         """Whether a file of the store was damaged: from then on commands may refuse."""
         self.hurt: set[str] = set()
         """Input files that were damaged."""
+        self.stale: set[str] = set()
+        """Results that were made of other cells than those that are there now."""
         self.counts: Counter = Counter()
         self.older = folder.with_name("older")
         self.keeps = any(f.how == "older" for step in case.steps for f in step.faults)
@@ -105,6 +107,7 @@ class World(Commands, Processes):
 
     def take(self, step: Step) -> None:
         """Run a step and judge it; then, where it says so, the same with --resume."""
+        self.before = dict(self.truth)
         words = self.words(step, self.folder)
         if words is None or (step.do == "read" and self.damaged and step.options["by"] != "map"):
             return  # other programs do not know our checksums
@@ -151,17 +154,26 @@ class World(Commands, Processes):
     def is_sound(self, step: Step) -> bool:
         """Whether a command must succeed: nothing is in its way, and its input is whole."""
         given, terrain = step.options, self.terrain
-        if "elevation" not in self.truth or self.hurt:
+        if self.hurt or given.get("memory-limit", "1GiB") not in ("512MB", "1GiB"):
             return False
-        if step.do == "info":
-            return True
+        if step.do == "convert" and not {"resume", "round", "clamp-min"} & given.keys():
+            nothing = not list(self.folder.glob("s.zarr*"))
+            return nothing or ("elevation" in self.truth and "overwrite" in given)
+        if "elevation" not in self.truth:
+            return False
+        results = {"mst", "distance", "backlink", "allocation"} & self.truth.keys()
+        if step.do == "verify":
+            return bool(results) and not results & self.stale
         odd = terrain.dtype in ("int64", "uint64", "float64") or terrain.special
-        small = given.get("memory-limit", "1GiB") not in ("512MB", "1GiB")
-        if odd or small or not given.get("overwrite"):
-            return False
+        if step.do == "info" or odd or not given.get("overwrite"):
+            return step.do == "info"
         if step.do == "sssp":
             odd = given["method"] == "index" or given["cost"] == "friction" or "path" in given
             return not odd and bool(self.usable(given).any())
+        if step.do in ("accumulate", "network"):
+            tree = self.truth["mst"].step if "mst" in results - self.stale else None
+            usable = bool(self.usable({}).any())
+            return tree is not None and tree.options["weight"] == "max" and usable
         return step.do in ("mst", "components", "export")
 
     def targets(self, step: Step) -> list[str]:
@@ -291,7 +303,8 @@ class World(Commands, Processes):
             if outcome.code == 0 or any(not self._is_old(name, arrays[name]) for name in here):
                 for name, truth in self.expected(step).items():
                     wanted.setdefault(name, []).append((truth, step))
-        for name, cells in arrays.items():
+        for name in sorted(arrays, key="distance".__ne__):  # backlinks go with it, and come behind
+            cells = arrays[name]
             if name in self.unknown and name not in wanted:
                 continue
             candidates = wanted.get(name, [])
@@ -303,7 +316,7 @@ class World(Commands, Processes):
                 self.fail("wrong", f"layer {name}: {_difference(cells, truths)}")
             self._learn(name, cells, facts["layers"][name], *agreeing[0])
         for step in done:
-            self.check_files(step)
+            self.check_files(step, alone=len(pairs) == 1)
         self.check_outside()
 
     def _is_old(self, name: str, cells: np.ndarray) -> bool:
@@ -323,6 +336,11 @@ class World(Commands, Processes):
         if truth is not None and raster and repr(nodata) != repr(truth.nodata):
             self.fail("wrong", f"layer {name}: nodata {nodata}, not {truth.nodata}")
         if truth is None or step is not None:
+            if raster and not self._is_old(name, cells):
+                self.stale |= {layer for layers in LAYERS.values() for layer in layers} - {name}
+            elif not raster:
+                self.stale -= {name}
+                self.stale |= {"backlink", "allocation"} if name == "distance" else set()
             self.truth[name] = Truth(cells, nodata, step)
         self.unknown -= {name}
         if truth is None:
@@ -335,8 +353,8 @@ class World(Commands, Processes):
         if recorded != stats:
             self.fail("wrong", f"layer {name}: recorded {recorded}, is {stats}")
 
-    def check_files(self, step: Step) -> None:
-        """The files of a step that ended well."""
+    def check_files(self, step: Step, *, alone: bool) -> None:
+        """The files of a step that ended well; of two at once they may show what was before."""
         given, here = step.options, self.folder
         results = LAYERS.get(step.do, [""])
         files = {given[name]: name for name in ("backlink", "allocation") if name in given}
@@ -348,13 +366,16 @@ class World(Commands, Processes):
             if layer in self.truth and layer not in self.unknown:
                 with rasterio.open(here / file) as raster:
                     cells = raster.read(1)
-                wanted = Truth(oracles.exported(self.truth[layer], layer))
-                if not wanted.agrees(cells):
-                    self.fail("wrong", f"{file}: {_difference(cells, [wanted])}")
+                truths = [self.truth[layer]]
+                if not alone and layer in self.before:
+                    truths.append(self.before[layer])
+                wanted = [Truth(oracles.exported(truth, layer)) for truth in truths]
+                if not any(one.agrees(cells) for one in wanted):
+                    self.fail("wrong", f"{file}: {_difference(cells, wanted)}")
         if "json" in given and (here / given["json"]).exists():  # the second writer may have it
             json.loads((here / given["json"]).read_text())
             (here / given["json"]).unlink()
-        if self.damaged or self.unknown & {"elevation", *results} or self.hurt:
+        if not alone or self.damaged or self.hurt or self.unknown & {"elevation", *results}:
             return
         if step.do == "read" and not self.truth["elevation"].agrees(np.load(here / "cells.npy")):
             self.fail("wrong", f"elevation read by {given['by']}")
