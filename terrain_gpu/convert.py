@@ -19,7 +19,7 @@ from .arguments import LayerCompression, checked, word
 from .errors import CellError, InputError, StoreError
 from .executor import stream
 from .grid import GridSpec, Window
-from .planner import SourceShape, StreamPlan, plan_stream
+from .planner import SourceShape, StreamPlan, format_size, plan_stream
 from .progress import Progress, silent
 from .raster import Mosaic, checksum, crs_name, gdal_environment, same_crs
 from .report import Report
@@ -161,6 +161,14 @@ def convert_dataset(
                 sources = [] if writer.finished else sums.result()
             with report.phase("commit"):
                 written = writer.commit({"sources": sources} if sources else None)
+    stored, raw = written.info["stored_bytes"], grid.cells * written.dtype.itemsize
+    if compress is None and stored > max(8 * raw, 10**8):
+        log.warning(
+            "%s: tiles of 64 x 64 cells take %s for %s of cells; --compress zstd makes them small",
+            store,
+            format_size(stored),
+            format_size(raw),
+        )
     report.cells, report.valid_cells = grid.cells, written.info["valid_cells"]
     report.settings = {**settings, "compress": compress, "plan": plan.as_dict()}
     report.result = {

@@ -5,7 +5,8 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import BinaryIO
 
@@ -33,10 +34,11 @@ def output_error(path: Path, error: OSError) -> OutputError:
 
 
 @contextlib.contextmanager
-def new_file(path: Path, temporary: Path) -> Iterator[BinaryIO]:
+def new_file(path: Path, temporary: Path, *, sync: bool = True) -> Iterator[BinaryIO]:
     """A file under a temporary name; synced and renamed to `path` once it is written whole.
 
-    The rename lasts through a power cut once the folder is synced, see `sync_folder`.
+    The rename lasts through a power cut once the folder is synced, see `sync_folder`. Without
+    `sync` the content does not either, until `sync_files`.
 
     Raises
     ------
@@ -49,7 +51,8 @@ def new_file(path: Path, temporary: Path) -> Iterator[BinaryIO]:
             with open(temporary, "xb") as file:
                 yield file
                 file.flush()
-                os.fsync(file.fileno())
+                if sync:
+                    os.fsync(file.fileno())
             try:
                 os.rename(temporary, path)
             except FileNotFoundError:  # the first of its folder
@@ -61,15 +64,15 @@ def new_file(path: Path, temporary: Path) -> Iterator[BinaryIO]:
             raise
 
 
-def write_whole(path: Path, data: bytes) -> None:
+def write_whole(path: Path, data: bytes, *, sync: bool = True) -> None:
     """A small file, written by `new_file`."""
-    with new_file(path, path.with_name(f"{path.name}.partial")) as file:
+    with new_file(path, path.with_name(f"{path.name}.partial"), sync=sync) as file:
         file.write(data)
 
 
 def write_sealed(path: Path, data: bytes) -> None:
-    """A file that `read_sealed` tells from a damaged one."""
-    write_whole(path, seal(data))
+    """A file that `read_sealed` tells from a damaged one, also after a power cut."""
+    write_whole(path, seal(data), sync=False)
 
 
 def read_sealed(path: Path) -> bytes:
@@ -87,6 +90,18 @@ def read_sealed(path: Path) -> bytes:
     if data is None:
         raise StoreError(f"{path}: damaged (its checksum differs); compute again with --overwrite")
     return data
+
+
+def sync_files(paths: Iterable[Path]) -> None:
+    """Have the content of many small files on the disk, which takes it in turns of many."""
+
+    def sync(path: Path) -> None:
+        with output_errors(path), open(path, "rb") as file:
+            os.fsync(file.fileno())
+
+    with ThreadPoolExecutor(16) as pool:
+        for _ in pool.map(sync, paths):
+            pass
 
 
 def sync_tree(path: Path) -> None:

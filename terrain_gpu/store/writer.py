@@ -23,7 +23,7 @@ from .checksums import (
     sealed_line,
     unsealed_line,
 )
-from .files import new_file, output_errors, sync_tree
+from .files import new_file, output_errors, sync_files, sync_tree
 from .layer import (
     ANY_DIGEST,
     DIGESTS,
@@ -40,6 +40,10 @@ from .places import alone
 
 if TYPE_CHECKING:
     from .run import Target
+
+
+SMALL = 1 << 20
+"""Shards of fewer bytes are synced together at the end: a raster of one row may have thousands."""
 
 
 class _Record(NamedTuple):
@@ -149,10 +153,11 @@ class LayerWriter(Layer):
     def _commit_block(
         self, i: int, j: int, found: cells.Stats, parts: list[Any], digest: int
     ) -> int:
-        path, size = self.shard_path(i, j), 0
+        path, size = self.shard_path(i, j), sum(memoryview(part).nbytes for part in parts)
         if parts:
-            with new_file(path, self._temporary / f"{i}-{j}") as file:
-                size = sum(file.write(part) for part in parts)
+            with new_file(path, self._temporary / f"{i}-{j}", sync=size >= SMALL) as file:
+                for part in parts:
+                    file.write(part)
         else:
             with output_errors(path):
                 path.unlink(missing_ok=True)
@@ -234,6 +239,8 @@ class LayerWriter(Layer):
                 low[at], high[at] = found.low, found.high
         if not seen.all():
             raise StoreError(f"{self.path}: {np.count_nonzero(~seen)} blocks were never written")
+        small = np.argwhere((size > 0) & (size < SMALL))
+        sync_files(self.shard_path(int(i), int(j)) for i, j in small)
         some = valid > 0
         own = {
             **self.info,
@@ -282,6 +289,8 @@ class LayerWriter(Layer):
         if not checked:
             return True
         try:
+            if record.size < SMALL:
+                self.check_block(*record.at)
             with self._shard(*record.at) as shard:
                 return shard is not None and shard.digest == record.digest
         except StoreError:

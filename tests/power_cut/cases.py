@@ -34,6 +34,7 @@ from terrain_gpu.paths.index import build_index
 from terrain_gpu.paths.index.files import Index
 from terrain_gpu.paths.sources import from_rowcol
 from terrain_gpu.paths.vectors import write_paths
+from terrain_gpu.store import writer
 
 SHAPE = 150, 200
 BLOCK = 64
@@ -383,6 +384,19 @@ def _paths(suffix: str, row: int) -> Callable[..., None]:
     return command
 
 
+def at_once(command: Callable[..., None]) -> Callable[..., None]:
+    """Shards synced one by one, as those of blocks of ordinary size are."""
+
+    def run(root: Path, inputs: Path, **more: Any) -> None:
+        usual, writer.SMALL = writer.SMALL, 0
+        try:
+            command(root, inputs, **more)
+        finally:
+            writer.SMALL = usual
+
+    return run
+
+
 _OTHERS = ("elevation", "friction")
 _PATHS = ("distance", "backlink", "allocation")
 _FLOW = ("accumulation", "codes")
@@ -403,6 +417,12 @@ CASES = {
     "convert-store": Case(convert_small, only_old, ("elevation",), overwrite=True),
     "layer-new": Case(by_hand, heights, ("noise",), _OTHERS),
     "layer-replace": Case(by_hand, after(other_by_hand), ("noise",), _OTHERS, overwrite=True),
+    "layer-large-blocks": Case(
+        at_once(by_hand), after(at_once(other_by_hand)), ("noise",), _OTHERS, overwrite=True
+    ),
+    "mst-large-blocks": Case(
+        at_once(tree), after(at_once(other_tree), unfinished=8), ("mst",), _OTHERS, overwrite=True
+    ),
     "mst-new": Case(tree, heights, ("mst",), _OTHERS),
     "mst-contract": Case(contracted, heights, ("mst",), _OTHERS),
     "mst-replace": Case(tree, after(other_tree), ("mst",), _OTHERS, overwrite=True),
