@@ -1952,10 +1952,15 @@ def test_a_full_disk_names_the_remedy_and_keeps_what_is_done(path, monkeypatch, 
 
         with monkeypatch.context() as patch:
             patch.setattr(os, "fsync", full)
-            with pytest.raises(OutputError, match=r"0/1: no space left on the disk.*--resume"):
-                fill(writer, DENSE.cells, [(0, 1)])
-        temporary = path.parent / "s.incomplete/.incomplete/elevation.tmp"
-        assert list(temporary.iterdir()) == []
+            with monkeypatch.context() as large:
+                large.setattr("terrain_gpu.store.writer.SMALL", 0)
+                with pytest.raises(OutputError, match=r"0/1: no space left on the disk.*--resume"):
+                    fill(writer, DENSE.cells, [(0, 1)])
+            temporary = path.parent / "s.incomplete/.incomplete/elevation.tmp"
+            assert list(temporary.iterdir()) == []
+            fill(writer, DENSE.cells)
+            with pytest.raises(OutputError, match=r"/\d: no space left on the disk.*--resume"):
+                writer.commit()
     again(path, DENSE)
 
 
