@@ -112,16 +112,16 @@ class World(Commands, Processes):
         if words is None or (step.do == "read" and self.damaged and step.options["by"] != "map"):
             return  # other programs do not know our checksums
         self.hurt -= {word for word in words if word.startswith("from.")}
+        names = [fault.kind for fault in step.faults if fault.kind != "damage"]
         for fault in step.faults:
-            if fault.kind == "damage":
-                self.hurt_a_file(fault)
+            if fault.kind == "damage" and self.hurt_a_file(fault):
+                names.append(f"{fault.how} {fault.what}")
         if self.keeps:
             self.keep()
         during = next((f for f in step.faults if f.kind not in ("damage", "two")), None)
         beside = self.words(step.beside, self.folder) if step.beside else None
         outcomes = self.run(words, during, beside)
         pairs = list(zip([step, step.beside], outcomes, strict=False))
-        names = [f"{f.how} {f.what}" if f.kind == "damage" else f.kind for f in step.faults]
         for one, outcome in pairs:
             for name in names or ["none"]:
                 self.counts[one.do, name, outcome.name] += 1
@@ -135,13 +135,15 @@ class World(Commands, Processes):
 
     # -- faults in files ---------------------------------------------------------------------
 
-    def hurt_a_file(self, fault: Fault) -> None:
+    def hurt_a_file(self, fault: Fault) -> bool:
+        """Damage a file, where there is one of the kind."""
         done = damage(self.folder, self.older, fault.what, fault.how, fault.pick)
         self.transcript.append(f"# {done or f'nothing to {fault.how} in {fault.what}'}")
         if done and fault.what in ("input", "vector"):
             self.hurt |= set(re.findall(r"(?:in-|from\.)[\w.-]+", done))
         elif done:
             self.damaged = True
+        return bool(done)
 
     def keep(self) -> None:
         """A copy of the stores, for files that come back older than they were."""
@@ -336,7 +338,7 @@ class World(Commands, Processes):
         if truth is not None and raster and repr(nodata) != repr(truth.nodata):
             self.fail("wrong", f"layer {name}: nodata {nodata}, not {truth.nodata}")
         if truth is None or step is not None:
-            if raster and not self._is_old(name, cells):
+            if raster:  # the same cells again are of another run
                 self.stale |= {layer for layers in LAYERS.values() for layer in layers} - {name}
             elif not raster:
                 self.stale -= {name}
