@@ -107,7 +107,7 @@ class LayerWriter(Layer):
             self._target.release(keep=not started or (self.keep and self._worth_keeping()))
 
     def write_block(self, i: int, j: int, data: np.ndarray) -> int:
-        """Write block (i, j) whole: to a temporary name, fsync, rename, record.
+        """Write block (i, j) whole: to a temporary name, fsync (small ones later), rename, record.
 
         Parameters
         ----------
