@@ -109,13 +109,15 @@ class World(Commands, Processes):
         """Run a step and judge it; then, where it says so, the same with --resume."""
         self.before = dict(self.truth)
         words = self.words(step, self.folder)
-        if words is None or (step.do == "read" and self.damaged and step.options["by"] != "map"):
-            return  # other programs do not know our checksums
+        if words is None:
+            return
         self.hurt -= {word for word in words if word.startswith("from.")}
         names = [fault.kind for fault in step.faults if fault.kind != "damage"]
         for fault in step.faults:
             if fault.kind == "damage" and self.hurt_a_file(fault):
                 names.append(f"{fault.how} {fault.what}")
+        if self.damaged and step.do == "read" and step.options["by"] != "map":
+            return  # other programs do not know our checksums
         if self.keeps:
             self.keep()
         during = next((f for f in step.faults if f.kind not in ("damage", "two")), None)
