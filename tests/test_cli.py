@@ -645,8 +645,9 @@ def test_an_interrupt_after_the_end_is_no_traceback():
 
 
 def test_what_libraries_leave_behind_is_for_vv():
-    """As asyncio does under zarr when no file can be opened."""
-    body = "import warnings; warnings.warn('never awaited', RuntimeWarning); Fails()"
+    """As asyncio does under zarr, when no file can be opened or a task is interrupted."""
+    body = "import logging, warnings; warnings.warn('never awaited', RuntimeWarning); Fails(); "
+    body += "logging.getLogger('asyncio').error('destroyed but pending')"
     assert late(body, "int").stderr == ""
     assert "OSError: of a library" in late(body, "int", "-vv").stderr
 

@@ -216,14 +216,16 @@ def run(command: click.Command) -> None:
     handler = logging.StreamHandler()
     handler.setFormatter(logging.Formatter("%(levelname)s: %(message)s"))
     logging.getLogger(NAME).addHandler(handler)
+    # Of libraries neither logs nor warnings: they are for who writes Python.
+    logging.getLogger().addHandler(logging.NullHandler())
+    if not sys.warnoptions:
+        warnings.simplefilter("ignore")
     for number in (signal.SIGINT, signal.SIGTERM):
         # A shell's background jobs ignore SIGINT, and shall.
         if signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, _interrupt)
     signal.signal(signal.SIGALRM, _interrupt)
     sys.unraisablehook = _interrupt_again
-    if not sys.warnoptions:  # what libraries warn of is for who writes Python; ours are logged
-        warnings.simplefilter("ignore")
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")

@@ -160,7 +160,7 @@ class _Draw:
             damaged = steps[k].faults[-1].kind == "damage"
             if damaged and steps[k].do in RESUMABLE and self.chance(0.5) and k:
                 # What a killed run leaves is damaged before it goes on.
-                kill = Fault("kill", "SIGKILL", at=self.event())
+                kill = Fault("kill", "SIGKILL", at=self.event(20))
                 steps[k] = Step(steps[k].do, steps[k].options, (kill,))
                 hurt = Fault("damage", self.some(["manifest", "spill"]), self.way(), 0, self.pick())
                 more = {**steps[k].options, "resume": True}
@@ -172,7 +172,7 @@ class _Draw:
         dtype = np.dtype(self.some(usual * 3 + [d.name for d in strategies.DTYPES]))
         wide = dtype.kind in "iu" and dtype.itemsize == 8
         edges = [1, 2, 3, 63, 64, 65, 127, 128, 129]
-        most = 22_500 if self.chance(0.1) else 5000
+        most = 22_500 if self.chance(0.25) else 5000
         rows, cols = (
             self.some(edges) if self.chance(0.4) else self.rng.randint(1, 150) for _ in range(2)
         )
@@ -328,9 +328,9 @@ class _Draw:
     def pick(self) -> float:
         return round(self.rng.random(), 4)
 
-    def event(self) -> int:
+    def event(self, first: int = 1) -> int:
         """A file operation: any of the first hundreds, early ones as often as late ones."""
-        return int(math.exp(self.rng.uniform(0, math.log(500))))
+        return int(math.exp(self.rng.uniform(math.log(first), math.log(500))))
 
     def way(self) -> str:
         return self.some(WAYS)

@@ -115,19 +115,19 @@ class Commands:
         layer = step.options["layer"]
         return layer if layer in self.before else "elevation"
 
-    def usable(self, options: dict[str, Any]) -> np.ndarray:
-        """Cells with a value in all layers that a step reads."""
-        good = self.truth["elevation"].good
-        if "friction" in options and "friction" in self.truth:
-            good = good & self.truth["friction"].good
-        if "barriers" in options and "barriers" in self.truth:
-            barriers = self.truth["barriers"]
-            good = good & barriers.good & (barriers.cells == 0)
+    def usable(self, options: dict[str, Any], truth: dict[str, Truth] | None = None) -> np.ndarray:
+        """Cells with a value in all layers that a step reads, by default as they are now."""
+        truth = self.truth if truth is None else truth
+        good = truth["elevation"].good
+        if "friction" in options and "friction" in truth:
+            good = good & truth["friction"].good
+        if "barriers" in options and "barriers" in truth:
+            good = good & truth["barriers"].good & (truth["barriers"].cells == 0)
         return good
 
     def cells_at(self, picks: list[float], options: dict[str, Any] | None = None) -> list[Any]:
-        """Usable cells as (row, column); the first cell where there are none."""
-        there = np.argwhere(self.usable(options or {}))
+        """Cells usable before the step, as (row, column); the first cell where there are none."""
+        there = np.argwhere(self.usable(options or {}, self.before))
         if not len(there):
             return [(0, 0) for _ in picks]
         return [tuple(there[int(pick * len(there))].tolist()) for pick in picks]
@@ -140,8 +140,8 @@ class Commands:
 
     def condition(self, step: Step) -> tuple[str, np.ndarray]:
         """A --where, and the cells where it holds."""
-        z = self.truth["elevation"]
-        some = np.sort(z.cells[z.good])
+        old, z = self.before["elevation"], self.truth["elevation"]
+        some = np.sort(old.cells[old.good])
         low = some[int(step.options["bound"] * len(some))].item() if len(some) else 0
         high = low + 20
         above, below = z.good & (z.cells > low), z.good & (z.cells <= low)
@@ -156,7 +156,7 @@ class Commands:
 
     def altered(self, step: Step) -> Truth:
         """The heights with one cell changed, so that count and range stay where that can be."""
-        old = self.truth["elevation"]
+        old = self.before["elevation"]
         data = old.cells.copy()
         some = data[old.good]
         if some.size:

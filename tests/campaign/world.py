@@ -109,13 +109,15 @@ class World(Commands, Processes):
         """Run a step and judge it; then, where it says so, the same with --resume."""
         self.before = dict(self.truth)
         words = self.words(step, self.folder)
-        if words is None or (step.do == "read" and self.damaged and step.options["by"] != "map"):
-            return  # other programs do not know our checksums
+        if words is None:
+            return
         self.hurt -= {word for word in words if word.startswith("from.")}
         names = [fault.kind for fault in step.faults if fault.kind != "damage"]
         for fault in step.faults:
             if fault.kind == "damage" and self.hurt_a_file(fault):
                 names.append(f"{fault.how} {fault.what}")
+        if self.damaged and step.do == "read" and step.options["by"] != "map":
+            return  # other programs do not know our checksums
         if self.keeps:
             self.keep()
         during = next((f for f in step.faults if f.kind not in ("damage", "two")), None)
@@ -165,7 +167,11 @@ class World(Commands, Processes):
             return False
         results = {"mst", "distance", "backlink", "allocation"} & self.truth.keys()
         if step.do == "verify":
-            return bool(results) and not results & self.stale
+            paths = self.truth["distance"].step if "distance" in results else None
+            provable = paths is None or (
+                paths.options["method"] != "index" and "backlink" in paths.options
+            )
+            return bool(results) and not results & self.stale and provable
         odd = terrain.dtype in ("int64", "uint64", "float64") or terrain.special
         if step.do == "info" or odd or not given.get("overwrite"):
             return step.do == "info"
@@ -303,7 +309,8 @@ class World(Commands, Processes):
         for step, outcome in pairs:
             here = [name for name in self.targets(step) if name in arrays]
             if outcome.code == 0 or any(not self._is_old(name, arrays[name]) for name in here):
-                for name, truth in self.expected(step).items():
+                others = [other for other, _ in pairs if other is not step]
+                for name, truth in self._candidates(step, others):
                     wanted.setdefault(name, []).append((truth, step))
         for name in sorted(arrays, key="distance".__ne__):  # backlinks go with it, and come behind
             cells = arrays[name]
@@ -320,6 +327,17 @@ class World(Commands, Processes):
         for step in done:
             self.check_files(step, alone=len(pairs) == 1)
         self.check_outside()
+
+    def _candidates(self, step: Step, others: list[Step]) -> Iterator[tuple[str, Truth | None]]:
+        """What a step may make: of what was there, or of what another made at the same time."""
+        yield from self.expected(step).items()
+        for other in others:
+            if other.do in ("convert", "create") and "elevation" in self.truth:
+                before = self.truth
+                made = {n: truth for n, truth in self.expected(other).items() if truth is not None}
+                self.truth = before | made
+                yield from self.expected(step).items()
+                self.truth = before
 
     def _is_old(self, name: str, cells: np.ndarray) -> bool:
         return name in self.truth and self.truth[name].agrees(cells)
