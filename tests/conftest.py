@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import shutil
 import tempfile
@@ -57,6 +58,13 @@ def backend(request):
 
 
 only_cpu = pytest.mark.parametrize("backend", ["cpu"], indirect=True)
+
+
+@pytest.fixture(autouse=True)
+def no_quiet_left():
+    """A command with -q that a test called must not silence what the next one listens to."""
+    yield
+    logging.getLogger("terrain_gpu").setLevel(logging.NOTSET)
 
 
 @pytest.fixture

