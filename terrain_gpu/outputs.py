@@ -81,8 +81,13 @@ class Output:
         """A new folder, and the lock on it."""
         while True:
             folder = self.target.with_name(f"{self._stem}-{secrets.token_hex(4)}")
-            folder.mkdir(mode=0o700)
-            lock = _locked(folder)
+            try:
+                folder.mkdir(mode=0o700)
+                lock = _locked(folder)
+            except BaseException:  # an interrupt: nobody else knows of the folder yet
+                with contextlib.suppress(OSError):
+                    folder.rmdir()
+                raise
             if lock is not None:
                 return folder, lock
 

@@ -372,7 +372,7 @@ def test_interrupt_the_export_of_a_spanning_tree(new_tree):
     target.write_bytes(b"the previous file")
     words = f"{new_tree.command} -o edges.tif --overwrite"
     process = fork(folder, words)
-    wait_for(lambda: list(folder.glob(".terrain_gpu-*")), process)
+    wait_for(lambda: list(folder.glob(".terrain_gpu-*/*")), process)
     process.send_signal(signal.SIGINT)
     out, err = process.communicate()
     assert process.returncode == 1
@@ -395,7 +395,7 @@ def test_interrupt_an_export(new_store, number):
     before = set(os.listdir(folder))
     words = "terrain-gpu export s.zarr export.tif --overwrite --compress deflate --threads 1"
     process = fork(folder, words)
-    wait_for(lambda: list(folder.glob(".terrain_gpu-*")), process)
+    wait_for(lambda: list(folder.glob(".terrain_gpu-*/*")), process)
     process.send_signal(number)
     begin = time.perf_counter()
     out, err = process.communicate()
