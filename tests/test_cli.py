@@ -766,13 +766,20 @@ def test_compiling_is_interrupted_at_once(store):
 def test_later_runs_are_quick(store, command):
     assert spawn(command).returncode == 0
 
-    def seconds():
+    def seconds(run):
         """Of processor time: what others do on the machine is not ours."""
         begin = sum(os.times()[2:4])
-        assert spawn(f"{command} --overwrite").stderr == ""
+        run()
         return sum(os.times()[2:4]) - begin
 
-    assert any(seconds() < 1.5 for _ in range(5))
+    def again():
+        assert spawn(f"{command} --overwrite").stderr == ""
+
+    def imports():
+        subprocess.run([sys.executable, "-c", "import numba, rasterio, zarr"], check=True)
+
+    # Compiling takes several seconds. On a busy machine importing alone takes more than usual.
+    assert any(seconds(again) < max(1.5, 2 * seconds(imports)) for _ in range(5))
 
 
 # -- odd surroundings ----------------------------------------------------------------------------
