@@ -52,21 +52,21 @@ class Truth:
 
 
 def converted(data: np.ndarray, nodata: Any, options: dict[str, Any]) -> np.ndarray:
-    """--round and --clamp-min; the cells without a value keep none."""
+    """--round and --clamp-min; cells without a value take the nodata value, where there is one."""
     good = ~cells.is_nodata(data, nodata)
     if options.get("round") and data.dtype.kind == "f":
-        with np.errstate(invalid="ignore"):
-            whole = np.where(good, np.rint(data), 0).astype(np.int64)
+        whole = np.where(good, np.rint(data), 0).astype(np.int64)
         found = whole.astype("<i4")
         if (found != whole).any():
             return data[:0]  # refused
-        found[~good] = 0 if nodata is None else int(nodata)
-        data = found
+    else:
+        found = data.copy()
     if "clamp-min" in options:
-        data = np.where(
-            good & (data < options["clamp-min"]), data.dtype.type(options["clamp-min"]), data
-        )
-    return data
+        low = found.dtype.type(options["clamp-min"])
+        found[good & (found < low)] = low
+    if nodata is not None:
+        found[~good] = nodata
+    return found
 
 
 def forest(z: Truth, options: dict[str, Any]) -> Truth:
