@@ -35,8 +35,8 @@ COMMANDS = {
     "raster of sources": f"compute-sssp s.zarr --sources p.tif --cost surface {CPU}",
     "edge": f"compute-sssp s.zarr --source-edge --cost langmuir --backlink b.tif {CPU}",
     "dijkstra": f"compute-sssp s.zarr --source-rowcol 0,0 --cost tobler --method dijkstra {CPU}",
-    "index": f"compute-sssp s.zarr --source-rowcol 0,0 --cost surface --build-index {CPU}",
     "verify": "terrain-gpu verify s.zarr --threads 2 --backend cpu -q",
+    "index": f"compute-sssp s.zarr --source-rowcol 0,0 --cost surface --build-index {CPU}",
     "labels": "terrain-gpu label-components s.zarr --where 'elevation > 3' --table t.parquet "
     f"{ALWAYS}",
     "four": "terrain-gpu label-components s.zarr --where 'elevation > 3' --connectivity 4 "
