@@ -27,15 +27,15 @@ ALWAYS = "--threads 2 --overwrite -q"
 CPU = f"{ALWAYS} --backend cpu"
 
 COMMANDS = {
-    "tree": f"compute-mst s.zarr -o e.tif --verify {CPU}",
     "contract": f"compute-mst s.zarr --method contract --connectivity 4 --weight absdiff {CPU}",
+    "tree": f"compute-mst s.zarr -o e.tif --verify {CPU}",
     "paths": "compute-sssp s.zarr --source-rowcol 0,0 -o d.tif --backlink b.tif --allocation a.tif "
     f"--verify {CPU}",
+    "verify": "terrain-gpu verify s.zarr --threads 2 --backend cpu -q",
     "lines": f"compute-sssp s.zarr --sources p.gpkg --targets p.geojson --path w.gpkg {CPU}",
     "raster of sources": f"compute-sssp s.zarr --sources p.tif --cost surface {CPU}",
     "edge": f"compute-sssp s.zarr --source-edge --cost langmuir --backlink b.tif {CPU}",
     "dijkstra": f"compute-sssp s.zarr --source-rowcol 0,0 --cost tobler --method dijkstra {CPU}",
-    "verify": "terrain-gpu verify s.zarr --threads 2 --backend cpu -q",
     "index": f"compute-sssp s.zarr --source-rowcol 0,0 --cost surface --build-index {CPU}",
     "labels": "terrain-gpu label-components s.zarr --where 'elevation > 3' --table t.parquet "
     f"{ALWAYS}",
