@@ -1431,6 +1431,22 @@ def test_a_run_killed_after_its_last_rename_is_finished(path):
     assert same_bits(read(path), DENSE.cells)
 
 
+@pytest.mark.parametrize("at", [0, 40, -12])
+def test_an_unfinished_run_whose_record_is_damaged_is_never_published(old, at):
+    with begin(old, DENSE, overwrite=True) as writer:
+        fill(writer, DENSE.cells, [(0, 0)])
+    manifest = old / ".incomplete/elevation.jsonl"
+    header, _, rest = manifest.read_bytes().partition(b"\n")
+    damaged = bytearray(header)
+    damaged[at] ^= 4
+    manifest.write_bytes(damaged + b"\n" + rest)
+    with begin(old, DENSE, resume=True) as writer:
+        assert writer.finished
+        writer.commit()
+    assert same_bits(read(old), DENSE.cells)
+    assert ".incomplete" not in names(old)
+
+
 @pytest.mark.parametrize(
     "change",
     [{"nodata": -2}, {"compress": "zstd"}, {"dtype": "int64"}, {"settings": {"round": True}}],

@@ -104,12 +104,13 @@ class Target:
             os.close(self._lock)
             raise StoreError(f"{self.root}: another run is writing {self.work.name!r}") from None
 
-    def publish(self) -> Layer:
+    def publish(self, *, finished: bool) -> Layer:
+        """Put the layer in place, unless it was `finished` before: then what is left goes."""
         if self.replace_store and self.root.exists() and not self._was_there:
             raise StoreError(
                 f"{self.root}: came into being while the run made it; move it and --resume"
             )
-        if self.work.exists():
+        if not finished:
             swap(self.work, self.place, beside(self.work, "replaced"))
         drop_consolidated(self.base)
         self.clear()

@@ -218,7 +218,7 @@ class LayerWriter(Layer):
             if not self.finished:
                 self._complete(attributes or {})
             with alone(self._target.root):
-                layer = self._target.publish()
+                layer = self._target.publish(finished=self.finished)
         if not self.finished:
             os.close(self._log)
         self.finished = True
