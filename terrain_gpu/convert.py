@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from . import arguments, cells
+from . import arguments, cells, planner
 from .arguments import LayerCompression, checked, word
 from .errors import CellError, InputError, StoreError
 from .executor import stream
@@ -22,7 +22,7 @@ from .grid import GridSpec, Window
 from .planner import SourceShape, StreamPlan, format_size, plan_stream
 from .progress import Progress, silent
 from .raster import Mosaic, checksum, crs_name, gdal_environment, same_crs
-from .report import Report
+from .report import Report, return_large_arrays
 from .store import LayerWriter, TileStore, create_layer, unfinished_block_size
 from .store.places import refuse_inside
 
@@ -126,6 +126,8 @@ def convert_dataset(
             threads=threads,
             block_size=block_size,
         )
+        if mosaic.decoding and planner.whole_process:
+            return_large_arrays()
         for line in plan.describe().splitlines():
             log.info("%s", line)
         settings = {
@@ -355,6 +357,7 @@ def _source_shape(mosaic: Mosaic, recode: Recode) -> SourceShape:
         also_read=mosaic.source_bytes,
         sequential=mosaic.sequential,
         extra=int(len(mosaic.inputs) > 1),
+        decoding=mosaic.decoding,
     )
 
 

@@ -23,6 +23,9 @@ MB = 10**6
 BASELINE = 160 * MB
 """Interpreter, libraries, GDAL's block cache, thread stacks and malloc's slack."""
 
+GDAL_CACHE = 48 * MB
+"""What of it is GDAL's block cache."""
+
 COMPILED_BASELINE = 280 * MB
 """The same with numba and its compiled kernels."""
 
@@ -226,6 +229,8 @@ class SourceShape:
         Readable forwards only, by one thread.
     also_read
         Bytes read beside the cells, for checksums.
+    decoding
+        Bytes that a reader holds to decode a chunk.
     extra
         Further copies of a unit that reading needs (mosaics, conversions of the cell type).
     """
@@ -236,6 +241,7 @@ class SourceShape:
     sequential: bool = False
     extra: int = 0
     also_read: int = 0
+    decoding: int = 0
 
 
 def plan_stream(
@@ -262,8 +268,11 @@ def plan_stream(
         when `block_size` is no block size.
     """
     limit, threads = limit_of(memory_limit), threads_of(threads)
-    readers = 1 if source.sequential else threads
     wanted = threads + 1
+    many = 1 if source.sequential else threads
+    pools = [(many, threads), (many, 1)]
+    if source.decoding:  # each reader decodes a chunk of its own
+        pools += [(1, threads), (1, 1)]
     budget = limit - BASELINE
     sizes = [block_size] if block_size else _block_sizes(rows, cols)
     least = 0
@@ -271,19 +280,18 @@ def plan_stream(
         for block in sizes:
             unit = _unit(rows, cols, block, source.chunk, whole_rows=whole_rows)
             unit_bytes = unit[0] * unit[1] * source.itemsize
-            for writers in dict.fromkeys((threads, 1)):
+            units = ceil_div(rows, unit[0]) * ceil_div(cols, unit[1])
+            for most, writers in dict.fromkeys(pools):
+                readers = min(most, wanted, units)
                 # Each writer holds a padded block, its tiles and, for sparse blocks, a copy.
                 fixed = (
                     3 * writers * block * block * dtype.itemsize
-                    + min(readers, wanted) * source.extra * unit_bytes
+                    + readers * source.extra * unit_bytes
+                    + max(0, readers * source.decoding - GDAL_CACHE)
                 )
-                buffers = min(
-                    (budget - fixed) // unit_bytes,
-                    wanted,
-                    ceil_div(rows, unit[0]) * ceil_div(cols, unit[1]),
-                )
+                buffers = min((budget - fixed) // unit_bytes, wanted, units)
                 least = min(least or 2**63, BASELINE + fixed + unit_bytes)
-                if buffers >= min(enough, ceil_div(rows, unit[0]) * ceil_div(cols, unit[1])):
+                if buffers >= min(enough, units):
                     return _stream_plan(
                         (rows, cols),
                         dtype,

@@ -32,13 +32,12 @@ from .errors import InputError, OutputError, TerrainError
 from .grass_ascii import GrassAscii, is_grass_ascii
 from .grid import GridSpec, Window, ceil_div, clip, is_empty
 from .outputs import Output, free_space, output_error
-from .planner import format_size
+from .planner import GDAL_CACHE, MB, format_size
 
 log = logging.getLogger(__name__)
 
-GDAL_CACHE_MB = 48
 _GDAL = {
-    "GDAL_CACHEMAX": GDAL_CACHE_MB,
+    "GDAL_CACHEMAX": GDAL_CACHE // MB,
     # GDAL's shortcut for whole PNG files reads garbage from truncated ones, without a word.
     "GDAL_PNG_WHOLE_IMAGE_OPTIM": "NO",
 }
@@ -132,13 +131,27 @@ class GdalInput:
             nodata = _exact_nodata(data, k)
         self.nodata = _nodata(nodata, self.dtype, path)
         self.chunk = data.block_shapes[k]
+        self.decoding = self._decoding(data, k)
         self.units = data.units[k] or ""
         self.scale, self.offset = data.scales[k], data.offsets[k]
         self.masked = (
             MaskFlags.per_dataset in data.mask_flag_enums[k]
             and MaskFlags.nodata not in data.mask_flag_enums[k]
         )
-        self.files = [f for f in data.files if os.path.isfile(f)]
+        self.files = self._local(data)
+
+    def _decoding(self, data: Any, k: int) -> int:
+        """Bytes that a thread holds to decode a chunk, with all bands that lie in it."""
+        how = data.tags(ns="IMAGE_STRUCTURE")
+        if data.driver == "GTiff" and "COMPRESSION" not in how:
+            return 0
+        bands = data.count if how.get("INTERLEAVE") == "PIXEL" else 1
+        decoded = math.prod(self.chunk) * bands * np.dtype(data.dtypes[k]).itemsize
+        return decoded + min(decoded, sum(map(os.path.getsize, self._local(data))))
+
+    @staticmethod
+    def _local(data: Any) -> list[str]:
+        return [f for f in data.files if os.path.isfile(f)]
 
     def _handle(self) -> Any:
         mine = _handles.open
@@ -481,6 +494,11 @@ class Mosaic:
         return max(i.chunk[0] for i in self.inputs), max(i.chunk[1] for i in self.inputs)
 
     @property
+    def decoding(self) -> int:
+        """Bytes that each thread holds to decode a chunk."""
+        return max(i.decoding for i in self.inputs)
+
+    @property
     def sequential(self) -> bool:
         """Text formats: reading goes forwards only, in one thread."""
         return any(i.driver in _SEQUENTIAL for i in self.inputs)
@@ -524,6 +542,7 @@ def _open(path: str, band: int | None) -> Any:
         described: Any = grass
         described.crs, described.driver, described.files = None, "GRASSASCIIGrid", [path]
         described.chunk, described.masked = (1, grass.grid.cols), False
+        described.decoding = 0
         described.units, described.scale, described.offset = "", 1.0, 0.0
         return described
     return GdalInput(path, band)
@@ -741,7 +760,7 @@ class RasterOutput:
         """Write a window; from one thread at a time."""
         row0, row1, col0, col1 = window
         # Before GDAL finds out: it would say so on stderr, and as late as in close.
-        self._check_space(min(self._left, GDAL_CACHE_MB * 10**6))
+        self._check_space(min(self._left, GDAL_CACHE))
         self._left -= data.nbytes
         try:
             self._data.write(data, 1, window=GdalWindow(col0, row0, col1 - col0, row1 - row0))

@@ -25,6 +25,9 @@ def process_io() -> tuple[int, int] | None:
     return int(found["rchar"]), int(found["wchar"])
 
 
+_MMAP_THRESHOLD = -3
+
+
 def peak_rss() -> int:
     """Peak resident set of this process in bytes."""
     with suppress(OSError), open("/proc/self/status", encoding="utf-8") as lines:
@@ -40,6 +43,12 @@ def trim() -> None:
     """Give back what the allocator keeps of freed arrays, which can be as much as a phase needs."""
     with suppress(AttributeError):  # glibc has it
         ctypes.CDLL(None).malloc_trim(0)
+
+
+def return_large_arrays() -> None:
+    """Have the allocator give back large arrays as they are freed; else each thread keeps some."""
+    with suppress(AttributeError):
+        ctypes.CDLL(None).mallopt(_MMAP_THRESHOLD, 4 << 20)
 
 
 @dataclass

@@ -161,6 +161,27 @@ def test_all_commands_keep_it_over_odd_rasters(pattern, shape, dtype, block, tmp
     check(world(tmp_path, pattern, shape, np.dtype(dtype), block), tuple(COMMANDS))
 
 
+@pytest.mark.parametrize("threads", [1, 3])
+def test_one_large_compressed_strip_is_planned_by_what_it_decodes_to(threads, tmp_path):
+    shape, how = (3000, 2500), {"driver": "GTiff", "count": 1, "blockysize": 3000}
+    how |= {"crs": "EPSG:32633", "transform": rasterio.Affine(*TRANSFORM), "compress": "deflate"}
+    data = np.random.default_rng(1).integers(1, 120, shape).astype(np.float64)
+    with rasterio.open(
+        tmp_path / "p.tif", "w", dtype="float64", height=shape[0], width=shape[1], **how
+    ) as file:
+        file.write(data, 1)
+    command = f"convert-dataset p.tif s.zarr --overwrite --threads {threads} -q"
+    for start in (1, 220, 300):
+        limit, peak = memory.within(tmp_path, command, start * MB)
+        assert peak <= limit
+    data[data > 1] = 0
+    with rasterio.open(tmp_path / "p.tif", "r+") as file:
+        file.write(data, 1)
+    sources = f"compute-sssp s.zarr --sources p.tif {CPU} --threads {threads}"
+    limit, peak = memory.within(tmp_path, sources, MB)
+    assert peak <= limit
+
+
 @pytest.mark.parametrize("file", ["many.geojson", "many.gpkg"])
 def test_vector_files_are_planned_by_their_size(file, tmp_path):
     folder = world(tmp_path, "flat", (300, 300), np.dtype(np.uint8), 128)

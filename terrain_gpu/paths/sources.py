@@ -11,12 +11,13 @@ from numbers import Real
 
 import numpy as np
 
-from .. import cells
+from .. import cells, planner
 from ..arguments import checked, described, text
 from ..errors import InputError
 from ..grid import TILE, GridSpec, Window
-from ..planner import BASELINE, VECTOR_BYTES, limit_of, require
+from ..planner import BASELINE, GDAL_CACHE, VECTOR_BYTES, limit_of, require
 from ..raster import Mosaic, gdal_environment, same_crs
+from ..report import return_large_arrays
 from ..store.layer import Layer
 from .trace import path_points
 from .vectors import MAX_ID, Part, read_features
@@ -276,6 +277,8 @@ def from_raster(
     found, count, limit = [], 0, limit_of(memory_limit)
     with gdal_environment(), Mosaic([os.fspath(path)]) as raster:
         _must_align(grid, raster.grid, path)
+        if raster.decoding and planner.whole_process:
+            return_large_arrays()
         whole_rows = raster.sequential or raster.chunk[1] >= grid.cols
         size = (max(1, PIECE**2 // grid.cols), grid.cols) if whole_rows else (PIECE, PIECE)
         for window in _pieces(grid.window, *size):
@@ -286,6 +289,7 @@ def from_raster(
             places, ids = np.argwhere(given) + np.array((row0, col0)), data[given]
             count += len(ids)
             needed = COVERED_BYTES * count + 16 * data.nbytes
+            needed += max(0, raster.decoding - GDAL_CACHE)
             require(BASELINE + needed, limit, f"for {count:,} and more cells of {path}")
             wrong = (ids < 1) | (ids > MAX_ID) | (ids % 1 != 0)
             if wrong.any():
