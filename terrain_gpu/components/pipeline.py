@@ -139,7 +139,7 @@ def label_components(
 
     Notes
     -----
-    Union-find in each block, then over the lines between blocks; docs/design.md, "Components".
+    Union-find in each block, then over the lines between blocks; docs/design/components.md.
     """
     report = Report("label-components")
     store = store if isinstance(store, TileStore) else TileStore.open(store)

@@ -191,7 +191,7 @@ def minimum_spanning_tree(
 
     Notes
     -----
-    Boruvka's algorithm with frozen boundary components; docs/design.md, "Spanning trees".
+    Boruvka's algorithm with frozen boundary components; docs/design/spanning-trees.md.
     """
     report = Report("compute-mst")
     options = {"weight": weight, "connectivity": connectivity, "method": method}

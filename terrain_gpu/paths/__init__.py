@@ -5,7 +5,7 @@ in order, `relax` the blocks of a raster (phase 2). `finalise` finds predecessor
 sources they lead to (phase 3); `pipeline` streams it all from and to a store, and `gpu` does the
 same on a GPU. `index` is another way there, of which a part is computed once, and `verify` proves
 what was found. `sources`, `vectors` and `trace` read where paths begin and end, and write them; see
-docs/design.md.
+docs/design/shortest-paths.md.
 """
 
 from .pipeline import ShortestPaths, shortest_paths

@@ -328,7 +328,7 @@ def shortest_paths(
     Notes
     -----
     Label correcting by blocks and tiles in the order of their least pending distance, of which the
-    distances of E. W. Dijkstra's algorithm are the fixed point; docs/design.md, "Shortest paths".
+    distances of E. W. Dijkstra's algorithm are the fixed point; docs/design/shortest-paths.md.
     """
     if max_cost is not None and not max_cost >= (-math.inf if cost == "minimax" else 0):
         raise InputError(f"max_cost {max_cost} is not a number of at least 0")

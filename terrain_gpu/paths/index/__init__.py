@@ -3,7 +3,7 @@
 A tile of 64 x 64 cells has 252 rim cells. The index holds, per tile, the distances between them
 along ways inside of the tile (half of them where costs are symmetric), and the steps into them from
 other tiles: all that other sources need to find the distances of all rims, without any cell. It is
-phase 1 of docs/design.md, "Shortest paths"; the files are those of a Zarr array, see `Index`.
+phase 1 of docs/design/shortest-paths.md; the files are those of a Zarr array, see `Index`.
 
 `tile` has the kernels, `files` the index on disk; `build` makes it, on a GPU with `gpu`; `solve`
 computes distances from it.
