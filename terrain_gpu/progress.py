@@ -14,6 +14,38 @@ def silent(cells: int, total: int) -> None:
     """No progress shown."""
 
 
+class Passes:
+    """Progress of a run that takes every cell several times.
+
+    Parameters
+    ----------
+    progress
+        Told the cells of all passes.
+    count
+        Passes; may change until the first cell.
+    """
+
+    def __init__(self, progress: Progress, count: int) -> None:
+        self._progress, self.count = progress, count
+        self._seen = self._total = 0
+
+    def __call__(self, cells: int, total: int) -> None:
+        """Cells of one pass, and all cells of one."""
+        self._seen += cells
+        self._total = self.count * total
+        self._progress(cells, self._total)
+
+    def restart(self, seen: int = 0) -> None:
+        """Go back to where so many cells were done."""
+        if self._seen != seen:
+            self._progress(seen - self._seen, self._total)
+        self._seen = seen
+
+    @property
+    def seen(self) -> int:
+        return self._seen
+
+
 @contextmanager
 def bar(label: str, *, quiet: bool = False) -> Iterator[Progress]:
     """A tqdm bar on standard error when that is a terminal, else `silent`."""

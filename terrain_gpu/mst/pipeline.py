@@ -45,7 +45,7 @@ from ..planner import (
     plan_forest,
     threads_of,
 )
-from ..progress import Progress, silent
+from ..progress import Passes, Progress, silent
 from ..report import Report
 from ..store import DEFAULT_BLOCK, Layer, LayerWriter, TileStore, create_layer
 from ..store.files import output_errors
@@ -386,9 +386,7 @@ def _of_store(
     ):
         resumed, patched = int(writer.done.sum()), 0
         passes = int(not writer.finished) + int(verify)
-
-        def advance(cells: int, total: int) -> None:
-            progress(cells, passes * total)
+        advance = Passes(progress, passes)
 
         if writer.finished:
             found = writer.info["result"]

@@ -45,7 +45,7 @@ from ..planner import (
     plan_paths,
     threads_of,
 )
-from ..progress import Progress, silent
+from ..progress import Passes, Progress, silent
 from ..report import Report, trim
 from ..store import DEFAULT_BLOCK, Layer, TileStore, create_layer
 from ..store.run import unfinished_dtype
@@ -424,7 +424,7 @@ def shortest_paths(
         names,
         threads,
         verify,
-        progress,
+        Passes(progress, 2 + verify),
         report,
         method,
         gpu=gpu,
@@ -516,7 +516,7 @@ class _Solve:
     names: list[str]
     threads: int
     verify: bool
-    progress: Progress
+    progress: Passes
     report: Report
     method: PathMethod = "relax"
     index: Index | None = None
@@ -591,6 +591,7 @@ class _Solve:
                 "or leave out --method index"
             )
         if lacks:
+            self.progress.count += 1
             with self.report.phase("index"):
                 named = {key: raster and Path(raster.name).name for key, raster in rasters.items()}
                 if self.model.name == "friction" and self.friction is None:
@@ -604,6 +605,7 @@ class _Solve:
                     memory_limit=memory_limit,
                     threads=self.threads,
                     overwrite=True,
+                    progress=self.progress,
                     **how,
                     **where,
                 )
@@ -637,10 +639,12 @@ class _Solve:
 
     def _wide_enough(self, run: Callable[[bool], Any]) -> Any:
         """The result of a run; of a second one, which is told so, where 32 bits overflow."""
-        again = False
+        again, before = False, self.progress.seen
         while True:
             with suppress(Overflow):
                 return run(again)
+            self.progress.restart(before)
+            self._told = 0
             # Not in a handler: its error would hold all that the first run had in memory.
             if self.dtype.itemsize == 8:
                 raise InputError(
@@ -736,6 +740,7 @@ class _Solve:
             else:
                 self.found = dict(writers["distance"].info["result"])
                 self.report.result = {**self.found, "blocks_resumed": self.blocks.count}
+                self.progress.count = int(self.verify)
             if self.verify:
                 self._verify(
                     writers["distance"].read_ring,
@@ -881,7 +886,7 @@ class _Solve:
             workers=1,
             memory=problem.host_memory,
         )
-        cells = 2 * self.blocks.rows * self.blocks.cols
+        cells = self.blocks.rows * self.blocks.cols
         done = solve(problem, self.report, lambda more: self.progress(more, cells), write, read)
         if self.verify:
             free_staging()
@@ -990,7 +995,7 @@ class _Solve:
         """Progress counts every cell twice: when it is first seen, and when it is final."""
         cells = self.blocks.rows * self.blocks.cols
         seen = min(seen, cells)
-        self.progress(seen - self._told, 2 * cells)
+        self.progress(seen - self._told, cells)
         self._told = seen
 
     def _finalise(self, paths: Relaxation, write: Callable[[str, Block, np.ndarray], Any]) -> int:
@@ -1031,7 +1036,7 @@ class _Solve:
 
         cells = self.blocks.rows * self.blocks.cols
         self._tick(cells)
-        self._each(self.blocks.ids(), save, lambda at: self.progress(self._size(at), 2 * cells))
+        self._each(self.blocks.ids(), save, lambda at: self.progress(self._size(at), cells))
         if flats is not None and flats.pending():
             uneven = flats.pending()
             flats.run(self.threads)

@@ -1,0 +1,98 @@
+"""Progress adds up: never more than all, the same total throughout, and all of it at the end."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import terrain_gpu
+
+
+class Recorded:
+    """A progress callback that checks what it is told."""
+
+    def __init__(self) -> None:
+        self.seen, self.total = 0, None
+
+    def __call__(self, cells: int, total: int) -> None:
+        assert self.total in (None, total), "the total changed"
+        self.total = total
+        self.seen += cells
+        assert 0 <= self.seen <= total
+
+
+@pytest.fixture
+def store(tmp_path):
+    rng = np.random.default_rng(5)
+    data = rng.integers(0, 9, (150, 170)).astype(np.int16)
+    data[40:60, 30:90] = -1
+    grid = terrain_gpu.GridSpec(*data.shape, (10.0, 0.0, 0.0, 0.0, -10.0, 0.0), "", "")
+    path = tmp_path / "dem.zarr"
+    with terrain_gpu.create_layer(path, "elevation", grid, "int16", nodata=-1, block_size=64) as w:
+        for i, j in w.blocks.ids():
+            r0, r1, c0, c1 = w.block_window(i, j)
+            w.write_block(i, j, data[r0:r1, c0:c1])
+        w.commit()
+    return path
+
+
+RUNS = {
+    "tree": lambda s, p: terrain_gpu.minimum_spanning_tree(s, progress=p),
+    "tree, verified": lambda s, p: terrain_gpu.minimum_spanning_tree(s, verify=True, progress=p),
+    "contract": lambda s, p: terrain_gpu.minimum_spanning_tree(s, method="contract", progress=p),
+    "paths": lambda s, p: terrain_gpu.shortest_paths(s, [(0, 0)], progress=p),
+    "paths, verified": lambda s, p: terrain_gpu.shortest_paths(
+        s, [(0, 0)], cost="absdiff", backlink=True, allocation=True, verify=True, progress=p
+    ),
+    "dijkstra": lambda s, p: terrain_gpu.shortest_paths(
+        s, [(0, 0)], cost="surface", method="dijkstra", verify=True, progress=p
+    ),
+    "index": lambda s, p: terrain_gpu.shortest_paths(
+        s, [(0, 0)], cost="surface", build_index=True, progress=p
+    ),
+    "components": lambda s, p: terrain_gpu.label_components(s, "elevation > 3", progress=p),
+    "accumulate": lambda s, p: terrain_gpu.accumulate(s, progress=p),
+    "network": lambda s, p: terrain_gpu.extract_network(
+        s, s.parent / "n.geojson", min_length=50, progress=p
+    ),
+    "export": lambda s, p: terrain_gpu.export_layer(s, s.parent / "x.tif", progress=p),
+}
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_a_run_counts_to_its_total(name, store):
+    if name in ("accumulate", "network"):
+        terrain_gpu.minimum_spanning_tree(store)
+    told = Recorded()
+    RUNS[name](store, told)
+    assert told.seen == told.total
+
+
+def test_a_run_that_starts_again_with_more_bits_counts_from_the_beginning(tmp_path):
+    heights = np.arange(200 * 200, dtype=np.uint32).reshape(200, 200) % 7 * 2**29
+    told = Recorded()
+    found = terrain_gpu.shortest_paths(
+        heights, [(0, 0)], backend="cpu", backlink=True, verify=True, progress=told
+    )
+    assert found.distance().dtype == np.uint64
+    assert told.seen == told.total
+
+
+@pytest.mark.parametrize("name", ["tree, verified", "paths, verified"])
+def test_resuming_what_is_finished_counts_to_its_total(name, store):
+    RUNS[name](store, Recorded())
+    told = Recorded()
+    if name.startswith("tree"):
+        terrain_gpu.minimum_spanning_tree(store, verify=True, resume=True, progress=told)
+    else:
+        terrain_gpu.shortest_paths(
+            store,
+            [(0, 0)],
+            cost="absdiff",
+            backlink=True,
+            allocation=True,
+            verify=True,
+            resume=True,
+            progress=told,
+        )
+    assert told.seen == told.total == 150 * 170
