@@ -15,7 +15,14 @@ __version__ = "0.1.0"
 if TYPE_CHECKING:
     from .components import Components, label_components
     from .convert import convert_dataset
-    from .errors import InputError, OutputError, PlanError, StoreError, TerrainError
+    from .errors import (
+        InputError,
+        OutputError,
+        PlanError,
+        StoreError,
+        TerrainError,
+        VerificationError,
+    )
     from .export import export_layer
     from .forest import Accumulation, Network, accumulate, extract_network
     from .grid import GridSpec
@@ -40,6 +47,7 @@ _HOME = {
     "StoreError": "errors",
     "TerrainError": "errors",
     "TileStore": "store",
+    "VerificationError": "errors",
     "accumulate": "forest",
     "convert_dataset": "convert",
     "create_layer": "store",
@@ -66,6 +74,7 @@ __all__ = [
     "StoreError",
     "TerrainError",
     "TileStore",
+    "VerificationError",
     "accumulate",
     "convert_dataset",
     "create_layer",

@@ -407,7 +407,7 @@ class _Checksums:
         self._files = files
         self._stop = threading.Event()
         self._found: list[dict[str, Any]] = []
-        self._error: InputError | None = None
+        self._error: BaseException | None = None
         self._thread = threading.Thread(target=self._run, daemon=True)
 
     def __enter__(self) -> _Checksums:
@@ -419,14 +419,18 @@ class _Checksums:
         self._thread.join()
 
     def _run(self) -> None:
-        for path in self._files:
-            try:
-                crc = checksum(path, self._stop)
-                size = os.path.getsize(path)
-            except OSError as error:
-                self._error = InputError(f"{path}: cannot be read: {error.strerror}")
-                return
-            self._found.append({"path": path, "bytes": size, "crc32c": crc})
+        try:
+            for path in self._files:
+                try:
+                    crc = checksum(path, self._stop)
+                    size = os.path.getsize(path)
+                except OSError as error:
+                    raise InputError(f"{path}: cannot be read: {error.strerror}") from error
+                if self._stop.is_set():  # it may be of a part
+                    return
+                self._found.append({"path": path, "bytes": size, "crc32c": crc})
+        except BaseException as error:  # it belongs to the caller's thread
+            self._error = error
 
     def result(self) -> list[dict[str, Any]]:
         """Path, size and checksum of every file, when all are done."""

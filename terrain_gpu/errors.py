@@ -29,3 +29,26 @@ class OutputError(TerrainError, OSError):
 
 class PlanError(InputError):
     """The work does not fit the memory limit."""
+
+
+class VerificationError(StoreError):
+    """A result that is not what its problem asks for.
+
+    Attributes
+    ----------
+    check
+        The property that fails. Spanning trees: "edges" (not an edge of the grid), "acyclic",
+        "spanning", "minimal". Shortest paths: "value" (no distance at all), "source", "absent",
+        "farthest", "feasible" (a step leads to the cell for less), "tight" (no predecessor),
+        "acyclic", "backlink", "allocation". Both: "totals" (the recorded figures).
+    row, col
+        The cell at fault, of an edge its lower endpoint; None where there is no single one.
+    """
+
+    exit_code = 1
+
+    def __init__(
+        self, message: str, check: str, row: int | None = None, col: int | None = None
+    ) -> None:
+        super().__init__(message)
+        self.check, self.row, self.col = check, row, col

@@ -150,6 +150,14 @@ class Weight:
             return math.inf if exact > 0 else -math.inf
 
 
+def plus(one: int | float, other: int | float) -> int | float:
+    """The sum of two `Weight.exact` sums.
+
+    Infinity takes no part in sums: integers as long as these do not fit a float.
+    """
+    return math.inf if isinstance(one, float) or isinstance(other, float) else one + other
+
+
 def valid_cells(data: np.ndarray, nodata: float | int | None) -> np.ndarray:
     """Mask of the cells that are vertices."""
     return ~cells.is_nodata(data, nodata)

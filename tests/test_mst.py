@@ -374,6 +374,17 @@ def test_a_weight_that_is_infinite(tmp_path):
     assert minimum_spanning_tree(store, weight="absdiff", resume=True).total_weight == np.inf
 
 
+@pytest.mark.parametrize("method", ["frozen", "contract"])
+@pytest.mark.parametrize("first", [True, False])
+def test_a_weight_that_is_infinite_in_one_block_of_several(tmp_path, method, first):
+    """Exact sums of float64 are integers that no float holds."""
+    data = np.random.default_rng(1).uniform(1e307, 1e308, (64, 130))
+    data[::2, 0 if first else 129], data[1::2, 0 if first else 129] = 1.7e308, -1.7e308
+    store = make_store(tmp_path / "s.zarr", data, None, 64)
+    tree = minimum_spanning_tree(store, weight="absdiff", method=method, verify=True)
+    assert tree.total_weight == np.inf
+
+
 @pytest.mark.parametrize(
     "data", [np.zeros((0, 3)), np.zeros(5), np.zeros((2, 2), complex), [[1, 2], [3]], [1], None]
 )

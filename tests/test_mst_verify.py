@@ -11,10 +11,10 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from strategies import rasters, shapes
 
-from terrain_gpu.errors import InputError, PlanError, StoreError
+from terrain_gpu.errors import InputError, PlanError, StoreError, VerificationError
 from terrain_gpu.grid import BlockGrid, GridSpec
 from terrain_gpu.mst import verify
-from terrain_gpu.mst.verify import VerificationError, verify_arrays, verify_forest
+from terrain_gpu.mst.verify import verify_arrays, verify_forest
 from terrain_gpu.store import create_layer
 from terrain_gpu.weights import Weight
 

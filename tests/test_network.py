@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import os
@@ -367,6 +368,33 @@ def test_more_lines_than_the_limit_allows(store, tmp_path, monkeypatch):
     with pytest.raises(PlanError, match="or a larger --min-length"):
         extract_network(store, tmp_path / "a.geojson", min_length=0)
     assert os.listdir(tmp_path) == ["s.zarr"]
+
+
+def test_keeping_pieces_does_not_look_at_those_of_other_blocks(tmp_path):
+    class Tables(dict):
+        def values(self):
+            raise AssertionError("quadratic in blocks")
+
+        items = __iter__ = values
+
+    none = lines.Pieces(*(np.zeros(n, np.int64) for n in (0, 0, 1)), np.zeros((0, 2), np.int64))
+    one = lines.Pieces(
+        np.arange(3), np.zeros(3), np.array([0, 3]), np.full((1, 2), lines.NODE, np.int64)
+    )
+    with contextlib.closing(lines.PieceFile(tmp_path, np.dtype(float), 0, 10**9)) as pieces:
+        pieces._tables = Tables()
+        for _ in range(2):  # in place of earlier ones
+            for k in range(5):
+                pieces.put((k, 0), one)
+        pieces.put((0, 0), none)
+        pieces._tables = dict(dict.items(pieces._tables))
+        assert sum(len(cells) for cells, _ in pieces.lines()) == 4
+    few = 4 * lines.PIECE_BYTES
+    with contextlib.closing(lines.PieceFile(tmp_path, np.dtype(float), 0, few)) as pieces:
+        for k in [0, 1, 2, 3, 0, 1]:
+            pieces.put((k, 0), one)
+        with pytest.raises(PlanError, match="5 and more lines"):
+            pieces.put((4, 0), one)
 
 
 def test_a_killed_run_leaves_nothing(store, tmp_path):

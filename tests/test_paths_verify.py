@@ -17,7 +17,7 @@ from test_paths import as_sources, solve, within_reach
 from terrain_gpu.cli import options
 from terrain_gpu.cli.main import group
 from terrain_gpu.cuda.device import Gpu
-from terrain_gpu.errors import PlanError, StoreError
+from terrain_gpu.errors import PlanError, StoreError, VerificationError
 from terrain_gpu.grid import BlockGrid, GridSpec
 from terrain_gpu.mst import minimum_spanning_tree
 from terrain_gpu.paths import verify
@@ -129,7 +129,7 @@ class Case:
         )
         try:
             found = prove()
-        except verify.VerificationError as error:
+        except VerificationError as error:
             return error
         backend = found.pop("backend")
         # Flats are left to the CPU where steps are directed.
@@ -137,7 +137,7 @@ class Case:
         return found
 
     def wrong(self, **how):
-        with pytest.raises(verify.VerificationError) as caught:
+        with pytest.raises(VerificationError) as caught:
             self.proof(**how)
         error = caught.value
         if error.row is not None:
@@ -398,7 +398,7 @@ def test_mutated_backlinks_and_allocation(problem, block, data):
             continue
         try:
             case.proof(ids=False)
-        except verify.VerificationError:
+        except VerificationError:
             continue
         # Another forest on a flat.
         assert right not in (0, 255)
@@ -627,7 +627,7 @@ def test_wrong_stores(store, capfd):
                 file.write_text(json.dumps(metadata))
             with pytest.raises(StoreError) as caught:
                 verify.verify_stored(TileStore.open("s.zarr"))
-            assert not isinstance(caught.value, verify.VerificationError)
+            assert not isinstance(caught.value, VerificationError)
             assert "s.zarr" in str(caught.value)
     path.write_text(right)
     with pytest.raises(StoreError, match="another run"):

@@ -700,6 +700,18 @@ def test_infinities_stay_without_a_value_when_cells_are_raised(tmp_path, nodata)
     assert report.valid_cells == 2
 
 
+@pytest.mark.parametrize("error", [RuntimeError("no such thing"), MemoryError()])
+def test_what_fails_beside_the_conversion_fails_the_conversion(tmp_path, monkeypatch, error):
+    def fail(path, stop):
+        raise error
+
+    monkeypatch.setattr("terrain_gpu.convert.checksum", fail)
+    path = save(tmp_path / "a.tif", np.zeros((70, 70), np.float32))
+    with pytest.raises(type(error)):
+        convert_dataset(path, tmp_path / "s.zarr")
+    assert not (tmp_path / "s.zarr").exists()
+
+
 @pytest.mark.parametrize("kind", [str, Path])
 def test_one_input_need_not_be_in_a_list(tmp_path, kind):
     data = np.arange(6, dtype="int16").reshape(2, 3)

@@ -57,10 +57,8 @@ def command(
     terrain-gpu verify dem.zarr
     terrain-gpu verify dem.zarr --data
     """
-    from ..errors import StoreError, TerrainError
+    from ..errors import StoreError, TerrainError, VerificationError
     from ..mst import LAYER
-    from ..mst.verify import VerificationError as WrongForest
-    from ..paths.verify import VerificationError as WrongPaths
     from ..progress import bar
     from ..report import Report
     from ..store import TileStore
@@ -100,7 +98,7 @@ def command(
                     found, line = check(opened, progress=progress, **limits)
                 except TerrainError as error:  # the others are still worth a proof
                     found, line = {"error": str(error)}, ""
-                    if isinstance(error, WrongForest | WrongPaths):
+                    if isinstance(error, VerificationError):
                         line = f"layer {name} is wrong"
                     wrong.append(error)
             report.result[name] = {"verified": "error" not in found, **found}

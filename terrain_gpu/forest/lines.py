@@ -211,7 +211,7 @@ class PieceFile:
         self._dtype, self._memory, self._limit = dtype, memory, memory_limit
         self._cells = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115
         self._heights = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115
-        self._total = 0
+        self._total = self._count = 0
         self._tables: dict[tuple[int, int], tuple[np.ndarray, ...]] = {}
 
     def close(self) -> None:
@@ -226,7 +226,8 @@ class PieceFile:
         PlanError
             when there are more than the memory limit allows.
         """
-        self._tables.pop(at, None)
+        if earlier := self._tables.pop(at, None):
+            self._count -= len(earlier[0])
         if len(pieces.ends) == 0:
             return
         self._cells.write(pieces.cells.data)
@@ -235,8 +236,8 @@ class PieceFile:
         outer = np.stack((pieces.cells[starts], pieces.cells[ends - 1]), axis=1)
         self._tables[at] = starts + self._total, ends - starts, pieces.ends, outer
         self._total += len(pieces.cells)
-        count = sum(len(table[0]) for table in self._tables.values())
-        self._refuse(count * PIECE_BYTES, f"a network of {count:,} and more lines")
+        self._count += len(starts)
+        self._refuse(self._count * PIECE_BYTES, f"a network of {self._count:,} and more lines")
 
     def _refuse(self, more: int, what: str) -> None:
         needed = self._memory + more

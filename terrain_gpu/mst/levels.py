@@ -18,7 +18,7 @@ from ..errors import CellError, StoreError
 from ..grid import BlockGrid, Window
 from ..store.checksums import crc32c
 from ..store.files import read_sealed, write_sealed
-from ..weights import Weight, valid_cells
+from ..weights import Weight, plus, valid_cells
 from . import contract, frozen
 from .merge import Children
 from .region import Border, Region
@@ -232,7 +232,7 @@ class Totals:
     def add(self, weight: Weight, edges: int, vertices: int, sums: np.ndarray) -> None:
         self.edges += edges
         self.vertices += vertices
-        self.exact += weight.exact(sums, edges)
+        self.exact = plus(self.exact, weight.exact(sums, edges))
 
 
 def spill_bytes(blocks: BlockGrid, weight: Weight, method: ModuleType) -> int:

@@ -33,7 +33,7 @@ import numpy as np
 
 from ..compiled import jit
 from ..cuda.device import choose
-from ..errors import InputError, PlanError, TerrainError
+from ..errors import InputError, PlanError, VerificationError
 from ..executor import stream
 from ..grid import BlockGrid, Window, ceil_div
 from ..planner import (
@@ -60,25 +60,6 @@ _THREADS = 4
 
 _WORKER = 16 * MB
 """What a thread holds to check a piece: some 300 bytes for each of its cells, and slack."""
-
-
-class VerificationError(TerrainError):
-    """A layer that is not the minimum spanning forest.
-
-    Attributes
-    ----------
-    check
-        The property that fails: "edges" (an edge that is none of the grid), "acyclic",
-        "spanning", "minimal", or "totals" (the recorded figures).
-    row, col
-        The lower endpoint of the edge at fault; None for "totals".
-    """
-
-    def __init__(
-        self, message: str, check: str, row: int | None = None, col: int | None = None
-    ) -> None:
-        super().__init__(message)
-        self.check, self.row, self.col = check, row, col
 
 
 class Blocks(Protocol):

@@ -23,7 +23,6 @@ reads the problem from a store.
 
 from .checker import (
     Problem,
-    VerificationError,
     ring_of,
     threads_within,
     upper_limit,
@@ -35,7 +34,6 @@ from .stored import verify_stored
 __all__ = [
     "KnownRoots",
     "Problem",
-    "VerificationError",
     "ring_of",
     "threads_within",
     "upper_limit",

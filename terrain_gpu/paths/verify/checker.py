@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from ...cuda.device import Gpu
-from ...errors import PlanError, StoreError
+from ...errors import PlanError, StoreError, VerificationError
 from ...executor import stream
 from ...grid import TILE, BlockGrid, Window, ceil_div, clip
 from ...planner import (
@@ -36,28 +36,6 @@ _NAMES = ["E", "SE", "S", "SW", "W", "NW", "N", "NE"]
 
 
 log = logging.getLogger(__name__)
-
-
-class VerificationError(StoreError):
-    """Results that are not those of the problem.
-
-    Attributes
-    ----------
-    check
-        The property that fails: "value" (no distance at all), "source", "absent", "farthest",
-        "feasible" (a step leads to the cell for less), "tight" (no predecessor), "acyclic",
-        "backlink", "allocation", or "totals" (the recorded figures).
-    row, col
-        The cell at fault; None where only a block, or nothing, can be named.
-    """
-
-    exit_code = 1
-
-    def __init__(
-        self, message: str, check: str, row: int | None = None, col: int | None = None
-    ) -> None:
-        super().__init__(message)
-        self.check, self.row, self.col = check, row, col
 
 
 class Problem(Protocol):

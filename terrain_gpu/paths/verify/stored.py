@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ...cuda.device import find_gpu
-from ...errors import InputError, PlanError, StoreError
+from ...errors import InputError, PlanError, StoreError, VerificationError
 from ...planner import CUDA_BASELINE
 from ...progress import Progress, silent
 from ...store import Layer, TileStore
@@ -16,7 +16,7 @@ from ..costs import CostModel
 from ..ground import Raster, Terrain
 from ..lengths import step_lengths
 from ..sources import Sources
-from .checker import VerificationError, threads_within, upper_limit, verify_paths
+from .checker import threads_within, upper_limit, verify_paths
 from .roots import KnownRoots
 
 
