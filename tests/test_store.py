@@ -1947,6 +1947,39 @@ def test_empty_folders_of_the_user_are_not_mistaken_for_stores(path):
     assert same_bits(read(path), DENSE.cells)
 
 
+@pytest.mark.parametrize(
+    "name",
+    [
+        "",
+        "elevation.jsonl",
+        "elevation",
+        "elevation/c",
+        "elevation/c/0",
+        "elevation.tmp",
+        "elevation.tmp/0-0",
+        "elevation.spill",
+        "elevation.spill/fields",
+    ],
+)
+@pytest.mark.parametrize("options", [{"resume": True}, {"overwrite": True}])
+def test_runs_do_not_write_through_links(old, name, options):
+    with begin(old, DENSE, overwrite=True) as writer:
+        fill(writer, DENSE.cells, [(0, 0)])
+        (writer.spill / "fields").mkdir(parents=True)
+    link, outside = old / ".incomplete" / name, old.parent / "outside"
+    if link.exists():
+        link.rename(outside)
+    else:
+        link.parent.mkdir(exist_ok=True)
+        outside.mkdir()
+    link.symlink_to(outside)
+    before = {f: f.read_bytes() for f in [outside, *outside.rglob("*")] if f.is_file()}
+    with pytest.raises(StoreError, match=f"{link}: is a link, and runs write here; delete it"):
+        begin(old, DENSE, **options)
+    assert {f: f.read_bytes() for f in [outside, *outside.rglob("*")] if f.is_file()} == before
+    assert same_bits(read(old), DENSE.cells)
+
+
 def test_a_link_to_a_store_is_a_store(path):
     write(path.with_name("real"), DENSE)
     path.symlink_to(path.with_name("real"))

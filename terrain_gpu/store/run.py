@@ -62,6 +62,22 @@ class Target:
         self._lock = -1
         self._was_there = root.exists()
 
+    def refuse_links(self) -> None:
+        """Refuse links where a run writes: what they lead to is not of the store.
+
+        Raises
+        ------
+        StoreError
+        """
+        found = [self.folder, self.manifest, self.work, self.temporary, self.spill]
+        for top in found[2:]:
+            for folder, folders, files in os.walk(top):
+                # Shards are replaced, not written into.
+                found += [Path(folder, n) for n in (*folders, *(files if top != self.work else ()))]
+        for path in found:
+            if path.is_symlink():
+                raise StoreError(f"{path}: is a link, and runs write here; delete it")
+
     def begin(self, grid: GridSpec, header: dict[str, Any]) -> None:
         """Start afresh: a new store folder where needed, an empty manifest."""
         if self.replace_store:
@@ -221,6 +237,7 @@ def create_layer(
             must_be_ours(target.base)
             if existing:
                 must_be_ours(beside(root, "replaced"))
+        target.refuse_links()
         resumed = _resume_or_clear(target, header, resume=resume, overwrite=overwrite)
         if resumed == "finished":
             there = TileStore.open(target.base).layer(name)
