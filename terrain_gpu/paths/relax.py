@@ -232,9 +232,9 @@ class Relaxation:
             threading.Thread(target=self._work, name=f"terrain_gpu-{k}", daemon=True)
             for k in range(threads)
         ]
-        for worker in workers:
-            worker.start()
         try:
+            for worker in workers:
+                worker.start()
             saved = time.monotonic()
             for worker in workers:
                 while worker.is_alive():
@@ -246,13 +246,16 @@ class Relaxation:
         except BaseException as error:
             self._fail(error)
         for worker in workers:
-            worker.join()
+            if worker.ident is not None:  # it was started
+                worker.join()
         if self._error is not None:
             raise self._error
 
     def save_all(self) -> None:
         """Save every field that changed, for `restore`."""
-        for at in list(self._fields):
+        with self._lock:
+            there = list(self._fields)
+        for at in there:
             with self._lock:
                 field = self._fields.get(at)
                 if field is None or at in self._busy or not field.dirty:
@@ -297,7 +300,10 @@ class Relaxation:
         work = self._new_work(self.shape((0, 0)))
         try:
             while (job := self._next()) is not None:
-                self._visit(job, work)
+                try:
+                    self._visit(job, work)
+                finally:
+                    self._release(job)
         except BaseException as error:
             self._fail(error)
 
@@ -360,7 +366,6 @@ class Relaxation:
                     self.start(other, sides[k])
             self.start(at, least)
             self._note_targets(at, field)
-        self._release(at)
 
     def _relax(
         self, field: Field, keys: np.ndarray, whole: np.ndarray, work: Any, sides: np.ndarray
@@ -426,26 +431,38 @@ class Relaxation:
             if field is not None:
                 self._fields.move_to_end(at)
                 return field
-            victims = []
+            victims = {}
             while len(self._fields) + len(self._loading) >= self.capacity:
                 other = next((b for b in self._fields if b not in self._busy), None)
                 if other is None:
                     break
-                victims.append((other, self._fields.pop(other)))
+                victims[other] = self._fields.pop(other)
             self._loading.add(at)
-            for other, _ in victims:
-                self._busy.add(other)  # nobody loads it before it is written
+            self._busy.update(victims)  # nobody loads them before they are written
         try:
-            for other, old in victims:
-                self._save(other, old)
-        finally:
-            for other, _ in victims:
-                self._release(other)
-        field = self._load(at)
+            self._evict(victims)
+            field = self._load(at)
+        except BaseException:
+            with self._lock:
+                self._loading.discard(at)
+            raise
         with self._lock:
             self._loading.discard(at)
             self._fields[at] = field
         return field
+
+    def _evict(self, victims: dict[Block, Field]) -> None:
+        """Save fields that left memory; all return to it if one cannot be, for it has no other."""
+        try:
+            for at, field in victims.items():
+                self._save(at, field)
+        except BaseException:
+            with self._lock:
+                self._fields.update(victims)
+            raise
+        finally:
+            for at in victims:
+                self._release(at)
 
     def _load(self, at: Block) -> Field:
         field = self.ground.load(at)
@@ -486,8 +503,8 @@ class Relaxation:
         if not field.dirty and self._is_saved(at):
             return
         self.visits.spilled += field.distances.nbytes
-        field.dirty = False
         self._slots.save(self._slot(at), field.distances)
+        field.dirty = False
 
     def _is_saved(self, at: Block) -> bool:
         return self._slot(at) in self._slots.sums

@@ -110,7 +110,6 @@ class FromIndex(Relaxation):
                 other = at[0] + int(ROW_STEP[k]), at[1] + int(COL_STEP[k])
                 if 0 <= other[0] < down and 0 <= other[1] < across:
                     self.start(other, sides[k])
-        self._release(at)
 
     def _pass(
         self,
