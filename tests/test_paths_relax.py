@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import threading
+import time
 
 import numpy as np
 import pytest
@@ -15,7 +16,7 @@ from terrain_gpu.grid import BlockGrid
 from terrain_gpu.paths.costs import CostModel
 from terrain_gpu.paths.ground import Raster, Terrain
 from terrain_gpu.paths.lengths import step_lengths
-from terrain_gpu.paths.relax import Relaxation
+from terrain_gpu.paths.relax import Relaxation, Visits
 from terrain_gpu.paths.sources import from_rowcol
 from terrain_gpu.paths.verify import upper_limit
 from terrain_gpu.store.spill import Slots
@@ -167,3 +168,47 @@ def test_a_disk_that_fills_up_ends_the_run_with_the_error(tmp_path, monkeypatch,
     expected = shortest_paths(HEIGHTS, [(0, 0)], backlink=True)
     np.testing.assert_array_equal(found.distance(), expected.distance())
     np.testing.assert_array_equal(found.backlink(), expected.backlink())
+
+
+class Slow(int):
+    """A count that other threads get between when it grows."""
+
+    def __add__(self, more):
+        time.sleep(1e-4)
+        return Slow(int(self) + more)
+
+
+@pytest.mark.parametrize("method", ["relax", "index"])
+def test_counts_of_several_threads_are_all_there(tmp_path, monkeypatch, no_fsync, method):
+    make_layers(tmp_path / "s.zarr", 64, elevation=np.tile(HEIGHTS, (3, 2)))
+    made, moved = [], {"spilled": [], "loaded": []}
+
+    def slow(self, usual=Relaxation.__post_init__):
+        usual(self)
+        self.visits = Visits(*[Slow()] * 6)
+        made.append(self.visits)
+
+    def counted(name, usual):
+        def call(self, slot, array):
+            moved[name].append(array.nbytes)
+            return usual(self, slot, array)
+
+        return call
+
+    with monkeypatch.context() as patch, fields_in_memory(4):
+        patch.setattr(Relaxation, "__post_init__", slow)
+        patch.setattr(Slots, "save", counted("spilled", Slots.save))
+        patch.setattr(Slots, "load", counted("loaded", Slots.load))
+        shortest_paths(
+            tmp_path / "s.zarr",
+            [(0, 0), (383, 383)],
+            threads=4,
+            method=method,
+            build_index=method == "index",
+        )
+    visits = max(made, key=lambda one: one.blocks)  # the other is that of a rehearsal
+    assert visits.seen == 384**2
+    assert visits.blocks >= 36
+    assert visits.spilled == sum(moved["spilled"])
+    assert visits.loaded == sum(moved["loaded"])
+    assert (visits.loaded > 0) == (method == "relax")

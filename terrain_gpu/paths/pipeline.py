@@ -1045,8 +1045,7 @@ class _Solve:
                 write("backlink", at, _own(self.blocks.window(*at), codes))
 
             self._each(uneven, close)
-            paths.visits.spilled += flats.visits.spilled
-            paths.visits.loaded += flats.visits.loaded
+            paths.visits.add(spilled=flats.visits.spilled, loaded=flats.visits.loaded)
             flats.close()
         self.report.valid_cells = int(valid.sum())
         return int(reached.sum())

@@ -111,18 +111,33 @@ class Ground(Protocol):
 
 @dataclass
 class Visits:
-    """What a relaxation did."""
+    """What the threads of a relaxation did.
+
+    Attributes
+    ----------
+    blocks, tiles, passes
+        Visits of blocks and of tiles, and passes over rows.
+    spilled, loaded
+        Bytes of fields.
+    seen
+        Cells of the blocks that were visited at all.
+    """
 
     blocks: int = 0
     tiles: int = 0
     passes: int = 0
     spilled: int = 0
     loaded: int = 0
+    seen: int = 0
 
-    def add(self, tiles: int, passes: int) -> None:
-        self.blocks += 1
-        self.tiles += tiles
-        self.passes += passes
+    def __post_init__(self) -> None:
+        self._lock = threading.Lock()
+
+    def add(self, **counts: int) -> None:
+        """Count more, from any thread."""
+        with self._lock:
+            for name, count in counts.items():
+                setattr(self, name, getattr(self, name) + count)
 
 
 @dataclass
@@ -179,7 +194,6 @@ class Relaxation:
         self._at_targets: np.ndarray | None = None
         self.operator = dijkstra_block if self.method == "dijkstra" else relax_block
         self.guard = GUARDS[self.dtype.itemsize] if self.guarded else self.top
-        self._seen = 0
         self._slots = self._new_slots(resume=False)
         self._error: BaseException | None = None
 
@@ -239,7 +253,7 @@ class Relaxation:
             for worker in workers:
                 while worker.is_alive():
                     worker.join(_POLL)
-                    tick(self._seen)
+                    tick(self.visits.seen)
                     if time.monotonic() - saved >= checkpoint:
                         self.save_all()
                         saved = time.monotonic()
@@ -279,7 +293,7 @@ class Relaxation:
             at = divmod(owner, across)
             height, width = self.shape(at)
             distances = pages((height + 2, width + 2), self.dtype)
-            self.visits.loaded += distances.nbytes
+            self.visits.add(loaded=distances.nbytes)
             if not self._slots.is_whole(owner, distances):
                 continue
             tiles = distances[1:-1, 1:-1].reshape(height // TILE, TILE, width // TILE, TILE)
@@ -358,8 +372,8 @@ class Relaxation:
         if overflow:
             raise Overflow
         down, across = self.blocks.shape
+        self.visits.add(blocks=1, tiles=int(tiles), passes=int(passes))
         with self._lock:
-            self.visits.add(int(tiles), int(passes))
             for k in range(8):
                 other = at[0] + int(ROW_STEP[k]), at[1] + int(COL_STEP[k])
                 if 0 <= other[0] < down and 0 <= other[1] < across:
@@ -469,12 +483,12 @@ class Relaxation:
         height, width = self.shape(at)
         if self._is_saved(at):
             field.distances = pages((height + 2, width + 2), self.dtype)
-            self.visits.loaded += field.distances.nbytes
+            self.visits.add(loaded=field.distances.nbytes)
             self._slots.load(self._slot(at), field.distances)
             return field
         field.distances = pages((height + 2, width + 2), self.dtype)
         field.distances[...] = self.top
-        self._seen += height * width
+        self.visits.add(seen=height * width)
         self._rims[at] = np.full((4, max(height, width)), self.top, self.dtype)
         self._keys[at] = np.full((height // TILE, width // TILE), self.top, self.dtype)
         self._whole[at] = np.zeros((height // TILE, width // TILE), bool)
@@ -502,7 +516,7 @@ class Relaxation:
     def _save(self, at: Block, field: Field) -> None:
         if not field.dirty and self._is_saved(at):
             return
-        self.visits.spilled += field.distances.nbytes
+        self.visits.add(spilled=field.distances.nbytes)
         self._slots.save(self._slot(at), field.distances)
         field.dirty = False
 
