@@ -48,7 +48,7 @@ from ..planner import (
 from ..progress import Progress, silent
 from ..report import Report, trim
 from ..store import DEFAULT_BLOCK, Layer, TileStore, create_layer
-from ..store.run import unfinished_dtype
+from ..store.run import begun_dtype
 from .allocate import Forest
 from .costs import METRIC, CostModel, Hops, friction_beside
 from .dijkstra import new_players
@@ -437,7 +437,7 @@ def shortest_paths(
         if method == "index":
             how = {"backend": backend, "device": device, "gpu_memory_limit": gpu_memory_limit}
             solve.find_index(store, build=build_index, memory_limit=limit, **how)
-        solve.plan_besides(limit)
+        solve.make_plan(limit - solve.held_by_cuda)
         return solve.in_store(source, resume=resume, overwrite=overwrite)
 
 
@@ -524,7 +524,6 @@ class _Solve:
     gpu: Gpu | None = None
     gpu_plan: StreamPlan | None = None
     copied: int = 0
-    needs: int = 0
     _told: int = 0
     _open: list[Relaxation] = field(default_factory=list)
 
@@ -544,13 +543,24 @@ class _Solve:
             friction=self.friction.dtype if self.friction is not None else None,
             barriers=self.barriers.dtype if self.barriers is not None else None,
             layers=self.names,
-            beside=self._held() + self.needs,
+            beside=self._held() + self._needs(),
             memory_limit=memory_limit,
             threads=self.threads,
         )
         self.threads = self.plan.workers
+        if self.index is not None:
+            spare = self.plan.memory_limit - self.plan.memory
+            self.index.capacity = self.threads + spare // self.index.file_bytes
         if self.verify:
             self._plan_verify(0)
+
+    def _needs(self) -> int:
+        """Bytes of what the method itself works in."""
+        if self.index is not None:
+            return rims_bytes(self.blocks, self.dtype) + self.threads * self.index.file_bytes
+        if self.method == "dijkstra":
+            return self.threads * new_players((self.blocks.block,) * 2).nbytes
+        return 0
 
     def _held(self) -> int:
         """Bytes of sources and targets; of arrays, the results and what was copied."""
@@ -612,23 +622,14 @@ class _Solve:
             self.index = Index.open(store, self.blocks)
 
     @property
+    def held_by_cuda(self) -> int:
+        """Bytes that building the index has left in this process."""
+        return CUDA_BASELINE if self.built and self.built["backend"] == "cuda" else 0
+
+    @property
     def exact(self) -> bool:
         """Whether distances do not depend on the order in which costs are added."""
         return self.dtype.kind != "f" or self.model.name == "minimax"
-
-    def plan_besides(self, memory_limit: int | None) -> None:
-        """`make_plan` within what a memory limit leaves beside what the method itself needs."""
-        limit = limit_of(memory_limit)
-        if self.built and self.built["backend"] == "cuda":
-            limit -= CUDA_BASELINE
-        if self.index is not None:
-            self.needs = rims_bytes(self.blocks, self.dtype) + self.threads * self.index.file_bytes
-        elif self.method == "dijkstra":
-            self.needs = self.threads * new_players((self.blocks.block,) * 2).nbytes
-        self.make_plan(limit)
-        if self.index is not None:
-            spare = self.plan.memory_limit - self.plan.memory
-            self.index.capacity = self.threads + spare // self.index.file_bytes
 
     def _widen(self) -> None:
         """Integer distances of 64 bits, of which fewer fit."""
@@ -692,11 +693,13 @@ class _Solve:
         if self.index is not None and not self.exact:
             settings["method"] = "index"
         path = source.path.parent
-        if resume and self.dtype == np.uint32 and unfinished_dtype(path, "distance") == "uint64":
+        begun = begun_dtype(path, "distance", settings) if resume else None
+        if (self.dtype, begun) == (np.uint32, "uint64"):
             self._widen()
+        # Whatever is there the second time has 32 bits, and is of this run or the one it resumed.
         layers = self._wide_enough(
             lambda again: self._to_store(
-                path, source.grid, settings, resume and not again, overwrite
+                path, source.grid, settings, resume and not again, overwrite or again
             )
         )
         self.report.settings = settings
@@ -770,7 +773,8 @@ class _Solve:
                 Relaxation.save_all,
             )
         except Overflow:
-            owner.keep = False  # fields of 32 bits are of no use to anybody
+            for writer in writers.values():
+                writer.keep = False  # what was computed in 32 bits is of no use to anybody
             raise
         finally:
             owner.spilled = any(spill.parent.glob("*.saved"))
