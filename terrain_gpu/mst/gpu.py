@@ -614,12 +614,14 @@ def solve_regions(
         progress((r1 - r0) * (c1 - c0), plan.rows * plan.cols)
 
     with ThreadPoolExecutor(plan.readers) as pool, memory_bound(solver.memory_limit, solver.device):
-        stream(
-            missing(regions, there, finished),
-            read,
-            save,
-            compute=solve,
-            buffers=[solver.slot() for _ in range(plan.buffers)],
-            done=finished,
-        )
-        solver.close()
+        try:
+            stream(
+                missing(regions, there, finished),
+                read,
+                save,
+                compute=solve,
+                buffers=[solver.slot() for _ in range(plan.buffers)],
+                done=finished,
+            )
+        finally:
+            solver.close()

@@ -113,11 +113,12 @@ def prove(
     # Each has a staging buffer, and what a block of either layer is decoded from.
     reader = blocks.block**2 * (2 * dtype.itemsize + 1)
     readers = min(threads, (memory_limit - COMPILED_BASELINE - CUDA_BASELINE) // reader)
-    with memory_bound(gpu_limit, device):
-        found = _prove(cells, edges, weight, diagonal, device, max(readers, 1), progress)
-    # The proof of the CPU that may follow is not told of page-locked buffers.
-    free_staging()
-    return found
+    try:
+        with memory_bound(gpu_limit, device):
+            return _prove(cells, edges, weight, diagonal, device, max(readers, 1), progress)
+    finally:
+        # The proof of the CPU that may follow is not told of page-locked buffers.
+        free_staging()
 
 
 def _prove(

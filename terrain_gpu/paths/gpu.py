@@ -10,6 +10,7 @@ from __future__ import annotations
 import ctypes
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -438,15 +439,15 @@ class Staging:
     def __enter__(self) -> Staging:
         import cupy
 
-        self._device = cupy.cuda.Device(self.id)
-        self._device.__enter__()
-        self.stream.__enter__()
+        with ExitStack() as entered:
+            entered.enter_context(cupy.cuda.Device(self.id))
+            entered.enter_context(self.stream)
+            entered.callback(self.stream.synchronize)
+            self._entered = entered.pop_all()
         return self
 
     def __exit__(self, *error: Any) -> None:
-        self.stream.synchronize()
-        self.stream.__exit__(*error)
-        self._device.__exit__(*error)
+        self._entered.__exit__(*error)  # all of it, also where waiting for the stream fails
 
 
 @dataclass

@@ -648,10 +648,15 @@ class _Solve:
                     f"{self.heights.name}: distances exceed 64 bits; convert to float64"
                 )
             log.warning("distances do not fit 32 bits; starting again with 64")
-            while self._open:
-                self._open.pop().close()
+            self._close()
             self._widen()
             again = True
+
+    def _close(self) -> None:
+        """Close all spills: an error may outlive the run, and open files keep their space."""
+        with ExitStack() as closing:
+            while self._open:
+                closing.callback(self._open.pop().close)
 
     # -- where results go ------------------------------------------------------------------
 
@@ -670,7 +675,10 @@ class _Solve:
             return arrays[name][r0:r1, c0:c1]
 
         with tempfile.TemporaryDirectory(prefix="terrain_gpu-") as folder:
-            self._wide_enough(lambda _: self._run(Path(folder) / "fields", write, read))
+            try:
+                self._wide_enough(lambda _: self._run(Path(folder) / "fields", write, read))
+            finally:
+                self._close()
         if self.verify:
             self._verify(
                 ring_of(arrays["distance"], unreached(self.dtype)),
@@ -778,8 +786,7 @@ class _Solve:
             raise
         finally:
             owner.spilled = any(spill.parent.glob("*.saved"))
-            for paths in self._open:
-                paths.close()  # an error may outlive the run, and open files keep their space
+            self._close()
 
     def _finished(
         self, layers: dict[str, Layer], grid: GridSpec, arrays: dict[str, np.ndarray]

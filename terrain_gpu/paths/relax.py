@@ -525,9 +525,9 @@ class Relaxation:
 
     def close(self) -> None:
         """Close the spill; the fields go."""
-        self._slots.close()
         self._fields.clear()
         _spare.clear()
+        self._slots.close()
 
     def offer(self, at: Block, steps: np.ndarray, count: int) -> None:
         """For `Flats`: give a block's rim before it is loaded, and make it pending if uneven."""

@@ -204,5 +204,5 @@ class FromIndex(Relaxation):
 
     def close(self) -> None:
         """The fields and files go."""
-        super().close()
         self.index.close()
+        super().close()
