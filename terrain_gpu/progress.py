@@ -14,6 +14,22 @@ def silent(cells: int, total: int) -> None:
     """No progress shown."""
 
 
+class Undoable:
+    """Progress that can be taken back, where work is done again."""
+
+    def __init__(self, progress: Progress) -> None:
+        self._progress, self._cells, self._total = progress, 0, 0
+
+    def __call__(self, cells: int, total: int) -> None:
+        self._cells, self._total = self._cells + cells, total
+        self._progress(cells, total)
+
+    def undo(self) -> None:
+        """Take back all that was told."""
+        if self._cells:
+            self(-self._cells, self._total)
+
+
 @contextmanager
 def bar(label: str, *, quiet: bool = False) -> Iterator[Progress]:
     """A tqdm bar on standard error when that is a terminal, else `silent`."""

@@ -33,8 +33,9 @@ from ..arguments import (
 )
 from ..cells import fits, is_nodata, layer_dtype
 from ..compiled import tell_compiling
-from ..cuda.device import Gpu, choose, find_gpu, free_staging
-from ..errors import InputError, PlanError, StoreError
+from ..cuda.backend import Gpu, Placement, choose, find_gpu
+from ..cuda.device import free_staging
+from ..errors import InputError, StoreError
 from ..executor import stream
 from ..grid import TILE, BlockGrid, GridSpec, Window
 from ..planner import (
@@ -45,7 +46,7 @@ from ..planner import (
     plan_paths,
     threads_of,
 )
-from ..progress import Progress, silent
+from ..progress import Progress, Undoable, silent
 from ..report import Report, trim
 from ..store import DEFAULT_BLOCK, Layer, TileStore, create_layer
 from ..store.run import begun_dtype
@@ -424,10 +425,9 @@ def shortest_paths(
         names,
         threads,
         verify,
-        progress,
+        Placement(gpu, progress),
         report,
         method,
-        gpu=gpu,
         copied=copied,
     )
     with report.measured():
@@ -453,8 +453,7 @@ def _gpu(
     if method in GPU_METHODS:
         chosen, reason = choose("auto" if backend == "cuda" else backend, device)
         if chosen == "cuda":
-            own = None if gpu_memory_limit is None else limit_of(gpu_memory_limit)
-            return Gpu(device, own, wanted=True)
+            return Gpu.of(device, gpu_memory_limit, wanted=True)
         raise InputError(
             f"method {method!r} runs on a GPU only ({reason or 'not on backend cpu'}); "
             "use --method relax, or --backend cuda where there is one"
@@ -516,16 +515,19 @@ class _Solve:
     names: list[str]
     threads: int
     verify: bool
-    progress: Progress
+    placement: Placement
     report: Report
     method: PathMethod = "relax"
     index: Index | None = None
     built: dict[str, Any] | None = None
-    gpu: Gpu | None = None
     gpu_plan: StreamPlan | None = None
     copied: int = 0
     _told: int = 0
     _open: list[Relaxation] = field(default_factory=list)
+
+    @property
+    def progress(self) -> Undoable:
+        return self.placement.progress
 
     @property
     def options(self) -> tuple[bool, bool, bool]:
@@ -649,6 +651,8 @@ class _Solve:
                 )
             log.warning("distances do not fit 32 bits; starting again with 64")
             self._close()
+            self.progress.undo()
+            self._told = 0
             self._widen()
             again = True
 
@@ -791,8 +795,7 @@ class _Solve:
     def _finished(
         self, layers: dict[str, Layer], grid: GridSpec, arrays: dict[str, np.ndarray]
     ) -> ShortestPaths:
-        how = {**self.problem, "method": self.method, "backend": "cpu"}
-        how |= {} if self.gpu is None else self.gpu.settings()
+        how = {**self.problem, "method": self.method, **self.placement.settings()}
         plan = (self.gpu_plan or self.plan).as_dict()
         self.report.settings = {**how, **self.report.settings, "plan": plan}
         self.report.cells = grid.cells
@@ -809,8 +812,32 @@ class _Solve:
         read: Callable[[str, Block], np.ndarray],
         stopped: Callable[[Relaxation], None] | None = None,
     ) -> None:
-        if self._run_on_gpu(spill, write, read):
-            return
+        begun = self.placement.gpu
+
+        def run(gpu: Gpu | None) -> None:
+            if gpu is not None:
+                self._run_on_gpu(gpu, spill, write, read)
+                return
+            if begun is not None:
+                self._leave_gpu(spill)
+            self._run_on_cpu(spill, write, read, stopped)
+
+        self.placement.run(run)
+
+    def _leave_gpu(self, spill: Path) -> None:
+        """Plan for the CPU beside CUDA; nothing that the GPU has spilled serves it."""
+        self.gpu_plan, self.threads = None, self.plan.workers
+        for left in (*spill.parent.glob("regions*"), *spill.parent.glob("hops*")):
+            left.unlink()
+        self.make_plan(self.plan.memory_limit - self.placement.held)
+
+    def _run_on_cpu(
+        self,
+        spill: Path,
+        write: Callable[[str, Block, np.ndarray], Any],
+        read: Callable[[str, Block], np.ndarray],
+        stopped: Callable[[Relaxation], None] | None,
+    ) -> None:
         with self.report.phase("relax"):
             paths = self._relax(spill, stopped)
         try:
@@ -849,13 +876,11 @@ class _Solve:
 
     def _run_on_gpu(
         self,
+        gpu: Gpu,
         spill: Path,
         write: Callable[[str, Block, np.ndarray], Any],
         read: Callable[[str, Block], np.ndarray],
-    ) -> bool:
-        """Whether the GPU did it; what does not fit is left to the CPU, if that may do it."""
-        if self.gpu is None:
-            return False
+    ) -> None:
         from .gpu import Problem, solve
 
         self.ground = self._terrain()
@@ -866,20 +891,14 @@ class _Solve:
             self.targets if self.stop_at_targets else None,
             self.names,
             self.threads,
-            self.gpu.memory_limit,
-            self.gpu.device,
+            gpu,
             None if isinstance(self.heights.data, np.ndarray) else self.plan.memory_limit,
             spill,
             self.method,
         )
-        try:
-            _, side = problem.plan()
-            if self.verify:
-                self._plan_verify(CUDA_BASELINE)
-        except PlanError as error:
-            self.gpu.leave(error, self.plan.memory_limit, self.make_plan)
-            self.gpu = self.gpu_plan = None
-            return False
+        _, side = problem.plan()
+        if self.verify:
+            self._plan_verify(CUDA_BASELINE)
         self.threads = min(self.threads, problem.stagings)  # also of what the CPU does after
         region = side * self.blocks.block
         self.gpu_plan = replace(
@@ -912,7 +931,6 @@ class _Solve:
             "tile_visits_per_tile": round(done["tile_visits"] / done["tiles"], 3),
             "waves": done["waves"],
         }
-        return True
 
     def _terrain(self) -> Terrain:
         return Terrain(
@@ -1133,12 +1151,10 @@ class _Solve:
             if not is_nodata(ends, unreached(self.dtype)).any():
                 farthest = min(farthest, ends.max())
         # What does not fit the GPU is proven on the CPU.
-        gpu = None if self.gpu is None else self.gpu._replace(wanted=False)
-        if gpu is not None and self.gpu_plan is None:  # nothing was left to compute
-            try:
-                self._plan_verify(CUDA_BASELINE)
-            except PlanError:
-                gpu = None
+        gpu = self.placement.gpu and self.placement.gpu._replace(wanted=False)
+        proof = Placement(gpu, doing="verifying ")
+        if self.gpu_plan is None:  # nothing was left to compute
+            proof.run(lambda gpu: self._plan_verify(CUDA_BASELINE if gpu else proof.held))
         links = (
             partial(read, name) if name in self.names else None
             for name in ("backlink", "allocation")
@@ -1153,7 +1169,7 @@ class _Solve:
                 *links,
                 farthest=farthest,
                 threads=self.verifiers,
-                gpu=gpu,
+                gpu=proof.gpu,
                 progress=self.progress,
             )
         self.report.result["verified_steps"] = found["checked_steps"]
