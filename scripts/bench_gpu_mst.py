@@ -26,6 +26,7 @@ import cupy
 import numpy as np
 
 from terrain_gpu import create_layer, minimum_spanning_tree, shortest_paths
+from terrain_gpu.cuda.backend import Gpu
 from terrain_gpu.grid import TILE, BlockGrid, GridSpec
 from terrain_gpu.mst import gpu
 from terrain_gpu.mst.gpu import GpuSolver
@@ -61,7 +62,7 @@ def tiles_of(z: cupy.ndarray) -> np.ndarray:
 def resident(name: str, tiles: np.ndarray, side: int) -> None:
     for weight in ("absdiff", "max"):
         blocks, kind = BlockGrid(side, side, BLOCK), Weight(weight, tiles.dtype)
-        solver = GpuSolver(blocks, side, kind, None, True, 0, 2**62)
+        solver = GpuSolver(blocks, side, kind, None, True, Gpu(0, 2**62, given=True, wanted=True))
         slot = solver.slot()
         slot.cells.set(tiles)
         solved = solver.solve((0, 0), slot)

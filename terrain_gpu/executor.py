@@ -79,9 +79,9 @@ def stream(
         for k, role in enumerate(roles)
     ]
     run.open_stages(readers, workers)
-    for thread in threads:
-        thread.start()
     try:
+        for thread in threads:
+            thread.start()
         while (item := run.next_written(len(threads))) is not _END:
             if done is not None:
                 done(item)
@@ -89,7 +89,8 @@ def stream(
         run.fail(error)
     finally:
         for thread in threads:
-            thread.join()
+            if thread.ident is not None:  # it was started
+                thread.join()
     if run.error is not None:
         failed, run.error = run.error, None
         try:

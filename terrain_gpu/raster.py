@@ -754,7 +754,8 @@ class RasterOutput:
                 self._data.close()
         except GDAL_ERRORS:
             log.debug("%s: abandoned", self.path)
-        self._output.close()
+        finally:
+            self._output.close()
 
     def write(self, window: Window, data: np.ndarray) -> None:
         """Write a window; from one thread at a time."""

@@ -18,7 +18,8 @@ from terrain_gpu import TileStore, minimum_spanning_tree, shortest_paths
 from terrain_gpu.cli import options
 from terrain_gpu.cli.main import group
 from terrain_gpu.cuda import device
-from terrain_gpu.cuda.device import OPTIONS, NoGpu, choose, defines, source, why_not
+from terrain_gpu.cuda.backend import NoGpu, choose
+from terrain_gpu.cuda.device import OPTIONS, defines, source, why_not
 from terrain_gpu.errors import InputError, PlanError
 from terrain_gpu.mst import gpu as mst_gpu
 from terrain_gpu.paths import gpu as paths_gpu
@@ -166,6 +167,7 @@ def test_cells_too_large_for_shared_memory_are_left_to_the_cpu(monkeypatch, capl
 
 def test_an_overflow_keeps_nothing_of_the_first_run(monkeypatch, tmp_path):
     monkeypatch.setattr(device, "why_not", lambda number=0: None)
+    monkeypatch.setattr(device, "usable_memory", lambda number, asked: 10**9)
     monkeypatch.setattr(paths_gpu.Problem, "plan", lambda self: (10**9, 1))
     made = []
 

@@ -51,7 +51,7 @@ def test_not_on_the_cpu(monkeypatch, method):
 @every_method
 def test_a_raster_too_large_for_the_gpu(monkeypatch, method):
     monkeypatch.setattr(device, "why_not", lambda number=0: None)
-    monkeypatch.setattr(gpu, "usable_memory", lambda number, asked: asked)
+    monkeypatch.setattr(device, "usable_memory", lambda number, asked: asked)
     monkeypatch.setattr(gpu, "RESERVED", 0)
     z = hills(700, 900).astype(np.float32)
     how = {"cost": "friction", "friction": z, "block_size": 64, "threads": 2}

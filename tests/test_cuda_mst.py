@@ -13,6 +13,7 @@ from test_mst import check, connectivities, has_no_largest, make_store, weights
 
 from terrain_gpu import TileStore, minimum_spanning_tree
 from terrain_gpu.cells import DTYPES
+from terrain_gpu.cuda.backend import Gpu
 from terrain_gpu.errors import InputError, PlanError
 from terrain_gpu.grid import BlockGrid
 from terrain_gpu.mst import gpu
@@ -107,12 +108,16 @@ def test_as_the_cpu(side, dtype, weight):
 # -- levels above the regions ----------------------------------------------------------------------
 
 
+def on_gpu(memory_limit):
+    return Gpu(0, memory_limit, given=True, wanted=True)
+
+
 def both_ways(data, nodata, weight, connectivity, memory_limit):
     """Join blocks of 64 on the CPU and on the GPU, level by level; counts of what was compared."""
     kind = Weight(weight, data.dtype)
     cpu = Solver(data.shape, 64, kind, nodata, connectivity == 8)
     blocks = BlockGrid(*data.shape, 64)
-    other = gpu.GpuSolver(blocks, 64, kind, nodata, connectivity == 8, 0, memory_limit)
+    other = gpu.GpuSolver(blocks, 64, kind, nodata, connectivity == 8, on_gpu(memory_limit))
     spill, merges = MemorySpill(), []
     for i, j in blocks.ids():
         r0, r1, c0, c1 = window = blocks.window(i, j)

@@ -32,7 +32,7 @@ from terrain_gpu.cells import DTYPES
 from terrain_gpu.cli import options
 from terrain_gpu.cli.main import group
 from terrain_gpu.cuda import device
-from terrain_gpu.cuda.device import NoGpu
+from terrain_gpu.cuda.backend import NoGpu
 from terrain_gpu.errors import PlanError, VerificationError
 from terrain_gpu.mst import verify_gpu
 from terrain_gpu.mst.verify import verify_arrays, verify_forest
@@ -291,7 +291,7 @@ def test_stores_that_are_wrong(tmp_path, no_fsync, block):
 def works(monkeypatch):
     """A GPU that seems to work; nothing may be computed on it."""
     monkeypatch.setattr(device, "why_not", lambda number=0: None)
-    monkeypatch.setattr(verify_gpu, "usable_memory", lambda number, asked: asked or 2**40)
+    monkeypatch.setattr(device, "usable_memory", lambda number, asked: asked or 2**40)
 
 
 @pytest.fixture

@@ -156,6 +156,21 @@ def test_errors_of_several_threads_give_the_first_and_no_hang():
         stream(range(3), read, lambda i, d: None, buffers=[1, 2, 3], readers=3)
 
 
+def test_threads_that_cannot_be_started_leave_none_behind(monkeypatch):
+    before, usual, started = threading.active_count(), threading.Thread.start, []
+
+    def start(self):
+        started.append(self)
+        if len(started) == 3:
+            raise StopHere("can't start new thread")
+        usual(self)
+
+    monkeypatch.setattr(threading.Thread, "start", start)
+    with pytest.raises(StopHere, match="can't start"):
+        copy_through(50, buffers=2, workers=3)
+    assert threading.active_count() == before
+
+
 @pytest.mark.parametrize("stage", ["read", "compute", "write"])
 def test_slow_stages_are_waited_for(stage):
     def slow(name):

@@ -16,7 +16,7 @@ from test_paths import as_sources, solve, within_reach
 
 from terrain_gpu.cli import options
 from terrain_gpu.cli.main import group
-from terrain_gpu.cuda.device import Gpu
+from terrain_gpu.cuda.backend import find_gpu
 from terrain_gpu.errors import PlanError, StoreError, VerificationError
 from terrain_gpu.grid import BlockGrid, GridSpec
 from terrain_gpu.mst import minimum_spanning_tree
@@ -37,7 +37,7 @@ blocks = st.sampled_from([64, 128, 1024])
 def proofs(backend):
     """All of these tests, on both backends."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Case, "gpu", Gpu(0, None, True) if backend == "cuda" else None)
+        patch.setattr(Case, "gpu", find_gpu(backend, 0, None, None, 64))
         yield
 
 

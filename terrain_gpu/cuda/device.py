@@ -5,24 +5,19 @@ from __future__ import annotations
 import logging
 import math
 import re
+import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
 from importlib import resources
-from typing import Any, NamedTuple, TypeVar, get_args
+from typing import Any
 
 import numpy as np
 
-from ..arguments import Backend
-from ..errors import InputError, PlanError
-from ..planner import COMPILED_BASELINE, CUDA_BASELINE, format_size, limit_of
+from ..errors import PlanError
 
 log = logging.getLogger(__name__)
-
-Planned = TypeVar("Planned")
-
-BACKENDS = get_args(Backend)
 
 OPTIONS = ("--std=c++17", "--fmad=false")
 """Of the compiler; a fused multiply-add rounds once where the CPU rounds twice."""
@@ -32,109 +27,8 @@ LEAST_CAPABILITY = 75
 _INCLUDE = re.compile(r'^#include "(\w+\.cuh)"$', re.MULTILINE)
 
 
-class NoGpu(InputError):
-    """CUDA was asked for, and does not work here."""
-
-
-class Gpu(NamedTuple):
-    """A GPU that works; `wanted` when the CPU is no choice."""
-
-    device: int
-    memory_limit: int | None
-    wanted: bool
-
-    def limit(self) -> int:
-        """Bytes of its memory that may be used."""
-        return usable_memory(self.device, self.memory_limit)
-
-    def settings(self) -> dict[str, str]:
-        """What a report says."""
-        return {"backend": "cuda", "gpu": name_of(self.device)}
-
-    def leave(
-        self, error: PlanError, memory_limit: int | None, plan: Callable[[int], Planned]
-    ) -> Planned:
-        """Leave what does not fit to the CPU, if that may do it; raises the error if not.
-
-        Parameters
-        ----------
-        memory_limit, plan
-            Of the process, and how the CPU plans within what CUDA, loaded by now, leaves of it.
-        """
-        if self.wanted:
-            raise error
-        _say(str(error).partition("; ")[0])  # the rest is about --backend cuda
-        limit = limit_of(memory_limit)
-        try:
-            return plan(limit - CUDA_BASELINE)
-        except PlanError as other:
-            raise PlanError(
-                f"{other}, beside {format_size(CUDA_BASELINE)} for CUDA; or use --backend cpu"
-            ) from None
-
-
-def find_gpu(
-    backend: str,
-    device: int,
-    gpu_memory_limit: int | str | None,
-    memory_limit: int | str | None,
-    block_size: int,
-) -> Gpu | None:
-    """The GPU to compute on; or None, and a line in the log says why.
-
-    Parameters
-    ----------
-    memory_limit
-        Of the process, bytes. "auto" does not load CUDA where that and one thread, which passes
-        blocks on, would take more.
-
-    Raises
-    ------
-    InputError
-        as `choose`.
-    """
-    limit = limit_of(memory_limit)
-    if backend == "auto" and limit < COMPILED_BASELINE + CUDA_BASELINE + 64 * block_size**2:
-        _say(f"a memory limit of {format_size(limit)} is too small for CUDA")
-        return None
-    chosen, reason = choose(backend, device)
-    if reason:
-        _say(reason)
-    if chosen == "cpu":
-        return None
-    own = None if gpu_memory_limit is None else limit_of(gpu_memory_limit)
-    return Gpu(device, own, backend == "cuda")
-
-
-def _say(reason: str) -> None:
-    log.info("on the CPU: %s", reason)
-
-
-def choose(backend: str, device: int = 0) -> tuple[str, str | None]:
-    """Resolve "auto".
-
-    Returns
-    -------
-    backend, reason
-        "cpu" or "cuda"; and why "auto" does not take the GPU, or None.
-
-    Raises
-    ------
-    InputError
-        when the backend is not known.
-    NoGpu
-        when "cuda" does not work here; the message says why, and what to do.
-    """
-    if backend not in BACKENDS:
-        raise InputError(f"backend {backend!r} is not known; use one of {', '.join(BACKENDS)}")
-    if backend == "cpu":
-        return "cpu", None
-    reason = why_not(device)
-    if reason is None:
-        return "cuda", None
-    if backend == "cuda":
-        raise NoGpu(f"backend cuda: {reason}; or use --backend cpu")
-    return "cpu", reason
+class OutOfGpuMemory(PlanError):
+    """The GPU's memory did not suffice while it computed: others use it, too."""
 
 
 @cache
@@ -312,9 +206,37 @@ def free_staging() -> None:
     cupy.get_default_pinned_memory_pool().free_all_blocks()
 
 
+def give_back(device: int) -> None:
+    """Return what CuPy keeps for later: the GPU's memory and page-locked memory."""
+    if cupy := sys.modules.get("cupy"):
+        with cupy.cuda.Device(device):
+            cupy.get_default_memory_pool().free_all_blocks()
+            cupy.get_default_pinned_memory_pool().free_all_blocks()
+
+
+_REFUSED = "cudaErrorMemoryAllocation", "CUDA_ERROR_OUT_OF_MEMORY"
+"""How the runtime and the driver begin to say it, of streams, kernels and pages."""
+
+
+@contextmanager
+def gpu_memory_errors(remedy: str) -> Iterator[None]:
+    """Whatever is refused for lack of memory inside becomes `OutOfGpuMemory`."""
+    import cupy
+
+    try:
+        yield
+    except Exception as error:
+        refused = isinstance(error, cupy.cuda.memory.OutOfMemoryError)
+        if not refused and not str(error).startswith(_REFUSED):
+            raise
+        raise OutOfGpuMemory(
+            f"the GPU has no memory left ({_first_line(error)}); {remedy}"
+        ) from error
+
+
 @contextmanager
 def memory_bound(limit: int, device: int = 0) -> Iterator[None]:
-    """Hold CuPy's memory to a limit; what it refuses becomes a `PlanError` with the remedy.
+    """Hold CuPy's memory to a limit; what is refused becomes `OutOfGpuMemory` with the remedy.
 
     Arrays that the caller holds do not count.
     """
@@ -326,12 +248,8 @@ def memory_bound(limit: int, device: int = 0) -> Iterator[None]:
         pool.free_all_blocks()
         pool.set_limit(pool.used_bytes() + limit)
     try:
-        yield
-    except cupy.cuda.memory.OutOfMemoryError as error:
-        raise PlanError(
-            f"the GPU has no memory left ({_first_line(error)}); give a smaller "
-            "--gpu-memory-limit, or use --backend cpu"
-        ) from error
+        with gpu_memory_errors("give a smaller --gpu-memory-limit, or use --backend cpu"):
+            yield
     finally:
         with cupy.cuda.Device(device):
             pool.set_limit(before)

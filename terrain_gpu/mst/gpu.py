@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from ..cuda.backend import Gpu, Placement
 from ..cuda.device import RESERVED, Staging, memory_bound, module, shared_memory
 from ..errors import CellError, PlanError
 from ..executor import stream
@@ -224,6 +225,8 @@ class GpuSolver:
         Of the layer.
     side
         Side of a region in cells: whole blocks.
+    gpu
+        Where regions are solved; joined as long as it has room for that.
     """
 
     method = frozen
@@ -235,14 +238,14 @@ class GpuSolver:
         weight: Weight,
         nodata: Any,
         diagonal: bool,
-        device: int,
-        memory_limit: int,
+        gpu: Gpu,
     ) -> None:
         self.shape = blocks.rows, blocks.cols
         self.blocks, self.regions = blocks, RegionGrid(blocks.rows, blocks.cols, side)
         self.weight, self.nodata, self.diagonal = weight, nodata, diagonal
-        self.device, self.memory_limit = device, memory_limit
-        cached = keeps_cells(weight.dtype, device)
+        self.device, self.memory_limit = gpu.device, gpu.memory
+        self._joins = Placement(gpu, doing="joining regions ")
+        cached = keeps_cells(weight.dtype, gpu.device)
         self._macros = macros(weight.dtype, weight.name, cached)
         self._shared = tile_bytes(weight.dtype, cached)
         self._work: _Work | None = None
@@ -281,14 +284,23 @@ class GpuSolver:
 
     def merge(self, children: Children, sums: np.ndarray) -> tuple[Region, np.ndarray]:
         """Join siblings as `merge.merge` does; on the CPU what the GPU's memory does not hold."""
-        import cupy
-
         weight = self.weight
         frame = Frame(children, self.shape)
         needed = merge_bytes(frame.cells.size, frame.most_edges, weight.dtype)
-        if frame.most_edges >= 2**32 or RESERVED + needed > self.memory_limit:
+        fits = frame.most_edges < 2**32 and RESERVED + needed <= self.memory_limit
+
+        def join(gpu: Gpu | None) -> tuple[Region, np.ndarray]:
+            if gpu is not None and fits:
+                return self._merge(frame, sums)
             low, mode = weight.low, weight.sum_mode
             return frozen.merge(children, self.shape, low, self.diagonal, sums, mode)
+
+        return self._joins.run(join)
+
+    def _merge(self, frame: Frame, sums: np.ndarray) -> tuple[Region, np.ndarray]:
+        import cupy
+
+        weight = self.weight
         keys, ids, us, vs = frame.edges(weight.low, self.diagonal)
         graph = keys, ids, frame.number(us), frame.number(vs)
         with memory_bound(self.memory_limit, self.device), cupy.cuda.Device(self.device):
@@ -614,12 +626,14 @@ def solve_regions(
         progress((r1 - r0) * (c1 - c0), plan.rows * plan.cols)
 
     with ThreadPoolExecutor(plan.readers) as pool, memory_bound(solver.memory_limit, solver.device):
-        stream(
-            missing(regions, there, finished),
-            read,
-            save,
-            compute=solve,
-            buffers=[solver.slot() for _ in range(plan.buffers)],
-            done=finished,
-        )
-        solver.close()
+        try:
+            stream(
+                missing(regions, there, finished),
+                read,
+                save,
+                compute=solve,
+                buffers=[solver.slot() for _ in range(plan.buffers)],
+                done=finished,
+            )
+        finally:
+            solver.close()

@@ -14,7 +14,7 @@ import os
 import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
@@ -30,9 +30,9 @@ from ..arguments import (
 )
 from ..cells import fits, layer_dtype, to_json
 from ..compiled import tell_compiling
-from ..cuda.device import Gpu, find_gpu
+from ..cuda.backend import Gpu, Placement, find_gpu
 from ..d8 import FORWARD_EDGES, symmetric
-from ..errors import CellError, InputError, PlanError
+from ..errors import CellError, InputError
 from ..executor import stream
 from ..grid import TILE, BlockGrid
 from ..planner import (
@@ -45,7 +45,7 @@ from ..planner import (
     plan_forest,
     threads_of,
 )
-from ..progress import Passes, Progress, silent
+from ..progress import Progress, silent
 from ..report import Report
 from ..store import DEFAULT_BLOCK, Layer, LayerWriter, TileStore, create_layer
 from ..store.files import output_errors
@@ -228,28 +228,9 @@ def minimum_spanning_tree(
     )
 
 
-def _backend(gpu: Gpu | None) -> dict[str, Any]:
-    """What a report says of it."""
-    return {"backend": "cpu"} if gpu is None else gpu.settings()
-
-
 def _verifies(gpu: Gpu | None) -> dict[str, Any]:
     """Where to verify: the CPU does when this GPU cannot hold the raster."""
-    if gpu is None:
-        return {}
-    return {"backend": "auto", "device": gpu.device, "gpu_memory_limit": gpu.memory_limit}
-
-
-def _planned(gpu: Gpu | None, **problem: Any) -> tuple[StreamPlan, Gpu | None]:
-    """The plan, and the GPU where it fits."""
-    if gpu is not None:
-        try:
-            return plan_spanning_tree(**problem, gpu=gpu), gpu
-        except PlanError as error:
-            limit = problem.pop("memory_limit")
-            plan = partial(plan_spanning_tree, **problem)
-            return gpu.leave(error, limit, lambda left: plan(memory_limit=left)), None
-    return plan_spanning_tree(**problem), None
+    return {"gpu": gpu and gpu._replace(wanted=False)}
 
 
 def _solver(
@@ -269,7 +250,7 @@ def _solver(
     if gpu is not None:
         from .gpu import GpuSolver
 
-        return GpuSolver(blocks, plan.unit_rows, weight, nodata, diagonal, gpu.device, gpu.limit())
+        return GpuSolver(blocks, plan.unit_rows, weight, nodata, diagonal, gpu)
     solver = Solver(shape, blocks.block, weight, nodata, diagonal, method)
     if not solver.compiled():
         tell_compiling(method.kernel, f"{dtype.name} cells")
@@ -325,7 +306,7 @@ def plan_spanning_tree(
             source_bytes=source_bytes,
             threads=threads_of(threads),
             memory_limit=limit_of(memory_limit) - beside,
-            gpu_memory_limit=gpu.limit(),
+            gpu_memory_limit=gpu.memory,
         )
     return plan_forest(
         rows,
@@ -355,21 +336,28 @@ def _of_store(
     progress: Progress,
     report: Report,
 ) -> SpanningTree:
-    grid = source.grid
-    plan, gpu = _planned(
-        gpu,
-        rows=grid.rows,
-        cols=grid.cols,
-        dtype=source.dtype,
-        block_size=source.block_size,
-        weight=options["weight"],
-        method=options["method"],
-        source_bytes=source.info.get("stored_bytes"),
-        memory_limit=memory_limit,
-        threads=threads,
-    )
-    for line in plan.describe().splitlines():
-        log.info("%s", line)
+    grid, limit = source.grid, limit_of(memory_limit)
+    placement = Placement(gpu, progress)
+
+    @cache
+    def plan_on(gpu: Gpu | None) -> StreamPlan:
+        plan = plan_spanning_tree(
+            grid.rows,
+            grid.cols,
+            source.dtype,
+            source.block_size,
+            weight=options["weight"],
+            method=options["method"],
+            source_bytes=source.info.get("stored_bytes"),
+            memory_limit=limit - placement.held,
+            threads=threads,
+            gpu=gpu,
+        )
+        for line in plan.describe().splitlines():
+            log.info("%s", line)
+        return plan
+
+    placement.run(plan_on)
     settings = {"layer": source.name, **options}
     with (
         report.measured(),
@@ -385,19 +373,22 @@ def _of_store(
         ) as writer,
     ):
         resumed, patched = int(writer.done.sum()), 0
-        passes = int(not writer.finished) + int(verify)
-        advance = Passes(progress, passes)
+        advance = placement.progress
+        advance.count = int(not writer.finished) + int(verify)
 
-        if writer.finished:
-            found = writer.info["result"]
-        else:
+        def solve(gpu: Gpu | None) -> tuple[dict[str, Any], int]:
+            plan = plan_on(gpu)
             solver = _solver(source, grid.shape, source.nodata, options, plan, gpu)
             with output_errors(writer.spill):
                 totals, patches = _stream_forest(
                     source, solver, writer, plan, threads_of(threads), advance, report
                 )
-            found = _result(solver.weight, totals)
-            patched = patches.count
+            return _result(solver.weight, totals), patches.count
+
+        if writer.finished:
+            found = writer.info["result"]
+        else:
+            found, patched = placement.run(solve)
         if verify:
             store = source.path.parent
             with report.phase("verify"):
@@ -407,14 +398,15 @@ def _of_store(
                     weight=options["weight"],
                     connectivity=options["connectivity"],
                     expected=found,
-                    memory_limit=memory_limit,
+                    memory_limit=limit - placement.held,
                     threads=threads,
                     progress=advance,
-                    **_verifies(gpu),
+                    **_verifies(placement.gpu),
                 )
         with report.phase("commit"):
             layer = writer.commit({"encoding": FORWARD_EDGES, "result": found})
-    report.settings = {**settings, **_backend(gpu), "plan": plan.as_dict()}
+    plan = plan_on(placement.gpu)
+    report.settings = {**settings, **placement.settings(), "plan": plan.as_dict()}
     report.cells, report.valid_cells = grid.cells, found["vertices"]
     report.result = {**found, "store": str(source.path.parent), "layer": LAYER}
     # What the layer records does not depend on the way; the report also tells the way.
@@ -491,35 +483,46 @@ def _of_array(
     blocks = BlockGrid(rows, cols, block_size)
     # The edges, and a copy in this machine's order of bytes.
     held = data.size + (0 if data.dtype == dtype else data.nbytes)
-    plan, gpu = _planned(
-        gpu,
-        rows=rows,
-        cols=cols,
-        dtype=dtype,
-        block_size=block_size,
-        weight=options["weight"],
-        method=options["method"],
-        source_bytes=data.nbytes,
-        held=held,
-        memory_limit=memory_limit,
-        threads=threads,
-    )
+    placement = Placement(gpu, progress)
+
+    @cache
+    def plan_on(gpu: Gpu | None) -> StreamPlan:
+        return plan_spanning_tree(
+            rows,
+            cols,
+            dtype,
+            block_size,
+            weight=options["weight"],
+            method=options["method"],
+            source_bytes=data.nbytes,
+            held=held,
+            memory_limit=memory_limit - placement.held,
+            threads=threads,
+            gpu=gpu,
+        )
+
+    placement.run(plan_on)
     data = data.astype(dtype, copy=False)
     forward = np.zeros(data.shape, np.uint8)
     source = _Blocks(data, blocks)
     target = _Blocks(forward, blocks)
-    with report.measured():
+
+    def solve(gpu: Gpu | None) -> dict[str, Any]:
+        plan = plan_on(gpu)
         solver = _solver(source, data.shape, nodata, options, plan, gpu)
         spill, totals, patches = MemorySpill(), Totals(), Patches(blocks, data.shape[1], None)
         with report.phase("blocks"):
-            _solve_all(source, solver, target, lambda at: False, spill, plan, progress)
+            _solve_all(source, solver, target, lambda at: False, spill, plan, placement.progress)
         with report.phase("levels"):
             join_levels(solver.regions, solver, spill, totals, patches.add)
         with report.phase("patches"):
             for i, j, row, col, bits in patches.by_block():
                 r0, r1, c0, c1 = blocks.window(i, j)
                 np.bitwise_or.at(forward[r0:r1, c0:c1], (row, col), bits)
-    found = _result(solver.weight, totals)
+        return _result(solver.weight, totals)
+
+    with report.measured():
+        found = placement.run(solve)
     if verify:
         with report.phase("verify"):
             verify_arrays(
@@ -528,11 +531,12 @@ def _of_array(
                 forward,
                 options["weight"],
                 options["connectivity"],
-                memory_limit=memory_limit,
+                memory_limit=memory_limit - placement.held,
                 held=held,
-                **_verifies(gpu),
+                **_verifies(placement.gpu),
             )
-    report.settings = {**options, **_backend(gpu), "plan": plan.as_dict()}
+    plan = plan_on(placement.gpu)
+    report.settings = {**options, **placement.settings(), "plan": plan.as_dict()}
     report.cells, report.valid_cells, report.result = data.size, found["vertices"], found
     return _tree(report, None, forward)
 

@@ -26,13 +26,12 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass, fields
 from fractions import Fraction
-from functools import partial
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
 from ..compiled import jit
-from ..cuda.device import choose
+from ..cuda.backend import Gpu, Placement, find_gpu
 from ..errors import InputError, PlanError, VerificationError
 from ..executor import stream
 from ..grid import BlockGrid, Window, ceil_div
@@ -99,6 +98,7 @@ def verify_forest(
     backend: str = "cpu",
     device: int = 0,
     gpu_memory_limit: int | None = None,
+    gpu: Gpu | None = None,
     progress: Progress = silent,
 ) -> dict[str, Any]:
     """Check that a layer is the minimum spanning forest of another, edge by edge, in one pass.
@@ -123,8 +123,11 @@ def verify_forest(
     device, gpu_memory_limit
         Which GPU, and a bound on its memory that is used, bytes; nine tenths of what is free when
         None.
+    gpu
+        The GPU where it is known already, in place of the three.
     progress
-        Called with the cells just checked and the cells in all.
+        Called with the cells just checked and the cells in all; with fewer than none before they
+        are checked again.
 
     Returns
     -------
@@ -152,7 +155,7 @@ def verify_forest(
     model = Weight(weight, source.dtype)
     checker = _Checker(source.blocks, model, source.nodata, connectivity, UNIT)
     limit = limit_of(memory_limit)
-    how = _How(limit, threads, backend, device, gpu_memory_limit)
+    how = _How(limit, threads, backend, device, gpu_memory_limit, gpu)
     try:
         return _prove(source, forest, checker, expected, how, progress)
     except VerificationError as error:
@@ -175,6 +178,7 @@ def verify_arrays(
     backend: str = "cpu",
     device: int = 0,
     gpu_memory_limit: int | None = None,
+    gpu: Gpu | None = None,
 ) -> dict[str, Any]:
     """`verify_forest` for arrays: cells and forward edges of one shape.
 
@@ -191,7 +195,7 @@ def verify_arrays(
         raise InputError(f"an array of {forward.dtype.name} holds no edges; give uint8")
     cells, edges = ArrayBlocks(data, nodata, block_size), ArrayBlocks(forward, 0, block_size)
     checker = _Checker(cells.blocks, Weight(weight, data.dtype), nodata, connectivity, unit)
-    how = _How(memory_limit, 1, backend, device, gpu_memory_limit, held)
+    how = _How(memory_limit, 1, backend, device, gpu_memory_limit, gpu, held)
     return _prove(cells, edges, checker, expected, how, silent)
 
 
@@ -203,6 +207,7 @@ class _How(NamedTuple):
     backend: str
     device: int
     gpu_memory_limit: int | None
+    gpu: Gpu | None
     held: int = 0
 
 
@@ -215,23 +220,36 @@ def _prove(
     progress: Progress,
 ) -> dict[str, Any]:
     """On the GPU, or on the CPU."""
-    pool = partial(_pool, cells, checker.weight, how.memory_limit, how.threads, how.held)
-    reason, cuda = None, 0
-    if how.backend != "cpu":
-        try:
-            # The CPU has to name what is wrong. Asked before CUDA is there, which takes memory.
-            room = pool(CUDA_BASELINE)
-            backend, reason = choose(how.backend, how.device)
-            if backend == "cuda":
-                cuda = CUDA_BASELINE
-                return _prove_on_gpu(cells, edges, checker, expected, how, room, progress)
-        except PlanError as error:
-            if how.backend != "auto":
-                raise
-            reason = str(error).partition(";")[0]  # the rest is about --backend cuda
-    if reason:
-        log.info("verifying on the CPU: %s", reason)
-    return {**_verify(cells, edges, checker, expected, pool(cuda), progress), "backend": "cpu"}
+
+    def pool(limit: int, cuda: int = 0) -> tuple[int, int]:
+        return _pool(cells, checker.weight, limit, how.threads, how.held, cuda)
+
+    def room() -> tuple[int, int]:
+        # The CPU has to name what is wrong.
+        return pool(how.memory_limit, CUDA_BASELINE)
+
+    doing = "verifying "
+    gpu = how.gpu or find_gpu(
+        how.backend,
+        how.device,
+        how.gpu_memory_limit,
+        how.memory_limit,
+        0,
+        fits=room,
+        doing=doing,
+    )
+    placement = Placement(gpu, progress, doing)
+
+    def prove(gpu: Gpu | None) -> dict[str, Any]:
+        if gpu is not None:
+            return _prove_on_gpu(
+                cells, edges, checker, expected, how, gpu, room(), placement.progress
+            )
+        left = pool(how.memory_limit - placement.held)
+        found = _verify(cells, edges, checker, expected, left, placement.progress)
+        return {**found, "backend": "cpu"}
+
+    return placement.run(prove)
 
 
 def _prove_on_gpu(
@@ -240,6 +258,7 @@ def _prove_on_gpu(
     checker: _Checker,
     expected: dict[str, Any] | None,
     how: _How,
+    gpu: Gpu,
     pool: tuple[int, int],
     progress: Progress,
 ) -> dict[str, Any]:
@@ -250,8 +269,7 @@ def _prove_on_gpu(
         edges,
         checker.weight,
         checker.diagonal,
-        device=how.device,
-        gpu_memory_limit=how.gpu_memory_limit,
+        gpu=gpu,
         memory_limit=how.memory_limit,
         threads=threads_of(how.threads),
         progress=progress,

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from ..cells import fits, layer_dtype
-from ..cuda.device import RESERVED, Staging, free_staging, memory_bound, module, usable_memory
+from ..cuda.backend import Gpu
+from ..cuda.device import RESERVED, Staging, free_staging, memory_bound, module
 from ..errors import PlanError
 from ..executor import stream
 from ..grid import ceil_div
@@ -70,8 +71,7 @@ def prove(
     weight: Weight,
     diagonal: bool,
     *,
-    device: int,
-    gpu_memory_limit: int | None,
+    gpu: Gpu,
     memory_limit: int,
     threads: int,
     progress: Progress,
@@ -80,8 +80,8 @@ def prove(
 
     Parameters
     ----------
-    device, gpu_memory_limit
-        The GPU, and the bytes used of it at most; nine tenths of what is free when None.
+    gpu
+        The GPU, and how much of its memory is used at most.
     memory_limit, threads
         Bound on the resident set of the process, bytes, and threads that read at most.
 
@@ -97,14 +97,13 @@ def prove(
     .. [1] O. Boruvka, "O jistem problemu minimalnim", 1926.
     """
     blocks, dtype = cells.blocks, layer_dtype(cells.dtype)
-    gpu_limit = usable_memory(device, gpu_memory_limit)
     on_gpu = gpu_bytes(blocks.rows * blocks.cols, dtype)
     needed = f"{ceil_div(on_gpu, MB)}MB"
-    if on_gpu > gpu_limit:
+    if on_gpu > gpu.memory:
         raise PlanError(
             f"verifying {blocks.rows} x {blocks.cols} cells of {dtype.name} takes {needed} of GPU "
-            f"memory, more than the {format_size(gpu_limit)} "
-            f"{'given' if gpu_limit == gpu_memory_limit else 'free'}; give --gpu-memory-limit "
+            f"memory, more than the {format_size(gpu.memory)} "
+            f"{'given' if gpu.given else 'free'}; give --gpu-memory-limit "
             f"{needed}, or use --backend cpu"
         )
     if blocks.cols * dtype.itemsize >= 2**31:
@@ -113,11 +112,12 @@ def prove(
     # Each has a staging buffer, and what a block of either layer is decoded from.
     reader = blocks.block**2 * (2 * dtype.itemsize + 1)
     readers = min(threads, (memory_limit - COMPILED_BASELINE - CUDA_BASELINE) // reader)
-    with memory_bound(gpu_limit, device):
-        found = _prove(cells, edges, weight, diagonal, device, max(readers, 1), progress)
-    # The proof of the CPU that may follow is not told of page-locked buffers.
-    free_staging()
-    return found
+    try:
+        with memory_bound(gpu.memory, gpu.device):
+            return _prove(cells, edges, weight, diagonal, gpu.device, max(readers, 1), progress)
+    finally:
+        # The proof of the CPU that may follow is not told of page-locked buffers.
+        free_staging()
 
 
 def _prove(

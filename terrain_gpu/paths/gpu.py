@@ -10,6 +10,7 @@ from __future__ import annotations
 import ctypes
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -17,7 +18,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..cells import fits
-from ..cuda.device import RESERVED, memory_bound, module, shared_memory, usable_memory
+from ..cuda.backend import Gpu
+from ..cuda.device import RESERVED, memory_bound, module, shared_memory
 from ..errors import InputError, PlanError
 from ..executor import stream
 from ..grid import BlockGrid, Window, ceil_div, clip, round_up
@@ -438,15 +440,15 @@ class Staging:
     def __enter__(self) -> Staging:
         import cupy
 
-        self._device = cupy.cuda.Device(self.id)
-        self._device.__enter__()
-        self.stream.__enter__()
+        with ExitStack() as entered:
+            entered.enter_context(cupy.cuda.Device(self.id))
+            entered.enter_context(self.stream)
+            entered.callback(self.stream.synchronize)
+            self._entered = entered.pop_all()
         return self
 
     def __exit__(self, *error: Any) -> None:
-        self.stream.synchronize()
-        self.stream.__exit__(*error)
-        self._device.__exit__(*error)
+        self._entered.__exit__(*error)  # all of it, also where waiting for the stream fails
 
 
 @dataclass
@@ -467,10 +469,8 @@ class Problem:
         Layers to compute: "distance", "backlink", "allocation".
     threads
         That read and write blocks.
-    memory_limit
-        Bytes of the GPU's memory; nine tenths of what is free when None.
-    device
-        Which GPU.
+    gpu
+        Where, and how much of its memory may be used.
     host_limit
         Bound on the peak resident set of the process, bytes; None for arrays.
     spill
@@ -485,8 +485,7 @@ class Problem:
     targets: Sources | None
     names: Sequence[str]
     threads: int
-    memory_limit: int | None
-    device: int
+    gpu: Gpu
     host_limit: int | None
     spill: Path
     method: str = "relax"
@@ -571,7 +570,7 @@ class Problem:
                 f"blocks of {self.blocks.block}; give at least {ceil_div(least, MB)} MB, or use "
                 "--backend cpu"
             )
-        limit = usable_memory(self.device, self.memory_limit)
+        limit = self.gpu.memory
         side = max(self.blocks.shape)
         while side > 1 and self.memory(side) > limit:
             side -= 1
@@ -579,9 +578,9 @@ class Problem:
             raise PlanError(
                 f"shortest paths in blocks of {self.blocks.block} take "
                 f"{format_size(self.memory(1))} of GPU memory, more than "
-                + ("the limit of " if limit == self.memory_limit else "")
+                + ("the limit of " if self.gpu.given else "")
                 + f"{format_size(limit)}"
-                + ("" if limit == self.memory_limit else " that are free")
+                + ("" if self.gpu.given else " that are free")
                 + "; raise --gpu-memory-limit, convert with a smaller --block-size, or use "
                 "--backend cpu"
             )
@@ -627,7 +626,8 @@ def solve(
     from .gpu_regions import Regions
 
     limit, side = problem.plan()
-    with memory_bound(limit, problem.device), cupy.cuda.Device(problem.device):
+    device = problem.gpu.device
+    with memory_bound(limit, device), cupy.cuda.Device(device):
         if side >= max(problem.blocks.shape):
             return _Whole(problem, report, tick, write).run()
         return Regions(problem, side, report, tick, write, read).run()

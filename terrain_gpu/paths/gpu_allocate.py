@@ -87,7 +87,7 @@ class Allocation:
         self.problem, self.kernels, self.pool = problem, kernels, pool
         self.read, self.write = read, write
         self.regions = RegionGrid(blocks.rows, blocks.cols, side)
-        self.staging = device.Staging(blocks.block**2, problem.device)
+        self.staging = device.Staging(blocks.block**2, problem.gpu.device)
 
     def run(self) -> None:
         """Follow backlinks in every region, then between regions, then write."""

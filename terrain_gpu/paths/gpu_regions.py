@@ -155,9 +155,11 @@ class Spill:
         self._slots.load(self._slot(at), cells)
 
     def close(self, *, keep: bool) -> None:
-        if keep:
-            self._slots.sync()
-        self._slots.close(keep=keep)
+        try:
+            if keep:
+                self._slots.sync()
+        finally:
+            self._slots.close(keep=keep)
 
 
 class Field:

@@ -33,8 +33,9 @@ from ..arguments import (
 )
 from ..cells import fits, is_nodata, layer_dtype
 from ..compiled import tell_compiling
-from ..cuda.device import Gpu, choose, find_gpu, free_staging
-from ..errors import InputError, PlanError, StoreError
+from ..cuda.backend import Gpu, Placement, choose, find_gpu
+from ..cuda.device import free_staging
+from ..errors import InputError, StoreError
 from ..executor import stream
 from ..grid import TILE, BlockGrid, GridSpec, Window
 from ..planner import (
@@ -48,7 +49,7 @@ from ..planner import (
 from ..progress import Passes, Progress, silent
 from ..report import Report, trim
 from ..store import DEFAULT_BLOCK, Layer, TileStore, create_layer
-from ..store.run import unfinished_dtype
+from ..store.run import begun_dtype
 from .allocate import Forest
 from .costs import METRIC, CostModel, Hops, friction_beside
 from .dijkstra import new_players
@@ -424,10 +425,9 @@ def shortest_paths(
         names,
         threads,
         verify,
-        Passes(progress, 2 + verify),
+        Placement(gpu, progress, passes=2 + verify),
         report,
         method,
-        gpu=gpu,
         copied=copied,
     )
     with report.measured():
@@ -437,7 +437,7 @@ def shortest_paths(
         if method == "index":
             how = {"backend": backend, "device": device, "gpu_memory_limit": gpu_memory_limit}
             solve.find_index(store, build=build_index, memory_limit=limit, **how)
-        solve.plan_besides(limit)
+        solve.make_plan(limit - solve.held_by_cuda)
         return solve.in_store(source, resume=resume, overwrite=overwrite)
 
 
@@ -453,8 +453,7 @@ def _gpu(
     if method in GPU_METHODS:
         chosen, reason = choose("auto" if backend == "cuda" else backend, device)
         if chosen == "cuda":
-            own = None if gpu_memory_limit is None else limit_of(gpu_memory_limit)
-            return Gpu(device, own, wanted=True)
+            return Gpu.of(device, gpu_memory_limit, wanted=True)
         raise InputError(
             f"method {method!r} runs on a GPU only ({reason or 'not on backend cpu'}); "
             "use --method relax, or --backend cuda where there is one"
@@ -516,17 +515,19 @@ class _Solve:
     names: list[str]
     threads: int
     verify: bool
-    progress: Passes
+    placement: Placement
     report: Report
     method: PathMethod = "relax"
     index: Index | None = None
     built: dict[str, Any] | None = None
-    gpu: Gpu | None = None
     gpu_plan: StreamPlan | None = None
     copied: int = 0
-    needs: int = 0
     _told: int = 0
     _open: list[Relaxation] = field(default_factory=list)
+
+    @property
+    def progress(self) -> Passes:
+        return self.placement.progress
 
     @property
     def options(self) -> tuple[bool, bool, bool]:
@@ -544,13 +545,24 @@ class _Solve:
             friction=self.friction.dtype if self.friction is not None else None,
             barriers=self.barriers.dtype if self.barriers is not None else None,
             layers=self.names,
-            beside=self._held() + self.needs,
+            beside=self._held() + self._needs(),
             memory_limit=memory_limit,
             threads=self.threads,
         )
         self.threads = self.plan.workers
+        if self.index is not None:
+            spare = self.plan.memory_limit - self.plan.memory
+            self.index.capacity = self.threads + spare // self.index.file_bytes
         if self.verify:
             self._plan_verify(0)
+
+    def _needs(self) -> int:
+        """Bytes of what the method itself works in."""
+        if self.index is not None:
+            return rims_bytes(self.blocks, self.dtype) + self.threads * self.index.file_bytes
+        if self.method == "dijkstra":
+            return self.threads * new_players((self.blocks.block,) * 2).nbytes
+        return 0
 
     def _held(self) -> int:
         """Bytes of sources and targets; of arrays, the results and what was copied."""
@@ -614,23 +626,14 @@ class _Solve:
             self.index = Index.open(store, self.blocks)
 
     @property
+    def held_by_cuda(self) -> int:
+        """Bytes that building the index has left in this process."""
+        return CUDA_BASELINE if self.built and self.built["backend"] == "cuda" else 0
+
+    @property
     def exact(self) -> bool:
         """Whether distances do not depend on the order in which costs are added."""
         return self.dtype.kind != "f" or self.model.name == "minimax"
-
-    def plan_besides(self, memory_limit: int | None) -> None:
-        """`make_plan` within what a memory limit leaves beside what the method itself needs."""
-        limit = limit_of(memory_limit)
-        if self.built and self.built["backend"] == "cuda":
-            limit -= CUDA_BASELINE
-        if self.index is not None:
-            self.needs = rims_bytes(self.blocks, self.dtype) + self.threads * self.index.file_bytes
-        elif self.method == "dijkstra":
-            self.needs = self.threads * new_players((self.blocks.block,) * 2).nbytes
-        self.make_plan(limit)
-        if self.index is not None:
-            spare = self.plan.memory_limit - self.plan.memory
-            self.index.capacity = self.threads + spare // self.index.file_bytes
 
     def _widen(self) -> None:
         """Integer distances of 64 bits, of which fewer fit."""
@@ -643,18 +646,23 @@ class _Solve:
         while True:
             with suppress(Overflow):
                 return run(again)
-            self.progress.restart(before)
-            self._told = 0
             # Not in a handler: its error would hold all that the first run had in memory.
             if self.dtype.itemsize == 8:
                 raise InputError(
                     f"{self.heights.name}: distances exceed 64 bits; convert to float64"
                 )
             log.warning("distances do not fit 32 bits; starting again with 64")
-            while self._open:
-                self._open.pop().close()
+            self._close()
+            self.progress.restart(before)
+            self._told = 0
             self._widen()
             again = True
+
+    def _close(self) -> None:
+        """Close all spills: an error may outlive the run, and open files keep their space."""
+        with ExitStack() as closing:
+            while self._open:
+                closing.callback(self._open.pop().close)
 
     # -- where results go ------------------------------------------------------------------
 
@@ -673,7 +681,10 @@ class _Solve:
             return arrays[name][r0:r1, c0:c1]
 
         with tempfile.TemporaryDirectory(prefix="terrain_gpu-") as folder:
-            self._wide_enough(lambda _: self._run(Path(folder) / "fields", write, read))
+            try:
+                self._wide_enough(lambda _: self._run(Path(folder) / "fields", write, read))
+            finally:
+                self._close()
         if self.verify:
             self._verify(
                 ring_of(arrays["distance"], unreached(self.dtype)),
@@ -696,11 +707,13 @@ class _Solve:
         if self.index is not None and not self.exact:
             settings["method"] = "index"
         path = source.path.parent
-        if resume and self.dtype == np.uint32 and unfinished_dtype(path, "distance") == "uint64":
+        begun = begun_dtype(path, "distance", settings) if resume else None
+        if (self.dtype, begun) == (np.uint32, "uint64"):
             self._widen()
+        # Whatever is there the second time has 32 bits, and is of this run or the one it resumed.
         layers = self._wide_enough(
             lambda again: self._to_store(
-                path, source.grid, settings, resume and not again, overwrite
+                path, source.grid, settings, resume and not again, overwrite or again
             )
         )
         self.report.settings = settings
@@ -775,18 +788,17 @@ class _Solve:
                 Relaxation.save_all,
             )
         except Overflow:
-            owner.keep = False  # fields of 32 bits are of no use to anybody
+            for writer in writers.values():
+                writer.keep = False  # what was computed in 32 bits is of no use to anybody
             raise
         finally:
             owner.spilled = any(spill.parent.glob("*.saved"))
-            for paths in self._open:
-                paths.close()  # an error may outlive the run, and open files keep their space
+            self._close()
 
     def _finished(
         self, layers: dict[str, Layer], grid: GridSpec, arrays: dict[str, np.ndarray]
     ) -> ShortestPaths:
-        how = {**self.problem, "method": self.method, "backend": "cpu"}
-        how |= {} if self.gpu is None else self.gpu.settings()
+        how = {**self.problem, "method": self.method, **self.placement.settings()}
         plan = (self.gpu_plan or self.plan).as_dict()
         self.report.settings = {**how, **self.report.settings, "plan": plan}
         self.report.cells = grid.cells
@@ -803,8 +815,32 @@ class _Solve:
         read: Callable[[str, Block], np.ndarray],
         stopped: Callable[[Relaxation], None] | None = None,
     ) -> None:
-        if self._run_on_gpu(spill, write, read):
-            return
+        begun = self.placement.gpu
+
+        def run(gpu: Gpu | None) -> None:
+            if gpu is not None:
+                self._run_on_gpu(gpu, spill, write, read)
+                return
+            if begun is not None:
+                self._leave_gpu(spill)
+            self._run_on_cpu(spill, write, read, stopped)
+
+        self.placement.run(run)
+
+    def _leave_gpu(self, spill: Path) -> None:
+        """Plan for the CPU beside CUDA; nothing that the GPU has spilled serves it."""
+        self.gpu_plan, self.threads = None, self.plan.workers
+        for left in (*spill.parent.glob("regions*"), *spill.parent.glob("hops*")):
+            left.unlink()
+        self.make_plan(self.plan.memory_limit - self.placement.held)
+
+    def _run_on_cpu(
+        self,
+        spill: Path,
+        write: Callable[[str, Block, np.ndarray], Any],
+        read: Callable[[str, Block], np.ndarray],
+        stopped: Callable[[Relaxation], None] | None,
+    ) -> None:
         with self.report.phase("relax"):
             paths = self._relax(spill, stopped)
         try:
@@ -843,13 +879,11 @@ class _Solve:
 
     def _run_on_gpu(
         self,
+        gpu: Gpu,
         spill: Path,
         write: Callable[[str, Block, np.ndarray], Any],
         read: Callable[[str, Block], np.ndarray],
-    ) -> bool:
-        """Whether the GPU did it; what does not fit is left to the CPU, if that may do it."""
-        if self.gpu is None:
-            return False
+    ) -> None:
         from .gpu import Problem, solve
 
         self.ground = self._terrain()
@@ -860,20 +894,14 @@ class _Solve:
             self.targets if self.stop_at_targets else None,
             self.names,
             self.threads,
-            self.gpu.memory_limit,
-            self.gpu.device,
+            gpu,
             None if isinstance(self.heights.data, np.ndarray) else self.plan.memory_limit,
             spill,
             self.method,
         )
-        try:
-            _, side = problem.plan()
-            if self.verify:
-                self._plan_verify(CUDA_BASELINE)
-        except PlanError as error:
-            self.gpu.leave(error, self.plan.memory_limit, self.make_plan)
-            self.gpu = self.gpu_plan = None
-            return False
+        _, side = problem.plan()
+        if self.verify:
+            self._plan_verify(CUDA_BASELINE)
         self.threads = min(self.threads, problem.stagings)  # also of what the CPU does after
         region = side * self.blocks.block
         self.gpu_plan = replace(
@@ -906,7 +934,6 @@ class _Solve:
             "tile_visits_per_tile": round(done["tile_visits"] / done["tiles"], 3),
             "waves": done["waves"],
         }
-        return True
 
     def _terrain(self) -> Terrain:
         return Terrain(
@@ -1050,8 +1077,7 @@ class _Solve:
                 write("backlink", at, _own(self.blocks.window(*at), codes))
 
             self._each(uneven, close)
-            paths.visits.spilled += flats.visits.spilled
-            paths.visits.loaded += flats.visits.loaded
+            paths.visits.add(spilled=flats.visits.spilled, loaded=flats.visits.loaded)
             flats.close()
         self.report.valid_cells = int(valid.sum())
         return int(reached.sum())
@@ -1128,12 +1154,10 @@ class _Solve:
             if not is_nodata(ends, unreached(self.dtype)).any():
                 farthest = min(farthest, ends.max())
         # What does not fit the GPU is proven on the CPU.
-        gpu = None if self.gpu is None else self.gpu._replace(wanted=False)
-        if gpu is not None and self.gpu_plan is None:  # nothing was left to compute
-            try:
-                self._plan_verify(CUDA_BASELINE)
-            except PlanError:
-                gpu = None
+        gpu = self.placement.gpu and self.placement.gpu._replace(wanted=False)
+        proof = Placement(gpu, doing="verifying ")
+        if self.gpu_plan is None:  # nothing was left to compute
+            proof.run(lambda gpu: self._plan_verify(CUDA_BASELINE if gpu else proof.held))
         links = (
             partial(read, name) if name in self.names else None
             for name in ("backlink", "allocation")
@@ -1148,7 +1172,7 @@ class _Solve:
                 *links,
                 farthest=farthest,
                 threads=self.verifiers,
-                gpu=gpu,
+                gpu=proof.gpu,
                 progress=self.progress,
             )
         self.report.result["verified_steps"] = found["checked_steps"]

@@ -111,18 +111,33 @@ class Ground(Protocol):
 
 @dataclass
 class Visits:
-    """What a relaxation did."""
+    """What the threads of a relaxation did.
+
+    Attributes
+    ----------
+    blocks, tiles, passes
+        Visits of blocks and of tiles, and passes over rows.
+    spilled, loaded
+        Bytes of fields.
+    seen
+        Cells of the blocks that were visited at all.
+    """
 
     blocks: int = 0
     tiles: int = 0
     passes: int = 0
     spilled: int = 0
     loaded: int = 0
+    seen: int = 0
 
-    def add(self, tiles: int, passes: int) -> None:
-        self.blocks += 1
-        self.tiles += tiles
-        self.passes += passes
+    def __post_init__(self) -> None:
+        self._lock = threading.Lock()
+
+    def add(self, **counts: int) -> None:
+        """Count more, from any thread."""
+        with self._lock:
+            for name, count in counts.items():
+                setattr(self, name, getattr(self, name) + count)
 
 
 @dataclass
@@ -179,7 +194,6 @@ class Relaxation:
         self._at_targets: np.ndarray | None = None
         self.operator = dijkstra_block if self.method == "dijkstra" else relax_block
         self.guard = GUARDS[self.dtype.itemsize] if self.guarded else self.top
-        self._seen = 0
         self._slots = self._new_slots(resume=False)
         self._error: BaseException | None = None
 
@@ -232,27 +246,30 @@ class Relaxation:
             threading.Thread(target=self._work, name=f"terrain_gpu-{k}", daemon=True)
             for k in range(threads)
         ]
-        for worker in workers:
-            worker.start()
         try:
+            for worker in workers:
+                worker.start()
             saved = time.monotonic()
             for worker in workers:
                 while worker.is_alive():
                     worker.join(_POLL)
-                    tick(self._seen)
+                    tick(self.visits.seen)
                     if time.monotonic() - saved >= checkpoint:
                         self.save_all()
                         saved = time.monotonic()
         except BaseException as error:
             self._fail(error)
         for worker in workers:
-            worker.join()
+            if worker.ident is not None:  # it was started
+                worker.join()
         if self._error is not None:
             raise self._error
 
     def save_all(self) -> None:
         """Save every field that changed, for `restore`."""
-        for at in list(self._fields):
+        with self._lock:
+            there = list(self._fields)
+        for at in there:
             with self._lock:
                 field = self._fields.get(at)
                 if field is None or at in self._busy or not field.dirty:
@@ -276,7 +293,7 @@ class Relaxation:
             at = divmod(owner, across)
             height, width = self.shape(at)
             distances = pages((height + 2, width + 2), self.dtype)
-            self.visits.loaded += distances.nbytes
+            self.visits.add(loaded=distances.nbytes)
             if not self._slots.is_whole(owner, distances):
                 continue
             tiles = distances[1:-1, 1:-1].reshape(height // TILE, TILE, width // TILE, TILE)
@@ -297,7 +314,10 @@ class Relaxation:
         work = self._new_work(self.shape((0, 0)))
         try:
             while (job := self._next()) is not None:
-                self._visit(job, work)
+                try:
+                    self._visit(job, work)
+                finally:
+                    self._release(job)
         except BaseException as error:
             self._fail(error)
 
@@ -352,15 +372,14 @@ class Relaxation:
         if overflow:
             raise Overflow
         down, across = self.blocks.shape
+        self.visits.add(blocks=1, tiles=int(tiles), passes=int(passes))
         with self._lock:
-            self.visits.add(int(tiles), int(passes))
             for k in range(8):
                 other = at[0] + int(ROW_STEP[k]), at[1] + int(COL_STEP[k])
                 if 0 <= other[0] < down and 0 <= other[1] < across:
                     self.start(other, sides[k])
             self.start(at, least)
             self._note_targets(at, field)
-        self._release(at)
 
     def _relax(
         self, field: Field, keys: np.ndarray, whole: np.ndarray, work: Any, sides: np.ndarray
@@ -426,38 +445,50 @@ class Relaxation:
             if field is not None:
                 self._fields.move_to_end(at)
                 return field
-            victims = []
+            victims = {}
             while len(self._fields) + len(self._loading) >= self.capacity:
                 other = next((b for b in self._fields if b not in self._busy), None)
                 if other is None:
                     break
-                victims.append((other, self._fields.pop(other)))
+                victims[other] = self._fields.pop(other)
             self._loading.add(at)
-            for other, _ in victims:
-                self._busy.add(other)  # nobody loads it before it is written
+            self._busy.update(victims)  # nobody loads them before they are written
         try:
-            for other, old in victims:
-                self._save(other, old)
-        finally:
-            for other, _ in victims:
-                self._release(other)
-        field = self._load(at)
+            self._evict(victims)
+            field = self._load(at)
+        except BaseException:
+            with self._lock:
+                self._loading.discard(at)
+            raise
         with self._lock:
             self._loading.discard(at)
             self._fields[at] = field
         return field
+
+    def _evict(self, victims: dict[Block, Field]) -> None:
+        """Save fields that left memory; all return to it if one cannot be, for it has no other."""
+        try:
+            for at, field in victims.items():
+                self._save(at, field)
+        except BaseException:
+            with self._lock:
+                self._fields.update(victims)
+            raise
+        finally:
+            for at in victims:
+                self._release(at)
 
     def _load(self, at: Block) -> Field:
         field = self.ground.load(at)
         height, width = self.shape(at)
         if self._is_saved(at):
             field.distances = pages((height + 2, width + 2), self.dtype)
-            self.visits.loaded += field.distances.nbytes
+            self.visits.add(loaded=field.distances.nbytes)
             self._slots.load(self._slot(at), field.distances)
             return field
         field.distances = pages((height + 2, width + 2), self.dtype)
         field.distances[...] = self.top
-        self._seen += height * width
+        self.visits.add(seen=height * width)
         self._rims[at] = np.full((4, max(height, width)), self.top, self.dtype)
         self._keys[at] = np.full((height // TILE, width // TILE), self.top, self.dtype)
         self._whole[at] = np.zeros((height // TILE, width // TILE), bool)
@@ -485,18 +516,18 @@ class Relaxation:
     def _save(self, at: Block, field: Field) -> None:
         if not field.dirty and self._is_saved(at):
             return
-        self.visits.spilled += field.distances.nbytes
-        field.dirty = False
+        self.visits.add(spilled=field.distances.nbytes)
         self._slots.save(self._slot(at), field.distances)
+        field.dirty = False
 
     def _is_saved(self, at: Block) -> bool:
         return self._slot(at) in self._slots.sums
 
     def close(self) -> None:
         """Close the spill; the fields go."""
-        self._slots.close()
         self._fields.clear()
         _spare.clear()
+        self._slots.close()
 
     def offer(self, at: Block, steps: np.ndarray, count: int) -> None:
         """For `Flats`: give a block's rim before it is loaded, and make it pending if uneven."""

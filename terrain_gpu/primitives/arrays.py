@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import numpy as np
 
-from ..cuda.device import choose
+from ..cuda.backend import Gpu, Placement, choose
+from ..cuda.device import gpu_memory_errors
 from ..errors import InputError
+from ..planner import NO_LIMIT
+
+Result = TypeVar("Result")
 
 
 def on_gpu(array: Any) -> bool:
@@ -17,31 +20,39 @@ def on_gpu(array: Any) -> bool:
     return hasattr(array, "__cuda_array_interface__")
 
 
-@contextmanager
 def placed(
-    backend: str, device: int, *arrays: Any
-) -> Iterator[tuple[Any, Callable[[Any], Any], Callable[[Any], Any]]]:
-    """Choose the backend for a call with these arrays.
+    backend: str, device: int, arrays: tuple[Any, ...], work: Callable[[Any, Any, Any], Result]
+) -> Result:
+    """Work on arrays where the backend says, or where they lie.
 
-    Yields
-    ------
-    xp, take, give
-        numpy or cupy; what brings an argument there, as an array; and what brings a result to where
-        the arguments lay. Arrays on a GPU are not copied.
+    Parameters
+    ----------
+    work
+        ``work(xp, take, give)`` with numpy or cupy; what brings an argument there, as an array; and
+        what brings a result to where the arguments lay. Arrays on a GPU are not copied.
     """
     resident = [array for array in arrays if on_gpu(array)]
     if resident and backend == "cpu":
         raise InputError("arrays lie on the GPU: use backend 'cuda', or give numpy arrays")
     if resident:
         device = getattr(getattr(resident[0], "device", None), "id", device)
-    chosen, _ = choose("cuda" if resident else backend, device)
-    if chosen == "cpu":
-        yield np, np.asarray, lambda result: result
-        return
-    import cupy
+        backend = "cuda"
+    chosen, _ = choose(backend, device)
+    gpu = None if chosen == "cpu" else Gpu(device, NO_LIMIT, False, wanted=backend == "cuda")
 
-    with cupy.cuda.Device(device):
-        yield cupy, cupy.asarray, (lambda result: result) if resident else cupy.asnumpy
+    def run(gpu: Gpu | None) -> Result:
+        if gpu is None:
+            return work(np, np.asarray, lambda result: result)
+        import cupy
+
+        give = (lambda result: result) if resident else cupy.asnumpy
+        with (
+            gpu_memory_errors("free some, or use numpy arrays and backend 'cpu'"),
+            cupy.cuda.Device(gpu.device),
+        ):
+            return work(cupy, cupy.asarray, give)
+
+    return Placement(gpu).run(run)
 
 
 def integers(name: str, array: Any) -> Any:

@@ -104,22 +104,25 @@ def connected_components(
         )
     method = "rem" if method == "auto" else method
     diagonal = connectivity == 8
-    with placed(backend, device, array) as (xp, take, give):
-        array = take(array)
+
+    def work(xp: Any, take: Any, give: Any) -> Any:
+        there = take(array)
         if xp is np:
             of_edges, of_mask = edge_components, grid_components
         else:
             from .components_gpu import edge_components as of_edges
             from .components_gpu import grid_components as of_mask
         if mask and method == "rem":
-            return give(of_mask(xp.ascontiguousarray(array), diagonal))
+            return give(of_mask(xp.ascontiguousarray(there), diagonal))
         if mask:
-            labels = of_edges(mask_edges(xp, array, diagonal), array.size, method)
-            return give(xp.where(array, labels.reshape(array.shape), -1))
-        n = _count_vertices(array, n)
-        if array.dtype not in (np.int32, np.int64):
-            array = array.astype(np.int64)
-        return give(of_edges(xp.ascontiguousarray(array), n, method))
+            labels = of_edges(mask_edges(xp, there, diagonal), there.size, method)
+            return give(xp.where(there, labels.reshape(there.shape), -1))
+        vertices = _count_vertices(there, n)
+        if there.dtype not in (np.int32, np.int64):
+            there = there.astype(np.int64)
+        return give(of_edges(xp.ascontiguousarray(there), vertices, method))
+
+    return placed(backend, device, (array,), work)
 
 
 def _check_mask(mask: Any, n: int | None) -> None:

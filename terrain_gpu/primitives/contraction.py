@@ -89,20 +89,23 @@ def contract_tree(
     InputError
         when `keep` or `weights` do not fit the tour.
     """
-    with placed(backend, device, tour.parent, keep, weights) as (xp, take, give):
+
+    def work(xp: Any, take: Any, give: Any) -> Contraction:
         parent, preorder, size = (take(a) for a in (tour.parent, tour.preorder, tour.size))
-        keep, count = take(keep), len(parent)
-        if keep.shape != (count,) or keep.dtype != bool:
+        kept, count = take(keep), len(parent)
+        if kept.shape != (count,) or kept.dtype != bool:
             raise InputError(
-                f"keep is {keep.dtype} of shape {keep.shape}; "
+                f"keep is {kept.dtype} of shape {kept.shape}; "
                 f"booleans are needed, one for each of {count} vertices"
             )
-        weights = take(np.ones(count, np.int64) if weights is None else weights)
-        weights = integers("weights", weights)
-        if weights.shape != (count,):
-            raise InputError(f"weights have shape {weights.shape}; ({count},) is needed")
-        found = _contract(xp, parent, preorder, size, keep, weights, method)
+        values = take(np.ones(count, np.int64) if weights is None else weights)
+        values = integers("weights", values)
+        if values.shape != (count,):
+            raise InputError(f"weights have shape {values.shape}; ({count},) is needed")
+        found = _contract(xp, parent, preorder, size, kept, values, method)
         return Contraction(*(give(array) for array in found))
+
+    return placed(backend, device, (tour.parent, keep, weights), work)
 
 
 def _contract(

@@ -83,11 +83,13 @@ def euler_tour(
     """
     if (parent is None) == (edges is None):
         raise InputError("one of parent and edges is needed, and only one")
-    with placed(backend, device, parent, edges) as (xp, take, give):
-        if edges is not None:
-            parent = _rooted(xp, take(edges), root, method)
-        tour = _tour(xp, integers("parent", take(parent)), method)
+
+    def work(xp: Any, take: Any, give: Any) -> EulerTour:
+        above = parent if edges is None else _rooted(xp, take(edges), root, method)
+        tour = _tour(xp, integers("parent", take(above)), method)
         return EulerTour(*(give(array) for array in tour))
+
+    return placed(backend, device, (parent, edges), work)
 
 
 def _tour(xp: Any, parent: Any, method: str) -> tuple[Any, Any, Any, Any]:

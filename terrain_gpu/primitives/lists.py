@@ -95,16 +95,18 @@ def list_ranking(
         when a successor is out of range, two elements have the same one, or there is a cycle; when
         weights are no integers, or their sums exceed int64.
     """
-    with placed(backend, device, succ, weights) as (xp, take, give):
+
+    def work(xp: Any, take: Any, give: Any) -> Any:
         if method == "sequential" and xp is not np:
             raise InputError("method 'sequential' runs on the CPU: use backend 'cpu'")
-        succ = integers("succ", take(succ))
-        if weights is not None:
-            weights = _checked(take(weights), len(succ))
+        after = integers("succ", take(succ))
+        values = None if weights is None else _checked(take(weights), len(after))
         try:
-            return give(rank(xp, succ, weights, method, splitters))
+            return give(rank(xp, after, values, method, splitters))
         except NotLists:
-            raise InputError(_reason(succ if xp is np else succ.get())) from None
+            raise InputError(_reason(after if xp is np else after.get())) from None
+
+    return placed(backend, device, (succ, weights), work)
 
 
 def _checked(weights: Any, count: int) -> Any:

@@ -262,9 +262,19 @@ def unfinished_block_size(path: str | os.PathLike[str], name: str) -> int | None
     return size if isinstance(size, int) else None
 
 
-def unfinished_dtype(path: str | os.PathLike[str], name: str) -> str | None:
-    """Name of the type of an unfinished run of a layer, None when there is none."""
-    return _unfinished(path, name).get("dtype")
+def begun_dtype(path: str | os.PathLike[str], name: str, settings: Mapping[str, Any]) -> str | None:
+    """Name of the type of the run that would be resumed: unfinished, or finished with `settings`.
+
+    None when there is none.
+    """
+    if header := _unfinished(path, name):
+        return header.get("dtype")
+    store = TileStore.open(path)
+    if name not in store.layers:
+        return None
+    there = store.layer(name)
+    same = there.info.get("settings") == json.loads(json.dumps(dict(settings)))
+    return there.dtype.name if same else None
 
 
 def _unfinished(path: str | os.PathLike[str], name: str) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import struct
 import threading
+from contextlib import ExitStack
 from pathlib import Path
 
 import numpy as np
@@ -114,9 +115,9 @@ class Slots:
 
     def close(self, *, keep: bool = True) -> None:
         """Close the file, and remove it unless it is to be kept."""
-        with self._lock:
+        with self._lock, ExitStack() as closing:
             for file in self._files or ():
-                os.close(file)
+                closing.callback(os.close, file)
             self._files = None
         if not keep:
             self.path.unlink(missing_ok=True)

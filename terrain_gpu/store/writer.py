@@ -100,8 +100,11 @@ class LayerWriter(Layer):
         return self
 
     def __exit__(self, *exc: object) -> None:
-        if not self.finished:
+        if self.finished:
+            return
+        try:
             os.close(self._log)
+        finally:
             # Without a manifest the layer is complete, and only its last rename failed.
             started = self._target.manifest.exists()
             self._target.release(keep=not started or (self.keep and self._worth_keeping()))

@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 from collections.abc import Iterator, Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -14,7 +15,8 @@ import numpy as np
 
 from ... import arguments
 from ...arguments import Backend, Connectivity, Cost, checked
-from ...cuda.device import Gpu, find_gpu, memory_bound, name_of
+from ...cuda.backend import Gpu, Placement, find_gpu
+from ...cuda.device import memory_bound
 from ...errors import PlanError, StoreError
 from ...executor import stream
 from ...grid import TILE, ceil_div
@@ -145,10 +147,12 @@ def build_index(
     }
     block_size = store.layer(layer).block_size
     gpu = find_gpu(backend, device, gpu_memory_limit, memory_limit, block_size)
-    limits = limit_of(memory_limit), threads, gpu
+    limits = limit_of(memory_limit), threads
+    placement = Placement(gpu, progress)
     report = Report("build-index")
     with report.measured():
-        _build(store, model, problem, opened, limits, overwrite, progress, report)
+        _build(store, model, problem, opened, limits, placement, overwrite, report)
+    report.settings |= placement.settings()
     return report
 
 
@@ -162,9 +166,9 @@ def _build(
     model: CostModel,
     problem: Mapping[str, Any],
     rasters: Mapping[str, Any],
-    limits: tuple[int | None, int | None, Gpu | None],
+    limits: tuple[int, int | None],
+    placement: Placement,
     overwrite: bool,
-    progress: Progress,
     report: Report,
 ) -> None:
     heights = rasters["layer"]
@@ -179,11 +183,12 @@ def _build(
     }
     target = _Build(store.path)
     index = Index(target.work, blocks, own)
-    plan = _plan(index, model, *limits)
-    where = {"backend": "cpu"}
-    if plan.device is not None:
-        where = {"backend": "cuda", "gpu": name_of(plan.device)}
-    report.settings = {**settings, **where, "threads": plan.threads}
+
+    @cache
+    def plan_on(gpu: Gpu | None) -> _Plan:
+        return _plan(index, model, limits[0] - placement.held, limits[1], gpu)
+
+    report.settings = {**settings, "threads": placement.run(plan_on).threads}
     report.cells = blocks.rows * blocks.cols
     with output_errors(store.path), alone(store.path):
         if held(target.manifest):
@@ -198,14 +203,21 @@ def _build(
             report.result = _result(there, 0, built=False)
             return
         header = json.loads(json.dumps(own))
-        resumed = target.header() == header
-        if not resumed:
+        if target.header() != header:
             target.begin(store.grid, header)
         target.lock()
         index.write_metadata(own)
+
+    def write(gpu: Gpu | None) -> None:
+        """Write what is not there; what a GPU has left, or an earlier run, are the same files."""
+        plan = plan_on(gpu)
+        report.settings["threads"] = plan.threads
+        done = set(target.records(index))
+        _write_blocks(target, index, model, problem, rasters, done, plan, placement.progress)
+
     try:
-        done = set(target.records(index)) if resumed else set()
-        _write_blocks(target, index, model, problem, rasters, done, plan, progress)
+        resumed = len(set(target.records(index)))
+        placement.run(write)
         stored = blocks.count * index.file_bytes
         with output_errors(store.path), alone(store.path):
             index.write_metadata({**own, "stored_bytes": stored})
@@ -214,7 +226,7 @@ def _build(
         target.release(keep=True)
         raise
     index.bytes = stored
-    report.result = _result(index, len(done), built=True)
+    report.result = _result(index, resumed, built=True)
 
 
 def _result(index: Index, resumed: int, *, built: bool) -> dict[str, Any]:
@@ -227,29 +239,25 @@ def _result(index: Index, resumed: int, *, built: bool) -> dict[str, Any]:
 
 
 class _Plan(NamedTuple):
-    """Threads, and for a GPU which one, a limit, and rows of tiles that are solved at once."""
+    """Threads, and for a GPU which one, and rows of tiles that are solved at once."""
 
     threads: int
-    device: int | None = None
-    gpu_limit: int = 0
+    gpu: Gpu | None = None
     tile_rows: int = 0
 
 
 def _plan(
     index: Index, model: CostModel, memory_limit: int | None, threads: int | None, gpu: Gpu | None
 ) -> _Plan:
-    """Where and how to build under the limits; what does not fit a GPU is left to the CPU."""
+    """How to build under the limits."""
     if gpu is None:
         return _Plan(_threads_within(index, model, memory_limit, threads, COMPILED_BASELINE))
     from .gpu import plan
 
-    try:
-        baseline = COMPILED_BASELINE + CUDA_BASELINE
-        most = _threads_within(index, model, memory_limit, threads, baseline)
-        limit, most, tile_rows = plan(index, most, gpu.memory_limit, gpu.device)
-    except PlanError as error:
-        return gpu.leave(error, memory_limit, lambda left: _plan(index, model, left, threads, None))
-    return _Plan(most, gpu.device, limit, tile_rows)
+    baseline = COMPILED_BASELINE + CUDA_BASELINE
+    most = _threads_within(index, model, memory_limit, threads, baseline)
+    most, tile_rows = plan(index, most, gpu.memory)
+    return _Plan(most, gpu, tile_rows)
 
 
 def _threads_within(
@@ -324,7 +332,7 @@ def _solvers(
     """One for each thread."""
     nothing = index.dtype.type(-np.inf if terrain.model.name == "minimax" else 0)
     how = terrain, options, index, nothing
-    if plan.device is None:
+    if plan.gpu is None:
         found = [_Solver(*how) for _ in range(plan.threads)]
         found[0].compile()
         yield found
@@ -333,7 +341,8 @@ def _solvers(
 
     from .gpu import Solver
 
-    with memory_bound(plan.gpu_limit, plan.device), cupy.cuda.Device(plan.device):
+    device = plan.gpu.device
+    with memory_bound(plan.gpu.memory, device), cupy.cuda.Device(device):
         yield [Solver(*how, plan.tile_rows) for _ in range(plan.threads)]
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ...cuda.device import RESERVED, module, usable_memory
+from ...cuda.device import RESERVED, module
 from ...errors import PlanError
 from ...grid import TILE, ceil_div
 from ...planner import format_size
@@ -50,15 +50,14 @@ def variants() -> list[tuple[str, dict[str, Any]]]:
     return [("index", macros) for macros in found]
 
 
-def plan(index: Index, threads: int, memory_limit: int | None, device: int) -> tuple[int, int, int]:
-    """The limit in force, threads, and rows of tiles that each solves at once.
+def plan(index: Index, threads: int, limit: int) -> tuple[int, int]:
+    """Threads, and rows of tiles that each solves at once, within so much of the GPU's memory.
 
     Raises
     ------
     PlanError
-        when the GPU's memory is too small.
+        when that is too small.
     """
-    limit = usable_memory(device, memory_limit)
     item = index.dtype.itemsize
     # Scratch, steps, and entries, of which the last are still read when the next are computed.
     one = (_GROUPS * LANES + 8) * TILE * TILE * item + 2 * index.entries * item
@@ -73,7 +72,7 @@ def plan(index: Index, threads: int, memory_limit: int | None, device: int) -> t
         )
     threads = min(threads, (limit - RESERVED) // one)
     wanted = ceil_div(_WARPS, threads * across * _GROUPS)
-    return limit, threads, min(down, wanted, (limit - RESERVED) // (threads * one))
+    return threads, min(down, wanted, (limit - RESERVED) // (threads * one))
 
 
 class Solver:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numba
@@ -96,7 +97,7 @@ class FromIndex(Relaxation):
         sides = self._new_sides()
         if inside:
             self._entered.add(at)
-            self._seen += self.shape(at)[0] * self.shape(at)[1]
+            self.visits.add(seen=math.prod(self.shape(at)))
             sides[:] = self._enter(at)
         visits, overflow = self._pass(
             self.index.read(at), self.rims, self._first(at), self.index.tiles(at), inside, sides
@@ -104,13 +105,12 @@ class FromIndex(Relaxation):
         if overflow:
             raise Overflow
         down, across = self.blocks.shape
+        self.visits.add(blocks=1, tiles=int(visits))
         with self._lock:
-            self.visits.add(int(visits), 0)
             for k in range(8):
                 other = at[0] + int(ROW_STEP[k]), at[1] + int(COL_STEP[k])
                 if 0 <= other[0] < down and 0 <= other[1] < across:
                     self.start(other, sides[k])
-        self._release(at)
 
     def _pass(
         self,
@@ -204,5 +204,5 @@ class FromIndex(Relaxation):
 
     def close(self) -> None:
         """The fields and files go."""
-        super().close()
         self.index.close()
+        super().close()

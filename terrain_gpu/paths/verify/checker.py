@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from ...cuda.device import Gpu
+from ...cuda.backend import Gpu, Placement
 from ...errors import PlanError, StoreError, VerificationError
 from ...executor import stream
 from ...grid import TILE, BlockGrid, Window, ceil_div, clip
@@ -116,21 +116,21 @@ def verify_paths(
     """
     given = ground, cost, options, np.dtype(dtype), farthest
     reads = read_distance, read_backlink, read_allocation
-    left = None
-    if gpu is not None:
-        try:
-            found, left = _Checker(*given, *reads).run_on(gpu, threads, progress)
+    placement = Placement(gpu, progress, "verifying ")
+
+    def prove(gpu: Gpu | None) -> dict[str, Any]:
+        left = None
+        if gpu is not None:
+            found, left = _Checker(*given, *reads).run_on(gpu, threads, placement.progress)
             if found is not None:
                 return {**found, "backend": "cuda"}
-        except PlanError as error:
-            if gpu.wanted:
-                raise
-            left = str(error).partition(";")[0]
-        log.info("verifying on the CPU: %s", left)
-    found = _Checker(*given, *reads).run(threads, progress)
-    if left == WRONG:
-        raise AssertionError("the GPU finds distances wrong that the CPU finds right: a bug")
-    return {**found, "backend": "cpu"}
+            log.info("verifying on the CPU: %s", left)
+        found = _Checker(*given, *reads).run(threads, placement.progress)
+        if left == WRONG:
+            raise AssertionError("the GPU finds distances wrong that the CPU finds right: a bug")
+        return {**found, "backend": "cpu"}
+
+    return placement.run(prove)
 
 
 def upper_limit(max_cost: float | None, dtype: np.dtype) -> Any:

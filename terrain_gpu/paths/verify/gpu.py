@@ -12,7 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from ...cuda.device import RESERVED, Gpu, Staging, free_staging, memory_bound, module
+from ...cuda.backend import Gpu
+from ...cuda.device import RESERVED, Staging, free_staging, memory_bound, module
 from ...errors import InputError, PlanError, StoreError
 from ...executor import stream
 from ...grid import RegionGrid, Window, ceil_div, clip
@@ -123,7 +124,7 @@ class Proof:
         PlanError
             when the GPU's memory does not hold a block.
         """
-        limit, b = self.gpu.limit(), self.blocks.block
+        limit, b = self.gpu.memory, self.blocks.block
 
         def fits(count: int) -> bool:
             rows, cols = (min(count * b, n) + 2 for n in (self.blocks.rows, self.blocks.cols))
@@ -137,7 +138,7 @@ class Proof:
             raise PlanError(
                 f"verifying distances in blocks of {b} takes {ceil_div(self.memory(b), MB)}MB of "
                 f"GPU memory, more than the {format_size(limit)} "
-                f"{'given' if limit == self.gpu.memory_limit else 'free'}; raise "
+                f"{'given' if self.gpu.given else 'free'}; raise "
                 "--gpu-memory-limit, or use --backend cpu"
             )
         # As many regions, of about one size.
@@ -153,7 +154,7 @@ class Proof:
         """
         import cupy
 
-        side, limit, device = self.side(), self.gpu.limit(), self.gpu.device
+        side, limit, device = self.side(), self.gpu.memory, self.gpu.device
         counted = 0
 
         def count(cells: int, total: int) -> None:

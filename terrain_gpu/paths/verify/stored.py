@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from ...cuda.device import find_gpu
-from ...errors import InputError, PlanError, StoreError, VerificationError
+from ...cuda.backend import find_gpu
+from ...errors import InputError, StoreError, VerificationError
 from ...planner import CUDA_BASELINE
 from ...progress import Progress, silent
 from ...store import Layer, TileStore
@@ -88,16 +88,17 @@ def verify_stored(
         else None
         for name in ("backlink", "allocation")
     )
-    gpu, needs = None, (terrain.blocks, distance.dtype.itemsize, memory_limit, threads)
-    try:
-        # Asked before CUDA is there, which takes memory.
-        workers = threads_within(*needs, held=0 if backend == "cpu" else CUDA_BASELINE)
-        gpu = find_gpu(backend, device, gpu_memory_limit, memory_limit, distance.block_size)
-    except PlanError:
-        if backend != "auto":
-            raise
-    if gpu is None:
-        workers = threads_within(*needs)
+    needs = terrain.blocks, distance.dtype.itemsize, memory_limit, threads
+    gpu = find_gpu(
+        backend,
+        device,
+        gpu_memory_limit,
+        memory_limit,
+        distance.block_size,
+        fits=lambda: threads_within(*needs, held=CUDA_BASELINE),
+        doing="verifying ",
+    )
+    workers = threads_within(*needs, held=0 if gpu is None else CUDA_BASELINE)
     problem = KnownRoots(terrain, distance.read_ring, backlink, allocation)
     try:
         found: dict[str, Any] = dict(
