@@ -24,13 +24,13 @@ from bench_gpu_paths import terrain
 from terrain_gpu import GridSpec, create_layer
 from terrain_gpu.cuda.device import name_of
 from terrain_gpu.grid import TILE, BlockGrid
+from terrain_gpu.grid.lengths import step_lengths
+from terrain_gpu.io.places import NO_SOURCES
 from terrain_gpu.paths.costs import CostModel
 from terrain_gpu.paths.ground import Raster, Terrain
 from terrain_gpu.paths.index import Index, build_index, index_dtype
 from terrain_gpu.paths.index.files import DIRECTED, NAME
 from terrain_gpu.paths.index.gpu import Solver
-from terrain_gpu.paths.lengths import step_lengths
-from terrain_gpu.paths.sources import NO_SOURCES
 
 COSTS = {"absdiff": np.uint16, "friction": np.float32, "tobler": np.float32}
 

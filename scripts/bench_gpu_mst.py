@@ -28,9 +28,9 @@ import numpy as np
 from terrain_gpu import create_layer, minimum_spanning_tree, shortest_paths
 from terrain_gpu.cuda.backend import Gpu
 from terrain_gpu.grid import TILE, BlockGrid, GridSpec
-from terrain_gpu.mst import gpu
-from terrain_gpu.mst.gpu import GpuSolver
-from terrain_gpu.weights import Weight
+from terrain_gpu.mst.cuda import regions as gpu
+from terrain_gpu.mst.cuda.regions import GpuSolver
+from terrain_gpu.mst.weights import Weight
 
 BLOCK = 1024
 THREADS = 16

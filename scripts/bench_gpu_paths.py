@@ -26,11 +26,11 @@ import numpy as np
 
 from terrain_gpu import GridSpec, create_layer
 from terrain_gpu.cuda.device import module, name_of
-from terrain_gpu.paths import gpu
 from terrain_gpu.paths.costs import AbsDiff, Friction
-from terrain_gpu.paths.gpu_classic import RELAXERS
+from terrain_gpu.paths.cpu.relax import GUARDS
+from terrain_gpu.paths.cuda import solve as gpu
+from terrain_gpu.paths.cuda.classic import RELAXERS
 from terrain_gpu.paths.pipeline import shortest_paths
-from terrain_gpu.paths.relax import GUARDS
 
 EVERY = (True, True, False)
 STORE = "bench.zarr"

@@ -22,10 +22,10 @@ import numpy as np
 from bench_gpu_mst import BLOCK, cold, make_store, terrain, tiles_of
 
 from terrain_gpu import TileStore, minimum_spanning_tree, shortest_paths
-from terrain_gpu.mst.verify import verify_forest
-from terrain_gpu.mst.verify_gpu import Raster
+from terrain_gpu.mst.verify.forest import verify_forest
+from terrain_gpu.mst.verify.gpu import Raster
+from terrain_gpu.mst.weights import Weight
 from terrain_gpu.paths.verify import verify_stored
-from terrain_gpu.weights import Weight
 
 
 def prove(what: str, raster: Raster, *, right: bool, times: int = 3) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 from PIL import Image
 
 import terrain_gpu
-from terrain_gpu.picture import draw_tree
+from terrain_gpu.cli.picture import draw_tree
 
 REPO = Path(__file__).resolve().parents[1]
 COLOURS = 256

@@ -95,6 +95,7 @@ UNEQUAL = {
     "region_visits",
     "waves",
     "memory_limit",
+    "blocks_resumed",
 }
 
 

@@ -14,7 +14,7 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from .components import Components, label_components
-    from .convert import convert_dataset
+    from .drainage import Accumulation, Network, accumulate, extract_network
     from .errors import (
         InputError,
         OutputError,
@@ -23,22 +23,22 @@ if TYPE_CHECKING:
         TerrainError,
         VerificationError,
     )
-    from .export import export_layer
-    from .forest import Accumulation, Network, accumulate, extract_network
     from .grid import GridSpec
+    from .io.convert import convert_dataset
+    from .io.export import export_layer
     from .mst import SpanningTree, minimum_spanning_tree
     from .paths import ShortestPaths, shortest_paths
     from .report import Report
     from .store import Layer, LayerWriter, TileStore, create_layer
 
 _HOME = {
-    "Accumulation": "forest",
+    "Accumulation": "drainage",
     "Components": "components",
     "GridSpec": "grid",
     "InputError": "errors",
     "Layer": "store",
     "LayerWriter": "store",
-    "Network": "forest",
+    "Network": "drainage",
     "OutputError": "errors",
     "PlanError": "errors",
     "Report": "report",
@@ -48,11 +48,11 @@ _HOME = {
     "TerrainError": "errors",
     "TileStore": "store",
     "VerificationError": "errors",
-    "accumulate": "forest",
-    "convert_dataset": "convert",
+    "accumulate": "drainage",
+    "convert_dataset": "io.convert",
     "create_layer": "store",
-    "export_layer": "export",
-    "extract_network": "forest",
+    "export_layer": "io.export",
+    "extract_network": "drainage",
     "label_components": "components",
     "minimum_spanning_tree": "mst",
     "shortest_paths": "paths",

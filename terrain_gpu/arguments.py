@@ -238,11 +238,7 @@ def path(name: str, value: Any) -> str | os.PathLike[str]:
 
 
 def store(name: str, value: Any) -> Any:
-    """A store, or its path."""
-    from .store import TileStore
-
-    if isinstance(value, TileStore):
-        return value
+    """A store, which is a path too, or its path."""
     if not isinstance(value, str | os.PathLike):
         raise wrong(name, value, "a store or its path")
     return path(name, value)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from programs import program
 
-from terrain_gpu import planner
+from terrain_gpu.engine import plan as planner
 
 MB = 10**6
 

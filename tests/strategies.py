@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from terrain_gpu import cells
 from terrain_gpu.grid import TILE, GridSpec, ceil_div
-from terrain_gpu.paths.lengths import step_lengths
+from terrain_gpu.grid.lengths import step_lengths
 from terrain_gpu.store import Layer, TileStore
 
 DTYPES = list(cells.DTYPES)

@@ -16,21 +16,15 @@ from rasterio.crs import CRS
 from strategies import rasters, shapes, without_checksums
 from test_mst import make_store
 
-from terrain_gpu import (
-    TileStore,
-    accumulate,
-    create_layer,
-    minimum_spanning_tree,
-    shortest_paths,
-)
+from terrain_gpu import TileStore, accumulate, create_layer, minimum_spanning_tree, shortest_paths
 from terrain_gpu.cli import options
 from terrain_gpu.cli.main import group
+from terrain_gpu.drainage.skeleton import Outline, Skeleton
+from terrain_gpu.engine.plan import COMPILED_BASELINE
 from terrain_gpu.errors import InputError, PlanError, StoreError
-from terrain_gpu.forest.skeleton import Outline, Skeleton
 from terrain_gpu.grid import GridSpec
-from terrain_gpu.paths.lengths import cell_areas
-from terrain_gpu.paths.sources import from_rowcol
-from terrain_gpu.planner import COMPILED_BASELINE
+from terrain_gpu.grid.lengths import cell_areas
+from terrain_gpu.io.places import from_rowcol
 
 int16 = st.just(np.dtype("<i2"))
 small = rasters(int16, shapes(200, 6000))

@@ -19,7 +19,7 @@ from affine import Affine
 
 import terrain_gpu
 from terrain_gpu import GridSpec, InputError, PlanError, TerrainError, primitives, shortest_paths
-from terrain_gpu.paths import sources as places
+from terrain_gpu.io import places
 from terrain_gpu.paths.index import build_index
 
 GRID = GridSpec(5, 6, (10.0, 0.0, 0.0, 0.0, -10.0, 0.0))

@@ -590,7 +590,7 @@ def test_unexpected_errors_are_one_line_too(world, capfd, monkeypatch):
     def fail(*args, **settings):
         raise RuntimeError("of\na kind nobody\nthought of")
 
-    monkeypatch.setattr("terrain_gpu.convert.convert_dataset", fail)
+    monkeypatch.setattr("terrain_gpu.io.convert.convert_dataset", fail)
     code, out, err = call(capfd, "convert-dataset dem.tif s.zarr")
     assert (code, out) == (1, "")
     assert err == (
@@ -599,7 +599,7 @@ def test_unexpected_errors_are_one_line_too(world, capfd, monkeypatch):
     code, _, err = call(capfd, "convert-dataset dem.tif s.zarr -vv")
     assert code == 1
     assert "Traceback" in err
-    monkeypatch.setattr("terrain_gpu.convert.convert_dataset", lambda *a, **k: [0] * 10**15)
+    monkeypatch.setattr("terrain_gpu.io.convert.convert_dataset", lambda *a, **k: [0] * 10**15)
     code, _, err = call(capfd, "convert-dataset dem.tif s.zarr")
     assert (code, err) == (1, "Error: out of memory; give a smaller --memory-limit\n")
 
@@ -729,7 +729,7 @@ COMPILING = "WARNING: compiling kernels for float32 cells; this happens once\n"
 COMPILED = """
 import numpy as np
 from terrain_gpu.mst.levels import Solver
-from terrain_gpu.weights import Weight
+from terrain_gpu.mst.weights import Weight
 
 for dtype in ("float32", "int16", "float64"):
     print(Solver((1, 1), 64, Weight("max", np.dtype(dtype)), None, True).compiled())

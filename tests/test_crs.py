@@ -11,9 +11,9 @@ import rasterio
 from rasterio.crs import CRS
 
 import terrain_gpu
-from terrain_gpu.export import export_layer
-from terrain_gpu.paths.vectors import grid_crs
-from terrain_gpu.raster import crs_code, crs_name
+from terrain_gpu.io.export import export_layer
+from terrain_gpu.io.raster import crs_code, crs_name
+from terrain_gpu.io.vectors import grid_crs
 
 UTAH = "+proj=utm +zone=12 +ellps=GRS80 +units=m +no_defs"
 """Of no known datum; PROJ's best match, at 70 %, is EPSG:6367, Mexico ITRF2008."""
@@ -89,8 +89,8 @@ def test_from_the_raster_to_every_output(tmp_path, capfd, text):
             assert data.crs == there
             assert crs_code(data.crs) == grid.crs_code
     found = terrain_gpu.shortest_paths(store, [(3, 3)], backlink=True)
-    from terrain_gpu.paths.sources import from_rowcol, from_vector
-    from terrain_gpu.paths.vectors import write_paths
+    from terrain_gpu.io.places import from_rowcol, from_vector
+    from terrain_gpu.paths.output import write_paths
 
     ends = from_rowcol(grid, [(50, 60)])
     write_paths(tmp_path / "p.gpkg", found.paths(ends, from_rowcol(grid, [(3, 3)])), grid)

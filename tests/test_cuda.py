@@ -21,9 +21,9 @@ from terrain_gpu.cuda import device
 from terrain_gpu.cuda.backend import NoGpu, choose
 from terrain_gpu.cuda.device import OPTIONS, defines, source, why_not
 from terrain_gpu.errors import InputError, PlanError
-from terrain_gpu.mst import gpu as mst_gpu
-from terrain_gpu.paths import gpu as paths_gpu
-from terrain_gpu.paths.relax import Overflow
+from terrain_gpu.mst.cuda import regions as mst_gpu
+from terrain_gpu.paths.cpu.relax import Overflow
+from terrain_gpu.paths.cuda import solve as paths_gpu
 from terrain_gpu.paths.verify import gpu as proof_gpu
 
 ARCHITECTURES = ("sm_75", "sm_80", "sm_86", "sm_90", "sm_100")

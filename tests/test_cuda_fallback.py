@@ -12,30 +12,25 @@ import numpy as np
 import pytest
 from test_mst import make_store
 
-from terrain_gpu import (
-    PlanError,
-    TileStore,
-    minimum_spanning_tree,
-    shortest_paths,
-)
+from terrain_gpu import PlanError, TileStore, minimum_spanning_tree, shortest_paths
 from terrain_gpu.cli import options
 from terrain_gpu.cli.main import group
 from terrain_gpu.cuda import device
 from terrain_gpu.cuda.backend import Gpu, NoGpu, Placement, find_gpu
 from terrain_gpu.cuda.device import OutOfGpuMemory, memory_bound
-from terrain_gpu.mst import gpu as mst_gpu
-from terrain_gpu.mst import verify_gpu
+from terrain_gpu.mst.cuda import regions as mst_gpu
 from terrain_gpu.mst.levels import Solver
-from terrain_gpu.mst.verify import verify_arrays, verify_forest
-from terrain_gpu.paths import gpu as paths_gpu
+from terrain_gpu.mst.verify.forest import gpu as verify_gpu
+from terrain_gpu.mst.verify.forest import verify_arrays, verify_forest
+from terrain_gpu.mst.weights import Weight
+from terrain_gpu.paths.cpu.relax import Overflow, Relaxation
+from terrain_gpu.paths.cuda import solve as paths_gpu
 from terrain_gpu.paths.index import build_index
 from terrain_gpu.paths.index import gpu as index_gpu
 from terrain_gpu.paths.index.build import _Solver
-from terrain_gpu.paths.relax import Overflow, Relaxation
 from terrain_gpu.paths.verify import gpu as proof_gpu
 from terrain_gpu.paths.verify import verify_stored
 from terrain_gpu.primitives import connected_components, contract_tree, euler_tour, list_ranking
-from terrain_gpu.weights import Weight
 
 pytestmark = pytest.mark.usefixtures("no_fsync")
 

@@ -15,10 +15,11 @@ from terrain_gpu import GridSpec
 from terrain_gpu.cli.compute_sssp import command
 from terrain_gpu.cuda import device
 from terrain_gpu.errors import InputError
-from terrain_gpu.paths import gpu, gpu_classic
+from terrain_gpu.io.places import from_rowcol
 from terrain_gpu.paths.costs import MODELS, Scaled
+from terrain_gpu.paths.cuda import classic as gpu_classic
+from terrain_gpu.paths.cuda import solve as gpu
 from terrain_gpu.paths.pipeline import GPU_METHODS, METHODS, shortest_paths
-from terrain_gpu.paths.sources import from_rowcol
 
 every_method = pytest.mark.parametrize("method", GPU_METHODS)
 on_a_gpu = pytest.mark.gpu

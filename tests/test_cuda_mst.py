@@ -16,10 +16,10 @@ from terrain_gpu.cells import DTYPES
 from terrain_gpu.cuda.backend import Gpu
 from terrain_gpu.errors import InputError, PlanError
 from terrain_gpu.grid import BlockGrid
-from terrain_gpu.mst import gpu
+from terrain_gpu.mst.cpu.merge import merge
+from terrain_gpu.mst.cuda import regions as gpu
 from terrain_gpu.mst.levels import MemorySpill, Solver, Totals, join_levels
-from terrain_gpu.mst.merge import merge
-from terrain_gpu.weights import Weight
+from terrain_gpu.mst.weights import Weight
 
 pytestmark = pytest.mark.gpu
 

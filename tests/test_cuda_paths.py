@@ -15,10 +15,12 @@ import test_mst
 from test_paths import make_store
 
 from terrain_gpu.errors import InputError, PlanError
-from terrain_gpu.paths import gpu, gpu_allocate, gpu_regions
+from terrain_gpu.io.places import from_rowcol
 from terrain_gpu.paths.costs import MODELS, Scaled
+from terrain_gpu.paths.cuda import allocate as gpu_allocate
+from terrain_gpu.paths.cuda import regions as gpu_regions
+from terrain_gpu.paths.cuda import solve as gpu
 from terrain_gpu.paths.pipeline import shortest_paths
-from terrain_gpu.paths.sources import from_rowcol
 from terrain_gpu.store.writer import LayerWriter
 
 pytestmark = pytest.mark.gpu

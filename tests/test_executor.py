@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from terrain_gpu.executor import stream
+from terrain_gpu.engine.schedule import stream
 
 
 def copy_through(count, *, buffers, readers=1, workers=1, writers=1, compute=True):

@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from strategies import same_bits, windows
 
-from terrain_gpu import grass_ascii
 from terrain_gpu.errors import InputError
-from terrain_gpu.grass_ascii import GrassAscii, is_grass_ascii
+from terrain_gpu.io import grass_ascii
+from terrain_gpu.io.grass_ascii import GrassAscii, is_grass_ascii
 
 HEADER = "north: 40\nsouth: 10\neast: 50\nwest: 0\nrows: 3\ncols: 5\n"
 ROWS = "1 2 3 4 5\n6 7 8 9 10\n11 12 13 14 15\n"

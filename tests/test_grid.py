@@ -11,7 +11,6 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from strategies import block_sizes, grids, shapes, sides, windows
 
-from terrain_gpu import morton
 from terrain_gpu.errors import InputError, TerrainError
 from terrain_gpu.grid import (
     MAX_BLOCK,
@@ -22,6 +21,7 @@ from terrain_gpu.grid import (
     ceil_div,
     clip,
     is_empty,
+    morton,
     round_up,
     z_rank_table,
 )

@@ -25,10 +25,10 @@ import rasterio
 from programs import fork, program, server
 from rasterio.transform import from_origin
 
-from terrain_gpu import raster
 from terrain_gpu.cli import options
 from terrain_gpu.cli.main import group
-from terrain_gpu.d8 import symmetric
+from terrain_gpu.grid.neighbours import symmetric
+from terrain_gpu.io import raster
 from terrain_gpu.store import TileStore
 
 SHAPE = 1800, 1500

@@ -25,10 +25,10 @@ from terrain_gpu.cli import options
 from terrain_gpu.cli.main import group
 from terrain_gpu.components import pipeline, table
 from terrain_gpu.components.joins import joins_bytes
-from terrain_gpu.convert import convert_dataset
 from terrain_gpu.errors import InputError, OutputError, PlanError, StoreError
 from terrain_gpu.grid import BlockGrid, GridSpec
-from terrain_gpu.paths.lengths import area_units, cell_areas, step_lengths
+from terrain_gpu.grid.lengths import area_units, cell_areas, step_lengths
+from terrain_gpu.io.convert import convert_dataset
 
 DEMS = Path(__file__).resolve().parents[2] / "shared" / "dems"
 BOX = ["row0", "row1", "col0", "col1"]

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from terrain_gpu import morton
+from terrain_gpu.grid import morton
 
 LAST = 2**31 - 1
 coordinates = st.one_of(

@@ -18,12 +18,13 @@ from scipy.sparse.csgraph import minimum_spanning_tree as scipy_tree
 from strategies import rasters, shapes
 
 from terrain_gpu import TileStore, create_layer, minimum_spanning_tree
-from terrain_gpu.convert import convert_dataset
-from terrain_gpu.d8 import symmetric
 from terrain_gpu.errors import InputError, PlanError, StoreError, TerrainError
-from terrain_gpu.export import export_layer
 from terrain_gpu.grid import GridSpec
-from terrain_gpu.mst import gpu, levels, pipeline
+from terrain_gpu.grid.neighbours import symmetric
+from terrain_gpu.io.convert import convert_dataset
+from terrain_gpu.io.export import export_layer
+from terrain_gpu.mst import levels, pipeline
+from terrain_gpu.mst.cuda import regions as gpu
 
 DEMS = Path(__file__).resolve().parents[2] / "shared" / "dems"
 SAMPLE = Path(__file__).resolve().parents[1] / "data" / "jacksboro.tif"

@@ -13,11 +13,13 @@ from hypothesis import assume, example, given
 from hypothesis import strategies as st
 from strategies import Raster, block_sizes, rasters, shapes
 
-from terrain_gpu import weights
-from terrain_gpu.mst import contract, frozen, tournament
+from terrain_gpu.grid.neighbours import DIRECTIONS
+from terrain_gpu.mst import weights
+from terrain_gpu.mst.cpu import contract, frozen
 from terrain_gpu.mst.levels import METHODS, Solver
 from terrain_gpu.mst.pipeline import minimum_spanning_tree
-from terrain_gpu.weights import DIRECTIONS, Weight
+from terrain_gpu.mst.weights import Weight
+from terrain_gpu.primitives import tournament
 
 OPEN = (True, True, True, True)
 CLOSED = (False, False, False, False)

@@ -10,10 +10,11 @@ import reference
 from hypothesis import given
 from hypothesis import strategies as st
 
-from terrain_gpu.mst import merge
-from terrain_gpu.mst.merge import Frame
+from terrain_gpu.grid.neighbours import DIRECTIONS
+from terrain_gpu.mst.cpu import merge
+from terrain_gpu.mst.cpu.merge import Frame
 from terrain_gpu.mst.region import Border, Region
-from terrain_gpu.weights import DIRECTIONS, NAMES, Weight, valid_cells
+from terrain_gpu.mst.weights import NAMES, Weight, valid_cells
 
 
 def nothing(key):

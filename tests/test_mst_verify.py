@@ -13,10 +13,10 @@ from strategies import rasters, shapes
 
 from terrain_gpu.errors import InputError, PlanError, StoreError, VerificationError
 from terrain_gpu.grid import BlockGrid, GridSpec
-from terrain_gpu.mst import verify
-from terrain_gpu.mst.verify import verify_arrays, verify_forest
+from terrain_gpu.mst.verify.forest import forest as verify
+from terrain_gpu.mst.verify.forest import verify_arrays, verify_forest
+from terrain_gpu.mst.weights import Weight
 from terrain_gpu.store import create_layer
-from terrain_gpu.weights import Weight
 
 weights = st.sampled_from(["max", "absdiff"])
 connectivities = st.sampled_from([8, 4])

@@ -28,11 +28,11 @@ from test_mst import has_no_largest
 from terrain_gpu import TileStore, create_layer, extract_network, minimum_spanning_tree
 from terrain_gpu.cli import options
 from terrain_gpu.cli.main import group
+from terrain_gpu.drainage import lines, prune
 from terrain_gpu.errors import InputError, PlanError, StoreError
-from terrain_gpu.forest import lines, prune
 from terrain_gpu.grid import GridSpec
-from terrain_gpu.paths.lengths import step_lengths
-from terrain_gpu.paths.sources import from_rowcol
+from terrain_gpu.grid.lengths import step_lengths
+from terrain_gpu.io.places import from_rowcol
 
 TRANSFORM = (3.0, 0.0, 100.0, 0.0, -4.0, 50.0)
 """Steps of 3, 4 and 5."""
@@ -266,7 +266,7 @@ def test_no_line_crosses_itself(tmp_path, monkeypatch):
             minimum_spanning_tree(store, weight=weight)
             kept = from_rowcol(GridSpec(*data.shape), some(data >= 0, 2, cut))
             extract_network(store, whole.with_name("a.geojson"), keep=kept, min_length=30)
-            patch.setattr("terrain_gpu.forest.network._crossings", lambda line, cols: [])
+            patch.setattr("terrain_gpu.drainage.network._crossings", lambda line, cols: [])
             extract_network(store, whole, keep=kept, min_length=30)
             found, plain = (read(p, 80) for p in (whole.with_name("a.geojson"), whole))
         cut += len(found) - len(plain)

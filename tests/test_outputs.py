@@ -23,11 +23,11 @@ import terrain_gpu
 from terrain_gpu.cli import options
 from terrain_gpu.cli.main import group
 from terrain_gpu.errors import InputError, OutputError
-from terrain_gpu.export import export_layer
 from terrain_gpu.grid import GridSpec
-from terrain_gpu.outputs import Output, whole_file
-from terrain_gpu.paths.sources import from_raster, from_vector
+from terrain_gpu.io.export import export_layer
+from terrain_gpu.io.places import from_raster, from_vector
 from terrain_gpu.store import Layer, create_layer
+from terrain_gpu.store.outputs import Output, whole_file
 
 UTM = rasterio.CRS.from_epsg(32633).to_wkt(version="WKT2_2019")
 GRID = GridSpec(60, 90, (30.0, 0.0, 500_000.0, 0.0, -30.0, 5_000_000.0), UTM, "EPSG:32633")
@@ -143,7 +143,8 @@ def test_what_a_living_writer_has_stays(tmp_path):
             second.publish(second.folder / "x")
         assert (first.folder / "x").read_text() == "one"
         code = (
-            "import sys; from pathlib import Path; from terrain_gpu.outputs import whole_file\n"
+            "import sys; from pathlib import Path\n"
+            "from terrain_gpu.store.outputs import whole_file\n"
             "with whole_file(Path(sys.argv[1])) as part: part.write_text('three')"
         )
         subprocess.run([sys.executable, "-c", code, str(target)], check=True)

@@ -23,10 +23,13 @@ from hypothesis import strategies as st
 from rasterio.crs import CRS
 
 from terrain_gpu import GridSpec, InputError, LayerWriter, StoreError, create_layer
-from terrain_gpu.paths import gpu, gpu_regions, pipeline, relax
-from terrain_gpu.paths.lengths import other_unit
+from terrain_gpu.grid.lengths import other_unit
+from terrain_gpu.io.places import Sources
+from terrain_gpu.paths import pipeline
+from terrain_gpu.paths.cpu import relax
+from terrain_gpu.paths.cuda import regions as gpu_regions
+from terrain_gpu.paths.cuda import solve as gpu
 from terrain_gpu.paths.pipeline import shortest_paths
-from terrain_gpu.paths.sources import Sources
 
 pytestmark = pytest.mark.usefixtures("backend")
 

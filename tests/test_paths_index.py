@@ -20,12 +20,12 @@ from hypothesis import strategies as st
 from terrain_gpu import GridSpec, InputError, StoreError, TileStore, create_layer
 from terrain_gpu.cli import options
 from terrain_gpu.cli.main import group
+from terrain_gpu.grid.neighbours import COL_STEP, ROW_STEP
+from terrain_gpu.io.places import Sources
 from terrain_gpu.paths.index import build, build_index
 from terrain_gpu.paths.index.files import NAME
 from terrain_gpu.paths.index.tile import CROSSINGS, RING, RING_COL, RING_ROW
 from terrain_gpu.paths.pipeline import shortest_paths
-from terrain_gpu.paths.sources import Sources
-from terrain_gpu.paths.tile import COL_STEP, ROW_STEP
 
 TYPES = [np.dtype(name) for name in ("int16", "uint8", "float32")]
 large = strategies.rasters(shape=strategies.shapes(200, 6000))

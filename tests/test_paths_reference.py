@@ -18,8 +18,8 @@ from strategies import MODELS, WGS84, cost_problems, rasters, shapes
 
 from terrain_gpu.errors import InputError
 from terrain_gpu.grid import GridSpec
+from terrain_gpu.grid.lengths import step_lengths
 from terrain_gpu.paths import costs
-from terrain_gpu.paths.lengths import step_lengths
 
 # -- lengths -------------------------------------------------------------------------------
 

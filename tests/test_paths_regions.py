@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from terrain_gpu.cuda.device import source
 from terrain_gpu.errors import StoreError
 from terrain_gpu.grid import BlockGrid
-from terrain_gpu.paths.gpu import AWAY, CHANGED, SIDE
-from terrain_gpu.paths.gpu_regions import Arrivals, Rims, Spill, _beside
+from terrain_gpu.paths.cuda.regions import Arrivals, Rims, Spill, _beside
+from terrain_gpu.paths.cuda.solve import AWAY, CHANGED, SIDE
 
 
 def test_flags_are_those_of_the_kernels():

@@ -27,9 +27,11 @@ from rasterio import features, warp
 from rasterio.crs import CRS
 
 from terrain_gpu.errors import InputError, OutputError, StoreError
-from terrain_gpu.grid import BlockGrid, GridSpec
-from terrain_gpu.paths import sources, vectors
-from terrain_gpu.paths.sources import (
+from terrain_gpu.grid import BlockGrid, GridSpec, cell_centres
+from terrain_gpu.io import lines as vector_lines
+from terrain_gpu.io import places as sources
+from terrain_gpu.io import vectors
+from terrain_gpu.io.places import (
     Sources,
     from_raster,
     from_rowcol,
@@ -38,8 +40,9 @@ from terrain_gpu.paths.sources import (
     merge,
     refuse_nodata,
 )
-from terrain_gpu.paths.trace import TracedPath, path_points, trace_path
-from terrain_gpu.paths.vectors import MAX_ID, write_paths
+from terrain_gpu.io.vectors import MAX_ID
+from terrain_gpu.paths.output import write_paths
+from terrain_gpu.paths.trace import TracedPath, trace_path
 from terrain_gpu.store import TileStore, create_layer
 
 UTM = CRS.from_epsg(32633).to_wkt(version="WKT2_2019")
@@ -769,8 +772,8 @@ import sys
 sys.modules["pyogrio"] = None
 from pathlib import Path
 from terrain_gpu.grid import GridSpec
-from terrain_gpu.paths.sources import from_vector
-from terrain_gpu.paths.vectors import checked_target
+from terrain_gpu.io.lines import checked_target
+from terrain_gpu.io.places import from_vector
 grid = GridSpec({GRID.rows}, {GRID.cols}, {GRID.transform}, '''{UTM}''', "EPSG:32633")
 folder = Path({str(tmp_path)!r})
 assert len(from_vector(grid, folder / "f.geojson")) == 1
@@ -1198,7 +1201,7 @@ def test_blocks_that_are_no_backlinks():
 
 
 def test_path_points():
-    found = path_points(GRID, np.array([[0, 0], [9, 11]]))
+    found = cell_centres(GRID, np.array([[0, 0], [9, 11]]))
     assert found.dtype == np.float64
     assert found.tolist() == [[500_015.0, 4_999_985.0], [500_345.0, 4_999_715.0]]
 
@@ -1251,7 +1254,7 @@ def test_paths_as_geopackage(tmp_path):
     meta, lines, fields = read_gpkg(path)
     assert CRS.from_user_input(meta["crs"]) == CRS.from_epsg(32633)
     assert meta["geometry_type"] == "LineString"
-    assert np.array_equal(lines[0], path_points(GRID, np.array(STEPS)))
+    assert np.array_equal(lines[0], cell_centres(GRID, np.array(STEPS)))
     assert lines[1].tolist() == [at(5.5, 5.5)] * 2
     assert {name: column.tolist() for name, column in fields.items()} == {
         "source": [1, 2],
@@ -1325,7 +1328,7 @@ def test_a_path_over_the_antimeridian_is_cut(tmp_path, down):
 
 
 def test_a_path_on_the_antimeridian():
-    found = vectors._cut(np.array([[180.0, 1], [-180, 2], [-180, 3], [179, 4]]))
+    found = vector_lines._cut(np.array([[180.0, 1], [-180, 2], [-180, 3], [179, 4]]))
     assert [part.tolist() for part in found] == [
         [[180, 1], [180, 1]],
         [[-180, 1], [-180, 2], [-180, 3], [-180, 3]],

@@ -19,13 +19,13 @@ from terrain_gpu.cli.main import group
 from terrain_gpu.cuda.backend import find_gpu
 from terrain_gpu.errors import PlanError, StoreError, VerificationError
 from terrain_gpu.grid import BlockGrid, GridSpec
+from terrain_gpu.grid.lengths import step_lengths
+from terrain_gpu.io.places import from_rowcol
 from terrain_gpu.mst import minimum_spanning_tree
 from terrain_gpu.paths import verify
 from terrain_gpu.paths.costs import CostModel, is_directed
 from terrain_gpu.paths.ground import Raster, Terrain
-from terrain_gpu.paths.lengths import step_lengths
 from terrain_gpu.paths.pipeline import shortest_paths, unreached
-from terrain_gpu.paths.sources import from_rowcol
 from terrain_gpu.paths.verify import gpu as verify_gpu
 from terrain_gpu.store import TileStore, create_layer
 

@@ -12,11 +12,7 @@ from hypothesis import strategies as st
 
 from terrain_gpu.arguments import parse_size
 from terrain_gpu.components import plan_components
-from terrain_gpu.convert import plan_for_shape
-from terrain_gpu.errors import InputError, PlanError
-from terrain_gpu.grid import TILE
-from terrain_gpu.mst import plan_spanning_tree
-from terrain_gpu.planner import (
+from terrain_gpu.engine.plan import (
     BASELINE,
     COMPILED_BASELINE,
     SourceShape,
@@ -25,6 +21,10 @@ from terrain_gpu.planner import (
     plan_paths,
     plan_stream,
 )
+from terrain_gpu.errors import InputError, PlanError
+from terrain_gpu.grid import TILE
+from terrain_gpu.io.convert import plan_for_shape
+from terrain_gpu.mst import plan_spanning_tree
 
 
 @pytest.mark.parametrize(

@@ -30,12 +30,12 @@ from strategies import (
 )
 
 from terrain_gpu import cells
-from terrain_gpu import raster as raster_module
-from terrain_gpu.convert import convert_dataset
 from terrain_gpu.errors import InputError
-from terrain_gpu.export import export_layer
-from terrain_gpu.grass_ascii import GrassAscii
 from terrain_gpu.grid import GridSpec
+from terrain_gpu.io import raster as raster_module
+from terrain_gpu.io.convert import convert_dataset
+from terrain_gpu.io.export import export_layer
+from terrain_gpu.io.grass_ascii import GrassAscii
 from terrain_gpu.store import TileStore
 
 DEMS = Path(__file__).parents[2] / "shared" / "dems"
@@ -705,7 +705,7 @@ def test_what_fails_beside_the_conversion_fails_the_conversion(tmp_path, monkeyp
     def fail(path, stop):
         raise error
 
-    monkeypatch.setattr("terrain_gpu.convert.checksum", fail)
+    monkeypatch.setattr("terrain_gpu.io.convert.checksum", fail)
     path = save(tmp_path / "a.tif", np.zeros((70, 70), np.float32))
     with pytest.raises(type(error)):
         convert_dataset(path, tmp_path / "s.zarr")
@@ -750,7 +750,7 @@ def wide(tmp_path_factory, quick):
 @pytest.mark.parametrize("threads", [1, 3, 8])
 @pytest.mark.parametrize("spare", [400_000, 2_000_000, 100_000_000])
 def test_any_memory_limit_and_threads_give_the_same_bytes(tmp_path, wide, threads, spare):
-    from terrain_gpu.planner import BASELINE
+    from terrain_gpu.engine.plan import BASELINE
 
     path, expected = wide
     report = convert_dataset(
@@ -902,7 +902,7 @@ def test_an_existing_file_is_kept_unless_asked_and_whole_until_then(tmp_path, mo
 @given(rasters(shape=shapes(300)), st.sampled_from([1, 5]), block_sizes(128))
 @settings(max_examples=15)
 def test_small_limits_export_the_same_file(folders, raster, threads, block):
-    from terrain_gpu.planner import BASELINE
+    from terrain_gpu.engine.plan import BASELINE
 
     with folders() as folder:
         source = save(folder / "a.tif", raster.cells, raster.nodata)

@@ -14,8 +14,8 @@ from reference import exact_sum, weight_of
 from strategies import DTYPES, scalars
 
 from terrain_gpu.errors import InputError
-from terrain_gpu.mst.boruvka import add_weight, edge_key
-from terrain_gpu.weights import NAMES, Weight
+from terrain_gpu.mst.cpu.boruvka import add_weight, edge_key
+from terrain_gpu.mst.weights import NAMES, Weight
 
 
 @numba.njit

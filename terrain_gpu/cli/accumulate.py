@@ -77,7 +77,7 @@ def command(
     terrain-gpu accumulate dem.zarr
     terrain-gpu accumulate dem.zarr --outlets gauges.geojson --areas -o upstream.tif
     """
-    from ..forest import accumulate
+    from ..drainage import accumulate
     from ..progress import bar
     from ..store import TileStore
 
@@ -88,7 +88,7 @@ def command(
         limit = settings["memory_limit"]
         given = places(opened.grid, "--outlet", outlet, outlet_rowcol, outlets, limit)
     if output:
-        from ..export import checked_target, export_layer  # brings GDAL
+        from ..io.export import checked_target, export_layer  # brings GDAL
 
         checked_target(output, overwrite=settings["overwrite"])
     advice = "finished blocks are kept, --resume goes on"

@@ -38,8 +38,8 @@ def command(
     terrain-gpu build-index dem.zarr --cost tobler
     compute-sssp dem.zarr --source -84.2,36.5 --cost tobler --method index
     """
+    from ..engine.plan import format_size
     from ..paths.index import build_index
-    from ..planner import format_size
     from ..progress import bar
 
     advice = "finished blocks are kept, the same command goes on"

@@ -64,7 +64,7 @@ def command(
     from ..progress import bar
 
     if output:
-        from ..export import checked_target, export_layer  # brings GDAL
+        from ..io.export import checked_target, export_layer  # brings GDAL
 
         checked_target(output, overwrite=settings["overwrite"])
     advice = "finished blocks are kept, --resume goes on"

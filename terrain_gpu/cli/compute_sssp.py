@@ -14,7 +14,7 @@ from .places import Place, Point, naming, not_negative, places, refuse_shared_fi
 
 if TYPE_CHECKING:
     from ..grid import GridSpec
-    from ..paths.sources import Sources
+    from ..io.places import Sources
     from ..paths.trace import TracedPath
     from ..store import Layer
 
@@ -259,9 +259,9 @@ def command(
         overwrite=settings["overwrite"],
     )
 
-    from ..export import export_layer
+    from ..io.export import export_layer
     from ..paths import shortest_paths
-    from ..paths.vectors import write_paths
+    from ..paths.output import write_paths
     from ..progress import bar
     from ..store import TileStore
 
@@ -329,14 +329,13 @@ def _check_outputs(
     overwrite: bool,
 ) -> None:
     """Refuse before the work what cannot take its results."""
-    from .. import export
-    from ..paths import vectors
+    from ..io import export, lines
 
     outputs = dict(rasters) | ({"--path": path} if path is not None else {})
     refuse_shared_files(inputs, {**outputs, "--json": json_target})
     for option, file in outputs.items():
         with naming(option):
-            checked = vectors.checked_target if option == "--path" else export.checked_target
+            checked = lines.checked_target if option == "--path" else export.checked_target
             checked(file, overwrite=overwrite)
 
 
@@ -345,7 +344,7 @@ def _unreached(
 ) -> list[dict[str, int]]:
     """The targets without a path, with a warning that names them; an error when all are."""
     from ..errors import TerrainError
-    from ..paths.trace import path_points
+    from ..grid import cell_centres
 
     reached = {tuple(line.cells[-1].tolist()) for line in lines}
     missing = [
@@ -362,7 +361,7 @@ def _unreached(
     shown = np.array([(one["row"], one["col"]) for one in missing[:NAMED]])
     names = ", ".join(
         f"x {x:.12g}, y {y:.12g} (row {row}, column {col})"
-        for (x, y), (row, col) in zip(path_points(grid, shown), shown, strict=True)
+        for (x, y), (row, col) in zip(cell_centres(grid, shown), shown, strict=True)
     ) + (f" and {len(missing) - NAMED} more" if len(missing) > NAMED else "")
     if not lines:
         raise TerrainError(

@@ -7,7 +7,7 @@ from typing import Any, get_args
 import click
 
 from ..arguments import LayerCompression
-from ..planner import format_size
+from ..engine.plan import format_size
 from . import options
 
 
@@ -67,7 +67,7 @@ def command(inputs: tuple[str, ...], store: str, json_target: str | None, **sett
     convert-dataset N46E008.hgt N46E009.hgt alps.zarr --memory-limit 1GB
     convert-dataset landcover.tif dem.zarr --layer friction
     """
-    from ..convert import convert_dataset
+    from ..io.convert import convert_dataset
     from ..progress import bar
 
     if not inputs:

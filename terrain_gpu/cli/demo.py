@@ -23,8 +23,8 @@ def command(context: click.Context, folder: str, overwrite: bool) -> None:
     """Convert the shipped sample DEM, export it again; its spanning tree, and a walk across it."""
     import numpy as np
 
-    from ..raster import Mosaic, gdal_environment
-    from ..store.places import refuse_inside
+    from ..io.raster import Mosaic, gdal_environment
+    from ..store.swap import refuse_inside
     from . import compute_mst, compute_sssp, convert_dataset, export, info
 
     sample, out = _sample(), Path(folder)
@@ -80,11 +80,12 @@ def command(context: click.Context, folder: str, overwrite: bool) -> None:
 
 def _draw(store: Path, tree: Path, walk: Path) -> str:
     """Draw the tree and the walk; what to tell the user about it."""
-    from ..d8 import symmetric
-    from ..paths.sources import from_xy
-    from ..paths.trace import path_points, trace_path
-    from ..picture import draw_tree, draw_walk
+    from ..grid import cell_centres
+    from ..grid.neighbours import symmetric
+    from ..io.places import from_xy
+    from ..paths.trace import trace_path
     from ..store import TileStore
+    from .picture import draw_tree, draw_walk
 
     opened = TileStore.open(store)
     heights = opened.layer("elevation").read_window(*opened.grid.window)
@@ -96,7 +97,7 @@ def _draw(store: Path, tree: Path, walk: Path) -> str:
         cells = trace_path(links.read_block, links.blocks, int(end.rows[0]), int(end.cols[0]))
         assert cells is not None
         seconds = opened.layer("distance").read_window(*opened.grid.window)
-        draw_walk(walk, heights, seconds, path_points(opened.grid, cells), opened.grid)
+        draw_walk(walk, heights, seconds, cell_centres(opened.grid, cells), opened.grid)
     except ImportError:
         return "no picture: pip install matplotlib (the extra `plot`) first"
     return f"{tree} and {walk} show them over a hillshade"

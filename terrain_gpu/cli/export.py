@@ -7,7 +7,7 @@ from typing import Any, get_args
 import click
 
 from ..arguments import FileCompression
-from ..planner import format_size
+from ..engine.plan import format_size
 from . import options
 
 
@@ -29,7 +29,7 @@ from . import options
 @options.verbosity_options
 def command(store: str, path: str, json_target: str | None, **settings: Any) -> None:
     """Write a layer of STORE as GeoTIFF, cell for cell."""
-    from ..export import export_layer
+    from ..io.export import export_layer
     from ..progress import bar
 
     advice = f"{path} is as it was"

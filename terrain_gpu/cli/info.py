@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from ..planner import format_size
+from ..engine.plan import format_size
 from . import options
 
 

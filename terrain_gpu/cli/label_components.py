@@ -65,7 +65,7 @@ def command(
         {}, {"--table": settings["table"], "--output": output, "--json": json_target}
     )
     if output:
-        from ..export import checked_target, export_layer  # brings GDAL
+        from ..io.export import checked_target, export_layer  # brings GDAL
 
         checked_target(output, overwrite=settings["overwrite"])
     advice = "finished blocks are kept, --resume goes on"

@@ -51,8 +51,8 @@ def command(
     """
     if settings["min_length"] is None and keep is None:
         raise click.UsageError("give --min-length LENGTH, --keep FILE, or both")
-    from ..forest import extract_network
-    from ..paths.vectors import checked_target
+    from ..drainage import extract_network
+    from ..io.lines import checked_target
     from ..progress import bar
     from ..store import TileStore
 

@@ -17,8 +17,9 @@ from typing import Any, get_args
 
 import click
 
-from .. import __version__, planner
+from .. import __version__
 from ..arguments import MOST_DEVICES, MOST_THREADS, Backend, Connectivity, parse_size
+from ..engine import plan as planner
 from ..errors import OutputError, TerrainError
 
 NAME = "terrain_gpu"
@@ -83,7 +84,7 @@ def _json_target(ctx: click.Context, param: click.Parameter, value: str | None) 
             raise click.BadParameter(
                 f"{value!r} exists and is no report; remove it or name another", ctx, param
             )
-    from ..store.places import refuse_inside  # start-up time counts
+    from ..store.swap import refuse_inside  # start-up time counts
 
     refuse_inside(path)
     return value
@@ -162,7 +163,7 @@ def write_json(text: str, json_target: str | None) -> None:
     if json_target == "-":
         click.echo(text)
     elif json_target:
-        from ..outputs import whole_file  # start-up time counts
+        from ..store.outputs import whole_file  # start-up time counts
 
         path = Path(json_target).absolute()
         replaced = path.is_file() and not path.is_symlink() and os.access(path.parent, os.W_OK)

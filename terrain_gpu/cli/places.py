@@ -12,7 +12,7 @@ import click
 
 if TYPE_CHECKING:
     from ..grid import GridSpec
-    from ..paths.sources import Sources
+    from ..io.places import Sources
 
 VECTOR = (".geojson", ".json", ".gpkg", ".shp", ".fgb", ".kml")
 
@@ -58,7 +58,7 @@ def places(
     import numpy as np
 
     from ..errors import InputError
-    from ..paths import sources
+    from ..io import places as sources
 
     found, last = [], 0
     if file is not None:
@@ -84,7 +84,7 @@ def places(
 
 def from_file(grid: GridSpec, name: str, memory_limit: int | None) -> Sources:
     """Cells that a vector file (FILE or FILE:LAYER) or an aligned raster names."""
-    from ..paths.sources import from_raster, from_vector
+    from ..io.places import from_raster, from_vector
 
     path, layer = _file_and_layer(name)
     if Path(path).suffix.lower() in VECTOR:

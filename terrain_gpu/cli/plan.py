@@ -17,7 +17,7 @@ from .compute_sssp import COSTS
 if TYPE_CHECKING:
     import numpy as np
 
-    from ..planner import StreamPlan
+    from ..engine.plan import StreamPlan
 
 
 @click.command("plan")
@@ -72,7 +72,7 @@ def command(
 ) -> None:
     """Predict memory, passes and bytes of a run on a raster that need not exist yet."""
     from ..cells import layer_dtype
-    from ..convert import plan_for_shape
+    from ..io.convert import plan_for_shape
     from ..report import Report
 
     if purpose != "sssp" and (given := [name for name, value in problem.items() if value]):
@@ -115,11 +115,11 @@ def command(
 
             plan = plan_components(rows, cols, [cells], block_size, **limits)
         if purpose == "accumulate":
-            from ..forest import plan_accumulation
+            from ..drainage import plan_accumulation
 
             plan = plan_accumulation(rows, cols, cells, block_size, **limits)
         if purpose == "network":
-            from ..forest import plan_network
+            from ..drainage import plan_network
 
             plan = plan_network(rows, cols, cells, block_size, **limits)
         if purpose == "sssp":
@@ -145,8 +145,8 @@ def _plan_paths(
     allocation: bool,
     **limits: Any,
 ) -> StreamPlan:
+    from ..engine.plan import plan_paths
     from ..paths.costs import CostModel, friction_beside
-    from ..planner import plan_paths
 
     friction = friction_beside(cost or "absdiff", layer, friction)
     model = CostModel(cost or "absdiff", friction is not None, {})

@@ -116,8 +116,8 @@ def command(
 def _data(
     store: TileStore, name: str, threads: int | None, progress: Progress
 ) -> tuple[dict[str, Any], str]:
-    from ..executor import stream
-    from ..planner import threads_of
+    from ..engine.plan import threads_of
+    from ..engine.schedule import stream
 
     layer = store.layer(name)
     tiles = 0
@@ -145,7 +145,7 @@ def _data(
 def _forest(store: TileStore, **how: Any) -> tuple[dict[str, Any], str]:
     from ..errors import StoreError
     from ..mst import LAYER
-    from ..mst.verify import verify_forest
+    from ..mst.verify.forest import verify_forest
 
     layer = store.layer(LAYER)
     settings, result = (layer.info.get(key) for key in ("settings", "result"))

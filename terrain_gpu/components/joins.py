@@ -10,11 +10,9 @@ from __future__ import annotations
 import numpy as np
 
 from ..compiled import jit
-from ..grid import BlockGrid
-from ..mst.boruvka import find
+from ..grid import Block, BlockGrid
+from ..primitives.union_find import find
 from .block import CELLS, COL0, COL1, FIRST, ROW0, ROW1, UNITS
-
-Block = tuple[int, int]
 
 
 @jit

@@ -22,12 +22,7 @@ import numpy as np
 
 from ..arguments import Connectivity, checked
 from ..compiled import known_types, tell_compiling
-from ..errors import InputError, PlanError, StoreError
-from ..executor import stream
-from ..expression import Expression
-from ..grid import MIN_BLOCK, BlockGrid, Window, ceil_div
-from ..mst.levels import missing
-from ..planner import (
+from ..engine.plan import (
     COMPILED_BASELINE,
     MB,
     StreamPlan,
@@ -37,13 +32,17 @@ from ..planner import (
     other_blocks,
     threads_of,
 )
+from ..engine.schedule import missing, stream
+from ..errors import InputError, PlanError, StoreError
+from ..grid import MIN_BLOCK, Block, BlockGrid, Window, ceil_div
 from ..primitives.grid_components import label_block, most_labels
 from ..progress import Progress, silent
 from ..report import Report
 from ..store import Layer, LayerWriter, TileStore, create_layer
 from ..store.files import output_errors
 from .block import CELLS, MEASURES, count_firsts, measure, number, rename, rim_slots
-from .joins import Block, Joins, joins_bytes
+from .expression import Expression
+from .joins import Joins, joins_bytes
 
 if TYPE_CHECKING:
     from .table import Rows
@@ -163,7 +162,7 @@ def label_components(
     for line in plan.describe().splitlines():
         log.info("%s", line)
     if table is not None:
-        from ..paths.lengths import area_units
+        from ..grid.lengths import area_units
         from .table import Rows, checked_table, write_table  # brings GDAL
 
         target = checked_table(table, overwrite=overwrite)

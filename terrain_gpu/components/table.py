@@ -16,10 +16,10 @@ from rasterio._err import CPLE_BaseError
 from rasterio.crs import CRS
 
 from ..errors import InputError, StoreError
-from ..export import writable_file
 from ..grid import GridSpec
-from ..outputs import whole_file
-from ..paths.vectors import tell_without_crs
+from ..io.export import writable_file
+from ..io.lines import tell_without_crs
+from ..store.outputs import whole_file
 from .block import CELLS, COL0, COL1, FIRST, MEASURES, ROW0, ROW1, UNITS
 
 SUFFIXES = (".csv", ".parquet", ".geojson", ".json")

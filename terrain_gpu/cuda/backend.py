@@ -12,8 +12,8 @@ from collections.abc import Callable
 from typing import NamedTuple, TypeVar, get_args
 
 from ..arguments import Backend
+from ..engine.plan import COMPILED_BASELINE, CUDA_BASELINE, format_size, limit_of
 from ..errors import InputError, PlanError
-from ..planner import COMPILED_BASELINE, CUDA_BASELINE, format_size, limit_of
 from ..progress import Passes, Progress, silent
 from . import device as devices
 from .device import OutOfGpuMemory

@@ -19,6 +19,20 @@ from ..errors import PlanError
 
 log = logging.getLogger(__name__)
 
+CELL_TYPES = {
+    "uint8": "unsigned char",
+    "int8": "signed char",
+    "uint16": "unsigned short",
+    "int16": "short",
+    "uint32": "unsigned int",
+    "int32": "int",
+    "uint64": "unsigned long long",
+    "int64": "long long",
+    "float32": "float",
+    "float64": "double",
+}
+"""What kernels call the types of cells."""
+
 OPTIONS = ("--std=c++17", "--fmad=false")
 """Of the compiler; a fused multiply-add rounds once where the CPU rounds twice."""
 
@@ -68,11 +82,11 @@ def _first_line(error: Exception) -> str:
 
 
 def source(name: str) -> str:
-    """CUDA C++ of ``kernels/NAME.cu``, with its own headers put in.
+    """CUDA C++ of ``cuda/kernels/NAME.cu``, with its own headers put in.
 
     Pasted, not left to the compiler: CuPy caches by the text it is given.
     """
-    folder = resources.files("terrain_gpu") / "kernels"
+    folder = resources.files("terrain_gpu.cuda") / "kernels"
 
     def paste(match: re.Match[str]) -> str:
         return (folder / match[1]).read_text(encoding="utf-8")
@@ -89,7 +103,7 @@ def defines(values: dict[str, Any]) -> tuple[str, ...]:
 
 
 def module(name: str, values: dict[str, Any]) -> Any:
-    """Kernels of ``kernels/NAME.cu`` with macros defined, for the current device; cached.
+    """Kernels of ``cuda/kernels/NAME.cu`` with macros defined, for the current device; cached.
 
     Compiled at first use for the device's own architecture; CuPy keeps the result on disk.
     """

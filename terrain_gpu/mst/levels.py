@@ -15,15 +15,13 @@ import numpy as np
 
 from ..compiled import known_types
 from ..errors import CellError, StoreError
-from ..grid import BlockGrid, Window
+from ..grid import Block, BlockGrid, Window
 from ..store.checksums import crc32c
 from ..store.files import read_sealed, write_sealed
-from ..weights import Weight, plus, valid_cells
-from . import contract, frozen
-from .merge import Children
+from .cpu import contract, frozen
+from .cpu.merge import Children
 from .region import Border, Region
-
-Index = tuple[int, int]
+from .weights import Weight, plus, valid_cells
 
 METHODS: dict[str, ModuleType] = {"frozen": frozen, "contract": contract}
 """Interchangeable modules, see their `__all__`."""
@@ -67,7 +65,7 @@ class Solver:
         self._local = threading.local()
 
     @staticmethod
-    def blocks_in(at: Index) -> list[Index]:
+    def blocks_in(at: Block) -> list[Block]:
         """Blocks of a region: here it is one."""
         return [at]
 
@@ -129,17 +127,6 @@ class Solver:
                 f"row {window[0] + row}, column {window[2] + col}: {np.iinfo(dtype).max}, the "
                 f"largest {dtype.name}, cannot be a height; convert with it as --nodata"
             )
-
-
-def missing(
-    regions: BlockGrid, there: Callable[[Index], bool], finished: Callable[[Index], None]
-) -> Iterator[Index]:
-    """Regions to solve, in Z-order; `finished` is told of those that are there."""
-    # Told first, so that progress does not go on in two threads.
-    for at in regions.ids():
-        if there(at):
-            finished(at)
-    return (at for at in regions.ids() if not there(at))
 
 
 class Spill(Protocol):

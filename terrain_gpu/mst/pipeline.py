@@ -31,11 +31,7 @@ from ..arguments import (
 from ..cells import fits, layer_dtype, to_json
 from ..compiled import tell_compiling
 from ..cuda.backend import Gpu, Placement, find_gpu
-from ..d8 import FORWARD_EDGES, symmetric
-from ..errors import CellError, InputError
-from ..executor import stream
-from ..grid import TILE, BlockGrid
-from ..planner import (
+from ..engine.plan import (
     COMPILED_BASELINE,
     CUDA_BASELINE,
     NO_LIMIT,
@@ -45,16 +41,18 @@ from ..planner import (
     plan_forest,
     threads_of,
 )
+from ..engine.schedule import missing, stream
+from ..errors import CellError, InputError
+from ..grid import TILE, Block, BlockGrid
+from ..grid.neighbours import FORWARD_EDGES, symmetric
 from ..progress import Progress, silent
 from ..report import Report
 from ..store import DEFAULT_BLOCK, Layer, LayerWriter, TileStore, create_layer
 from ..store.files import output_errors
 from ..store.layer import split_bits, untile, z_view
-from ..weights import Weight
 from .levels import (
     METHODS,
     DiskSpill,
-    Index,
     MemorySpill,
     Patches,
     Solved,
@@ -62,10 +60,10 @@ from .levels import (
     Spill,
     Totals,
     join_levels,
-    missing,
     spill_bytes,
 )
-from .verify import verify_arrays, verify_forest
+from .verify.forest import verify_arrays, verify_forest
+from .weights import Weight
 
 log = logging.getLogger(__name__)
 
@@ -248,7 +246,7 @@ def _solver(
     weight = Weight(options["weight"], dtype)
     diagonal, method = options["connectivity"] == 8, METHODS[options["method"]]
     if gpu is not None:
-        from .gpu import GpuSolver
+        from .cuda.regions import GpuSolver
 
         return GpuSolver(blocks, plan.unit_rows, weight, nodata, diagonal, gpu)
     solver = Solver(shape, blocks.block, weight, nodata, diagonal, method)
@@ -293,7 +291,7 @@ def plan_spanning_tree(
     blocks = BlockGrid(rows, cols, block_size)
     beside = 0 if held is None else held + spill(blocks)
     if gpu is not None:
-        from .gpu import keeps_cells, plan_regions
+        from .cuda.regions import keeps_cells, plan_regions
 
         keeps_cells(dtype, gpu.device)
         return plan_regions(
@@ -434,7 +432,7 @@ def _stream_forest(
             shutil.rmtree(other)
     spill = DiskSpill(own, solver.weight)
 
-    def there(at: Index) -> bool:
+    def there(at: Block) -> bool:
         return spill.has(*at) and all(writer.done[block] for block in solver.blocks_in(at))
 
     with report.phase("blocks"):
@@ -573,13 +571,13 @@ class _Blocks:
 
 
 def _solve_all(
-    source: Any, solver: Any, target: Any, there: Callable[[Index], bool], *more: Any
+    source: Any, solver: Any, target: Any, there: Callable[[Block], bool], *more: Any
 ) -> None:
     """Phase 1: every region that is not there already."""
     if isinstance(solver, Solver):
         _solve_blocks(source, solver, target, there, *more)
         return
-    from .gpu import solve_regions
+    from .cuda.regions import solve_regions
 
     solve_regions(source, solver, target, there, *more)
 
@@ -588,7 +586,7 @@ def _solve_blocks(
     source: Any,
     solver: Solver,
     target: Any,
-    there: Callable[[Index], bool],
+    there: Callable[[Block], bool],
     spill: Spill,
     plan: StreamPlan,
     progress: Progress,
@@ -597,21 +595,21 @@ def _solve_blocks(
     blocks = source.blocks
     Buffer = tuple[np.ndarray, np.ndarray]
 
-    def read(at: Index, buffer: Buffer) -> Buffer:
+    def read(at: Block, buffer: Buffer) -> Buffer:
         data = source.read_block(*at, out=buffer[0])
         # Contiguous for every shape, so that the kernels are compiled once.
         return data, buffer[1][: data.size].reshape(data.shape)
 
-    def solve(at: Index, buffer: Buffer) -> tuple[Solved, np.ndarray]:
+    def solve(at: Block, buffer: Buffer) -> tuple[Solved, np.ndarray]:
         data, mask = buffer
         return solver.solve(blocks.window(*at), data, mask), mask
 
-    def save(at: Index, result: tuple[Solved, np.ndarray]) -> None:
+    def save(at: Block, result: tuple[Solved, np.ndarray]) -> None:
         # The spill first: a block that counts as written must be found there.
         spill.save(*at, result[0])
         target.write_block(*at, result[1])
 
-    def finished(at: Index) -> None:
+    def finished(at: Block) -> None:
         r0, r1, c0, c1 = blocks.window(*at)
         progress((r1 - r0) * (c1 - c0), plan.rows * plan.cols)
 

@@ -8,7 +8,7 @@ what was found. `sources`, `vectors` and `trace` read where paths begin and end,
 docs/design/shortest-paths.md.
 """
 
+from ..io.places import Sources
 from .pipeline import ShortestPaths, shortest_paths
-from .sources import Sources
 
 __all__ = ["ShortestPaths", "Sources", "shortest_paths"]

@@ -9,11 +9,11 @@ import numpy as np
 
 from ..cells import is_nodata
 from ..errors import InputError
-from ..grid import TILE, BlockGrid, Window, clip, round_up
+from ..grid import TILE, Block, BlockGrid, Window, clip, round_up
+from ..io.places import Sources
 from ..store import Layer
 from .costs import CostModel
-from .relax import Block, Field, pages
-from .sources import Sources
+from .fields import Field, pages
 
 _FAR = 2**61
 """Largest 64-bit height, so that differences are exact."""

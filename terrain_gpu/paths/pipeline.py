@@ -35,31 +35,25 @@ from ..cells import fits, is_nodata, layer_dtype
 from ..compiled import tell_compiling
 from ..cuda.backend import Gpu, Placement, choose, find_gpu
 from ..cuda.device import free_staging
+from ..engine.plan import CUDA_BASELINE, NO_LIMIT, StreamPlan, limit_of, plan_paths, threads_of
+from ..engine.schedule import stream
 from ..errors import InputError, StoreError
-from ..executor import stream
-from ..grid import TILE, BlockGrid, GridSpec, Window
-from ..planner import (
-    CUDA_BASELINE,
-    NO_LIMIT,
-    StreamPlan,
-    limit_of,
-    plan_paths,
-    threads_of,
-)
+from ..grid import TILE, Block, BlockGrid, GridSpec, Window
+from ..grid.lengths import other_unit, step_lengths
+from ..io.places import Places, Sources, as_places, refuse_nodata
 from ..progress import Passes, Progress, silent
 from ..report import Report, trim
 from ..store import DEFAULT_BLOCK, Layer, TileStore, create_layer
 from ..store.run import begun_dtype
-from .allocate import Forest
 from .costs import METRIC, CostModel, Hops, friction_beside
-from .dijkstra import new_players
-from .finalise import UNREACHED, Flats, close_flats, predecessors
+from .cpu.allocate import Forest
+from .cpu.dijkstra import new_players
+from .cpu.finalise import Flats, close_flats, predecessors
+from .cpu.relax import GUARDS, Overflow, Relaxation
 from .ground import EDGE, Raster, Terrain
 from .index import FromIndex, Index, index_settings, rims_bytes
 from .index import build_index as build_distance_index
-from .lengths import other_unit, step_lengths
-from .relax import GUARDS, Block, Overflow, Relaxation
-from .sources import Places, Sources, as_places, refuse_nodata
+from .steps import UNREACHED
 from .trace import TracedPath, trace_path
 from .verify import ring_of, threads_within, upper_limit, verify_paths
 
@@ -884,7 +878,7 @@ class _Solve:
         write: Callable[[str, Block, np.ndarray], Any],
         read: Callable[[str, Block], np.ndarray],
     ) -> None:
-        from .gpu import Problem, solve
+        from .cuda.solve import Problem, solve
 
         self.ground = self._terrain()
         problem = Problem(

@@ -10,11 +10,9 @@ import numpy as np
 
 from ..compiled import jit
 from ..errors import InputError, StoreError
-from ..grid import BlockGrid, GridSpec
-from .tile import COL_STEP, ROW_STEP
-
-SOURCE = 0
-UNREACHED = 255
+from ..grid import BlockGrid
+from ..grid.neighbours import COL_STEP, ROW_STEP
+from .steps import SOURCE, UNREACHED
 
 KEPT_BLOCKS = 4
 """Blocks in memory: a path may weave around the corner where four of them meet."""
@@ -152,9 +150,3 @@ def _walk(
             left = span
     state[:] = row, col, mark_row, mark_col, left, span
     return count, ended
-
-
-def path_points(grid: GridSpec, cells: np.ndarray) -> np.ndarray:
-    """Centres of cells (row, col), shape (n, 2), as (x, y) in units of the CRS; float64."""
-    a, _, c, _, e, f = grid.transform
-    return np.stack((c + a * (cells[:, 1] + 0.5), f + e * (cells[:, 0] + 0.5)), axis=1)

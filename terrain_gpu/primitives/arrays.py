@@ -9,8 +9,8 @@ import numpy as np
 
 from ..cuda.backend import Gpu, Placement, choose
 from ..cuda.device import gpu_memory_errors
+from ..engine.plan import NO_LIMIT
 from ..errors import InputError
-from ..planner import NO_LIMIT
 
 Result = TypeVar("Result")
 

@@ -1,4 +1,4 @@
-"""Components on a GPU: launches of ``kernels/components.cu``, method by method."""
+"""Components on a GPU: launches of ``cuda/kernels/components.cu``, method by method."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ..cuda.device import module
-from ..planner import available_threads
+from ..engine.plan import available_threads
 from . import edge_components as host
 
 THREADS = 256
@@ -29,7 +29,7 @@ def variants() -> list[dict[str, Any]]:
 
 
 def macros(edge: np.dtype, label: np.dtype) -> dict[str, Any]:
-    """What ``kernels/components.cu`` is compiled with."""
+    """What ``cuda/kernels/components.cu`` is compiled with."""
     return {"EDGE": TYPES[edge.name], "LABEL": TYPES[label.name]}
 
 

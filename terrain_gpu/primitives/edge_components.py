@@ -1,4 +1,4 @@
-"""Components of a list of edges on the CPU: the same steps as in ``kernels/components.cu``.
+"""Components of a list of edges on the CPU: the same steps as in ``cuda/kernels/components.cu``.
 
 Kernels start from any `parent` whose trees are stars, and end so: that is what "stages" needs. In
 all but `shiloach_vishkin` a root is the least vertex of its tree, and parents never grow.

@@ -1,4 +1,4 @@
-"""The steps of list ranking on a GPU, see ``kernels/lists.cu``; `lists_cpu` has the same names."""
+"""The steps of list ranking on a GPU, see ``cuda/kernels/lists.cu``; `lists_cpu` has the same names."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ BAD, LASTS, TARGETS, HEADS, VISITED, NOTES = range(6)
 
 
 def variants() -> list[dict[str, Any]]:
-    """Macros that ``kernels/lists.cu`` is compiled with."""
+    """Macros that ``cuda/kernels/lists.cu`` is compiled with."""
     return [{"BITS": bits} for bits in (32, 48, 64, 128)]
 
 

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import BinaryIO
 
 from ..errors import OutputError, StoreError, TerrainError
-from ..outputs import sync_folder
 from .checksums import seal, unseal
+from .outputs import sync_folder
 
 
 @contextlib.contextmanager

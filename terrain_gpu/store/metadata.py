@@ -23,7 +23,7 @@ from ..grid import TILE, GridSpec
 from .checksums import crc_of_json
 from .files import new_file, sync_folder, sync_tree, write_whole
 from .layer import KEY, Layer, Number
-from .places import absolute, beside, recover
+from .swap import absolute, beside, recover
 
 FORMAT = 2
 READABLE = (1, 2)
@@ -181,6 +181,9 @@ class TileStore:
 
     def __init__(self, path: Path, grid: GridSpec) -> None:
         self.path, self.grid = path, grid
+
+    def __fspath__(self) -> str:
+        return str(self.path)
 
     @classmethod
     def open(cls, path: str | os.PathLike[str]) -> TileStore:

@@ -19,16 +19,8 @@ from ..grid import GridSpec
 from .checksums import sealed_line, unsealed_line
 from .files import new_file, output_errors, sync_folder
 from .layer import KEY, Layer, Number
-from .metadata import (
-    FORMAT,
-    NAME,
-    RESERVED,
-    TileStore,
-    drop_consolidated,
-    write_array,
-    write_group,
-)
-from .places import (
+from .metadata import FORMAT, NAME, RESERVED, TileStore, drop_consolidated, write_array, write_group
+from .swap import (
     absolute,
     alone,
     beside,

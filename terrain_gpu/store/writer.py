@@ -24,19 +24,9 @@ from .checksums import (
     unsealed_line,
 )
 from .files import new_file, output_errors, sync_files, sync_tree
-from .layer import (
-    ANY_DIGEST,
-    DIGESTS,
-    KEY,
-    MISSING,
-    Layer,
-    Number,
-    split_bits,
-    untile,
-    z_view,
-)
+from .layer import ANY_DIGEST, DIGESTS, KEY, MISSING, Layer, Number, split_bits, untile, z_view
 from .metadata import ZSTD_LEVEL, write_array
-from .places import alone
+from .swap import alone
 
 if TYPE_CHECKING:
     from .run import Target

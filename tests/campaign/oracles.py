@@ -12,9 +12,9 @@ from scipy import ndimage
 from strategies import same_bits
 
 from terrain_gpu import cells
-from terrain_gpu.d8 import symmetric
 from terrain_gpu.grid import GridSpec
-from terrain_gpu.paths.lengths import area_units, step_lengths
+from terrain_gpu.grid.lengths import area_units, step_lengths
+from terrain_gpu.grid.neighbours import symmetric
 
 LARGEST = 6000
 """Cells up to which plain Python is quick; larger rasters are computed again, undisturbed."""

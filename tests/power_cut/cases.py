@@ -29,11 +29,12 @@ from terrain_gpu import (
     minimum_spanning_tree,
     shortest_paths,
 )
-from terrain_gpu.paths import pipeline, relax
+from terrain_gpu.io.places import from_rowcol
+from terrain_gpu.paths import pipeline
+from terrain_gpu.paths.cpu import relax
 from terrain_gpu.paths.index import build_index
 from terrain_gpu.paths.index.files import Index
-from terrain_gpu.paths.sources import from_rowcol
-from terrain_gpu.paths.vectors import write_paths
+from terrain_gpu.paths.output import write_paths
 from terrain_gpu.store import writer
 
 SHAPE = 150, 200

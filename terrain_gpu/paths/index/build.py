@@ -17,31 +17,24 @@ from ... import arguments
 from ...arguments import Backend, Connectivity, Cost, checked
 from ...cuda.backend import Gpu, Placement, find_gpu
 from ...cuda.device import memory_bound
+from ...engine.plan import COMPILED_BASELINE, CUDA_BASELINE, MB, format_size, limit_of, threads_of
+from ...engine.schedule import stream
 from ...errors import PlanError, StoreError
-from ...executor import stream
-from ...grid import TILE, ceil_div
-from ...planner import (
-    COMPILED_BASELINE,
-    CUDA_BASELINE,
-    MB,
-    format_size,
-    limit_of,
-    threads_of,
-)
+from ...grid import TILE, Block, ceil_div
+from ...grid.lengths import step_lengths
+from ...io.places import NO_SOURCES
 from ...progress import Progress, silent
 from ...report import Report
 from ...store import TileStore
 from ...store.checksums import sealed_line, unsealed_line
 from ...store.files import new_file, output_errors, sync_tree
 from ...store.metadata import drop_consolidated
-from ...store.places import alone, beside, held, swap
 from ...store.run import Target
+from ...store.swap import alone, beside, held, swap
 from ..costs import CostModel, friction_beside
+from ..cpu.tile import PADDED
+from ..fields import Field
 from ..ground import Raster, Terrain
-from ..lengths import step_lengths
-from ..relax import Block, Field
-from ..sources import NO_SOURCES
-from ..tile import PADDED
 from .files import DIRECTED, FORMAT, NAME, Index, index_dtype, index_settings
 from .tile import LANES, entries_of, index_tile, new_index_work
 

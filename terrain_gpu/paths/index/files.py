@@ -17,13 +17,12 @@ import zarr
 from zarr.codecs import BytesCodec, Crc32cCodec
 
 from ...errors import InputError, StoreError
-from ...grid import TILE, BlockGrid, ceil_div
+from ...grid import TILE, Block, BlockGrid, ceil_div
 from ...store import TileStore
 from ...store.layer import KEY
 from ...store.metadata import write_node
 from ..costs import CostModel, largest
 from ..ground import Raster
-from ..relax import Block
 from .tile import entries_of
 
 NAME = "distance_index"

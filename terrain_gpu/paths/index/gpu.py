@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...cuda.device import RESERVED, module
+from ...engine.plan import format_size
 from ...errors import PlanError
-from ...grid import TILE, ceil_div
-from ...planner import format_size
+from ...grid import TILE, Block, ceil_div
 from ..costs import Langmuir, Scaled
-from ..gpu import step_macros
-from ..relax import Block, Field
+from ..cuda.variants import step_macros
+from ..fields import Field
 
 if TYPE_CHECKING:
     from ..ground import Terrain

@@ -9,10 +9,12 @@ from numba.extending import register_jitable
 
 from ...compiled import jit
 from ...grid import TILE
-from ..block import _farthest
+from ...grid.neighbours import COL_STEP, ROW_STEP
 from ..costs import join, joining, largest
-from ..relax import pages
-from ..tile import COL_STEP, PADDED, ROW_STEP, fill_weights, relax_tile
+from ..cpu.block import _farthest
+from ..cpu.tile import PADDED, relax_tile
+from ..fields import pages
+from ..steps import fill_weights
 
 RING = 4 * TILE - 4
 """Rim cells of a tile, clockwise from its upper left corner."""

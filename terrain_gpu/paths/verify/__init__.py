@@ -21,13 +21,7 @@ block by block until nothing changes. Memory is O(boundary) in all cases.
 reads the problem from a store.
 """
 
-from .checker import (
-    Problem,
-    ring_of,
-    threads_within,
-    upper_limit,
-    verify_paths,
-)
+from .checker import Problem, ring_of, threads_within, upper_limit, verify_paths
 from .roots import KnownRoots
 from .stored import verify_stored
 

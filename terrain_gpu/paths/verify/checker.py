@@ -12,23 +12,16 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from ...cuda.backend import Gpu, Placement
+from ...engine.plan import COMPILED_BASELINE, MB, format_size, limit_of, loaded, threads_of
+from ...engine.schedule import stream
 from ...errors import PlanError, StoreError, VerificationError
-from ...executor import stream
-from ...grid import TILE, BlockGrid, Window, ceil_div, clip
-from ...planner import (
-    COMPILED_BASELINE,
-    MB,
-    format_size,
-    limit_of,
-    loaded,
-    threads_of,
-)
+from ...grid import TILE, Block, BlockGrid, Window, ceil_div, clip
+from ...grid.neighbours import COL_STEP, ROW_STEP
 from ...progress import Progress, silent
-from ..allocate import Forest
 from ..costs import is_directed, largest
+from ..cpu.allocate import Forest
+from ..fields import Field
 from ..ground import Terrain
-from ..relax import Block, Field
-from ..tile import COL_STEP, ROW_STEP
 from .kernels import FAULTS, check_cells, check_steps, join_flats, join_rims, one_step, spread_roots
 from .roots import WRONG, Cells, KnownRoots, Read
 

@@ -1,4 +1,4 @@
-"""The proof of distances on a GPU: regions of blocks, see ``kernels/proof.cu``.
+"""The proof of distances on a GPU: regions of blocks, see ``cuda/kernels/proof.cu``.
 
 Cells lie in its memory as layers have them, row by row, without tiles. What is wrong is only told
 to be so; where, the CPU finds.
@@ -13,17 +13,15 @@ from typing import Any
 import numpy as np
 
 from ...cuda.backend import Gpu
-from ...cuda.device import RESERVED, Staging, free_staging, memory_bound, module
+from ...cuda.device import CELL_TYPES, RESERVED, Staging, free_staging, memory_bound, module
+from ...engine.plan import MB, format_size
+from ...engine.schedule import stream
 from ...errors import InputError, PlanError, StoreError
-from ...executor import stream
-from ...grid import RegionGrid, Window, ceil_div, clip
-from ...mst.gpu import CELL_TYPES
-from ...planner import MB, format_size
+from ...grid import Block, RegionGrid, Window, ceil_div, clip
 from ...progress import Progress
 from ..costs import AbsDiff, Friction, Langmuir, Minimax, Scaled, Surface, Tobler, is_directed
-from ..gpu import absent, launch, nodata_of, step_macros
+from ..cuda.variants import absent, launch, nodata_of, step_macros
 from ..ground import Raster, Terrain
-from ..relax import Block
 from .kernels import join_rims
 from .roots import GIVEN, GIVEN_AND_EDGE, WRONG, KnownRoots, Read
 

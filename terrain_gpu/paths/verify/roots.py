@@ -6,8 +6,9 @@ from collections.abc import Callable
 
 import numpy as np
 
+from ...grid import Block
+from ..fields import Field
 from ..ground import Terrain
-from ..relax import Block, Field
 
 WRONG = "something is wrong"
 """Left to the CPU, which says what."""

@@ -8,14 +8,14 @@ from typing import Any
 import numpy as np
 
 from ...cuda.backend import find_gpu
+from ...engine.plan import CUDA_BASELINE
 from ...errors import InputError, StoreError, VerificationError
-from ...planner import CUDA_BASELINE
+from ...grid.lengths import step_lengths
+from ...io.places import Sources
 from ...progress import Progress, silent
 from ...store import Layer, TileStore
 from ..costs import CostModel
 from ..ground import Raster, Terrain
-from ..lengths import step_lengths
-from ..sources import Sources
 from .checker import threads_within, upper_limit, verify_paths
 from .roots import KnownRoots
 

@@ -1,0 +1,291 @@
+"""Conditions on the cells of layers, such as ``0 < elevation <= 100 and not nodata(slope)``.
+
+    condition   either ("or" either)*
+    either      part ("and" part)*
+    part        "not"* ( "(" condition ")" | "nodata" "(" layer ")" | comparison )
+    comparison  operand (("<" | "<=" | ">" | ">=" | "==" | "!=") operand)+
+    operand     layer | number
+
+Three truth values, as in SQL: a comparison with a cell without a value is neither true nor false,
+and so is its negation. A parser of our own, because names of layers may hold a minus sign or be
+words of Python.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+import numpy as np
+
+from ..cells import is_nodata
+from ..errors import InputError
+
+MOST_NESTED = 50
+"""Parentheses inside one another: the parser calls itself for each."""
+
+_SPACE = re.compile(r"\s*")
+_TOKEN = re.compile(
+    r"(?P<number>(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)"
+    r"|(?P<word>[A-Za-z][A-Za-z0-9_-]*)|(?P<sign><=|>=|==|!=|[<>()+-])"
+)
+_WORDS = ("and", "or", "not", "nodata")
+_OPPOSITE = {"<": ">=", ">=": "<", ">": "<=", "<=": ">", "==": "!=", "!=": "=="}
+_COMPARE = {
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+    "==": operator.eq,
+    "!=": operator.ne,
+}
+_MIRROR = {"<": ">", ">": "<", "<=": ">=", ">=": "<="}
+
+Number = int | float
+Cells = Mapping[str, tuple[np.ndarray, Number | None]]
+"""Cells of each layer, all of one shape, and its nodata value."""
+
+
+@dataclass(frozen=True)
+class _Compare:
+    """A layer against a number, or against another layer. Where either has no value: not true."""
+
+    layer: str
+    sign: str
+    other: str | Number
+
+    def holds(self, cells: Cells) -> np.ndarray:
+        data, nodata = cells[self.layer]
+        if not isinstance(self.other, str):
+            found = _compare_number(data, self.sign, self.other)
+        else:
+            other, other_nodata = cells[self.other]
+            found = _compare_cells(data, self.sign, other)
+            found &= ~is_nodata(other, other_nodata)
+        if nodata is not None or data.dtype.kind == "f":
+            found &= ~is_nodata(data, nodata)
+        return found
+
+
+@dataclass(frozen=True)
+class _Void:
+    """Whether a layer has no value, or has one."""
+
+    layer: str
+    void: bool
+
+    def holds(self, cells: Cells) -> np.ndarray:
+        found = is_nodata(*cells[self.layer])
+        return found if self.void else ~found
+
+
+@dataclass(frozen=True)
+class _Joined:
+    """All of several conditions, or any of them."""
+
+    every: bool
+    parts: tuple[_Compare | _Void | _Joined, ...]
+
+    def holds(self, cells: Cells) -> np.ndarray:
+        found = self.parts[0].holds(cells)
+        for part in self.parts[1:]:
+            (np.logical_and if self.every else np.logical_or)(found, part.holds(cells), out=found)
+        return found
+
+
+_Node = _Compare | _Void | _Joined
+
+
+class Expression:
+    """A parsed condition.
+
+    Parameters
+    ----------
+    text
+        The condition; see the module for its grammar. The words and, or, not and nodata may be
+        written in capitals.
+    layers
+        Names that may occur.
+
+    Attributes
+    ----------
+    text
+        As given.
+    layers
+        Names that occur, in the order of their first appearance; at least one.
+
+    Raises
+    ------
+    InputError
+        naming the position, counted from 1, of what is no condition, an unknown layer, or a number
+        that is not finite.
+    """
+
+    def __init__(self, text: str, layers: Iterable[str]) -> None:
+        self.text = text
+        parser = _Parser(text, tuple(layers))
+        self._root = parser.condition(negated=False)
+        if parser.kind:
+            parser.fail("'and', 'or' or the end")
+        self.layers = tuple(parser.seen)
+
+    def holds(self, cells: Cells) -> np.ndarray:
+        """Where the condition is true; bool, of the cells' shape.
+
+        Integer cells are compared with numbers exactly; a number with a point or an exponent is a
+        float64. For real cells the number becomes one of their type first, so that ``== 0.1`` finds
+        what was stored as 0.1. Layers are compared with one another exactly.
+        """
+        return self._root.holds(cells)
+
+
+class _Parser:
+    """Recursive descent. ``not`` is pushed down to the comparisons, whose signs it turns round."""
+
+    def __init__(self, text: str, layers: tuple[str, ...]) -> None:
+        self.text, self.layers = text, layers
+        self.seen: dict[str, None] = {}
+        self.nested = 0
+        self.end = 0
+        self.next()
+
+    def next(self) -> None:
+        """Go to the next token; its kind is None at the end."""
+        self.start = _SPACE.match(self.text, self.end).end()  # type: ignore[union-attr]
+        self.kind, self.token = None, ""
+        if found := _TOKEN.match(self.text, self.start):
+            self.end = found.end()
+            self.kind, self.token = found.lastgroup, found[0]
+            if self.token.lower() in _WORDS:
+                self.kind, self.token = "sign", self.token.lower()
+        elif self.start < len(self.text):
+            self.token = self.text[self.start]
+            hint = " (equality is ==)" if self.token == "=" else ""
+            self.refuse(f"{self.token!r} is no part of a condition{hint}")
+
+    def refuse(self, reason: str) -> NoReturn:
+        text = self.text if len(self.text) <= 80 else self.text[:77] + "..."
+        raise InputError(f"condition {text!r}: {reason}, at character {self.start + 1}")
+
+    def fail(self, expected: str) -> NoReturn:
+        found = repr(self.token[:40]) if self.kind else "the end"
+        self.refuse(f"expected {expected}, found {found}")
+
+    def take(self, *tokens: str) -> str:
+        """The token, if it is a sign or word of `tokens`, gone past; else ""."""
+        token = self.token
+        if self.kind != "sign" or token not in tokens:
+            return ""
+        self.next()
+        return token
+
+    def need(self, token: str) -> None:
+        if not self.take(token):
+            self.fail(repr(token))
+
+    def condition(self, *, negated: bool) -> _Node:
+        parts = [self.either(negated=negated)]
+        while self.take("or"):
+            parts.append(self.either(negated=negated))
+        return _joined(negated, parts)
+
+    def either(self, *, negated: bool) -> _Node:
+        parts = [self.part(negated=negated)]
+        while self.take("and"):
+            parts.append(self.part(negated=negated))
+        return _joined(not negated, parts)
+
+    def part(self, *, negated: bool) -> _Node:
+        while self.take("not"):
+            negated = not negated
+        if self.token == "(":
+            if self.nested == MOST_NESTED:
+                self.refuse(f"more than {MOST_NESTED} parentheses inside one another")
+            self.next()
+            self.nested += 1
+            found = self.condition(negated=negated)
+            self.nested -= 1
+            self.need(")")
+            return found
+        if self.take("nodata"):
+            self.need("(")
+            if self.kind != "word":
+                self.fail("the name of a layer")
+            name = self.operand()
+            self.need(")")
+            return _Void(str(name), not negated)
+        return self.comparison(negated=negated)
+
+    def comparison(self, *, negated: bool) -> _Node:
+        start, parts = self.start, list[_Node]()
+        left = self.operand()
+        while sign := self.take(*_COMPARE):
+            then, right = self.start, self.operand()
+            if negated:
+                sign = _OPPOSITE[sign]
+            if isinstance(left, str):
+                parts.append(_Compare(left, sign, right))
+            elif isinstance(right, str):
+                parts.append(_Compare(right, _MIRROR.get(sign, sign), left))
+            else:
+                self.start = start
+                self.refuse("two numbers are compared; name a layer on one side")
+            left, start = right, then
+        if not parts:
+            self.fail("one of " + " ".join(_COMPARE))
+        return _joined(not negated, parts)
+
+    def operand(self) -> str | Number:
+        sign = self.take("-", "+")
+        token, kind = self.token, self.kind
+        if kind == "number":
+            number = self.number(token)
+            self.next()
+            return -number if sign == "-" else number
+        if kind != "word" or sign:
+            self.fail("a number" if sign else "the name of a layer or a number")
+        if token not in self.layers:
+            names = ", ".join(self.layers[:20]) or "none"
+            self.refuse(f"there is no layer {token[:40]!r} but {names}")
+        self.seen[token] = None
+        self.next()
+        return token
+
+    def number(self, token: str) -> Number:
+        if not math.isfinite(float(token)):
+            self.refuse(f"{token[:40]!r} is beyond all numbers")
+        return int(token) if token.isdigit() else float(token)
+
+
+def _joined(every: bool, parts: list[_Node]) -> _Node:
+    return parts[0] if len(parts) == 1 else _Joined(every, tuple(parts))
+
+
+def _compare_number(data: np.ndarray, sign: str, number: Number) -> np.ndarray:
+    """``data SIGN number``, cell by cell; see `Expression.holds` for what is exact."""
+    if data.dtype.kind == "f":
+        with np.errstate(over="ignore"):
+            bound = data.dtype.type(float(number))
+        return _COMPARE[sign](data, bound)
+    # The same question of an integer: x < 1.5 is x < 2, x <= 1.5 is x <= 1.
+    whole = math.ceil(number) if sign in ("<", ">=") else math.floor(number)
+    info = np.iinfo(data.dtype)
+    if sign in ("==", "!=") and whole != number:
+        return np.full(data.shape, sign == "!=")
+    if not info.min <= whole <= info.max:
+        return np.full(data.shape, _COMPARE[sign](0, whole))
+    return _COMPARE[sign](data, data.dtype.type(whole))
+
+
+def _compare_cells(one: np.ndarray, sign: str, other: np.ndarray) -> np.ndarray:
+    """``one SIGN other``, exactly: numpy would round 64-bit integers to meet a real number."""
+    compare: Callable[[Any, Any], np.ndarray] = _COMPARE[sign]
+    kinds = {one.dtype.kind, other.dtype.kind}
+    if "f" in kinds and any(c.dtype.kind in "iu" and c.dtype.itemsize == 8 for c in (one, other)):
+        # Its mantissa has 64 bits or more on Linux, enough for both.
+        return compare(one.astype(np.longdouble), other.astype(np.longdouble))
+    return compare(one, other)

@@ -1,0 +1,159 @@
+"""How a forest drains: a block's part of the skeleton, the skeleton, and the block again.
+
+1. `outline` cuts a block's forest between its outlets and contracts the rest to the cells with
+   edges to other blocks, with the sums that hang on them.
+2. `solve` cuts between outlets of different blocks, and lets everything drain: some edges inside
+   of blocks are cut, over some edges between blocks a sum flows.
+3. `drain` finishes a block from that.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..grid import BlockGrid
+from ..grid.neighbours import DIRECTIONS
+from .block import BlockForest, d8_codes
+from .skeleton import ByBlock, Crossing, Graph, Outline, neighbour
+from .tree import contract, gather, separate
+
+VERTEX_BYTES = 110
+"""Memory for a vertex of the skeleton while it is joined and solved."""
+
+
+def outline(block: BlockForest, outlets: np.ndarray, values: np.ndarray) -> Outline:
+    """Contract the forest of a block; `paths` are key and id of the heaviest edge of each.
+
+    Parameters
+    ----------
+    outlets
+        int32, cells of the block.
+    values
+        int64, shape (rows, cols): the value of each cell.
+    """
+    work, order = block.work, block.order
+    block.weigh()
+    tree = order, work.parent, work.keys, work.ids
+    if len(outlets) > 1:
+        separate(*tree, outlets, work.one, work.cut)
+    terminals = np.unique(block.out_cell)
+    number = work.one[: block.size]
+    number[:] = -1
+    number[terminals] = np.arange(len(terminals), dtype=np.int32)
+    more = outlets[number[outlets] < 0]
+    numbered = len(terminals) + len(more)
+    number[more] = np.arange(len(terminals), numbered, dtype=np.int32)
+    work.sums[: block.size] = values.ravel()
+    ends = np.empty((2 * numbered + 1, 2), np.int32)
+    heaviest = np.empty(2 * numbered + 1, np.int32)
+    size, count = contract(
+        *tree, work.cut, number, numbered, work.sums, work.two, work.three, ends, heaviest
+    )
+    ends, heaviest = ends[:count], heaviest[:count]
+    # Outlets of trees that stay within the block are of no use to others.
+    kept = np.zeros(size, bool)
+    kept[: len(terminals)] = True
+    kept[ends] = True
+    renumbered = np.cumsum(kept, dtype=np.int32) - 1
+    here = np.flatnonzero(number >= 0)
+    sums = np.empty(size, np.int64)
+    sums[number[here]] = work.sums[here]
+    mouths = number[outlets]
+    crossing = Crossing.of(block)
+    return Outline(
+        block.globally(terminals),
+        sums[kept],
+        renumbered[mouths[kept[mouths]]],
+        renumbered[ends],
+        (work.keys[heaviest], work.ids[heaviest]),
+        crossing.cells,
+        (block.crossing_keys()[crossing.own], crossing.ids),
+    )
+
+
+@dataclass
+class Flows:
+    """What the skeleton says to each block.
+
+    Attributes
+    ----------
+    cuts
+        Lower cells and ids of edges inside of blocks.
+    leaving
+        Cells that drain into another block, and the neighbour.
+    entering
+        Cells into which others drain, and how much; a cell may come several times.
+    """
+
+    cuts: ByBlock
+    leaving: ByBlock
+    entering: ByBlock
+
+
+def solve(graph: Graph | None, blocks: BlockGrid) -> Flows:
+    """Cut between outlets, and drain."""
+    severed = sources = sinks = sums = np.empty(0, np.int64)
+    if graph is not None:
+        order, parent, (keys, ids) = graph.order, graph.parent, graph.paths
+        cut = np.zeros(len(order), bool)
+        into = np.empty(len(order), np.int32)
+        separate(order, parent, keys, ids, graph.marked, into, cut)
+        gather(order, parent, cut, graph.marked, graph.values, into)
+        severed = ids[cut & ~graph.crossing]
+        source = np.flatnonzero(into >= 0)
+        sink = into[source]
+        over = np.where(sink == parent[source], graph.crossing[source], graph.crossing[sink])
+        source, sink = source[over], sink[over]
+        sources, sinks, sums = graph.cell[source], graph.cell[sink], graph.values[source]
+    return Flows(
+        ByBlock(blocks, severed >> 2, severed),
+        ByBlock(blocks, sources, neighbour(blocks.cols, sources, sinks)),
+        ByBlock(blocks, sinks, sums),
+    )
+
+
+def drain(
+    block: BlockForest,
+    outlets: np.ndarray,
+    values: np.ndarray,
+    flows: Flows,
+    at: tuple[int, int],
+    codes: np.ndarray,
+) -> np.ndarray:
+    """The sum that drains through each cell of block `at`.
+
+    Parameters
+    ----------
+    outlets, values
+        As for `outline`.
+    codes
+        uint8, shape (cells,): receives the D8 code of where each cell drains to, 0 at outlets, 255
+        where nowhere.
+
+    Returns
+    -------
+    numpy.ndarray, int64, shape (cells,)
+        0 without an outlet; work space.
+    """
+    work, order = block.work, block.order
+    if len(outlets) > 1:
+        block.weigh()
+        separate(order, work.parent, work.keys, work.ids, outlets, work.one, work.cut)
+    cells, cuts = flows.cuts.of(at)
+    if len(cuts):
+        steps = np.array([down * block.width + right for down, right in DIRECTIONS])
+        lower = block.locally(cells)
+        upper = lower + steps[cuts & 3]
+        work.cut[np.where(work.parent[lower] == upper, lower, upper)] = True
+    sums = work.sums[: block.size]
+    sums[:] = values.ravel()
+    cells, amounts = flows.entering.of(at)
+    np.add.at(sums, block.locally(cells), amounts)
+    cells, steps = flows.leaving.of(at)
+    leaving = block.locally(cells)
+    gather(order, work.parent, work.cut, np.concatenate((outlets, leaving)), sums, work.one)
+    d8_codes(order, work.code, work.parent, work.one, codes)
+    codes[leaving] = 1 << steps
+    return sums

@@ -1,0 +1,527 @@
+"""The planner: a memory limit becomes block size, buffers and threads, and a prediction.
+
+The limit bounds the peak resident set of the process, interpreter and libraries included. A plan
+adds up what the executor will hold; it refuses what cannot fit.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from ..arguments import memory, whole
+from ..errors import PlanError
+from ..grid import MAX_BLOCK, MIN_BLOCK, TILE, BlockGrid, Window, ceil_div, round_up
+
+MB = 10**6
+BASELINE = 160 * MB
+"""Interpreter, libraries, GDAL's block cache, thread stacks and malloc's slack."""
+
+GDAL_CACHE = 48 * MB
+"""What of it is GDAL's block cache."""
+
+COMPILED_BASELINE = 280 * MB
+"""The same with numba and its compiled kernels."""
+
+CUDA_BASELINE = 700 * MB
+"""What CUDA's context and libraries add to it."""
+
+VECTOR_BYTES = 40 * MB
+"""What pyogrio brings, GDAL once more, without the packages that it imports for others."""
+
+NO_LIMIT = 2**62
+"""For rasters in memory: what is needed besides is small."""
+
+whole_process = False
+"""Whether the process is one of the programs, in which nobody else needs packages or memory."""
+
+DEFAULT_BLOCK = 1024
+LEAST_LIMIT = 512 * MB
+MAX_SHARDS = 1 << 20
+"""Above this many shards the planner prefers larger blocks, if they fit."""
+
+
+def format_size(size: float) -> str:
+    """ "3.5 GB" and the like, decimal units."""
+    for unit in ("B", "kB", "MB", "GB", "TB", "PB"):
+        if abs(size) < 1000 or unit == "PB":
+            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.3g} {unit}"
+        size /= 1000
+    raise AssertionError
+
+
+def default_memory_limit() -> int:
+    """A quarter of the machine's memory, at least 512 MB."""
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return max(memory // 4, LEAST_LIMIT)
+
+
+def available_threads() -> int:
+    """Processors this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def limit_of(memory_limit: int | str | None) -> int:
+    """The bound asked for, bytes; `default_memory_limit` when None.
+
+    Raises
+    ------
+    InputError
+        when it is not a size.
+    """
+    if memory_limit is None:
+        return default_memory_limit()
+    if isinstance(memory_limit, int | np.integer) and not isinstance(memory_limit, bool):
+        return int(memory_limit)  # of a caller inside: what others left may be less than nothing
+    return memory("memory_limit", memory_limit)
+
+
+def require(needed: int, limit: int, what: str) -> None:
+    """Refuse what takes more memory than the limit, bytes.
+
+    Raises
+    ------
+    PlanError
+        that says how much would do.
+    """
+    if needed > limit:
+        raise PlanError(
+            f"a memory limit of {format_size(limit)} is too small {what}; give at least "
+            f"{ceil_div(needed, MB)} MB"
+        )
+
+
+def loaded() -> int:
+    """Bytes of what a program loaded to read vector files, and stays."""
+    return VECTOR_BYTES if whole_process and "pyogrio" in sys.modules else 0
+
+
+def other_blocks(size: str, block: int) -> str:
+    """The end of a message that asks for memory: "smaller" or "larger" blocks, if there are any."""
+    last = MIN_BLOCK if size == "smaller" else MAX_BLOCK
+    return "" if block == last else f", or convert with a {size} --block-size"
+
+
+def threads_of(threads: int | None) -> int:
+    """The threads asked for; `available_threads` when None.
+
+    Raises
+    ------
+    InputError
+        when they are not a whole number from 1 on.
+    """
+    return available_threads() if threads is None else whole("threads", threads, 1)
+
+
+@dataclass(frozen=True)
+class StreamPlan:
+    """How a raster streams through the executor.
+
+    Attributes
+    ----------
+    block_size
+        Side of a block in cells.
+    unit_rows, unit_cols
+        Cells that are read together: whole blocks, one or several.
+    buffers, readers, writers, workers
+        Buffers of one unit each, and threads.
+    passes
+        How often each source cell is decoded.
+    blocks
+        Blocks (shards) of the layer.
+    memory_limit, memory
+        The limit, and the predicted peak resident set, in bytes.
+    bytes_read, bytes_written
+        Predicted; written is an upper bound, all-nodata tiles are not stored.
+    """
+
+    rows: int
+    cols: int
+    dtype: str
+    block_size: int
+    unit_rows: int
+    unit_cols: int
+    buffers: int
+    readers: int
+    writers: int
+    passes: int
+    blocks: int
+    memory_limit: int
+    memory: int
+    bytes_read: int
+    bytes_written: int
+    workers: int = 0
+
+    @classmethod
+    def of_blocks(cls, blocks: BlockGrid, dtype: str, **more: int) -> StreamPlan:
+        """A plan that reads block by block; `more` are the other attributes."""
+        return cls(
+            rows=blocks.rows,
+            cols=blocks.cols,
+            dtype=dtype,
+            block_size=blocks.block,
+            unit_rows=min(blocks.block, blocks.rows),
+            unit_cols=min(blocks.block, blocks.cols),
+            blocks=blocks.count,
+            **more,
+        )
+
+    def units(self) -> Iterator[Window]:
+        """Windows of the units, row by row: the order in which strips and text are stored."""
+        for row in range(0, self.rows, self.unit_rows):
+            for col in range(0, self.cols, self.unit_cols):
+                yield (
+                    row,
+                    min(row + self.unit_rows, self.rows),
+                    col,
+                    min(col + self.unit_cols, self.cols),
+                )
+
+    def blocks_of(self, unit: Window) -> Iterator[tuple[int, int]]:
+        """Blocks inside a unit."""
+        b = self.block_size
+        for i in range(unit[0] // b, ceil_div(unit[1], b)):
+            for j in range(unit[2] // b, ceil_div(unit[3], b)):
+                yield i, j
+
+    def as_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+    def describe(self) -> str:
+        """The plan in words, several lines."""
+        return "\n".join(
+            (
+                f"raster         {self.rows} x {self.cols} = {self.rows * self.cols:,} cells, "
+                f"{self.dtype}",
+                f"memory         {format_size(self.memory)} predicted peak, "
+                f"limit {format_size(self.memory_limit)}",
+                f"blocks         {self.blocks:,} of {self.block_size} x {self.block_size} cells",
+                f"unit of I/O    {self.unit_rows} x {self.unit_cols} cells, {self.buffers} "
+                f"buffer(s), {self.readers} reader(s), "
+                + (f"{self.workers} worker(s), " if self.workers else "")
+                + f"{self.writers} writer(s)",
+                f"passes         every source cell is decoded {self.passes} time(s)",
+                f"bytes read     {format_size(self.bytes_read)}",
+                f"bytes written  {format_size(self.bytes_written)} at most",
+            )
+        )
+
+
+@dataclass(frozen=True)
+class SourceShape:
+    """What the planner must know of the raster that is read.
+
+    Attributes
+    ----------
+    chunk
+        Rows and columns decoded together.
+    itemsize
+        Bytes of a source cell.
+    source_bytes
+        Size of the files.
+    sequential
+        Readable forwards only, by one thread.
+    also_read
+        Bytes read beside the cells, for checksums.
+    decoding
+        Bytes that a reader holds to decode a chunk.
+    extra
+        Further copies of a unit that reading needs (mosaics, conversions of the cell type).
+    """
+
+    chunk: tuple[int, int]
+    itemsize: int
+    source_bytes: int
+    sequential: bool = False
+    extra: int = 0
+    also_read: int = 0
+    decoding: int = 0
+
+
+def plan_stream(
+    rows: int,
+    cols: int,
+    dtype: np.dtype,
+    source: SourceShape,
+    *,
+    memory_limit: int | str | None = None,
+    threads: int | None = None,
+    block_size: int | None = None,
+) -> StreamPlan:
+    """Plan a conversion or an export.
+
+    The largest block size that leaves at least two buffers wins; sources in strips are read whole
+    rows of blocks at a time, so that each strip is decoded once, and piece by piece (several
+    passes) only when nothing else fits.
+
+    Raises
+    ------
+    PlanError
+        when the limit is too small.
+    InputError
+        when `block_size` is no block size.
+    """
+    limit, threads = limit_of(memory_limit), threads_of(threads)
+    wanted = threads + 1
+    many = 1 if source.sequential else threads
+    pools = [(many, threads), (many, 1)]
+    if source.decoding:  # each reader decodes a chunk of its own
+        pools += [(1, threads), (1, 1)]
+    budget = limit - BASELINE
+    sizes = [block_size] if block_size else _block_sizes(rows, cols)
+    least = 0
+    for enough, whole_rows in ((2, True), (1, True), (1, False)):
+        for block in sizes:
+            unit = _unit(rows, cols, block, source.chunk, whole_rows=whole_rows)
+            unit_bytes = unit[0] * unit[1] * source.itemsize
+            units = ceil_div(rows, unit[0]) * ceil_div(cols, unit[1])
+            for most, writers in dict.fromkeys(pools):
+                readers = min(most, wanted, units)
+                # Each writer holds a padded block, its tiles and, for sparse blocks, a copy.
+                fixed = (
+                    3 * writers * block * block * dtype.itemsize
+                    + readers * source.extra * unit_bytes
+                    + max(0, readers * source.decoding - GDAL_CACHE)
+                )
+                buffers = min((budget - fixed) // unit_bytes, wanted, units)
+                least = min(least or 2**63, BASELINE + fixed + unit_bytes)
+                if buffers >= min(enough, units):
+                    return _stream_plan(
+                        (rows, cols),
+                        dtype,
+                        block,
+                        unit,
+                        source,
+                        limit,
+                        (buffers, min(readers, buffers), writers),
+                        fixed,
+                    )
+    raise PlanError(
+        f"a memory limit of {format_size(limit)} is too small for {rows} x {cols} cells of "
+        f"{dtype.name}"
+        + (f" in blocks of {block_size}" if block_size else "")
+        + f"; give at least {ceil_div(least, MB)} MB"
+    )
+
+
+def _block_sizes(rows: int, cols: int) -> list[int]:
+    """Block sizes to try, the preferred one first."""
+    sizes = [DEFAULT_BLOCK >> k for k in range((DEFAULT_BLOCK // MIN_BLOCK).bit_length())]
+    block = DEFAULT_BLOCK
+    while block < MAX_BLOCK and BlockGrid(rows, cols, block).count > MAX_SHARDS:
+        block *= 2
+        sizes.insert(0, block)
+    return sizes
+
+
+def _unit(
+    rows: int, cols: int, block: int, chunk: tuple[int, int], *, whole_rows: bool
+) -> tuple[int, int]:
+    """Rows and columns read together: whole blocks that hold whole chunks."""
+    down = block if chunk[0] <= block else round_up(min(chunk[0], rows), block)
+    across = block if chunk[1] <= block or not whole_rows else round_up(min(chunk[1], cols), block)
+    return min(down, rows), min(across, cols)
+
+
+def _stream_plan(
+    shape: tuple[int, int],
+    dtype: np.dtype,
+    block: int,
+    unit: tuple[int, int],
+    source: SourceShape,
+    limit: int,
+    pool: tuple[int, int, int],
+    fixed: int,
+) -> StreamPlan:
+    rows, cols = shape
+    buffers, readers, writers = pool
+    passes = ceil_div(min(source.chunk[1], cols), unit[1])
+    return StreamPlan(
+        rows=rows,
+        cols=cols,
+        dtype=dtype.name,
+        block_size=block,
+        unit_rows=unit[0],
+        unit_cols=unit[1],
+        buffers=buffers,
+        readers=readers,
+        writers=writers,
+        passes=passes,
+        blocks=BlockGrid(rows, cols, block).count,
+        memory_limit=limit,
+        memory=BASELINE + fixed + buffers * unit[0] * unit[1] * source.itemsize,
+        bytes_read=source.source_bytes * passes + source.also_read,
+        bytes_written=layer_bytes(rows, cols, dtype.itemsize, block),
+    )
+
+
+def layer_bytes(rows: int, cols: int, itemsize: int, block: int) -> int:
+    """Size of a layer's shards, uncompressed and without absent tiles."""
+    tiles = ceil_div(rows, TILE) * ceil_div(cols, TILE)
+    index = 20 * (block // TILE) ** 2 + 8
+    return tiles * TILE * TILE * itemsize + BlockGrid(rows, cols, block).count * index
+
+
+def plan_forest(
+    rows: int,
+    cols: int,
+    dtype: np.dtype,
+    block: int,
+    *,
+    work: int,
+    levels: int,
+    spill: int,
+    source_bytes: int,
+    beside: int = 0,
+    memory_limit: int | str | None = None,
+    threads: int | None = None,
+) -> StreamPlan:
+    """Plan a spanning forest: blocks streamed through workers, then levels of borders.
+
+    Parameters
+    ----------
+    dtype
+        Type of the cells.
+    block
+        Side of a block, the layer's.
+    work
+        Bytes that a worker needs beside its buffer.
+    levels
+        Bytes that joining the borders takes at most.
+    spill
+        Bytes that the blocks leave for the levels at most: written, and read again.
+    source_bytes
+        Size of the shards that are read.
+    beside
+        Further bytes.
+
+    Raises
+    ------
+    PlanError
+        when the limit is too small for the blocks, or for the borders of the largest levels.
+    """
+    limit, threads = limit_of(memory_limit), threads_of(threads)
+    count = BlockGrid(rows, cols, block).count
+    cells = block * block
+    buffer = cells * (dtype.itemsize + 1)
+    scratch = cells * max(dtype.itemsize, 2)
+    always = COMPILED_BASELINE + beside
+    least = always + max(work + buffer + 2 * scratch, levels)
+    for workers in range(min(threads, count), 0, -1):
+        buffers = min(workers + 2, count)
+        memory = workers * work + buffers * buffer + 2 * scratch
+        while buffers > 1 and always + memory > limit:
+            buffers, memory = buffers - 1, memory - buffer
+        memory = always + max(memory, levels)
+        if memory <= limit:
+            return StreamPlan.of_blocks(
+                BlockGrid(rows, cols, block),
+                dtype.name,
+                buffers=buffers,
+                readers=1,
+                writers=1,
+                workers=workers,
+                passes=1,
+                memory_limit=limit,
+                memory=memory,
+                bytes_read=source_bytes + spill,
+                # Blocks are written again where edges become final above them.
+                bytes_written=(1 + (count > 1)) * layer_bytes(rows, cols, 1, block) + spill,
+            )
+    raise PlanError(
+        f"a memory limit of {format_size(limit)} is too small for the spanning tree of {rows} x "
+        f"{cols} cells of {dtype.name} in blocks of {block}; give at least {ceil_div(least, MB)} "
+        f"MB" + (other_blocks("smaller", block) if work > levels else "")
+    )
+
+
+def plan_paths(
+    rows: int,
+    cols: int,
+    dtype: np.dtype,
+    block: int,
+    *,
+    distance: np.dtype,
+    friction: np.dtype | None = None,
+    barriers: np.dtype | None = None,
+    layers: Sequence[str] = ("distance",),
+    beside: int = 0,
+    memory_limit: int | str | None = None,
+    threads: int | None = None,
+) -> StreamPlan:
+    """Plan shortest paths: fields of blocks, as many in memory as fit, the others spilled.
+
+    Parameters
+    ----------
+    dtype
+        Type of the heights.
+    block
+        Side of a block, the layer's.
+    distance
+        Type of distances, see `CostModel.distance_dtype`.
+    friction, barriers
+        Types of such layers; None without.
+    layers
+        Results: "distance", "backlink", "allocation", which needs the one before.
+    beside
+        Further bytes.
+
+    Returns
+    -------
+    StreamPlan
+        Its buffers are the fields. Bytes count each block's cells once; what is spilled, and read
+        again, comes on top, for it depends on the way that paths take.
+
+    Raises
+    ------
+    PlanError
+        when the limit is too small for one field and the rims of all blocks.
+    """
+    limit, threads = limit_of(memory_limit), threads_of(threads)
+    count = BlockGrid(rows, cols, block).count
+    cells, item = (block + 2) ** 2, distance.itemsize
+    field = cells * (2 * item + 1 + 8 * (friction is not None))
+    if "backlink" in layers:
+        field += cells * 5  # hops and masks of flats
+    passing = cells * (dtype.itemsize + 2 * item + 8) + 10 * TILE * TILE * 8
+    rims = count * (8 * block * item + (block // TILE) ** 2 * (item + 1)) + 64 * rows
+    if "backlink" in layers:
+        rims += count * 16 * block  # of hops
+    if "allocation" in layers:
+        rims += count * 32 * block  # where they lead
+    always = COMPILED_BASELINE + loaded() + rims + beside
+    least = always + field + passing
+    if least > limit:
+        raise PlanError(
+            f"a memory limit of {format_size(limit)} is too small for shortest paths over "
+            f"{rows} x {cols} cells in blocks of {block}; give at least {ceil_div(least, MB)} MB"
+            + other_blocks("smaller" if field + passing > rims else "larger", block)
+        )
+    while threads > 1 and always + threads * (field + passing) > limit:
+        threads -= 1
+    fields = min((limit - always - threads * passing) // field, count)
+    threads = min(threads, fields)
+    size = partial(layer_bytes, rows, cols, block=block)
+    read = sum(size(kind.itemsize) for kind in (dtype, friction, barriers) if kind is not None)
+    if "allocation" in layers:
+        read += 2 * size(1)  # backlinks are followed twice
+    results = {"distance": item, "backlink": 1, "allocation": 4}
+    return StreamPlan.of_blocks(
+        BlockGrid(rows, cols, block),
+        dtype.name,
+        buffers=fields,
+        readers=1,
+        writers=threads,
+        workers=threads,
+        passes=1,
+        memory_limit=limit,
+        memory=always + fields * field + threads * passing,
+        bytes_read=read,
+        bytes_written=sum(size(results[name]) for name in layers),
+    )

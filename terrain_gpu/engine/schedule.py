@@ -1,0 +1,221 @@
+"""The streaming executor: read, compute, write, in threads over a bounded pool of buffers.
+
+Readers fill buffers, workers compute on them, writers drain them; a buffer goes back to the pool
+when its item is written, so memory is bounded by the pool whatever the pace of a stage. numpy,
+numba and GDAL release the interpreter's lock, so threads are enough.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, TypeVar
+
+from ..grid import Block, BlockGrid
+
+Item = TypeVar("Item")
+Buffer = TypeVar("Buffer")
+
+_POLL = 0.2
+"""Seconds between looks of the main thread at Ctrl-C."""
+
+
+def _pass_on(item: Any, data: Any) -> Any:
+    return data
+
+
+def stream(
+    items: Iterable[Item],
+    read: Callable[[Item, Buffer], Any],
+    write: Callable[[Item, Any], None],
+    *,
+    buffers: Sequence[Buffer],
+    compute: Callable[[Item, Any], Any] = _pass_on,
+    readers: int = 1,
+    workers: int = 1,
+    writers: int = 1,
+    ordered: bool = False,
+    done: Callable[[Item], None] | None = None,
+) -> None:
+    """Run every item through read, compute and write; return when all are written.
+
+    Parameters
+    ----------
+    items
+        Taken one by one, never held as a list.
+    read
+        ``read(item, buffer)`` fills the buffer and returns what `compute` gets.
+    compute
+        ``compute(item, data)`` returns what `write` gets. Left out, no worker threads are started.
+    write
+        ``write(item, result)``; afterwards the buffer is reused.
+    buffers
+        The pool: at most ``len(buffers)`` items are under way.
+    readers, workers, writers
+        Threads of each stage.
+    ordered
+        Write in the order of `items`, in one thread.
+    done
+        Called in the caller's thread after each written item, in the order of writing.
+
+    Raises
+    ------
+    BaseException
+        the first error of any stage, after every thread has stopped; KeyboardInterrupt likewise.
+        Items under way when it happens are finished or dropped, never half done by this function.
+    """
+    if not buffers or min(readers, workers, writers) < 1:
+        raise ValueError("stream needs at least one buffer and one thread of each stage")
+    if ordered and writers > 1:
+        raise ValueError("writing in order takes one thread")
+    run = _Run(iter(items), buffers, ordered=ordered)
+    roles: list[tuple[Callable[[Any], None], Callable[..., Any]]]
+    roles = [(run.reader, read)] * readers + [(run.writer, write)] * writers
+    if compute is _pass_on:
+        run.to_write = run.to_compute
+        workers = 0
+    roles += [(run.worker, compute)] * workers
+    threads = [
+        threading.Thread(target=run.guard, args=role, name=f"terrain_gpu-{k}", daemon=True)
+        for k, role in enumerate(roles)
+    ]
+    run.open_stages(readers, workers)
+    try:
+        for thread in threads:
+            thread.start()
+        while (item := run.next_written(len(threads))) is not _END:
+            if done is not None:
+                done(item)
+    except BaseException as error:
+        run.fail(error)
+    finally:
+        for thread in threads:
+            if thread.ident is not None:  # it was started
+                thread.join()
+    if run.error is not None:
+        failed, run.error = run.error, None
+        try:
+            raise failed
+        finally:
+            del failed  # else its frames, and what they hold, wait for the garbage collector
+
+
+_END: Any = object()
+
+
+class _Run:
+    """State of one `stream`, all of it under one lock."""
+
+    def __init__(self, items: Any, buffers: Sequence[Any], *, ordered: bool) -> None:
+        self.items = enumerate(items)
+        self.ordered = ordered
+        self.due = 0  # the number of the item to write
+        self.free = list(buffers)
+        self.to_compute: deque[Any] = deque()
+        self.to_write: deque[Any] = deque()
+        self.written: deque[Any] = deque()
+        self.changed = threading.Condition()
+        self.source = threading.Lock()
+        self.error: BaseException | None = None
+        self.ended = 0
+        self.reading = self.computing = 0
+
+    def open_stages(self, readers: int, workers: int) -> None:
+        self.reading, self.computing = readers, workers
+
+    def guard(self, role: Callable[[Any], None], stage: Callable[..., Any]) -> None:
+        """Run a thread; whatever it raises stops the run."""
+        try:
+            role(stage)
+        except BaseException as error:
+            self.fail(error)
+        with self.changed:
+            self.ended += 1
+            self.changed.notify_all()
+
+    def fail(self, error: BaseException) -> None:
+        with self.changed:
+            if self.error is None:
+                self.error = error
+            self.changed.notify_all()
+
+    def reader(self, read: Callable[..., Any]) -> None:
+        try:
+            while (buffer := self.take(self.free, lambda: True)) is not _END:
+                # Generators are not thread-safe, and they may take time: not under `changed`.
+                with self.source:
+                    number, item = next(self.items, (0, _END))
+                if item is _END:
+                    self.put(self.free, buffer)
+                    return
+                self.put(self.to_compute, (number, item, buffer, read(item, buffer)))
+        finally:
+            with self.changed:
+                self.reading -= 1
+                self.changed.notify_all()
+
+    def worker(self, compute: Callable[..., Any]) -> None:
+        try:
+            while (job := self.take(self.to_compute, lambda: self.reading)) is not _END:
+                number, item, buffer, data = job
+                self.put(self.to_write, (number, item, buffer, compute(item, data)))
+        finally:
+            with self.changed:
+                self.computing -= 1
+                self.changed.notify_all()
+
+    def writer(self, write: Callable[..., Any]) -> None:
+        def more() -> bool:
+            return bool(self.reading or self.computing or self.to_compute)
+
+        while (job := self.take(self.to_write, more, ordered=self.ordered)) is not _END:
+            _, item, buffer, result = job
+            write(item, result)
+            with self.changed:
+                self.due += 1
+                self.free.append(buffer)
+                self.written.append(item)
+                self.changed.notify_all()
+
+    def put(self, queue: Any, job: Any) -> None:
+        with self.changed:
+            queue.append(job)
+            self.changed.notify_all()
+
+    def take(self, queue: Any, more: Callable[[], Any], *, ordered: bool = False) -> Any:
+        """The next of `queue`; `_END` when the run failed, or none is left and none can come."""
+        with self.changed:
+            while self.error is None:
+                if ordered:
+                    # It comes: its reader has a buffer already, and needs nothing of the others.
+                    job = next((job for job in queue if job[0] == self.due), None)
+                    if job is not None:
+                        queue.remove(job)
+                        return job
+                elif queue:
+                    return queue.popleft() if isinstance(queue, deque) else queue.pop()
+                if not more():
+                    break
+                self.changed.wait()
+        return _END
+
+    def next_written(self, threads: int) -> Any:
+        """The next finished item, for the caller's thread; wakes up for Ctrl-C."""
+        with self.changed:
+            while not self.written:
+                if self.error is not None or self.ended == threads:
+                    return _END
+                self.changed.wait(_POLL)
+            return self.written.popleft()
+
+
+def missing(
+    blocks: BlockGrid, there: Callable[[Block], bool], finished: Callable[[Block], None]
+) -> Iterator[Block]:
+    """Blocks to do, in Z-order; `finished` is told of those that are there."""
+    # Told first, so that progress does not go on in two threads.
+    for at in blocks.ids():
+        if there(at):
+            finished(at)
+    return (at for at in blocks.ids() if not there(at))

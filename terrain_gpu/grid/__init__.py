@@ -1,0 +1,35 @@
+"""The frame of a raster, and how it is cut into blocks. No file access here."""
+
+from .spec import MAX_SIDE, GridSpec, cell_centres
+from .tiling import (
+    MAX_BLOCK,
+    MIN_BLOCK,
+    TILE,
+    Block,
+    BlockGrid,
+    RegionGrid,
+    Window,
+    ceil_div,
+    clip,
+    is_empty,
+    round_up,
+    z_rank_table,
+)
+
+__all__ = [
+    "MAX_BLOCK",
+    "MAX_SIDE",
+    "MIN_BLOCK",
+    "TILE",
+    "Block",
+    "BlockGrid",
+    "GridSpec",
+    "RegionGrid",
+    "Window",
+    "ceil_div",
+    "cell_centres",
+    "clip",
+    "is_empty",
+    "round_up",
+    "z_rank_table",
+]

@@ -1,0 +1,195 @@
+"""Lengths of the steps between neighbouring cells, and their areas, on the map or the ellipsoid."""
+
+from __future__ import annotations
+
+import math
+import re
+
+import numpy as np
+
+from ..errors import InputError
+from . import GridSpec
+from .neighbours import DIRECTIONS
+
+_NUMBER = r",\s*([^,\]]+)"
+_ELLIPSOID = re.compile(
+    rf'ELLIPSOID\["(?:[^"]|"")*"{_NUMBER}{_NUMBER},\s*LENGTHUNIT\["[^"]*"{_NUMBER}'
+)
+"""Semi-major axis, inverse flattening (0 for a sphere) and metres per unit, in WKT2."""
+
+_NODES, _WEIGHTS = (v.tolist() for v in np.polynomial.legendre.leggauss(8))
+
+
+def step_lengths(grid: GridSpec) -> np.ndarray:
+    """Length of the steps from each row, towards E, SW, S and SE.
+
+    In a geographic CRS, metres on its ellipsoid: the arc of the parallel along a row, the arc of
+    the meridian between two rows, and for diagonals the hypotenuse of both, the parallel taken at
+    the middle latitude. Otherwise, map units from the affine transform; cells of 1 x 1 without one.
+
+    Parameters
+    ----------
+    grid
+        Shape, transform and CRS of the raster.
+
+    Returns
+    -------
+    numpy.ndarray, float64, shape (4, rows)
+        Row r holds E along r, and SW, S, SE from r to r + 1, also for the last row.
+
+    Raises
+    ------
+    InputError
+        for row centres beyond a pole, and for a CRS without an ellipsoid of its own (rotated pole).
+
+    Notes
+    -----
+    Radii of curvature as in Snyder (1987), Map Projections: A Working Manual, eq. 4-18 and 4-20;
+    the meridian arc by Gauss-Legendre quadrature, exact to rounding for steps up to a quadrant.
+    """
+    if found := _geographic(grid):
+        return _on_ellipsoid(grid, *found)
+    a, b, _, d, e, _ = grid.transform
+    steps = [math.hypot(a * dc + b * dr, d * dc + e * dr) for dr, dc in DIRECTIONS]
+    return np.repeat(np.array(steps)[:, None], grid.rows, axis=1)
+
+
+def other_unit(grid: GridSpec) -> str | None:
+    """Unit of `step_lengths` where it is not the metre, or not known to be."""
+    if not grid.crs_wkt:
+        return "an unknown unit"
+    from rasterio.crs import CRS
+
+    crs = CRS.from_wkt(grid.crs_wkt)
+    unit, factor = crs.units_factor
+    return None if crs.is_geographic or factor == 1 else unit
+
+
+def cell_areas(grid: GridSpec) -> np.ndarray:
+    """Area of a cell of each row.
+
+    In a geographic CRS, square metres on its ellipsoid, of the part this side of the pole.
+    Otherwise, square map units from the affine transform; 1 without one.
+
+    Returns
+    -------
+    numpy.ndarray, float64, shape (rows,)
+
+    Raises
+    ------
+    InputError
+        as `step_lengths`.
+
+    Notes
+    -----
+    The integral of both radii of curvature (Snyder 1987, eq. 4-18 and 4-20) over the cell, by
+    Gauss-Legendre quadrature.
+    """
+    found = _geographic(grid)
+    a, _, _, _, e, f = grid.transform
+    if found is None:
+        return np.full(grid.rows, abs(a * e))
+    unit, radians, axis, flattening = found
+    _refuse_beyond_pole(grid, unit, radians)
+    edges = (f + e * np.arange(grid.rows + 1)) * radians
+    inside = np.clip(edges, -math.pi / 2, math.pi / 2)
+    # The difference of two latitudes has few digits left: only where the pole cuts a cell.
+    cut = np.diff(edges - inside) != 0
+    lat, down = inside[:-1], np.where(cut, np.diff(inside), e * radians)
+    e2 = flattening * (2 - flattening)
+    total = np.zeros(grid.rows)
+    for node, weight in zip(_NODES, _WEIGHTS, strict=True):
+        at = lat + down * (1 + node) / 2
+        total += weight / 2 * np.cos(at) / (1 - e2 * np.sin(at) ** 2) ** 2
+    return total * np.abs(down) * axis**2 * (1 - e2) * abs(a * radians)
+
+
+def area_units(grid: GridSpec) -> tuple[np.ndarray, float]:
+    """Area of a cell of each row, as a whole multiple of a unit, and the unit.
+
+    Sums of whole numbers do not depend on their order, so neither do areas on blocks or threads.
+    The unit is so small that the area of the raster is about 2**62 of them.
+
+    Returns
+    -------
+    units, unit
+        int64, shape (rows,), and square metres in a geographic CRS, else square map units.
+
+    Raises
+    ------
+    InputError
+        when the CRS has no ellipsoid, see `cell_areas`.
+    """
+    areas = cell_areas(grid)
+    if (areas == areas[0]).all():
+        return np.ones(grid.rows, np.int64), float(areas[0])
+    unit = 2.0 ** (math.frexp(math.fsum(areas) * grid.cols)[1] - 62)
+    return np.rint(areas / unit).astype(np.int64), unit
+
+
+def _geographic(grid: GridSpec) -> tuple[str, float, float, float] | None:
+    """Angular unit, its radians, semi-major axis and flattening; None without latitudes."""
+    if not grid.crs_wkt:
+        return None
+    from rasterio.crs import CRS  # only here: start-up time counts
+    from rasterio.errors import CRSError
+
+    try:
+        crs = CRS.from_wkt(grid.crs_wkt)
+    except CRSError as error:
+        raise InputError(
+            f"the coordinate system {grid.crs_wkt[:60]!r} cannot be read: {error}"
+        ) from None
+    if not crs.is_geographic:
+        return None
+    return (*crs.units_factor, *_ellipsoid(crs.to_wkt(version="WKT2_2019")))
+
+
+def _ellipsoid(wkt: str) -> tuple[float, float]:
+    """Semi-major axis in metres and flattening."""
+    found = _ELLIPSOID.search(wkt)
+    if found is None or "BASEGEO" in wkt:
+        raise InputError(
+            f"{wkt[:60]!r} gives latitudes on no ellipsoid; "
+            "warp the raster to a plain geographic or a projected CRS first (gdalwarp -t_srs)"
+        )
+    axis, inverse, metres = map(float, found.groups())
+    if not (0 < axis * metres < math.inf and (inverse == 0 or inverse > 1)):
+        raise InputError(
+            f"the ellipsoid of {wkt[:60]!r} is impossible: semi-major axis {axis}, inverse "
+            f"flattening {inverse}; give the raster its right CRS (rio edit-info --crs)"
+        )
+    return axis * metres, 1 / inverse if inverse else 0.0
+
+
+def _refuse_beyond_pole(grid: GridSpec, unit: str, radians: float) -> None:
+    y = grid.y_centres()
+    pole = math.pi / 2 / radians
+    for row in (0, grid.rows - 1):
+        if abs(y[row]) > pole + 1e-6 * abs(grid.transform[4]):  # as on the pole in window_of
+            raise InputError(
+                f"row {row} lies at latitude {y[row]:.12g} {unit}, beyond the pole; "
+                "crop the raster, or correct its transform or CRS"
+            )
+
+
+def _on_ellipsoid(
+    grid: GridSpec, unit: str, radians: float, axis: float, flattening: float
+) -> np.ndarray:
+    _refuse_beyond_pole(grid, unit, radians)
+    y = grid.y_centres()
+    across, down = grid.transform[0] * radians, grid.transform[4] * radians
+    lat = np.clip(y * radians, -math.pi / 2, math.pi / 2)
+    e2 = flattening * (2 - flattening)
+
+    def parallel(at: np.ndarray) -> np.ndarray:
+        """Arc of a column's width; N cos(lat) dlon."""
+        return np.abs(axis * np.cos(at) / np.sqrt(1 - e2 * np.sin(at) ** 2) * across)
+
+    meridian = np.zeros(grid.rows)
+    for node, weight in zip(_NODES, _WEIGHTS, strict=True):
+        at = lat + down * (1 + node) / 2
+        meridian += weight / 2 * axis * (1 - e2) / (1 - e2 * np.sin(at) ** 2) ** 1.5
+    meridian *= abs(down)
+    diagonal = np.hypot(meridian, parallel(lat + down / 2))
+    return np.stack([parallel(lat), diagonal, meridian, diagonal])

@@ -1,0 +1,58 @@
+"""The eight neighbours of a cell: their D8 codes (ESRI's), steps to them, edges.
+
+Neighbours are numbered clockwise from E, and the code of a neighbour has the bit of its number:
+E, SE, S, SW, W, NW, N, NE. An edge is kept once, at its *lower endpoint*, the first of its two
+cells in row-major order; its direction from there is E, SW, S or SE, numbered from 0.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+E, SE, S, SW, W, NW, N, NE = (1 << k for k in range(8))
+
+FORWARD_EDGES = "forward edges"
+"""Encoding of a layer that keeps each edge once, at its lower endpoint: bits E, SW, S, SE."""
+
+
+ROW_STEP = np.array([0, 1, 1, 1, 0, -1, -1, -1])
+COL_STEP = np.array([1, 1, 0, -1, -1, -1, 0, 1])
+"""From a cell to each neighbour."""
+
+NEIGHBOUR = np.array([[5, 6, 7], [4, 255, 0], [3, 2, 1]], np.uint8)
+"""Number of the neighbour at (row step + 1, column step + 1)."""
+
+DIRECTIONS = ((0, 1), (1, -1), (1, 0), (1, 1))
+"""(row, column) steps of an edge from its lower endpoint."""
+
+EDGE_OF = np.array([0, 3, 2, 1, 0, 3, 2, 1])
+"""Direction of the edge to each neighbour; and, of the first four, the other way round."""
+
+
+def symmetric(ring: np.ndarray) -> np.ndarray:
+    """D8 edge bits of a window, from the forward edges of it and of one ring of cells around it.
+
+    Parameters
+    ----------
+    ring
+        uint8, shape (rows + 2, cols + 2): bit 0 E, 1 SW, 2 S, 3 SE.
+
+    Returns
+    -------
+    numpy.ndarray, uint8, shape (rows, cols)
+    """
+    own, above = ring[1:-1, 1:-1], ring[:-2]
+    sources = (
+        (own, 0, E),
+        (own, 3, SE),
+        (own, 2, S),
+        (own, 1, SW),
+        (ring[1:-1, :-2], 0, W),
+        (above[:, :-2], 3, NW),
+        (above[:, 1:-1], 2, N),
+        (above[:, 2:], 1, NE),
+    )
+    result = np.zeros(own.shape, np.uint8)
+    for forward, bit, code in sources:
+        result |= ((forward >> bit) & 1) * np.uint8(code)
+    return result

@@ -1,0 +1,170 @@
+"""The raster's frame: its shape and place on Earth."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from ..arguments import described, numbers, real, text, whole
+from ..errors import InputError
+from .tiling import Window, clip, is_empty
+
+MAX_SIDE = 2**31 - 1
+"""Most rows or columns: GDAL's own bound, and what a Morton code in an int64 can hold."""
+
+
+@dataclass(frozen=True)
+class GridSpec:
+    """Shape and georeferencing of a raster.
+
+    Parameters
+    ----------
+    rows, cols
+        Cells, each 1 .. 2**31 - 1. The global id of a cell is ``row * cols + col`` (int64).
+    transform
+        Affine (a, b, c, d, e, f) in rasterio's order: x = a col + b row + c, y = d col + e row + f,
+        for the upper left corner of a cell; units of the CRS. b and d are zero: rotated rasters are
+        refused at the door. An ``affine.Affine`` will do.
+    crs_wkt
+        Coordinate reference system as WKT2, or "" when unknown.
+    crs_code
+        Authority code such as "EPSG:32633", or None.
+
+    Raises
+    ------
+    InputError
+        for an impossible shape or transform.
+    """
+
+    rows: int
+    cols: int
+    transform: tuple[float, float, float, float, float, float] = (1.0, 0.0, 0.0, 0.0, -1.0, 0.0)
+    crs_wkt: str = ""
+    crs_code: str | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("rows", "cols"):
+            object.__setattr__(self, name, whole(name, getattr(self, name)))
+        if not (0 < self.rows <= MAX_SIDE and 0 < self.cols <= MAX_SIDE):
+            raise InputError(
+                f"a raster of {self.rows} x {self.cols} cells is outside 1 .. {MAX_SIDE} on a side"
+            )
+        for name in ("crs_wkt", "crs_code"):
+            if name == "crs_wkt" or self.crs_code is not None:
+                text(name, getattr(self, name))
+        object.__setattr__(self, "transform", _six(self.transform))
+        a, b, _, d, e, _ = self.transform
+        if not all(math.isfinite(v) for v in self.transform) or a == 0 or e == 0:
+            raise InputError(f"the affine transform {self.transform} is not invertible")
+        if not all(math.isfinite(v) for v in self.bounds):
+            raise InputError(f"the affine transform {self.transform} leads beyond all numbers")
+        if b != 0 or d != 0:
+            raise InputError(
+                f"the affine transform {self.transform} is rotated or sheared; "
+                "warp the raster to a north-up grid first (gdalwarp)"
+            )
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return self.rows, self.cols
+
+    @property
+    def cells(self) -> int:
+        return self.rows * self.cols
+
+    @property
+    def window(self) -> Window:
+        return 0, self.rows, 0, self.cols
+
+    @property
+    def bounds(self) -> tuple[float, float, float, float]:
+        """(west, south, east, north) of the outer cell edges, in units of the CRS."""
+        a, _, c, _, e, f = self.transform
+        x1, y1 = c + a * self.cols, f + e * self.rows
+        return min(c, x1), min(f, y1), max(c, x1), max(f, y1)
+
+    def x_centres(self) -> np.ndarray:
+        """Column centres, float64, length cols."""
+        a, _, c, _, _, _ = self.transform
+        return c + a * (np.arange(self.cols) + 0.5)
+
+    def y_centres(self) -> np.ndarray:
+        """Row centres, float64, length rows."""
+        _, _, _, _, e, f = self.transform
+        return f + e * (np.arange(self.rows) + 0.5)
+
+    def window_of(self, bounds: tuple[float, float, float, float]) -> Window:
+        """Cells touched by (west, south, east, north), clipped to the raster.
+
+        An edge within a millionth of a cell of a grid line counts as on it.
+
+        Raises
+        ------
+        InputError
+            when the bounds are empty or do not touch the raster.
+        """
+        bounds = numbers("bounds", bounds, 4, "four numbers: WEST SOUTH EAST NORTH")  # type: ignore
+        west, south, east, north = bounds
+        if not all(math.isfinite(v) for v in bounds) or not (west < east and south < north):
+            raise InputError(f"bounds {bounds} are empty; give WEST SOUTH EAST NORTH")
+        a, _, c, _, e, f = self.transform
+        col = sorted(((west - c) / a, (east - c) / a))
+        row = sorted(((north - f) / e, (south - f) / e))
+        tiny = 1e-6
+        window = clip(
+            (
+                math.floor(row[0] + tiny),
+                math.ceil(row[1] - tiny),
+                math.floor(col[0] + tiny),
+                math.ceil(col[1] - tiny),
+            ),
+            self.window,
+        )
+        if is_empty(window):
+            raise InputError(f"bounds {bounds} do not touch the raster, which covers {self.bounds}")
+        return window
+
+    def crop(self, window: Window) -> GridSpec:
+        """The grid of a sub-window."""
+        r0, r1, c0, c1 = window
+        a, b, c, d, e, f = self.transform
+        return replace(
+            self, rows=r1 - r0, cols=c1 - c0, transform=(a, b, c + a * c0, d, e, f + e * r0)
+        )
+
+    def same_place(self, other: GridSpec) -> bool:
+        """Same shape, and corners that agree within a thousandth of a cell."""
+        a, _, c, _, e, f = self.transform
+        a2, _, c2, _, e2, f2 = other.transform
+        return self.shape == other.shape and all(
+            abs(p - q) <= 1e-3 * abs(cell)
+            for p, q, cell in (
+                (c, c2, a),
+                (f, f2, e),
+                (c + a * self.cols, c2 + a2 * other.cols, a),
+                (f + e * self.rows, f2 + e2 * other.rows, e),
+            )
+        )
+
+
+def _six(transform: Any) -> tuple[float, ...]:
+    """The coefficients of a transform; an `Affine` goes on with 0, 0, 1."""
+    try:
+        found = tuple(real("transform", value) for value in transform)
+    except (TypeError, InputError):
+        found = ()
+    if len(found) == 9 and found[6:] == (0, 0, 1):
+        found = found[:6]
+    if len(found) != 6:
+        given = str(transform) if isinstance(transform, tuple | list) else described(transform)
+        raise InputError(f"the transform {given[:80]}: give six numbers (a, b, c, d, e, f)")
+    return found
+
+
+def cell_centres(grid: GridSpec, cells: np.ndarray) -> np.ndarray:
+    """Centres of cells (row, col), shape (n, 2), as (x, y) in units of the CRS; float64."""
+    a, _, c, _, e, f = grid.transform
+    return np.stack((c + a * (cells[:, 1] + 0.5), f + e * (cells[:, 0] + 0.5)), axis=1)

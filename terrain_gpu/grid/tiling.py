@@ -1,0 +1,109 @@
+"""How a raster is cut: tiles, blocks, windows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..errors import InputError
+from . import morton
+
+TILE = 64
+"""Side of a tile in cells: the inner Zarr chunk, and the unit of a GPU thread block."""
+
+MIN_BLOCK = TILE
+MAX_BLOCK = 8192
+Window = tuple[int, int, int, int]
+"""Half-open cell range (row0, row1, col0, col1)."""
+
+
+Block = tuple[int, int]
+"""Row and column (i, j) of a block among the blocks."""
+
+
+def ceil_div(a: int, b: int) -> int:
+    return -(-a // b)
+
+
+def round_up(a: int, b: int) -> int:
+    return ceil_div(a, b) * b
+
+
+def clip(window: Window, to: Window) -> Window:
+    """The part of `window` inside `to`; empty ranges come out with row1 <= row0 or col1 <= col0."""
+    return (
+        max(window[0], to[0]),
+        min(window[1], to[1]),
+        max(window[2], to[2]),
+        min(window[3], to[3]),
+    )
+
+
+def is_empty(window: Window) -> bool:
+    return window[1] <= window[0] or window[3] <= window[2]
+
+
+@dataclass(frozen=True)
+class BlockGrid:
+    """A raster of `rows` x `cols` cells cut into square blocks of side `block`."""
+
+    rows: int
+    cols: int
+    block: int
+
+    def __post_init__(self) -> None:
+        b = self.block
+        if b & (b - 1) or not MIN_BLOCK <= b <= MAX_BLOCK:
+            raise InputError(
+                f"block size {b} is not a power of two from {MIN_BLOCK} to {MAX_BLOCK}"
+            )
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Blocks down and across."""
+        return ceil_div(self.rows, self.block), ceil_div(self.cols, self.block)
+
+    @property
+    def count(self) -> int:
+        down, across = self.shape
+        return down * across
+
+    def window(self, i: int, j: int) -> Window:
+        """Cells of block (i, j), clipped to the raster."""
+        b = self.block
+        return clip((i * b, i * b + b, j * b, j * b + b), (0, self.rows, 0, self.cols))
+
+    def ids(self) -> Iterator[tuple[int, int]]:
+        """Every block (i, j), in Z-order."""
+        down, across = self.shape
+        # Quadrants on a stack instead of a sorted list: a trillion cells are a million blocks.
+        side = 1 << max(down - 1, across - 1, 0).bit_length()
+        stack = [(0, 0, side)]
+        while stack:
+            i, j, s = stack.pop()
+            if i >= down or j >= across:
+                continue
+            if s == 1:
+                yield i, j
+                continue
+            h = s // 2
+            stack += [(i + h, j + h, h), (i + h, j, h), (i, j + h, h), (i, j, h)]
+
+    def tiles_in(self, i: int, j: int) -> tuple[int, int]:
+        """Tile rows and tile columns of block (i, j) that hold raster cells."""
+        r0, r1, c0, c1 = self.window(i, j)
+        return ceil_div(r1 - r0, TILE), ceil_div(c1 - c0, TILE)
+
+
+def z_rank_table(block: int) -> np.ndarray:
+    """Z-order rank of each tile of a block; int64, shape (block / TILE,) * 2."""
+    return morton.z_ranks(block // TILE)
+
+
+class RegionGrid(BlockGrid):
+    """A grid of regions, which may be larger than any block."""
+
+    def __post_init__(self) -> None:
+        pass

@@ -1,0 +1,1 @@
+"""Rasters and vectors in and out: `convert`, `export`, and what reads and writes their files."""

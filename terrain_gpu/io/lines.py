@@ -1,0 +1,149 @@
+"""Lines into GeoJSON and GeoPackages."""
+
+from __future__ import annotations
+
+import logging
+import os
+import struct
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rasterio._err import CPLE_BaseError
+from rasterio.crs import CRS
+
+from ..errors import InputError
+from ..grid import GridSpec
+from ..store import outputs
+from .export import writable_file
+from .vectors import GEOJSON, GEOPACKAGE, WGS84, grid_crs, import_pyogrio, one_line, reprojected
+
+log = logging.getLogger(__name__)
+
+_DATE = "OGR_CURRENT_DATE"
+"""What GDAL takes for the time of a change, not the clock's: equal runs write equal bytes."""
+
+
+@contextmanager
+def whole_file(path: str | os.PathLike[str], *, overwrite: bool) -> Iterator[Path]:
+    """The name under which to write a vector file that appears only when whole; see `write_paths`.
+
+    Raises
+    ------
+    InputError
+        see `checked_target`; and when coordinates cannot be reprojected inside.
+    OutputError
+        when it cannot be written.
+    """
+    target = checked_target(path, overwrite=overwrite)
+    try:
+        with outputs.whole_file(target) as part:
+            yield part
+    except CPLE_BaseError as error:
+        raise InputError(
+            f"{path}: the paths cannot be reprojected to longitude and latitude "
+            f"({one_line(error)}); write a GeoPackage (.gpkg)"
+        ) from None
+
+
+def tell_without_crs(path: str | os.PathLike[str], grid: GridSpec) -> None:
+    """Warn of a GeoJSON that is not in longitude and latitude, as readers take it to be."""
+    if not grid.crs_wkt and not is_geopackage(Path(path)):
+        log.warning(
+            "%s: the raster has no coordinate system, so its own coordinates are written, and "
+            '"crs": null; readers of GeoJSON may take them for longitude and latitude',
+            path,
+        )
+
+
+def checked_target(path: str | os.PathLike[str], *, overwrite: bool) -> Path:
+    """The absolute path of a file of paths that may be written.
+
+    Raises
+    ------
+    InputError
+        when it exists, has no folder or another extension than .geojson, .json and .gpkg, or when
+        it is a GeoPackage and pyogrio is missing.
+    OutputError
+        when its folder cannot be written.
+    """
+    path = Path(path)
+    if path.suffix.lower() not in (*GEOJSON, GEOPACKAGE):
+        raise InputError(f"{path}: name the paths .geojson (GeoJSON) or .gpkg (GeoPackage)")
+    target = writable_file(path, overwrite=overwrite)
+    if is_geopackage(path):
+        import_pyogrio(path)
+    return target
+
+
+def is_geopackage(path: Path) -> bool:
+    return path.suffix.lower() == GEOPACKAGE
+
+
+def geojson_lines(lines: list[np.ndarray], crs: CRS | None) -> Iterator[dict[str, Any]]:
+    """Lines as geometries of GeoJSON, in longitude and latitude; as they are without a CRS."""
+    if crs is not None and lines:
+        # All at once: a call of PROJ costs more than a thousand positions.
+        lonlat = np.round(reprojected(np.concatenate(lines), crs, WGS84), 9)
+        lines = np.split(lonlat, np.cumsum([len(line) for line in lines])[:-1])
+    for line in lines:
+        pieces = [piece.tolist() for piece in (_cut(line) if crs is not None else [line])]
+        if len(pieces) == 1:
+            yield {"type": "LineString", "coordinates": pieces[0]}
+        else:
+            yield {"type": "MultiLineString", "coordinates": pieces}
+
+
+def wkb_line(xy: np.ndarray) -> bytes:
+    """A line as well-known binary."""
+    return struct.pack("<BII", 1, 2, len(xy)) + xy.astype("<f8").tobytes()
+
+
+def _cut(lonlat: np.ndarray) -> list[np.ndarray]:
+    """A line in pieces that end on the antimeridian where it crosses it (RFC 7946, 3.1.9)."""
+    lon, lat = lonlat.T
+    last = np.flatnonzero(np.abs(np.diff(lon)) > 180)
+    before, after = 180 - np.abs(lon[last]), 180 - np.abs(lon[last + 1])
+    part = before / np.maximum(before + after, np.finfo(np.float64).tiny)
+    side = np.copysign(180.0, lon[last])
+    height = lat[last] + part * (lat[last + 1] - lat[last])
+    ends = np.stack((side, height, -side, height), axis=1).reshape(-1, 2)
+    whole = np.insert(lonlat, np.repeat(last + 1, 2), ends, axis=0)
+    return np.split(whole, last + 2 + 2 * np.arange(len(last)))
+
+
+def write_layer(
+    file: Path,
+    layer: str,
+    lines: Sequence[bytes],
+    columns: dict[str, np.ndarray],
+    grid: GridSpec,
+    *,
+    append: bool = False,
+) -> None:
+    """Lines (WKB) and their fields into a GeoPackage, without the time of day in it."""
+    pyogrio = import_pyogrio(file)
+    crs = grid.crs_wkt
+    if crs.startswith("BOUNDCRS"):  # of WKT2, GDAL stores the base alone
+        crs = grid_crs(grid).to_wkt()
+    before = pyogrio.get_gdal_config_option(_DATE)
+    pyogrio.set_gdal_config_options({_DATE: "1970-01-01T00:00:00.000Z"})
+    try:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "'crs' was not provided")
+            pyogrio.raw.write(
+                file,
+                np.array(lines, object),
+                list(columns.values()),
+                list(columns),
+                layer=layer,
+                driver="GPKG",
+                geometry_type="LineString",
+                crs=crs or None,
+                append=append,
+            )
+    finally:
+        pyogrio.set_gdal_config_options({_DATE: before})

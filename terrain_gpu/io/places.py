@@ -1,0 +1,520 @@
+"""Where paths start or end: cells from coordinates, vector files or rasters."""
+
+from __future__ import annotations
+
+import logging
+import math
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from numbers import Real
+
+import numpy as np
+
+from .. import cells
+from ..arguments import checked, described, text
+from ..engine import plan as planner
+from ..engine.plan import BASELINE, GDAL_CACHE, VECTOR_BYTES, limit_of, require
+from ..errors import InputError
+from ..grid import TILE, GridSpec, Window, cell_centres
+from ..report import return_large_arrays
+from ..store.layer import Layer
+from .raster import Mosaic, gdal_environment, same_crs
+from .vectors import MAX_ID, Part, read_features
+
+log = logging.getLogger(__name__)
+
+PIECE = 2048
+"""Side of the square of cells that is read of a raster at a time."""
+
+COVERED_BYTES = 200
+"""Memory for a cell that a feature covers or a raster names, while all are gathered."""
+
+ON_LINE = 1e-6
+"""Within this part of a cell, a position counts as on a line between cells."""
+
+NAMED = 5
+"""Most points, cells or features that a message names."""
+
+
+@dataclass(frozen=True, eq=False)
+class Sources:
+    """Cells with an id and a start cost, sorted by row, column, cost and id.
+
+    A cell comes once for every id that it has: targets in one cell are targets of their own. As
+    sources or outlets cells count once, see `one_per_cell`.
+
+    Attributes
+    ----------
+    rows, cols
+        int64.
+    ids
+        uint32, 1 .. 2**32 - 2; cells may share one.
+    costs
+        float64, finite and not negative, in units of the cost model.
+    """
+
+    rows: np.ndarray
+    cols: np.ndarray
+    ids: np.ndarray
+    costs: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    @property
+    def places(self) -> np.ndarray:
+        """(row, col) of every cell, shape (n, 2)."""
+        return np.stack((self.rows, self.cols), axis=1)
+
+    def one_per_cell(self, what: str = "") -> Sources:
+        """Of several in a cell the one of the least cost, then of the least id.
+
+        Parameters
+        ----------
+        what
+            What they are, for a warning that names those that do not count; none when empty.
+        """
+        again = np.zeros(len(self), bool)
+        again[1:] = (np.diff(self.rows) == 0) & (np.diff(self.cols) == 0)
+        if not again.any():
+            return self
+        if what:
+            kept = np.flatnonzero(~again)[np.cumsum(~again) - 1]
+            names = _named(
+                again,
+                lambda k: (
+                    f"{self.ids[k]} at row {self.rows[k]}, column {self.cols[k]} "
+                    f"(but {self.ids[kept[k]]})"
+                ),
+            )
+            log.warning(
+                "%d of %d %s not used, as their cell has one of less start cost or a lesser id: %s",
+                again.sum(),
+                len(self),
+                what,
+                names,
+            )
+        return Sources(self.rows[~again], self.cols[~again], self.ids[~again], self.costs[~again])
+
+
+Places = Sources | Iterable[Sequence[float]]
+"""What stands for cells: (row, col) or (row, col, start cost) for each, also as an array."""
+
+NO_SOURCES = Sources(*(np.empty(0, t) for t in (np.int64, np.int64, np.uint32, np.float64)))
+
+
+def from_xy(grid: GridSpec, points: Iterable[Sequence[float]]) -> Sources:
+    """The cells that contain points; ids are 1, 2, ... in their order.
+
+    A point on a line between cells belongs to the cell of the higher row and column, one on the
+    last edge of the raster to the last cell.
+
+    Parameters
+    ----------
+    points
+        (x, y) or (x, y, start cost), in the grid's CRS.
+
+    Raises
+    ------
+    InputError
+        when there are none, one lies outside of the raster or is no point, or its cost is negative
+        or not finite.
+    """
+    xy, costs = _numbers(points, "point", "x, y")
+    placed, outside = _placed(grid, xy)
+    if outside.any():
+        names = _named(outside, lambda k: f"point {k + 1} (x {xy[k, 0]}, y {xy[k, 1]})")
+        raise InputError(f"outside of the raster, which covers {_bounds(grid)}: {names}")
+    return _sources(np.floor(placed[:, ::-1]), np.arange(1, len(xy) + 1), costs)
+
+
+def from_rowcol(grid: GridSpec, points: Iterable[Sequence[float]]) -> Sources:
+    """Cells by row and column, counted from 0; ids are 1, 2, ... in their order.
+
+    Parameters
+    ----------
+    points
+        (row, column) or (row, column, start cost).
+
+    Raises
+    ------
+    InputError
+        as for `from_xy`, or when a row or column is no whole number.
+    """
+    places, costs = _numbers(points, "cell", "row, column")
+
+    def name(k: int) -> str:
+        return f"cell {k + 1} (row {places[k, 0]:.15g}, column {places[k, 1]:.15g})"
+
+    broken = np.any(places % 1 != 0, axis=1)
+    if broken.any():
+        raise InputError(f"rows and columns are whole numbers: {_named(broken, name)}")
+    outside = np.any((places < 0) | (places >= grid.shape), axis=1)
+    if outside.any():
+        raise InputError(
+            f"outside of the raster, which has rows 0 .. {grid.rows - 1} and columns 0 .. "
+            f"{grid.cols - 1}: {_named(outside, name)}"
+        )
+    return _sources(places, np.arange(1, len(places) + 1), costs)
+
+
+def as_places(grid: GridSpec, given: Places, name: str) -> Sources:
+    """Cells as a caller gives them, checked; there may be none.
+
+    Raises
+    ------
+    InputError
+        as for `from_rowcol`, or when `given`, an argument of that name, is nothing of the kind.
+    """
+    if not isinstance(given, Sources):
+        if isinstance(given, str | bytes | os.PathLike):
+            raise InputError(
+                f"{name} {os.fspath(given)!r}: read a file with paths.sources.from_vector or "
+                "from_raster first"
+            )
+        if not isinstance(given, Iterable) or isinstance(given, Mapping | np.ma.MaskedArray):
+            raise InputError(f"{name} {described(given)}: give (row, column) pairs, or Sources")
+        try:
+            points = list(given)
+        except TypeError:  # an array without dimensions
+            raise InputError(f"{name} {described(given)}: give (row, column) pairs") from None
+        try:
+            return from_rowcol(grid, points) if points else NO_SOURCES
+        except InputError as error:
+            raise InputError(f"{name}: {error}") from None
+    columns = [np.asarray(a) for a in (given.rows, given.cols, given.ids, given.costs)]
+    rows, cols, ids, costs = columns
+    if any(a.ndim != 1 or len(a) != len(rows) for a in columns):
+        raise InputError(f"{name}: rows, cols, ids and costs need one dimension and one length")
+    for what, a in zip(("rows", "cols", "ids"), columns, strict=False):
+        if a.dtype.kind not in "iu" and a.size:
+            raise InputError(f"{name}: {what} are of type {a.dtype.name}; give integers")
+    if not len(rows):
+        return NO_SOURCES
+    if costs.dtype.kind not in "iuf" or not np.isfinite(costs).all():
+        raise InputError(f"{name}: a start cost is not a finite number")
+    if not ((ids >= 1) & (ids <= MAX_ID)).all():
+        raise InputError(f"{name}: an id is not a whole number from 1 to {MAX_ID}")
+    outside = (rows < 0) | (rows >= grid.rows) | (cols < 0) | (cols >= grid.cols)
+    if outside.any():
+        raise InputError(
+            f"{name}: outside of the raster, which has rows 0 .. {grid.rows - 1} and columns 0 .. "
+            f"{grid.cols - 1}: {_named(outside, lambda k: f'row {rows[k]}, column {cols[k]}')}"
+        )
+    return _sources(np.stack((rows, cols), axis=1), ids, costs.astype(np.float64))
+
+
+@checked(layer=text)
+def from_vector(
+    grid: GridSpec,
+    path: str | os.PathLike[str],
+    layer: str | None = None,
+    memory_limit: int | str | None = None,
+) -> Sources:
+    """The cells of the points, lines and polygons of a vector file.
+
+    A line takes all cells that it touches, a polygon those whose centre it covers, and all that it
+    touches if it covers none. Whole numbers in a field ``id`` are ids, which features may share;
+    without the field they are 1, 2, ... in the order of the file. Numbers in a field ``cost`` are
+    start costs.
+
+    Parameters
+    ----------
+    path, layer
+        As for `read_features`; reprojected to the grid's CRS.
+    memory_limit
+        Bound on the peak resident set of the process, bytes; a quarter of RAM when None.
+
+    Raises
+    ------
+    InputError
+        when the file or a feature cannot be used, or a feature leaves the raster.
+    PlanError
+        when the memory limit is too small for the features or for the cells that they cover.
+    """
+    limit = limit_of(memory_limit)
+    with gdal_environment():
+        found = read_features(path, grid, layer, limit)
+        found.xy[:], beyond = _placed(grid, found.xy)
+        outside = np.zeros(len(found.parts), bool)
+        outside[found.owner[beyond]] = True
+        if outside.any():
+            raise InputError(
+                f"{path}: {outside.sum()} of {len(outside)} features not inside of the raster, "
+                f"which covers {_bounds(grid)}: {_named(outside, lambda k: f'feature {k + 1}')}; "
+                "clip the file to the raster first (ogr2ogr -clipdst)"
+            )
+        needed = found.nbytes + COVERED_BYTES * sum(
+            _most_cells(part) for parts in found.parts for part in parts
+        )
+        require(BASELINE + VECTOR_BYTES + needed, limit, f"for the cells that {path} covers")
+        places = [np.concatenate([_covered(part) for part in parts]) for parts in found.parts]
+    owner = np.repeat(np.arange(len(places)), [len(place) for place in places])
+    return _sources(np.concatenate(places), found.ids[owner], found.costs[owner])
+
+
+@checked()
+def from_raster(
+    grid: GridSpec, path: str | os.PathLike[str], memory_limit: int | str | None = None
+) -> Sources:
+    """The cells of a raster, aligned with the grid, that are neither nodata nor 0.
+
+    Their values are the ids; start costs are 0. Memory grows with the number of such cells.
+
+    Parameters
+    ----------
+    memory_limit
+        Bound on the peak resident set of the process, bytes; a quarter of RAM when None.
+
+    Raises
+    ------
+    InputError
+        when the raster cannot be read, is not aligned, holds a value that is no id, or no source.
+    PlanError
+        when the memory limit is too small for so many sources.
+    """
+    found, count, limit = [], 0, limit_of(memory_limit)
+    with gdal_environment(), Mosaic([os.fspath(path)]) as raster:
+        _must_align(grid, raster.grid, path)
+        if raster.decoding and planner.whole_process:
+            return_large_arrays()
+        whole_rows = raster.sequential or raster.chunk[1] >= grid.cols
+        size = (max(1, PIECE**2 // grid.cols), grid.cols) if whole_rows else (PIECE, PIECE)
+        for window in _pieces(grid.window, *size):
+            row0, row1, col0, col1 = window
+            data = np.empty((row1 - row0, col1 - col0), raster.dtype)
+            raster.read(window, data)
+            given = (data != 0) & ~cells.is_nodata(data, raster.nodata)
+            places, ids = np.argwhere(given) + np.array((row0, col0)), data[given]
+            count += len(ids)
+            needed = COVERED_BYTES * count + 16 * data.nbytes
+            needed += max(0, raster.decoding - GDAL_CACHE)
+            require(BASELINE + needed, limit, f"for {count:,} and more cells of {path}")
+            wrong = (ids < 1) | (ids > MAX_ID) | (ids % 1 != 0)
+            if wrong.any():
+                row, col = places[wrong][0]
+                raise InputError(
+                    f"{path}: holds {ids[wrong][0]} at row {row}, column {col}; ids are "
+                    f"whole numbers from 1 to {MAX_ID}, other cells 0 or nodata"
+                )
+            found.append((places, ids.astype(np.uint32)))
+    places, ids = (np.concatenate(column) for column in zip(*found, strict=True))
+    if not len(ids):
+        raise InputError(f"{path}: every cell is 0 or nodata; give at least one cell an id")
+    return _sources(places, ids, np.zeros(len(ids)))
+
+
+def merge(several: Sequence[Sources]) -> Sources:
+    """The cells of all; of those of one cell and id, the least cost.
+
+    Raises
+    ------
+    InputError
+        when `several` is empty.
+    """
+    if not several:
+        raise InputError("no points, vector file or raster given")
+    places, ids, costs = zip(*((s.places, s.ids, s.costs) for s in several), strict=True)
+    return _sources(np.concatenate(places), np.concatenate(ids), np.concatenate(costs))
+
+
+def refuse_nodata(sources: Sources, layer: Layer) -> None:
+    """Make sure that every cell has a value in a layer, reading only around the cells.
+
+    Raises
+    ------
+    InputError
+        naming the first cells without a value.
+    StoreError
+        when the layer is damaged.
+    """
+    # A row of tiles of one block at a time: few reads, and little memory whatever the block size.
+    strips = sources.rows // TILE * layer.blocks.shape[1] + sources.cols // layer.block_size
+    order = np.argsort(strips, kind="stable")
+    void = np.zeros(len(sources), bool)
+    for here in np.split(order, np.flatnonzero(np.diff(strips[order])) + 1):
+        rows, cols = sources.rows[here], sources.cols[here]
+        row, col = int(rows.min()), int(cols.min())
+        data = layer.read_window(row, int(rows.max()) + 1, col, int(cols.max()) + 1)
+        void[here] = cells.is_nodata(data[rows - row, cols - col], layer.nodata)
+    if void.any():
+        places = sources.places
+        xy = cell_centres(layer.grid, places)
+        names = _named(
+            void,
+            lambda k: f"row {places[k, 0]}, column {places[k, 1]} (x {xy[k, 0]}, y {xy[k, 1]})",
+        )
+        raise InputError(
+            f"{layer.path}: {void.sum()} of {len(void)} given cells are nodata: {names}; move them "
+            "to cells with a value"
+        )
+
+
+def _sources(places: np.ndarray, ids: np.ndarray, costs: np.ndarray) -> Sources:
+    """Sorted; of those of one cell and id the least cost is kept."""
+    order = np.lexsort((costs, ids, places[:, 1], places[:, 0]))
+    rows, cols = places[order].astype(np.int64).T
+    ids, costs = ids[order].astype(np.uint32), costs[order]
+    same = (np.diff(rows) == 0) & (np.diff(cols) == 0)
+    if same.any():
+        first = np.append(True, ~same | (np.diff(ids) != 0))
+        rows, cols, ids, costs = rows[first], cols[first], ids[first], costs[first]
+        order = np.lexsort((ids, costs, cols, rows))
+        rows, cols, ids, costs = rows[order], cols[order], ids[order], costs[order]
+    # Adding 0 makes -0.0 of a file the 0.0 that it means.
+    return Sources(rows, cols, ids, costs + 0.0)
+
+
+def _numbers(
+    points: Iterable[Sequence[float]], what: str, names: str
+) -> tuple[np.ndarray, np.ndarray]:
+    """Pairs, shape (n, 2), and start costs, float64."""
+    try:
+        several = enumerate(points, 1)
+    except TypeError:
+        raise InputError(f"{what}s {described(points)}: give {names} of each") from None
+    values = []
+    for number, point in several:
+        try:
+            if isinstance(point, str) or not all(isinstance(one, Real) for one in point):
+                raise TypeError
+            first, second, cost = (*map(float, point), 0.0)[: max(3, len(point))]
+        except (TypeError, ValueError, OverflowError):
+            raise InputError(
+                f"{what} {number}: {described(point)} is neither {names} nor {names}, start cost"
+            ) from None
+        if not (math.isfinite(first) and math.isfinite(second)):
+            raise InputError(f"{what} {number}: {names} {first}, {second} are not finite")
+        if not 0 <= cost < math.inf:
+            raise InputError(
+                f"{what} {number}: start cost {cost} is negative or not finite; give 0 or more"
+            )
+        values.append((first, second, cost))
+    if not values:
+        raise InputError(f"no {what} given")
+    found = np.array(values)
+    return found[:, :2], found[:, 2]
+
+
+def _placed(grid: GridSpec, xy: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Positions as (column, row) with fractions, and which of them lie outside of the raster.
+
+    The last edges of the raster become the largest numbers below them, inside of the last cells.
+    """
+    a, _, c, _, e, f = grid.transform
+    size = np.array((grid.cols, grid.rows), np.float64)
+    with np.errstate(over="ignore", invalid="ignore"):
+        placed = (xy - (c, f)) / (a, e)
+        line = np.rint(placed)
+        placed = np.where(np.abs(placed - line) <= ON_LINE, line, placed)
+    outside = ~np.all((placed >= 0) & (placed <= size), axis=1)
+    return np.minimum(placed, np.nextafter(size, 0)), outside
+
+
+def _covered(part: Part) -> np.ndarray:
+    """Cells (row, column) of a part whose positions are columns and rows."""
+    kind, rings = part
+    if kind == "Point":
+        return np.floor(rings[0][:, ::-1]).astype(np.int64)
+    if kind == "Polygon":
+        inner = _centres(rings)
+        if len(inner):
+            return inner
+    return np.concatenate([_touched(ring) for ring in rings])
+
+
+def _most_cells(part: Part) -> int:
+    """About as many cells as a part covers at most: lines it crosses, and the area inside."""
+    kind, rings = part
+    count = 0.0
+    for ring in rings:
+        way = np.abs(np.diff(ring, axis=0))
+        count += float(way.sum()) + 3 * len(ring)
+        if kind == "Polygon":
+            x, y = (ring - ring[0]).T
+            count += abs(float(x[:-1] @ y[1:] - x[1:] @ y[:-1])) / 2
+    return math.ceil(count)
+
+
+def _touched(line: np.ndarray) -> np.ndarray:
+    """Cells (row, column) that a line passes through, and those of its positions."""
+    start, way = line[:-1], np.diff(line, axis=0)
+    low, high = np.minimum(start, line[1:]), np.maximum(start, line[1:])
+    # Every segment is cut where it crosses lines between cells; `at` is the part of its length.
+    ends = np.arange(len(start))
+    segments, at = [ends, ends], [np.zeros(len(start)), np.ones(len(start))]
+    for axis in (0, 1):
+        first = np.floor(low[:, axis]) + 1
+        segment, crossed = _ranges(first, np.maximum(np.ceil(high[:, axis]) - first, 0))
+        segments.append(segment)
+        at.append((crossed - start[segment, axis]) / way[segment, axis])
+    segment, cut = np.concatenate(segments), np.concatenate(at)
+    order = np.lexsort((cut, segment))
+    segment, cut = segment[order], cut[order]
+    piece = np.flatnonzero((segment[1:] == segment[:-1]) & (cut[1:] > cut[:-1]))
+    middle = (cut[piece] + cut[piece + 1]) / 2
+    inside = start[segment[piece]] + middle[:, None] * way[segment[piece]]
+    # Rounding must not lead out of the raster.
+    inside = np.clip(inside, line.min(axis=0), line.max(axis=0))
+    return np.floor(np.concatenate((line, inside))[:, ::-1]).astype(np.int64)
+
+
+def _centres(rings: list[np.ndarray]) -> np.ndarray:
+    """Cells (row, column) whose centre lies in a polygon: between odd and even crossings of rings.
+
+    A centre on an edge belongs to the polygon below or to the right of the edge, so that of
+    polygons side by side each cell has one.
+    """
+    start = np.concatenate([ring[:-1] for ring in rings])
+    end = np.concatenate([ring[1:] for ring in rings])
+    first = np.ceil(np.minimum(start[:, 1], end[:, 1]) - 0.5)
+    last = np.ceil(np.maximum(start[:, 1], end[:, 1]) - 0.5)
+    edge, row = _ranges(first, last - first)
+    (x, y), (width, height) = start[edge].T, (end - start)[edge].T
+    x = x + (row + 0.5 - y) / height * width
+    order = np.lexsort((x, row))
+    row, col = row[order], np.ceil(x[order] - 0.5)
+    span, cols = _ranges(col[::2], col[1::2] - col[::2])
+    return np.stack((row[::2][span], cols), axis=1).astype(np.int64)
+
+
+def _ranges(first: np.ndarray, count: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The numbers first, first + 1, ... of all ranges one after another: (range, number)."""
+    count = count.astype(np.int64)
+    which = np.repeat(np.arange(len(count)), count)
+    return which, np.arange(len(which)) + (first - (np.cumsum(count) - count))[which]
+
+
+def _pieces(window: Window, rows: int, cols: int) -> Iterator[Window]:
+    """Windows of at most so many rows and columns, row by row."""
+    row0, row1, col0, col1 = window
+    for row in range(row0, row1, rows):
+        for col in range(col0, col1, cols):
+            yield row, min(row + rows, row1), col, min(col + cols, col1)
+
+
+def _must_align(grid: GridSpec, other: GridSpec, path: str | os.PathLike[str]) -> None:
+    if other.shape != grid.shape:
+        differs = f"has {other.rows} x {other.cols} cells, not {grid.rows} x {grid.cols}"
+    elif not same_crs(grid.crs_wkt, other.crs_wkt):
+        differs = f"is in {other.crs_code or 'another CRS'}, not {grid.crs_code or 'the same CRS'}"
+    elif not grid.same_place(other):
+        differs = f"covers {_bounds(other)}, not {_bounds(grid)}"
+    else:
+        return
+    raise InputError(
+        f"{path}: {differs}; warp it to the grid of the raster first (gdalwarp -t_srs -te -ts)"
+    )
+
+
+def _bounds(grid: GridSpec) -> str:
+    west, south, east, north = grid.bounds
+    return f"x {west} .. {east}, y {south} .. {north}"
+
+
+def _named(which: np.ndarray, name: Callable[[int], str]) -> str:
+    """Names of the first few of those marked, and how many more there are."""
+    marked = np.flatnonzero(which).tolist()
+    names = ", ".join(map(name, marked[:NAMED]))
+    return names + (f" and {len(marked) - NAMED} more" if len(marked) > NAMED else "")

@@ -1,0 +1,501 @@
+"""Vector files in and out: features that become sources or targets, and paths as lines."""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+import os
+import re
+import struct
+import sys
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+from rasterio import warp
+from rasterio._err import CPLE_BaseError
+from rasterio.crs import CRS
+from rasterio.errors import CRSError
+
+from ..engine import plan as planner
+from ..engine.plan import BASELINE, VECTOR_BYTES, limit_of, require
+from ..errors import InputError
+from ..grid import GridSpec
+from .raster import crs_name
+
+log = logging.getLogger(__name__)
+
+MAX_ID = 2**32 - 2
+"""Largest id; 0 and 2**32 - 1 mean none."""
+
+GEOJSON = (".geojson", ".json")
+GEOPACKAGE = ".gpkg"
+
+_HEAVY = ("geopandas", "pandas", "pyarrow", "pyproj", "shapely")
+"""What pyogrio imports where it is installed, for functions that are not called here: 117 MB."""
+
+_FEATURE_BYTES = 1300
+"""Memory for a feature while it is read, beside its positions."""
+
+Part = tuple[str, list[np.ndarray]]
+"""Point, LineString or Polygon, and its positions (n, 2): one array, or one for each ring."""
+
+WGS84 = CRS.from_epsg(4326)
+
+MOST_LONGITUDE = 540
+"""Of GeoJSON without "crs": half a turn, and another one over the antimeridian."""
+
+
+@dataclass(eq=False)
+class Features:
+    """What a vector file holds.
+
+    Attributes
+    ----------
+    xy
+        float64, shape (n, 2): every position.
+    owner
+        int64, shape (n,): the feature of each position, 0 for the first of the file.
+    parts
+        For every feature its parts, whose positions are views of `xy`.
+    ids
+        uint32: the field ``id``, or 1, 2, ... in the order of the file.
+    costs
+        float64: the field ``cost``, or 0.
+    """
+
+    xy: np.ndarray
+    owner: np.ndarray
+    parts: list[list[Part]]
+    ids: np.ndarray
+    costs: np.ndarray
+
+    @property
+    def nbytes(self) -> int:
+        """Memory that it takes, the parts included."""
+        arrays = self.xy.nbytes + self.owner.nbytes + self.ids.nbytes + self.costs.nbytes
+        return arrays + 500 * sum(map(len, self.parts))
+
+
+# -- in ------------------------------------------------------------------------------------
+
+
+def read_features(
+    path: str | os.PathLike[str],
+    grid: GridSpec,
+    layer: str | None = None,
+    memory_limit: int | str | None = None,
+) -> Features:
+    """Points, lines and polygons of a vector file, in the grid's CRS.
+
+    Positions are reprojected one by one; what is straight in the file stays straight. Collections
+    are taken apart, and a third coordinate is left out.
+
+    Parameters
+    ----------
+    path
+        GeoJSON (.geojson, .json), or what pyogrio reads: GeoPackage, Shapefile and others.
+    layer
+        Needed when the file has several.
+    memory_limit
+        Bound on the peak resident set of the process, bytes; a quarter of RAM when None.
+
+    Raises
+    ------
+    InputError
+        naming the file, and the feature counted from 1, when something cannot be used.
+    PlanError
+        when the memory limit is too small for so many features.
+    """
+    path, limit = Path(path), limit_of(memory_limit)
+    geojson = path.suffix.lower() in GEOJSON
+    if geojson and layer is not None:
+        raise InputError(f"{path}: GeoJSON has no layers; leave {layer!r} out")
+    read = _read_geojson(path, limit) if geojson else _read_ogr(path, layer, limit)
+    geometries, ids, costs, crs = read
+    if not geometries:
+        raise InputError(f"{path}: holds no features")
+    for number, parts in enumerate(geometries, 1):
+        if not parts:
+            raise InputError(
+                f"{path}: feature {number} has no geometry; give it one or delete the feature"
+            )
+        if problem := next(filter(None, map(_problem, parts)), None):
+            raise InputError(f"{path}: feature {number} {problem}; repair it")
+    features = Features(
+        *_joined(geometries),
+        np.array(_ids(path, ids), np.uint32),
+        np.array(_costs(path, costs), np.float64),
+    )
+    _to_grid_crs(path, features, crs, grid)
+    return features
+
+
+def _joined(geometries: list[list[Part]]) -> tuple[np.ndarray, np.ndarray, list[list[Part]]]:
+    """All positions in one array, the feature of each, and the parts as views of the array."""
+    counts = [sum(len(ring) for _, rings in parts for ring in rings) for parts in geometries]
+    rings = [ring for parts in geometries for _, rings in parts for ring in rings]
+    xy = np.concatenate(rings)
+    views = iter(np.split(xy, np.cumsum([len(ring) for ring in rings])[:-1]))
+    placed = [[(kind, [next(views) for _ in rings]) for kind, rings in g] for g in geometries]
+    return xy, np.repeat(np.arange(len(geometries)), counts), placed
+
+
+def _problem(part: Part) -> str | None:
+    """What is wrong with a part, if anything."""
+    kind, rings = part
+    least = {"Point": 1, "LineString": 2, "Polygon": 4}[kind]
+    if not rings or min(map(len, rings)) < least:
+        return f"is a {kind} of fewer than {least} positions"
+    if not all(np.isfinite(ring).all() for ring in rings):
+        return "has a position that is not finite"
+    if kind == "Polygon" and not all((ring[0] == ring[-1]).all() for ring in rings):
+        return "has a ring that is not closed"
+    return None
+
+
+def _ids(path: Path, values: list[Any]) -> Sequence[int]:
+    if not _used(path, "id", values):
+        return range(1, len(values) + 1)
+    for number, value in enumerate(values, 1):
+        if not (_is_number(value) and value % 1 == 0 and 1 <= value <= MAX_ID):
+            raise InputError(
+                f"{path}: feature {number} has the id {value!r}, which is no whole number from 1 "
+                f"to {MAX_ID}; correct it, or rename the field to have features numbered"
+            )
+    return values
+
+
+def _costs(path: Path, values: list[Any]) -> Sequence[float]:
+    if not _used(path, "cost", values):
+        return [0.0] * len(values)
+    for number, value in enumerate(values, 1):
+        if not (_is_number(value) and 0 <= value < math.inf):
+            raise InputError(
+                f"{path}: feature {number} has the cost {value!r}, which is no finite number from "
+                "0 on; correct it, or rename the field to have features start at 0"
+            )
+    return values
+
+
+def _used(path: Path, field: str, values: list[Any]) -> bool:
+    """Whether the features have this field: all of them or none."""
+    empty = [number for number, value in enumerate(values, 1) if value is None]
+    if empty and len(empty) < len(values):
+        raise InputError(
+            f"{path}: feature {empty[0]} has no {field}, but others have; fill the field in"
+        )
+    return not empty
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _to_grid_crs(path: Path, features: Features, crs: CRS | None, grid: GridSpec) -> None:
+    """Reproject the positions in place."""
+    if crs is None and not grid.crs_wkt:
+        return
+    if crs is None:
+        raise InputError(
+            f"{path}: has no coordinate system but the raster has ({_grid_name(grid)}); "
+            "give the file its own (ogr2ogr -a_srs)"
+        )
+    if not grid.crs_wkt:
+        raise InputError(
+            f"{path}: is in {crs_name(crs)} but the raster has no coordinate system; give the "
+            "raster its own (gdal_edit.py -a_srs) and convert it again, or take the file's away "
+            '(in GeoJSON: "crs": null) if its numbers are those of the raster'
+        )
+    target = grid_crs(grid)
+    if crs == target:
+        return
+    xy = features.xy
+    try:
+        xy[:] = reprojected(xy, crs, target)
+    except CPLE_BaseError:
+        number = _first_failing(features, crs, target)
+        raise InputError(
+            f"{path}: feature {number} lies where {crs_name(crs)} cannot be reprojected to the "
+            f"raster's {_grid_name(grid)}; check its coordinates and the file's coordinate system"
+        ) from None
+
+
+def reprojected(xy: np.ndarray, crs: CRS, target: CRS) -> np.ndarray:
+    return np.stack(warp.transform(crs, target, xy[:, 0], xy[:, 1]), axis=1)
+
+
+def _first_failing(features: Features, crs: CRS, target: CRS) -> int:
+    """Number of the first feature that cannot be reprojected; GDAL names none."""
+    good, bad = 0, len(features.xy)
+    while bad - good > 1:
+        middle = (good + bad) // 2
+        try:
+            reprojected(features.xy[good:middle], crs, target)
+            good = middle
+        except CPLE_BaseError:
+            bad = middle
+    return int(features.owner[good]) + 1
+
+
+def grid_crs(grid: GridSpec) -> CRS:
+    try:
+        return CRS.from_wkt(grid.crs_wkt)
+    except CRSError as error:
+        raise InputError(f"the raster's coordinate system is not understood: {error}") from None
+
+
+def _grid_name(grid: GridSpec) -> str:
+    return grid.crs_code or crs_name(grid_crs(grid))
+
+
+Read = tuple[list[list[Part]], list[Any], list[Any], CRS | None]
+"""Parts of every feature, ids, costs (None where the field is empty), and the CRS."""
+
+_RINGS = {"Point": lambda c: [[c]], "LineString": lambda c: [c], "Polygon": lambda c: c}
+
+
+def _read_geojson(path: Path, limit: int) -> Read:
+    def may_take(needed: int) -> None:
+        require(BASELINE + needed, limit, f"to read {path}")
+
+    try:
+        may_take(2 * path.stat().st_size)
+        text = path.read_bytes()
+        # Text, its bytes, and Python's objects for mappings, lists with their arrays, and numbers.
+        may_take(
+            2 * len(text) + 300 * text.count(b"{") + 250 * text.count(b"[") + 32 * text.count(b",")
+        )
+        data = json.loads(text)
+        del text
+    except OSError as error:
+        raise InputError(_not_readable(path, error)) from None
+    except InputError:
+        raise
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{path}: not GeoJSON: {error}") from None
+    kind = data.get("type") if isinstance(data, dict) else None
+    if kind == "FeatureCollection":
+        features = data.get("features")
+    elif kind == "Feature":
+        features = [data]
+    elif kind in {*_RINGS, *(f"Multi{k}" for k in _RINGS), "GeometryCollection"}:
+        features = [{"type": "Feature", "geometry": data}]
+    else:
+        features = None
+    if not isinstance(features, list):
+        raise InputError(f"{path}: not GeoJSON: no FeatureCollection, Feature or geometry")
+    geometries, fields = [], []
+    for number, feature in enumerate(features, 1):
+        try:
+            geometries.append(_json_parts(feature["geometry"]))
+            properties = feature.get("properties") or {}
+            fields.append((properties.get("id"), properties.get("cost")))
+        except (ValueError, TypeError, LookupError, AttributeError, RecursionError):
+            raise InputError(f"{path}: feature {number} is not valid GeoJSON; repair it") from None
+    if "crs" not in data:
+        _refuse_metres(path, geometries)
+    return geometries, [f[0] for f in fields], [f[1] for f in fields], _json_crs(path, data)
+
+
+def _refuse_metres(path: Path, geometries: list[list[Part]]) -> None:
+    """Make sure that positions of a file without "crs" can be longitude and latitude."""
+    for number, parts in enumerate(geometries, 1):
+        for xy in (ring for _, rings in parts for ring in rings):
+            # Lines over the antimeridian may go on, beyond 180 degrees.
+            beyond = np.abs(xy) > (MOST_LONGITUDE, 90)
+            if beyond.any():
+                x, y = xy[np.argwhere(beyond)[0, 0]].tolist()
+                raise InputError(
+                    f"{path}: feature {number} is at {x}, {y}, which is no longitude and latitude, "
+                    'as GeoJSON without "crs" has them; name its coordinate system ("crs": '
+                    '{"type": "name", "properties": {"name": "EPSG:32633"}}, "crs": null for that '
+                    "of a raster without), or reproject it (ogr2ogr -t_srs EPSG:4326)"
+                )
+
+
+def _json_parts(geometry: Any) -> list[Part]:
+    if geometry is None:
+        return []
+    kind = geometry["type"]
+    if kind == "GeometryCollection":
+        return [part for one in geometry["geometries"] for part in _json_parts(one)]
+    coordinates = geometry["coordinates"]
+    if not coordinates:
+        return []
+    single = kind.removeprefix("Multi")
+    return [
+        (single, [_json_positions(ring) for ring in _RINGS[single](one)])
+        for one in (coordinates if kind != single else [coordinates])
+    ]
+
+
+def _json_positions(positions: Any) -> np.ndarray:
+    found = np.array([position[:2] for position in positions])
+    if found.ndim != 2 or found.shape[1] != 2 or found.dtype.kind not in "iuf":
+        raise ValueError
+    return found.astype(np.float64)
+
+
+def _json_crs(path: Path, data: dict[str, Any]) -> CRS | None:
+    """WGS 84 (RFC 7946, section 4), or what the member "crs" of the older GeoJSON 2008 says."""
+    if "crs" not in data:
+        return WGS84
+    if data["crs"] is None:
+        return None
+    try:
+        return CRS.from_user_input(data["crs"]["properties"]["name"])
+    except (CRSError, TypeError, LookupError):
+        raise InputError(
+            f'{path}: its "crs" is not understood: {json.dumps(data["crs"])[:200]}; name it like '
+            '"urn:ogc:def:crs:EPSG::32633", or leave it out for longitude and latitude'
+        ) from None
+
+
+def import_pyogrio(path: Path) -> ModuleType:
+    """The package that reads and writes all formats but GeoJSON; `path` is what needs it.
+
+    Raises
+    ------
+    InputError
+        when pyogrio is not installed.
+    """
+    # A caller of the library may want them, and pyogrio looks for them only once.
+    hidden = [name for name in _HEAVY if planner.whole_process and name not in sys.modules]
+    sys.modules.update(dict.fromkeys(hidden))  # type: ignore[arg-type]
+    try:
+        import pyogrio.raw
+    except ImportError as error:
+        raise InputError(
+            f"{path}: this format needs pyogrio ({error}); pip install 'terrain_gpu[vector]', "
+            "or use GeoJSON"
+        ) from None
+    finally:
+        for name in hidden:
+            del sys.modules[name]
+    return pyogrio
+
+
+def _read_ogr(path: Path, layer: str | None, limit: int) -> Read:
+    pyogrio = import_pyogrio(path)
+    _refuse_misread(path)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", RuntimeWarning)
+            layers = [name for name, kind in pyogrio.list_layers(path) if kind is not None]
+            layer = _chosen(path, layers, layer)
+            info = pyogrio.read_info(path, layer=layer, force_feature_count=True)
+            needed = _FEATURE_BYTES * info["features"] + 8 * path.stat().st_size
+            require(BASELINE + VECTOR_BYTES + needed, limit, f"to read {path}")
+            meta, fids, wkb, columns = pyogrio.raw.read(
+                path, layer=layer, columns=["id", "cost"], force_2d=True, return_fids=True
+            )
+    except InputError:
+        raise
+    except (RuntimeError, ValueError, OSError) as error:
+        raise InputError(_not_readable(path, error)) from None
+    # The key of a GeoPackage is no field for GDAL, whatever its name.
+    found = {"id": fids} if info["fid_column"] == "id" else {}
+    found |= dict(zip(meta["fields"], columns, strict=True))
+    ids, costs = (
+        [None if _is_number(v) and math.isnan(v) else v for v in found[name].tolist()]
+        if name in found
+        else [None] * len(wkb)
+        for name in ("id", "cost")
+    )
+    geometries = []
+    for number, one in enumerate(wkb, 1):
+        try:
+            geometries.append([] if one is None else _wkb_parts(one)[0])
+        except KeyError as error:
+            raise InputError(
+                f"{path}: feature {number} has a geometry of type {error} (WKB); only points, "
+                "lines, polygons and collections of them can be used"
+            ) from None
+    crs = meta["crs"]
+    # GeoPackage's names for none.
+    if crs is None or re.match(r'\w+\["Undefined (Cartesian|geographic)', crs):
+        return geometries, ids, costs, None
+    try:
+        return geometries, ids, costs, CRS.from_user_input(crs)
+    except CRSError as error:
+        raise InputError(f"{path}: its coordinate system is not understood: {error}") from None
+
+
+def _refuse_misread(path: Path) -> None:
+    """Of a name with such as ! or ; pyogrio reads a part, which may be another file."""
+    from pyogrio.util import vsi_path
+
+    name = str(path)
+    if path.exists() and (
+        not name.isprintable() or vsi_path(name).removeprefix("/vsizip/") != name
+    ):
+        raise InputError(f"{path}: pyogrio does not read a file of this name; rename it")
+
+
+def _chosen(path: Path, layers: list[str], layer: str | None) -> str:
+    if not layers:
+        raise InputError(f"{path}: holds no layer with geometries")
+    if layer is None and len(layers) > 1:
+        raise InputError(f"{path}: has several layers; name one of {', '.join(layers)}")
+    if layer is not None and layer not in layers:
+        raise InputError(f"{path}: has no layer {layer!r}, only {', '.join(layers)}")
+    return layer or layers[0]
+
+
+def _wkb_parts(data: bytes, at: int = 0) -> tuple[list[Part], int]:
+    """Parts of a geometry in little-endian two-dimensional WKB, and where it ends.
+
+    Raises
+    ------
+    KeyError
+        for a type that is no point, line, polygon or collection.
+    """
+    kind = struct.unpack_from("<I", data, at + 1)[0]
+    at += 5
+    if kind == 1:
+        xy = np.frombuffer(data, "<f8", 2, at).reshape(1, 2)
+        return ([] if np.isnan(xy).all() else [("Point", [xy])]), at + 16
+    count = struct.unpack_from("<I", data, at)[0]
+    at += 4
+    if kind == 2:
+        return [("LineString", [_wkb_positions(data, at, count)])], at + 16 * count
+    parts: list[Part] = []
+    if kind == 3:
+        rings = []
+        for _ in range(count):
+            size = struct.unpack_from("<I", data, at)[0]
+            rings.append(_wkb_positions(data, at + 4, size))
+            at += 4 + 16 * size
+        return ([("Polygon", rings)] if rings else []), at
+    if kind not in (4, 5, 6, 7):
+        raise KeyError(kind)
+    for _ in range(count):
+        more, at = _wkb_parts(data, at)
+        parts += more
+    return parts, at
+
+
+def _wkb_positions(data: bytes, at: int, count: int) -> np.ndarray:
+    return np.frombuffer(data, "<f8", 2 * count, at).reshape(count, 2)
+
+
+def _not_readable(path: Path, error: Exception) -> str:
+    if not path.exists():
+        return f"{path}: no such file"
+    if path.is_dir():
+        return f"{path}: a folder, not a vector file"
+    if not os.access(path, os.R_OK):
+        return f"{path}: permission denied"
+    if path.stat().st_size == 0:
+        return f"{path}: the file is empty"
+    return f"{path}: not a vector file that can be read: {one_line(error)}"
+
+
+def one_line(error: Exception) -> str:
+    return re.sub(r"\s+", " ", str(error))

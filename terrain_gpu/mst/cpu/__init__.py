@@ -1,0 +1,1 @@
+"""The spanning forest on the CPU: numba kernels for tiles, blocks and joins of blocks."""

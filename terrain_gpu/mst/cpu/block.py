@@ -1,0 +1,137 @@
+"""The spanning forest of one block: its tiles, then what is left between their rims."""
+
+from __future__ import annotations
+
+import numpy as np
+from numba.extending import register_jitable
+
+from ...compiled import jit
+from ...grid import TILE
+from ..weights import Weight
+from .boruvka import contract, edge_key, new_list_work
+from .tile import RING, new_tile_work, ring_cell, ring_index, tile_forest
+
+
+def new_block_work(block: int, weight: Weight) -> tuple:
+    """Arrays that `block_forest` works in, for blocks of side `block`."""
+    tiles = (block // TILE) ** 2
+    # A tile sends up fewer candidates than it has rim cells; 3 separator edges for each rim cell
+    # and 1 more for each corner count every one of them at least once.
+    edges = tiles * (RING + 3 * RING + 4)
+    return new_tile_work(weight), new_list_work(tiles * RING, edges, weight.key_dtype)
+
+
+@jit
+def block_forest(cells, valid, low, diagonal, sides, work, mask, sums, mode):
+    """Spanning forest of a block.
+
+    Parameters
+    ----------
+    cells, valid
+        Operands and validity, of one shape.
+    low, mode
+        See `Weight`.
+    diagonal
+        Whether diagonal neighbours are joined.
+    sides
+        Whether the block has neighbours above, below, left, right.
+    work
+        From `new_block_work`.
+    mask
+        uint8, zeroed: receives the final edges, bit k for direction k.
+    sums
+        Zeroed accumulators of the final edges' weights.
+
+    Returns
+    -------
+    final, candidates
+        Number of final edges, and of candidates; these stand in front of ``work[1][0]``: keys,
+        ids ``4 * (row * cols + col) + direction`` in the block, and the border cells of the block
+        (row * cols + col) at both ends.
+    """
+    tile_work, list_work = work
+    edges, frozen, picked = list_work[0], list_work[4], list_work[5]
+    rows, cols = cells.shape
+    down, across = (rows + TILE - 1) // TILE, (cols + TILE - 1) // TILE
+    count = np.int64(0)  # one type for `tile_forest`, which then is compiled once
+    final = 0
+    for ti in range(down):
+        for tj in range(across):
+            row, col = ti * TILE, tj * TILE
+            window = (row, min(row + TILE, rows), col, min(col + TILE, cols))
+            near = (
+                ti > 0 or sides[0],
+                ti + 1 < down or sides[1],
+                tj > 0 or sides[2],
+                tj + 1 < across or sides[3],
+            )
+            start = count
+            count, more = tile_forest(
+                cells, valid, window, low, diagonal, near, tile_work, mask, sums, mode, edges, count
+            )
+            final += more
+            first = (ti * across + tj) * RING
+            for k in range(start, count):
+                edges[2][k] += first
+                edges[3][k] += first
+    count = _separators(cells, valid, low, diagonal, across, edges, count)
+    vertices = down * across * RING
+    frozen[:vertices] = False
+    for row in range(rows):
+        step = 1 if row in (0, rows - 1) else max(cols - 1, 1)
+        for col in range(0, cols, step):
+            frozen[_vertex(row, col, across)] = (
+                (row == 0 and sides[0])
+                or (row == rows - 1 and sides[1])
+                or (col == 0 and sides[2])
+                or (col == cols - 1 and sides[3])
+            )
+    more, candidates = contract(list_work, vertices, count, sums, mode)
+    for k in range(more):
+        cell = picked[k] >> 2
+        mask[cell // cols, cell % cols] |= np.uint8(1 << (picked[k] & 3))
+    for k in range(candidates):
+        edges[2][k] = _cell(edges[2][k], across, cols)
+        edges[3][k] = _cell(edges[3][k], across, cols)
+    return final + more, candidates
+
+
+@register_jitable
+def _vertex(row, col, across):
+    """Number of a rim cell of a tile among those of the block."""
+    tile = (row // TILE) * across + col // TILE
+    return tile * RING + ring_index(row % TILE, col % TILE)
+
+
+@register_jitable
+def _cell(vertex, across, cols):
+    """The inverse of `_vertex`: row * cols + col."""
+    tile = vertex // RING
+    row, col = ring_cell(vertex % RING)
+    return ((tile // across) * TILE + row) * cols + (tile % across) * TILE + col
+
+
+@register_jitable
+def _separators(cells, valid, low, diagonal, across, edges, count):
+    """Append the edges between tiles."""
+    keys, ids, us, vs = edges
+    rows, cols = cells.shape
+    for row in range(rows):
+        whole = row % TILE == TILE - 1
+        for col in range(cols):
+            # Only the last row and the outer columns of a tile are lower ends of such edges.
+            if not (whole or (col + 1) % TILE < 2) or not valid[row, col]:
+                continue
+            for d in range(0, 4, 1 if diagonal else 2):
+                y = row + (d > 0)
+                x = col + (1 if d == 0 else d - 2)
+                if y >= rows or x < 0 or x >= cols or not valid[y, x]:
+                    continue
+                if y // TILE == row // TILE and x // TILE == col // TILE:
+                    continue
+                keys[count] = edge_key(cells[row, col], cells[y, x], low)
+                ids[count] = 4 * (row * cols + col) + d
+                us[count] = _vertex(row, col, across)
+                vs[count] = _vertex(y, x, across)
+                count += 1
+    return count

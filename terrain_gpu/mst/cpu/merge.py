@@ -1,0 +1,194 @@
+"""Joining regions: four siblings become one, until one is left.
+
+A region is a rectangle of blocks of which only its border still matters: the cells along it, and
+the candidate edges between them. Siblings are joined by the edges across the cuts between them;
+border cells that are now inside thaw, and `contract` decides their edges.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ...grid import Window
+from ..region import Border, Edges, Region
+from .boruvka import contract, edge_key, new_list_work
+
+Children = dict[tuple[int, int], Region]
+"""Up to four siblings, keyed by (row, column) 0 or 1; (0, 0) is always there."""
+
+_STRIP = 2**14
+"""Cells at a time, so that temporaries stay in the cache."""
+
+
+def merge(
+    children: Children,
+    shape: tuple[int, int],
+    low: np.unsignedinteger,
+    diagonal: bool,
+    sums: np.ndarray,
+    mode: int,
+) -> tuple[Region, np.ndarray]:
+    """Join siblings.
+
+    Parameters
+    ----------
+    shape
+        Rows and columns of the raster.
+    low, sums, mode
+        See `Weight`.
+    diagonal
+        Whether diagonal neighbours are joined.
+
+    Returns
+    -------
+    region, final
+        The joined region, and the global ids of the edges now final.
+    """
+    frame = Frame(children, shape)
+    keys, ids, us, vs = frame.edges(low, diagonal)
+    edges = keys, ids, frame.number(us), frame.number(vs)
+    del us, vs
+    work = edges, *new_list_work(frame.cells.size, keys.size, keys.dtype)[1:]
+    work[4][:] = frame.is_open(frame.cells)
+    final, count = contract(work, frame.cells.size, keys.size, sums, mode)
+    keys, ids, us, vs = (array[:count].copy() for array in edges)
+    return frame.region((keys, ids, frame.cells[us], frame.cells[vs])), work[5][:final].copy()
+
+
+class Frame:
+    """Where siblings are joined: the graph of their border cells.
+
+    Attributes
+    ----------
+    window
+        Of all siblings.
+    cells
+        Global cell of each vertex. Border cells lie on at most four rows and four columns. Those
+        rows are numbered from end to end, then the columns; where a column crosses a row the cell
+        is counted again, as a vertex without edges.
+    """
+
+    def __init__(self, children: Children, shape: tuple[int, int]) -> None:
+        row0, row_cut, col0, col_cut = children[0, 0].window
+        row1 = children[1, 0].window[1] if (1, 0) in children else row_cut
+        col1 = children[0, 1].window[3] if (0, 1) in children else col_cut
+        self.window: Window = row0, row1, col0, col1
+        self._children, self._shape, self._cuts = children, shape, (row_cut, col_cut)
+        self._rows = np.unique([row0, row_cut - 1, min(row_cut, row1 - 1), row1 - 1])
+        self._cols = np.unique([col0, col_cut - 1, min(col_cut, col1 - 1), col1 - 1])
+        self.cells = np.concatenate(
+            (
+                (self._rows[:, None] * shape[1] + np.arange(col0, col1)).ravel(),
+                (np.arange(row0, row1) * shape[1] + self._cols[:, None]).ravel(),
+            )
+        )
+
+    def number(self, cells: np.ndarray) -> np.ndarray:
+        """Vertices of border cells."""
+        row0, row1, col0, col1 = self.window
+        height, width = row1 - row0, col1 - col0
+        of_row, of_col = np.full(height, -1), np.full(width, -1)
+        of_row[self._rows - row0] = width * np.arange(self._rows.size)
+        of_col[self._cols - col0] = width * self._rows.size + height * np.arange(self._cols.size)
+        numbers = np.empty_like(cells)
+        for start in range(0, cells.size, _STRIP):
+            part = cells[start : start + _STRIP]
+            row = part // self._shape[1]
+            col = part - row * self._shape[1] - col0
+            row -= row0
+            first = of_row[row]
+            numbers[start : start + _STRIP] = np.where(first >= 0, first + col, of_col[col] + row)
+        return numbers
+
+    def is_open(self, cells: np.ndarray) -> np.ndarray:
+        """Which cells have neighbours outside of the window."""
+        row0, row1, col0, col1 = self.window
+        rows, cols = self._shape
+        row, col = cells // cols, cells % cols
+        return (
+            ((row == row0) & (row0 > 0))
+            | ((row == row1 - 1) & (row1 < rows))
+            | ((col == col0) & (col0 > 0))
+            | ((col == col1 - 1) & (col1 < cols))
+        )
+
+    @property
+    def most_edges(self) -> int:
+        """Bound on the number of `edges`."""
+        row0, row1, col0, col1 = self.window
+        inherited = sum(child.candidates[0].size for child in self._children.values())
+        return inherited + 3 * (row1 - row0 + col1 - col0)
+
+    def edges(self, low: np.unsignedinteger, diagonal: bool) -> Edges:
+        """The siblings' candidates, and the edges across the cuts; all ends are global cells."""
+        row0, row1, col0, col1 = self.window
+        row_cut, col_cut = self._cuts
+        cols = self._shape[1]
+        found = [child.candidates for child in self._children.values()]
+        if (0, 1) in self._children:
+            cells = np.arange(row0, row1) * cols + col_cut
+            left = cells - 1, *self._line((0, 0), (1, 0), 3)
+            right = cells, *self._line((0, 1), (1, 1), 2)
+            found += _across(left, right, 0, low, diagonal)
+        if (1, 0) in self._children:
+            cells = np.arange(col0, col1) + row_cut * cols
+            above = cells - cols, *self._line((0, 0), (0, 1), 1)
+            below = cells, *self._line((1, 0), (1, 1), 0)
+            # The diagonals through the crossing of the cuts are in already.
+            found += _across(above, below, 2, low, diagonal, but=col_cut - col0 - 1)
+        keys, ids, us, vs = (np.concatenate(arrays) for arrays in zip(*found, strict=True))
+        return keys, ids, us, vs
+
+    def region(self, candidates: Edges) -> Region:
+        """The joined region."""
+        bottom = 1 if (1, 0) in self._children else 0
+        right = 1 if (0, 1) in self._children else 0
+        lines = (
+            self._line((0, 0), (0, 1), 0),
+            self._line((bottom, 0), (bottom, 1), 1),
+            self._line((0, 0), (1, 0), 2),
+            self._line((0, right), (1, right), 3),
+        )
+        border = Border(tuple(x[0] for x in lines), tuple(x[1] for x in lines))  # type: ignore[arg-type]
+        return Region(self.window, border, candidates)
+
+    def _line(
+        self, first: tuple[int, int], then: tuple[int, int], side: int
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Cells and validity along one side of one or two siblings in a row."""
+        found = [self._children[k].border for k in (first, then) if k in self._children]
+        return (
+            np.concatenate([b.cells[side] for b in found]),
+            np.concatenate([b.valid[side] for b in found]),
+        )
+
+
+Line = tuple[np.ndarray, np.ndarray, np.ndarray]
+"""Numbers, operands and validity of cells in a line."""
+
+
+def _across(
+    one: Line,
+    other: Line,
+    straight: int,
+    low: np.unsignedinteger,
+    diagonal: bool,
+    but: int | None = None,
+) -> list[Edges]:
+    """Edges between two lines of cells side by side, straight ones and diagonals.
+
+    Without the diagonals between the cells `but` and the next.
+    """
+    found = []
+    forth, back = slice(1, None), slice(None, -1)
+    ways = [(straight, slice(None), slice(None)), (3, back, forth), (1, forth, back)]
+    for direction, from_one, to_other in ways if diagonal else ways[:1]:
+        u, z_u, valid_u = (array[from_one] for array in one)
+        v, z_v, valid_v = (array[to_other] for array in other)
+        good = valid_u & valid_v
+        if direction != straight and but is not None:
+            good[but : but + 1] = False
+        u, v = u[good], v[good]
+        ids = 4 * np.minimum(u, v) + direction
+        found.append((edge_key(z_u[good], z_v[good], low), ids, u, v))
+    return found

@@ -1,0 +1,1 @@
+"""The spanning forest on a GPU."""

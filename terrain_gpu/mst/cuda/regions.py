@@ -1,0 +1,626 @@
+"""The spanning forest on a GPU: regions of whole blocks, tiles first, then the rims of all tiles.
+
+The same frozen Boruvka as on the CPU, level for level, see ``cuda/kernels/mst.cu``. What a region leaves
+is a `Solved`, as a block does on the CPU, so the levels above are shared.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+
+from ...cuda.backend import Gpu, Placement
+from ...cuda.device import CELL_TYPES, RESERVED, Staging, memory_bound, module, shared_memory
+from ...engine.plan import (
+    COMPILED_BASELINE,
+    CUDA_BASELINE,
+    MB,
+    StreamPlan,
+    format_size,
+    layer_bytes,
+    limit_of,
+)
+from ...engine.schedule import missing, stream
+from ...errors import CellError, PlanError
+from ...grid import TILE, Block, BlockGrid, RegionGrid, ceil_div, round_up
+from ...progress import Progress
+from ..cpu import frozen
+from ..cpu.merge import Children, Frame
+from ..cpu.tile import RING
+from ..levels import Solved, Spill
+from ..region import Border, Edges, Region
+from ..weights import Weight, valid_cells
+
+MOST_SIDE = 2**15
+"""Side of a region at most: ids of its edges have 32 bits."""
+SLOTS = 2
+"""Regions on the GPU at most: one is read or written while the other is solved."""
+ROUNDS = 4
+"""Rounds between looks of the host at whether there was anything to do."""
+
+THREADS = 256
+TILE_THREADS = 512
+NULL = np.uint64(0)
+"""No array, where a kernel takes one or none."""
+TILE_EDGES = RING - 1 + 6 * TILE - 2
+"""Candidates of a tile, and edges to the tiles after it, at most."""
+
+_REGION = np.dtype(
+    [
+        ("rows", "<i8"),
+        ("cols", "<i8"),
+        *((name, "<i4") for name in ("shift", "blocks_across", "tiles_across")),
+        *((name, "<i4") for name in ("sides", "has_nodata", "diagonal")),
+    ]
+)
+
+
+def variants() -> list[dict[str, Any]]:
+    """Macros of every type and weight; each with and without cells in shared memory."""
+    return [
+        macros(np.dtype(dtype), name, cached)
+        for dtype in CELL_TYPES
+        for name, cached in (("max", True), ("absdiff", False))
+    ]
+
+
+def macros(dtype: np.dtype, weight: str, cached: bool) -> dict[str, Any]:
+    """What ``cuda/kernels/mst.cu`` is compiled with."""
+    return {
+        "CELL": CELL_TYPES[dtype.name],
+        "ABSDIFF": weight == "absdiff",
+        "CACHED": cached,
+        "TILE_BYTES": tile_bytes(dtype, cached),
+        "WIDE_KEYS": dtype.itemsize == 8,
+    }
+
+
+def tile_bytes(dtype: np.dtype, cached: bool) -> int:
+    """Shared memory of a tile, `Tile` in the kernels."""
+    cells, item = TILE * TILE, dtype.itemsize
+    word = 4 if item <= 2 else 8
+    numbers = 4 * cells if item == 8 else 4
+    operand = max(item, 2) * (cells if cached else 1)
+    return cells * (word + 6 + 1) + numbers + 4 * RING + operand + 64
+
+
+def keeps_cells(dtype: np.dtype, device: int) -> bool:
+    """Whether shared memory holds a tile's cells, too.
+
+    Raises
+    ------
+    PlanError
+        when it does not hold a tile without them.
+    """
+    room = shared_memory(device)
+    if tile_bytes(dtype, False) > room:
+        raise PlanError(
+            f"cells of {dtype.name} need {tile_bytes(dtype, False)} bytes of shared memory, "
+            f"this GPU has {room}; use --backend cpu"
+        )
+    return tile_bytes(dtype, True) <= room
+
+
+def slot_bytes(dtype: np.dtype) -> int:
+    """GPU memory of a region that waits, for each of its cells."""
+    return dtype.itemsize + 1
+
+
+def work_bytes(dtype: np.dtype) -> float:
+    """GPU memory that solving takes besides, for each cell of the region."""
+    edge = 8 + 4 * 3 + 4 * (dtype.itemsize == 8)
+    vertex = 8 + 4 + 1 + 4
+    # Two lists of edges, a copy of what the candidates are chosen from, and their tags.
+    return (TILE_EDGES * (2.5 * edge + 4) + RING * vertex) / TILE**2
+
+
+def merge_bytes(vertices: int, edges: int, dtype: np.dtype) -> int:
+    """GPU memory that joining regions takes."""
+    wide = dtype.itemsize == 8
+    # Two lists of edges with their tags, and what sorting takes; or what is found, chosen and kept.
+    return edges * (2 * (8 + 4 * 3 + 4 * wide) + 48) + vertices * (8 + 4 + 1 + 4 * wide)
+
+
+def plan_regions(
+    rows: int,
+    cols: int,
+    dtype: np.dtype,
+    block: int,
+    *,
+    spill: Callable[[BlockGrid], int],
+    levels: int,
+    source_bytes: int,
+    threads: int,
+    memory_limit: int | None,
+    gpu_memory_limit: int,
+) -> StreamPlan:
+    """Plan a spanning forest on a GPU; ``unit_rows`` is the side of a region.
+
+    Raises
+    ------
+    PlanError
+        when a region of one block does not fit one of the limits.
+    """
+    limit = limit_of(memory_limit)
+    item = dtype.itemsize
+    # A staging buffer and what a writer works in.
+    thread = block**2 * (2 * item + 6)
+    baseline = COMPILED_BASELINE + CUDA_BASELINE
+    least = baseline + max(thread, levels)
+    threads = max(1, min(threads, (limit - baseline) // thread))
+    host = baseline + max(threads * thread, levels)
+
+    def device(side: int) -> int:
+        slots = min(SLOTS, RegionGrid(rows, cols, side).count)
+        cells = min(side, round_up(rows, block)) * min(side, round_up(cols, block))
+        return RESERVED + int(cells * (slots * slot_bytes(dtype) + work_bytes(dtype)))
+
+    if host > limit or device(block) > gpu_memory_limit:
+        raise PlanError(
+            f"the spanning tree of {rows} x {cols} cells of {dtype.name} in blocks of {block} "
+            f"needs --memory-limit {ceil_div(least, MB)}MB and --gpu-memory-limit "
+            f"{ceil_div(device(block), MB)}MB at least ({format_size(limit)} and "
+            f"{format_size(gpu_memory_limit)} given); or use --backend cpu"
+        )
+    side = block
+    while side < min(MOST_SIDE, max(rows, cols)) and device(2 * side) <= gpu_memory_limit:
+        side *= 2
+    regions = RegionGrid(rows, cols, side)
+    slots = min(SLOTS, regions.count)
+    return StreamPlan(
+        rows=rows,
+        cols=cols,
+        dtype=dtype.name,
+        block_size=block,
+        unit_rows=side,
+        unit_cols=side,
+        buffers=slots,
+        readers=threads,
+        writers=threads,
+        workers=1,
+        passes=1,
+        blocks=BlockGrid(rows, cols, block).count,
+        memory_limit=limit,
+        memory=host,
+        bytes_read=source_bytes + spill(regions),
+        # Blocks are written again where edges become final above their region.
+        bytes_written=(1 + (regions.count > 1)) * layer_bytes(rows, cols, 1, block)
+        + spill(regions),
+    )
+
+
+class Slot:
+    """A region on the GPU: its cells and final edges, (blocks, tiles, 64, 64)."""
+
+    def __init__(self, shape: tuple[int, ...], dtype: np.dtype) -> None:
+        import cupy
+
+        self.cells = cupy.empty(shape, dtype)
+        self.mask = cupy.empty(shape, np.uint8)
+
+
+class GpuSolver:
+    """Solves regions on a GPU, one at a time.
+
+    Parameters
+    ----------
+    blocks
+        Of the layer.
+    side
+        Side of a region in cells: whole blocks.
+    gpu
+        Where regions are solved; joined as long as it has room for that.
+    """
+
+    method = frozen
+
+    def __init__(
+        self,
+        blocks: BlockGrid,
+        side: int,
+        weight: Weight,
+        nodata: Any,
+        diagonal: bool,
+        gpu: Gpu,
+    ) -> None:
+        self.shape = blocks.rows, blocks.cols
+        self.blocks, self.regions = blocks, RegionGrid(blocks.rows, blocks.cols, side)
+        self.weight, self.nodata, self.diagonal = weight, nodata, diagonal
+        self.device, self.memory_limit = gpu.device, gpu.memory
+        self._joins = Placement(gpu, doing="joining regions ")
+        cached = keeps_cells(weight.dtype, gpu.device)
+        self._macros = macros(weight.dtype, weight.name, cached)
+        self._shared = tile_bytes(weight.dtype, cached)
+        self._work: _Work | None = None
+
+    def blocks_in(self, at: Block) -> list[Block]:
+        """Blocks of a region, row by row."""
+        r0, r1, c0, c1 = self.regions.window(*at)
+        b = self.blocks.block
+        return [
+            (i, j) for i in range(r0 // b, ceil_div(r1, b)) for j in range(c0 // b, ceil_div(c1, b))
+        ]
+
+    def close(self) -> None:
+        """Give the GPU's memory back."""
+        self._work = None
+
+    def slot(self) -> Slot:
+        """Room for a region."""
+        import cupy
+
+        blocks, tiles = len(self.blocks_in((0, 0))), (self.blocks.block // TILE) ** 2
+        with cupy.cuda.Device(self.device):
+            return Slot((blocks, tiles, TILE, TILE), self.weight.dtype)
+
+    def solve(self, at: Block, slot: Slot) -> Solved:
+        """Solve a region whose cells lie in a slot; its final edges go there too."""
+        import cupy
+
+        if self._work is None:
+            cupy.cuda.Device(self.device).use()
+            self._work = _Work(self, cupy)
+        with self._work.stream:
+            self._work.start(at, slot)
+            self._work.run()
+            return self._work.result()
+
+    def merge(self, children: Children, sums: np.ndarray) -> tuple[Region, np.ndarray]:
+        """Join siblings as `merge.merge` does; on the CPU what the GPU's memory does not hold."""
+        weight = self.weight
+        frame = Frame(children, self.shape)
+        needed = merge_bytes(frame.cells.size, frame.most_edges, weight.dtype)
+        fits = frame.most_edges < 2**32 and RESERVED + needed <= self.memory_limit
+
+        def join(gpu: Gpu | None) -> tuple[Region, np.ndarray]:
+            if gpu is not None and fits:
+                return self._merge(frame, sums)
+            low, mode = weight.low, weight.sum_mode
+            return frozen.merge(children, self.shape, low, self.diagonal, sums, mode)
+
+        return self._joins.run(join)
+
+    def _merge(self, frame: Frame, sums: np.ndarray) -> tuple[Region, np.ndarray]:
+        import cupy
+
+        weight = self.weight
+        keys, ids, us, vs = frame.edges(weight.low, self.diagonal)
+        graph = keys, ids, frame.number(us), frame.number(vs)
+        with memory_bound(self.memory_limit, self.device), cupy.cuda.Device(self.device):
+            found = self._contract(graph, frame.is_open(frame.cells))
+            final, kept, us, vs = (array.get() for array in found)
+        weight.add(sums, keys[final])
+        ends = frame.cells[us], frame.cells[vs]
+        return frame.region((keys[kept], ids[kept], *ends)), ids[final]
+
+    def _contract(self, edges: Edges, frozen: np.ndarray) -> tuple[Any, ...]:
+        """`boruvka.contract` on the GPU.
+
+        Returns
+        -------
+        final, candidates, us, vs
+            On the GPU: where the final edges and the candidates stand in the list, and the frozen
+            vertices at the candidates' ends.
+        """
+        import cupy
+
+        keys, ids, us, vs = edges
+        work = _EdgeList(self, cupy, frozen.size, keys.size)
+        for into, values in zip((work.edges[0], *work.edges[-2:]), (keys, us, vs), strict=True):
+            into.set(values.astype(into.dtype))
+        order = cupy.argsort(cupy.asarray(ids))
+        work.launch("rank_edges", np.int64(keys.size), order, *work.edges)
+        del order
+        work.frozen.set(frozen.view(np.uint8))
+        work.parent.set(np.arange(frozen.size, dtype=np.uint32))
+        work.flatten()
+        work.counts[0] = keys.size
+        final, left = work.pick(keys.size)
+        return final, *work.candidates(left, tags=True)
+
+
+class _EdgeList:
+    """Boruvka over a list of edges: its memory, and the kernels in their order.
+
+    Attributes
+    ----------
+    edges
+        Arrays of the list: words of key and id, or keys and ids; the vertices at both ends.
+    counts
+        The first is the number of edges.
+    parent, frozen, best, best_id
+        Of each vertex; all but `frozen` as `flatten` leaves them.
+    vertices
+        How many there are: as many as there is room for, or fewer.
+    """
+
+    def __init__(self, solver: GpuSolver, cupy: Any, vertices: int, edges: int) -> None:
+        self.cupy, self.kernels = cupy, module("mst", solver._macros)
+        self.wide, self.vertices = solver.weight.dtype.itemsize == 8, vertices
+        self._lists = [self._new_list(edges) for _ in range(2)]
+        self.edges = self._lists[0][0]
+        self.parent = cupy.empty(vertices, np.uint32)
+        self.frozen = cupy.empty(vertices, np.uint8)
+        self.best = cupy.empty(vertices, np.uint64)
+        self.best_id = cupy.empty(vertices if self.wide else 1, np.uint32)
+        self.counts = cupy.zeros(2 * ROUNDS + 2, np.uint64)
+        self.grid = 8 * cupy.cuda.Device().attributes["MultiProcessorCount"]
+
+    def _new_list(self, count: int) -> tuple[list[Any], Any]:
+        """Arrays of a list of edges, and their tags."""
+        empty = self.cupy.empty
+        keys = [empty(count, np.uint64)] + [empty(count, np.uint32)] * self.wide
+        ends = [empty(count, np.uint32) for _ in range(2)]
+        return [*keys, *ends], empty(count, np.uint32)
+
+    def launch(self, name: str, *arguments: Any) -> None:
+        """Run a kernel whose threads stride over all there is."""
+        self.kernels.get_function(name)((self.grid,), (THREADS,), arguments)
+
+    def mark(self, region: Any, mask: Any) -> int:
+        """Final edges into the mask of a region; returns how many edges are left."""
+        return self._rounds(region, mask, NULL, NULL)
+
+    def pick(self, most: int) -> tuple[Any, int]:
+        """Where the final edges stood in the list, `most` at most; and how many edges are left."""
+        found = self.cupy.empty(most, np.uint32)
+        count = self.cupy.zeros(1, np.uint64)
+        left = self._rounds(NULL, NULL, found, count)
+        return found[: int(count[0])], left
+
+    def candidates(self, left: int, tags: bool) -> list[Any]:
+        """Forest of the edges left between frozen vertices: `edges`, or tags and ends."""
+        edges, first_tags = self._lists[0]
+        arrays = [first_tags, *edges[-2:]] if tags else edges
+        if not left:
+            return [array[:0] for array in arrays]
+        chosen = [array[:left].copy() for array in arrays]
+        self.frozen[...] = 0
+        picked, _ = self.pick(left)
+        return [array[picked] for array in chosen]
+
+    def _rounds(self, region: Any, mask: Any, found: Any, found_count: Any) -> int:
+        """Boruvka's rounds over the list; returns the edges left. See `hook` for the rest."""
+        first = True
+        while True:
+            for k in range(ROUNDS):
+                (edges, tags), (out, out_tags) = self._lists[k % 2], self._lists[1 - k % 2]
+                count, next_count = self.counts[k:], self.counts[k + 1 :]
+                self.launch(
+                    "least_of_list",
+                    *edges,
+                    tags,
+                    count,
+                    np.int32(first and k == 0),
+                    self.parent,
+                    self.frozen,
+                    self.best,
+                    *out,
+                    out_tags,
+                    next_count,
+                )
+                if self.wide:
+                    self.launch("least_ids", *out, next_count, self.frozen, self.best, self.best_id)
+                self.launch(
+                    "hook",
+                    region,
+                    *out,
+                    out_tags,
+                    next_count,
+                    self.parent,
+                    self.frozen,
+                    self.best,
+                    self.best_id,
+                    mask,
+                    found,
+                    found_count,
+                    self.counts[ROUNDS + 1 + k :],
+                )
+                self.flatten()
+            first = False
+            seen = self.counts.get()
+            self.counts[1:] = 0
+            self.counts[0] = seen[ROUNDS]
+            if not seen[2 * ROUNDS]:
+                return int(seen[ROUNDS])
+
+    def flatten(self) -> None:
+        """Point vertices to their roots, and make ready for the next round."""
+        self.launch("flatten", np.int64(self.vertices), self.parent, self.best, self.best_id)
+
+
+class _Work:
+    """Memory that solving a region takes, and the kernels in their order."""
+
+    def __init__(self, solver: GpuSolver, cupy: Any) -> None:
+        self.solver, self.cupy = solver, cupy
+        side, block = solver.regions.block, solver.blocks.block
+        down, across = (min(-(-n // block) * block, side) for n in solver.shape)
+        tiles = down * across // TILE**2
+        self.stream = cupy.cuda.Stream(non_blocking=True)
+        with self.stream:
+            self.list = _EdgeList(solver, cupy, tiles * RING, tiles * TILE_EDGES)
+            self.sums = cupy.empty(len(solver.weight.new_sums()), np.int64)
+            self.totals = cupy.empty(3, np.uint64)
+            self.region = cupy.empty(_REGION.itemsize, np.uint8)
+        self.tile_kernel = self.list.kernels.get_function("tile_forest")
+        self.tile_kernel.max_dynamic_shared_size_bytes = solver._shared
+        self.nodata = solver.weight.dtype.type(0 if solver.nodata is None else solver.nodata)
+
+    def start(self, at: Block, slot: Slot) -> None:
+        """Turn to a region."""
+        solver = self.solver
+        self.cells, self.mask = slot.cells, slot.mask
+        r0, r1, c0, c1 = solver.regions.window(*at)
+        rows, cols = solver.shape
+        sides = (r0 > 0) | (r1 < rows) << 1 | (c0 > 0) << 2 | (c1 < cols) << 3
+        self.tiles_across = ceil_div(c1 - c0, TILE)
+        self.tiles = ceil_div(r1 - r0, TILE) * self.tiles_across
+        self.window = r0, r1, c0, c1
+        described = (
+            r1 - r0,
+            c1 - c0,
+            (solver.blocks.block // TILE).bit_length() - 1,
+            ceil_div(c1 - c0, solver.blocks.block),
+            self.tiles_across,
+            sides,
+            solver.nodata is not None,
+            solver.diagonal,
+        )
+        self.region.set(np.array([described], _REGION).view(np.uint8))
+
+    def run(self) -> None:
+        """All kernels of a region."""
+        graph = self.list
+        self.mask[...] = 0
+        graph.counts[...] = 0
+        given = self.region, self.cells, self.nodata
+        self.tile_kernel(
+            (self.tiles,),
+            (TILE_THREADS,),
+            (*given, self.mask, *graph.edges, graph.counts),
+            shared_mem=self.solver._shared,
+        )
+        self._per_tile("separators", 2 * TILE, *given, *graph.edges, graph.counts)
+        graph.vertices = self.tiles * RING
+        graph.launch(
+            "start_vertices",
+            self.region,
+            np.int64(graph.vertices),
+            graph.parent,
+            graph.frozen,
+            graph.best,
+            graph.best_id,
+        )
+        left = graph.mark(self.region, self.mask)
+        self.candidates = graph.candidates(left, tags=False)
+        self.sums[...] = 0
+        self.totals[...] = 0
+        self._per_tile("weigh", THREADS, *given, self.mask, self.sums, self.totals)
+
+    def _per_tile(self, name: str, threads: int, *arguments: Any) -> None:
+        self.list.kernels.get_function(name)((self.tiles,), (threads,), arguments)
+
+    def result(self) -> Solved:
+        """What a region leaves for the levels above."""
+        solver, weight = self.solver, self.solver.weight
+        r0, r1, c0, c1 = self.window
+        rows, cols = r1 - r0, c1 - c0
+        line = self.cupy.empty(2 * (rows + cols), weight.dtype)
+        self.list.launch("border", self.region, self.cells, line)
+        raw = line.get()
+        *keys, us, vs = (array.get() for array in self.candidates)
+        edges, vertices, largest = self.totals.get().tolist()
+        self._refuse_largest(largest)
+        if not self.list.wide:
+            words = keys[0]
+            keys = [words >> np.uint64(32), words & np.uint64(0xFFFFFFFF)]
+        local = keys[1].astype(np.int64)
+        cell = local >> 2
+        ids = 4 * ((r0 + cell // cols) * solver.shape[1] + c0 + cell % cols) + (local & 3)
+        candidates = (keys[0].astype(weight.key_dtype), ids, self._cell(us), self._cell(vs))
+        cuts = np.cumsum([cols, cols, rows])
+        sides = np.split(raw, cuts)
+        border = Border(
+            _four(weight.operands(side[None])[0] for side in sides),
+            _four(valid_cells(side, solver.nodata) for side in sides),
+        )
+        return Solved(Region(self.window, border, candidates), edges, vertices, self.sums.get())
+
+    def _cell(self, vertices: np.ndarray) -> np.ndarray:
+        """Global cell of each vertex."""
+        tile, cell = vertices.astype(np.int64) // RING, _RING_CELLS[vertices % RING]
+        row = self.window[0] + tile // self.tiles_across * TILE + cell // TILE
+        col = self.window[2] + tile % self.tiles_across * TILE + cell % TILE
+        return row * self.solver.shape[1] + col
+
+    def _refuse_largest(self, at: int) -> None:
+        if not at:
+            return
+        row, col = divmod(at - 1, self.window[3] - self.window[2])
+        dtype = self.solver.weight.dtype
+        raise CellError(
+            f"row {self.window[0] + row}, column {self.window[2] + col}: "
+            f"{np.iinfo(dtype).max}, the largest {dtype.name}, cannot be a height; convert with "
+            "it as --nodata"
+        )
+
+
+def _four(sides: Iterable[np.ndarray]) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    top, bottom, left, right = sides
+    return top, bottom, left, right
+
+
+def _ring_cells() -> np.ndarray:
+    """Cell of a tile by its number on the rim, as `tile.ring_cell`."""
+    along, inner = np.arange(TILE), np.arange(1, TILE - 1) * TILE
+    return np.concatenate((along, (TILE - 1) * TILE + along, inner, inner + TILE - 1))
+
+
+_RING_CELLS = _ring_cells()
+
+
+def solve_regions(
+    source: Any,
+    solver: GpuSolver,
+    target: Any,
+    there: Callable[[Block], bool],
+    spill: Spill,
+    plan: StreamPlan,
+    progress: Progress,
+) -> None:
+    """Phase 1 on a GPU: read blocks in parallel, solve their region, write them in parallel.
+
+    Parameters
+    ----------
+    source, target
+        A layer and the writer of one, or arrays in their guise.
+    there
+        Whether a region is solved already.
+    """
+    regions = solver.regions
+    shape = (solver.blocks.block // TILE) ** 2, TILE, TILE
+    staging = Staging(math.prod(shape) * source.dtype.itemsize, solver.device)
+
+    def read(at: Block, slot: Slot) -> Slot:
+        def load(k: int, block: Block) -> None:
+            host = staging.host(shape, source.dtype)
+            source.read_tiles(*block, out=host)
+            staging.upload(host, slot.cells[k])
+
+        each(load, at)
+        return slot
+
+    def solve(at: Block, slot: Slot) -> tuple[Solved, Slot]:
+        return solver.solve(at, slot), slot
+
+    def save(at: Block, result: tuple[Solved, Slot]) -> None:
+        # The spill first: a block that counts as written must be found there.
+        spill.save(*at, result[0])
+        each(lambda k, block: target.write_tiles(*block, staging.download(result[1].mask[k])), at)
+
+    def each(work: Callable[[int, Block], None], at: Block) -> None:
+        inside = solver.blocks_in(at)
+        for _ in pool.map(work, range(len(inside)), inside):
+            pass
+
+    def finished(at: Block) -> None:
+        r0, r1, c0, c1 = regions.window(*at)
+        progress((r1 - r0) * (c1 - c0), plan.rows * plan.cols)
+
+    with ThreadPoolExecutor(plan.readers) as pool, memory_bound(solver.memory_limit, solver.device):
+        try:
+            stream(
+                missing(regions, there, finished),
+                read,
+                save,
+                compute=solve,
+                buffers=[solver.slot() for _ in range(plan.buffers)],
+                done=finished,
+            )
+        finally:
+            solver.close()

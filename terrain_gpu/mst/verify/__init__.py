@@ -1,0 +1,1 @@
+"""Proofs of spanning forests, which share no code with what finds them."""

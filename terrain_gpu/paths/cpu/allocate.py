@@ -1,0 +1,156 @@
+"""Which source each cell belongs to: backlinks followed within blocks, then from rim to rim."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ...compiled import jit
+from ...errors import StoreError
+from ...grid import Block, BlockGrid
+from ...grid.neighbours import COL_STEP, ROW_STEP
+
+_UNKNOWN, _ON_THE_WAY = -1, -2
+_PART = 1 << 20
+"""Places that are looked at together, so that temporaries stay small beside the rims."""
+_STRIP = 1 << 16
+"""Cells that are looked at together, so that temporaries stay small beside a block."""
+
+
+@jit
+def follow(codes, row0, col0, width, rows, cols, ids, labels):
+    """Where each cell's backlinks lead: minus the id of a source, or out of the block.
+
+    Parameters
+    ----------
+    codes
+        uint8 backlinks of the block.
+    row0, col0, width
+        First row and column of the block, and columns of the raster.
+    rows, cols, ids
+        Sources in the block.
+    labels
+        int64, receives -id - 2 at a source, the global cell outside where the path leaves the
+        block, -1 where unreached; -2 stays on a circle.
+
+    Returns
+    -------
+    damaged
+        Whether there is a circle, a code that is none, or a root that is no source.
+    """
+    height, across = codes.shape
+    labels[:] = _UNKNOWN
+    for k in range(len(rows)):
+        if codes[rows[k], cols[k]] == 0:
+            labels[rows[k], cols[k]] = -np.int64(ids[k]) - 2
+    way = np.empty(height * across, np.int64)
+    for start in range(height * across):
+        r, c = start // across, start % across
+        count = 0
+        label = np.int64(_UNKNOWN)
+        while True:
+            if not (0 <= r < height and 0 <= c < across):
+                label = (row0 + r) * width + col0 + c
+                break
+            if labels[r, c] == _ON_THE_WAY:
+                return True
+            if labels[r, c] != _UNKNOWN or codes[r, c] == 255:
+                label = labels[r, c]
+                break
+            code = codes[r, c]
+            if code == 0 or code & (code - 1):
+                return True
+            labels[r, c] = _ON_THE_WAY
+            way[count] = r * across + c
+            count += 1
+            k = 0
+            while code >> (k + 1):
+                k += 1
+            r += ROW_STEP[k]
+            c += COL_STEP[k]
+        for m in range(count):
+            labels[way[m] // across, way[m] % across] = label
+    return False
+
+
+def _jump(part, flat):
+    """Let places point to where those point that they point to; whether some are left."""
+    open_ = np.flatnonzero(part >= 0)
+    part[open_] = flat[part[open_]]
+    return bool((part[open_] >= 0).any())
+
+
+class Forest:
+    """Backlinks of the whole raster, of which only the rims of blocks are kept."""
+
+    def __init__(self, blocks: BlockGrid) -> None:
+        self.blocks = blocks
+        self._rims = np.full((blocks.count, 4 * blocks.block), _UNKNOWN, np.int64)
+
+    def _follow(
+        self, at: Block, codes: np.ndarray, rows: np.ndarray, cols: np.ndarray, ids: np.ndarray
+    ) -> np.ndarray:
+        r0, _, c0, _ = self.blocks.window(*at)
+        labels = np.empty(codes.shape, np.int64)
+        if follow(codes, r0, c0, self.blocks.cols, rows, cols, ids, labels):
+            raise StoreError(f"the backlinks of block {at} are damaged; compute them again")
+        return labels
+
+    def _slot(self, cells: np.ndarray) -> np.ndarray:
+        """Places in the flattened rims of cells that lie on one."""
+        b, (_, across) = self.blocks.block, self.blocks.shape
+        row, col = cells // self.blocks.cols, cells % self.blocks.cols
+        i, j, r, c = row // b, col // b, row % b, col % b
+        bottom = np.minimum((i + 1) * b, self.blocks.rows) - 1 - i * b
+        ring = np.where(
+            r == 0, c, np.where(r == bottom, b + c, np.where(c == 0, 2 * b + r, 3 * b + r))
+        )
+        return (i * across + j) * 4 * b + ring
+
+    def add(self, at: Block, codes: np.ndarray, *sources: np.ndarray) -> None:
+        """Note where the rim of a block leads."""
+        labels = self._follow(at, codes, *sources)
+        self.put(at, labels[0], labels[-1], labels[:, 0], labels[:, -1])
+
+    def put(self, at: Block, *sides: np.ndarray) -> None:
+        """Note the labels, as `follow` finds them, of a block's top, bottom, left and right."""
+        rim = self._rims[at[0] * self.blocks.shape[1] + at[1]].reshape(4, -1)
+        for place, labels in zip(rim, sides, strict=True):
+            place[: len(labels)] = labels
+
+    def resolve(self) -> None:
+        """Follow from rim to rim by pointer jumping (J. C. Wyllie 1979)."""
+        flat = self._rims.reshape(-1)
+        parts = [flat[k : k + _PART] for k in range(0, flat.size, _PART)]
+        # From cells to places once; then places point to places.
+        for part in parts:
+            open_ = np.flatnonzero(part >= 0)
+            part[open_] = self._slot(part[open_])
+        for _ in range(64):
+            left = [_jump(part, flat) for part in parts]
+            if not any(left):
+                return
+        raise StoreError("the backlinks run in a circle across blocks; compute them again")
+
+    def labels_at(self, rows: np.ndarray, cols: np.ndarray) -> np.ndarray:
+        """Labels of cells on rims, once they are resolved; -1 outside of the raster."""
+        inside = (rows >= 0) & (rows < self.blocks.rows) & (cols >= 0) & (cols < self.blocks.cols)
+        found = np.full(len(rows), _UNKNOWN, np.int64)
+        cells = rows[inside] * self.blocks.cols + cols[inside]
+        found[inside] = self._rims.reshape(-1)[self._slot(cells)]
+        return found
+
+    def labels(self, at: Block, codes: np.ndarray, *sources: np.ndarray) -> np.ndarray:
+        """Ids of the sources of a block's cells, uint32; 0 where there is none."""
+        labels, flat = self._follow(at, codes, *sources), self._rims.reshape(-1)
+        found = np.empty(labels.shape, np.uint32)
+        rows = max(1, _STRIP // labels.shape[1])
+        for row in range(0, len(labels), rows):
+            part = labels[row : row + rows]
+            outside = part >= 0
+            part[outside] = flat[self._slot(part[outside])]
+            if (part[codes[row : row + rows] != 255] == _UNKNOWN).any():
+                raise StoreError(
+                    f"backlinks of block {at} lead to unreached cells; compute them again"
+                )
+            found[row : row + rows] = np.where(part == _UNKNOWN, 0, -part - 2)
+        return found

@@ -1,0 +1,175 @@
+"""Relaxation of one block: its tiles in the order of their least distance still to be passed on.
+
+The same idea as one level up, where blocks are taken in that order: a label-correcting method whose
+order makes it nearly label-setting. Distances never fall below the true ones and every relaxation
+is monotone, also in floating point, so whatever the order the end is the one fixed point.
+"""
+
+from __future__ import annotations
+
+import heapq
+
+import numpy as np
+from numba.extending import register_jitable
+
+from ...compiled import jit
+from ...grid import TILE
+from ...grid.neighbours import COL_STEP, ROW_STEP
+from ..costs import joining, largest
+from ..steps import fill_weights
+from .tile import relax_tile
+
+
+@jit
+def seed(distances, keys, whole, rows, cols, values):
+    """Lower cells (block coordinates) to the values of sources; their tiles become pending."""
+    across = keys.shape[1]
+    for k in range(len(rows)):
+        r, c = rows[k], cols[k]
+        if values[k] < distances[r + 1, c + 1]:
+            distances[r + 1, c + 1] = values[k]
+            for dr in range(-1, 2):
+                for dc in range(-1, 2):
+                    i, j = (r + dr) // TILE, (c + dc) // TILE
+                    if 0 <= i < keys.shape[0] and 0 <= j < across:
+                        keys[i, j] = min(keys[i, j], values[k])
+            whole[r // TILE, c // TILE] = True
+
+
+@jit
+def receive(distances, keys, halo):
+    """Lower the halo to what the neighbours found; tiles beside it become pending.
+
+    `halo` holds top and bottom row (with corners), left and right column, each in front of a row.
+    """
+    height, width = distances.shape[0] - 2, distances.shape[1] - 2
+    for s in range(4):
+        along, across = (width, height) if s < 2 else (height, width)
+        edge = 0 if s % 2 == 0 else (across - 1) // TILE
+        fixed = 0 if s % 2 == 0 else across + 1
+        for k in range(along + 2):
+            r, c = (fixed, k) if s < 2 else (k, fixed)
+            value = halo[s, k]
+            if value >= distances[r, c]:
+                continue
+            distances[r, c] = value
+            for t in range(max(k - 2, 0) // TILE, min(k, along - 1) // TILE + 1):
+                i, j = (edge, t) if s < 2 else (t, edge)
+                keys[i, j] = min(keys[i, j], value)
+
+
+@jit
+def relax_block(
+    cost,
+    heights,
+    frictions,
+    absent,
+    lengths,
+    options,
+    distances,
+    keys,
+    whole,
+    limit,
+    guard,
+    work,
+    sides,
+):
+    """Relax pending tiles in order, while the least is below `limit`.
+
+    Parameters
+    ----------
+    heights, frictions, absent, lengths, options
+        See `fill_weights`.
+    distances
+        Of the block, padded by one.
+    keys
+        Per tile: least distance still to be passed on into it.
+    whole
+        Per tile: whether cells inside of it were set.
+    guard
+        Stop when a distance is beyond.
+    work
+        From `new_tile_work`.
+    sides
+        Per D8 direction: lowered to the least value that became less on that side or corner.
+
+    Returns
+    -------
+    least, visits, passes, overflow
+        Least pending key, tiles relaxed, their row passes, and whether `guard` was passed.
+    """
+    top = largest(distances)
+    down, across = keys.shape
+    queue = [(keys[0, 0], np.int64(0))]
+    queue.clear()
+    for t in range(down * across):
+        if keys[t // across, t % across] < top:
+            heapq.heappush(queue, (keys[t // across, t % across], np.int64(t)))
+    improved = np.empty(8, distances.dtype)
+    visits = passes = 0
+    least = top
+    while len(queue) > 0:
+        key, t = heapq.heappop(queue)
+        i, j = t // across, t % across
+        if key != keys[i, j]:
+            continue
+        if key > limit:
+            least = key
+            break
+        keys[i, j] = top
+        visits += 1
+        row, col = i * TILE, j * TILE
+        fill_weights(cost, heights, frictions, absent, lengths, row, col, options, work[1])
+        passes += relax_tile(joining(cost), distances, row, col, whole[i, j], work, improved)
+        whole[i, j] = False
+        if guard < top and _farthest(work[0]) > guard:
+            return least, visits, passes, True
+        for k in range(8):
+            if improved[k] == top:
+                continue
+            y, x = i + ROW_STEP[k], j + COL_STEP[k]
+            if 0 <= y < down and 0 <= x < across:
+                if improved[k] < keys[y, x]:
+                    keys[y, x] = improved[k]
+                    heapq.heappush(queue, (improved[k], y * across + x))
+            else:
+                side = _side(k, y, x, down, across)
+                sides[side] = min(sides[side], improved[k])
+                # A corner tile's corner cell also touches the neighbours on both sides, which
+                # its own sides, k - 1 and k + 1, already tell.
+    return least, visits, passes, False
+
+
+@register_jitable
+def _farthest(d):
+    """The largest distance of a tile that is reached."""
+    top = largest(d)
+    most = d.dtype.type(0)
+    for y in range(d.shape[0]):
+        row = d[y]
+        for x in range(d.shape[1]):
+            most = max(most, row[x] if row[x] < top else d.dtype.type(0))
+    return most
+
+
+@register_jitable
+def _side(k, y, x, down, across):
+    """D8 direction of the block that a tile outside of this one lies in."""
+    dy = -1 if y < 0 else (1 if y >= down else 0)
+    dx = -1 if x < 0 else (1 if x >= across else 0)
+    for m in range(8):
+        if ROW_STEP[m] == dy and COL_STEP[m] == dx:
+            return m
+    return k
+
+
+@jit
+def take_rim(distances, rim):
+    """Copy the outer cells: top and bottom row, left and right column."""
+    height, width = distances.shape[0] - 2, distances.shape[1] - 2
+    for k in range(width):
+        rim[0, k] = distances[1, k + 1]
+        rim[1, k] = distances[height, k + 1]
+    for k in range(height):
+        rim[2, k] = distances[k + 1, 1]
+        rim[3, k] = distances[k + 1, width]

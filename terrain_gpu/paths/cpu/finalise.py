@@ -1,0 +1,122 @@
+"""Phase 3: predecessors, and which source each cell belongs to.
+
+A predecessor is a neighbour u of v with d(u) + w(u, v) = d(v), exactly. One that is strictly nearer
+comes first. Cells without one lie on a flat, where steps cost nothing: there the hops from the
+flat's rim decide, found by another relaxation (`Flats`). Among equals the lowest direction wins. So
+backlinks depend on the distances alone, and they form a forest rooted at the sources.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from ...compiled import jit
+from ...grid import TILE, Block, BlockGrid
+from ...grid.neighbours import COL_STEP, ROW_STEP
+from ..costs import join, largest
+from ..fields import Field
+from ..steps import UNREACHED, fill_weights
+
+
+@jit
+def predecessors(
+    cost, heights, frictions, absent, lengths, options, distances, roots, work, codes, flat
+):
+    """Codes of strictly nearer predecessors; for cells without one, the steps that cost nothing.
+
+    Parameters
+    ----------
+    heights, frictions, absent, lengths, options
+        See `fill_weights`.
+    distances
+        Final, padded by one.
+    roots
+        Rows, columns and distances of sources in the block.
+    work
+        (8, TILE, TILE) of the type of distances.
+    codes
+        uint8, not padded: receives the D8 code toward the predecessor; 0 for none, 255 unreached.
+    flat
+        uint8, padded: receives bit k where the step from neighbour k costs nothing, for cells
+        without code.
+
+    Returns
+    -------
+    flats
+        Number of cells without code that are no roots.
+    """
+    top = largest(distances)
+    height, width = codes.shape
+    flat[:] = 0
+    flats = 0
+    for row in range(0, height, TILE):
+        for col in range(0, width, TILE):
+            fill_weights(cost, heights, frictions, absent, lengths, row, col, options, work)
+            for y in range(TILE):
+                here = distances[row + y + 1, col + 1 : col + 1 + TILE]
+                code = codes[row + y, col : col + TILE]
+                even = flat[row + y + 1, col + 1 : col + 1 + TILE]
+                code[:] = 0
+                for m in range(8):
+                    k = 7 - m
+                    start = col + 1 + COL_STEP[k]
+                    there = distances[row + y + 1 + ROW_STEP[k], start : start + TILE]
+                    w = work[k, y]
+                    bit = np.uint8(1 << k)
+                    for x in range(TILE):
+                        tight = (join(cost, there[x], w[x]) == here[x]) & (here[x] < top)
+                        code[x] = bit if tight & (there[x] < here[x]) else code[x]
+                        even[x] |= bit if tight & (there[x] == here[x]) else np.uint8(0)
+                for x in range(TILE):
+                    code[x] = code[x] if here[x] < top else np.uint8(UNREACHED)
+                    even[x] = even[x] if code[x] == 0 else np.uint8(0)
+    rows, cols, values = roots
+    for k in range(len(rows)):
+        r, c = rows[k], cols[k]
+        if distances[r + 1, c + 1] == values[k]:
+            codes[r, c] = 0
+            flat[r + 1, c + 1] = 0
+    for r in range(height):
+        for c in range(width):
+            flats += flat[r + 1, c + 1] != 0
+    return flats
+
+
+@jit
+def close_flats(flat, hops, codes):
+    """Codes on flats: the lowest direction with one hop less."""
+    height, width = codes.shape
+    lost = 0
+    for r in range(height):
+        for c in range(width):
+            if flat[r + 1, c + 1] == 0:
+                continue
+            found = False
+            for k in range(8):
+                there = hops[r + 1 + ROW_STEP[k], c + 1 + COL_STEP[k]]
+                if (flat[r + 1, c + 1] >> k) & 1 and there + 1 == hops[r + 1, c + 1]:
+                    codes[r, c] = 1 << k
+                    found = True
+                    break
+            lost += not found
+    return lost
+
+
+class Flats:
+    """The `Ground` of hops: cells of flats are joined by steps that cost nothing."""
+
+    def __init__(self, blocks: BlockGrid, steps: Callable[[Block], np.ndarray]) -> None:
+        self.blocks, self.steps = blocks, steps
+
+    def load(self, at: Block) -> Field:
+        """`heights` are the masks of steps."""
+        flat = self.steps(at)
+        nothing = np.zeros((1, 1), bool)
+        return Field(flat, flat, nothing, np.zeros((4, 1)), np.empty(0))
+
+    def seeds(self, at: Block, field: Field) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Every cell that is on no flat has no hops."""
+        rows, cols = np.nonzero(field.heights[1:-1, 1:-1] == 0)
+        return rows, cols, np.zeros(len(rows), np.uint32)

@@ -1,0 +1,518 @@
+"""Phase 2: blocks are relaxed in the order of their least pending distance, to convergence.
+
+Every block keeps a pending key, the least distance still to be passed on into it or inside of it.
+Threads take the least. Fields, the cells and distances of a block, stay in memory while the plan
+allows and are spilled otherwise; rims and keys of all blocks always stay.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+import numba
+import numpy as np
+
+from ...compiled import known_types
+from ...grid import TILE, Block, BlockGrid, Window, round_up
+from ...grid.neighbours import COL_STEP, ROW_STEP
+from ...io.places import Sources
+from ...store.spill import Slots
+from ..costs import largest
+from ..fields import Field, forget_spare_pages, pages
+from .block import receive, relax_block, seed, take_rim
+from .dijkstra import dijkstra_block, new_players
+from .tile import new_tile_work
+
+GUARDS = {4: 2**31 - 2**16 - 1, 8: 2**62 - 2}
+"""Integers up to here are exact: one more step, of 16 bits or of 2**62, stays below the largest."""
+
+_POLL = 0.1
+"""Seconds between looks of the main thread at Ctrl-C."""
+
+
+class Overflow(Exception):
+    """Integer distances do not fit their type."""
+
+
+class Ground(Protocol):
+    """Where fields come from."""
+
+    blocks: BlockGrid
+
+    def load(self, at: Block) -> Field:
+        """Cells of a block; distances not set."""
+
+    def seeds(self, at: Block, field: Field) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Sources in a block: rows and columns in it, and distances."""
+
+
+@dataclass
+class Visits:
+    """What the threads of a relaxation did.
+
+    Attributes
+    ----------
+    blocks, tiles, passes
+        Visits of blocks and of tiles, and passes over rows.
+    spilled, loaded
+        Bytes of fields.
+    seen
+        Cells of the blocks that were visited at all.
+    """
+
+    blocks: int = 0
+    tiles: int = 0
+    passes: int = 0
+    spilled: int = 0
+    loaded: int = 0
+    seen: int = 0
+
+    def __post_init__(self) -> None:
+        self._lock = threading.Lock()
+
+    def add(self, **counts: int) -> None:
+        """Count more, from any thread."""
+        with self._lock:
+            for name, count in counts.items():
+                setattr(self, name, getattr(self, name) + count)
+
+
+@dataclass
+class Relaxation:
+    """One solve.
+
+    Attributes
+    ----------
+    cost
+        A model of `costs`.
+    options
+        (diagonal, corner_cutting, reverse).
+    dtype
+        Of distances.
+    farthest
+        Distances beyond are not passed on.
+    capacity
+        Fields kept in memory.
+    spill
+        File for the others; created when needed.
+    targets
+        Stop where the farthest of these is reached: `farthest` becomes its distance.
+    guarded
+        Raise `Overflow` before integers get too large.
+    method
+        What works inside of a block: "relax", or "dijkstra".
+    """
+
+    ground: Ground
+    cost: Any
+    options: tuple[bool, bool, bool]
+    dtype: np.dtype
+    farthest: Any
+    capacity: int
+    spill: Path
+    targets: Sources | None = None
+    guarded: bool = False
+    method: str = "relax"
+    visits: Visits = field(default_factory=Visits)
+
+    def __post_init__(self) -> None:
+        self.blocks = self.ground.blocks
+        self.top = largest(np.empty(0, self.dtype))
+        self._lock = threading.Condition()
+        self._pending: dict[Block, Any] = {}
+        self._queue: list[tuple[Any, Block]] = []
+        self._busy: set[Block] = set()
+        self._fields: OrderedDict[Block, Field] = OrderedDict()
+        self._loading: set[Block] = set()
+        self._rims: dict[Block, np.ndarray] = {}
+        self._keys: dict[Block, np.ndarray] = {}
+        self._whole: dict[Block, np.ndarray] = {}
+        self._sides: dict[Block, np.ndarray] = {}
+        self._at_targets: np.ndarray | None = None
+        self.operator = dijkstra_block if self.method == "dijkstra" else relax_block
+        self.guard = GUARDS[self.dtype.itemsize] if self.guarded else self.top
+        self._slots = self._new_slots(resume=False)
+        self._error: BaseException | None = None
+
+    def shape(self, at: Block) -> tuple[int, int]:
+        """Rows and columns of a block, up to whole tiles."""
+        r0, r1, c0, c1 = self.blocks.window(*at)
+        return round_up(r1 - r0, TILE), round_up(c1 - c0, TILE)
+
+    # -- the order of blocks ---------------------------------------------------------------
+
+    def start(self, at: Block, key: Any) -> None:
+        """Make a block pending."""
+        if key < self._pending.get(at, self.top) and key <= self.farthest:
+            self._pending[at] = key
+            heapq.heappush(self._queue, (key, at))
+
+    def compiled(self, heights: np.dtype, frictions: np.dtype) -> bool:
+        """Whether the kernels for this cost are in numba's cache, so that no compiling waits."""
+        wanted = tuple(map(numba.from_dtype, (heights, frictions, self.dtype)))
+        cost = numba.typeof(self.cost)
+        return any(
+            t[0] == cost and (t[1].dtype, t[2].dtype, t[6].dtype) == wanted
+            for t in known_types(self.operator)
+        )
+
+    def compile(self, heights: np.dtype, frictions: np.dtype) -> None:
+        """Compile in this thread, which Ctrl-C reaches; a worker would be waited for."""
+        side = TILE + 2
+        cells, absent = np.zeros((side, side), heights), np.zeros((side, side), bool)
+        distances = np.full((side, side), self.top, self.dtype)
+        self._relax(
+            Field(cells, cells.astype(frictions), absent, np.ones((4, side)), distances),
+            np.full((1, 1), self.top, self.dtype),
+            np.zeros((1, 1), bool),
+            self._new_work((TILE, TILE)),
+            np.empty(8, self.dtype),
+        )
+
+    def run(
+        self,
+        threads: int,
+        checkpoint: float = math.inf,
+        tick: Callable[[int], None] = lambda cells: None,
+    ) -> None:
+        """Relax until nothing is pending.
+
+        Fields are saved every `checkpoint` seconds; `tick` is told how many cells were seen.
+        """
+        workers = [
+            threading.Thread(target=self._work, name=f"terrain_gpu-{k}", daemon=True)
+            for k in range(threads)
+        ]
+        try:
+            for worker in workers:
+                worker.start()
+            saved = time.monotonic()
+            for worker in workers:
+                while worker.is_alive():
+                    worker.join(_POLL)
+                    tick(self.visits.seen)
+                    if time.monotonic() - saved >= checkpoint:
+                        self.save_all()
+                        saved = time.monotonic()
+        except BaseException as error:
+            self._fail(error)
+        for worker in workers:
+            if worker.ident is not None:  # it was started
+                worker.join()
+        if self._error is not None:
+            raise self._error
+
+    def save_all(self) -> None:
+        """Save every field that changed, for `restore`."""
+        with self._lock:
+            there = list(self._fields)
+        for at in there:
+            with self._lock:
+                field = self._fields.get(at)
+                if field is None or at in self._busy or not field.dirty:
+                    continue
+                self._busy.add(at)
+            try:
+                self._save(at, field)
+            finally:
+                self._release(at)
+        self._slots.sync()
+
+    def restore(self) -> int:
+        """Go on from saved fields: all are upper bounds of the distances. How many there were.
+
+        A field that is not whole counts as never seen: the others, and the sources, lead into it.
+        """
+        self._slots.close()
+        self._slots = self._new_slots(resume=True)
+        across = self.blocks.shape[1]
+        for owner in list(self._slots.sums):
+            at = divmod(owner, across)
+            height, width = self.shape(at)
+            distances = pages((height + 2, width + 2), self.dtype)
+            self.visits.add(loaded=distances.nbytes)
+            if not self._slots.is_whole(owner, distances):
+                continue
+            tiles = distances[1:-1, 1:-1].reshape(height // TILE, TILE, width // TILE, TILE)
+            self._keys[at] = tiles.min(axis=(1, 3))
+            self._whole[at] = self._keys[at] < self.top
+            self._rims[at] = np.full((4, max(height, width)), self.top, self.dtype)
+            take_rim(distances, self._rims[at])
+            self.start(at, self._keys[at].min())
+            self._sides[at] = self._rim_sides(distances)
+        return len(self._slots.sums)
+
+    def _fail(self, error: BaseException) -> None:
+        with self._lock:
+            self._error = self._error or error
+            self._lock.notify_all()
+
+    def _work(self) -> None:
+        work = self._new_work(self.shape((0, 0)))
+        try:
+            while (job := self._next()) is not None:
+                try:
+                    self._visit(job, work)
+                finally:
+                    self._release(job)
+        except BaseException as error:
+            self._fail(error)
+
+    def _new_work(self, largest_block: tuple[int, int]) -> Any:
+        if self.method == "dijkstra":
+            return new_players(largest_block)
+        return new_tile_work(self.dtype)
+
+    def _next(self) -> Block | None:
+        """The block with the least key that nobody works on; None at the end."""
+        with self._lock:
+            while self._error is None:
+                found = self._pop()
+                if found is not None:
+                    self._busy.add(found)
+                    return found
+                if not self._busy:
+                    self._lock.notify_all()
+                    return None
+                self._lock.wait()
+        return None
+
+    def _pop(self) -> Block | None:
+        later = []
+        found = None
+        while self._queue:
+            key, at = heapq.heappop(self._queue)
+            if self._pending.get(at, self.top) != key:
+                continue
+            if at in self._busy:
+                later.append((key, at))
+                continue
+            found = at
+            del self._pending[at]
+            break
+        for entry in later:
+            heapq.heappush(self._queue, entry)
+        return found
+
+    # -- one visit -------------------------------------------------------------------------
+
+    def _visit(self, at: Block, work: Any) -> None:
+        field = self._take(at)
+        keys, rim = self._keys[at], self._rims[at]
+        receive(field.distances, keys, self._halo(at))
+        sides = self._sides.pop(at, None)
+        if sides is None:
+            sides = np.full(8, self.top, self.dtype)
+        least, tiles, passes, overflow = self._relax(field, keys, self._whole[at], work, sides)
+        field.dirty = field.dirty or tiles > 0
+        take_rim(field.distances, rim)
+        if overflow:
+            raise Overflow
+        down, across = self.blocks.shape
+        self.visits.add(blocks=1, tiles=int(tiles), passes=int(passes))
+        with self._lock:
+            for k in range(8):
+                other = at[0] + int(ROW_STEP[k]), at[1] + int(COL_STEP[k])
+                if 0 <= other[0] < down and 0 <= other[1] < across:
+                    self.start(other, sides[k])
+            self.start(at, least)
+            self._note_targets(at, field)
+
+    def _relax(
+        self, field: Field, keys: np.ndarray, whole: np.ndarray, work: Any, sides: np.ndarray
+    ) -> tuple[Any, int, int, bool]:
+        return self.operator(
+            self.cost,
+            field.heights,
+            field.frictions,
+            field.absent,
+            field.lengths,
+            self.options,
+            field.distances,
+            keys,
+            whole,
+            self.dtype.type(self.farthest),
+            self.dtype.type(self.guard),
+            work,
+            sides,
+        )
+
+    def _note_targets(self, at: Block, field: Field) -> None:
+        if self.targets is None:
+            return
+        if self._at_targets is None:
+            self._at_targets = np.full(len(self.targets), self.top, self.dtype)
+        b = self.blocks.block
+        mine = (self.targets.rows // b == at[0]) & (self.targets.cols // b == at[1])
+        rows, cols = self.targets.rows[mine] % b, self.targets.cols[mine] % b
+        self._at_targets[mine] = field.distances[rows + 1, cols + 1]
+        self.farthest = min(self.farthest, self._at_targets.max())
+
+    def _halo(self, at: Block) -> np.ndarray:
+        """What the neighbours' rims hold beside a block, see `receive`."""
+        height, width = self.shape(at)
+        halo = np.full((4, max(height, width) + 2), self.top, self.dtype)
+        i, j = at
+        for side, (di, dj), facing, along in (
+            (0, (-1, 0), 1, width),
+            (1, (1, 0), 0, width),
+            (2, (0, -1), 3, height),
+            (3, (0, 1), 2, height),
+        ):
+            rim = self._rims.get((i + di, j + dj))
+            if rim is not None:
+                halo[side, 1 : along + 1] = rim[facing, :along]
+        for side, k, (di, dj) in (
+            (0, 0, (-1, -1)),
+            (0, width + 1, (-1, 1)),
+            (1, 0, (1, -1)),
+            (1, width + 1, (1, 1)),
+        ):
+            rim = self._rims.get((i + di, j + dj))
+            if rim is not None:
+                last = self.shape((i + di, j + dj))[1] - 1 if dj < 0 else 0
+                halo[side, k] = rim[1 if di < 0 else 0, last]
+        return halo
+
+    # -- fields, in memory or spilled ------------------------------------------------------
+
+    def _take(self, at: Block) -> Field:
+        with self._lock:
+            field = self._fields.get(at)
+            if field is not None:
+                self._fields.move_to_end(at)
+                return field
+            victims = {}
+            while len(self._fields) + len(self._loading) >= self.capacity:
+                other = next((b for b in self._fields if b not in self._busy), None)
+                if other is None:
+                    break
+                victims[other] = self._fields.pop(other)
+            self._loading.add(at)
+            self._busy.update(victims)  # nobody loads them before they are written
+        try:
+            self._evict(victims)
+            field = self._load(at)
+        except BaseException:
+            with self._lock:
+                self._loading.discard(at)
+            raise
+        with self._lock:
+            self._loading.discard(at)
+            self._fields[at] = field
+        return field
+
+    def _evict(self, victims: dict[Block, Field]) -> None:
+        """Save fields that left memory; all return to it if one cannot be, for it has no other."""
+        try:
+            for at, field in victims.items():
+                self._save(at, field)
+        except BaseException:
+            with self._lock:
+                self._fields.update(victims)
+            raise
+        finally:
+            for at in victims:
+                self._release(at)
+
+    def _load(self, at: Block) -> Field:
+        field = self.ground.load(at)
+        height, width = self.shape(at)
+        if self._is_saved(at):
+            field.distances = pages((height + 2, width + 2), self.dtype)
+            self.visits.add(loaded=field.distances.nbytes)
+            self._slots.load(self._slot(at), field.distances)
+            return field
+        field.distances = pages((height + 2, width + 2), self.dtype)
+        field.distances[...] = self.top
+        self.visits.add(seen=height * width)
+        self._rims[at] = np.full((4, max(height, width)), self.top, self.dtype)
+        self._keys[at] = np.full((height // TILE, width // TILE), self.top, self.dtype)
+        self._whole[at] = np.zeros((height // TILE, width // TILE), bool)
+        rows, cols, values = self.ground.seeds(at, field)
+        seed(field.distances, self._keys[at], self._whole[at], rows, cols, values)
+        # Sources on the rim concern the neighbours as well.
+        take_rim(field.distances, self._rims[at])
+        self._sides[at] = self._rim_sides(field.distances)
+        return field
+
+    def _rim_sides(self, padded: np.ndarray) -> np.ndarray:
+        """The least distance on each side and corner, by D8 direction."""
+        d = padded[1:-1, 1:-1]
+        east, south, west, north = d[:, -1].min(), d[-1].min(), d[:, 0].min(), d[0].min()
+        found = (east, d[-1, -1], south, d[-1, 0], west, d[0, 0], north, d[0, -1])
+        return np.array(found, self.dtype)
+
+    def _slot(self, at: Block) -> int:
+        return at[0] * self.blocks.shape[1] + at[1]
+
+    def _new_slots(self, *, resume: bool) -> Slots:
+        size = (self.blocks.block + 2) ** 2 * self.dtype.itemsize
+        return Slots(self.spill, self.blocks.count, size, resume=resume)
+
+    def _save(self, at: Block, field: Field) -> None:
+        if not field.dirty and self._is_saved(at):
+            return
+        self.visits.add(spilled=field.distances.nbytes)
+        self._slots.save(self._slot(at), field.distances)
+        field.dirty = False
+
+    def _is_saved(self, at: Block) -> bool:
+        return self._slot(at) in self._slots.sums
+
+    def close(self) -> None:
+        """Close the spill; the fields go."""
+        self._fields.clear()
+        forget_spare_pages()
+        self._slots.close()
+
+    def offer(self, at: Block, steps: np.ndarray, count: int) -> None:
+        """For `Flats`: give a block's rim before it is loaded, and make it pending if uneven."""
+        hops = np.where(steps != 0, self.top, 0).astype(self.dtype)
+        height, width = self.shape(at)
+        self._rims[at] = np.full((4, max(height, width)), self.top, self.dtype)
+        take_rim(hops, self._rims[at])
+        if count:
+            with self._lock:
+                self.start(at, self.dtype.type(0))
+
+    def pending(self) -> list[Block]:
+        """Blocks that wait."""
+        return list(self._pending)
+
+    @contextmanager
+    def solved(self, at: Block) -> Iterator[Field]:
+        """A block after `run`, its halo complete; for phase 3, from any thread."""
+        with self._lock:
+            while at in self._busy:
+                self._lock.wait()
+            self._busy.add(at)
+        try:
+            field = self._take(at)
+            self._complete(at, field)
+            yield field
+        finally:
+            self._release(at)
+
+    def _complete(self, at: Block, field: Field) -> None:
+        """Bring the halo of a field up to date."""
+        receive(field.distances, self._keys[at].copy(), self._halo(at))
+
+    def _release(self, at: Block) -> None:
+        with self._lock:
+            self._busy.discard(at)
+            self._lock.notify_all()
+
+    @staticmethod
+    def interior(window: Window, padded: np.ndarray) -> np.ndarray:
+        """The raster's own cells of a padded array."""
+        return padded[1 : window[1] - window[0] + 1, 1 : window[3] - window[2] + 1]

@@ -1,0 +1,168 @@
+"""Which source each cell belongs to, on a GPU: backlinks followed by pointer jumping.
+
+What leads out of a region is followed from rim to rim as between blocks, see `allocate.Forest`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from ...cuda import device
+from ...engine.schedule import stream
+from ...grid import Block, RegionGrid, Window, ceil_div
+from ..cpu.allocate import Forest
+from .solve import Output, Problem, Read, Staging, Write
+from .variants import launch
+
+OUTSIDE = -(2**33)
+"""Label of a cell that leads to the first place around its region, as in kernels/fields.cu."""
+
+
+def follow(kernels: Any, codes: Any, ids: Any, names: Any, rows: int, cols: int) -> Any:
+    """Labels of a region's cells, int64, on the GPU: where their backlinks lead.
+
+    Parameters
+    ----------
+    codes
+        Backlinks, uint8.
+    ids, names
+        Cells of the region's sources, in order, and their ids.
+
+    Notes
+    -----
+    Pointer jumping (J. C. Wyllie 1979).
+    """
+    import cupy
+
+    labels = cupy.empty(rows * cols, np.int64)
+    given = codes, ids, names, len(ids), rows, cols, labels
+    launch(kernels.get_function("follow"), rows * cols, *given)
+    unfinished = cupy.ones(1, np.uint32)
+    for _ in range(64):
+        unfinished[:] = 0
+        launch(kernels.get_function("jump"), rows * cols, labels, rows * cols, unfinished)
+        if not int(unfinished[0]):
+            return labels
+    raise AssertionError("backlinks run in a circle")
+
+
+def naming(kernels: Any, labels: Any, around: Any, cols: int) -> Output:
+    """Ids of a region's cells; `around` has the labels of the cells around it."""
+
+    def cut(size: int, *place: Any) -> None:
+        *where, block = place
+        launch(kernels.get_function("name"), size, labels, around, *where, cols, block)
+
+    return Output("allocation", np.dtype(np.uint32), cut)
+
+
+class Allocation:
+    """The allocation of a raster in regions.
+
+    Parameters
+    ----------
+    side
+        Side of a region in cells.
+    kernels
+        Of kernels/fields.cu.
+    pool
+        Room for blocks on their way, of each thread.
+    read, write
+        See `gpu.solve`; backlinks are read.
+    """
+
+    def __init__(
+        self,
+        problem: Problem,
+        side: int,
+        kernels: Any,
+        pool: list[Staging],
+        read: Read,
+        write: Write,
+    ) -> None:
+        blocks = problem.blocks
+        self.problem, self.kernels, self.pool = problem, kernels, pool
+        self.read, self.write = read, write
+        self.regions = RegionGrid(blocks.rows, blocks.cols, side)
+        self.staging = device.Staging(blocks.block**2, problem.gpu.device)
+
+    def run(self) -> None:
+        """Follow backlinks in every region, then between regions, then write."""
+        forest = Forest(self.regions)
+        for at in self.regions.ids():
+            forest.put(at, *self._sides(self.regions.window(*at)))
+        forest.resolve()
+        for at in self.regions.ids():
+            self._write(self.regions.window(*at), forest)
+
+    def _labels(self, window: Window) -> Any:
+        import cupy
+
+        r0, r1, c0, c1 = window
+        rows, cols = r1 - r0, c1 - c0
+        codes = cupy.empty((rows, cols), np.uint8)
+        cupy.cuda.Device().synchronize()
+
+        def read(at: Block, _: None) -> None:
+            a, b, c, d = self.problem.blocks.window(*at)
+            host = self.staging.host((b - a, d - c), np.dtype(np.uint8))
+            np.copyto(host, self.read("backlink", at))
+            self.staging.place(host, codes[a - r0 : b - r0, c - c0 : d - c0])
+
+        threads = len(self.pool)
+        nothing = [None] * threads
+        stream(self._blocks(window), read, lambda at, _: None, buffers=nothing, readers=threads)
+        sources = self.problem.ground.sources
+        mine = (sources.rows >= r0) & (sources.rows < r1)
+        mine &= (sources.cols >= c0) & (sources.cols < c1)
+        ids = cupy.array((sources.rows[mine] - r0) * cols + sources.cols[mine] - c0)
+        names = cupy.array(sources.ids[mine])
+        return follow(self.kernels, codes, ids, names, rows, cols).reshape(rows, cols)
+
+    def _sides(self, window: Window) -> list[np.ndarray]:
+        """Labels of a region's top, bottom, left and right, as `Forest` takes them."""
+        labels, (rows, cols) = self._labels(window), _around(window)
+        sides = [a.get() for a in (labels[0], labels[-1], labels[:, 0], labels[:, -1])]
+        for side in sides:
+            out = side <= OUTSIDE
+            places = OUTSIDE - side[out]
+            side[out] = rows[places] * self.regions.cols + cols[places]
+        return sides
+
+    def _write(self, window: Window, forest: Forest) -> None:
+        import cupy
+
+        labels = self._labels(window)
+        around = cupy.array(forest.labels_at(*_around(window)))
+        output = naming(self.kernels, labels, around, labels.shape[1])
+        cupy.cuda.Device().synchronize()
+
+        def write(at: Block, staging: Staging) -> None:
+            a, b, c, d = self.problem.blocks.window(*at)
+            cells = staging.array((b - a, d - c), output.dtype)
+            with staging:
+                output.cut(cells.size, *cells.shape, a - window[0], c - window[2], staging.device)
+                staging.copy(cells.nbytes, back=True)
+            self.write(output.name, at, cells)
+
+        pool = self.pool
+        stream(self._blocks(window), write, lambda at, _: None, buffers=pool, readers=len(pool))
+
+    def _blocks(self, window: Window) -> Iterator[Block]:
+        r0, r1, c0, c1 = window
+        b = self.problem.blocks.block
+        for i in range(r0 // b, ceil_div(r1, b)):
+            for j in range(c0 // b, ceil_div(c1, b)):
+                yield i, j
+
+
+def _around(window: Window) -> tuple[np.ndarray, np.ndarray]:
+    """Rows and columns of the cells around a region, as kernels/fields.cu numbers them."""
+    r0, r1, c0, c1 = window
+    across, down = np.arange(c0 - 1, c1 + 1), np.arange(r0, r1)
+    rows = np.full_like(across, r0 - 1), np.full_like(across, r1), down, down
+    cols = across, across, np.full_like(down, c0 - 1), np.full_like(down, c1)
+    return np.concatenate(rows), np.concatenate(cols)

@@ -1,0 +1,514 @@
+"""Shortest paths on a GPU whose memory is too small for the raster: regions, one after another.
+
+Regions are squares of blocks. As the CPU does with blocks, the one with the least pending key is
+relaxed to its end; its distances then go to a file, its outer cells stay in memory, and neighbours
+become pending. When a region's turn comes again, little of it will change: blocks are read as tiles
+in them are needed, and written if a distance became less. Hops on flats are found in the same way,
+but whole. Distances are upper bounds at any time, so the order decides the time alone, and a run
+that was stopped goes on from the file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ...grid import Block, BlockGrid, Window, ceil_div
+from ...grid.neighbours import COL_STEP, ROW_STEP
+from ...report import Report
+from ...store.spill import Slots
+from ..costs import largest
+from ..cpu.relax import Overflow
+from .allocate import Allocation
+from .solve import CHANGED, SIDE, Hopping, Output, Piece, Problem, Read, Staging, Write, new_notes
+from .variants import launch
+
+Region = tuple[int, int]
+
+
+class Rims:
+    """Outer cells of all regions, what each has seen of its neighbours', and who is pending."""
+
+    def __init__(self, windows: dict[Region, Window], dtype: np.dtype) -> None:
+        self.windows, self.dtype = windows, dtype
+        self.top = largest(np.empty(0, dtype))
+        self.pending: dict[Region, Any] = {}
+        self._sides: dict[Region, tuple[np.ndarray, ...]] = {}
+        self._seen: dict[Region, np.ndarray] = {}
+
+    def shape(self, at: Region) -> tuple[int, int]:
+        r0, r1, c0, c1 = self.windows[at]
+        return r1 - r0, c1 - c0
+
+    def start(self, at: Region, key: Any) -> None:
+        """Make a region pending."""
+        self.pending[at] = min(key, self.pending.get(at, key))
+
+    def next(self, farthest: Any) -> Region | None:
+        """The region with the least key, which is no longer pending; None at the end."""
+        if not self.pending:
+            return None
+        at = min(self.pending, key=lambda region: self.pending[region])
+        if self.pending.pop(at) > farthest:
+            self.pending.clear()
+            return None
+        return at
+
+    def ring(self, at: Region) -> tuple[np.ndarray, np.ndarray]:
+        """What neighbours have beside a region, and what it saw of that the last time.
+
+        Top and bottom row with corners, left and right column.
+        """
+        height, width = self.shape(at)
+        none = np.full(1, self.top, self.dtype)
+
+        def beside(k: int, side: int, length: int) -> np.ndarray:
+            other = at[0] + int(ROW_STEP[k]), at[1] + int(COL_STEP[k])
+            if other not in self._sides:
+                return np.full(length, self.top, self.dtype)
+            return self._sides[other][side]
+
+        def corner(k: int, side: int, end: int) -> np.ndarray:
+            other = at[0] + int(ROW_STEP[k]), at[1] + int(COL_STEP[k])
+            return self._sides[other][side][end : end + 1 or None] if other in self._sides else none
+
+        ring = np.concatenate(
+            (
+                corner(5, 1, -1),
+                beside(6, 1, width),
+                corner(7, 1, 0),
+                corner(3, 0, -1),
+                beside(2, 0, width),
+                corner(1, 0, 0),
+                beside(4, 3, height),
+                beside(0, 2, height),
+            )
+        )
+        seen = self._seen.get(at, np.full(len(ring), self.top, self.dtype))
+        self._seen[at] = ring
+        return ring, seen
+
+    def put(self, at: Region, rim: np.ndarray) -> None:
+        """Note a region's outer cells; neighbours beside those that became less are pending."""
+        height, width = self.shape(at)
+        new = tuple(np.split(rim, np.cumsum((width, width, height))))
+        old = self._sides.get(at, tuple(np.full(len(a), self.top, self.dtype) for a in new))
+        new = tuple(map(np.minimum, old, new))  # cells that were away are as they were
+        self._sides[at] = new
+        first, last, whole = slice(0, 1), slice(-1, None), slice(None)
+        for k, (side, part) in enumerate(
+            (
+                (3, whole), (1, last), (1, whole), (1, first),
+                (2, whole), (0, first), (0, whole), (0, last),
+            )
+        ):  # fmt: skip
+            other = at[0] + int(ROW_STEP[k]), at[1] + int(COL_STEP[k])
+            better = new[side][part] < old[side][part]
+            if other in self.windows and better.any():
+                self.start(other, new[side][part][better].min())
+
+
+class Spill:
+    """Distances of blocks in a file.
+
+    Parameters
+    ----------
+    resume
+        Whether to go on with what an earlier run has left.
+    """
+
+    def __init__(self, path: Path, blocks: BlockGrid, dtype: np.dtype, *, resume: bool) -> None:
+        self.blocks, self.dtype = blocks, dtype
+        size = blocks.block**2 * dtype.itemsize
+        self._slots = Slots(path, blocks.count, size, resume=resume)
+        across = blocks.shape[1]
+        self.saved: set[Block] = set()
+        for slot in list(self._slots.sums):
+            at = divmod(slot, across)
+            r0, r1, c0, c1 = blocks.window(*at)
+            if self._slots.is_whole(slot, np.empty((r1 - r0, c1 - c0), dtype)):
+                self.saved.add(at)
+
+    def _slot(self, at: Block) -> int:
+        return at[0] * self.blocks.shape[1] + at[1]
+
+    def save(self, _: str, at: Block, cells: np.ndarray) -> None:
+        self._slots.save(self._slot(at), cells)
+        self.saved.add(at)
+
+    def restore(self, at: Block, cells: np.ndarray) -> None:
+        self._slots.load(self._slot(at), cells)
+
+    def close(self, *, keep: bool) -> None:
+        try:
+            if keep:
+                self._slots.sync()
+        finally:
+            self._slots.close(keep=keep)
+
+
+class Field:
+    """One kind of distance over all regions: where it lies when its region is not on the GPU."""
+
+    def __init__(self, path: Path, problem: Problem, rims: Rims, *, resume: bool) -> None:
+        self.spill = Spill(path, problem.blocks, rims.dtype, resume=resume)
+        self.rims = rims
+        self.begun: set[Region] = set()
+
+    def leave(
+        self, at: Region, piece: Piece, cells: Any, kernels: Any, blocks: list[Block] | None = None
+    ) -> None:
+        """Save blocks of what is on the GPU, all when None, and tell the neighbours."""
+        pitch, dtype = piece.shape.pitch, self.rims.dtype
+        save = partial(launch, kernels.get_function("save"))
+
+        def cut(size: int, *place: Any) -> None:
+            *where, block = place
+            save(size, cells, *where, pitch, block)
+
+        piece.move([Output("", dtype, cut)], self.spill.save, blocks=blocks)
+        self.begun.add(at)
+        self.put(at, piece, cells, kernels)
+
+    def put(self, at: Region, piece: Piece, cells: Any, kernels: Any) -> None:
+        """Tell the neighbours."""
+        import cupy
+
+        shape, dtype = piece.shape, self.rims.dtype
+        rim = cupy.empty(2 * (shape.rows + shape.cols), dtype)
+        size = shape.rows, shape.cols, shape.pitch
+        launch(kernels.get_function("rim"), len(rim), cells, *size, rim)
+        self.rims.put(at, rim.get())
+
+    def bringer(self, piece: Piece, cells: Any, kernels: Any) -> Callable[[Block, Staging], None]:
+        """What brings back a block of a piece, if it was saved."""
+        inside, dtype = set(piece.blocks()), self.rims.dtype
+        restore = kernels.get_function("restore")
+
+        def bring(block: Block, staging: Staging) -> None:
+            if block not in self.spill.saved or block not in inside:
+                return
+            r0, r1, c0, c1 = piece.problem.blocks.window(*block)
+            host = staging.array((r1 - r0, c1 - c0), dtype)
+            self.spill.restore(block, host)
+            place = *host.shape, r0 - piece.window[0], c0 - piece.window[2], piece.shape.pitch
+            with staging:
+                staging.copy(host.nbytes, back=False)
+                launch(restore, host.size, cells, *place, staging.device)
+
+        return bring
+
+    def receive(self, at: Region, piece: Piece, cells: Any, kernels: Any, pending: Any) -> None:
+        """Take what the neighbours have found since."""
+        import cupy
+
+        ring, seen = map(cupy.array, self.rims.ring(at))
+        size = piece.shape.rows, piece.shape.cols, piece.shape.pitch
+        launch(kernels.get_function("receive"), len(ring), ring, seen, *size, cells, *pending)
+
+
+class Arrivals:
+    """Which blocks of a piece are on the GPU, while they are read as tiles need them."""
+
+    def __init__(self, piece: Piece, *, whole: bool) -> None:
+        side = piece.problem.blocks.block
+        self.piece, self._first = piece, (piece.window[0] // side, piece.window[2] // side)
+        self._tiles = side // SIDE
+        self._here = np.full(BlockGrid(piece.shape.rows, piece.shape.cols, side).shape, whole)
+        if not whole:
+            piece.relaxing.send_away()
+
+    @property
+    def count(self) -> int:
+        """Blocks that were read."""
+        return int(np.count_nonzero(self._here))
+
+    def wanted(self) -> list[Block]:
+        """Blocks that are not here, and that pending tiles need: with all cells around them."""
+        return self._chosen(_beside(self.piece.relaxing.waiting()), ~self._here)
+
+    def changed(self) -> list[Block]:
+        """Blocks with distances that became less."""
+        return self._chosen(self.piece.relaxing.flagged(CHANGED))
+
+    def _chosen(self, tiles: np.ndarray, among: Any = True) -> list[Block]:
+        for axis in (0, 1):
+            starts = np.arange(0, tiles.shape[axis], self._tiles)
+            tiles = np.logical_or.reduceat(tiles, starts, axis=axis)
+        row, col = self._first
+        return [(row + i, col + j) for i, j in np.argwhere(tiles & among).tolist()]
+
+    def admit(self, blocks: list[Block]) -> None:
+        """Blocks have come: relax tiles of which no cell, and none around, is away."""
+        import cupy
+
+        for i, j in blocks:
+            self._here[i - self._first[0], j - self._first[1]] = True
+        down, across = self.piece.shape.tiles
+        tiles = self._here.repeat(self._tiles, 0).repeat(self._tiles, 1)[:down, :across]
+        ready = cupy.array(~_beside(~tiles))
+        self.piece.launch("admit", ready.size, ready, *self.piece.relaxing.pending)
+
+
+def _beside(tiles: np.ndarray) -> np.ndarray:
+    """Tiles, and all that touch them."""
+    found = tiles.copy()
+    for axis in (0, 1):
+        near = found.copy()
+        to, of = np.moveaxis(near, axis, 0), np.moveaxis(found, axis, 0)
+        to[1:] |= of[:-1]
+        to[:-1] |= of[1:]
+        found = near
+    return found
+
+
+class Regions:
+    """One solve, region by region. See `gpu.solve`."""
+
+    def __init__(
+        self,
+        problem: Problem,
+        side: int,
+        report: Report,
+        tick: Callable[[int], None],
+        write: Write,
+        read: Read,
+    ) -> None:
+        self.problem, self.report, self.tick, self.write = problem, report, tick, write
+        self.read = read
+        self.pool = [Staging(problem.staging_bytes) for _ in range(problem.stagings)]
+        self.notes = new_notes()
+        self.piece: Any = None
+        self.farthest = problem.farthest
+        blocks = problem.blocks
+        cells = side * blocks.block
+        down, across = ceil_div(blocks.rows, cells), ceil_div(blocks.cols, cells)
+        self.windows = {
+            (i, j): (
+                i * cells,
+                min((i + 1) * cells, blocks.rows),
+                j * cells,
+                min((j + 1) * cells, blocks.cols),
+            )
+            for i in range(down)
+            for j in range(across)
+        }
+        self.cells = cells
+        self.visits = self.tile_visits = self.waves = self.blocks_read = 0
+        targets = problem.targets
+        top = largest(np.empty(0, problem.ground.dtype))
+        self.at_targets = np.full(0 if targets is None else len(targets), top, problem.ground.dtype)
+
+    def run(self) -> dict[str, int]:
+        problem = self.problem
+        path, dtype = problem.spill.with_name("regions"), problem.ground.dtype
+        distances = Field(path, problem, Rims(self.windows, dtype), resume=True)
+        self.resumed = len(distances.spill.saved)
+        done = False
+        try:
+            with self.report.phase("relax"):
+                self._relax(distances)
+            with self.report.phase("finalise"):
+                self._finalise(distances)
+            done = True
+        except Overflow:
+            done = True  # of no use to distances of another type
+            raise
+        finally:
+            distances.spill.close(keep=not done and bool(distances.spill.saved))
+        noted, kernels = self.piece.noted(), self.piece.kernels
+        self.piece = None
+        if "allocation" in problem.names:
+            with self.report.phase("allocation"):
+                given = problem, self.cells, kernels, self.pool
+                Allocation(*given, self.read, self.write).run()
+        tiles = self.windows.values()
+        return {
+            "reached": noted["reached"],
+            "valid": noted["valid"],
+            "regions": len(self.windows),
+            "region_visits": self.visits,
+            "blocks_read": self.blocks_read,
+            "blocks_resumed": self.resumed,
+            "tiles": sum(ceil_div(b - a, 32) * ceil_div(d - c, 32) for a, b, c, d in tiles),
+            "tile_visits": self.tile_visits,
+            "waves": self.waves,
+            "memory": self.problem.memory(self.cells // self.problem.blocks.block),
+        }
+
+    def _load(self, at: Region, field: Field) -> Piece:
+        """A whole region with its distances, as far as they are known."""
+        piece = self._piece(at)
+        piece.read(then=field.bringer(piece, piece.distances, piece.kernels))
+        if at not in field.begun:
+            piece.seed()
+        self._receive(at, field)
+        return piece
+
+    def _found(self, at: Region, field: Field) -> Piece:
+        """A region with its distances; cells are read where none is saved, for what is void."""
+        piece = self._piece(at)
+        saved = field.spill.saved & set(piece.blocks())
+        piece.read(blocks=set(piece.blocks()) - saved)
+        piece.each(field.bringer(piece, piece.distances, piece.kernels), blocks=saved)
+        return piece
+
+    def _piece(self, at: Region) -> Piece:
+        self.piece = None  # its memory is needed
+        self.piece = Piece(self.problem, self.windows[at], self.pool, self.notes)
+        self.piece.relaxing.farthest = self.farthest
+        return self.piece
+
+    def _receive(self, at: Region, field: Field) -> None:
+        piece = self.piece
+        field.receive(at, piece, piece.distances, piece.kernels, piece.relaxing.pending)
+
+    def _starts(self) -> Iterator[tuple[Region, Any]]:
+        """Regions with sources, and a bound below what these begin with."""
+        least: dict[Region, float] = {}
+        for at, key in self.problem.ground.starts():
+            region = self._region(at)
+            least[region] = min(key, least.get(region, key))
+        for region, key in least.items():
+            yield region, self.problem.ground.dtype.type(key)
+
+    def _region(self, at: Block) -> Region:
+        side = self.cells // self.problem.blocks.block
+        return at[0] // side, at[1] // side
+
+    def _relax(self, field: Field) -> None:
+        for at, key in self._starts():
+            field.rims.start(at, key)
+        for at in {self._region(block) for block in field.spill.saved}:
+            field.rims.start(at, -np.inf if field.rims.dtype.kind == "f" else 0)
+        while (found := field.rims.next(self.farthest)) is not None:
+            again = found in field.begun
+            self._visit(found, field)
+            if not again:
+                self.tick(self._size(self.windows[found]))
+        for at, window in self.windows.items():
+            if at not in field.begun:
+                self.tick(self._size(window))
+
+    @staticmethod
+    def _size(window: Window) -> int:
+        r0, r1, c0, c1 = window
+        return (r1 - r0) * (c1 - c0)
+
+    def _visit(self, at: Region, field: Field) -> None:
+        """Relax a region to its end: read whole the first time, then as it is needed."""
+        if at not in field.begun:
+            piece = self._load(at, field)
+            if self.resumed:
+                piece.launch(
+                    "wake",
+                    piece.shape.tiles[0] * piece.shape.tiles[1],
+                    piece.distances,
+                    piece.shape.pitch,
+                    *piece.relaxing.pending,
+                )
+            arrivals = Arrivals(piece, whole=True)
+        else:
+            piece = self._piece(at)
+            arrivals = Arrivals(piece, whole=False)
+            piece.read(blocks=piece.around())
+            self._receive(at, field)
+        bring = field.bringer(piece, piece.distances, piece.kernels)
+        while True:
+            state = piece.relax()
+            blocks = arrivals.wanted()
+            if not blocks:
+                break
+            piece.read(blocks=set(blocks), then=bring)
+            arrivals.admit(blocks)
+        self._count(state)
+        self.blocks_read += arrivals.count
+        field.leave(at, piece, piece.distances, piece.kernels, arrivals.changed())
+        self._look_at_targets(piece)
+
+    def _count(self, state: Any) -> None:
+        self.visits += 1
+        self.tile_visits += int(state["visits"])
+        self.waves += int(state["number"])
+
+    def _look_at_targets(self, piece: Piece) -> None:
+        targets = self.problem.targets
+        if targets is None or not len(targets):
+            return
+        r0, r1, c0, c1 = piece.window
+        mine = (targets.rows >= r0) & (targets.rows < r1)
+        mine &= (targets.cols >= c0) & (targets.cols < c1)
+        if mine.any():
+            found = piece.at(targets.rows[mine], targets.cols[mine])  # the largest in what is away
+            self.at_targets[mine] = np.minimum(self.at_targets[mine], found)
+        self.farthest = min(self.farthest, self.at_targets.max())
+
+    def _finalise(self, field: Field) -> None:
+        linked = "backlink" in self.problem.names
+        hops = None
+        uneven: dict[Region, int] = {}  # and the least key of each
+        try:
+            if linked:
+                path = self.problem.spill.with_name("hops")
+                hops = Field(
+                    path, self.problem, Rims(self.windows, np.dtype(np.uint32)), resume=False
+                )
+            for at in self.windows:
+                whole = linked or at not in field.begun  # then sources are still to be checked
+                piece = self._load(at, field) if whole else self._found(at, field)
+                outputs = [piece.distance_output(self.farthest)]
+                if hops is not None:
+                    piece.link(self.farthest)
+                    hopping = Hopping(piece)
+                    if hopping.begin():
+                        uneven[at] = 0
+                    else:
+                        outputs.append(piece.backlink_output())
+                    hops.put(at, piece, hopping.hops, hopping.kernels)
+                    del hopping
+                piece.move(outputs, self.write, self._done)
+                del piece, outputs
+            if hops is not None and uneven:
+                self._close_flats(field, hops, uneven)
+        finally:
+            if hops is not None:
+                hops.spill.close(keep=False)
+
+    def _done(self, at: Block) -> None:
+        r0, r1, c0, c1 = self.problem.blocks.window(*at)
+        self.tick((r1 - r0) * (c1 - c0))
+
+    def _close_flats(self, field: Field, hops: Field, uneven: dict[Region, int]) -> None:
+        """Relax hops over the regions with flats, then write their backlinks."""
+        hops.rims.pending = dict(uneven)
+        while (at := hops.rims.next(2**31 - 1)) is not None:
+            if at not in uneven:
+                continue
+            hopping = self._hopping(at, field, hops)
+            hopping.relax()
+            hops.leave(at, hopping.piece, hopping.hops, hopping.kernels)
+            del hopping
+        for at in uneven:
+            hopping = self._hopping(at, field, hops)
+            hopping.close()
+            hopping.piece.move([hopping.piece.backlink_output()], self.write)
+            del hopping
+
+    def _hopping(self, at: Region, field: Field, hops: Field) -> Hopping:
+        piece = self._load(at, field)
+        piece.link(self.farthest)
+        hopping = Hopping(piece)
+        if at in hops.begun:
+            piece.each(hops.bringer(piece, hopping.hops, hopping.kernels))
+        else:
+            hopping.begin()
+        pending = hopping.relaxing.pending
+        hops.receive(at, piece, hopping.hops, hopping.kernels, pending)
+        return hopping
+
+
+__all__ = ["Regions"]

@@ -1,0 +1,176 @@
+"""How the kernels of shortest paths are compiled and launched: macros, types, sizes."""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any
+
+import numpy as np
+
+from ...cells import fits
+from ...grid import ceil_div
+from ..costs import Hops, Minimax, Scaled
+from ..ground import Raster
+
+SIDE = 32
+"""Of the tiles that warps relax."""
+_MOST_WARPS = 24
+"""In a block; more would leave too few registers to each thread."""
+
+_NAMES = {
+    **{f"{k}int{8 * n}": f"{k or 'i'}{8 * n}" for k in ("u", "") for n in (1, 2, 4, 8)},
+    "float32": "f32",
+    "float64": "f64",
+}
+"""Types as the kernels call them."""
+
+_DISTANCES = {"uint32": "U32", "uint64": "U64", "float64": "F64"}
+_MODELS = {
+    "AbsDiff": "ABSDIFF",
+    "Friction": "FRICTION_MODEL",
+    "Surface": "SURFACE",
+    "Tobler": "TOBLER",
+    "Langmuir": "LANGMUIR",
+    "Minimax": "MINIMAX",
+    "Hops": "HOPS",
+}
+_DIRECTED = ("TOBLER", "LANGMUIR")
+_WITHOUT_LENGTHS = ("ABSDIFF", "MINIMAX", "HOPS")
+
+
+def cell_dtype(raw: np.dtype, distance: np.dtype) -> np.dtype:
+    """Type of heights or frictions on the GPU: the least of few that holds all values exactly."""
+    if distance.kind == "u":
+        return np.dtype(np.uint16 if distance.itemsize == 4 else np.int64)
+    small = raw.itemsize <= (4 if raw.kind == "f" else 2)
+    return np.dtype(np.float32 if small else np.float64)
+
+
+def variant(
+    cost: Any,
+    cell: np.dtype,
+    friction: np.dtype | None,
+    distance: np.dtype,
+    options: tuple[bool, bool, bool],
+    shared: int,
+) -> dict[str, Any]:
+    """Macros of kernels/paths.cu.
+
+    Parameters
+    ----------
+    cost
+        A model of `costs`.
+    cell, friction
+        Types on the GPU; no friction layer when None.
+    options
+        (diagonal, corner_cutting, reverse).
+    shared
+        Bytes of shared memory that a block may have.
+    """
+    macros = step_macros(cost, cell, friction, distance, options)
+    size = _tile_bytes(macros, cell, friction, distance)
+    warps = min(_MOST_WARPS, shared // size)
+    return {**macros, "TILE_BYTES": size, "WARPS": warps}
+
+
+def step_macros(
+    cost: Any,
+    cell: np.dtype,
+    friction: np.dtype | None,
+    distance: np.dtype,
+    options: tuple[bool, bool, bool],
+) -> dict[str, Any]:
+    """Macros that say what a step is; parameters as for `variant`."""
+    scaled = isinstance(cost, Scaled)
+    model = _MODELS[type(cost.cost if scaled else cost).__name__]
+    diagonal, corners, reverse = options
+    return {
+        "MODEL": model,
+        "SCALED": int(scaled),
+        "CELL": _NAMES[cell.name],
+        "FRICTION": _NAMES[(friction or cell).name],
+        "HAS_FRICTION": int(friction is not None),
+        "DISTANCE": _DISTANCES[distance.name],
+        "DIAGONAL": int(diagonal),
+        "CORNERS": int(corners or not diagonal),
+        "REVERSE": int(reverse and model in _DIRECTED),
+    }
+
+
+def _tile_bytes(
+    macros: dict[str, Any], cell: np.dtype, friction: np.dtype | None, distance: np.dtype
+) -> int:
+    """Size of a Tile in kernels/paths.cu."""
+    cells = (SIDE + 2) * (SIDE + 3)
+    fields = [(distance, cells), (cell, cells)]
+    if friction is not None:
+        fields.append((friction, cells))
+    if macros["DISTANCE"] == "F64" and macros["MODEL"] not in _WITHOUT_LENGTHS:
+        fields.append((np.dtype(np.float64), 2 * (SIDE + 2)))
+    if not macros["CORNERS"]:
+        fields.append((np.dtype(np.uint64), SIDE + 2))
+    layout = [(f"f{k}", np.ctypeslib.as_ctypes_type(t) * n) for k, (t, n) in enumerate(fields)]
+    return ctypes.sizeof(type("Tile", (ctypes.Structure,), {"_fields_": layout}))
+
+
+def variants() -> list[tuple[str, dict[str, Any]]]:
+    """A choice of modules and macros that covers every line of the kernels, for compile tests."""
+    from ..costs import MODELS
+
+    shared = 64 * 1024  # of the oldest devices
+    f32, f64 = np.dtype(np.float32), np.dtype(np.float64)
+    every = [(True, True, False), (True, False, True), (False, True, False)]
+    found = []
+    for kind in MODELS.values():
+        for options in every:
+            found.append(("paths", variant(kind(), f32, None, f64, options, shared)))
+        if kind is not Minimax:
+            found.append(("paths", variant(Scaled(kind()), f64, f32, f64, every[0], shared)))
+    absdiff = MODELS["absdiff"]()
+    for cell, integer in ((np.uint16, np.uint32), (np.int64, np.uint64)):
+        types = np.dtype(cell), None, np.dtype(integer)
+        found += [("paths", variant(absdiff, *types, options, shared)) for options in every]
+    hops = np.dtype(np.uint8), None, np.dtype(np.uint32)
+    found.append(("paths", variant(Hops(), *hops, every[0], shared)))
+    found += [
+        ("fields", fields_macros("HOPS", hops[0], hops[2])),
+        ("fields", fields_macros("MINIMAX", f64, f64)),
+        ("fields", fields_macros("ABSDIFF", np.dtype(np.uint16), np.dtype(np.uint32))),
+        ("fields", fields_macros("ABSDIFF", np.dtype(np.int64), np.dtype(np.uint64))),
+    ]
+    for name in _NAMES:
+        raw = np.dtype(name)
+        for distance in (np.dtype(d) for d in _DISTANCES):
+            narrow = raw.kind in "iu" and raw.itemsize <= 2
+            if distance == f64 or (distance == np.uint64 and raw.kind in "iu") or narrow:
+                found.append(("read", reading_macros(raw, cell_dtype(raw, distance), distance)))
+    found.append(("costs", {"MODEL": "LANGMUIR", "SCALED": 1, "CELL": "f64", "DISTANCE": "F64"}))
+    return found
+
+
+def fields_macros(model: str, cell: np.dtype, distance: np.dtype) -> dict[str, Any]:
+    model = model if model in ("MINIMAX", "HOPS") else "ABSDIFF"  # the others start alike
+    names = {"CELL": _NAMES[cell.name], "DISTANCE": _DISTANCES[distance.name]}
+    return {"MODEL": model, "SCALED": 0, **names}
+
+
+def reading_macros(raw: np.dtype, cell: np.dtype, distance: np.dtype) -> dict[str, Any]:
+    names = {"RAW": _NAMES[raw.name], "CELL": _NAMES[cell.name]}
+    return {**names, "DISTANCE": _DISTANCES[distance.name], "SCALED": 0}
+
+
+def absent(dtype: np.dtype) -> Any:
+    """The distance of what is no cell."""
+    return np.nan if dtype.kind == "f" else np.iinfo(dtype).max
+
+
+def launch(kernel: Any, cells: int, *arguments: Any) -> None:
+    """Run a kernel of which threads take one cell after another, on the current stream."""
+    kernel((int(min(ceil_div(cells, 256), 1 << 16)),), (256,), arguments)
+
+
+def nodata_of(raster: Raster) -> tuple[Any, Any]:
+    """A flag and a value, as kernels take them."""
+    value = raster.nodata
+    known = value is not None and fits(value, raster.dtype) and bool(np.isfinite(value))
+    return np.int32(known), raster.dtype.type(value if known else 0)

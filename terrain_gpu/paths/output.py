@@ -1,0 +1,105 @@
+"""Least-cost paths into vector files."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..grid import GridSpec, cell_centres
+from ..io.lines import (
+    geojson_lines,
+    is_geopackage,
+    tell_without_crs,
+    whole_file,
+    wkb_line,
+    write_layer,
+)
+from ..io.vectors import grid_crs
+from .trace import TracedPath
+
+LAYER = "paths"
+"""Name of the layer in a GeoPackage of paths."""
+
+
+def write_paths(
+    path: str | os.PathLike[str],
+    paths: Iterable[TracedPath],
+    grid: GridSpec,
+    *,
+    overwrite: bool = False,
+) -> None:
+    """Write least-cost paths as lines through cell centres.
+
+    Every feature has the properties source and target (ids), cost, length (map units or metres)
+    and cells (their number). A path of one cell has its position twice.
+
+    Parameters
+    ----------
+    path
+        .geojson or .json: GeoJSON of RFC 7946, in longitude and latitude of WGS 84 with nine
+        decimals, cut where a path crosses the antimeridian. Of a grid without CRS it has the
+        coordinates as they are, and ``"crs": null`` says so. .gpkg: GeoPackage, layer "paths", in
+        the grid's CRS. The file appears only when whole.
+    overwrite
+        Replace an existing file, at the end.
+
+    Raises
+    ------
+    InputError
+        when the name has another extension, the file exists, pyogrio is missing (.gpkg), or
+        the paths lie where WGS 84 cannot be reached (.geojson).
+    OutputError
+        when it cannot be written.
+    """
+    with whole_file(path, overwrite=overwrite) as part:
+        tell_without_crs(path, grid)
+        (_write_geopackage if is_geopackage(part) else _write_geojson)(part, paths, grid)
+
+
+def _properties(path: TracedPath) -> dict[str, Any]:
+    return {
+        "source": int(path.source),
+        "target": int(path.target),
+        "cost": np.asarray(path.cost).item(),
+        "length": float(path.length),
+        "cells": len(path.cells),
+    }
+
+
+def _line(path: TracedPath, grid: GridSpec) -> np.ndarray:
+    """Positions of a path, two at least."""
+    xy = cell_centres(grid, path.cells)
+    return xy if len(xy) > 1 else np.repeat(xy, 2, axis=0)
+
+
+def _write_geojson(file: Path, paths: Iterable[TracedPath], grid: GridSpec) -> None:
+    crs = grid_crs(grid) if grid.crs_wkt else None
+    with open(file, "w", encoding="utf-8") as out:
+        out.write('{"type": "FeatureCollection",\n')
+        if crs is None:
+            out.write('"crs": null,\n')
+        out.write('"features": [')
+        for number, path in enumerate(paths):
+            (geometry,) = geojson_lines([_line(path, grid)], crs)
+            feature = {"type": "Feature", "properties": _properties(path), "geometry": geometry}
+            out.write(",\n" if number else "\n")
+            json.dump(feature, out)
+        out.write("\n]}\n")
+
+
+def _write_geopackage(file: Path, paths: Iterable[TracedPath], grid: GridSpec) -> None:
+    lines, rows = [], []
+    for path in paths:
+        lines.append(wkb_line(_line(path, grid)))
+        rows.append(_properties(path))
+    fields = {"source": np.int64, "target": np.int64, "length": np.float64, "cells": np.int64}
+    costs = np.array([row["cost"] for row in rows])
+    columns = {name: np.array([row[name] for row in rows], kind) for name, kind in fields.items()}
+    # The format's integers are int64; larger ones become real.
+    columns["cost"] = costs if costs.dtype == np.int64 else costs.astype(np.float64)
+    write_layer(file, LAYER, lines, columns, grid)

@@ -1,0 +1,86 @@
+"""The steps into each cell: what they cost, and the codes that name them."""
+
+from __future__ import annotations
+
+from numba.extending import overload
+
+from ..grid import TILE
+from ..grid.neighbours import COL_STEP, EDGE_OF, ROW_STEP
+from .costs import Hops, edge, largest
+
+SOURCE = 0
+UNREACHED = 255
+"""Backlinks of cells without a predecessor; the others hold the D8 code of theirs."""
+
+
+def fill_weights(cost, heights, frictions, absent, lengths, row, col, options, weights):
+    """Cost of every step into the cells of a tile.
+
+    Parameters
+    ----------
+    heights, frictions, absent
+        Of the block, padded by one.
+    lengths
+        float64 (4, rows + 2): steps E, SW, S, SE from the block's padded rows.
+    row, col
+        First padded row and column of the tile, that is of its halo.
+    options
+        (diagonal, corner_cutting, reverse).
+    weights
+        (8, TILE, TILE); receives the largest value where there is no step.
+    """
+    raise RuntimeError("for compiled code only")
+
+
+@overload(fill_weights)
+def _fill_weights_of(cost, heights, frictions, absent, lengths, row, col, options, weights):
+    return _fill_hops if cost.instance_class is Hops else _fill_steps
+
+
+def _fill_hops(cost, heights, frictions, absent, lengths, row, col, options, weights):
+    """A flat's steps count 1; `heights` are masks of these, see `finalise`."""
+    top = largest(weights)
+    for k in range(8):
+        for y in range(TILE):
+            steps = heights[row + 1 + y, col + 1 : col + 1 + TILE]
+            into = weights[k, y]
+            for x in range(TILE):
+                into[x] = 1 if (steps[x] >> k) & 1 else top
+
+
+def _fill_steps(cost, heights, frictions, absent, lengths, row, col, options, weights):
+    diagonal, corner_cutting, reverse = options
+    kind = weights.dtype.type  # numba widens the difference of two uint32
+    top = largest(weights)
+    for k in range(8):
+        if k % 2 == 1 and not diagonal:
+            weights[k] = top
+            continue
+        dy, dx = ROW_STEP[k], COL_STEP[k]
+        for y in range(TILE):
+            r, c = row + 1 + y, col + 1
+            # The step goes from (r0, c0) to (r1, c1). Exchanging arrays instead is not vectorised.
+            r0, c0, r1, c1 = r + dy, c + dx, r, c
+            if reverse:
+                r0, c0, r1, c1 = r1, c1, r0, c0
+            fro, to = heights[r0, c0 : c0 + TILE], heights[r1, c1 : c1 + TILE]
+            ff, ft = frictions[r0, c0 : c0 + TILE], frictions[r1, c1 : c1 + TILE]
+            gone = absent[r, c : c + TILE]
+            length = lengths[EDGE_OF[k], r + min(dy, 0)]
+            into = weights[k, y]
+            for x in range(TILE):
+                # Cells may be held in a narrower type, exactly; see `ground.held`.
+                a, b, fa, fb = kind(fro[x]), kind(to[x]), kind(ff[x]), kind(ft[x])
+                w = kind(edge(cost, a, b, fa, fb, length))
+                w = w if w <= top else top  # NaN, of an infinite cost times no friction, as well
+                # Steps from absent cells need no test: nothing reaches these.
+                into[x] = top if gone[x] else w
+    if not corner_cutting:
+        for k in range(1, 8, 2):
+            dy, dx = ROW_STEP[k], COL_STEP[k]
+            for y in range(TILE):
+                r = row + 1 + y
+                for x in range(TILE):
+                    c = col + 1 + x
+                    if absent[r, c + dx] and absent[r + dy, c]:
+                        weights[k, y, x] = top
