@@ -13,12 +13,13 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from functools import cached_property
+from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
 from ..grid import Block, BlockGrid, GridSpec
-from ..store import Layer, LayerWriter, TileStore
+from ..store import Layer, TileStore
 from .plan import StreamPlan
 
 
@@ -69,7 +70,15 @@ class Solved(NamedTuple):
 
 
 class State:
-    """What is known of all blocks. Here nothing: blocks do not depend on each other."""
+    """What is known of all blocks. Here nothing: blocks do not depend on each other.
+
+    Attributes
+    ----------
+    again
+        Whether finished blocks are solved again, for what is known of them.
+    """
+
+    again = False
 
     def given(self, phase: Phase, at: Block) -> Any:
         """What a block must know of the others; small, and picklable. From any thread."""
@@ -81,9 +90,12 @@ class State:
     def join(self, phase: Phase) -> None:
         """All blocks were seen."""
 
-    def found(self, writers: list[LayerWriter]) -> dict[str, Any]:
+    def found(self) -> dict[str, Any]:
         """What is recorded with the outputs, and reported."""
         return {}
+
+    def close(self) -> None:
+        """The run ends, well or not."""
 
 
 class Operation(ABC):
@@ -93,14 +105,18 @@ class Operation(ABC):
     command: ClassVar[str]
     mark: ClassVar[str]
     """The setting by which an output is known to be of this operation, and may be replaced."""
-    phases: ClassVar[tuple[Phase, ...]]
     halo: ClassVar[int] = 0
     """Rings of cells around a block that it reads."""
 
     @property
     @abstractmethod
+    def phases(self) -> tuple[Phase, ...]:
+        """The passes; the last one writes."""
+
+    @property
+    @abstractmethod
     def inputs(self) -> tuple[str, ...]:
-        """Names of the layers it reads; the blocks of the first are its blocks."""
+        """Names of the layers it reads."""
 
     @property
     @abstractmethod
@@ -121,8 +137,14 @@ class Operation(ABC):
         """Arrays to work in, of one thread."""
         return None
 
-    def begin(self, plan: StreamPlan) -> State:
-        """What is known before the first block; compiles what the phases need."""
+    def begin(self, plan: StreamPlan, spill: Path) -> State:
+        """What is known before the first block; compiles what the phases need.
+
+        Parameters
+        ----------
+        spill
+            A folder for what does not fit memory; it need not exist, and goes with the run.
+        """
         return State()
 
     @abstractmethod
@@ -163,7 +185,8 @@ class Operation(ABC):
 
     @property
     def blocks(self) -> BlockGrid:
-        return self.layers[0].blocks
+        """Those of the input with the largest."""
+        return max((layer.blocks for layer in self.layers), key=lambda blocks: blocks.block)
 
     def identity(self) -> dict[str, str]:
         """Names and digests of the inputs, so that a run over other cells is not resumed."""
@@ -171,11 +194,11 @@ class Operation(ABC):
 
     def new_buffer(self) -> list[np.ndarray]:
         """Flat arrays for a block of each input and output."""
-        side = self.blocks.block
-        ring = (side + 2 * self.halo) ** 2
+        rows, cols = (min(self.blocks.block, side) for side in self.grid.shape)
+        ring = (rows + 2 * self.halo) * (cols + 2 * self.halo)
         return [
             *(np.empty(ring, layer.dtype) for layer in self.layers),
-            *(np.empty(side * side, output.dtype) for output in self.outputs),
+            *(np.empty(rows * cols, output.dtype) for output in self.outputs),
         ]
 
     def read(self, at: Block, buffer: list[np.ndarray]) -> list[np.ndarray]:
@@ -188,7 +211,7 @@ class Operation(ABC):
             # Contiguous for every shape, so that kernels are compiled once.
             view = flat[: shape[0] * shape[1]].reshape(shape)
             if k < len(self.layers):
-                self.layers[k].read_block(*at, out=view, halo=halo)
+                self.layers[k].read_ring((r0, r1, c0, c1), view, halo=halo)
             found.append(view)
         return found
 

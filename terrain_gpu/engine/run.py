@@ -129,10 +129,11 @@ def run(
         else:
             unfinished = next(writer for writer in writers if not writer.finished)
             with output_errors(unfinished.spill):
-                state = operation.begin(plan)
+                state = operation.begin(plan, unfinished.spill)
+                stack.callback(state.close)
                 for phase in operation.phases:
                     _pass(operation, phase, plan, state, writers, passes, report, engine)
-                found = state.found(writers)
+                found = state.found()
         with report.phase("commit"):
             layers = {
                 writer.path.name: writer.commit({"result": found, **output.attributes})
@@ -196,7 +197,7 @@ def _pass(
         passes((r1 - r0) * (c1 - c0), total)
 
     def finished(at: Block) -> bool:
-        return phase.writes and all(writer.done[at] for writer in writers)
+        return phase.writes and not state.again and all(writer.done[at] for writer in writers)
 
     def take(at: Block, solved: Solved) -> None:
         state.add(phase, at, solved.known)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -35,8 +36,11 @@ class Slope(Operation):
 
     command = "slope"
     mark = "slope_of"
-    phases = (Phase("slope", writes=True),)
     halo = 1
+
+    @property
+    def phases(self) -> tuple[Phase, ...]:
+        return (Phase("slope", writes=True),)
 
     @property
     def inputs(self) -> tuple[str, ...]:
@@ -70,7 +74,7 @@ class Slope(Operation):
         south = np.concatenate((steps[2, :1], steps[2, :-1])) + steps[2]
         return 2 * steps[0], south
 
-    def begin(self, plan: StreamPlan) -> State:
+    def begin(self, plan: StreamPlan, spill: Path) -> State:
         one, none = np.zeros((3, 3), self.layers[0].dtype), np.zeros((3, 3), bool)
         out = np.zeros((1, 1), np.float32)
         horn(one, none, np.ones(1), np.ones(1), NODATA, out, out)  # compiled where Ctrl-C arrives
