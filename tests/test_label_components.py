@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import rasterio
+from contract import OperationContract
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import ndimage
@@ -25,6 +26,7 @@ from terrain_gpu.cli import options
 from terrain_gpu.cli.main import group
 from terrain_gpu.components import pipeline, table
 from terrain_gpu.components.joins import joins_bytes
+from terrain_gpu.components.pipeline import LabelComponents
 from terrain_gpu.errors import InputError, OutputError, PlanError, StoreError
 from terrain_gpu.grid import BlockGrid, GridSpec
 from terrain_gpu.grid.lengths import area_units, cell_areas, step_lengths
@@ -46,6 +48,29 @@ def expected_labels(mask, connectivity=8):
     names = np.zeros(count + 1, np.int64)
     names[1 + order] = np.arange(1, count + 1)
     return names[found]
+
+
+class TestContract(OperationContract):
+    command = "label-components s.zarr --where 'elevation > 10' --table t.csv"
+    where = "elevation > 10"
+
+    def make(self, store):
+        return LabelComponents(str(store), self.where, table=str(store.parent / "t.csv"))
+
+    def expected(self, data, nodata, grid):
+        mask = ~is_nodata(data, nodata) & (data > 10)
+        return (expected_labels(mask).astype("<u4"),)
+
+
+class TestContractOfVoids(TestContract):
+    command = "label-components s.zarr --where 'nodata(elevation)' --connectivity 4"
+    where = "nodata(elevation)"
+
+    def make(self, store):
+        return LabelComponents(str(store), self.where, connectivity=4)
+
+    def expected(self, data, nodata, grid):
+        return (expected_labels(is_nodata(data, nodata), 4).astype("<u4"),)
 
 
 def read_table(path):
@@ -389,7 +414,7 @@ def test_a_table_with_lost_rows_is_refused(tmp_path):
 def test_only_labels_are_replaced(tmp_path):
     store = make_store(tmp_path / "s.zarr", np.eye(70, dtype=np.uint8), None, 64)
     make_layer(store, "other", np.ones((70, 70), np.uint8))
-    with pytest.raises(InputError, match="layer 'elevation' holds no components; give the labels"):
+    with pytest.raises(InputError, match="'elevation' holds no components; give the components"):
         label_components(store, "other == 1", into="elevation", overwrite=True)
     assert TileStore.open(store).layer("elevation").dtype == np.uint8
     for where in ("other == 1", "elevation == 1"):

@@ -10,44 +10,33 @@ Labelling twice is cheaper than keeping labels in between, which are larger than
 
 from __future__ import annotations
 
-import logging
 import os
-import threading
 from collections.abc import Sequence
-from contextlib import ExitStack
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ..arguments import Connectivity, checked
 from ..compiled import known_types, tell_compiling
-from ..engine.plan import (
-    COMPILED_BASELINE,
-    MB,
-    StreamPlan,
-    format_size,
-    layer_bytes,
-    limit_of,
-    other_blocks,
-    threads_of,
-)
-from ..engine.schedule import missing, stream
-from ..errors import InputError, PlanError, StoreError
-from ..grid import MIN_BLOCK, Block, BlockGrid, Window, ceil_div
+from ..engine.operation import Operation, Output, Phase, Solved, State
+from ..engine.plan import StreamPlan, fit_blocks, layer_bytes, other_blocks
+from ..engine.run import run
+from ..errors import InputError, StoreError
+from ..grid import MIN_BLOCK, Block, BlockGrid, Window
 from ..primitives.grid_components import label_block, most_labels
 from ..progress import Progress, silent
 from ..report import Report
-from ..store import Layer, LayerWriter, TileStore, create_layer
-from ..store.files import output_errors
+from ..store import Layer, TileStore
 from .block import CELLS, MEASURES, count_firsts, measure, number, rename, rim_slots
 from .expression import Expression
 from .joins import Joins, joins_bytes
 
 if TYPE_CHECKING:
     from .table import Rows
-
-log = logging.getLogger(__name__)
 
 LAYER = "components"
 _STRIP = 1 << 16
@@ -140,97 +129,37 @@ def label_components(
     -----
     Union-find in each block, then over the lines between blocks; docs/design/components.md.
     """
-    report = Report("label-components")
-    store = store if isinstance(store, TileStore) else TileStore.open(store)
-    condition = Expression(where, store.layers)
+    opened = store if isinstance(store, TileStore) else TileStore.open(store)
+    condition = Expression(where, opened.layers)
     if into in condition.layers:
-        raise InputError(f"{store.path}: layer {into!r} is read; give the labels another name")
-    store.refuse_foreign(into, "where", "components", "labels")
-    sources = [store.layer(name) for name in condition.layers]
-    grid, block = store.grid, max(source.block_size for source in sources)
-    plan = plan_components(
-        grid.rows,
-        grid.cols,
-        [source.dtype for source in sources],
-        block,
-        connectivity=connectivity,
-        table=table is not None,
-        source_bytes=sum(source.info.get("stored_bytes") or 0 for source in sources),
-        memory_limit=memory_limit,
-        threads=threads,
-    )
-    for line in plan.describe().splitlines():
-        log.info("%s", line)
+        raise InputError(f"{opened.path}: layer {into!r} is read; give the labels another name")
     if table is not None:
-        from ..grid.lengths import area_units
-        from .table import Rows, checked_table, write_table  # brings GDAL
+        from .table import checked_table  # brings GDAL
 
         target = checked_table(table, overwrite=overwrite)
-        units, unit = area_units(grid)
-    else:
-        units = np.ones(grid.rows, np.int64)
-    settings = {"where": where, "connectivity": connectivity, "table": table is not None}
-    # What the layers hold, so that a run over other cells is not resumed.
-    identity = {source.name: source.identity for source in sources}
-    with (
-        report.measured(),
-        ExitStack() as stack,
-        create_layer(
-            store.path,
-            into,
-            grid,
-            label_dtype(grid.rows, grid.cols, connectivity),
-            nodata=0,
-            block_size=block,
-            settings={**settings, "layer": ", ".join(condition.layers), "of": identity},
-            overwrite=overwrite,
-            resume=resume,
-        ) as writer,
-    ):
-        resumed = int(writer.done.sum())
-        if writer.finished:
-            found = writer.info["result"]
-            if table is not None and not target.exists():
-                raise StoreError(
-                    f"{store.path}: layer {into!r} is complete and {table} is not there; "
-                    "--overwrite without --resume makes both again"
-                )
-        else:
-            with output_errors(writer.spill):
-                _compile(writer.dtype)
-                run = _Run(
-                    condition,
-                    sources,
-                    writer,
-                    plan,
-                    units,
-                    progress,
-                    diagonal=connectivity == 8,
-                    measured=table is not None,
-                )
-                with report.phase("survey"):
-                    run.survey()
-                with report.phase("join"):
-                    run.joins.number()
-                rows = None
-                if table is not None:
-                    writer.spill.mkdir(exist_ok=True)
-                    rows = Rows(writer.spill / "rows", run.joins.count)
-                    stack.callback(rows.close)
-                with report.phase("label"):
-                    run.label(rows)
-                if rows is not None:
-                    with report.phase("table"):
-                        write_table(target, rows, grid, unit)
-            found = {"components": run.joins.count, "cells": run.cells}
-        with report.phase("commit"):
-            layer = writer.commit({"result": found})
-    report.settings = {**settings, "plan": plan.as_dict()}
-    report.cells, report.valid_cells = grid.cells, found["cells"]
-    report.result = {**found, "store": str(store.path), "layer": into, "blocks_resumed": resumed}
+    operation = LabelComponents(
+        str(opened.path), where, connectivity, into, None if table is None else str(target)
+    )
+    if table is not None and not target.exists() and resume and operation.complete():
+        raise StoreError(
+            f"{opened.path}: layer {into!r} is complete and {table} is not there; "
+            "--overwrite without --resume makes both again"
+        )
+    result = run(
+        operation,
+        memory_limit=memory_limit,
+        threads=threads,
+        resume=resume,
+        overwrite=overwrite,
+        progress=progress,
+    )
+    report, found = result.report, result.found
+    report.valid_cells = found["cells"]
+    del report.result["layers"]
+    report.result["layer"] = into
     if table is not None:
         report.result["table"] = os.fspath(table)
-    return Components(layer, found["components"], found["cells"], report)
+    return Components(result.layers[into], found["components"], found["cells"], report)
 
 
 def label_dtype(rows: int, cols: int, connectivity: int) -> np.dtype:
@@ -275,45 +204,33 @@ def plan_components(
     PlanError
         when the limit is too small.
     """
-    limit, threads = limit_of(memory_limit), threads_of(threads)
     blocks, cells = BlockGrid(rows, cols, block), block * block
     label = label_dtype(rows, cols, connectivity).itemsize
     itemsizes = [dtype.itemsize for dtype in dtypes]
+    most = _most(block, block, connectivity == 8)
     buffer = cells * (sum(itemsizes) + label)
-    scratch = cells * (sum(itemsizes) + 2 * label)  # of the reader and the writer
+    if table:  # what is measured, until it is in the table
+        buffer += most * (8 * MEASURES + 12)
     # Mask, labels and temporaries of the condition; for each component two numbers in the block,
     # what is measured, the final label, and temporaries for the table.
-    work = cells * (1 + 4) + 32 * _STRIP * len(dtypes)
-    work += _most(block, block, connectivity == 8) * (4 + 4 + 8 * MEASURES + 8 + 20)
+    work = cells * (1 + 4) + 32 * _STRIP * len(dtypes) + most * (4 + 4 + 8 * MEASURES + 8 + 20)
     held = joins_bytes(blocks, measured=table)
-    always = COMPILED_BASELINE + held + scratch + 16 * rows
-    for workers in range(min(threads, blocks.count), 0, -1):
-        buffers = min(workers + 2, blocks.count)
-        memory = always + workers * work + buffers * buffer
-        while buffers > 1 and memory > limit:
-            buffers, memory = buffers - 1, memory - buffer
-        if memory <= limit:
-            break
-    else:
-        raise PlanError(
-            f"a memory limit of {format_size(limit)} is too small for the components of {rows} x "
-            f"{cols} cells in blocks of {block}; give at least {ceil_div(memory, MB)} MB"
-            + other_blocks("smaller" if work > held else "larger", block)
-        )
     if source_bytes is None:
         source_bytes = sum(layer_bytes(rows, cols, size, block) for size in itemsizes)
-    return StreamPlan.of_blocks(
+    return fit_blocks(
         blocks,
         ", ".join(dtype.name for dtype in dtypes),
-        buffers=buffers,
-        readers=1,
-        writers=1,
-        workers=workers,
+        "for the components of",
+        buffer=buffer,
+        worker=work,
+        scratch=cells * (sum(itemsizes) + 2 * label),  # of the reader and the writer
+        held=held + 16 * rows,
+        advice=other_blocks("smaller" if work > held else "larger", block),
         passes=2,
-        memory_limit=limit,
-        memory=memory,
         bytes_read=2 * source_bytes,
         bytes_written=layer_bytes(rows, cols, label, block),
+        memory_limit=memory_limit,
+        threads=threads,
     )
 
 
@@ -374,116 +291,161 @@ def _compile(dtype: np.dtype) -> None:
     rename(labels, final, np.empty(labels.shape, dtype))
 
 
-class _Run:
-    """Both passes over the blocks."""
+@dataclass(frozen=True)
+class LabelComponents(Operation):
+    """The problem; fields as the parameters of `label_components`, `table` an absolute path."""
 
-    def __init__(
-        self,
-        condition: Expression,
-        sources: list[Layer],
-        writer: LayerWriter,
-        plan: StreamPlan,
-        units: np.ndarray,
-        progress: Progress,
-        diagonal: bool,
-        measured: bool,
-    ) -> None:
-        self.condition, self.sources, self.writer = condition, sources, writer
-        self.plan, self.units, self.progress, self.diagonal = plan, units, progress, diagonal
-        self.blocks = writer.blocks
-        self.joins = Joins(self.blocks, diagonal=diagonal, measured=measured)
-        self.cells = 0
-        self._local = threading.local()
+    store: str
+    where: str
+    connectivity: int = 8
+    into: str = LAYER
+    table: str | None = None
 
-    def survey(self) -> None:
-        """Pass 1."""
+    command = "label-components"
+    mark = "where"
 
-        # One writer, so one thread that comes here.
-        def note(at: Block, surveyed: tuple[Any, ...]) -> None:
-            inside, *more = surveyed
-            self.cells += inside
-            self.joins.add(at, *more)
+    @property
+    def phases(self) -> tuple[Phase, ...]:
+        label = Phase("label", writes=True, joined="table" if self.table else "")
+        return Phase("survey", joined="join"), label
 
-        def examine(at: Block, data: list[np.ndarray]) -> tuple[Any, ...]:
-            window = self.blocks.window(*at)
-            block = self._solved(window, data)
-            return (int(block.found[1:, CELLS].sum()), *_surveyed(block, window))
+    @cached_property
+    def condition(self) -> Expression:
+        return Expression(self.where, TileStore.open(self.store).layers)
 
-        self._stream(self.blocks.ids(), examine, note)
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        return tuple(self.condition.layers)
 
-    def label(self, rows: Rows | None) -> None:
-        """Pass 2: every block that is not there already, or all where rows are wanted.
+    @property
+    def outputs(self) -> tuple[Output, ...]:
+        kind = label_dtype(self.grid.rows, self.grid.cols, self.connectivity)
+        return (Output(self.into, kind, 0, "components"),)
 
-        Rows that a killed run has left are not trusted: a power cut may have taken some.
-        """
+    def settings(self) -> dict[str, Any]:
+        return {
+            "where": self.where,
+            "connectivity": self.connectivity,
+            "table": self.table is not None,
+            "layer": ", ".join(self.inputs),
+        }
 
-        def final(at: Block, data: list[np.ndarray]) -> np.ndarray:
-            window = self.blocks.window(*at)
-            block = self._solved(window, data)
-            starts, labels, own, whole = self.joins.of(at)
-            numbers = np.empty(len(block.slots), np.int64)
-            number(block.found, block.slots, window[0], starts, labels, numbers)
-            if rows is not None:
-                rows.put(block.found, block.slots, own, whole, numbers)
-            out = data[-1]
-            rename(block.labels, numbers, out)
-            return out
+    def complete(self) -> bool:
+        """Whether the labels are there already."""
+        opened = TileStore.open(self.store)
+        with suppress(StoreError):
+            settings = {**self.settings(), "of": self.identity()}
+            return self.into in opened.layers and (
+                opened.layer(self.into).info.get("settings") == settings
+            )
+        return False
 
-        done = self.writer.done
-
-        def save(at: Block, labels: np.ndarray) -> None:
-            if not done[at]:
-                self.writer.write_block(*at, labels)
-
-        blocks = missing(self.blocks, lambda at: rows is None and done[at], self._advance)
-        self._stream(blocks, final, save)
-
-    def _advance(self, at: Block) -> None:
-        r0, r1, c0, c1 = self.blocks.window(*at)
-        self.progress((r1 - r0) * (c1 - c0), 2 * self.plan.rows * self.plan.cols)
-
-    def _stream(self, items: Any, compute: Any, write: Any) -> None:
-        block, kinds = self.blocks.block, [source.dtype for source in self.sources]
-
-        def read(at: Block, buffer: list[np.ndarray]) -> list[np.ndarray]:
-            r0, r1, c0, c1 = window = self.blocks.window(*at)
-            data = [
-                source.read_ring(window, out, halo=0)
-                for source, out in zip(self.sources, buffer, strict=False)
-            ]
-            shape = r1 - r0, c1 - c0
-            return [*data, buffer[-1].reshape(-1)[: shape[0] * shape[1]].reshape(shape)]
-
-        stream(
-            items,
-            read,
-            write,
-            compute=compute,
-            buffers=[
-                [np.empty((block, block), kind) for kind in (*kinds, self.writer.dtype)]
-                for _ in range(self.plan.buffers)
-            ],
-            readers=self.plan.readers,
-            workers=self.plan.workers,
-            writers=self.plan.writers,
-            done=self._advance,
+    def plan(self, memory_limit: int | str | None, threads: int | None) -> StreamPlan:
+        return plan_components(
+            self.grid.rows,
+            self.grid.cols,
+            [layer.dtype for layer in self.layers],
+            self.blocks.block,
+            connectivity=self.connectivity,
+            table=self.table is not None,
+            source_bytes=sum(layer.info.get("stored_bytes") or 0 for layer in self.layers),
+            memory_limit=memory_limit,
+            threads=threads,
         )
 
-    def _solved(self, window: Window, data: list[np.ndarray]) -> _Labelled:
-        """Label a block, in arrays of this thread that the next block takes again."""
-        if not hasattr(self._local, "mask"):
-            self._local.mask = np.empty(self.blocks.block**2, bool)
-            self._local.labels = np.empty(self.blocks.block**2, np.int32)
+    @cached_property
+    def units(self) -> tuple[np.ndarray, float]:
+        """Areas of each row's cells as whole units, and the unit."""
+        if self.table is None:
+            return np.ones(self.grid.rows, np.int64), 1.0
+        from ..grid.lengths import area_units
+
+        return area_units(self.grid)
+
+    def new_work(self) -> Any:
+        cells = self.blocks.block**2
+        return np.empty(cells, bool), np.empty(cells, np.int32)
+
+    def begin(self, plan: StreamPlan, spill: Path) -> State:
+        _compile(self.outputs[0].dtype)
+        return _Joined(self, spill)
+
+    def solve(
+        self,
+        phase: Phase,
+        at: Block,
+        cells: list[np.ndarray],
+        out: list[np.ndarray],
+        given: Any,
+        work: Any,
+    ) -> Solved:
+        window = self.blocks.window(*at)
         rows, cols = window[1] - window[0], window[3] - window[2]
         # Contiguous for every shape, so that the kernels are compiled once.
-        mask = self._local.mask[: rows * cols].reshape(rows, cols)
-        labels = self._local.labels[: rows * cols].reshape(rows, cols)
-        layers = list(zip(self.condition.layers, data, self.sources, strict=False))
+        mask, labels = (flat[: rows * cols].reshape(rows, cols) for flat in work)
+        layers = list(zip(self.inputs, cells, self.layers, strict=True))
         step = max(_STRIP // cols, 1)
         for row in range(0, rows, step):
             part = slice(row, row + step)
             mask[part] = self.condition.holds(
-                {name: (cells[part], source.nodata) for name, cells, source in layers}
+                {name: (data[part], layer.nodata) for name, data, layer in layers}
             )
-        units = self.units[window[0] : window[1]]
-        return _labelled(mask, labels, window, self.blocks.cols, units, self.diagonal)
+        units = self.units[0][window[0] : window[1]]
+        block = _labelled(mask, labels, window, self.blocks.cols, units, self.connectivity == 8)
+        if not phase.writes:
+            inside = int(block.found[1:, CELLS].sum())
+            return Solved(known=(inside, *_surveyed(block, window)))
+        starts, at_rim, _, _ = given
+        numbers = np.empty(len(block.slots), np.int64)
+        number(block.found, block.slots, window[0], starts, at_rim, numbers)
+        rename(block.labels, numbers, out[0])
+        rows_of = (block.found, block.slots, numbers) if self.table is not None else None
+        return Solved(tuple(out), rows_of)
+
+
+class _Joined(State):
+    """Components over the lines between blocks, and the rows of the table."""
+
+    def __init__(self, operation: LabelComponents, spill: Path) -> None:
+        self._operation, self._spill = operation, spill
+        measured = operation.table is not None
+        # Rows that a killed run has left are not trusted: a power cut may have taken some.
+        self.again = measured
+        diagonal = operation.connectivity == 8
+        self._joins = Joins(operation.blocks, diagonal=diagonal, measured=measured)
+        self._rows: Rows | None = None
+        self._cells = 0
+
+    def given(self, phase: Phase, at: Block) -> Any:
+        return self._joins.of(at) if phase.writes else None
+
+    def add(self, phase: Phase, at: Block, known: Any) -> None:
+        if not phase.writes:
+            inside, *more = known
+            self._cells += inside
+            self._joins.add(at, *more)
+        elif self._rows is not None:
+            found, slots, numbers = known
+            _, _, own, whole = self._joins.of(at)
+            self._rows.put(found, slots, own, whole, numbers)
+
+    def join(self, phase: Phase) -> None:
+        operation = self._operation
+        if operation.table is None:
+            self._joins.number()
+            return
+        from .table import Rows, write_table
+
+        if self._rows is not None:
+            write_table(Path(operation.table), self._rows, operation.grid, operation.units[1])
+            return
+        self._joins.number()
+        self._spill.mkdir(exist_ok=True)
+        self._rows = Rows(self._spill / "rows", self._joins.count)
+
+    def found(self) -> dict[str, Any]:
+        return {"components": self._joins.count, "cells": self._cells}
+
+    def close(self) -> None:
+        if self._rows is not None:
+            self._rows.close()
