@@ -1,4 +1,4 @@
-"""The steps of list ranking on a GPU, see ``cuda/kernels/lists.cu``; `lists_cpu` has the same names."""
+"""The steps of list ranking on a GPU, ``cuda/kernels/lists.cu``; `lists_cpu` has the same names."""
 
 from __future__ import annotations
 

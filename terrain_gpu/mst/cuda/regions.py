@@ -1,7 +1,7 @@
 """The spanning forest on a GPU: regions of whole blocks, tiles first, then the rims of all tiles.
 
-The same frozen Boruvka as on the CPU, level for level, see ``cuda/kernels/mst.cu``. What a region leaves
-is a `Solved`, as a block does on the CPU, so the levels above are shared.
+The same frozen Boruvka as on the CPU, level for level, see ``cuda/kernels/mst.cu``. What a region
+leaves is a `Solved`, as a block does on the CPU, so the levels above are shared.
 """
 
 from __future__ import annotations
