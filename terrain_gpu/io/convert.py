@@ -24,8 +24,11 @@ from ..grid import GridSpec, Window
 from ..progress import Progress, silent
 from ..report import Report, return_large_arrays
 from ..store import LayerWriter, TileStore, create_layer, unfinished_block_size
+from ..store.checksums import checksum
 from ..store.swap import refuse_inside
-from .raster import Mosaic, checksum, crs_name, gdal_environment, same_crs
+from .crs import crs_name, same_crs
+from .gdal import gdal_environment
+from .mosaic import Mosaic
 
 log = logging.getLogger(__name__)
 

@@ -22,7 +22,8 @@ from ..report import Report
 from ..store import Layer, TileStore
 from ..store.outputs import sidecars
 from ..store.swap import refuse_inside
-from .raster import OutputProfile, RasterOutput, gdal_environment
+from .gdal import gdal_environment
+from .geotiff import OutputProfile, RasterOutput
 
 log = logging.getLogger(__name__)
 
