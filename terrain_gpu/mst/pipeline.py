@@ -49,7 +49,7 @@ from ..progress import Progress, silent
 from ..report import Report
 from ..store import DEFAULT_BLOCK, Layer, LayerWriter, TileStore, create_layer
 from ..store.files import output_errors
-from ..store.layer import split_bits, untile, z_view
+from ..store.tiles import split_bits, untile, z_view
 from .levels import (
     METHODS,
     DiskSpill,
