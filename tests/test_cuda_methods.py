@@ -18,7 +18,7 @@ from terrain_gpu.errors import InputError
 from terrain_gpu.io.places import from_rowcol
 from terrain_gpu.paths.costs import MODELS, Scaled
 from terrain_gpu.paths.cuda import classic as gpu_classic
-from terrain_gpu.paths.cuda import solve as gpu
+from terrain_gpu.paths.cuda import problem as gpu
 from terrain_gpu.paths.cuda.variants import variant
 from terrain_gpu.paths.pipeline import GPU_METHODS, METHODS, shortest_paths
 
