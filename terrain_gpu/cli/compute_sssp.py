@@ -200,8 +200,9 @@ def cost_options(command: Any) -> Any:
 @options.json_option
 @options.verbosity_options
 @options.version_option
-def command(
+def command(  # noqa: PLR0913 - the options
     store: str,
+    *,
     source: Sequence[Point],
     source_rowcol: Sequence[Point],
     sources: str | None,
@@ -287,9 +288,7 @@ def command(
             report.result |= _write_paths(path, opened.grid, ends, lines, settings["overwrite"])
     options.write_json(report.to_json(), json_target)
     written = [file for _, _, file in rasters if file]
-    if path:
-        written.append(f"{path} ({len(lines)} path{'s' * (len(lines) != 1)})")
-    options.say(_summary(store, found, settings, written), json_target)
+    options.say(_summary(store, found, settings, written, path), json_target)
 
 
 def _write_paths(
@@ -304,10 +303,17 @@ def _write_paths(
 
 
 def _summary(
-    store: str, found: ShortestPaths, settings: dict[str, Any], written: Sequence[str]
+    store: str,
+    found: ShortestPaths,
+    settings: dict[str, Any],
+    written: list[str],
+    path: str | None,
 ) -> str:
     """What a run has done, in words."""
     layers = found.layers
+    if path:
+        count = found.report.result["paths"]
+        written = [*written, f"{path} ({count} path{'s' * (count != 1)})"]
     return (
         f"{store}: layer{'s' * (len(layers) > 1)} {', '.join(layers)}, "
         f"{found.reached:,} cells reached{_farthest(settings['cost'], layers['distance'])}, "

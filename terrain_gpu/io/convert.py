@@ -37,7 +37,7 @@ ROUNDED_NODATA = -(2**31)
 
 
 @checked(store=arguments.path, compress=word(LayerCompression))
-def convert_dataset(
+def convert_dataset(  # noqa: PLR0913 - keyword-only
     inputs: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
     store: str | os.PathLike[str],
     *,

@@ -29,7 +29,7 @@ log = logging.getLogger(__name__)
 
 
 @checked(compress=word(FileCompression), dtype=word(FloatType))
-def export_layer(
+def export_layer(  # noqa: PLR0913 - keyword-only
     store: str | os.PathLike[str] | TileStore,
     path: str | os.PathLike[str],
     *,

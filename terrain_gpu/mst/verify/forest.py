@@ -57,7 +57,7 @@ _WORKER = 16 * MB
 """What a thread holds to check a piece: some 300 bytes for each of its cells, and slack."""
 
 
-def verify_forest(
+def verify_forest(  # noqa: PLR0913 - keyword-only
     source: Layer,
     forest: Layer,
     *,
@@ -134,7 +134,7 @@ def verify_forest(
         raise
 
 
-def verify_arrays(
+def verify_arrays(  # noqa: PLR0913 - keyword-only
     data: np.ndarray,
     nodata: float | int | None,
     forward: np.ndarray,
