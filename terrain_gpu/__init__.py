@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from .grid import GridSpec
     from .io.convert import convert_dataset
     from .io.export import export_layer
+    from .morphometry import slope
     from .mst import SpanningTree, minimum_spanning_tree
     from .paths import ShortestPaths, shortest_paths
     from .report import Report
@@ -56,6 +57,7 @@ _HOME = {
     "label_components": "components",
     "minimum_spanning_tree": "mst",
     "shortest_paths": "paths",
+    "slope": "morphometry",
 }
 
 __all__ = [
@@ -83,6 +85,7 @@ __all__ = [
     "label_components",
     "minimum_spanning_tree",
     "shortest_paths",
+    "slope",
 ]
 
 logging.getLogger(__name__).addHandler(logging.NullHandler())

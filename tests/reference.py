@@ -335,3 +335,27 @@ def allocation(codes, z, model, sources):
         for row, col in [*trail, end]:
             ids[row, col] = ids[end] or roots[end][1]
     return ids
+
+
+def slope(z, nodata, lengths):
+    """Horn's slope and aspect in degrees, float32; -9999 without all eight neighbours."""
+    valid = vertices(z, nodata)
+    rows, cols = z.shape
+    slopes = np.full(z.shape, -9999, np.float32)
+    aspects = slopes.copy()
+    for r in range(1, rows - 1):
+        for c in range(1, cols - 1):
+            if not valid[r - 1 : r + 2, c - 1 : c + 2].all():
+                continue
+            (nw, n, ne), (w, _, e), (sw, s, se) = (
+                z[r - 1 : r + 2, c - 1 : c + 2].astype(float).tolist()
+            )
+            right = ((ne + 2 * e + se) - (nw + 2 * w + sw)) / (8 * float(lengths[0, r]))
+            below = ((sw + 2 * s + se) - (nw + 2 * n + ne)) / (
+                4 * float(lengths[2, r - 1] + lengths[2, r])
+            )
+            slopes[r, c] = 180 / math.pi * math.atan(math.sqrt(right * right + below * below))
+            if right or below:
+                downhill = 180 / math.pi * math.atan2(-right, below)
+                aspects[r, c] = downhill + 360 if downhill < 0 else downhill
+    return slopes, aspects

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import rasterio
 import reference
+from contract import OperationContract
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from rasterio.crs import CRS
@@ -19,6 +20,7 @@ from test_mst import make_store
 from terrain_gpu import TileStore, accumulate, create_layer, minimum_spanning_tree, shortest_paths
 from terrain_gpu.cli import options
 from terrain_gpu.cli.main import group
+from terrain_gpu.drainage.accumulation import Accumulate
 from terrain_gpu.drainage.skeleton import Outline, Skeleton
 from terrain_gpu.engine.plan import COMPILED_BASELINE
 from terrain_gpu.errors import InputError, PlanError, StoreError
@@ -35,6 +37,23 @@ def no_fsync_session():
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(os, "fsync", lambda fd: None)
         yield
+
+
+class TestContract(OperationContract):
+    command = "accumulate s.zarr --directions direction"
+    rasters = small
+
+    def prepare(self, store):
+        minimum_spanning_tree(store, backend="cpu")
+
+    def make(self, store):
+        return Accumulate(str(store), directions="direction")
+
+    def expected(self, data, nodata, grid):
+        outlets = border(reference.vertices(data, nodata))
+        tree = rooted(data, "max", outlets, nodata)
+        sums, codes = drained(data.shape, *tree, np.ones(len(data), int))
+        return sums.astype(np.int64), codes
 
 
 def border(good):

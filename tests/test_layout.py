@@ -31,7 +31,6 @@ LONG_MODULES = {"terrain_gpu.mst.pipeline": 651, "terrain_gpu.paths.pipeline": 1
 
 LONG_FUNCTIONS = {
     "terrain_gpu.components.pipeline.label_components": 104,
-    "terrain_gpu.drainage.accumulation.accumulate": 92,
     "terrain_gpu.mst.pipeline._of_store": 91,
     "terrain_gpu.paths.pipeline.shortest_paths": 141,
 }
@@ -46,11 +45,13 @@ SHARED_NAMES = {
     "Field": 3,
     "Forest": 3,
     "Level": 2,
-    "Output": 2,
+    "Output": 3,
     "Problem": 2,
     "Raster": 2,
     "Region": 2,
     "Run": 2,
+    "Skeleton": 2,
+    "Solved": 2,
     "Solver": 3,
     "Spill": 2,
     "Staging": 2,

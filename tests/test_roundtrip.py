@@ -691,6 +691,14 @@ def test_rounding_at_the_edges(tmp_path, dtype, value, whole):
         assert stored(tmp_path / "s")[0].tolist() == [[1, 2], [3, whole]]
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("cols", [1, 7, 33, 64])
+def test_zeros_keep_their_sign_when_cells_are_raised_to_zero(tmp_path, dtype, cols):
+    data = np.resize(np.array([-0.0, 0.0, -1.0, 2.0, -0.0], dtype), (5, cols))
+    convert_dataset(save(tmp_path / "a.tif", data), tmp_path / "s", clamp_min=0)
+    assert same_bits(stored(tmp_path / "s")[0], np.where(data < 0, data.dtype.type(0), data))
+
+
 @pytest.mark.parametrize("nodata", [None, -9999.0])
 def test_infinities_stay_without_a_value_when_cells_are_raised(tmp_path, nodata):
     data = np.array([[-5, 7, math.inf, -math.inf, math.nan]], "float32")

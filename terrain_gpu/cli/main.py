@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from ..morphometry import command as slope_command
 from . import accumulate as accumulate_file
 from . import build_index as build_index_file
 from . import compute_mst as compute_mst_file
@@ -11,6 +12,7 @@ from . import compute_sssp as compute_sssp_file
 from . import convert_dataset as convert_dataset_file
 from . import demo, export, info, network, options, plan, verify
 from . import label_components as label_components_file
+from .operations import command_of
 
 
 @click.group(invoke_without_command=True)
@@ -37,6 +39,8 @@ for _file in (
     demo,
 ):
     group.add_command(_file.command)
+for _operation in (slope_command,):
+    group.add_command(command_of(_operation))
 
 
 def main() -> None:

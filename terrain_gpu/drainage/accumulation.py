@@ -8,30 +8,30 @@
 from __future__ import annotations
 
 import hashlib
-import logging
 import os
-from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from ..arguments import checked
+from ..engine.operation import Operation, Output, Phase, Solved, State
 from ..engine.plan import StreamPlan, layer_bytes
+from ..engine.run import run
 from ..errors import InputError, StoreError
 from ..grid import Block, BlockGrid
 from ..grid.lengths import area_units
 from ..io.places import Places, Sources, as_places, refuse_nodata
 from ..progress import Progress, silent
 from ..report import Report
-from ..store import Layer, LayerWriter, TileStore, create_layer
-from .block import BlockForest
-from .drain import VERTEX_BYTES, drain, outline, solve
-from .skeleton import Outline, Skeleton
+from ..store import Layer, TileStore
+from .block import BlockForest, Work, read_forest
+from .drain import VERTEX_BYTES, Flows, drain, outline, solve
+from .skeleton import Skeleton
 from .source import Forest, open_forest
-from .stream import Blocks, plan_blocks
-
-log = logging.getLogger(__name__)
+from .stream import plan_blocks
 
 LAYER = "accumulation"
 NOWHERE = 255
@@ -150,8 +150,8 @@ def accumulate(
     and the drop of water principle; IEEE TPAMI 31(8). Sums are of integers, so that they do not
     depend on blocks, see `area_units`.
     """
-    report = Report("accumulate")
-    forest = open_forest(store)
+    opened = store if isinstance(store, TileStore) else TileStore.open(store)
+    forest = open_forest(opened)
     if forest.weight.name != "max":
         raise StoreError(
             f"{forest.edges.path}: a spanning forest of the weight {forest.weight.name}; water "
@@ -163,72 +163,23 @@ def accumulate(
             raise InputError("there is no outlet; give one, or None for the raster's edge")
         refuse_nodata(outlets, forest.cells)
         outlets = outlets.one_per_cell("outlets")
-    names = [into] if directions is None else [into, directions]
-    if len({*names, forest.cells.name, forest.edges.name}) < len(names) + 2:
-        raise InputError(
-            f"{forest.store.path}: the results {' and '.join(map(repr, names))} and the layers "
-            f"{forest.cells.name!r} and {forest.edges.name!r} need names of their own"
-        )
-    for name, what in zip(names, ("sums", "drainage directions"), strict=False):
-        forest.store.refuse_foreign(name, "outlets", what, what)
-    grid, block = forest.cells.grid, forest.cells.block_size
-    plan = plan_accumulation(
-        *grid.shape,
-        forest.cells.dtype,
-        block,
-        directions=directions is not None,
+    digest = "border" if outlets is None else _digest(outlets)
+    operation = Accumulate(str(opened.path), digest, areas, into, directions, outlets)
+    result = run(
+        operation,
         memory_limit=memory_limit,
         threads=threads,
+        resume=resume,
+        overwrite=overwrite,
+        progress=progress,
     )
-    for line in plan.describe().splitlines():
-        log.info("%s", line)
-    problem = {
-        "outlets": "border" if outlets is None else _digest(outlets),
-        "areas": areas,
-        "of": forest.identity,
-    }
-    kinds = ((np.float64 if areas else np.int64, 0), (np.uint8, NOWHERE))
-    with report.measured(), ExitStack() as stack:
-        writers = [
-            stack.enter_context(
-                create_layer(
-                    forest.store.path,
-                    name,
-                    grid,
-                    dtype,
-                    nodata=nodata,
-                    block_size=block,
-                    settings=problem,
-                    overwrite=overwrite,
-                    resume=resume,
-                )
-            )
-            for name, (dtype, nodata) in zip(names, kinds, strict=False)
-        ]
-        resumed = sum(int(writer.done.sum()) for writer in writers)
-        if not all(writer.finished for writer in writers):
-            rows = area_units(grid) if areas else (np.ones(grid.rows, np.int64), 1.0)
-            found = _run(forest, outlets, plan, writers, rows, progress, report)
-        else:
-            found = writers[0].info["result"]
-        with report.phase("commit"):
-            encodings: tuple[dict[str, str], ...] = ({}, {"encoding": "esri-d8-downstream"})
-            layers = [
-                writer.commit({"result": found, **encoding})
-                for writer, encoding in zip(writers, encodings, strict=False)
-            ]
-    reached = layers[0].info["valid_cells"]
-    report.settings = {**problem, "into": into, "directions": directions, "plan": plan.as_dict()}
-    report.cells, report.valid_cells = grid.cells, found["cells"]
-    report.result = {
-        **found,
-        "reached": reached,
-        "store": str(forest.store.path),
-        "layers": names,
-        "blocks_resumed": resumed,
-    }
-    codes = None if directions is None else layers[1]
-    return Accumulation(layers[0], codes, found["outlets"], reached, report)
+    report, found, layers = result.report, result.found, result.layers
+    reached = report.valid_cells
+    report.settings |= {"into": into, "directions": directions}
+    report.valid_cells = found["cells"]
+    report.result["reached"] = reached
+    codes = None if directions is None else layers[directions]
+    return Accumulation(layers[into], codes, found["outlets"], reached or 0, report)
 
 
 def _digest(outlets: Sources) -> str:
@@ -249,59 +200,110 @@ def outlets_in(block: BlockForest, given: Sources | None) -> np.ndarray:
     return ((rows[here] - r0) * block.width + cols[here] - c0).astype(np.int32)
 
 
-def _run(
-    forest: Forest,
-    given: Sources | None,
-    plan: StreamPlan,
-    writers: list[LayerWriter],
-    rows: tuple[np.ndarray, float],
-    progress: Progress,
-    report: Report,
-) -> dict[str, Any]:
-    """All phases; `rows` are the value of each row's cells, and its unit."""
-    units, unit = rows
-    kind = writers[0].dtype
-    blocks = Blocks(forest, plan, kind, np.uint8)
-    skeleton = Skeleton(VERTEX_BYTES, plan.memory_limit)
-    found = {"cells": 0, "outlets": 0}
+@dataclass(frozen=True)
+class Accumulate(Operation):
+    """The problem: `digest` tells given outlets from others, the rest as for `accumulate`."""
 
-    def prepared(block: BlockForest) -> tuple[np.ndarray, np.ndarray]:
-        values = block.valid[1:-1, 1:-1] * units[block.window[0] : block.window[1], None]
-        return outlets_in(block, given), values
+    store: str
+    digest: str = "border"
+    areas: bool = False
+    into: str = LAYER
+    directions: str | None = None
+    outlets: Sources | None = field(default=None, compare=False, repr=False)
 
-    def outlined(at: Block, block: BlockForest, *_: Any) -> tuple[Outline, int, int]:
-        outlets, values = prepared(block)
-        return outline(block, outlets, values), len(block.order), len(outlets)
+    command = "accumulate"
+    mark = "outlets"
+    halo = 1
 
-    def add(at: Block, result: tuple[Outline, int, int]) -> None:
-        skeleton.add(result[0])
-        found["cells"] += result[1]
-        found["outlets"] += result[2]
+    @property
+    def phases(self) -> tuple[Phase, ...]:
+        return Phase("outlines", joined="skeleton"), Phase("drain", writes=True)
 
-    def drained(
-        at: Block, block: BlockForest, sums: np.ndarray, codes: np.ndarray
-    ) -> tuple[np.ndarray, np.ndarray]:
-        sums, codes = sums[: block.size], codes[: block.size]
-        total = drain(block, *prepared(block), flows, at, codes)
-        if kind.kind == "f":
-            np.multiply(total, unit, out=sums)
-        else:
-            sums[:] = total
-        shape = block.window[1] - block.window[0], block.width
-        return sums.reshape(shape), codes.reshape(shape)
+    @cached_property
+    def forest(self) -> Forest:
+        return open_forest(self.store)
 
-    def write(at: Block, result: tuple[np.ndarray, np.ndarray]) -> None:
-        for writer, data in zip(writers, result, strict=False):
-            if not writer.done[at]:
-                writer.write_block(*at, data)
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        return self.forest.cells.name, self.forest.edges.name
 
-    everything = blocks.blocks.ids
-    total = 2 * forest.cells.grid.cells
-    with report.phase("outlines"):
-        blocks.stream(everything(), outlined, add, progress, total)
-    with report.phase("skeleton"):
-        flows = solve(skeleton.join(), blocks.blocks)
-    left = (at for at in everything() if not all(writer.done[at] for writer in writers))
-    with report.phase("drain"):
-        blocks.stream(left, drained, write, progress, total)
-    return found
+    @property
+    def outputs(self) -> tuple[Output, ...]:
+        sums = Output(self.into, np.dtype(np.float64 if self.areas else np.int64), 0, "sums")
+        if self.directions is None:
+            return (sums,)
+        code = {"encoding": "esri-d8-downstream"}
+        codes = Output(self.directions, np.dtype(np.uint8), NOWHERE, "drainage directions", code)
+        return sums, codes
+
+    def settings(self) -> dict[str, Any]:
+        return {"outlets": self.digest, "areas": self.areas}
+
+    def plan(self, memory_limit: int | str | None, threads: int | None) -> StreamPlan:
+        cells = self.forest.cells
+        return plan_accumulation(
+            *cells.grid.shape,
+            cells.dtype,
+            cells.block_size,
+            directions=self.directions is not None,
+            memory_limit=memory_limit,
+            threads=threads,
+        )
+
+    @cached_property
+    def units(self) -> tuple[np.ndarray, float]:
+        """The value of each row's cells as whole units, and the unit."""
+        return area_units(self.grid) if self.areas else (np.ones(self.grid.rows, np.int64), 1.0)
+
+    def new_work(self) -> Any:
+        return Work(self.blocks), np.empty(self.blocks.block**2, np.uint8)
+
+    def begin(self, plan: StreamPlan, spill: Path) -> State:
+        return _Skeleton(self.blocks, plan.memory_limit)
+
+    def solve(
+        self,
+        phase: Phase,
+        at: Block,
+        cells: list[np.ndarray],
+        out: list[np.ndarray],
+        given: Any,
+        work: Any,
+    ) -> Solved:
+        units, unit = self.units
+        block = read_forest(self.forest, self.blocks.window(*at), cells[0], cells[1], work[0])
+        r0, r1, _, _ = block.window
+        outlets = outlets_in(block, self.outlets)
+        values = block.valid[1:-1, 1:-1] * units[r0:r1, None]
+        if not phase.writes:
+            return Solved(known=(outline(block, outlets, values), len(block.order), len(outlets)))
+        codes = out[1].reshape(-1) if len(out) > 1 else work[1][: block.size]
+        total = drain(block, outlets, values, given, codes).reshape(out[0].shape)
+        np.multiply(total, unit if self.areas else 1, out=out[0])
+        return Solved(tuple(out))
+
+
+class _Skeleton(State):
+    """The outlines of all blocks; then what drains between them."""
+
+    def __init__(self, blocks: BlockGrid, memory_limit: int) -> None:
+        self._blocks = blocks
+        self._skeleton = Skeleton(VERTEX_BYTES, memory_limit)
+        self._flows: Flows | None = None
+        self._found = {"cells": 0, "outlets": 0}
+
+    def given(self, phase: Phase, at: Block) -> Any:
+        return None if self._flows is None else self._flows.of(at)
+
+    def add(self, phase: Phase, at: Block, known: Any) -> None:
+        if known is not None:
+            outline, cells, outlets = known
+            self._skeleton.add(outline)
+            self._found["cells"] += cells
+            self._found["outlets"] += outlets
+
+    def join(self, phase: Phase) -> None:
+        self._flows = solve(self._skeleton.join(), self._blocks)
+
+    def found(self) -> dict[str, Any]:
+        return self._found

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..grid import BlockGrid
+from ..grid import Block, BlockGrid
 from ..grid.neighbours import DIRECTIONS
 from .block import BlockForest, d8_codes
 from .skeleton import ByBlock, Crossing, Graph, Outline, neighbour
@@ -73,6 +73,9 @@ def outline(block: BlockForest, outlets: np.ndarray, values: np.ndarray) -> Outl
     )
 
 
+BlockFlows = tuple[tuple[np.ndarray, ...], tuple[np.ndarray, ...], tuple[np.ndarray, ...]]
+
+
 @dataclass
 class Flows:
     """What the skeleton says to each block.
@@ -90,6 +93,10 @@ class Flows:
     cuts: ByBlock
     leaving: ByBlock
     entering: ByBlock
+
+    def of(self, at: Block) -> BlockFlows:
+        """What it says to one block."""
+        return self.cuts.of(at), self.leaving.of(at), self.entering.of(at)
 
 
 def solve(graph: Graph | None, blocks: BlockGrid) -> Flows:
@@ -118,16 +125,17 @@ def drain(
     block: BlockForest,
     outlets: np.ndarray,
     values: np.ndarray,
-    flows: Flows,
-    at: tuple[int, int],
+    flows: BlockFlows,
     codes: np.ndarray,
 ) -> np.ndarray:
-    """The sum that drains through each cell of block `at`.
+    """The sum that drains through each cell of a block.
 
     Parameters
     ----------
     outlets, values
         As for `outline`.
+    flows
+        What the skeleton says to the block.
     codes
         uint8, shape (cells,): receives the D8 code of where each cell drains to, 0 at outlets, 255
         where nowhere.
@@ -141,18 +149,16 @@ def drain(
     if len(outlets) > 1:
         block.weigh()
         separate(order, work.parent, work.keys, work.ids, outlets, work.one, work.cut)
-    cells, cuts = flows.cuts.of(at)
+    (cells, cuts), (left, steps), (entered, amounts) = flows
     if len(cuts):
-        steps = np.array([down * block.width + right for down, right in DIRECTIONS])
+        across = np.array([down * block.width + right for down, right in DIRECTIONS])
         lower = block.locally(cells)
-        upper = lower + steps[cuts & 3]
+        upper = lower + across[cuts & 3]
         work.cut[np.where(work.parent[lower] == upper, lower, upper)] = True
     sums = work.sums[: block.size]
     sums[:] = values.ravel()
-    cells, amounts = flows.entering.of(at)
-    np.add.at(sums, block.locally(cells), amounts)
-    cells, steps = flows.leaving.of(at)
-    leaving = block.locally(cells)
+    np.add.at(sums, block.locally(entered), amounts)
+    leaving = block.locally(left)
     gather(order, work.parent, work.cut, np.concatenate((outlets, leaving)), sums, work.one)
     d8_codes(order, work.code, work.parent, work.one, codes)
     codes[leaving] = 1 << steps

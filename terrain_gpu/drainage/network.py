@@ -273,7 +273,8 @@ def _features(pieces: PieceFile, grid: GridSpec, weight: Weight) -> Iterator[lis
     lengths = step_lengths(grid)
     for batch in pieces.lines():
         lines, values = _simple(*batch, grid.cols)
-        cells, heights = np.concatenate(lines), np.concatenate(values)
+        # + 0, for the sign of a zero depends on where a maximum meets it.
+        cells, heights = np.concatenate(lines), np.concatenate(values) + 0
         places = np.stack(np.divmod(cells, grid.cols), axis=1)
         xy = cell_centres(grid, places)
         (down, right), upper = np.abs(np.diff(places, axis=0)).T, places[:, 0]

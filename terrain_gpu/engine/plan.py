@@ -368,6 +368,72 @@ def layer_bytes(rows: int, cols: int, itemsize: int, block: int) -> int:
     return tiles * TILE * TILE * itemsize + BlockGrid(rows, cols, block).count * index
 
 
+def fit_blocks(  # noqa: PLR0913 - keyword-only
+    blocks: BlockGrid,
+    dtype: str,
+    what: str,
+    *,
+    buffer: int,
+    worker: int,
+    scratch: int = 0,
+    held: int = 0,
+    joined: int = 0,
+    advice: str = "",
+    passes: int = 1,
+    bytes_read: int = 0,
+    bytes_written: int = 0,
+    memory_limit: int | str | None = None,
+    threads: int | None = None,
+) -> StreamPlan:
+    """The most workers and buffers for a stream of blocks that fit a memory limit.
+
+    Parameters
+    ----------
+    what
+        What is done, for messages: "to accumulate", "for the slope of".
+    buffer, worker
+        Bytes of a buffer, and of what a worker needs beside it.
+    scratch
+        Bytes of readers and writers.
+    held
+        Bytes that stay while blocks stream.
+    joined
+        Bytes needed at most when no blocks stream.
+    advice
+        The end of the message when the limit is too small.
+
+    Raises
+    ------
+    PlanError
+        when the limit is too small, with one that is not.
+    """
+    limit = limit_of(memory_limit)
+    always = COMPILED_BASELINE + loaded()
+    for workers in range(min(threads_of(threads), blocks.count), 0, -1):
+        for buffers in range(min(workers + 2, blocks.count), workers - 1, -1):
+            streaming = workers * worker + buffers * buffer + scratch + held
+            memory = always + max(streaming, joined)
+            if memory <= limit:
+                return StreamPlan.of_blocks(
+                    blocks,
+                    dtype,
+                    buffers=buffers,
+                    readers=1,
+                    writers=1,
+                    workers=workers,
+                    passes=passes,
+                    memory_limit=limit,
+                    memory=memory,
+                    bytes_read=bytes_read,
+                    bytes_written=bytes_written,
+                )
+    raise PlanError(
+        f"a memory limit of {format_size(limit)} is too small {what} {blocks.rows} x "
+        f"{blocks.cols} cells of {dtype} in blocks of {blocks.block}; give at least "
+        f"{ceil_div(memory, MB)} MB{advice}"
+    )
+
+
 def plan_forest(  # noqa: PLR0913 - keyword-only
     rows: int,
     cols: int,

@@ -286,7 +286,9 @@ class Recode:
             empty |= data == self.source_nodata
         values = np.rint(data) if self.round_cells else data
         if self.clamp_min is not None:
-            values = np.maximum(values, values.dtype.type(self.clamp_min))
+            least = values.dtype.type(self.clamp_min)
+            # np.maximum takes 0.0 or -0.0 of the two as its vector registers happen to.
+            values = np.where(values < least, least, values)
         if self.round_cells:
             info = np.iinfo(self.dtype)
             # Not "> info.max", which as float32 is one more.

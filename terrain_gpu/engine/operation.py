@@ -1,0 +1,242 @@
+"""What an operation is: a problem, the layers it reads and writes, and passes over their blocks.
+
+An operation is a frozen dataclass whose fields say everything: the path of a store, names of
+layers, parameters. So it can be pickled, and one of its blocks solved in any thread, process or
+machine that sees the store: `Operation.solve` takes the cells of a block and what the block must
+know of the others, and gives arrays and what the others must know of it. `State` is what is known
+of all blocks, in the process that runs the operation.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from functools import cached_property
+from pathlib import Path
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+
+from ..grid import Block, BlockGrid, GridSpec
+from ..store import Layer, TileStore
+from .plan import StreamPlan
+
+
+class Phase(NamedTuple):
+    """A pass over the blocks.
+
+    Attributes
+    ----------
+    name
+        In reports.
+    writes
+        Whether it gives the blocks of the outputs; then finished ones are not solved again.
+    joined
+        Name of what `State.join` does once all blocks were seen; nothing when empty.
+    """
+
+    name: str
+    writes: bool = False
+    joined: str = ""
+
+
+@dataclass(frozen=True)
+class Output:
+    """A layer that an operation writes.
+
+    Attributes
+    ----------
+    nodata
+        Value of cells without a result.
+    holds
+        What it holds, for messages: "slopes".
+    attributes
+        Of this package, beside the result.
+    """
+
+    name: str
+    dtype: np.dtype
+    nodata: float | int | None = None
+    holds: str = "results"
+    attributes: Mapping[str, Any] = field(default_factory=dict)
+
+
+class Solved(NamedTuple):
+    """What is found in a block: the cells of the outputs, and what others must know of it."""
+
+    arrays: tuple[np.ndarray, ...] = ()
+    known: Any = None
+
+
+class State:
+    """What is known of all blocks. Here nothing: blocks do not depend on each other.
+
+    Attributes
+    ----------
+    again
+        Whether finished blocks are solved again, for what is known of them.
+    """
+
+    again = False
+
+    def given(self, phase: Phase, at: Block) -> Any:
+        """What a block must know of the others; small, and picklable. From any thread."""
+        return None
+
+    def add(self, phase: Phase, at: Block, known: Any) -> None:
+        """Take what others must know of a block. From one thread at a time."""
+
+    def join(self, phase: Phase) -> None:
+        """All blocks were seen."""
+
+    def found(self) -> dict[str, Any]:
+        """What is recorded with the outputs, and reported."""
+        return {}
+
+    def close(self) -> None:
+        """The run ends, well or not."""
+
+
+class Operation(ABC):
+    """A problem over the layers of a store; subclasses are frozen dataclasses."""
+
+    store: str
+    command: ClassVar[str]
+    mark: ClassVar[str]
+    """The setting by which an output is known to be of this operation, and may be replaced."""
+    halo: ClassVar[int] = 0
+    """Rings of cells around a block that it reads."""
+
+    @property
+    @abstractmethod
+    def phases(self) -> tuple[Phase, ...]:
+        """The passes; the last one writes."""
+
+    @property
+    @abstractmethod
+    def inputs(self) -> tuple[str, ...]:
+        """Names of the layers it reads."""
+
+    @property
+    @abstractmethod
+    def outputs(self) -> tuple[Output, ...]:
+        """The layers it writes."""
+
+    @abstractmethod
+    def plan(self, memory_limit: int | str | None, threads: int | None) -> StreamPlan:
+        """How its blocks stream within a memory limit."""
+
+    def settings(self) -> dict[str, Any]:
+        """What the outputs depend on beside the inputs' cells: a run resumes only with the same."""
+        own = {f.name: getattr(self, f.name) for f in fields(self)}  # type: ignore[arg-type]
+        del own["store"]
+        return own
+
+    def new_work(self) -> Any:
+        """Arrays to work in, of one thread."""
+        return None
+
+    def begin(self, plan: StreamPlan, spill: Path) -> State:
+        """What is known before the first block; compiles what the phases need.
+
+        Parameters
+        ----------
+        spill
+            A folder for what does not fit memory; it need not exist, and goes with the run.
+        """
+        return State()
+
+    @abstractmethod
+    def solve(
+        self,
+        phase: Phase,
+        at: Block,
+        cells: list[np.ndarray],
+        out: list[np.ndarray],
+        given: Any,
+        work: Any,
+    ) -> Solved:
+        """Solve a block.
+
+        Parameters
+        ----------
+        cells
+            Of the inputs, with `halo`.
+        out
+            Arrays for the outputs, to be given back in `Solved` or not.
+        given
+            Of `State.given`.
+        work
+            Of `new_work`.
+        """
+
+    # -- what follows from these ----------------------------------------------------------------
+
+    @cached_property
+    def layers(self) -> list[Layer]:
+        """The inputs, open."""
+        opened = TileStore.open(self.store)
+        return [opened.layer(name) for name in self.inputs]
+
+    @property
+    def grid(self) -> GridSpec:
+        return self.layers[0].grid
+
+    @property
+    def blocks(self) -> BlockGrid:
+        """Those of the input with the largest."""
+        return max((layer.blocks for layer in self.layers), key=lambda blocks: blocks.block)
+
+    def identity(self) -> dict[str, str]:
+        """Names and digests of the inputs, so that a run over other cells is not resumed."""
+        return {layer.name: layer.identity for layer in self.layers}
+
+    def new_buffer(self) -> list[np.ndarray]:
+        """Flat arrays for a block of each input and output."""
+        rows, cols = (min(self.blocks.block, side) for side in self.grid.shape)
+        ring = (rows + 2 * self.halo) * (cols + 2 * self.halo)
+        return [
+            *(np.empty(ring, layer.dtype) for layer in self.layers),
+            *(np.empty(rows * cols, output.dtype) for output in self.outputs),
+        ]
+
+    def read(self, at: Block, buffer: list[np.ndarray]) -> list[np.ndarray]:
+        """Cells of a block into a buffer: views of its shape, for inputs and outputs."""
+        r0, r1, c0, c1 = self.blocks.window(*at)
+        found = []
+        for k, flat in enumerate(buffer):
+            halo = self.halo if k < len(self.layers) else 0
+            shape = r1 - r0 + 2 * halo, c1 - c0 + 2 * halo
+            # Contiguous for every shape, so that kernels are compiled once.
+            view = flat[: shape[0] * shape[1]].reshape(shape)
+            if k < len(self.layers):
+                self.layers[k].read_ring((r0, r1, c0, c1), view, halo=halo)
+            found.append(view)
+        return found
+
+    def solve_read(
+        self, phase: Phase, at: Block, data: list[np.ndarray], given: Any, work: Any
+    ) -> Solved:
+        """`solve` of what `read` gave."""
+        count = len(self.layers)
+        return self.solve(phase, at, data[:count], data[count:], given, work)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {f.name: getattr(self, f.name) for f in fields(self)}  # type: ignore[arg-type]
+
+
+class Unit(NamedTuple):
+    """A block of a phase, for a process of its own."""
+
+    operation: Operation
+    phase: Phase
+    at: Block
+    given: Any
+
+    def solve(self) -> Solved:
+        """Read and solve it."""
+        operation = self.operation
+        data = operation.read(self.at, operation.new_buffer())
+        work = operation.new_work()
+        return operation.solve_read(self.phase, self.at, data, self.given, work)

@@ -1,0 +1,53 @@
+"""Horn's slope and aspect of a block."""
+
+from __future__ import annotations
+
+import math
+
+from ..compiled import jit
+
+DEGREES = 180 / math.pi
+
+
+@jit
+def horn(cells, absent, across, down, nodata, slopes, aspects):
+    """Slope, and aspect where it is asked for, of cells with all eight neighbours.
+
+    Parameters
+    ----------
+    cells, absent
+        Heights, and cells without one; with one ring.
+    across, down
+        float64, for each row: the lengths of two steps E and of two steps S around it.
+    nodata
+        Of cells that lack a neighbour, and aspect of level ones.
+    slopes, aspects
+        float32, degrees; `aspects` may have no rows.
+    """
+    for r in range(slopes.shape[0]):
+        for c in range(slopes.shape[1]):
+            lacks = False
+            for y in range(3):
+                for x in range(3):
+                    lacks |= absent[r + y, c + x]
+            if lacks:
+                slopes[r, c] = nodata
+                if aspects.size:
+                    aspects[r, c] = nodata
+                continue
+            nw, n, ne = float(cells[r, c]), float(cells[r, c + 1]), float(cells[r, c + 2])
+            w, e = float(cells[r + 1, c]), float(cells[r + 1, c + 2])
+            sw, s, se = (
+                float(cells[r + 2, c]),
+                float(cells[r + 2, c + 1]),
+                float(cells[r + 2, c + 2]),
+            )
+            east = ((ne + 2 * e + se) - (nw + 2 * w + sw)) / (4 * across[r])
+            south = ((sw + 2 * s + se) - (nw + 2 * n + ne)) / (4 * down[r])
+            slopes[r, c] = DEGREES * math.atan(math.sqrt(east * east + south * south))
+            if aspects.size:
+                # Downhill, clockwise from north.
+                downhill = DEGREES * math.atan2(-east, south)
+                if downhill < 0:
+                    downhill += 360
+                aspects[r, c] = nodata if east == 0 and south == 0 else downhill

@@ -1,0 +1,212 @@
+"""Slope and aspect of a layer: `slope`."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..arguments import checked
+from ..cells import is_nodata
+from ..engine.operation import Operation, Output, Phase, Solved, State
+from ..engine.plan import StreamPlan, fit_blocks, layer_bytes
+from ..engine.run import Result, run
+from ..grid import Block, BlockGrid
+from ..grid.lengths import step_lengths
+from ..progress import Progress, silent
+from ..store import TileStore
+from .kernel import horn
+
+LAYER = "slope"
+NODATA = -9999.0
+
+
+@dataclass(frozen=True)
+class Slope(Operation):
+    """The problem; fields as the parameters of `slope`."""
+
+    store: str
+    layer: str = "elevation"
+    into: str = LAYER
+    aspect: str | None = None
+
+    command = "slope"
+    mark = "slope_of"
+    halo = 1
+
+    @property
+    def phases(self) -> tuple[Phase, ...]:
+        return (Phase("slope", writes=True),)
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        return (self.layer,)
+
+    @property
+    def outputs(self) -> tuple[Output, ...]:
+        names = (self.into,) if self.aspect is None else (self.into, self.aspect)
+        kinds = zip(names, ("slopes", "aspects"), strict=False)
+        return tuple(Output(name, np.dtype("<f4"), NODATA, holds) for name, holds in kinds)
+
+    def settings(self) -> dict[str, Any]:
+        return {"slope_of": self.layer, "aspect": self.aspect is not None}
+
+    def plan(self, memory_limit: int | str | None, threads: int | None) -> StreamPlan:
+        layer = self.layers[0]
+        return plan_slope(
+            layer.grid.rows,
+            layer.grid.cols,
+            layer.dtype,
+            layer.block_size,
+            aspect=self.aspect is not None,
+            memory_limit=memory_limit,
+            threads=threads,
+        )
+
+    @cached_property
+    def lengths(self) -> tuple[np.ndarray, np.ndarray]:
+        """For each row, two steps E, and two steps S with the row in their middle."""
+        steps = step_lengths(self.grid)
+        south = np.concatenate((steps[2, :1], steps[2, :-1])) + steps[2]
+        return 2 * steps[0], south
+
+    def begin(self, plan: StreamPlan, spill: Path) -> State:
+        one, none = np.zeros((3, 3), self.layers[0].dtype), np.zeros((3, 3), bool)
+        out = np.zeros((1, 1), np.float32)
+        horn(one, none, np.ones(1), np.ones(1), NODATA, out, out)  # compiled where Ctrl-C arrives
+        return State()
+
+    def solve(
+        self,
+        phase: Phase,
+        at: Block,
+        cells: list[np.ndarray],
+        out: list[np.ndarray],
+        given: Any,
+        work: Any,
+    ) -> Solved:
+        (heights,) = cells
+        r0, r1, c0, c1 = self.blocks.window(*at)
+        absent = is_nodata(heights, self.layers[0].nodata)
+        grid = self.grid
+        # The ring outside of the raster is filled: there are no cells.
+        absent[:1] |= r0 == 0
+        absent[-1:] |= r1 == grid.rows
+        absent[:, :1] |= c0 == 0
+        absent[:, -1:] |= c1 == grid.cols
+        across, down = (steps[r0:r1] for steps in self.lengths)
+        aspects = out[1] if len(out) > 1 else np.empty((0, 0), np.float32)
+        horn(heights, absent, across, down, NODATA, out[0], aspects)
+        return Solved(tuple(out))
+
+
+def plan_slope(
+    rows: int,
+    cols: int,
+    dtype: np.dtype,
+    block: int,
+    *,
+    aspect: bool = False,
+    memory_limit: int | str | None = None,
+    threads: int | None = None,
+) -> StreamPlan:
+    """The plan of `slope` for a layer of such a shape, type and block size.
+
+    Raises
+    ------
+    PlanError
+        when the limit is too small.
+    """
+    blocks, ring, results = BlockGrid(rows, cols, block), (block + 2) ** 2, 4 * (1 + aspect)
+    return fit_blocks(
+        blocks,
+        dtype.name,
+        "for the slope of",
+        buffer=ring * dtype.itemsize + block * block * results,
+        worker=2 * ring,
+        scratch=block * block * (dtype.itemsize + 2 * results),
+        held=64 * rows,
+        bytes_read=layer_bytes(rows, cols, dtype.itemsize, block),
+        bytes_written=layer_bytes(rows, cols, 4, block) * (1 + aspect),
+        memory_limit=memory_limit,
+        threads=threads,
+    )
+
+
+@checked()
+def slope(
+    store: str | os.PathLike[str] | TileStore,
+    *,
+    layer: str = "elevation",
+    into: str = LAYER,
+    aspect: str | None = None,
+    memory_limit: int | str | None = None,
+    threads: int | None = None,
+    resume: bool = False,
+    overwrite: bool = False,
+    progress: Progress = silent,
+) -> Result:
+    """Slope, and aspect, of every cell from its eight neighbours, as new layers.
+
+    Parameters
+    ----------
+    store
+        A store, or its path.
+    layer
+        The heights, in the units of the map; in metres for a geographic CRS, whose cells are
+        measured on the ellipsoid.
+    into
+        Layer that receives slopes: float32, degrees from 0 to 90.
+    aspect
+        Layer that receives aspects, unless None: float32, degrees clockwise from north, the
+        direction that faces downhill. Level cells have none.
+    memory_limit
+        Bound on the peak resident set of the process, bytes; a quarter of RAM when None.
+    threads
+        Threads; all processors when None.
+    resume
+        Go on with an unfinished run.
+    overwrite
+        Replace an existing result, at the end.
+    progress
+        Called with the cells just done and all cells.
+
+    Returns
+    -------
+    Result
+        Its `layers` are named `into` and `aspect`. Cells at the raster's edge, without a value, or
+        beside a cell without one, are -9999, the nodata value.
+
+    Raises
+    ------
+    InputError
+        when a name cannot be used.
+    PlanError
+        when the memory limit is too small.
+    StoreError
+        when the store is damaged, or has such a layer already.
+    OutputError
+        when the disk is full. Finished blocks are kept for `resume`.
+
+    Notes
+    -----
+    B. K. P. Horn (1981), Hill shading and the reflectance map; Proceedings of the IEEE 69(1).
+
+    Examples
+    --------
+    >>> found = slope("dem.zarr", aspect="aspect")
+    >>> degrees = found.layers["slope"].read_window(0, 100, 0, 100)
+    """
+    operation = Slope(str(TileStore.open(store).path), layer, into, aspect)
+    return run(
+        operation,
+        memory_limit=memory_limit,
+        threads=threads,
+        resume=resume,
+        overwrite=overwrite,
+        progress=progress,
+    )

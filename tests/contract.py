@@ -1,0 +1,240 @@
+"""The contract of operations: a test class that the tests of every operation inherit.
+
+A subclass says how the operation is made, what it must find, and which command runs it; see
+tests/test_slope.py.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from memory import MB, within
+from strategies import rasters, shapes
+
+import terrain_gpu
+from terrain_gpu.engine.operation import Unit
+from terrain_gpu.engine.run import run
+from terrain_gpu.errors import OutputError, StoreError
+from terrain_gpu.grid import GridSpec
+from terrain_gpu.store import TileStore, writer
+
+TRANSFORM = (10.0, 0.0, 500000.0, 0.0, -20.0, 5500000.0)
+KEYS = {
+    "command",
+    "version",
+    "cells",
+    "valid_cells",
+    "seconds",
+    "bytes_read",
+    "bytes_written",
+    "peak_rss_bytes",
+    "settings",
+    "result",
+}
+
+
+class Stop(Exception):
+    """Raised by a test in the middle of a run."""
+
+
+def make_store(path: Path, data: np.ndarray, nodata, block: int) -> Path:
+    """A store with the layer elevation."""
+    grid = GridSpec(*data.shape, TRANSFORM, "", "")
+    with terrain_gpu.create_layer(
+        path, "elevation", grid, data.dtype, nodata=nodata, block_size=block
+    ) as target:
+        for i, j in target.blocks.ids():
+            r0, r1, c0, c1 = target.block_window(i, j)
+            target.write_block(i, j, np.ascontiguousarray(data[r0:r1, c0:c1]))
+        target.commit()
+    return path
+
+
+def whole(layer) -> np.ndarray:
+    return layer.read_window(*layer.grid.window)
+
+
+def same(one: np.ndarray, other: np.ndarray) -> bool:
+    """Bit for bit."""
+    return (
+        one.dtype == other.dtype and one.shape == other.shape and one.tobytes() == other.tobytes()
+    )
+
+
+class Processes:
+    """A toy engine: every block is solved by another process, from what can be pickled."""
+
+    def map(self, operation, phase, blocks, plan, given, take, done):
+        with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
+            for at in blocks:
+                unit = Unit(operation, phase, at, given(at))
+                take(at, pool.submit(unit.solve).result())
+                done(at)
+
+
+class OperationContract:
+    """What every operation promises."""
+
+    command: str
+    """Its words behind `terrain-gpu`, with the store s.zarr."""
+
+    rasters = rasters(shape=shapes(200, 30_000))
+    """Which rasters it is given."""
+
+    def prepare(self, store: Path) -> None:
+        """Make what the operation reads besides elevation."""
+
+    def make(self, store: Path):
+        """The operation over a store."""
+        raise NotImplementedError
+
+    def expected(self, data: np.ndarray, nodata, grid: GridSpec) -> list[np.ndarray]:
+        """Its outputs, by plain Python."""
+        raise NotImplementedError
+
+    def cells(self, shape=(150, 210), dtype=np.int16) -> np.ndarray:
+        found = np.random.default_rng(3).integers(0, 50, shape).astype(dtype)
+        found[40:60, 30:90] = -1
+        return found
+
+    @pytest.fixture
+    def store(self, tmp_path, no_fsync):
+        path = make_store(tmp_path / "s.zarr", self.cells(), -1, 64)
+        self.prepare(path)
+        return path
+
+    def outputs(self, store: Path) -> dict[str, np.ndarray]:
+        opened = TileStore.open(store)
+        return {
+            output.name: whole(opened.layer(output.name)) for output in self.make(store).outputs
+        }
+
+    # -- the right answer, whatever the way ----------------------------------------------------
+
+    @settings(max_examples=30)
+    @given(
+        data=st.data(),
+        block=st.sampled_from([64, 128, 256, 512, 1024, 2048]),
+        threads=st.integers(1, 4),
+    )
+    def test_as_by_plain_python(self, folders, data, block, threads):
+        raster = data.draw(self.rasters)
+        with folders() as folder:
+            store = make_store(folder / "s.zarr", raster.cells, raster.nodata, block)
+            self.prepare(store)
+            operation = self.make(store)
+            run(operation, threads=threads)
+            expected = self.expected(raster.cells, raster.nodata, operation.grid)
+            for found, right in zip(self.outputs(store).values(), expected, strict=True):
+                assert same(found, right)
+
+    def test_in_processes_of_their_own(self, store):
+        result = run(self.make(store), engine=Processes())
+        expected = self.expected(self.cells(), -1, result.layers[next(iter(result.layers))].grid)
+        for found, right in zip(self.outputs(store).values(), expected, strict=True):
+            assert same(found, right)
+
+    def test_an_operation_can_be_pickled(self, store):
+        operation = self.make(store)
+        _ = operation.layers
+        again = pickle.loads(pickle.dumps(operation))
+        assert again == operation
+        assert "layers" not in vars(again)
+        assert again.settings() == operation.settings()
+        json.dumps(operation.settings())
+
+    # -- interrupted, full, damaged -------------------------------------------------------------
+
+    @pytest.mark.parametrize("share", [0.0, 0.2, 0.45, 0.55, 0.8, 1.0])
+    def test_stopped_anywhere_and_resumed(self, store, share):
+        seen = 0
+
+        def stop(cells, total):
+            nonlocal seen
+            seen += cells
+            if seen >= share * total:
+                raise Stop
+
+        with pytest.raises(Stop):
+            run(self.make(store), threads=1, progress=stop)
+        assert not {o.name for o in self.make(store).outputs} & set(TileStore.open(store).layers)
+        told = []
+        result = run(self.make(store), resume=True, progress=lambda *seen: told.append(seen))
+        assert sum(cells for cells, _ in told) == told[-1][1]
+        expected = self.expected(self.cells(), -1, TileStore.open(store).grid)
+        for found, right in zip(self.outputs(store).values(), expected, strict=True):
+            assert same(found, right)
+        again = run(self.make(store), resume=True)
+        assert again.found == result.found
+        assert not (store / ".incomplete").exists()
+
+    @pytest.mark.parametrize("after", [0, 3])
+    def test_a_full_disk(self, store, monkeypatch, after):
+        left = after
+
+        def full(*args, **kwargs):
+            nonlocal left
+            left -= 1
+            if left < 0:
+                raise OSError(28, "No space left on device")
+            return new_file(*args, **kwargs)
+
+        before = sorted(os.listdir(store))
+        with monkeypatch.context() as patch:
+            new_file = writer.new_file
+            patch.setattr(writer, "new_file", full)
+            with pytest.raises(OutputError, match="no space left"):
+                run(self.make(store), threads=1)
+        assert sorted(set(os.listdir(store)) - {".incomplete"}) == before
+        run(self.make(store), resume=True)
+        expected = self.expected(self.cells(), -1, TileStore.open(store).grid)
+        for found, right in zip(self.outputs(store).values(), expected, strict=True):
+            assert same(found, right)
+
+    def test_a_damaged_input(self, store):
+        name = self.make(store).inputs[0]
+        shard = TileStore.open(store).layer(name).shard_path(1, 1)
+        data = bytearray(shard.read_bytes())
+        data[100] ^= 1
+        shard.write_bytes(data)
+        before = set(TileStore.open(store).layers)
+        with pytest.raises(StoreError, match="checksum"):
+            run(self.make(store))
+        assert set(TileStore.open(store).layers) == before
+
+    # -- names, memory, reports -----------------------------------------------------------------
+
+    def test_results_are_replaced_only_when_asked(self, store):
+        run(self.make(store))
+        with pytest.raises(StoreError, match="exists; --overwrite replaces it"):
+            run(self.make(store))
+        run(self.make(store), overwrite=True)
+
+    @pytest.mark.parametrize("shape", [(1100, 900), (70, 5000)])
+    def test_the_least_limit_holds(self, tmp_path, shape):
+        store = make_store(tmp_path / "s.zarr", self.cells(shape), -1, 512)
+        self.prepare(store)
+        command = f"terrain-gpu {self.command} --threads 2 --overwrite -q"
+        limit, peak = within(tmp_path, command, MB)
+        assert peak <= limit
+
+    def test_the_report(self, store):
+        told = []
+        found = run(self.make(store), threads=2, progress=lambda *seen: told.append(seen))
+        report = json.loads(found.report.to_json())
+        assert report.keys() == KEYS
+        assert report["settings"]["of"].keys() >= set(self.make(store).inputs)
+        assert report["settings"]["plan"]["memory"] <= report["settings"]["plan"]["memory_limit"]
+        assert report["cells"] == self.cells().size
+        phases = {p.name for p in self.make(store).phases}
+        assert report["seconds"].keys() >= {"total", "commit", *phases}
+        assert sum(cells for cells, _ in told) == told[-1][1]
