@@ -28,7 +28,7 @@ import numpy as np
 from terrain_gpu import create_layer, minimum_spanning_tree, shortest_paths
 from terrain_gpu.cuda.backend import Gpu
 from terrain_gpu.grid import TILE, BlockGrid, GridSpec
-from terrain_gpu.mst.cuda import regions as gpu
+from terrain_gpu.mst.cuda import plan
 from terrain_gpu.mst.cuda.regions import GpuSolver
 from terrain_gpu.mst.weights import Weight
 
@@ -233,7 +233,7 @@ def main() -> None:
     if args.programs:
         programs(args.work, args.huge, args.verify)
         return
-    gpu.MOST_SIDE = args.region or gpu.MOST_SIDE
+    plan.MOST_SIDE = args.region or plan.MOST_SIDE
     z = terrain(args.side)
     heights = tiles_of(z)
     whole = np.rint(heights).astype(np.uint16)

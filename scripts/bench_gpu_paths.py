@@ -28,7 +28,7 @@ from terrain_gpu import GridSpec, create_layer
 from terrain_gpu.cuda.device import module, name_of
 from terrain_gpu.paths.costs import AbsDiff, Friction
 from terrain_gpu.paths.cpu.relax import GUARDS
-from terrain_gpu.paths.cuda import solve as gpu
+from terrain_gpu.paths.cuda import memory, relaxing, variants
 from terrain_gpu.paths.cuda.classic import RELAXERS
 from terrain_gpu.paths.pipeline import shortest_paths
 
@@ -67,13 +67,13 @@ class Bench:
 
     def __init__(self, cost: Any, cells: Any, seed: tuple[int, int], walls: Any = None) -> None:
         self.cost, self.seed = cost, seed
-        self.shape = gpu.Shape(*cells.shape)
+        self.shape = memory.Shape(*cells.shape)
         self.integer = isinstance(cost, AbsDiff) and cells.dtype.kind == "u"
         self.dtype = np.dtype(np.uint32 if self.integer else np.float64)
-        self.heights = gpu.padded(self.shape, cells.dtype, 0)
+        self.heights = memory.padded(self.shape, cells.dtype, 0)
         self._inside(self.heights)[...] = cells
         self.frictions = self.heights
-        self.distances = gpu.padded(self.shape, self.dtype, gpu.absent(self.dtype))
+        self.distances = memory.padded(self.shape, self.dtype, variants.absent(self.dtype))
         self.walls = walls
         lengths = np.repeat(
             np.array([10.0, np.hypot(10.0, 10.0), 10.0])[:, None], self.shape.padded, 1
@@ -93,18 +93,18 @@ class Bench:
         inside = self._inside(self.distances)
         inside[...] = top
         if self.walls is not None:
-            inside[self.walls] = gpu.absent(self.dtype)
-        self.relaxing = relaxing = gpu.Relaxing(
+            inside[self.walls] = variants.absent(self.dtype)
+        self.relaxing = own = relaxing.Relaxing(
             self.shape, self.cost, self.heights.dtype, None, self.dtype, EVERY, top
         )
-        names = {"CELL": relaxing.macros["CELL"], "DISTANCE": relaxing.macros["DISTANCE"]}
+        names = {"CELL": own.macros["CELL"], "DISTANCE": own.macros["DISTANCE"]}
         fields = module("fields", {"MODEL": "ABSDIFF", "SCALED": 0, **names})
         at = cupy.array([self.seed[0] * self.shape.cols + self.seed[1]])
         fields.get_function("sources")(
             (1,),
             (1,),
             (at, cupy.zeros(1, self.dtype), 1, self.shape.cols, self.shape.pitch, self.heights,
-             self.distances, *relaxing.pending, gpu.new_notes()),
+             self.distances, *own.pending, memory.new_notes()),
         )  # fmt: skip
         guard = GUARDS[4] if self.integer else np.inf
         cupy.cuda.Device().synchronize()
@@ -112,7 +112,7 @@ class Bench:
         if method in RELAXERS:
             found = RELAXERS[method](self, lambda: None)
         else:
-            found = relaxing.run(self.heights, self.heights, self.lengths, self.distances, guard)
+            found = own.run(self.heights, self.heights, self.lengths, self.distances, guard)
         cupy.cuda.Device().synchronize()
         return time.perf_counter() - start, found
 
@@ -242,7 +242,7 @@ def main() -> None:
     parser.add_argument("--disk", type=Path)
     parser.add_argument("--gpu-memory-limits", type=int, nargs="+", default=[0, 0])
     parser.add_argument("--methods", type=int, nargs="+", metavar="SIDE")
-    parser.add_argument("--fill", type=float, nargs="+", default=[gpu._FILL])
+    parser.add_argument("--fill", type=float, nargs="+", default=[relaxing._FILL])
     arguments = parser.parse_args()
     if arguments.methods:
         methods(arguments.methods, arguments.rounds, arguments.disk)
@@ -259,7 +259,7 @@ def main() -> None:
     print("| raster | s | M cells/s | waves | visits of a tile | steps of a visit | tiles a wave |")
     print("| --- " * 7 + "|")
     for fill in arguments.fill:
-        gpu._FILL = fill
+        relaxing._FILL = fill
         if len(arguments.fill) > 1:
             print(f"fill {fill}")
         report("float32, friction", Bench(Friction(), frictions, middle), arguments.rounds)

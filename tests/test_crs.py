@@ -11,8 +11,8 @@ import rasterio
 from rasterio.crs import CRS
 
 import terrain_gpu
+from terrain_gpu.io.crs import crs_code, crs_name
 from terrain_gpu.io.export import export_layer
-from terrain_gpu.io.raster import crs_code, crs_name
 from terrain_gpu.io.vectors import grid_crs
 
 UTAH = "+proj=utm +zone=12 +ellps=GRS80 +units=m +no_defs"

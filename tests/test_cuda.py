@@ -21,9 +21,11 @@ from terrain_gpu.cuda import device
 from terrain_gpu.cuda.backend import NoGpu, choose
 from terrain_gpu.cuda.device import OPTIONS, defines, source, why_not
 from terrain_gpu.errors import InputError, PlanError
-from terrain_gpu.mst.cuda import regions as mst_gpu
+from terrain_gpu.mst.cuda import plan as mst_gpu
 from terrain_gpu.paths.cpu.relax import Overflow
 from terrain_gpu.paths.cuda import solve as paths_gpu
+from terrain_gpu.paths.cuda import variants as paths_variants
+from terrain_gpu.paths.cuda.problem import Problem
 from terrain_gpu.paths.verify import gpu as proof_gpu
 
 ARCHITECTURES = ("sm_75", "sm_80", "sm_86", "sm_90", "sm_100")
@@ -168,7 +170,7 @@ def test_cells_too_large_for_shared_memory_are_left_to_the_cpu(monkeypatch, capl
 def test_an_overflow_keeps_nothing_of_the_first_run(monkeypatch, tmp_path):
     monkeypatch.setattr(device, "why_not", lambda number=0: None)
     monkeypatch.setattr(device, "usable_memory", lambda number, asked: 10**9)
-    monkeypatch.setattr(paths_gpu.Problem, "plan", lambda self: (10**9, 1))
+    monkeypatch.setattr(Problem, "plan", lambda self: (10**9, 1))
     made = []
 
     class Held:
@@ -214,7 +216,7 @@ def test_the_programs_say_why(monkeypatch, tmp_path, capfd, caplog):
 VARIANTS = [
     ("probe", {}),
     *(("mst", macros) for macros in mst_gpu.variants()),
-    *paths_gpu.variants(),
+    *paths_variants.variants(),
     *(("proof", macros) for macros in proof_gpu.variants()),
     *(("gaps", {"CELL": name}) for name in mst_gpu.CELL_TYPES.values()),
 ]

@@ -18,7 +18,8 @@ from terrain_gpu.errors import InputError
 from terrain_gpu.io.places import from_rowcol
 from terrain_gpu.paths.costs import MODELS, Scaled
 from terrain_gpu.paths.cuda import classic as gpu_classic
-from terrain_gpu.paths.cuda import solve as gpu
+from terrain_gpu.paths.cuda import problem as gpu
+from terrain_gpu.paths.cuda.variants import variant
 from terrain_gpu.paths.pipeline import GPU_METHODS, METHODS, shortest_paths
 
 every_method = pytest.mark.parametrize("method", GPU_METHODS)
@@ -94,7 +95,7 @@ def variants():
         (MODELS["friction"](), "real", (True, True, False)),
     ):
         given = (t and np.dtype(t) for t in types[kind])
-        yield "classic", gpu_classic.macros(gpu.variant(cost, *given, how, 2**16))
+        yield "classic", gpu_classic.macros(variant(cost, *given, how, 2**16))
 
 
 @needs_nvcc

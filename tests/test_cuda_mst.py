@@ -17,6 +17,7 @@ from terrain_gpu.cuda.backend import Gpu
 from terrain_gpu.errors import InputError, PlanError
 from terrain_gpu.grid import BlockGrid
 from terrain_gpu.mst.cpu.merge import merge
+from terrain_gpu.mst.cuda import plan
 from terrain_gpu.mst.cuda import regions as gpu
 from terrain_gpu.mst.levels import MemorySpill, Solver, Totals, join_levels
 from terrain_gpu.mst.weights import Weight
@@ -29,7 +30,7 @@ small = rasters(shape=shapes(200, 5000)).filter(has_no_largest)
 @pytest.fixture(params=[64, 128, 4096])
 def side(request, monkeypatch):
     """Sides of regions, so that some have rims and are joined."""
-    monkeypatch.setattr(gpu, "MOST_SIDE", request.param)
+    monkeypatch.setattr(plan, "MOST_SIDE", request.param)
 
 
 def forest(data, **options):
@@ -46,7 +47,7 @@ def forest(data, **options):
 def test_as_kruskal(raster, weight, connectivity, most):
     data, nodata = raster.cells, raster.nodata
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(gpu, "MOST_SIDE", most)
+        patch.setattr(plan, "MOST_SIDE", most)
         tree = forest(
             data,
             weight=weight,
@@ -222,7 +223,7 @@ def test_resumed_by_the_other_backend(tmp_path, monkeypatch):
     data = make("terrain", "uint16", (700, 900), 6)
     expected = forest(data, nodata=7)._forward
     for first, then in (("cuda", "cpu"), ("cpu", "cuda"), ("cuda", "cuda")):
-        monkeypatch.setattr(gpu, "MOST_SIDE", 256)
+        monkeypatch.setattr(plan, "MOST_SIDE", 256)
         store = make_store(tmp_path / f"{first}-{then}", data, 7, 128)
         seen = 0
 
@@ -245,7 +246,7 @@ def test_resumed_with_other_regions(tmp_path, monkeypatch):
     expected = forest(data)._forward
     store = make_store(tmp_path / "s.zarr", data, None, 64)
     for side, share in ((256, 0.6), (128, 0.4), (256, 2)):
-        monkeypatch.setattr(gpu, "MOST_SIDE", side)
+        monkeypatch.setattr(plan, "MOST_SIDE", side)
         seen = 0
 
         def stop(cells, total, share=share):

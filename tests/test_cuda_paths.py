@@ -18,8 +18,9 @@ from terrain_gpu.errors import InputError, PlanError
 from terrain_gpu.io.places import from_rowcol
 from terrain_gpu.paths.costs import MODELS, Scaled
 from terrain_gpu.paths.cuda import allocate as gpu_allocate
+from terrain_gpu.paths.cuda import problem as gpu
 from terrain_gpu.paths.cuda import regions as gpu_regions
-from terrain_gpu.paths.cuda import solve as gpu
+from terrain_gpu.paths.cuda.variants import variant
 from terrain_gpu.paths.pipeline import shortest_paths
 from terrain_gpu.store.writer import LayerWriter
 
@@ -84,7 +85,7 @@ def test_edges_have_the_same_bits(name, scaled):
     expected, found = np.empty((2, len(inputs[0])))
     on_cpu(cost, *inputs, expected)
     kinds = np.dtype(np.float64), None, np.dtype(np.float64)
-    macros = gpu.variant(cost, *kinds, (True, True, False), 2**16)
+    macros = variant(cost, *kinds, (True, True, False), 2**16)
     there = cupy.empty(len(found))
     module("costs", macros).get_function("evaluate")(
         (len(found) // 256 + 1,),

@@ -28,7 +28,7 @@ from rasterio.transform import from_origin
 from terrain_gpu.cli import options
 from terrain_gpu.cli.main import group
 from terrain_gpu.grid.neighbours import symmetric
-from terrain_gpu.io import raster
+from terrain_gpu.io import geotiff
 from terrain_gpu.store import TileStore
 
 SHAPE = 1800, 1500
@@ -564,7 +564,7 @@ def test_full_disk_in_every_phase_of_shortest_paths(tmp_path, monkeypatch, capfd
 @pytest.mark.parametrize("more", ["", "--cog", "--compress deflate"])
 def test_disk_that_fills_up_during_an_export(tmp_path, monkeypatch, more):
     """Others may fill the disk after every check: GDAL then fails at any write, or in close."""
-    monkeypatch.setattr(raster, "free_space", lambda path: 1 << 60)
+    monkeypatch.setattr(geotiff, "free_space", lambda path: 1 << 60)
     data = np.random.default_rng(5).integers(-9, 9, SMALL).astype("int16")
     write_tif(tmp_path / "a.tif", data)
     codes = set()

@@ -24,7 +24,7 @@ from terrain_gpu.grid.neighbours import symmetric
 from terrain_gpu.io.convert import convert_dataset
 from terrain_gpu.io.export import export_layer
 from terrain_gpu.mst import levels, pipeline
-from terrain_gpu.mst.cuda import regions as gpu
+from terrain_gpu.mst.cuda import plan as gpu
 
 DEMS = Path(__file__).resolve().parents[2] / "shared" / "dems"
 SAMPLE = Path(__file__).resolve().parents[1] / "data" / "jacksboro.tif"

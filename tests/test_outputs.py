@@ -107,7 +107,7 @@ def sound(path: Path) -> bool:
 
 KILLED = """
 import os, signal, sys
-from terrain_gpu import outputs
+from terrain_gpu.store import outputs
 from terrain_gpu.cli import options
 from terrain_gpu.cli.main import group
 outputs.Output.publish = lambda self, part: os.kill(os.getpid(), signal.SIGKILL)

@@ -27,8 +27,8 @@ from terrain_gpu.grid.lengths import other_unit
 from terrain_gpu.io.places import Sources
 from terrain_gpu.paths import pipeline
 from terrain_gpu.paths.cpu import relax
+from terrain_gpu.paths.cuda import problem as gpu
 from terrain_gpu.paths.cuda import regions as gpu_regions
-from terrain_gpu.paths.cuda import solve as gpu
 from terrain_gpu.paths.pipeline import shortest_paths
 
 pytestmark = pytest.mark.usefixtures("backend")

@@ -14,7 +14,8 @@ from terrain_gpu.cuda.device import source
 from terrain_gpu.errors import StoreError
 from terrain_gpu.grid import BlockGrid
 from terrain_gpu.paths.cuda.regions import Arrivals, Rims, Spill, _beside
-from terrain_gpu.paths.cuda.solve import AWAY, CHANGED, SIDE
+from terrain_gpu.paths.cuda.relaxing import AWAY, CHANGED
+from terrain_gpu.paths.cuda.variants import SIDE
 
 
 def test_flags_are_those_of_the_kernels():

@@ -47,7 +47,7 @@ class Case:
     gpu = None
     """Where its proofs are made as well, and must say the same as on the CPU."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - keyword-only
         self,
         cells,
         sources,

@@ -32,7 +32,7 @@ from strategies import (
 from terrain_gpu import cells
 from terrain_gpu.errors import InputError
 from terrain_gpu.grid import GridSpec
-from terrain_gpu.io import raster as raster_module
+from terrain_gpu.io import gdal
 from terrain_gpu.io.convert import convert_dataset
 from terrain_gpu.io.export import export_layer
 from terrain_gpu.io.grass_ascii import GrassAscii
@@ -376,7 +376,7 @@ def test_esri_ascii_cells_that_are_no_int32(
     tmp_path, monkeypatch, word, dtype, value, place, piece
 ):
     """GDAL wraps large integers and reads nan as 0, without a word."""
-    monkeypatch.setattr(raster_module, "_PIECE", piece)
+    monkeypatch.setattr(gdal, "_PIECE", piece)
     cols = 3
     words = ["7"] * (2 * cols)
     words[place] = word

@@ -15,6 +15,7 @@ from .places import Place, Point, naming, not_negative, places, refuse_shared_fi
 if TYPE_CHECKING:
     from ..grid import GridSpec
     from ..io.places import Sources
+    from ..paths import ShortestPaths
     from ..paths.trace import TracedPath
     from ..store import Layer
 
@@ -199,8 +200,9 @@ def cost_options(command: Any) -> Any:
 @options.json_option
 @options.verbosity_options
 @options.version_option
-def command(
+def command(  # noqa: PLR0913 - the options
     store: str,
+    *,
     source: Sequence[Point],
     source_rowcol: Sequence[Point],
     sources: str | None,
@@ -226,26 +228,9 @@ def command(
     compute-sssp dem.zarr --sources huts.geojson --cost friction --friction land
     compute-sssp dem.zarr --source-edge --cost minimax -o filled.tif
     """
+    has_sources = bool(source or source_rowcol or sources is not None)
     has_targets = bool(target or target_rowcol or targets is not None)
-    if not (source or source_rowcol or sources is not None or settings["source_edge"]):
-        raise click.UsageError(
-            "no source: give --source X,Y, --source-rowcol ROW,COL, --sources FILE or --source-edge"
-        )
-    for option, wanted in (
-        ("--path", path is not None),
-        ("--stop-at-targets", settings["stop_at_targets"]),
-    ):
-        if wanted and not has_targets:
-            raise click.UsageError(
-                f"{option} needs targets: give --target X,Y, --target-rowcol ROW,COL or "
-                "--targets FILE"
-            )
-    if has_targets and not (path is not None or settings["stop_at_targets"]):
-        raise click.UsageError("targets are for --path FILE or --stop-at-targets: give one of them")
-    if settings["build_index"] and settings["method"] not in ("relax", "index"):
-        raise click.UsageError(f"--build-index is for --method index, not {settings['method']}")
-    if dtype and output is None:
-        raise click.UsageError(f"--dtype {dtype} is for the file of --output: give that too")
+    _check_options(has_sources, has_targets, path, output, dtype, settings)
     rasters = (
         ("distance", "--output", output),
         ("backlink", "--backlink", backlink),
@@ -261,7 +246,6 @@ def command(
 
     from ..io.export import export_layer
     from ..paths import shortest_paths
-    from ..paths.output import write_paths
     from ..progress import bar
     from ..store import TileStore
 
@@ -295,29 +279,78 @@ def command(
                 file,
                 layer=layer,
                 dtype=dtype if layer == "distance" else None,
-                memory_limit=settings["memory_limit"],
-                threads=settings["threads"],
-                overwrite=settings["overwrite"],
+                **{name: settings[name] for name in ("memory_limit", "threads", "overwrite")},
             )
         report.result[option.removeprefix("--")] = file
     if path and ends is not None:
         with options.if_interrupted(advice), report.phase("paths"):
             lines = found.paths(ends, starts)
-            missing = _unreached(path, opened.grid, ends, lines)
-            write_paths(path, lines, opened.grid, overwrite=settings["overwrite"])
-        report.result |= {"path": path, "paths": len(lines), "unreached_targets": missing}
+            report.result |= _write_paths(path, opened.grid, ends, lines, settings["overwrite"])
     options.write_json(report.to_json(), json_target)
     written = [file for _, _, file in rasters if file]
+    options.say(_summary(store, found, settings, written, path), json_target)
+
+
+def _write_paths(
+    path: str, grid: GridSpec, ends: Sources, lines: list[TracedPath], overwrite: bool
+) -> dict[str, Any]:
+    """Write paths to a file; what the report says of them."""
+    from ..paths.output import write_paths
+
+    missing = _unreached(path, grid, ends, lines)
+    write_paths(path, lines, grid, overwrite=overwrite)
+    return {"path": path, "paths": len(lines), "unreached_targets": missing}
+
+
+def _summary(
+    store: str,
+    found: ShortestPaths,
+    settings: dict[str, Any],
+    written: list[str],
+    path: str | None,
+) -> str:
+    """What a run has done, in words."""
+    layers = found.layers
     if path:
-        written.append(f"{path} ({len(lines)} path{'s' * (len(lines) != 1)})")
-    options.say(
+        count = found.report.result["paths"]
+        written = [*written, f"{path} ({count} path{'s' * (count != 1)})"]
+    return (
         f"{store}: layer{'s' * (len(layers) > 1)} {', '.join(layers)}, "
         f"{found.reached:,} cells reached{_farthest(settings['cost'], layers['distance'])}, "
-        f"{report.seconds['total']:.2f} s"
+        f"{found.report.seconds['total']:.2f} s"
         + (", verified" if settings["verify"] else "")
-        + (f"\nwritten: {', '.join(written)}" if written else ""),
-        json_target,
+        + (f"\nwritten: {', '.join(written)}" if written else "")
     )
+
+
+def _check_options(
+    has_sources: bool,
+    has_targets: bool,
+    path: str | None,
+    output: str | None,
+    dtype: FloatType | None,
+    settings: dict[str, Any],
+) -> None:
+    """Refuse options that do not go together."""
+    if not (has_sources or settings["source_edge"]):
+        raise click.UsageError(
+            "no source: give --source X,Y, --source-rowcol ROW,COL, --sources FILE or --source-edge"
+        )
+    for option, wanted in (
+        ("--path", path is not None),
+        ("--stop-at-targets", settings["stop_at_targets"]),
+    ):
+        if wanted and not has_targets:
+            raise click.UsageError(
+                f"{option} needs targets: give --target X,Y, --target-rowcol ROW,COL or "
+                "--targets FILE"
+            )
+    if has_targets and not (path is not None or settings["stop_at_targets"]):
+        raise click.UsageError("targets are for --path FILE or --stop-at-targets: give one of them")
+    if settings["build_index"] and settings["method"] not in ("relax", "index"):
+        raise click.UsageError(f"--build-index is for --method index, not {settings['method']}")
+    if dtype and output is None:
+        raise click.UsageError(f"--dtype {dtype} is for the file of --output: give that too")
 
 
 def _check_outputs(

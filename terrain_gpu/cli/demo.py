@@ -23,7 +23,8 @@ def command(context: click.Context, folder: str, overwrite: bool) -> None:
     """Convert the shipped sample DEM, export it again; its spanning tree, and a walk across it."""
     import numpy as np
 
-    from ..io.raster import Mosaic, gdal_environment
+    from ..io.gdal import gdal_environment
+    from ..io.mosaic import Mosaic
     from ..store.swap import refuse_inside
     from . import compute_mst, compute_sssp, convert_dataset, export, info
 

@@ -123,7 +123,7 @@ def command(
 
             plan = plan_network(rows, cols, cells, block_size, **limits)
         if purpose == "sssp":
-            plan = _plan_paths(rows, cols, cells, layer, block_size, also_read, **problem, **limits)
+            plan = _plan_paths(rows, cols, cells, layer, block_size, also_read, problem, **limits)
     report.result = plan.as_dict()
     options.write_json(report.to_json(), json_target)
     if json_target != "-":
@@ -137,20 +137,18 @@ def _plan_paths(
     layer: str,
     block_size: int,
     also_read: Callable[[str | None], np.dtype | None],
-    *,
-    cost: str | None,
-    friction: str | None,
-    barriers: str | None,
-    backlink: bool,
-    allocation: bool,
+    problem: dict[str, Any],
     **limits: Any,
 ) -> StreamPlan:
+    """Plan what the options of `--for sssp` ask for."""
     from ..engine.plan import plan_paths
     from ..paths.costs import CostModel, friction_beside
 
-    friction = friction_beside(cost or "absdiff", layer, friction)
-    model = CostModel(cost or "absdiff", friction is not None, {})
-    wanted = {"backlink": backlink or allocation, "allocation": allocation}
+    cost = problem["cost"] or "absdiff"
+    friction = friction_beside(cost, layer, problem["friction"])
+    model = CostModel(cost, friction is not None, {})
+    allocation = problem["allocation"]
+    wanted = {"backlink": problem["backlink"] or allocation, "allocation": allocation}
     return plan_paths(
         rows,
         cols,
@@ -158,7 +156,7 @@ def _plan_paths(
         block_size,
         distance=model.distance_dtype(cells),
         friction=also_read(friction),
-        barriers=also_read(barriers),
+        barriers=also_read(problem["barriers"]),
         layers=["distance", *(name for name, yes in wanted.items() if yes)],
         **limits,
     )

@@ -368,7 +368,7 @@ def layer_bytes(rows: int, cols: int, itemsize: int, block: int) -> int:
     return tiles * TILE * TILE * itemsize + BlockGrid(rows, cols, block).count * index
 
 
-def fit_blocks(
+def fit_blocks(  # noqa: PLR0913 - keyword-only
     blocks: BlockGrid,
     dtype: str,
     what: str,
@@ -434,7 +434,7 @@ def fit_blocks(
     )
 
 
-def plan_forest(
+def plan_forest(  # noqa: PLR0913 - keyword-only
     rows: int,
     cols: int,
     dtype: np.dtype,
@@ -507,7 +507,7 @@ def plan_forest(
     )
 
 
-def plan_paths(
+def plan_paths(  # noqa: PLR0913 - keyword-only
     rows: int,
     cols: int,
     dtype: np.dtype,

@@ -23,9 +23,12 @@ from ..errors import CellError, InputError, StoreError
 from ..grid import GridSpec, Window
 from ..progress import Progress, silent
 from ..report import Report, return_large_arrays
-from ..store import LayerWriter, TileStore, create_layer, unfinished_block_size
+from ..store import Layer, LayerWriter, TileStore, create_layer, unfinished_block_size
+from ..store.checksums import checksum
 from ..store.swap import refuse_inside
-from .raster import Mosaic, checksum, crs_name, gdal_environment, same_crs
+from .crs import crs_name, same_crs
+from .gdal import gdal_environment
+from .mosaic import Mosaic
 
 log = logging.getLogger(__name__)
 
@@ -34,7 +37,7 @@ ROUNDED_NODATA = -(2**31)
 
 
 @checked(store=arguments.path, compress=word(LayerCompression))
-def convert_dataset(
+def convert_dataset(  # noqa: PLR0913 - keyword-only
     inputs: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
     store: str | os.PathLike[str],
     *,
@@ -118,15 +121,9 @@ def convert_dataset(
     ):
         recode = Recode.of(mosaic, round_cells=round_cells, clamp_min=clamp_min, nodata=nodata)
         grid, block_size = _fit_store(Path(store), layer, mosaic, block_size, resume=resume)
-        plan = plan_stream(
-            grid.rows,
-            grid.cols,
-            recode.dtype,
-            _source_shape(mosaic, recode),
-            memory_limit=memory_limit,
-            threads=threads,
-            block_size=block_size,
-        )
+        shape = _source_shape(mosaic, recode)
+        limits: dict[str, Any] = {"memory_limit": memory_limit, "threads": threads}
+        plan = plan_stream(*grid.shape, recode.dtype, shape, block_size=block_size, **limits)
         if mosaic.decoding and planner.whole_process:
             return_large_arrays()
         for line in plan.describe().splitlines():
@@ -164,19 +161,32 @@ def convert_dataset(
                 sources = [] if writer.finished else sums.result()
             with report.phase("commit"):
                 written = writer.commit({"sources": sources} if sources else None)
-    stored, raw = written.info["stored_bytes"], grid.cells * written.dtype.itemsize
-    if compress is None and stored > max(8 * raw, 10**8):
+    report.cells, report.valid_cells = grid.cells, written.info["valid_cells"]
+    report.settings = {**settings, "compress": compress, "plan": plan.as_dict()}
+    report.result = {
+        "store": str(store),
+        "layer": layer,
+        **_described(written, grid),
+        "blocks_resumed": resumed,
+    }
+    if compress is None:
+        _warn_of_padding(store, report.result["stored_bytes"], report.result["raw_bytes"])
+    return report
+
+
+def _warn_of_padding(store: str | os.PathLike[str], stored: int, raw: int) -> None:
+    if stored > max(8 * raw, 10**8):
         log.warning(
             "%s: tiles of 64 x 64 cells take %s for %s of cells; --compress zstd makes them small",
             store,
             format_size(stored),
             format_size(raw),
         )
-    report.cells, report.valid_cells = grid.cells, written.info["valid_cells"]
-    report.settings = {**settings, "compress": compress, "plan": plan.as_dict()}
-    report.result = {
-        "store": str(store),
-        "layer": layer,
+
+
+def _described(written: Layer, grid: GridSpec) -> dict[str, Any]:
+    """A layer in the report."""
+    return {
         "rows": grid.rows,
         "cols": grid.cols,
         "dtype": written.dtype.name,
@@ -184,9 +194,7 @@ def convert_dataset(
         "block_size": written.block_size,
         "stored_bytes": written.info["stored_bytes"],
         "raw_bytes": grid.cells * written.dtype.itemsize,
-        "blocks_resumed": resumed,
     }
-    return report
 
 
 @contextmanager

@@ -12,23 +12,24 @@ import numpy as np
 
 from .. import cells
 from ..arguments import FileCompression, FloatType, checked, word
-from ..engine.plan import SourceShape, plan_stream
+from ..engine.plan import SourceShape, StreamPlan, plan_stream
 from ..engine.schedule import stream
 from ..errors import InputError, OutputError
-from ..grid import Window, clip, is_empty
+from ..grid import GridSpec, Window, clip, is_empty
 from ..grid.neighbours import FORWARD_EDGES, symmetric
 from ..progress import Progress, silent
 from ..report import Report
 from ..store import Layer, TileStore
 from ..store.outputs import sidecars
 from ..store.swap import refuse_inside
-from .raster import OutputProfile, RasterOutput, gdal_environment
+from .gdal import gdal_environment
+from .geotiff import OutputProfile, RasterOutput
 
 log = logging.getLogger(__name__)
 
 
 @checked(compress=word(FileCompression), dtype=word(FloatType))
-def export_layer(
+def export_layer(  # noqa: PLR0913 - keyword-only
     store: str | os.PathLike[str] | TileStore,
     path: str | os.PathLike[str],
     *,
@@ -82,23 +83,9 @@ def export_layer(
     kind = np.dtype(dtype or source.dtype)
     nodata = source.nodata if kind == source.dtype else math.nan
     target = checked_target(path, overwrite=overwrite)
-    try:
-        window = source.grid.window_of(bounds) if bounds else source.grid.window
-    except InputError as error:
-        raise InputError(f"{opened.path}: {error}") from None
-    grid = source.grid.crop(window)
-    size = source.block_size
-    plan = plan_stream(
-        grid.rows,
-        grid.cols,
-        max(source.dtype, kind, key=lambda one: one.itemsize),
-        SourceShape(
-            (size, size), source.dtype.itemsize, source.info.get("stored_bytes") or 0, extra=1
-        ),
-        memory_limit=memory_limit,
-        threads=threads,
-        block_size=size,
-    )
+    window = _window(opened, source, bounds)
+    grid, size = source.grid.crop(window), source.block_size
+    plan = _plan(source, grid, kind, memory_limit, threads)
     for line in plan.describe().splitlines():
         log.info("%s", line)
     profile = OutputProfile(compress or ("deflate" if cog else "none"), cog)
@@ -153,6 +140,36 @@ def export_layer(
         "file_bytes": target.stat().st_size,
     }
     return report
+
+
+def _window(
+    store: TileStore, source: Layer, bounds: tuple[float, float, float, float] | None
+) -> Window:
+    """Cells of a layer that bounds touch."""
+    try:
+        return source.grid.window_of(bounds) if bounds else source.grid.window
+    except InputError as error:
+        raise InputError(f"{store.path}: {error}") from None
+
+
+def _plan(
+    source: Layer,
+    grid: GridSpec,
+    kind: np.dtype,
+    memory_limit: int | str | None,
+    threads: int | None,
+) -> StreamPlan:
+    """Plan an export of a grid, its cells of type `kind`."""
+    item, size = source.dtype.itemsize, source.block_size
+    return plan_stream(
+        grid.rows,
+        grid.cols,
+        max(source.dtype, kind, key=lambda one: one.itemsize),
+        SourceShape((size, size), item, source.info.get("stored_bytes") or 0, extra=1),
+        memory_limit=memory_limit,
+        threads=threads,
+        block_size=size,
+    )
 
 
 def checked_target(path: str | os.PathLike[str], *, overwrite: bool) -> Path:

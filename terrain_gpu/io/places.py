@@ -19,7 +19,9 @@ from ..errors import InputError
 from ..grid import TILE, GridSpec, Window, cell_centres
 from ..report import return_large_arrays
 from ..store.layer import Layer
-from .raster import Mosaic, gdal_environment, same_crs
+from .crs import same_crs
+from .gdal import gdal_environment
+from .mosaic import Mosaic
 from .vectors import MAX_ID, Part, read_features
 
 log = logging.getLogger(__name__)

@@ -26,7 +26,7 @@ from ..engine import plan as planner
 from ..engine.plan import BASELINE, VECTOR_BYTES, limit_of, require
 from ..errors import InputError
 from ..grid import GridSpec
-from .raster import crs_name
+from .crs import crs_name
 
 log = logging.getLogger(__name__)
 

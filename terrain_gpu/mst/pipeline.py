@@ -49,7 +49,7 @@ from ..progress import Progress, silent
 from ..report import Report
 from ..store import DEFAULT_BLOCK, Layer, LayerWriter, TileStore, create_layer
 from ..store.files import output_errors
-from ..store.layer import split_bits, untile, z_view
+from ..store.tiles import split_bits, untile, z_view
 from .levels import (
     METHODS,
     DiskSpill,
@@ -291,7 +291,7 @@ def plan_spanning_tree(
     blocks = BlockGrid(rows, cols, block_size)
     beside = 0 if held is None else held + spill(blocks)
     if gpu is not None:
-        from .cuda.regions import keeps_cells, plan_regions
+        from .cuda.plan import keeps_cells, plan_regions
 
         keeps_cells(dtype, gpu.device)
         return plan_regions(

@@ -878,7 +878,8 @@ class _Solve:
         write: Callable[[str, Block, np.ndarray], Any],
         read: Callable[[str, Block], np.ndarray],
     ) -> None:
-        from .cuda.solve import Problem, solve
+        from .cuda.problem import Problem
+        from .cuda.solve import solve
 
         self.ground = self._terrain()
         problem = Problem(

@@ -6,6 +6,7 @@ import hashlib
 import json
 import struct
 import sys
+import threading
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -86,3 +87,14 @@ def crc_of_json(*values: Mapping[str, Any] | Sequence[Any]) -> str:
     """CRC-32C of JSON values, whatever the order of their keys; 8 hexadecimal digits."""
     text = json.dumps(values, sort_keys=True, allow_nan=False)
     return f"{crc32c(text.encode()):08x}"
+
+
+def checksum(path: str, stop: threading.Event | None = None) -> str:
+    """CRC-32C of a file's bytes, as 8 hexadecimal digits."""
+    crc = 0
+    with open(path, "rb", buffering=0) as file:
+        while piece := file.read(1 << 22):
+            crc = google_crc32c.extend(crc, piece)
+            if stop is not None and stop.is_set():
+                break
+    return f"{crc:08x}"

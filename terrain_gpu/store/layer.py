@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import mmap
 import os
 import threading
 from collections.abc import Iterator, Mapping
@@ -16,30 +15,19 @@ import numpy as np
 from .. import cells
 from ..errors import InputError, StoreError
 from ..grid import TILE, BlockGrid, GridSpec, Window, ceil_div, clip, is_empty, z_rank_table
-from .checksums import block_digest, crc32c, crc_of_tiles, layer_digest, unseal
+from .checksums import block_digest, crc32c, crc_of_tiles, layer_digest
+from .shard import ABSENT, ANY_DIGEST, Shard, again
+from .tiles import split_bits, z_view
 
 KEY = "terrain_gpu"
 """Name of this package's own attributes."""
 
-ABSENT = -1
 TILE_CELLS = TILE * TILE
-MISSING = np.uint64(2**64 - 1)
-
-ANY_DIGEST = -1
 
 DIGESTS = "digests"
 """File of a layer with the digest of every block."""
 
-
 Number = float | int
-
-
-def again(layer: Path) -> str:
-    """What to do about a layer whose files are not those that were written."""
-    return (
-        "copy or convert the layer again, or take it as it is: "
-        f"terrain-gpu verify {layer.parent} --accept-changes {layer.name}"
-    )
 
 
 class Layer:
@@ -492,114 +480,8 @@ class Layer:
         return have[:size]
 
 
-class Shard:
-    """An open shard file and its index, checked.
-
-    Parameters
-    ----------
-    order
-        Place in the index of every rank.
-    tile_bytes
-        Size of a tile, 0 when it may be any.
-    digest
-        What is recorded of the block: `ANY_DIGEST` for one being written, None when nothing is,
-        and tiles have no checksums.
-
-    Attributes
-    ----------
-    offsets, lengths
-        Of each rank, int64; `ABSENT` for a tile that is all fill.
-    sums
-        CRC-32C of each rank's bytes, uint32, or None.
-    digest
-        Of the content.
-    """
-
-    def __init__(
-        self, fd: int, path: Path, order: np.ndarray, tile_bytes: int, digest: int | None
-    ) -> None:
-        self.fd, self.path = fd, path
-        index_bytes = 16 * order.size + 4
-        sums_bytes = 0 if digest is None else 4 * order.size + 4
-        self.data_bytes = os.fstat(fd).st_size - index_bytes - sums_bytes
-        tail = os.pread(fd, sums_bytes + index_bytes, max(self.data_bytes, 0))
-        if len(tail) < index_bytes:
-            raise StoreError(f"{path}: truncated: no room for its index; convert it again")
-        raw = unseal(tail[-index_bytes:])
-        if raw is None:
-            raise StoreError(f"{path}: corrupt shard index (crc32c differs); convert it again")
-        self.sums, self.digest = None, 0
-        if digest is not None:
-            sums = unseal(tail[:-index_bytes])
-            if self.data_bytes < 0 or sums is None:
-                raise StoreError(
-                    f"{path}: its checksums are damaged, or another program wrote it; "
-                    f"{again(path.parents[2])}"
-                )
-            self.sums = np.frombuffer(sums, "<u4")[order]
-            self.digest = block_digest(sums, raw)
-            if digest not in (ANY_DIGEST, self.digest):
-                raise StoreError(
-                    f"{path}: not the block that was recorded (a layer replaced since it was "
-                    f"opened, or an older copy); open it again, or {again(path.parents[2])}"
-                )
-        if self.data_bytes < 0:
-            raise StoreError(f"{path}: truncated: no room for its index; convert it again")
-        pairs = np.frombuffer(raw, "<u8").reshape(-1, 2)[order]
-        absent = pairs[:, 0] == MISSING
-        ends = pairs.sum(axis=1)
-        sane = (ends >= pairs[:, 0]) & (ends <= self.data_bytes)
-        if tile_bytes:
-            sane &= pairs[:, 1] == tile_bytes
-        if not (sane | absent).all():
-            raise StoreError(
-                f"{path}: corrupt shard index (a tile lies outside the file); convert it again"
-            )
-        self.offsets = np.where(absent, np.uint64(0), pairs[:, 0]).astype(np.int64)
-        self.offsets[absent] = ABSENT
-        self.lengths = pairs[:, 1].astype(np.int64)
-
-    def map(self) -> np.ndarray:
-        """The tiles' bytes, memory-mapped read-only."""
-        mapped = mmap.mmap(self.fd, 0, prot=mmap.PROT_READ)
-        return np.frombuffer(mapped, np.uint8)[: self.data_bytes]
-
-    def read(self, buffer: np.ndarray) -> np.ndarray:
-        """The tiles' bytes, read into `buffer`."""
-        done = 0
-        while done < buffer.size:
-            got = os.preadv(self.fd, [buffer[done:].data], done)
-            if got == 0:
-                raise StoreError(f"{self.path}: truncated while being read")
-            done += got
-        return buffer
-
-
 def _part(array: np.ndarray, window: Window, part: Window) -> np.ndarray:
     """The view of `array`, which covers `window`, that covers `part`."""
     return array[
         part[0] - window[0] : part[1] - window[0], part[2] - window[2] : part[3] - window[2]
     ]
-
-
-def untile(tiles: np.ndarray) -> np.ndarray:
-    """The square block of Z-ordered tiles."""
-    side = TILE << ((len(tiles).bit_length() - 1) // 2)
-    block = np.empty((side, side), tiles.dtype)
-    np.copyto(split_bits(block), z_view(tiles))
-    return block
-
-
-def split_bits(block: np.ndarray) -> np.ndarray:
-    """A (side, side) block as a view with one axis per bit of the tile row and column."""
-    bits = (len(block) // TILE).bit_length() - 1
-    view = block.reshape(((2,) * bits + (TILE,)) * 2)
-    assert np.may_share_memory(view, block)  # splitting axes needs no copy
-    return view
-
-
-def z_view(tiles: np.ndarray) -> np.ndarray:
-    """Z-ordered tiles as the view that matches `split_bits`: interleaved bits, sorted apart."""
-    bits = (len(tiles).bit_length() - 1) // 2
-    axes = (*range(0, 2 * bits, 2), 2 * bits, *range(1, 2 * bits, 2), 2 * bits + 1)
-    return tiles.reshape((2,) * (2 * bits) + (TILE, TILE)).transpose(axes)

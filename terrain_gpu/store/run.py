@@ -149,7 +149,7 @@ class Target:
             self._lock = -1
 
 
-def create_layer(
+def create_layer(  # noqa: PLR0913 - keyword-only
     path: str | os.PathLike[str],
     name: str,
     grid: GridSpec,

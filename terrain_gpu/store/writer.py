@@ -24,9 +24,11 @@ from .checksums import (
     unsealed_line,
 )
 from .files import new_file, output_errors, sync_files, sync_tree
-from .layer import ANY_DIGEST, DIGESTS, KEY, MISSING, Layer, Number, split_bits, untile, z_view
+from .layer import DIGESTS, KEY, Layer, Number
 from .metadata import ZSTD_LEVEL, write_array
+from .shard import ANY_DIGEST, MISSING
 from .swap import alone
+from .tiles import split_bits, untile, z_view
 
 if TYPE_CHECKING:
     from .run import Target

@@ -14,19 +14,11 @@ from typing import Any
 import numpy as np
 
 from ...cuda.backend import Gpu, Placement
-from ...cuda.device import CELL_TYPES, RESERVED, Staging, memory_bound, module, shared_memory
-from ...engine.plan import (
-    COMPILED_BASELINE,
-    CUDA_BASELINE,
-    MB,
-    StreamPlan,
-    format_size,
-    layer_bytes,
-    limit_of,
-)
+from ...cuda.device import RESERVED, Staging, memory_bound, module
+from ...engine.plan import StreamPlan
 from ...engine.schedule import missing, stream
-from ...errors import CellError, PlanError
-from ...grid import TILE, Block, BlockGrid, RegionGrid, ceil_div, round_up
+from ...errors import CellError
+from ...grid import TILE, Block, BlockGrid, RegionGrid, ceil_div
 from ...progress import Progress
 from ..cpu import frozen
 from ..cpu.merge import Children, Frame
@@ -34,20 +26,16 @@ from ..cpu.tile import RING
 from ..levels import Solved, Spill
 from ..region import Border, Edges, Region
 from ..weights import Weight, valid_cells
+from .plan import TILE_EDGES, keeps_cells, macros, merge_bytes, tile_bytes
 
-MOST_SIDE = 2**15
-"""Side of a region at most: ids of its edges have 32 bits."""
-SLOTS = 2
-"""Regions on the GPU at most: one is read or written while the other is solved."""
 ROUNDS = 4
 """Rounds between looks of the host at whether there was anything to do."""
 
 THREADS = 256
 TILE_THREADS = 512
+
 NULL = np.uint64(0)
 """No array, where a kernel takes one or none."""
-TILE_EDGES = RING - 1 + 6 * TILE - 2
-"""Candidates of a tile, and edges to the tiles after it, at most."""
 
 _REGION = np.dtype(
     [
@@ -57,140 +45,6 @@ _REGION = np.dtype(
         *((name, "<i4") for name in ("sides", "has_nodata", "diagonal")),
     ]
 )
-
-
-def variants() -> list[dict[str, Any]]:
-    """Macros of every type and weight; each with and without cells in shared memory."""
-    return [
-        macros(np.dtype(dtype), name, cached)
-        for dtype in CELL_TYPES
-        for name, cached in (("max", True), ("absdiff", False))
-    ]
-
-
-def macros(dtype: np.dtype, weight: str, cached: bool) -> dict[str, Any]:
-    """What ``cuda/kernels/mst.cu`` is compiled with."""
-    return {
-        "CELL": CELL_TYPES[dtype.name],
-        "ABSDIFF": weight == "absdiff",
-        "CACHED": cached,
-        "TILE_BYTES": tile_bytes(dtype, cached),
-        "WIDE_KEYS": dtype.itemsize == 8,
-    }
-
-
-def tile_bytes(dtype: np.dtype, cached: bool) -> int:
-    """Shared memory of a tile, `Tile` in the kernels."""
-    cells, item = TILE * TILE, dtype.itemsize
-    word = 4 if item <= 2 else 8
-    numbers = 4 * cells if item == 8 else 4
-    operand = max(item, 2) * (cells if cached else 1)
-    return cells * (word + 6 + 1) + numbers + 4 * RING + operand + 64
-
-
-def keeps_cells(dtype: np.dtype, device: int) -> bool:
-    """Whether shared memory holds a tile's cells, too.
-
-    Raises
-    ------
-    PlanError
-        when it does not hold a tile without them.
-    """
-    room = shared_memory(device)
-    if tile_bytes(dtype, False) > room:
-        raise PlanError(
-            f"cells of {dtype.name} need {tile_bytes(dtype, False)} bytes of shared memory, "
-            f"this GPU has {room}; use --backend cpu"
-        )
-    return tile_bytes(dtype, True) <= room
-
-
-def slot_bytes(dtype: np.dtype) -> int:
-    """GPU memory of a region that waits, for each of its cells."""
-    return dtype.itemsize + 1
-
-
-def work_bytes(dtype: np.dtype) -> float:
-    """GPU memory that solving takes besides, for each cell of the region."""
-    edge = 8 + 4 * 3 + 4 * (dtype.itemsize == 8)
-    vertex = 8 + 4 + 1 + 4
-    # Two lists of edges, a copy of what the candidates are chosen from, and their tags.
-    return (TILE_EDGES * (2.5 * edge + 4) + RING * vertex) / TILE**2
-
-
-def merge_bytes(vertices: int, edges: int, dtype: np.dtype) -> int:
-    """GPU memory that joining regions takes."""
-    wide = dtype.itemsize == 8
-    # Two lists of edges with their tags, and what sorting takes; or what is found, chosen and kept.
-    return edges * (2 * (8 + 4 * 3 + 4 * wide) + 48) + vertices * (8 + 4 + 1 + 4 * wide)
-
-
-def plan_regions(
-    rows: int,
-    cols: int,
-    dtype: np.dtype,
-    block: int,
-    *,
-    spill: Callable[[BlockGrid], int],
-    levels: int,
-    source_bytes: int,
-    threads: int,
-    memory_limit: int | None,
-    gpu_memory_limit: int,
-) -> StreamPlan:
-    """Plan a spanning forest on a GPU; ``unit_rows`` is the side of a region.
-
-    Raises
-    ------
-    PlanError
-        when a region of one block does not fit one of the limits.
-    """
-    limit = limit_of(memory_limit)
-    item = dtype.itemsize
-    # A staging buffer and what a writer works in.
-    thread = block**2 * (2 * item + 6)
-    baseline = COMPILED_BASELINE + CUDA_BASELINE
-    least = baseline + max(thread, levels)
-    threads = max(1, min(threads, (limit - baseline) // thread))
-    host = baseline + max(threads * thread, levels)
-
-    def device(side: int) -> int:
-        slots = min(SLOTS, RegionGrid(rows, cols, side).count)
-        cells = min(side, round_up(rows, block)) * min(side, round_up(cols, block))
-        return RESERVED + int(cells * (slots * slot_bytes(dtype) + work_bytes(dtype)))
-
-    if host > limit or device(block) > gpu_memory_limit:
-        raise PlanError(
-            f"the spanning tree of {rows} x {cols} cells of {dtype.name} in blocks of {block} "
-            f"needs --memory-limit {ceil_div(least, MB)}MB and --gpu-memory-limit "
-            f"{ceil_div(device(block), MB)}MB at least ({format_size(limit)} and "
-            f"{format_size(gpu_memory_limit)} given); or use --backend cpu"
-        )
-    side = block
-    while side < min(MOST_SIDE, max(rows, cols)) and device(2 * side) <= gpu_memory_limit:
-        side *= 2
-    regions = RegionGrid(rows, cols, side)
-    slots = min(SLOTS, regions.count)
-    return StreamPlan(
-        rows=rows,
-        cols=cols,
-        dtype=dtype.name,
-        block_size=block,
-        unit_rows=side,
-        unit_cols=side,
-        buffers=slots,
-        readers=threads,
-        writers=threads,
-        workers=1,
-        passes=1,
-        blocks=BlockGrid(rows, cols, block).count,
-        memory_limit=limit,
-        memory=host,
-        bytes_read=source_bytes + spill(regions),
-        # Blocks are written again where edges become final above their region.
-        bytes_written=(1 + (regions.count > 1)) * layer_bytes(rows, cols, 1, block)
-        + spill(regions),
-    )
 
 
 class Slot:

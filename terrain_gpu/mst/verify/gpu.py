@@ -22,7 +22,7 @@ from ...progress import Progress
 from ..weights import Weight
 
 if TYPE_CHECKING:
-    from .forest import Blocks
+    from .blocks import Blocks
 
 NARROW = 2**32
 """Fewer cells than this have numbers of 32 bits."""
@@ -33,7 +33,7 @@ _THREADS = 256
 
 
 class Found(NamedTuple):
-    """Sums over a raster, as `verify._Tally`."""
+    """Sums over a raster, as `pieces.ForestTally`."""
 
     vertices: int
     edges: int

@@ -72,7 +72,7 @@ def follow(codes, row0, col0, width, rows, cols, ids, labels):
     return False
 
 
-def _jump(part, flat):
+def _jump(part: np.ndarray, flat: np.ndarray) -> bool:
     """Let places point to where those point that they point to; whether some are left."""
     open_ = np.flatnonzero(part >= 0)
     part[open_] = flat[part[open_]]

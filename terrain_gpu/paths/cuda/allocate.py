@@ -14,7 +14,9 @@ from ...cuda import device
 from ...engine.schedule import stream
 from ...grid import Block, RegionGrid, Window, ceil_div
 from ..cpu.allocate import Forest
-from .solve import Output, Problem, Read, Staging, Write
+from .memory import Staging
+from .piece import Output
+from .problem import Problem, Read, Write
 from .variants import launch
 
 OUTSIDE = -(2**33)

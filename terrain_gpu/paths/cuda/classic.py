@@ -20,7 +20,7 @@ from ..costs import largest
 from ..cpu.relax import GUARDS, Overflow
 
 if TYPE_CHECKING:
-    from .solve import Piece
+    from .piece import Piece
 
 ARRAY_BLOCK = 1024
 """Side of the blocks of `relax_array`, cells."""

@@ -24,8 +24,12 @@ from ...store.spill import Slots
 from ..costs import largest
 from ..cpu.relax import Overflow
 from .allocate import Allocation
-from .solve import CHANGED, SIDE, Hopping, Output, Piece, Problem, Read, Staging, Write, new_notes
-from .variants import launch
+from .flats import Hopping
+from .memory import Staging, new_notes
+from .piece import Output, Piece
+from .problem import Problem, Read, Write
+from .relaxing import CHANGED
+from .variants import SIDE, launch
 
 Region = tuple[int, int]
 

@@ -67,7 +67,7 @@ class _Build(Target):
 
 
 @checked(data=arguments.store, friction=arguments.text, barriers=arguments.text)
-def build_index(
+def build_index(  # noqa: PLR0913 - keyword-only
     data: str | os.PathLike[str] | TileStore,
     *,
     cost: Cost = "absdiff",

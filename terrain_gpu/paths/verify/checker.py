@@ -45,7 +45,7 @@ class Problem(Protocol):
         """Rows and columns in the block, and ids, of sources."""
 
 
-def verify_paths(
+def verify_paths(  # noqa: PLR0913 - keyword-only
     ground: Problem,
     cost: Any,
     options: tuple[bool, bool, bool],

@@ -51,36 +51,10 @@ def verify_stored(
     StoreError
         when a layer or what is recorded of it is damaged, or the cells have changed since.
     """
-    present = [n for n in ("distance", "backlink", "allocation") if n in store.layers]
-    if present[:1] != ["distance"]:
-        raise StoreError(f"{store.path}: no layer 'distance'; compute-sssp makes one")
-    layers = {name: store.layer(name) for name in present}
+    layers = _layers(store)
     distance = layers["distance"]
     recorded = _Recorded(distance)
-    if recorded.settings.get("method") == "index":
-        raise StoreError(
-            f"{distance.path}: real distances from an index, within 1e-12 of the exact ones, "
-            "which are what can be proven; compute it again without --method index"
-        )
-    if "allocation" in layers and "backlink" not in layers:
-        raise StoreError(
-            f"{store.path}: the layer 'allocation' is proven from 'backlink', which is not there; "
-            "compute both again"
-        )
-    for name, layer in layers.items():
-        same = layer.blocks == distance.blocks and layer.info.get("settings") == recorded.settings
-        if not same or "distance" in store.stale(layer):
-            raise StoreError(
-                f"{layer.path}: of another run than {distance.path}; compute it again or delete it"
-            )
-        expected = {"distance": distance.dtype.name, "backlink": "uint8", "allocation": "uint32"}
-        if layer.dtype.name != expected[name]:
-            raise StoreError(f"{layer.path}: cells of type {layer.dtype.name}; compute it again")
-    if "backlink" not in layers and recorded.start_costs:
-        raise StoreError(
-            f"{distance.path}: its sources have start costs and only backlinks tell where they "
-            "are; compute it again with --backlink"
-        )
+    _check_settings(store, layers, recorded)
     terrain, farthest = recorded.problem(store)
     backlink, allocation = (
         (lambda window, layer=layers[name]: layer.read_ring(window, halo=0))
@@ -125,8 +99,45 @@ def verify_stored(
         **found,
         "sources": problem.count,
         "sources_from": "backlinks" if backlink else f"cells at {kind}",
-        "layers": present,
+        "layers": list(layers),
     }
+
+
+def _layers(store: TileStore) -> dict[str, Layer]:
+    """The layers of distances, backlinks and allocation that there are."""
+    present = [n for n in ("distance", "backlink", "allocation") if n in store.layers]
+    if present[:1] != ["distance"]:
+        raise StoreError(f"{store.path}: no layer 'distance'; compute-sssp makes one")
+    return {name: store.layer(name) for name in present}
+
+
+def _check_settings(store: TileStore, layers: dict[str, Layer], recorded: _Recorded) -> None:
+    """Refuse layers that cannot be proven, or are not of one run."""
+    distance = layers["distance"]
+    if recorded.settings.get("method") == "index":
+        raise StoreError(
+            f"{distance.path}: real distances from an index, within 1e-12 of the exact ones, "
+            "which are what can be proven; compute it again without --method index"
+        )
+    if "allocation" in layers and "backlink" not in layers:
+        raise StoreError(
+            f"{store.path}: the layer 'allocation' is proven from 'backlink', which is not there; "
+            "compute both again"
+        )
+    for name, layer in layers.items():
+        same = layer.blocks == distance.blocks and layer.info.get("settings") == recorded.settings
+        if not same or "distance" in store.stale(layer):
+            raise StoreError(
+                f"{layer.path}: of another run than {distance.path}; compute it again or delete it"
+            )
+        expected = {"distance": distance.dtype.name, "backlink": "uint8", "allocation": "uint32"}
+        if layer.dtype.name != expected[name]:
+            raise StoreError(f"{layer.path}: cells of type {layer.dtype.name}; compute it again")
+    if "backlink" not in layers and recorded.start_costs:
+        raise StoreError(
+            f"{distance.path}: its sources have start costs and only backlinks tell where they "
+            "are; compute it again with --backlink"
+        )
 
 
 class _Recorded:

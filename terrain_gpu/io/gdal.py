@@ -1,0 +1,286 @@
+"""Rasters that GDAL reads: one band of one file."""
+
+from __future__ import annotations
+
+import errno
+import logging
+import math
+import os
+import re
+import threading
+import warnings
+from collections import OrderedDict
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import rasterio
+import rasterio.shutil
+from rasterio._err import CPLE_BaseError
+from rasterio.enums import MaskFlags
+from rasterio.errors import CRSError, NotGeoreferencedWarning, RasterioError
+from rasterio.windows import Window as GdalWindow
+
+from .. import cells
+from ..engine.plan import GDAL_CACHE, MB
+from ..errors import InputError
+from ..grid import GridSpec, Window
+from .crs import placed
+
+log = logging.getLogger(__name__)
+
+_GDAL = {
+    "GDAL_CACHEMAX": GDAL_CACHE // MB,
+    # GDAL's shortcut for whole PNG files reads garbage from truncated ones, without a word.
+    "GDAL_PNG_WHOLE_IMAGE_OPTIM": "NO",
+}
+
+OPEN_FILES = 32
+"""Datasets that a thread keeps open."""
+
+TerrainErrors = (InputError, RasterioError)
+GDAL_ERRORS = (RasterioError, CPLE_BaseError, OSError)
+
+
+@contextmanager
+def gdal_environment() -> Iterator[None]:
+    """GDAL with a small block cache, since its memory counts; exceptions instead of stderr."""
+    with warnings.catch_warnings(), rasterio.Env(**_GDAL):
+        warnings.simplefilter("ignore", NotGeoreferencedWarning)
+        yield
+
+
+class _Handles(threading.local):
+    """The datasets that a thread has open, the least recently used first."""
+
+    def __init__(self) -> None:
+        self.open: OrderedDict[GdalInput, Any] = OrderedDict()
+
+
+_handles = _Handles()
+
+
+class GdalInput:
+    """One band of a raster that GDAL reads; every thread has its own handle.
+
+    A thread keeps few of them open, since a mosaic may have more files than a process may open.
+    """
+
+    def __init__(self, path: str, band: int | None) -> None:
+        self.path = path
+        self._lock = threading.Lock()
+        self._opened: set[Any] = set()
+        self._options: dict[str, Any] = {}
+        data = self._handle()
+        try:
+            self._describe(data, band)
+        except CRSError as error:
+            self.close()
+            raise InputError(f"{path}: its coordinate system is not understood: {error}") from None
+        except TerrainErrors:
+            self.close()
+            raise
+
+    def _describe(self, data: Any, band: int | None) -> None:
+        path = self.path
+        if data.count == 0 and _is_zarr(path):
+            raise InputError(_ZARR.format(path))
+        if data.count == 0:
+            names = ", ".join(data.subdatasets[:5]) or "none"
+            raise InputError(f"{path}: holds no raster band itself; name a subdataset: {names}")
+        if band is None and data.count > 1 and data.colorinterp[1].name != "alpha":
+            raise InputError(f"{path}: has {data.count} bands; choose one with --band")
+        self.band = band or 1
+        if not 1 <= self.band <= data.count:
+            raise InputError(f"{path}: has no band {self.band}, only 1 .. {data.count}")
+        self.driver = data.driver
+        if data.driver == "AAIGrid" and data.dtypes[0] == "int32" and (wider := _wider(path)):
+            self._options = {"DATATYPE": wider}
+            self.close()
+            data = self._handle()
+        k = self.band - 1
+        try:
+            self.dtype = cells.layer_dtype(data.dtypes[k])
+        except InputError as error:
+            raise InputError(f"{path}: {error}") from None
+        self.crs = data.crs
+        self.grid = _grid(data, path)
+        nodata = data.nodatavals[k]
+        if self.dtype.name in ("int64", "uint64"):
+            nodata = _exact_nodata(data, k)
+        self.nodata = _nodata(nodata, self.dtype, path)
+        self.chunk = data.block_shapes[k]
+        self.decoding = self._decoding(data, k)
+        self.units = data.units[k] or ""
+        self.scale, self.offset = data.scales[k], data.offsets[k]
+        self.masked = (
+            MaskFlags.per_dataset in data.mask_flag_enums[k]
+            and MaskFlags.nodata not in data.mask_flag_enums[k]
+        )
+        self.files = self._local(data)
+
+    def _decoding(self, data: Any, k: int) -> int:
+        """Bytes that a thread holds to decode a chunk, with all bands that lie in it."""
+        how = data.tags(ns="IMAGE_STRUCTURE")
+        if data.driver == "GTiff" and "COMPRESSION" not in how:
+            return 0
+        bands = data.count if how.get("INTERLEAVE") == "PIXEL" else 1
+        decoded = math.prod(self.chunk) * bands * np.dtype(data.dtypes[k]).itemsize
+        return decoded + min(decoded, sum(map(os.path.getsize, self._local(data))))
+
+    @staticmethod
+    def _local(data: Any) -> list[str]:
+        return [f for f in data.files if os.path.isfile(f)]
+
+    def _handle(self) -> Any:
+        mine = _handles.open
+        if self in mine:
+            mine.move_to_end(self)
+            return mine[self]
+        while len(mine) >= OPEN_FILES:
+            other, data = mine.popitem(last=False)
+            other._close(data)
+        try:
+            data = mine[self] = rasterio.open(_plain(self.path), **self._options)
+        except (RasterioError, UnicodeError) as error:
+            raise InputError(_not_readable(self.path, error)) from None
+        with self._lock:
+            self._opened.add(data)
+        return data
+
+    def _close(self, data: Any) -> None:
+        with self._lock:
+            self._opened.discard(data)
+        data.close()
+
+    def read(self, window: Window, out: np.ndarray) -> None:
+        """Read a window into `out`.
+
+        Raises
+        ------
+        InputError
+            when the file is truncated or damaged there.
+        """
+        # An environment of the thread's own sends GDAL's warnings to logging, not to stderr.
+        with rasterio.Env(**_GDAL):
+            self._read(window, out)
+
+    def _read(self, window: Window, out: np.ndarray) -> None:
+        row0, row1, col0, col1 = window
+        frame = GdalWindow(col0, row0, col1 - col0, row1 - row0)
+        try:
+            # GDAL fills native little-endian words; the layer's dtype is the same on such machines.
+            self._handle().read(self.band, window=frame, out=out)
+            if self.masked:
+                mask = self._handle().read_masks(self.band, window=frame)
+                out[mask == 0] = self.nodata
+        except RasterioError as error:
+            reason = error.__cause__ or error
+            raise InputError(
+                f"{self.path}: rows {row0} to {row1 - 1} cannot be read, the file is truncated or "
+                f"damaged: {reason}"
+            ) from None
+
+    def close(self) -> None:
+        _handles.open.pop(self, None)
+        for data in tuple(self._opened):
+            self._close(data)
+
+
+_PIECE = 1 << 22
+_REAL, _LARGE = re.compile(rb"[.eEnN]"), re.compile(rb"[0-9]{10}")
+
+
+def _wider(path: str) -> str | None:
+    """Type for the cells of an ESRI ASCII grid that GDAL takes for int32 although they do not fit.
+
+    It would wrap large numbers, read "nan" as 0 and, if old, cut off a fraction far from the start.
+    """
+    real = large = False
+    with open(path, "rb") as file:
+        start = 0
+        # Header lines start with a word, which "nan" is not.
+        while re.match(rb"\s*(?!nan)[a-z]", line := file.readline(1 << 16), re.IGNORECASE):
+            start += len(line)
+        file.seek(start)
+        tail = b""
+        while piece := file.read(_PIECE):
+            text = tail + piece
+            real = real or bool(_REAL.search(text))
+            large = large or bool(_LARGE.search(text))
+            tail = text[-16:]
+    return "Float64" if large else "Float32" if real else None
+
+
+_ZARR = "{}: a Zarr group, not a raster; terrain-gpu export makes a raster of a store's layer"
+
+
+def _is_zarr(path: str) -> bool:
+    return os.path.exists(os.path.join(path, "zarr.json"))
+
+
+def _plain(path: str) -> str:
+    """A name that GDAL takes for that of a file, where there is one, and not for a connection."""
+    syntax = ":" in path or path.startswith("<")
+    return os.path.abspath(path) if syntax and os.path.exists(path) else path
+
+
+def _not_readable(path: str, error: Exception) -> str:
+    if not os.path.exists(path) and not path.startswith("/vsi") and ":" not in path:
+        return f"{path}: no such file"
+    if os.path.isdir(path):
+        if _is_zarr(path):
+            return _ZARR.format(path)
+        return f"{path}: a folder, not a raster"
+    if os.path.isfile(path) and not os.access(path, os.R_OK):
+        return f"{path}: permission denied"
+    if os.path.isfile(path) and os.path.getsize(path) == 0:
+        return f"{path}: the file is empty"
+    if os.strerror(errno.EMFILE) in str(error):
+        return f"{path}: too many open files; raise the limit (ulimit -n)"
+    if isinstance(error, UnicodeError):
+        return f"{path}: its name is no UTF-8, which GDAL needs; rename it"
+    return f"{path}: not a raster that GDAL can read: {error}"
+
+
+def _grid(data: Any, path: str) -> GridSpec:
+    transform = data.transform
+    if transform.is_identity and data.gcps[0]:
+        raise InputError(f"{path}: placed by control points only; warp it first (gdalwarp)")
+    try:
+        grid = GridSpec(data.height, data.width, tuple(transform)[:6])
+    except InputError as error:
+        raise InputError(f"{path}: {error}") from None
+    return placed(grid, data.crs) if data.crs else grid
+
+
+def _exact_nodata(data: Any, k: int) -> int | float | None:
+    """Nodata value of band k + 1 of 64-bit integers.
+
+    rasterio makes a double of it, which has no room for every such number; GDAL's description of
+    the dataset as a VRT spells it out.
+    """
+    from xml.etree import ElementTree  # rarely needed, and start-up time counts
+
+    name = f"/vsimem/terrain_gpu-{threading.get_ident()}.vrt"
+    rasterio.shutil.copy(data, name, driver="VRT")
+    try:
+        with rasterio.open(name) as described:
+            text = described.tags(ns="xml:VRT")["xml:VRT"]
+    finally:
+        rasterio.shutil.delete(name)
+    value = ElementTree.fromstring(text).findall("VRTRasterBand")[k].findtext("NoDataValue")
+    if value is None:
+        return None
+    return int(value) if value.lstrip("+-").isdigit() else float(value)
+
+
+def _nodata(value: float | int | None, dtype: np.dtype, path: str) -> float | int | None:
+    if value is None:
+        return None
+    if not cells.fits(value, dtype):
+        # GDAL's drivers carry such values along; no cell can hold one, so no cell is nodata.
+        log.warning("%s: nodata value %s does not fit %s and is ignored", path, value, dtype.name)
+        return None
+    return cells.as_scalar(value, dtype)

@@ -1,0 +1,231 @@
+"""GeoTIFFs, also cloud-optimised ones, that appear only when complete."""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+from array import array
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import google_crc32c
+import numpy as np
+import rasterio
+import rasterio.shutil
+from rasterio.crs import CRS
+from rasterio.errors import CRSError
+from rasterio.windows import Window as GdalWindow
+
+from ..engine.plan import GDAL_CACHE, format_size
+from ..errors import InputError, OutputError, TerrainError
+from ..grid import GridSpec, Window, ceil_div
+from ..store.outputs import Output, free_space, output_error
+from .gdal import GDAL_ERRORS
+
+log = logging.getLogger(__name__)
+
+OUTPUT_TILE = 256
+
+
+@dataclass(frozen=True)
+class OutputProfile:
+    """How a raster file is written.
+
+    Attributes
+    ----------
+    compress
+        "none", "deflate", "lzw" or "zstd".
+    cog
+        Cloud-optimised GeoTIFF with overviews.
+    """
+
+    compress: str = "none"
+    cog: bool = False
+
+    def creation_options(self, dtype: np.dtype) -> dict[str, Any]:
+        options: dict[str, Any] = {"compress": self.compress, "num_threads": "all_cpus"}
+        if self.compress != "none":
+            options["predictor"] = 3 if dtype.kind == "f" else 2
+        return options
+
+
+class RasterOutput:
+    """A GeoTIFF that appears under its name only when whole.
+
+    Use as a context manager; without `commit` nothing of it stays.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        grid: GridSpec,
+        dtype: np.dtype,
+        nodata: float | int | None,
+        profile: OutputProfile,
+        attributes: dict[str, Any],
+        origin: str | os.PathLike[str] = "the layer",
+    ) -> None:
+        self.path = path
+        self.profile = profile
+        self._dtype = dtype
+        self._written = array("q")
+        """Window and checksum of every write."""
+        options = (
+            OutputProfile().creation_options(dtype)
+            if profile.cog
+            else (profile.creation_options(dtype))
+        )
+        side = OUTPUT_TILE
+        tiles = ceil_div(grid.rows, side) * ceil_div(grid.cols, side)
+        self._left = tiles * (side * side * dtype.itemsize + 16) + (1 << 12)
+        if profile.cog or profile.compress == "none":
+            self._check_space(self._left)
+        self._data: Any = None
+        self._output = Output(path)
+        self._parts = [self._output.folder / name for name in ("a.tif", "b.tif")]
+        options |= {
+            "tiled": True, "blockxsize": side, "blockysize": side, "bigtiff": "if_safer"
+        }  # fmt: skip
+        try:
+            place = {
+                "crs": CRS.from_wkt(grid.crs_wkt) if grid.crs_wkt else None,
+                "transform": rasterio.Affine(*grid.transform),
+            }
+            if isinstance(nodata, int) and abs(nodata) > 2**53:
+                self._data = _create_exact(self._parts[0], grid, dtype, nodata, place, options)
+            else:
+                self._data = rasterio.open(
+                    self._parts[0],
+                    "w",
+                    driver="GTiff",
+                    height=grid.rows,
+                    width=grid.cols,
+                    count=1,
+                    dtype=dtype.name,
+                    nodata=nodata,
+                    **place,
+                    **options,
+                )
+            if attributes.get("units"):
+                self._data.units = [str(attributes["units"])]
+            if "scale_factor" in attributes or "add_offset" in attributes:
+                self._data.scales = [float(attributes.get("scale_factor", 1.0))]
+                self._data.offsets = [float(attributes.get("add_offset", 0.0))]
+        except BaseException as error:
+            self.__exit__()
+            if isinstance(error, CRSError):
+                raise InputError(f"{origin}: its CRS is no WKT: {error}") from None
+            if isinstance(error, UnicodeError):
+                raise InputError(f"{path}: its name is no UTF-8, which GDAL needs") from None
+            if isinstance(error, ValueError | TypeError):
+                raise InputError(f"{origin}: its units, scale or offset: {error}") from None
+            if isinstance(error, GDAL_ERRORS):
+                raise output_error(self.path, error) from None
+            raise
+
+    def __enter__(self) -> RasterOutput:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        try:
+            if self._data is not None:
+                self._data.close()
+        except GDAL_ERRORS:
+            log.debug("%s: abandoned", self.path)
+        finally:
+            self._output.close()
+
+    def write(self, window: Window, data: np.ndarray) -> None:
+        """Write a window; from one thread at a time."""
+        row0, row1, col0, col1 = window
+        # Before GDAL finds out: it would say so on stderr, and as late as in close.
+        self._check_space(min(self._left, GDAL_CACHE))
+        self._left -= data.nbytes
+        try:
+            self._data.write(data, 1, window=GdalWindow(col0, row0, col1 - col0, row1 - row0))
+            self._written.extend((*window, _crc(data)))
+        except GDAL_ERRORS as error:
+            raise output_error(self.path, error) from None
+
+    def commit(self) -> None:
+        """Finish the file (build the overviews of a COG) and move it to its name."""
+        try:
+            self._data.close()
+            done = self._parts[0]
+            if self.profile.cog:
+                done = self._parts[1]
+                rasterio.shutil.copy(
+                    self._parts[0],
+                    done,
+                    driver="COG",
+                    **self.profile.creation_options(self._dtype) | {"predictor": "yes"},
+                    # Averages of codes and classes mean nothing: integers keep real values.
+                    overview_resampling="average" if self._dtype.kind == "f" else "nearest",
+                    bigtiff="if_safer",
+                )
+            self._check(done)
+            self._output.publish(done)
+        except TerrainError:
+            raise
+        except GDAL_ERRORS as error:
+            raise output_error(self.path, error) from None
+
+    def _check(self, path: Path) -> None:
+        """Read everything back: on a full disk GDAL may leave holes, and closes without a word."""
+        with rasterio.open(path, num_threads="all_cpus") as data:
+            levels = len(data.overviews(1))
+            for k in range(0, len(self._written), 5):
+                row0, row1, col0, col1, crc = self._written[k : k + 5]
+                found = 0
+                for row in range(row0, row1, OUTPUT_TILE):
+                    size = col1 - col0, min(OUTPUT_TILE, row1 - row)
+                    found = _crc(data.read(1, window=GdalWindow(col0, row, *size)), found)
+                if found != crc:
+                    raise OSError(errno.EIO, "the file did not reach the disk whole", str(path))
+        for level in range(levels):
+            with rasterio.open(path, overview_level=level) as data:
+                for _, window in data.block_windows(1):
+                    data.read(1, window=window)
+
+    def _check_space(self, needed: int) -> None:
+        free = free_space(self.path)
+        if free < needed:
+            raise OutputError(
+                f"{self.path}: no space left on the disk: {format_size(needed)} are needed and "
+                f"{format_size(free)} free; nothing was replaced"
+            )
+
+
+def _create_exact(
+    path: Path,
+    grid: GridSpec,
+    dtype: np.dtype,
+    nodata: int,
+    place: dict[str, Any],
+    options: dict[str, Any],
+) -> Any:
+    """A GeoTIFF to fill whose nodata value rasterio, which makes a double of it, cannot set."""
+    template = (
+        f'<VRTDataset rasterXSize="{grid.cols}" rasterYSize="{grid.rows}">'
+        f'<VRTRasterBand dataType="{dtype.name.replace("ui", "UI").replace("i", "I")}" band="1">'
+        f"<NoDataValue>{nodata}</NoDataValue></VRTRasterBand></VRTDataset>"
+    )
+    rasterio.shutil.copy(template, path, driver="GTiff", sparse_ok=True, **options)
+    data = rasterio.open(path, "r+", num_threads="all_cpus")
+    data.transform = place["transform"]
+    if place["crs"]:
+        data.crs = place["crs"]
+    return data
+
+
+def _crc(data: np.ndarray, crc: int = 0) -> int:
+    """CRC-32C of the cells, row by row, without a copy of them all."""
+    for k in range(0, len(data), OUTPUT_TILE):
+        part = data[k : k + OUTPUT_TILE]
+        if data.dtype.kind == "f":
+            # GDAL leaves out blocks that equal a nodata value of 0; then -0.0 comes back as 0.0.
+            part = np.where(part == 0, data.dtype.type(0), part)
+        crc = google_crc32c.extend(crc, part.tobytes())
+    return crc

@@ -1,0 +1,321 @@
+"""One or several rasters read as one."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, Protocol
+
+import numpy as np
+from rasterio.crs import CRS
+from rasterio.errors import CRSError
+
+from .. import cells
+from ..errors import InputError
+from ..grid import GridSpec, Window, clip, is_empty
+from .crs import crs_name, placed
+from .gdal import GdalInput
+from .grass_ascii import GrassAscii, is_grass_ascii
+
+ALIGNMENT = 1e-3
+"""Grids count as aligned when they agree within this part of a cell."""
+
+_SEQUENTIAL = {"AAIGrid", "GRASSASCIIGrid", "XYZ", "ISG"}
+
+
+class Input(Protocol):
+    """One raster to read: `GdalInput` or `GrassAscii`."""
+
+    path: str
+    grid: GridSpec
+    dtype: np.dtype
+    nodata: float | int | None
+
+    def read(self, window: Window, out: np.ndarray) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class Mosaic:
+    """One or several aligned rasters of one kind, read as one.
+
+    Where inputs overlap, the first named wins; where it has nodata, the next.
+
+    Parameters
+    ----------
+    paths
+        What GDAL or `GrassAscii` reads.
+    band
+        Band of multi-band files.
+    nodata
+        Cells of this value are nodata, and every input's own nodata cells take it.
+    bounds
+        (west, south, east, north): cells touched by them; all when None.
+
+    Raises
+    ------
+    InputError
+        naming both files when inputs do not fit each other.
+    """
+
+    def __init__(
+        self,
+        paths: Sequence[str],
+        *,
+        band: int | None = None,
+        nodata: float | int | None = None,
+        bounds: tuple[float, float, float, float] | None = None,
+        crs: str | None = None,
+    ) -> None:
+        if not paths:
+            raise InputError("no input raster given")
+        self.inputs: list[Any] = []
+        try:
+            for path in paths:
+                self.inputs.append(_open(path, band))
+            if crs is not None:
+                self._name(crs)
+            self._fit_together(nodata)
+            self._crop(bounds)
+        except BaseException:
+            self.close()
+            raise
+
+    def __enter__(self) -> Mosaic:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        for one in self.inputs:
+            one.close()
+
+    def _name(self, text: str) -> None:
+        """Give inputs that name no coordinate system this one."""
+        try:
+            crs = CRS.from_user_input(text)
+        except CRSError:
+            raise InputError(
+                f"--crs {text!r} is no coordinate system; give a code such as EPSG:32611, or WKT"
+            ) from None
+        for one in self.inputs:
+            if one.crs and one.crs != crs:
+                raise InputError(
+                    f"{one.path}: is in {crs_name(one.crs)}, not in {crs_name(crs)}; leave --crs "
+                    "out, or warp it first (gdalwarp)"
+                )
+            if not one.crs:
+                one.crs, one.grid = crs, placed(one.grid, crs)
+
+    def _fit_together(self, nodata: float | int | None) -> None:
+        first = self.inputs[0]
+        self.dtype = first.dtype
+        self.crs = first.crs
+        for other in self.inputs[1:]:
+            _must_match(first, other)
+        declared = [one.nodata for one in self.inputs if one.nodata is not None]
+        if nodata is not None:
+            nodata = cells.as_scalar(nodata, self.dtype, f"{first.path}: nodata value")
+        self.nodata = nodata if nodata is not None else (declared[0] if declared else None)
+        for one in self.inputs:
+            if one.masked:
+                if self.nodata is None:
+                    raise InputError(
+                        f"{one.path}: has a mask but no nodata value; choose one with --nodata"
+                    )
+                one.nodata = self.nodata
+        a, _, c, _, e, f = first.grid.transform
+        self._places: list[Window] = []
+        for one in self.inputs:
+            row = round((one.grid.transform[5] - f) / e)
+            col = round((one.grid.transform[2] - c) / a)
+            self._places.append((row, row + one.grid.rows, col, col + one.grid.cols))
+        top = min(p[0] for p in self._places)
+        left = min(p[2] for p in self._places)
+        bottom = max(p[1] for p in self._places)
+        right = max(p[3] for p in self._places)
+        self._places = [(p[0] - top, p[1] - top, p[2] - left, p[3] - left) for p in self._places]
+        self.grid = replace(first.grid.crop((top, bottom, left, right)))
+        if self.nodata is None and _has_gaps(self._places, self.grid):
+            raise InputError(
+                f"{first.path} and the other inputs leave gaps between them; "
+                "choose the value of the gaps with --nodata"
+            )
+
+    def _crop(self, bounds: tuple[float, float, float, float] | None) -> None:
+        if bounds is None:
+            return
+        try:
+            window = self.grid.window_of(bounds)
+        except InputError as error:
+            raise InputError(f"{self.inputs[0].path}: {error}") from None
+        self.grid = self.grid.crop(window)
+        self._places = [
+            (p[0] - window[0], p[1] - window[0], p[2] - window[2], p[3] - window[2])
+            for p in self._places
+        ]
+
+    def read(self, window: Window, out: np.ndarray) -> None:
+        """Read a window of the mosaic into `out` (its shape, `self.dtype`), nodata as `nodata`."""
+        place = self._places[0]
+        if len(self.inputs) == 1:
+            self.inputs[0].read(_shift(window, place), out)
+            self._recode(out, self.inputs[0].nodata)
+            return
+        if self.nodata is not None:
+            out[...] = self.nodata
+        for one, place in zip(reversed(self.inputs), reversed(self._places), strict=True):
+            part = clip(window, place)
+            if is_empty(part):
+                continue
+            piece = np.empty((part[1] - part[0], part[3] - part[2]), self.dtype)
+            one.read(_shift(part, place), piece)
+            self._recode(piece, one.nodata)
+            target = out[
+                part[0] - window[0] : part[1] - window[0], part[2] - window[2] : part[3] - window[2]
+            ]
+            if self.nodata is None:
+                target[...] = piece
+            else:
+                np.copyto(target, piece, where=~_equals(piece, self.nodata))
+
+    def _recode(self, data: np.ndarray, own: float | int | None) -> None:
+        if own is None or self.nodata is None or _same(own, self.nodata):
+            return
+        data[_equals(data, own)] = self.nodata
+
+    def cell_name(self, row: int, col: int) -> str:
+        """A cell of the mosaic in words: the file it comes from, and its place there."""
+        name = ""
+        for one, place in zip(self.inputs, self._places, strict=True):
+            part = _shift((row, row + 1, col, col + 1), place)
+            if clip(part, one.grid.window) == part:
+                name = name or f"{one.path}: row {part[0]}, column {part[2]}"
+                cell = np.empty((1, 1), self.dtype)
+                one.read(part, cell)
+                if one.nodata is None or not _same(cell.item(), one.nodata):
+                    return f"{one.path}: row {part[0]}, column {part[2]}"
+        return name
+
+    # -- what the planner and the report want to know ---------------------------------------
+
+    @property
+    def chunk(self) -> tuple[int, int]:
+        """Rows and columns that are decoded together, the largest among the inputs."""
+        return max(i.chunk[0] for i in self.inputs), max(i.chunk[1] for i in self.inputs)
+
+    @property
+    def decoding(self) -> int:
+        """Bytes that each thread holds to decode a chunk."""
+        return max(i.decoding for i in self.inputs)
+
+    @property
+    def sequential(self) -> bool:
+        """Text formats: reading goes forwards only, in one thread."""
+        return any(i.driver in _SEQUENTIAL for i in self.inputs)
+
+    @property
+    def files(self) -> list[str]:
+        return list(dict.fromkeys(f for i in self.inputs for f in i.files))
+
+    @property
+    def source_bytes(self) -> int:
+        return sum(os.path.getsize(f) for f in self.files)
+
+    @property
+    def attributes(self) -> dict[str, Any]:
+        """CF attributes of the cells: units, and scale and offset where there are any."""
+        first = self.inputs[0]
+        found: dict[str, Any] = {}
+        if first.units:
+            found["units"] = first.units
+        if (first.scale, first.offset) != (1.0, 0.0):
+            found |= {"scale_factor": first.scale, "add_offset": first.offset}
+        return found
+
+    def fingerprint(self) -> list[list[Any]]:
+        """Path, size and modification time of every source file: what a resumed run compares."""
+        return [[f, os.stat(f).st_size, os.stat(f).st_mtime_ns] for f in self.files]
+
+
+def _open(path: str, band: int | None) -> Any:
+    if os.path.exists(path) and not (os.path.isfile(path) or os.path.isdir(path)):
+        raise InputError(f"{path}: a pipe or device; save it as a file first")
+    if is_grass_ascii(path):
+        if band not in (None, 1):
+            raise InputError(f"{path}: has no band {band}, only 1")
+        try:
+            grass = GrassAscii(path)
+        except InputError as error:
+            raise InputError(
+                str(error) if str(error).startswith(path) else f"{path}: {error}"
+            ) from None
+        described: Any = grass
+        described.crs, described.driver, described.files = None, "GRASSASCIIGrid", [path]
+        described.chunk, described.masked = (1, grass.grid.cols), False
+        described.decoding = 0
+        described.units, described.scale, described.offset = "", 1.0, 0.0
+        return described
+    return GdalInput(path, band)
+
+
+def _must_match(first: Any, other: Any) -> None:
+    pair = f"{first.path} and {other.path}"
+    if first.dtype != other.dtype:
+        raise InputError(
+            f"{pair}: cells are {first.dtype.name} and {other.dtype.name}; convert one of them to "
+            "the type of the other first (gdal_translate -ot)"
+        )
+    if first.crs != other.crs:
+        raise InputError(
+            f"{pair}: coordinate systems differ ({crs_name(first.crs)} and {crs_name(other.crs)}); "
+            "warp one to the other first (gdalwarp)"
+        )
+    if (first.scale, first.offset) != (other.scale, other.offset):
+        raise InputError(f"{pair}: scale and offset of the cells differ; convert first")
+    a, _, c, _, e, f = first.grid.transform
+    a2, _, c2, _, e2, f2 = other.grid.transform
+    if abs(a - a2) * other.grid.cols > ALIGNMENT * abs(a) or abs(
+        e - e2
+    ) * other.grid.rows > ALIGNMENT * abs(e):
+        raise InputError(
+            f"{pair}: cell sizes differ ({a} x {e} and {a2} x {e2}); "
+            "resample one to the cells of the other first (gdalwarp -tr -tap)"
+        )
+    shift = (c2 - c) / a, (f2 - f) / e
+    if any(abs(s - round(s)) > ALIGNMENT for s in shift):
+        raise InputError(
+            f"{pair}: cells are not aligned (shifted by {shift[0]:z.4f} columns and "
+            f"{shift[1]:z.4f} rows); warp one to the grid of the other first (gdalwarp -tap)"
+        )
+
+
+def _has_gaps(places: Sequence[Window], grid: GridSpec) -> bool:
+    """Whether the rectangles leave cells of the grid uncovered, on their own coordinates' grid."""
+    rows = np.unique([r for p in places for r in p[:2]])
+    cols = np.unique([c for p in places for c in p[2:]])
+    covered = np.zeros((len(rows) - 1, len(cols) - 1), bool)
+    for r0, r1, c0, c1 in places:
+        r, c = np.searchsorted(rows, (r0, r1)), np.searchsorted(cols, (c0, c1))
+        covered[r[0] : r[1], c[0] : c[1]] = True
+    return not covered.all()
+
+
+def _shift(window: Window, place: Window) -> Window:
+    return (
+        window[0] - place[0],
+        window[1] - place[0],
+        window[2] - place[2],
+        window[3] - place[2],
+    )
+
+
+def _same(a: float | int, b: float | int) -> bool:
+    return a == b or (math.isnan(a) and math.isnan(b))
+
+
+def _equals(data: np.ndarray, value: float | int) -> np.ndarray:
+    return np.isnan(data) if math.isnan(value) else data == value

@@ -1,0 +1,327 @@
+"""Pieces checked and joined, in the way that `forest` explains."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+
+from ...errors import InputError, VerificationError
+from ...grid import BlockGrid, Window, ceil_div
+from ...grid.neighbours import DIRECTIONS
+from ..weights import Weight, valid_cells
+from .kernels import FAULTS, NODATA, kruskal, list_edges, skeleton, sort_by_key
+from .pieces import CheckedPiece, ForestTally, PieceEdges, Side
+
+UNIT = 128
+"""Side of a piece: its edges stay in cache while they are sorted and joined."""
+
+
+class Joiner:
+    """Joins the pieces of a grid of them, given in any order: pairs across, pairs down, again."""
+
+    def __init__(self, checker: ForestChecker, shape: tuple[int, int]) -> None:
+        self._checker, self._shape = checker, shape
+        self._waiting: dict[tuple[int, int, int], CheckedPiece] = {}
+        self.whole: CheckedPiece | None = None
+
+    def add(self, i: int, j: int, piece: CheckedPiece, tally: ForestTally) -> None:
+        down, across = self._shape
+        step = 0
+        while down > 1 or across > 1:
+            beside = step % 2 == 0
+            other = (step, i, j ^ 1) if beside else (step, i ^ 1, j)
+            if other[1] < down and other[2] < across:
+                if other not in self._waiting:
+                    self._waiting[step, i, j] = piece
+                    return
+                first, second = self._waiting.pop(other), piece
+                if (i, j) < other[1:]:
+                    first, second = second, first
+                piece = self._checker.join(first, second, beside, tally)
+            if beside:
+                j, across = j // 2, ceil_div(across, 2)
+            else:
+                i, down = i // 2, ceil_div(down, 2)
+            step += 1
+        self.whole = piece
+
+
+class ForestChecker:
+    """Checks pieces and joins them. It keeps no state, so threads share it."""
+
+    def __init__(
+        self,
+        blocks: BlockGrid,
+        weight: Weight,
+        nodata: float | int | None,
+        connectivity: int,
+        unit: int,
+    ) -> None:
+        if connectivity not in (4, 8):
+            raise InputError(f"connectivity {connectivity} is not 8 or 4")
+        self.rows, self.cols = blocks.rows, blocks.cols
+        self.weight, self.nodata, self.unit = weight, nodata, unit
+        self.diagonal = connectivity == 8
+
+    def block(
+        self, window: Window, data: np.ndarray, bits: np.ndarray
+    ) -> tuple[CheckedPiece, ForestTally]:
+        """Check a block, piece by piece."""
+        r0, r1, c0, c1 = window
+        down, across = ceil_div(r1 - r0, self.unit), ceil_div(c1 - c0, self.unit)
+        joiner, tally = Joiner(self, (down, across)), ForestTally()
+        for i in range(down):
+            for j in range(across):
+                row, col = i * self.unit, j * self.unit
+                rows = slice(row, min(row + self.unit, r1 - r0))
+                cols = slice(col, min(col + self.unit, c1 - c0))
+                corner = r0 + row, c0 + col
+                piece = self.piece(corner, data[rows, cols], bits[rows, cols], tally)
+                joiner.add(i, j, piece, tally)
+        assert joiner.whole is not None
+        return joiner.whole, tally
+
+    def piece(
+        self, corner: tuple[int, int], data: np.ndarray, bits: np.ndarray, tally: ForestTally
+    ) -> CheckedPiece:
+        """Check the cells of a piece whose upper left cell is `corner`."""
+        rows, cols = data.shape
+        window = (corner[0], corner[0] + rows, corner[1], corner[1] + cols)
+        cells, valid, bits = self.weight.operands(data), valid_cells(data, self.nodata), bits.copy()
+        keys = np.empty((4, rows, cols), self.weight.key_dtype)
+        keys[0, :, :-1] = self.keys(cells[:, :-1], cells[:, 1:])
+        keys[1, :-1, 1:] = self.keys(cells[:-1, 1:], cells[1:, :-1])
+        keys[2, :-1] = self.keys(cells[:-1], cells[1:])
+        keys[3, :-1, :-1] = self.keys(cells[:-1, :-1], cells[1:, 1:])
+        edges = PieceEdges(
+            np.empty(4 * data.size, keys.dtype),
+            np.empty(4 * data.size, np.int64),
+            np.empty(4 * data.size, np.int32),
+            np.empty(4 * data.size, np.int32),
+            np.empty(4 * data.size, np.bool_),
+            np.empty(4 * data.size, np.int64),
+        )
+        count, wrong, fault = list_edges(
+            bits, valid, keys, self.diagonal, corner, (self.rows, self.cols), tuple(edges)
+        )
+        if fault:
+            raise self.violation("edges", wrong, FAULTS[fault])
+        edges = edges.first(count)
+        self.count(edges, tally)
+        tally.vertices += int(np.count_nonzero(valid))
+        vertex = np.arange(data.size, dtype=np.int32).reshape(data.shape)
+        vertex[~valid] = -1
+        sides = tuple(
+            Side(*(a[at].copy() for a in (cells, bits, vertex)))
+            for at in ((0,), (-1,), (slice(None), 0), (slice(None), -1))
+        )
+        return self.reduced(window, sides, data.size, edges, np.arange(count), tally)
+
+    def join(
+        self, one: CheckedPiece, other: CheckedPiece, beside: bool, tally: ForestTally
+    ) -> CheckedPiece:
+        """Two pieces as one: the second is right of the first, or below it."""
+        r0, _, c0, _ = one.window
+        _, r1, _, c1 = other.window
+        number = np.arange(one.size, one.size + other.size + 1, dtype=np.int32)
+        number[-1] = -1
+        above, under, left, right = one.sides
+        top, bottom, west, east = (side.renumbered(number) for side in other.sides)
+        if beside:
+            row, col, step = r0, one.window[3] - 1, (1, 0)
+            found = [
+                self.between(right, west, 0, (row, col), step, tally),
+                self.between(west.part(0, -1), right.part(1, None), 1, (row, col + 1), step, tally),
+                self.between(right.part(0, -1), west.part(1, None), 3, (row, col), step, tally),
+            ]
+            sides = (above.followed_by(top), under.followed_by(bottom), left, east)
+        else:
+            row, col, step = one.window[1] - 1, c0, (0, 1)
+            found = [
+                self.between(under.part(1, None), top.part(0, -1), 1, (row, col + 1), step, tally),
+                self.between(under, top, 2, (row, col), step, tally),
+                self.between(under.part(0, -1), top.part(1, None), 3, (row, col), step, tally),
+            ]
+            sides = (above, bottom, left.followed_by(west), right.followed_by(east))
+        lists = [one.edges, other.edges.shifted(one.size), *found]
+        edges = PieceEdges(*(np.concatenate(arrays) for arrays in zip(*lists, strict=True)))
+        size = one.size + other.size
+        return self.reduced((r0, r1, c0, c1), sides, size, edges, np.argsort(edges.ids), tally)
+
+    def between(
+        self,
+        lower: Side,
+        upper: Side,
+        direction: int,
+        first: tuple[int, int],
+        step: tuple[int, int],
+        tally: ForestTally,
+    ) -> PieceEdges:
+        """Edges from each cell of `lower` to that of `upper`; the first lower cell is `first`."""
+        count = len(lower.cells) if self.diagonal or direction % 2 == 0 else 0
+        lower, upper = lower.part(0, count), upper.part(0, count)
+        along = np.arange(count)
+        ids = (first[0] + along * step[0]) * self.cols + first[1] + along * step[1]
+        ids = 4 * ids + direction
+        tree = (lower.bits >> direction) & 1 != 0
+        good = (lower.vertex >= 0) & (upper.vertex >= 0)
+        if (tree & ~good).any():
+            raise self.violation("edges", int(ids[tree & ~good][0]), FAULTS[NODATA])
+        ids, tree = ids[good], tree[good]
+        keys = self.keys(lower.cells[good], upper.cells[good])
+        ends = lower.vertex[good], upper.vertex[good]
+        edges = PieceEdges(keys, ids, *ends, tree, np.where(tree, -1, ids))
+        self.count(edges, tally)
+        return edges
+
+    def reduced(
+        self,
+        window: Window,
+        sides: tuple[Side, ...],
+        size: int,
+        edges: PieceEdges,
+        order: np.ndarray,
+        tally: ForestTally,
+    ) -> CheckedPiece:
+        """Check edges against each other; what is left for the pieces around.
+
+        `order` has the edges by id.
+        """
+        order = sort_by_key(edges.keys, order)
+        kept, wrong = kruskal(order, edges.us, edges.vs, edges.tree, size)
+        if wrong >= 0:
+            raise self.left_out(edges, kept, wrong, size)
+        edges = edges.take(kept)
+        r0, r1, c0, c1 = window
+        inside = (r0 > 0, r1 < self.rows, c0 > 0, c1 < self.cols)
+        sides = tuple(s if near else s.part(0, 0) for s, near in zip(sides, inside, strict=True))
+        terminal = np.zeros(size, np.bool_)
+        for side in sides:
+            terminal[side.vertex[side.vertex >= 0]] = True
+        number, left, best, us, vs, strange, missing = skeleton(
+            edges.us, edges.vs, edges.tree, edges.strange, terminal
+        )
+        if missing >= 0:
+            tally.miss(int(edges.ids[missing]))
+        keys, ids, tree = (np.take(a, best) for a in (edges.keys, edges.ids, edges.tree))
+        edges = PieceEdges(keys, ids, us, vs, tree, strange)
+        return CheckedPiece(window, tuple(side.renumbered(number) for side in sides), left, edges)
+
+    def keys(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
+        """Weights between operands, as unsigned integers in their order."""
+        if self.weight.subtracts_floats:
+            with np.errstate(over="ignore", invalid="ignore"):
+                return np.abs(a - b).view(self.weight.key_dtype)
+        high = np.maximum(a, b)
+        return high if self.weight.name == "max" else high - np.minimum(a, b)
+
+    # -- sums ------------------------------------------------------------------------------
+
+    def count(self, edges: PieceEdges, tally: ForestTally) -> None:
+        """Add edges of the grid to the sums."""
+        keys = np.compress(edges.tree, edges.keys)
+        tally.checked += len(edges.keys)
+        tally.edges += len(keys)
+        tally.weigh(self.exact(keys))
+
+    def exact(self, keys: np.ndarray) -> int | float:
+        """Sum of keys; for real cells of weights, in units of 2**-1126, or infinity."""
+        if self.weight.dtype.kind != "f":
+            # In halves: the sum of whole keys may not fit.
+            half = 4 * keys.itemsize
+            low, high = keys & keys.dtype.type(2**half - 1), keys >> keys.dtype.type(half)
+            return int(low.sum(dtype=np.uint64)) + (int(high.sum(dtype=np.uint64)) << half)
+        if not self.weight.subtracts_floats:
+            sign = keys.dtype.type(1) << keys.dtype.type(8 * keys.itemsize - 1)
+            keys = np.where(keys & sign, keys ^ sign, ~keys)
+        values = keys.view(self.weight.dtype).astype(np.float64)
+        if np.isinf(values).any():
+            return math.inf
+        fraction, exponent = np.frexp(values)
+        whole = (fraction * 2.0**53).astype(np.int64)
+        # In halves, because bincount sums in float64, which is exact below 2**53.
+        shift = exponent.astype(np.int64) + 1073
+        low, high = (np.bincount(shift, part) for part in (whole & (2**27 - 1), whole >> 27))
+        return sum(
+            (int(low[k]) + (int(high[k]) << 27)) << k
+            for k in np.flatnonzero((low != 0) | (high != 0)).tolist()
+        )
+
+    def total(self, tally: ForestTally) -> int | float:
+        """The sum of weights: exact for integers, correctly rounded for real cells."""
+        dtype = self.weight.dtype
+        if isinstance(tally.exact, float):
+            return tally.exact
+        if dtype.kind == "f":
+            try:
+                return float(Fraction(tally.exact, 2**1126))
+            except OverflowError:
+                return math.inf if tally.exact > 0 else -math.inf
+        least = int(np.iinfo(dtype).min) if self.weight.name == "max" else 0
+        return tally.exact + tally.edges * least
+
+    def result(self, tally: ForestTally, expected: dict[str, Any] | None) -> dict[str, Any]:
+        """What is found of a right forest; its totals have to be the recorded ones."""
+        found = {
+            "edges": tally.edges,
+            "components": tally.vertices - tally.edges,
+            "total_weight": self.total(tally),
+        }
+        for key, value in found.items():
+            if expected is None:
+                break
+            recorded = expected[key]
+            if (float(recorded) if isinstance(recorded, str) else recorded) != value:
+                raise VerificationError(
+                    f"wrong totals: {key} is recorded as {recorded} and is {value}", "totals"
+                )
+        return {**found, "checked_edges": tally.checked, "all_edges": True}
+
+    # -- violations ------------------------------------------------------------------------
+
+    def violation(self, check: str, edge: int, text: str) -> VerificationError:
+        cell = edge >> 2
+        return VerificationError(
+            f"{_PROPERTIES[check]}: edge {self.name(edge)} {text}",
+            check,
+            cell // self.cols,
+            cell % self.cols,
+        )
+
+    def left_out(
+        self, edges: PieceEdges, kept: np.ndarray, wrong: int, size: int
+    ) -> VerificationError:
+        """Why edge `wrong` of the forest is left out when the edges `kept` are there."""
+        terminal = np.zeros(size, np.bool_)
+        terminal[[edges.us[wrong], edges.vs[wrong]]] = True
+        kept_edges = edges.take(kept)
+        _, _, best, _, _, strange, _ = skeleton(
+            kept_edges.us, kept_edges.vs, kept_edges.tree, kept_edges.strange, terminal
+        )
+        # What is left is the path between its ends, as one edge; `wrong` may stand for a path too.
+        edge, strange_id = int(edges.ids[wrong]), max(int(strange[0]), int(edges.strange[wrong]))
+        if strange_id < 0:
+            another = self.name(int(kept_edges.ids[best[0]]))
+            return self.violation("acyclic", edge, f"closes a cycle through {another}")
+        other = self.name(strange_id)
+        return self.violation(
+            "minimal",
+            edge,
+            f"is the largest of a cycle through {other}, which is not in the forest",
+        )
+
+    def name(self, edge: int) -> str:
+        row, col = divmod(edge >> 2, self.cols)
+        down, right = DIRECTIONS[edge & 3]
+        return f"(row {row}, column {col})-(row {row + down}, column {col + right})"
+
+
+_PROPERTIES = {
+    "edges": "not an edge of the grid",
+    "acyclic": "not acyclic",
+    "spanning": "not spanning",
+    "minimal": "not minimal",
+}

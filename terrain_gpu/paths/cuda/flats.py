@@ -1,0 +1,63 @@
+"""Flats on a GPU: their cells lead out by the fewest hops."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ...cuda.device import module
+from ..costs import Hops
+from .memory import padded
+from .piece import Piece
+from .relaxing import Relaxing
+from .variants import fields_macros, launch
+
+
+class Hopping:
+    """Hops on the flats of a piece, after `Piece.link`."""
+
+    def __init__(self, piece: Piece) -> None:
+        self.piece, self.shape = piece, piece.shape
+        self.dtype: np.dtype = np.dtype(np.uint32)
+        self.top = 2**31 - 1
+        self.hops = padded(self.shape, self.dtype, self.top)
+        kind, every = np.dtype(np.uint8), (True, True, False)
+        self.relaxing = Relaxing(self.shape, Hops(), kind, None, self.dtype, every, self.top)
+        self.kernels = module("fields", fields_macros("HOPS", kind, self.dtype))
+
+    def begin(self) -> int:
+        """Cells of flats are not reached; how many there are."""
+        before = self.piece.noted()["flats"]
+        launch(
+            self.kernels.get_function("flats"),
+            32 * self.shape.tiles[0] * self.shape.tiles[1],
+            self.piece.flat,
+            self.shape.pitch,
+            self.hops,
+            *self.relaxing.pending,
+            self.piece.notes,
+        )
+        return self.piece.noted()["flats"] - before
+
+    def relax(self) -> Any:
+        flat = self.piece.flat
+        return self.relaxing.run(flat, flat, self.piece.lengths, self.hops, self.top)
+
+    def close(self) -> None:
+        """Give the cells of flats their codes."""
+        rows, cols = self.shape.rows, self.shape.cols
+        launch(
+            self.kernels.get_function("close_flats"),
+            rows * cols,
+            self.piece.flat,
+            self.hops,
+            rows,
+            cols,
+            self.shape.pitch,
+            self.piece.codes,
+            self.piece.notes,
+        )
+        lost = self.piece.noted()["lost"]
+        if lost:
+            raise AssertionError(f"{lost} cells of flats lead nowhere")

@@ -1,0 +1,325 @@
+"""A window of the raster on a GPU: read, relaxed, linked, written."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ...cuda.device import module
+from ...engine.schedule import stream
+from ...errors import InputError
+from ...grid import Block, BlockGrid, Window, ceil_div, clip
+from ..costs import largest
+from ..cpu.relax import GUARDS
+from ..ground import Raster
+from .memory import NOTES, Shape, Staging, padded
+from .problem import Problem, Write
+from .relaxing import Relaxing
+from .variants import absent, fields_macros, launch, nodata_of, reading_macros
+
+
+class Output(NamedTuple):
+    """A layer of a piece: `cut` copies a window of so many cells to a block on the device."""
+
+    name: str
+    dtype: np.dtype
+    cut: Callable[..., None]
+
+
+class Piece:
+    """A window of the raster on the device, with a ring of cells around it.
+
+    Attributes
+    ----------
+    heights, frictions, distances
+        Padded, see `Shape`.
+    codes, flat
+        Backlinks, not padded, and steps on flats, padded; from `link`.
+    """
+
+    def __init__(self, problem: Problem, window: Window, pool: list[Staging], notes: Any) -> None:
+        self.problem, self.window, self.pool, self.notes = problem, window, pool, notes
+        r0, r1, c0, c1 = window
+        self.shape = Shape(r1 - r0, c1 - c0)
+        g = self.ground = problem.ground
+        self.dtype = g.dtype
+        mine = (g.sources.rows >= r0) & (g.sources.rows < r1)
+        mine &= (g.sources.cols >= c0) & (g.sources.cols < c1)
+        self.mine = np.flatnonzero(mine)
+        self.codes: Any = None
+        self.flat: Any = None
+        self._allocate()
+
+    def _allocate(self) -> None:
+        import cupy
+
+        problem, g = self.problem, self.ground
+        cell, friction = problem.cell_dtypes()
+        self.distances = padded(self.shape, self.dtype, absent(self.dtype))
+        self.heights: Any = padded(self.shape, cell, 0)
+        self.frictions: Any = self.heights
+        if friction is not None:
+            self.frictions = padded(self.shape, friction, 0)
+        lengths = g.lengths[:3, self.window[0] : self.window[0] + self.shape.padded]
+        self.lengths = cupy.array(np.ascontiguousarray(lengths))
+        self.relaxing = Relaxing(
+            self.shape,
+            g.model.kernel,
+            cell,
+            friction,
+            self.dtype,
+            problem.options,
+            problem.farthest,
+        )
+        self.kernels = module(
+            "fields", fields_macros(self.relaxing.macros["MODEL"], cell, self.dtype)
+        )
+        sources = g.sources
+        rows = sources.rows[self.mine] - self.window[0]
+        self.ids = cupy.array(rows * self.shape.cols + sources.cols[self.mine] - self.window[2])
+        self.costs = cupy.array(sources.costs[self.mine].astype(self.dtype))
+
+    def noted(self) -> dict[str, int]:
+        return dict(zip(NOTES, map(int, self.notes.get()), strict=True))
+
+    def launch(self, name: str, cells: int, *arguments: Any) -> None:
+        """Run a kernel of kernels/fields.cu."""
+        launch(self.kernels.get_function(name), cells, *arguments)
+
+    # -- reading ---------------------------------------------------------------------------
+
+    def read(
+        self,
+        done: Callable[[Block], None] | None = None,
+        *,
+        blocks: Collection[Block] | None = None,
+        then: Callable[[Block, Staging], None] = lambda block, staging: None,
+    ) -> None:
+        """Fill heights and frictions; cells are not reached, or absent.
+
+        Parameters
+        ----------
+        blocks
+            Of the window and around it; all of them when None.
+        then
+            What else to do with each.
+        """
+        import cupy
+
+        jobs = list(self._layers())
+        cupy.cuda.Device().synchronize()
+
+        def read(item: tuple[Block, Window], staging: Staging) -> None:
+            for raster, place in jobs:
+                with staging:
+                    self._read_part(raster, place, item[1], staging)
+            then(item[0], staging)
+
+        stream(
+            (part for part in self._parts() if blocks is None or part[0] in blocks),
+            read,
+            lambda item, _: None,
+            buffers=self.pool,
+            readers=len(self.pool),
+            done=None if done is None else lambda item: done(item[0]),
+        )
+        self._refuse()
+
+    def _parts(self) -> Iterator[tuple[Block, Window]]:
+        """Blocks that reach into the window or its ring, and their parts."""
+        blocks, b = self.problem.blocks, self.problem.blocks.block
+        r0, r1, c0, c1 = self.window
+        ring = clip((r0 - 1, r1 + 1, c0 - 1, c1 + 1), (0, blocks.rows, 0, blocks.cols))
+        for i in range(ring[0] // b, ceil_div(ring[1], b)):
+            for j in range(ring[2] // b, ceil_div(ring[3], b)):
+                yield (i, j), clip(blocks.window(i, j), ring)
+
+    def around(self) -> set[Block]:
+        """Blocks that reach into the ring alone."""
+        return {at for at, _ in self._parts()} - set(self.blocks())
+
+    def _layers(self) -> Iterator[tuple[Raster, Callable[..., None]]]:
+        """The rasters, and what puts a part of each in its place."""
+        g, r0, c0 = self.ground, self.window[0], self.window[2]
+        cell, friction = self.problem.cell_dtypes()
+        alone = g.model.needs_friction and g.friction is None
+        cols = self.problem.blocks.cols
+        for raster, kind, cells, appear, frictions in (
+            (g.heights, cell, self.heights, True, alone),
+            (g.friction, friction, self.frictions, False, True),
+        ):
+            if raster is None or kind is None:
+                continue
+            kernel = module("read", reading_macros(raster.dtype, kind, self.dtype)).get_function(
+                "place"
+            )
+            target = r0 * cols + c0, cols, self.shape.pitch, cells, self.distances
+            settings = np.int32(appear), np.int32(frictions), self.notes
+
+            def place(
+                part: tuple[Any, ...], nodata: tuple[Any, ...], kernel: Any = kernel,
+                target: tuple[Any, ...] = target, settings: tuple[Any, ...] = settings,
+            ) -> None:  # fmt: skip
+                launch(kernel, part[1] * part[2], *part, *target, *nodata, *settings)
+
+            yield raster, place
+        if g.barriers is not None:
+            macros = reading_macros(g.barriers.dtype, g.barriers.dtype, self.dtype)
+            close = module("read", macros).get_function("close")
+
+            def shut(part: tuple[Any, ...], nodata: tuple[Any, ...]) -> None:
+                launch(close, part[1] * part[2], *part, self.shape.pitch, self.distances, *nodata)
+
+            yield g.barriers, shut
+
+    def _read_part(
+        self, raster: Raster, place: Callable[..., None], part: Window, staging: Staging
+    ) -> None:
+        r0, r1, c0, c1 = part
+        cells = staging.array((r1 - r0, c1 - c0), raster.dtype)
+        raster.read(part, cells)
+        staging.copy(cells.nbytes, back=False)
+        at = r0 - self.window[0], c0 - self.window[2]
+        place((staging.device, *cells.shape, *at), nodata_of(raster))
+
+    def _refuse(self) -> None:
+        """Errors that the CPU reports when it loads a block."""
+        noted, cols = self.noted(), self.problem.blocks.cols
+        if noted["far"] != 2**64 - 1:
+            raise InputError(
+                f"{self.ground.heights.name}: heights beyond 2**61 have no integer distances; "
+                "convert them to float64"
+            )
+        if noted["negative"] != 2**64 - 1:
+            self.ground.refuse_negative(*divmod(noted["negative"], cols))
+
+    # -- relaxing --------------------------------------------------------------------------
+
+    def seed(self) -> None:
+        """Begin at the sources."""
+        shape, count = self.shape, len(self.mine)
+        places = shape.pitch, self.heights, self.distances, *self.relaxing.pending
+        if self.ground.edge:
+            self.launch("rim_sources", shape.rows * shape.cols, shape.rows, shape.cols, *places)
+        if count:
+            given = self.ids, self.costs, count, shape.cols
+            self.launch("sources", count, *given, *places, self.notes)
+            k = self.noted()["blocked"]
+            if k != 2**64 - 1:
+                raise self.ground.blocked(int(self.mine[k]))
+
+    def relax(self, between: Callable[[], None] = lambda: None) -> Any:
+        """To convergence; the kernel's account."""
+        guard = GUARDS[self.dtype.itemsize] if self.dtype.kind == "u" else np.inf
+        return self.relaxing.run(
+            self.heights, self.frictions, self.lengths, self.distances, guard, between
+        )
+
+    def at(self, rows: np.ndarray, cols: np.ndarray) -> np.ndarray:
+        """Distances of cells of the window; the largest where there is none."""
+        import cupy
+
+        places = (rows - self.window[0] + 1) * self.shape.pitch + cols - self.window[2] + 1
+        found = self.distances[cupy.array(places)].get()
+        top = largest(found)
+        return np.where(found <= top, found, self.dtype.type(top))
+
+    # -- what follows from distances -------------------------------------------------------
+
+    def link(self, farthest: Any) -> None:
+        """Predecessors, but for flats."""
+        import cupy
+
+        rows, cols, pitch = self.shape.rows, self.shape.cols, self.shape.pitch
+        self.codes = cupy.empty(rows * cols, np.uint8)
+        self.flat = padded(self.shape, np.dtype(np.uint8), 0)
+        launch(
+            self.relaxing.module.get_function("predecessors"),
+            rows * cols,
+            self.heights,
+            self.frictions,
+            self.lengths,
+            self.shape.padded,
+            pitch,
+            self.distances,
+            self.relaxing.parameters,
+            self.dtype.type(farthest),
+            rows,
+            cols,
+            self.codes,
+            self.flat,
+        )
+        places = pitch, self.heights, self.distances, self.codes, self.flat
+        count = len(self.ids)
+        if self.ground.edge:
+            self.launch("rim_roots", rows * cols, self.ids, count, rows, cols, *places)
+        if count:
+            self.launch("roots", count, self.ids, self.costs, count, cols, *places)
+
+    # -- writing ---------------------------------------------------------------------------
+
+    def blocks(self) -> Iterator[Block]:
+        """Of the window."""
+        b = self.problem.blocks.block
+        for i, j in BlockGrid(self.shape.rows, self.shape.cols, b).ids():
+            yield i + self.window[0] // b, j + self.window[2] // b
+
+    def move(
+        self,
+        outputs: Sequence[Output],
+        write: Write,
+        done: Callable[[Block], None] | None = None,
+        blocks: Iterable[Block] | None = None,
+    ) -> None:
+        """Write blocks of some outputs, in threads; all of the window when None."""
+
+        def work(at: Block, staging: Staging) -> None:
+            r0, r1, c0, c1 = self.problem.blocks.window(*at)
+            for output in outputs:
+                cells = staging.array((r1 - r0, c1 - c0), output.dtype)
+                with staging:
+                    place = *cells.shape, r0 - self.window[0], c0 - self.window[2]
+                    output.cut(cells.size, *place, staging.device)
+                    staging.copy(cells.nbytes, back=True)
+                write(output.name, at, cells)
+
+        self.each(work, done, blocks)
+
+    def each(
+        self,
+        work: Callable[[Block, Staging], None],
+        done: Callable[[Block], None] | None = None,
+        blocks: Iterable[Block] | None = None,
+    ) -> None:
+        """Do something for blocks, in threads; for all of the window when None."""
+        import cupy
+
+        cupy.cuda.Device().synchronize()
+        stream(
+            self.blocks() if blocks is None else blocks,
+            work,
+            lambda at, _: None,
+            buffers=self.pool,
+            readers=len(self.pool),
+            done=done,
+        )
+
+    def distance_output(self, farthest: Any) -> Output:
+        """Distances as they are stored; counts reached and valid cells."""
+        bound = self.dtype.type(farthest)
+
+        def cut(size: int, *place: Any) -> None:
+            *where, block = place
+            before = *where, self.shape.pitch, bound
+            self.launch("finish", size, self.distances, *before, block, self.notes)
+
+        return Output("distance", self.dtype, cut)
+
+    def backlink_output(self) -> Output:
+        def cut(size: int, *place: Any) -> None:
+            *where, block = place
+            self.launch("cut", size, self.codes, *where, self.shape.cols, block)
+
+        return Output("backlink", np.dtype(np.uint8), cut)

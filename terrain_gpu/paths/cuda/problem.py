@@ -1,0 +1,169 @@
+"""What `solve` needs to know, and what of it fits the memory of the GPU and of the process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ...cuda.backend import Gpu
+from ...cuda.device import RESERVED
+from ...engine.plan import COMPILED_BASELINE, CUDA_BASELINE, MB, format_size
+from ...errors import InputError, PlanError
+from ...grid import Block, BlockGrid, ceil_div
+from ...io.places import Sources
+from ..ground import Raster, Terrain
+from .memory import Shape
+from .variants import cell_dtype
+
+_STAGING = 1024 * MB
+"""Most bytes of page-locked memory for blocks on their way."""
+
+Write = Callable[[str, Block, np.ndarray], Any]
+Read = Callable[[str, Block], np.ndarray]
+
+
+@dataclass
+class Problem:
+    """What `solve` needs to know.
+
+    Attributes
+    ----------
+    ground
+        Rasters, sources, model, type of distances.
+    options
+        (diagonal, corner_cutting, reverse).
+    farthest
+        Distances beyond count as unreached.
+    targets
+        Stop where the farthest of these is reached; None to go on to the end.
+    names
+        Layers to compute: "distance", "backlink", "allocation".
+    threads
+        That read and write blocks.
+    gpu
+        Where, and how much of its memory may be used.
+    host_limit
+        Bound on the peak resident set of the process, bytes; None for arrays.
+    spill
+        File for the distances of regions that the GPU has no room for.
+    method
+        "relax", or one of `gpu_classic.RELAXERS`, for which the raster must fit.
+    """
+
+    ground: Terrain
+    options: tuple[bool, bool, bool]
+    farthest: Any
+    targets: Sources | None
+    names: Sequence[str]
+    threads: int
+    gpu: Gpu
+    host_limit: int | None
+    spill: Path
+    method: str = "relax"
+
+    @property
+    def blocks(self) -> BlockGrid:
+        return self.ground.blocks
+
+    @property
+    def rasters(self) -> list[Raster]:
+        g = self.ground
+        return [r for r in (g.heights, g.friction, g.barriers) if r is not None]
+
+    @property
+    def staging_bytes(self) -> int:
+        """Of the largest block that is read or written."""
+        items = [r.dtype.itemsize for r in self.rasters] + [self.ground.dtype.itemsize, 4]
+        r0, r1, c0, c1 = self.blocks.window(0, 0)
+        return (r1 - r0) * (c1 - c0) * max(items)
+
+    @property
+    def stagings(self) -> int:
+        """Threads that read and write; 0 where the limit is too small for one."""
+        most = min(self.threads, self.blocks.count, max(1, _STAGING // self.staging_bytes))
+        if self.host_limit is None:
+            return most
+        room = self.host_limit - COMPILED_BASELINE - CUDA_BASELINE
+        return max(0, min(most, room // self._passing))
+
+    @property
+    def host_memory(self) -> int:
+        """Predicted peak of the process, bytes, without arrays of its own."""
+        return COMPILED_BASELINE + CUDA_BASELINE + self.stagings * self._passing
+
+    @property
+    def _passing(self) -> int:
+        """Bytes of a thread: its staging, and what layers read and write in; see `plan_stream`."""
+        return 5 * self.staging_bytes
+
+    def cell_dtypes(self) -> tuple[np.dtype, np.dtype | None]:
+        """Types of heights and frictions on the GPU."""
+        g = self.ground
+        friction = None if g.friction is None else cell_dtype(g.friction.dtype, g.dtype)
+        return cell_dtype(g.heights.dtype, g.dtype), friction
+
+    def memory(self, side: int) -> int:
+        """Bytes of the GPU's memory that regions of `side` blocks on a side take."""
+        rows = min(side * self.blocks.block, self.blocks.rows)
+        cols = min(side * self.blocks.block, self.blocks.cols)
+        shape = Shape(rows, cols)
+        cell, friction = self.cell_dtypes()
+        item = self.ground.dtype.itemsize
+        linked = "backlink" in self.names
+        each = cell.itemsize + (friction.itemsize if friction else 0) + item
+        if linked:
+            each += 1 + 1 + 4  # codes, steps of flats, hops
+        if "allocation" in self.names and (rows, cols) == (self.blocks.rows, self.blocks.cols):
+            each = max(each, item + 1 + 8)
+        tiles = shape.tiles[0] * shape.tiles[1]
+        lists = tiles * (8 + 4 + 12 + (4 + 4 + 12 if linked else 0))
+        rims = 8 * 4 * (rows + cols) + 32 * shape.padded
+        if self.method != "relax":
+            lists += shape.cells // 8 + 48 * tiles  # flags; keys, and what finds the pending ones
+        sources = 24 * len(self.ground.sources)
+        staging = self.stagings * self.staging_bytes
+        return RESERVED + shape.cells * each + lists + rims + sources + staging + 2**16
+
+    def plan(self) -> tuple[int, int]:
+        """The limit in force, and the side of regions in blocks.
+
+        Raises
+        ------
+        PlanError
+            when not even one block fits, here or in the process.
+        InputError
+            when the method needs the whole raster, which does not fit.
+        """
+        if not self.stagings:
+            least = COMPILED_BASELINE + CUDA_BASELINE + self._passing
+            raise PlanError(
+                f"a memory limit of {format_size(self.host_limit or 0)} is too small for CUDA and "
+                f"blocks of {self.blocks.block}; give at least {ceil_div(least, MB)} MB, or use "
+                "--backend cpu"
+            )
+        limit = self.gpu.memory
+        side = max(self.blocks.shape)
+        while side > 1 and self.memory(side) > limit:
+            side -= 1
+        if self.memory(side) > limit:
+            raise PlanError(
+                f"shortest paths in blocks of {self.blocks.block} take "
+                f"{format_size(self.memory(1))} of GPU memory, more than "
+                + ("the limit of " if self.gpu.given else "")
+                + f"{format_size(limit)}"
+                + ("" if self.gpu.given else " that are free")
+                + "; raise --gpu-memory-limit, convert with a smaller --block-size, or use "
+                "--backend cpu"
+            )
+        count = ceil_div(max(self.blocks.shape), side)
+        if count > 1 and self.method != "relax":
+            raise InputError(
+                f"method {self.method!r} needs the whole raster in GPU memory, "
+                f"{format_size(self.memory(max(self.blocks.shape)))} of {format_size(limit)}; "
+                "raise --gpu-memory-limit, or use --method relax"
+            )
+        return limit, ceil_div(max(self.blocks.shape), count)

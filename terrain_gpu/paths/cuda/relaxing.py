@@ -1,0 +1,172 @@
+"""Relaxation on a GPU: tiles that wait, and the kernel that takes them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from ...cuda.device import module, shared_memory
+from ..costs import Langmuir, Scaled
+from ..cpu.relax import Overflow
+from .memory import Shape
+from .variants import variant
+
+AWAY, CHANGED = 4, 8
+"""Flags of tiles, as in kernels/pending.cuh."""
+
+_FILL = 1.0
+"""Tiles of a wave for each warp there is, about."""
+
+_LAUNCH = 0.1
+"""Seconds that a launch of `relax` should take, between looks at Ctrl-C and targets."""
+
+
+def _state_dtype(distance: np.dtype) -> np.dtype:
+    """State in kernels/pending.cuh."""
+    key = np.uint32 if distance == np.uint32 else np.uint64
+    wave = np.dtype(
+        [("sum", np.float64), ("least", key)]
+        + [(n, np.uint32) for n in ("candidates", "chosen", "taken", "overflow")],
+        align=True,
+    )
+    return np.dtype(
+        [("waves", wave, 3), ("farthest", distance)]
+        + [(n, np.uint64) for n in ("number", "visits", "steps")]
+        + [(n, np.uint32) for n in ("arrived", "overflow")],
+        align=True,
+    )
+
+
+class Relaxing:
+    """Tiles that wait, and the kernel that relaxes them.
+
+    Parameters
+    ----------
+    cell, friction
+        Types of the arrays given to `run`.
+    farthest
+        Distances beyond are not passed on.
+    """
+
+    def __init__(
+        self,
+        shape: Shape,
+        cost: Any,
+        cell: np.dtype,
+        friction: np.dtype | None,
+        distance: np.dtype,
+        options: tuple[bool, bool, bool],
+        farthest: Any,
+    ) -> None:
+        import cupy
+
+        device = cupy.cuda.Device()
+        self.shape, self.dtype, self.device = shape, distance, device.id
+        self._multiprocessors = device.attributes["MultiProcessorCount"]
+        limit = shared_memory(device.id)
+        self.macros = variant(cost, cell, friction, distance, options, limit)
+        self.module = module("paths", self.macros)
+        self._kernel = self.module.get_function("relax")
+        self._shared = self.macros["WARPS"] * self.macros["TILE_BYTES"]
+        self._kernel.max_dynamic_shared_size_bytes = self._shared
+        model = cost.cost if isinstance(cost, Scaled) else cost
+        self.parameters = cupy.array(model if isinstance(model, Langmuir) else [0.0] * 6)
+        key = np.uint32 if distance == np.uint32 else np.uint64
+        tiles = shape.tiles[0] * shape.tiles[1]
+        self._keys = cupy.full(tiles, np.iinfo(key).max, key)
+        self._flags = cupy.zeros(tiles, np.uint32)
+        self._lists = cupy.empty(3 * tiles, np.uint32)
+        self._layout = _state_dtype(distance)
+        state = np.zeros((), self._layout)
+        state["waves"]["least"] = np.iinfo(key).max
+        self._state = cupy.array(state[None].view(np.uint8))
+        self.farthest = farthest
+
+    @property
+    def pending(self) -> tuple[Any, ...]:
+        """What kernels that make tiles pending take."""
+        return (*self.shape.tiles, self._keys, self._flags, self._lists, self._state)
+
+    def send_away(self) -> None:
+        """No tile has been read: they keep their keys until `admit`, see kernels/fields.cu."""
+        self._flags.fill(AWAY)
+
+    def waiting(self) -> np.ndarray:
+        """Tiles that are away and have keys, (down, across)."""
+        keys = self._keys.get()
+        return self.flagged(AWAY) & (keys != np.iinfo(keys.dtype).max).reshape(self.shape.tiles)
+
+    def flagged(self, flag: int) -> np.ndarray:
+        """Tiles with a flag, (down, across)."""
+        return (self._flags.get() & flag).astype(bool).reshape(self.shape.tiles)
+
+    @property
+    def farthest(self) -> Any:
+        return self._farthest
+
+    @farthest.setter
+    def farthest(self, value: Any) -> None:
+        import cupy
+
+        self._farthest = value
+        at, size = self._layout.fields["farthest"][1], self.dtype.itemsize  # type: ignore[index]
+        there = self._state[at : at + size]
+        there[:] = cupy.array(np.array([value], self.dtype).view(np.uint8))
+
+    def state(self) -> Any:
+        """The kernel's own account, once it has come to rest."""
+        return self._state.get().view(self._layout)[0]
+
+    def run(
+        self,
+        heights: Any,
+        frictions: Any,
+        lengths: Any,
+        distances: Any,
+        guard: Any,
+        between: Callable[[], None] = lambda: None,
+    ) -> Any:
+        """Relax until no tile is pending; `between` is called from time to time.
+
+        Raises
+        ------
+        Overflow
+            when an integer distance is beyond `guard`.
+        """
+        grid = (self._multiprocessors,)
+        target = float(_FILL * grid[0] * self.macros["WARPS"])
+        at = self._layout.fields["arrived"][1]  # type: ignore[index]
+        waves = 64
+        while True:
+            start = time.perf_counter()
+            self._state[at : at + 4] = 0
+            self._kernel.kernel(
+                grid,
+                (32 * self.macros["WARPS"],),
+                (
+                    heights,
+                    frictions,
+                    lengths,
+                    self.shape.padded,
+                    self.shape.pitch,
+                    distances,
+                    *self.pending,
+                    self.parameters,
+                    self.dtype.type(guard),
+                    target,
+                    waves,
+                ),
+                shared_mem=self._shared,
+                enable_cooperative_groups=True,
+            )
+            state = self.state()
+            if state["overflow"]:
+                raise Overflow
+            if not state["waves"][int(state["number"]) % 3]["candidates"]:
+                return state
+            between()
+            seconds = time.perf_counter() - start
+            waves = int(np.clip(waves * _LAUNCH / seconds, waves / 2, waves * 4)) + 1
