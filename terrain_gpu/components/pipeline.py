@@ -368,7 +368,7 @@ class LabelComponents(Operation):
 
     def begin(self, plan: StreamPlan, spill: Path) -> State:
         _compile(self.outputs[0].dtype)
-        return _Joined(self, spill)
+        return _Across(self, spill)
 
     def solve(
         self,
@@ -403,7 +403,7 @@ class LabelComponents(Operation):
         return Solved(tuple(out), rows_of)
 
 
-class _Joined(State):
+class _Across(State):
     """Components over the lines between blocks, and the rows of the table."""
 
     def __init__(self, operation: LabelComponents, spill: Path) -> None:
