@@ -48,7 +48,6 @@ SHARED_NAMES = {
     "Problem": 2,
     "Raster": 2,
     "Region": 2,
-    "Run": 2,
     "Skeleton": 2,
     "Solved": 2,
     "Solver": 3,

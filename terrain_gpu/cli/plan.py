@@ -28,11 +28,11 @@ if TYPE_CHECKING:
 @click.option(
     "--for",
     "purpose",
-    type=click.Choice(["convert", "mst", "sssp", "components", "accumulate", "network"]),
+    type=click.Choice(["convert", "mst", "sssp", "components", "accumulate", "network", "slope"]),
     default="convert",
     show_default=True,
-    help="What to plan: the conversion, or the spanning tree, shortest paths, components, drainage "
-    "or lines of its result.",
+    help="What to plan: the conversion, or the spanning tree, shortest paths, components, drainage, "
+    "lines or slopes of its result.",
 )
 @options.layer_option
 @click.option(
@@ -118,6 +118,10 @@ def command(
             from ..drainage import plan_accumulation
 
             plan = plan_accumulation(rows, cols, cells, block_size, **limits)
+        if purpose == "slope":
+            from ..morphometry import plan_slope
+
+            plan = plan_slope(rows, cols, cells, block_size, **limits)
         if purpose == "network":
             from ..drainage import plan_network
 
