@@ -24,6 +24,7 @@ from terrain_gpu.errors import InputError, PlanError
 from terrain_gpu.mst.cuda import regions as mst_gpu
 from terrain_gpu.paths.cpu.relax import Overflow
 from terrain_gpu.paths.cuda import solve as paths_gpu
+from terrain_gpu.paths.cuda.variants import variants as path_variants
 from terrain_gpu.paths.verify import gpu as proof_gpu
 
 ARCHITECTURES = ("sm_75", "sm_80", "sm_86", "sm_90", "sm_100")
@@ -214,7 +215,7 @@ def test_the_programs_say_why(monkeypatch, tmp_path, capfd, caplog):
 VARIANTS = [
     ("probe", {}),
     *(("mst", macros) for macros in mst_gpu.variants()),
-    *paths_gpu.variants(),
+    *path_variants(),
     *(("proof", macros) for macros in proof_gpu.variants()),
     *(("gaps", {"CELL": name}) for name in mst_gpu.CELL_TYPES.values()),
 ]

@@ -70,9 +70,10 @@ def test_edges_have_the_same_bits(name, scaled):
     import numba
 
     from terrain_gpu.cuda.device import module
-    from terrain_gpu.paths.costs import edge
+    from terrain_gpu.paths.edges import edge
 
-    model = MODELS[name](lam=0.7) if name == "langmuir" else MODELS[name]()
+    kernel = MODELS[name].kernel
+    model = kernel(lam=0.7) if name == "langmuir" else kernel()
     cost = Scaled(model) if scaled else model
 
     @numba.njit(error_model="numpy")

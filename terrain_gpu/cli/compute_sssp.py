@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any, get_args
 
 import click
 
-from ..arguments import Cost, FloatType, PathMethod
+from ..arguments import FloatType, PathMethod
+from ..paths.costs import MODELS
 from . import options
 from .places import Place, Point, naming, not_negative, places, refuse_shared_files
 
@@ -20,8 +21,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-COSTS = get_args(Cost)
-SECONDS = ("tobler", "langmuir")
 NAMED = 5
 """Most targets that a message names."""
 
@@ -54,7 +53,7 @@ def _parameters(
 _COST_OPTIONS: tuple[Any, ...] = (
     click.option(
         "--cost",
-        type=click.Choice(COSTS),
+        type=click.Choice(tuple(MODELS)),
         default="absdiff",
         show_default=True,
         help="What a step costs: |dz|, mean friction x length, length on the surface, seconds of "
@@ -76,7 +75,12 @@ _COST_OPTIONS: tuple[Any, ...] = (
         metavar="NAME=VALUE",
         multiple=True,
         callback=_parameters,
-        help="Of langmuir: a, b, c, d, slope_factor, lam. Repeatable.",
+        help="".join(
+            f"Of {model.name}: {', '.join(model.parameters)}. "
+            for model in MODELS.values()
+            if model.parameters
+        )
+        + "Repeatable.",
     ),
     click.option(
         "--reverse", is_flag=True, help="Cost of going to the source instead, where that differs."
@@ -378,5 +382,5 @@ def _farthest(cost: str, distance: Layer) -> str:
     if most is None:
         return ""
     number = f"{most:,}" if isinstance(most, int) else f"{most:.10g}"
-    unit = " s" if cost in SECONDS else ""
+    unit = f" {MODELS[cost].unit}".rstrip()
     return f", {'highest' if cost == 'minimax' else 'farthest'} {number}{unit}"

@@ -11,8 +11,8 @@ import click
 
 from ..errors import InputError
 from ..grid import MAX_SIDE
+from ..paths.costs import MODELS, CostModel, friction_beside
 from . import options
-from .compute_sssp import COSTS
 
 if TYPE_CHECKING:
     import numpy as np
@@ -41,7 +41,9 @@ if TYPE_CHECKING:
     metavar="N",
     help="Side of a block in cells.  [default: planned]",
 )
-@click.option("--cost", type=click.Choice(COSTS), help="Of shortest paths.  [default: absdiff]")
+@click.option(
+    "--cost", type=click.Choice(tuple(MODELS)), help="Of shortest paths.  [default: absdiff]"
+)
 @click.option(
     "--friction",
     metavar="LAYER|TYPE",
@@ -146,7 +148,6 @@ def _plan_paths(
     **limits: Any,
 ) -> StreamPlan:
     from ..engine.plan import plan_paths
-    from ..paths.costs import CostModel, friction_beside
 
     friction = friction_beside(cost or "absdiff", layer, friction)
     model = CostModel(cost or "absdiff", friction is not None, {})

@@ -25,6 +25,7 @@ from ..arguments import (
     TreeMethod,
     TreeWeight,
     checked,
+    one_of,
     raster_or_store,
     word,
 )
@@ -63,7 +64,7 @@ from .levels import (
     spill_bytes,
 )
 from .verify.forest import verify_arrays, verify_forest
-from .weights import Weight
+from .weights import WEIGHTS, Weight
 
 log = logging.getLogger(__name__)
 
@@ -112,7 +113,7 @@ class SpanningTree:
         return symmetric(np.pad(forward, 1))
 
 
-@checked(data=raster_or_store, weight=word(TreeWeight), method=word(TreeMethod))
+@checked(data=raster_or_store, weight=one_of(WEIGHTS), method=word(TreeMethod))
 def minimum_spanning_tree(
     data: np.ndarray | str | os.PathLike[str] | TileStore,
     *,

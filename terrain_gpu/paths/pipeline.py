@@ -26,6 +26,7 @@ from ..arguments import (
     Cost,
     PathMethod,
     checked,
+    one_of,
     raster_or_layer,
     raster_or_store,
     whole,
@@ -45,7 +46,7 @@ from ..progress import Passes, Progress, silent
 from ..report import Report, trim
 from ..store import DEFAULT_BLOCK, Layer, TileStore, create_layer
 from ..store.run import begun_dtype
-from .costs import METRIC, CostModel, Hops, friction_beside
+from .costs import MODELS, CostModel, Hops, friction_beside
 from .cpu.allocate import Forest
 from .cpu.dijkstra import new_players
 from .cpu.finalise import Flats, close_flats, predecessors
@@ -202,6 +203,7 @@ class ShortestPaths:
 
 @checked(
     data=raster_or_store,
+    cost=one_of(MODELS),
     friction=raster_or_layer,
     barriers=raster_or_layer,
     method=word(PathMethod),
@@ -325,7 +327,7 @@ def shortest_paths(
     Label correcting by blocks and tiles in the order of their least pending distance, of which the
     distances of E. W. Dijkstra's algorithm are the fixed point; docs/design/shortest-paths.md.
     """
-    if max_cost is not None and not max_cost >= (-math.inf if cost == "minimax" else 0):
+    if max_cost is not None and not max_cost >= MODELS[cost].least:
         raise InputError(f"max_cost {max_cost} is not a number of at least 0")
     if max_cost == math.inf:
         max_cost = None
@@ -379,7 +381,7 @@ def shortest_paths(
     for points, what in ((sources, "sources"), (targets, "targets")):
         if points is not None and len(points):
             _refuse_absent(points, heights, what)
-    if cost != "minimax" and (sources.costs < 0).any():  # which may be a height
+    if not model.kind.bottleneck and (sources.costs < 0).any():  # which may be a height
         raise InputError("sources: a start cost is not a finite number from 0 on")
     sources = sources.one_per_cell("sources")
     targets = targets and targets.one_per_cell()
@@ -391,7 +393,7 @@ def shortest_paths(
             "start costs must be as well"
         )
     lengths = step_lengths(grid)
-    if source is not None and cost in METRIC and (unit := other_unit(grid)):
+    if source is not None and model.kind.metric and (unit := other_unit(grid)):
         log.warning("cost %s means metres, and takes lengths for such that are in %s", cost, unit)
     threads = threads_of(threads)
     dtype = model.distance_dtype(heights.dtype)
@@ -600,7 +602,7 @@ class _Solve:
             self.progress.count += 1
             with self.report.phase("index"):
                 named = {key: raster and Path(raster.name).name for key, raster in rasters.items()}
-                if self.model.name == "friction" and self.friction is None:
+                if self.model.needs_friction and self.friction is None:
                     named["friction"] = named["layer"]
                 same = ("connectivity", "corner_cutting", "reverse")
                 how: dict[str, Any] = named | {key: self.problem[key] for key in same}
@@ -627,7 +629,7 @@ class _Solve:
     @property
     def exact(self) -> bool:
         """Whether distances do not depend on the order in which costs are added."""
-        return self.dtype.kind != "f" or self.model.name == "minimax"
+        return self.dtype.kind != "f" or self.model.kind.bottleneck
 
     def _widen(self) -> None:
         """Integer distances of 64 bits, of which fewer fit."""
@@ -988,7 +990,7 @@ class _Solve:
         if what in _rehearsed:
             return
         _rehearsed.add(what)
-        own = p["cost"] == "friction" and self.friction is None
+        own = self.model.needs_friction and self.friction is None
         shortest_paths(
             heights,
             [(0, 0)],

@@ -6,7 +6,8 @@ from numba.extending import overload
 
 from ..grid import TILE
 from ..grid.neighbours import COL_STEP, EDGE_OF, ROW_STEP
-from .costs import Hops, edge, largest
+from .costs import Hops
+from .edges import edge, largest
 
 SOURCE = 0
 UNREACHED = 255

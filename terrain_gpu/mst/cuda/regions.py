@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
+from itertools import cycle
 from typing import Any
 
 import numpy as np
@@ -33,7 +34,7 @@ from ..cpu.merge import Children, Frame
 from ..cpu.tile import RING
 from ..levels import Solved, Spill
 from ..region import Border, Edges, Region
-from ..weights import Weight, valid_cells
+from ..weights import WEIGHTS, Weight, valid_cells
 
 MOST_SIDE = 2**15
 """Side of a region at most: ids of its edges have 32 bits."""
@@ -64,7 +65,7 @@ def variants() -> list[dict[str, Any]]:
     return [
         macros(np.dtype(dtype), name, cached)
         for dtype in CELL_TYPES
-        for name, cached in (("max", True), ("absdiff", False))
+        for name, cached in zip(WEIGHTS, cycle((True, False)), strict=False)
     ]
 
 
@@ -72,7 +73,7 @@ def macros(dtype: np.dtype, weight: str, cached: bool) -> dict[str, Any]:
     """What ``cuda/kernels/mst.cu`` is compiled with."""
     return {
         "CELL": CELL_TYPES[dtype.name],
-        "ABSDIFF": weight == "absdiff",
+        "ABSDIFF": WEIGHTS[weight].subtracts,
         "CACHED": cached,
         "TILE_BYTES": tile_bytes(dtype, cached),
         "WIDE_KEYS": dtype.itemsize == 8,

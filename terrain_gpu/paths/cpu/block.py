@@ -15,7 +15,7 @@ from numba.extending import register_jitable
 from ...compiled import jit
 from ...grid import TILE
 from ...grid.neighbours import COL_STEP, ROW_STEP
-from ..costs import joining, largest
+from ..edges import joining, largest
 from ..steps import fill_weights
 from .tile import relax_tile
 

@@ -13,7 +13,7 @@ from ...compiled import jit
 from ...grid import TILE
 from ...grid.neighbours import COL_STEP, EDGE_OF, ROW_STEP
 from ...primitives.tournament import NOBODY, challenge, first, leave, new_tree
-from ..costs import edge, join, largest
+from ..edges import edge, join, largest
 
 
 def new_players(block: tuple[int, int]) -> np.ndarray:

@@ -15,7 +15,7 @@ import numpy as np
 from ...compiled import jit
 from ...grid import TILE, Block, BlockGrid
 from ...grid.neighbours import COL_STEP, ROW_STEP
-from ..costs import join, largest
+from ..edges import join, largest
 from ..fields import Field
 from ..steps import UNREACHED, fill_weights
 

@@ -26,7 +26,7 @@ from ...grid import TILE, Block, BlockGrid, Window, round_up
 from ...grid.neighbours import COL_STEP, ROW_STEP
 from ...io.places import Sources
 from ...store.spill import Slots
-from ..costs import largest
+from ..edges import largest
 from ..fields import Field, forget_spare_pages, pages
 from .block import receive, relax_block, seed, take_rim
 from .dijkstra import dijkstra_block, new_players

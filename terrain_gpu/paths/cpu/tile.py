@@ -12,7 +12,7 @@ from numba.extending import register_jitable
 
 from ...compiled import jit
 from ...grid import TILE
-from ..costs import join, largest
+from ..edges import join, largest
 
 PADDED = TILE + 2
 

@@ -16,8 +16,8 @@ import numpy as np
 from ...cuda.device import module
 from ...grid import Window, ceil_div, clip
 from ...primitives.tournament import NOBODY, challenge, first, leave, new_tree
-from ..costs import largest
 from ..cpu.relax import GUARDS, Overflow
+from ..edges import largest
 
 if TYPE_CHECKING:
     from .solve import Piece

@@ -21,8 +21,8 @@ from ...grid import Block, BlockGrid, Window, ceil_div
 from ...grid.neighbours import COL_STEP, ROW_STEP
 from ...report import Report
 from ...store.spill import Slots
-from ..costs import largest
 from ..cpu.relax import Overflow
+from ..edges import largest
 from .allocate import Allocation
 from .solve import CHANGED, SIDE, Hopping, Output, Piece, Problem, Read, Staging, Write, new_notes
 from .variants import launch

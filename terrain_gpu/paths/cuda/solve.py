@@ -24,8 +24,9 @@ from ...errors import InputError, PlanError
 from ...grid import Block, BlockGrid, Window, ceil_div, clip, round_up
 from ...io.places import Sources
 from ...report import Report
-from ..costs import Hops, Langmuir, Scaled, largest
+from ..costs import Hops, cuda_parameters
 from ..cpu.relax import GUARDS, Overflow
+from ..edges import largest
 from ..ground import Raster, Terrain
 from .variants import (
     SIDE,
@@ -159,8 +160,7 @@ class Relaxing:
         self._kernel = self.module.get_function("relax")
         self._shared = self.macros["WARPS"] * self.macros["TILE_BYTES"]
         self._kernel.max_dynamic_shared_size_bytes = self._shared
-        model = cost.cost if isinstance(cost, Scaled) else cost
-        self.parameters = cupy.array(model if isinstance(model, Langmuir) else [0.0] * 6)
+        self.parameters = cupy.array(cuda_parameters(cost))
         key = np.uint32 if distance == np.uint32 else np.uint64
         tiles = shape.tiles[0] * shape.tiles[1]
         self._keys = cupy.full(tiles, np.iinfo(key).max, key)

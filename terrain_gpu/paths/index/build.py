@@ -31,11 +31,11 @@ from ...store.files import new_file, output_errors, sync_tree
 from ...store.metadata import drop_consolidated
 from ...store.run import Target
 from ...store.swap import alone, beside, held, swap
-from ..costs import CostModel, friction_beside
+from ..costs import MODELS, CostModel, friction_beside
 from ..cpu.tile import PADDED
 from ..fields import Field
 from ..ground import Raster, Terrain
-from .files import DIRECTED, FORMAT, NAME, Index, index_dtype, index_settings
+from .files import FORMAT, NAME, Index, index_dtype, index_settings
 from .tile import LANES, entries_of, index_tile, new_index_work
 
 
@@ -66,7 +66,12 @@ class _Build(Target):
         self._unlock()
 
 
-@checked(data=arguments.store, friction=arguments.text, barriers=arguments.text)
+@checked(
+    data=arguments.store,
+    cost=arguments.one_of(MODELS),
+    friction=arguments.text,
+    barriers=arguments.text,
+)
 def build_index(
     data: str | os.PathLike[str] | TileStore,
     *,
@@ -172,7 +177,7 @@ def _build(
         "format": FORMAT,
         "settings": settings,
         "dtype": dtype.name,
-        "symmetric": model.name not in DIRECTED,
+        "symmetric": not model.kind.directed,
     }
     target = _Build(store.path)
     index = Index(target.work, blocks, own)
@@ -323,7 +328,7 @@ def _solvers(
     terrain: Terrain, options: tuple[bool, bool, bool], index: Index, plan: _Plan
 ) -> Iterator[list[Any]]:
     """One for each thread."""
-    nothing = index.dtype.type(-np.inf if terrain.model.name == "minimax" else 0)
+    nothing = index.dtype.type(-np.inf if terrain.model.kind.bottleneck else 0)
     how = terrain, options, index, nothing
     if plan.gpu is None:
         found = [_Solver(*how) for _ in range(plan.threads)]

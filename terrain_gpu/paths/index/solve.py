@@ -11,9 +11,9 @@ import numpy as np
 from ...compiled import known_types
 from ...grid import TILE, Block, BlockGrid, ceil_div
 from ...grid.neighbours import COL_STEP, ROW_STEP
-from ..costs import joining
 from ..cpu.relax import Overflow, Relaxation
 from ..cpu.tile import new_tile_work
+from ..edges import joining
 from ..fields import Field, pages
 from .files import Index
 from .tile import RING, fill_block, pass_block, seed_rims

@@ -10,9 +10,9 @@ from numba.extending import register_jitable
 from ...compiled import jit
 from ...grid import TILE
 from ...grid.neighbours import COL_STEP, ROW_STEP
-from ..costs import join, joining, largest
 from ..cpu.block import _farthest
 from ..cpu.tile import PADDED, relax_tile
+from ..edges import join, joining, largest
 from ..fields import pages
 from ..steps import fill_weights
 

@@ -18,8 +18,9 @@ from ...errors import PlanError, StoreError, VerificationError
 from ...grid import TILE, Block, BlockGrid, Window, ceil_div, clip
 from ...grid.neighbours import COL_STEP, ROW_STEP
 from ...progress import Progress, silent
-from ..costs import is_directed, largest
+from ..costs import is_directed
 from ..cpu.allocate import Forest
+from ..edges import largest
 from ..fields import Field
 from ..ground import Terrain
 from .kernels import FAULTS, check_cells, check_steps, join_flats, join_rims, one_step, spread_roots

@@ -8,7 +8,7 @@ from numba.extending import register_jitable
 from ...compiled import jit
 from ...grid import TILE
 from ...grid.neighbours import COL_STEP, ROW_STEP
-from ..costs import join, largest
+from ..edges import join, largest
 from ..steps import UNREACHED, fill_weights
 
 _ABSENT, _FAR, _LONE, _NOT_VOID, _NOT_ROOT, _NO_CODE, _NOT_TIGHT, _NOT_FIRST = range(1, 9)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import numpy as np
@@ -120,7 +119,7 @@ def verify_stored(
     except VerificationError as error:
         error.args = (f"{distance.path}: {error}; compute it again with --overwrite",)
         raise
-    kind = "height" if terrain.model.name == "minimax" else "distance 0"
+    kind = "height" if terrain.model.kind.bottleneck else "distance 0"
     return {
         **found,
         "sources": problem.count,
@@ -199,7 +198,7 @@ class _Recorded:
                 f"{source.dtype.name} in blocks of {source.block_size}; compute it again"
             )
         max_cost = self.get("max_cost", int, float, nothing)
-        least = -math.inf if cost == "minimax" else 0
+        least = model.kind.least
         if max_cost is not None and not max_cost >= least:
             raise self.damaged("max_cost", max_cost)
         farthest = upper_limit(max_cost, dtype)
