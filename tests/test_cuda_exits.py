@@ -14,7 +14,7 @@ from terrain_gpu import GridSpec, OutputError, create_layer
 from terrain_gpu.cuda import device
 from terrain_gpu.grid import BlockGrid
 from terrain_gpu.mst.cuda import regions as mst_gpu
-from terrain_gpu.mst.verify.forest import gpu as verify_gpu
+from terrain_gpu.mst.verify import gpu as verify_gpu
 from terrain_gpu.mst.verify.forest import verify_arrays
 from terrain_gpu.paths.cuda.regions import Spill
 from terrain_gpu.paths.cuda.solve import Staging

@@ -20,7 +20,7 @@ from terrain_gpu.cuda.backend import Gpu, NoGpu, Placement, find_gpu
 from terrain_gpu.cuda.device import OutOfGpuMemory, memory_bound
 from terrain_gpu.mst.cuda import regions as mst_gpu
 from terrain_gpu.mst.levels import Solver
-from terrain_gpu.mst.verify.forest import gpu as verify_gpu
+from terrain_gpu.mst.verify import gpu as verify_gpu
 from terrain_gpu.mst.verify.forest import verify_arrays, verify_forest
 from terrain_gpu.mst.weights import Weight
 from terrain_gpu.paths.cpu.relax import Overflow, Relaxation

@@ -34,7 +34,7 @@ from terrain_gpu.cli.main import group
 from terrain_gpu.cuda import device
 from terrain_gpu.cuda.backend import NoGpu
 from terrain_gpu.errors import PlanError, VerificationError
-from terrain_gpu.mst.verify.forest import gpu as verify_gpu
+from terrain_gpu.mst.verify import gpu as verify_gpu
 from terrain_gpu.mst.verify.forest import verify_arrays, verify_forest
 
 small = rasters(shape=shapes(200, 5000))

@@ -13,7 +13,7 @@ from strategies import rasters, shapes
 
 from terrain_gpu.errors import InputError, PlanError, StoreError, VerificationError
 from terrain_gpu.grid import BlockGrid, GridSpec
-from terrain_gpu.mst.verify.forest import forest as verify
+from terrain_gpu.mst.verify import forest as verify
 from terrain_gpu.mst.verify.forest import verify_arrays, verify_forest
 from terrain_gpu.mst.weights import Weight
 from terrain_gpu.store import create_layer
