@@ -81,7 +81,7 @@ class Raster:
 
 
 class Terrain:
-    """The `Ground` of a problem.
+    """The `CellSource` of a problem.
 
     Parameters
     ----------

@@ -105,7 +105,7 @@ def close_flats(flat, hops, codes):
 
 
 class Flats:
-    """The `Ground` of hops: cells of flats are joined by steps that cost nothing."""
+    """The `CellSource` of hops: cells of flats are joined by steps that cost nothing."""
 
     def __init__(self, blocks: BlockGrid, steps: Callable[[Block], np.ndarray]) -> None:
         self.blocks, self.steps = blocks, steps

@@ -43,7 +43,7 @@ class Overflow(Exception):
     """Integer distances do not fit their type."""
 
 
-class Ground(Protocol):
+class CellSource(Protocol):
     """Where fields come from."""
 
     blocks: BlockGrid
@@ -112,7 +112,7 @@ class Relaxation:
         What works inside of a block: "relax", or "dijkstra".
     """
 
-    ground: Ground
+    ground: CellSource
     cost: Any
     options: tuple[bool, bool, bool]
     dtype: np.dtype
