@@ -24,7 +24,18 @@ from ...store.spill import Slots
 from ..cpu.relax import Overflow
 from ..edges import largest
 from .allocate import Allocation
-from .solve import CHANGED, SIDE, Hopping, Output, Piece, Problem, Read, Staging, Write, new_notes
+from .solve import (
+    CHANGED,
+    SIDE,
+    FlatDistance,
+    Output,
+    Piece,
+    Problem,
+    Read,
+    Staging,
+    Write,
+    new_notes,
+)
 from .variants import launch
 
 Region = tuple[int, int]
@@ -463,7 +474,7 @@ class Regions:
                 outputs = [piece.distance_output(self.farthest)]
                 if hops is not None:
                     piece.link(self.farthest)
-                    hopping = Hopping(piece)
+                    hopping = FlatDistance(piece)
                     if hopping.begin():
                         uneven[at] = 0
                     else:
@@ -498,10 +509,10 @@ class Regions:
             hopping.piece.move([hopping.piece.backlink_output()], self.write)
             del hopping
 
-    def _hopping(self, at: Region, field: Field, hops: Field) -> Hopping:
+    def _hopping(self, at: Region, field: Field, hops: Field) -> FlatDistance:
         piece = self._load(at, field)
         piece.link(self.farthest)
-        hopping = Hopping(piece)
+        hopping = FlatDistance(piece)
         if at in hops.begun:
             piece.each(hops.bringer(piece, hopping.hops, hopping.kernels))
         else:

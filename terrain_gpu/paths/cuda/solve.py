@@ -787,7 +787,7 @@ class Output(NamedTuple):
     cut: Callable[..., None]
 
 
-class Hopping:
+class FlatDistance:
     """Hops on the flats of a piece, after `Piece.link`."""
 
     def __init__(self, piece: Piece) -> None:
@@ -863,7 +863,7 @@ class _Whole:
         if "backlink" in self.problem.names:
             with self.report.phase("finalise"):
                 piece.link(farthest)
-                hopping = Hopping(piece)
+                hopping = FlatDistance(piece)
                 if hopping.begin():
                     hopping.relax()
                     hopping.close()
