@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from terrain_gpu.cuda.device import source
 from terrain_gpu.errors import StoreError
 from terrain_gpu.grid import BlockGrid
-from terrain_gpu.paths.cuda.regions import Arrivals, Rims, Spill, _beside
+from terrain_gpu.paths.cuda.regions import ResidentBlocks, Rims, Spill, _beside
 from terrain_gpu.paths.cuda.solve import AWAY, CHANGED, SIDE
 
 
@@ -50,10 +50,10 @@ def test_blocks_of_tiles(waiting, block, row, col):
         shape=SimpleNamespace(rows=rows, cols=cols, tiles=(down, across)),
         relaxing=relaxing,
     )
-    arrivals = Arrivals(piece, whole=False)
+    resident = ResidentBlocks(piece, whole=False)
     needed = {(row + i // each, col + j // each) for i, j in np.argwhere(_beside(waiting)).tolist()}
-    assert set(arrivals.wanted()) == needed
-    assert Arrivals(piece, whole=True).wanted() == []
+    assert set(resident.wanted()) == needed
+    assert ResidentBlocks(piece, whole=True).wanted() == []
 
 
 @pytest.fixture

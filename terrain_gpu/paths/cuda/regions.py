@@ -222,7 +222,7 @@ class Field:
         launch(kernels.get_function("receive"), len(ring), ring, seen, *size, cells, *pending)
 
 
-class Arrivals:
+class ResidentBlocks:
     """Which blocks of a piece are on the GPU, while they are read as tiles need them."""
 
     def __init__(self, piece: Piece, *, whole: bool) -> None:
@@ -422,23 +422,23 @@ class Regions:
                     piece.shape.pitch,
                     *piece.relaxing.pending,
                 )
-            arrivals = Arrivals(piece, whole=True)
+            resident = ResidentBlocks(piece, whole=True)
         else:
             piece = self._piece(at)
-            arrivals = Arrivals(piece, whole=False)
+            resident = ResidentBlocks(piece, whole=False)
             piece.read(blocks=piece.around())
             self._receive(at, field)
         bring = field.bringer(piece, piece.distances, piece.kernels)
         while True:
             state = piece.relax()
-            blocks = arrivals.wanted()
+            blocks = resident.wanted()
             if not blocks:
                 break
             piece.read(blocks=set(blocks), then=bring)
-            arrivals.admit(blocks)
+            resident.admit(blocks)
         self._count(state)
-        self.blocks_read += arrivals.count
-        field.leave(at, piece, piece.distances, piece.kernels, arrivals.changed())
+        self.blocks_read += resident.count
+        field.leave(at, piece, piece.distances, piece.kernels, resident.changed())
         self._look_at_targets(piece)
 
     def _count(self, state: Any) -> None:
