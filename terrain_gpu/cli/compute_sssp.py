@@ -15,7 +15,7 @@ from .places import Place, Point, naming, not_negative, places, refuse_shared_fi
 
 if TYPE_CHECKING:
     from ..grid import GridSpec
-    from ..io.places import Sources
+    from ..io.places import Places
     from ..paths.trace import TracedPath
     from ..store import Layer
 
@@ -344,7 +344,7 @@ def _check_outputs(
 
 
 def _unreached(
-    path: str, grid: GridSpec, targets: Sources, lines: Sequence[TracedPath]
+    path: str, grid: GridSpec, targets: Places, lines: Sequence[TracedPath]
 ) -> list[dict[str, int]]:
     """The targets without a path, with a warning that names them; an error when all are."""
     from ..errors import TerrainError

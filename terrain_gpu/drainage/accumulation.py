@@ -21,7 +21,7 @@ from ..engine.plan import StreamPlan, layer_bytes
 from ..errors import InputError, StoreError
 from ..grid import Block, BlockGrid
 from ..grid.lengths import area_units
-from ..io.places import Places, Sources, as_places, refuse_nodata
+from ..io.places import Places, PlacesLike, as_places, refuse_nodata
 from ..progress import Progress, silent
 from ..report import Report
 from ..store import Layer, LayerWriter, TileStore, create_layer
@@ -94,7 +94,7 @@ def plan_accumulation(
 @checked()
 def accumulate(
     store: str | os.PathLike[str] | TileStore,
-    outlets: Places | None = None,
+    outlets: PlacesLike | None = None,
     *,
     areas: bool = False,
     into: str = LAYER,
@@ -231,11 +231,11 @@ def accumulate(
     return Accumulation(layers[0], codes, found["outlets"], reached, report)
 
 
-def _digest(outlets: Sources) -> str:
+def _digest(outlets: Places) -> str:
     return hashlib.sha256(np.ascontiguousarray(outlets.places).tobytes()).hexdigest()
 
 
-def outlets_in(block: BlockForest, given: Sources | None) -> np.ndarray:
+def outlets_in(block: BlockForest, given: Places | None) -> np.ndarray:
     """Outlets in a block, int32: given ones, else the cells at the border of the data."""
     r0, r1, c0, c1 = block.window
     if given is None:
@@ -251,7 +251,7 @@ def outlets_in(block: BlockForest, given: Sources | None) -> np.ndarray:
 
 def _run(
     forest: Forest,
-    given: Sources | None,
+    given: Places | None,
     plan: StreamPlan,
     writers: list[LayerWriter],
     rows: tuple[np.ndarray, float],

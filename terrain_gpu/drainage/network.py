@@ -36,7 +36,7 @@ from ..io.lines import (
     wkb_line,
     write_layer,
 )
-from ..io.places import NO_SOURCES, Places, Sources, as_places, refuse_nodata
+from ..io.places import NO_PLACES, Places, PlacesLike, as_places, refuse_nodata
 from ..io.vectors import grid_crs
 from ..mst.weights import Weight
 from ..progress import Progress, silent
@@ -128,7 +128,7 @@ def extract_network(
     path: str | os.PathLike[str],
     *,
     min_length: float | None = None,
-    keep: Places | None = None,
+    keep: PlacesLike | None = None,
     memory_limit: int | str | None = None,
     threads: int | None = None,
     overwrite: bool = False,
@@ -186,7 +186,7 @@ def extract_network(
     report = Report("network")
     target = checked_target(path, overwrite=overwrite)
     forest = open_forest(store)
-    kept = NO_SOURCES if keep is None else as_places(forest.cells.grid, keep, "keep")
+    kept = NO_PLACES if keep is None else as_places(forest.cells.grid, keep, "keep")
     if len(kept):
         refuse_nodata(kept, forest.cells)
         kept = kept.one_per_cell("points to keep")
@@ -223,7 +223,7 @@ def extract_network(
 
 def _trace(
     forest: Forest,
-    kept: Sources,
+    kept: Places,
     min_length: float | None,
     plan: StreamPlan,
     pieces: PieceFile,

@@ -14,10 +14,10 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from ..io.places import Sources
+    from ..io.places import Places
     from .pipeline import ShortestPaths, shortest_paths
 
-__all__ = ["ShortestPaths", "Sources", "shortest_paths"]
+__all__ = ["Places", "ShortestPaths", "shortest_paths"]
 
 
 def __getattr__(name: str) -> Any:

@@ -10,7 +10,7 @@ import numpy as np
 from ..cells import is_nodata
 from ..errors import InputError
 from ..grid import TILE, Block, BlockGrid, Window, clip, round_up
-from ..io.places import Sources
+from ..io.places import Places
 from ..store import Layer
 from .costs import CostModel
 from .fields import Field, pages
@@ -105,7 +105,7 @@ class Terrain:
         friction: Raster | None,
         barriers: Raster | None,
         lengths: np.ndarray,
-        sources: Sources,
+        sources: Places,
         dtype: np.dtype,
         *,
         edge: bool = False,

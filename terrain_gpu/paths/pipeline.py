@@ -41,7 +41,7 @@ from ..engine.schedule import stream
 from ..errors import InputError, StoreError
 from ..grid import TILE, Block, BlockGrid, GridSpec, Window
 from ..grid.lengths import other_unit, step_lengths
-from ..io.places import Places, Sources, as_places, refuse_nodata
+from ..io.places import Places, PlacesLike, as_places, refuse_nodata
 from ..progress import Passes, Progress, silent
 from ..report import Report, trim
 from ..store import DEFAULT_BLOCK, Layer, TileStore, create_layer
@@ -153,7 +153,7 @@ class ShortestPaths:
             raise InputError("paths need backlinks; compute with backlink=True")
         return trace_path(read, self._blocks, row, col)
 
-    def paths(self, targets: Places, sources: Places) -> list[TracedPath]:
+    def paths(self, targets: PlacesLike, sources: PlacesLike) -> list[TracedPath]:
         """Least-cost paths to targets, those that are reached, with cost, length and source.
 
         Both are given as to `shortest_paths`. There is one for every cell and id of `targets`;
@@ -210,7 +210,7 @@ class ShortestPaths:
 )
 def shortest_paths(
     data: np.ndarray | str | os.PathLike[str] | TileStore,
-    sources: Places,
+    sources: PlacesLike,
     *,
     cost: Cost = "absdiff",
     friction: str | np.ndarray | None = None,
@@ -221,7 +221,7 @@ def shortest_paths(
     reverse: bool = False,
     source_edge: bool = False,
     max_cost: float | None = None,
-    targets: Places | None = None,
+    targets: PlacesLike | None = None,
     stop_at_targets: bool = False,
     backlink: bool = False,
     allocation: bool = False,
@@ -251,8 +251,8 @@ def shortest_paths(
     data
         A store, its path, or a 2-D array (or nested lists).
     sources
-        Sequence or array of (row, col) or (row, col, start cost), or `Sources` (see
-        `paths.sources`).
+        Sequence or array of (row, col) or (row, col, start cost), or `Places` (see
+        `io.places`).
     cost
         "absdiff", "friction", "surface", "tobler", "langmuir" or "minimax"; see `paths.costs`.
     friction
@@ -480,7 +480,7 @@ def _layer(store: TileStore, name: str | np.ndarray) -> Raster:
     return Raster(found, str(found.path), found.nodata)
 
 
-def _refuse_absent(points: Sources, heights: Raster, what: str) -> None:
+def _refuse_absent(points: Places, heights: Raster, what: str) -> None:
     if isinstance(heights.data, Layer):
         refuse_nodata(points, heights.data)
         return
@@ -503,8 +503,8 @@ class _Solve:
     barriers: Raster | None
     blocks: BlockGrid
     lengths: np.ndarray
-    sources: Sources
-    targets: Sources | None
+    sources: Places
+    targets: Places | None
     problem: dict[str, Any]
     dtype: np.dtype
     stop_at_targets: bool
@@ -1183,7 +1183,7 @@ def _own(window: tuple[int, int, int, int], padded: np.ndarray) -> np.ndarray:
     return padded[: window[1] - window[0], : window[3] - window[2]]
 
 
-def _digest(sources: Sources | None) -> str | None:
+def _digest(sources: Places | None) -> str | None:
     """What tells one set of sources from another."""
     if sources is None:
         return None

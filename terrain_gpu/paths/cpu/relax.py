@@ -24,7 +24,7 @@ import numpy as np
 from ...compiled import known_types
 from ...grid import TILE, Block, BlockGrid, Window, round_up
 from ...grid.neighbours import COL_STEP, ROW_STEP
-from ...io.places import Sources
+from ...io.places import Places
 from ...store.spill import Slots
 from ..edges import largest
 from ..fields import Field, forget_spare_pages, pages
@@ -119,7 +119,7 @@ class Relaxation:
     farthest: Any
     capacity: int
     spill: Path
-    targets: Sources | None = None
+    targets: Places | None = None
     guarded: bool = False
     method: str = "relax"
     visits: Visits = field(default_factory=Visits)

@@ -22,7 +22,7 @@ from ...engine.plan import COMPILED_BASELINE, CUDA_BASELINE, MB, format_size
 from ...engine.schedule import stream
 from ...errors import InputError, PlanError
 from ...grid import Block, BlockGrid, Window, ceil_div, clip, round_up
-from ...io.places import Sources
+from ...io.places import Places
 from ...report import Report
 from ..costs import Hops, cuda_parameters
 from ..cpu.relax import GUARDS, Overflow
@@ -331,7 +331,7 @@ class Problem:
     ground: Terrain
     options: tuple[bool, bool, bool]
     farthest: Any
-    targets: Sources | None
+    targets: Places | None
     names: Sequence[str]
     threads: int
     gpu: Gpu

@@ -22,7 +22,7 @@ from ...engine.schedule import stream
 from ...errors import PlanError, StoreError
 from ...grid import TILE, Block, ceil_div
 from ...grid.lengths import step_lengths
-from ...io.places import NO_SOURCES
+from ...io.places import NO_PLACES
 from ...progress import Progress, silent
 from ...report import Report
 from ...store import TileStore
@@ -363,7 +363,7 @@ def _write_blocks(
         rasters["friction"],
         rasters["barriers"],
         step_lengths(layer.grid),
-        NO_SOURCES,
+        NO_PLACES,
         index.dtype,
     )
     options = problem["connectivity"] == 8, problem["corner_cutting"], problem["reverse"]

@@ -10,7 +10,7 @@ from ...cuda.backend import find_gpu
 from ...engine.plan import CUDA_BASELINE
 from ...errors import InputError, StoreError, VerificationError
 from ...grid.lengths import step_lengths
-from ...io.places import Sources
+from ...io.places import Places
 from ...progress import Progress, silent
 from ...store import Layer, TileStore
 from ..costs import CostModel
@@ -210,7 +210,7 @@ class _Recorded:
                 raise self.damaged("max", most)
         rasters = {k: Raster(layer, str(layer.path), layer.nodata) for k, layer in layers.items()}
         none = np.empty(0, np.int64)
-        sources = Sources(none, none, none.astype(np.uint32), none.astype(np.float64))
+        sources = Places(none, none, none.astype(np.uint32), none.astype(np.float64))
         return (
             Terrain(
                 source.blocks,
