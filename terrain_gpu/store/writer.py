@@ -26,7 +26,7 @@ from .checksums import (
 from .files import new_file, output_errors, sync_files, sync_tree
 from .layer import ANY_DIGEST, DIGESTS, KEY, MISSING, Layer, Number, split_bits, untile, z_view
 from .metadata import ZSTD_LEVEL, write_array
-from .swap import alone
+from .swap import exclusive
 
 if TYPE_CHECKING:
     from .run import Target
@@ -210,7 +210,7 @@ class LayerWriter(Layer):
         with output_errors(self._target.root):
             if not self.finished:
                 self._complete(attributes or {})
-            with alone(self._target.root):
+            with exclusive(self._target.root):
                 layer = self._target.publish(finished=self.finished)
         if not self.finished:
             os.close(self._log)

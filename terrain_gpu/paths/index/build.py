@@ -30,7 +30,7 @@ from ...store.checksums import sealed_line, unsealed_line
 from ...store.files import new_file, output_errors, sync_tree
 from ...store.metadata import drop_consolidated
 from ...store.run import Target
-from ...store.swap import alone, beside, held, swap
+from ...store.swap import beside, exclusive, is_locked, swap
 from ..costs import MODELS, CostModel, friction_beside
 from ..cpu.tile import PADDED
 from ..fields import Field
@@ -188,8 +188,8 @@ def _build(
 
     report.settings = {**settings, "threads": placement.run(plan_on).threads}
     report.cells = blocks.rows * blocks.cols
-    with output_errors(store.path), alone(store.path):
-        if held(target.manifest):
+    with output_errors(store.path), exclusive(store.path):
+        if is_locked(target.manifest):
             raise StoreError(f"{store.path}: another run is building the distance index")
         there = None if overwrite else Index.open(store, blocks)
         if there is not None:
@@ -217,7 +217,7 @@ def _build(
         resumed = len(set(target.records(index)))
         placement.run(write)
         stored = blocks.count * index.file_bytes
-        with output_errors(store.path), alone(store.path):
+        with output_errors(store.path), exclusive(store.path):
             index.write_metadata({**own, "stored_bytes": stored})
             target.put_in_place()
     except BaseException:
