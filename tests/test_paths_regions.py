@@ -88,7 +88,7 @@ def test_rims_keep_what_is_away():
     """The largest distance stands for cells that were not read."""
     windows = {(0, 0): (0, 2, 0, 3), (0, 1): (0, 2, 3, 6), (1, 0): (2, 4, 0, 3)}
     rims = Rims(windows, np.dtype(np.uint32))
-    top = rims.top
+    infinity = rims.infinity
 
     def put(at, *cells):
         rims.put(at, np.array(cells, np.uint32))
@@ -96,12 +96,14 @@ def test_rims_keep_what_is_away():
     put((0, 0), 1, 2, 3, 4, 5, 6, 1, 4, 3, 6)
     assert rims.pending == {(0, 1): 3, (1, 0): 4}
     rims.pending.clear()
-    put((0, 0), top, top, 2, top, top, top, top, top, 2, top)
+    put(
+        (0, 0), infinity, infinity, 2, infinity, infinity, infinity, infinity, infinity, 2, infinity
+    )
     assert rims.pending == {(0, 1): 2}  # the cell beside (1, 0) is as it was
     assert rims.next(9) == (0, 1)
     ring, seen = rims.ring((0, 1))
     # Above, below: nothing; left: the right column of (0, 0); right: nothing.
-    assert ring[-4:].tolist() == [2, 6, top, top]
-    assert (seen == top).all()
-    assert rims.ring((1, 0))[0][:5].tolist() == [top, 4, 5, 6, top]
+    assert ring[-4:].tolist() == [2, 6, infinity, infinity]
+    assert (seen == infinity).all()
+    assert rims.ring((1, 0))[0][:5].tolist() == [infinity, 4, 5, 6, infinity]
     assert rims.ring((1, 0))[1].tolist() == rims.ring((1, 0))[0].tolist()

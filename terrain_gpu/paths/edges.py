@@ -120,18 +120,18 @@ def _join_of(cost, distance, weight):
         return lambda cost, distance, weight: distance + weight
 
     cast = np.uint32 if distance.bitwidth == 32 else np.uint64
-    # Both are at most half of the range, see `largest`: no sum wraps.
+    # Both are at most half of the range, see `infinity_of`: no sum wraps.
     return lambda cost, distance, weight: cast(distance + weight)
 
 
-def largest(a: np.ndarray) -> Any:
+def infinity_of(a: np.ndarray) -> Any:
     """What stands for "not reached" in an array of distances: for integers, half of the range."""
     return np.inf if a.dtype.kind == "f" else np.iinfo(a.dtype).max >> 1
 
 
-@overload(largest)
-def _largest_of(a):
+@overload(infinity_of)
+def _compiled_infinity_of(a):
     if isinstance(a.dtype, types.Float):
         return lambda a: np.inf
-    top = np.uint32(2**31 - 1) if a.dtype.bitwidth == 32 else np.uint64(2**63 - 1)
-    return lambda a: top
+    infinity = np.uint32(2**31 - 1) if a.dtype.bitwidth == 32 else np.uint64(2**63 - 1)
+    return lambda a: infinity

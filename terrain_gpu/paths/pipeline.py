@@ -1044,9 +1044,9 @@ class _Solve:
                 distances = paths.interior(window, field.distances).copy()
                 valid[at] = np.count_nonzero(~paths.interior(window, field.absent))
                 inside = distances <= paths.farthest
-                if paths.farthest != paths.top:
-                    distances[~inside] = paths.top
-            inside = distances != paths.top
+                if paths.farthest != paths.infinity:
+                    distances[~inside] = paths.infinity
+            inside = distances != paths.infinity
             reached[at] = np.count_nonzero(inside)
             distances[~inside] = unreached(self.dtype)
             write("distance", at, distances)
@@ -1100,8 +1100,8 @@ class _Solve:
         with paths.solved(at) as field:
             height, width = field.absent.shape[0] - 2, field.absent.shape[1] - 2
             distances = field.distances
-            if paths.farthest != paths.top:
-                distances = np.where(distances <= paths.farthest, distances, paths.top)
+            if paths.farthest != paths.infinity:
+                distances = np.where(distances <= paths.farthest, distances, paths.infinity)
             codes = np.empty((height, width), np.uint8)
             flat = np.empty((height + 2, width + 2), np.uint8)
             work = np.empty((8, TILE, TILE), self.dtype)

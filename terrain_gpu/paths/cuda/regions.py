@@ -22,7 +22,7 @@ from ...grid.neighbours import COL_STEP, ROW_STEP
 from ...report import Report
 from ...store.spill import Slots
 from ..cpu.relax import Overflow
-from ..edges import largest
+from ..edges import infinity_of
 from .allocate import Allocation
 from .solve import (
     CHANGED,
@@ -46,7 +46,7 @@ class Rims:
 
     def __init__(self, windows: dict[Region, Window], dtype: np.dtype) -> None:
         self.windows, self.dtype = windows, dtype
-        self.top = largest(np.empty(0, dtype))
+        self.infinity = infinity_of(np.empty(0, dtype))
         self.pending: dict[Region, Any] = {}
         self._sides: dict[Region, tuple[np.ndarray, ...]] = {}
         self._seen: dict[Region, np.ndarray] = {}
@@ -75,12 +75,12 @@ class Rims:
         Top and bottom row with corners, left and right column.
         """
         height, width = self.shape(at)
-        none = np.full(1, self.top, self.dtype)
+        none = np.full(1, self.infinity, self.dtype)
 
         def beside(k: int, side: int, length: int) -> np.ndarray:
             other = at[0] + int(ROW_STEP[k]), at[1] + int(COL_STEP[k])
             if other not in self._sides:
-                return np.full(length, self.top, self.dtype)
+                return np.full(length, self.infinity, self.dtype)
             return self._sides[other][side]
 
         def corner(k: int, side: int, end: int) -> np.ndarray:
@@ -99,7 +99,7 @@ class Rims:
                 beside(0, 2, height),
             )
         )
-        seen = self._seen.get(at, np.full(len(ring), self.top, self.dtype))
+        seen = self._seen.get(at, np.full(len(ring), self.infinity, self.dtype))
         self._seen[at] = ring
         return ring, seen
 
@@ -107,7 +107,7 @@ class Rims:
         """Note a region's outer cells; neighbours beside those that became less are pending."""
         height, width = self.shape(at)
         new = tuple(np.split(rim, np.cumsum((width, width, height))))
-        old = self._sides.get(at, tuple(np.full(len(a), self.top, self.dtype) for a in new))
+        old = self._sides.get(at, tuple(np.full(len(a), self.infinity, self.dtype) for a in new))
         new = tuple(map(np.minimum, old, new))  # cells that were away are as they were
         self._sides[at] = new
         first, last, whole = slice(0, 1), slice(-1, None), slice(None)
@@ -311,8 +311,10 @@ class Regions:
         self.cells = cells
         self.visits = self.tile_visits = self.waves = self.blocks_read = 0
         targets = problem.targets
-        top = largest(np.empty(0, problem.ground.dtype))
-        self.at_targets = np.full(0 if targets is None else len(targets), top, problem.ground.dtype)
+        infinity = infinity_of(np.empty(0, problem.ground.dtype))
+        self.at_targets = np.full(
+            0 if targets is None else len(targets), infinity, problem.ground.dtype
+        )
 
     def run(self) -> dict[str, int]:
         problem = self.problem

@@ -26,7 +26,7 @@ from ...io.places import Places
 from ...report import Report
 from ..costs import Hops, cuda_parameters
 from ..cpu.relax import GUARDS, Overflow
-from ..edges import largest
+from ..edges import infinity_of
 from ..ground import Raster, Terrain
 from .variants import (
     SIDE,
@@ -677,8 +677,8 @@ class Piece:
 
         places = (rows - self.window[0] + 1) * self.shape.pitch + cols - self.window[2] + 1
         found = self.distances[cupy.array(places)].get()
-        top = largest(found)
-        return np.where(found <= top, found, self.dtype.type(top))
+        infinity = infinity_of(found)
+        return np.where(found <= infinity, found, self.dtype.type(infinity))
 
     # -- what follows from distances -------------------------------------------------------
 
@@ -793,10 +793,10 @@ class FlatDistance:
     def __init__(self, piece: Piece) -> None:
         self.piece, self.shape = piece, piece.shape
         self.dtype: np.dtype = np.dtype(np.uint32)
-        self.top = 2**31 - 1
-        self.hops = padded(self.shape, self.dtype, self.top)
+        self.infinity = 2**31 - 1
+        self.hops = padded(self.shape, self.dtype, self.infinity)
         kind, every = np.dtype(np.uint8), (True, True, False)
-        self.relaxing = Relaxing(self.shape, Hops(), kind, None, self.dtype, every, self.top)
+        self.relaxing = Relaxing(self.shape, Hops(), kind, None, self.dtype, every, self.infinity)
         self.kernels = module("fields", fields_macros("HOPS", kind, self.dtype))
 
     def begin(self) -> int:
@@ -815,7 +815,7 @@ class FlatDistance:
 
     def relax(self) -> Any:
         flat = self.piece.flat
-        return self.relaxing.run(flat, flat, self.piece.lengths, self.hops, self.top)
+        return self.relaxing.run(flat, flat, self.piece.lengths, self.hops, self.infinity)
 
     def close(self) -> None:
         """Give the cells of flats their codes."""

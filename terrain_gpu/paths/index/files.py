@@ -22,7 +22,7 @@ from ...store import TileStore
 from ...store.layer import KEY
 from ...store.metadata import write_node
 from ..costs import CostModel
-from ..edges import largest
+from ..edges import infinity_of
 from ..ground import Raster
 from .tile import entries_of
 
@@ -65,7 +65,7 @@ class Index:
     symmetric
         Whether entries are halves.
     dtype
-        Of entries; the largest value (`costs.largest`) where there is no way.
+        Of entries; the largest value (`edges.infinity_of`) where there is no way.
     bytes
         Size of the files.
     """
@@ -114,7 +114,7 @@ class Index:
             serializer=BytesCodec(endian="little"),
             compressors=Crc32cCodec(),
             filters=None,
-            fill_value=largest(np.empty(0, self.dtype)),
+            fill_value=infinity_of(np.empty(0, self.dtype)),
             dimension_names=("tile_row", "tile_column", "entry"),
             attributes={KEY: dict(own)},
         )
