@@ -338,7 +338,7 @@ def test_a_stopped_run_goes_on_from_the_distances_found(
     run = partial(shortest_paths, tmp_path / "s.zarr", sources, **ALL)
     with monkeypatch.context() as patch:
         patch.setattr(gpu.Problem, "plan", lambda self: (usual(self)[0], 2))
-        home = gpu_regions.Spill if of == "save" else LayerWriter
+        home = gpu_regions.RegionSpill if of == "save" else LayerWriter
         name = "save" if of == "save" else "write_block"
         write, calls = getattr(home, name), itertools.count()
 

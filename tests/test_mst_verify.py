@@ -191,7 +191,7 @@ def test_each_block_is_read_once_and_little_is_kept(monkeypatch, tmp_path, no_fs
     mask, recorded = solved(data, None, "absdiff", 8)
     source, forest = make_store(tmp_path, data, None, mask, 64)
     reads, kept, shown = [], [], []
-    read, block = type(source).read_block, verify._Checker.block
+    read, block = type(source).read_block, verify._ForestChecker.block
 
     def counted(self, i, j, out=None, *, halo=0):
         reads.append((self.name, i, j, halo))
@@ -203,7 +203,7 @@ def test_each_block_is_read_once_and_little_is_kept(monkeypatch, tmp_path, no_fs
         return piece, tally
 
     monkeypatch.setattr(type(source), "read_block", counted)
-    monkeypatch.setattr(verify._Checker, "block", watched)
+    monkeypatch.setattr(verify._ForestChecker, "block", watched)
     verify_forest(
         source,
         forest,

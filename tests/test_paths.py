@@ -326,7 +326,7 @@ def test_a_run_stopped_in_any_phase_resumes_to_the_same_result(
         home, name = {
             "relax": {
                 "cpu": (relax.Relaxation, "_visit"),
-                "cuda": (gpu_regions.Spill, "save"),
+                "cuda": (gpu_regions.RegionSpill, "save"),
             }[backend],
             "commit": (LayerWriter, "commit"),
         }.get(phase, (LayerWriter, "write_block"))

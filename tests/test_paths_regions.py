@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from terrain_gpu.cuda.device import source
 from terrain_gpu.errors import StoreError
 from terrain_gpu.grid import BlockGrid
-from terrain_gpu.paths.cuda.regions import ResidentBlocks, Rims, Spill, _beside
+from terrain_gpu.paths.cuda.regions import RegionSpill, ResidentBlocks, Rims, _beside
 from terrain_gpu.paths.cuda.solve import AWAY, CHANGED, SIDE
 
 
@@ -65,7 +65,7 @@ def test_a_spill_is_found_again(tmp_path, blocks):
     rng = np.random.default_rng(1)
     cells = {(0, 1): rng.random((64, 64)), (1, 3): rng.random((36, 8))}
     for resume in (False, True):
-        spill = Spill(tmp_path / "regions", blocks, np.dtype(float), resume=resume)
+        spill = RegionSpill(tmp_path / "regions", blocks, np.dtype(float), resume=resume)
         assert spill.saved == (set(cells) if resume else set())
         for at, data in cells.items():
             if not resume:
@@ -75,7 +75,7 @@ def test_a_spill_is_found_again(tmp_path, blocks):
             assert np.array_equal(found, data)
         spill.close(keep=not resume)
     assert not list(tmp_path.iterdir())
-    spill = Spill(tmp_path / "regions", blocks, np.dtype(float), resume=True)
+    spill = RegionSpill(tmp_path / "regions", blocks, np.dtype(float), resume=True)
     assert spill.saved == set()
     with pytest.raises(
         StoreError, match=r"regions: damaged: slot 0 .*; compute again with --overwrite"

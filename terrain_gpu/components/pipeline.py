@@ -198,7 +198,7 @@ def label_components(
         else:
             with output_errors(writer.spill):
                 _compile(writer.dtype)
-                run = _Run(
+                run = _Labelling(
                     condition,
                     sources,
                     writer,
@@ -374,7 +374,7 @@ def _compile(dtype: np.dtype) -> None:
     rename(labels, final, np.empty(labels.shape, dtype))
 
 
-class _Run:
+class _Labelling:
     """Both passes over the blocks."""
 
     def __init__(

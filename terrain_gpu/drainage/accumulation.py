@@ -29,7 +29,7 @@ from .block import BlockForest
 from .drain import VERTEX_BYTES, drain, outline, solve
 from .skeleton import Outline, Skeleton
 from .source import Forest, open_forest
-from .stream import Blocks, plan_blocks
+from .stream import ForestBlocks, plan_blocks
 
 log = logging.getLogger(__name__)
 
@@ -261,7 +261,7 @@ def _run(
     """All phases; `rows` are the value of each row's cells, and its unit."""
     units, unit = rows
     kind = writers[0].dtype
-    blocks = Blocks(forest, plan, kind, np.uint8)
+    blocks = ForestBlocks(forest, plan, kind, np.uint8)
     skeleton = Skeleton(VERTEX_BYTES, plan.memory_limit)
     found = {"cells": 0, "outlets": 0}
 

@@ -48,7 +48,7 @@ from .block import BlockForest
 from .lines import PieceFile, Pieces, trace_pieces
 from .skeleton import Outline, Skeleton
 from .source import Forest, open_forest
-from .stream import Blocks, plan_blocks
+from .stream import ForestBlocks, plan_blocks
 
 log = logging.getLogger(__name__)
 
@@ -235,7 +235,7 @@ def _trace(
     least = prune.ENDLESS
     if min_length is not None:
         least = math.ceil(min(min_length / unit, least))
-    blocks = Blocks(forest, plan, work=prune.LengthWork)
+    blocks = ForestBlocks(forest, plan, work=prune.LengthWork)
     skeleton = Skeleton(prune.VERTEX_BYTES, plan.memory_limit)
     total = 2 * forest.cells.grid.cells
 
@@ -343,7 +343,7 @@ def _weights(weight: Weight, heights: np.ndarray) -> np.ndarray:
     return found.view(f"{kind}{found.itemsize}").astype(np.float64)
 
 
-class _Tally:
+class _Written:
     """What was written."""
 
     def __init__(self) -> None:
@@ -361,7 +361,7 @@ class _Tally:
 
 def _write_geojson(file: Path, batches: Iterator[list[Feature]], grid: GridSpec) -> dict[str, Any]:
     crs = grid_crs(grid) if grid.crs_wkt else None
-    tally = _Tally()
+    tally = _Written()
     with open(file, "w", encoding="utf-8") as out:
         out.write('{"type": "FeatureCollection",\n')
         if crs is None:
@@ -380,7 +380,7 @@ def _write_geojson(file: Path, batches: Iterator[list[Feature]], grid: GridSpec)
 def _write_geopackage(
     file: Path, batches: Iterator[list[Feature]], grid: GridSpec
 ) -> dict[str, Any]:
-    tally = _Tally()
+    tally = _Written()
 
     def append(features: list[Feature]) -> None:
         columns = {

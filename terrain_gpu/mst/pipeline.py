@@ -503,8 +503,8 @@ def _of_array(
     placement.run(plan_on)
     data = data.astype(dtype, copy=False)
     forward = np.zeros(data.shape, np.uint8)
-    source = _Blocks(data, blocks)
-    target = _Blocks(forward, blocks)
+    source = _ArrayLayer(data, blocks)
+    target = _ArrayLayer(forward, blocks)
 
     def solve(gpu: Gpu | None) -> dict[str, Any]:
         plan = plan_on(gpu)
@@ -540,7 +540,7 @@ def _of_array(
     return _tree(report, None, forward)
 
 
-class _Blocks:
+class _ArrayLayer:
     """An array read and written as a layer is."""
 
     def __init__(self, data: np.ndarray, blocks: BlockGrid) -> None:

@@ -47,7 +47,7 @@ from ..report import Report, trim
 from ..store import DEFAULT_BLOCK, Layer, TileStore, create_layer
 from ..store.run import begun_dtype
 from .costs import MODELS, CostModel, Hops, friction_beside
-from .cpu.allocate import Forest
+from .cpu.allocate import BacklinkForest
 from .cpu.dijkstra import new_players
 from .cpu.finalise import Flats, close_flats, predecessors
 from .cpu.relax import GUARDS, Overflow, Relaxation
@@ -1125,7 +1125,7 @@ class _Solve:
         write: Callable[[str, Block, np.ndarray], Any],
         read: Callable[[str, Block], np.ndarray],
     ) -> None:
-        forest = Forest(self.blocks)
+        forest = BacklinkForest(self.blocks)
         self._each(
             self.blocks.ids(), lambda at: forest.add(at, read("backlink", at), *self._roots(at))
         )

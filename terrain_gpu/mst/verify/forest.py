@@ -154,7 +154,7 @@ def verify_forest(
     if forest.dtype != np.uint8:
         raise InputError(f"{forest.path}: cells of type {forest.dtype.name} are no edges")
     model = Weight(weight, source.dtype)
-    checker = _Checker(source.blocks, model, source.nodata, connectivity, UNIT)
+    checker = _ForestChecker(source.blocks, model, source.nodata, connectivity, UNIT)
     limit = limit_of(memory_limit)
     how = _How(limit, threads, backend, device, gpu_memory_limit, gpu)
     try:
@@ -195,7 +195,7 @@ def verify_arrays(
     if forward.dtype != np.uint8:
         raise InputError(f"an array of {forward.dtype.name} holds no edges; give uint8")
     cells, edges = ArrayBlocks(data, nodata, block_size), ArrayBlocks(forward, 0, block_size)
-    checker = _Checker(cells.blocks, Weight(weight, data.dtype), nodata, connectivity, unit)
+    checker = _ForestChecker(cells.blocks, Weight(weight, data.dtype), nodata, connectivity, unit)
     how = _How(memory_limit, 1, backend, device, gpu_memory_limit, gpu, held)
     return _prove(cells, edges, checker, expected, how, silent)
 
@@ -215,7 +215,7 @@ class _How(NamedTuple):
 def _prove(
     cells: Blocks,
     edges: Blocks,
-    checker: _Checker,
+    checker: _ForestChecker,
     expected: dict[str, Any] | None,
     how: _How,
     progress: Progress,
@@ -256,7 +256,7 @@ def _prove(
 def _prove_on_gpu(
     cells: Blocks,
     edges: Blocks,
-    checker: _Checker,
+    checker: _ForestChecker,
     expected: dict[str, Any] | None,
     how: _How,
     gpu: Gpu,
@@ -285,7 +285,7 @@ def _prove_on_gpu(
 def _verify(
     cells: Blocks,
     edges: Blocks,
-    checker: _Checker,
+    checker: _ForestChecker,
     expected: dict[str, Any] | None,
     pool: tuple[int, int],
     progress: Progress,
@@ -299,10 +299,10 @@ def _verify(
     def read(at: Block, buffer: Buffer) -> Buffer:
         return cells.read_block(*at, out=buffer[0]), edges.read_block(*at, out=buffer[1])
 
-    def check(at: Block, buffer: Buffer) -> tuple[_Piece, _Tally]:
+    def check(at: Block, buffer: Buffer) -> tuple[_CheckedPiece, _Tally]:
         return checker.block(blocks.window(*at), *buffer)
 
-    def join(at: Block, result: tuple[_Piece, _Tally]) -> None:
+    def join(at: Block, result: tuple[_CheckedPiece, _Tally]) -> None:
         tally.merge(result[1])
         joiner.add(*at, result[0], tally)
 
@@ -411,7 +411,7 @@ class _Edges:
 
 
 @dataclass
-class _Piece:
+class _CheckedPiece:
     """A checked rectangle.
 
     Attributes
@@ -441,7 +441,7 @@ class _Tally:
     vertices, edges, checked
         Cells with a value, edges of the forest, edges of the grid.
     exact
-        Sum of the forest's weights, see `_Checker.total`.
+        Sum of the forest's weights, see `_ForestChecker.total`.
     missing
         Least id of the edges that stay although they are not in the forest; -1 without one.
     """
@@ -472,12 +472,12 @@ class _Tally:
 class _Joiner:
     """Joins the pieces of a grid of them, given in any order: pairs across, pairs down, again."""
 
-    def __init__(self, checker: _Checker, shape: tuple[int, int]) -> None:
+    def __init__(self, checker: _ForestChecker, shape: tuple[int, int]) -> None:
         self._checker, self._shape = checker, shape
-        self._waiting: dict[tuple[int, int, int], _Piece] = {}
-        self.whole: _Piece | None = None
+        self._waiting: dict[tuple[int, int, int], _CheckedPiece] = {}
+        self.whole: _CheckedPiece | None = None
 
-    def add(self, i: int, j: int, piece: _Piece, tally: _Tally) -> None:
+    def add(self, i: int, j: int, piece: _CheckedPiece, tally: _Tally) -> None:
         down, across = self._shape
         step = 0
         while down > 1 or across > 1:
@@ -502,7 +502,7 @@ class _Joiner:
 # -- checking ------------------------------------------------------------------------------
 
 
-class _Checker:
+class _ForestChecker:
     """Checks pieces and joins them. It keeps no state, so threads share it."""
 
     def __init__(
@@ -519,7 +519,9 @@ class _Checker:
         self.weight, self.nodata, self.unit = weight, nodata, unit
         self.diagonal = connectivity == 8
 
-    def block(self, window: Window, data: np.ndarray, bits: np.ndarray) -> tuple[_Piece, _Tally]:
+    def block(
+        self, window: Window, data: np.ndarray, bits: np.ndarray
+    ) -> tuple[_CheckedPiece, _Tally]:
         """Check a block, piece by piece."""
         r0, r1, c0, c1 = window
         down, across = ceil_div(r1 - r0, self.unit), ceil_div(c1 - c0, self.unit)
@@ -537,7 +539,7 @@ class _Checker:
 
     def piece(
         self, corner: tuple[int, int], data: np.ndarray, bits: np.ndarray, tally: _Tally
-    ) -> _Piece:
+    ) -> _CheckedPiece:
         """Check the cells of a piece whose upper left cell is `corner`."""
         rows, cols = data.shape
         window = (corner[0], corner[0] + rows, corner[1], corner[1] + cols)
@@ -571,7 +573,9 @@ class _Checker:
         )
         return self.reduced(window, sides, data.size, edges, np.arange(count), tally)
 
-    def join(self, one: _Piece, other: _Piece, beside: bool, tally: _Tally) -> _Piece:
+    def join(
+        self, one: _CheckedPiece, other: _CheckedPiece, beside: bool, tally: _Tally
+    ) -> _CheckedPiece:
         """Two pieces as one: the second is right of the first, or below it."""
         r0, _, c0, _ = one.window
         _, r1, _, c1 = other.window
@@ -634,7 +638,7 @@ class _Checker:
         edges: _Edges,
         order: np.ndarray,
         tally: _Tally,
-    ) -> _Piece:
+    ) -> _CheckedPiece:
         """Check edges against each other; what is left for the pieces around.
 
         `order` has the edges by id.
@@ -657,7 +661,7 @@ class _Checker:
             tally.miss(int(edges.ids[missing]))
         keys, ids, tree = (np.take(a, best) for a in (edges.keys, edges.ids, edges.tree))
         edges = _Edges(keys, ids, us, vs, tree, strange)
-        return _Piece(window, tuple(side.renumbered(number) for side in sides), left, edges)
+        return _CheckedPiece(window, tuple(side.renumbered(number) for side in sides), left, edges)
 
     def keys(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
         """Weights between operands, as unsigned integers in their order."""

@@ -133,7 +133,7 @@ def _prove(
 
     blocks = cells.blocks
     with cupy.cuda.Device(device):
-        raster = Raster((blocks.rows, blocks.cols), weight, cells.nodata, diagonal)
+        raster = GpuRaster((blocks.rows, blocks.cols), weight, cells.nodata, diagonal)
         staging = Staging(blocks.block**2 * weight.dtype.itemsize, device)
 
     def read(at: tuple[int, int], _: None) -> None:
@@ -158,7 +158,7 @@ def _prove(
         return raster.prove()
 
 
-class Raster:
+class GpuRaster:
     """A raster and a mask on the current GPU, to be filled and proven.
 
     Attributes

@@ -32,7 +32,7 @@ SWEEPS = 64
 """Over a block, between looks at whether it has come to rest."""
 
 
-class _Field:
+class _PieceField:
     """A piece's distances, which cells have still to pass theirs on, and the keys of blocks."""
 
     def __init__(self, piece: Piece, side: int) -> None:
@@ -140,7 +140,7 @@ def relax_array(piece: Piece, between: Callable[[], None]) -> dict[str, int]:
     Overflow
         when integer distances do not fit their type.
     """
-    field = _Field(piece, ARRAY_BLOCK)
+    field = _PieceField(piece, ARRAY_BLOCK)
     players = np.arange(field.blocks)
     keys = np.full(len(players), field.infinity, field.dtype)
     tree = new_tree(len(players))
@@ -173,7 +173,7 @@ def tournament(piece: Piece, between: Callable[[], None]) -> dict[str, int]:
     """
     import cupy
 
-    field = _Field(piece, TOURNAMENT_BLOCK)
+    field = _PieceField(piece, TOURNAMENT_BLOCK)
     visits = rounds = 0
     while True:
         pending = cupy.flatnonzero((field.keys < field.infinity) & (field.keys <= field.limit))

@@ -27,12 +27,12 @@ from .allocate import Allocation
 from .solve import (
     CHANGED,
     SIDE,
+    BlockStaging,
     FlatDistance,
-    Output,
     Piece,
+    PieceLayer,
     Problem,
     Read,
-    Staging,
     Write,
     new_notes,
 )
@@ -123,7 +123,7 @@ class Rims:
                 self.start(other, new[side][part][better].min())
 
 
-class Spill:
+class RegionSpill:
     """Distances of blocks in a file.
 
     Parameters
@@ -162,11 +162,11 @@ class Spill:
             self._slots.close(keep=keep)
 
 
-class Field:
+class RegionField:
     """One kind of distance over all regions: where it lies when its region is not on the GPU."""
 
     def __init__(self, path: Path, problem: Problem, rims: Rims, *, resume: bool) -> None:
-        self.spill = Spill(path, problem.blocks, rims.dtype, resume=resume)
+        self.spill = RegionSpill(path, problem.blocks, rims.dtype, resume=resume)
         self.rims = rims
         self.begun: set[Region] = set()
 
@@ -181,7 +181,7 @@ class Field:
             *where, block = place
             save(size, cells, *where, pitch, block)
 
-        piece.move([Output("", dtype, cut)], self.spill.save, blocks=blocks)
+        piece.move([PieceLayer("", dtype, cut)], self.spill.save, blocks=blocks)
         self.begun.add(at)
         self.put(at, piece, cells, kernels)
 
@@ -195,12 +195,14 @@ class Field:
         launch(kernels.get_function("rim"), len(rim), cells, *size, rim)
         self.rims.put(at, rim.get())
 
-    def bringer(self, piece: Piece, cells: Any, kernels: Any) -> Callable[[Block, Staging], None]:
+    def bringer(
+        self, piece: Piece, cells: Any, kernels: Any
+    ) -> Callable[[Block, BlockStaging], None]:
         """What brings back a block of a piece, if it was saved."""
         inside, dtype = set(piece.blocks()), self.rims.dtype
         restore = kernels.get_function("restore")
 
-        def bring(block: Block, staging: Staging) -> None:
+        def bring(block: Block, staging: BlockStaging) -> None:
             if block not in self.spill.saved or block not in inside:
                 return
             r0, r1, c0, c1 = piece.problem.blocks.window(*block)
@@ -291,7 +293,7 @@ class Regions:
     ) -> None:
         self.problem, self.report, self.tick, self.write = problem, report, tick, write
         self.read = read
-        self.pool = [Staging(problem.staging_bytes) for _ in range(problem.stagings)]
+        self.pool = [BlockStaging(problem.staging_bytes) for _ in range(problem.stagings)]
         self.notes = new_notes()
         self.piece: Any = None
         self.farthest = problem.farthest
@@ -319,7 +321,7 @@ class Regions:
     def run(self) -> dict[str, int]:
         problem = self.problem
         path, dtype = problem.spill.with_name("regions"), problem.ground.dtype
-        distances = Field(path, problem, Rims(self.windows, dtype), resume=True)
+        distances = RegionField(path, problem, Rims(self.windows, dtype), resume=True)
         self.resumed = len(distances.spill.saved)
         done = False
         try:
@@ -353,7 +355,7 @@ class Regions:
             "memory": self.problem.memory(self.cells // self.problem.blocks.block),
         }
 
-    def _load(self, at: Region, field: Field) -> Piece:
+    def _load(self, at: Region, field: RegionField) -> Piece:
         """A whole region with its distances, as far as they are known."""
         piece = self._piece(at)
         piece.read(then=field.bringer(piece, piece.distances, piece.kernels))
@@ -362,7 +364,7 @@ class Regions:
         self._receive(at, field)
         return piece
 
-    def _found(self, at: Region, field: Field) -> Piece:
+    def _found(self, at: Region, field: RegionField) -> Piece:
         """A region with its distances; cells are read where none is saved, for what is void."""
         piece = self._piece(at)
         saved = field.spill.saved & set(piece.blocks())
@@ -376,7 +378,7 @@ class Regions:
         self.piece.relaxing.farthest = self.farthest
         return self.piece
 
-    def _receive(self, at: Region, field: Field) -> None:
+    def _receive(self, at: Region, field: RegionField) -> None:
         piece = self.piece
         field.receive(at, piece, piece.distances, piece.kernels, piece.relaxing.pending)
 
@@ -393,7 +395,7 @@ class Regions:
         side = self.cells // self.problem.blocks.block
         return at[0] // side, at[1] // side
 
-    def _relax(self, field: Field) -> None:
+    def _relax(self, field: RegionField) -> None:
         for at, key in self._starts():
             field.rims.start(at, key)
         for at in {self._region(block) for block in field.spill.saved}:
@@ -412,7 +414,7 @@ class Regions:
         r0, r1, c0, c1 = window
         return (r1 - r0) * (c1 - c0)
 
-    def _visit(self, at: Region, field: Field) -> None:
+    def _visit(self, at: Region, field: RegionField) -> None:
         """Relax a region to its end: read whole the first time, then as it is needed."""
         if at not in field.begun:
             piece = self._load(at, field)
@@ -460,14 +462,14 @@ class Regions:
             self.at_targets[mine] = np.minimum(self.at_targets[mine], found)
         self.farthest = min(self.farthest, self.at_targets.max())
 
-    def _finalise(self, field: Field) -> None:
+    def _finalise(self, field: RegionField) -> None:
         linked = "backlink" in self.problem.names
         hops = None
         uneven: dict[Region, int] = {}  # and the least key of each
         try:
             if linked:
                 path = self.problem.spill.with_name("hops")
-                hops = Field(
+                hops = RegionField(
                     path, self.problem, Rims(self.windows, np.dtype(np.uint32)), resume=False
                 )
             for at in self.windows:
@@ -495,7 +497,9 @@ class Regions:
         r0, r1, c0, c1 = self.problem.blocks.window(*at)
         self.tick((r1 - r0) * (c1 - c0))
 
-    def _close_flats(self, field: Field, hops: Field, uneven: dict[Region, int]) -> None:
+    def _close_flats(
+        self, field: RegionField, hops: RegionField, uneven: dict[Region, int]
+    ) -> None:
         """Relax hops over the regions with flats, then write their backlinks."""
         hops.rims.pending = dict(uneven)
         while (at := hops.rims.next(2**31 - 1)) is not None:
@@ -511,7 +515,7 @@ class Regions:
             hopping.piece.move([hopping.piece.backlink_output()], self.write)
             del hopping
 
-    def _hopping(self, at: Region, field: Field, hops: Field) -> FlatDistance:
+    def _hopping(self, at: Region, field: RegionField, hops: RegionField) -> FlatDistance:
         piece = self._load(at, field)
         piece.link(self.farthest)
         hopping = FlatDistance(piece)

@@ -262,7 +262,7 @@ class Relaxing:
 # -- blocks on their way -------------------------------------------------------------------------
 
 
-class Staging:
+class BlockStaging:
     """Room for a block in page-locked memory and on the device, and a stream between them."""
 
     def __init__(self, size: int) -> None:
@@ -286,7 +286,7 @@ class Staging:
         kind = runtime.memcpyDeviceToHost if back else runtime.memcpyHostToDevice
         runtime.memcpyAsync(to, source, size, kind, self.stream.ptr)
 
-    def __enter__(self) -> Staging:
+    def __enter__(self) -> BlockStaging:
         import cupy
 
         with ExitStack() as entered:
@@ -493,7 +493,9 @@ class Piece:
         Backlinks, not padded, and steps on flats, padded; from `link`.
     """
 
-    def __init__(self, problem: Problem, window: Window, pool: list[Staging], notes: Any) -> None:
+    def __init__(
+        self, problem: Problem, window: Window, pool: list[BlockStaging], notes: Any
+    ) -> None:
         self.problem, self.window, self.pool, self.notes = problem, window, pool, notes
         r0, r1, c0, c1 = window
         self.shape = Shape(r1 - r0, c1 - c0)
@@ -549,7 +551,7 @@ class Piece:
         done: Callable[[Block], None] | None = None,
         *,
         blocks: Collection[Block] | None = None,
-        then: Callable[[Block, Staging], None] = lambda block, staging: None,
+        then: Callable[[Block, BlockStaging], None] = lambda block, staging: None,
     ) -> None:
         """Fill heights and frictions; cells are not reached, or absent.
 
@@ -565,7 +567,7 @@ class Piece:
         jobs = list(self._layers())
         cupy.cuda.Device().synchronize()
 
-        def read(item: tuple[Block, Window], staging: Staging) -> None:
+        def read(item: tuple[Block, Window], staging: BlockStaging) -> None:
             for raster, place in jobs:
                 with staging:
                     self._read_part(raster, place, item[1], staging)
@@ -629,7 +631,7 @@ class Piece:
             yield g.barriers, shut
 
     def _read_part(
-        self, raster: Raster, place: Callable[..., None], part: Window, staging: Staging
+        self, raster: Raster, place: Callable[..., None], part: Window, staging: BlockStaging
     ) -> None:
         r0, r1, c0, c1 = part
         cells = staging.array((r1 - r0, c1 - c0), raster.dtype)
@@ -722,14 +724,14 @@ class Piece:
 
     def move(
         self,
-        outputs: Sequence[Output],
+        outputs: Sequence[PieceLayer],
         write: Write,
         done: Callable[[Block], None] | None = None,
         blocks: Iterable[Block] | None = None,
     ) -> None:
         """Write blocks of some outputs, in threads; all of the window when None."""
 
-        def work(at: Block, staging: Staging) -> None:
+        def work(at: Block, staging: BlockStaging) -> None:
             r0, r1, c0, c1 = self.problem.blocks.window(*at)
             for output in outputs:
                 cells = staging.array((r1 - r0, c1 - c0), output.dtype)
@@ -743,7 +745,7 @@ class Piece:
 
     def each(
         self,
-        work: Callable[[Block, Staging], None],
+        work: Callable[[Block, BlockStaging], None],
         done: Callable[[Block], None] | None = None,
         blocks: Iterable[Block] | None = None,
     ) -> None:
@@ -760,7 +762,7 @@ class Piece:
             done=done,
         )
 
-    def distance_output(self, farthest: Any) -> Output:
+    def distance_output(self, farthest: Any) -> PieceLayer:
         """Distances as they are stored; counts reached and valid cells."""
         bound = self.dtype.type(farthest)
 
@@ -769,17 +771,17 @@ class Piece:
             before = *where, self.shape.pitch, bound
             self.launch("finish", size, self.distances, *before, block, self.notes)
 
-        return Output("distance", self.dtype, cut)
+        return PieceLayer("distance", self.dtype, cut)
 
-    def backlink_output(self) -> Output:
+    def backlink_output(self) -> PieceLayer:
         def cut(size: int, *place: Any) -> None:
             *where, block = place
             self.launch("cut", size, self.codes, *where, self.shape.cols, block)
 
-        return Output("backlink", np.dtype(np.uint8), cut)
+        return PieceLayer("backlink", np.dtype(np.uint8), cut)
 
 
-class Output(NamedTuple):
+class PieceLayer(NamedTuple):
     """A layer of a piece: `cut` copies a window of so many cells to a block on the device."""
 
     name: str
@@ -843,7 +845,7 @@ class _Whole:
         self, problem: Problem, report: Report, tick: Callable[[int], None], write: Write
     ) -> None:
         self.problem, self.report, self.tick, self.write = problem, report, tick, write
-        self.pool = [Staging(problem.staging_bytes) for _ in range(problem.stagings)]
+        self.pool = [BlockStaging(problem.staging_bytes) for _ in range(problem.stagings)]
         window = (0, problem.blocks.rows, 0, problem.blocks.cols)
         self.piece = Piece(problem, window, self.pool, new_notes())
 
@@ -900,7 +902,7 @@ class _Whole:
             found = self.piece.at(targets.rows, targets.cols).max()
             relaxing.farthest = min(relaxing.farthest, found)
 
-    def _allocation(self) -> Output:
+    def _allocation(self) -> PieceLayer:
         import cupy
 
         from .allocate import follow, naming

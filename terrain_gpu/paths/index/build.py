@@ -278,7 +278,7 @@ def _threads_within(
     )
 
 
-class _Solver:
+class _EntrySolver:
     """Computes the entries of blocks, one after the other, in arrays of its own."""
 
     def __init__(
@@ -331,17 +331,17 @@ def _solvers(
     nothing = index.dtype.type(-np.inf if terrain.model.kind.bottleneck else 0)
     how = terrain, options, index, nothing
     if plan.gpu is None:
-        found = [_Solver(*how) for _ in range(plan.threads)]
+        found = [_EntrySolver(*how) for _ in range(plan.threads)]
         found[0].compile()
         yield found
         return
     import cupy
 
-    from .gpu import Solver
+    from .gpu import GpuEntrySolver
 
     device = plan.gpu.device
     with memory_bound(plan.gpu.memory, device), cupy.cuda.Device(device):
-        yield [Solver(*how, plan.tile_rows) for _ in range(plan.threads)]
+        yield [GpuEntrySolver(*how, plan.tile_rows) for _ in range(plan.threads)]
 
 
 def _write_blocks(

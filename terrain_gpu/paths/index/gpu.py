@@ -73,7 +73,7 @@ def plan(index: Index, threads: int, limit: int) -> tuple[int, int]:
     return threads, min(down, wanted, (limit - RESERVED) // (threads * one))
 
 
-class Solver:
+class GpuEntrySolver:
     """Computes the entries of blocks, one after the other.
 
     Parameters

@@ -19,7 +19,7 @@ from ...grid import TILE, Block, BlockGrid, Window, ceil_div, clip
 from ...grid.neighbours import COL_STEP, ROW_STEP
 from ...progress import Progress, silent
 from ..costs import is_directed
-from ..cpu.allocate import Forest
+from ..cpu.allocate import BacklinkForest
 from ..edges import infinity_of
 from ..fields import Field
 from ..ground import Terrain
@@ -32,7 +32,7 @@ _NAMES = ["E", "SE", "S", "SW", "W", "NW", "N", "NE"]
 log = logging.getLogger(__name__)
 
 
-class Problem(Protocol):
+class CheckedCells(Protocol):
     """What the cells and sources are; `ground.Terrain` is one."""
 
     blocks: BlockGrid
@@ -47,7 +47,7 @@ class Problem(Protocol):
 
 
 def verify_paths(
-    ground: Problem,
+    ground: CheckedCells,
     cost: Any,
     options: tuple[bool, bool, bool],
     dtype: np.dtype,
@@ -115,11 +115,11 @@ def verify_paths(
     def prove(gpu: Gpu | None) -> dict[str, Any]:
         left = None
         if gpu is not None:
-            found, left = _Checker(*given, *reads).run_on(gpu, threads, placement.progress)
+            found, left = _PathChecker(*given, *reads).run_on(gpu, threads, placement.progress)
             if found is not None:
                 return {**found, "backend": "cuda"}
             log.info("verifying on the CPU: %s", left)
-        found = _Checker(*given, *reads).run(threads, placement.progress)
+        found = _PathChecker(*given, *reads).run(threads, placement.progress)
         if left == WRONG:
             raise AssertionError("the GPU finds distances wrong that the CPU finds right: a bug")
         return {**found, "backend": "cpu"}
@@ -184,10 +184,10 @@ class _Masks(NamedTuple):
     distances: np.ndarray
 
 
-class _Checker:
+class _PathChecker:
     def __init__(
         self,
-        ground: Problem,
+        ground: CheckedCells,
         cost: Any,
         options: tuple[bool, bool, bool],
         dtype: np.dtype,
@@ -205,7 +205,7 @@ class _Checker:
         self.steps = self.reached = 0
         self.lock = threading.Lock()
         places = self.blocks.count * 4 * self.blocks.block
-        self.forest = Forest(self.blocks) if read_backlink else None
+        self.forest = BacklinkForest(self.blocks) if read_backlink else None
         self.one_way = False
         if self.forest is None:
             self.one_way = is_directed(cost)
@@ -489,7 +489,7 @@ class _Checker:
 
 @contextmanager
 def _as_violation() -> Iterator[None]:
-    """What `Forest` refuses is a violation."""
+    """What `BacklinkForest` refuses is a violation."""
     try:
         yield
     except StoreError as error:

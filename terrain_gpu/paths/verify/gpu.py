@@ -186,7 +186,7 @@ class Proof:
         parent = np.zeros(regions.count * 4 * side + 1 if self.joins else 1, np.int64)
         outward = np.zeros(len(parent) - 1, np.uint8)
         steps = reached = 0
-        region = _Region(self, side)
+        region = _ProofRegion(self, side)
         for at in regions.ids():
             region.read(regions.window(*at), progress)
             found = region.check()
@@ -212,7 +212,7 @@ class Proof:
         return steps, reached
 
 
-class _Region:
+class _ProofRegion:
     """A region on the GPU: cells as layers have them, with a ring around, and what checks them."""
 
     def __init__(self, proof: Proof, side: int) -> None:
