@@ -150,7 +150,7 @@ def parts(machine: Machine, edges: Any, n: int) -> None:
         for k in range(0, m, n):
             forest.update(edges, step, k, min(k + n, m))
 
-    forest = gpu._Forest(xp.arange(n, dtype=np.int32))
+    forest = gpu._Parents(xp.arange(n, dtype=np.int32))
     timed("all updates in order", groups, 1)
     timed("permuted", groups, stride(m))
     share = next(reversed(gpu._shares.values()), gpu.FIRST_SHARE)

@@ -25,12 +25,12 @@ from terrain_gpu import GridSpec, create_layer
 from terrain_gpu.cuda.device import name_of
 from terrain_gpu.grid import TILE, BlockGrid
 from terrain_gpu.grid.lengths import step_lengths
-from terrain_gpu.io.places import NO_SOURCES
+from terrain_gpu.io.places import NO_PLACES
 from terrain_gpu.paths.costs import CostModel
 from terrain_gpu.paths.ground import Raster, Terrain
 from terrain_gpu.paths.index import Index, build_index, index_dtype
 from terrain_gpu.paths.index.files import DIRECTED, NAME
-from terrain_gpu.paths.index.gpu import Solver
+from terrain_gpu.paths.index.gpu import GpuEntrySolver
 
 COSTS = {"absdiff": np.uint16, "friction": np.float32, "tobler": np.float32}
 
@@ -46,8 +46,8 @@ def kernels(cost: str, cells: np.ndarray, grid: GridSpec, rounds: int) -> float:
     }
     index = Index(Path(), blocks, own)
     raster = Raster(cells, "cells")
-    ground = Terrain(blocks, model, raster, None, None, step_lengths(grid), NO_SOURCES, index.dtype)
-    solver = Solver(ground, (True, True, False), index, index.dtype.type(0), 16)
+    ground = Terrain(blocks, model, raster, None, None, step_lengths(grid), NO_PLACES, index.dtype)
+    solver = GpuEntrySolver(ground, (True, True, False), index, index.dtype.type(0), 16)
     field, (down, across) = ground.load((0, 0)), index.tiles((0, 0))
     parts = [solver.upload(field, k, min(k + 16, down)) for k in range(0, down, 16)]
     seconds = []

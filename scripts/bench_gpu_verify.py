@@ -23,12 +23,12 @@ from bench_gpu_mst import BLOCK, cold, make_store, terrain, tiles_of
 
 from terrain_gpu import TileStore, minimum_spanning_tree, shortest_paths
 from terrain_gpu.mst.verify.forest import verify_forest
-from terrain_gpu.mst.verify.gpu import Raster
+from terrain_gpu.mst.verify.gpu import GpuRaster
 from terrain_gpu.mst.weights import Weight
 from terrain_gpu.paths.verify import verify_stored
 
 
-def prove(what: str, raster: Raster, *, right: bool, times: int = 3) -> None:
+def prove(what: str, raster: GpuRaster, *, right: bool, times: int = 3) -> None:
     """Time a proof, and its kernels."""
     seconds = []
     for _ in range(times):
@@ -78,7 +78,7 @@ def of_store(what: str, store: Path, weight: str, backend: str, threads: int | N
         speed = cells.grid.cells / wall / 1e9
         print(f"{state} {backend} {what:26s} {wall:.3f} s, {speed:.3f} G cells/s", flush=True)
     if backend == "cuda":
-        raster = Raster(cells.grid.shape, Weight(weight, cells.dtype), None, True)
+        raster = GpuRaster(cells.grid.shape, Weight(weight, cells.dtype), None, True)
         raster.cells.set(cells.read_window(*cells.grid.window))
         raster.mask.set(forest.read_window(*cells.grid.window))
         prove(what, raster, right=True)
@@ -123,7 +123,7 @@ def all_edges(mask: Any) -> None:
 
 def huge(side: int) -> None:
     """Waves with noise, and one value."""
-    raster = Raster((side, side), Weight("max", np.dtype(np.uint16)), None, True)
+    raster = GpuRaster((side, side), Weight("max", np.dtype(np.uint16)), None, True)
     all_edges(raster.mask)
     line = cupy.arange(side, dtype=cupy.float32)
     across = cupy.sin(line / 9000) * 4000 + cupy.sin(line / 700) * 300

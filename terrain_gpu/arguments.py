@@ -11,7 +11,7 @@ import inspect
 import math
 import os
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from numbers import Integral, Real
 from typing import Any, Literal, ParamSpec, TypeVar, get_args
 
@@ -120,9 +120,14 @@ def text(name: str, value: Any) -> str:
 
 def word(literal: Any) -> Check:
     """One of the values of a `Literal`."""
-    words = get_args(literal)
+    return one_of(get_args(literal))
+
+
+def one_of(known: Collection[Any]) -> Check:
+    """One of these words, such as the names in a table, or numbers."""
 
     def check(name: str, value: Any) -> Any:
+        words = tuple(known)
         for one in words:
             if isinstance(value, str | Integral) and type(value) is not bool and value == one:
                 return one
@@ -340,7 +345,6 @@ _CHECKS: dict[str, Check] = {
     "cog": flag,
     "connectivity": word(Connectivity),
     "corner_cutting": flag,
-    "cost": word(Cost),
     "crs": _crs,
     "device": lambda name, value: whole(name, value, 0, MOST_DEVICES - 1),
     "directions": text,

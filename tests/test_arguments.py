@@ -318,16 +318,16 @@ def test_targets_are_given_as_sources_are():
 )
 def test_sources_that_a_caller_made(columns, message):
     with pytest.raises(InputError, match=message):
-        shortest_paths(HEIGHTS, places.Sources(*map(np.array, columns)))
+        shortest_paths(HEIGHTS, places.Places(*map(np.array, columns)))
 
 
 def test_a_negative_start_cost_is_a_height():
-    made = places.Sources(*map(np.array, ([0], [0], [1], [-5.0])))
+    made = places.Places(*map(np.array, ([0], [0], [1], [-5.0])))
     assert shortest_paths(HEIGHTS - 9, made, cost="minimax").distance()[0, 0] == -5
 
 
 def test_sources_that_a_caller_made_in_another_order():
-    made = places.Sources(*map(np.array, ([4, 0], [4, 0], [7, 3], [0, 0])))
+    made = places.Places(*map(np.array, ([4, 0], [4, 0], [7, 3], [0, 0])))
     found = shortest_paths(HEIGHTS, made, allocation=True)
     assert found.allocation()[4, 5] == 7
     assert found.allocation()[0, 0] == 3

@@ -21,6 +21,7 @@ from terrain_gpu.cuda import device
 from terrain_gpu.cuda.backend import NoGpu, choose
 from terrain_gpu.cuda.device import OPTIONS, defines, source, why_not
 from terrain_gpu.errors import InputError, PlanError
+from terrain_gpu.grid.neighbours import COL_STEP, EDGE_OF, ROW_STEP
 from terrain_gpu.mst.cuda import plan as mst_gpu
 from terrain_gpu.paths.cpu.relax import Overflow
 from terrain_gpu.paths.cuda import solve as paths_gpu
@@ -269,6 +270,29 @@ def test_kernels_compile_for_real_gpus(tmp_path, name):
     macros = next(macros for other, macros in VARIANTS if other == name)
     targets = [f"-gencode=arch=compute_{a[3:]},code={a}" for a in ARCHITECTURES]
     compiled(tmp_path, name, macros, ["-fatbin", *targets])
+
+
+@pytest.mark.parametrize("name", ["paths", "fields", "index", "proof", "classic"])
+def test_neighbours_are_those_of_the_grid(name):
+    text = source(name)
+    tables = {"row_step": ROW_STEP, "col_step": COL_STEP, "edge_of": EDGE_OF}
+    bodies = dict(re.findall(r"constexpr int (\w+)\(int k\) { return (.*); }", text))
+    assert set(bodies) == set(tables)
+    for word, table in tables.items():
+        body = bodies[word].replace("u ", " ").replace("(int)", "")
+        assert [eval(body, {"k": k}) for k in range(8)] == table.tolist()
+
+
+@needs_nvcc
+def test_the_compiler_reads_neighbours_so(tmp_path):
+    tables = {"row_step": ROW_STEP, "col_step": COL_STEP, "edge_of": EDGE_OF}
+    lines = [
+        f"static_assert({word}({k}) == {value});"
+        for word, table in tables.items()
+        for k, value in enumerate(table.tolist())
+    ]
+    text = "\n".join([device._neighbours(), *lines])
+    run_nvcc(tmp_path / "neighbours.cu", text, "-ptx", f"-arch={ARCHITECTURES[0]}")
 
 
 def test_headers_are_pasted():

@@ -16,8 +16,8 @@ from terrain_gpu.grid import BlockGrid
 from terrain_gpu.mst.cuda import regions as mst_gpu
 from terrain_gpu.mst.verify import gpu as verify_gpu
 from terrain_gpu.mst.verify.forest import verify_arrays
-from terrain_gpu.paths.cuda.memory import Staging
-from terrain_gpu.paths.cuda.regions import Spill
+from terrain_gpu.paths.cuda.regions import RegionSpill
+from terrain_gpu.paths.cuda.solve import BlockStaging
 from terrain_gpu.store.spill import Slots
 
 
@@ -69,7 +69,7 @@ def cupy(monkeypatch):
 
 def test_a_staging_is_left_when_its_stream_fails(cupy):
     seen, failing = cupy
-    staging = Staging(64)
+    staging = BlockStaging(64)
     with staging:
         seen.append("work")
     whole = ["enter device", "enter stream", "work", "wait", "leave stream", "leave device"]
@@ -90,14 +90,14 @@ def test_a_staging_is_left_when_its_stream_fails(cupy):
 def test_a_stream_that_cannot_be_entered_leaves_no_device_behind(cupy):
     seen, failing = cupy
     failing.add("enter stream")
-    with pytest.raises(CudaError), Staging(64):
+    with pytest.raises(CudaError), BlockStaging(64):
         pass
     assert seen == ["enter device", "enter stream", "leave device"]
 
 
 def test_an_error_inside_is_what_surfaces(cupy):
     seen, _ = cupy
-    with pytest.raises(ZeroDivisionError), Staging(64):
+    with pytest.raises(ZeroDivisionError), BlockStaging(64):
         raise ZeroDivisionError
     assert seen[-3:] == ["wait", "leave stream", "leave device"]
 
@@ -152,7 +152,7 @@ def open_files(folder):
 
 
 def test_spills_are_closed_where_the_disk_fails(tmp_path, monkeypatch):
-    spill = Spill(tmp_path / "regions", BlockGrid(64, 64, 64), np.dtype(float), resume=False)
+    spill = RegionSpill(tmp_path / "regions", BlockGrid(64, 64, 64), np.dtype(float), resume=False)
     spill.save("", (0, 0), np.zeros((64, 64)))
     with monkeypatch.context() as patch:
         patch.setattr(os, "fsync", full)

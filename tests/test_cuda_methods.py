@@ -89,10 +89,10 @@ def variants():
         "real": (np.float32, np.float64, np.float64),
     }
     for cost, kind, how in (
-        (MODELS["absdiff"](), "integers", (True, False, False)),
-        (MODELS["absdiff"](), "long", (False, True, False)),
-        (Scaled(MODELS["langmuir"]()), "real", (True, False, True)),
-        (MODELS["friction"](), "real", (True, True, False)),
+        (MODELS["absdiff"].kernel(), "integers", (True, False, False)),
+        (MODELS["absdiff"].kernel(), "long", (False, True, False)),
+        (Scaled(MODELS["langmuir"].kernel()), "real", (True, False, True)),
+        (MODELS["friction"].kernel(), "real", (True, True, False)),
     ):
         given = (t and np.dtype(t) for t in types[kind])
         yield "classic", gpu_classic.macros(variant(cost, *given, how, 2**16))

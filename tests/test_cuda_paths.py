@@ -71,9 +71,10 @@ def test_edges_have_the_same_bits(name, scaled):
     import numba
 
     from terrain_gpu.cuda.device import module
-    from terrain_gpu.paths.costs import edge
+    from terrain_gpu.paths.edges import edge
 
-    model = MODELS[name](lam=0.7) if name == "langmuir" else MODELS[name]()
+    kernel = MODELS[name].kernel
+    model = kernel(lam=0.7) if name == "langmuir" else kernel()
     cost = Scaled(model) if scaled else model
 
     @numba.njit(error_model="numpy")
@@ -338,7 +339,7 @@ def test_a_stopped_run_goes_on_from_the_distances_found(
     run = partial(shortest_paths, tmp_path / "s.zarr", sources, **ALL)
     with monkeypatch.context() as patch:
         patch.setattr(gpu.Problem, "plan", lambda self: (usual(self)[0], 2))
-        home = gpu_regions.Spill if of == "save" else LayerWriter
+        home = gpu_regions.RegionSpill if of == "save" else LayerWriter
         name = "save" if of == "save" else "write_block"
         write, calls = getattr(home, name), itertools.count()
 

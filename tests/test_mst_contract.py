@@ -163,7 +163,7 @@ def contracted_slowly(z, mask, weight, boundary):
     return found
 
 
-@pytest.mark.parametrize("weight", weights.NAMES)
+@pytest.mark.parametrize("weight", weights.WEIGHTS)
 @pytest.mark.parametrize("sides", list(product((False, True), repeat=4)))
 def test_dead_ends_and_paths_follow_their_definitions(weight, sides):
     rng = np.random.default_rng(5)
@@ -205,7 +205,7 @@ def test_the_largest_key_is_a_weight_like_others(dtype, connectivity):
     ends = np.array([np.iinfo(dtype).min, np.iinfo(dtype).max], dtype)
     row, col = np.indices((13, 20))
     for z in (ends[(row + col) % 2], np.full((3, 20), ends[1])):
-        for weight in weights.NAMES:
+        for weight in weights.WEIGHTS:
             expected = reference.kruskal(z, weight, connectivity=connectivity)
             mask, final, exact, candidates = solved(z, weight, connectivity, sides=CLOSED)
             np.testing.assert_array_equal(mask, expected[0])
@@ -325,7 +325,7 @@ SHAPES = [(1, 1), (1, 2), (1, 63), (1, 257), (129, 1), (2, 130), (65, 67), (131,
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
-@pytest.mark.parametrize("weight", weights.NAMES)
+@pytest.mark.parametrize("weight", weights.WEIGHTS)
 @pytest.mark.parametrize("connectivity", [4, 8])
 def test_few_values_and_holes(shape, weight, connectivity):
     z = np.random.default_rng(shape[0]).integers(0, 4, shape).astype(np.int16)
@@ -334,7 +334,7 @@ def test_few_values_and_holes(shape, weight, connectivity):
 
 
 @pytest.mark.parametrize("block_size", [64, 128])
-@pytest.mark.parametrize("weight", weights.NAMES)
+@pytest.mark.parametrize("weight", weights.WEIGHTS)
 def test_a_flat(weight, block_size):
     z = np.full((130, 70), 7, np.uint8)
     assert_forest(z, weight=weight, block_size=block_size)
@@ -342,7 +342,7 @@ def test_a_flat(weight, block_size):
 
 @given(
     rasters(shape=shapes(largest=200, cells=6000)),
-    st.sampled_from(weights.NAMES),
+    st.sampled_from(list(weights.WEIGHTS)),
     st.sampled_from([4, 8]),
     st.sampled_from([64, 128]),
 )
@@ -362,7 +362,7 @@ def test_equal_to_kruskal(raster, weight, connectivity, block_size):
 
 @given(
     rasters(shape=shapes(largest=400)),
-    st.sampled_from(weights.NAMES),
+    st.sampled_from(list(weights.WEIGHTS)),
     st.sampled_from([4, 8]),
     block_sizes(largest=256),
 )

@@ -14,7 +14,7 @@ from terrain_gpu.grid.neighbours import DIRECTIONS
 from terrain_gpu.mst.cpu import merge
 from terrain_gpu.mst.cpu.merge import Frame
 from terrain_gpu.mst.region import Border, Region
-from terrain_gpu.mst.weights import NAMES, Weight, valid_cells
+from terrain_gpu.mst.weights import WEIGHTS, Weight, valid_cells
 
 
 def nothing(key):
@@ -80,7 +80,7 @@ def test_open_cells(drawn):
         )
 
 
-@given(siblings(), st.sampled_from(NAMES), st.booleans())
+@given(siblings(), st.sampled_from(list(WEIGHTS)), st.booleans())
 def test_edges_across_the_cuts(drawn, name, diagonal):
     z, corner, shape, heights, widths = drawn
     weight = Weight(name, z.dtype)

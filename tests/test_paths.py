@@ -24,7 +24,7 @@ from rasterio.crs import CRS
 
 from terrain_gpu import GridSpec, InputError, LayerWriter, StoreError, create_layer
 from terrain_gpu.grid.lengths import other_unit
-from terrain_gpu.io.places import Sources
+from terrain_gpu.io.places import Places
 from terrain_gpu.paths import pipeline
 from terrain_gpu.paths.cpu import relax
 from terrain_gpu.paths.cuda import problem as gpu
@@ -46,7 +46,7 @@ def as_sources(problem):
     cells = sorted(best)
     rows, cols = (np.array([c[k] for c in cells], np.int64) for k in (0, 1))
     costs, ids = (np.array([best[c][k] for c in cells]) for k in (0, 1))
-    return Sources(rows, cols, ids.astype(np.uint32), costs.astype(np.float64))
+    return Places(rows, cols, ids.astype(np.uint32), costs.astype(np.float64))
 
 
 def options(problem):
@@ -326,7 +326,7 @@ def test_a_run_stopped_in_any_phase_resumes_to_the_same_result(
         home, name = {
             "relax": {
                 "cpu": (relax.Relaxation, "_visit"),
-                "cuda": (gpu_regions.Spill, "save"),
+                "cuda": (gpu_regions.RegionSpill, "save"),
             }[backend],
             "commit": (LayerWriter, "commit"),
         }.get(phase, (LayerWriter, "write_block"))

@@ -21,7 +21,7 @@ from terrain_gpu import GridSpec, InputError, StoreError, TileStore, create_laye
 from terrain_gpu.cli import options
 from terrain_gpu.cli.main import group
 from terrain_gpu.grid.neighbours import COL_STEP, ROW_STEP
-from terrain_gpu.io.places import Sources
+from terrain_gpu.io.places import Places
 from terrain_gpu.paths.index import build, build_index
 from terrain_gpu.paths.index.files import NAME
 from terrain_gpu.paths.index.tile import CROSSINGS, RING, RING_COL, RING_ROW
@@ -238,7 +238,7 @@ def test_options_of_integer_costs_give_the_same_bits(terrain, how):
     store = terrain()
     if "targets" in how:
         rows, cols = np.array(how["targets"]).T
-        how = {**how, "targets": Sources(rows, cols, np.uint32([1, 2]), np.zeros(2))}
+        how = {**how, "targets": Places(rows, cols, np.uint32([1, 2]), np.zeros(2))}
     run = partial(
         shortest_paths, store, SOURCES, **how, backlink=True, allocation=True, overwrite=True
     )

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from terrain_gpu.cuda.device import source
 from terrain_gpu.errors import StoreError
 from terrain_gpu.grid import BlockGrid
-from terrain_gpu.paths.cuda.regions import Arrivals, Rims, Spill, _beside
+from terrain_gpu.paths.cuda.regions import RegionSpill, ResidentBlocks, Rims, _beside
 from terrain_gpu.paths.cuda.relaxing import AWAY, CHANGED
 from terrain_gpu.paths.cuda.variants import SIDE
 
@@ -51,10 +51,10 @@ def test_blocks_of_tiles(waiting, block, row, col):
         shape=SimpleNamespace(rows=rows, cols=cols, tiles=(down, across)),
         relaxing=relaxing,
     )
-    arrivals = Arrivals(piece, whole=False)
+    resident = ResidentBlocks(piece, whole=False)
     needed = {(row + i // each, col + j // each) for i, j in np.argwhere(_beside(waiting)).tolist()}
-    assert set(arrivals.wanted()) == needed
-    assert Arrivals(piece, whole=True).wanted() == []
+    assert set(resident.wanted()) == needed
+    assert ResidentBlocks(piece, whole=True).wanted() == []
 
 
 @pytest.fixture
@@ -66,7 +66,7 @@ def test_a_spill_is_found_again(tmp_path, blocks):
     rng = np.random.default_rng(1)
     cells = {(0, 1): rng.random((64, 64)), (1, 3): rng.random((36, 8))}
     for resume in (False, True):
-        spill = Spill(tmp_path / "regions", blocks, np.dtype(float), resume=resume)
+        spill = RegionSpill(tmp_path / "regions", blocks, np.dtype(float), resume=resume)
         assert spill.saved == (set(cells) if resume else set())
         for at, data in cells.items():
             if not resume:
@@ -76,7 +76,7 @@ def test_a_spill_is_found_again(tmp_path, blocks):
             assert np.array_equal(found, data)
         spill.close(keep=not resume)
     assert not list(tmp_path.iterdir())
-    spill = Spill(tmp_path / "regions", blocks, np.dtype(float), resume=True)
+    spill = RegionSpill(tmp_path / "regions", blocks, np.dtype(float), resume=True)
     assert spill.saved == set()
     with pytest.raises(
         StoreError, match=r"regions: damaged: slot 0 .*; compute again with --overwrite"
@@ -89,7 +89,7 @@ def test_rims_keep_what_is_away():
     """The largest distance stands for cells that were not read."""
     windows = {(0, 0): (0, 2, 0, 3), (0, 1): (0, 2, 3, 6), (1, 0): (2, 4, 0, 3)}
     rims = Rims(windows, np.dtype(np.uint32))
-    top = rims.top
+    infinity = rims.infinity
 
     def put(at, *cells):
         rims.put(at, np.array(cells, np.uint32))
@@ -97,12 +97,14 @@ def test_rims_keep_what_is_away():
     put((0, 0), 1, 2, 3, 4, 5, 6, 1, 4, 3, 6)
     assert rims.pending == {(0, 1): 3, (1, 0): 4}
     rims.pending.clear()
-    put((0, 0), top, top, 2, top, top, top, top, top, 2, top)
+    put(
+        (0, 0), infinity, infinity, 2, infinity, infinity, infinity, infinity, infinity, 2, infinity
+    )
     assert rims.pending == {(0, 1): 2}  # the cell beside (1, 0) is as it was
     assert rims.next(9) == (0, 1)
     ring, seen = rims.ring((0, 1))
     # Above, below: nothing; left: the right column of (0, 0); right: nothing.
-    assert ring[-4:].tolist() == [2, 6, top, top]
-    assert (seen == top).all()
-    assert rims.ring((1, 0))[0][:5].tolist() == [top, 4, 5, 6, top]
+    assert ring[-4:].tolist() == [2, 6, infinity, infinity]
+    assert (seen == infinity).all()
+    assert rims.ring((1, 0))[0][:5].tolist() == [infinity, 4, 5, 6, infinity]
     assert rims.ring((1, 0))[1].tolist() == rims.ring((1, 0))[0].tolist()

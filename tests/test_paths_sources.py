@@ -32,7 +32,7 @@ from terrain_gpu.io import lines as vector_lines
 from terrain_gpu.io import places as sources
 from terrain_gpu.io import vectors
 from terrain_gpu.io.places import (
-    Sources,
+    Places,
     from_raster,
     from_rowcol,
     from_vector,
@@ -61,7 +61,7 @@ def at(col, row):
     return [X0 + CELL * col, Y0 - CELL * row]
 
 
-def rows_of(found: Sources):
+def rows_of(found: Places):
     """(row, col, id, cost) of every cell, after a look at the types."""
     assert [c.dtype for c in (found.rows, found.cols, found.ids, found.costs)] == [
         "int64",
@@ -74,7 +74,7 @@ def rows_of(found: Sources):
     return list(zip(*(c.tolist() for c in columns), strict=True))
 
 
-def cells_of(found: Sources):
+def cells_of(found: Places):
     return {(row, col) for row, col, _, _ in rows_of(found)}
 
 
@@ -198,7 +198,7 @@ def test_points_in_one_cell_are_all_kept_and_as_sources_the_cheapest_then_the_le
         "2 of 5 sources not used, as their cell has one of less start cost or a lesser id: 3 at "
         "row 1, column 1 (but 2), 1 at row 1, column 1 (but 2)"
     ]
-    assert len(sources.NO_SOURCES.one_per_cell("sources")) == 0
+    assert len(sources.NO_PLACES.one_per_cell("sources")) == 0
 
 
 @pytest.mark.parametrize("kind", ["geojson", "gpkg"])

@@ -15,7 +15,7 @@ from strategies import DTYPES, scalars
 
 from terrain_gpu.errors import InputError
 from terrain_gpu.mst.cpu.boruvka import add_weight, edge_key
-from terrain_gpu.mst.weights import NAMES, Weight
+from terrain_gpu.mst.weights import WEIGHTS, Weight
 
 
 @numba.njit
@@ -36,7 +36,7 @@ def keys(weight, cells):
     return keys_of(weight.operands(cells), weight.low).astype(weight.key_dtype)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", WEIGHTS)
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @given(data=st.data())
 def test_keys_have_the_order_of_the_weights_and_sums_are_exact(name, dtype, data):

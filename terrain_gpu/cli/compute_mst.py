@@ -6,7 +6,8 @@ from typing import Any, get_args
 
 import click
 
-from ..arguments import TreeMethod, TreeWeight
+from ..arguments import TreeMethod
+from ..mst.weights import WEIGHTS
 from . import options
 
 
@@ -20,7 +21,7 @@ from . import options
 )
 @click.option(
     "--weight",
-    type=click.Choice(get_args(TreeWeight)),
+    type=click.Choice(tuple(WEIGHTS)),
     default="max",
     show_default=True,
     help="The higher of two cells, or their absolute difference.",

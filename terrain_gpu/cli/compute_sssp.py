@@ -8,21 +8,20 @@ from typing import TYPE_CHECKING, Any, get_args
 
 import click
 
-from ..arguments import Cost, FloatType, PathMethod
+from ..arguments import FloatType, PathMethod
+from ..paths.costs import MODELS
 from . import options
 from .places import Place, Point, naming, not_negative, places, refuse_shared_files
 
 if TYPE_CHECKING:
     from ..grid import GridSpec
-    from ..io.places import Sources
+    from ..io.places import Places
     from ..paths import ShortestPaths
     from ..paths.trace import TracedPath
     from ..store import Layer
 
 log = logging.getLogger(__name__)
 
-COSTS = get_args(Cost)
-SECONDS = ("tobler", "langmuir")
 NAMED = 5
 """Most targets that a message names."""
 
@@ -55,7 +54,7 @@ def _parameters(
 _COST_OPTIONS: tuple[Any, ...] = (
     click.option(
         "--cost",
-        type=click.Choice(COSTS),
+        type=click.Choice(tuple(MODELS)),
         default="absdiff",
         show_default=True,
         help="What a step costs: |dz|, mean friction x length, length on the surface, seconds of "
@@ -77,7 +76,12 @@ _COST_OPTIONS: tuple[Any, ...] = (
         metavar="NAME=VALUE",
         multiple=True,
         callback=_parameters,
-        help="Of langmuir: a, b, c, d, slope_factor, lam. Repeatable.",
+        help="".join(
+            f"Of {model.name}: {', '.join(model.parameters)}. "
+            for model in MODELS.values()
+            if model.parameters
+        )
+        + "Repeatable.",
     ),
     click.option(
         "--reverse", is_flag=True, help="Cost of going to the source instead, where that differs."
@@ -292,7 +296,7 @@ def command(  # noqa: PLR0913 - the options
 
 
 def _write_paths(
-    path: str, grid: GridSpec, ends: Sources, lines: list[TracedPath], overwrite: bool
+    path: str, grid: GridSpec, ends: Places, lines: list[TracedPath], overwrite: bool
 ) -> dict[str, Any]:
     """Write paths to a file; what the report says of them."""
     from ..paths.output import write_paths
@@ -373,7 +377,7 @@ def _check_outputs(
 
 
 def _unreached(
-    path: str, grid: GridSpec, targets: Sources, lines: Sequence[TracedPath]
+    path: str, grid: GridSpec, targets: Places, lines: Sequence[TracedPath]
 ) -> list[dict[str, int]]:
     """The targets without a path, with a warning that names them; an error when all are."""
     from ..errors import TerrainError
@@ -411,5 +415,5 @@ def _farthest(cost: str, distance: Layer) -> str:
     if most is None:
         return ""
     number = f"{most:,}" if isinstance(most, int) else f"{most:.10g}"
-    unit = " s" if cost in SECONDS else ""
+    unit = f" {MODELS[cost].unit}".rstrip()
     return f", {'highest' if cost == 'minimax' else 'farthest'} {number}{unit}"

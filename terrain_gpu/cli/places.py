@@ -12,7 +12,7 @@ import click
 
 if TYPE_CHECKING:
     from ..grid import GridSpec
-    from ..io.places import Sources
+    from ..io.places import Places
 
 VECTOR = (".geojson", ".json", ".gpkg", ".shp", ".fgb", ".kml")
 
@@ -50,7 +50,7 @@ def places(
     cells: Sequence[Point],
     file: str | None,
     memory_limit: int | None,
-) -> Sources:
+) -> Places:
     """All cells that a group of options names.
 
     Those of the file have its ids; points, then cells, get the numbers behind the greatest one.
@@ -75,14 +75,14 @@ def places(
             raise InputError(f"{option}s {file}: its id {last} leaves none for {name}; use others")
         with naming(name):
             own = place(grid, given)
-        found.append(sources.Sources(own.rows, own.cols, own.ids + np.uint32(last), own.costs))
+        found.append(sources.Places(own.rows, own.cols, own.ids + np.uint32(last), own.costs))
         last += len(given)
     if found:
         return sources.merge(found)
-    return sources.NO_SOURCES
+    return sources.NO_PLACES
 
 
-def from_file(grid: GridSpec, name: str, memory_limit: int | None) -> Sources:
+def from_file(grid: GridSpec, name: str, memory_limit: int | None) -> Places:
     """Cells that a vector file (FILE or FILE:LAYER) or an aligned raster names."""
     from ..io.places import from_raster, from_vector
 

@@ -11,8 +11,8 @@ import click
 
 from ..errors import InputError
 from ..grid import MAX_SIDE
+from ..paths.costs import MODELS, CostModel, friction_beside
 from . import options
-from .compute_sssp import COSTS
 
 if TYPE_CHECKING:
     import numpy as np
@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     type=click.Choice(["convert", "mst", "sssp", "components", "accumulate", "network", "slope"]),
     default="convert",
     show_default=True,
-    help="What to plan: the conversion, or the spanning tree, shortest paths, components, drainage, "
-    "lines or slopes of its result.",
+    help="What to plan: the conversion, or the spanning tree, shortest paths, components, "
+    "drainage, lines or slopes of its result.",
 )
 @options.layer_option
 @click.option(
@@ -41,7 +41,9 @@ if TYPE_CHECKING:
     metavar="N",
     help="Side of a block in cells.  [default: planned]",
 )
-@click.option("--cost", type=click.Choice(COSTS), help="Of shortest paths.  [default: absdiff]")
+@click.option(
+    "--cost", type=click.Choice(tuple(MODELS)), help="Of shortest paths.  [default: absdiff]"
+)
 @click.option(
     "--friction",
     metavar="LAYER|TYPE",
@@ -146,7 +148,6 @@ def _plan_paths(
 ) -> StreamPlan:
     """Plan what the options of `--for sssp` ask for."""
     from ..engine.plan import plan_paths
-    from ..paths.costs import CostModel, friction_beside
 
     cost = problem["cost"] or "absdiff"
     friction = friction_beside(cost, layer, problem["friction"])

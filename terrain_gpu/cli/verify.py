@@ -146,6 +146,7 @@ def _forest(store: TileStore, **how: Any) -> tuple[dict[str, Any], str]:
     from ..errors import StoreError
     from ..mst import LAYER
     from ..mst.verify.forest import verify_forest
+    from ..mst.weights import WEIGHTS
 
     layer = store.layer(LAYER)
     settings, result = (layer.info.get(key) for key in ("settings", "result"))
@@ -158,7 +159,7 @@ def _forest(store: TileStore, **how: Any) -> tuple[dict[str, Any], str]:
     source = settings.get("layer")
     for key, good in (
         ("layer", isinstance(source, str) and source != LAYER),
-        ("weight", settings.get("weight") in ("max", "absdiff")),
+        ("weight", settings.get("weight") in tuple(WEIGHTS)),
         ("connectivity", settings.get("connectivity") in (4, 8)),
         ("of", isinstance(settings.get("of"), dict)),
     ):

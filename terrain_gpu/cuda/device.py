@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import PlanError
+from ..grid.neighbours import COL_STEP, EDGE_OF, ROW_STEP
 
 log = logging.getLogger(__name__)
 
@@ -89,12 +90,26 @@ def source(name: str) -> str:
     folder = resources.files("terrain_gpu.cuda") / "kernels"
 
     def paste(match: re.Match[str]) -> str:
+        if match[1] == "neighbours.cuh":
+            return _neighbours()
         return (folder / match[1]).read_text(encoding="utf-8")
 
     text = (folder / f"{name}.cu").read_text(encoding="utf-8")
     while _INCLUDE.search(text):
         text = _INCLUDE.sub(paste, text)
     return text
+
+
+def _neighbours() -> str:
+    """``neighbours.cuh``: the neighbours of a cell, numbered as in `grid.neighbours`."""
+    lines = ["// Of the neighbour in D8 direction k: steps to it, and the direction of the edge."]
+    for name, table in ("row_step", ROW_STEP), ("col_step", COL_STEP), ("edge_of", EDGE_OF):
+        # Two bits each in one word: neither memory nor branches.
+        least = int(table.min())
+        word = sum(int(value - least) << 2 * k for k, value in enumerate(table))
+        body = f"return (int)({word:#x}u >> 2 * k & 3) + ({least});"
+        lines.append(f"__device__ constexpr int {name}(int k) {{ {body} }}")
+    return "\n".join(lines)
 
 
 def defines(values: dict[str, Any]) -> tuple[str, ...]:

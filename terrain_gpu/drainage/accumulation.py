@@ -23,7 +23,7 @@ from ..engine.run import run
 from ..errors import InputError, StoreError
 from ..grid import Block, BlockGrid
 from ..grid.lengths import area_units
-from ..io.places import Places, Sources, as_places, refuse_nodata
+from ..io.places import Places, PlacesLike, as_places, refuse_nodata
 from ..progress import Progress, silent
 from ..report import Report
 from ..store import Layer, TileStore
@@ -94,7 +94,7 @@ def plan_accumulation(
 @checked()
 def accumulate(
     store: str | os.PathLike[str] | TileStore,
-    outlets: Places | None = None,
+    outlets: PlacesLike | None = None,
     *,
     areas: bool = False,
     into: str = LAYER,
@@ -182,11 +182,11 @@ def accumulate(
     return Accumulation(layers[into], codes, found["outlets"], reached or 0, report)
 
 
-def _digest(outlets: Sources) -> str:
+def _digest(outlets: Places) -> str:
     return hashlib.sha256(np.ascontiguousarray(outlets.places).tobytes()).hexdigest()
 
 
-def outlets_in(block: BlockForest, given: Sources | None) -> np.ndarray:
+def outlets_in(block: BlockForest, given: Places | None) -> np.ndarray:
     """Outlets in a block, int32: given ones, else the cells at the border of the data."""
     r0, r1, c0, c1 = block.window
     if given is None:
@@ -209,7 +209,7 @@ class Accumulate(Operation):
     areas: bool = False
     into: str = LAYER
     directions: str | None = None
-    outlets: Sources | None = field(default=None, compare=False, repr=False)
+    outlets: Places | None = field(default=None, compare=False, repr=False)
 
     command = "accumulate"
     mark = "outlets"

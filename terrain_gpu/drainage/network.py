@@ -36,7 +36,7 @@ from ..io.lines import (
     wkb_line,
     write_layer,
 )
-from ..io.places import NO_SOURCES, Places, Sources, as_places, refuse_nodata
+from ..io.places import NO_PLACES, Places, PlacesLike, as_places, refuse_nodata
 from ..io.vectors import grid_crs
 from ..mst.weights import Weight
 from ..progress import Progress, silent
@@ -48,7 +48,7 @@ from .block import BlockForest
 from .lines import PieceFile, Pieces, trace_pieces
 from .skeleton import Outline, Skeleton
 from .source import Forest, open_forest
-from .stream import Blocks, plan_blocks
+from .stream import ForestBlocks, plan_blocks
 
 log = logging.getLogger(__name__)
 
@@ -128,7 +128,7 @@ def extract_network(
     path: str | os.PathLike[str],
     *,
     min_length: float | None = None,
-    keep: Places | None = None,
+    keep: PlacesLike | None = None,
     memory_limit: int | str | None = None,
     threads: int | None = None,
     overwrite: bool = False,
@@ -186,7 +186,7 @@ def extract_network(
     report = Report("network")
     target = checked_target(path, overwrite=overwrite)
     forest = open_forest(store)
-    kept = NO_SOURCES if keep is None else as_places(forest.cells.grid, keep, "keep")
+    kept = NO_PLACES if keep is None else as_places(forest.cells.grid, keep, "keep")
     if len(kept):
         refuse_nodata(kept, forest.cells)
         kept = kept.one_per_cell("points to keep")
@@ -223,7 +223,7 @@ def extract_network(
 
 def _trace(
     forest: Forest,
-    kept: Sources,
+    kept: Places,
     min_length: float | None,
     plan: StreamPlan,
     pieces: PieceFile,
@@ -235,7 +235,7 @@ def _trace(
     least = prune.ENDLESS
     if min_length is not None:
         least = math.ceil(min(min_length / unit, least))
-    blocks = Blocks(forest, plan, work=prune.LengthWork)
+    blocks = ForestBlocks(forest, plan, work=prune.LengthWork)
     skeleton = Skeleton(prune.VERTEX_BYTES, plan.memory_limit)
     total = 2 * forest.cells.grid.cells
 
@@ -344,7 +344,7 @@ def _weights(weight: Weight, heights: np.ndarray) -> np.ndarray:
     return found.view(f"{kind}{found.itemsize}").astype(np.float64)
 
 
-class _Tally:
+class _Written:
     """What was written."""
 
     def __init__(self) -> None:
@@ -362,7 +362,7 @@ class _Tally:
 
 def _write_geojson(file: Path, batches: Iterator[list[Feature]], grid: GridSpec) -> dict[str, Any]:
     crs = grid_crs(grid) if grid.crs_wkt else None
-    tally = _Tally()
+    tally = _Written()
     with open(file, "w", encoding="utf-8") as out:
         out.write('{"type": "FeatureCollection",\n')
         if crs is None:
@@ -381,7 +381,7 @@ def _write_geojson(file: Path, batches: Iterator[list[Feature]], grid: GridSpec)
 def _write_geopackage(
     file: Path, batches: Iterator[list[Feature]], grid: GridSpec
 ) -> dict[str, Any]:
-    tally = _Tally()
+    tally = _Written()
 
     def append(features: list[Feature]) -> None:
         columns = {

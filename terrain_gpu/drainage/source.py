@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from ..errors import StoreError
 from ..mst import LAYER
-from ..mst.weights import NAMES, Weight
+from ..mst.weights import WEIGHTS, Weight
 from ..store import Layer, TileStore
 
 
@@ -52,7 +52,7 @@ def open_forest(store: str | os.PathLike[str] | TileStore) -> Forest:
     again = "compute it again (compute-mst --overwrite)"
     try:
         name, weight, of = settings["layer"], settings["weight"], settings["of"]  # type: ignore[index]
-        known = weight in NAMES and isinstance(of, dict) and name in opened.layers
+        known = weight in WEIGHTS and isinstance(of, dict) and name in opened.layers
         known = known and isinstance(edges.info["result"], dict)
     except (TypeError, KeyError):
         known = False

@@ -98,7 +98,7 @@ def plan_blocks(
     )
 
 
-class Blocks:
+class ForestBlocks:
     """Blocks of a forest, streamed through threads that each have work space of their own."""
 
     def __init__(

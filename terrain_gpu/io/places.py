@@ -40,7 +40,7 @@ NAMED = 5
 
 
 @dataclass(frozen=True, eq=False)
-class Sources:
+class Places:
     """Cells with an id and a start cost, sorted by row, column, cost and id.
 
     A cell comes once for every id that it has: targets in one cell are targets of their own. As
@@ -69,7 +69,7 @@ class Sources:
         """(row, col) of every cell, shape (n, 2)."""
         return np.stack((self.rows, self.cols), axis=1)
 
-    def one_per_cell(self, what: str = "") -> Sources:
+    def one_per_cell(self, what: str = "") -> Places:
         """Of several in a cell the one of the least cost, then of the least id.
 
         Parameters
@@ -97,16 +97,16 @@ class Sources:
                 what,
                 names,
             )
-        return Sources(self.rows[~again], self.cols[~again], self.ids[~again], self.costs[~again])
+        return Places(self.rows[~again], self.cols[~again], self.ids[~again], self.costs[~again])
 
 
-Places = Sources | Iterable[Sequence[float]]
+PlacesLike = Places | Iterable[Sequence[float]]
 """What stands for cells: (row, col) or (row, col, start cost) for each, also as an array."""
 
-NO_SOURCES = Sources(*(np.empty(0, t) for t in (np.int64, np.int64, np.uint32, np.float64)))
+NO_PLACES = Places(*(np.empty(0, t) for t in (np.int64, np.int64, np.uint32, np.float64)))
 
 
-def from_xy(grid: GridSpec, points: Iterable[Sequence[float]]) -> Sources:
+def from_xy(grid: GridSpec, points: Iterable[Sequence[float]]) -> Places:
     """The cells that contain points; ids are 1, 2, ... in their order.
 
     A point on a line between cells belongs to the cell of the higher row and column, one on the
@@ -128,10 +128,10 @@ def from_xy(grid: GridSpec, points: Iterable[Sequence[float]]) -> Sources:
     if outside.any():
         names = _named(outside, lambda k: f"point {k + 1} (x {xy[k, 0]}, y {xy[k, 1]})")
         raise InputError(f"outside of the raster, which covers {_bounds(grid)}: {names}")
-    return _sources(np.floor(placed[:, ::-1]), np.arange(1, len(xy) + 1), costs)
+    return _places(np.floor(placed[:, ::-1]), np.arange(1, len(xy) + 1), costs)
 
 
-def from_rowcol(grid: GridSpec, points: Iterable[Sequence[float]]) -> Sources:
+def from_rowcol(grid: GridSpec, points: Iterable[Sequence[float]]) -> Places:
     """Cells by row and column, counted from 0; ids are 1, 2, ... in their order.
 
     Parameters
@@ -158,10 +158,10 @@ def from_rowcol(grid: GridSpec, points: Iterable[Sequence[float]]) -> Sources:
             f"outside of the raster, which has rows 0 .. {grid.rows - 1} and columns 0 .. "
             f"{grid.cols - 1}: {_named(outside, name)}"
         )
-    return _sources(places, np.arange(1, len(places) + 1), costs)
+    return _places(places, np.arange(1, len(places) + 1), costs)
 
 
-def as_places(grid: GridSpec, given: Places, name: str) -> Sources:
+def as_places(grid: GridSpec, given: PlacesLike, name: str) -> Places:
     """Cells as a caller gives them, checked; there may be none.
 
     Raises
@@ -169,20 +169,20 @@ def as_places(grid: GridSpec, given: Places, name: str) -> Sources:
     InputError
         as for `from_rowcol`, or when `given`, an argument of that name, is nothing of the kind.
     """
-    if not isinstance(given, Sources):
+    if not isinstance(given, Places):
         if isinstance(given, str | bytes | os.PathLike):
             raise InputError(
-                f"{name} {os.fspath(given)!r}: read a file with paths.sources.from_vector or "
+                f"{name} {os.fspath(given)!r}: read a file with io.places.from_vector or "
                 "from_raster first"
             )
         if not isinstance(given, Iterable) or isinstance(given, Mapping | np.ma.MaskedArray):
-            raise InputError(f"{name} {described(given)}: give (row, column) pairs, or Sources")
+            raise InputError(f"{name} {described(given)}: give (row, column) pairs, or Places")
         try:
             points = list(given)
         except TypeError:  # an array without dimensions
             raise InputError(f"{name} {described(given)}: give (row, column) pairs") from None
         try:
-            return from_rowcol(grid, points) if points else NO_SOURCES
+            return from_rowcol(grid, points) if points else NO_PLACES
         except InputError as error:
             raise InputError(f"{name}: {error}") from None
     columns = [np.asarray(a) for a in (given.rows, given.cols, given.ids, given.costs)]
@@ -193,7 +193,7 @@ def as_places(grid: GridSpec, given: Places, name: str) -> Sources:
         if a.dtype.kind not in "iu" and a.size:
             raise InputError(f"{name}: {what} are of type {a.dtype.name}; give integers")
     if not len(rows):
-        return NO_SOURCES
+        return NO_PLACES
     if costs.dtype.kind not in "iuf" or not np.isfinite(costs).all():
         raise InputError(f"{name}: a start cost is not a finite number")
     if not ((ids >= 1) & (ids <= MAX_ID)).all():
@@ -204,7 +204,7 @@ def as_places(grid: GridSpec, given: Places, name: str) -> Sources:
             f"{name}: outside of the raster, which has rows 0 .. {grid.rows - 1} and columns 0 .. "
             f"{grid.cols - 1}: {_named(outside, lambda k: f'row {rows[k]}, column {cols[k]}')}"
         )
-    return _sources(np.stack((rows, cols), axis=1), ids, costs.astype(np.float64))
+    return _places(np.stack((rows, cols), axis=1), ids, costs.astype(np.float64))
 
 
 @checked(layer=text)
@@ -213,7 +213,7 @@ def from_vector(
     path: str | os.PathLike[str],
     layer: str | None = None,
     memory_limit: int | str | None = None,
-) -> Sources:
+) -> Places:
     """The cells of the points, lines and polygons of a vector file.
 
     A line takes all cells that it touches, a polygon those whose centre it covers, and all that it
@@ -253,13 +253,13 @@ def from_vector(
         require(BASELINE + VECTOR_BYTES + needed, limit, f"for the cells that {path} covers")
         places = [np.concatenate([_covered(part) for part in parts]) for parts in found.parts]
     owner = np.repeat(np.arange(len(places)), [len(place) for place in places])
-    return _sources(np.concatenate(places), found.ids[owner], found.costs[owner])
+    return _places(np.concatenate(places), found.ids[owner], found.costs[owner])
 
 
 @checked()
 def from_raster(
     grid: GridSpec, path: str | os.PathLike[str], memory_limit: int | str | None = None
-) -> Sources:
+) -> Places:
     """The cells of a raster, aligned with the grid, that are neither nodata nor 0.
 
     Their values are the ids; start costs are 0. Memory grows with the number of such cells.
@@ -304,10 +304,10 @@ def from_raster(
     places, ids = (np.concatenate(column) for column in zip(*found, strict=True))
     if not len(ids):
         raise InputError(f"{path}: every cell is 0 or nodata; give at least one cell an id")
-    return _sources(places, ids, np.zeros(len(ids)))
+    return _places(places, ids, np.zeros(len(ids)))
 
 
-def merge(several: Sequence[Sources]) -> Sources:
+def merge(several: Sequence[Places]) -> Places:
     """The cells of all; of those of one cell and id, the least cost.
 
     Raises
@@ -318,10 +318,10 @@ def merge(several: Sequence[Sources]) -> Sources:
     if not several:
         raise InputError("no points, vector file or raster given")
     places, ids, costs = zip(*((s.places, s.ids, s.costs) for s in several), strict=True)
-    return _sources(np.concatenate(places), np.concatenate(ids), np.concatenate(costs))
+    return _places(np.concatenate(places), np.concatenate(ids), np.concatenate(costs))
 
 
-def refuse_nodata(sources: Sources, layer: Layer) -> None:
+def refuse_nodata(sources: Places, layer: Layer) -> None:
     """Make sure that every cell has a value in a layer, reading only around the cells.
 
     Raises
@@ -353,7 +353,7 @@ def refuse_nodata(sources: Sources, layer: Layer) -> None:
         )
 
 
-def _sources(places: np.ndarray, ids: np.ndarray, costs: np.ndarray) -> Sources:
+def _places(places: np.ndarray, ids: np.ndarray, costs: np.ndarray) -> Places:
     """Sorted; of those of one cell and id the least cost is kept."""
     order = np.lexsort((costs, ids, places[:, 1], places[:, 0]))
     rows, cols = places[order].astype(np.int64).T
@@ -365,7 +365,7 @@ def _sources(places: np.ndarray, ids: np.ndarray, costs: np.ndarray) -> Sources:
         order = np.lexsort((ids, costs, cols, rows))
         rows, cols, ids, costs = rows[order], cols[order], ids[order], costs[order]
     # Adding 0 makes -0.0 of a file the 0.0 that it means.
-    return Sources(rows, cols, ids, costs + 0.0)
+    return Places(rows, cols, ids, costs + 0.0)
 
 
 def _numbers(

@@ -5,6 +5,19 @@ blocks four at a time, `pipeline` streams it all from and to a store. Every leve
 the vertices frozen that have edges elsewhere; see docs/design/spanning-trees.md.
 """
 
-from .pipeline import LAYER, SpanningTree, minimum_spanning_tree, plan_spanning_tree
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .pipeline import LAYER, SpanningTree, minimum_spanning_tree, plan_spanning_tree
 
 __all__ = ["LAYER", "SpanningTree", "minimum_spanning_tree", "plan_spanning_tree"]
+
+
+def __getattr__(name: str) -> Any:
+    # Loaded when used: commands take their choices from `weights`, without numba.
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(".pipeline", __name__), name)

@@ -25,6 +25,7 @@ from ..arguments import (
     TreeMethod,
     TreeWeight,
     checked,
+    one_of,
     raster_or_store,
     word,
 )
@@ -63,7 +64,7 @@ from .levels import (
     spill_bytes,
 )
 from .verify.forest import verify_arrays, verify_forest
-from .weights import Weight
+from .weights import WEIGHTS, Weight
 
 log = logging.getLogger(__name__)
 
@@ -112,7 +113,7 @@ class SpanningTree:
         return symmetric(np.pad(forward, 1))
 
 
-@checked(data=raster_or_store, weight=word(TreeWeight), method=word(TreeMethod))
+@checked(data=raster_or_store, weight=one_of(WEIGHTS), method=word(TreeMethod))
 def minimum_spanning_tree(
     data: np.ndarray | str | os.PathLike[str] | TileStore,
     *,
@@ -502,8 +503,8 @@ def _of_array(
     placement.run(plan_on)
     data = data.astype(dtype, copy=False)
     forward = np.zeros(data.shape, np.uint8)
-    source = _Blocks(data, blocks)
-    target = _Blocks(forward, blocks)
+    source = _ArrayLayer(data, blocks)
+    target = _ArrayLayer(forward, blocks)
 
     def solve(gpu: Gpu | None) -> dict[str, Any]:
         plan = plan_on(gpu)
@@ -539,7 +540,7 @@ def _of_array(
     return _tree(report, None, forward)
 
 
-class _Blocks:
+class _ArrayLayer:
     """An array read and written as a layer is."""
 
     def __init__(self, data: np.ndarray, blocks: BlockGrid) -> None:

@@ -10,15 +10,31 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import get_args
 
 import numpy as np
 
 from .. import cells
-from ..arguments import TreeWeight
 from ..errors import InputError
 
-NAMES = get_args(TreeWeight)
+
+@dataclass(frozen=True)
+class WeightKind:
+    """A row of the table of weights.
+
+    Attributes
+    ----------
+    name
+        What users call it.
+    subtracts
+        Whether the weight is the higher cell less the lower one, or the higher one alone.
+    """
+
+    name: str
+    subtracts: bool
+
+
+WEIGHTS = {row.name: row for row in (WeightKind("max", False), WeightKind("absdiff", True))}
+"""Weights by name: kernels, macros and choices go by it."""
 
 _STRIP = 16
 """Rows at a time, so that temporaries stay in the cache."""
@@ -40,8 +56,13 @@ class Weight:
     dtype: np.dtype
 
     def __post_init__(self) -> None:
-        if self.name not in NAMES:
-            raise InputError(f"weight {self.name!r} is not known; use {' or '.join(NAMES)}")
+        if self.name not in WEIGHTS:
+            raise InputError(f"weight {self.name!r} is not known; use {' or '.join(WEIGHTS)}")
+
+    @property
+    def subtracts(self) -> bool:
+        """Whether it is a difference."""
+        return WEIGHTS[self.name].subtracts
 
     @property
     def key_dtype(self) -> np.dtype:
@@ -52,7 +73,7 @@ class Weight:
     @property
     def subtracts_floats(self) -> bool:
         """Whether the kernels see float cells and take the bits of their difference."""
-        return self.name == "absdiff" and self.dtype.kind == "f"
+        return self.subtracts and self.dtype.kind == "f"
 
     @property
     def operand_dtype(self) -> np.dtype:
@@ -63,7 +84,7 @@ class Weight:
     def low(self) -> np.unsignedinteger:
         """Mask that `key = max(a, b) - (min(a, b) & low)` needs: all ones to subtract."""
         key = self.key_dtype
-        return key.type(np.iinfo(key).max if self.name == "absdiff" else 0)
+        return key.type(np.iinfo(key).max if self.subtracts else 0)
 
     def operands(self, data: np.ndarray, out: np.ndarray | None = None) -> np.ndarray:
         """Cells as the kernels take them: unsigned integers in the cells' order, or floats.
@@ -132,7 +153,7 @@ class Weight:
                 (int(words[k, 0]) + (int(words[k, 1]) << 32)) << max(k - 1, 0)
                 for k in np.flatnonzero(words.any(axis=1)).tolist()
             )
-        least = int(np.iinfo(self.dtype).min) if self.name == "max" else 0
+        least = 0 if self.subtracts else int(np.iinfo(self.dtype).min)
         return int(words[0, 0]) + (int(words[0, 1]) << 32) + edges * least
 
     def rounded(self, exact: int | float) -> int | float:

@@ -1,70 +1,39 @@
 """Cost models: what a step from a cell to its neighbour costs.
 
-A model is a `NamedTuple` of its parameters with an edge function: the one place to touch for a new
-one. Kernels are compiled for the type of the model, so the function is inlined into them.
+`MODELS` is the table of them, and this the one place to touch for a new one, with its row in
+docs/reference.md and, to compute it on a GPU, its edge in cuda/kernels/costs.cuh. Commands take
+their choices from it; so nothing here loads numba, and `edges` compiles it.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
-from llvmlite import ir
-from numba import types
-from numba.extending import intrinsic, overload, register_jitable
 
-from ..errors import InputError
+from ..errors import InputError, PlanError
 
-_EDGES: dict[type, Callable[..., Any]] = {}
+# -- operations that `edges` compiles ----------------------------------------------------------
 
 
-def _edge(model: type) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Declare a function as the edge function of a model.
-
-    It gets the model, heights and frictions of both cells, the length of the step, and returns the
-    cost of going from the first cell to the second, at least 0.
-    """
-
-    def declare(function: Callable[..., Any]) -> Callable[..., Any]:
-        _EDGES[model] = function
-        return function
-
-    return declare
-
-
-@intrinsic
-def _bits_of(typing, x):
+def bits_of(x: float) -> int:
     """A float64's bits as int64."""
-
-    def emit(context, builder, signature, arguments):
-        return builder.bitcast(arguments[0], ir.IntType(64))
-
-    return types.int64(types.float64), emit
+    return int(np.float64(x).view(np.int64))
 
 
-@intrinsic
-def _float_of(typing, bits):
+def float_of(bits: int) -> float:
     """The float64 of these bits."""
-
-    def emit(context, builder, signature, arguments):
-        return builder.bitcast(arguments[0], ir.DoubleType())
-
-    return types.float64(types.int64), emit
+    return float(np.int64(bits).view(np.float64))
 
 
-@intrinsic
-def _quotient(typing, a, b):
-    """a / b without numba's test for zero, which keeps loops from being vectorised."""
-
-    def emit(context, builder, signature, arguments):
-        return builder.fdiv(*arguments)
-
-    return types.float64(types.float64, types.float64), emit
+def quotient(a: float, b: float) -> float:
+    """a / b, compiled without numba's test for zero, which keeps loops from being vectorised."""
+    return a / b
 
 
-@register_jitable
 def exponential(x):
     """exp(x) for x >= 0, the same bits on every processor: no library, no fused operation.
 
@@ -83,17 +52,23 @@ def exponential(x):
     c = -2.77777777770155933842e-03 + t * c
     c = 1.66666666666666019037e-01 + t * c
     c = r - t * c
-    y = 1.0 - ((low - _quotient(r * c, 2.0 - c)) - high)
+    y = 1.0 - ((low - quotient(r * c, 2.0 - c)) - high)
     # Twice half the power, as the largest is no float64.
-    y = y * _float_of((_bits_of(shifted) + 1022) << 52) * 2.0
+    y = y * float_of((bits_of(shifted) + 1022) << 52) * 2.0
     return math.inf if x > 709.782712893384 else y
+
+
+# -- the models --------------------------------------------------------------------------------
+#
+# A model is a `NamedTuple` of its parameters with an edge function, which gets the model, heights
+# and frictions of both cells, the length of the step, and returns the cost of going from the first
+# cell to the second, at least 0.
 
 
 class AbsDiff(NamedTuple):
     """|dz|, the difference of elevation, up or down."""
 
 
-@_edge(AbsDiff)
 def _absdiff(cost, a, b, fa, fb, length):
     return max(a, b) - min(a, b)
 
@@ -102,7 +77,6 @@ class Friction(NamedTuple):
     """Mean friction of both cells x length (r.cost; scikit-image's MCP_Geometric)."""
 
 
-@_edge(Friction)
 def _friction(cost, a, b, fa, fb, length):
     return 0.5 * (fa + fb) * length
 
@@ -111,7 +85,6 @@ class Surface(NamedTuple):
     """Length of the step on the surface: sqrt(length² + dz²)."""
 
 
-@_edge(Surface)
 def _surface(cost, a, b, fa, fb, length):
     return math.sqrt(length * length + (b - a) * (b - a))
 
@@ -124,9 +97,8 @@ class Tobler(NamedTuple):
     """
 
 
-@_edge(Tobler)
 def _tobler(cost, a, b, fa, fb, length):
-    return length * 0.6 * exponential(3.5 * abs(_quotient(b - a, length) + 0.05))
+    return length * 0.6 * exponential(3.5 * abs(quotient(b - a, length) + 0.05))
 
 
 class Langmuir(NamedTuple):
@@ -144,10 +116,9 @@ class Langmuir(NamedTuple):
     lam: float = 1.0
 
 
-@_edge(Langmuir)
 def _langmuir(cost, a, b, fa, fb, length):
     dz = b - a
-    slope = _quotient(dz, length)
+    slope = quotient(dz, length)
     factor = cost.b if slope >= 0.0 else (cost.d if slope < cost.slope_factor else cost.c)
     walk = max(dz * factor + cost.a * length, 0.0)
     return walk + cost.lam * (0.5 * (fa + fb)) * length
@@ -160,7 +131,6 @@ class Minimax(NamedTuple):
     """
 
 
-@_edge(Minimax)
 def _minimax(cost, a, b, fa, fb, length):
     return max(a, b) + 0.0  # of two zeros the order would choose the sign
 
@@ -171,96 +141,138 @@ class Scaled(NamedTuple):
     cost: Any
 
 
-@_edge(Scaled)
-def _scaled(cost, a, b, fa, fb, length):
-    return edge(cost.cost, a, b, fa, fb, length) * (0.5 * (fa + fb))
-
-
 class Hops(NamedTuple):
     """Steps on a flat, see `finalise`; not a model for users."""
 
 
-def edge(cost, a, b, fa, fb, length):
-    """Cost of a step, in compiled code."""
-    raise RuntimeError("for compiled code only")
+def _hop(cost: Any, a: Any, b: Any, fa: Any, fb: Any, length: Any) -> int:
+    return 1
 
 
-@overload(edge)
-def _edge_of(cost, a, b, fa, fb, length):
-    return _EDGES[cost.instance_class]
+# -- the table ---------------------------------------------------------------------------------
 
 
-class Sum(NamedTuple):
-    """Stands for every model whose costs are added, where nothing else matters of it."""
+@dataclass(frozen=True)
+class Model:
+    """A row of the table of cost models.
+
+    Attributes
+    ----------
+    name
+        What users call it.
+    kernel
+        Its `NamedTuple` of parameters: the type that kernels are compiled for.
+    edge
+        Its edge function.
+    cuda
+        What kernels/costs.cuh calls it; None where it has no edge there.
+    friction
+        What a layer of frictions does: "factor", its mean scales the cost; "own", the edge uses it
+        if it is there; "needed", the edge uses it and no heights; "refused".
+    directed
+        Whether a step may cost more in one direction than in the other.
+    metric
+        Whether it means metres.
+    lengths
+        Whether the edge uses the length of the step.
+    integer
+        Whether it costs an integer between heights that are integers.
+    bottleneck
+        Whether costs are joined by max, not added.
+    unit
+        Of distances, where it is not that of heights, lengths or frictions.
+    not_negative
+        Parameters that must not be.
+    friction_weights
+        Parameters that weigh frictions of its "own": 0 where there are none.
+    """
+
+    name: str
+    kernel: type
+    edge: Callable[..., Any]
+    cuda: str | None
+    friction: Literal["factor", "own", "needed", "refused"] = "factor"
+    directed: bool = False
+    metric: bool = False
+    lengths: bool = True
+    integer: bool = False
+    bottleneck: bool = False
+    unit: str = ""
+    not_negative: tuple[str, ...] = ()
+    friction_weights: tuple[str, ...] = ()
+
+    @property
+    def parameters(self) -> tuple[str, ...]:
+        """Names of its parameters."""
+        return self.kernel._fields  # type: ignore[attr-defined]
+
+    @property
+    def least(self) -> float:
+        """No distance is below."""
+        return -math.inf if self.bottleneck else 0
 
 
-class Max(NamedTuple):
-    """Stands for models whose costs are joined by max."""
-
-
-def joining(cost):
-    """`Sum` or `Max`, in compiled code too."""
-    return Max() if isinstance(cost, Minimax) else Sum()
-
-
-@overload(joining)
-def _joining_of(cost):
-    way = Max if cost.instance_class is Minimax else Sum
-    return lambda cost: way()
-
-
-def join(cost, distance, weight):
-    """Distance behind one more step, in compiled code."""
-    raise RuntimeError("for compiled code only")
-
-
-@overload(join)
-def _join_of(cost, distance, weight):
-    if cost.instance_class in (Minimax, Max):
-        return lambda cost, distance, weight: max(distance, weight)
-    if isinstance(distance, types.Float):
-        return lambda cost, distance, weight: distance + weight
-
-    cast = np.uint32 if distance.bitwidth == 32 else np.uint64
-    # Both are at most half of the range, see `largest`: no sum wraps.
-    return lambda cost, distance, weight: cast(distance + weight)
-
-
-def largest(a: np.ndarray) -> Any:
-    """What stands for "not reached" in an array of distances: for integers, half of the range."""
-    return np.inf if a.dtype.kind == "f" else np.iinfo(a.dtype).max >> 1
-
-
-@overload(largest)
-def _largest_of(a):
-    if isinstance(a.dtype, types.Float):
-        return lambda a: np.inf
-    top = np.uint32(2**31 - 1) if a.dtype.bitwidth == 32 else np.uint64(2**63 - 1)
-    return lambda a: top
-
-
-METRIC = ("tobler", "langmuir")
-"""Models of walking, that mean metres."""
-
-MODELS: dict[str, type] = {
-    "absdiff": AbsDiff,
-    "friction": Friction,
-    "surface": Surface,
-    "tobler": Tobler,
-    "langmuir": Langmuir,
-    "minimax": Minimax,
+MODELS: dict[str, Model] = {
+    model.name: model
+    for model in (
+        Model("absdiff", AbsDiff, _absdiff, "ABSDIFF", lengths=False, integer=True),
+        Model("friction", Friction, _friction, "FRICTION_MODEL", "needed"),
+        Model("surface", Surface, _surface, "SURFACE"),
+        Model("tobler", Tobler, _tobler, "TOBLER", directed=True, metric=True, unit="s"),
+        Model(
+            *("langmuir", Langmuir, _langmuir, "LANGMUIR", "own"),
+            directed=True,
+            metric=True,
+            unit="s",
+            not_negative=("a", "lam"),
+            friction_weights=("lam",),
+        ),
+        Model("minimax", Minimax, _minimax, "MINIMAX", "refused", lengths=False, bottleneck=True),
+    )
 }
+
+_HOPS = Model("hops", Hops, _hop, "HOPS", "refused", lengths=False)
+
+
+def model_of(cost: Any) -> Model:
+    """The row of a kernel, or of its type; of a `Scaled` one that of what it scales."""
+    if isinstance(cost, Scaled):
+        cost = cost.cost
+    kind = cost if isinstance(cost, type) else type(cost)
+    return next(model for model in (*MODELS.values(), _HOPS) if model.kernel is kind)
 
 
 def is_directed(cost: Any) -> bool:
     """Whether a step may cost more in one direction than in the other."""
-    return isinstance(cost.cost if isinstance(cost, Scaled) else cost, Tobler | Langmuir)
+    return model_of(cost).directed
+
+
+def cuda_parameters(cost: Any) -> np.ndarray:
+    """Parameters of a kernel as kernels/costs.cuh takes them: so many as langmuir has."""
+    own = cost.cost if isinstance(cost, Scaled) else cost
+    found = np.zeros(max(len(own), len(Langmuir._fields)))
+    found[: len(own)] = own
+    return found
+
+
+def cuda_name(cost: Any) -> str:
+    """What kernels/costs.cuh calls the model of a kernel.
+
+    Raises
+    ------
+    PlanError
+        when it has no edge there.
+    """
+    model = model_of(cost)
+    if model.cuda is None:
+        raise PlanError(f"cost {model.name!r} is not computed on a GPU; use --backend cpu")
+    return model.cuda
 
 
 def friction_beside(cost: str, heights: Any, friction: Any) -> Any:
     """The frictions that are read beside the heights; None where there are none.
 
-    Of the model "friction", whose frictions may be the raster itself: then it is read once.
+    Of a model that needs frictions these may be the raster itself: then it is read once.
 
     Parameters
     ----------
@@ -274,12 +286,12 @@ def friction_beside(cost: str, heights: Any, friction: Any) -> Any:
     InputError
         when the model needs frictions and has none.
     """
-    if cost != "friction":
+    if MODELS[cost].friction != "needed":
         return friction
     if friction is None:
         itself = f"{heights!r}" if isinstance(heights, str) else "data"
         raise InputError(
-            "cost 'friction' needs frictions and takes no heights for such: name their layer "
+            f"cost {cost!r} needs frictions and takes no heights for such: name their layer "
             f"(--friction NAME, friction=NAME), which may be {itself} itself"
         )
     named = isinstance(heights, str) and isinstance(friction, str)
@@ -291,10 +303,12 @@ class CostModel:
 
     Attributes
     ----------
+    kind
+        Its row in the table.
     name
         Key of `MODELS`.
     kernel
-        Instance of the model, `Scaled` when a friction layer multiplies it.
+        Instance of the model's kernel, `Scaled` when a friction layer multiplies it.
     needs_friction
         Whether the kernels read frictions.
     """
@@ -302,32 +316,31 @@ class CostModel:
     def __init__(self, name: str, friction: bool, parameters: dict[str, float]) -> None:
         if name not in MODELS:
             raise InputError(f"cost {name!r} is not known; use one of {', '.join(MODELS)}")
-        model = MODELS[name]
-        unknown = set(parameters) - set(model._fields)  # type: ignore[attr-defined]
+        self.kind = model = MODELS[name]
+        unknown = set(parameters) - set(model.parameters)
         if unknown:
-            known = ", ".join(model._fields) or "none"  # type: ignore[attr-defined]
+            known = ", ".join(model.parameters) or "none"
             raise InputError(f"cost {name!r} has no parameter {unknown.pop()!r} (it has {known})")
         for key, value in parameters.items():
             if not math.isfinite(value):
                 raise InputError(f"parameter {key}={value} of {name!r} is not a finite number")
-        if name == "minimax" and friction:
-            raise InputError("minimax takes no friction layer")
+        if model.friction == "refused" and friction:
+            raise InputError(f"{name} takes no friction layer")
         self.name = name
         self.parameters = {k: float(v) for k, v in parameters.items()}
-        if name == "langmuir":
-            for key in ("a", "lam"):
-                if self.parameters.get(key, 0.0) < 0:
-                    raise InputError(f"parameter {key}={parameters[key]} of 'langmuir' is negative")
-        self.kernel = model(**self.parameters)
-        if name == "langmuir" and not friction:
-            self.kernel = self.kernel._replace(lam=0.0)
-        if friction and name not in ("friction", "langmuir"):
+        for key in model.not_negative:
+            if self.parameters.get(key, 0.0) < 0:
+                raise InputError(f"parameter {key}={parameters[key]} of {name!r} is negative")
+        self.kernel = model.kernel(**self.parameters)
+        if not friction:
+            self.kernel = self.kernel._replace(**dict.fromkeys(model.friction_weights, 0.0))
+        if friction and model.friction == "factor":
             self.kernel = Scaled(self.kernel)
-        self.needs_friction = friction or name == "friction"
+        self.needs_friction = friction or model.friction == "needed"
 
     def is_integer(self, dtype: np.dtype) -> bool:
         """Whether distances over heights of this type are integers."""
-        return self.name == "absdiff" and not self.needs_friction and dtype.kind in "iu"
+        return self.kind.integer and not self.needs_friction and dtype.kind in "iu"
 
     def distance_dtype(self, dtype: np.dtype) -> np.dtype:
         """uint32 (promoted when it overflows), uint64 or float64."""

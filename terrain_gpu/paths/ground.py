@@ -10,7 +10,7 @@ import numpy as np
 from ..cells import is_nodata
 from ..errors import InputError
 from ..grid import TILE, Block, BlockGrid, Window, clip, round_up
-from ..io.places import Sources
+from ..io.places import Places
 from ..store import Layer
 from .costs import CostModel
 from .fields import Field, pages
@@ -81,7 +81,7 @@ class Raster:
 
 
 class Terrain:
-    """The `Ground` of a problem.
+    """The `CellSource` of a problem.
 
     Parameters
     ----------
@@ -105,7 +105,7 @@ class Terrain:
         friction: Raster | None,
         barriers: Raster | None,
         lengths: np.ndarray,
-        sources: Sources,
+        sources: Places,
         dtype: np.dtype,
         *,
         edge: bool = False,
@@ -193,7 +193,7 @@ class Terrain:
         self._refuse_absent(chosen, field, at)
         values = np.zeros(len(rows), self.dtype)
         values[: len(chosen)] = self.sources.costs[chosen]
-        if self.model.name == "minimax":
+        if self.model.kind.bottleneck:
             # Without a start cost, a source's own height.
             own = field.heights[rows + 1, cols + 1]
             values = np.where(values == 0, own, np.maximum(values, own)) + 0.0
@@ -247,7 +247,7 @@ class Terrain:
     def starts(self) -> list[tuple[Block, float]]:
         """Blocks with sources, and the least start cost in each."""
         # Where heights count, not known before they are read: a bound below orders as well.
-        unknown = self.edge or self.model.name == "minimax"
+        unknown = self.edge or self.model.kind.bottleneck
         found: dict[Block, float] = dict.fromkeys(self.blocks.ids(), 0.0) if self.edge else {}
         for owner, k in zip(self._owners.tolist(), self._order.tolist(), strict=True):
             at = divmod(owner, self.blocks.shape[1])

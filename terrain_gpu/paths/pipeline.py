@@ -26,6 +26,7 @@ from ..arguments import (
     Cost,
     PathMethod,
     checked,
+    one_of,
     raster_or_layer,
     raster_or_store,
     whole,
@@ -40,13 +41,13 @@ from ..engine.schedule import stream
 from ..errors import InputError, StoreError
 from ..grid import TILE, Block, BlockGrid, GridSpec, Window
 from ..grid.lengths import other_unit, step_lengths
-from ..io.places import Places, Sources, as_places, refuse_nodata
+from ..io.places import Places, PlacesLike, as_places, refuse_nodata
 from ..progress import Passes, Progress, silent
 from ..report import Report, trim
 from ..store import DEFAULT_BLOCK, Layer, TileStore, create_layer
 from ..store.run import begun_dtype
-from .costs import METRIC, CostModel, Hops, friction_beside
-from .cpu.allocate import Forest
+from .costs import MODELS, CostModel, Hops, friction_beside
+from .cpu.allocate import BacklinkForest
 from .cpu.dijkstra import new_players
 from .cpu.finalise import Flats, close_flats, predecessors
 from .cpu.relax import GUARDS, Overflow, Relaxation
@@ -152,7 +153,7 @@ class ShortestPaths:
             raise InputError("paths need backlinks; compute with backlink=True")
         return trace_path(read, self._blocks, row, col)
 
-    def paths(self, targets: Places, sources: Places) -> list[TracedPath]:
+    def paths(self, targets: PlacesLike, sources: PlacesLike) -> list[TracedPath]:
         """Least-cost paths to targets, those that are reached, with cost, length and source.
 
         Both are given as to `shortest_paths`. There is one for every cell and id of `targets`;
@@ -202,13 +203,14 @@ class ShortestPaths:
 
 @checked(
     data=raster_or_store,
+    cost=one_of(MODELS),
     friction=raster_or_layer,
     barriers=raster_or_layer,
     method=word(PathMethod),
 )
 def shortest_paths(
     data: np.ndarray | str | os.PathLike[str] | TileStore,
-    sources: Places,
+    sources: PlacesLike,
     *,
     cost: Cost = "absdiff",
     friction: str | np.ndarray | None = None,
@@ -219,7 +221,7 @@ def shortest_paths(
     reverse: bool = False,
     source_edge: bool = False,
     max_cost: float | None = None,
-    targets: Places | None = None,
+    targets: PlacesLike | None = None,
     stop_at_targets: bool = False,
     backlink: bool = False,
     allocation: bool = False,
@@ -249,8 +251,8 @@ def shortest_paths(
     data
         A store, its path, or a 2-D array (or nested lists).
     sources
-        Sequence or array of (row, col) or (row, col, start cost), or `Sources` (see
-        `paths.sources`).
+        Sequence or array of (row, col) or (row, col, start cost), or `Places` (see
+        `io.places`).
     cost
         "absdiff", "friction", "surface", "tobler", "langmuir" or "minimax"; see `paths.costs`.
     friction
@@ -325,7 +327,7 @@ def shortest_paths(
     Label correcting by blocks and tiles in the order of their least pending distance, of which the
     distances of E. W. Dijkstra's algorithm are the fixed point; docs/design/shortest-paths.md.
     """
-    if max_cost is not None and not max_cost >= (-math.inf if cost == "minimax" else 0):
+    if max_cost is not None and not max_cost >= MODELS[cost].least:
         raise InputError(f"max_cost {max_cost} is not a number of at least 0")
     if max_cost == math.inf:
         max_cost = None
@@ -379,7 +381,7 @@ def shortest_paths(
     for points, what in ((sources, "sources"), (targets, "targets")):
         if points is not None and len(points):
             _refuse_absent(points, heights, what)
-    if cost != "minimax" and (sources.costs < 0).any():  # which may be a height
+    if not model.kind.bottleneck and (sources.costs < 0).any():  # which may be a height
         raise InputError("sources: a start cost is not a finite number from 0 on")
     sources = sources.one_per_cell("sources")
     targets = targets and targets.one_per_cell()
@@ -391,7 +393,7 @@ def shortest_paths(
             "start costs must be as well"
         )
     lengths = step_lengths(grid)
-    if source is not None and cost in METRIC and (unit := other_unit(grid)):
+    if source is not None and model.kind.metric and (unit := other_unit(grid)):
         log.warning("cost %s means metres, and takes lengths for such that are in %s", cost, unit)
     threads = threads_of(threads)
     dtype = model.distance_dtype(heights.dtype)
@@ -478,7 +480,7 @@ def _layer(store: TileStore, name: str | np.ndarray) -> Raster:
     return Raster(found, str(found.path), found.nodata)
 
 
-def _refuse_absent(points: Sources, heights: Raster, what: str) -> None:
+def _refuse_absent(points: Places, heights: Raster, what: str) -> None:
     if isinstance(heights.data, Layer):
         refuse_nodata(points, heights.data)
         return
@@ -501,8 +503,8 @@ class _Solve:
     barriers: Raster | None
     blocks: BlockGrid
     lengths: np.ndarray
-    sources: Sources
-    targets: Sources | None
+    sources: Places
+    targets: Places | None
     problem: dict[str, Any]
     dtype: np.dtype
     stop_at_targets: bool
@@ -600,7 +602,7 @@ class _Solve:
             self.progress.count += 1
             with self.report.phase("index"):
                 named = {key: raster and Path(raster.name).name for key, raster in rasters.items()}
-                if self.model.name == "friction" and self.friction is None:
+                if self.model.needs_friction and self.friction is None:
                     named["friction"] = named["layer"]
                 same = ("connectivity", "corner_cutting", "reverse")
                 how: dict[str, Any] = named | {key: self.problem[key] for key in same}
@@ -627,7 +629,7 @@ class _Solve:
     @property
     def exact(self) -> bool:
         """Whether distances do not depend on the order in which costs are added."""
-        return self.dtype.kind != "f" or self.model.name == "minimax"
+        return self.dtype.kind != "f" or self.model.kind.bottleneck
 
     def _widen(self) -> None:
         """Integer distances of 64 bits, of which fewer fit."""
@@ -989,7 +991,7 @@ class _Solve:
         if what in _rehearsed:
             return
         _rehearsed.add(what)
-        own = p["cost"] == "friction" and self.friction is None
+        own = self.model.needs_friction and self.friction is None
         shortest_paths(
             heights,
             [(0, 0)],
@@ -1043,9 +1045,9 @@ class _Solve:
                 distances = paths.interior(window, field.distances).copy()
                 valid[at] = np.count_nonzero(~paths.interior(window, field.absent))
                 inside = distances <= paths.farthest
-                if paths.farthest != paths.top:
-                    distances[~inside] = paths.top
-            inside = distances != paths.top
+                if paths.farthest != paths.infinity:
+                    distances[~inside] = paths.infinity
+            inside = distances != paths.infinity
             reached[at] = np.count_nonzero(inside)
             distances[~inside] = unreached(self.dtype)
             write("distance", at, distances)
@@ -1099,8 +1101,8 @@ class _Solve:
         with paths.solved(at) as field:
             height, width = field.absent.shape[0] - 2, field.absent.shape[1] - 2
             distances = field.distances
-            if paths.farthest != paths.top:
-                distances = np.where(distances <= paths.farthest, distances, paths.top)
+            if paths.farthest != paths.infinity:
+                distances = np.where(distances <= paths.farthest, distances, paths.infinity)
             codes = np.empty((height, width), np.uint8)
             flat = np.empty((height + 2, width + 2), np.uint8)
             work = np.empty((8, TILE, TILE), self.dtype)
@@ -1124,7 +1126,7 @@ class _Solve:
         write: Callable[[str, Block, np.ndarray], Any],
         read: Callable[[str, Block], np.ndarray],
     ) -> None:
-        forest = Forest(self.blocks)
+        forest = BacklinkForest(self.blocks)
         self._each(
             self.blocks.ids(), lambda at: forest.add(at, read("backlink", at), *self._roots(at))
         )
@@ -1182,7 +1184,7 @@ def _own(window: tuple[int, int, int, int], padded: np.ndarray) -> np.ndarray:
     return padded[: window[1] - window[0], : window[3] - window[2]]
 
 
-def _digest(sources: Sources | None) -> str | None:
+def _digest(sources: Places | None) -> str | None:
     """What tells one set of sources from another."""
     if sources is None:
         return None

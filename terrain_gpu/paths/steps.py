@@ -6,7 +6,8 @@ from numba.extending import overload
 
 from ..grid import TILE
 from ..grid.neighbours import COL_STEP, EDGE_OF, ROW_STEP
-from .costs import Hops, edge, largest
+from .costs import Hops
+from .edges import edge, infinity_of
 
 SOURCE = 0
 UNREACHED = 255
@@ -39,22 +40,22 @@ def _fill_weights_of(cost, heights, frictions, absent, lengths, row, col, option
 
 def _fill_hops(cost, heights, frictions, absent, lengths, row, col, options, weights):
     """A flat's steps count 1; `heights` are masks of these, see `finalise`."""
-    top = largest(weights)
+    infinity = infinity_of(weights)
     for k in range(8):
         for y in range(TILE):
             steps = heights[row + 1 + y, col + 1 : col + 1 + TILE]
             into = weights[k, y]
             for x in range(TILE):
-                into[x] = 1 if (steps[x] >> k) & 1 else top
+                into[x] = 1 if (steps[x] >> k) & 1 else infinity
 
 
 def _fill_steps(cost, heights, frictions, absent, lengths, row, col, options, weights):
     diagonal, corner_cutting, reverse = options
     kind = weights.dtype.type  # numba widens the difference of two uint32
-    top = largest(weights)
+    infinity = infinity_of(weights)
     for k in range(8):
         if k % 2 == 1 and not diagonal:
-            weights[k] = top
+            weights[k] = infinity
             continue
         dy, dx = ROW_STEP[k], COL_STEP[k]
         for y in range(TILE):
@@ -72,9 +73,11 @@ def _fill_steps(cost, heights, frictions, absent, lengths, row, col, options, we
                 # Cells may be held in a narrower type, exactly; see `ground.held`.
                 a, b, fa, fb = kind(fro[x]), kind(to[x]), kind(ff[x]), kind(ft[x])
                 w = kind(edge(cost, a, b, fa, fb, length))
-                w = w if w <= top else top  # NaN, of an infinite cost times no friction, as well
+                w = (
+                    w if w <= infinity else infinity
+                )  # NaN, of an infinite cost times no friction, as well
                 # Steps from absent cells need no test: nothing reaches these.
-                into[x] = top if gone[x] else w
+                into[x] = infinity if gone[x] else w
     if not corner_cutting:
         for k in range(1, 8, 2):
             dy, dx = ROW_STEP[k], COL_STEP[k]
@@ -83,4 +86,4 @@ def _fill_steps(cost, heights, frictions, absent, lengths, row, col, options, we
                 for x in range(TILE):
                     c = col + 1 + x
                     if absent[r, c + dx] and absent[r + dy, c]:
-                        weights[k, y, x] = top
+                        weights[k, y, x] = infinity

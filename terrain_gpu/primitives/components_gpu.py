@@ -71,7 +71,7 @@ def edge_components(edges: Any, n: int, method: str) -> Any:
     if edges.data.ptr % (2 * edges.itemsize):  # kernels read both ends at once
         edges = edges.copy()
     label = host.label_dtype(n)
-    forest = _Forest(cupy.arange(n, dtype=label))
+    forest = _Parents(cupy.arange(n, dtype=label))
     if method == "hybrid":
         _hybrid(forest, edges)
     elif method.startswith("stages"):
@@ -90,7 +90,7 @@ def edge_components(edges: Any, n: int, method: str) -> Any:
     return labels
 
 
-class _Forest:
+class _Parents:
     """Parents, and launches on them and on edges of either type."""
 
     def __init__(self, parent: Any) -> None:
@@ -124,12 +124,12 @@ class _Forest:
         return out[: int(count[0])]
 
 
-def _rem(forest: _Forest, edges: Any) -> None:
+def _rem(forest: _Parents, edges: Any) -> None:
     forest.over("rem", edges, 0, forest.parent)
     forest.shortcut()
 
 
-def _graft_and_shortcut(forest: _Forest, edges: Any) -> None:
+def _graft_and_shortcut(forest: _Parents, edges: Any) -> None:
     again = True
     while again:
         forest.flag.fill(0)
@@ -138,14 +138,14 @@ def _graft_and_shortcut(forest: _Forest, edges: Any) -> None:
         again = bool(forest.flag[0])
 
 
-def _graft_and_update(forest: _Forest, edges: Any) -> None:
+def _graft_and_update(forest: _Parents, edges: Any) -> None:
     while len(edges):
         forest.over("graft", edges, forest.parent, forest.flag)
         forest.shortcut()
         edges = forest.update(edges, 1, 0, len(edges))
 
 
-def _shiloach_vishkin(forest: _Forest, edges: Any) -> None:
+def _shiloach_vishkin(forest: _Parents, edges: Any) -> None:
     import cupy
 
     n, before, flag = forest.n, forest.parent, forest.flag
@@ -163,7 +163,7 @@ def _shiloach_vishkin(forest: _Forest, edges: Any) -> None:
         again = bool(flag[0])
 
 
-def _hybrid(forest: _Forest, edges: Any) -> None:
+def _hybrid(forest: _Parents, edges: Any) -> None:
     """The first vertices on the CPU's cores, the others on the GPU at the same time."""
     import cupy
 
@@ -192,7 +192,7 @@ def _hybrid(forest: _Forest, edges: Any) -> None:
     _rem(forest, _one_for_each_pair(forest, cross))
 
 
-def _split(forest: _Forest, edges: Any, low: int) -> tuple[int, Any, Any]:
+def _split(forest: _Parents, edges: Any, low: int) -> tuple[int, Any, Any]:
     """How many vertices a core has, edges inside of their parts, and edges between parts."""
     import cupy
 
@@ -205,7 +205,7 @@ def _split(forest: _Forest, edges: Any, low: int) -> tuple[int, Any, Any]:
     return width, inner, cross
 
 
-def _one_for_each_pair(forest: _Forest, cross: Any) -> Any:
+def _one_for_each_pair(forest: _Parents, cross: Any) -> Any:
     """Edges between roots, without loops and repetitions."""
     import cupy
 

@@ -22,10 +22,10 @@ from .layer import KEY, Layer, Number
 from .metadata import FORMAT, NAME, RESERVED, TileStore, drop_consolidated, write_array, write_group
 from .swap import (
     absolute,
-    alone,
     beside,
-    held,
+    exclusive,
     is_layer,
+    is_locked,
     must_be_ours,
     recover,
     refuse_inside,
@@ -74,7 +74,7 @@ class Target:
         """Start afresh: a new store folder where needed, an empty manifest."""
         if self.replace_store:
             for other in self.folder.glob("*.jsonl"):
-                if held(other):
+                if is_locked(other):
                     raise StoreError(f"{self.root}: another run is writing {other.stem!r}")
                 if other != self.manifest:
                     raise StoreError(
@@ -215,7 +215,7 @@ def create_layer(  # noqa: PLR0913 - keyword-only
     for suffix in ("incomplete", "replaced"):
         if root.name.endswith(f".{suffix}"):
             raise InputError(f"{root}: names in .{suffix} are kept for runs; use another")
-    with output_errors(root), alone(root):
+    with output_errors(root), exclusive(root):
         recover(beside(root, "incomplete"), root, beside(root, "replaced"))
         existing = root.exists()
         if not existing:
@@ -323,7 +323,7 @@ def _resume_or_clear(
     target: Target, header: dict[str, Any], *, resume: bool, overwrite: bool
 ) -> str | None:
     """Decide what to do with what is there: "resume", "finished", or None to start afresh."""
-    if held(target.manifest):
+    if is_locked(target.manifest):
         raise StoreError(f"{target.root}: another run is writing {target.work.name!r}")
     unfinished = target.header()
     if unfinished is not None and resume:

@@ -28,7 +28,7 @@ def beside(path: Path, suffix: str) -> Path:
 
 
 @contextlib.contextmanager
-def alone(root: Path) -> Iterator[None]:
+def exclusive(root: Path) -> Iterator[None]:
     """One process at a time decides what becomes of a store, or puts one in place."""
     root.parent.mkdir(parents=True, exist_ok=True)
     fd = os.open(root.parent, os.O_RDONLY)
@@ -39,7 +39,7 @@ def alone(root: Path) -> Iterator[None]:
         os.close(fd)
 
 
-def held(manifest: Path) -> bool:
+def is_locked(manifest: Path) -> bool:
     """Whether a living process is at work on the run of `manifest`."""
     if not manifest.exists():
         return False

@@ -27,7 +27,7 @@ from .files import new_file, output_errors, sync_files, sync_tree
 from .layer import DIGESTS, KEY, Layer, Number
 from .metadata import ZSTD_LEVEL, write_array
 from .shard import ANY_DIGEST, MISSING
-from .swap import alone
+from .swap import exclusive
 from .tiles import split_bits, untile, z_view
 
 if TYPE_CHECKING:
@@ -212,7 +212,7 @@ class LayerWriter(Layer):
         with output_errors(self._target.root):
             if not self.finished:
                 self._complete(attributes or {})
-            with alone(self._target.root):
+            with exclusive(self._target.root):
                 layer = self._target.publish(finished=self.finished)
         if not self.finished:
             os.close(self._log)

@@ -111,7 +111,7 @@ __device__ __forceinline__ dist edge(
 #endif
 }
 
-// Distance behind one more step; neither wraps, see `largest` in paths/costs.py.
+// Distance behind one more step; neither wraps, see `infinity_of` in paths/edges.py.
 __device__ __forceinline__ dist join(dist distance, dist cost) {
 #if MODEL == MINIMAX
     return cost > distance ? cost : distance;

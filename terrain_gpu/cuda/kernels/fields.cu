@@ -2,6 +2,7 @@
 //
 // Macros: MODEL, DISTANCE, CELL.
 #include "costs.cuh"
+#include "neighbours.cuh"
 #include "pending.cuh"
 #include "notes.cuh"
 
@@ -144,14 +145,14 @@ extern "C" __global__ void flats(
 extern "C" __global__ void close_flats(
     const u8* flat, const dist* hops, i64 height, i64 width, i64 pitch, u8* codes, Notes* notes
 ) {
-    const int dy[8] = {0, 1, 1, 1, 0, -1, -1, -1}, dx[8] = {1, 1, 0, -1, -1, -1, 0, 1};
     for (i64 k = thread(); k < height * width; k += threads()) {
         i64 at = (k / width + 1) * pitch + k % width + 1;
         u32 steps = flat[at], found = 0;
         if (!steps) continue;
 #pragma unroll
         for (int d = 0; d < 8; d++)
-            if (!found && (steps >> d & 1) && hops[at + dy[d] * pitch + dx[d]] + 1 == hops[at])
+            if (!found && (steps >> d & 1) &&
+                hops[at + row_step(d) * pitch + col_step(d)] + 1 == hops[at])
                 found = 1u << d;
         codes[k] = found;
         if (!found) atomicAdd(&notes->lost, 1ull);
@@ -297,9 +298,7 @@ extern "C" __global__ void follow(
             labels[k] = -2 - (source < 0 ? 0xffffffffll : (i64)names[source]); // else the edge
         } else {
             int d = __ffs(code) - 1;
-            int dy = d >= 1 && d <= 3 ? 1 : (d >= 5 ? -1 : 0);
-            int dx = d <= 1 || d == 7 ? 1 : (d >= 3 && d <= 5 ? -1 : 0);
-            i64 row = k / width + dy, col = k % width + dx;
+            i64 row = k / width + row_step(d), col = k % width + col_step(d);
             bool inside = row >= 0 && row < height && col >= 0 && col < width;
             labels[k] = inside ? row * width + col : OUTSIDE - place_around(row, col, height, width);
         }

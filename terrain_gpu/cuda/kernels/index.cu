@@ -56,9 +56,8 @@ extern "C" __global__ void weigh(
 #else
                 f64 fa = (f64)a, fb = (f64)b;
 #endif
-                const int length = k % 4 == 0 ? 0 : 4 - k % 4; // E, SE, S, SW: rows 0, 3, 2, 1
                 w = edge(
-                    parameters, a, b, fa, fb, lengths[length * rows + row + (dy < 0 ? -1 : 0)]
+                    parameters, a, b, fa, fb, lengths[edge_of(k) * rows + row + (dy < 0 ? -1 : 0)]
                 );
                 w = w <= top() ? w : top(); // NaN, of an infinite cost times no friction, as well
             }

@@ -55,7 +55,7 @@ __device__ __forceinline__ dist step(const Region& b, const Parameters& p, i64 r
 #else
     const f64 fa = (f64)low, fb = (f64)high;
 #endif
-    const i64 row = (k % 4 ? 4 - k % 4 : 0) * (b.height + 2) + (row_step(k) < 0 ? r - 1 : r);
+    const i64 row = edge_of(k) * (b.height + 2) + (row_step(k) < 0 ? r - 1 : r);
     const dist cost = edge(p, low, high, fa, fb, b.lengths[row]);
     return cost <= top() ? cost : top(); // NaN is none
 }

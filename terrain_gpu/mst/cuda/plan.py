@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import cycle
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,7 @@ from ...engine.plan import (
 from ...errors import PlanError
 from ...grid import TILE, BlockGrid, RegionGrid, ceil_div, round_up
 from ..cpu.tile import RING
+from ..weights import WEIGHTS
 
 MOST_SIDE = 2**15
 """Side of a region at most: ids of its edges have 32 bits."""
@@ -36,7 +38,7 @@ def variants() -> list[dict[str, Any]]:
     return [
         macros(np.dtype(dtype), name, cached)
         for dtype in CELL_TYPES
-        for name, cached in (("max", True), ("absdiff", False))
+        for name, cached in zip(WEIGHTS, cycle((True, False)), strict=False)
     ]
 
 
@@ -44,7 +46,7 @@ def macros(dtype: np.dtype, weight: str, cached: bool) -> dict[str, Any]:
     """What ``cuda/kernels/mst.cu`` is compiled with."""
     return {
         "CELL": CELL_TYPES[dtype.name],
-        "ABSDIFF": weight == "absdiff",
+        "ABSDIFF": WEIGHTS[weight].subtracts,
         "CACHED": cached,
         "TILE_BYTES": tile_bytes(dtype, cached),
         "WIDE_KEYS": dtype.itemsize == 8,

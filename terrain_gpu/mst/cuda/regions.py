@@ -89,7 +89,7 @@ class GpuSolver:
         cached = keeps_cells(weight.dtype, gpu.device)
         self._macros = macros(weight.dtype, weight.name, cached)
         self._shared = tile_bytes(weight.dtype, cached)
-        self._work: _Work | None = None
+        self._work: _Workspace | None = None
 
     def blocks_in(self, at: Block) -> list[Block]:
         """Blocks of a region, row by row."""
@@ -117,7 +117,7 @@ class GpuSolver:
 
         if self._work is None:
             cupy.cuda.Device(self.device).use()
-            self._work = _Work(self, cupy)
+            self._work = _Workspace(self, cupy)
         with self._work.stream:
             self._work.start(at, slot)
             self._work.run()
@@ -287,7 +287,7 @@ class _EdgeList:
         self.launch("flatten", np.int64(self.vertices), self.parent, self.best, self.best_id)
 
 
-class _Work:
+class _Workspace:
     """Memory that solving a region takes, and the kernels in their order."""
 
     def __init__(self, solver: GpuSolver, cupy: Any) -> None:

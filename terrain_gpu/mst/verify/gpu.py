@@ -7,6 +7,7 @@ The whole raster is one graph in the GPU's memory, row by row, without tiles, bl
 from __future__ import annotations
 
 import math
+from itertools import cycle
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -19,7 +20,7 @@ from ...engine.schedule import stream
 from ...errors import PlanError
 from ...grid import ceil_div
 from ...progress import Progress
-from ..weights import Weight
+from ..weights import WEIGHTS, Weight
 
 if TYPE_CHECKING:
     from .blocks import Blocks
@@ -46,7 +47,7 @@ def variants() -> list[dict[str, Any]]:
     return [
         macros(np.dtype(dtype), name, narrow)
         for dtype in CELL_TYPES
-        for name, narrow in (("max", True), ("absdiff", False))
+        for name, narrow in zip(WEIGHTS, cycle((True, False)), strict=False)
     ]
 
 
@@ -54,7 +55,7 @@ def macros(dtype: np.dtype, weight: str, narrow: bool) -> dict[str, Any]:
     """What ``cuda/kernels/verify.cu`` is compiled with."""
     return {
         "CELL": CELL_TYPES[dtype.name],
-        "ABSDIFF": weight == "absdiff",
+        "ABSDIFF": WEIGHTS[weight].subtracts,
         "VERTEX": CELL_TYPES["uint32" if narrow else "uint64"],
     }
 
@@ -132,7 +133,7 @@ def _prove(
 
     blocks = cells.blocks
     with cupy.cuda.Device(device):
-        raster = Raster((blocks.rows, blocks.cols), weight, cells.nodata, diagonal)
+        raster = GpuRaster((blocks.rows, blocks.cols), weight, cells.nodata, diagonal)
         staging = Staging(blocks.block**2 * weight.dtype.itemsize, device)
 
     def read(at: tuple[int, int], _: None) -> None:
@@ -157,7 +158,7 @@ def _prove(
         return raster.prove()
 
 
-class Raster:
+class GpuRaster:
     """A raster and a mask on the current GPU, to be filled and proven.
 
     Attributes

@@ -79,7 +79,7 @@ def _jump(part: np.ndarray, flat: np.ndarray) -> bool:
     return bool((part[open_] >= 0).any())
 
 
-class Forest:
+class BacklinkForest:
     """Backlinks of the whole raster, of which only the rims of blocks are kept."""
 
     def __init__(self, blocks: BlockGrid) -> None:

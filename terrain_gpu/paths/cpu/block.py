@@ -15,7 +15,7 @@ from numba.extending import register_jitable
 from ...compiled import jit
 from ...grid import TILE
 from ...grid.neighbours import COL_STEP, ROW_STEP
-from ..costs import joining, largest
+from ..edges import infinity_of, joining
 from ..steps import fill_weights
 from .tile import relax_tile
 
@@ -98,16 +98,16 @@ def relax_block(
     least, visits, passes, overflow
         Least pending key, tiles relaxed, their row passes, and whether `guard` was passed.
     """
-    top = largest(distances)
+    infinity = infinity_of(distances)
     down, across = keys.shape
     queue = [(keys[0, 0], np.int64(0))]
     queue.clear()
     for t in range(down * across):
-        if keys[t // across, t % across] < top:
+        if keys[t // across, t % across] < infinity:
             heapq.heappush(queue, (keys[t // across, t % across], np.int64(t)))
     improved = np.empty(8, distances.dtype)
     visits = passes = 0
-    least = top
+    least = infinity
     while len(queue) > 0:
         key, t = heapq.heappop(queue)
         i, j = t // across, t % across
@@ -116,16 +116,16 @@ def relax_block(
         if key > limit:
             least = key
             break
-        keys[i, j] = top
+        keys[i, j] = infinity
         visits += 1
         row, col = i * TILE, j * TILE
         fill_weights(cost, heights, frictions, absent, lengths, row, col, options, work[1])
         passes += relax_tile(joining(cost), distances, row, col, whole[i, j], work, improved)
         whole[i, j] = False
-        if guard < top and _farthest(work[0]) > guard:
+        if guard < infinity and _farthest(work[0]) > guard:
             return least, visits, passes, True
         for k in range(8):
-            if improved[k] == top:
+            if improved[k] == infinity:
                 continue
             y, x = i + ROW_STEP[k], j + COL_STEP[k]
             if 0 <= y < down and 0 <= x < across:
@@ -143,12 +143,12 @@ def relax_block(
 @register_jitable
 def _farthest(d):
     """The largest distance of a tile that is reached."""
-    top = largest(d)
+    infinity = infinity_of(d)
     most = d.dtype.type(0)
     for y in range(d.shape[0]):
         row = d[y]
         for x in range(d.shape[1]):
-            most = max(most, row[x] if row[x] < top else d.dtype.type(0))
+            most = max(most, row[x] if row[x] < infinity else d.dtype.type(0))
     return most
 
 

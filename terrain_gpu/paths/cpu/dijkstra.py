@@ -13,7 +13,7 @@ from ...compiled import jit
 from ...grid import TILE
 from ...grid.neighbours import COL_STEP, EDGE_OF, ROW_STEP
 from ...primitives.tournament import NOBODY, challenge, first, leave, new_tree
-from ..costs import edge, join, largest
+from ..edges import edge, infinity_of, join
 
 
 def new_players(block: tuple[int, int]) -> np.ndarray:
@@ -52,7 +52,7 @@ def dijkstra_block(
         As from `block.relax_block`; a visit is as many settled cells as a tile has, and there are
         no passes.
     """
-    top = largest(distances)
+    infinity = infinity_of(distances)
     height, width = distances.shape
     flat = distances.reshape(height * width)
     _enter(tree, flat, keys, whole, height, width)
@@ -79,7 +79,7 @@ def dijkstra_block(
                 challenge(tree, flat, flat, y * width + x)
                 _tell(sides, y, x, height, width, new)
         cell = first(tree)
-    least = flat[cell] if cell != NOBODY else top
+    least = flat[cell] if cell != NOBODY else infinity
     while cell != NOBODY:
         leave(tree, flat, flat, cell)
         cell = first(tree)
@@ -89,11 +89,11 @@ def dijkstra_block(
 @register_jitable
 def _enter(tree, flat, keys, whole, height, width):
     """Let everything play that tiles wait for: their own cells if set, and the halo beside them."""
-    top = largest(flat)
+    infinity = infinity_of(flat)
     down, across = keys.shape
     for i in range(down):
         for j in range(across):
-            if keys[i, j] == top:
+            if keys[i, j] == infinity:
                 continue
             r0, r1 = i * TILE, (i + 1) * TILE + 1
             c0, c1 = j * TILE, (j + 1) * TILE + 1
@@ -104,9 +104,9 @@ def _enter(tree, flat, keys, whole, height, width):
                     mine = whole[i, j] and inner and c0 < c < c1
                     halo = outer or c == 0 or c == width - 1
                     cell = r * width + c
-                    if (mine or halo) and flat[cell] < top:
+                    if (mine or halo) and flat[cell] < infinity:
                         challenge(tree, flat, flat, cell)
-    keys[:] = top
+    keys[:] = infinity
     whole[:] = False
 
 
@@ -114,12 +114,12 @@ def _enter(tree, flat, keys, whole, height, width):
 def step(cost, heights, frictions, absent, lengths, options, y, x, k, distances):
     """Cost of the step into padded cell (y, x) from neighbour k, as `tile.fill_weights` has it."""
     diagonal, corner_cutting, reverse = options
-    top = largest(distances)
+    infinity = infinity_of(distances)
     if absent[y, x] or (k % 2 == 1 and not diagonal):
-        return top
+        return infinity
     r, c = y + ROW_STEP[k], x + COL_STEP[k]
     if k % 2 == 1 and not corner_cutting and absent[y, c] and absent[r, x]:
-        return top
+        return infinity
     length = lengths[EDGE_OF[k], min(y, r)]
     if reverse:
         y, x, r, c = r, c, y, x
@@ -127,7 +127,7 @@ def step(cost, heights, frictions, absent, lengths, options, y, x, k, distances)
     a, b = kind(heights[r, c]), kind(heights[y, x])
     fa, fb = kind(frictions[r, c]), kind(frictions[y, x])
     w = kind(edge(cost, a, b, fa, fb, length))
-    return w if w <= top else top
+    return w if w <= infinity else infinity
 
 
 @register_jitable

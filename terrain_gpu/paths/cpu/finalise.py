@@ -15,7 +15,7 @@ import numpy as np
 from ...compiled import jit
 from ...grid import TILE, Block, BlockGrid
 from ...grid.neighbours import COL_STEP, ROW_STEP
-from ..costs import join, largest
+from ..edges import infinity_of, join
 from ..fields import Field
 from ..steps import UNREACHED, fill_weights
 
@@ -47,7 +47,7 @@ def predecessors(
     flats
         Number of cells without code that are no roots.
     """
-    top = largest(distances)
+    infinity = infinity_of(distances)
     height, width = codes.shape
     flat[:] = 0
     flats = 0
@@ -66,11 +66,11 @@ def predecessors(
                     w = work[k, y]
                     bit = np.uint8(1 << k)
                     for x in range(TILE):
-                        tight = (join(cost, there[x], w[x]) == here[x]) & (here[x] < top)
+                        tight = (join(cost, there[x], w[x]) == here[x]) & (here[x] < infinity)
                         code[x] = bit if tight & (there[x] < here[x]) else code[x]
                         even[x] |= bit if tight & (there[x] == here[x]) else np.uint8(0)
                 for x in range(TILE):
-                    code[x] = code[x] if here[x] < top else np.uint8(UNREACHED)
+                    code[x] = code[x] if here[x] < infinity else np.uint8(UNREACHED)
                     even[x] = even[x] if code[x] == 0 else np.uint8(0)
     rows, cols, values = roots
     for k in range(len(rows)):
@@ -105,7 +105,7 @@ def close_flats(flat, hops, codes):
 
 
 class Flats:
-    """The `Ground` of hops: cells of flats are joined by steps that cost nothing."""
+    """The `CellSource` of hops: cells of flats are joined by steps that cost nothing."""
 
     def __init__(self, blocks: BlockGrid, steps: Callable[[Block], np.ndarray]) -> None:
         self.blocks, self.steps = blocks, steps

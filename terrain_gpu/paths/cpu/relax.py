@@ -24,9 +24,9 @@ import numpy as np
 from ...compiled import known_types
 from ...grid import TILE, Block, BlockGrid, Window, round_up
 from ...grid.neighbours import COL_STEP, ROW_STEP
-from ...io.places import Sources
+from ...io.places import Places
 from ...store.spill import Slots
-from ..costs import largest
+from ..edges import infinity_of
 from ..fields import Field, forget_spare_pages, pages
 from .block import receive, relax_block, seed, take_rim
 from .dijkstra import dijkstra_block, new_players
@@ -43,7 +43,7 @@ class Overflow(Exception):
     """Integer distances do not fit their type."""
 
 
-class Ground(Protocol):
+class CellSource(Protocol):
     """Where fields come from."""
 
     blocks: BlockGrid
@@ -112,21 +112,21 @@ class Relaxation:
         What works inside of a block: "relax", or "dijkstra".
     """
 
-    ground: Ground
+    ground: CellSource
     cost: Any
     options: tuple[bool, bool, bool]
     dtype: np.dtype
     farthest: Any
     capacity: int
     spill: Path
-    targets: Sources | None = None
+    targets: Places | None = None
     guarded: bool = False
     method: str = "relax"
     visits: Visits = field(default_factory=Visits)
 
     def __post_init__(self) -> None:
         self.blocks = self.ground.blocks
-        self.top = largest(np.empty(0, self.dtype))
+        self.infinity = infinity_of(np.empty(0, self.dtype))
         self._lock = threading.Condition()
         self._pending: dict[Block, Any] = {}
         self._queue: list[tuple[Any, Block]] = []
@@ -139,7 +139,7 @@ class Relaxation:
         self._sides: dict[Block, np.ndarray] = {}
         self._at_targets: np.ndarray | None = None
         self.operator = dijkstra_block if self.method == "dijkstra" else relax_block
-        self.guard = GUARDS[self.dtype.itemsize] if self.guarded else self.top
+        self.guard = GUARDS[self.dtype.itemsize] if self.guarded else self.infinity
         self._slots = self._new_slots(resume=False)
         self._error: BaseException | None = None
 
@@ -152,7 +152,7 @@ class Relaxation:
 
     def start(self, at: Block, key: Any) -> None:
         """Make a block pending."""
-        if key < self._pending.get(at, self.top) and key <= self.farthest:
+        if key < self._pending.get(at, self.infinity) and key <= self.farthest:
             self._pending[at] = key
             heapq.heappush(self._queue, (key, at))
 
@@ -169,10 +169,10 @@ class Relaxation:
         """Compile in this thread, which Ctrl-C reaches; a worker would be waited for."""
         side = TILE + 2
         cells, absent = np.zeros((side, side), heights), np.zeros((side, side), bool)
-        distances = np.full((side, side), self.top, self.dtype)
+        distances = np.full((side, side), self.infinity, self.dtype)
         self._relax(
             Field(cells, cells.astype(frictions), absent, np.ones((4, side)), distances),
-            np.full((1, 1), self.top, self.dtype),
+            np.full((1, 1), self.infinity, self.dtype),
             np.zeros((1, 1), bool),
             self._new_work((TILE, TILE)),
             np.empty(8, self.dtype),
@@ -244,8 +244,8 @@ class Relaxation:
                 continue
             tiles = distances[1:-1, 1:-1].reshape(height // TILE, TILE, width // TILE, TILE)
             self._keys[at] = tiles.min(axis=(1, 3))
-            self._whole[at] = self._keys[at] < self.top
-            self._rims[at] = np.full((4, max(height, width)), self.top, self.dtype)
+            self._whole[at] = self._keys[at] < self.infinity
+            self._rims[at] = np.full((4, max(height, width)), self.infinity, self.dtype)
             take_rim(distances, self._rims[at])
             self.start(at, self._keys[at].min())
             self._sides[at] = self._rim_sides(distances)
@@ -291,7 +291,7 @@ class Relaxation:
         found = None
         while self._queue:
             key, at = heapq.heappop(self._queue)
-            if self._pending.get(at, self.top) != key:
+            if self._pending.get(at, self.infinity) != key:
                 continue
             if at in self._busy:
                 later.append((key, at))
@@ -311,7 +311,7 @@ class Relaxation:
         receive(field.distances, keys, self._halo(at))
         sides = self._sides.pop(at, None)
         if sides is None:
-            sides = np.full(8, self.top, self.dtype)
+            sides = np.full(8, self.infinity, self.dtype)
         least, tiles, passes, overflow = self._relax(field, keys, self._whole[at], work, sides)
         field.dirty = field.dirty or tiles > 0
         take_rim(field.distances, rim)
@@ -350,7 +350,7 @@ class Relaxation:
         if self.targets is None:
             return
         if self._at_targets is None:
-            self._at_targets = np.full(len(self.targets), self.top, self.dtype)
+            self._at_targets = np.full(len(self.targets), self.infinity, self.dtype)
         b = self.blocks.block
         mine = (self.targets.rows // b == at[0]) & (self.targets.cols // b == at[1])
         rows, cols = self.targets.rows[mine] % b, self.targets.cols[mine] % b
@@ -360,7 +360,7 @@ class Relaxation:
     def _halo(self, at: Block) -> np.ndarray:
         """What the neighbours' rims hold beside a block, see `receive`."""
         height, width = self.shape(at)
-        halo = np.full((4, max(height, width) + 2), self.top, self.dtype)
+        halo = np.full((4, max(height, width) + 2), self.infinity, self.dtype)
         i, j = at
         for side, (di, dj), facing, along in (
             (0, (-1, 0), 1, width),
@@ -433,10 +433,10 @@ class Relaxation:
             self._slots.load(self._slot(at), field.distances)
             return field
         field.distances = pages((height + 2, width + 2), self.dtype)
-        field.distances[...] = self.top
+        field.distances[...] = self.infinity
         self.visits.add(seen=height * width)
-        self._rims[at] = np.full((4, max(height, width)), self.top, self.dtype)
-        self._keys[at] = np.full((height // TILE, width // TILE), self.top, self.dtype)
+        self._rims[at] = np.full((4, max(height, width)), self.infinity, self.dtype)
+        self._keys[at] = np.full((height // TILE, width // TILE), self.infinity, self.dtype)
         self._whole[at] = np.zeros((height // TILE, width // TILE), bool)
         rows, cols, values = self.ground.seeds(at, field)
         seed(field.distances, self._keys[at], self._whole[at], rows, cols, values)
@@ -477,9 +477,9 @@ class Relaxation:
 
     def offer(self, at: Block, steps: np.ndarray, count: int) -> None:
         """For `Flats`: give a block's rim before it is loaded, and make it pending if uneven."""
-        hops = np.where(steps != 0, self.top, 0).astype(self.dtype)
+        hops = np.where(steps != 0, self.infinity, 0).astype(self.dtype)
         height, width = self.shape(at)
-        self._rims[at] = np.full((4, max(height, width)), self.top, self.dtype)
+        self._rims[at] = np.full((4, max(height, width)), self.infinity, self.dtype)
         take_rim(hops, self._rims[at])
         if count:
             with self._lock:

@@ -12,7 +12,7 @@ from numba.extending import register_jitable
 
 from ...compiled import jit
 from ...grid import TILE
-from ..costs import join, largest
+from ..edges import infinity_of, join
 
 PADDED = TILE + 2
 
@@ -175,7 +175,7 @@ def relax_tile(way, distances, row, col, whole, work, improved):
     _from_sides(way, work)
     passes = relax_rows(way, work)
     # What became less matters to a neighbour that is still farther.
-    improved[:] = largest(d)
+    improved[:] = infinity_of(d)
     for y, outer, k in ((1, 0, 6), (TILE, TILE + 1, 2)):
         old, new, out = distances[row + y, col : col + PADDED], d[y], d[outer]
         for x in range(1, TILE + 1):

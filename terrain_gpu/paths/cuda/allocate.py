@@ -1,6 +1,7 @@
 """Which source each cell belongs to, on a GPU: backlinks followed by pointer jumping.
 
-What leads out of a region is followed from rim to rim as between blocks, see `allocate.Forest`.
+What leads out of a region is followed from rim to rim as between blocks, see
+`cpu.allocate.BacklinkForest`.
 """
 
 from __future__ import annotations
@@ -13,9 +14,9 @@ import numpy as np
 from ...cuda import device
 from ...engine.schedule import stream
 from ...grid import Block, RegionGrid, Window, ceil_div
-from ..cpu.allocate import Forest
-from .memory import Staging
-from .piece import Output
+from ..cpu.allocate import BacklinkForest
+from .memory import BlockStaging
+from .piece import PieceLayer
 from .problem import Problem, Read, Write
 from .variants import launch
 
@@ -51,14 +52,14 @@ def follow(kernels: Any, codes: Any, ids: Any, names: Any, rows: int, cols: int)
     raise AssertionError("backlinks run in a circle")
 
 
-def naming(kernels: Any, labels: Any, around: Any, cols: int) -> Output:
+def naming(kernels: Any, labels: Any, around: Any, cols: int) -> PieceLayer:
     """Ids of a region's cells; `around` has the labels of the cells around it."""
 
     def cut(size: int, *place: Any) -> None:
         *where, block = place
         launch(kernels.get_function("name"), size, labels, around, *where, cols, block)
 
-    return Output("allocation", np.dtype(np.uint32), cut)
+    return PieceLayer("allocation", np.dtype(np.uint32), cut)
 
 
 class Allocation:
@@ -81,7 +82,7 @@ class Allocation:
         problem: Problem,
         side: int,
         kernels: Any,
-        pool: list[Staging],
+        pool: list[BlockStaging],
         read: Read,
         write: Write,
     ) -> None:
@@ -93,7 +94,7 @@ class Allocation:
 
     def run(self) -> None:
         """Follow backlinks in every region, then between regions, then write."""
-        forest = Forest(self.regions)
+        forest = BacklinkForest(self.regions)
         for at in self.regions.ids():
             forest.put(at, *self._sides(self.regions.window(*at)))
         forest.resolve()
@@ -125,7 +126,7 @@ class Allocation:
         return follow(self.kernels, codes, ids, names, rows, cols).reshape(rows, cols)
 
     def _sides(self, window: Window) -> list[np.ndarray]:
-        """Labels of a region's top, bottom, left and right, as `Forest` takes them."""
+        """Labels of a region's top, bottom, left and right, as `BacklinkForest` takes them."""
         labels, (rows, cols) = self._labels(window), _around(window)
         sides = [a.get() for a in (labels[0], labels[-1], labels[:, 0], labels[:, -1])]
         for side in sides:
@@ -134,7 +135,7 @@ class Allocation:
             side[out] = rows[places] * self.regions.cols + cols[places]
         return sides
 
-    def _write(self, window: Window, forest: Forest) -> None:
+    def _write(self, window: Window, forest: BacklinkForest) -> None:
         import cupy
 
         labels = self._labels(window)
@@ -142,7 +143,7 @@ class Allocation:
         output = naming(self.kernels, labels, around, labels.shape[1])
         cupy.cuda.Device().synchronize()
 
-        def write(at: Block, staging: Staging) -> None:
+        def write(at: Block, staging: BlockStaging) -> None:
             a, b, c, d = self.problem.blocks.window(*at)
             cells = staging.array((b - a, d - c), output.dtype)
             with staging:

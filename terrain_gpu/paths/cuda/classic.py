@@ -16,8 +16,8 @@ import numpy as np
 from ...cuda.device import module
 from ...grid import Window, ceil_div, clip
 from ...primitives.tournament import NOBODY, challenge, first, leave, new_tree
-from ..costs import largest
 from ..cpu.relax import GUARDS, Overflow
+from ..edges import infinity_of
 
 if TYPE_CHECKING:
     from .piece import Piece
@@ -32,7 +32,7 @@ SWEEPS = 64
 """Over a block, between looks at whether it has come to rest."""
 
 
-class _Field:
+class _PieceField:
     """A piece's distances, which cells have still to pass theirs on, and the keys of blocks."""
 
     def __init__(self, piece: Piece, side: int) -> None:
@@ -42,10 +42,10 @@ class _Field:
         shape = piece.shape
         self.side, self.across = side, ceil_div(shape.cols, side)
         self.blocks = ceil_div(shape.rows, side) * self.across
-        self.top = largest(np.empty(0, self.dtype))
-        self.guard = GUARDS[self.dtype.itemsize] if self.dtype.kind == "u" else self.top
+        self.infinity = infinity_of(np.empty(0, self.dtype))
+        self.guard = GUARDS[self.dtype.itemsize] if self.dtype.kind == "u" else self.infinity
         self.flags = cupy.zeros(ceil_div(shape.cells, 32), np.uint32)
-        self.keys = cupy.full(self.blocks, self.top, self.dtype)
+        self.keys = cupy.full(self.blocks, self.infinity, self.dtype)
         self._kernels = module("classic", macros(piece.relaxing.macros))
         self.launch(
             "begin",
@@ -140,9 +140,9 @@ def relax_array(piece: Piece, between: Callable[[], None]) -> dict[str, int]:
     Overflow
         when integer distances do not fit their type.
     """
-    field = _Field(piece, ARRAY_BLOCK)
+    field = _PieceField(piece, ARRAY_BLOCK)
     players = np.arange(field.blocks)
-    keys = np.full(len(players), field.top, field.dtype)
+    keys = np.full(len(players), field.infinity, field.dtype)
     tree = new_tree(len(players))
     visits = sweeps = 0
     while True:
@@ -154,7 +154,7 @@ def relax_array(piece: Piece, between: Callable[[], None]) -> dict[str, int]:
         if chosen == NOBODY or keys[chosen] > field.limit:
             break
         leave(tree, keys, players, chosen)
-        keys[chosen] = field.keys[chosen] = field.top
+        keys[chosen] = field.keys[chosen] = field.infinity
         sweeps += field.sweep(int(chosen))
         r0, r1, c0, c1 = field.window(int(chosen))
         visits += ceil_div(r1 - r0, TOURNAMENT_BLOCK) * ceil_div(c1 - c0, TOURNAMENT_BLOCK)
@@ -173,13 +173,13 @@ def tournament(piece: Piece, between: Callable[[], None]) -> dict[str, int]:
     """
     import cupy
 
-    field = _Field(piece, TOURNAMENT_BLOCK)
+    field = _PieceField(piece, TOURNAMENT_BLOCK)
     visits = rounds = 0
     while True:
-        pending = cupy.flatnonzero((field.keys < field.top) & (field.keys <= field.limit))
+        pending = cupy.flatnonzero((field.keys < field.infinity) & (field.keys <= field.limit))
         if not len(pending):
             break
-        field.keys[pending] = field.top
+        field.keys[pending] = field.infinity
         field.play(pending)
         visits, rounds = visits + len(pending), rounds + 1
         between()

@@ -14,16 +14,16 @@ from .relaxing import Relaxing
 from .variants import fields_macros, launch
 
 
-class Hopping:
+class FlatDistance:
     """Hops on the flats of a piece, after `Piece.link`."""
 
     def __init__(self, piece: Piece) -> None:
         self.piece, self.shape = piece, piece.shape
         self.dtype: np.dtype = np.dtype(np.uint32)
-        self.top = 2**31 - 1
-        self.hops = padded(self.shape, self.dtype, self.top)
+        self.infinity = 2**31 - 1
+        self.hops = padded(self.shape, self.dtype, self.infinity)
         kind, every = np.dtype(np.uint8), (True, True, False)
-        self.relaxing = Relaxing(self.shape, Hops(), kind, None, self.dtype, every, self.top)
+        self.relaxing = Relaxing(self.shape, Hops(), kind, None, self.dtype, every, self.infinity)
         self.kernels = module("fields", fields_macros("HOPS", kind, self.dtype))
 
     def begin(self) -> int:
@@ -42,7 +42,7 @@ class Hopping:
 
     def relax(self) -> Any:
         flat = self.piece.flat
-        return self.relaxing.run(flat, flat, self.piece.lengths, self.hops, self.top)
+        return self.relaxing.run(flat, flat, self.piece.lengths, self.hops, self.infinity)
 
     def close(self) -> None:
         """Give the cells of flats their codes."""

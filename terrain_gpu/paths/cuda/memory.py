@@ -65,7 +65,7 @@ def new_notes() -> Any:
     return cupy.array([2**64 - 1] * 3 + [0] * (len(NOTES) - 3), np.uint64)
 
 
-class Staging:
+class BlockStaging:
     """Room for a block in page-locked memory and on the device, and a stream between them."""
 
     def __init__(self, size: int) -> None:
@@ -89,7 +89,7 @@ class Staging:
         kind = runtime.memcpyDeviceToHost if back else runtime.memcpyHostToDevice
         runtime.memcpyAsync(to, source, size, kind, self.stream.ptr)
 
-    def __enter__(self) -> Staging:
+    def __enter__(self) -> BlockStaging:
         import cupy
 
         with ExitStack() as entered:

@@ -11,16 +11,16 @@ from ...cuda.device import module
 from ...engine.schedule import stream
 from ...errors import InputError
 from ...grid import Block, BlockGrid, Window, ceil_div, clip
-from ..costs import largest
 from ..cpu.relax import GUARDS
+from ..edges import infinity_of
 from ..ground import Raster
-from .memory import NOTES, Shape, Staging, padded
+from .memory import NOTES, BlockStaging, Shape, padded
 from .problem import Problem, Write
 from .relaxing import Relaxing
 from .variants import absent, fields_macros, launch, nodata_of, reading_macros
 
 
-class Output(NamedTuple):
+class PieceLayer(NamedTuple):
     """A layer of a piece: `cut` copies a window of so many cells to a block on the device."""
 
     name: str
@@ -39,7 +39,9 @@ class Piece:
         Backlinks, not padded, and steps on flats, padded; from `link`.
     """
 
-    def __init__(self, problem: Problem, window: Window, pool: list[Staging], notes: Any) -> None:
+    def __init__(
+        self, problem: Problem, window: Window, pool: list[BlockStaging], notes: Any
+    ) -> None:
         self.problem, self.window, self.pool, self.notes = problem, window, pool, notes
         r0, r1, c0, c1 = window
         self.shape = Shape(r1 - r0, c1 - c0)
@@ -95,7 +97,7 @@ class Piece:
         done: Callable[[Block], None] | None = None,
         *,
         blocks: Collection[Block] | None = None,
-        then: Callable[[Block, Staging], None] = lambda block, staging: None,
+        then: Callable[[Block, BlockStaging], None] = lambda block, staging: None,
     ) -> None:
         """Fill heights and frictions; cells are not reached, or absent.
 
@@ -111,7 +113,7 @@ class Piece:
         jobs = list(self._layers())
         cupy.cuda.Device().synchronize()
 
-        def read(item: tuple[Block, Window], staging: Staging) -> None:
+        def read(item: tuple[Block, Window], staging: BlockStaging) -> None:
             for raster, place in jobs:
                 with staging:
                     self._read_part(raster, place, item[1], staging)
@@ -175,7 +177,7 @@ class Piece:
             yield g.barriers, shut
 
     def _read_part(
-        self, raster: Raster, place: Callable[..., None], part: Window, staging: Staging
+        self, raster: Raster, place: Callable[..., None], part: Window, staging: BlockStaging
     ) -> None:
         r0, r1, c0, c1 = part
         cells = staging.array((r1 - r0, c1 - c0), raster.dtype)
@@ -223,8 +225,8 @@ class Piece:
 
         places = (rows - self.window[0] + 1) * self.shape.pitch + cols - self.window[2] + 1
         found = self.distances[cupy.array(places)].get()
-        top = largest(found)
-        return np.where(found <= top, found, self.dtype.type(top))
+        infinity = infinity_of(found)
+        return np.where(found <= infinity, found, self.dtype.type(infinity))
 
     # -- what follows from distances -------------------------------------------------------
 
@@ -268,14 +270,14 @@ class Piece:
 
     def move(
         self,
-        outputs: Sequence[Output],
+        outputs: Sequence[PieceLayer],
         write: Write,
         done: Callable[[Block], None] | None = None,
         blocks: Iterable[Block] | None = None,
     ) -> None:
         """Write blocks of some outputs, in threads; all of the window when None."""
 
-        def work(at: Block, staging: Staging) -> None:
+        def work(at: Block, staging: BlockStaging) -> None:
             r0, r1, c0, c1 = self.problem.blocks.window(*at)
             for output in outputs:
                 cells = staging.array((r1 - r0, c1 - c0), output.dtype)
@@ -289,7 +291,7 @@ class Piece:
 
     def each(
         self,
-        work: Callable[[Block, Staging], None],
+        work: Callable[[Block, BlockStaging], None],
         done: Callable[[Block], None] | None = None,
         blocks: Iterable[Block] | None = None,
     ) -> None:
@@ -306,7 +308,7 @@ class Piece:
             done=done,
         )
 
-    def distance_output(self, farthest: Any) -> Output:
+    def distance_output(self, farthest: Any) -> PieceLayer:
         """Distances as they are stored; counts reached and valid cells."""
         bound = self.dtype.type(farthest)
 
@@ -315,11 +317,11 @@ class Piece:
             before = *where, self.shape.pitch, bound
             self.launch("finish", size, self.distances, *before, block, self.notes)
 
-        return Output("distance", self.dtype, cut)
+        return PieceLayer("distance", self.dtype, cut)
 
-    def backlink_output(self) -> Output:
+    def backlink_output(self) -> PieceLayer:
         def cut(size: int, *place: Any) -> None:
             *where, block = place
             self.launch("cut", size, self.codes, *where, self.shape.cols, block)
 
-        return Output("backlink", np.dtype(np.uint8), cut)
+        return PieceLayer("backlink", np.dtype(np.uint8), cut)

@@ -14,7 +14,7 @@ from ...cuda.device import RESERVED
 from ...engine.plan import COMPILED_BASELINE, CUDA_BASELINE, MB, format_size
 from ...errors import InputError, PlanError
 from ...grid import Block, BlockGrid, ceil_div
-from ...io.places import Sources
+from ...io.places import Places
 from ..ground import Raster, Terrain
 from .memory import Shape
 from .variants import cell_dtype
@@ -57,7 +57,7 @@ class Problem:
     ground: Terrain
     options: tuple[bool, bool, bool]
     farthest: Any
-    targets: Sources | None
+    targets: Places | None
     names: Sequence[str]
     threads: int
     gpu: Gpu

@@ -21,12 +21,12 @@ from ...grid import Block, BlockGrid, Window, ceil_div
 from ...grid.neighbours import COL_STEP, ROW_STEP
 from ...report import Report
 from ...store.spill import Slots
-from ..costs import largest
 from ..cpu.relax import Overflow
+from ..edges import infinity_of
 from .allocate import Allocation
-from .flats import Hopping
-from .memory import Staging, new_notes
-from .piece import Output, Piece
+from .flats import FlatDistance
+from .memory import BlockStaging, new_notes
+from .piece import Piece, PieceLayer
 from .problem import Problem, Read, Write
 from .relaxing import CHANGED
 from .variants import SIDE, launch
@@ -39,7 +39,7 @@ class Rims:
 
     def __init__(self, windows: dict[Region, Window], dtype: np.dtype) -> None:
         self.windows, self.dtype = windows, dtype
-        self.top = largest(np.empty(0, dtype))
+        self.infinity = infinity_of(np.empty(0, dtype))
         self.pending: dict[Region, Any] = {}
         self._sides: dict[Region, tuple[np.ndarray, ...]] = {}
         self._seen: dict[Region, np.ndarray] = {}
@@ -68,12 +68,12 @@ class Rims:
         Top and bottom row with corners, left and right column.
         """
         height, width = self.shape(at)
-        none = np.full(1, self.top, self.dtype)
+        none = np.full(1, self.infinity, self.dtype)
 
         def beside(k: int, side: int, length: int) -> np.ndarray:
             other = at[0] + int(ROW_STEP[k]), at[1] + int(COL_STEP[k])
             if other not in self._sides:
-                return np.full(length, self.top, self.dtype)
+                return np.full(length, self.infinity, self.dtype)
             return self._sides[other][side]
 
         def corner(k: int, side: int, end: int) -> np.ndarray:
@@ -92,7 +92,7 @@ class Rims:
                 beside(0, 2, height),
             )
         )
-        seen = self._seen.get(at, np.full(len(ring), self.top, self.dtype))
+        seen = self._seen.get(at, np.full(len(ring), self.infinity, self.dtype))
         self._seen[at] = ring
         return ring, seen
 
@@ -100,7 +100,7 @@ class Rims:
         """Note a region's outer cells; neighbours beside those that became less are pending."""
         height, width = self.shape(at)
         new = tuple(np.split(rim, np.cumsum((width, width, height))))
-        old = self._sides.get(at, tuple(np.full(len(a), self.top, self.dtype) for a in new))
+        old = self._sides.get(at, tuple(np.full(len(a), self.infinity, self.dtype) for a in new))
         new = tuple(map(np.minimum, old, new))  # cells that were away are as they were
         self._sides[at] = new
         first, last, whole = slice(0, 1), slice(-1, None), slice(None)
@@ -116,7 +116,7 @@ class Rims:
                 self.start(other, new[side][part][better].min())
 
 
-class Spill:
+class RegionSpill:
     """Distances of blocks in a file.
 
     Parameters
@@ -155,11 +155,11 @@ class Spill:
             self._slots.close(keep=keep)
 
 
-class Field:
+class RegionField:
     """One kind of distance over all regions: where it lies when its region is not on the GPU."""
 
     def __init__(self, path: Path, problem: Problem, rims: Rims, *, resume: bool) -> None:
-        self.spill = Spill(path, problem.blocks, rims.dtype, resume=resume)
+        self.spill = RegionSpill(path, problem.blocks, rims.dtype, resume=resume)
         self.rims = rims
         self.begun: set[Region] = set()
 
@@ -174,7 +174,7 @@ class Field:
             *where, block = place
             save(size, cells, *where, pitch, block)
 
-        piece.move([Output("", dtype, cut)], self.spill.save, blocks=blocks)
+        piece.move([PieceLayer("", dtype, cut)], self.spill.save, blocks=blocks)
         self.begun.add(at)
         self.put(at, piece, cells, kernels)
 
@@ -188,12 +188,14 @@ class Field:
         launch(kernels.get_function("rim"), len(rim), cells, *size, rim)
         self.rims.put(at, rim.get())
 
-    def bringer(self, piece: Piece, cells: Any, kernels: Any) -> Callable[[Block, Staging], None]:
+    def bringer(
+        self, piece: Piece, cells: Any, kernels: Any
+    ) -> Callable[[Block, BlockStaging], None]:
         """What brings back a block of a piece, if it was saved."""
         inside, dtype = set(piece.blocks()), self.rims.dtype
         restore = kernels.get_function("restore")
 
-        def bring(block: Block, staging: Staging) -> None:
+        def bring(block: Block, staging: BlockStaging) -> None:
             if block not in self.spill.saved or block not in inside:
                 return
             r0, r1, c0, c1 = piece.problem.blocks.window(*block)
@@ -215,7 +217,7 @@ class Field:
         launch(kernels.get_function("receive"), len(ring), ring, seen, *size, cells, *pending)
 
 
-class Arrivals:
+class ResidentBlocks:
     """Which blocks of a piece are on the GPU, while they are read as tiles need them."""
 
     def __init__(self, piece: Piece, *, whole: bool) -> None:
@@ -284,7 +286,7 @@ class Regions:
     ) -> None:
         self.problem, self.report, self.tick, self.write = problem, report, tick, write
         self.read = read
-        self.pool = [Staging(problem.staging_bytes) for _ in range(problem.stagings)]
+        self.pool = [BlockStaging(problem.staging_bytes) for _ in range(problem.stagings)]
         self.notes = new_notes()
         self.piece: Any = None
         self.farthest = problem.farthest
@@ -304,13 +306,15 @@ class Regions:
         self.cells = cells
         self.visits = self.tile_visits = self.waves = self.blocks_read = 0
         targets = problem.targets
-        top = largest(np.empty(0, problem.ground.dtype))
-        self.at_targets = np.full(0 if targets is None else len(targets), top, problem.ground.dtype)
+        infinity = infinity_of(np.empty(0, problem.ground.dtype))
+        self.at_targets = np.full(
+            0 if targets is None else len(targets), infinity, problem.ground.dtype
+        )
 
     def run(self) -> dict[str, int]:
         problem = self.problem
         path, dtype = problem.spill.with_name("regions"), problem.ground.dtype
-        distances = Field(path, problem, Rims(self.windows, dtype), resume=True)
+        distances = RegionField(path, problem, Rims(self.windows, dtype), resume=True)
         self.resumed = len(distances.spill.saved)
         done = False
         try:
@@ -344,7 +348,7 @@ class Regions:
             "memory": self.problem.memory(self.cells // self.problem.blocks.block),
         }
 
-    def _load(self, at: Region, field: Field) -> Piece:
+    def _load(self, at: Region, field: RegionField) -> Piece:
         """A whole region with its distances, as far as they are known."""
         piece = self._piece(at)
         piece.read(then=field.bringer(piece, piece.distances, piece.kernels))
@@ -353,7 +357,7 @@ class Regions:
         self._receive(at, field)
         return piece
 
-    def _found(self, at: Region, field: Field) -> Piece:
+    def _found(self, at: Region, field: RegionField) -> Piece:
         """A region with its distances; cells are read where none is saved, for what is void."""
         piece = self._piece(at)
         saved = field.spill.saved & set(piece.blocks())
@@ -367,7 +371,7 @@ class Regions:
         self.piece.relaxing.farthest = self.farthest
         return self.piece
 
-    def _receive(self, at: Region, field: Field) -> None:
+    def _receive(self, at: Region, field: RegionField) -> None:
         piece = self.piece
         field.receive(at, piece, piece.distances, piece.kernels, piece.relaxing.pending)
 
@@ -384,7 +388,7 @@ class Regions:
         side = self.cells // self.problem.blocks.block
         return at[0] // side, at[1] // side
 
-    def _relax(self, field: Field) -> None:
+    def _relax(self, field: RegionField) -> None:
         for at, key in self._starts():
             field.rims.start(at, key)
         for at in {self._region(block) for block in field.spill.saved}:
@@ -403,7 +407,7 @@ class Regions:
         r0, r1, c0, c1 = window
         return (r1 - r0) * (c1 - c0)
 
-    def _visit(self, at: Region, field: Field) -> None:
+    def _visit(self, at: Region, field: RegionField) -> None:
         """Relax a region to its end: read whole the first time, then as it is needed."""
         if at not in field.begun:
             piece = self._load(at, field)
@@ -415,23 +419,23 @@ class Regions:
                     piece.shape.pitch,
                     *piece.relaxing.pending,
                 )
-            arrivals = Arrivals(piece, whole=True)
+            resident = ResidentBlocks(piece, whole=True)
         else:
             piece = self._piece(at)
-            arrivals = Arrivals(piece, whole=False)
+            resident = ResidentBlocks(piece, whole=False)
             piece.read(blocks=piece.around())
             self._receive(at, field)
         bring = field.bringer(piece, piece.distances, piece.kernels)
         while True:
             state = piece.relax()
-            blocks = arrivals.wanted()
+            blocks = resident.wanted()
             if not blocks:
                 break
             piece.read(blocks=set(blocks), then=bring)
-            arrivals.admit(blocks)
+            resident.admit(blocks)
         self._count(state)
-        self.blocks_read += arrivals.count
-        field.leave(at, piece, piece.distances, piece.kernels, arrivals.changed())
+        self.blocks_read += resident.count
+        field.leave(at, piece, piece.distances, piece.kernels, resident.changed())
         self._look_at_targets(piece)
 
     def _count(self, state: Any) -> None:
@@ -451,14 +455,14 @@ class Regions:
             self.at_targets[mine] = np.minimum(self.at_targets[mine], found)
         self.farthest = min(self.farthest, self.at_targets.max())
 
-    def _finalise(self, field: Field) -> None:
+    def _finalise(self, field: RegionField) -> None:
         linked = "backlink" in self.problem.names
         hops = None
         uneven: dict[Region, int] = {}  # and the least key of each
         try:
             if linked:
                 path = self.problem.spill.with_name("hops")
-                hops = Field(
+                hops = RegionField(
                     path, self.problem, Rims(self.windows, np.dtype(np.uint32)), resume=False
                 )
             for at in self.windows:
@@ -467,7 +471,7 @@ class Regions:
                 outputs = [piece.distance_output(self.farthest)]
                 if hops is not None:
                     piece.link(self.farthest)
-                    hopping = Hopping(piece)
+                    hopping = FlatDistance(piece)
                     if hopping.begin():
                         uneven[at] = 0
                     else:
@@ -486,7 +490,9 @@ class Regions:
         r0, r1, c0, c1 = self.problem.blocks.window(*at)
         self.tick((r1 - r0) * (c1 - c0))
 
-    def _close_flats(self, field: Field, hops: Field, uneven: dict[Region, int]) -> None:
+    def _close_flats(
+        self, field: RegionField, hops: RegionField, uneven: dict[Region, int]
+    ) -> None:
         """Relax hops over the regions with flats, then write their backlinks."""
         hops.rims.pending = dict(uneven)
         while (at := hops.rims.next(2**31 - 1)) is not None:
@@ -502,10 +508,10 @@ class Regions:
             hopping.piece.move([hopping.piece.backlink_output()], self.write)
             del hopping
 
-    def _hopping(self, at: Region, field: Field, hops: Field) -> Hopping:
+    def _hopping(self, at: Region, field: RegionField, hops: RegionField) -> FlatDistance:
         piece = self._load(at, field)
         piece.link(self.farthest)
-        hopping = Hopping(piece)
+        hopping = FlatDistance(piece)
         if at in hops.begun:
             piece.each(hops.bringer(piece, hopping.hops, hopping.kernels))
         else:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ...cuda.device import module, shared_memory
-from ..costs import Langmuir, Scaled
+from ..costs import cuda_parameters
 from ..cpu.relax import Overflow
 from .memory import Shape
 from .variants import variant
@@ -72,8 +72,7 @@ class Relaxing:
         self._kernel = self.module.get_function("relax")
         self._shared = self.macros["WARPS"] * self.macros["TILE_BYTES"]
         self._kernel.max_dynamic_shared_size_bytes = self._shared
-        model = cost.cost if isinstance(cost, Scaled) else cost
-        self.parameters = cupy.array(model if isinstance(model, Langmuir) else [0.0] * 6)
+        self.parameters = cupy.array(cuda_parameters(cost))
         key = np.uint32 if distance == np.uint32 else np.uint64
         tiles = shape.tiles[0] * shape.tiles[1]
         self._keys = cupy.full(tiles, np.iinfo(key).max, key)

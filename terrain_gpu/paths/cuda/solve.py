@@ -14,9 +14,9 @@ import numpy as np
 from ...cuda.device import memory_bound
 from ...grid import Block
 from ...report import Report
-from .flats import Hopping
-from .memory import Staging, new_notes
-from .piece import Output, Piece
+from .flats import FlatDistance
+from .memory import BlockStaging, new_notes
+from .piece import Piece, PieceLayer
 from .problem import Problem, Read, Write
 
 
@@ -66,7 +66,7 @@ class _Whole:
         self, problem: Problem, report: Report, tick: Callable[[int], None], write: Write
     ) -> None:
         self.problem, self.report, self.tick, self.write = problem, report, tick, write
-        self.pool = [Staging(problem.staging_bytes) for _ in range(problem.stagings)]
+        self.pool = [BlockStaging(problem.staging_bytes) for _ in range(problem.stagings)]
         window = (0, problem.blocks.rows, 0, problem.blocks.cols)
         self.piece = Piece(problem, window, self.pool, new_notes())
 
@@ -86,7 +86,7 @@ class _Whole:
         if "backlink" in self.problem.names:
             with self.report.phase("finalise"):
                 piece.link(farthest)
-                hopping = Hopping(piece)
+                hopping = FlatDistance(piece)
                 if hopping.begin():
                     hopping.relax()
                     hopping.close()
@@ -123,7 +123,7 @@ class _Whole:
             found = self.piece.at(targets.rows, targets.cols).max()
             relaxing.farthest = min(relaxing.farthest, found)
 
-    def _allocation(self) -> Output:
+    def _allocation(self) -> PieceLayer:
         import cupy
 
         from .allocate import follow, naming

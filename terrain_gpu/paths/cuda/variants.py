@@ -9,7 +9,7 @@ import numpy as np
 
 from ...cells import fits
 from ...grid import ceil_div
-from ..costs import Hops, Minimax, Scaled
+from ..costs import MODELS, Hops, Scaled, cuda_name, model_of
 from ..ground import Raster
 
 SIDE = 32
@@ -25,17 +25,6 @@ _NAMES = {
 """Types as the kernels call them."""
 
 _DISTANCES = {"uint32": "U32", "uint64": "U64", "float64": "F64"}
-_MODELS = {
-    "AbsDiff": "ABSDIFF",
-    "Friction": "FRICTION_MODEL",
-    "Surface": "SURFACE",
-    "Tobler": "TOBLER",
-    "Langmuir": "LANGMUIR",
-    "Minimax": "MINIMAX",
-    "Hops": "HOPS",
-}
-_DIRECTED = ("TOBLER", "LANGMUIR")
-_WITHOUT_LENGTHS = ("ABSDIFF", "MINIMAX", "HOPS")
 
 
 def cell_dtype(raw: np.dtype, distance: np.dtype) -> np.dtype:
@@ -81,19 +70,19 @@ def step_macros(
     options: tuple[bool, bool, bool],
 ) -> dict[str, Any]:
     """Macros that say what a step is; parameters as for `variant`."""
-    scaled = isinstance(cost, Scaled)
-    model = _MODELS[type(cost.cost if scaled else cost).__name__]
+    model = model_of(cost)
     diagonal, corners, reverse = options
     return {
-        "MODEL": model,
-        "SCALED": int(scaled),
+        "MODEL": cuda_name(cost),
+        "SCALED": int(isinstance(cost, Scaled)),
+        "HAS_LENGTH": int(model.lengths and distance.kind == "f"),
         "CELL": _NAMES[cell.name],
         "FRICTION": _NAMES[(friction or cell).name],
         "HAS_FRICTION": int(friction is not None),
         "DISTANCE": _DISTANCES[distance.name],
         "DIAGONAL": int(diagonal),
         "CORNERS": int(corners or not diagonal),
-        "REVERSE": int(reverse and model in _DIRECTED),
+        "REVERSE": int(reverse and model.directed),
     }
 
 
@@ -105,7 +94,7 @@ def _tile_bytes(
     fields = [(distance, cells), (cell, cells)]
     if friction is not None:
         fields.append((friction, cells))
-    if macros["DISTANCE"] == "F64" and macros["MODEL"] not in _WITHOUT_LENGTHS:
+    if macros["HAS_LENGTH"]:
         fields.append((np.dtype(np.float64), 2 * (SIDE + 2)))
     if not macros["CORNERS"]:
         fields.append((np.dtype(np.uint64), SIDE + 2))
@@ -115,18 +104,19 @@ def _tile_bytes(
 
 def variants() -> list[tuple[str, dict[str, Any]]]:
     """A choice of modules and macros that covers every line of the kernels, for compile tests."""
-    from ..costs import MODELS
-
     shared = 64 * 1024  # of the oldest devices
     f32, f64 = np.dtype(np.float32), np.dtype(np.float64)
     every = [(True, True, False), (True, False, True), (False, True, False)]
     found = []
-    for kind in MODELS.values():
+    for model in MODELS.values():
+        if model.cuda is None:
+            continue
+        kernel = model.kernel()
         for options in every:
-            found.append(("paths", variant(kind(), f32, None, f64, options, shared)))
-        if kind is not Minimax:
-            found.append(("paths", variant(Scaled(kind()), f64, f32, f64, every[0], shared)))
-    absdiff = MODELS["absdiff"]()
+            found.append(("paths", variant(kernel, f32, None, f64, options, shared)))
+        if model.friction != "refused":
+            found.append(("paths", variant(Scaled(kernel), f64, f32, f64, every[0], shared)))
+    absdiff = MODELS["absdiff"].kernel()
     for cell, integer in ((np.uint16, np.uint32), (np.int64, np.uint64)):
         types = np.dtype(cell), None, np.dtype(integer)
         found += [("paths", variant(absdiff, *types, options, shared)) for options in every]

@@ -22,7 +22,7 @@ from ...engine.schedule import stream
 from ...errors import PlanError, StoreError
 from ...grid import TILE, Block, ceil_div
 from ...grid.lengths import step_lengths
-from ...io.places import NO_SOURCES
+from ...io.places import NO_PLACES
 from ...progress import Progress, silent
 from ...report import Report
 from ...store import TileStore
@@ -30,12 +30,12 @@ from ...store.checksums import sealed_line, unsealed_line
 from ...store.files import new_file, output_errors, sync_tree
 from ...store.metadata import drop_consolidated
 from ...store.run import Target
-from ...store.swap import alone, beside, held, swap
+from ...store.swap import beside, exclusive, is_locked, swap
 from ..costs import CostModel, friction_beside
 from ..cpu.tile import PADDED
 from ..fields import Field
 from ..ground import Raster, Terrain
-from .files import DIRECTED, FORMAT, NAME, Index, index_dtype, index_settings
+from .files import FORMAT, NAME, Index, index_dtype, index_settings
 from .tile import LANES, entries_of, index_tile, new_index_work
 
 
@@ -172,7 +172,7 @@ def _build(
         "format": FORMAT,
         "settings": settings,
         "dtype": dtype.name,
-        "symmetric": model.name not in DIRECTED,
+        "symmetric": not model.kind.directed,
     }
     target = _Build(store.path)
     index = Index(target.work, blocks, own)
@@ -183,8 +183,8 @@ def _build(
 
     report.settings = {**settings, "threads": placement.run(plan_on).threads}
     report.cells = blocks.rows * blocks.cols
-    with output_errors(store.path), alone(store.path):
-        if held(target.manifest):
+    with output_errors(store.path), exclusive(store.path):
+        if is_locked(target.manifest):
             raise StoreError(f"{store.path}: another run is building the distance index")
         there = None if overwrite else Index.open(store, blocks)
         if there is not None:
@@ -212,7 +212,7 @@ def _build(
         resumed = len(set(target.records(index)))
         placement.run(write)
         stored = blocks.count * index.file_bytes
-        with output_errors(store.path), alone(store.path):
+        with output_errors(store.path), exclusive(store.path):
             index.write_metadata({**own, "stored_bytes": stored})
             target.put_in_place()
     except BaseException:
@@ -273,7 +273,7 @@ def _threads_within(
     )
 
 
-class _Solver:
+class _EntrySolver:
     """Computes the entries of blocks, one after the other, in arrays of its own."""
 
     def __init__(
@@ -323,20 +323,20 @@ def _solvers(
     terrain: Terrain, options: tuple[bool, bool, bool], index: Index, plan: _Plan
 ) -> Iterator[list[Any]]:
     """One for each thread."""
-    nothing = index.dtype.type(-np.inf if terrain.model.name == "minimax" else 0)
+    nothing = index.dtype.type(-np.inf if terrain.model.kind.bottleneck else 0)
     how = terrain, options, index, nothing
     if plan.gpu is None:
-        found = [_Solver(*how) for _ in range(plan.threads)]
+        found = [_EntrySolver(*how) for _ in range(plan.threads)]
         found[0].compile()
         yield found
         return
     import cupy
 
-    from .gpu import Solver
+    from .gpu import GpuEntrySolver
 
     device = plan.gpu.device
     with memory_bound(plan.gpu.memory, device), cupy.cuda.Device(device):
-        yield [Solver(*how, plan.tile_rows) for _ in range(plan.threads)]
+        yield [GpuEntrySolver(*how, plan.tile_rows) for _ in range(plan.threads)]
 
 
 def _write_blocks(
@@ -358,7 +358,7 @@ def _write_blocks(
         rasters["friction"],
         rasters["barriers"],
         step_lengths(layer.grid),
-        NO_SOURCES,
+        NO_PLACES,
         index.dtype,
     )
     options = problem["connectivity"] == 8, problem["corner_cutting"], problem["reverse"]

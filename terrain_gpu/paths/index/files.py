@@ -21,15 +21,13 @@ from ...grid import TILE, Block, BlockGrid, ceil_div
 from ...store import TileStore
 from ...store.layer import KEY
 from ...store.metadata import write_node
-from ..costs import CostModel, largest
+from ..costs import CostModel
+from ..edges import infinity_of
 from ..ground import Raster
 from .tile import entries_of
 
 NAME = "distance_index"
 FORMAT = 1
-
-DIRECTED = ("tobler", "langmuir")
-"""Models whose steps cost another amount on the way back."""
 
 
 def index_settings(
@@ -42,7 +40,7 @@ def index_settings(
         "parameters": model.parameters,
         "connectivity": problem["connectivity"],
         "corner_cutting": problem["corner_cutting"],
-        "reverse": problem["reverse"] and model.name in DIRECTED,
+        "reverse": problem["reverse"] and model.kind.directed,
     }
     found |= {key: raster and Path(raster.name).name for key, raster in rasters.items()}
     found |= {
@@ -67,7 +65,7 @@ class Index:
     symmetric
         Whether entries are halves.
     dtype
-        Of entries; the largest value (`costs.largest`) where there is no way.
+        Of entries; the largest value (`edges.infinity_of`) where there is no way.
     bytes
         Size of the files.
     """
@@ -116,7 +114,7 @@ class Index:
             serializer=BytesCodec(endian="little"),
             compressors=Crc32cCodec(),
             filters=None,
-            fill_value=largest(np.empty(0, self.dtype)),
+            fill_value=infinity_of(np.empty(0, self.dtype)),
             dimension_names=("tile_row", "tile_column", "entry"),
             attributes={KEY: dict(own)},
         )

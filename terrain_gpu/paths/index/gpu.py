@@ -15,7 +15,7 @@ from ...cuda.device import RESERVED, module
 from ...engine.plan import format_size
 from ...errors import PlanError
 from ...grid import TILE, Block, ceil_div
-from ..costs import Langmuir, Scaled
+from ..costs import MODELS, Scaled, cuda_parameters
 from ..cuda.variants import step_macros
 from ..fields import Field
 
@@ -35,17 +35,15 @@ _WARPS = 4096
 
 def variants() -> list[tuple[str, dict[str, Any]]]:
     """A choice of modules and macros that covers every line of the kernels, for compile tests."""
-    from ..costs import MODELS
-
     f32, f64, u32, u64 = map(np.dtype, (np.float32, np.float64, np.uint32, np.uint64))
     every, closed, four = (True, True, False), (True, False, True), (False, True, False)
     found = [
-        step_macros(MODELS["absdiff"](), u32, None, u32, every),
-        step_macros(MODELS["absdiff"](), u64, None, u64, four),
-        step_macros(MODELS["friction"](), f32, None, f64, every),
-        step_macros(MODELS["minimax"](), f32, None, f64, every),
-        step_macros(MODELS["tobler"](), f32, None, f64, closed),
-        step_macros(Scaled(MODELS["surface"]()), f64, f64, f64, four),
+        step_macros(MODELS["absdiff"].kernel(), u32, None, u32, every),
+        step_macros(MODELS["absdiff"].kernel(), u64, None, u64, four),
+        step_macros(MODELS["friction"].kernel(), f32, None, f64, every),
+        step_macros(MODELS["minimax"].kernel(), f32, None, f64, every),
+        step_macros(MODELS["tobler"].kernel(), f32, None, f64, closed),
+        step_macros(Scaled(MODELS["surface"].kernel()), f64, f64, f64, four),
     ]
     return [("index", macros) for macros in found]
 
@@ -75,7 +73,7 @@ def plan(index: Index, threads: int, limit: int) -> tuple[int, int]:
     return threads, min(down, wanted, (limit - RESERVED) // (threads * one))
 
 
-class Solver:
+class GpuEntrySolver:
     """Computes the entries of blocks, one after the other.
 
     Parameters
@@ -106,8 +104,7 @@ class Solver:
         friction = None if terrain.friction is None else frictions
         cost = terrain.model.kernel
         self._kernels = module("index", step_macros(cost, heights, friction, index.dtype, options))
-        model = cost.cost if isinstance(cost, Scaled) else cost
-        self._parameters = cupy.array(model if isinstance(model, Langmuir) else [0.0] * 6)
+        self._parameters = cupy.array(cuda_parameters(cost))
         self._crossings = cupy.array(CROSSINGS[:2])
         shape = index.chunk[1], index.entries
         size = shape[0] * shape[1] * index.dtype.itemsize

@@ -11,9 +11,9 @@ import numpy as np
 from ...compiled import known_types
 from ...grid import TILE, Block, BlockGrid, ceil_div
 from ...grid.neighbours import COL_STEP, ROW_STEP
-from ..costs import joining
 from ..cpu.relax import Overflow, Relaxation
 from ..cpu.tile import new_tile_work
+from ..edges import joining
 from ..fields import Field, pages
 from .files import Index
 from .tile import RING, fill_block, pass_block, seed_rims
@@ -35,7 +35,7 @@ class FromIndex(Relaxation):
         super().__init__(*how, **more)
         self.index = index
         down, across = ceil_div(self.blocks.rows, TILE), ceil_div(self.blocks.cols, TILE)
-        self.rims = np.full((down + 2, across + 2, RING), self.top, self.dtype)
+        self.rims = np.full((down + 2, across + 2, RING), self.infinity, self.dtype)
         self._entered: set[Block] = set()
         self._sown = {at for at, _ in self.ground.starts()}  # type: ignore[attr-defined]
 
@@ -55,10 +55,10 @@ class FromIndex(Relaxation):
     def compile(self, heights: np.dtype, frictions: np.dtype) -> None:
         side = TILE + 2
         cells, absent = np.zeros((side, side), heights), np.ones((side, side), bool)
-        distances = np.full((side, side), self.top, self.dtype)
+        distances = np.full((side, side), self.infinity, self.dtype)
         held = cells, cells.astype(frictions)
         field = Field(*held, absent, np.ones((4, side)), distances)
-        rims = np.full((3, 3, RING), self.top, self.dtype)
+        rims = np.full((3, 3, RING), self.infinity, self.dtype)
         data = np.frombuffer(
             bytes(self.index.entries * self.index.dtype.itemsize), self.index.dtype
         )
@@ -88,7 +88,7 @@ class FromIndex(Relaxation):
         return None
 
     def _new_sides(self) -> np.ndarray:
-        return np.full(8, self.top, self.dtype)
+        return np.full(8, self.infinity, self.dtype)
 
     def _first(self, at: Block) -> tuple[int, int]:
         side = self.blocks.block // TILE
@@ -140,16 +140,16 @@ class FromIndex(Relaxation):
     def _enter(self, at: Block) -> Any:
         """Lower the rims of tiles with sources in them; the least start value."""
         if at not in self._sown:
-            return self.top
+            return self.infinity
         field = self.ground.load(at)
         field.distances = pages(field.absent.shape, self.dtype)
-        field.distances[...] = self.top
+        field.distances[...] = self.infinity
         rows, cols, values = self.ground.seeds(at, field)
         np.minimum.at(field.distances, (rows + 1, cols + 1), values)
         chosen = np.zeros(self.index.tiles(at), bool)
         chosen[rows // TILE, cols // TILE] = True
         self._seed(field, chosen, self.rims, self._first(at))
-        return values.min() if len(values) else self.top
+        return values.min() if len(values) else self.infinity
 
     def _seed(
         self, field: Field, chosen: np.ndarray, rims: np.ndarray, first: tuple[int, int]
@@ -192,7 +192,7 @@ class FromIndex(Relaxation):
     def _load(self, at: Block) -> Field:
         field = self.ground.load(at)
         field.distances = pages(field.absent.shape, self.dtype)
-        field.distances[...] = self.top
+        field.distances[...] = self.infinity
         rows, cols, values = self.ground.seeds(at, field)
         np.minimum.at(field.distances, (rows + 1, cols + 1), values)
         self._fill(field, self.rims, self._first(at), self.index.tiles(at))

@@ -10,9 +10,9 @@ from numba.extending import register_jitable
 from ...compiled import jit
 from ...grid import TILE
 from ...grid.neighbours import COL_STEP, ROW_STEP
-from ..costs import join, joining, largest
 from ..cpu.block import _farthest
 from ..cpu.tile import PADDED, relax_tile
+from ..edges import infinity_of, join, joining
 from ..fields import pages
 from ..steps import fill_weights
 
@@ -132,10 +132,10 @@ def index_tile(
         Receives them, see `entries_of`.
     """
     d, weights, pending = work
-    entries[:] = largest(d)
+    entries[:] = infinity_of(d)
     fill_weights(cost, heights, frictions, absent, lengths, row, col, options, weights)
     for first in range(0, RING, _LAST):
-        d[:] = largest(d)
+        d[:] = infinity_of(d)
         pending[:] = False
         for lane in range(_LAST):
             r, c = RING_ROW[first + lane], RING_COL[first + lane]
@@ -187,16 +187,16 @@ def pass_block(way, data, rims, first, shape, inside, symmetric, limit, guard, s
     visits, overflow
         Tiles visited, and whether `guard` was passed.
     """
-    top = largest(rims)
+    infinity = infinity_of(rims)
     down, across = shape
-    keys = np.full((down, across), top, rims.dtype)
-    queue = [(top, np.int64(0))]
+    keys = np.full((down, across), infinity, rims.dtype)
+    queue = [(infinity, np.int64(0))]
     queue.clear()
     for t in range(down * across):
         i, j = t // across, t % across
         if inside or i in (0, down - 1) or j in (0, across - 1):
             keys[i, j] = _arriving(way, data[i, j], rims, first[0] + i, first[1] + j, scratch)
-            if keys[i, j] < top:
+            if keys[i, j] < infinity:
                 heapq.heappush(queue, (keys[i, j], np.int64(t)))
     visits = 0
     while len(queue) > 0:
@@ -206,7 +206,7 @@ def pass_block(way, data, rims, first, shape, inside, symmetric, limit, guard, s
             continue
         if key > limit:
             break
-        keys[i, j] = top
+        keys[i, j] = infinity
         y, x = first[0] + i, first[1] + j
         _arriving(way, data[i, j], rims, y, x, scratch)
         visits += 1
@@ -238,11 +238,11 @@ def _beyond(k, count):
 @register_jitable
 def _arriving(way, entries, rims, i, j, scratch):
     """What steps from other tiles bring to a tile's rim, in `scratch`; the least that is news."""
-    top, never = largest(rims), largest(entries)
+    infinity, never = infinity_of(rims), infinity_of(entries)
     news, mine = scratch[0], rims[i + 1, j + 1]
-    news[:] = top
+    news[:] = infinity
     base = len(entries) - STEPS
-    least = top
+    least = infinity
     for p in range(STEPS):
         there = rims[i + 1 + CROSSINGS[2, p], j + 1 + CROSSINGS[3, p], CROSSINGS[4, p]]
         b = CROSSINGS[0, p]
@@ -260,7 +260,7 @@ def _through(way, entries, mine, symmetric, scratch):
 
     `scratch` has what arrives, and receives what the rim was before.
     """
-    top, never = largest(mine), largest(entries)
+    infinity, never = infinity_of(mine), infinity_of(entries)
     kind = mine.dtype.type
     news, old = scratch
     for b in range(RING):
@@ -269,7 +269,7 @@ def _through(way, entries, mine, symmetric, scratch):
     most = kind(0)
     for b in np.argsort(news):
         value = news[b]
-        if value == top:
+        if value == infinity:
             break
         if mine[b] < value:
             continue  # something else that arrives is nearer even here
@@ -277,7 +277,7 @@ def _through(way, entries, mine, symmetric, scratch):
         start, count = (b * (b - 1) // 2, b) if symmetric else (b * RING, RING)
         row = entries[start : start + count]
         for a in range(count):
-            w = kind(row[a]) if row[a] < never else top
+            w = kind(row[a]) if row[a] < never else infinity
             mine[a] = min(mine[a], join(way, value, w))
         if symmetric:
             place = b * (b + 1) // 2 + b
@@ -315,7 +315,7 @@ def fill_block(
     cost, heights, frictions, absent, lengths, options, distances, rims, first, shape, work
 ):
     """Distances of all cells of a block, its sources set, from its tiles' rims; the farthest."""
-    top = largest(distances)
+    infinity = infinity_of(distances)
     down, across = shape
     improved = np.empty(8, distances.dtype)
     for i in range(-1, down + 1):
@@ -329,7 +329,7 @@ def fill_block(
     for i in range(down):
         for j in range(across):
             row, col = i * TILE, j * TILE
-            if distances[row : row + TILE + 2, col : col + TILE + 2].min() == top:
+            if distances[row : row + TILE + 2, col : col + TILE + 2].min() == infinity:
                 continue
             fill_weights(cost, heights, frictions, absent, lengths, row, col, options, work[1])
             relax_tile(joining(cost), distances, row, col, True, work, improved)

@@ -12,22 +12,22 @@ ones exactly when
 
 Each block is read once, with one ring of cells around it. A tight predecessor that is strictly
 nearer cannot be part of a circle. Others can: on flats, where steps cost nothing. With backlinks,
-these are followed (`allocate.Forest`). Without, the cells of a flat are joined, in blocks and then
-from rim to rim, and every flat must hold a cell with a nearer predecessor, or a source. Where a
-step may cost nothing in one direction only, this is spread from such cells along the steps instead,
-block by block until nothing changes. Memory is O(boundary) in all cases.
+these are followed (`allocate.BacklinkForest`). Without, the cells of a flat are joined, in blocks
+and then from rim to rim, and every flat must hold a cell with a nearer predecessor, or a source.
+Where a step may cost nothing in one direction only, this is spread from such cells along the steps
+instead, block by block until nothing changes. Memory is O(boundary) in all cases.
 
 `checker` goes through the blocks, `kernels` look at their cells, `gpu` does so on a GPU, `stored`
 reads the problem from a store.
 """
 
-from .checker import Problem, ring_of, threads_within, upper_limit, verify_paths
+from .checker import CheckedCells, ring_of, threads_within, upper_limit, verify_paths
 from .roots import KnownRoots
 from .stored import verify_stored
 
 __all__ = [
+    "CheckedCells",
     "KnownRoots",
-    "Problem",
     "ring_of",
     "threads_within",
     "upper_limit",

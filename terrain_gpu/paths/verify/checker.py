@@ -18,8 +18,9 @@ from ...errors import PlanError, StoreError, VerificationError
 from ...grid import TILE, Block, BlockGrid, Window, ceil_div, clip
 from ...grid.neighbours import COL_STEP, ROW_STEP
 from ...progress import Progress, silent
-from ..costs import is_directed, largest
-from ..cpu.allocate import Forest
+from ..costs import is_directed
+from ..cpu.allocate import BacklinkForest
+from ..edges import infinity_of
 from ..fields import Field
 from ..ground import Terrain
 from .kernels import FAULTS, check_cells, check_steps, join_flats, join_rims, one_step, spread_roots
@@ -31,7 +32,7 @@ _NAMES = ["E", "SE", "S", "SW", "W", "NW", "N", "NE"]
 log = logging.getLogger(__name__)
 
 
-class Problem(Protocol):
+class CheckedCells(Protocol):
     """What the cells and sources are; `ground.Terrain` is one."""
 
     blocks: BlockGrid
@@ -46,7 +47,7 @@ class Problem(Protocol):
 
 
 def verify_paths(  # noqa: PLR0913 - keyword-only
-    ground: Problem,
+    ground: CheckedCells,
     cost: Any,
     options: tuple[bool, bool, bool],
     dtype: np.dtype,
@@ -77,7 +78,7 @@ def verify_paths(  # noqa: PLR0913 - keyword-only
     read_backlink, read_allocation
         D8 codes and ids of a window, without a ring. Allocation needs backlinks.
     farthest
-        Distances beyond this count as unreached; `costs.largest` for none.
+        Distances beyond this count as unreached; `edges.infinity_of` for none.
     threads
         Threads.
     gpu
@@ -114,11 +115,11 @@ def verify_paths(  # noqa: PLR0913 - keyword-only
     def prove(gpu: Gpu | None) -> dict[str, Any]:
         left = None
         if gpu is not None:
-            found, left = _Checker(*given, *reads).run_on(gpu, threads, placement.progress)
+            found, left = _PathChecker(*given, *reads).run_on(gpu, threads, placement.progress)
             if found is not None:
                 return {**found, "backend": "cuda"}
             log.info("verifying on the CPU: %s", left)
-        found = _Checker(*given, *reads).run(threads, placement.progress)
+        found = _PathChecker(*given, *reads).run(threads, placement.progress)
         if left == WRONG:
             raise AssertionError("the GPU finds distances wrong that the CPU finds right: a bug")
         return {**found, "backend": "cpu"}
@@ -128,9 +129,9 @@ def verify_paths(  # noqa: PLR0913 - keyword-only
 
 def upper_limit(max_cost: float | None, dtype: np.dtype) -> Any:
     """The largest distance that is passed on."""
-    top = largest(np.empty(0, dtype))
-    if max_cost is None or max_cost >= top:
-        return top
+    infinity = infinity_of(np.empty(0, dtype))
+    if max_cost is None or max_cost >= infinity:
+        return infinity
     return max_cost if dtype.kind == "f" else math.floor(max_cost)
 
 
@@ -183,10 +184,10 @@ class _Masks(NamedTuple):
     distances: np.ndarray
 
 
-class _Checker:
+class _PathChecker:
     def __init__(
         self,
-        ground: Problem,
+        ground: CheckedCells,
         cost: Any,
         options: tuple[bool, bool, bool],
         dtype: np.dtype,
@@ -197,14 +198,14 @@ class _Checker:
     ) -> None:
         self.ground, self.blocks, self.cost, self.options = ground, ground.blocks, cost, options
         self.dtype = dtype
-        self.top = dtype.type(largest(np.empty(0, dtype)))
+        self.infinity = dtype.type(infinity_of(np.empty(0, dtype)))
         self.farthest = dtype.type(farthest)
         self.read_distance, self.read_backlink = read_distance, read_backlink
         self.read_allocation = read_allocation
         self.steps = self.reached = 0
         self.lock = threading.Lock()
         places = self.blocks.count * 4 * self.blocks.block
-        self.forest = Forest(self.blocks) if read_backlink else None
+        self.forest = BacklinkForest(self.blocks) if read_backlink else None
         self.one_way = False
         if self.forest is None:
             self.one_way = is_directed(cost)
@@ -299,17 +300,17 @@ class _Checker:
         window = r0, r1, c0, c1 = self.blocks.window(*at)
         field = self.ground.load(at)
         shape = field.absent.shape
-        distances = np.full(shape, self.top, self.dtype)
+        distances = np.full(shape, self.infinity, self.dtype)
         written = self.read_distance(window)
         part = distances[: r1 - r0 + 2, : c1 - c0 + 2]
         part[...] = written
         if self.dtype.kind == "f":
             void = np.isnan(written)
-            odd = written == self.top
+            odd = written == self.infinity
         else:
             void = written == np.iinfo(self.dtype).max
-            odd = (written >= self.top) & ~void
-        part[void | odd] = self.top
+            odd = (written >= self.infinity) & ~void
+        part[void | odd] = self.infinity
         odd = odd[1:-1, 1:-1]
         if odd.any():
             r, c = self.first(odd)
@@ -323,7 +324,7 @@ class _Checker:
             self.fail("source", at, int(rows[k]), int(cols[k]), text)
         tiled = shape[0] - 2, shape[1] - 2
         near, even = np.zeros(tiled, np.uint8), np.zeros(tiled, np.uint8)
-        limits = self.farthest, self.dtype.kind != "f" and self.farthest == self.top
+        limits = self.farthest, self.dtype.kind != "f" and self.farthest == self.infinity
         steps, k, r, c = check_steps(
             self.cost,
             field.heights,
@@ -471,7 +472,7 @@ class _Checker:
         raise VerificationError(message, check, row, col)
 
     def told(self, distance: Any) -> str:
-        return "is unreached" if distance == self.top else f"has distance {distance}"
+        return "is unreached" if distance == self.infinity else f"has distance {distance}"
 
     @staticmethod
     def first(mask: np.ndarray) -> tuple[int, int]:
@@ -488,7 +489,7 @@ class _Checker:
 
 @contextmanager
 def _as_violation() -> Iterator[None]:
-    """What `Forest` refuses is a violation."""
+    """What `BacklinkForest` refuses is a violation."""
     try:
         yield
     except StoreError as error:

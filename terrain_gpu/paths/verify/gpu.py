@@ -19,7 +19,7 @@ from ...engine.schedule import stream
 from ...errors import InputError, PlanError, StoreError
 from ...grid import Block, RegionGrid, Window, ceil_div, clip
 from ...progress import Progress
-from ..costs import AbsDiff, Friction, Langmuir, Minimax, Scaled, Surface, Tobler, is_directed
+from ..costs import MODELS, Scaled, cuda_parameters, is_directed
 from ..cuda.variants import absent, launch, nodata_of, step_macros
 from ..ground import Raster, Terrain
 from .kernels import join_rims
@@ -49,14 +49,17 @@ def variants() -> list[dict[str, Any]]:
     f64, found = np.dtype(np.float64), []
     for name in CELL_TYPES:
         cell = np.dtype(name)
-        found.append(step_macros(Friction(), cell, None, f64, every))
+        found.append(step_macros(MODELS["friction"].kernel(), cell, None, f64, every))
         if cell.kind in "iu":
             distance = np.dtype(np.uint32 if cell.itemsize <= 2 else np.uint64)
-            found.append(step_macros(AbsDiff(), cell, None, distance, closed))
+            found.append(step_macros(MODELS["absdiff"].kernel(), cell, None, distance, closed))
     small, real = np.dtype(np.int16), np.dtype(np.float32)
-    for cost, friction in (Langmuir(), small), (Tobler(), None), (Minimax(), None):
-        found.append(step_macros(cost, real, friction, f64, closed))
-    return [*found, step_macros(Scaled(Surface()), real, small, f64, four)]
+    for model in MODELS.values():
+        if model.cuda is None:
+            continue
+        friction = small if model.friction == "own" else None
+        found.append(step_macros(model.kernel(), real, friction, f64, closed))
+    return [*found, step_macros(Scaled(MODELS["surface"].kernel()), real, small, f64, four)]
 
 
 @dataclass
@@ -183,7 +186,7 @@ class Proof:
         parent = np.zeros(regions.count * 4 * side + 1 if self.joins else 1, np.int64)
         outward = np.zeros(len(parent) - 1, np.uint8)
         steps = reached = 0
-        region = _Region(self, side)
+        region = _ProofRegion(self, side)
         for at in regions.ids():
             region.read(regions.window(*at), progress)
             found = region.check()
@@ -209,7 +212,7 @@ class Proof:
         return steps, reached
 
 
-class _Region:
+class _ProofRegion:
     """A region on the GPU: cells as layers have them, with a ring around, and what checks them."""
 
     def __init__(self, proof: Proof, side: int) -> None:
@@ -234,9 +237,7 @@ class _Region:
         self.labels = cupy.empty(4 * side, np.int32)
         self.outward = cupy.empty(4 * side, np.uint8)
         self.tally = cupy.empty(len(_TALLY), np.uint64)
-        model = proof.cost.cost if isinstance(proof.cost, Scaled) else proof.cost
-        parameters = model if isinstance(model, Langmuir) else [0.0] * 6
-        self.parameters = cupy.array(parameters, np.float64)
+        self.parameters = cupy.array(cuda_parameters(proof.cost))
         friction = None if terrain.friction is None else terrain.friction.dtype
         types = terrain.heights.dtype, friction, self.dtype
         self.kernels = module("proof", step_macros(proof.cost, *types, proof.options))

@@ -8,7 +8,7 @@ from numba.extending import register_jitable
 from ...compiled import jit
 from ...grid import TILE
 from ...grid.neighbours import COL_STEP, ROW_STEP
-from ..costs import join, largest
+from ..edges import infinity_of, join
 from ..steps import UNREACHED, fill_weights
 
 _ABSENT, _FAR, _LONE, _NOT_VOID, _NOT_ROOT, _NO_CODE, _NOT_TIGHT, _NOT_FIRST = range(1, 9)
@@ -59,7 +59,7 @@ def check_steps(
         uint8, not padded: receive bit k for tight steps from neighbour k, see `_Masks`.
     """
     farthest, bounded = limits
-    top = largest(distances)
+    infinity = infinity_of(distances)
     height, width = near.shape
     steps = np.int64(0)
     for row in range(0, height, TILE):
@@ -80,10 +80,10 @@ def check_steps(
                     for x in range(TILE):
                         d, v, step = there[x], here[x], w[x]
                         through = join(cost, d, step)
-                        count += (step < top) & (not gone[x])
+                        count += (step < infinity) & (not gone[x])
                         bad |= (through < v) & (through <= farthest)
-                        bad |= bounded & (step < top) & (d < top) & (through >= top)
-                        tight = (through == v) & (v < top)
+                        bad |= bounded & (step < infinity) & (d < infinity) & (through >= infinity)
+                        tight = (through == v) & (v < infinity)
                         nearer[x] |= bit if tight & (d < v) else np.uint8(0)
                         level[x] |= bit if tight & (d == v) else np.uint8(0)
                     steps += count
@@ -91,7 +91,12 @@ def check_steps(
                         for x in range(TILE):
                             through = join(cost, there[x], w[x])
                             less = (through < here[x]) & (through <= farthest)
-                            over = bounded & (w[x] < top) & (there[x] < top) & (through >= top)
+                            over = (
+                                bounded
+                                & (w[x] < infinity)
+                                & (there[x] < infinity)
+                                & (through >= infinity)
+                            )
                             if less | over:
                                 return steps, k, row + y, col + x
     return steps, -1, -1, -1
@@ -119,14 +124,14 @@ def check_cells(absent, distances, farthest, near, even, root, codes, linked, fl
     flat
         Receives the cells that have only predecessors as far as themselves.
     """
-    top = largest(distances)
+    infinity = infinity_of(distances)
     height, width = root.shape
     reached = np.int64(0)
     for r in range(height):
         for c in range(width):
             d = distances[r + 1, c + 1]
             code = np.int64(codes[r, c]) if linked else np.int64(0)
-            if d == top:
+            if d == infinity:
                 if linked and code != UNREACHED:
                     return reached, _NOT_VOID, r, c
                 continue
@@ -229,16 +234,16 @@ def join_flats(flat, even, offset, block, parent, outward):
                 y, x = r + ROW_STEP[k], c + COL_STEP[k]
                 if not (0 <= y < height and 0 <= x < width):
                     outward[offset + place] |= even[r, c] & np.uint8(1 << k)
-            top = _find(own, 1 + r * width + c)
-            if top == 0:
+            tree = _find(own, 1 + r * width + c)
+            if tree == 0:
                 continue
-            if at_rim[top] == 0:
-                at_rim[top] = 1 + place
-            parent[offset + 1 + place] = offset + at_rim[top]
+            if at_rim[tree] == 0:
+                at_rim[tree] = 1 + place
+            parent[offset + 1 + place] = offset + at_rim[tree]
     for cell in range(height * width):
         if flat[cell // width, cell % width]:
-            top = _find(own, 1 + cell)
-            if top != 0 and at_rim[top] == 0:
+            tree = _find(own, 1 + cell)
+            if tree != 0 and at_rim[tree] == 0:
                 return cell
     return -1
 
@@ -289,7 +294,7 @@ def spread_roots(flat, even, distances, where, solid):
         Cells of the block without a way, and one of them.
     """
     row0, col0, rows, cols, block = where
-    top = largest(distances)
+    infinity = infinity_of(distances)
     height, width = flat.shape
     rooted = np.zeros((height + 2, width + 2), np.bool_)
     way = np.empty((height + 2) * (width + 2), np.int64)
@@ -300,7 +305,7 @@ def spread_roots(flat, even, distances, where, solid):
             if not (0 <= row < rows and 0 <= col < cols):
                 continue
             if 0 <= r < height and 0 <= c < width:
-                yes = not flat[r, c] and distances[r + 1, c + 1] < top
+                yes = not flat[r, c] and distances[r + 1, c + 1] < infinity
             else:
                 yes = solid[_place_of(row, col, rows, cols, block)] != 0
             if yes:

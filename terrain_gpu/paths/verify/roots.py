@@ -49,7 +49,7 @@ class KnownRoots:
         """How the GPU tells them, see kernels/proof.cu."""
         if read_backlink is not None:
             self.rule = UNLINKED
-        elif terrain.model.name == "minimax":
+        elif terrain.model.kind.bottleneck:
             self.rule = AT_OWN_HEIGHT
         self._counts: dict[Block, int] = {}
 
@@ -69,7 +69,7 @@ class KnownRoots:
         distances = self._distance(window)[1:-1, 1:-1]
         if self._backlink is not None:
             root = self._backlink(window) == 0
-        elif self.terrain.model.name == "minimax":
+        elif self.terrain.model.kind.bottleneck:
             height, width = distances.shape
             root = distances == field.heights[1 : height + 1, 1 : width + 1]
         else:

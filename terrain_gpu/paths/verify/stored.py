@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import numpy as np
@@ -11,7 +10,7 @@ from ...cuda.backend import find_gpu
 from ...engine.plan import CUDA_BASELINE
 from ...errors import InputError, StoreError, VerificationError
 from ...grid.lengths import step_lengths
-from ...io.places import Sources
+from ...io.places import Places
 from ...progress import Progress, silent
 from ...store import Layer, TileStore
 from ..costs import CostModel
@@ -94,7 +93,7 @@ def verify_stored(
     except VerificationError as error:
         error.args = (f"{distance.path}: {error}; compute it again with --overwrite",)
         raise
-    kind = "height" if terrain.model.name == "minimax" else "distance 0"
+    kind = "height" if terrain.model.kind.bottleneck else "distance 0"
     return {
         **found,
         "sources": problem.count,
@@ -210,7 +209,7 @@ class _Recorded:
                 f"{source.dtype.name} in blocks of {source.block_size}; compute it again"
             )
         max_cost = self.get("max_cost", int, float, nothing)
-        least = -math.inf if cost == "minimax" else 0
+        least = model.kind.least
         if max_cost is not None and not max_cost >= least:
             raise self.damaged("max_cost", max_cost)
         farthest = upper_limit(max_cost, dtype)
@@ -222,7 +221,7 @@ class _Recorded:
                 raise self.damaged("max", most)
         rasters = {k: Raster(layer, str(layer.path), layer.nodata) for k, layer in layers.items()}
         none = np.empty(0, np.int64)
-        sources = Sources(none, none, none.astype(np.uint32), none.astype(np.float64))
+        sources = Places(none, none, none.astype(np.uint32), none.astype(np.float64))
         return (
             Terrain(
                 source.blocks,

@@ -1,0 +1,137 @@
+"""Cost models in compiled code: what a step costs, and how costs are joined to distances.
+
+The edge functions stand in the table of `costs`. Kernels are compiled for the type of a model, so
+its function is inlined into them.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from llvmlite import ir
+from numba import types
+from numba.extending import intrinsic, overload, register_jitable
+
+from . import costs
+from .costs import Scaled, model_of
+
+
+@intrinsic
+def _bits_of(typing, x):
+    def emit(context, builder, signature, arguments):
+        return builder.bitcast(arguments[0], ir.IntType(64))
+
+    return types.int64(types.float64), emit
+
+
+@intrinsic
+def _float_of(typing, bits):
+    def emit(context, builder, signature, arguments):
+        return builder.bitcast(arguments[0], ir.DoubleType())
+
+    return types.float64(types.int64), emit
+
+
+@intrinsic
+def _quotient(typing, a, b):
+    def emit(context, builder, signature, arguments):
+        return builder.fdiv(*arguments)
+
+    return types.float64(types.float64, types.float64), emit
+
+
+@overload(costs.bits_of)
+def _compiled_bits_of(x):
+    def bits_of(x):
+        return _bits_of(x)
+
+    return bits_of
+
+
+@overload(costs.float_of)
+def _compiled_float_of(bits):
+    def float_of(bits):
+        return _float_of(bits)
+
+    return float_of
+
+
+@overload(costs.quotient)
+def _compiled_quotient(a, b):
+    def quotient(a, b):
+        return _quotient(a, b)
+
+    return quotient
+
+
+register_jitable(costs.exponential)
+
+
+def edge(cost, a, b, fa, fb, length):
+    """Cost of a step, in compiled code."""
+    raise RuntimeError("for compiled code only")
+
+
+@overload(edge)
+def _edge_of(cost, a, b, fa, fb, length):
+    return _scaled if cost.instance_class is Scaled else model_of(cost.instance_class).edge
+
+
+def _scaled(cost, a, b, fa, fb, length):
+    return edge(cost.cost, a, b, fa, fb, length) * (0.5 * (fa + fb))
+
+
+class Sum(NamedTuple):
+    """Stands for every model whose costs are added, where nothing else matters of it."""
+
+
+class Max(NamedTuple):
+    """Stands for models whose costs are joined by max."""
+
+
+def _takes_maximum(kind: type) -> bool:
+    if kind in (Sum, Max, Scaled):
+        return kind is Max
+    return model_of(kind).bottleneck
+
+
+def joining(cost):
+    """`Sum` or `Max`, in compiled code too."""
+    return Max() if _takes_maximum(type(cost)) else Sum()
+
+
+@overload(joining)
+def _joining_of(cost):
+    way = Max if _takes_maximum(cost.instance_class) else Sum
+    return lambda cost: way()
+
+
+def join(cost, distance, weight):
+    """Distance behind one more step, in compiled code."""
+    raise RuntimeError("for compiled code only")
+
+
+@overload(join)
+def _join_of(cost, distance, weight):
+    if _takes_maximum(cost.instance_class):
+        return lambda cost, distance, weight: max(distance, weight)
+    if isinstance(distance, types.Float):
+        return lambda cost, distance, weight: distance + weight
+
+    cast = np.uint32 if distance.bitwidth == 32 else np.uint64
+    # Both are at most half of the range, see `infinity_of`: no sum wraps.
+    return lambda cost, distance, weight: cast(distance + weight)
+
+
+def infinity_of(a: np.ndarray) -> Any:
+    """What stands for "not reached" in an array of distances: for integers, half of the range."""
+    return np.inf if a.dtype.kind == "f" else np.iinfo(a.dtype).max >> 1
+
+
+@overload(infinity_of)
+def _compiled_infinity_of(a):
+    if isinstance(a.dtype, types.Float):
+        return lambda a: np.inf
+    infinity = np.uint32(2**31 - 1) if a.dtype.bitwidth == 32 else np.uint64(2**63 - 1)
+    return lambda a: infinity
