@@ -38,23 +38,7 @@ LONG_FUNCTIONS = {
 REASON = "Long because"
 """How the docstring of a long function, or a comment in it, begins to say why."""
 
-SHARED_NAMES = {
-    "Batches": 2,
-    "Blocks": 3,
-    "Field": 3,
-    "Forest": 3,
-    "Level": 2,
-    "Output": 3,
-    "Problem": 2,
-    "Raster": 2,
-    "Region": 2,
-    "Skeleton": 2,
-    "Solved": 2,
-    "Solver": 3,
-    "Spill": 2,
-    "Staging": 2,
-    "Work": 2,
-}
+SHARED_NAMES = {"Batches": 2, "Level": 2}
 """Classes of one name, and how many; these, too, may only become less."""
 
 

@@ -22,7 +22,7 @@ import numpy as np
 
 from ..arguments import Connectivity, checked
 from ..compiled import known_types, tell_compiling
-from ..engine.operation import Operation, Output, Phase, Solved, State
+from ..engine.operation import Operation, OutputLayer, Phase, SolvedBlock, State
 from ..engine.plan import StreamPlan, fit_blocks, layer_bytes, other_blocks
 from ..engine.run import run
 from ..errors import InputError, StoreError
@@ -318,9 +318,9 @@ class LabelComponents(Operation):
         return tuple(self.condition.layers)
 
     @property
-    def outputs(self) -> tuple[Output, ...]:
+    def outputs(self) -> tuple[OutputLayer, ...]:
         kind = label_dtype(self.grid.rows, self.grid.cols, self.connectivity)
-        return (Output(self.into, kind, 0, "components"),)
+        return (OutputLayer(self.into, kind, 0, "components"),)
 
     def settings(self) -> dict[str, Any]:
         return {
@@ -378,7 +378,7 @@ class LabelComponents(Operation):
         out: list[np.ndarray],
         given: Any,
         work: Any,
-    ) -> Solved:
+    ) -> SolvedBlock:
         window = self.blocks.window(*at)
         rows, cols = window[1] - window[0], window[3] - window[2]
         # Contiguous for every shape, so that the kernels are compiled once.
@@ -394,13 +394,13 @@ class LabelComponents(Operation):
         block = _labelled(mask, labels, window, self.blocks.cols, units, self.connectivity == 8)
         if not phase.writes:
             inside = int(block.found[1:, CELLS].sum())
-            return Solved(known=(inside, *_surveyed(block, window)))
+            return SolvedBlock(known=(inside, *_surveyed(block, window)))
         starts, at_rim, _, _ = given
         numbers = np.empty(len(block.slots), np.int64)
         number(block.found, block.slots, window[0], starts, at_rim, numbers)
         rename(block.labels, numbers, out[0])
         rows_of = (block.found, block.slots, numbers) if self.table is not None else None
-        return Solved(tuple(out), rows_of)
+        return SolvedBlock(tuple(out), rows_of)
 
 
 class _Across(State):

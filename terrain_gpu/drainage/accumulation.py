@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from ..arguments import checked
-from ..engine.operation import Operation, Output, Phase, Solved, State
+from ..engine.operation import Operation, OutputLayer, Phase, SolvedBlock, State
 from ..engine.plan import StreamPlan, layer_bytes
 from ..engine.run import run
 from ..errors import InputError, StoreError
@@ -228,12 +228,14 @@ class Accumulate(Operation):
         return self.forest.cells.name, self.forest.edges.name
 
     @property
-    def outputs(self) -> tuple[Output, ...]:
-        sums = Output(self.into, np.dtype(np.float64 if self.areas else np.int64), 0, "sums")
+    def outputs(self) -> tuple[OutputLayer, ...]:
+        sums = OutputLayer(self.into, np.dtype(np.float64 if self.areas else np.int64), 0, "sums")
         if self.directions is None:
             return (sums,)
         code = {"encoding": "esri-d8-downstream"}
-        codes = Output(self.directions, np.dtype(np.uint8), NOWHERE, "drainage directions", code)
+        codes = OutputLayer(
+            self.directions, np.dtype(np.uint8), NOWHERE, "drainage directions", code
+        )
         return sums, codes
 
     def settings(self) -> dict[str, Any]:
@@ -259,7 +261,7 @@ class Accumulate(Operation):
         return Work(self.blocks), np.empty(self.blocks.block**2, np.uint8)
 
     def begin(self, plan: StreamPlan, spill: Path) -> State:
-        return _Skeleton(self.blocks, plan.memory_limit)
+        return _Drainage(self.blocks, plan.memory_limit)
 
     def solve(
         self,
@@ -269,21 +271,23 @@ class Accumulate(Operation):
         out: list[np.ndarray],
         given: Any,
         work: Any,
-    ) -> Solved:
+    ) -> SolvedBlock:
         units, unit = self.units
         block = read_forest(self.forest, self.blocks.window(*at), cells[0], cells[1], work[0])
         r0, r1, _, _ = block.window
         outlets = outlets_in(block, self.outlets)
         values = block.valid[1:-1, 1:-1] * units[r0:r1, None]
         if not phase.writes:
-            return Solved(known=(outline(block, outlets, values), len(block.order), len(outlets)))
+            return SolvedBlock(
+                known=(outline(block, outlets, values), len(block.order), len(outlets))
+            )
         codes = out[1].reshape(-1) if len(out) > 1 else work[1][: block.size]
         total = drain(block, outlets, values, given, codes).reshape(out[0].shape)
         np.multiply(total, unit if self.areas else 1, out=out[0])
-        return Solved(tuple(out))
+        return SolvedBlock(tuple(out))
 
 
-class _Skeleton(State):
+class _Drainage(State):
     """The outlines of all blocks; then what drains between them."""
 
     def __init__(self, blocks: BlockGrid, memory_limit: int) -> None:

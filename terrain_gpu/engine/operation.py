@@ -42,7 +42,7 @@ class Phase(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Output:
+class OutputLayer:
     """A layer that an operation writes.
 
     Attributes
@@ -62,7 +62,7 @@ class Output:
     attributes: Mapping[str, Any] = field(default_factory=dict)
 
 
-class Solved(NamedTuple):
+class SolvedBlock(NamedTuple):
     """What is found in a block: the cells of the outputs, and what others must know of it."""
 
     arrays: tuple[np.ndarray, ...] = ()
@@ -120,7 +120,7 @@ class Operation(ABC):
 
     @property
     @abstractmethod
-    def outputs(self) -> tuple[Output, ...]:
+    def outputs(self) -> tuple[OutputLayer, ...]:
         """The layers it writes."""
 
     @abstractmethod
@@ -156,7 +156,7 @@ class Operation(ABC):
         out: list[np.ndarray],
         given: Any,
         work: Any,
-    ) -> Solved:
+    ) -> SolvedBlock:
         """Solve a block.
 
         Parameters
@@ -164,7 +164,7 @@ class Operation(ABC):
         cells
             Of the inputs, with `halo`.
         out
-            Arrays for the outputs, to be given back in `Solved` or not.
+            Arrays for the outputs, to be given back in `SolvedBlock` or not.
         given
             Of `State.given`.
         work
@@ -217,7 +217,7 @@ class Operation(ABC):
 
     def solve_read(
         self, phase: Phase, at: Block, data: list[np.ndarray], given: Any, work: Any
-    ) -> Solved:
+    ) -> SolvedBlock:
         """`solve` of what `read` gave."""
         count = len(self.layers)
         return self.solve(phase, at, data[:count], data[count:], given, work)
@@ -234,7 +234,7 @@ class Unit(NamedTuple):
     at: Block
     given: Any
 
-    def solve(self) -> Solved:
+    def solve(self) -> SolvedBlock:
         """Read and solve it."""
         operation = self.operation
         data = operation.read(self.at, operation.new_buffer())

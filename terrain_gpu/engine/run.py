@@ -17,7 +17,7 @@ from ..progress import Passes, Progress, silent
 from ..report import Report
 from ..store import Layer, LayerWriter, TileStore, create_layer
 from ..store.files import output_errors
-from .operation import Operation, Phase, Solved, State
+from .operation import Operation, Phase, SolvedBlock, State
 from .plan import StreamPlan
 from .schedule import stream
 
@@ -53,7 +53,7 @@ class Engine(Protocol):
         blocks: Iterator[Block],
         plan: StreamPlan,
         given: Callable[[Block], Any],
-        take: Callable[[Block, Solved], None],
+        take: Callable[[Block, SolvedBlock], None],
         done: Callable[[Block], None],
     ) -> None:
         """Solve blocks; `take` what was found, and tell of it, from one thread."""
@@ -69,12 +69,12 @@ class Threads:
         blocks: Iterator[Block],
         plan: StreamPlan,
         given: Callable[[Block], Any],
-        take: Callable[[Block, Solved], None],
+        take: Callable[[Block, SolvedBlock], None],
         done: Callable[[Block], None],
     ) -> None:
         local = threading.local()
 
-        def solve(at: Block, data: list[np.ndarray]) -> Solved:
+        def solve(at: Block, data: list[np.ndarray]) -> SolvedBlock:
             if not hasattr(local, "work"):
                 local.work = operation.new_work()
             return operation.solve_read(phase, at, data, given(at), local.work)
@@ -199,7 +199,7 @@ def _pass(
     def finished(at: Block) -> bool:
         return phase.writes and not state.again and all(writer.done[at] for writer in writers)
 
-    def take(at: Block, solved: Solved) -> None:
+    def take(at: Block, solved: SolvedBlock) -> None:
         state.add(phase, at, solved.known)
         for writer, data in zip(writers, solved.arrays, strict=phase.writes):
             if not writer.done[at]:

@@ -12,7 +12,7 @@ import numpy as np
 
 from ..arguments import checked
 from ..cells import is_nodata
-from ..engine.operation import Operation, Output, Phase, Solved, State
+from ..engine.operation import Operation, OutputLayer, Phase, SolvedBlock, State
 from ..engine.plan import StreamPlan, fit_blocks, layer_bytes
 from ..engine.run import Result, run
 from ..grid import Block, BlockGrid
@@ -47,10 +47,10 @@ class Slope(Operation):
         return (self.layer,)
 
     @property
-    def outputs(self) -> tuple[Output, ...]:
+    def outputs(self) -> tuple[OutputLayer, ...]:
         names = (self.into,) if self.aspect is None else (self.into, self.aspect)
         kinds = zip(names, ("slopes", "aspects"), strict=False)
-        return tuple(Output(name, np.dtype("<f4"), NODATA, holds) for name, holds in kinds)
+        return tuple(OutputLayer(name, np.dtype("<f4"), NODATA, holds) for name, holds in kinds)
 
     def settings(self) -> dict[str, Any]:
         return {"slope_of": self.layer, "aspect": self.aspect is not None}
@@ -88,7 +88,7 @@ class Slope(Operation):
         out: list[np.ndarray],
         given: Any,
         work: Any,
-    ) -> Solved:
+    ) -> SolvedBlock:
         (heights,) = cells
         r0, r1, c0, c1 = self.blocks.window(*at)
         absent = is_nodata(heights, self.layers[0].nodata)
@@ -101,7 +101,7 @@ class Slope(Operation):
         across, down = (steps[r0:r1] for steps in self.lengths)
         aspects = out[1] if len(out) > 1 else np.empty((0, 0), np.float32)
         horn(heights, absent, across, down, NODATA, out[0], aspects)
-        return Solved(tuple(out))
+        return SolvedBlock(tuple(out))
 
 
 def plan_slope(

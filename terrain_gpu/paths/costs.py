@@ -34,7 +34,7 @@ def quotient(a: float, b: float) -> float:
     return a / b
 
 
-def exponential(x):
+def exponential(x: Any) -> Any:
     """exp(x) for x >= 0, the same bits on every processor: no library, no fused operation.
 
     After fdlibm's e_exp.c (Sun Microsystems 1993), below 1 ulp; costs.cuh has the same operations
@@ -69,7 +69,7 @@ class AbsDiff(NamedTuple):
     """|dz|, the difference of elevation, up or down."""
 
 
-def _absdiff(cost, a, b, fa, fb, length):
+def _absdiff(cost: Any, a: Any, b: Any, fa: Any, fb: Any, length: Any) -> Any:
     return max(a, b) - min(a, b)
 
 
@@ -77,7 +77,7 @@ class Friction(NamedTuple):
     """Mean friction of both cells x length (r.cost; scikit-image's MCP_Geometric)."""
 
 
-def _friction(cost, a, b, fa, fb, length):
+def _friction(cost: Any, a: Any, b: Any, fa: Any, fb: Any, length: Any) -> Any:
     return 0.5 * (fa + fb) * length
 
 
@@ -85,7 +85,7 @@ class Surface(NamedTuple):
     """Length of the step on the surface: sqrt(length² + dz²)."""
 
 
-def _surface(cost, a, b, fa, fb, length):
+def _surface(cost: Any, a: Any, b: Any, fa: Any, fb: Any, length: Any) -> Any:
     return math.sqrt(length * length + (b - a) * (b - a))
 
 
@@ -97,7 +97,7 @@ class Tobler(NamedTuple):
     """
 
 
-def _tobler(cost, a, b, fa, fb, length):
+def _tobler(cost: Any, a: Any, b: Any, fa: Any, fb: Any, length: Any) -> Any:
     return length * 0.6 * exponential(3.5 * abs(quotient(b - a, length) + 0.05))
 
 
@@ -116,7 +116,7 @@ class Langmuir(NamedTuple):
     lam: float = 1.0
 
 
-def _langmuir(cost, a, b, fa, fb, length):
+def _langmuir(cost: Any, a: Any, b: Any, fa: Any, fb: Any, length: Any) -> Any:
     dz = b - a
     slope = quotient(dz, length)
     factor = cost.b if slope >= 0.0 else (cost.d if slope < cost.slope_factor else cost.c)
@@ -131,7 +131,7 @@ class Minimax(NamedTuple):
     """
 
 
-def _minimax(cost, a, b, fa, fb, length):
+def _minimax(cost: Any, a: Any, b: Any, fa: Any, fb: Any, length: Any) -> Any:
     return max(a, b) + 0.0  # of two zeros the order would choose the sign
 
 
