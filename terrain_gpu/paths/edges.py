@@ -73,7 +73,7 @@ def edge(cost, a, b, fa, fb, length):
     raise RuntimeError("for compiled code only")
 
 
-@overload(edge)
+@overload(edge, strict=False)  # their parameters have types
 def _edge_of(cost, a, b, fa, fb, length):
     return _scaled if cost.instance_class is Scaled else model_of(cost.instance_class).edge
 
