@@ -60,6 +60,9 @@ def test_the_gpu_knows_every_model():
     for model in MODELS.values():
         assert re.search(rf"^#define {model.cuda} \d+$", text, re.M)
         assert f"if MODEL == {model.cuda}\n" in text
+    # By name in costs.cuh and fields.cu: how costs are joined, and which parameters there are.
+    assert [model.cuda for model in MODELS.values() if model.bottleneck] == ["MINIMAX"]
+    assert [model.cuda for model in MODELS.values() if model.parameters] == ["LANGMUIR"]
 
 
 # -- a model more ------------------------------------------------------------------------------

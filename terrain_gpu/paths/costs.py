@@ -25,8 +25,8 @@ def bits_of(x: float) -> int:
 
 
 def float_of(bits: int) -> float:
-    """The float64 of these bits."""
-    return float(np.int64(bits).view(np.float64))
+    """The float64 of these bits; of a longer integer, its last 64."""
+    return float(np.uint64(bits % 2**64).view(np.float64))
 
 
 def quotient(a: float, b: float) -> float:

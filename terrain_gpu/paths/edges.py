@@ -65,7 +65,7 @@ def _compiled_quotient(a, b):
     return quotient
 
 
-register_jitable(costs.exponential)
+exponential = register_jitable(costs.exponential)
 
 
 def edge(cost, a, b, fa, fb, length):
