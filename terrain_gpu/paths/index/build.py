@@ -31,7 +31,7 @@ from ...store.files import new_file, output_errors, sync_tree
 from ...store.metadata import drop_consolidated
 from ...store.run import Target
 from ...store.swap import beside, exclusive, is_locked, swap
-from ..costs import CostModel, friction_beside
+from ..costs import MODELS, CostModel, friction_beside
 from ..cpu.tile import PADDED
 from ..fields import Field
 from ..ground import Raster, Terrain
@@ -66,7 +66,12 @@ class _Build(Target):
         self._unlock()
 
 
-@checked(data=arguments.store, friction=arguments.text, barriers=arguments.text)
+@checked(
+    data=arguments.store,
+    cost=arguments.one_of(MODELS),
+    friction=arguments.text,
+    barriers=arguments.text,
+)
 def build_index(  # noqa: PLR0913 - keyword-only
     data: str | os.PathLike[str] | TileStore,
     *,
