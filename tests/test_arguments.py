@@ -100,6 +100,7 @@ def tree():
 
 
 CALLS = {
+    "slope": (terrain_gpu.slope, lambda s: {"store": s}),
     "GridSpec": (GridSpec, lambda s: {"rows": 3, "cols": 4}),
     "minimum_spanning_tree": (
         terrain_gpu.minimum_spanning_tree,
