@@ -6,9 +6,9 @@ import re
 import shutil
 import subprocess
 import sys
-import time
 import types
 import weakref
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -36,7 +36,7 @@ class CudaError(RuntimeError):
     pass
 
 
-def fake_cupy(*, count=1, error=None, capability="90", works=True, seconds=0):
+def fake_cupy(*, count=1, error=None, capability="90", works=True):
     """A stand-in for CuPy as far as `why_not` looks."""
 
     def device_count():
@@ -56,26 +56,32 @@ def fake_cupy(*, count=1, error=None, capability="90", works=True, seconds=0):
         def __exit__(self, *exc):
             pass
 
-    class RawModule:
-        def __init__(self, code, options):
-            assert "probe" in code
+    def compile_using_nvrtc(code, options, capability):
+        assert "probe" in code
+        assert "--ftz=false" in options
+        if not works:
+            raise CudaError("nvrtc: error: cannot open libnvrtc\nmore lines")
+        return b"cubin", None
 
-        def compile(self):
-            time.sleep(seconds)
-            if not works:
-                raise CudaError("nvrtc: error: cannot open libnvrtc\nmore lines")
+    class RawModule:
+        def __init__(self, path):
+            assert Path(path).read_bytes() == b"cubin"
 
         def get_function(self, name):
             return name
 
+    compiler = types.SimpleNamespace(compile_using_nvrtc=compile_using_nvrtc)
     runtime = types.SimpleNamespace(getDeviceCount=device_count, CUDARuntimeError=CudaError)
-    cuda = types.SimpleNamespace(runtime=runtime, Device=Device)
-    return types.SimpleNamespace(cuda=cuda, RawModule=RawModule)
+    nvrtc = types.SimpleNamespace(getVersion=lambda: (13, 0))
+    cuda = types.SimpleNamespace(runtime=runtime, Device=Device, compiler=compiler, nvrtc=nvrtc)
+    return types.SimpleNamespace(cuda=cuda, RawModule=RawModule, __version__="14")
 
 
 @pytest.fixture(autouse=True)
-def fresh():
+def fresh(monkeypatch, tmp_path, request):
     """Nothing remembered from, or for, other tests."""
+    if not request.node.get_closest_marker("gpu"):
+        monkeypatch.setenv("CUPY_CACHE_DIR", str(tmp_path / "cache"))
     why_not.cache_clear()
     device._module.cache_clear()
     device._announce.cache_clear()
@@ -114,13 +120,19 @@ def test_a_gpu_that_works(monkeypatch):
     assert choose("auto") == choose("cuda") == ("cuda", None)
 
 
-@pytest.mark.parametrize("seconds", [0, 1])
-def test_only_compiling_is_told(monkeypatch, caplog, seconds):
+def test_only_compiling_is_told_and_done_once(monkeypatch, caplog, tmp_path):
     caplog.set_level("INFO", logger="terrain_gpu")
-    monkeypatch.setitem(sys.modules, "cupy", fake_cupy(seconds=seconds))
-    assert choose("cuda") == ("cuda", None)
+    monkeypatch.setitem(sys.modules, "cupy", fake_cupy())
     told = "compiling kernels for the GPU; this happens once"
-    assert caplog.messages == [told] * seconds
+    for damaged, times in ((False, 1), (False, 1), (True, 2)):
+        why_not.cache_clear()
+        device._module.cache_clear()
+        device._announce.cache_clear()
+        if damaged:
+            (kept,) = (tmp_path / "cache").iterdir()
+            kept.write_bytes(b"cut")
+        assert choose("cuda") == ("cuda", None)
+        assert caplog.messages == [told] * times
 
 
 def test_cuda_is_not_loaded_where_there_is_no_room_for_it(monkeypatch, caplog, tmp_path):

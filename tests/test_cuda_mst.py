@@ -268,3 +268,18 @@ def test_limits(tmp_path):
         forest(store, backend="cuda", method="contract")
     with pytest.raises(InputError, match="device 99 does not exist"):
         forest(store, backend="cuda", device=99)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("weight", ["max", "absdiff"])
+@pytest.mark.parametrize("nodata", [None, 0])
+def test_floats_below_the_normal_ones(weight, nodata):
+    """1e-45 is not 0: neither as a height nor beside a nodata value of 0."""
+    rng = np.random.default_rng(1)
+    z = rng.choice(np.array([0, 1e-45, 3e-45, 1e-40, 1e-38, -1e-45, -0.0], np.float32), (150, 170))
+    one, other = (
+        minimum_spanning_tree(z, weight=weight, nodata=nodata, backend=backend, verify=True)
+        for backend in ("cpu", "cuda")
+    )
+    assert np.array_equal(one._forward, other._forward)
+    assert one.total_weight == other.total_weight

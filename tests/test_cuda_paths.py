@@ -386,3 +386,19 @@ def test_a_small_limit_makes_regions(monkeypatch):
     expected = shortest_paths(z, [(350, 350)], **run, backend="cpu")
     assert found.report.result["regions"] > 1
     assert strategies.same_bits(found.distance(), expected.distance())
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("cost", ["absdiff", "surface", "minimax"])
+@pytest.mark.parametrize("nodata", [None, 0])
+def test_floats_below_the_normal_ones(cost, nodata):
+    """1e-45 is not 0: neither as a height nor beside a nodata value of 0."""
+    rng = np.random.default_rng(1)
+    z = rng.choice(np.array([0, 1e-45, 3e-45, 1e-40, 1e-38, -1e-45, -0.0], np.float32), (150, 170))
+    z[0, 0] = 1e-45
+    found = [
+        shortest_paths(z, [(0, 0)], cost=cost, nodata=nodata, backend=backend, verify=True)
+        for backend in ("cpu", "cuda")
+    ]
+    one, other = (each.distance() for each in found)
+    assert one.tobytes() == other.tobytes()

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import logging
 import math
+import os
 import re
 import sys
+import tempfile
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
+from hashlib import sha256
 from importlib import resources
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -34,7 +38,7 @@ CELL_TYPES = {
 }
 """What kernels call the types of cells."""
 
-OPTIONS = ("--std=c++17", "--fmad=false")
+OPTIONS = ("--std=c++17", "--fmad=false", "--ftz=false")
 """Of the compiler; a fused multiply-add rounds once where the CPU rounds twice."""
 
 LEAST_CAPABILITY = 75
@@ -120,7 +124,7 @@ def defines(values: dict[str, Any]) -> tuple[str, ...]:
 def module(name: str, values: dict[str, Any]) -> Any:
     """Kernels of ``cuda/kernels/NAME.cu`` with macros defined, for the current device; cached.
 
-    Compiled at first use for the device's own architecture; CuPy keeps the result on disk.
+    Compiled at first use for the device's own architecture; the result is kept on disk.
     """
     import cupy
 
@@ -131,15 +135,40 @@ def module(name: str, values: dict[str, Any]) -> Any:
 def _module(name: str, values: tuple[tuple[str, Any], ...], device: int) -> Any:
     import cupy
 
-    built = cupy.RawModule(code=source(name), options=OPTIONS + defines(dict(values)))
-    # CuPy does not tell whether it compiles or finds the result on disk, but the one takes long.
-    notice = threading.Timer(0.5, _announce)
-    notice.start()
+    return cupy.RawModule(
+        path=str(_compiled(source(name), OPTIONS + defines(dict(values)), device))
+    )
+
+
+def _compiled(code: str, options: tuple[str, ...], device: int) -> Path:
+    """A file of compiled kernels, kept on disk with CuPy's own.
+
+    CuPy's modules are compiled with ``-ftz=true``, whatever one asks for: floats below the normal
+    ones, which the CPU has, would be 0. So the compiler is called here, which leaves them.
+    """
+    import cupy
+
+    compiler = cupy.cuda.compiler
+    capability = cupy.cuda.Device(device).compute_capability
+    what = code, options, capability, cupy.__version__, cupy.cuda.nvrtc.getVersion()
+    key = sha256(repr(what).encode()).hexdigest()[:32]
+    folder = Path(os.environ.get("CUPY_CACHE_DIR") or Path.home() / ".cupy/kernel_cache")
+    for found in folder.glob(f"terrain_gpu-{key}-*.cubin"):
+        if found.stem.endswith(sha256(found.read_bytes()).hexdigest()[:32]):
+            return found
+    _announce()
+    binary, _ = compiler.compile_using_nvrtc(code, options, capability)
     try:
-        built.compile()
-    finally:
-        notice.cancel()
-    return built
+        folder.mkdir(parents=True, exist_ok=True)
+        part = tempfile.NamedTemporaryFile(dir=folder, delete=False)  # noqa: SIM115
+    except OSError:  # a home that cannot be written
+        folder = Path(tempfile.mkdtemp(prefix="terrain_gpu-"))
+        part = tempfile.NamedTemporaryFile(dir=folder, delete=False)  # noqa: SIM115
+    with part:
+        part.write(binary)
+    target = folder / f"terrain_gpu-{key}-{sha256(binary).hexdigest()[:32]}.cubin"
+    os.replace(part.name, target)
+    return target
 
 
 @cache
