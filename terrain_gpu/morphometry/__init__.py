@@ -1,5 +1,18 @@
 """Slope and aspect: a small operation, the example of docs/how-to/add-an-operation.md."""
 
-from .problem import LAYER, Slope, plan_slope, slope
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .problem import LAYER, Slope, plan_slope, slope
 
 __all__ = ["LAYER", "Slope", "plan_slope", "slope"]
+
+
+def __getattr__(name: str) -> Any:
+    # Loaded when used: the program takes the options from `command`, without numba.
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(".problem", __name__), name)
