@@ -411,6 +411,30 @@ def test_a_table_with_lost_rows_is_refused(tmp_path):
         rows.close()
 
 
+def test_an_unfinished_run_over_a_finished_one_goes_on(tmp_path):
+    """The table is missing, but so are the labels that go with it."""
+    data = np.random.default_rng(1).integers(0, 9, (150, 170)).astype(np.int16)
+    store = make_store(tmp_path / "s.zarr", data, None, 64)
+    options = {"table": tmp_path / "t.csv", "threads": 1}
+    label_components(store, "elevation > 3", **options)
+    (tmp_path / "t.csv").unlink()
+    with pytest.raises(StoreError, match=r"is complete and .*t.csv is not there; --overwrite"):
+        label_components(store, "elevation > 3", resume=True, **options)
+
+    def stop(cells, total):
+        nonlocal seen
+        seen += cells
+        if seen > 0.8 * total:
+            raise KeyboardInterrupt
+
+    seen = 0
+    with pytest.raises(KeyboardInterrupt):
+        label_components(store, "elevation > 3", overwrite=True, progress=stop, **options)
+    found = label_components(store, "elevation > 3", resume=True, **options)
+    assert np.array_equal(found.labels(), expected_labels(data > 3))
+    assert len(read_table(tmp_path / "t.csv")["label"]) == found.count
+
+
 def test_only_labels_are_replaced(tmp_path):
     store = make_store(tmp_path / "s.zarr", np.eye(70, dtype=np.uint8), None, 64)
     make_layer(store, "other", np.ones((70, 70), np.uint8))

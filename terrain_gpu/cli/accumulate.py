@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from . import options
+from .operations import also_export, refuse_output
 from .places import Place, Point, places, refuse_shared_files
 
 
@@ -87,26 +88,12 @@ def command(
     if outlet or outlet_rowcol or outlets is not None:
         limit = settings["memory_limit"]
         given = places(opened.grid, "--outlet", outlet, outlet_rowcol, outlets, limit)
-    if output:
-        from ..io.export import checked_target, export_layer  # brings GDAL
-
-        checked_target(output, overwrite=settings["overwrite"])
+    refuse_output(output, overwrite=settings["overwrite"])
     advice = "finished blocks are kept, --resume goes on"
     with options.if_interrupted(advice), bar("accumulate", quiet=options.quiet()) as progress:
         found = accumulate(opened, given, progress=progress, **settings)
     report = found.report
-    if output:
-        advice = f"layer {found.layer.name} is complete, {output} is as it was"
-        with options.if_interrupted(advice), report.phase("export"):
-            export_layer(
-                store,
-                output,
-                layer=found.layer.name,
-                memory_limit=settings["memory_limit"],
-                threads=settings["threads"],
-                overwrite=settings["overwrite"],
-            )
-        report.result["output"] = output
+    also_export(found.layer, output, report, settings)
     options.write_json(report.to_json(), json_target)
     missing = report.valid_cells - found.reached
     options.say(

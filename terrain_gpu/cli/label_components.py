@@ -7,6 +7,7 @@ from typing import Any
 import click
 
 from . import options
+from .operations import also_export, refuse_output
 from .places import refuse_shared_files
 
 
@@ -64,26 +65,12 @@ def command(
     refuse_shared_files(
         {}, {"--table": settings["table"], "--output": output, "--json": json_target}
     )
-    if output:
-        from ..io.export import checked_target, export_layer  # brings GDAL
-
-        checked_target(output, overwrite=settings["overwrite"])
+    refuse_output(output, overwrite=settings["overwrite"])
     advice = "finished blocks are kept, --resume goes on"
     with options.if_interrupted(advice), bar("components", quiet=options.quiet()) as progress:
         found = label_components(store, where, progress=progress, **settings)
     report, into = found.report, settings["into"]
-    if output:
-        advice = f"layer {into} is complete, {output} is as it was"
-        with options.if_interrupted(advice), report.phase("export"):
-            export_layer(
-                store,
-                output,
-                layer=into,
-                memory_limit=settings["memory_limit"],
-                threads=settings["threads"],
-                overwrite=settings["overwrite"],
-            )
-        report.result["output"] = output
+    also_export(found.layer, output, report, settings)
     options.write_json(report.to_json(), json_target)
     written = [path for path in (settings["table"], output) if path]
     options.say(

@@ -3,12 +3,38 @@
 from __future__ import annotations
 
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from . import options
 from .places import refuse_shared_files
+
+if TYPE_CHECKING:
+    from ..report import Report
+    from ..store import Layer
+
+
+def refuse_output(output: str | None, *, overwrite: bool) -> None:
+    """Refuse, before the work, a raster that cannot be written after it."""
+    if output:
+        from ..io.export import checked_target  # brings GDAL
+
+        checked_target(output, overwrite=overwrite)
+
+
+def also_export(layer: Layer, output: str | None, report: Report, settings: dict[str, Any]) -> None:
+    """Write a finished layer as the raster that -o asks for, if it does."""
+    if not output:
+        return
+    from ..io.export import export_layer
+
+    name, store = layer.path.name, layer.path.parent
+    advice = f"layer {name} is complete, {output} is as it was"
+    wanted = {key: settings[key] for key in ("memory_limit", "threads", "overwrite")}
+    with options.if_interrupted(advice), report.phase("export"):
+        export_layer(store, output, layer=name, **wanted)
+    report.result["output"] = output
 
 
 def command_of(operation: ModuleType) -> click.Command:
@@ -22,26 +48,12 @@ def command_of(operation: ModuleType) -> click.Command:
         from ..progress import bar
 
         refuse_shared_files({}, {"--output": output, "--json": json_target})
-        if output:
-            from ..io.export import checked_target, export_layer  # brings GDAL
-
-            checked_target(output, overwrite=settings["overwrite"])
+        refuse_output(output, overwrite=settings["overwrite"])
         advice = "finished blocks are kept, --resume continues"
         with options.if_interrupted(advice), bar(operation.NAME, quiet=options.quiet()) as progress:
             found = operation.run(store, progress=progress, **settings)
         report, names = found.report, list(found.layers)
-        if output:
-            advice = f"layer {names[0]} is complete, {output} is as it was"
-            with options.if_interrupted(advice), report.phase("export"):
-                export_layer(
-                    store,
-                    output,
-                    layer=names[0],
-                    memory_limit=settings["memory_limit"],
-                    threads=settings["threads"],
-                    overwrite=settings["overwrite"],
-                )
-            report.result["output"] = output
+        also_export(found.layers[names[0]], output, report, settings)
         options.write_json(report.to_json(), json_target)
         options.say(
             f"{store}: layer{'s' * (len(names) > 1)} {', '.join(names)}, "

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -140,11 +139,6 @@ def label_components(
     operation = LabelComponents(
         str(opened.path), where, connectivity, into, None if table is None else str(target)
     )
-    if table is not None and not target.exists() and resume and operation.complete():
-        raise StoreError(
-            f"{opened.path}: layer {into!r} is complete and {table} is not there; "
-            "--overwrite without --resume makes both again"
-        )
     result = run(
         operation,
         memory_limit=memory_limit,
@@ -330,15 +324,12 @@ class LabelComponents(Operation):
             "layer": ", ".join(self.inputs),
         }
 
-    def complete(self) -> bool:
-        """Whether the labels are there already."""
-        opened = TileStore.open(self.store)
-        with suppress(StoreError):
-            settings = {**self.settings(), "of": self.identity()}
-            return self.into in opened.layers and (
-                opened.layer(self.into).info.get("settings") == settings
+    def refuse_finished(self) -> None:
+        if self.table is not None and not os.path.exists(self.table):
+            raise StoreError(
+                f"{self.store}: layer {self.into!r} is complete and {self.table} is not there; "
+                "--overwrite without --resume makes both again"
             )
-        return False
 
     def plan(self, memory_limit: int | str | None, threads: int | None) -> StreamPlan:
         return plan_components(

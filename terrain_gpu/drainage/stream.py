@@ -8,19 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from ..engine.plan import (
-    COMPILED_BASELINE,
-    MB,
-    StreamPlan,
-    format_size,
-    layer_bytes,
-    limit_of,
-    loaded,
-    threads_of,
-)
+from ..engine.plan import StreamPlan, fit_blocks, layer_bytes
 from ..engine.schedule import stream
-from ..errors import PlanError
-from ..grid import Block, BlockGrid, ceil_div
+from ..grid import Block, BlockGrid
 from ..mst.weights import Weight
 from ..progress import Progress
 from .block import Work, read_forest, work_bytes
@@ -64,37 +54,25 @@ def plan_blocks(
     PlanError
         when the limit is too small.
     """
-    limit = limit_of(memory_limit)
     rows, cols, block, item = blocks.rows, blocks.cols, blocks.block, dtype.itemsize
     ring = (block + 2) ** 2
-    worker = work_bytes(block, dtype, Weight("max", dtype).key_dtype) + ring * work
-    buffer = ring * (item + 1 + results)
-    scratch = block * block * (item + 2 * results)
     down, across = blocks.shape
     # About half of the cells at a border have an edge across it: the ends of these, and branches.
     vertices = 5 * ((down - 1) * cols + (across - 1) * rows) // 2
-    for workers in range(min(threads_of(threads), blocks.count), 0, -1):
-        for buffers in (min(workers + 2, blocks.count), workers):
-            streaming = workers * worker + buffers * buffer + scratch
-            memory = max(streaming + vertices * OUTLINE_BYTES, vertices * vertex)
-            memory += COMPILED_BASELINE + loaded() + beside
-            if memory <= limit:
-                return StreamPlan.of_blocks(
-                    blocks,
-                    dtype.name,
-                    buffers=buffers,
-                    readers=1,
-                    writers=1,
-                    workers=workers,
-                    passes=2,
-                    memory_limit=limit,
-                    memory=memory,
-                    bytes_read=2 * sum(layer_bytes(rows, cols, size, block) for size in (item, 1)),
-                    bytes_written=written,
-                )
-    raise PlanError(
-        f"a memory limit of {format_size(limit)} is too small to {what} {rows} x {cols} cells of "
-        f"{dtype.name} in blocks of {block}; give at least {ceil_div(memory, MB)} MB"
+    return fit_blocks(
+        blocks,
+        dtype.name,
+        f"to {what}",
+        buffer=ring * (item + 1 + results),
+        worker=work_bytes(block, dtype, Weight("max", dtype).key_dtype) + ring * work,
+        scratch=block * block * (item + 2 * results),
+        held=vertices * OUTLINE_BYTES + beside,
+        joined=vertices * vertex + beside,
+        passes=2,
+        bytes_read=2 * sum(layer_bytes(rows, cols, size, block) for size in (item, 1)),
+        bytes_written=written,
+        memory_limit=memory_limit,
+        threads=threads,
     )
 
 

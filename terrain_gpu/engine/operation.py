@@ -147,6 +147,9 @@ class Operation(ABC):
         """
         return State()
 
+    def refuse_finished(self) -> None:  # noqa: B027 - most have nothing beside
+        """The outputs are complete already: refuse if something beside them is missing."""
+
     @abstractmethod
     def solve(
         self,

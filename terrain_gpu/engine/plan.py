@@ -472,38 +472,22 @@ def plan_forest(  # noqa: PLR0913 - keyword-only
     PlanError
         when the limit is too small for the blocks, or for the borders of the largest levels.
     """
-    limit, threads = limit_of(memory_limit), threads_of(threads)
-    count = BlockGrid(rows, cols, block).count
-    cells = block * block
-    buffer = cells * (dtype.itemsize + 1)
-    scratch = cells * max(dtype.itemsize, 2)
-    always = COMPILED_BASELINE + beside
-    least = always + max(work + buffer + 2 * scratch, levels)
-    for workers in range(min(threads, count), 0, -1):
-        buffers = min(workers + 2, count)
-        memory = workers * work + buffers * buffer + 2 * scratch
-        while buffers > 1 and always + memory > limit:
-            buffers, memory = buffers - 1, memory - buffer
-        memory = always + max(memory, levels)
-        if memory <= limit:
-            return StreamPlan.of_blocks(
-                BlockGrid(rows, cols, block),
-                dtype.name,
-                buffers=buffers,
-                readers=1,
-                writers=1,
-                workers=workers,
-                passes=1,
-                memory_limit=limit,
-                memory=memory,
-                bytes_read=source_bytes + spill,
-                # Blocks are written again where edges become final above them.
-                bytes_written=(1 + (count > 1)) * layer_bytes(rows, cols, 1, block) + spill,
-            )
-    raise PlanError(
-        f"a memory limit of {format_size(limit)} is too small for the spanning tree of {rows} x "
-        f"{cols} cells of {dtype.name} in blocks of {block}; give at least {ceil_div(least, MB)} "
-        f"MB" + (other_blocks("smaller", block) if work > levels else "")
+    blocks, cells = BlockGrid(rows, cols, block), block * block
+    return fit_blocks(
+        blocks,
+        dtype.name,
+        "for the spanning tree of",
+        buffer=cells * (dtype.itemsize + 1),
+        worker=work,
+        scratch=2 * cells * max(dtype.itemsize, 2),
+        held=beside,
+        joined=levels + beside,
+        advice=other_blocks("smaller", block) if work > levels else "",
+        bytes_read=source_bytes + spill,
+        # Blocks are written again where edges become final above them.
+        bytes_written=(1 + (blocks.count > 1)) * layer_bytes(rows, cols, 1, block) + spill,
+        memory_limit=memory_limit,
+        threads=threads,
     )
 
 

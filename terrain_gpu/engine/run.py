@@ -125,6 +125,7 @@ def run(
         writers = [stack.enter_context(writer) for writer in _writers(operation, resume, overwrite)]
         resumed = sum(int(writer.done.sum()) for writer in writers)
         if all(writer.finished for writer in writers):
+            operation.refuse_finished()
             found = writers[0].info["result"]
         else:
             unfinished = next(writer for writer in writers if not writer.finished)

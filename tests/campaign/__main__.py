@@ -48,6 +48,7 @@ def main() -> int:
                 report(case, failure, given)
         except Exception:
             print(f"seed {seed}: a fault of the campaign itself", flush=True)
+            failures.setdefault("a fault of the campaign itself", []).append(seed)
             traceback.print_exc()
         cases += 1
         _save(given.counts, cases, counts, failures)
