@@ -26,11 +26,10 @@ FUNCTIONS = [
 
 MOST_LINES, MOST_FUNCTION_LINES, MOST_PARAMETERS = 600, 80, 10
 
-LONG_MODULES = {"terrain_gpu.mst.pipeline": 652, "terrain_gpu.paths.pipeline": 1199}
+LONG_MODULES = {"terrain_gpu.paths.pipeline": 1199}
 """Their lines at most, until they run on the engine; these may only become less."""
 
 LONG_FUNCTIONS = {
-    "terrain_gpu.mst.pipeline._of_store": 91,
     "terrain_gpu.paths.pipeline.shortest_paths": 141,
 }
 """Likewise."""

@@ -23,8 +23,9 @@ from terrain_gpu.grid import GridSpec
 from terrain_gpu.grid.neighbours import symmetric
 from terrain_gpu.io.convert import convert_dataset
 from terrain_gpu.io.export import export_layer
-from terrain_gpu.mst import levels, pipeline
+from terrain_gpu.mst import levels
 from terrain_gpu.mst.cuda import plan as gpu
+from terrain_gpu.store import LayerWriter
 
 DEMS = Path(__file__).resolve().parents[2] / "shared" / "dems"
 SAMPLE = Path(__file__).resolve().parents[1] / "data" / "jacksboro.tif"
@@ -232,8 +233,8 @@ def test_a_run_stopped_in_any_phase_resumes_to_the_same_result(
         name, home = {
             "blocks": ("save", levels.DiskSpill),
             "levels": ("add", levels.Patches),
-            "patches": ("patch_block", pipeline.create_layer.__globals__["LayerWriter"]),
-            "commit": ("commit", pipeline.create_layer.__globals__["LayerWriter"]),
+            "patches": ("patch_block", LayerWriter),
+            "commit": ("commit", LayerWriter),
         }[phase]
         usual, calls = getattr(home, name), []
 

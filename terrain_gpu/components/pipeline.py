@@ -331,7 +331,9 @@ class LabelComponents(Operation):
                 "--overwrite without --resume makes both again"
             )
 
-    def plan(self, memory_limit: int | str | None, threads: int | None) -> StreamPlan:
+    def plan(
+        self, memory_limit: int | str | None, threads: int | None, gpu: Any = None
+    ) -> StreamPlan:
         return plan_components(
             self.grid.rows,
             self.grid.cols,

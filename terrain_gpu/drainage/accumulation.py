@@ -241,7 +241,9 @@ class Accumulate(Operation):
     def settings(self) -> dict[str, Any]:
         return {"outlets": self.digest, "areas": self.areas}
 
-    def plan(self, memory_limit: int | str | None, threads: int | None) -> StreamPlan:
+    def plan(
+        self, memory_limit: int | str | None, threads: int | None, gpu: Any = None
+    ) -> StreamPlan:
         cells = self.forest.cells
         return plan_accumulation(
             *cells.grid.shape,

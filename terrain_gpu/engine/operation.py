@@ -10,17 +10,21 @@ of all blocks, in the process that runs the operation.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, field, fields
 from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 
 from ..grid import Block, BlockGrid, GridSpec
 from ..store import Layer, TileStore
 from .plan import StreamPlan
+
+if TYPE_CHECKING:
+    from .run import Run
 
 
 class Phase(NamedTuple):
@@ -84,8 +88,15 @@ class State:
         """What a block must know of the others; small, and picklable. From any thread."""
         return None
 
+    def finished(self, phase: Phase, at: Block, written: bool) -> bool:
+        """Whether a block need not be solved, its outputs being `written`."""
+        return phase.writes and written and not self.again
+
     def add(self, phase: Phase, at: Block, known: Any) -> None:
-        """Take what others must know of a block. From one thread at a time."""
+        """Take what others must know of a block, before it counts as written.
+
+        From the plan's writers: one thread at a time where there is one of them.
+        """
 
     def join(self, phase: Phase) -> None:
         """All blocks were seen."""
@@ -124,8 +135,10 @@ class Operation(ABC):
         """The layers it writes."""
 
     @abstractmethod
-    def plan(self, memory_limit: int | str | None, threads: int | None) -> StreamPlan:
-        """How its blocks stream within a memory limit."""
+    def plan(
+        self, memory_limit: int | str | None, threads: int | None, gpu: Any = None
+    ) -> StreamPlan:
+        """How its blocks stream within a memory limit, on a GPU unless that is None."""
 
     def settings(self) -> dict[str, Any]:
         """What the outputs depend on beside the inputs' cells: a run resumes only with the same."""
@@ -146,6 +159,29 @@ class Operation(ABC):
             A folder for what does not fit memory; it need not exist, and goes with the run.
         """
         return State()
+
+    @property
+    def passes(self) -> int:
+        """How often progress counts every cell."""
+        return len(self.phases)
+
+    def execute(self, run: Run) -> dict[str, Any]:
+        """All phases; what is recorded with the outputs, and reported.
+
+        Here blocks stream through one phase after another. Operations whose phases have other
+        shapes compose them from what `run` offers.
+        """
+        state = self.begin(run.plan, run.spill)
+        try:
+            for phase in self.phases:
+                run.map(phase, state)
+            return state.found()
+        finally:
+            state.close()
+
+    def verify(self, run: Run, found: dict[str, Any]) -> dict[str, Any]:
+        """Prove the outputs, which are not committed yet; what is reported of it."""
+        raise NotImplementedError(f"{self.command} has no proof")
 
     def refuse_finished(self) -> None:  # noqa: B027 - most have nothing beside
         """The outputs are complete already: refuse if something beside them is missing."""
@@ -181,6 +217,12 @@ class Operation(ABC):
         """The inputs, open."""
         opened = TileStore.open(self.store)
         return [opened.layer(name) for name in self.inputs]
+
+    def over(self, layers: Sequence[Any]) -> Self:
+        """This operation over layers in memory, see `arrays`."""
+        found = copy(self)
+        vars(found)["layers"] = list(layers)
+        return found
 
     @property
     def grid(self) -> GridSpec:

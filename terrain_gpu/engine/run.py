@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass
-from typing import Any, Protocol
+from dataclasses import dataclass, field
+from functools import cache, partial
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
@@ -17,11 +19,17 @@ from ..progress import Passes, Progress, silent
 from ..report import Report
 from ..store import Layer, LayerWriter, TileStore, create_layer
 from ..store.files import output_errors
-from .operation import Operation, Phase, SolvedBlock, State
-from .plan import StreamPlan
+from .arrays import ArrayLayer
+from .operation import Operation, OutputLayer, Phase, SolvedBlock, State
+from .plan import COMPILED_BASELINE, CUDA_BASELINE, NO_LIMIT, StreamPlan, limit_of, threads_of
 from .schedule import stream
 
 log = logging.getLogger(__name__)
+
+Found = TypeVar("Found")
+
+PATCHERS = 4
+"""Threads that patch blocks at least: they wait for the disk."""
 
 
 @dataclass
@@ -92,6 +100,142 @@ class Threads:
         )
 
 
+class Location(Protocol):
+    """Where an operation is computed: see `cuda.backend.Placement`."""
+
+    gpu: Any
+    held: int
+    progress: Passes
+
+    def settings(self) -> dict[str, str]: ...
+
+    def run(self, step: Callable[[Any], Found]) -> Found: ...
+
+
+class Here:
+    """Computed on the CPU."""
+
+    gpu, held = None, 0
+
+    def __init__(self, progress: Progress = silent) -> None:
+        self.progress = Passes(progress, 1)
+
+    def settings(self) -> dict[str, str]:
+        return {}
+
+    def run(self, step: Callable[[Any], Found]) -> Found:
+        return step(None)
+
+
+@dataclass
+class Run:
+    """A run under way: what the phases of an operation are composed of.
+
+    Attributes
+    ----------
+    writers
+        What receives the outputs, by name: a `LayerWriter`, or an array in its guise.
+    spill
+        A folder for what does not fit memory; it goes with the run. None over arrays, which are in
+        memory themselves.
+    memory_limit, asked_threads
+        As asked for.
+    gpu
+        Where to compute; the CPU when None.
+    told
+        What the report tells beside the result, for it depends on the way.
+    """
+
+    operation: Operation
+    plan: StreamPlan
+    writers: dict[str, Any]
+    report: Report
+    progress: Passes
+    memory_limit: int
+    asked_threads: int | None = None
+    folder: Path | None = None
+    engine: Engine = field(default_factory=Threads)
+    gpu: Any = None
+    held: int = 0
+    told: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def spill(self) -> Path:
+        assert self.folder is not None
+        return self.folder
+
+    @property
+    def threads(self) -> int:
+        """How many there may be at once, whatever the plan takes."""
+        return threads_of(self.asked_threads)
+
+    @property
+    def in_memory(self) -> bool:
+        """Whether the operation is over arrays."""
+        return self.folder is None
+
+    def written(self, at: Block) -> bool:
+        """Whether all outputs of a block are there, of an earlier run."""
+        return all(writer.done[at] for writer in self.writers.values())
+
+    def tick(self, at: Block) -> None:
+        """Tell that a block is done."""
+        r0, r1, c0, c1 = self.operation.blocks.window(*at)
+        self.progress((r1 - r0) * (c1 - c0), self.operation.grid.cells)
+
+    def map(self, phase: Phase, state: State) -> None:
+        """One phase over all blocks, or over those that are not finished."""
+        blocks = self.operation.blocks
+
+        def finished(at: Block) -> bool:
+            return state.finished(phase, at, self.written(at))
+
+        def take(at: Block, solved: SolvedBlock) -> None:
+            state.add(phase, at, solved.known)
+            pairs = zip(self.writers.values(), solved.arrays, strict=phase.writes)
+            for writer, data in pairs:
+                if not (writer.finished or (state.again and writer.done[at])):
+                    writer.write_block(*at, data)
+
+        with self.report.phase(phase.name):
+            # Told first, so that progress does not come from two threads.
+            for at in filter(finished, blocks.ids()):
+                self.tick(at)
+            left = (at for at in blocks.ids() if not finished(at))
+            given = partial(state.given, phase)
+            self.engine.map(self.operation, phase, left, self.plan, given, take, self.tick)
+        if phase.joined:
+            with self.report.phase(phase.joined):
+                state.join(phase)
+
+    def patch(self, name: str, patches: Iterable[tuple[Any, ...]]) -> None:
+        """Set bits in written blocks: the arguments of `LayerWriter.patch_block`."""
+        writer = self.writers[name]
+        baseline = COMPILED_BASELINE + (CUDA_BASELINE if self.gpu is not None else 0)
+        # A block as it is read, with its bits, and as it is written.
+        room = (self.plan.memory_limit - baseline) // (3 * writer.block_size**2)
+        patchers = max(min(max(PATCHERS, self.threads), room), 1)
+        with self.report.phase("patches"):
+            stream(
+                patches,
+                lambda patch, _: patch,
+                lambda _, patch: writer.patch_block(*patch),
+                buffers=[None] * patchers,
+                writers=patchers,
+            )
+
+    def forget(self) -> None:
+        """What was written is of no use to a run that resumes."""
+        for writer in self.writers.values():
+            writer.keep = False
+
+    def layer(self, name: str) -> Any:
+        """An output, to be read."""
+        writer = self.writers[name]
+        # One that is finished is not where its writer would have put it.
+        return TileStore.open(self.operation.store).layer(name) if writer.finished else writer
+
+
 def run(
     operation: Operation,
     *,
@@ -99,10 +243,19 @@ def run(
     threads: int | None = None,
     resume: bool = False,
     overwrite: bool = False,
+    verify: bool = False,
     progress: Progress = silent,
+    place: Location | None = None,
     engine: Engine | None = None,
 ) -> Result:
     """Compute the outputs of an operation; they appear when all are complete.
+
+    Parameters
+    ----------
+    verify
+        Prove the outputs before they appear.
+    place
+        Where to compute, and whom to tell of progress; the CPU when None.
 
     Raises
     ------
@@ -114,33 +267,50 @@ def run(
         when the store is damaged, or the outputs exist.
     OutputError
         when the disk is full. Finished blocks are kept for `resume`.
+    VerificationError
+        when a proof fails.
     """
     report = Report(operation.command)
+    place = place or Here(progress)
     _refuse_names(operation)
-    plan = operation.plan(memory_limit, threads)
-    for line in plan.describe().splitlines():
-        log.info("%s", line)
-    passes = Passes(progress, len(operation.phases))
+    plan_on = _planner(operation, memory_limit, threads, place)
+    place.run(plan_on)
     with report.measured(), ExitStack() as stack:
-        writers = [stack.enter_context(writer) for writer in _writers(operation, resume, overwrite)]
-        resumed = sum(int(writer.done.sum()) for writer in writers)
-        if all(writer.finished for writer in writers):
-            operation.refuse_finished()
-            found = writers[0].info["result"]
+        writers = {
+            output.name: stack.enter_context(_writer(operation, output, resume, overwrite))
+            for output in operation.outputs
+        }
+        resumed = sum(int(writer.done.sum()) for writer in writers.values())
+        unfinished = [writer for writer in writers.values() if not writer.finished]
+        place.progress.count = operation.passes * bool(unfinished) + verify
+        begun = Run(
+            operation,
+            plan_on(place.gpu),
+            writers,
+            report,
+            place.progress,
+            limit_of(memory_limit),
+            threads,
+            folder=unfinished[0].spill if unfinished else None,
+            engine=engine or Threads(),
+        )
+        if unfinished:
+            with output_errors(begun.spill):
+                found = execute(begun, place, plan_on)
         else:
-            unfinished = next(writer for writer in writers if not writer.finished)
-            with output_errors(unfinished.spill):
-                state = operation.begin(plan, unfinished.spill)
-                stack.callback(state.close)
-                for phase in operation.phases:
-                    _pass(operation, phase, plan, state, writers, passes, report, engine)
-                found = state.found()
+            operation.refuse_finished()
+            found = next(iter(writers.values())).info["result"]
+            begun.gpu, begun.held = place.gpu, place.held
+        if verify:
+            with report.phase("verify"):
+                begun.told |= operation.verify(begun, found)
         with report.phase("commit"):
             layers = {
-                writer.path.name: writer.commit({"result": found, **output.attributes})
-                for writer, output in zip(writers, operation.outputs, strict=True)
+                output.name: writers[output.name].commit({"result": found, **output.attributes})
+                for output in operation.outputs
             }
-    report.settings = {**operation.settings(), "of": operation.identity(), "plan": plan.as_dict()}
+    settings = {**operation.settings(), "of": operation.identity(), **place.settings()}
+    report.settings = {**settings, "plan": plan_on(place.gpu).as_dict()}
     report.cells = operation.grid.cells
     report.valid_cells = next(iter(layers.values())).info["valid_cells"]
     report.result = {
@@ -148,8 +318,77 @@ def run(
         "store": operation.store,
         "layers": list(layers),
         "blocks_resumed": resumed,
+        **begun.told,
     }
     return Result(layers, found, report)
+
+
+def run_in_memory(
+    operation: Operation,
+    *,
+    memory_limit: int | str | None = NO_LIMIT,
+    threads: int | None = None,
+    verify: bool = False,
+    place: Location | None = None,
+) -> tuple[dict[str, np.ndarray], Report]:
+    """The outputs of an operation `over` arrays, and its report.
+
+    Raises
+    ------
+    InputError, PlanError, VerificationError
+        as `run`.
+    """
+    report = Report(operation.command)
+    place = place or Here()
+    plan_on = _planner(operation, memory_limit, threads, place)
+    place.run(plan_on)
+    blocks, place.progress.count = operation.blocks, operation.passes + verify
+    arrays = {o.name: np.zeros(operation.grid.shape, o.dtype) for o in operation.outputs}
+    begun = Run(
+        operation,
+        plan_on(place.gpu),
+        {name: ArrayLayer(array, blocks, operation.grid) for name, array in arrays.items()},
+        report,
+        place.progress,
+        limit_of(memory_limit),
+        threads,
+    )
+    with report.measured():
+        found = execute(begun, place, plan_on)
+        if verify:
+            with report.phase("verify"):
+                begun.told |= operation.verify(begun, found)
+    report.settings = {**operation.settings(), **place.settings()}
+    report.settings["plan"] = plan_on(place.gpu).as_dict()
+    report.cells = operation.grid.cells
+    report.result = {**found, **begun.told}
+    return arrays, report
+
+
+def execute(begun: Run, place: Location, plan_on: Callable[[Any], StreamPlan]) -> dict[str, Any]:
+    """All phases, again on the CPU where the GPU turns out to have no room."""
+
+    def step(gpu: Any) -> dict[str, Any]:
+        begun.gpu, begun.held, begun.plan = gpu, place.held, plan_on(gpu)
+        return begun.operation.execute(begun)
+
+    return place.run(step)
+
+
+def _planner(
+    operation: Operation, memory_limit: int | str | None, threads: int | None, place: Location
+) -> Callable[[Any], StreamPlan]:
+    """The plan on a GPU or the CPU, made once for each."""
+    limit = limit_of(memory_limit)
+
+    @cache
+    def plan_on(gpu: Any) -> StreamPlan:
+        plan = operation.plan(limit - place.held, threads, gpu)
+        for line in plan.describe().splitlines():
+            log.info("%s", line)
+        return plan
+
+    return plan_on
 
 
 def _refuse_names(operation: Operation) -> None:
@@ -164,56 +403,17 @@ def _refuse_names(operation: Operation) -> None:
         store.refuse_foreign(output.name, operation.mark, output.holds, output.holds)
 
 
-def _writers(operation: Operation, resume: bool, overwrite: bool) -> Iterator[LayerWriter]:
-    settings = {**operation.settings(), "of": operation.identity()}
-    for output in operation.outputs:
-        yield create_layer(
-            operation.store,
-            output.name,
-            operation.grid,
-            output.dtype,
-            nodata=output.nodata,
-            block_size=operation.blocks.block,
-            settings=settings,
-            overwrite=overwrite,
-            resume=resume,
-        )
-
-
-def _pass(
-    operation: Operation,
-    phase: Phase,
-    plan: StreamPlan,
-    state: State,
-    writers: list[LayerWriter],
-    passes: Passes,
-    report: Report,
-    engine: Engine | None,
-) -> None:
-    """One phase over all blocks, or over those that are not written yet."""
-    blocks, total = operation.blocks, operation.grid.cells
-
-    def done(at: Block) -> None:
-        r0, r1, c0, c1 = blocks.window(*at)
-        passes((r1 - r0) * (c1 - c0), total)
-
-    def finished(at: Block) -> bool:
-        return phase.writes and not state.again and all(writer.done[at] for writer in writers)
-
-    def take(at: Block, solved: SolvedBlock) -> None:
-        state.add(phase, at, solved.known)
-        for writer, data in zip(writers, solved.arrays, strict=phase.writes):
-            if not writer.done[at]:
-                writer.write_block(*at, data)
-
-    with report.phase(phase.name):
-        # Told first, so that progress does not come from two threads.
-        for at in filter(finished, blocks.ids()):
-            done(at)
-        left = (at for at in blocks.ids() if not finished(at))
-        (engine or Threads()).map(
-            operation, phase, left, plan, lambda at: state.given(phase, at), take, done
-        )
-    if phase.joined:
-        with report.phase(phase.joined):
-            state.join(phase)
+def _writer(
+    operation: Operation, output: OutputLayer, resume: bool, overwrite: bool
+) -> LayerWriter:
+    return create_layer(
+        operation.store,
+        output.name,
+        operation.grid,
+        output.dtype,
+        nodata=output.nodata,
+        block_size=operation.blocks.block,
+        settings={**operation.settings(), "of": operation.identity()},
+        overwrite=overwrite,
+        resume=resume,
+    )

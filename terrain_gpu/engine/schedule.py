@@ -69,7 +69,7 @@ def stream(
         raise ValueError("stream needs at least one buffer and one thread of each stage")
     if ordered and writers > 1:
         raise ValueError("writing in order takes one thread")
-    run = _Run(iter(items), buffers, ordered=ordered)
+    run = _Streaming(iter(items), buffers, ordered=ordered)
     roles: list[tuple[Callable[[Any], None], Callable[..., Any]]]
     roles = [(run.reader, read)] * readers + [(run.writer, write)] * writers
     if compute is _pass_on:
@@ -104,7 +104,7 @@ def stream(
 _END: Any = object()
 
 
-class _Run:
+class _Streaming:
     """State of one `stream`, all of it under one lock."""
 
     def __init__(self, items: Any, buffers: Sequence[Any], *, ordered: bool) -> None:

@@ -55,7 +55,9 @@ class Slope(Operation):
     def settings(self) -> dict[str, Any]:
         return {"slope_of": self.layer, "aspect": self.aspect is not None}
 
-    def plan(self, memory_limit: int | str | None, threads: int | None) -> StreamPlan:
+    def plan(
+        self, memory_limit: int | str | None, threads: int | None, gpu: Any = None
+    ) -> StreamPlan:
         layer = self.layers[0]
         return plan_slope(
             layer.grid.rows,

@@ -1,8 +1,8 @@
 """The minimum spanning forest of a raster, block by block.
 
 `tile` finds the forest of 64 x 64 cells in cache, `block` joins the tiles of a block, `merge` joins
-blocks four at a time, `pipeline` streams it all from and to a store. Every level is Boruvka with
-the vertices frozen that have edges elsewhere; see docs/design/spanning-trees.md.
+blocks four at a time, `problem` is the whole as an operation. Every level is Boruvka with the
+vertices frozen that have edges elsewhere; see docs/design/spanning-trees.md.
 """
 
 from __future__ import annotations

@@ -132,6 +132,8 @@ class Solver:
 class Spill(Protocol):
     """Keeps solved blocks between phases."""
 
+    def has(self, i: int, j: int) -> bool: ...
+
     def save(self, i: int, j: int, solved: Solved) -> None: ...
 
     def load(self, i: int, j: int) -> Solved: ...
@@ -142,6 +144,10 @@ class MemorySpill:
 
     def __init__(self) -> None:
         self._kept: dict[tuple[int, int], Solved] = {}
+
+    def has(self, i: int, j: int) -> bool:
+        """Whether a block is there."""
+        return (i, j) in self._kept
 
     def save(self, i: int, j: int, solved: Solved) -> None:
         self._kept[i, j] = solved

@@ -1,21 +1,9 @@
-"""The spanning forest of a whole raster, streamed: `minimum_spanning_tree`.
-
-1. *Blocks*: every block is read once, solved, and its final edges written; its border and
-   candidates go to the spill.
-2. *Levels*: regions are joined four at a time, depth first in Z-order, so that memory holds one
-   border for each level; edges that become final inside a finished block go to patch lists.
-3. *Patches*: finished blocks with such edges are patched in place, in order.
-"""
+"""The spanning forest of a store or an array: `minimum_spanning_tree`."""
 
 from __future__ import annotations
 
-import logging
 import os
-import shutil
-from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache, partial
-from typing import Any
 
 import numpy as np
 
@@ -29,51 +17,18 @@ from ..arguments import (
     raster_or_store,
     word,
 )
-from ..cells import fits, layer_dtype, to_json
-from ..compiled import tell_compiling
-from ..cuda.backend import Gpu, Placement, find_gpu
-from ..engine.plan import (
-    COMPILED_BASELINE,
-    CUDA_BASELINE,
-    NO_LIMIT,
-    StreamPlan,
-    layer_bytes,
-    limit_of,
-    plan_forest,
-    threads_of,
-)
-from ..engine.schedule import missing, stream
-from ..errors import CellError, InputError
-from ..grid import TILE, Block, BlockGrid
-from ..grid.neighbours import FORWARD_EDGES, symmetric
+from ..cuda.backend import Placement, find_gpu
+from ..engine.arrays import ArrayLayer, fitting_block
+from ..engine.plan import NO_LIMIT, limit_of
+from ..engine.run import run, run_in_memory
+from ..errors import InputError
+from ..grid import BlockGrid, GridSpec
+from ..grid.neighbours import symmetric
 from ..progress import Progress, silent
 from ..report import Report
-from ..store import DEFAULT_BLOCK, Layer, LayerWriter, TileStore, create_layer
-from ..store.files import output_errors
-from ..store.tiles import split_bits, untile, z_view
-from .levels import (
-    METHODS,
-    DiskSpill,
-    MemorySpill,
-    Patches,
-    Solved,
-    Solver,
-    Spill,
-    Totals,
-    join_levels,
-    spill_bytes,
-)
-from .verify.forest import verify_arrays, verify_forest
-from .weights import WEIGHTS, Weight
-
-log = logging.getLogger(__name__)
-
-LAYER = "mst"
-PATCHERS = 4
-"""Threads that patch blocks at least: they wait for the disk."""
-
-MOST_CELLS = 2**61
-"""Edge ids, four for each cell, are int64."""
+from ..store import Layer, TileStore
+from .problem import LAYER, MOST_CELLS, SpanningForest, plan_spanning_tree
+from .weights import WEIGHTS
 
 
 @dataclass
@@ -114,7 +69,7 @@ class SpanningTree:
 
 
 @checked(data=raster_or_store, weight=one_of(WEIGHTS), method=word(TreeMethod))
-def minimum_spanning_tree(
+def minimum_spanning_tree(  # noqa: PLR0913 - keyword-only
     data: np.ndarray | str | os.PathLike[str] | TileStore,
     *,
     weight: TreeWeight = "max",
@@ -192,8 +147,7 @@ def minimum_spanning_tree(
     -----
     Boruvka's algorithm with frozen boundary components; docs/design/spanning-trees.md.
     """
-    report = Report("compute-mst")
-    options = {"weight": weight, "connectivity": connectivity, "method": method}
+    problem = weight, connectivity, method
     if backend == "cuda" and method != "frozen":
         raise InputError(
             f"method {method!r} runs on the CPU only; use method frozen, or backend cpu"
@@ -202,441 +156,44 @@ def minimum_spanning_tree(
         backend = "cpu"
     if isinstance(data, np.ndarray):
         limit = NO_LIMIT if memory_limit is None else limit_of(memory_limit)
+        grid = GridSpec(*data.shape)
+        block = fitting_block(*data.shape) if block_size is None else block_size
+        cells = ArrayLayer(data, BlockGrid(grid.rows, grid.cols, block), grid, nodata)
+        forest = SpanningForest("", layer, *problem).over([cells])
         gpu = find_gpu(backend, device, gpu_memory_limit, limit, 0)
-        return _of_array(
-            data, nodata, block_size, limit, threads, options, gpu, verify, progress, report
+        place = Placement(gpu, progress)
+        arrays, report = run_in_memory(
+            forest, memory_limit=limit, threads=threads, verify=verify, place=place
         )
+        report.valid_cells = report.result["vertices"]
+        return _tree(report, None, arrays[LAYER])
     if nodata is not None or block_size is not None:
         raise InputError("nodata and block_size are for arrays; a store's layer has its own")
     store = data if isinstance(data, TileStore) else TileStore.open(data)
     if layer == LAYER:
         raise InputError(f"{store.path}: layer {layer!r} is the result; name the layer of heights")
-    source = store.layer(layer)
-    gpu = find_gpu(backend, device, gpu_memory_limit, memory_limit, source.block_size)
-    return _of_store(
-        source,
-        memory_limit,
-        threads,
-        options,
-        gpu,
-        verify,
-        resume,
-        overwrite,
-        progress,
-        report,
-    )
-
-
-def _verifies(gpu: Gpu | None) -> dict[str, Any]:
-    """Where to verify: the CPU does when this GPU cannot hold the raster."""
-    return {"gpu": gpu and gpu._replace(wanted=False)}
-
-
-def _solver(
-    source: Any,
-    shape: tuple[int, int],
-    nodata: Any,
-    options: dict[str, Any],
-    plan: StreamPlan,
-    gpu: Gpu | None,
-) -> Any:
-    """A `Solver` of blocks, or a `GpuSolver` of regions."""
-    if shape[0] * shape[1] > MOST_CELLS:
-        raise InputError(f"{shape[0]} x {shape[1]} cells are more than {MOST_CELLS}")
-    dtype, blocks = source.dtype, source.blocks
-    weight = Weight(options["weight"], dtype)
-    diagonal, method = options["connectivity"] == 8, METHODS[options["method"]]
-    if gpu is not None:
-        from .cuda.regions import GpuSolver
-
-        return GpuSolver(blocks, plan.unit_rows, weight, nodata, diagonal, gpu)
-    solver = Solver(shape, blocks.block, weight, nodata, diagonal, method)
-    if not solver.compiled():
-        tell_compiling(method.kernel, f"{dtype.name} cells")
-        # In this thread, which Ctrl-C reaches: a worker would be waited for.
-        one = Solver((1, 1), TILE, weight, None, diagonal, method)
-        one.solve((0, 1, 0, 1), np.zeros((1, 1), dtype), np.zeros((1, 1), np.uint8))
-    return solver
-
-
-def plan_spanning_tree(
-    rows: int,
-    cols: int,
-    dtype: np.dtype,
-    block_size: int,
-    *,
-    weight: str = "max",
-    method: str = "frozen",
-    source_bytes: int | None = None,
-    held: int | None = None,
-    memory_limit: int | str | None = None,
-    threads: int | None = None,
-    gpu: Gpu | None = None,
-) -> StreamPlan:
-    """The plan of the spanning tree of a layer that need not exist yet.
-
-    Parameters
-    ----------
-    source_bytes
-        Size of the layer's shards; of uncompressed ones without nodata when None.
-    held
-        For arrays: bytes held besides; what blocks leave for the levels stays in memory too.
-    gpu
-        Plan regions for this GPU; blocks for the CPU when None.
-    """
-    kind = Weight(weight, dtype)
-    key, module = kind.key_dtype, METHODS[method]
-    if source_bytes is None:
-        source_bytes = layer_bytes(rows, cols, dtype.itemsize, block_size)
-    spill = partial(spill_bytes, weight=kind, method=module)
-    blocks = BlockGrid(rows, cols, block_size)
-    beside = 0 if held is None else held + spill(blocks)
-    if gpu is not None:
-        from .cuda.plan import keeps_cells, plan_regions
-
-        keeps_cells(dtype, gpu.device)
-        return plan_regions(
-            rows,
-            cols,
-            dtype,
-            block_size,
-            spill=spill,
-            levels=(rows + cols) * module.levels_per_side(key),
-            source_bytes=source_bytes,
-            threads=threads_of(threads),
-            memory_limit=limit_of(memory_limit) - beside,
-            gpu_memory_limit=gpu.memory,
-        )
-    return plan_forest(
-        rows,
-        cols,
-        dtype,
-        block_size,
-        # Operands and their temporary, validity, and what the method works in.
-        work=block_size**2 * (2 * key.itemsize + 2 + module.work_per_cell(key)),
-        levels=(rows + cols) * module.levels_per_side(key),
-        spill=spill(blocks),
-        source_bytes=source_bytes,
-        beside=beside,
+    forest = SpanningForest(str(store.path), layer, *problem)
+    if forest.grid.cells > MOST_CELLS:
+        rows, cols = forest.grid.shape
+        raise InputError(f"{rows} x {cols} cells are more than {MOST_CELLS}")
+    gpu = find_gpu(backend, device, gpu_memory_limit, memory_limit, forest.source.block_size)
+    found = run(
+        forest,
         memory_limit=memory_limit,
         threads=threads,
+        resume=resume,
+        overwrite=overwrite,
+        verify=verify,
+        place=Placement(gpu, progress),
     )
+    report = found.report
+    report.valid_cells = report.result["vertices"]
+    del report.result["layers"]
+    report.result = {"patched_edges": 0, **report.result, "layer": LAYER}
+    return _tree(report, found.layers[LAYER])
 
 
-def _of_store(
-    source: Layer,
-    memory_limit: int | str | None,
-    threads: int | None,
-    options: dict[str, Any],
-    gpu: Gpu | None,
-    verify: bool,
-    resume: bool,
-    overwrite: bool,
-    progress: Progress,
-    report: Report,
-) -> SpanningTree:
-    grid, limit = source.grid, limit_of(memory_limit)
-    placement = Placement(gpu, progress)
-
-    @cache
-    def plan_on(gpu: Gpu | None) -> StreamPlan:
-        plan = plan_spanning_tree(
-            grid.rows,
-            grid.cols,
-            source.dtype,
-            source.block_size,
-            weight=options["weight"],
-            method=options["method"],
-            source_bytes=source.info.get("stored_bytes"),
-            memory_limit=limit - placement.held,
-            threads=threads,
-            gpu=gpu,
-        )
-        for line in plan.describe().splitlines():
-            log.info("%s", line)
-        return plan
-
-    placement.run(plan_on)
-    settings = {"layer": source.name, **options}
-    with (
-        report.measured(),
-        create_layer(
-            source.path.parent,
-            LAYER,
-            grid,
-            np.uint8,
-            block_size=source.block_size,
-            settings={**settings, "of": {source.name: source.identity}},
-            overwrite=overwrite,
-            resume=resume,
-        ) as writer,
-    ):
-        resumed, patched = int(writer.done.sum()), 0
-        advance = placement.progress
-        advance.count = int(not writer.finished) + int(verify)
-
-        def solve(gpu: Gpu | None) -> tuple[dict[str, Any], int]:
-            plan = plan_on(gpu)
-            solver = _solver(source, grid.shape, source.nodata, options, plan, gpu)
-            with output_errors(writer.spill):
-                totals, patches = _stream_forest(
-                    source, solver, writer, plan, threads_of(threads), advance, report
-                )
-            return _result(solver.weight, totals), patches.count
-
-        if writer.finished:
-            found = writer.info["result"]
-        else:
-            found, patched = placement.run(solve)
-        if verify:
-            store = source.path.parent
-            with report.phase("verify"):
-                checked = verify_forest(
-                    source,
-                    TileStore.open(store).layer(LAYER) if writer.finished else writer,
-                    weight=options["weight"],
-                    connectivity=options["connectivity"],
-                    expected=found,
-                    memory_limit=limit - placement.held,
-                    threads=threads,
-                    progress=advance,
-                    **_verifies(placement.gpu),
-                )
-        with report.phase("commit"):
-            layer = writer.commit({"encoding": FORWARD_EDGES, "result": found})
-    plan = plan_on(placement.gpu)
-    report.settings = {**settings, **placement.settings(), "plan": plan.as_dict()}
-    report.cells, report.valid_cells = grid.cells, found["vertices"]
-    report.result = {**found, "store": str(source.path.parent), "layer": LAYER}
-    # What the layer records does not depend on the way; the report also tells the way.
-    report.result |= {"patched_edges": patched, "blocks_resumed": resumed}
-    if verify:
-        report.result["verified_edges"] = checked["checked_edges"]
-        report.result["verified_on"] = checked["backend"]
-    return _tree(report, layer)
-
-
-def _stream_forest(
-    source: Layer,
-    solver: Any,
-    writer: LayerWriter,
-    plan: StreamPlan,
-    threads: int,
-    progress: Progress,
-    report: Report,
-) -> tuple[Totals, Patches]:
-    """All phases, into `writer`."""
-    regions = solver.regions
-    own = writer.spill / f"solved-{regions.block}"
-    for other in writer.spill.glob("solved-*"):
-        if other != own:  # of a run with other regions, whose blocks are now written again
-            shutil.rmtree(other)
-    spill = DiskSpill(own, solver.weight)
-
-    def there(at: Block) -> bool:
-        return spill.has(*at) and all(writer.done[block] for block in solver.blocks_in(at))
-
-    with report.phase("blocks"):
-        try:
-            _solve_all(source, solver, writer, there, spill, plan, progress)
-        except CellError as error:
-            writer.keep = False
-            raise CellError(f"{source.path}: {error}") from error
-    totals, patches = Totals(), Patches(writer.blocks, plan.cols, writer.spill / "patches")
-    with report.phase("levels"):
-        join_levels(regions, solver, spill, totals, patches.add)
-    room = (
-        plan.memory_limit - COMPILED_BASELINE - (0 if isinstance(solver, Solver) else CUDA_BASELINE)
-    )
-    # A block as it is read, with its bits, and as it is written.
-    patchers = max(min(max(PATCHERS, threads), room // (3 * writer.block_size**2)), 1)
-    with report.phase("patches"):
-        stream(
-            patches.by_block(),
-            lambda patch, _: patch,
-            lambda _, patch: writer.patch_block(*patch),
-            buffers=[None] * patchers,
-            writers=patchers,
-        )
-    return totals, patches
-
-
-def _of_array(
-    data: np.ndarray,
-    nodata: float | int | None,
-    block_size: int | None,
-    memory_limit: int,
-    threads: int | None,
-    options: dict[str, Any],
-    gpu: Gpu | None,
-    verify: bool,
-    progress: Progress,
-    report: Report,
-) -> SpanningTree:
-    dtype = layer_dtype(data.dtype)
-    if block_size is None:
-        block_size = min(DEFAULT_BLOCK, max(TILE, 1 << (max(data.shape) - 1).bit_length()))
-    rows, cols = data.shape
-    if nodata is not None and not fits(nodata, dtype):
-        nodata = None  # no cell has it
-    blocks = BlockGrid(rows, cols, block_size)
-    # The edges, and a copy in this machine's order of bytes.
-    held = data.size + (0 if data.dtype == dtype else data.nbytes)
-    placement = Placement(gpu, progress)
-
-    @cache
-    def plan_on(gpu: Gpu | None) -> StreamPlan:
-        return plan_spanning_tree(
-            rows,
-            cols,
-            dtype,
-            block_size,
-            weight=options["weight"],
-            method=options["method"],
-            source_bytes=data.nbytes,
-            held=held,
-            memory_limit=memory_limit - placement.held,
-            threads=threads,
-            gpu=gpu,
-        )
-
-    placement.run(plan_on)
-    data = data.astype(dtype, copy=False)
-    forward = np.zeros(data.shape, np.uint8)
-    source = _ArrayLayer(data, blocks)
-    target = _ArrayLayer(forward, blocks)
-
-    def solve(gpu: Gpu | None) -> dict[str, Any]:
-        plan = plan_on(gpu)
-        solver = _solver(source, data.shape, nodata, options, plan, gpu)
-        spill, totals, patches = MemorySpill(), Totals(), Patches(blocks, data.shape[1], None)
-        with report.phase("blocks"):
-            _solve_all(source, solver, target, lambda at: False, spill, plan, placement.progress)
-        with report.phase("levels"):
-            join_levels(solver.regions, solver, spill, totals, patches.add)
-        with report.phase("patches"):
-            for i, j, row, col, bits in patches.by_block():
-                r0, r1, c0, c1 = blocks.window(i, j)
-                np.bitwise_or.at(forward[r0:r1, c0:c1], (row, col), bits)
-        return _result(solver.weight, totals)
-
-    with report.measured():
-        found = placement.run(solve)
-    if verify:
-        with report.phase("verify"):
-            verify_arrays(
-                data,
-                nodata,
-                forward,
-                options["weight"],
-                options["connectivity"],
-                memory_limit=memory_limit - placement.held,
-                held=held,
-                **_verifies(placement.gpu),
-            )
-    plan = plan_on(placement.gpu)
-    report.settings = {**options, **placement.settings(), "plan": plan.as_dict()}
-    report.cells, report.valid_cells, report.result = data.size, found["vertices"], found
-    return _tree(report, None, forward)
-
-
-class _ArrayLayer:
-    """An array read and written as a layer is."""
-
-    def __init__(self, data: np.ndarray, blocks: BlockGrid) -> None:
-        self.blocks, self.dtype = blocks, data.dtype
-        self._data = data
-
-    def _part(self, i: int, j: int) -> np.ndarray:
-        r0, r1, c0, c1 = self.blocks.window(i, j)
-        return self._data[r0:r1, c0:c1]
-
-    def read_block(self, i: int, j: int, out: np.ndarray) -> np.ndarray:
-        part = self._part(i, j)
-        result = out[: part.shape[0], : part.shape[1]]
-        result[...] = part
-        return result
-
-    def write_block(self, i: int, j: int, data: np.ndarray) -> None:
-        self._part(i, j)[...] = data
-
-    def read_tiles(self, i: int, j: int, out: np.ndarray) -> None:
-        part = self._part(i, j)
-        whole = np.zeros((self.blocks.block,) * 2, self.dtype)
-        whole[: part.shape[0], : part.shape[1]] = part
-        np.copyto(z_view(out), split_bits(whole))
-
-    def write_tiles(self, i: int, j: int, tiles: np.ndarray) -> None:
-        part = self._part(i, j)
-        part[...] = untile(tiles)[: part.shape[0], : part.shape[1]]
-
-
-def _solve_all(
-    source: Any, solver: Any, target: Any, there: Callable[[Block], bool], *more: Any
-) -> None:
-    """Phase 1: every region that is not there already."""
-    if isinstance(solver, Solver):
-        _solve_blocks(source, solver, target, there, *more)
-        return
-    from .cuda.regions import solve_regions
-
-    solve_regions(source, solver, target, there, *more)
-
-
-def _solve_blocks(
-    source: Any,
-    solver: Solver,
-    target: Any,
-    there: Callable[[Block], bool],
-    spill: Spill,
-    plan: StreamPlan,
-    progress: Progress,
-) -> None:
-    """Phase 1 on the CPU, where regions are blocks."""
-    blocks = source.blocks
-    Buffer = tuple[np.ndarray, np.ndarray]
-
-    def read(at: Block, buffer: Buffer) -> Buffer:
-        data = source.read_block(*at, out=buffer[0])
-        # Contiguous for every shape, so that the kernels are compiled once.
-        return data, buffer[1][: data.size].reshape(data.shape)
-
-    def solve(at: Block, buffer: Buffer) -> tuple[Solved, np.ndarray]:
-        data, mask = buffer
-        return solver.solve(blocks.window(*at), data, mask), mask
-
-    def save(at: Block, result: tuple[Solved, np.ndarray]) -> None:
-        # The spill first: a block that counts as written must be found there.
-        spill.save(*at, result[0])
-        target.write_block(*at, result[1])
-
-    def finished(at: Block) -> None:
-        r0, r1, c0, c1 = blocks.window(*at)
-        progress((r1 - r0) * (c1 - c0), plan.rows * plan.cols)
-
-    stream(
-        missing(blocks, there, finished),
-        read,
-        save,
-        compute=solve,
-        buffers=[
-            (np.empty((blocks.block,) * 2, source.dtype), np.empty(blocks.block**2, np.uint8))
-            for _ in range(plan.buffers)
-        ],
-        readers=plan.readers,
-        workers=plan.workers,
-        writers=plan.writers,
-        done=finished,
-    )
-
-
-def _result(weight: Weight, totals: Totals) -> dict[str, Any]:
-    return {
-        "edges": totals.edges,
-        "components": totals.vertices - totals.edges,
-        "total_weight": to_json(weight.rounded(totals.exact)),
-        "vertices": totals.vertices,
-    }
+__all__ = ["LAYER", "SpanningTree", "minimum_spanning_tree", "plan_spanning_tree"]
 
 
 def _tree(report: Report, layer: Layer | None, forward: np.ndarray | None = None) -> SpanningTree:

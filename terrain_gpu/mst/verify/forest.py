@@ -150,6 +150,7 @@ def verify_arrays(  # noqa: PLR0913 - keyword-only
     device: int = 0,
     gpu_memory_limit: int | None = None,
     gpu: Gpu | None = None,
+    progress: Progress = silent,
 ) -> dict[str, Any]:
     """`verify_forest` for arrays: cells and forward edges of one shape.
 
@@ -167,7 +168,7 @@ def verify_arrays(  # noqa: PLR0913 - keyword-only
     cells, edges = ArrayBlocks(data, nodata, block_size), ArrayBlocks(forward, 0, block_size)
     checker = ForestChecker(cells.blocks, Weight(weight, data.dtype), nodata, connectivity, unit)
     how = _How(memory_limit, 1, backend, device, gpu_memory_limit, gpu, held)
-    return _prove(cells, edges, checker, expected, how, silent)
+    return _prove(cells, edges, checker, expected, how, progress)
 
 
 class _How(NamedTuple):

@@ -1,0 +1,286 @@
+"""The spanning forest of a raster as an operation: `SpanningForest`.
+
+1. *Blocks*: every block is read once, solved, and its final edges written; its border and
+   candidates go to the spill.
+2. *Levels*: regions are joined four at a time, depth first in Z-order, so that memory holds one
+   border for each level; edges that become final inside a finished block go to patch lists.
+3. *Patches*: finished blocks with such edges are patched in place, in order.
+"""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import dataclass
+from functools import cached_property, partial
+from typing import Any
+
+import numpy as np
+
+from ..cells import to_json
+from ..compiled import tell_compiling
+from ..cuda.backend import Gpu
+from ..engine.arrays import ArrayLayer
+from ..engine.operation import Operation, OutputLayer, Phase, SolvedBlock, State
+from ..engine.plan import StreamPlan, layer_bytes, limit_of, plan_forest, threads_of
+from ..engine.run import Run
+from ..errors import CellError
+from ..grid import TILE, Block, BlockGrid
+from ..grid.neighbours import FORWARD_EDGES
+from .levels import (
+    METHODS,
+    DiskSpill,
+    MemorySpill,
+    Patches,
+    Solver,
+    Spill,
+    Totals,
+    join_levels,
+    spill_bytes,
+)
+from .verify.forest import verify_arrays, verify_forest
+from .weights import Weight
+
+LAYER = "mst"
+
+MOST_CELLS = 2**61
+"""Edge ids, four for each cell, are int64."""
+
+
+@dataclass(frozen=True)
+class SpanningForest(Operation):
+    """The problem; fields as the parameters of `minimum_spanning_tree`."""
+
+    store: str
+    layer: str = "elevation"
+    weight: str = "max"
+    connectivity: int = 8
+    method: str = "frozen"
+
+    command = "compute-mst"
+    mark = "weight"
+
+    @property
+    def phases(self) -> tuple[Phase, ...]:
+        return (Phase("blocks", writes=True),)
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        return (self.layer,)
+
+    @property
+    def outputs(self) -> tuple[OutputLayer, ...]:
+        encoded = {"encoding": FORWARD_EDGES}
+        return (OutputLayer(LAYER, np.dtype(np.uint8), None, "edges", encoded),)
+
+    @property
+    def source(self) -> Any:
+        """The layer of heights, or an array in its guise."""
+        return self.layers[0]
+
+    @property
+    def kind(self) -> Weight:
+        return Weight(self.weight, self.source.dtype)
+
+    def plan(
+        self, memory_limit: int | str | None, threads: int | None, gpu: Gpu | None = None
+    ) -> StreamPlan:
+        source, held = self.source, None
+        if isinstance(source, ArrayLayer):
+            stored, held = source.data.nbytes, source.data.size + source.copied
+        else:
+            stored = source.info.get("stored_bytes")
+        return plan_spanning_tree(
+            *self.grid.shape,
+            source.dtype,
+            source.block_size,
+            weight=self.weight,
+            method=self.method,
+            source_bytes=stored,
+            held=held,
+            memory_limit=memory_limit,
+            threads=threads,
+            gpu=gpu,
+        )
+
+    @cached_property
+    def solver(self) -> Solver:
+        """Of blocks, on the CPU; its kernels compiled."""
+        dtype, method, diagonal = self.source.dtype, METHODS[self.method], self.connectivity == 8
+        block = self.blocks.block
+        solver = Solver(self.grid.shape, block, self.kind, self.source.nodata, diagonal, method)
+        if not solver.compiled():
+            tell_compiling(method.kernel, f"{dtype.name} cells")
+            # In this thread, which Ctrl-C reaches: a worker would be waited for.
+            one = Solver((1, 1), TILE, self.kind, None, diagonal, method)
+            one.solve((0, 1, 0, 1), np.zeros((1, 1), dtype), np.zeros((1, 1), np.uint8))
+        return solver
+
+    def solve(
+        self,
+        phase: Phase,
+        at: Block,
+        cells: list[np.ndarray],
+        out: list[np.ndarray],
+        given: Any,
+        work: Any,
+    ) -> SolvedBlock:
+        solved = self.solver.solve(self.blocks.window(*at), cells[0], out[0])
+        return SolvedBlock(tuple(out), solved)
+
+    def execute(self, run: Run) -> dict[str, Any]:
+        solver = self.solver if run.gpu is None else self._solver_on(run)
+        spill = self._spill(run, solver.regions)
+        try:
+            if isinstance(solver, Solver):
+                run.map(self.phases[0], _Spilled(spill))
+            else:
+                self._solve_regions(run, solver, spill)
+        except CellError as error:
+            run.forget()
+            if run.in_memory:
+                raise
+            raise CellError(f"{self.source.path}: {error}") from error
+        totals = Totals()
+        lists = None if run.in_memory else run.spill / "patches"
+        patches = Patches(self.blocks, self.grid.cols, lists)
+        with run.report.phase("levels"):
+            join_levels(solver.regions, solver, spill, totals, patches.add)
+        run.patch(LAYER, patches.by_block())
+        if not run.in_memory:
+            run.told["patched_edges"] = patches.count
+        return {
+            "edges": totals.edges,
+            "components": totals.vertices - totals.edges,
+            "total_weight": to_json(self.kind.rounded(totals.exact)),
+            "vertices": totals.vertices,
+        }
+
+    def _spill(self, run: Run, regions: BlockGrid) -> Spill:
+        """Where regions of a size are kept; not those of a run with others, solved again now."""
+        if run.in_memory:
+            return MemorySpill()
+        own = run.spill / f"solved-{regions.block}"
+        for other in run.spill.glob("solved-*"):
+            if other != own:
+                shutil.rmtree(other)
+        return DiskSpill(own, self.kind)
+
+    def _solver_on(self, run: Run) -> Any:
+        """A `GpuSolver` of regions."""
+        from .cuda.regions import GpuSolver
+
+        nodata, diagonal = self.source.nodata, self.connectivity == 8
+        return GpuSolver(self.blocks, run.plan.unit_rows, self.kind, nodata, diagonal, run.gpu)
+
+    def _solve_regions(self, run: Run, solver: Any, spill: Spill) -> None:
+        """The first phase on a GPU."""
+        from .cuda.regions import solve_regions
+
+        def there(at: Block) -> bool:
+            return spill.has(*at) and all(map(run.written, solver.blocks_in(at)))
+
+        target = run.writers[LAYER]
+        with run.report.phase(self.phases[0].name):
+            solve_regions(self.source, solver, target, there, spill, run.plan, run.progress)
+
+    def verify(self, run: Run, found: dict[str, Any]) -> dict[str, Any]:
+        # The CPU does it when this GPU cannot hold the raster.
+        how: dict[str, Any] = {"gpu": run.gpu and run.gpu._replace(wanted=False)}
+        how |= {"memory_limit": run.memory_limit - run.held, "progress": run.progress}
+        kind = self.weight, self.connectivity
+        if isinstance(self.source, ArrayLayer):
+            forward = run.writers[LAYER].data
+            held = forward.size + self.source.copied
+            data, nodata = self.source.data, self.source.nodata
+            verify_arrays(data, nodata, forward, *kind, held=held, **how)
+            return {}
+        checked = verify_forest(
+            self.source,
+            run.layer(LAYER),
+            weight=self.weight,
+            connectivity=self.connectivity,
+            expected=found,
+            threads=run.asked_threads,
+            **how,
+        )
+        return {
+            "verified_edges": checked["checked_edges"],
+            "verified_on": checked["backend"],
+        }
+
+
+class _Spilled(State):
+    """What blocks leave for the levels; a block that counts as written must be found there."""
+
+    def __init__(self, spill: Spill) -> None:
+        self._spill = spill
+
+    def finished(self, phase: Phase, at: Block, written: bool) -> bool:
+        return written and self._spill.has(*at)
+
+    def add(self, phase: Phase, at: Block, known: Any) -> None:
+        self._spill.save(*at, known)
+
+
+def plan_spanning_tree(  # noqa: PLR0913 - keyword-only
+    rows: int,
+    cols: int,
+    dtype: np.dtype,
+    block_size: int,
+    *,
+    weight: str = "max",
+    method: str = "frozen",
+    source_bytes: int | None = None,
+    held: int | None = None,
+    memory_limit: int | str | None = None,
+    threads: int | None = None,
+    gpu: Gpu | None = None,
+) -> StreamPlan:
+    """The plan of the spanning tree of a layer that need not exist yet.
+
+    Parameters
+    ----------
+    source_bytes
+        Size of the layer's shards; of uncompressed ones without nodata when None.
+    held
+        For arrays: bytes held besides; what blocks leave for the levels stays in memory too.
+    gpu
+        Plan regions for this GPU; blocks for the CPU when None.
+    """
+    kind = Weight(weight, dtype)
+    key, module = kind.key_dtype, METHODS[method]
+    if source_bytes is None:
+        source_bytes = layer_bytes(rows, cols, dtype.itemsize, block_size)
+    spill = partial(spill_bytes, weight=kind, method=module)
+    blocks = BlockGrid(rows, cols, block_size)
+    beside = 0 if held is None else held + spill(blocks)
+    if gpu is not None:
+        from .cuda.plan import keeps_cells, plan_regions
+
+        keeps_cells(dtype, gpu.device)
+        return plan_regions(
+            rows,
+            cols,
+            dtype,
+            block_size,
+            spill=spill,
+            levels=(rows + cols) * module.levels_per_side(key),
+            source_bytes=source_bytes,
+            threads=threads_of(threads),
+            memory_limit=limit_of(memory_limit) - beside,
+            gpu_memory_limit=gpu.memory,
+        )
+    return plan_forest(
+        rows,
+        cols,
+        dtype,
+        block_size,
+        # Operands and their temporary, validity, and what the method works in.
+        work=block_size**2 * (2 * key.itemsize + 2 + module.work_per_cell(key)),
+        levels=(rows + cols) * module.levels_per_side(key),
+        spill=spill(blocks),
+        source_bytes=source_bytes,
+        beside=beside,
+        memory_limit=memory_limit,
+        threads=threads,
+    )
