@@ -73,12 +73,12 @@ def same(one: np.ndarray, other: np.ndarray) -> bool:
 class Processes:
     """A toy engine: every block is solved by another process, from what can be pickled."""
 
-    def map(self, operation, phase, blocks, plan, given, take, done):
+    def map(self, run, phase, state, blocks):
         with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
             for at in blocks:
-                unit = Unit(operation, phase, at, given(at))
-                take(at, pool.submit(unit.solve).result())
-                done(at)
+                unit = Unit(run.operation, phase, at, state.given(phase, at))
+                run.take(phase, state, at, pool.submit(unit.solve).result())
+                run.tick(at)
 
 
 class OperationContract:

@@ -210,6 +210,23 @@ class Operation(ABC):
             Of `new_work`.
         """
 
+    def keep(self, phase: Phase, at: Block, known: Any, folder: Path | None) -> Any:
+        """Keep what is known of a block where later phases find it, before the block is written.
+
+        Called where the block was solved, which may be another process.
+
+        Parameters
+        ----------
+        folder
+            The run's own, which all processes see; None over arrays.
+
+        Returns
+        -------
+        Any
+            What `State.add` is told: small, where blocks are solved elsewhere.
+        """
+        return known
+
     # -- what follows from these ----------------------------------------------------------------
 
     @cached_property

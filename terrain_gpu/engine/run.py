@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from functools import cache, partial
+from functools import cache
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
@@ -54,49 +54,32 @@ class Result:
 class Engine(Protocol):
     """Where blocks are solved."""
 
-    def map(
-        self,
-        operation: Operation,
-        phase: Phase,
-        blocks: Iterator[Block],
-        plan: StreamPlan,
-        given: Callable[[Block], Any],
-        take: Callable[[Block, SolvedBlock], None],
-        done: Callable[[Block], None],
-    ) -> None:
-        """Solve blocks; `take` what was found, and tell of it, from one thread."""
+    def map(self, run: Run, phase: Phase, state: State, blocks: Iterator[Block]) -> None:
+        """Solve blocks, have what was found taken, and tell of them."""
 
 
 class Threads:
     """The engine of this process: readers, workers and writers over a bounded pool of buffers."""
 
-    def map(
-        self,
-        operation: Operation,
-        phase: Phase,
-        blocks: Iterator[Block],
-        plan: StreamPlan,
-        given: Callable[[Block], Any],
-        take: Callable[[Block, SolvedBlock], None],
-        done: Callable[[Block], None],
-    ) -> None:
+    def map(self, run: Run, phase: Phase, state: State, blocks: Iterator[Block]) -> None:
+        operation, plan = run.operation, run.plan
         local = threading.local()
 
         def solve(at: Block, data: list[np.ndarray]) -> SolvedBlock:
             if not hasattr(local, "work"):
                 local.work = operation.new_work()
-            return operation.solve_read(phase, at, data, given(at), local.work)
+            return operation.solve_read(phase, at, data, state.given(phase, at), local.work)
 
         stream(
             blocks,
             operation.read,
-            take,
+            lambda at, solved: run.take(phase, state, at, solved),
             compute=solve,
             buffers=[operation.new_buffer() for _ in range(plan.buffers)],
             readers=plan.readers,
             workers=plan.workers,
             writers=plan.writers,
-            done=done,
+            done=run.tick,
         )
 
 
@@ -183,6 +166,19 @@ class Run:
         r0, r1, c0, c1 = self.operation.blocks.window(*at)
         self.progress((r1 - r0) * (c1 - c0), self.operation.grid.cells)
 
+    def take(self, phase: Phase, state: State, at: Block, solved: SolvedBlock) -> None:
+        """What was found in a block: kept, then written."""
+        known = self.operation.keep(phase, at, solved.known, self.folder)
+        state.add(phase, at, known)
+        for writer, data in zip(self.writers.values(), solved.arrays, strict=phase.writes):
+            if self.wanted(state, writer, at):
+                writer.write_block(*at, data)
+
+    @staticmethod
+    def wanted(state: State, writer: Any, at: Block) -> bool:
+        """Whether a block that was solved is to be written."""
+        return not (writer.finished or (state.again and writer.done[at]))
+
     def map(self, phase: Phase, state: State) -> None:
         """One phase over all blocks, or over those that are not finished."""
         blocks = self.operation.blocks
@@ -190,20 +186,12 @@ class Run:
         def finished(at: Block) -> bool:
             return state.finished(phase, at, self.written(at))
 
-        def take(at: Block, solved: SolvedBlock) -> None:
-            state.add(phase, at, solved.known)
-            pairs = zip(self.writers.values(), solved.arrays, strict=phase.writes)
-            for writer, data in pairs:
-                if not (writer.finished or (state.again and writer.done[at])):
-                    writer.write_block(*at, data)
-
         with self.report.phase(phase.name):
             # Told first, so that progress does not come from two threads.
             for at in filter(finished, blocks.ids()):
                 self.tick(at)
             left = (at for at in blocks.ids() if not finished(at))
-            given = partial(state.given, phase)
-            self.engine.map(self.operation, phase, left, self.plan, given, take, self.tick)
+            self.engine.map(self, phase, state, left)
         if phase.joined:
             with self.report.phase(phase.joined):
                 state.join(phase)

@@ -12,6 +12,7 @@ from __future__ import annotations
 import shutil
 from dataclasses import dataclass
 from functools import cached_property, partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -156,14 +157,25 @@ class SpanningForest(Operation):
         }
 
     def _spill(self, run: Run, regions: BlockGrid) -> Spill:
-        """Where regions of a size are kept; not those of a run with others, solved again now."""
+        """Regions that are solved; not those of a run with other ones, solved again now."""
         if run.in_memory:
             return MemorySpill()
-        own = run.spill / f"solved-{regions.block}"
+        own = self._solved(run.spill, regions)
         for other in run.spill.glob("solved-*"):
             if other != own:
                 shutil.rmtree(other)
         return DiskSpill(own, self.kind)
+
+    def keep(self, phase: Phase, at: Block, known: Any, folder: Path | None) -> Any:
+        if folder is None:
+            return known
+        DiskSpill(self._solved(folder, self.blocks), self.kind).save(*at, known)
+        return None
+
+    @staticmethod
+    def _solved(folder: Path, regions: BlockGrid) -> Path:
+        """Where regions of a size are kept."""
+        return folder / f"solved-{regions.block}"
 
     def _solver_on(self, run: Run) -> Any:
         """A `GpuSolver` of regions."""
@@ -219,7 +231,8 @@ class _Spilled(State):
         return written and self._spill.has(*at)
 
     def add(self, phase: Phase, at: Block, known: Any) -> None:
-        self._spill.save(*at, known)
+        if known is not None:
+            self._spill.save(*at, known)
 
 
 def plan_spanning_tree(  # noqa: PLR0913 - keyword-only

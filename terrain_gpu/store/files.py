@@ -64,6 +64,17 @@ def new_file(path: Path, temporary: Path, *, sync: bool = True) -> Iterator[Bina
             raise
 
 
+def remove_file(path: Path, temporary: Path) -> None:
+    """Remove a file if it is there, by way of a temporary folder: where that is gone, it stays."""
+    with output_errors(path):
+        try:
+            os.rename(path, temporary)
+        except FileNotFoundError:
+            os.stat(temporary.parent)
+            return
+        os.unlink(temporary)
+
+
 def write_whole(path: Path, data: bytes, *, sync: bool = True) -> None:
     """A small file, written by `new_file`."""
     with new_file(path, path.with_name(f"{path.name}.partial"), sync=sync) as file:

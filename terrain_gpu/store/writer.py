@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import uuid
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -23,7 +24,7 @@ from .checksums import (
     sealed_line,
     unsealed_line,
 )
-from .files import new_file, output_errors, sync_files, sync_tree
+from .files import new_file, output_errors, remove_file, sync_files, sync_tree
 from .layer import DIGESTS, KEY, Layer, Number
 from .metadata import ZSTD_LEVEL, write_array
 from .shard import ANY_DIGEST, MISSING
@@ -49,16 +50,20 @@ class _Record(NamedTuple):
     digest: int
 
 
-class LayerWriter(Layer):
-    """A layer being written, in a folder of its own until `commit` puts it in place.
+class BlockWriter(Layer):
+    """Writes blocks of a layer that is being made: each to a temporary name, renamed when whole.
 
-    Blocks may be written from any thread or forked process, each by one at a time. Every block is
-    committed by rename and recorded in the run manifest, so a killed run goes on where it stood.
-    Readable while it grows (`read_block`). Use as a context manager: leaving it without `commit`
-    keeps the finished blocks for ``resume=True``, and removes the folder when there are none.
+    It can be pickled, and used by any process that sees the store: what it writes counts once the
+    `LayerWriter` that has lent it takes the `lines` that record it. What is written after the
+    temporary folder is gone fails: nothing of a process that was given up arrives late.
+
+    Attributes
+    ----------
+    lines
+        Records of blocks written so far.
     """
 
-    def __init__(self, target: Target, layer: Layer, *, finished: bool) -> None:
+    def __init__(self, layer: Layer, temporary: Path, suffix: str = "") -> None:
         super().__init__(
             layer.path,
             layer.grid,
@@ -68,38 +73,12 @@ class LayerWriter(Layer):
             layer.compress,
             layer.attributes,
         )
-        self._target = target
-        self.keep = True
-        """Whether finished blocks stay for a later run when this one ends without `commit`."""
-        self.spilled = False
-        """Whether `spill` holds what a later run resumes from, even without a finished block."""
-        self.finished = finished
-        """True when a resumed run finds its result whole already."""
-        self.done = np.zeros(self.blocks.shape, bool)
-        """Blocks that an earlier, resumed run has finished."""
-        if finished:
-            self.done[...] = True
-            return
-        self._temporary = target.temporary
-        self._temporary.mkdir(exist_ok=True)
-        self._log = os.open(target.manifest, os.O_WRONLY | os.O_APPEND)
-        # Ends a last line that a kill or a full disk left half written.
-        os.write(self._log, b"\n")
-        for found in self._records(checked=True):
-            self.done[found.at] = True
+        self._temporary, self._suffix = temporary, suffix
+        self.lines: list[bytes] = []
 
-    def __enter__(self) -> LayerWriter:
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        if self.finished:
-            return
-        try:
-            os.close(self._log)
-        finally:
-            # Without a manifest the layer is complete, and only its last rename failed.
-            started = self._target.manifest.exists()
-            self._target.release(keep=not started or (self.keep and self._worth_keeping()))
+    def __reduce__(self) -> tuple[Any, ...]:
+        facts = (self.path, self.grid, self.dtype, self.block_size, self.nodata, self.compress)
+        return _lent, (*facts, self.attributes, self._temporary)
 
     def write_block(self, i: int, j: int, data: np.ndarray) -> int:
         """Write block (i, j) whole: to a temporary name, fsync (small ones later), rename, record.
@@ -149,25 +128,20 @@ class LayerWriter(Layer):
         self, i: int, j: int, found: cells.Stats, parts: list[Any], digest: int
     ) -> int:
         path, size = self.shard_path(i, j), sum(memoryview(part).nbytes for part in parts)
+        own = self._temporary / f"{i}-{j}{self._suffix}"
         if parts:
-            with new_file(path, self._temporary / f"{i}-{j}", sync=size >= SMALL) as file:
+            with new_file(path, own, sync=size >= SMALL) as file:
                 for part in parts:
                     file.write(part)
         else:
-            with output_errors(path):
-                path.unlink(missing_ok=True)
+            remove_file(path, own)
         low, high = cells.to_json(found.low), cells.to_json(found.high)
-        line = sealed_line((i, j, size, found.valid, low, high, f"{digest:016x}"))
-        with output_errors(self._target.manifest):
-            # One small O_APPEND write: concurrent writers need no lock.
-            if os.write(self._log, line) != len(line):
-                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        self.record(sealed_line((i, j, size, found.valid, low, high, f"{digest:016x}")))
         return size
 
-    @property
-    def spill(self) -> Path:
-        """A folder for what a run keeps beside the layer; it goes with the run."""
-        return self._target.spill
+    def record(self, line: bytes) -> None:
+        """Keep the record of a written block: here for whoever has lent this writer."""
+        self.lines.append(line)
 
     def patch_block(self, i: int, j: int, row: np.ndarray, col: np.ndarray, bits: Any) -> None:
         """Set bits in cells of a finished block; doing it again changes nothing.
@@ -187,7 +161,130 @@ class LayerWriter(Layer):
 
     def _expected(self, i: int, j: int) -> int | None:
         # Threads may be writing the block anew: its own checksums are all there is to compare.
-        return ANY_DIGEST if self.finished is False else super()._expected(i, j)
+        return ANY_DIGEST
+
+    def _encode(self, data: np.ndarray) -> tuple[list[Any], int]:
+        """The shard of a block as byte buffers, and its digest."""
+        if data.shape == (self.block_size, self.block_size):
+            tiles = self._scratch(self._ranks.size * self._tile_bytes)
+            tiles = tiles.view(self.dtype).reshape(-1, TILE, TILE)
+            np.copyto(z_view(tiles), split_bits(data))
+            return self._shard_of(tiles, np.arange(self._ranks.size))
+        # At the raster's edge: only tiles with cells, which may be few, as of a raster of one row.
+        down, across = (ceil_div(n, TILE) for n in data.shape)
+        ranks = self._ranks[:down, :across].ravel()
+        tiles = self._scratch(ranks.size * self._tile_bytes)
+        tiles = tiles.view(self.dtype).reshape(down, across, TILE, TILE)
+        tiles[...] = self.fill
+        for k in range(down):
+            rows = data[k * TILE : (k + 1) * TILE]
+            for m in range(across):
+                part = rows[:, m * TILE : (m + 1) * TILE]
+                tiles[k, m, : part.shape[0], : part.shape[1]] = part
+        order = np.argsort(ranks)
+        return self._shard_of(tiles.reshape(-1, TILE, TILE)[order], ranks[order])
+
+    def _shard_of(self, tiles: np.ndarray, ranks: np.ndarray) -> tuple[list[Any], int]:
+        """The shard of tiles in Z-order, with their ranks: tiles, their checksums, the index."""
+        present = np.flatnonzero(~self._all_fill(tiles))
+        if not present.size:
+            return [], 0
+        index = np.full((self._ranks.size, 2), MISSING, "<u8")
+        sums = np.zeros(self._ranks.size, "<u4")
+        places = self._order[ranks[present]]
+        if self.compress:
+            codec = numcodecs.zstd.compress
+            body: list[Any] = [codec(tile, ZSTD_LEVEL) for tile in tiles[present]]
+            lengths = np.array([len(part) for part in body], np.uint64)
+            sums[places] = [crc32c(part) for part in body]
+        else:
+            body = [tiles if present.size == len(tiles) else tiles[present]]
+            lengths = np.full(present.size, self._tile_bytes, np.uint64)
+            sums[places] = crc_of_tiles(tiles, present)
+        index[places, 0] = np.cumsum(lengths) - lengths
+        index[places, 1] = lengths
+        tail = sums.tobytes(), index.tobytes()
+        return [*body, *map(seal, tail)], block_digest(*tail)
+
+    def _all_fill(self, tiles: np.ndarray) -> np.ndarray:
+        """Mask of the tiles that hold nothing but the fill value, compared bit by bit."""
+        word = f"<u{self.dtype.itemsize}"
+        bits = tiles.view(word).reshape(len(tiles), -1)
+        fill = self.fill.view(word)
+        empty = (bits[:, 0] == fill) & (bits[:, -1] == fill)
+        rest = np.flatnonzero(empty)
+        for some in np.split(rest, range(64, len(rest), 64)):  # a copy of a few tiles at a time
+            empty[some] = (bits[some] == fill).all(axis=1)
+        return empty
+
+
+def _lent(*facts: Any) -> BlockWriter:
+    """A writer in another process; a block may be written by two of them at once."""
+    *layer, temporary = facts
+    return BlockWriter(Layer(*layer), temporary, f"-{uuid.uuid4().hex}")
+
+
+class LayerWriter(BlockWriter):
+    """A layer being written, in a folder of its own until `commit` puts it in place.
+
+    Blocks may be written from any thread or forked process, each by one at a time. Every block is
+    committed by rename and recorded in the run manifest, so a killed run goes on where it stood.
+    Readable while it grows (`read_block`). Use as a context manager: leaving it without `commit`
+    keeps the finished blocks for ``resume=True``, and removes the folder when there are none.
+    """
+
+    def __init__(self, target: Target, layer: Layer, *, finished: bool) -> None:
+        super().__init__(layer, target.temporary)
+        self._target = target
+        self.keep = True
+        """Whether finished blocks stay for a later run when this one ends without `commit`."""
+        self.spilled = False
+        """Whether `spill` holds what a later run resumes from, even without a finished block."""
+        self.finished = finished
+        """True when a resumed run finds its result whole already."""
+        self.done = np.zeros(self.blocks.shape, bool)
+        """Blocks that an earlier, resumed run has finished."""
+        if finished:
+            self.done[...] = True
+            return
+        self._temporary.mkdir(exist_ok=True)
+        self._log = os.open(target.manifest, os.O_WRONLY | os.O_APPEND)
+        # Ends a last line that a kill or a full disk left half written.
+        os.write(self._log, b"\n")
+        for found in self._records(checked=True):
+            self.done[found.at] = True
+
+    def __enter__(self) -> LayerWriter:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        if self.finished:
+            return
+        try:
+            os.close(self._log)
+        finally:
+            # Without a manifest the layer is complete, and only its last rename failed.
+            started = self._target.manifest.exists()
+            self._target.release(keep=not started or (self.keep and self._worth_keeping()))
+
+    def record(self, line: bytes) -> None:
+        """Count a block as written, by its line in the manifest."""
+        with output_errors(self._target.manifest):
+            # One small O_APPEND write: concurrent writers need no lock.
+            if os.write(self._log, line) != len(line):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    def lent(self, temporary: Path) -> BlockWriter:
+        """A writer for other processes, with a temporary folder of its own."""
+        return BlockWriter(self, temporary)
+
+    @property
+    def spill(self) -> Path:
+        """A folder for what a run keeps beside the layer; it goes with the run."""
+        return self._target.spill
+
+    def _expected(self, i: int, j: int) -> int | None:
+        return Layer._expected(self, i, j) if self.finished else super()._expected(i, j)
 
     def _worth_keeping(self) -> bool:
         return self.spilled or self.any_written()
@@ -290,57 +387,3 @@ class LayerWriter(Layer):
                 return shard is not None and shard.digest == record.digest
         except StoreError:
             return False
-
-    def _encode(self, data: np.ndarray) -> tuple[list[Any], int]:
-        """The shard of a block as byte buffers, and its digest."""
-        if data.shape == (self.block_size, self.block_size):
-            tiles = self._scratch(self._ranks.size * self._tile_bytes)
-            tiles = tiles.view(self.dtype).reshape(-1, TILE, TILE)
-            np.copyto(z_view(tiles), split_bits(data))
-            return self._shard_of(tiles, np.arange(self._ranks.size))
-        # At the raster's edge: only tiles with cells, which may be few, as of a raster of one row.
-        down, across = (ceil_div(n, TILE) for n in data.shape)
-        ranks = self._ranks[:down, :across].ravel()
-        tiles = self._scratch(ranks.size * self._tile_bytes)
-        tiles = tiles.view(self.dtype).reshape(down, across, TILE, TILE)
-        tiles[...] = self.fill
-        for k in range(down):
-            rows = data[k * TILE : (k + 1) * TILE]
-            for m in range(across):
-                part = rows[:, m * TILE : (m + 1) * TILE]
-                tiles[k, m, : part.shape[0], : part.shape[1]] = part
-        order = np.argsort(ranks)
-        return self._shard_of(tiles.reshape(-1, TILE, TILE)[order], ranks[order])
-
-    def _shard_of(self, tiles: np.ndarray, ranks: np.ndarray) -> tuple[list[Any], int]:
-        """The shard of tiles in Z-order, with their ranks: tiles, their checksums, the index."""
-        present = np.flatnonzero(~self._all_fill(tiles))
-        if not present.size:
-            return [], 0
-        index = np.full((self._ranks.size, 2), MISSING, "<u8")
-        sums = np.zeros(self._ranks.size, "<u4")
-        places = self._order[ranks[present]]
-        if self.compress:
-            codec = numcodecs.zstd.compress
-            body: list[Any] = [codec(tile, ZSTD_LEVEL) for tile in tiles[present]]
-            lengths = np.array([len(part) for part in body], np.uint64)
-            sums[places] = [crc32c(part) for part in body]
-        else:
-            body = [tiles if present.size == len(tiles) else tiles[present]]
-            lengths = np.full(present.size, self._tile_bytes, np.uint64)
-            sums[places] = crc_of_tiles(tiles, present)
-        index[places, 0] = np.cumsum(lengths) - lengths
-        index[places, 1] = lengths
-        tail = sums.tobytes(), index.tobytes()
-        return [*body, *map(seal, tail)], block_digest(*tail)
-
-    def _all_fill(self, tiles: np.ndarray) -> np.ndarray:
-        """Mask of the tiles that hold nothing but the fill value, compared bit by bit."""
-        word = f"<u{self.dtype.itemsize}"
-        bits = tiles.view(word).reshape(len(tiles), -1)
-        fill = self.fill.view(word)
-        empty = (bits[:, 0] == fill) & (bits[:, -1] == fill)
-        rest = np.flatnonzero(empty)
-        for some in np.split(rest, range(64, len(rest), 64)):  # a copy of a few tiles at a time
-            empty[some] = (bits[some] == fill).all(axis=1)
-        return empty
