@@ -23,6 +23,7 @@ from ..grid import TILE, GridSpec
 from .checksums import crc_of_json
 from .files import new_file, sync_folder, sync_tree, write_whole
 from .layer import KEY, Layer, Number
+from .objects import ObjectPath, folder_names
 from .swap import absolute, beside, recover
 
 FORMAT = 2
@@ -199,9 +200,10 @@ class TileStore:
         if not isinstance(path, str | os.PathLike):
             raise InputError(f"{type(path).__name__}: give the path of a store, or a numpy array")
         root = absolute(path)
-        recover(beside(root, "incomplete"), root, beside(root, "replaced"))
-        for old in root.glob(".incomplete/*.replaced"):
-            recover(old.with_suffix(""), root / old.stem, old)
+        if not isinstance(root, ObjectPath):
+            recover(beside(root, "incomplete"), root, beside(root, "replaced"))
+            for old in root.glob(".incomplete/*.replaced"):
+                recover(old.with_suffix(""), root / old.stem, old)
         attributes = _open_node(root, zarr.open_group).attrs.asdict()
         own = attributes.get(KEY)
         if not isinstance(own, dict):
@@ -235,15 +237,17 @@ class TileStore:
     @property
     def layers(self) -> list[str]:
         try:
-            names = os.listdir(self.path)
+            names = folder_names(self.path)
         except OSError as error:
+            if isinstance(error, StoreError):
+                raise
             raise StoreError(f"{self.path}: cannot be read: {error.strerror}") from error
         return sorted(
             name
             for name in names
             if NAME.fullmatch(name)
             and name not in RESERVED
-            and os.path.exists(self.path / name / "zarr.json")
+            and (self.path / name / "zarr.json").exists()
         )
 
     def refuse_foreign(self, name: str, setting: str, holds: str, what: str) -> None:
@@ -335,6 +339,8 @@ class TileStore:
 
 def _has_metadata(path: Path) -> bool:
     """Whether `path` has a zarr.json, or may have one that we must not see."""
+    if isinstance(path, ObjectPath):
+        return (path / "zarr.json").exists()
     try:
         os.stat(path / "zarr.json")
     except PermissionError:
@@ -351,14 +357,20 @@ def _whole(value: Any) -> int:
 
 
 def _open_node(path: Path, opener: Any) -> Any:
-    if not path.exists():
+    where: Any = str(path)
+    if isinstance(path, ObjectPath):
+        metadata = (path / "zarr.json").read()
+        if metadata is None:
+            raise StoreError(f"{path}: no such store; convert-dataset makes one")
+        where = {"zarr.json": default_buffer_prototype().buffer.from_bytes(metadata[0])}
+    elif not path.exists():
         raise StoreError(f"{path}: no such store; convert-dataset makes one")
-    if not path.is_dir():
+    elif not path.is_dir():
         raise StoreError(f"{path}: a file, not a store; convert-dataset makes one")
-    if not _has_metadata(path):
+    elif not _has_metadata(path):
         raise StoreError(f"{path}: not a store (it has no zarr.json); convert-dataset makes one")
     try:
-        return opener(str(path), mode="r", zarr_format=3)
+        return opener(where, mode="r", zarr_format=3)
     except ContainsArrayError as error:
         raise StoreError(f"{path}: an array, not a store; name the folder above it") from error
     except PermissionError as error:
@@ -412,7 +424,9 @@ def _checked_layer(path: Path, grid: GridSpec, array: Any) -> Layer:
     if block != across:
         raise InputError(f"blocks of {block} x {across} are not square")
     keys = metadata.chunk_key_encoding
-    if (keys.name, getattr(keys, "separator", None)) != ("default", "/"):
+    separator = _word(getattr(keys, "separator", None))
+    # In a bucket the next version of a layer has other names, so that one write replaces it.
+    if keys.name != "default" or separator not in "/."[: 1 + isinstance(path, ObjectPath)]:
         raise InputError("shard files are not named c/ROW/COLUMN")
     dtype = cells.layer_dtype(array.dtype)
     attributes = array.attrs.asdict()
@@ -421,9 +435,8 @@ def _checked_layer(path: Path, grid: GridSpec, array: Any) -> Layer:
     nodata = cells.from_json(own.get("nodata") if isinstance(own, dict) else None)
     if nodata is not None:
         nodata = cells.as_scalar(nodata, dtype)
-    layer = Layer(
-        path, grid, dtype, block, nodata, "zstd" if ZstdCodec in inner else None, attributes
-    )
+    compress = "zstd" if ZstdCodec in inner else None
+    layer = Layer(path, grid, dtype, block, nodata, compress, attributes, separator)
     fill = np.array(metadata.fill_value, dtype)
     if not np.array_equal(layer.fill, fill, equal_nan=dtype.kind == "f"):
         raise InputError(f"fill value {metadata.fill_value} is not the nodata value {nodata}")
