@@ -87,3 +87,12 @@ def folders(tmp_path_factory):
             shutil.rmtree(path, ignore_errors=True)
 
     return fresh
+
+
+@pytest.fixture(scope="session")
+def cluster():
+    """A client of a Dask cluster of two processes."""
+    from cluster import processes
+
+    with processes(2) as client:
+        yield client

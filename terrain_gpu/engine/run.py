@@ -9,7 +9,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import numpy as np
 
@@ -23,6 +23,9 @@ from .arrays import ArrayLayer
 from .operation import Operation, OutputLayer, Phase, SolvedBlock, State
 from .plan import COMPILED_BASELINE, CUDA_BASELINE, NO_LIMIT, StreamPlan, limit_of, threads_of
 from .schedule import stream
+
+if TYPE_CHECKING:
+    from .cluster import Cluster
 
 log = logging.getLogger(__name__)
 
@@ -52,14 +55,30 @@ class Result:
 
 
 class Engine(Protocol):
-    """Where blocks are solved."""
+    """Where blocks are solved, see `Threads` and `cluster.Cluster`.
+
+    Attributes
+    ----------
+    slots
+        Processes and threads that `each` spreads over.
+    """
+
+    slots: int
 
     def map(self, run: Run, phase: Phase, state: State, blocks: Iterator[Block]) -> None:
         """Solve blocks, have what was found taken, and tell of them."""
 
+    def patch(self, run: Run, name: str, patches: Iterable[tuple[Any, ...]]) -> None:
+        """Set bits in written blocks: the arguments of `LayerWriter.patch_block`."""
+
+    def each(self, run: Run, work: Callable[..., Any], items: Iterable[Any]) -> Iterator[Any]:
+        """``work(operation, folder, item)`` for all items, in any order."""
+
 
 class Threads:
     """The engine of this process: readers, workers and writers over a bounded pool of buffers."""
+
+    slots = 1
 
     def map(self, run: Run, phase: Phase, state: State, blocks: Iterator[Block]) -> None:
         operation, plan = run.operation, run.plan
@@ -81,6 +100,24 @@ class Threads:
             writers=plan.writers,
             done=run.tick,
         )
+
+    def patch(self, run: Run, name: str, patches: Iterable[tuple[Any, ...]]) -> None:
+        writer = run.writers[name]
+        baseline = COMPILED_BASELINE + (CUDA_BASELINE if run.gpu is not None else 0)
+        # A block as it is read, with its bits, and as it is written.
+        room = (run.plan.memory_limit - baseline) // (3 * writer.block_size**2)
+        patchers = max(min(max(PATCHERS, run.threads), room), 1)
+        stream(
+            patches,
+            lambda patch, _: patch,
+            lambda _, patch: writer.patch_block(*patch),
+            buffers=[None] * patchers,
+            writers=patchers,
+        )
+
+    def each(self, run: Run, work: Callable[..., Any], items: Iterable[Any]) -> Iterator[Any]:
+        for item in items:
+            yield work(run.operation, run.folder, item)
 
 
 class Location(Protocol):
@@ -198,19 +235,8 @@ class Run:
 
     def patch(self, name: str, patches: Iterable[tuple[Any, ...]]) -> None:
         """Set bits in written blocks: the arguments of `LayerWriter.patch_block`."""
-        writer = self.writers[name]
-        baseline = COMPILED_BASELINE + (CUDA_BASELINE if self.gpu is not None else 0)
-        # A block as it is read, with its bits, and as it is written.
-        room = (self.plan.memory_limit - baseline) // (3 * writer.block_size**2)
-        patchers = max(min(max(PATCHERS, self.threads), room), 1)
         with self.report.phase("patches"):
-            stream(
-                patches,
-                lambda patch, _: patch,
-                lambda _, patch: writer.patch_block(*patch),
-                buffers=[None] * patchers,
-                writers=patchers,
-            )
+            self.engine.patch(self, name, patches)
 
     def forget(self) -> None:
         """What was written is of no use to a run that resumes."""
@@ -234,6 +260,7 @@ def run(
     verify: bool = False,
     progress: Progress = silent,
     place: Location | None = None,
+    client: Any = None,
     engine: Engine | None = None,
 ) -> Result:
     """Compute the outputs of an operation; they appear when all are complete.
@@ -244,9 +271,13 @@ def run(
         Prove the outputs before they appear.
     place
         Where to compute, and whom to tell of progress; the CPU when None.
+    client
+        A Dask client, whose workers solve the blocks; this process when None.
 
     Raises
     ------
+    ClusterError
+        when the cluster has no worker, or is gone.
     InputError
         when an output would replace an input, or what another command made.
     PlanError
@@ -261,7 +292,12 @@ def run(
     report = Report(operation.command)
     place = place or Here(progress)
     _refuse_names(operation)
-    plan_on = _planner(operation, memory_limit, threads, place)
+    cluster = None
+    if client is not None:
+        from .cluster import Cluster
+
+        engine = cluster = Cluster(client)
+    plan_on = _planner(operation, memory_limit, threads, place, cluster)
     place.run(plan_on)
     with report.measured(), ExitStack() as stack:
         writers = {
@@ -298,6 +334,8 @@ def run(
                 for output in operation.outputs
             }
     settings = {**operation.settings(), "of": operation.identity(), **place.settings()}
+    if cluster is not None:
+        settings["cluster"] = cluster.settings()
     report.settings = {**settings, "plan": plan_on(place.gpu).as_dict()}
     report.cells = operation.grid.cells
     report.valid_cells = next(iter(layers.values())).info["valid_cells"]
@@ -364,14 +402,21 @@ def execute(begun: Run, place: Location, plan_on: Callable[[Any], StreamPlan]) -
 
 
 def _planner(
-    operation: Operation, memory_limit: int | str | None, threads: int | None, place: Location
+    operation: Operation,
+    memory_limit: int | str | None,
+    threads: int | None,
+    place: Location,
+    cluster: Cluster | None = None,
 ) -> Callable[[Any], StreamPlan]:
-    """The plan on a GPU or the CPU, made once for each."""
+    """The plan on a GPU or the CPU, made once for each; of each process of a cluster."""
     limit = limit_of(memory_limit)
 
     @cache
     def plan_on(gpu: Any) -> StreamPlan:
-        plan = operation.plan(limit - place.held, threads, gpu)
+        if cluster is None:
+            plan = operation.plan(limit - place.held, threads, gpu)
+        else:
+            plan = cluster.plan(operation, limit)
         for line in plan.describe().splitlines():
             log.info("%s", line)
         return plan

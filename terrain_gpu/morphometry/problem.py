@@ -148,6 +148,7 @@ def slope(
     aspect: str | None = None,
     memory_limit: int | str | None = None,
     threads: int | None = None,
+    client: Any = None,
     resume: bool = False,
     overwrite: bool = False,
     progress: Progress = silent,
@@ -170,6 +171,9 @@ def slope(
         Bound on the peak resident set of the process, bytes; a quarter of RAM when None.
     threads
         Threads; all processors when None.
+    client
+        A ``distributed.Client``: its workers solve the blocks, and `memory_limit` holds for each.
+        This process when None.
     resume
         Go on with an unfinished run.
     overwrite
@@ -211,4 +215,5 @@ def slope(
         resume=resume,
         overwrite=overwrite,
         progress=progress,
+        client=client,
     )
