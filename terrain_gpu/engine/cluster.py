@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import logging
 import pickle
+import re
 import shutil
 import threading
 import time
@@ -21,12 +22,13 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ..errors import ClusterError, InputError, PlanError
+from ..errors import ClusterError, InputError
 from ..grid import Block
 from ..report import peak_rss
 from ..store.writer import BlockWriter
+from . import plan as planner
 from .operation import Operation, Phase, State
-from .plan import MB, StreamPlan, format_size
+from .plan import MB, StreamPlan
 
 if TYPE_CHECKING:
     from .run import Run
@@ -40,6 +42,9 @@ TASK_SECONDS = 0.2
 """What a task takes at least, where blocks are small: each costs the scheduler up to a ms."""
 MOST_BLOCKS = 256
 """Blocks of a task at most."""
+
+WAIT, CONNECT = 30.0, 10.0
+"""Seconds that the first worker may take, and the scheduler."""
 
 DEATHS = 10
 """Workers that a task may lose before it is taken for the cause."""
@@ -144,7 +149,7 @@ class Cluster:
         # Before others are looked for: a cluster may have been started a moment ago.
         with _told(client):
             if not (workers := client.scheduler_info(n_workers=-1)["workers"]):
-                client.wait_for_workers(1, timeout=30)
+                client.wait_for_workers(1, timeout=WAIT)
                 workers = client.scheduler_info(n_workers=-1)["workers"]
         self.threads = max(worker["nthreads"] for worker in workers.values())
         self.slots = sum(worker["nthreads"] for worker in workers.values())
@@ -165,10 +170,8 @@ class Cluster:
 
     def plan(self, operation: Operation, memory_limit: int) -> StreamPlan:
         """The plan of each process: the limit is that of one, Dask included."""
-        try:
-            return operation.plan(memory_limit - OVERHEAD, self.threads)
-        except PlanError as error:
-            raise PlanError(f"{error}, and {format_size(OVERHEAD)} more for Dask") from None
+        with planner.beside(OVERHEAD):
+            return operation.plan(memory_limit, self.threads)
 
     def map(self, run: Run, phase: Phase, state: State, blocks: Iterator[Block]) -> None:
         """Solve blocks in the workers; what they found is taken here."""
@@ -339,14 +342,19 @@ def open_client(workers: int | None, scheduler: str | None) -> Iterator[Any]:
         from distributed import Client, LocalCluster
     except ImportError:
         raise ClusterError("a cluster needs Dask: pip install 'terrain_gpu[dask]'") from None
-    quiet = {"distributed.scheduler.allowed-failures": DEATHS, "distributed.admin.tick.limit": "1h"}
-    with dask.config.set(quiet):
+    # What it logs is told by an error, or is of no use to whoever runs a command.
+    logging.getLogger("distributed").setLevel(logging.CRITICAL)
+    with dask.config.set({"distributed.scheduler.allowed-failures": DEATHS}):
         if scheduler is not None:
+            if not re.fullmatch(r"(\w+://)?[^/:]+:[0-9]+", scheduler):
+                raise InputError(
+                    f"--scheduler {scheduler}: is not an address; write for example tcp://host:8786"
+                )
             try:
-                client = Client(scheduler, timeout=10, set_as_default=False)
-            except (OSError, ValueError, TypeError) as error:
+                client = Client(scheduler, timeout=CONNECT, set_as_default=False)
+            except (OSError, ValueError):
                 raise ClusterError(
-                    f"{scheduler}: no scheduler answers ({error}); start one (dask scheduler)"
+                    f"{scheduler}: no scheduler answers; start one (dask scheduler)"
                 ) from None
             with client:
                 yield client

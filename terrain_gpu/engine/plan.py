@@ -9,8 +9,10 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -57,9 +59,32 @@ def format_size(size: float) -> str:
 
 
 def default_memory_limit() -> int:
-    """A quarter of the machine's memory, at least 512 MB."""
-    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    return max(memory // 4, LEAST_LIMIT)
+    """A quarter of the memory there is, at least 512 MB."""
+    return max(machine_memory() // 4, LEAST_LIMIT)
+
+
+def machine_memory(proc: Path = Path("/proc"), groups: Path = Path("/sys/fs/cgroup")) -> int:
+    """Bytes that this process may use: the machine's, or fewer in a container or a batch job.
+
+    Control groups say so, of version 2 (one tree) or 1 (a tree for memory), each with the groups
+    around it.
+    """
+    found = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
+    with suppress(OSError):
+        for line in (proc / "self/cgroup").read_text().splitlines():
+            _, kinds, path = line.split(":", 2)
+            if kinds and "memory" not in kinds.split(","):
+                continue
+            top = groups / "memory" if kinds else groups
+            name = "memory.limit_in_bytes" if kinds else "memory.max"
+            inner = top / path.lstrip("/")
+            for folder in (inner, *inner.parents):
+                # In a container the path may be the host's: then only the top is there.
+                with suppress(OSError, ValueError):
+                    found.append(int((folder / name).read_text()))
+                if folder == top:
+                    break
+    return min(found)
 
 
 def available_threads() -> int:
@@ -97,9 +122,23 @@ def require(needed: int, limit: int, what: str) -> None:
         )
 
 
+_beside = 0
+
+
+@contextmanager
+def beside(size: int) -> Iterator[None]:
+    """Plan for a process in which something else takes so many bytes."""
+    global _beside
+    _beside, before = _beside + size, _beside
+    try:
+        yield
+    finally:
+        _beside = before
+
+
 def loaded() -> int:
-    """Bytes of what a program loaded to read vector files, and stays."""
-    return VECTOR_BYTES if whole_process and "pyogrio" in sys.modules else 0
+    """Bytes of what is in the process and stays: what reads vector files, and see `beside`."""
+    return _beside + (VECTOR_BYTES if whole_process and "pyogrio" in sys.modules else 0)
 
 
 def other_blocks(size: str, block: int) -> str:
