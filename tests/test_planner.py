@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from terrain_gpu.arguments import parse_size
 from terrain_gpu.components import plan_components
-from terrain_gpu.engine import plan as planner
+from terrain_gpu.engine import machine
 from terrain_gpu.engine.plan import (
     BASELINE,
     COMPILED_BASELINE,
@@ -316,10 +316,10 @@ def test_the_memory_of_a_container_or_a_job(tmp_path, line, files, expected):
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(text + "\n")
     physical = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    found = planner.machine_memory(tmp_path / "proc", tmp_path / "groups")
+    found = machine.machine_memory(tmp_path / "proc", tmp_path / "groups")
     assert found == min(expected or physical, physical)
 
 
 def test_without_control_groups_the_machine_counts(tmp_path):
     physical = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    assert planner.machine_memory(tmp_path, tmp_path) == physical
+    assert machine.machine_memory(tmp_path, tmp_path) == physical

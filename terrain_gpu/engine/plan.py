@@ -6,13 +6,11 @@ adds up what the executor will hold; it refuses what cannot fit.
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,6 +18,7 @@ import numpy as np
 from ..arguments import memory, whole
 from ..errors import PlanError
 from ..grid import MAX_BLOCK, MIN_BLOCK, TILE, BlockGrid, Window, ceil_div, round_up
+from .machine import available_threads, default_memory_limit
 
 MB = 10**6
 BASELINE = 160 * MB
@@ -44,7 +43,6 @@ whole_process = False
 """Whether the process is one of the programs, in which nobody else needs packages or memory."""
 
 DEFAULT_BLOCK = 1024
-LEAST_LIMIT = 512 * MB
 MAX_SHARDS = 1 << 20
 """Above this many shards the planner prefers larger blocks, if they fit."""
 
@@ -56,40 +54,6 @@ def format_size(size: float) -> str:
             return f"{size:.0f} {unit}" if unit == "B" else f"{size:.3g} {unit}"
         size /= 1000
     raise AssertionError
-
-
-def default_memory_limit() -> int:
-    """A quarter of the memory there is, at least 512 MB."""
-    return max(machine_memory() // 4, LEAST_LIMIT)
-
-
-def machine_memory(proc: Path = Path("/proc"), groups: Path = Path("/sys/fs/cgroup")) -> int:
-    """Bytes that this process may use: the machine's, or fewer in a container or a batch job.
-
-    Control groups say so, of version 2 (one tree) or 1 (a tree for memory), each with the groups
-    around it.
-    """
-    found = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
-    with suppress(OSError):
-        for line in (proc / "self/cgroup").read_text().splitlines():
-            _, kinds, path = line.split(":", 2)
-            if kinds and "memory" not in kinds.split(","):
-                continue
-            top = groups / "memory" if kinds else groups
-            name = "memory.limit_in_bytes" if kinds else "memory.max"
-            inner = top / path.lstrip("/")
-            for folder in (inner, *inner.parents):
-                # In a container the path may be the host's: then only the top is there.
-                with suppress(OSError, ValueError):
-                    found.append(int((folder / name).read_text()))
-                if folder == top:
-                    break
-    return min(found)
-
-
-def available_threads() -> int:
-    """Processors this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def limit_of(memory_limit: int | str | None) -> int:
