@@ -269,12 +269,12 @@ def test_ctrl_c_is_seen_while_nothing_happens(monkeypatch):
         _thread.interrupt_main()
         assert seen.wait(HANGS)  # a slow disk
 
-    class Run(schedule._Run):
+    class Run(schedule._Streaming):
         def fail(self, error):
             super().fail(error)
             seen.set()
 
-    monkeypatch.setattr(schedule, "_Run", Run)
+    monkeypatch.setattr(schedule, "_Streaming", Run)
     with pytest.raises(KeyboardInterrupt):
         stream(range(10_000), read, lambda i, d: None, buffers=[1, 2])
 
@@ -303,12 +303,12 @@ def test_ctrl_c_while_a_lock_changes_hands(monkeypatch, at):
                 self.strike()
             super().__exit__(*error)
 
-    class Run(schedule._Run):
+    class Run(schedule._Streaming):
         def __init__(self, *args, **how):
             super().__init__(*args, **how)
             self.changed = Struck()
 
-    monkeypatch.setattr(schedule, "_Run", Run)
+    monkeypatch.setattr(schedule, "_Streaming", Run)
     with pytest.raises(KeyboardInterrupt):
         copy_through(10_000, buffers=3, writers=2)
     assert not threads_left()
