@@ -18,7 +18,7 @@ from rasterio.crs import CRS
 from ..errors import InputError
 from ..grid import GridSpec
 from ..store import outputs
-from .export import writable_file
+from ..store.file_writer import writable_file
 from .vectors import GEOJSON, GEOPACKAGE, WGS84, grid_crs, import_pyogrio, one_line, reprojected
 
 log = logging.getLogger(__name__)
