@@ -278,12 +278,12 @@ def told(words: str, *, stop: float | None) -> dict[str, object]:
     messages = [m for m in messages if not m.startswith("compiling")]
     progress = [sum(cells for cells, _ in seen), *sorted({total for _, total in seen})]
     # How much is done where a run stops depends on how its threads are scheduled.
-    files = {} if stop is not None or "finished blocks are kept" in error else state()
+    whole = stop is None and "finished blocks are kept" not in error
     return {
         "report": of_report(report),
         "messages": of_report(messages),
-        "files": files,
-        "progress": progress if stop is None and "--resume" not in words else [],
+        "files": state() if whole else {},
+        "progress": progress if whole and "--resume" not in words else [],
     }
 
 
