@@ -29,9 +29,9 @@ from ..report import Report
 from ..store import Layer, TileStore
 from .block import BlockForest, Work, read_forest
 from .drain import VERTEX_BYTES, Flows, drain, outline, solve
+from .plan import plan_blocks
 from .skeleton import Skeleton
 from .source import Forest, open_forest
-from .stream import plan_blocks
 
 LAYER = "accumulation"
 NOWHERE = 255

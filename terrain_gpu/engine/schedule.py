@@ -25,7 +25,8 @@ _BACKLOG = 64
 """Written items that the caller's thread may have to be told of before writers wait for it."""
 
 
-def _pass_on(item: Any, data: Any) -> Any:
+def pass_on(item: Any, data: Any) -> Any:
+    """No computation: what was read is written."""
     return data
 
 
@@ -35,7 +36,7 @@ def stream(
     write: Callable[[Item, Any], None],
     *,
     buffers: Sequence[Buffer],
-    compute: Callable[[Item, Any], Any] = _pass_on,
+    compute: Callable[[Item, Any], Any] = pass_on,
     readers: int = 1,
     workers: int = 1,
     writers: int = 1,
@@ -77,7 +78,7 @@ def stream(
     run = _Streaming(iter(items), buffers, ordered=ordered)
     roles: list[tuple[Callable[[Any], None], Callable[..., Any]]]
     roles = [(run.reader, read)] * readers + [(run.writer, write)] * writers
-    if compute is _pass_on:
+    if compute is pass_on:
         run.to_write = run.to_compute
         workers = 0
     roles += [(run.worker, compute)] * workers
