@@ -7,7 +7,8 @@ To change code and show that nothing else changed:
     python scripts/record_matrix.py after.json --against before.json
 
 Stores, exports and reports are digested as they are; of reports all but what no two runs share
-(times, memory, bytes read and written, versions).
+(times, memory, bytes read and written, versions). `--conversions` records conversions, exports and
+networks instead, with their messages and progress.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import contextlib
 import hashlib
 import io
 import json
+import logging
 import os
 import shlex
 import shutil
@@ -99,6 +101,192 @@ UNEQUAL = {
 }
 
 
+STORE = "convert-dataset tiles.tif s.zarr --overwrite"
+CONVERSIONS = [
+    *(
+        f"convert-dataset {source} s.zarr {{block}} --overwrite -v"
+        for source in (
+            "tiles.tif",
+            "tiles.tif --threads 1 --memory-limit 200MB",
+            "strips.tif --threads 3",
+            "plain.tif",
+            "wide.tif --nodata -1",
+            "bands.tif --band 2 --compress zstd",
+            "masked.tif --nodata -32768",
+            "exact.tif",
+            "noise.tif --round",
+            "noise.tif --round --clamp-min 100 --nodata -5",
+            "noise.tif --clamp-min 300.5 --compress zstd",
+            "noise.tif --bounds 600900 4001000 604000 4007000",
+            "noise.asc --crs EPSG:32611",
+            "noise.grass --crs EPSG:32611 --threads 2",
+            "west.tif east.tif",
+            "east.tif west.tif --round --bounds 600900 4001000 609000 4007000",
+            "west.tif far.tif --nodata -1",
+            "noise.tif east.tif --threads 1",
+            # Refused, at once or half way.
+            "west.tif far.tif",
+            "bands.tif",
+            "tiles.tif nothing.tif",
+            "noise.tif --round --nodata 300 --threads 1",
+            "large.tif --round --threads 1",
+            "tiles.tif --memory-limit 161MB",
+            "tiles.tif --layer 1",
+            "tiles.tif --clamp-min nan",
+        )
+    ),
+    "convert-dataset cut.tif s.zarr --block-size 64 --threads 1 --overwrite -v",
+    "convert-dataset cut.tif s.zarr --block-size 64 --threads 1 --resume -v",
+    f"{STORE} --resume -v",
+    f"{STORE} {{block}}",
+    "convert-dataset tiles.tif s.zarr -v",
+    "convert-dataset tiles.tif s.zarr --resume -v",
+    "convert-dataset tiles.tif s.zarr --resume --round -v",
+    "convert-dataset wide.tif s.zarr --layer friction --round -v",
+    "convert-dataset noise.tif s.zarr --layer other -v",
+    "convert-dataset noise.tif s.zarr --overwrite -v",
+    "convert-dataset noise.tif plain.tif -v",
+    "convert-dataset noise.tif nowhere/s.zarr -v",
+    *(
+        f"export s.zarr x.tif {rest} -v"
+        for rest in (
+            "",
+            "--overwrite",
+            "--compress deflate --overwrite",
+            "--compress lzw --overwrite --threads 1",
+            "--compress zstd --overwrite --bounds 600900 4001000 604000 4007000",
+            "--cog --overwrite",
+            "--cog --compress lzw --layer friction --overwrite",
+            "--layer mst --overwrite",
+            "--layer nothing --overwrite",
+            "--bounds 0 0 1 1 --overwrite",
+            "--memory-limit 1MB --overwrite",
+        )
+    ),
+    "export s.zarr x.png -v",
+    *(
+        f"network s.zarr {rest} -v"
+        for rest in (
+            "n.geojson --min-length 300",
+            "n.geojson --min-length 300",
+            "n.geojson --min-length 0 --overwrite --threads 1",
+            "n.gpkg --min-length 300 --overwrite --threads 2",
+            "n.gpkg --min-length 1000 --keep keep.tif --overwrite",
+            "n.json --keep keep.tif --overwrite --memory-limit 500MB",
+            "n.json --min-length 1e9 --overwrite",
+            "n.json --min-length 0 --overwrite --memory-limit 281MB",
+        )
+    ),
+]
+"""Beside -v, which tells messages; {block} stands for --block-size."""
+STOPPED = {
+    CONVERSIONS[0],
+    CONVERSIONS[2],
+    CONVERSIONS[14],
+    "export s.zarr x.tif --compress deflate --overwrite -v",
+    "network s.zarr n.geojson --min-length 0 --overwrite --threads 1 -v",
+}
+
+
+def sources(folder: Path) -> None:
+    """Rasters of many kinds, small ones."""
+    rng = np.random.default_rng(7)
+    noise = rng.uniform(0, 900, (300, 330)).astype(np.float32)
+    noise[rng.random(noise.shape) < 0.1] = -9999
+    hills = (noise[:300, :330] // 3).astype(np.int16)
+    hills[noise == -9999] = -9999
+    tiled = {"tiled": True, "blockxsize": 128, "blockysize": 128}
+
+    def save(name: str, data: np.ndarray, nodata: float | None, *, west: int = 0, **how) -> None:
+        place = rasterio.Affine(30, 0, 600000 + 30 * west, 0, -30, 4_009_000)
+        shape = dict(zip(("height", "width"), data.shape[-2:], strict=True))
+        shape |= {"count": 1 if data.ndim == 2 else len(data), "dtype": data.dtype.name}
+        with rasterio.open(
+            folder / name,
+            "w",
+            nodata=nodata,
+            transform=place,
+            **shape,
+            **{"crs": "EPSG:32611"} | how,
+        ) as file:
+            file.write(data if data.ndim == 3 else data[None])
+
+    save("tiles.tif", hills, -9999, compress="deflate", **tiled)
+    save("strips.tif", hills, -9999, compress="lzw", blockysize=7)
+    save("plain.tif", hills, -9999, blockysize=1)
+    save("wide.tif", noise.astype(np.float64), -9999, compress="zstd", blockysize=300)
+    save("bands.tif", np.stack((hills, hills + 1)), None, interleave="pixel", compress="deflate")
+    save("exact.tif", hills.astype(np.int64) * 2**40, None, compress="deflate", **tiled)
+    save("noise.tif", noise, -9999, **tiled)
+    save("west.tif", noise[:, :200], -9999, **tiled)
+    save("east.tif", noise[:, 150:], -9999, west=150, compress="deflate")
+    save("far.tif", noise[:, 250:], -9999, west=250)
+    save("large.tif", np.where(np.arange(300)[:, None] == 250, 1e12, noise), -9999, **tiled)
+    save("cut.tif", noise, -9999, blockysize=1)
+    save("keep.tif", ((rng.random(noise.shape) < 0.001) & (noise > 0)).astype(np.uint8), 0)
+    save("masked.tif", hills, None, **tiled)
+    with rasterio.open(folder / "masked.tif", "r+") as file:
+        file.write_mask(hills > 100)
+    data = (folder / "cut.tif").read_bytes()
+    (folder / "cut.tif").write_bytes(data[: len(data) * 4 // 5])
+    save("noise.asc", noise, -9999, driver="AAIGrid", crs=None)
+    lines = "\n".join(" ".join("*" if v == -9999 else f"{v:.2f}" for v in row) for row in noise)
+    head = "north: 4009000\nsouth: 4000000\neast: 609900\nwest: 600000\nrows: 300\ncols: 330\n"
+    (folder / "noise.grass").write_text(f"{head}null: *\ntype: float\n{lines}\n")
+    for path in folder.iterdir():
+        os.utime(path, (10**9, 10**9))
+
+
+def record_conversions(block: int) -> dict[str, object]:
+    """What conversions, exports and networks leave, tell and report."""
+    found: dict[str, object] = {}
+    here = Path.cwd()
+    folder = Path(tempfile.gettempdir()) / "terrain_gpu-matrix"
+    folder.mkdir()
+    try:
+        os.chdir(folder)
+        sources(folder)
+        for number, words in enumerate(CONVERSIONS):
+            if words.startswith("export") and not Path("s.zarr/mst").exists():
+                call("compute-mst s.zarr --overwrite")
+            command = words.replace("{block}", f"--block-size {block}")
+            for way in ("fresh", "stopped", "resumed") if words in STOPPED else ("fresh",):
+                again = " --resume" * (way == "resumed" and "convert" in words)
+                found[f"{block} {number} {way}: {words}"] = told(
+                    f"{command}{again}", stop=0.4 if way == "stopped" else None
+                )
+    finally:
+        os.chdir(here)
+        shutil.rmtree(folder)
+    return found
+
+
+def told(words: str, *, stop: float | None) -> dict[str, object]:
+    """What a command leaves, tells and reports."""
+    messages: list[str] = []
+    seen: list[tuple[int, int]] = []
+    handler = logging.Handler()
+    handler.emit = lambda record: messages.append(record.getMessage())
+    log = logging.getLogger("terrain_gpu")
+    log.addHandler(handler)
+    Path("r.json").unlink(missing_ok=True)
+    try:
+        error = call(f"{words} --json r.json", stop=stop, seen=seen)
+    finally:
+        log.removeHandler(handler)
+    report = {"error": error} if error else json.loads(Path("r.json").read_text())
+    messages = [m for m in messages if not m.startswith("compiling")]
+    progress = [sum(cells for cells, _ in seen), *sorted({total for _, total in seen})]
+    # How much is done where a run stops depends on how its threads are scheduled.
+    whole = stop is None and "finished blocks are kept" not in error
+    return {
+        "report": of_report(report),
+        "messages": of_report(messages),
+        "files": state() if whole else {},
+        "progress": progress if whole and "--resume" not in words else [],
+    }
+
+
 def rasters(folder: Path) -> list[str]:
     """Small rasters: real heights, noise with voids, flats."""
     sample = Path(__file__).parent.parent / "data/jacksboro.tif"
@@ -121,8 +309,10 @@ def rasters(folder: Path) -> list[str]:
     return names
 
 
-def call(words: str, *, stop: float | None = None) -> str:
-    """Run a command here; the name of the error that it raised, if any."""
+def call(
+    words: str, *, stop: float | None = None, seen: list[tuple[int, int]] | None = None
+) -> str:
+    """Run a command here; the error that it raised, if any: its name, its words where seen."""
     from terrain_gpu import progress
 
     done = 0.0
@@ -131,15 +321,18 @@ def call(words: str, *, stop: float | None = None) -> str:
     def halt(cells: int, total: int) -> None:
         nonlocal done
         done += cells / total
+        if seen is not None:
+            seen.append((cells, total))
         if stop is not None and done >= stop:
             raise KeyboardInterrupt
 
-    bar, progress.bar = progress.bar, _always(halt if stop is not None else silent)
+    bar, progress.bar = progress.bar, _always(halt if (stop, seen) != (None, None) else silent)
     try:
         with contextlib.redirect_stdout(io.StringIO()):
             group.main([*([] if name == "terrain-gpu" else [name]), *more], standalone_mode=False)
     except (KeyboardInterrupt, SystemExit, Exception) as error:
-        return type(error).__name__
+        name = type(error).__name__
+        return name if seen is None else f"{name}: {error}".replace(os.getcwd(), "")
     finally:
         progress.bar = bar
     return ""
@@ -221,10 +414,11 @@ def main() -> int:
     parser.add_argument("--against", type=Path)
     parser.add_argument("--backend", default="cpu", choices=["cpu", "cuda"])
     parser.add_argument("--blocks", type=int, nargs="+", default=[64, 128, 1024])
+    parser.add_argument("--conversions", action="store_true", help="record these instead")
     given = parser.parse_args()
     found: dict[str, object] = {}
     for block in given.blocks:
-        found |= record(block, given.backend)
+        found |= record_conversions(block) if given.conversions else record(block, given.backend)
     given.output.write_text(json.dumps(found, indent=1, sort_keys=True) + "\n")
     print(f"{len(found)} runs")
     if given.against is None:

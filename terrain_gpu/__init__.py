@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from .components import Components, label_components
     from .drainage import Accumulation, Network, accumulate, extract_network
     from .errors import (
+        ClusterError,
         InputError,
         OutputError,
         PlanError,
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 
 _HOME = {
     "Accumulation": "drainage",
+    "ClusterError": "errors",
     "Components": "components",
     "GridSpec": "grid",
     "InputError": "errors",
@@ -62,6 +64,7 @@ _HOME = {
 
 __all__ = [
     "Accumulation",
+    "ClusterError",
     "Components",
     "GridSpec",
     "InputError",

@@ -179,6 +179,12 @@ def _max_cost(name: str, value: Any) -> float | int:
     return found
 
 
+def _client(name: str, value: Any) -> Any:
+    if not hasattr(value, "submit") or not hasattr(value, "scheduler_info"):
+        raise wrong(name, value, "a distributed.Client")
+    return value
+
+
 def _progress(name: str, value: Any) -> Any:
     if value is None:
         from .progress import silent
@@ -342,6 +348,7 @@ _CHECKS: dict[str, Check] = {
     "build_index": flag,
     "cell_size": _cell_size,
     "clamp_min": real,
+    "client": _client,
     "cog": flag,
     "connectivity": word(Connectivity),
     "corner_cutting": flag,

@@ -2,21 +2,62 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import logging
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numba
+from numba.core.caching import FunctionCache, IndexDataCacheFile
 
 log = logging.getLogger(__name__)
 
 
 def jit(function: Callable[..., Any]) -> Any:
     """`numba.njit` of a kernel."""
-    try:
-        return numba.njit(function, nogil=True, cache=True)
-    except RuntimeError:  # neither the package's folder nor the user's can be written
-        return numba.njit(function, nogil=True)
+    kernel: Any = numba.njit(function, nogil=True)
+    # Not kept when neither the package's folder nor the user's can be written.
+    with contextlib.suppress(RuntimeError):
+        kernel._cache = _Cache(function)
+    return kernel
+
+
+class _Cache(FunctionCache):
+    """numba's cache of a kernel, safe where several processes compile at the same time."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        super().__init__(function)
+        source = self._impl.locator.get_source_stamp()
+        self._cache_file = _CacheFile(self._cache_path, self._impl.filename_base, source)
+
+
+class _CacheFile(IndexDataCacheFile):
+    """The files of a kernel: an index, and one of code for each signature.
+
+    numba reads the index, adds a line and writes it again. Of two processes that do so at once
+    one loses its line, and both may give their code the same name.
+    """
+
+    def save(self, key: Any, data: Any) -> None:
+        with _locked(self._cache_path, fcntl.LOCK_EX):
+            super().save(key, data)
+
+    def load(self, key: Any) -> Any:
+        with _locked(self._cache_path, fcntl.LOCK_SH):
+            return super().load(key)
+
+
+@contextlib.contextmanager
+def _locked(folder: str, how: int) -> Iterator[None]:
+    """Hold a lock on a folder; go on without where it cannot be locked."""
+    with contextlib.ExitStack() as stack:
+        with contextlib.suppress(OSError):  # it is not there yet, or on a file system without locks
+            number = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
+            stack.callback(os.close, number)
+            fcntl.flock(number, how)
+        yield
 
 
 def known_types(kernel: Any) -> list[tuple[Any, ...]]:

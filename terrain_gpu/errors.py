@@ -31,6 +31,10 @@ class PlanError(InputError):
     """The work does not fit the memory limit."""
 
 
+class ClusterError(TerrainError):
+    """A Dask cluster that cannot be used, or that is gone. What was committed stays valid."""
+
+
 class VerificationError(StoreError):
     """A result that is not what its problem asks for.
 

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from cluster import kill_a_worker
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from memory import MB, within
@@ -22,7 +23,7 @@ from strategies import rasters, shapes
 
 import terrain_gpu
 from terrain_gpu.engine.operation import Unit
-from terrain_gpu.engine.run import run
+from terrain_gpu.engine.run import Threads, run
 from terrain_gpu.errors import OutputError, StoreError
 from terrain_gpu.grid import GridSpec
 from terrain_gpu.store import TileStore, writer
@@ -44,6 +45,19 @@ KEYS = {
 
 class Stop(Exception):
     """Raised by a test in the middle of a run."""
+
+
+def stop_at(share: float):
+    """Progress that stops the run at this share of it."""
+    seen = 0
+
+    def stop(cells, total):
+        nonlocal seen
+        seen += cells
+        if seen >= share * total:
+            raise Stop
+
+    return stop
 
 
 def make_store(path: Path, data: np.ndarray, nodata, block: int) -> Path:
@@ -70,7 +84,7 @@ def same(one: np.ndarray, other: np.ndarray) -> bool:
     )
 
 
-class Processes:
+class Processes(Threads):
     """A toy engine: every block is solved by another process, from what can be pickled."""
 
     def map(self, run, phase, state, blocks):
@@ -144,6 +158,47 @@ class OperationContract:
         for found, right in zip(self.outputs(store).values(), expected, strict=True):
             assert same(found, right)
 
+    # -- on a cluster ---------------------------------------------------------------------------
+
+    def check(self, store):
+        expected = self.expected(self.cells(), -1, TileStore.open(store).grid)
+        for found, right in zip(self.outputs(store).values(), expected, strict=True):
+            assert same(found, right)
+        assert not (store / ".incomplete").exists()
+
+    def test_on_a_cluster(self, store, cluster):
+        told = []
+        found = run(self.make(store), client=cluster, progress=lambda *seen: told.append(seen))
+        self.check(store)
+        assert found.report.settings["cluster"]["tasks"] > 0
+        assert sum(cells for cells, _ in told) == told[-1][1]
+
+    def test_a_worker_dies_and_the_run_goes_on(self, store, cluster):
+        killed = []
+
+        def kill(cells, total):
+            if not killed:
+                killed.append(kill_a_worker(cluster))
+
+        run(self.make(store), client=cluster, progress=kill)
+        assert killed
+        self.check(store)
+
+    @pytest.mark.parametrize("share", [0.2, 0.7])
+    def test_stopped_on_a_cluster_and_resumed_here(self, store, cluster, share):
+        with pytest.raises(Stop):
+            run(self.make(store), client=cluster, progress=stop_at(share))
+        run(self.make(store), resume=True)
+        self.check(store)
+
+    def test_stopped_here_and_resumed_on_a_cluster(self, store, cluster):
+        with pytest.raises(Stop):
+            run(self.make(store), threads=1, progress=stop_at(0.7))
+        run(self.make(store), client=cluster, resume=True)
+        self.check(store)
+
+    # -------------------------------------------------------------------------------------------
+
     def test_an_operation_can_be_pickled(self, store):
         operation = self.make(store)
         _ = operation.layers
@@ -157,16 +212,8 @@ class OperationContract:
 
     @pytest.mark.parametrize("share", [0.0, 0.2, 0.45, 0.55, 0.8, 1.0])
     def test_stopped_anywhere_and_resumed(self, store, share):
-        seen = 0
-
-        def stop(cells, total):
-            nonlocal seen
-            seen += cells
-            if seen >= share * total:
-                raise Stop
-
         with pytest.raises(Stop):
-            run(self.make(store), threads=1, progress=stop)
+            run(self.make(store), threads=1, progress=stop_at(share))
         assert not {o.name for o in self.make(store).outputs} & set(TileStore.open(store).layers)
         told = []
         result = run(self.make(store), resume=True, progress=lambda *seen: told.append(seen))

@@ -1,10 +1,17 @@
-"""Kernels where numba has no folder to keep them in."""
+"""Kernels that numba keeps on disk: where it can, and whoever compiles at the same time."""
 
 from __future__ import annotations
 
-from numba.core import caching
+import multiprocessing
+import time
+
+import numpy as np
+from numba.core import caching, config
 
 from terrain_gpu.compiled import jit, known_types, tell_compiling
+
+HANGS = 600
+"""Seconds after which something that must happen does not."""
 
 
 def more(x):
@@ -24,3 +31,59 @@ def test_kernels_that_cannot_be_kept(monkeypatch, caplog):
 def test_kernels_that_are_kept(caplog):
     tell_compiling(jit(more), "tests")
     assert "compiling kernels for tests; this happens once" in caplog.text
+
+
+TYPES = ["int64", "float64", "complex128"]
+
+
+def compile_beside_others(folder, kind, together):
+    """Compile a kernel for a type; the others save theirs at the same time."""
+    config.CACHE_DIR = folder
+    caching.IndexDataCacheFile._save_index = slowly(caching.IndexDataCacheFile._save_index)
+    kernel = jit(more)
+    usual = kernel._cache._cache_file.save
+
+    def save(key, data):
+        together.wait(HANGS)
+        usual(key, data)
+
+    kernel._cache._cache_file.save = save
+    kernel(np.dtype(kind).type(1))
+
+
+def slowly(save_index):
+    def save(self, overloads):
+        time.sleep(0.2)  # time to go wrong in, after the index was read
+        save_index(self, overloads)
+
+    return save
+
+
+def test_processes_that_compile_at_once_keep_what_each_compiled(tmp_path, monkeypatch):
+    spawn = multiprocessing.get_context("spawn")
+    together = spawn.Barrier(len(TYPES))
+    given = [(str(tmp_path), kind, together) for kind in TYPES]
+    processes = [spawn.Process(target=compile_beside_others, args=args) for args in given]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join()
+    assert [process.exitcode for process in processes] == [0] * len(TYPES)
+    monkeypatch.setattr(config, "CACHE_DIR", str(tmp_path))
+    kernel = jit(more)
+    assert len(known_types(kernel)) == len(TYPES)
+    for kind in TYPES:
+        assert kernel(np.dtype(kind).type(1.5)) == np.dtype(kind).type(1.5) + 1
+    assert not kernel.stats.cache_misses
+
+
+def test_kernels_are_kept_where_nothing_can_be_locked(tmp_path, monkeypatch):
+    def refuse(*args):
+        raise OSError(37, "No locks available")
+
+    monkeypatch.setattr(config, "CACHE_DIR", str(tmp_path))
+    monkeypatch.setattr("terrain_gpu.compiled.fcntl.flock", refuse)
+    assert jit(more)(1) == 2
+    again = jit(more)
+    assert again(1) == 2
+    assert not again.stats.cache_misses

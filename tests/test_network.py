@@ -266,7 +266,7 @@ def test_no_line_crosses_itself(tmp_path, monkeypatch):
             minimum_spanning_tree(store, weight=weight)
             kept = from_rowcol(GridSpec(*data.shape), some(data >= 0, 2, cut))
             extract_network(store, whole.with_name("a.geojson"), keep=kept, min_length=30)
-            patch.setattr("terrain_gpu.drainage.network._crossings", lambda line, cols: [])
+            patch.setattr("terrain_gpu.drainage.features._crossings", lambda line, cols: [])
             extract_network(store, whole, keep=kept, min_length=30)
             found, plain = (read(p, 80) for p in (whole.with_name("a.geojson"), whole))
         cut += len(found) - len(plain)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from functools import partial
 
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 
 from terrain_gpu.arguments import parse_size
 from terrain_gpu.components import plan_components
+from terrain_gpu.engine import machine
 from terrain_gpu.engine.plan import (
     BASELINE,
     COMPILED_BASELINE,
@@ -290,3 +292,34 @@ def test_predicted_bytes_are_whole_tiles_and_indexes(rows, cols):
     plan = plan_for_shape(rows, cols, np.dtype("int16"), memory_limit=10**9, block_size=256)
     tiles = -(-rows // TILE) * -(-cols // TILE)
     assert plan.bytes_written == tiles * TILE * TILE * 2 + plan.blocks * (20 * 16 + 8)
+
+
+@pytest.mark.parametrize(
+    ("line", "files", "expected"),
+    [
+        ("0::/job", {"job/memory.max": "3000000000"}, 3 * 10**9),
+        ("0::/a/b", {"a/b/memory.max": "max", "a/memory.max": "2000000000"}, 2 * 10**9),
+        ("0::/host/only", {"memory.max": "1000000000"}, 10**9),
+        ("0::/a", {"a/memory.max": "max"}, None),
+        ("4:cpu,memory:/job", {"memory/job/memory.limit_in_bytes": "1500000000"}, 15 * 10**8),
+        ("4:memory:/gone", {"memory/memory.limit_in_bytes": "1200000000"}, 12 * 10**8),
+        ("4:memory:/a", {"memory/a/memory.limit_in_bytes": str(2**63 - 4096)}, None),
+        ("4:cpu:/a", {"cpu/a/memory.limit_in_bytes": "5", "memory.max": "6"}, None),
+        ("0::/a", {}, None),
+    ],
+)
+def test_the_memory_of_a_container_or_a_job(tmp_path, line, files, expected):
+    (tmp_path / "proc" / "self").mkdir(parents=True)
+    (tmp_path / "proc" / "self" / "cgroup").write_text(f"1:name=systemd:/x\n{line}\n")
+    for name, text in files.items():
+        file = tmp_path / "groups" / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text + "\n")
+    physical = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    found = machine.machine_memory(tmp_path / "proc", tmp_path / "groups")
+    assert found == min(expected or physical, physical)
+
+
+def test_without_control_groups_the_machine_counts(tmp_path):
+    physical = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    assert machine.machine_memory(tmp_path, tmp_path) == physical

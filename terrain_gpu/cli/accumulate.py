@@ -59,6 +59,7 @@ from .places import Place, Point, places, refuse_shared_files
 @options.overwrite_option
 @options.json_option
 @options.verbosity_options
+@options.cluster_options
 def command(
     store: str,
     outlet: Sequence[Point],

@@ -46,6 +46,7 @@ from . import options
 @options.json_option
 @options.verbosity_options
 @options.version_option
+@options.cluster_options
 def command(
     store: str,
     output: str | None,

@@ -42,6 +42,7 @@ from .places import refuse_shared_files
 @options.overwrite_option
 @options.json_option
 @options.verbosity_options
+@options.cluster_options
 def command(
     store: str,
     where: str,

@@ -76,6 +76,7 @@ def command_of(operation: ModuleType) -> click.Command:
         options.overwrite_option,
         options.json_option,
         options.verbosity_options,
+        options.cluster_options,
     ]
     made: Any = command
     for decorator in reversed(decorators):

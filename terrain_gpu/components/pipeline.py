@@ -70,7 +70,7 @@ class Components:
 
 
 @checked()
-def label_components(
+def label_components(  # noqa: PLR0913 - keyword-only
     store: str | os.PathLike[str] | TileStore,
     where: str,
     *,
@@ -79,6 +79,7 @@ def label_components(
     table: str | os.PathLike[str] | None = None,
     memory_limit: int | str | None = None,
     threads: int | None = None,
+    client: Any = None,
     resume: bool = False,
     overwrite: bool = False,
     progress: Progress = silent,
@@ -106,6 +107,9 @@ def label_components(
         Bound on the peak resident set of the process, bytes; a quarter of RAM when None.
     threads
         Threads; all processors when None.
+    client
+        A ``distributed.Client``: its workers solve the blocks, and `memory_limit` holds for each.
+        This process when None.
     resume
         Go on with an unfinished run.
     overwrite
@@ -146,6 +150,7 @@ def label_components(
         resume=resume,
         overwrite=overwrite,
         progress=progress,
+        client=client,
     )
     report, found = result.report, result.found
     report.valid_cells = found["cells"]
@@ -217,8 +222,9 @@ def plan_components(
         "for the components of",
         buffer=buffer,
         worker=work,
-        scratch=cells * (sum(itemsizes) + 2 * label),  # of the reader and the writer
-        held=held + 16 * rows,
+        # Of the reader and the writer; areas of cells.
+        scratch=cells * (sum(itemsizes) + 2 * label) + 16 * rows,
+        held=held,
         advice=other_blocks("smaller" if work > held else "larger", block),
         passes=2,
         bytes_read=2 * source_bytes,

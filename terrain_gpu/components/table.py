@@ -17,8 +17,8 @@ from rasterio.crs import CRS
 
 from ..errors import InputError, StoreError
 from ..grid import GridSpec
-from ..io.export import writable_file
 from ..io.lines import tell_without_crs
+from ..store.file_writer import writable_file
 from ..store.outputs import whole_file
 from .block import CELLS, COL0, COL1, FIRST, MEASURES, ROW0, ROW1, UNITS
 

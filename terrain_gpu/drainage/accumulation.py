@@ -29,9 +29,9 @@ from ..report import Report
 from ..store import Layer, TileStore
 from .block import BlockForest, Work, read_forest
 from .drain import VERTEX_BYTES, Flows, drain, outline, solve
+from .plan import plan_blocks
 from .skeleton import Skeleton
 from .source import Forest, open_forest
-from .stream import plan_blocks
 
 LAYER = "accumulation"
 NOWHERE = 255
@@ -92,7 +92,7 @@ def plan_accumulation(
 
 
 @checked()
-def accumulate(
+def accumulate(  # noqa: PLR0913 - keyword-only
     store: str | os.PathLike[str] | TileStore,
     outlets: PlacesLike | None = None,
     *,
@@ -101,6 +101,7 @@ def accumulate(
     directions: str | None = None,
     memory_limit: int | str | None = None,
     threads: int | None = None,
+    client: Any = None,
     resume: bool = False,
     overwrite: bool = False,
     progress: Progress = silent,
@@ -126,6 +127,9 @@ def accumulate(
         Bound on the peak resident set of the process, bytes; a quarter of RAM when None.
     threads
         Threads; all processors when None.
+    client
+        A ``distributed.Client``: its workers solve the blocks, and `memory_limit` holds for each.
+        This process when None.
     resume
         Go on with an unfinished run.
     overwrite
@@ -172,6 +176,7 @@ def accumulate(
         resume=resume,
         overwrite=overwrite,
         progress=progress,
+        client=client,
     )
     report, found, layers = result.report, result.found, result.layers
     reached = report.valid_cells

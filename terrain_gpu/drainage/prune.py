@@ -19,7 +19,7 @@ import numpy as np
 from ..compiled import jit
 from ..grid import BlockGrid, GridSpec
 from .block import BlockForest, Work, edge_ids, parent_lengths
-from .skeleton import ByBlock, Crossing, Graph, Outline, neighbour
+from .skeleton import ByBlock, Columns, Crossing, Graph, Outline, neighbour
 
 VERTEX_BYTES = 165
 """Memory for a vertex of the skeleton while it is joined and solved."""
@@ -286,21 +286,20 @@ def keep(
     block: BlockForest,
     kept: np.ndarray,
     units: np.ndarray,
-    beyond: ByBlock,
-    tips: Tips,
-    at: tuple[int, int],
+    beyond: Columns,
+    tips: Columns,
     least: int,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The edges of block `at` that belong to the network.
+    """The edges of a block that belong to the network.
 
     Parameters
     ----------
     kept, units
         As for `outline`.
     beyond, least
-        From and as for `solve`.
+        The block's rows of what `solve` gave, and as for it.
     tips
-        What is known of ends of lines that come in.
+        What is known of ends of lines that come into the block: its rows of `Tips`.
 
     Returns
     -------
@@ -310,7 +309,7 @@ def keep(
         See `Tips.close`.
     """
     work = _prepared(block, kept, units)
-    cells, steps, far, chosen = beyond.of(at)
+    cells, steps, far, chosen = beyond
     local = block.locally(cells)
     np.maximum.at(work.hang, local, far)
     tree = block.order, work.parent, work.along, work.hang
@@ -327,7 +326,7 @@ def keep(
     end[kept] = -1
     coming = np.flatnonzero((far >= least) & ~chosen)
     end[local[coming]] = coming + 1
-    known, inward = tips.of(at)
+    known, inward = tips
     known = block.locally(known)
     end[known] = 0
     np.bitwise_or.at(bits, known, _codes(inward))

@@ -10,7 +10,7 @@ of all blocks, in the process that runs the operation.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field, fields
 from functools import cached_property
@@ -19,8 +19,10 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 
-from ..grid import Block, BlockGrid, GridSpec
-from ..store import Layer, TileStore
+from ..errors import InputError
+from ..grid import Block, BlockGrid, GridSpec, Window
+from ..store import Layer, LayerWriter, TileStore, create_layer
+from ..store.file_writer import FileWriter, writable_file
 from .plan import StreamPlan
 
 if TYPE_CHECKING:
@@ -38,11 +40,17 @@ class Phase(NamedTuple):
         Whether it gives the blocks of the outputs; then finished ones are not solved again.
     joined
         Name of what `State.join` does once all blocks were seen; nothing when empty.
+    ordered
+        Whether blocks are written in the order of `Operation.order`, for files that are.
+    counted
+        Whether progress counts its cells; not where it looks at few blocks once more.
     """
 
     name: str
     writes: bool = False
     joined: str = ""
+    ordered: bool = False
+    counted: bool = True
 
 
 @dataclass(frozen=True)
@@ -57,6 +65,12 @@ class OutputLayer:
         What it holds, for messages: "slopes".
     attributes
         Of this package, beside the result.
+    described
+        Attributes for all readers, such as "units".
+    compress
+        None or "zstd".
+    origin
+        Where the cells come from, for messages.
     """
 
     name: str
@@ -64,6 +78,53 @@ class OutputLayer:
     nodata: float | int | None = None
     holds: str = "results"
     attributes: Mapping[str, Any] = field(default_factory=dict)
+    described: Mapping[str, Any] = field(default_factory=dict)
+    compress: str | None = None
+    origin: str = "the new layer"
+
+    def refuse(self, operation: Operation, *, overwrite: bool) -> None:
+        """Refuse to replace what another command made."""
+        store = TileStore.open(operation.store)
+        store.refuse_foreign(self.name, operation.mark, self.holds, self.holds)
+
+    def open(self, operation: Operation, *, resume: bool, overwrite: bool) -> LayerWriter:
+        """Begin it, or go on with it."""
+        return create_layer(
+            operation.store,
+            self.name,
+            operation.grid,
+            self.dtype,
+            nodata=self.nodata,
+            block_size=operation.blocks.block,
+            compress=self.compress,
+            attributes=self.described,
+            settings=operation.fingerprint(),
+            overwrite=overwrite,
+            resume=resume,
+            origin=self.origin,
+        )
+
+
+@dataclass(frozen=True)
+class OutputFile:
+    """A file that an operation writes, whole or not at all; it is not resumed.
+
+    Attributes
+    ----------
+    name
+        Its path.
+    """
+
+    name: str
+    attributes: ClassVar[Mapping[str, Any]] = {}
+
+    def refuse(self, operation: Operation, *, overwrite: bool) -> None:
+        """Refuse a place that cannot be written."""
+        writable_file(Path(self.name), overwrite=overwrite)
+
+    def open(self, operation: Operation, *, resume: bool, overwrite: bool) -> Any:
+        """What receives it."""
+        return FileWriter(Path(self.name).absolute(), operation.blocks.shape)
 
 
 class SolvedBlock(NamedTuple):
@@ -131,8 +192,8 @@ class Operation(ABC):
 
     @property
     @abstractmethod
-    def outputs(self) -> tuple[OutputLayer, ...]:
-        """The layers it writes."""
+    def outputs(self) -> tuple[OutputLayer | OutputFile, ...]:
+        """The layers it writes, or the file."""
 
     @abstractmethod
     def plan(
@@ -163,7 +224,7 @@ class Operation(ABC):
     @property
     def passes(self) -> int:
         """How often progress counts every cell."""
-        return len(self.phases)
+        return sum(phase.counted for phase in self.phases)
 
     def execute(self, run: Run) -> dict[str, Any]:
         """All phases; what is recorded with the outputs, and reported.
@@ -182,6 +243,14 @@ class Operation(ABC):
     def verify(self, run: Run, found: dict[str, Any]) -> dict[str, Any]:
         """Prove the outputs, which are not committed yet; what is reported of it."""
         raise NotImplementedError(f"{self.command} has no proof")
+
+    def record(self, found: dict[str, Any]) -> dict[str, Any]:
+        """What `execute` found, as it is recorded among the attributes of the outputs."""
+        return {"result": found}
+
+    def recorded(self, attributes: Mapping[str, Any]) -> dict[str, Any]:
+        """What `execute` found, of a run that is complete."""
+        return attributes["result"]
 
     def refuse_finished(self) -> None:  # noqa: B027 - most have nothing beside
         """The outputs are complete already: refuse if something beside them is missing."""
@@ -254,18 +323,47 @@ class Operation(ABC):
         """Names and digests of the inputs, so that a run over other cells is not resumed."""
         return {layer.name: layer.identity for layer in self.layers}
 
+    def fingerprint(self) -> dict[str, Any]:
+        """What a run has in common with the one that it resumes; recorded with the outputs."""
+        return {**self.settings(), "of": self.identity()}
+
+    def refuse(self, *, overwrite: bool) -> None:
+        """Refuse outputs that would replace an input, or what another command made.
+
+        Raises
+        ------
+        InputError
+        """
+        names = [output.name for output in self.outputs]
+        if len({*names, *self.inputs}) < len(names) + len(set(self.inputs)):
+            raise InputError(
+                f"{self.store}: the results {' and '.join(map(repr, names))} and the layers "
+                f"{' and '.join(map(repr, self.inputs))} need names of their own"
+            )
+        for output in self.outputs:
+            output.refuse(self, overwrite=overwrite)
+
+    def window(self, at: Block) -> Window:
+        """The cells of a block that are computed."""
+        return self.blocks.window(*at)
+
+    def order(self, plan: StreamPlan) -> Iterator[Block]:
+        """Blocks in the order in which they are read; those that are left out are not computed."""
+        return self.blocks.ids()
+
     def new_buffer(self) -> list[np.ndarray]:
         """Flat arrays for a block of each input and output."""
         rows, cols = (min(self.blocks.block, side) for side in self.grid.shape)
         ring = (rows + 2 * self.halo) * (cols + 2 * self.halo)
+        layers = [output for output in self.outputs if isinstance(output, OutputLayer)]
         return [
             *(np.empty(ring, layer.dtype) for layer in self.layers),
-            *(np.empty(rows * cols, output.dtype) for output in self.outputs),
+            *(np.empty(rows * cols, output.dtype) for output in layers),
         ]
 
     def read(self, at: Block, buffer: list[np.ndarray]) -> list[np.ndarray]:
         """Cells of a block into a buffer: views of its shape, for inputs and outputs."""
-        r0, r1, c0, c1 = self.blocks.window(*at)
+        r0, r1, c0, c1 = self.window(at)
         found = []
         for k, flat in enumerate(buffer):
             halo = self.halo if k < len(self.layers) else 0
@@ -276,6 +374,20 @@ class Operation(ABC):
                 self.layers[k].read_ring((r0, r1, c0, c1), view, halo=halo)
             found.append(view)
         return found
+
+    # Sources whose cells are stored in strips are read several blocks at a time.
+
+    def groups(self, plan: StreamPlan, blocks: Iterator[Block]) -> Iterator[list[Block]]:
+        """Blocks that are read together: here each alone."""
+        return ([at] for at in blocks)
+
+    def group_buffer(self, plan: StreamPlan) -> list[np.ndarray]:
+        """As `new_buffer`, for a group."""
+        return self.new_buffer()
+
+    def read_group(self, group: list[Block], buffer: list[np.ndarray]) -> list[list[np.ndarray]]:
+        """`read` of each block of a group."""
+        return [self.read(at, buffer) for at in group]
 
     def solve_read(
         self, phase: Phase, at: Block, data: list[np.ndarray], given: Any, work: Any

@@ -6,9 +6,9 @@ adds up what the executor will hold; it refuses what cannot fit.
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any
@@ -18,6 +18,7 @@ import numpy as np
 from ..arguments import memory, whole
 from ..errors import PlanError
 from ..grid import MAX_BLOCK, MIN_BLOCK, TILE, BlockGrid, Window, ceil_div, round_up
+from .machine import available_threads, default_memory_limit
 
 MB = 10**6
 BASELINE = 160 * MB
@@ -42,7 +43,6 @@ whole_process = False
 """Whether the process is one of the programs, in which nobody else needs packages or memory."""
 
 DEFAULT_BLOCK = 1024
-LEAST_LIMIT = 512 * MB
 MAX_SHARDS = 1 << 20
 """Above this many shards the planner prefers larger blocks, if they fit."""
 
@@ -54,17 +54,6 @@ def format_size(size: float) -> str:
             return f"{size:.0f} {unit}" if unit == "B" else f"{size:.3g} {unit}"
         size /= 1000
     raise AssertionError
-
-
-def default_memory_limit() -> int:
-    """A quarter of the machine's memory, at least 512 MB."""
-    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    return max(memory // 4, LEAST_LIMIT)
-
-
-def available_threads() -> int:
-    """Processors this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def limit_of(memory_limit: int | str | None) -> int:
@@ -97,9 +86,27 @@ def require(needed: int, limit: int, what: str) -> None:
         )
 
 
+_beside = 0
+
+
+@contextmanager
+def of_cluster(size: int) -> Iterator[None]:
+    """Plan for each process of a cluster, in which that takes so many bytes.
+
+    What stays while blocks stream is held by the process that starts the run, and not by those
+    that solve blocks.
+    """
+    global _beside
+    _beside, before = size, _beside
+    try:
+        yield
+    finally:
+        _beside = before
+
+
 def loaded() -> int:
-    """Bytes of what a program loaded to read vector files, and stays."""
-    return VECTOR_BYTES if whole_process and "pyogrio" in sys.modules else 0
+    """Bytes of what is in the process and stays: what reads vector files, and see `of_cluster`."""
+    return _beside + (VECTOR_BYTES if whole_process and "pyogrio" in sys.modules else 0)
 
 
 def other_blocks(size: str, block: int) -> str:
@@ -394,9 +401,9 @@ def fit_blocks(  # noqa: PLR0913 - keyword-only
     buffer, worker
         Bytes of a buffer, and of what a worker needs beside it.
     scratch
-        Bytes of readers and writers.
+        Bytes of readers and writers, and of what every process has.
     held
-        Bytes that stay while blocks stream.
+        Bytes of what is known of all blocks, while they stream.
     joined
         Bytes needed at most when no blocks stream.
     advice
@@ -411,7 +418,8 @@ def fit_blocks(  # noqa: PLR0913 - keyword-only
     always = COMPILED_BASELINE + loaded()
     for workers in range(min(threads_of(threads), blocks.count), 0, -1):
         for buffers in range(min(workers + 2, blocks.count), workers - 1, -1):
-            streaming = workers * worker + buffers * buffer + scratch + held
+            streaming = workers * worker + buffers * buffer + scratch
+            streaming = max(streaming, held) if _beside else streaming + held
             memory = always + max(streaming, joined)
             if memory <= limit:
                 return StreamPlan.of_blocks(

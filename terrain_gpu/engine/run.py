@@ -7,22 +7,23 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import numpy as np
 
-from ..errors import InputError
 from ..grid import Block
 from ..progress import Passes, Progress, silent
 from ..report import Report
-from ..store import Layer, LayerWriter, TileStore, create_layer
-from ..store.files import output_errors
+from ..store import Layer, LayerWriter, TileStore
 from .arrays import ArrayLayer
 from .operation import Operation, OutputLayer, Phase, SolvedBlock, State
 from .plan import COMPILED_BASELINE, CUDA_BASELINE, NO_LIMIT, StreamPlan, limit_of, threads_of
-from .schedule import stream
+from .schedule import pass_on, stream
+
+if TYPE_CHECKING:
+    from .cluster import Cluster
 
 log = logging.getLogger(__name__)
 
@@ -52,35 +53,87 @@ class Result:
 
 
 class Engine(Protocol):
-    """Where blocks are solved."""
+    """Where blocks are solved, see `Threads` and `cluster.Cluster`.
+
+    Attributes
+    ----------
+    slots
+        Processes and threads that `each` spreads over.
+    """
+
+    slots: int
 
     def map(self, run: Run, phase: Phase, state: State, blocks: Iterator[Block]) -> None:
         """Solve blocks, have what was found taken, and tell of them."""
+
+    def patch(self, run: Run, name: str, patches: Iterable[tuple[Any, ...]]) -> None:
+        """Set bits in written blocks: the arguments of `LayerWriter.patch_block`."""
+
+    def each(self, run: Run, work: Callable[..., Any], items: Iterable[Any]) -> Iterator[Any]:
+        """``work(operation, folder, item)`` for all items, in any order."""
 
 
 class Threads:
     """The engine of this process: readers, workers and writers over a bounded pool of buffers."""
 
+    slots = 1
+
     def map(self, run: Run, phase: Phase, state: State, blocks: Iterator[Block]) -> None:
         operation, plan = run.operation, run.plan
         local = threading.local()
 
-        def solve(at: Block, data: list[np.ndarray]) -> SolvedBlock:
+        def solve(at: Block, cells: list[np.ndarray]) -> SolvedBlock:
             if not hasattr(local, "work"):
                 local.work = operation.new_work()
-            return operation.solve_read(phase, at, data, state.given(phase, at), local.work)
+            return operation.solve_read(phase, at, cells, state.given(phase, at), local.work)
 
+        def solve_group(group: list[Block], data: list[list[np.ndarray]]) -> list[SolvedBlock]:
+            return list(map(solve, group, data))
+
+        def take(group: list[Block], solved: list[SolvedBlock]) -> None:
+            for at, block in zip(group, solved, strict=True):
+                run.take(phase, state, at, block)
+
+        def solve_and_take(group: list[Block], data: list[list[np.ndarray]]) -> None:
+            for at, cells in zip(group, data, strict=True):
+                run.take(phase, state, at, solve(at, cells))
+
+        def done(group: list[Block]) -> None:
+            for at in group:
+                run.tick(at)
+
+        # A plan without workers leaves it to the writers, which hold one solved block at a time.
+        alone = not plan.workers
         stream(
-            blocks,
-            operation.read,
-            lambda at, solved: run.take(phase, state, at, solved),
-            compute=solve,
-            buffers=[operation.new_buffer() for _ in range(plan.buffers)],
+            operation.groups(plan, blocks),
+            operation.read_group,
+            solve_and_take if alone else take,
+            compute=pass_on if alone else solve_group,
+            buffers=[operation.group_buffer(plan) for _ in range(plan.buffers)],
             readers=plan.readers,
-            workers=plan.workers,
+            workers=plan.workers or 1,
             writers=plan.writers,
-            done=run.tick,
+            ordered=phase.ordered,
+            done=done,
         )
+
+    def patch(self, run: Run, name: str, patches: Iterable[tuple[Any, ...]]) -> None:
+        writer = run.writers[name]
+        baseline = COMPILED_BASELINE + (CUDA_BASELINE if run.gpu is not None else 0)
+        # A block as it is read, with its bits, and as it is written.
+        room = (run.plan.memory_limit - baseline) // (3 * writer.block_size**2)
+        patchers = max(min(max(PATCHERS, run.threads), room), 1)
+        stream(
+            patches,
+            lambda patch, _: patch,
+            lambda _, patch: writer.patch_block(*patch),
+            buffers=[None] * patchers,
+            writers=patchers,
+        )
+
+    def each(self, run: Run, work: Callable[..., Any], items: Iterable[Any]) -> Iterator[Any]:
+        for item in items:
+            yield work(run.operation, run.folder, item)
 
 
 class Location(Protocol):
@@ -118,15 +171,17 @@ class Run:
     ----------
     writers
         What receives the outputs, by name: a `LayerWriter`, or an array in its guise.
-    spill
-        A folder for what does not fit memory; it goes with the run. None over arrays, which are in
-        memory themselves.
+    folder, spill
+        A folder for what does not fit memory; it goes with the run. `folder` is None over arrays,
+        which are in memory themselves, and for a file, beside which `spill` makes it.
     memory_limit, asked_threads
         As asked for.
     gpu
         Where to compute; the CPU when None.
     told
         What the report tells beside the result, for it depends on the way.
+    counted
+        Whether progress counts the phase.
     """
 
     operation: Operation
@@ -141,11 +196,14 @@ class Run:
     gpu: Any = None
     held: int = 0
     told: dict[str, Any] = field(default_factory=dict)
+    counted: bool = True
 
     @property
     def spill(self) -> Path:
-        assert self.folder is not None
-        return self.folder
+        if self.folder is not None:
+            return self.folder
+        (writer,) = self.writers.values()
+        return writer.spill
 
     @property
     def threads(self) -> int:
@@ -163,8 +221,9 @@ class Run:
 
     def tick(self, at: Block) -> None:
         """Tell that a block is done."""
-        r0, r1, c0, c1 = self.operation.blocks.window(*at)
-        self.progress((r1 - r0) * (c1 - c0), self.operation.grid.cells)
+        if self.counted:
+            r0, r1, c0, c1 = self.operation.window(at)
+            self.progress((r1 - r0) * (c1 - c0), self.operation.grid.cells)
 
     def take(self, phase: Phase, state: State, at: Block, solved: SolvedBlock) -> None:
         """What was found in a block: kept, then written."""
@@ -181,16 +240,17 @@ class Run:
 
     def map(self, phase: Phase, state: State) -> None:
         """One phase over all blocks, or over those that are not finished."""
-        blocks = self.operation.blocks
+        order = partial(self.operation.order, self.plan)
+        self.counted = phase.counted
 
         def finished(at: Block) -> bool:
             return state.finished(phase, at, self.written(at))
 
         with self.report.phase(phase.name):
             # Told first, so that progress does not come from two threads.
-            for at in filter(finished, blocks.ids()):
+            for at in filter(finished, order()):
                 self.tick(at)
-            left = (at for at in blocks.ids() if not finished(at))
+            left = (at for at in order() if not finished(at))
             self.engine.map(self, phase, state, left)
         if phase.joined:
             with self.report.phase(phase.joined):
@@ -198,19 +258,8 @@ class Run:
 
     def patch(self, name: str, patches: Iterable[tuple[Any, ...]]) -> None:
         """Set bits in written blocks: the arguments of `LayerWriter.patch_block`."""
-        writer = self.writers[name]
-        baseline = COMPILED_BASELINE + (CUDA_BASELINE if self.gpu is not None else 0)
-        # A block as it is read, with its bits, and as it is written.
-        room = (self.plan.memory_limit - baseline) // (3 * writer.block_size**2)
-        patchers = max(min(max(PATCHERS, self.threads), room), 1)
         with self.report.phase("patches"):
-            stream(
-                patches,
-                lambda patch, _: patch,
-                lambda _, patch: writer.patch_block(*patch),
-                buffers=[None] * patchers,
-                writers=patchers,
-            )
+            self.engine.patch(self, name, patches)
 
     def forget(self) -> None:
         """What was written is of no use to a run that resumes."""
@@ -234,6 +283,7 @@ def run(
     verify: bool = False,
     progress: Progress = silent,
     place: Location | None = None,
+    client: Any = None,
     engine: Engine | None = None,
 ) -> Result:
     """Compute the outputs of an operation; they appear when all are complete.
@@ -244,9 +294,13 @@ def run(
         Prove the outputs before they appear.
     place
         Where to compute, and whom to tell of progress; the CPU when None.
+    client
+        A Dask client, whose workers solve the blocks; this process when None.
 
     Raises
     ------
+    ClusterError
+        when the cluster has no worker, or is gone.
     InputError
         when an output would replace an input, or what another command made.
     PlanError
@@ -260,12 +314,19 @@ def run(
     """
     report = Report(operation.command)
     place = place or Here(progress)
-    _refuse_names(operation)
-    plan_on = _planner(operation, memory_limit, threads, place)
+    operation.refuse(overwrite=overwrite)
+    cluster = None
+    if client is not None:
+        from .cluster import Cluster
+
+        engine = cluster = Cluster(client)
+    plan_on = _planner(operation, memory_limit, threads, place, cluster)
     place.run(plan_on)
     with report.measured(), ExitStack() as stack:
         writers = {
-            output.name: stack.enter_context(_writer(operation, output, resume, overwrite))
+            output.name: stack.enter_context(
+                output.open(operation, resume=resume, overwrite=overwrite)
+            )
             for output in operation.outputs
         }
         resumed = sum(int(writer.done.sum()) for writer in writers.values())
@@ -279,28 +340,34 @@ def run(
             place.progress,
             limit_of(memory_limit),
             threads,
-            folder=unfinished[0].spill if unfinished else None,
+            folder=_folder(unfinished),
             engine=engine or Threads(),
         )
         if unfinished:
-            with output_errors(begun.spill):
+            with unfinished[0].errors():
                 found = execute(begun, place, plan_on)
         else:
             operation.refuse_finished()
-            found = next(iter(writers.values())).info["result"]
+            found = operation.recorded(next(iter(writers.values())).info)
             begun.gpu, begun.held = place.gpu, place.held
         if verify:
             with report.phase("verify"):
                 begun.told |= operation.verify(begun, found)
         with report.phase("commit"):
-            layers = {
-                output.name: writers[output.name].commit({"result": found, **output.attributes})
+            made = {
+                output.name: writers[output.name].commit(
+                    {**operation.record(found), **output.attributes}
+                )
                 for output in operation.outputs
             }
-    settings = {**operation.settings(), "of": operation.identity(), **place.settings()}
+    layers = {name: layer for name, layer in made.items() if layer is not None}
+    settings = {**operation.fingerprint(), **place.settings()}
+    if cluster is not None:
+        settings["cluster"] = cluster.settings()
     report.settings = {**settings, "plan": plan_on(place.gpu).as_dict()}
     report.cells = operation.grid.cells
-    report.valid_cells = next(iter(layers.values())).info["valid_cells"]
+    if layers:
+        report.valid_cells = next(iter(layers.values())).info["valid_cells"]
     report.result = {
         **found,
         "store": operation.store,
@@ -331,7 +398,11 @@ def run_in_memory(
     plan_on = _planner(operation, memory_limit, threads, place)
     place.run(plan_on)
     blocks, place.progress.count = operation.blocks, operation.passes + verify
-    arrays = {o.name: np.zeros(operation.grid.shape, o.dtype) for o in operation.outputs}
+    arrays = {
+        output.name: np.zeros(operation.grid.shape, output.dtype)
+        for output in operation.outputs
+        if isinstance(output, OutputLayer)
+    }
     begun = Run(
         operation,
         plan_on(place.gpu),
@@ -364,14 +435,21 @@ def execute(begun: Run, place: Location, plan_on: Callable[[Any], StreamPlan]) -
 
 
 def _planner(
-    operation: Operation, memory_limit: int | str | None, threads: int | None, place: Location
+    operation: Operation,
+    memory_limit: int | str | None,
+    threads: int | None,
+    place: Location,
+    cluster: Cluster | None = None,
 ) -> Callable[[Any], StreamPlan]:
-    """The plan on a GPU or the CPU, made once for each."""
+    """The plan on a GPU or the CPU, made once for each; of each process of a cluster."""
     limit = limit_of(memory_limit)
 
     @cache
     def plan_on(gpu: Any) -> StreamPlan:
-        plan = operation.plan(limit - place.held, threads, gpu)
+        if cluster is None:
+            plan = operation.plan(limit - place.held, threads, gpu)
+        else:
+            plan = cluster.plan(operation, limit)
         for line in plan.describe().splitlines():
             log.info("%s", line)
         return plan
@@ -379,29 +457,5 @@ def _planner(
     return plan_on
 
 
-def _refuse_names(operation: Operation) -> None:
-    names = [output.name for output in operation.outputs]
-    if len({*names, *operation.inputs}) < len(names) + len(set(operation.inputs)):
-        raise InputError(
-            f"{operation.store}: the results {' and '.join(map(repr, names))} and the layers "
-            f"{' and '.join(map(repr, operation.inputs))} need names of their own"
-        )
-    store = TileStore.open(operation.store)
-    for output in operation.outputs:
-        store.refuse_foreign(output.name, operation.mark, output.holds, output.holds)
-
-
-def _writer(
-    operation: Operation, output: OutputLayer, resume: bool, overwrite: bool
-) -> LayerWriter:
-    return create_layer(
-        operation.store,
-        output.name,
-        operation.grid,
-        output.dtype,
-        nodata=output.nodata,
-        block_size=operation.blocks.block,
-        settings={**operation.settings(), "of": operation.identity()},
-        overwrite=overwrite,
-        resume=resume,
-    )
+def _folder(writers: list[Any]) -> Path | None:
+    return next((w.spill for w in writers if isinstance(w, LayerWriter)), None)

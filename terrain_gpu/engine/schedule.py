@@ -7,6 +7,7 @@ numba and GDAL release the interpreter's lock, so threads are enough.
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -20,8 +21,12 @@ Buffer = TypeVar("Buffer")
 _POLL = 0.2
 """Seconds between looks of the main thread at Ctrl-C."""
 
+_BACKLOG = 64
+"""Written items that the caller's thread may have to be told of before writers wait for it."""
 
-def _pass_on(item: Any, data: Any) -> Any:
+
+def pass_on(item: Any, data: Any) -> Any:
+    """No computation: what was read is written."""
     return data
 
 
@@ -31,7 +36,7 @@ def stream(
     write: Callable[[Item, Any], None],
     *,
     buffers: Sequence[Buffer],
-    compute: Callable[[Item, Any], Any] = _pass_on,
+    compute: Callable[[Item, Any], Any] = pass_on,
     readers: int = 1,
     workers: int = 1,
     writers: int = 1,
@@ -57,7 +62,8 @@ def stream(
     ordered
         Write in the order of `items`, in one thread.
     done
-        Called in the caller's thread after each written item, in the order of writing.
+        Called in the caller's thread after each written item, in the order of writing. Writers
+        wait for a caller that falls far behind, so few items are written after it raises.
 
     Raises
     ------
@@ -72,7 +78,7 @@ def stream(
     run = _Streaming(iter(items), buffers, ordered=ordered)
     roles: list[tuple[Callable[[Any], None], Callable[..., Any]]]
     roles = [(run.reader, read)] * readers + [(run.writer, write)] * writers
-    if compute is _pass_on:
+    if compute is pass_on:
         run.to_write = run.to_compute
         workers = 0
     roles += [(run.worker, compute)] * workers
@@ -88,6 +94,7 @@ def stream(
             if done is not None:
                 done(item)
     except BaseException as error:
+        run.unlock()
         run.fail(error)
     finally:
         for thread in threads:
@@ -134,6 +141,12 @@ class _Streaming:
             self.ended += 1
             self.changed.notify_all()
 
+    def unlock(self) -> None:
+        """Give the lock back that Ctrl-C left taken: it may strike inside `Condition.__enter__`."""
+        with contextlib.suppress(RuntimeError):  # it is not ours
+            while True:
+                self.changed.release()
+
     def fail(self, error: BaseException) -> None:
         with self.changed:
             if self.error is None:
@@ -177,6 +190,8 @@ class _Streaming:
                 self.free.append(buffer)
                 self.written.append(item)
                 self.changed.notify_all()
+                while len(self.written) > _BACKLOG and self.error is None:
+                    self.changed.wait()
 
     def put(self, queue: Any, job: Any) -> None:
         with self.changed:
@@ -207,7 +222,10 @@ class _Streaming:
                 if self.error is not None or self.ended == threads:
                     return _END
                 self.changed.wait(_POLL)
-            return self.written.popleft()
+            item = self.written.popleft()
+            if len(self.written) == _BACKLOG:
+                self.changed.notify_all()
+            return item
 
 
 def missing(

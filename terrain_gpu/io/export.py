@@ -14,14 +14,13 @@ from .. import cells
 from ..arguments import FileCompression, FloatType, checked, word
 from ..engine.plan import SourceShape, StreamPlan, plan_stream
 from ..engine.schedule import stream
-from ..errors import InputError, OutputError
+from ..errors import InputError
 from ..grid import GridSpec, Window, clip, is_empty
 from ..grid.neighbours import FORWARD_EDGES, symmetric
 from ..progress import Progress, silent
 from ..report import Report
 from ..store import Layer, TileStore
-from ..store.outputs import sidecars
-from ..store.swap import refuse_inside
+from ..store.file_writer import writable_file
 from .gdal import gdal_environment
 from .geotiff import OutputProfile, RasterOutput
 
@@ -186,32 +185,6 @@ def checked_target(path: str | os.PathLike[str], *, overwrite: bool) -> Path:
     if path.suffix.lower() not in (".tif", ".tiff"):
         raise InputError(f"{path}: name the output .tif; GeoTIFF is what export writes")
     return writable_file(path, overwrite=overwrite)
-
-
-def writable_file(path: Path, *, overwrite: bool) -> Path:
-    """The absolute path of an output file, see `checked_target`."""
-    try:
-        there = path.exists()
-    except (OSError, ValueError) as error:
-        raise InputError(f"{path}: {getattr(error, 'strerror', None) or error}") from None
-    if path.is_dir():
-        raise InputError(f"{path}: is a folder")
-    if there and not (path.is_file() or path.is_symlink()):
-        raise InputError(f"{path}: a pipe or device, not a file")
-    if there and not overwrite:
-        raise InputError(f"{path}: exists; --overwrite replaces it")
-    if not there and (beside := sidecars(path)):
-        raise InputError(
-            f"{beside[0]}: left of another {path.name}, and would be read with the new one; "
-            "remove it, or choose another name"
-        )
-    folder = path.absolute().parent
-    if not folder.is_dir():
-        raise InputError(f"{path}: its folder does not exist; make it first")
-    refuse_inside(path)
-    if not os.access(folder, os.W_OK):
-        raise OutputError(f"{path}: its folder cannot be written")
-    return path.absolute()
 
 
 def _converted(data: np.ndarray, kind: np.dtype, source: Layer, part: Window) -> np.ndarray:

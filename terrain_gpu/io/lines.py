@@ -18,7 +18,7 @@ from rasterio.crs import CRS
 from ..errors import InputError
 from ..grid import GridSpec
 from ..store import outputs
-from .export import writable_file
+from ..store.file_writer import writable_file
 from .vectors import GEOJSON, GEOPACKAGE, WGS84, grid_crs, import_pyogrio, one_line, reprojected
 
 log = logging.getLogger(__name__)
@@ -39,9 +39,15 @@ def whole_file(path: str | os.PathLike[str], *, overwrite: bool) -> Iterator[Pat
         when it cannot be written.
     """
     target = checked_target(path, overwrite=overwrite)
+    with reprojection_errors(path), outputs.whole_file(target) as part:
+        yield part
+
+
+@contextmanager
+def reprojection_errors(path: str | os.PathLike[str]) -> Iterator[None]:
+    """Coordinates that cannot be reprojected inside become an `InputError`."""
     try:
-        with outputs.whole_file(target) as part:
-            yield part
+        yield
     except CPLE_BaseError as error:
         raise InputError(
             f"{path}: the paths cannot be reprojected to longitude and latitude "

@@ -130,8 +130,7 @@ def plan_slope(
         "for the slope of",
         buffer=ring * dtype.itemsize + block * block * results,
         worker=2 * ring,
-        scratch=block * block * (dtype.itemsize + 2 * results),
-        held=64 * rows,
+        scratch=block * block * (dtype.itemsize + 2 * results) + 64 * rows,
         bytes_read=layer_bytes(rows, cols, dtype.itemsize, block),
         bytes_written=layer_bytes(rows, cols, 4, block) * (1 + aspect),
         memory_limit=memory_limit,
@@ -148,6 +147,7 @@ def slope(
     aspect: str | None = None,
     memory_limit: int | str | None = None,
     threads: int | None = None,
+    client: Any = None,
     resume: bool = False,
     overwrite: bool = False,
     progress: Progress = silent,
@@ -170,6 +170,9 @@ def slope(
         Bound on the peak resident set of the process, bytes; a quarter of RAM when None.
     threads
         Threads; all processors when None.
+    client
+        A ``distributed.Client``: its workers solve the blocks, and `memory_limit` holds for each.
+        This process when None.
     resume
         Go on with an unfinished run.
     overwrite
@@ -211,4 +214,5 @@ def slope(
         resume=resume,
         overwrite=overwrite,
         progress=progress,
+        client=client,
     )

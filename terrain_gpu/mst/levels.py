@@ -159,13 +159,12 @@ class MemorySpill:
 class DiskSpill:
     """Solved blocks as files, one each; a killed run finds them again.
 
-    A file is an int64 header (window, edges, vertices, sums, candidates) and the bytes of the
-    arrays one after another.
+    The folder must exist: where the run is over, nothing is written. A file is an int64 header
+    (window, edges, vertices, sums, candidates) and the bytes of the arrays one after another.
     """
 
     def __init__(self, folder: Path, weight: Weight) -> None:
         self._folder, self._weight = folder, weight
-        folder.mkdir(parents=True, exist_ok=True)
 
     def _path(self, i: int, j: int) -> Path:
         return self._folder / f"{i}.{j}"
@@ -223,9 +222,13 @@ class Totals:
     exact: int | float = 0
 
     def add(self, weight: Weight, edges: int, vertices: int, sums: np.ndarray) -> None:
-        self.edges += edges
-        self.vertices += vertices
-        self.exact = plus(self.exact, weight.exact(sums, edges))
+        self.merge(Totals(edges, vertices, weight.exact(sums, edges)))
+
+    def merge(self, other: Totals) -> None:
+        """Add those of other regions."""
+        self.edges += other.edges
+        self.vertices += other.vertices
+        self.exact = plus(self.exact, other.exact)
 
 
 def spill_bytes(blocks: BlockGrid, weight: Weight, method: ModuleType) -> int:
@@ -238,14 +241,29 @@ def spill_bytes(blocks: BlockGrid, weight: Weight, method: ModuleType) -> int:
 
 
 def join_levels(
-    blocks: BlockGrid,
+    regions: BlockGrid,
     solver: Solver,
     spill: Spill,
     totals: Totals,
     patch: Callable[[np.ndarray], None],
-) -> None:
-    """Phase 2: join all blocks; `patch` receives the global ids of final edges, level by level."""
-    down, across = blocks.shape
+    top: tuple[int, int, int] | None = None,
+) -> Region | None:
+    """Phase 2: join regions, four at a time, depth first.
+
+    Parameters
+    ----------
+    patch
+        Receives the global ids of final edges, level by level.
+    top
+        Join only those below this one: its row and column, and how many there are along a side, a
+        power of two. All when None.
+
+    Returns
+    -------
+    Region or None
+        All of them joined; None beyond the raster.
+    """
+    down, across = regions.shape
     weight = solver.weight
 
     def region(i: int, j: int, side: int) -> Region | None:
@@ -270,7 +288,7 @@ def join_levels(
         patch(final)
         return joined
 
-    region(0, 0, 1 << max(down - 1, across - 1, 0).bit_length())
+    return region(*(top or (0, 0, 1 << max(down - 1, across - 1, 0).bit_length())))
 
 
 class Patches:

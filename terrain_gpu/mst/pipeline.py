@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -83,6 +84,7 @@ def minimum_spanning_tree(  # noqa: PLR0913 - keyword-only
     backend: Backend = "auto",
     device: int = 0,
     gpu_memory_limit: int | str | None = None,
+    client: Any = None,
     verify: bool = False,
     resume: bool = False,
     overwrite: bool = False,
@@ -124,6 +126,9 @@ def minimum_spanning_tree(  # noqa: PLR0913 - keyword-only
         Number of the GPU.
     gpu_memory_limit
         Bound on the GPU memory used, bytes; nine tenths of what is free when None.
+    client
+        A ``distributed.Client``: its workers solve the blocks, and `memory_limit` holds for each.
+        This process when None.
     verify
         Prove the result in another pass over the cells, see `verify`.
     resume
@@ -152,7 +157,11 @@ def minimum_spanning_tree(  # noqa: PLR0913 - keyword-only
         raise InputError(
             f"method {method!r} runs on the CPU only; use method frozen, or backend cpu"
         )
-    if method != "frozen":
+    if client is not None and (backend == "cuda" or isinstance(data, np.ndarray)):
+        raise InputError(
+            "a cluster computes on CPUs, and from stores; leave out client (--workers)"
+        )
+    if method != "frozen" or client is not None:
         backend = "cpu"
     if isinstance(data, np.ndarray):
         limit = NO_LIMIT if memory_limit is None else limit_of(memory_limit)
@@ -185,6 +194,7 @@ def minimum_spanning_tree(  # noqa: PLR0913 - keyword-only
         overwrite=overwrite,
         verify=verify,
         place=Placement(gpu, progress),
+        client=client,
     )
     report = found.report
     report.valid_cells = report.result["vertices"]

@@ -25,13 +25,14 @@ from ..engine.operation import Operation, OutputLayer, Phase, SolvedBlock, State
 from ..engine.plan import StreamPlan, layer_bytes, limit_of, plan_forest, threads_of
 from ..engine.run import Run
 from ..errors import CellError
-from ..grid import TILE, Block, BlockGrid
+from ..grid import TILE, Block, BlockGrid, RegionGrid
 from ..grid.neighbours import FORWARD_EDGES
 from .levels import (
     METHODS,
     DiskSpill,
     MemorySpill,
     Patches,
+    Solved,
     Solver,
     Spill,
     Totals,
@@ -141,11 +142,10 @@ class SpanningForest(Operation):
             if run.in_memory:
                 raise
             raise CellError(f"{self.source.path}: {error}") from error
-        totals = Totals()
         lists = None if run.in_memory else run.spill / "patches"
         patches = Patches(self.blocks, self.grid.cols, lists)
         with run.report.phase("levels"):
-            join_levels(solver.regions, solver, spill, totals, patches.add)
+            totals = self._join(run, solver, spill, patches)
         run.patch(LAYER, patches.by_block())
         if not run.in_memory:
             run.told["patched_edges"] = patches.count
@@ -160,22 +160,44 @@ class SpanningForest(Operation):
         """Regions that are solved; not those of a run with other ones, solved again now."""
         if run.in_memory:
             return MemorySpill()
-        own = self._solved(run.spill, regions)
+        own = self.solved_in(run.spill, regions.block)
         for other in run.spill.glob("solved-*"):
             if other != own:
                 shutil.rmtree(other)
+        own.mkdir(parents=True, exist_ok=True)
         return DiskSpill(own, self.kind)
+
+    def _join(self, run: Run, solver: Any, spill: Spill, patches: Patches) -> Totals:
+        """The levels: the lower ones in the tasks of a cluster, where there is one."""
+        regions, totals, side = solver.regions, Totals(), 1
+        # Several tasks for each worker, so that none is waited for long.
+        while regions.count >= run.engine.slots * 4 * (2 * side) ** 2 and run.engine.slots > 1:
+            side *= 2
+        if side > 1:
+            regions = RegionGrid(*self.grid.shape, self.blocks.block * side)
+            self.joined_in(run.spill, side).mkdir(exist_ok=True)
+            tops = ((i * side, j * side, side) for i, j in regions.ids())
+            for found, ids in run.engine.each(run, join_below, tops):
+                totals.merge(found)
+                patches.add(ids)
+            spill = DiskSpill(self.joined_in(run.spill, side), self.kind)
+        join_levels(regions, solver, spill, totals, patches.add)
+        return totals
 
     def keep(self, phase: Phase, at: Block, known: Any, folder: Path | None) -> Any:
         if folder is None:
             return known
-        DiskSpill(self._solved(folder, self.blocks), self.kind).save(*at, known)
+        DiskSpill(self.solved_in(folder), self.kind).save(*at, known)
         return None
 
+    def solved_in(self, folder: Path, side: int | None = None) -> Path:
+        """Where regions of so many cells along a side are kept; blocks when None."""
+        return folder / f"solved-{side or self.blocks.block}"
+
     @staticmethod
-    def _solved(folder: Path, regions: BlockGrid) -> Path:
-        """Where regions of a size are kept."""
-        return folder / f"solved-{regions.block}"
+    def joined_in(folder: Path, side: int) -> Path:
+        """Where regions of so many blocks along a side are kept, once they are joined."""
+        return folder / f"joined-{side}"
 
     def _solver_on(self, run: Run) -> Any:
         """A `GpuSolver` of regions."""
@@ -219,6 +241,21 @@ class SpanningForest(Operation):
             "verified_edges": checked["checked_edges"],
             "verified_on": checked["backend"],
         }
+
+
+def join_below(
+    forest: SpanningForest, folder: Path, top: tuple[int, int, int]
+) -> tuple[Totals, np.ndarray]:
+    """Join the blocks below one of the regions of a level, and keep it; see `join_levels`."""
+    i, j, side = top
+    blocks = DiskSpill(forest.solved_in(folder), forest.kind)
+    totals, final = Totals(), [np.empty(0, np.int64)]
+    region = join_levels(forest.blocks, forest.solver, blocks, totals, final.append, top)
+    assert region is not None
+    # What lies below it is told, not kept.
+    whole = Solved(region, 0, 0, forest.kind.new_sums())
+    DiskSpill(forest.joined_in(folder, side), forest.kind).save(i // side, j // side, whole)
+    return totals, np.concatenate(final)
 
 
 class _Spilled(State):

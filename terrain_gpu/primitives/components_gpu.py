@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ..cuda.device import module
-from ..engine.plan import available_threads
+from ..engine.machine import available_threads
 from . import edge_components as host
 
 THREADS = 256

@@ -14,7 +14,7 @@ import numpy as np
 from numba.extending import register_jitable
 
 from ..compiled import jit
-from ..engine.plan import available_threads
+from ..engine.machine import available_threads
 
 STRIP = 256
 """Rows at least that are worth a thread."""

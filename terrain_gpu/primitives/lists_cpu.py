@@ -16,7 +16,7 @@ import numpy as np
 from numba.extending import overload, register_jitable
 
 from ..compiled import jit
-from ..engine.plan import available_threads
+from ..engine.machine import available_threads
 
 SHIFT = 10
 """log2 of the elements per splitter."""

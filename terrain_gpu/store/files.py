@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import uuid
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -75,15 +76,20 @@ def remove_file(path: Path, temporary: Path) -> None:
         os.unlink(temporary)
 
 
-def write_whole(path: Path, data: bytes, *, sync: bool = True) -> None:
+def write_whole(path: Path, data: bytes) -> None:
     """A small file, written by `new_file`."""
-    with new_file(path, path.with_name(f"{path.name}.partial"), sync=sync) as file:
+    with new_file(path, path.with_name(f"{path.name}.partial")) as file:
         file.write(data)
 
 
 def write_sealed(path: Path, data: bytes) -> None:
-    """A file that `read_sealed` tells from a damaged one, also after a power cut."""
-    write_whole(path, seal(data), sync=False)
+    """A file that `read_sealed` tells from a damaged one, also after a power cut.
+
+    Several processes may write it at once, if they write the same.
+    """
+    partial = path.with_name(f"{path.name}.{uuid.uuid4().hex}.partial")
+    with new_file(path, partial, sync=False) as file:
+        file.write(seal(data))
 
 
 def read_sealed(path: Path) -> bytes:

@@ -54,6 +54,8 @@ class Output:
     folder
         Where to write, under any names. It has no character that a library could misunderstand,
         whatever those of `target`, and is gone with the process.
+    beside
+        The same folder, under the name that other processes see.
 
     Raises
     ------
@@ -66,10 +68,10 @@ class Output:
         with output_errors(target):
             self._stem = ".terrain_gpu-" + hashlib.sha256(os.fsencode(target.name)).hexdigest()[:16]
             self._clean_up()
-            self._beside, self._lock = self._made()
+            self.beside, self._lock = self._made()
         # Libraries take characters such as ! and ; in a path for syntax.
         plain = Path(f"/proc/self/fd/{self._lock}")
-        self.folder = plain if plain.is_dir() else self._beside
+        self.folder = plain if plain.is_dir() else self.beside
 
     def __enter__(self) -> Output:
         return self
@@ -119,7 +121,7 @@ class Output:
 
     def close(self) -> None:
         """Remove what was not published."""
-        shutil.rmtree(self._beside, ignore_errors=True)
+        shutil.rmtree(self.beside, ignore_errors=True)
         with contextlib.suppress(OSError):
             os.close(self._lock)
 

@@ -6,6 +6,7 @@ import errno
 import os
 import uuid
 from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -282,6 +283,10 @@ class LayerWriter(BlockWriter):
     def spill(self) -> Path:
         """A folder for what a run keeps beside the layer; it goes with the run."""
         return self._target.spill
+
+    def errors(self) -> AbstractContextManager[None]:
+        """Whatever the system refuses inside becomes an `OutputError`."""
+        return output_errors(self.spill)
 
     def _expected(self, i: int, j: int) -> int | None:
         return Layer._expected(self, i, j) if self.finished else super()._expected(i, j)

@@ -1,0 +1,166 @@
+"""Lines of a network as features, with attributes, in files."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..grid import GridSpec, cell_centres
+from ..grid.lengths import step_lengths
+from ..io.lines import geojson_lines, is_geopackage, wkb_line, write_layer
+from ..io.vectors import grid_crs
+from ..mst.weights import Weight
+from .lines import PieceFile
+
+LAYER = "network"
+"""Name of the layer in a GeoPackage."""
+
+_FIELDS = {
+    "start": np.int64,
+    "end": np.int64,
+    "weight": np.float64,
+    "pass_height": np.float64,
+    "length": np.float64,
+    "cells": np.int64,
+}
+
+Feature = tuple[np.ndarray, dict[str, Any]]
+
+
+def features(pieces: PieceFile, grid: GridSpec, weight: Weight) -> Iterator[list[Feature]]:
+    """Positions and attributes of lines, some lines at a time."""
+    lengths = step_lengths(grid)
+    for batch in pieces.lines():
+        lines, values = _simple(*batch, grid.cols)
+        # + 0, for the sign of a zero depends on where a maximum meets it.
+        cells, heights = np.concatenate(lines), np.concatenate(values) + 0
+        places = np.stack(np.divmod(cells, grid.cols), axis=1)
+        xy = cell_centres(grid, places)
+        (down, right), upper = np.abs(np.diff(places, axis=0)).T, places[:, 0]
+        # Steps from the last cell of a line to the first of the next are never looked at.
+        kind = np.where(down == 0, 0, np.where(right == 0, 2, 3))
+        steps = lengths[kind, np.minimum(upper[:-1], upper[1:])]
+        weights = _weights(weight, heights)
+        found, first = [], 0
+        for line in lines:
+            last = first + len(line)
+            attributes = {
+                "start": int(line[0]),
+                "end": int(line[-1]),
+                "weight": math.fsum(weights[first : last - 1].tolist()),
+                "pass_height": float(heights[first:last].max()),
+                "length": math.fsum(steps[first : last - 1].tolist()),
+                "cells": len(line),
+            }
+            found.append((xy[first:last], attributes))
+            first = last
+        yield found
+
+
+def _simple(
+    lines: list[np.ndarray], values: list[np.ndarray], cols: int
+) -> tuple[list[np.ndarray], list[np.ndarray]]:
+    """Cells and heights of lines, cut where a line would cross itself; lesser ends first."""
+    cells, heights = [], []
+    for line, value in zip(lines, values, strict=True):
+        for first, last in pairwise([0, *_crossings(line, cols), len(line) - 1]):
+            part = slice(first, last + 1)
+            way = -1 if line[first] > line[last] else 1
+            cells.append(line[part][::way])
+            heights.append(value[part][::way])
+    return cells, heights
+
+
+def _crossings(line: np.ndarray, cols: int) -> list[int]:
+    """Where to cut a line, the first cell being 0: as late as can be, so as seldom as can be.
+
+    It crosses itself where it takes both diagonals of a square of four cells.
+    """
+    row, col = np.divmod(line, cols)
+    upper, left = np.minimum(row[1:], row[:-1]), np.minimum(col[1:], col[:-1])
+    diagonal = np.flatnonzero((np.diff(row) != 0) & (np.diff(col) != 0))
+    squares = (upper * cols + left)[diagonal]
+    if len(np.unique(squares)) == len(squares):
+        return []
+    cuts, first, seen = [], 0, dict[int, int]()
+    for step, square in zip(diagonal.tolist(), squares.tolist(), strict=True):
+        if seen.get(square, -1) >= first:
+            cuts.append(step)
+            first = step
+        seen[square] = step
+    return cuts
+
+
+def _weights(weight: Weight, heights: np.ndarray) -> np.ndarray:
+    """Weights of the edges between consecutive cells."""
+    high, low = np.maximum(heights[1:], heights[:-1]), np.minimum(heights[1:], heights[:-1])
+    if weight.name == "max":
+        return high.astype(np.float64)
+    with np.errstate(over="ignore"):
+        found = high - low
+    # A difference of signed integers that wrapped is right as an unsigned one.
+    kind = found.dtype.kind.replace("i", "u")
+    return found.view(f"{kind}{found.itemsize}").astype(np.float64)
+
+
+class _Written:
+    """What was written."""
+
+    def __init__(self) -> None:
+        self.lines = self.cells = 0
+        self.lengths: list[float] = []
+
+    def add(self, features: list[Feature]) -> None:
+        self.lines += len(features)
+        self.cells += sum(attributes["cells"] for _, attributes in features)
+        self.lengths.append(math.fsum(attributes["length"] for _, attributes in features))
+
+
+def write_features(file: Path, batches: Iterator[list[Feature]], grid: GridSpec) -> dict[str, Any]:
+    """Write features into a new GeoPackage or GeoJSON; how many lines, their cells and length."""
+    tally = _Written()
+    write = _write_geopackage if is_geopackage(file) else _write_geojson
+    write(file, batches, grid, tally)
+    return {"lines": tally.lines, "cells": tally.cells, "length": math.fsum(tally.lengths)}
+
+
+def _write_geojson(
+    file: Path, batches: Iterator[list[Feature]], grid: GridSpec, tally: _Written
+) -> None:
+    crs = grid_crs(grid) if grid.crs_wkt else None
+    with open(file, "w", encoding="utf-8") as out:
+        out.write('{"type": "FeatureCollection",\n')
+        if crs is None:
+            out.write('"crs": null,\n')
+        out.write('"features": [')
+        for features in batches:
+            lines = geojson_lines([xy for xy, _ in features], crs)
+            for k, ((_, attributes), geometry) in enumerate(zip(features, lines, strict=True)):
+                out.write(",\n" if tally.lines + k else "\n")
+                json.dump({"type": "Feature", "properties": attributes, "geometry": geometry}, out)
+            tally.add(features)
+        out.write("\n]}\n")
+
+
+def _write_geopackage(
+    file: Path, batches: Iterator[list[Feature]], grid: GridSpec, tally: _Written
+) -> None:
+    def append(features: list[Feature]) -> None:
+        columns = {
+            name: np.array([attributes[name] for _, attributes in features], kind)
+            for name, kind in _FIELDS.items()
+        }
+        lines = [wkb_line(xy) for xy, _ in features]
+        write_layer(file, LAYER, lines, columns, grid, append=file.exists())
+
+    for features in batches:
+        append(features)
+        tally.add(features)
+    if not tally.lines:
+        append([])

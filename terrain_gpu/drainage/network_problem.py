@@ -1,0 +1,203 @@
+"""The network of a spanning forest as an operation: `ExtractNetwork`.
+
+1. *Outlines*: every block is read once and contracted to the cells with edges to other blocks.
+2. *Skeleton*: for every edge between blocks, the longest path to either side.
+3. *Lines*: every block is read again; its edges with long enough paths on both sides are traced,
+   and kept on disk, in pieces.
+4. *Ends*: blocks into which ends of lines lead from others are read once more.
+5. *Writing*: pieces are strung together, line by line.
+"""
+
+from __future__ import annotations
+
+import math
+from contextlib import closing
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..engine.operation import Operation, OutputFile, Phase, SolvedBlock, State
+from ..engine.plan import MB, StreamPlan
+from ..engine.run import Run
+from ..grid import Block, BlockGrid
+from ..grid.lengths import step_lengths
+from ..io.lines import is_geopackage, reprojection_errors, tell_without_crs
+from ..io.places import NO_PLACES, Places
+from . import prune
+from .accumulation import outlets_in
+from .block import read_forest
+from .features import features, write_features
+from .lines import PieceFile, trace_pieces
+from .plan import plan_blocks
+from .skeleton import ByBlock, Skeleton
+from .source import Forest, open_forest
+
+_LINES = 32 * MB
+"""Set aside for lines."""
+_PYOGRIO = 80 * MB
+"""What it brings, GDAL once more."""
+
+OUTLINES, LINES = Phase("outlines", joined="skeleton"), Phase("lines")
+ENDS = Phase("ends", counted=False)
+
+
+@dataclass(frozen=True)
+class ExtractNetwork(Operation):
+    """The problem; fields as the parameters of `extract_network`."""
+
+    store: str
+    path: str
+    min_length: float | None = None
+    kept: Places = field(default_factory=lambda: NO_PLACES, compare=False, repr=False)
+
+    command = "network"
+    mark = ""
+    halo = 1
+    phases = (OUTLINES, LINES, ENDS)
+
+    @cached_property
+    def forest(self) -> Forest:
+        return open_forest(self.store)
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        return self.forest.cells.name, self.forest.edges.name
+
+    @property
+    def outputs(self) -> tuple[OutputFile, ...]:
+        return (OutputFile(self.path),)
+
+    def settings(self) -> dict[str, Any]:
+        return {"min_length": self.min_length, "kept": len(self.kept)}
+
+    def plan(
+        self, memory_limit: int | str | None, threads: int | None, gpu: Any = None
+    ) -> StreamPlan:
+        cells = self.forest.cells
+        return plan_network(
+            *cells.grid.shape,
+            cells.dtype,
+            cells.block_size,
+            geopackage=is_geopackage(Path(self.path)),
+            memory_limit=memory_limit,
+            threads=threads,
+        )
+
+    @cached_property
+    def lengths(self) -> tuple[np.ndarray, int]:
+        """Step lengths as whole units, and the length that makes an edge belong to the network."""
+        units, unit = prune.whole_lengths(self.grid, step_lengths(self.grid))
+        if self.min_length is None:
+            return units, prune.ENDLESS
+        return units, math.ceil(min(self.min_length / unit, prune.ENDLESS))
+
+    def new_work(self) -> Any:
+        return prune.LengthWork(self.blocks)
+
+    def solve(
+        self,
+        phase: Phase,
+        at: Block,
+        cells: list[np.ndarray],
+        out: list[np.ndarray],
+        given: Any,
+        work: Any,
+    ) -> SolvedBlock:
+        units, least = self.lengths
+        block = read_forest(self.forest, self.blocks.window(*at), cells[0], cells[1], work)
+        points = outlets_in(block, self.kept)
+        if phase == OUTLINES:
+            return SolvedBlock(known=prune.outline(block, points, units))
+        beyond, tips = given
+        bits, arcs = prune.keep(block, points, units, beyond, tips, least)
+        return SolvedBlock(known=(trace_pieces(block, bits, points), arcs))
+
+    def execute(self, run: Run) -> dict[str, Any]:
+        (writer,) = run.writers.values()
+        with closing(_NetworkState(self, run)) as state:
+            for phase in self.phases:
+                run.map(phase, state)
+            with (
+                run.report.phase("write"),
+                reprojection_errors(self.path),
+                writer.errors(),
+            ):
+                tell_without_crs(self.path, self.grid)
+                found = features(state.pieces, self.grid, self.forest.weight)
+                return write_features(writer.part, found, self.grid)
+
+
+class _NetworkState(State):
+    """Outlines of blocks and what these lead to, pieces of lines, and where their ends go on."""
+
+    def __init__(self, operation: ExtractNetwork, run: Run) -> None:
+        (self._writer,) = run.writers.values()
+        self._blocks, self._least = operation.blocks, operation.lengths[1]
+        self._skeleton = Skeleton(prune.VERTEX_BYTES, run.plan.memory_limit)
+        self._beyond: ByBlock | None = None
+        self._tips = prune.Tips(self._blocks)
+        self._arcs: list[np.ndarray] = []
+        self.pieces = PieceFile(
+            self._writer.path.parent,
+            operation.forest.cells.dtype,
+            run.plan.memory - _LINES,
+            run.plan.memory_limit,
+        )
+
+    def given(self, phase: Phase, at: Block) -> Any:
+        return None if self._beyond is None else (self._beyond.of(at), self._tips.of(at))
+
+    def finished(self, phase: Phase, at: Block, written: bool) -> bool:
+        return phase == ENDS and at not in self._entered
+
+    @cached_property
+    def _entered(self) -> set[Block]:
+        """Blocks into which ends of lines lead; asked for once all blocks were traced."""
+        return set(self._tips.close(np.concatenate(self._arcs)))
+
+    def add(self, phase: Phase, at: Block, known: Any) -> None:
+        if phase == OUTLINES:
+            self._skeleton.add(known)
+            return
+        pieces, arcs = known
+        with self._writer.errors():
+            self.pieces.put(at, pieces)
+        self._arcs.append(arcs)
+
+    def join(self, phase: Phase) -> None:
+        self._beyond = prune.solve(self._skeleton.join(), self._blocks, self._least)
+
+    def close(self) -> None:
+        self.pieces.close()
+
+
+def plan_network(
+    rows: int,
+    cols: int,
+    dtype: np.dtype,
+    block: int,
+    *,
+    geopackage: bool = True,
+    memory_limit: int | str | None = None,
+    threads: int | None = None,
+) -> StreamPlan:
+    """The plan of `extract_network` for a layer of such a shape, type and block size.
+
+    Raises
+    ------
+    PlanError
+        when the limit is too small.
+    """
+    return plan_blocks(
+        BlockGrid(rows, cols, block),
+        dtype,
+        "extract the network of",
+        vertex=prune.VERTEX_BYTES,
+        work=prune.LengthWork.BYTES + 8,
+        beside=_LINES + (_PYOGRIO if geopackage else 0),
+        memory_limit=memory_limit,
+        threads=threads,
+    )

@@ -1,0 +1,69 @@
+"""How blocks of a forest are streamed, twice, with a skeleton between."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ..engine.plan import StreamPlan, fit_blocks, layer_bytes
+from ..grid import BlockGrid
+from ..mst.weights import Weight
+from .block import work_bytes
+from .skeleton import OUTLINE_BYTES
+
+
+def plan_blocks(
+    blocks: BlockGrid,
+    dtype: np.dtype,
+    what: str,
+    *,
+    vertex: int,
+    work: int = 0,
+    results: int = 0,
+    beside: int = 0,
+    written: int = 0,
+    memory_limit: int | str | None,
+    threads: int | None,
+) -> StreamPlan:
+    """How blocks stream in two passes, and what the skeleton between them takes.
+
+    Parameters
+    ----------
+    blocks, dtype
+        Of the layer of heights.
+    what
+        What is done, for messages.
+    vertex
+        Bytes for each vertex of the skeleton while it is solved.
+    work, results
+        Bytes for each cell of a block: of a worker beside `block.Work`, and of what a buffer
+        receives.
+    beside
+        Further bytes.
+    written
+        Bytes written at most.
+
+    Raises
+    ------
+    PlanError
+        when the limit is too small.
+    """
+    rows, cols, block, item = blocks.rows, blocks.cols, blocks.block, dtype.itemsize
+    ring = (block + 2) ** 2
+    down, across = blocks.shape
+    # About half of the cells at a border have an edge across it: the ends of these, and branches.
+    vertices = 5 * ((down - 1) * cols + (across - 1) * rows) // 2
+    return fit_blocks(
+        blocks,
+        dtype.name,
+        f"to {what}",
+        buffer=ring * (item + 1 + results),
+        worker=work_bytes(block, dtype, Weight("max", dtype).key_dtype) + ring * work,
+        scratch=block * block * (item + 2 * results),
+        held=vertices * OUTLINE_BYTES + beside,
+        joined=vertices * vertex + beside,
+        passes=2,
+        bytes_read=2 * sum(layer_bytes(rows, cols, size, block) for size in (item, 1)),
+        bytes_written=written,
+        memory_limit=memory_limit,
+        threads=threads,
+    )

@@ -1,0 +1,43 @@
+"""What this process may use of the machine: memory and processors."""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from pathlib import Path
+
+LEAST_LIMIT = 512 * 10**6
+
+
+def default_memory_limit() -> int:
+    """A quarter of the memory there is, at least 512 MB."""
+    return max(machine_memory() // 4, LEAST_LIMIT)
+
+
+def machine_memory(proc: Path = Path("/proc"), groups: Path = Path("/sys/fs/cgroup")) -> int:
+    """Bytes that this process may use: the machine's, or fewer in a container or a batch job.
+
+    Control groups say so, of version 2 (one tree) or 1 (a tree for memory), each with the groups
+    around it.
+    """
+    found = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
+    with suppress(OSError):
+        for line in (proc / "self/cgroup").read_text().splitlines():
+            _, kinds, path = line.split(":", 2)
+            if kinds and "memory" not in kinds.split(","):
+                continue
+            top = groups / "memory" if kinds else groups
+            name = "memory.limit_in_bytes" if kinds else "memory.max"
+            inner = top / path.lstrip("/")
+            for folder in (inner, *inner.parents):
+                # In a container the path may be the host's: then only the top is there.
+                with suppress(OSError, ValueError):
+                    found.append(int((folder / name).read_text()))
+                if folder == top:
+                    break
+    return min(found)
+
+
+def available_threads() -> int:
+    """Processors this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -1,0 +1,102 @@
+"""A file as the output of an operation, in place of layers."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..errors import InputError, OutputError
+from .outputs import Output, output_errors, sidecars
+from .swap import refuse_inside
+
+
+def writable_file(path: Path, *, overwrite: bool) -> Path:
+    """The absolute path of a file that may be written.
+
+    Raises
+    ------
+    InputError
+        when it exists, or has no folder.
+    OutputError
+        when its folder cannot be written.
+    """
+    try:
+        there = path.exists()
+    except (OSError, ValueError) as error:
+        raise InputError(f"{path}: {getattr(error, 'strerror', None) or error}") from None
+    if path.is_dir():
+        raise InputError(f"{path}: is a folder")
+    if there and not (path.is_file() or path.is_symlink()):
+        raise InputError(f"{path}: a pipe or device, not a file")
+    if there and not overwrite:
+        raise InputError(f"{path}: exists; --overwrite replaces it")
+    if not there and (beside := sidecars(path)):
+        raise InputError(
+            f"{beside[0]}: left of another {path.name}, and would be read with the new one; "
+            "remove it, or choose another name"
+        )
+    folder = path.absolute().parent
+    if not folder.is_dir():
+        raise InputError(f"{path}: its folder does not exist; make it first")
+    refuse_inside(path)
+    if not os.access(folder, os.W_OK):
+        raise OutputError(f"{path}: its folder cannot be written")
+    return path.absolute()
+
+
+class FileWriter:
+    """A file that an operation writes; it replaces an older one, whole, at `commit`.
+
+    It stands where a `LayerWriter` would. Without `commit` nothing of it stays: a run that ends
+    early cannot be resumed.
+
+    Parameters
+    ----------
+    path
+        Absolute.
+    blocks
+        Shape of the blocks.
+    """
+
+    finished = False
+
+    def __init__(self, path: Path, blocks: tuple[int, int]) -> None:
+        self.path = path
+        self.done = np.zeros(blocks, bool)
+        self.keep = False
+
+    def __enter__(self) -> FileWriter:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        if "output" in vars(self):
+            self.output.close()
+
+    @cached_property
+    def output(self) -> Output:
+        """The folder in which the file grows; made late, for a kill before leaves nothing."""
+        return Output(self.path)
+
+    @property
+    def part(self) -> Path:
+        """Where to write the file."""
+        return self.output.folder / ("part" + self.path.suffix.lower())
+
+    @property
+    def spill(self) -> Path:
+        """A folder beside the file, which goes with the run."""
+        return self.output.beside
+
+    def errors(self) -> AbstractContextManager[None]:
+        """Whatever the system refuses inside becomes an `OutputError`."""
+        return output_errors(self.path)
+
+    def commit(self, attributes: Mapping[str, Any] | None = None) -> None:
+        """Put the file in place of any older one."""
+        self.output.publish(self.part)
