@@ -47,6 +47,7 @@ def bucket(server, monkeypatch, tmp_path):
     for name, value in KEYS.items():
         monkeypatch.setenv(name, value)
     monkeypatch.setenv("AWS_ENDPOINT_URL", server)
+    (tmp_path / "scratch").mkdir()
     monkeypatch.setenv("TERRAIN_GPU_SCRATCH", str(tmp_path / "scratch"))
     name = f"b-{uuid.uuid4().hex}"
     request(f"{server}/{name}", "PUT")

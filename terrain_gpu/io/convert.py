@@ -25,6 +25,7 @@ from ..progress import Progress, silent
 from ..report import Report, return_large_arrays
 from ..store import Layer, LayerWriter, TileStore, create_layer, unfinished_block_size
 from ..store.checksums import checksum
+from ..store.objects import has_store, is_url, named
 from ..store.swap import refuse_inside
 from .crs import crs_name, same_crs
 from .gdal import gdal_environment
@@ -120,7 +121,7 @@ def convert_dataset(  # noqa: PLR0913 - keyword-only
         Mosaic(paths, band=band, nodata=nodata, bounds=bounds, crs=crs) as mosaic,
     ):
         recode = Recode.of(mosaic, round_cells=round_cells, clamp_min=clamp_min, nodata=nodata)
-        grid, block_size = _fit_store(Path(store), layer, mosaic, block_size, resume=resume)
+        grid, block_size = _fit_store(named(store), layer, mosaic, block_size, resume=resume)
         shape = _source_shape(mosaic, recode)
         limits: dict[str, Any] = {"memory_limit": memory_limit, "threads": threads}
         plan = plan_stream(*grid.shape, recode.dtype, shape, block_size=block_size, **limits)
@@ -330,7 +331,7 @@ def _fit_store(
     _check_place(store)
     if resume and block_size is None:
         block_size = unfinished_block_size(store, layer)
-    if not store.exists():
+    if not has_store(store):
         return grid, block_size
     there = TileStore.open(store)
     others = [name for name in there.layers if name != layer]
@@ -349,6 +350,9 @@ def _fit_store(
 
 def _check_place(store: Path) -> None:
     """Refuse what can never become a store, before anything is written."""
+    if is_url(store):
+        refuse_inside(store)
+        return
     if store.is_file():
         raise StoreError(f"{store}: is a file; the last argument names the store, a folder")
     if store.is_symlink() and not store.exists():

@@ -13,6 +13,7 @@ import numpy as np
 
 from ..errors import InputError, OutputError
 from .outputs import Output, output_errors, sidecars
+from .objects import refuse_url
 from .swap import refuse_inside
 
 
@@ -26,6 +27,7 @@ def writable_file(path: Path, *, overwrite: bool) -> Path:
     OutputError
         when its folder cannot be written.
     """
+    refuse_url(path)
     try:
         there = path.exists()
     except (OSError, ValueError) as error:

@@ -157,7 +157,7 @@ class Layer:
     @property
     def digests_path(self) -> Path:
         """File of the digests of all blocks."""
-        return self.path / (DIGESTS if self.separator == "/" else f"{DIGESTS}-dotted")
+        return self.path / digests_name(self.separator)
 
     def block_window(self, i: int, j: int) -> Window:
         """Cells of block (i, j) as (row0, row1, col0, col1)."""
@@ -304,6 +304,16 @@ class Layer:
             ranks = first + np.flatnonzero(shard.offsets[first : first + side * side] != ABSENT)
             self._check(shard, found, ranks, np.arange(len(found)))
             return found
+
+    def holds(self, i: int, j: int, digest: int, *, small: bool) -> bool:
+        """Whether the shard of block (i, j) is the one of a digest; a small one is read whole."""
+        try:
+            if small:
+                self.check_block(i, j)
+            with self._shard(i, j) as shard:
+                return shard is not None and shard.digest == digest
+        except StoreError:
+            return False
 
     def check_block(self, i: int, j: int) -> int:
         """Compare all tiles of block (i, j) with their checksums; how many there are.
@@ -496,6 +506,11 @@ class Layer:
         if have is None or have.size < size:
             have = self._local.scratch = np.empty(size, np.uint8)
         return have[:size]
+
+
+def digests_name(separator: str) -> str:
+    """Name of the file of digests, of a version of a layer."""
+    return DIGESTS if separator == "/" else f"{DIGESTS}-dotted"
 
 
 def _read_error(path: Path, error: OSError) -> OSError:

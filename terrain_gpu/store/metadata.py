@@ -8,6 +8,7 @@ import json
 import os
 import re
 import struct
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -52,7 +53,17 @@ RESERVED = ("x", "y", "spatial_ref", "distance_index")
 
 
 def write_group(path: Path, grid: GridSpec) -> None:
-    """Group metadata and the coordinate arrays that xarray, rioxarray and GDAL look for."""
+    """Write the files of a store without layers."""
+    for name, data in group_files(grid):
+        (path / name).parent.mkdir(parents=True, exist_ok=True)
+        write_whole(path / name, data)
+    sync_tree(path)
+
+
+def group_files(grid: GridSpec) -> Iterator[tuple[str, bytes]]:
+    """Names and content of the group's metadata, which come first, and of the coordinate arrays
+    that xarray, rioxarray and GDAL look for.
+    """
     own: dict[str, Any] = {
         "format": FORMAT,
         "shape": list(grid.shape),
@@ -62,8 +73,7 @@ def write_group(path: Path, grid: GridSpec) -> None:
     }
     own["checksum"] = crc_of_json(own)
     attributes = {"Conventions": "CF-1.11", KEY: own, **_conventions(grid)}
-    path.mkdir(parents=True, exist_ok=True)
-    write_node(path, zarr.create_group({}, attributes=attributes))
+    yield "zarr.json", _node_json(zarr.create_group({}, attributes=attributes))
     geographic = "GEOGCRS[" in grid.crs_wkt and "PROJCRS[" not in grid.crs_wkt
     for name, values in (("y", grid.y_centres()), ("x", grid.x_centres())):
         standard = {"x": "longitude", "y": "latitude"} if geographic else {}
@@ -79,26 +89,31 @@ def write_group(path: Path, grid: GridSpec) -> None:
                 "standard_name": standard.get(name, f"projection_{name}_coordinate"),
             },
         )
-        write_node(path / name, array)
+        yield f"{name}/zarr.json", _node_json(array)
         if values.any():
-            (path / name / "c").mkdir(exist_ok=True)
-            write_whole(path / name / "c" / "0", values.astype("<f8").tobytes())
+            yield f"{name}/c/0", values.astype("<f8").tobytes()
     a, b, c, d, e, f = grid.transform
     reference: dict[str, Any] = {"GeoTransform": " ".join(repr(v) for v in (c, a, b, f, d, e))}
     if grid.crs_wkt:
         reference |= {"crs_wkt": grid.crs_wkt, "spatial_ref": grid.crs_wkt}
     scalar = zarr.create_array({}, shape=(), dtype=np.int64, attributes=reference)
-    write_node(path / "spatial_ref", scalar)
-    sync_tree(path)
+    yield "spatial_ref/zarr.json", _node_json(scalar)
+
+
+def _node_json(node: Any) -> bytes:
+    """The zarr.json of an array or a group in memory, as zarr-python would write it."""
+    return node.metadata.to_buffer_dict(default_buffer_prototype())["zarr.json"].to_bytes()
 
 
 def write_node(path: Path, node: Any, temporary: Path | None = None) -> None:
-    """The zarr.json of an array or a group in memory, as zarr-python would write it."""
-    buffers = node.metadata.to_buffer_dict(default_buffer_prototype())
+    """Write the zarr.json of an array or a group in memory."""
     path.mkdir(exist_ok=True)
-    file = path / "zarr.json"
-    with new_file(file, (temporary or path) / "zarr.json.partial") as out:
-        out.write(buffers["zarr.json"].to_bytes())
+    _write_json(path, _node_json(node), temporary or path)
+
+
+def _write_json(path: Path, data: bytes, temporary: Path) -> None:
+    with new_file(path / "zarr.json", temporary / "zarr.json.partial") as out:
+        out.write(data)
 
 
 def _conventions(grid: GridSpec) -> dict[str, Any]:
@@ -119,14 +134,27 @@ def _conventions(grid: GridSpec) -> dict[str, Any]:
 
 def drop_consolidated(path: Path) -> None:
     """Drop the copy of all metadata that others leave in a group: it is stale from now on."""
-    metadata = json.loads((path / "zarr.json").read_bytes())
-    if metadata.pop("consolidated_metadata", None) is not None:
-        write_whole(path / "zarr.json", json.dumps(metadata, indent=2).encode())
+    if (plain := without_consolidated((path / "zarr.json").read_bytes())) is not None:
+        write_whole(path / "zarr.json", plain)
         sync_folder(path)
+
+
+def without_consolidated(metadata: bytes) -> bytes | None:
+    """A group's metadata without that copy; None where there is none."""
+    found = json.loads(metadata)
+    if found.pop("consolidated_metadata", None) is None:
+        return None
+    return json.dumps(found, indent=2).encode()
 
 
 def write_array(layer: Layer, temporary: Path) -> None:
     """Zarr metadata of a layer, written anew by way of a folder for temporary files."""
+    layer.path.mkdir(exist_ok=True)
+    _write_json(layer.path, array_json(layer), temporary)
+
+
+def array_json(layer: Layer) -> bytes:
+    """Zarr metadata of a layer, with its checksum."""
     grid = layer.grid
     attributes: dict[str, Any] = {
         "grid_mapping": "spatial_ref",
@@ -148,9 +176,10 @@ def write_array(layer: Layer, temporary: Path) -> None:
         filters=None,
         fill_value=layer.fill.item(),
         dimension_names=("y", "x"),
+        chunk_key_encoding={"name": "default", "separator": layer.separator},
         attributes={**attributes, **layer.attributes},
     )
-    write_node(layer.path, array, temporary)
+    return _node_json(array)
 
 
 def _checksum(layer: Layer) -> str:

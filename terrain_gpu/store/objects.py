@@ -1,28 +1,22 @@
-"""Object storage: whole objects, ranges of them, and writes on a condition, through obstore.
-
-Credentials, region and endpoint come from the environment and the profiles of the provider's own
-tools. They are never part of a message.
-"""
+"""Object storage: whole objects, ranges of them, and writes on a condition, through obstore."""
 
 from __future__ import annotations
 
-import configparser
 import contextlib
 import errno
-import functools
 import os
 import re
-import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from datetime import timedelta
+from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
 from ..errors import InputError, OutputError, StoreError
+from .client import FIRST_WAIT, LONGEST_WAIT, Truncated, connected, explained, status_of
 
 Found = TypeVar("Found")
 Item = TypeVar("Item")
@@ -37,17 +31,11 @@ AT_ONCE = 16
 HELD = 64 * 10**6
 """Bytes that uploads hold at most, unless one object alone has more."""
 
+CLIENT_BYTES = 24 * 10**6
+"""What the library takes, with its connections."""
+
 ATTEMPTS = 4
-"""How often a body is asked for that did not arrive whole."""
-
-SERVER_RETRIES = 6
-"""How often obstore asks again after 5xx, a lost connection or a time-out."""
-
-FIRST_WAIT, LONGEST_WAIT = 0.1, 10.0
-"""Seconds between attempts, doubled each time."""
-
-CONNECT_TIMEOUT, READ_TIMEOUT, REQUEST_TIMEOUT = 10.0, 30.0, 600.0
-"""Seconds: for a connection, without a byte arriving, and for a whole object."""
+"""How often is tried what broke off on its way."""
 
 _CHUNK = 1 << 20
 
@@ -185,7 +173,11 @@ class ObjectPath:
         """The last bytes, all if there are fewer; None when there is no such object."""
 
         def get(o: Any, store: Any) -> tuple[bytes, Meta]:
-            found = o.get(store, self.key, options={"range": {"suffix": size}})
+            part: Any = {"suffix": size}
+            if self.bucket.startswith("az:"):  # where a range cannot be counted from the end
+                end = o.head(store, self.key)["size"]
+                part = max(end - size, 0), end
+            found = o.get(store, self.key, options={"range": part})
             meta, data = self._meta(found.meta), bytes(found.bytes())
             # Some servers answer with the whole of a shorter object.
             return _whole(data[-size:], min(size, meta.size)), meta
@@ -238,8 +230,8 @@ class ObjectPath:
     def walk(self) -> Iterator[tuple[str, Meta]]:
         """Names below, relative to this one, of all objects, in no order that matters."""
         start = len(self.key) + 1 if self.key else 0
-        with _explained(self, "listed", StoreError):
-            o, store = _connected(self.bucket)
+        with explained(self, "listed", StoreError):
+            o, store = connected(self.bucket)
             for page in o.list(store, self.key or None, chunk_size=1000):
                 for found in page:
                     yield found["path"][start:], self._meta(found)
@@ -262,20 +254,16 @@ class ObjectPath:
 
     def delete(self) -> None:
         """Delete an object, if there is one."""
-        self.delete_below([""])
+        with explained(self, "deleted", OutputError), contextlib.suppress(FileNotFoundError):
+            self._tried(lambda o, store: o.delete(store, self.key))
 
-    def delete_below(self, names: Any) -> None:
-        """Delete objects below, or this one when the name is empty, as far as they are there."""
-        o, store = _connected(self.bucket)
+    def delete_below(self, names: Iterable[str]) -> None:
+        """Delete objects below, as far as they are there."""
 
-        def delete(some: list[str]) -> None:
-            with _explained(self, "deleted", OutputError), _requests:
-                for key in some:  # one by one: not all servers can delete many
-                    with contextlib.suppress(FileNotFoundError):
-                        o.delete(store, key)
+        def delete(name: str) -> None:
+            (self / name).delete()  # one by one: not all servers can delete many
 
-        start = f"{self.key}/" if self.key else ""
-        for_each(delete, ([start + name if name else self.key] for name in names))
+        for_each(delete, names)
 
     # -- both ------------------------------------------------------------------------------
 
@@ -288,40 +276,54 @@ class ObjectPath:
         return Meta(found["size"], found[self._version] or "")
 
     def _read(self, get: Callable[[Any, Any], Found]) -> Found | None:
-        """What `get` returns, tried again when a body is not whole; None for no such object."""
-        with _explained(self, "read", StoreError):
-            o, store = _connected(self.bucket)
-            for attempt in range(ATTEMPTS):
-                try:
-                    with _requests:
-                        return get(o, store)
-                except FileNotFoundError as error:
-                    if "NoSuchBucket" in str(error):
-                        raise
-                    return None
-                except (_Truncated, o.exceptions.GenericError) as error:
-                    # obstore has retried what servers said; here a body broke off on its way.
-                    if attempt == ATTEMPTS - 1 or _status(error):
-                        raise
-                    time.sleep(min(FIRST_WAIT * 2**attempt, LONGEST_WAIT))
-        raise AssertionError
+        """What `get` returns; None for no such object."""
+        with explained(self, "read", StoreError):
+            try:
+                return self._tried(get)
+            except FileNotFoundError as error:
+                if "NoSuchBucket" in str(error):
+                    raise
+                return None
 
     def _write(self, data: Any, mode: Any) -> str | None:
-        with _explained(self, "written", OutputError):
-            o, store = _connected(self.bucket)
+        """The e-tag of what is written; None where the condition does not hold.
+
+        It does not either where an answer was lost on its way, and the write was tried again.
+        """
+
+        def put(o: Any, store: Any) -> str | None:
             try:
-                with _requests:
-                    done = o.put(store, self.key, data, mode=mode, use_multipart=False)
-                return done[self._version] or ""
+                done = o.put(store, self.key, data, mode=mode, use_multipart=False)
             except (o.exceptions.AlreadyExistsError, o.exceptions.PreconditionError):
                 return None
+            return done[self._version] or ""
+
+        with explained(self, "written", OutputError):
+            try:
+                return self._tried(put)
             except FileNotFoundError as error:
                 if mode in ("overwrite", "create") or "NoSuchBucket" in str(error):
                     raise
                 return None  # the version to replace is gone
 
+    def _tried(self, request: Callable[[Any, Any], Found]) -> Found:
+        """What a request returns, tried again when it or its answer broke off.
 
-def for_each(work: Callable[[Item], Any], items: Any) -> None:
+        What servers say, such as 503, the client itself has retried.
+        """
+        o, store = connected(self.bucket)
+        for attempt in range(ATTEMPTS):
+            try:
+                with _requests:
+                    return request(o, store)
+            except (Truncated, o.exceptions.GenericError) as error:
+                if attempt == ATTEMPTS - 1 or status_of(error):
+                    raise
+                time.sleep(min(FIRST_WAIT * 2**attempt, LONGEST_WAIT))
+        raise AssertionError
+
+
+def for_each(work: Callable[[Item], Any], items: Iterable[Item]) -> None:
     """Do something with each item, several at once, without a list of them; the first error."""
     items = iter(items)
     lock = threading.Lock()
@@ -356,6 +358,16 @@ def place(path: str | os.PathLike[str]) -> Any:
     return found
 
 
+def named(path: str | os.PathLike[str]) -> Any:
+    """The `ObjectPath` of a URL, or the `Path` of a folder, as it was named."""
+    return place(path) if is_url(path) else Path(path)
+
+
+def has_store(path: Any) -> bool:
+    """Whether there is something at the place of a store."""
+    return (path / "zarr.json").exists() if isinstance(path, ObjectPath) else path.exists()
+
+
 def folder_names(path: Any) -> list[str]:
     """The names right below a folder, or those below a place that have others below them."""
     return path.folders() if isinstance(path, ObjectPath) else os.listdir(path)
@@ -378,13 +390,9 @@ def read_small(path: Any, most: int = -1) -> bytes:
     return found[0]
 
 
-class _Truncated(Exception):
-    """Fewer bytes arrived than were asked for."""
-
-
 def _whole(data: Any, size: int) -> Any:
     if len(data) != size:
-        raise _Truncated(f"{len(data)} of {size} bytes arrived")
+        raise Truncated(f"{len(data)} of {size} bytes arrived")
     return data
 
 
@@ -400,179 +408,10 @@ def _filled(buffer: np.ndarray, found: Any) -> np.ndarray:
     return buffer
 
 
-# -- connections --------------------------------------------------------------------------------
+def bytes_held(block: int) -> int:
+    """Bytes held here, where blocks of this side are read and written.
 
-
-def _obstore(url: str) -> Any:
-    try:
-        import obstore
-        import obstore.store
-    except ImportError as error:
-        raise InputError(
-            f"{url}: object storage needs obstore ({error}); pip install 'terrain_gpu[cloud]'"
-        ) from None
-    return obstore
-
-
-def _connected(bucket: str) -> tuple[Any, Any]:
-    """obstore and its client for a bucket, one for all threads."""
-    obstore = _obstore(bucket)
-    settings = tuple(sorted(_profile().items())) if bucket.startswith("s3:") else ()
-    return obstore, _client(bucket, settings, _endpoint(), os.getpid())
-
-
-def _endpoint() -> str:
-    names = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT")
-    return next((os.environ[name] for name in names if os.environ.get(name)), "")
-
-
-@functools.lru_cache(64)
-def _client(bucket: str, settings: tuple[tuple[str, str], ...], endpoint: str, _: int) -> Any:
-    config = dict(settings)
-    if endpoint and bucket.startswith("s3:"):
-        config["endpoint"] = endpoint
-    plain = config.get("endpoint", "").startswith("http:")
-    how: dict[str, Any] = {
-        "client_options": {
-            "connect_timeout": timedelta(seconds=CONNECT_TIMEOUT),
-            "read_timeout": timedelta(seconds=READ_TIMEOUT),
-            "timeout": timedelta(seconds=REQUEST_TIMEOUT),
-            **({"allow_http": True} if plain else {}),
-        },
-        "retry_config": {
-            "max_retries": SERVER_RETRIES,
-            "backoff": {
-                "init_backoff": timedelta(seconds=FIRST_WAIT),
-                "max_backoff": timedelta(seconds=LONGEST_WAIT),
-                "base": 2,
-            },
-            "retry_timeout": timedelta(seconds=180),
-        },
-    }
-    return _obstore(bucket).store.from_url(bucket, **how, **({"config": config} if config else {}))
-
-
-def _profile() -> dict[str, str]:
-    """What a profile of AWS's own tools says, where the environment does not.
-
-    obstore reads the environment and asks the machine's role, but reads no profiles.
+    The library and its connections; shards on their way up. What comes down goes into buffers that
+    are planned.
     """
-    if os.environ.get("AWS_ACCESS_KEY_ID") or os.environ.get("AWS_SKIP_SIGNATURE"):
-        return {}
-    name = os.environ.get("AWS_PROFILE", "")
-    files = tuple(
-        os.path.expanduser(os.environ.get(variable) or default)
-        for variable, default in (
-            ("AWS_CONFIG_FILE", "~/.aws/config"),
-            ("AWS_SHARED_CREDENTIALS_FILE", "~/.aws/credentials"),
-        )
-    )
-    found = dict(_sections(files, name or "default", *(_changed(file) for file in files)))
-    if name and "aws_access_key_id" not in found:
-        raise InputError(
-            f"AWS_PROFILE {name}: {files[1]} has no keys for it; set AWS_ACCESS_KEY_ID and "
-            "AWS_SECRET_ACCESS_KEY (aws configure export-credentials --format env)"
-        )
-    regions = ("AWS_REGION", "AWS_DEFAULT_REGION")
-    if any(os.environ.get(variable) for variable in regions):
-        found.pop("region", None)
-    return found
-
-
-def _changed(file: str) -> int:
-    try:
-        return os.stat(file).st_mtime_ns
-    except OSError:
-        return 0
-
-
-@functools.lru_cache(8)
-def _sections(files: tuple[str, ...], name: str, *_: int) -> dict[str, str]:
-    keys = {
-        "aws_access_key_id": "aws_access_key_id",
-        "aws_secret_access_key": "aws_secret_access_key",
-        "aws_session_token": "aws_session_token",
-        "region": "region",
-        "endpoint_url": "endpoint",
-    }
-    found: dict[str, str] = {}
-    for file in files:
-        parser = configparser.RawConfigParser(strict=False)
-        with contextlib.suppress(OSError, configparser.Error, UnicodeError):
-            parser.read(file, encoding="utf-8")
-        for section in (name, f"profile {name}"):
-            if parser.has_section(section):
-                found |= {keys[k]: v for k, v in parser.items(section) if k in keys and v}
-    return found
-
-
-# -- messages -----------------------------------------------------------------------------------
-
-
-@contextlib.contextmanager
-def _explained(path: ObjectPath, done: str, kind: type[StoreError | OutputError]) -> Iterator[None]:
-    """Whatever obstore raises becomes an error that names the URL, what failed and the remedy."""
-    try:
-        yield
-    except (StoreError, InputError, OutputError):
-        raise
-    except Exception as error:
-        module = type(error).__module__
-        ours = isinstance(error, _Truncated | OSError)
-        if not ours and not module.startswith(("obstore", "builtins")):
-            raise
-        if not ours and module == "builtins" and not isinstance(error, ValueError | RuntimeError):
-            raise
-        reason, remedy = _reason(error)
-        raise kind(f"{path}: cannot be {done}: {reason}; {remedy}") from None
-
-
-_REMEDIES = (
-    ("NoSuchBucket", "no such bucket", "make it, or name another"),
-    (
-        "401|403|Unauthenticated|PermissionDenied|InvalidAccessKey|SignatureDoesNotMatch",
-        "access denied",
-        "check the credentials (environment, profile) and what they may do with the bucket",
-    ),
-    (
-        "169.254.169.254|169.254.170.2|metadata.google",
-        "no credentials",
-        "set them in the environment or a profile, or AWS_SKIP_SIGNATURE=true for a public bucket",
-    ),
-    ("dns error|lookup address", "the server's name is not known", "check endpoint and region"),
-    ("[Cc]onnection refused|error trying to connect", "no connection to the server", ""),
-    ("timed out|[Tt]imeout|TimedOut", "the server did not answer in time", ""),
-    ("body|IncompleteMessage|bytes arrived|unexpected EOF", "what arrived broke off", ""),
-)
-
-
-def _status(error: BaseException) -> str:
-    """HTTP status in what obstore says: "503 Service Unavailable"."""
-    found = re.search(r"status code: (\d{3}(?: [A-Z][A-Za-z]+)*)", str(error))
-    return found[1] if found else ""
-
-
-def _reason(error: BaseException) -> tuple[str, str]:
-    """An error in words, and what to do about it; nothing in them can be a secret."""
-    text = str(error).partition("Debug source")[0]
-    status, retried = _status(error), re.search(r"after (\d+) retries", text)
-    code = re.search(r"<Code>(\w{1,60})</Code>", text)
-    said = ", ".join(filter(None, (status, code and code[1])))
-    found = next((row for row in _REMEDIES if re.search(row[0], f"{text} {type(error)}")), None)
-    if status.startswith("5") or (found is None and not said):
-        found = None
-    again = "try again later; a run goes on with --resume"
-    words = found[1] if found else "" if said else f"{type(error).__name__} of the client"
-    reason = words + (f" ({said})" if words and said else said)
-    if retried and retried[1] != "0":
-        reason += f", also after {retried[1]} retries"
-    return reason, (found[2] if found else "") or again
-
-
-def held_by(block: int) -> int:
-    """Bytes that this module holds where blocks of this side are read and written.
-
-    The library itself and its connections; shards on their way up. What comes down goes into
-    buffers that are planned.
-    """
-    return 24 * 10**6 + max(HELD, 8 * block * block) if "obstore" in sys.modules else 0
+    return CLIENT_BYTES + max(HELD, 8 * block * block)
