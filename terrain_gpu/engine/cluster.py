@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from ..errors import ClusterError, InputError
 from ..grid import Block
 from ..report import peak_rss
+from ..store.objects import is_url
 from ..store.writer import BlockWriter
 from . import plan as planner
 from .operation import Operation, Phase, State
@@ -208,13 +209,13 @@ class Cluster:
         folder = run.spill / f"lent-{uuid.uuid4().hex}"
         folder.mkdir(parents=True)
         try:
-            self._probe(folder)
+            self._probe(folder, in_bucket=is_url(run.operation.store))
             lent = [writer.lent(folder) for writer in writers]
             yield pickle.dumps(Job(run.operation, phase, run.spill, lent))
         finally:
             shutil.rmtree(folder, ignore_errors=True)
 
-    def _probe(self, folder: Path) -> None:
+    def _probe(self, folder: Path, *, in_bucket: bool) -> None:
         """Refuse workers of another version, and those that do not see the store."""
         if self._probed:
             return
@@ -242,8 +243,9 @@ class Cluster:
                     "version everywhere"
                 )
             if not sees:
+                what = "the folder of --scratch" if in_bucket else "the store"
                 raise ClusterError(
-                    f"worker {address} on {host} does not see {folder.parent}; the store must lie "
+                    f"worker {address} on {host} does not see {folder.parent}; {what} must lie "
                     "in a folder that all hosts share, under the same path"
                 )
         self._probed = True

@@ -9,6 +9,7 @@ changes, with one conditional write of its zarr.json. Shards of its next version
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import re
@@ -113,10 +114,16 @@ class BucketTarget:
         self._state = self._folder / "run.json"
         self._writer = uuid.uuid4().hex
         self._run: _Claim | None = None
+        self._found: tuple[_Claim, str] | None = None
         self._tag = ""
         self._scratch: Scratch | None = None
 
     # -- the run ---------------------------------------------------------------------------
+
+    def _look(self) -> tuple[_Claim, str] | None:
+        """`_read`, as what is decided now depends on."""
+        self._found = self._read()
+        return self._found
 
     def _read(self) -> tuple[_Claim, str] | None:
         """What run.json says, and its e-tag; None when there is none."""
@@ -132,7 +139,7 @@ class BucketTarget:
 
     def header(self) -> dict[str, Any] | None:
         """That of an unfinished run; None when there is none."""
-        found = self._read()
+        found = self._look()
         return found[0].header if found else None
 
     def is_busy(self) -> bool:
@@ -182,9 +189,8 @@ class BucketTarget:
     def start(self, layer: Layer, header: dict[str, Any], *, resumed: bool) -> None:
         """Begin, or go on, alone."""
         _refuse_unconditional(self.root)
-        found = self._read()
-        if resumed and found is None:
-            raise self._lost()
+        # Not read again: one that has begun since then wins.
+        found = self._found
         if resumed and found is not None:
             run = found[0]._replace(writer=self._writer, complete=False)
         else:
@@ -210,14 +216,14 @@ class BucketTarget:
         found = (self.place / "zarr.json").read()
         if found is None:
             return "/", ""
-        try:
+        separator = "."
+        with contextlib.suppress(ValueError, KeyError, TypeError):  # damaged: it is replaced
             metadata = json.loads(found[0])
-            ours = KEY in metadata["attributes"]
+            if KEY not in metadata["attributes"]:
+                raise StoreError(
+                    f"{self.place}: in the way, and not a layer of this program; move it"
+                )
             separator = metadata["chunk_key_encoding"]["configuration"]["separator"]
-        except (ValueError, KeyError, TypeError):
-            ours, separator = True, "."  # damaged: --overwrite replaces it
-        if not ours:
-            raise StoreError(f"{self.place}: in the way, and not a layer of this program; move it")
         return ("/" if separator == "." else "."), found[1]
 
     def _fetch_records(self, manifest: Path) -> None:

@@ -155,23 +155,34 @@ def explained(path: Any, done: str, kind: type[StoreError | OutputError]) -> Ite
         raise kind(f"{path}: cannot be {done}: {reason}; {remedy}") from None
 
 
-_REMEDIES = (
+_AGAIN = "try again later; a run goes on with --resume"
+_SAID = (
     ("NoSuchBucket", "no such bucket", "make it, or name another"),
     (
-        "401|403|Unauthenticated|PermissionDenied|InvalidAccessKey|SignatureDoesNotMatch",
+        "^40[13]|Unauthenticated|PermissionDenied|InvalidAccessKey|SignatureDoesNotMatch",
         "access denied",
         "check the credentials (environment, profile) and what they may do with the bucket",
     ),
+    ("^501|NotImplemented", "the server cannot do this", "use another server, or a disk"),
+)
+"""By what a server said, or the kind of error: what it means, and the remedy."""
+
+_HAPPENED = (
     (
-        "169.254.169.254|169.254.170.2|metadata.google",
+        r"169\.254\.169\.254|169\.254\.170\.2|metadata\.google",
         "no credentials",
         "set them in the environment or a profile, or AWS_SKIP_SIGNATURE=true for a public bucket",
     ),
+    ("timed out|TimedOut|kind: Timeout", "the server did not answer in time", _AGAIN),
     ("dns error|lookup address", "the server's name is not known", "check endpoint and region"),
-    ("[Cc]onnection refused|error trying to connect", "no connection to the server", ""),
-    ("timed out|[Tt]imeout|TimedOut", "the server did not answer in time", ""),
-    ("body|IncompleteMessage|bytes arrived|unexpected EOF", "what arrived broke off", ""),
+    ("body|IncompleteMessage|bytes arrived|unexpected EOF", "what arrived broke off", _AGAIN),
+    (
+        "[Cc]onnection refused|error trying to connect|error sending request",
+        "no connection to the server",
+        _AGAIN,
+    ),
 )
+"""The same by what happened on the way."""
 
 
 def status_of(error: BaseException) -> str:
@@ -182,16 +193,14 @@ def status_of(error: BaseException) -> str:
 
 def _reason(error: BaseException) -> tuple[str, str]:
     """An error in words, and what to do about it; nothing in them can be a secret."""
-    text = str(error).partition("Debug source")[0]
+    text, kind = str(error), type(error).__name__
     status, retried = status_of(error), re.search(r"after (\d+) retries", text)
     code = re.search(r"<Code>(\w{1,60})</Code>", text)
     said = ", ".join(filter(None, (status, code and code[1])))
-    found = next((row for row in _REMEDIES if re.search(row[0], f"{text} {type(error)}")), None)
-    if status.startswith("5") or (found is None and not said):
-        found = None
-    again = "try again later; a run goes on with --resume"
-    words = found[1] if found else "" if said else f"{type(error).__name__} of the client"
-    reason = words + (f" ({said})" if words and said else said)
+    rows = [row for row in _SAID if re.search(row[0], f"{said} {kind}")]
+    rows += [row for row in _HAPPENED if not said and re.search(row[0], text)]
+    _, words, remedy = rows[0] if rows else ("", "" if said else f"{kind} of the client", _AGAIN)
+    reason = f"{words} ({said})" if words and said else words or said
     if retried and retried[1] != "0":
         reason += f", also after {retried[1]} retries"
-    return reason, (found[2] if found else "") or again
+    return reason, remedy

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from ..errors import InputError, OutputError
-from .outputs import Output, output_errors, sidecars
 from .objects import refuse_url
+from .outputs import Output, output_errors, sidecars
 from .swap import refuse_inside
 
 

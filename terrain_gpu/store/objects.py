@@ -87,7 +87,8 @@ def refuse_url(path: Any, what: str = "an output file") -> None:
     InputError
     """
     if is_url(path):
-        raise InputError(f"{path}: {what} cannot be in object storage; name a file on a disk")
+        url = ObjectPath(path)
+        raise InputError(f"{url}: {what} cannot be in object storage; name a file on a disk")
 
 
 class ObjectPath:
@@ -232,9 +233,19 @@ class ObjectPath:
         start = len(self.key) + 1 if self.key else 0
         with explained(self, "listed", StoreError):
             o, store = connected(self.bucket)
-            for page in o.list(store, self.key or None, chunk_size=1000):
-                for found in page:
-                    yield found["path"][start:], self._meta(found)
+            last, failures = None, 0
+            while True:
+                try:
+                    for page in o.list(store, self.key or None, offset=last, chunk_size=1000):
+                        for found in page:
+                            yield found["path"][start:], self._meta(found)
+                            last, failures = found["path"], 0
+                    return
+                except o.exceptions.GenericError as error:  # it broke off: from there on
+                    failures += 1
+                    if failures == ATTEMPTS or status_of(error):
+                        raise
+                    time.sleep(min(FIRST_WAIT * 2**failures, LONGEST_WAIT))
 
     # -- writing ---------------------------------------------------------------------------
 

@@ -47,7 +47,10 @@ class Target:
 
     def __init__(self, root: Path, name: str, *, replace_store: bool) -> None:
         if isinstance(root, ObjectPath):  # of what builds folders: indexes
-            raise InputError(f"{root}: in object storage it is not possible yet; use a disk")
+            raise InputError(
+                f"{root}: a distance index cannot be built in object storage yet; build it in a "
+                "store on a disk"
+            )
         self.root = root
         self.replace_store = replace_store
         """The whole store is new: it is built beside its final name."""

@@ -72,7 +72,7 @@ class Scratch:
                 self.folder.mkdir(mode=0o700)
             self._hold()
             self.temporary.mkdir(exist_ok=True)
-            self.manifest.write_bytes(b"")
+            self.manifest.write_bytes(b"\n")  # in place of a header
         except BlockingIOError:
             raise StoreError(f"{self.folder}: another run is at work here") from None
         except OSError as error:
