@@ -16,6 +16,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from bucket import KEYS, objects
+from cluster import processes
 from contract import Stop, make_store, same, stop_at, whole
 from programs import spawn
 
@@ -111,8 +112,9 @@ def test_compressed_layers(bucket, tmp_path):
 def test_the_commands(bucket, tmp_path):
     make_store(tmp_path / "s.zarr", cells(), -1, 64)
     terrain_gpu.export_layer(tmp_path / "s.zarr", tmp_path / "a.tif")
-    store = f"{bucket}/deep/s.zarr"
-    convert = f"terrain-gpu convert-dataset {tmp_path}/a.tif {store} --block-size 64"
+    source, store = f"{bucket}/a.tif", f"{bucket}/deep/s.zarr"
+    ObjectPath(source).write((tmp_path / "a.tif").read_bytes())
+    convert = f"terrain-gpu convert-dataset {source} {store} --block-size 64"
     done = spawn(f"{convert} --memory-limit 400MB --json -")
     assert done.returncode == 0, done.stderr
     report = json.loads(done.stdout)
@@ -395,7 +397,7 @@ def test_faults_that_pass_change_nothing(store, proxy, tmp_path, fault):
 
     proxy.fault = every_other
     terrain_gpu.minimum_spanning_tree(store)
-    terrain_gpu.minimum_spanning_tree(store, overwrite=True, verify=True)
+    terrain_gpu.minimum_spanning_tree(store, overwrite=True)
     assert same(whole(TileStore.open(store).layer("elevation")), cells())
     make_store(tmp_path / "s.zarr", cells(), -1, 64)
     terrain_gpu.minimum_spanning_tree(tmp_path / "s.zarr")
@@ -468,6 +470,17 @@ def test_credentials_are_never_told(store, proxy, caplog, monkeypatch):
     secrets = [*KEYS.values(), "Signature"]
     assert [secret for secret in secrets[:2] if secret in told] == []
     assert "Signature=" not in told
+
+
+# -- by others ----------------------------------------------------------------------------------
+
+
+def test_workers_write_there_too(store, tmp_path):
+    make_store(tmp_path / "s.zarr", cells(), -1, 64)
+    terrain_gpu.minimum_spanning_tree(tmp_path / "s.zarr")
+    with processes(1) as client:
+        terrain_gpu.minimum_spanning_tree(store, client=client)
+    assert objects(store) == files(tmp_path / "s.zarr")
 
 
 # -- without it ---------------------------------------------------------------------------------

@@ -46,10 +46,11 @@ def connected(bucket: str) -> tuple[Any, Any]:
     """obstore and its client for a bucket, one for all threads."""
     obstore = _obstore(bucket)
     settings = tuple(sorted(_profile().items())) if bucket.startswith("s3:") else ()
-    return obstore, _client(bucket, settings, _endpoint(), os.getpid())
+    return obstore, _client(bucket, settings, endpoint_url(), os.getpid())
 
 
-def _endpoint() -> str:
+def endpoint_url() -> str:
+    """Where servers of S3 are that are not Amazon's; empty where the environment names none."""
     names = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT")
     return next((os.environ[name] for name in names if os.environ.get(name)), "")
 
