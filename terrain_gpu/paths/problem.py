@@ -51,7 +51,7 @@ _rehearsed: set[tuple[Any, ...]] = set()
 """What this process has loaded the kernels for."""
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True)
 class CostDistance(Operation):
     """The problem; fields as the parameters of `shortest_paths`.
 
@@ -69,7 +69,7 @@ class CostDistance(Operation):
 
     store: str
     layer: str
-    sources: Places
+    sources: Places = field(compare=False)
     friction: str | None = None
     barriers: str | None = None
     cost: str = "absdiff"
@@ -79,7 +79,7 @@ class CostDistance(Operation):
     reverse: bool = False
     source_edge: bool = False
     max_cost: float | None = None
-    targets: Places | None = None
+    targets: Places | None = field(default=None, compare=False)
     stop_at_targets: bool = False
     names: tuple[str, ...] = ("distance",)
     method: str = "relax"
