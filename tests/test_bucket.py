@@ -257,8 +257,8 @@ def test_starting_again_forgets_the_unfinished_run(store):
 
 @pytest.mark.parametrize(
     ("there", "step"),
-    [("nothing", 4), ("nothing", 9)]
-    + [(there, step) for there in ("store", "layer") for step in range(6)],
+    [("nothing", 4), ("nothing", 9), ("store", 1), ("store", 3), ("store", 4)]
+    + [("layer", step) for step in (2, 3, 4, 5)],
 )
 def test_whatever_step_of_the_end_a_kill_cuts_off(bucket, monkeypatch, there, step):
     store, replaced = f"{bucket}/s.zarr", there == "layer"
