@@ -185,7 +185,7 @@ def test_workers_of_another_version(store, cluster, monkeypatch):
 
 def test_workers_that_do_not_see_the_store(cluster, tmp_path):
     with pytest.raises(ClusterError, match=r"does not see .*; the store must lie in a folder that"):
-        clusters.Cluster(cluster)._probe(tmp_path / "elsewhere" / "lent")
+        clusters.Cluster(cluster, str(tmp_path / "elsewhere"))
 
 
 def test_a_scheduler_without_workers(store, scheduler, monkeypatch):

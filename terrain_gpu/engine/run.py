@@ -319,7 +319,8 @@ def run(
     if client is not None:
         from .cluster import Cluster
 
-        engine = cluster = Cluster(client)
+        engine = cluster = Cluster(client, operation.store)
+        memory_limit = cluster.limit(memory_limit)
     plan_on = _planner(operation, memory_limit, threads, place, cluster)
     place.run(plan_on)
     with report.measured(), ExitStack() as stack:
