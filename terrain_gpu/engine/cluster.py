@@ -12,12 +12,14 @@ import logging
 import math
 import pickle
 import re
+import signal
 import time
 import uuid
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from itertools import islice
+from multiprocessing import resource_tracker
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any
 
@@ -60,6 +62,8 @@ WAIT, CONNECT, LOOK = 30.0, 30.0, 2.0
 
 DEATHS = 10
 """Workers that a task may lose before it is taken for the cause."""
+
+RESUME = "--resume goes on, also on one machine"
 
 PAUSES = 0.8
 """The share of its own limit at which a worker of Dask takes no more tasks."""
@@ -218,7 +222,9 @@ class Cluster:
             self._alone = self._looked
         elif self._looked - self._alone > WAIT:
             where = address_of(self.client)
-            raise ClusterError(f"{where}: there is no worker; start some (dask worker {where})")
+            raise ClusterError(
+                f"{where}: there is no worker; start some (dask worker {where}); {RESUME}"
+            )
         return workers
 
     def _ask(self, workers: dict[str, Any]) -> dict[str, Facts]:
@@ -347,16 +353,17 @@ def _told(client: Any) -> Iterator[None]:
     from distributed.client import ClosedClientError
     from distributed.comm import CommClosedError
 
-    where, resume = address_of(client), "--resume goes on, also on one machine"
+    where = address_of(client)
     try:
         yield
     except KilledWorker as error:
         raise ClusterError(
-            f"{where}: {error.allowed_failures + 1} workers died at the same task; is their "
-            f"--memory-limit more than the hosts have? {resume}"
+            f"{where}: a task was given up after the death of its worker "
+            f"({error.allowed_failures + 1} in all); is --memory-limit more than the hosts have, "
+            f"or terrain_gpu missing there? {RESUME}"
         ) from error
     except (CommClosedError, CancelledError, ClosedClientError) as error:
-        raise ClusterError(f"{where}: the scheduler is gone; {resume}") from error
+        raise ClusterError(f"{where}: the scheduler is gone; {RESUME}") from error
 
 
 @contextmanager
@@ -395,20 +402,31 @@ def open_client(workers: int | None, scheduler: str | None) -> Iterator[Any]:
             with client:
                 yield client
             return
-        with (
-            LocalCluster(
-                n_workers=workers,
-                threads_per_worker=1,
-                processes=True,
-                # The plan keeps the limit; Dask would kill what has done nothing wrong.
-                memory_limit=0,
-                dashboard_address="127.0.0.1:0",
-                silence_logs=logging.CRITICAL,
-                host="127.0.0.1",
-            ) as cluster,
-            Client(cluster, set_as_default=False) as client,
-        ):
-            yield client
+        with ExitStack() as stack:
+            with _without_interrupts():
+                cluster = LocalCluster(
+                    n_workers=workers,
+                    threads_per_worker=1,
+                    processes=True,
+                    # The plan keeps the limit; Dask would kill what has done nothing wrong.
+                    memory_limit=0,
+                    dashboard_address="127.0.0.1:0",
+                    silence_logs=logging.CRITICAL,
+                    host="127.0.0.1",
+                )
+                stack.enter_context(cluster)
+            yield stack.enter_context(Client(cluster, set_as_default=False))
+
+
+@contextmanager
+def _without_interrupts() -> Iterator[None]:
+    """Threads and processes that start inside hear no Ctrl-C: it is for who has started them."""
+    resource_tracker.ensure_running()  # its start would let them in again
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 __all__ = ["Cluster", "open_client"]
