@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -398,8 +399,20 @@ def test_no_dask(store, monkeypatch):
         pass
 
 
+def test_a_worker_that_does_not_answer(store, scheduler, start_worker, monkeypatch):
+    start_worker()
+    with clusters.open_client(None, scheduler.address) as client:
+        client.wait_for_workers(1)
+        monkeypatch.setattr(clusters, "ANSWER", 0.3)
+        (pid,) = client.run(os.getpid).values()
+        os.kill(pid, signal.SIGSTOP)
+        with pytest.raises(ClusterError, match="a worker does not answer; end it"):
+            slope(store, client=client)
+
+
 def test_a_client_is_for_stores_and_cpus(store):
-    for wrong in (5, "tcp://127.0.0.1:1"):
+    asynchronous = SimpleNamespace(asynchronous=True, scheduler_info=None)
+    for wrong in (5, "tcp://127.0.0.1:1", asynchronous):
         with pytest.raises(InputError, match=r"client .*distributed.Client"):
             slope(store, client=wrong)
 

@@ -60,6 +60,9 @@ MOST_BLOCKS = 256
 WAIT, CONNECT, LOOK = 30.0, 30.0, 2.0
 """Seconds without any worker, and for the scheduler to answer; how often workers are counted."""
 
+ANSWER = 60.0
+"""Seconds that workers may take to import the package."""
+
 DEATHS = 10
 """Workers that a task may lose before it is taken for the cause."""
 
@@ -245,7 +248,15 @@ class Cluster:
             return tuple(facts(folder))
 
         with _told(self.client):
-            answers = self.client.run(ask, on_error="return")
+            try:
+                answers = self.client.sync(
+                    self.client._run, ask, on_error="return", callback_timeout=ANSWER
+                )
+            except TimeoutError:
+                raise ClusterError(
+                    f"{address_of(self.client)}: a worker does not answer; end it, or wait until "
+                    "it is taken for dead"
+                ) from None
         found = {}
         for address, answer in answers.items():
             if isinstance(answer, OSError):  # it died, which may happen at any moment
