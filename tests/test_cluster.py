@@ -410,6 +410,23 @@ def test_a_worker_that_does_not_answer(store, scheduler, start_worker, monkeypat
             slope(store, client=client)
 
 
+def no_interrupts():
+    return signal.SIGINT in signal.pthread_sigmask(signal.SIG_BLOCK, [])
+
+
+def test_only_who_started_workers_hears_an_interrupt(cluster):
+    """A terminal sends it to all."""
+    assert all(cluster.run(no_interrupts).values())
+    assert not no_interrupts()
+
+
+def test_a_client_that_is_closed(store, scheduler):
+    with clusters.open_client(None, scheduler.address) as client:
+        pass
+    with pytest.raises(ClusterError, match="the client is closed; give one that is connected"):
+        slope(store, client=client)
+
+
 def test_a_client_is_for_stores_and_cpus(store):
     asynchronous = SimpleNamespace(asynchronous=True, scheduler_info=None)
     for wrong in (5, "tcp://127.0.0.1:1", asynchronous):

@@ -16,8 +16,8 @@ import signal
 import time
 import uuid
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Callable, Generator, Iterable, Iterator
+from contextlib import ExitStack, closing, contextmanager, suppress
 from itertools import islice
 from multiprocessing import resource_tracker
 from queue import Empty, SimpleQueue
@@ -138,6 +138,8 @@ class Cluster:
     def __init__(self, client: Any, store: str) -> None:
         from .. import __version__
 
+        if client.status == "closed":
+            raise ClusterError("the client is closed; give one that is connected")
         self.client = client
         self.figures = Figures()
         self._looked, self._alone = -math.inf, 0.0
@@ -182,8 +184,11 @@ class Cluster:
                 write = tuple(run.wanted(state, writer, at) for writer in writers)
                 yield Wanted(at, state.given(phase, at), write)
 
-        with self._lent(run, phase, writers if phase.writes else []) as packed:
-            for at, known, lines in self._run(solve_blocks, packed, wanted()):
+        with (
+            self._lent(run, phase, writers if phase.writes else []) as packed,
+            closing(self._run(solve_blocks, packed, wanted())) as solutions,
+        ):
+            for at, known, lines in solutions:
                 state.add(phase, at, known)
                 _record(writers, lines)
                 run.tick(at)
@@ -191,8 +196,11 @@ class Cluster:
     def patch(self, run: Run, name: str, patches: Iterable[tuple[Any, ...]]) -> None:
         """Patch written blocks in the workers."""
         writers = [run.writers[name]]
-        with self._lent(run, run.operation.phases[-1], writers) as packed:
-            for lines in self._run(patch_blocks, packed, iter(patches)):
+        with (
+            self._lent(run, run.operation.phases[-1], writers) as packed,
+            closing(self._run(patch_blocks, packed, iter(patches))) as patched,
+        ):
+            for lines in patched:
                 _record(writers, lines)
 
     def each(self, run: Run, work: Callable[..., Any], items: Iterable[Any]) -> Iterator[Any]:
@@ -279,7 +287,7 @@ class Cluster:
 
     def _run(
         self, function: Callable[[Job, list[Any]], list[Any]], packed: bytes, items: Iterator[Any]
-    ) -> Iterator[Any]:
+    ) -> Generator[Any, None, None]:
         """What `function` finds in items, sent some at a time, until all are done."""
         seconds, done, name = 0.0, 0, f"terrain_gpu-{uuid.uuid4().hex}"
         running: dict[Any, int] = {}
@@ -337,7 +345,7 @@ class Cluster:
             return sum(
                 key.startswith(name)
                 for _, event in dask_scheduler.get_events("all")
-                if event.get("action") == "remove-worker"
+                if isinstance(event, dict) and event.get("action") == "remove-worker"
                 for key in map(str, event.get("processing-tasks", ()))
             )
 
