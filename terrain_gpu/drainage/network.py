@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ..arguments import checked
-from ..engine.run import run
+from ..engine.run import Here, run
 from ..errors import InputError
 from ..io.lines import checked_target
 from ..io.places import NO_PLACES, PlacesLike, as_places, refuse_nodata
@@ -122,7 +122,7 @@ def extract_network(
         memory_limit=memory_limit,
         threads=threads,
         overwrite=overwrite,
-        progress=progress,
+        place=Here(progress),
         client=client,
     )
     report, found = result.report, result.found
