@@ -17,7 +17,7 @@ log = logging.getLogger(__name__)
 
 def jit(function: Callable[..., Any]) -> Any:
     """`numba.njit` of a kernel."""
-    kernel = numba.njit(function, nogil=True)
+    kernel: Any = numba.njit(function, nogil=True)
     # Not kept when neither the package's folder nor the user's can be written.
     with contextlib.suppress(RuntimeError):
         kernel._cache = _Cache(function)

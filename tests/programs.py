@@ -21,6 +21,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 
 import numba
+from pauses import Pause
 
 import terrain_gpu
 from terrain_gpu.cli import main
@@ -46,9 +47,9 @@ def spawn(command: str, **more) -> subprocess.CompletedProcess:
     return subprocess.run([*program(name), *words], check=False, text=True, **{**pipes, **more})
 
 
-def fork(folder: Path, command: str) -> Run:
+def fork(folder: Path, command: str, pause: Pause | None = None) -> Run:
     """Fork a program, in that folder."""
-    return server().start(folder, command)
+    return server().start(folder, command, pause)
 
 
 def forked(command: str) -> subprocess.CompletedProcess:
@@ -82,15 +83,15 @@ class Server:
         self.pipe.recv()  # it is ready
         self.run: Run | None = None
 
-    def start(self, folder: Path, command: str) -> Run:
+    def start(self, folder: Path, command: str, pause: Pause | None = None) -> Run:
         if self.run and self.run.poll() is None:  # a test failed before its end
             self.run.kill()
             self.run.communicate()
-        return self.begin(folder, shlex.split(command))
+        return self.begin(folder, shlex.split(command), pause)
 
-    def begin(self, folder: Path, words: list[str]) -> Run:
+    def begin(self, folder: Path, words: list[str], pause: Pause | None = None) -> Run:
         """Fork a program of these words; one at a time."""
-        self.pipe.send((str(folder), words))
+        self.pipe.send((str(folder), words, tuple(pause or ())))
         self.run = Run(self.pipe, self.streams)
         return self.run
 
@@ -131,7 +132,7 @@ def _wait_and_fork(pipe: Connection, streams: Path) -> None:
     pipe.send("ready")
     while True:
         try:
-            folder, words = pipe.recv()
+            folder, words, pause = pipe.recv()
         except EOFError:
             shutil.rmtree(streams)
             sys.exit()
@@ -147,6 +148,8 @@ def _wait_and_fork(pipe: Connection, streams: Path) -> None:
         file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC)
         os.dup2(file, target)
         os.close(file)
+    if pause:
+        Pause(*pause).set_up()
 
 
 def serve() -> None:

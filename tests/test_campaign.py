@@ -7,11 +7,19 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from campaign import Case, Failure, Fault, Step, Terrain, check, draw, oracles, shrink, world
+from campaign import processes as campaign_processes
 
 SMALL = Terrain(rows=30, cols=70, terrain="hills", seed=5)
 CONVERT = Step("convert", {"into": "elevation", "input": "plain", "variant": 0, "block-size": 64})
 TREE = Step("mst", {"weight": "max", "connectivity": 8, "method": "frozen", "overwrite": True})
 COUNT = Step("components", {"where": "above", "bound": 0.5, "connectivity": 4})
+
+
+@pytest.fixture(autouse=True)
+def patience(monkeypatch):
+    """However busy the machine is."""
+    monkeypatch.setattr(campaign_processes, "PATIENCE", 1800)
+    monkeypatch.setattr(shrink, "SECONDS", 1800)
 
 
 def test_a_seed_is_a_case():

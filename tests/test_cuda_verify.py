@@ -309,7 +309,7 @@ def proven(tmp_path, no_fsync):
 
 def layers(folder, data, nodata):
     store = make_store(folder, data, nodata, np.zeros(data.shape, np.uint8), 64)[0].path.parent
-    tree = minimum_spanning_tree(store, overwrite=True, backend="cpu")
+    tree = minimum_spanning_tree(store, output="forest", backend="cpu")
     return TileStore.open(store).layer("elevation"), tree.layer
 
 

@@ -222,8 +222,9 @@ def plan_components(
         "for the components of",
         buffer=buffer,
         worker=work,
-        scratch=cells * (sum(itemsizes) + 2 * label),  # of the reader and the writer
-        held=held + 16 * rows,
+        # Of the reader and the writer; areas of cells.
+        scratch=cells * (sum(itemsizes) + 2 * label) + 16 * rows,
+        held=held,
         advice=other_blocks("smaller" if work > held else "larger", block),
         passes=2,
         bytes_read=2 * source_bytes,

@@ -170,7 +170,7 @@ class Cluster:
 
     def plan(self, operation: Operation, memory_limit: int) -> StreamPlan:
         """The plan of each process: the limit is that of one, Dask included."""
-        with planner.beside(OVERHEAD):
+        with planner.of_cluster(OVERHEAD):
             return operation.plan(memory_limit, self.threads)
 
     def map(self, run: Run, phase: Phase, state: State, blocks: Iterator[Block]) -> None:

@@ -90,10 +90,14 @@ _beside = 0
 
 
 @contextmanager
-def beside(size: int) -> Iterator[None]:
-    """Plan for a process in which something else takes so many bytes."""
+def of_cluster(size: int) -> Iterator[None]:
+    """Plan for each process of a cluster, in which that takes so many bytes.
+
+    What stays while blocks stream is held by the process that starts the run, and not by those
+    that solve blocks.
+    """
     global _beside
-    _beside, before = _beside + size, _beside
+    _beside, before = size, _beside
     try:
         yield
     finally:
@@ -101,7 +105,7 @@ def beside(size: int) -> Iterator[None]:
 
 
 def loaded() -> int:
-    """Bytes of what is in the process and stays: what reads vector files, and see `beside`."""
+    """Bytes of what is in the process and stays: what reads vector files, and see `of_cluster`."""
     return _beside + (VECTOR_BYTES if whole_process and "pyogrio" in sys.modules else 0)
 
 
@@ -397,9 +401,9 @@ def fit_blocks(  # noqa: PLR0913 - keyword-only
     buffer, worker
         Bytes of a buffer, and of what a worker needs beside it.
     scratch
-        Bytes of readers and writers.
+        Bytes of readers and writers, and of what every process has.
     held
-        Bytes that stay while blocks stream.
+        Bytes of what is known of all blocks, while they stream.
     joined
         Bytes needed at most when no blocks stream.
     advice
@@ -414,7 +418,8 @@ def fit_blocks(  # noqa: PLR0913 - keyword-only
     always = COMPILED_BASELINE + loaded()
     for workers in range(min(threads_of(threads), blocks.count), 0, -1):
         for buffers in range(min(workers + 2, blocks.count), workers - 1, -1):
-            streaming = workers * worker + buffers * buffer + scratch + held
+            streaming = workers * worker + buffers * buffer + scratch
+            streaming = max(streaming, held) if _beside else streaming + held
             memory = always + max(streaming, joined)
             if memory <= limit:
                 return StreamPlan.of_blocks(
