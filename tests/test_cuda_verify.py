@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from functools import partial
 
 import numpy as np
@@ -309,7 +310,8 @@ def proven(tmp_path, no_fsync):
 
 def layers(folder, data, nodata):
     store = make_store(folder, data, nodata, np.zeros(data.shape, np.uint8), 64)[0].path.parent
-    tree = minimum_spanning_tree(store, output="forest", backend="cpu")
+    shutil.rmtree(store / "mst")
+    tree = minimum_spanning_tree(store, backend="cpu")
     return TileStore.open(store).layer("elevation"), tree.layer
 
 

@@ -55,11 +55,11 @@ from .places import Place, Point, places, refuse_shared_files
 @click.option("-o", "--output", metavar="SUMS.tif", help="Also write the accumulation as a raster.")
 @options.memory_limit_option
 @options.threads_option
+@options.cluster_options
 @options.resume_option
 @options.overwrite_option
 @options.json_option
 @options.verbosity_options
-@options.cluster_options
 def command(
     store: str,
     outlet: Sequence[Point],

@@ -40,13 +40,13 @@ from . import options
 @options.backend_option
 @options.device_option
 @options.gpu_memory_limit_option
+@options.cluster_options
 @click.option("--verify", is_flag=True, help="Prove the result in another pass over the cells.")
 @options.resume_option
 @options.overwrite_option
 @options.json_option
 @options.verbosity_options
 @options.version_option
-@options.cluster_options
 def command(
     store: str,
     output: str | None,

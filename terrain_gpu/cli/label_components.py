@@ -38,11 +38,11 @@ from .places import refuse_shared_files
 )
 @options.memory_limit_option
 @options.threads_option
+@options.cluster_options
 @options.resume_option
 @options.overwrite_option
 @options.json_option
 @options.verbosity_options
-@options.cluster_options
 def command(
     store: str,
     where: str,

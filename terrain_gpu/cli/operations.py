@@ -72,11 +72,11 @@ def command_of(operation: ModuleType) -> click.Command:
         ),
         options.memory_limit_option,
         options.threads_option,
+        options.cluster_options,
         options.resume_option,
         options.overwrite_option,
         options.json_option,
         options.verbosity_options,
-        options.cluster_options,
     ]
     made: Any = command
     for decorator in reversed(decorators):
