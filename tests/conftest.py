@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import importlib
 import logging
 import os
+import pkgutil
 import shutil
 import signal
 import tempfile
@@ -13,7 +16,15 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, Phase, settings
 
+import terrain_gpu
 from terrain_gpu.cuda import device
+
+# Hypothesis draws numbers that it finds in the source of loaded modules, also when derandomized.
+# All are loaded, so that examples do not depend on which tests a process has run before.
+for found in pkgutil.walk_packages(terrain_gpu.__path__, "terrain_gpu."):
+    if not found.name.endswith("__main__"):
+        with contextlib.suppress(ImportError):  # of an extra that is not installed
+            importlib.import_module(found.name)
 
 # A shell that starts the tests in the background lets them, and all that they start, ignore Ctrl-C.
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:

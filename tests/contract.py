@@ -23,7 +23,7 @@ from strategies import rasters, shapes
 
 import terrain_gpu
 from terrain_gpu.engine.operation import Unit
-from terrain_gpu.engine.run import Threads, run
+from terrain_gpu.engine.run import Here, Threads, run
 from terrain_gpu.errors import OutputError, StoreError
 from terrain_gpu.grid import GridSpec
 from terrain_gpu.store import TileStore, writer
@@ -168,7 +168,7 @@ class OperationContract:
 
     def test_on_a_cluster(self, store, cluster):
         told = []
-        found = run(self.make(store), client=cluster, progress=lambda *seen: told.append(seen))
+        found = run(self.make(store), client=cluster, place=Here(lambda *seen: told.append(seen)))
         self.check(store)
         assert found.report.settings["cluster"]["tasks"] > 0
         assert sum(cells for cells, _ in told) == told[-1][1]
@@ -180,20 +180,20 @@ class OperationContract:
             if not killed:
                 killed.append(kill_a_worker(cluster))
 
-        run(self.make(store), client=cluster, progress=kill)
+        run(self.make(store), client=cluster, place=Here(kill))
         assert killed
         self.check(store)
 
     @pytest.mark.parametrize("share", [0.2, 0.7])
     def test_stopped_on_a_cluster_and_resumed_here(self, store, cluster, share):
         with pytest.raises(Stop):
-            run(self.make(store), client=cluster, progress=stop_at(share))
+            run(self.make(store), client=cluster, place=Here(stop_at(share)))
         run(self.make(store), resume=True)
         self.check(store)
 
     def test_stopped_here_and_resumed_on_a_cluster(self, store, cluster):
         with pytest.raises(Stop):
-            run(self.make(store), threads=1, progress=stop_at(0.7))
+            run(self.make(store), threads=1, place=Here(stop_at(0.7)))
         run(self.make(store), client=cluster, resume=True)
         self.check(store)
 
@@ -213,10 +213,10 @@ class OperationContract:
     @pytest.mark.parametrize("share", [0.0, 0.2, 0.45, 0.55, 0.8, 1.0])
     def test_stopped_anywhere_and_resumed(self, store, share):
         with pytest.raises(Stop):
-            run(self.make(store), threads=1, progress=stop_at(share))
+            run(self.make(store), threads=1, place=Here(stop_at(share)))
         assert not {o.name for o in self.make(store).outputs} & set(TileStore.open(store).layers)
         told = []
-        result = run(self.make(store), resume=True, progress=lambda *seen: told.append(seen))
+        result = run(self.make(store), resume=True, place=Here(lambda *seen: told.append(seen)))
         assert sum(cells for cells, _ in told) == told[-1][1]
         expected = self.expected(self.cells(), -1, TileStore.open(store).grid)
         for found, right in zip(self.outputs(store).values(), expected, strict=True):
@@ -277,7 +277,7 @@ class OperationContract:
 
     def test_the_report(self, store):
         told = []
-        found = run(self.make(store), threads=2, progress=lambda *seen: told.append(seen))
+        found = run(self.make(store), threads=2, place=Here(lambda *seen: told.append(seen)))
         report = json.loads(found.report.to_json())
         assert report.keys() == KEYS
         assert report["settings"]["of"].keys() >= set(self.make(store).inputs)

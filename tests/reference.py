@@ -301,7 +301,7 @@ def backlinks(distance, z, model, sources, **graph):
     for u, steps in arcs(z, model, **graph).items():
         level[u] = []
         for v, cost, code in steps:
-            if distance[u] < math.inf and extend(model, distance[u], cost) == distance[v]:
+            if extend(model, distance[u], cost) == distance[v] < math.inf:
                 if distance[u] < distance[v]:
                     codes[v] = min(codes[v], code)
                 else:

@@ -18,7 +18,7 @@ from programs import spawn
 from terrain_gpu import ClusterError, TileStore, minimum_spanning_tree, slope
 from terrain_gpu.drainage.accumulation import Accumulate
 from terrain_gpu.engine import cluster as clusters
-from terrain_gpu.engine.run import run
+from terrain_gpu.engine.run import Here, run
 from terrain_gpu.errors import CellError, InputError, PlanError, StoreError
 from terrain_gpu.morphometry import Slope
 from terrain_gpu.mst.problem import SpanningForest
@@ -112,7 +112,7 @@ def test_a_scheduler_dies(store, edges, by_hand):
         clusters.open_client(None, by_hand.address) as client,
         pytest.raises(ClusterError, match="the scheduler is gone; --resume goes on"),
     ):
-        run(SpanningForest(str(store)), client=client, progress=progress)
+        run(SpanningForest(str(store)), client=client, place=Here(progress))
     assert run(SpanningForest(str(store)), resume=True).report.result["blocks_resumed"] > 0
     check(store, edges)
 
@@ -120,7 +120,7 @@ def test_a_scheduler_dies(store, edges, by_hand):
 DRIVER = """
 import os, signal, sys
 from terrain_gpu.engine.cluster import open_client
-from terrain_gpu.engine.run import run
+from terrain_gpu.engine.run import Here, run
 from terrain_gpu.mst.problem import SpanningForest
 
 seen = 0
@@ -131,7 +131,7 @@ def kill(cells, total):
         os.kill(os.getpid(), signal.SIGKILL)
 
 with open_client(None, sys.argv[2]) as client:
-    run(SpanningForest(sys.argv[1]), client=client, progress=kill)
+    run(SpanningForest(sys.argv[1]), client=client, place=Here(kill))
 """
 
 
@@ -146,7 +146,7 @@ def test_whoever_started_the_run_dies(store, edges, by_hand):
 
 def test_what_a_given_up_worker_writes_late_does_not_arrive(store, tmp_path):
     with pytest.raises(Stop):
-        run(SpanningForest(str(store)), threads=1, progress=stop_at(0.1))
+        run(SpanningForest(str(store)), threads=1, place=Here(stop_at(0.1)))
     from terrain_gpu.store import create_layer
 
     source = TileStore.open(store).layer("elevation")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import subprocess
@@ -201,6 +202,24 @@ def test_an_overflow_keeps_nothing_of_the_first_run(monkeypatch, tmp_path):
         with pytest.raises(PlanError, match="as far"):
             shortest_paths(heights, [(0, 0)], backend="cuda")
     assert len(made) == 4
+
+
+def test_programs_load_cupy_only_to_use_it(tmp_path):
+    make_store(tmp_path / "s.zarr", np.zeros((3, 4), np.uint8), None, 64)
+    (tmp_path / "cupy.py").write_text('raise RuntimeError("loaded")')
+    run = "import sys, terrain_gpu.cli.main as m; sys.argv[0] = 'terrain-gpu'; m.main()"
+    for arguments, wanted in (
+        ("info s.zarr", ""),
+        ("compute-mst s.zarr --backend cpu", ""),
+        ("compute-mst s.zarr --backend cuda --overwrite", "CuPy does not load (loaded)"),
+    ):
+        words = [sys.executable, "-c", run, *arguments.split()]
+        search = os.pathsep.join((str(tmp_path), *filter(None, [os.environ.get("PYTHONPATH")])))
+        environment = os.environ | {"PYTHONPATH": search}
+        how = {"cwd": tmp_path, "env": environment, "capture_output": True, "text": True}
+        done = subprocess.run(words, check=False, **how)
+        assert done.returncode == 2 * bool(wanted)
+        assert wanted in done.stderr
 
 
 def test_unknown_backend():

@@ -25,11 +25,11 @@ from rasterio.crs import CRS
 from terrain_gpu import GridSpec, InputError, LayerWriter, StoreError, create_layer
 from terrain_gpu.grid.lengths import other_unit
 from terrain_gpu.io.places import Places
-from terrain_gpu.paths import pipeline
 from terrain_gpu.paths.cpu import relax
 from terrain_gpu.paths.cuda import problem as gpu
 from terrain_gpu.paths.cuda import regions as gpu_regions
 from terrain_gpu.paths.pipeline import shortest_paths
+from terrain_gpu.paths.problem import CostDistance
 
 pytestmark = pytest.mark.usefixtures("backend")
 
@@ -149,19 +149,20 @@ def make_store(path, problem, block):
 @contextmanager
 def fields_in_memory(count):
     """Runs keep so many blocks in memory, or their square on a GPU; the others are spilled."""
-    usual, usual_on_gpu = pipeline._Solve.make_plan, gpu.Problem.plan
+    usual, usual_on_gpu = CostDistance.plan, gpu.Problem.plan
 
-    def plan(self, memory_limit):
-        usual(self, memory_limit)
-        self.plan = replace(self.plan, buffers=count)
-        self.threads = min(self.threads, count)
+    def plan(self, memory_limit, threads, gpu=None):
+        found = usual(self, memory_limit, threads, gpu)
+        if gpu is None:
+            found = replace(found, buffers=count, workers=min(found.workers, count))
+        return found
 
     def plan_on_gpu(self):
         limit, side = usual_on_gpu(self)
         return limit, min(side, count)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(pipeline._Solve, "make_plan", plan)
+        patch.setattr(CostDistance, "plan", plan)
         patch.setattr(gpu.Problem, "plan", plan_on_gpu)
         yield
 
@@ -405,7 +406,7 @@ def test_lengths_that_are_no_metres_are_told(tmp_path, caplog, no_fsync):
     store = tmp_path / "s.zarr"
     make_layers(store, 64, elevation=np.ones((70, 70), np.float32))
     shortest_paths(store, [(1, 1)], cost="surface")
-    assert not caplog.text
+    assert "means metres" not in caplog.text
     shortest_paths(store, [(1, 1)], cost="tobler", overwrite=True)
     assert "tobler means metres, and takes lengths for such that are in an unknown" in caplog.text
     for code, unit in ((32633, None), (4326, None), (2264, "US survey foot")):

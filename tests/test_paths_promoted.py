@@ -10,7 +10,7 @@ from test_paths import Stop, all_of, fields_in_memory, make_layers
 
 from terrain_gpu import LayerWriter, TileStore, shortest_paths
 from terrain_gpu.paths.cpu.relax import GUARDS
-from terrain_gpu.paths.pipeline import LAYERS
+from terrain_gpu.paths.problem import LAYERS
 
 pytestmark = pytest.mark.usefixtures("no_fsync")
 

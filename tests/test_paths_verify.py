@@ -25,7 +25,8 @@ from terrain_gpu.mst import minimum_spanning_tree
 from terrain_gpu.paths import verify
 from terrain_gpu.paths.costs import CostModel, is_directed
 from terrain_gpu.paths.ground import Raster, Terrain
-from terrain_gpu.paths.pipeline import shortest_paths, unreached
+from terrain_gpu.paths.pipeline import shortest_paths
+from terrain_gpu.paths.steps import unreached
 from terrain_gpu.paths.verify import gpu as verify_gpu
 from terrain_gpu.store import TileStore, create_layer
 

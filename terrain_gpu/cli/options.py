@@ -266,6 +266,8 @@ def run(command: click.Command) -> None:
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
     planner.whole_process = True
+    # zarr would bring it to commands that compute on the CPU: 130 MB, and a second.
+    sys.modules.setdefault("cupy", None)  # type: ignore[arg-type]
     try:
         code = _guarded(lambda: command.main(standalone_mode=False))
     finally:

@@ -23,7 +23,7 @@ from ..arguments import Connectivity, checked
 from ..compiled import known_types, tell_compiling
 from ..engine.operation import Operation, OutputLayer, Phase, SolvedBlock, State
 from ..engine.plan import StreamPlan, fit_blocks, layer_bytes, other_blocks
-from ..engine.run import run
+from ..engine.run import Here, run
 from ..errors import InputError, StoreError
 from ..grid import MIN_BLOCK, Block, BlockGrid, Window
 from ..primitives.grid_components import label_block, most_labels
@@ -149,7 +149,7 @@ def label_components(  # noqa: PLR0913 - keyword-only
         threads=threads,
         resume=resume,
         overwrite=overwrite,
-        progress=progress,
+        place=Here(progress),
         client=client,
     )
     report, found = result.report, result.found

@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 
+from ..engine import plan as planner
 from ..errors import PlanError
 from ..grid.neighbours import COL_STEP, EDGE_OF, ROW_STEP
 
@@ -53,6 +54,8 @@ class OutOfGpuMemory(PlanError):
 @cache
 def why_not(device: int = 0) -> str | None:
     """Why CUDA cannot be used, and the remedy, in one line; None where it works."""
+    if planner.whole_process and sys.modules.get("cupy", "not hidden") is None:
+        del sys.modules["cupy"]
     try:
         import cupy
     except ImportError:

@@ -19,7 +19,7 @@ import numpy as np
 from ..arguments import checked
 from ..engine.operation import Operation, OutputLayer, Phase, SolvedBlock, State
 from ..engine.plan import StreamPlan, layer_bytes
-from ..engine.run import run
+from ..engine.run import Here, run
 from ..errors import InputError, StoreError
 from ..grid import Block, BlockGrid
 from ..grid.lengths import area_units
@@ -175,7 +175,7 @@ def accumulate(  # noqa: PLR0913 - keyword-only
         threads=threads,
         resume=resume,
         overwrite=overwrite,
-        progress=progress,
+        place=Here(progress),
         client=client,
     )
     report, found, layers = result.report, result.found, result.layers

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..arguments import checked
-from ..engine.run import run
+from ..engine.run import Here, run
 from ..errors import InputError
 from ..io.lines import checked_target
 from ..io.places import NO_PLACES, PlacesLike, as_places, refuse_nodata
@@ -115,7 +115,7 @@ def extract_network(
         memory_limit=memory_limit,
         threads=threads,
         overwrite=overwrite,
-        progress=progress,
+        place=Here(progress),
     )
     report, found = result.report, result.found
     report.valid_cells = forest.edges.info["result"]["vertices"]

@@ -248,6 +248,10 @@ class Operation(ABC):
         """What `execute` found, as it is recorded among the attributes of the outputs."""
         return {"result": found}
 
+    def beside(self, made: Mapping[str, Layer | None]) -> dict[str, Any]:
+        """What an output records of those that were made before it."""
+        return {}
+
     def recorded(self, attributes: Mapping[str, Any]) -> dict[str, Any]:
         """What `execute` found, of a run that is complete."""
         return attributes["result"]

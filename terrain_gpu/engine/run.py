@@ -238,6 +238,11 @@ class Run:
         """Whether a block that was solved is to be written."""
         return not (writer.finished or (state.again and writer.done[at]))
 
+    def write(self, name: str, at: Block, data: np.ndarray) -> None:
+        """Write a block of an output, from any thread, unless an earlier run has finished it."""
+        if not self.writers[name].finished:
+            self.writers[name].write_block(*at, data)
+
     def map(self, phase: Phase, state: State) -> None:
         """One phase over all blocks, or over those that are not finished."""
         order = partial(self.operation.order, self.plan)
@@ -266,6 +271,12 @@ class Run:
         for writer in self.writers.values():
             writer.keep = False
 
+    def keep_spill(self, kept: bool) -> None:
+        """Whether `folder` holds what a run that resumes goes on from, beside finished blocks."""
+        for writer in self.writers.values():
+            if not writer.finished and writer.spill == self.folder:
+                writer.spilled = kept
+
     def layer(self, name: str) -> Any:
         """An output, to be read."""
         writer = self.writers[name]
@@ -281,10 +292,10 @@ def run(
     resume: bool = False,
     overwrite: bool = False,
     verify: bool = False,
-    progress: Progress = silent,
     place: Location | None = None,
     client: Any = None,
     engine: Engine | None = None,
+    report: Report | None = None,
 ) -> Result:
     """Compute the outputs of an operation; they appear when all are complete.
 
@@ -296,6 +307,8 @@ def run(
         Where to compute, and whom to tell of progress; the CPU when None.
     client
         A Dask client, whose workers solve the blocks; this process when None.
+    report
+        To go on with, of what was done before; a new one when None.
 
     Raises
     ------
@@ -312,8 +325,8 @@ def run(
     VerificationError
         when a proof fails.
     """
-    report = Report(operation.command)
-    place = place or Here(progress)
+    report = report or Report(operation.command)
+    place = place or Here()
     operation.refuse(overwrite=overwrite)
     cluster = None
     if client is not None:
@@ -329,7 +342,7 @@ def run(
             )
             for output in operation.outputs
         }
-        resumed = sum(int(writer.done.sum()) for writer in writers.values())
+        resumed = np.logical_and.reduce([writer.done for writer in writers.values()]).sum()
         unfinished = [writer for writer in writers.values() if not writer.finished]
         place.progress.count = operation.passes * bool(unfinished) + verify
         begun = Run(
@@ -354,12 +367,10 @@ def run(
             with report.phase("verify"):
                 begun.told |= operation.verify(begun, found)
         with report.phase("commit"):
-            made = {
-                output.name: writers[output.name].commit(
-                    {**operation.record(found), **output.attributes}
-                )
-                for output in operation.outputs
-            }
+            made: dict[str, Any] = {}
+            for output in operation.outputs:
+                own = {**operation.record(found), **output.attributes, **operation.beside(made)}
+                made[output.name] = writers[output.name].commit(own)
     layers = {name: layer for name, layer in made.items() if layer is not None}
     settings = {**operation.fingerprint(), **place.settings()}
     if cluster is not None:
@@ -372,7 +383,7 @@ def run(
         **found,
         "store": operation.store,
         "layers": list(layers),
-        "blocks_resumed": resumed,
+        "blocks_resumed": int(resumed),
         **begun.told,
     }
     return Result(layers, found, report)
@@ -385,6 +396,7 @@ def run_in_memory(
     threads: int | None = None,
     verify: bool = False,
     place: Location | None = None,
+    report: Report | None = None,
 ) -> tuple[dict[str, np.ndarray], Report]:
     """The outputs of an operation `over` arrays, and its report.
 
@@ -393,7 +405,7 @@ def run_in_memory(
     InputError, PlanError, VerificationError
         as `run`.
     """
-    report = Report(operation.command)
+    report = report or Report(operation.command)
     place = place or Here()
     plan_on = _planner(operation, memory_limit, threads, place)
     place.run(plan_on)

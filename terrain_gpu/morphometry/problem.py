@@ -14,7 +14,7 @@ from ..arguments import checked
 from ..cells import is_nodata
 from ..engine.operation import Operation, OutputLayer, Phase, SolvedBlock, State
 from ..engine.plan import StreamPlan, fit_blocks, layer_bytes
-from ..engine.run import Result, run
+from ..engine.run import Here, Result, run
 from ..grid import Block, BlockGrid
 from ..grid.lengths import step_lengths
 from ..progress import Progress, silent
@@ -213,6 +213,6 @@ def slope(
         threads=threads,
         resume=resume,
         overwrite=overwrite,
-        progress=progress,
+        place=Here(progress),
         client=client,
     )

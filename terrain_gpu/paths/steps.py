@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+
+import numpy as np
 from numba.extending import overload
 
 from ..grid import TILE
@@ -12,6 +15,11 @@ from .edges import edge, infinity_of
 SOURCE = 0
 UNREACHED = 255
 """Backlinks of cells without a predecessor; the others hold the D8 code of theirs."""
+
+
+def unreached(dtype: np.dtype) -> float | int:
+    """Value of unreached cells in distances: NaN, or the largest integer."""
+    return math.nan if dtype.kind == "f" else int(np.iinfo(dtype).max)
 
 
 def fill_weights(cost, heights, frictions, absent, lengths, row, col, options, weights):

@@ -1,0 +1,250 @@
+"""The phases of cost distance on the CPU: `solve_on_cpu`."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ...compiled import tell_compiling
+from ...engine.run import Run
+from ...engine.schedule import stream
+from ...grid import TILE, Block, Window, ceil_div
+from ..costs import Hops
+from ..index import FromIndex
+from ..steps import unreached
+from .allocate import BacklinkForest
+from .finalise import Flats, close_flats, predecessors
+from .relax import Relaxation
+
+if TYPE_CHECKING:
+    from ..problem import CostDistance
+
+CHECKPOINT = 60.0
+"""Seconds between savings of what a killed run goes on from."""
+
+
+def solve_on_cpu(problem: CostDistance, run: Run, spill: Path) -> dict[str, Any]:
+    """All phases; what the layers record. `run.told` receives what depends on the way."""
+    phases = _Phases(problem, run, spill)
+    # An error may outlive the run, and open files keep their space.
+    with phases.opened:
+        with run.report.phase("relax"):
+            restored = phases.relax()
+        with run.report.phase("finalise"):
+            reached, valid = phases.finalise()
+        phases.paths.close()
+        if "allocation" in problem.names:
+            with run.report.phase("allocation"):
+                phases.allocate()
+    visits = phases.paths.visits
+    tiles = math.prod(ceil_div(n, TILE) for n in problem.grid.shape)
+    run.told |= {
+        "valid_cells": valid,
+        "blocks_resumed": restored,
+        "block_visits_per_block": round(visits.blocks / problem.blocks.count, 3),
+        "tile_visits_per_tile": round(visits.tiles / tiles, 3),
+        "row_passes_per_visit": round(visits.passes / max(visits.tiles, 1) / TILE, 3),
+        "spilled_bytes": visits.spilled,
+        "loaded_bytes": visits.loaded,
+    }
+    if problem.index is not None:
+        run.told["index_bytes"] = problem.index.bytes
+    return problem.found(reached)
+
+
+class _Phases:
+    """What the phases have in common.
+
+    Attributes
+    ----------
+    paths
+        The relaxation.
+    opened
+        Closes the spills.
+    """
+
+    def __init__(self, problem: CostDistance, run: Run, spill: Path) -> None:
+        self.problem, self.run, self.ground = problem, run, problem.ground
+        self.threads, self.opened, self._told = run.plan.workers, ExitStack(), 0
+        kind: Callable[..., Relaxation] = Relaxation
+        if problem.index is not None:
+            spare = run.plan.memory_limit - run.plan.memory
+            problem.index.capacity = self.threads + spare // problem.index.file_bytes
+            kind = partial(FromIndex, problem.index)
+        self.paths = kind(
+            self.ground,
+            problem.model.kernel,
+            problem.options,
+            problem.dtype,
+            problem.farthest,
+            run.plan.buffers,
+            spill,
+            targets=problem.ends,
+            guarded=problem.dtype.kind != "f",
+            method=problem.method,
+        )
+        self.opened.callback(self.paths.close)
+
+    def relax(self) -> int:
+        """Distances, to convergence; how many blocks an earlier run has left."""
+        paths, problem = self.paths, self.problem
+        if not paths.compiled(*self.ground.types):
+            tell_compiling(paths.operator, f"cost {problem.cost}")
+            paths.compile(*self.ground.types)
+        restored = paths.restore()
+        for at, key in self.ground.starts():
+            paths.start(at, problem.dtype.type(key))
+        checkpoint = math.inf if self.run.in_memory else CHECKPOINT
+        with self._saved_when_stopped():
+            paths.run(self.threads, checkpoint, self._tick)
+        return restored
+
+    @contextmanager
+    def _saved_when_stopped(self) -> Iterator[None]:
+        """After an interrupt, what there is serves the run that resumes."""
+        try:
+            yield
+        except Exception:
+            raise
+        except BaseException:
+            if not self.run.in_memory:
+                self.paths.save_all()
+            raise
+
+    def _tick(self, seen: int) -> None:
+        """Progress counts every cell twice: when it is first seen, and when it is final."""
+        cells = self.problem.grid.cells
+        seen = min(seen, cells)
+        self.run.progress(seen - self._told, cells)
+        self._told = seen
+
+    def finalise(self) -> tuple[int, int]:
+        """Write distances and backlinks; how many cells are reached, and have a value."""
+        paths, problem, run = self.paths, self.problem, self.run
+        blocks = problem.blocks
+        reached, valid = np.zeros((2, *blocks.shape), np.int64)
+        flats = self._flats() if "backlink" in problem.names else None
+
+        def save(at: Block) -> None:
+            window = blocks.window(*at)
+            with paths.solved(at) as field:
+                distances = paths.interior(window, field.distances).copy()
+                valid[at] = np.count_nonzero(~paths.interior(window, field.absent))
+                inside = distances <= paths.farthest
+                if paths.farthest != paths.infinity:
+                    distances[~inside] = paths.infinity
+            inside = distances != paths.infinity
+            reached[at] = np.count_nonzero(inside)
+            distances[~inside] = unreached(problem.dtype)
+            run.write("distance", at, distances)
+            if flats is None:
+                return
+            codes, flat, count = self._steps(at)
+            flats.offer(at, flat, count)
+            if not count:
+                run.write("backlink", at, _own(window, codes))
+
+        self._tick(problem.grid.cells)
+        with self._saved_when_stopped():
+            self._each(blocks.ids(), save, run.tick)
+            if flats is not None and flats.pending():
+                self._close_flats(flats)
+        return int(reached.sum()), int(valid.sum())
+
+    def _flats(self) -> Relaxation:
+        """Hops on flats, from their rims."""
+        flats = Relaxation(
+            Flats(self.problem.blocks, lambda at: self._steps(at)[1]),
+            Hops(),
+            (True, True, False),
+            np.dtype(np.uint32),
+            2**31 - 1,
+            self.run.plan.buffers,
+            self.paths.spill.with_suffix(".flats"),
+        )
+        self.opened.callback(flats.close)
+        return flats
+
+    def _close_flats(self, flats: Relaxation) -> None:
+        """Backlinks of blocks with flats, along the hops."""
+        uneven = flats.pending()
+        flats.run(self.threads)
+
+        def close(at: Block) -> None:
+            codes, flat, _count = self._steps(at)
+            with flats.solved(at) as field:
+                lost = close_flats(flat, field.distances, codes)
+            if lost:
+                raise AssertionError(f"block {at}: {lost} cells of flats lead nowhere")
+            self.run.write("backlink", at, _own(self.problem.blocks.window(*at), codes))
+
+        self._each(uneven, close)
+        self.paths.visits.add(spilled=flats.visits.spilled, loaded=flats.visits.loaded)
+        flats.close()
+
+    def _steps(self, at: Block) -> tuple[np.ndarray, np.ndarray, int]:
+        """Predecessors of a block, the steps on its flats, and how many cells lie on these."""
+        paths, problem = self.paths, self.problem
+        with paths.solved(at) as field:
+            height, width = field.absent.shape[0] - 2, field.absent.shape[1] - 2
+            distances = field.distances
+            if paths.farthest != paths.infinity:
+                distances = np.where(distances <= paths.farthest, distances, paths.infinity)
+            codes = np.empty((height, width), np.uint8)
+            flat = np.empty((height + 2, width + 2), np.uint8)
+            work = np.empty((8, TILE, TILE), problem.dtype)
+            count = predecessors(
+                problem.model.kernel,
+                field.heights,
+                field.frictions,
+                field.absent,
+                field.lengths,
+                problem.options,
+                distances,
+                self.ground.seeds(at, field),
+                work,
+                codes,
+                flat,
+            )
+        return codes, flat, int(count)
+
+    def allocate(self) -> None:
+        """Write the source of each cell, from the backlinks."""
+        forest, blocks = BacklinkForest(self.problem.blocks), self.problem.blocks
+        backlinks = self.run.writers["backlink"]
+
+        def followed(at: Block) -> tuple[Any, ...]:
+            return at, backlinks.read_block(*at), *self.ground.roots(at)
+
+        self._each(blocks.ids(), lambda at: forest.add(*followed(at)))
+        forest.resolve()
+        self._each(
+            blocks.ids(), lambda at: self.run.write("allocation", at, forest.labels(*followed(at)))
+        )
+
+    def _each(
+        self,
+        blocks: Iterable[Block],
+        work: Callable[[Block], Any],
+        done: Callable[[Block], None] | None = None,
+    ) -> None:
+        """Do something for every block, in threads."""
+        stream(
+            blocks,
+            lambda at, _: at,
+            lambda at, _: work(at),
+            buffers=[None] * self.threads,
+            writers=self.threads,
+            done=done,
+        )
+
+
+def _own(window: Window, padded: np.ndarray) -> np.ndarray:
+    """The raster's own cells of an array up to whole tiles."""
+    return padded[: window[1] - window[0], : window[3] - window[2]]

@@ -1,0 +1,423 @@
+"""Cost distance over a raster as an operation: `CostDistance`.
+
+1. *Relax*: blocks in the order of their least pending distance, to convergence (`cpu.relax`), or
+   from a distance index (`index`), or on a GPU (`cuda`).
+2. *Finalise*: each block once, in parallel: distances, predecessors, allocation.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import tempfile
+from collections.abc import Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..cells import is_nodata
+from ..cuda.backend import Gpu, Placement
+from ..cuda.device import free_staging
+from ..engine.arrays import ArrayLayer
+from ..engine.operation import Operation, OutputLayer, Phase
+from ..engine.plan import CUDA_BASELINE, StreamPlan, plan_paths, threads_of
+from ..engine.run import Run, run_in_memory
+from ..grid import TILE, BlockGrid, GridSpec
+from ..grid.lengths import step_lengths
+from ..io.places import Places
+from ..report import trim
+from ..store import Layer, TileStore
+from .costs import CostModel
+from .cpu.dijkstra import new_players
+from .cpu.relax import GUARDS, Overflow
+from .cpu.solve import solve_on_cpu
+from .ground import Raster, Terrain
+from .index import Index, rims_bytes
+from .steps import UNREACHED, unreached
+from .verify import ring_of, threads_within, upper_limit, verify_paths
+
+LAYERS = ("distance", "backlink", "allocation")
+
+PLACE_BYTES = 100
+"""Memory for a source or a target."""
+
+FEW_PLACES = 10_000
+"""So many do not count: the least that is set aside has room for them."""
+
+_rehearsed: set[tuple[Any, ...]] = set()
+"""What this process has loaded the kernels for."""
+
+
+@dataclass(frozen=True)
+class CostDistance(Operation):
+    """The problem; fields as the parameters of `shortest_paths`.
+
+    Attributes
+    ----------
+    names
+        Outputs: "distance", "backlink", "allocation", in this order.
+    indexed, built
+        Whether distances come from the store's index, and whether that was built just before.
+    wide
+        Whether integer distances have 64 bits, whatever the heights.
+    verified
+        Whether the memory limit must leave room for the proof.
+    """
+
+    store: str
+    layer: str
+    sources: Places = field(compare=False)
+    friction: str | None = None
+    barriers: str | None = None
+    cost: str = "absdiff"
+    parameters: Mapping[str, float] = field(default_factory=dict)
+    connectivity: int = 8
+    corner_cutting: bool = True
+    reverse: bool = False
+    source_edge: bool = False
+    max_cost: float | None = None
+    targets: Places | None = field(default=None, compare=False)
+    stop_at_targets: bool = False
+    names: tuple[str, ...] = ("distance",)
+    method: str = "relax"
+    indexed: bool = False
+    built: bool = False
+    wide: bool = False
+    verified: bool = False
+
+    command = "compute-sssp"
+    mark = "cost"
+
+    @property
+    def phases(self) -> tuple[Phase, ...]:
+        return (Phase("relax"), Phase("finalise", writes=True))
+
+    @property
+    def passes(self) -> int:
+        # When a cell is first seen, and when it is final.
+        return 2 + self.built
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        named = self.layer, self.friction, self.barriers
+        return tuple(name for name in named if name is not None)
+
+    @property
+    def outputs(self) -> tuple[OutputLayer, ...]:
+        kinds = {
+            "distance": (self.dtype, unreached(self.dtype), "distances"),
+            "backlink": (np.dtype(np.uint8), UNREACHED, "backlinks"),
+            "allocation": (np.dtype(np.uint32), 0, "ids of sources"),
+        }
+        own = {"start_costs": bool(self.sources.costs.any())}
+        more = {"backlink": {"encoding": "esri-d8-backlink"}}
+        return tuple(OutputLayer(n, *kinds[n], {**own, **more.get(n, {})}) for n in self.names)
+
+    def settings(self) -> dict[str, Any]:
+        return {
+            **self.steps,
+            "source_edge": self.source_edge,
+            "max_cost": self.max_cost,
+            "layer": self.layer,
+            "friction": self.friction,
+            "barriers": self.barriers,
+            "sources": _digest(self.sources),
+            "targets": _digest(self.targets) if self.stop_at_targets else None,
+        }
+
+    def fingerprint(self) -> dict[str, Any]:
+        # Other methods give the same bits, and may go on with each other's work.
+        inexact = {"method": "index"} if self.indexed and not self.exact else {}
+        return {**super().fingerprint(), **inexact}
+
+    def beside(self, made: Mapping[str, Layer | None]) -> dict[str, Any]:
+        # Links and ids say nothing beside other distances.
+        distance = made.get("distance")
+        return {} if distance is None else {"beside": {"distance": distance.identity}}
+
+    # -- the problem ----------------------------------------------------------------------------
+
+    @property
+    def steps(self) -> dict[str, Any]:
+        """What steps there are, and what they cost."""
+        return {
+            "cost": self.cost,
+            "parameters": self.model.parameters,
+            "connectivity": self.connectivity,
+            "corner_cutting": self.corner_cutting,
+            "reverse": self.reverse,
+        }
+
+    @cached_property
+    def model(self) -> CostModel:
+        return CostModel(self.cost, self.friction is not None, dict(self.parameters))
+
+    @cached_property
+    def rasters(self) -> dict[str, Raster | None]:
+        """Heights, frictions and barriers, by the fields that name them."""
+        layers = iter(self.layers)
+        return {
+            key: None if getattr(self, key) is None else _raster(next(layers))
+            for key in ("layer", "friction", "barriers")
+        }
+
+    @property
+    def heights(self) -> Raster:
+        found = self.rasters["layer"]
+        assert found is not None
+        return found
+
+    @property
+    def blocks(self) -> BlockGrid:
+        return self.layers[0].blocks
+
+    @cached_property
+    def dtype(self) -> np.dtype:
+        """Of distances."""
+        found = self.model.distance_dtype(self.heights.dtype)
+        most = self.sources.costs.max(initial=0)
+        if found == np.uint32 and (self.wide or most > GUARDS[4]):
+            return np.dtype(np.uint64)
+        return found
+
+    @property
+    def exact(self) -> bool:
+        """Whether distances do not depend on the order in which costs are added."""
+        return self.dtype.kind != "f" or self.model.kind.bottleneck
+
+    @property
+    def options(self) -> tuple[bool, bool, bool]:
+        """As kernels take them."""
+        return self.connectivity == 8, self.corner_cutting, self.reverse
+
+    @property
+    def farthest(self) -> Any:
+        """Distances beyond are not passed on."""
+        return upper_limit(self.max_cost, self.dtype)
+
+    @property
+    def ends(self) -> Places | None:
+        """Stop where the farthest of these is reached."""
+        return self.targets if self.stop_at_targets else None
+
+    @cached_property
+    def lengths(self) -> np.ndarray:
+        return step_lengths(self.grid)
+
+    @cached_property
+    def ground(self) -> Terrain:
+        return Terrain(
+            self.blocks,
+            self.model,
+            self.heights,
+            self.rasters["friction"],
+            self.rasters["barriers"],
+            self.lengths,
+            self.sources,
+            self.dtype,
+            edge=self.source_edge,
+        )
+
+    @cached_property
+    def index(self) -> Index | None:
+        return Index.open(TileStore.open(self.store), self.blocks) if self.indexed else None
+
+    # -- what fits memory -----------------------------------------------------------------------
+
+    def plan(
+        self, memory_limit: int | str | None, threads: int | None, gpu: Gpu | None = None
+    ) -> StreamPlan:
+        friction, barriers = self.rasters["friction"], self.rasters["barriers"]
+        plan = plan_paths(
+            *self.grid.shape,
+            self.heights.dtype,
+            self.blocks.block,
+            distance=self.dtype,
+            friction=None if friction is None else friction.dtype,
+            barriers=None if barriers is None else barriers.dtype,
+            layers=self.names,
+            beside=self._held + self._needs(threads_of(threads)),
+            memory_limit=memory_limit,
+            threads=threads,
+        )
+        if self.verified:
+            self._verifiers(plan, CUDA_BASELINE if gpu else 0)
+        return plan if gpu is None else self._regions(plan, gpu)
+
+    def _regions(self, plan: StreamPlan, gpu: Gpu) -> StreamPlan:
+        """The plan on a GPU."""
+        problem = self._problem(plan.workers, plan, gpu, Path())
+        region = problem.plan()[1] * self.blocks.block
+        passing = dict.fromkeys(("buffers", "readers", "writers"), problem.stagings)
+        return replace(
+            plan,
+            unit_rows=min(region, self.blocks.rows),
+            unit_cols=min(region, self.blocks.cols),
+            workers=1,
+            memory=problem.host_memory,
+            **passing,
+        )
+
+    def _needs(self, threads: int) -> int:
+        """Bytes of what the method itself works in."""
+        if self.index is not None:
+            return rims_bytes(self.blocks, self.dtype) + threads * self.index.file_bytes
+        if self.method == "dijkstra":
+            return threads * new_players((self.blocks.block,) * 2).nbytes
+        return 0
+
+    @property
+    def _held(self) -> int:
+        """Bytes of sources and targets; of arrays, the results and what was copied."""
+        places = len(self.sources) + len(self.targets or ())
+        held = PLACE_BYTES * max(places - FEW_PLACES, 0)
+        for layer in self.layers:
+            held += layer.copied if isinstance(layer, ArrayLayer) else 0
+        if isinstance(self.layers[0], ArrayLayer):
+            held += self.grid.cells * sum(output.dtype.itemsize for output in self.outputs)
+        return held
+
+    def _verifiers(self, plan: StreamPlan, held: int) -> int:
+        """How many threads verify, beside bytes that are held."""
+        return threads_within(self.blocks, 8, plan.memory_limit, plan.workers, held + self._held)
+
+    # -- the phases -----------------------------------------------------------------------------
+
+    def execute(self, run: Run) -> dict[str, Any]:
+        with ExitStack() as stack:
+            if run.in_memory:
+                folder = Path(
+                    stack.enter_context(tempfile.TemporaryDirectory(prefix="terrain_gpu-"))
+                )
+            else:
+                folder = run.spill
+                stack.callback(lambda: run.keep_spill(any(folder.glob("*.saved"))))
+            try:
+                if run.gpu is not None:
+                    return self._solve_on_gpu(run, folder / "fields")
+                if run.held:  # nothing that the GPU has spilled serves the CPU
+                    for left in (*folder.glob("regions*"), *folder.glob("hops*")):
+                        left.unlink()
+                if not run.in_memory:
+                    self._rehearse()
+                return solve_on_cpu(self, run, folder / "fields")
+            except Overflow:
+                run.forget()  # what was computed in 32 bits is of no use to anybody
+                raise
+
+    def _problem(self, threads: int, plan: StreamPlan, gpu: Gpu, spill: Path) -> Any:
+        """As the GPU takes it."""
+        from .cuda.problem import Problem
+
+        limit = None if isinstance(self.layers[0], ArrayLayer) else plan.memory_limit
+        how = self.farthest, self.ends, self.names, threads, gpu, limit, spill, self.method
+        return Problem(self.ground, self.options, *how)
+
+    def _solve_on_gpu(self, run: Run, spill: Path) -> dict[str, Any]:
+        from .cuda.solve import solve
+
+        def read(name: str, at: tuple[int, int]) -> np.ndarray:
+            return run.writers[name].read_block(*at)
+
+        problem = self._problem(run.plan.readers, run.plan, run.gpu, spill)
+        cells = self.grid.cells
+        done = solve(problem, run.report, lambda n: run.progress(n, cells), run.write, read)
+        if self.verified:
+            free_staging()
+        run.told |= {
+            "valid_cells": done["valid"],
+            "blocks_resumed": done["blocks_resumed"],
+            "regions": done["regions"],
+            "region_visits": done["region_visits"],
+            "blocks_read": done["blocks_read"],
+            "gpu_memory_bytes": done["memory"],
+            "tile_visits_per_tile": round(done["tile_visits"] / done["tiles"], 3),
+            "waves": done["waves"],
+        }
+        return self.found(done["reached"])
+
+    def found(self, reached: int) -> dict[str, Any]:
+        """What the layers record: it does not depend on the way."""
+        return {
+            "reached": reached,
+            "sources": len(self.sources),
+            "distance_dtype": self.dtype.name,
+        }
+
+    def _rehearse(self) -> None:
+        """Load or compile what all phases need, while there is little else in memory."""
+        if self.method not in ("relax", "dijkstra"):
+            return
+        dtypes = [layer.dtype for layer in self.layers]
+        what = self.cost, self.dtype, *dtypes, *self.names, self.method, self.verified
+        if what in _rehearsed:
+            return
+        _rehearsed.add(what)
+        grid, blocks, zero = GridSpec(2, 2), BlockGrid(2, 2, TILE), np.zeros(1, np.int64)
+        tiny = replace(
+            self,
+            sources=Places(zero, zero, np.ones(1, np.uint32), np.zeros(1)),
+            source_edge=False,
+            max_cost=None,
+            targets=None,
+            stop_at_targets=False,
+        )
+        arrays = [ArrayLayer(np.zeros((2, 2), dtype), blocks, grid) for dtype in dtypes]
+        run_in_memory(tiny.over(arrays), threads=1, verify=self.verified)
+        trim()
+
+    def verify(self, run: Run, found: dict[str, Any]) -> dict[str, Any]:
+        farthest = self.farthest
+        layers = {name: run.layer(name) for name in self.names}
+        distance = layers["distance"]
+        if self.ends is not None:
+            at = zip(self.ends.rows.tolist(), self.ends.cols.tolist(), strict=True)
+            windows = [(r, r + 1, c, c + 1) for r, c in at]
+            ends = np.array([distance.read_ring(w, halo=0)[0, 0] for w in windows])
+            if not is_nodata(ends, unreached(self.dtype)).any():
+                farthest = min(farthest, ends.max())
+
+        def read(name: str) -> Any:
+            return lambda window: layers[name].read_ring(window, halo=0)
+
+        # What does not fit the GPU is proven on the CPU.
+        proof = Placement(run.gpu and run.gpu._replace(wanted=False), doing="verifying ")
+        threads = proof.run(
+            lambda gpu: self._verifiers(run.plan, CUDA_BASELINE if gpu else proof.held)
+        )
+        checked = verify_paths(
+            self.ground,
+            self.model.kernel,
+            self.options,
+            self.dtype,
+            ring_of(distance.data, unreached(self.dtype)) if run.in_memory else distance.read_ring,
+            *(read(name) if name in layers else None for name in LAYERS[1:]),
+            farthest=farthest,
+            threads=threads,
+            gpu=proof.gpu,
+            progress=run.progress,
+        )
+        return {"verified_steps": checked["checked_steps"], "verified_on": checked["backend"]}
+
+    def solve(self, *_: Any) -> Any:
+        """Blocks are not solved one by one: see `execute`."""
+        raise NotImplementedError
+
+
+def _raster(layer: Layer | ArrayLayer) -> Raster:
+    if isinstance(layer, ArrayLayer):
+        return Raster(layer.data, layer.name, layer.nodata)
+    return Raster(layer, str(layer.path), layer.nodata)
+
+
+def _digest(places: Places | None) -> str | None:
+    """What tells one set of sources from another."""
+    if places is None:
+        return None
+    found = hashlib.sha256()
+    for a in (places.rows, places.cols, places.ids, places.costs):
+        found.update(np.ascontiguousarray(a).tobytes())
+    return found.hexdigest()

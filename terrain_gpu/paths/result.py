@@ -1,0 +1,135 @@
+"""What `shortest_paths` gives: `ShortestPaths`."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from ..arguments import whole
+from ..errors import InputError
+from ..grid import BlockGrid, GridSpec
+from ..io.places import PlacesLike, as_places
+from ..report import Report
+from ..store import Layer
+from .ground import EDGE
+from .trace import TracedPath, trace_path
+
+
+@dataclass
+class ShortestPaths:
+    """Cost distances from sources.
+
+    Attributes
+    ----------
+    layers
+        Layers of the store by name: "distance", "backlink", "allocation" as far as asked for;
+        empty for arrays.
+    grid
+        Of the raster.
+    reached
+        Cells that a source leads to.
+    report
+        The run's `Report`.
+    """
+
+    layers: dict[str, Layer]
+    grid: GridSpec
+    reached: int
+    report: Report
+    _arrays: dict[str, np.ndarray]
+    _blocks: BlockGrid
+    _lengths: np.ndarray
+
+    def _whole(self, name: str) -> np.ndarray:
+        if name in self._arrays:
+            return self._arrays[name]
+        if name not in self.layers:
+            raise InputError(f"{name} was not asked for; compute with {name}=True")
+        return self.layers[name].read_window(*self.grid.window)
+
+    def distance(self) -> np.ndarray:
+        """All distances in memory.
+
+        uint32 or uint64 for integer costs, the largest value where unreached; float64 and NaN
+        otherwise.
+        """
+        return self._whole("distance")
+
+    def backlink(self) -> np.ndarray:
+        """All D8 codes toward the predecessor in memory: uint8; 0 at sources, 255 unreached."""
+        return self._whole("backlink")
+
+    def allocation(self) -> np.ndarray:
+        """The id of each cell's source in memory: uint32; 0 unreached."""
+        return self._whole("allocation")
+
+    def path(self, row: int, col: int) -> np.ndarray | None:
+        """Cells (row, col) of the least-cost path from its source to a cell; None when unreached.
+
+        int64, shape (n, 2). Needs ``backlink=True``.
+        """
+        row, col = (
+            whole(name, at, 0, size - 1)
+            for name, at, size in zip(("row", "col"), (row, col), self.grid.shape, strict=True)
+        )
+        if "backlink" in self._arrays:
+            codes = self._arrays["backlink"]
+
+            def read(i: int, j: int) -> np.ndarray:
+                r0, r1, c0, c1 = self._blocks.window(i, j)
+                return codes[r0:r1, c0:c1]
+
+        elif "backlink" in self.layers:
+            read = self.layers["backlink"].read_block
+        else:
+            raise InputError("paths need backlinks; compute with backlink=True")
+        return trace_path(read, self._blocks, row, col)
+
+    def paths(self, targets: PlacesLike, sources: PlacesLike) -> list[TracedPath]:
+        """Least-cost paths to targets, those that are reached, with cost, length and source.
+
+        Both are given as to `shortest_paths`. There is one for every cell and id of `targets`;
+        those to targets in one cell share their cells.
+        """
+        targets = as_places(self.grid, targets, "targets")
+        sources = as_places(self.grid, sources, "sources").one_per_cell()
+        found: list[TracedPath] = []
+        ids = {
+            (r, c): i
+            for r, c, i in zip(
+                *(a.tolist() for a in (sources.rows, sources.cols, sources.ids)), strict=True
+            )
+        }
+        last: TracedPath | None = None
+        for row, col, name in zip(
+            targets.rows.tolist(), targets.cols.tolist(), targets.ids.tolist(), strict=True
+        ):
+            if last is not None and tuple(last.cells[-1].tolist()) == (row, col):
+                last = replace(last, target=name)
+                found.append(last)
+                continue
+            cells = self.path(row, col)
+            if cells is None:
+                continue
+            cost = self._at("distance", row, col)
+            source = ids.get((int(cells[0, 0]), int(cells[0, 1])), EDGE)
+            last = TracedPath(source, name, cost, self._length(cells), cells)
+            found.append(last)
+        return found
+
+    def _at(self, name: str, row: int, col: int) -> float:
+        if name in self._arrays:
+            return self._arrays[name][row, col].item()
+        return self.layers[name].read_window(row, row + 1, col, col + 1)[0, 0].item()
+
+    def _length(self, cells: np.ndarray) -> float:
+        step = np.diff(cells, axis=0)
+        upper = np.minimum(cells[1:, 0], cells[:-1, 0])
+        kind = np.where(
+            step[:, 0] == 0,
+            0,
+            np.where(step[:, 1] == 0, 2, np.where(step[:, 0] == step[:, 1], 3, 1)),
+        )
+        return math.fsum(self._lengths[kind, upper].tolist())

@@ -1,0 +1,58 @@
+"""The contract of operations for shortest paths."""
+
+from __future__ import annotations
+
+import numpy as np
+import reference
+from contract import OperationContract
+from strategies import rasters, shapes
+
+from terrain_gpu.grid.lengths import step_lengths
+from terrain_gpu.io.places import as_places
+from terrain_gpu.paths.problem import CostDistance
+from terrain_gpu.paths.steps import unreached
+from terrain_gpu.store import TileStore
+
+
+def ends(valid):
+    """The first and the last cell with a value."""
+    cells = reference.listed(valid)
+    return [(*cell, None, k + 1) for k, cell in enumerate(cells[:: max(len(cells) - 1, 1)])]
+
+
+class TestCostDistance(OperationContract):
+    command = (
+        "compute-sssp s.zarr --source-rowcol 3,5 --cost surface --backlink b.tif --allocation a.tif"
+    )
+    rasters = rasters(shape=shapes(200, 6000))
+    cost, dtype = "surface", np.dtype(np.float64)
+
+    # Blocks are handed out least distance first, to threads of one process.
+    test_in_processes_of_their_own = test_on_a_cluster = None
+    test_a_worker_dies_and_the_run_goes_on = None
+    test_stopped_on_a_cluster_and_resumed_here = None
+    test_stopped_here_and_resumed_on_a_cluster = None
+
+    def make(self, store):
+        layer = TileStore.open(store).layer("elevation")
+        sources = ends(reference.vertices(layer.read_window(*layer.grid.window), layer.nodata))
+        places = as_places(layer.grid, [cell[:2] for cell in sources], "sources")
+        names = "distance", "backlink", "allocation"
+        return CostDistance(str(store), "elevation", places, cost=self.cost, names=names)
+
+    def expected(self, data, nodata, grid):
+        valid = reference.vertices(data, nodata)
+        graph = {"valid": valid, "lengths": step_lengths(grid), "connectivity": 8}
+        problem = data, self.cost, ends(valid)
+        found = reference.dijkstra(*problem, **graph)
+        codes, _ = reference.backlinks(found, *problem, **graph)
+        distance = np.full(data.shape, unreached(self.dtype), self.dtype)
+        reached = found < np.inf
+        distance[reached] = found[reached]
+        return [distance, codes, reference.allocation(codes, *problem).astype(np.uint32)]
+
+
+class TestCostDistanceOfIntegers(TestCostDistance):
+    command = "compute-sssp s.zarr --source-rowcol 3,5 --backlink b.tif --allocation a.tif"
+    rasters = rasters(shape=shapes(200, 6000)).filter(lambda raster: raster.dtype.itemsize < 4)
+    cost, dtype = "absdiff", np.dtype(np.uint32)
