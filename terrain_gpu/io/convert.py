@@ -13,7 +13,7 @@ import numpy as np
 from .. import arguments, cells
 from ..arguments import LayerCompression, checked, word
 from ..engine.plan import SourceShape, StreamPlan, format_size, plan_stream
-from ..engine.run import run
+from ..engine.run import Here, run
 from ..errors import InputError, StoreError
 from ..grid import GridSpec
 from ..progress import Progress, silent
@@ -106,12 +106,23 @@ def convert_dataset(  # noqa: PLR0913 - keyword-only
     paths = tuple(os.fspath(one) for one in several)
     limits: dict[str, Any] = {"memory_limit": memory_limit, "threads": threads}
     problem = Convert(
-        str(store), paths, layer, block_size, band, round_cells, clamp_min, nodata, bounds, crs, compress
-    )  # fmt: skip
+        str(store),
+        paths,
+        layer,
+        block_size,
+        band=band,
+        round_cells=round_cells,
+        clamp_min=clamp_min,
+        nodata=nodata,
+        bounds=bounds,
+        crs=crs,
+        compress=compress,
+    )
     with gdal_environment(), problem.mosaic:
         _check_place(Path(store))
         operation = problem.sized(_block_size(problem, resume=resume), **limits)
-        result = run(operation, **limits, resume=resume, overwrite=overwrite, progress=progress)
+        place = Here(progress)
+        result = run(operation, **limits, resume=resume, overwrite=overwrite, place=place)
     report, written = result.report, result.layers[layer]
     plan = report.settings.pop("plan")
     report.settings |= {"compress": compress, "plan": plan}

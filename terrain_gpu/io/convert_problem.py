@@ -65,8 +65,9 @@ class Convert(Operation):
     @cached_property
     def mosaic(self) -> Mosaic:
         """The rasters, open."""
-        how = {"nodata": self.nodata, "bounds": self.bounds, "crs": self.crs}
-        return Mosaic(self.rasters, band=self.band, **how)
+        return Mosaic(
+            self.rasters, band=self.band, nodata=self.nodata, bounds=self.bounds, crs=self.crs
+        )
 
     @cached_property
     def layers(self) -> list[Any]:
@@ -91,7 +92,7 @@ class Convert(Operation):
         return [name for name in there.layers if name != self.layer] if same else []
 
     @cached_property
-    def grid(self) -> GridSpec:  # type: ignore[override]
+    def grid(self) -> GridSpec:
         """That of the rasters, in the words of an existing store."""
         grid = self.mosaic.grid
         if not os.path.exists(self.store):
@@ -110,15 +111,21 @@ class Convert(Operation):
         return grid
 
     @cached_property
-    def blocks(self) -> BlockGrid:  # type: ignore[override]
+    def blocks(self) -> BlockGrid:
         assert self.block_size is not None
         return BlockGrid(*self.grid.shape, self.block_size)
 
     @property
     def outputs(self) -> tuple[OutputLayer, ...]:
-        recode, how = self.recode, {"compress": self.compress, "origin": self.rasters[0]}
-        attributes = self.mosaic.attributes
-        return (OutputLayer(self.layer, recode.dtype, recode.nodata, described=attributes, **how),)
+        layer = OutputLayer(
+            self.layer,
+            self.recode.dtype,
+            self.recode.nodata,
+            described=self.mosaic.attributes,
+            compress=self.compress,
+            origin=self.rasters[0],
+        )
+        return (layer,)
 
     @cached_property
     def _settings(self) -> dict[str, Any]:
