@@ -112,7 +112,7 @@ class Threads:
             buffers=[operation.group_buffer(plan) for _ in range(plan.buffers)],
             readers=plan.readers,
             workers=plan.workers or 1,
-            writers=plan.writers,
+            writers=1 if phase.ordered else plan.writers,
             ordered=phase.ordered,
             done=done,
         )
