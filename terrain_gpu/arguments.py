@@ -180,8 +180,8 @@ def _max_cost(name: str, value: Any) -> float | int:
 
 
 def _client(name: str, value: Any) -> Any:
-    if not hasattr(value, "submit") or not hasattr(value, "scheduler_info"):
-        raise wrong(name, value, "a distributed.Client")
+    if getattr(value, "asynchronous", True) or not hasattr(value, "scheduler_info"):
+        raise wrong(name, value, "a distributed.Client that is not asynchronous")
     return value
 
 

@@ -167,11 +167,12 @@ class OperationContract:
         assert not (store / ".incomplete").exists()
 
     def test_on_a_cluster(self, store, cluster):
-        told = []
-        found = run(self.make(store), client=cluster, place=Here(lambda *seen: told.append(seen)))
+        seen = []
+        found = run(self.make(store), client=cluster, place=Here(lambda *one: seen.append(one)))
         self.check(store)
-        assert found.report.settings["cluster"]["tasks"] > 0
-        assert sum(cells for cells, _ in told) == told[-1][1]
+        told = found.report.settings["cluster"]
+        assert 0 < told["tasks"] == sum(one["tasks"] for one in told["each"].values())
+        assert sum(cells for cells, _ in seen) == seen[-1][1]
 
     def test_a_worker_dies_and_the_run_goes_on(self, store, cluster):
         killed = []

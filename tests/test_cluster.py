@@ -3,25 +3,40 @@
 from __future__ import annotations
 
 import json
+import os
+import pickle
 import signal
+import socket
 import subprocess
 import sys
 import time
+from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from cluster import processes
+from cluster import kill_a_worker, processes
 from contract import Stop, make_store, same, stop_at, whole
 from memory import MB, within
-from programs import spawn
+from pauses import HANGS, Pause, wait_for_pause
+from programs import fork, spawn
 
-from terrain_gpu import ClusterError, TileStore, minimum_spanning_tree, slope
+from terrain_gpu import (
+    ClusterError,
+    TileStore,
+    create_layer,
+    extract_network,
+    minimum_spanning_tree,
+    slope,
+)
 from terrain_gpu.drainage.accumulation import Accumulate
 from terrain_gpu.engine import cluster as clusters
 from terrain_gpu.engine.run import Here, run
+from terrain_gpu.engine.worker import Job, do_each
 from terrain_gpu.errors import CellError, InputError, PlanError, StoreError
 from terrain_gpu.morphometry import Slope
 from terrain_gpu.mst.problem import SpanningForest
+from terrain_gpu.store.writer import lent_folder
 
 pytestmark = pytest.mark.usefixtures("no_fsync")
 
@@ -57,7 +72,11 @@ class Daemon:
 
     def __init__(self, name, *words):
         command = [sys.executable, "-m", f"distributed.cli.dask_{name}", *words, "--no-dashboard"]
-        self.process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
+        # What a test sends is to be found by its workers.
+        paths = os.pathsep.join((str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")))
+        self.process = subprocess.Popen(
+            command, stderr=subprocess.DEVNULL, env={**os.environ, "PYTHONPATH": paths}
+        )
 
     def kill(self):
         self.process.send_signal(signal.SIGKILL)
@@ -80,13 +99,25 @@ def scheduler(tmp_path):
 
 
 @pytest.fixture
-def by_hand(scheduler):
-    """A scheduler with two workers, each a process of its own."""
-    words = ("--nthreads", "1", "--memory-limit", "0", "--no-nanny")
-    workers = [Daemon("worker", scheduler.address, *words) for _ in range(2)]
-    yield scheduler
-    for worker in workers:
+def start_worker(scheduler):
+    """Starts workers, each a process of its own; without a nanny they die for good."""
+    started = []
+
+    def start(limit="0"):
+        words = ("--nthreads", "1", "--memory-limit", limit, "--no-nanny")
+        started.append(Daemon("worker", scheduler.address, *words))
+
+    yield start
+    for worker in started:
         worker.kill()
+
+
+@pytest.fixture
+def by_hand(scheduler, start_worker):
+    """A scheduler with two workers."""
+    for _ in range(2):
+        start_worker()
+    return scheduler
 
 
 @pytest.mark.parametrize("workers", [3, 5])
@@ -121,6 +152,7 @@ DRIVER = """
 import os, signal, sys
 from terrain_gpu.engine.cluster import open_client
 from terrain_gpu.engine.run import Here, run
+from terrain_gpu.engine.worker import Job, do_each
 from terrain_gpu.mst.problem import SpanningForest
 
 seen = 0
@@ -144,11 +176,161 @@ def test_whoever_started_the_run_dies(store, edges, by_hand):
     check(store, edges)
 
 
+def test_the_command_is_killed_and_goes_on_alone(store, edges, by_hand):
+    """It pauses by itself when all blocks are written, and none is patched."""
+    command = f"compute-mst {store} --scheduler {by_hand.address}"
+    run = fork(store.parent, command, Pause("os.rename", "gone-lent", 1, 0))
+    wait_for_pause(run)
+    run.kill()
+    run.communicate()
+    assert run.returncode == -signal.SIGKILL
+    alone = spawn(f"compute-mst {store} --resume --json -")
+    assert json.loads(alone.stdout)["result"]["blocks_resumed"] == 8 * 9
+    check(store, edges)
+
+
+def in_workers(client, store, function, items):
+    """``function(item)`` in workers, in any order, and what the report tells."""
+    cluster = clusters.Cluster(client, str(store))
+    job = pickle.dumps(Job(None, None, None, []))
+    found = list(cluster._run(do_each, job, ((function, item) for item in items)))
+    return found, cluster.settings()
+
+
+def die_once(operation, folder, mark):
+    """Kill this process, unless that has been done before."""
+    if not mark.exists():
+        mark.touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+    return mark.name
+
+
+def test_what_died_with_its_worker_is_told(store, tmp_path, cluster):
+    found, told = in_workers(cluster, store, die_once, [tmp_path / "one"])
+    assert found == ["one"]
+    assert told["tasks"] == told["retries"] == 1
+    (one,) = told["each"].values()
+    assert one["tasks"] == 1
+    assert one["host"] == socket.gethostname()
+    assert one["bytes_read"] >= 0
+    assert told["worker_peak_rss_bytes"] == one["peak_rss_bytes"] > 20 * MB
+    assert told["bytes_sent"] > len(str(tmp_path))
+    assert told["bytes_received"] > 0
+
+
+def meet(operation, folder, place):
+    """Wait for another process that does so."""
+    (place / str(os.getpid())).touch()
+    end = time.monotonic() + HANGS
+    while len(found := os.listdir(place)) < 2:
+        assert time.monotonic() < end
+        time.sleep(0.02)
+    return found
+
+
+def test_workers_that_join_later_take_part(store, tmp_path, scheduler, start_worker, monkeypatch):
+    monkeypatch.setattr(clusters, "LOOK", 0.1)
+    start_worker()
+    with clusters.open_client(None, scheduler.address) as client:
+        client.wait_for_workers(1)
+        cluster = clusters.Cluster(client, str(store))
+        start_worker()
+        (place := tmp_path / "place").mkdir()
+        job = pickle.dumps(Job(None, None, None, []))
+        list(cluster._run(do_each, job, iter([(meet, place)] * 8)))
+    assert len(cluster.settings()["each"]) == 2
+
+
+def die(operation, folder, item):
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def test_the_last_worker_dies(store, scheduler, start_worker, monkeypatch):
+    start_worker()
+    with clusters.open_client(None, scheduler.address) as client:
+        client.wait_for_workers(1)
+        monkeypatch.setattr(clusters, "WAIT", 0.3)
+        monkeypatch.setattr(clusters, "LOOK", 0.1)
+        with pytest.raises(ClusterError, match=r"there is no worker; start some .*; --resume"):
+            in_workers(client, store, die, [0])
+
+
+def test_a_task_that_kills_its_workers(store, monkeypatch, tmp_path):
+    monkeypatch.setattr(clusters, "DEATHS", 0)
+    with (
+        processes(2) as client,
+        pytest.raises(ClusterError, match=r"given up after the death of its worker .1 in all"),
+    ):
+        in_workers(client, store, die, [0])
+
+
+@pytest.mark.parametrize(
+    ("wrong", "error", "message"),
+    [
+        ({"version": "9.9"}, ClusterError, "has terrain_gpu 0.1.0, not 9.9; install the same"),
+        ({"folder": "/no/such"}, ClusterError, "does not see /no/such; the store must lie in"),
+        ({"threads": 0}, ClusterError, "has 1 threads, and the run plans with 0; give it no more"),
+        ({"memory": 10**15}, PlanError, "may use [0-9]+ MB, .* needs 1000000000 MB there"),
+    ],
+)
+def test_workers_that_join_later_are_asked_too(store, cluster, wrong, error, message):
+    """With the first task that they get."""
+    connected = clusters.Cluster(cluster, str(store))
+    connected._needs = connected._needs._replace(**wrong)
+    job = pickle.dumps(Job(None, None, None, [wrong]))
+    with pytest.raises(error, match=message):
+        list(connected._run(do_each, job, iter([(print, 0)])))
+
+
+def test_workers_whose_own_limit_is_less(store, scheduler, start_worker):
+    """Dask would pause them for ever."""
+    start_worker("400MB")
+    with clusters.open_client(None, scheduler.address) as client:
+        with pytest.raises(PlanError, match=r"may use 320 MB, .*; give a smaller --memory-limit"):
+            slope(store, client=client, memory_limit="1GB")
+        assert clusters.Cluster(client, str(store)).limit(None) == 320 * MB
+
+
+def test_networks(tmp_path, cluster, store):
+    minimum_spanning_tree(store)
+    alone, beside = tmp_path / "alone.geojson", tmp_path / "beside.geojson"
+    extract_network(store, alone, min_length=100)
+    killed = []
+
+    def kill(cells, total):
+        if not killed:
+            killed.append(kill_a_worker(cluster))
+
+    found = extract_network(store, beside, min_length=100, client=cluster, progress=kill)
+    assert found.report.settings["cluster"]["tasks"] > 0
+    assert found.lines > 10
+    assert killed
+    assert beside.read_bytes() == alone.read_bytes()
+    assert {path.name for path in tmp_path.iterdir()} == {"s.zarr", alone.name, beside.name}
+
+
+def test_a_run_takes_back_what_a_killed_one_has_lent(store, tmp_path):
+    source = TileStore.open(store).layer("elevation")
+
+    def create(resume):
+        return create_layer(
+            tmp_path / "o.zarr", "o", source.grid, "u1", block_size=64, resume=resume
+        )
+
+    cells = np.ones((64, 64), np.uint8)
+    with create(False) as writer:
+        late = writer.lent(lent_folder(writer.spill))
+        late.write_block(0, 0, cells)
+        writer.record(late.lines.pop())
+    with create(True) as writer:
+        with pytest.raises(OSError, match="cannot be written"):
+            late.write_block(0, 0, cells * 2)
+        assert same(writer.read_block(0, 0), cells)
+
+
 def test_what_a_given_up_worker_writes_late_does_not_arrive(store, tmp_path):
     with pytest.raises(Stop):
         run(SpanningForest(str(store)), threads=1, place=Here(stop_at(0.1)))
-    from terrain_gpu.store import create_layer
-
     source = TileStore.open(store).layer("elevation")
     with create_layer(tmp_path / "o.zarr", "o", source.grid, "u1", block_size=64) as writer:
         (folder := tmp_path / "lent").mkdir()
@@ -185,7 +367,7 @@ def test_workers_of_another_version(store, cluster, monkeypatch):
 
 def test_workers_that_do_not_see_the_store(cluster, tmp_path):
     with pytest.raises(ClusterError, match=r"does not see .*; the store must lie in a folder that"):
-        clusters.Cluster(cluster)._probe(tmp_path / "elsewhere" / "lent")
+        clusters.Cluster(cluster, str(tmp_path / "elsewhere"))
 
 
 def test_a_scheduler_without_workers(store, scheduler, monkeypatch):
@@ -217,8 +399,37 @@ def test_no_dask(store, monkeypatch):
         pass
 
 
+def test_a_worker_that_does_not_answer(store, scheduler, start_worker, monkeypatch):
+    start_worker()
+    with clusters.open_client(None, scheduler.address) as client:
+        client.wait_for_workers(1)
+        monkeypatch.setattr(clusters, "ANSWER", 0.3)
+        (pid,) = client.run(os.getpid).values()
+        os.kill(pid, signal.SIGSTOP)
+        with pytest.raises(ClusterError, match="a worker does not answer; end it"):
+            slope(store, client=client)
+
+
+def no_interrupts():
+    return signal.SIGINT in signal.pthread_sigmask(signal.SIG_BLOCK, [])
+
+
+def test_only_who_started_workers_hears_an_interrupt(cluster):
+    """A terminal sends it to all."""
+    assert all(cluster.run(no_interrupts).values())
+    assert not no_interrupts()
+
+
+def test_a_client_that_is_closed(store, scheduler):
+    with clusters.open_client(None, scheduler.address) as client:
+        pass
+    with pytest.raises(ClusterError, match="the client is closed; give one that is connected"):
+        slope(store, client=client)
+
+
 def test_a_client_is_for_stores_and_cpus(store):
-    for wrong in (5, "tcp://127.0.0.1:1"):
+    asynchronous = SimpleNamespace(asynchronous=True, scheduler_info=None)
+    for wrong in (5, "tcp://127.0.0.1:1", asynchronous):
         with pytest.raises(InputError, match=r"client .*distributed.Client"):
             slope(store, client=wrong)
 

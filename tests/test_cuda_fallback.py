@@ -28,7 +28,7 @@ from terrain_gpu.paths.cpu.relax import Overflow, Relaxation
 from terrain_gpu.paths.cuda import solve as paths_gpu
 from terrain_gpu.paths.index import build_index
 from terrain_gpu.paths.index import gpu as index_gpu
-from terrain_gpu.paths.index.build import _EntrySolver
+from terrain_gpu.paths.index.problem import EntrySolver
 from terrain_gpu.paths.verify import gpu as proof_gpu
 from terrain_gpu.paths.verify import verify_stored
 from terrain_gpu.primitives import connected_components, contract_tree, euler_tour, list_ranking
@@ -529,7 +529,7 @@ def half_indexed(monkeypatch, cupy):
     """A solver of the CPU in the GPU's place, which has no memory for the fourth block."""
     calls = []
 
-    class Solved(_EntrySolver):
+    class Solved(EntrySolver):
         def __init__(self, terrain, options, index, nothing, tile_rows):
             super().__init__(terrain, options, index, nothing)
 

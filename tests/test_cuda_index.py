@@ -14,9 +14,10 @@ from test_cuda import ARCHITECTURES, compiled, label, needs_nvcc
 from test_paths_index import call, for_the_index, graph_of, write_layer
 
 from terrain_gpu.errors import PlanError
-from terrain_gpu.paths.index import build, build_index
+from terrain_gpu.paths.index import build_index
 from terrain_gpu.paths.index import gpu as gpu_index
 from terrain_gpu.paths.index.files import NAME
+from terrain_gpu.paths.index.writer import EntryWriter
 from terrain_gpu.paths.pipeline import shortest_paths
 
 
@@ -136,7 +137,7 @@ def test_any_number_of_rows_at_once(rough, monkeypatch, rows):
 def test_a_build_goes_on_on_the_other_backend(rough, monkeypatch):
     store = rough(np.float32)
     expected = both(store, cost="friction", friction="elevation")
-    usual, calls = build._write_file, []
+    usual, calls = EntryWriter.write_block, []
 
     def failing(*args):
         calls.append(args)
@@ -148,7 +149,7 @@ def test_a_build_goes_on_on_the_other_backend(rough, monkeypatch):
         calls.clear()
         how = {"cost": "friction", "friction": "elevation", "overwrite": True}
         with monkeypatch.context() as patch:
-            patch.setattr(build, "_write_file", failing)
+            patch.setattr(EntryWriter, "write_block", failing)
             with pytest.raises(KeyboardInterrupt):
                 build_index(store, **how, threads=1, backend=first)
         assert build_index(store, **how, backend=then).result["blocks_resumed"] == 4

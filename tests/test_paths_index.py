@@ -14,17 +14,21 @@ import reference
 import strategies
 import test_paths
 import zarr
+from contract import Processes
 from hypothesis import given
 from hypothesis import strategies as st
 
 from terrain_gpu import GridSpec, InputError, StoreError, TileStore, create_layer
 from terrain_gpu.cli import options
 from terrain_gpu.cli.main import group
+from terrain_gpu.engine.run import run
 from terrain_gpu.grid.neighbours import COL_STEP, ROW_STEP
 from terrain_gpu.io.places import Places
-from terrain_gpu.paths.index import build, build_index
+from terrain_gpu.paths.index import build_index
 from terrain_gpu.paths.index.files import NAME
+from terrain_gpu.paths.index.problem import DistanceIndex
 from terrain_gpu.paths.index.tile import CROSSINGS, RING, RING_COL, RING_ROW
+from terrain_gpu.paths.index.writer import EntryWriter, IndexWriter
 from terrain_gpu.paths.pipeline import shortest_paths
 
 TYPES = [np.dtype(name) for name in ("int16", "uint8", "float32")]
@@ -405,7 +409,7 @@ def test_a_stopped_build_goes_on(terrain, monkeypatch, stop):
         cells = TileStore.open(store).layer(layer).read_window(0, 150, 0, 180)
         write_layer(twin, layer, cells)
     build_index(twin)
-    usual, calls = build._write_file, []
+    usual, calls = EntryWriter.write_block, []
 
     def failing(*args):
         calls.append(args)
@@ -416,7 +420,7 @@ def test_a_stopped_build_goes_on(terrain, monkeypatch, stop):
         return usual(*args)
 
     with monkeypatch.context() as patch:
-        patch.setattr(build, "_write_file", failing)
+        patch.setattr(EntryWriter, "write_block", failing)
         if stop is None:
             child = os.fork()
             if child == 0:
@@ -436,11 +440,29 @@ def test_a_stopped_build_goes_on(terrain, monkeypatch, stop):
     assert index_of(store, {}).reached == 150 * 180
 
 
+@pytest.mark.parametrize("engine", ["processes", "cluster"])
+def test_other_processes_write_the_same_files(terrain, engine, request):
+    store = terrain()
+    how = {"friction": "friction", "barriers": "walls", "cost": "surface"}
+
+    def files():
+        found = (f for f in (store / NAME / "c").rglob("*") if f.is_file())
+        return {f: f.read_bytes() for f in found}
+
+    build_index(store, **how)
+    expected = files()
+    if engine == "cluster":
+        build_index(store, **how, client=request.getfixturevalue("cluster"), overwrite=True)
+    else:
+        run(DistanceIndex(str(store), "elevation", **how), engine=Processes(), overwrite=True)
+    assert files() == expected
+    assert not (store / ".incomplete").exists()
+
+
 def test_an_unfinished_build_of_something_else_starts_again(terrain, monkeypatch):
     store = terrain()
     with monkeypatch.context() as patch:
-        patch.setattr(build, "_Build.put_in_place", None, raising=False)
-        patch.setattr(build._Build, "put_in_place", lambda self: 1 / 0)
+        patch.setattr(IndexWriter, "commit", lambda self, own: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             build_index(store)
     assert build_index(store, connectivity=4).result["blocks_resumed"] == 0

@@ -38,7 +38,7 @@ class TestCostDistance(OperationContract):
         sources = ends(reference.vertices(layer.read_window(*layer.grid.window), layer.nodata))
         places = as_places(layer.grid, [cell[:2] for cell in sources], "sources")
         names = "distance", "backlink", "allocation"
-        return CostDistance(str(store), "elevation", places, cost=self.cost, names=names)
+        return CostDistance(str(store), "elevation", cost=self.cost, sources=places, names=names)
 
     def expected(self, data, nodata, grid):
         valid = reference.vertices(data, nodata)

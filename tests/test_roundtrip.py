@@ -713,7 +713,7 @@ def test_what_fails_beside_the_conversion_fails_the_conversion(tmp_path, monkeyp
     def fail(path, stop):
         raise error
 
-    monkeypatch.setattr("terrain_gpu.io.convert.checksum", fail)
+    monkeypatch.setattr("terrain_gpu.io.convert_problem.checksum", fail)
     path = save(tmp_path / "a.tif", np.zeros((70, 70), np.float32))
     with pytest.raises(type(error)):
         convert_dataset(path, tmp_path / "s.zarr")

@@ -18,6 +18,7 @@ from . import compute_sssp, options
 @options.backend_option
 @options.device_option
 @options.gpu_memory_limit_option
+@options.cluster_options
 @options.overwrite_option
 @options.json_option
 @options.verbosity_options

@@ -6,6 +6,7 @@ import math
 import os
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from ..arguments import checked
 from ..engine.run import Here, run
@@ -51,6 +52,7 @@ def extract_network(
     keep: PlacesLike | None = None,
     memory_limit: int | str | None = None,
     threads: int | None = None,
+    client: Any = None,
     overwrite: bool = False,
     progress: Progress = silent,
 ) -> Network:
@@ -84,6 +86,9 @@ def extract_network(
         Bound on the peak resident set of the process, bytes; a quarter of RAM when None.
     threads
         Threads; all processors when None.
+    client
+        A ``distributed.Client``: its workers solve the blocks, and `memory_limit` holds for each.
+        This process when None.
     overwrite
         Replace an existing file, at the end.
     progress
@@ -98,6 +103,8 @@ def extract_network(
         when there is no spanning forest, or it is damaged.
     OutputError
         when the file cannot be written.
+    ClusterError
+        when the cluster has no worker, or is gone.
     """
     if min_length is None and keep is None:
         raise InputError("give a minimum length, points to keep, or both")
@@ -116,6 +123,7 @@ def extract_network(
         threads=threads,
         overwrite=overwrite,
         place=Here(progress),
+        client=client,
     )
     report, found = result.report, result.found
     report.valid_cells = forest.edges.info["result"]["vertices"]

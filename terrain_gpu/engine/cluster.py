@@ -8,28 +8,43 @@ each block is counted once, by the one that comes first, and both wrote the same
 
 from __future__ import annotations
 
-import hashlib
 import logging
+import math
 import pickle
 import re
-import shutil
-import threading
+import signal
 import time
 import uuid
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections import Counter
+from collections.abc import Callable, Generator, Iterable, Iterator
+from contextlib import ExitStack, closing, contextmanager, suppress
 from itertools import islice
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from multiprocessing import resource_tracker
+from queue import Empty, SimpleQueue
+from typing import TYPE_CHECKING, Any
 
 from ..errors import ClusterError, InputError
 from ..grid import Block
-from ..report import peak_rss
 from ..store.objects import is_url
-from ..store.writer import BlockWriter
+from ..store.scratch import scratch_folder
+from ..store.writer import lent_folder, withdraw
 from . import plan as planner
+from .machine import default_memory_limit
 from .operation import Operation, Phase, State
 from .plan import MB, StreamPlan
+from .worker import (
+    Facts,
+    Job,
+    Needs,
+    Told,
+    Wanted,
+    do_each,
+    facts,
+    patch_blocks,
+    refuse,
+    solve_blocks,
+    task,
+)
 
 if TYPE_CHECKING:
     from .run import Run
@@ -44,90 +59,66 @@ TASK_SECONDS = 0.2
 MOST_BLOCKS = 256
 """Blocks of a task at most."""
 
-WAIT, CONNECT = 30.0, 10.0
-"""Seconds that the first worker may take, and the scheduler."""
+WAIT, CONNECT, LOOK = 30.0, 30.0, 2.0
+"""Seconds without any worker, and for the scheduler to answer; how often workers are counted."""
+
+ANSWER = 60.0
+"""Seconds that workers may take to import the package."""
 
 DEATHS = 10
 """Workers that a task may lose before it is taken for the cause."""
 
+RESUME = "--resume goes on, also on one machine"
 
-class Job(NamedTuple):
-    """What is the same for all blocks of a phase."""
-
-    operation: Operation
-    phase: Phase
-    folder: Path
-    writers: list[BlockWriter]
+PAUSES = 0.8
+"""The share of its own limit at which a worker of Dask takes no more tasks."""
 
 
-class Wanted(NamedTuple):
-    """A block to solve: what it must know, and which outputs are to be written."""
+class Figures:
+    """What a run has sent to workers, and what these have told."""
 
-    at: Block
-    given: Any
-    write: tuple[bool, ...]
+    def __init__(self) -> None:
+        self.tasks = self.retries = self.bytes_sent = self.bytes_received = 0
+        self.done: Counter[str] = Counter()
+        self.first: dict[str, Told] = {}
+        self.last: dict[str, Told] = {}
 
+    def sent(self, *parts: bytes) -> None:
+        """A task was given to a worker."""
+        self.tasks += 1
+        self.bytes_sent += sum(map(len, parts))
 
-class Solution(NamedTuple):
-    """What a block has left, and the lines that record it, of each output."""
+    def received(self, found: bytes, told: Told) -> None:
+        """A task is done."""
+        self.bytes_received += len(found)
+        self.done[told.worker] += 1
+        # Those of several threads may come out of turn.
+        self.first[told.worker] = min(
+            self.first.get(told.worker, told), told, key=lambda one: one.before
+        )
+        self.last[told.worker] = max(
+            self.last.get(told.worker, told), told, key=lambda one: one.after
+        )
 
-    at: Block
-    known: Any
-    lines: list[list[bytes]]
-
-
-class _Local(threading.local):
-    """What a thread of a worker keeps between tasks of one job."""
-
-    key = b""
-    job: Any = None
-    buffer: Any = None
-    work: Any = None
-
-
-_local = _Local()
-
-
-def _job(packed: bytes) -> Any:
-    """The job, unpacked once in each thread; what another one worked in goes."""
-    key = hashlib.sha256(packed).digest()
-    if _local.key != key:
-        _local.buffer = _local.work = None
-        _local.job, _local.key = pickle.loads(packed), key
-    return _local.job
-
-
-def solve_blocks(packed: bytes, blocks: list[Wanted]) -> tuple[list[Solution], float]:
-    """Solve and write blocks, in a worker; how long that took."""
-    start, (operation, phase, folder, writers) = time.perf_counter(), _job(packed)
-    if _local.buffer is None:
-        _local.buffer, _local.work = operation.new_buffer(), operation.new_work()
-    found = []
-    for at, given, write in blocks:
-        data = operation.read(at, _local.buffer)
-        solved = operation.solve_read(phase, at, data, given, _local.work)
-        known = operation.keep(phase, at, solved.known, folder)
-        for writer, array, wanted in zip(writers, solved.arrays, write, strict=phase.writes):
-            if wanted:
-                writer.write_block(*at, array)
-        found.append(Solution(at, known, _lines(writers)))
-    return found, time.perf_counter() - start
-
-
-def patch_blocks(packed: bytes, patches: list[tuple[Any, ...]]) -> tuple[list[list[bytes]], float]:
-    """Patch blocks of the only output, in a worker."""
-    start, job = time.perf_counter(), _job(packed)
-    for patch in patches:
-        job.writers[0].patch_block(*patch)
-    return _lines(job.writers), time.perf_counter() - start
-
-
-def _lines(writers: list[BlockWriter]) -> list[list[bytes]]:
-    """Records of what was written since."""
-    found = [writer.lines[:] for writer in writers]
-    for writer in writers:
-        writer.lines.clear()
-    return found
+    def as_dict(self) -> dict[str, Any]:
+        """For the report."""
+        return {
+            "tasks": self.tasks,
+            "retries": self.retries,
+            "bytes_sent": self.bytes_sent,
+            "bytes_received": self.bytes_received,
+            "worker_peak_rss_bytes": max((told.peak for told in self.last.values()), default=0),
+            "each": {
+                worker: {
+                    "host": last.host,
+                    "tasks": self.done[worker],
+                    "peak_rss_bytes": last.peak,
+                    "bytes_read": last.after[0] - self.first[worker].before[0],
+                    "bytes_written": last.after[1] - self.first[worker].before[1],
+                }
+                for worker, last in sorted(self.last.items())
+            },
+        }
 
 
 class Cluster:
@@ -137,42 +128,56 @@ class Cluster:
     ----------
     client
         A `distributed.Client`.
+    store
+        What the workers must see.
 
     Raises
     ------
     ClusterError
-        when there is no worker.
+        when there is no worker, or one that cannot take part.
     """
 
-    def __init__(self, client: Any) -> None:
-        self.client, self.tasks = client, 0
-        self._probed = False
+    def __init__(self, client: Any, store: str) -> None:
+        from .. import __version__
+
+        if client.status == "closed":
+            raise ClusterError("the client is closed; give one that is connected")
+        self.client = client
+        self.figures = Figures()
+        self._looked, self._alone = -math.inf, 0.0
         # Before others are looked for: a cluster may have been started a moment ago.
-        with _told(client):
-            if not (workers := client.scheduler_info(n_workers=-1)["workers"]):
-                client.wait_for_workers(1, timeout=WAIT)
-                workers = client.scheduler_info(n_workers=-1)["workers"]
+        while not (workers := self._look()):
+            time.sleep(0.05)
         self.threads = max(worker["nthreads"] for worker in workers.values())
-        self.slots = sum(worker["nthreads"] for worker in workers.values())
-        self.workers = len(workers)
+        # Of one in object storage, what is spilled must be seen.
+        shared = str(scratch_folder()) if is_url(store) else store
+        self.workers, self._needs = len(workers), Needs(__version__, shared, self.threads, 0)
         log.info(
             "%d workers of %d threads; dashboard: %s",
             self.workers,
             self.threads,
             client.dashboard_link or "none",
         )
+        self._room = self._ask(workers)
 
     def settings(self) -> dict[str, Any]:
         """What a report says of the cluster."""
-        found: dict[str, Any] = {"workers": self.workers, "threads": self.slots}
-        with _told(self.client):
-            peaks = self.client.run(peak_rss, on_error="ignore").values()
-        return found | {"tasks": self.tasks, "worker_peak_rss_bytes": max(peaks, default=0)}
+        return {"workers": self.workers, "threads": self.slots, **self.figures.as_dict()}
+
+    def limit(self, memory_limit: int | str | None) -> int:
+        """The bound on each process; what is there for each at most, when None."""
+        if memory_limit is None:
+            return min([default_memory_limit(), *(room.memory for room in self._room.values())])
+        return planner.limit_of(memory_limit)
 
     def plan(self, operation: Operation, memory_limit: int) -> StreamPlan:
         """The plan of each process: the limit is that of one, Dask included."""
         with planner.of_cluster(OVERHEAD):
-            return operation.plan(memory_limit, self.threads)
+            plan = operation.plan(memory_limit, self.threads)
+        self._needs = self._needs._replace(memory=plan.memory)
+        for address, room in self._room.items():
+            refuse(address, room, self._needs)
+        return plan
 
     def map(self, run: Run, phase: Phase, state: State, blocks: Iterator[Block]) -> None:
         """Solve blocks in the workers; what they found is taken here."""
@@ -183,113 +188,172 @@ class Cluster:
                 write = tuple(run.wanted(state, writer, at) for writer in writers)
                 yield Wanted(at, state.given(phase, at), write)
 
-        with self._lent(run, phase, writers if phase.writes else []) as packed:
-            for solutions in self._run(solve_blocks, packed, wanted()):
-                for at, known, lines in solutions:
-                    state.add(phase, at, known)
-                    _record(writers, lines)
-                    run.tick(at)
+        with (
+            self._lent(run, phase, writers if phase.writes else []) as packed,
+            closing(self._run(solve_blocks, packed, wanted())) as solutions,
+        ):
+            for at, known, lines in solutions:
+                state.add(phase, at, known)
+                _record(writers, lines)
+                run.tick(at)
 
     def patch(self, run: Run, name: str, patches: Iterable[tuple[Any, ...]]) -> None:
         """Patch written blocks in the workers."""
         writers = [run.writers[name]]
-        with self._lent(run, run.operation.phases[-1], writers) as packed:
-            for lines in self._run(patch_blocks, packed, iter(patches)):
+        with (
+            self._lent(run, run.operation.phases[-1], writers) as packed,
+            closing(self._run(patch_blocks, packed, iter(patches))) as patched,
+        ):
+            for lines in patched:
                 _record(writers, lines)
 
     def each(self, run: Run, work: Callable[..., Any], items: Iterable[Any]) -> Iterator[Any]:
         """``work(operation, folder, item)`` for all items, in the workers; in any order."""
         with self._lent(run, run.operation.phases[-1], []) as packed:
-            for found in self._run(_each_of, packed, ((work, item) for item in items)):
-                yield from found
+            yield from self._run(do_each, packed, ((work, item) for item in items))
 
     @contextmanager
     def _lent(self, run: Run, phase: Phase, writers: list[Any]) -> Iterator[bytes]:
         """A job whose writers write by way of a folder that goes with it."""
-        folder = run.spill / f"lent-{uuid.uuid4().hex}"
-        folder.mkdir(parents=True)
-        try:
-            self._probe(folder, in_bucket=is_url(run.operation.store))
-            lent = [writer.lent(folder) for writer in writers]
-            yield pickle.dumps(Job(run.operation, phase, run.spill, lent))
-        finally:
-            shutil.rmtree(folder, ignore_errors=True)
-
-    def _probe(self, folder: Path, *, in_bucket: bool) -> None:
-        """Refuse workers of another version, and those that do not see the store."""
-        if self._probed:
+        if not writers:
+            yield pickle.dumps(Job(run.operation, phase, run.folder, []))
             return
-        from .. import __version__
+        folder = lent_folder(run.spill)
+        try:
+            lent = [writer.lent(folder) for writer in writers]
+            yield pickle.dumps(Job(run.operation, phase, run.folder, lent))
+        finally:
+            withdraw(folder)
 
-        text = str(folder)
+    def _look(self) -> dict[str, Any]:
+        """The workers there are; it does not wait for ever where there are none."""
+        with _told(self.client):
+            workers = self.client.scheduler_info(n_workers=-1)["workers"]
+        self._looked = time.monotonic()
+        if workers:
+            self.slots = sum(worker["nthreads"] for worker in workers.values())
+            self._alone = self._looked
+        elif not self._alone:
+            self._alone = self._looked
+        elif self._looked - self._alone > WAIT:
+            where = address_of(self.client)
+            raise ClusterError(
+                f"{where}: there is no worker; start some (dask worker {where}); {RESUME}"
+            )
+        return workers
 
-        def probe() -> tuple[str | None, bool, str]:  # sent as code: workers may lack the package
-            import os
+    def _ask(self, workers: dict[str, Any]) -> dict[str, Facts]:
+        """What each worker has; its share of the memory that some have together."""
+        wanted, folder = self._needs.version, self._needs.folder
+
+        def ask() -> tuple[Any, ...]:  # sent as code: workers may lack the package
             import socket
 
             try:
                 import terrain_gpu
             except ImportError:
-                return None, False, socket.gethostname()
-            return terrain_gpu.__version__, os.path.isdir(text), socket.gethostname()
+                return socket.gethostname(), None
+            if terrain_gpu.__version__ != wanted:
+                return socket.gethostname(), terrain_gpu.__version__
+            from terrain_gpu.engine.cluster import facts
 
-        with _told(self.client):
-            found = self.client.run(probe)
-        for address, (version, sees, host) in found.items():
-            if version != __version__:
-                has = "no terrain_gpu" if version is None else f"terrain_gpu {version}"
-                raise ClusterError(
-                    f"worker {address} on {host} has {has}, not {__version__}; install the same "
-                    "version everywhere"
-                )
-            if not sees:
-                what = "the folder of --scratch" if in_bucket else "the store"
-                raise ClusterError(
-                    f"worker {address} on {host} does not see {folder.parent}; {what} must lie "
-                    "in a folder that all hosts share, under the same path"
-                )
-        self._probed = True
+            return tuple(facts(folder))
 
-    def _run(
-        self, function: Callable[..., tuple[Any, float]], packed: bytes, items: Iterator[Any]
-    ) -> Iterator[Any]:
-        """What `function` finds in some of the items at a time, until all are done."""
-        from distributed import as_completed
-
-        seconds, done = 0.0, 0
-
-        def submit() -> Any:
-            count = int(TASK_SECONDS * done / seconds) if seconds else 1
-            if not (some := list(islice(items, min(max(count, 1), MOST_BLOCKS)))):
-                return None
-            self.tasks += 1
-            sizes[future_key := f"terrain_gpu-{uuid.uuid4().hex}"] = len(some)
-            return self.client.submit(function, packed, some, key=future_key, pure=False, retries=0)
-
-        sizes: dict[str, int] = {}
-        running = as_completed(loop=self.client.loop, raise_errors=False)
         with _told(self.client):
             try:
-                # Two for each thread: one waits while the other is solved.
-                for future in filter(None, (submit() for _ in range(2 * self.slots))):
-                    running.add(future)
-                for future in running:
-                    found, took = future.result()
-                    seconds, done = seconds + took, done + sizes.pop(future.key)
-                    if (more := submit()) is not None:
-                        running.add(more)
+                answers = self.client.sync(
+                    self.client._run, ask, on_error="return", callback_timeout=ANSWER
+                )
+            except TimeoutError:
+                raise ClusterError(
+                    f"{address_of(self.client)}: a worker does not answer; end it, or wait until "
+                    "it is taken for dead"
+                ) from None
+        found = {}
+        for address, answer in answers.items():
+            if isinstance(answer, OSError):  # it died, which may happen at any moment
+                continue
+            if isinstance(answer, Exception):
+                raise ClusterError(
+                    f"worker {address} cannot answer ({type(answer).__name__}: {answer}); install "
+                    "the same versions of Python, Dask and terrain_gpu everywhere"
+                )
+            found[address] = Facts(*answer)
+            refuse(address, found[address], self._needs)
+        together = Counter(one.share for one in found.values())
+        together[facts(folder).share] += 1  # this process
+        for address, one in found.items():
+            room = one.memory // together[one.share]
+            if own := workers.get(address, {}).get("memory_limit"):
+                room = min(room, int(PAUSES * own))
+            found[address] = one._replace(memory=room)
+        return found
+
+    def _run(
+        self, function: Callable[[Job, list[Any]], list[Any]], packed: bytes, items: Iterator[Any]
+    ) -> Generator[Any, None, None]:
+        """What `function` finds in items, sent some at a time, until all are done."""
+        seconds, done, name = 0.0, 0, f"terrain_gpu-{uuid.uuid4().hex}"
+        running: dict[Any, int] = {}
+        ready: SimpleQueue[Any] = SimpleQueue()
+
+        def submit() -> bool:
+            count = int(TASK_SECONDS * done / seconds) if seconds else 1
+            if not (some := list(islice(items, min(max(count, 1), MOST_BLOCKS)))):
+                return False
+            sent = pickle.dumps(some)
+            self.figures.sent(packed, sent)
+            future = self.client.submit(
+                task, function, self._needs, packed, sent,
+                key=f"{name}-{self.figures.tasks}", pure=False, retries=0,
+            )  # fmt: skip
+            running[future] = len(some)
+            future.add_done_callback(ready.put)
+            return True
+
+        with _told(self.client):
+            try:
+                while True:
+                    # Two for each thread: one waits while the other is solved.
+                    while len(running) < 2 * self.slots and submit():
+                        pass
+                    if not running:
+                        break
+                    if (future := self._next(ready)) is None:
+                        continue
+                    found, told = future.result()
+                    seconds, done = seconds + told.seconds, done + running.pop(future)
                     del future
-                    yield found
+                    self.figures.received(found, told)
+                    yield from pickle.loads(found)
+                self.figures.retries += self._again(name)
             finally:
-                left = list(running.futures)
-                if left:
-                    self.client.cancel(left, force=True)
+                if running:
+                    self.client.cancel(list(running), force=True)
 
+    def _next(self, ready: SimpleQueue[Any]) -> Any:
+        """A task that is done; None after a look at the workers, which may be fewer or more."""
+        wait = self._looked + LOOK - time.monotonic()
+        if wait > 0:
+            with suppress(Empty):
+                return ready.get(timeout=wait)
+        self._look()
+        with suppress(Empty):
+            return ready.get_nowait()
+        return None
 
-def _each_of(packed: bytes, items: list[tuple[Any, Any]]) -> tuple[list[Any], float]:
-    start, job = time.perf_counter(), _job(packed)
-    found = [work(job.operation, job.folder, item) for work, item in items]
-    return found, time.perf_counter() - start
+    def _again(self, name: str) -> int:
+        """Tasks that another worker was given because theirs had died."""
+
+        def count(dask_scheduler: Any) -> int:
+            return sum(
+                key.startswith(name)
+                for _, event in dask_scheduler.get_events("all")
+                if isinstance(event, dict) and event.get("action") == "remove-worker"
+                for key in map(str, event.get("processing-tasks", ()))
+            )
+
+        return self.client.run_on_scheduler(count)
 
 
 def _record(writers: list[Any], lines: list[list[bytes]]) -> None:
@@ -298,31 +362,31 @@ def _record(writers: list[Any], lines: list[list[bytes]]) -> None:
             writer.record(line)
 
 
+def address_of(client: Any) -> str:
+    """Where the scheduler of a client is."""
+    return getattr(getattr(client, "scheduler", None), "address", "")
+
+
 @contextmanager
 def _told(client: Any) -> Iterator[None]:
     """What Dask raises becomes a `ClusterError`."""
     from concurrent.futures import CancelledError
 
-    from distributed import KilledWorker, TimeoutError
+    from distributed import KilledWorker
+    from distributed.client import ClosedClientError
     from distributed.comm import CommClosedError
 
-    where = getattr(getattr(client, "scheduler", None), "address", "")
-    resume = "--resume goes on, also on one machine"
+    where = address_of(client)
     try:
         yield
     except KilledWorker as error:
         raise ClusterError(
-            f"{where}: {DEATHS} workers died at the same task; is their --memory-limit more than "
-            f"the hosts have? {resume}"
+            f"{where}: a task was given up after the death of its worker "
+            f"({error.allowed_failures + 1} in all); is --memory-limit more than the hosts have, "
+            f"or terrain_gpu missing there? {RESUME}"
         ) from error
-    except (CommClosedError, CancelledError) as error:
-        raise ClusterError(f"{where}: the scheduler is gone; {resume}") from error
-    except (TimeoutError, OSError) as error:
-        if not isinstance(error, TimeoutError):
-            raise
-        raise ClusterError(f"{where}: there is no worker; start some (dask worker {where})") from (
-            error
-        )
+    except (CommClosedError, CancelledError, ClosedClientError) as error:
+        raise ClusterError(f"{where}: the scheduler is gone; {RESUME}") from error
 
 
 @contextmanager
@@ -361,20 +425,31 @@ def open_client(workers: int | None, scheduler: str | None) -> Iterator[Any]:
             with client:
                 yield client
             return
-        with (
-            LocalCluster(
-                n_workers=workers,
-                threads_per_worker=1,
-                processes=True,
-                # The plan keeps the limit; Dask would kill what has done nothing wrong.
-                memory_limit=0,
-                dashboard_address="127.0.0.1:0",
-                silence_logs=logging.CRITICAL,
-                host="127.0.0.1",
-            ) as cluster,
-            Client(cluster, set_as_default=False) as client,
-        ):
-            yield client
+        with ExitStack() as stack:
+            with _without_interrupts():
+                cluster = LocalCluster(
+                    n_workers=workers,
+                    threads_per_worker=1,
+                    processes=True,
+                    # The plan keeps the limit; Dask would kill what has done nothing wrong.
+                    memory_limit=0,
+                    dashboard_address="127.0.0.1:0",
+                    silence_logs=logging.CRITICAL,
+                    host="127.0.0.1",
+                )
+                stack.enter_context(cluster)
+            yield stack.enter_context(Client(cluster, set_as_default=False))
+
+
+@contextmanager
+def _without_interrupts() -> Iterator[None]:
+    """Threads and processes that start inside hear no Ctrl-C: it is for who has started them."""
+    resource_tracker.ensure_running()  # its start would let them in again
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 __all__ = ["Cluster", "open_client"]

@@ -112,7 +112,7 @@ class Threads:
             buffers=[operation.group_buffer(plan) for _ in range(plan.buffers)],
             readers=plan.readers,
             workers=plan.workers or 1,
-            writers=plan.writers,
+            writers=1 if phase.ordered else plan.writers,
             ordered=phase.ordered,
             done=done,
         )
@@ -332,7 +332,8 @@ def run(
     if client is not None:
         from .cluster import Cluster
 
-        engine = cluster = Cluster(client)
+        engine = cluster = Cluster(client, operation.store)
+        memory_limit = cluster.limit(memory_limit)
     plan_on = _planner(operation, memory_limit, threads, place, cluster)
     place.run(plan_on)
     with report.measured(), ExitStack() as stack:

@@ -2,29 +2,19 @@
 
 from __future__ import annotations
 
-import logging
-import math
 import os
-from collections.abc import Iterator
 from pathlib import Path
-
-import numpy as np
 
 from .. import cells
 from ..arguments import FileCompression, FloatType, checked, word
-from ..engine.plan import SourceShape, StreamPlan, plan_stream
-from ..engine.schedule import stream
+from ..engine.run import Here, run
 from ..errors import InputError
-from ..grid import GridSpec, Window, clip, is_empty
-from ..grid.neighbours import FORWARD_EDGES, symmetric
 from ..progress import Progress, silent
 from ..report import Report
-from ..store import Layer, TileStore
+from ..store import TileStore
 from ..store.file_writer import writable_file
+from .export_problem import Export
 from .gdal import gdal_environment
-from .geotiff import OutputProfile, RasterOutput
-
-log = logging.getLogger(__name__)
 
 
 @checked(compress=word(FileCompression), dtype=word(FloatType))
@@ -76,99 +66,30 @@ def export_layer(  # noqa: PLR0913 - keyword-only
     OutputError
         when it cannot be written.
     """
-    report = Report("export")
     opened = store if isinstance(store, TileStore) else TileStore.open(store)
-    source = opened.layer(layer)
-    kind = np.dtype(dtype or source.dtype)
-    nodata = source.nodata if kind == source.dtype else math.nan
+    opened.layer(layer)
     target = checked_target(path, overwrite=overwrite)
-    window = _window(opened, source, bounds)
-    grid, size = source.grid.crop(window), source.block_size
-    plan = _plan(source, grid, kind, memory_limit, threads)
-    for line in plan.describe().splitlines():
-        log.info("%s", line)
-    profile = OutputProfile(compress or ("deflate" if cog else "none"), cog)
-    valid = 0
-
-    def read(part: Window, buffer: np.ndarray) -> np.ndarray:
-        shape = part[1] - part[0], part[3] - part[2]
-        if source.info.get("encoding") == FORWARD_EDGES:
-            return symmetric(source.read_ring(part))
-        return source.read_window(*part, out=buffer[: shape[0], : shape[1]])
-
-    def write(part: Window, data: np.ndarray) -> None:
-        nonlocal valid
-        valid += cells.stats(data, source.nodata).valid
-        row, col = window[0], window[2]
-        if kind != data.dtype:
-            data = _converted(data, kind, source, part)
-        output.write((part[0] - row, part[1] - row, part[2] - col, part[3] - col), data)
-
-    with (
-        gdal_environment(),
-        report.measured(),
-        RasterOutput(target, grid, kind, nodata, profile, source.attributes, source.path) as output,
-    ):
-        with report.phase("export"):
-            stream(
-                _parts(source, window),
-                read,
-                write,
-                buffers=[np.empty((size, size), source.dtype) for _ in range(plan.buffers)],
-                readers=plan.readers,
-                ordered=True,  # so that equal runs write equal bytes
-                done=lambda part: progress((part[1] - part[0]) * (part[3] - part[2]), grid.cells),
-            )
-        with report.phase("commit"):
-            output.commit()
-    report.cells, report.valid_cells = grid.cells, valid
-    report.settings = {
-        "layer": layer,
-        "bounds": list(bounds) if bounds else None,
-        "cog": cog,
-        "compress": profile.compress,
-        "dtype": dtype,
-        "plan": plan.as_dict(),
-    }
+    compress = compress or ("deflate" if cog else "none")
+    operation = Export(str(opened.path), str(target), layer, bounds, cog, compress, dtype)
+    with gdal_environment():
+        result = run(
+            operation,
+            memory_limit=memory_limit,
+            threads=threads,
+            overwrite=overwrite,
+            place=Here(progress),
+        )
+    report = result.report
+    report.valid_cells = result.found["valid_cells"]
     report.result = {
         "path": str(path),
-        "rows": grid.rows,
-        "cols": grid.cols,
-        "dtype": kind.name,
-        "nodata": cells.to_json(nodata),
+        "rows": operation.grid.rows,
+        "cols": operation.grid.cols,
+        "dtype": operation.kind.name,
+        "nodata": cells.to_json(operation.nodata),
         "file_bytes": target.stat().st_size,
     }
     return report
-
-
-def _window(
-    store: TileStore, source: Layer, bounds: tuple[float, float, float, float] | None
-) -> Window:
-    """Cells of a layer that bounds touch."""
-    try:
-        return source.grid.window_of(bounds) if bounds else source.grid.window
-    except InputError as error:
-        raise InputError(f"{store.path}: {error}") from None
-
-
-def _plan(
-    source: Layer,
-    grid: GridSpec,
-    kind: np.dtype,
-    memory_limit: int | str | None,
-    threads: int | None,
-) -> StreamPlan:
-    """Plan an export of a grid, its cells of type `kind`."""
-    item, size = source.dtype.itemsize, source.block_size
-    return plan_stream(
-        grid.rows,
-        grid.cols,
-        max(source.dtype, kind, key=lambda one: one.itemsize),
-        SourceShape((size, size), item, source.info.get("stored_bytes") or 0, extra=1),
-        memory_limit=memory_limit,
-        threads=threads,
-        block_size=size,
-    )
 
 
 def checked_target(path: str | os.PathLike[str], *, overwrite: bool) -> Path:
@@ -185,29 +106,3 @@ def checked_target(path: str | os.PathLike[str], *, overwrite: bool) -> Path:
     if path.suffix.lower() not in (".tif", ".tiff"):
         raise InputError(f"{path}: name the output .tif; GeoTIFF is what export writes")
     return writable_file(path, overwrite=overwrite)
-
-
-def _converted(data: np.ndarray, kind: np.dtype, source: Layer, part: Window) -> np.ndarray:
-    """Cells as floats of another type, NaN where they have no value."""
-    void = cells.is_nodata(data, source.nodata)
-    with np.errstate(over="ignore"):
-        found = data.astype(kind)
-    found[void] = np.nan
-    beyond = np.isinf(found)
-    if beyond.any():
-        row, col = np.argwhere(beyond)[0]
-        raise InputError(
-            f"{source.path}: {data[row, col]} at row {part[0] + row}, column {part[2] + col} is "
-            f"beyond {kind.name}; write float64"
-        )
-    return found
-
-
-def _parts(source: Layer, window: Window) -> Iterator[Window]:
-    """The parts of `window` block by block, row by row."""
-    down, across = source.blocks.shape
-    for i in range(down):
-        for j in range(across):
-            part = clip(window, source.block_window(i, j))
-            if not is_empty(part):
-                yield part

@@ -6,6 +6,7 @@ import errno
 import logging
 import os
 from array import array
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,8 +21,9 @@ from rasterio.windows import Window as GdalWindow
 
 from ..engine.plan import GDAL_CACHE, format_size
 from ..errors import InputError, OutputError, TerrainError
-from ..grid import GridSpec, Window, ceil_div
-from ..store.outputs import Output, free_space, output_error
+from ..grid import BlockGrid, GridSpec, Window, ceil_div, clip
+from ..store.file_writer import FileWriter
+from ..store.outputs import free_space, output_error
 from .gdal import GDAL_ERRORS
 
 log = logging.getLogger(__name__)
@@ -51,10 +53,23 @@ class OutputProfile:
         return options
 
 
-class RasterOutput:
+class RasterOutput(FileWriter):
     """A GeoTIFF that appears under its name only when whole.
 
     Use as a context manager; without `commit` nothing of it stays.
+
+    Parameters
+    ----------
+    path
+        Absolute.
+    grid, dtype, nodata
+        Of the file.
+    attributes
+        CF attributes of the cells: units, scale and offset.
+    origin
+        Where the cells come from, for messages.
+    blocks, part
+        Blocks of the layer that it is written from, and the window of its cells there.
     """
 
     def __init__(
@@ -65,10 +80,13 @@ class RasterOutput:
         nodata: float | int | None,
         profile: OutputProfile,
         attributes: dict[str, Any],
-        origin: str | os.PathLike[str] = "the layer",
+        origin: str | os.PathLike[str],
+        blocks: BlockGrid,
+        part: Window,
     ) -> None:
-        self.path = path
+        super().__init__(path, blocks.shape)
         self.profile = profile
+        self._blocks, self._part = blocks, part
         self._dtype = dtype
         self._written = array("q")
         """Window and checksum of every write."""
@@ -83,8 +101,7 @@ class RasterOutput:
         if profile.cog or profile.compress == "none":
             self._check_space(self._left)
         self._data: Any = None
-        self._output = Output(path)
-        self._parts = [self._output.folder / name for name in ("a.tif", "b.tif")]
+        self._parts = [self.output.folder / name for name in ("a.tif", "b.tif")]
         options |= {
             "tiled": True, "blockxsize": side, "blockysize": side, "bigtiff": "if_safer"
         }  # fmt: skip
@@ -135,7 +152,13 @@ class RasterOutput:
         except GDAL_ERRORS:
             log.debug("%s: abandoned", self.path)
         finally:
-            self._output.close()
+            super().__exit__(*exc)
+
+    def write_block(self, i: int, j: int, data: np.ndarray) -> None:
+        """Write the part of a block that is in the file; from one thread at a time."""
+        top, _, left, _ = self._part
+        row0, row1, col0, col1 = clip(self._part, self._blocks.window(i, j))
+        self.write((row0 - top, row1 - top, col0 - left, col1 - left), data)
 
     def write(self, window: Window, data: np.ndarray) -> None:
         """Write a window; from one thread at a time."""
@@ -149,7 +172,7 @@ class RasterOutput:
         except GDAL_ERRORS as error:
             raise output_error(self.path, error) from None
 
-    def commit(self) -> None:
+    def commit(self, attributes: Mapping[str, Any] | None = None) -> None:
         """Finish the file (build the overviews of a COG) and move it to its name."""
         try:
             self._data.close()
@@ -166,7 +189,7 @@ class RasterOutput:
                     bigtiff="if_safer",
                 )
             self._check(done)
-            self._output.publish(done)
+            self.output.publish(done)
         except TerrainError:
             raise
         except GDAL_ERRORS as error:

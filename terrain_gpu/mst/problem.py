@@ -9,6 +9,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import shutil
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -192,12 +194,16 @@ class SpanningForest(Operation):
 
     def solved_in(self, folder: Path, side: int | None = None) -> Path:
         """Where regions of so many cells along a side are kept; blocks when None."""
-        return folder / f"solved-{side or self.blocks.block}"
+        return folder / f"solved-{side or self.blocks.block}-{self.digest}"
 
-    @staticmethod
-    def joined_in(folder: Path, side: int) -> Path:
+    def joined_in(self, folder: Path, side: int) -> Path:
         """Where regions of so many blocks along a side are kept, once they are joined."""
-        return folder / f"joined-{side}"
+        return folder / f"joined-{side}-{self.digest}"
+
+    @cached_property
+    def digest(self) -> str:
+        """Names what is kept, so that a late worker of another run does not write into this one."""
+        return hashlib.sha256(json.dumps(self.fingerprint()).encode()).hexdigest()[:16]
 
     def _solver_on(self, run: Run) -> Any:
         """A `GpuSolver` of regions."""

@@ -198,7 +198,6 @@ def shortest_paths(
     problem = CostDistance(
         path,
         heights.name,
-        begin,
         friction=names[1],
         barriers=names[2],
         cost=cost,
@@ -206,6 +205,7 @@ def shortest_paths(
         connectivity=connectivity,
         corner_cutting=corner_cutting,
         reverse=reverse,
+        sources=begin,
         source_edge=source_edge,
         max_cost=_max_cost(max_cost, MODELS[cost].least),
         targets=ends,

@@ -22,19 +22,18 @@ from ..cells import is_nodata
 from ..cuda.backend import Gpu, Placement
 from ..cuda.device import free_staging
 from ..engine.arrays import ArrayLayer
-from ..engine.operation import Operation, OutputLayer, Phase
+from ..engine.operation import OutputLayer, Phase
 from ..engine.plan import CUDA_BASELINE, StreamPlan, plan_paths, threads_of
 from ..engine.run import Run, run_in_memory
 from ..grid import TILE, BlockGrid, GridSpec
-from ..grid.lengths import step_lengths
-from ..io.places import Places
+from ..io.places import NO_PLACES, Places
 from ..report import trim
 from ..store import Layer, TileStore
-from .costs import CostModel
 from .cpu.dijkstra import new_players
 from .cpu.relax import GUARDS, Overflow
 from .cpu.solve import solve_on_cpu
-from .ground import Raster, Terrain
+from .graph import CostGraph
+from .ground import Terrain
 from .index import Index, rims_bytes
 from .steps import UNREACHED, unreached
 from .verify import ring_of, threads_within, upper_limit, verify_paths
@@ -52,7 +51,7 @@ _rehearsed: set[tuple[Any, ...]] = set()
 
 
 @dataclass(frozen=True)
-class CostDistance(Operation):
+class CostDistance(CostGraph):
     """The problem; fields as the parameters of `shortest_paths`.
 
     Attributes
@@ -67,16 +66,7 @@ class CostDistance(Operation):
         Whether the memory limit must leave room for the proof.
     """
 
-    store: str
-    layer: str
-    sources: Places = field(compare=False)
-    friction: str | None = None
-    barriers: str | None = None
-    cost: str = "absdiff"
-    parameters: Mapping[str, float] = field(default_factory=dict)
-    connectivity: int = 8
-    corner_cutting: bool = True
-    reverse: bool = False
+    sources: Places = field(default=NO_PLACES, compare=False)
     source_edge: bool = False
     max_cost: float | None = None
     targets: Places | None = field(default=None, compare=False)
@@ -99,11 +89,6 @@ class CostDistance(Operation):
     def passes(self) -> int:
         # When a cell is first seen, and when it is final.
         return 2 + self.built
-
-    @property
-    def inputs(self) -> tuple[str, ...]:
-        named = self.layer, self.friction, self.barriers
-        return tuple(name for name in named if name is not None)
 
     @property
     def outputs(self) -> tuple[OutputLayer, ...]:
@@ -140,40 +125,6 @@ class CostDistance(Operation):
 
     # -- the problem ----------------------------------------------------------------------------
 
-    @property
-    def steps(self) -> dict[str, Any]:
-        """What steps there are, and what they cost."""
-        return {
-            "cost": self.cost,
-            "parameters": self.model.parameters,
-            "connectivity": self.connectivity,
-            "corner_cutting": self.corner_cutting,
-            "reverse": self.reverse,
-        }
-
-    @cached_property
-    def model(self) -> CostModel:
-        return CostModel(self.cost, self.friction is not None, dict(self.parameters))
-
-    @cached_property
-    def rasters(self) -> dict[str, Raster | None]:
-        """Heights, frictions and barriers, by the fields that name them."""
-        layers = iter(self.layers)
-        return {
-            key: None if getattr(self, key) is None else _raster(next(layers))
-            for key in ("layer", "friction", "barriers")
-        }
-
-    @property
-    def heights(self) -> Raster:
-        found = self.rasters["layer"]
-        assert found is not None
-        return found
-
-    @property
-    def blocks(self) -> BlockGrid:
-        return self.layers[0].blocks
-
     @cached_property
     def dtype(self) -> np.dtype:
         """Of distances."""
@@ -189,11 +140,6 @@ class CostDistance(Operation):
         return self.dtype.kind != "f" or self.model.kind.bottleneck
 
     @property
-    def options(self) -> tuple[bool, bool, bool]:
-        """As kernels take them."""
-        return self.connectivity == 8, self.corner_cutting, self.reverse
-
-    @property
     def farthest(self) -> Any:
         """Distances beyond are not passed on."""
         return upper_limit(self.max_cost, self.dtype)
@@ -202,10 +148,6 @@ class CostDistance(Operation):
     def ends(self) -> Places | None:
         """Stop where the farthest of these is reached."""
         return self.targets if self.stop_at_targets else None
-
-    @cached_property
-    def lengths(self) -> np.ndarray:
-        return step_lengths(self.grid)
 
     @cached_property
     def ground(self) -> Terrain:
@@ -405,12 +347,6 @@ class CostDistance(Operation):
     def solve(self, *_: Any) -> Any:
         """Blocks are not solved one by one: see `execute`."""
         raise NotImplementedError
-
-
-def _raster(layer: Layer | ArrayLayer) -> Raster:
-    if isinstance(layer, ArrayLayer):
-        return Raster(layer.data, layer.name, layer.nodata)
-    return Raster(layer, str(layer.path), layer.nodata)
 
 
 def _digest(places: Places | None) -> str | None:

@@ -72,6 +72,7 @@ class Index:
 
     def __init__(self, path: Path, blocks: BlockGrid, own: Mapping[str, Any]) -> None:
         self.path, self.blocks = path, blocks
+        self.own = {key: own[key] for key in ("settings", "dtype", "symmetric")}
         self.settings = own["settings"]
         self.symmetric = bool(own["symmetric"])
         self.dtype = np.dtype(own["dtype"])

@@ -1,0 +1,182 @@
+"""What runs in the workers of a cluster, and what they tell of themselves."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import pickle
+import socket
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from .. import __version__
+from ..errors import ClusterError, PlanError
+from ..grid import Block, ceil_div
+from ..report import peak_rss, process_io
+from ..store.writer import BlockWriter
+from .machine import machine_memory
+from .operation import Operation, Phase
+from .plan import MB
+
+
+class Job(NamedTuple):
+    """What is the same for all blocks of a phase."""
+
+    operation: Operation
+    phase: Phase
+    folder: Path | None
+    writers: list[BlockWriter]
+
+
+class Needs(NamedTuple):
+    """What a worker must have: it may have come after the others were asked."""
+
+    version: str
+    folder: str
+    """That it must see."""
+    threads: int
+    """It must not have more."""
+    memory: int
+
+
+class Facts(NamedTuple):
+    """What a worker says of itself when it is asked."""
+
+    host: str
+    version: str | None
+    sees: bool = True
+    share: str = ""
+    """Equal for processes whose memory is bounded together."""
+    memory: int = 0
+
+
+class Wanted(NamedTuple):
+    """A block to solve: what it must know, and which outputs are to be written."""
+
+    at: Block
+    given: Any
+    write: tuple[bool, ...]
+
+
+class Solution(NamedTuple):
+    """What a block has left, and the lines that record it, of each output."""
+
+    at: Block
+    known: Any
+    lines: list[list[bytes]]
+
+
+class Told(NamedTuple):
+    """What a worker says of itself with each task; bytes that it has read and written so far."""
+
+    worker: str
+    host: str
+    seconds: float
+    peak: int
+    before: tuple[int, int]
+    after: tuple[int, int]
+
+
+class _Local(threading.local):
+    """What a thread of a worker keeps between tasks of one job."""
+
+    key = b""
+    job: Any = None
+    buffer: Any = None
+    work: Any = None
+
+
+_local = _Local()
+
+
+def task(
+    function: Callable[[Job, list[Any]], list[Any]], needs: Needs, packed: bytes, items: bytes
+) -> tuple[bytes, Told]:
+    """What a function finds in some items, in a worker."""
+    from distributed import get_worker
+
+    start, before, worker = time.perf_counter(), process_io() or (0, 0), get_worker()
+    key = hashlib.sha256(packed).digest()
+    if _local.key != key:  # what another job worked in goes
+        _local.key, _local.buffer, _local.work = b"", None, None
+        if needs.threads < worker.state.nthreads:
+            raise ClusterError(
+                f"worker {worker.address} has {worker.state.nthreads} threads, and the run plans "
+                f"with {needs.threads}; give it no more (--nthreads {needs.threads}), then --resume"
+            )
+        refuse(worker.address, facts(needs.folder), needs)
+        _local.job, _local.key = pickle.loads(packed), key
+    found = pickle.dumps(function(_local.job, pickle.loads(items)))
+    seconds = time.perf_counter() - start
+    after = process_io() or (0, 0)
+    return found, Told(worker.address, socket.gethostname(), seconds, peak_rss(), before, after)
+
+
+def facts(folder: str) -> Facts:
+    """Of this process."""
+    share = socket.gethostname()
+    with suppress(OSError):
+        share += os.readlink("/proc/self/ns/cgroup") + Path("/proc/self/cgroup").read_text()
+    return Facts(socket.gethostname(), __version__, os.path.isdir(folder), share, machine_memory())
+
+
+def refuse(address: str, found: Facts, needs: Needs) -> None:
+    """Refuse a worker of another version, or that does not see the store, or is too small."""
+    where = f"worker {address} on {found.host}"
+    if found.version != needs.version:
+        has = "no terrain_gpu" if found.version is None else f"terrain_gpu {found.version}"
+        raise ClusterError(
+            f"{where} has {has}, not {needs.version}; install the same version everywhere"
+        )
+    if not found.sees:
+        raise ClusterError(
+            f"{where} does not see {needs.folder}; the store must lie in a folder that all hosts "
+            "share, under the same path (if it is in object storage, the folder of --scratch must)"
+        )
+    if found.memory < needs.memory:
+        raise PlanError(
+            f"{where} may use {found.memory // MB} MB, of the host or of its container or batch "
+            f"job, and the run needs {ceil_div(needs.memory, MB)} MB there; give a smaller "
+            "--memory-limit, fewer workers there, or these more"
+        )
+
+
+def solve_blocks(job: Job, blocks: list[Wanted]) -> list[Solution]:
+    """Solve and write blocks, in a worker."""
+    operation, phase, folder, writers = job
+    if _local.buffer is None:
+        _local.buffer, _local.work = operation.new_buffer(), operation.new_work()
+    found = []
+    for at, given, write in blocks:
+        data = operation.read(at, _local.buffer)
+        solved = operation.solve_read(phase, at, data, given, _local.work)
+        known = operation.keep(phase, at, solved.known, folder)
+        for writer, array, wanted in zip(writers, solved.arrays, write, strict=phase.writes):
+            if wanted:
+                writer.write_block(*at, array)
+        found.append(Solution(at, known, _lines(writers)))
+    return found
+
+
+def patch_blocks(job: Job, patches: list[tuple[Any, ...]]) -> list[list[list[bytes]]]:
+    """Patch blocks of the only output, in a worker."""
+    for patch in patches:
+        job.writers[0].patch_block(*patch)
+    return [_lines(job.writers)]
+
+
+def do_each(job: Job, items: list[tuple[Callable[..., Any], Any]]) -> list[Any]:
+    """Work on items, in a worker."""
+    return [work(job.operation, job.folder, item) for work, item in items]
+
+
+def _lines(writers: list[BlockWriter]) -> list[list[bytes]]:
+    """Records of what was written since."""
+    found = [writer.lines[:] for writer in writers]
+    for writer in writers:
+        writer.lines.clear()
+    return found

@@ -1,0 +1,277 @@
+"""The conversion of rasters into a layer as an operation: `Convert`."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from .. import cells
+from ..engine import plan as planner
+from ..engine.operation import Operation, OutputLayer, Phase, SolvedBlock, State
+from ..engine.plan import SourceShape, StreamPlan, plan_stream
+from ..engine.run import Run
+from ..errors import CellError, InputError
+from ..grid import Block, BlockGrid, GridSpec, ceil_div
+from ..report import return_large_arrays
+from ..store import TileStore
+from ..store.checksums import checksum
+from ..store.objects import has_store, named
+from .crs import crs_name, same_crs
+from .mosaic import Mosaic
+from .recode import Recode
+
+
+@dataclass(frozen=True)
+class Convert(Operation):
+    """The problem; `rasters` are the inputs of `convert_dataset`, the rest as there.
+
+    Blocks are read in groups that hold whole strips of the source, so that each is decoded once.
+    """
+
+    store: str
+    rasters: tuple[str, ...]
+    layer: str = "elevation"
+    block_size: int | None = None
+    band: int | None = None
+    round_cells: bool = False
+    clamp_min: float | int | None = None
+    nodata: float | int | None = None
+    bounds: tuple[float, float, float, float] | None = None
+    crs: str | None = None
+    compress: str | None = None
+
+    command = "convert-dataset"
+    mark = "inputs"
+    phases = (Phase("convert", writes=True),)
+    inputs = ()
+
+    def sized(
+        self, block_size: int | None, memory_limit: int | str | None, threads: int | None
+    ) -> Convert:
+        """With a block size: this one, or that of the plan when None."""
+        found = replace(self, block_size=block_size)
+        vars(found)["mosaic"] = self.mosaic
+        if block_size is None:
+            return found.sized(found.plan(memory_limit, threads).block_size, memory_limit, threads)
+        return found
+
+    @cached_property
+    def mosaic(self) -> Mosaic:
+        """The rasters, open."""
+        return Mosaic(
+            self.rasters, band=self.band, nodata=self.nodata, bounds=self.bounds, crs=self.crs
+        )
+
+    @cached_property
+    def layers(self) -> list[Any]:
+        return [self.mosaic]
+
+    @cached_property
+    def recode(self) -> Recode:
+        return Recode.of(
+            self.mosaic,
+            round_cells=self.round_cells,
+            clamp_min=self.clamp_min,
+            nodata=self.nodata,
+        )
+
+    @cached_property
+    def others(self) -> list[str]:
+        """Further layers of the store, whose grid this one must have."""
+        if not has_store(named(self.store)):
+            return []
+        there = TileStore.open(self.store)
+        same = self.mosaic.grid.same_place(there.grid)
+        return [name for name in there.layers if name != self.layer] if same else []
+
+    @cached_property
+    def grid(self) -> GridSpec:
+        """That of the rasters, in the words of an existing store."""
+        grid = self.mosaic.grid
+        if not has_store(named(self.store)):
+            return grid
+        there = TileStore.open(self.store)
+        if not grid.same_place(there.grid):
+            return grid
+        if same_crs(grid.crs_wkt, there.grid.crs_wkt):
+            return replace(there.grid)
+        if self.others:
+            raise InputError(
+                f"{self.rasters[0]} and {self.store}: coordinate systems differ "
+                f"({crs_name(self.mosaic.crs)} and "
+                f"{there.grid.crs_code or there.grid.crs_wkt[:60]})"
+            )
+        return grid
+
+    @cached_property
+    def blocks(self) -> BlockGrid:
+        assert self.block_size is not None
+        return BlockGrid(*self.grid.shape, self.block_size)
+
+    @property
+    def outputs(self) -> tuple[OutputLayer, ...]:
+        layer = OutputLayer(
+            self.layer,
+            self.recode.dtype,
+            self.recode.nodata,
+            described=self.mosaic.attributes,
+            compress=self.compress,
+            origin=self.rasters[0],
+        )
+        return (layer,)
+
+    @cached_property
+    def _settings(self) -> dict[str, Any]:
+        return {
+            "inputs": self.mosaic.fingerprint(),
+            "band": self.band,
+            "round": self.round_cells,
+            "clamp_min": cells.to_json(self.clamp_min),
+            "bounds": list(self.bounds) if self.bounds else None,
+            "crs": self.crs,
+        }
+
+    def settings(self) -> dict[str, Any]:
+        return self._settings
+
+    def fingerprint(self) -> dict[str, Any]:
+        return self.settings()
+
+    def refuse(self, *, overwrite: bool) -> None:
+        """Nothing here: any layer may be replaced, and the store need not exist."""
+
+    def plan(
+        self, memory_limit: int | str | None, threads: int | None, gpu: Any = None
+    ) -> StreamPlan:
+        source, kind = self.mosaic, self.recode.dtype
+        shape = SourceShape(
+            chunk=source.chunk,
+            itemsize=max(source.dtype.itemsize, kind.itemsize),
+            source_bytes=source.source_bytes,
+            also_read=source.source_bytes,
+            sequential=source.sequential,
+            extra=int(len(source.inputs) > 1),
+            decoding=source.decoding,
+        )
+        limits: dict[str, Any] = {"memory_limit": memory_limit, "threads": threads}
+        return plan_stream(*self.grid.shape, kind, shape, block_size=self.block_size, **limits)
+
+    # -- reading ------------------------------------------------------------------------------
+
+    def order(self, plan: StreamPlan) -> Iterator[Block]:
+        for unit in plan.units():
+            yield from plan.blocks_of(unit)
+
+    def groups(self, plan: StreamPlan, blocks: Iterator[Block]) -> Iterator[list[Block]]:
+        down, across = (ceil_div(n, plan.block_size) for n in (plan.unit_rows, plan.unit_cols))
+        for _, unit in groupby(blocks, lambda at: (at[0] // down, at[1] // across)):
+            yield list(unit)
+
+    def group_buffer(self, plan: StreamPlan) -> list[np.ndarray]:
+        return [np.empty(plan.unit_rows * plan.unit_cols, self.mosaic.dtype)]
+
+    def new_buffer(self) -> list[np.ndarray]:
+        rows, cols = (min(self.blocks.block, side) for side in self.grid.shape)
+        return [np.empty(rows * cols, self.mosaic.dtype)]
+
+    def read_group(self, group: list[Block], buffer: list[np.ndarray]) -> list[list[np.ndarray]]:
+        windows = [self.window(at) for at in group]
+        tops, bottoms, lefts, rights = zip(*windows, strict=True)
+        top, bottom, left, right = min(tops), max(bottoms), min(lefts), max(rights)
+        data = buffer[0][: (bottom - top) * (right - left)].reshape(bottom - top, right - left)
+        self.mosaic.read((top, bottom, left, right), data)
+        return [[data[a - top : b - top, c - left : d - left]] for a, b, c, d in windows]
+
+    def read(self, at: Block, buffer: list[np.ndarray]) -> list[np.ndarray]:
+        (data,) = self.read_group([at], buffer)
+        return data
+
+    # -- running ------------------------------------------------------------------------------
+
+    def begin(self, plan: StreamPlan, spill: Path) -> State:
+        if self.mosaic.decoding and planner.whole_process:
+            return_large_arrays()
+        return State()
+
+    def solve(
+        self,
+        phase: Phase,
+        at: Block,
+        cells: list[np.ndarray],
+        out: list[np.ndarray],
+        given: Any,
+        work: Any,
+    ) -> SolvedBlock:
+        row, _, col, _ = self.window(at)
+        return SolvedBlock((self.recode(cells[0], row, col),))
+
+    def execute(self, run: Run) -> dict[str, Any]:
+        (writer,) = run.writers.values()
+        with SourceChecksums(self.mosaic.files) as sums:
+            try:
+                super().execute(run)
+            except CellError:
+                run.forget()
+                raise
+            except InputError as error:
+                if not writer.any_written():
+                    raise
+                raise InputError(
+                    f"{error}; finished blocks are kept: --resume goes on, --overwrite starts again"
+                ) from error
+            with run.report.phase("convert"):
+                return {"sources": sums.result()}
+
+    def record(self, found: dict[str, Any]) -> dict[str, Any]:
+        return found if found["sources"] else {}
+
+    def recorded(self, attributes: Mapping[str, Any]) -> dict[str, Any]:
+        return {"sources": attributes.get("sources", [])}
+
+
+class SourceChecksums:
+    """CRC-32C of the source files, computed beside the conversion."""
+
+    def __init__(self, files: Sequence[str]) -> None:
+        self._files = files
+        self._stop = threading.Event()
+        self._found: list[dict[str, Any]] = []
+        self._error: BaseException | None = None
+        self._thread = threading.Thread(target=self._run, daemon=True)
+
+    def __enter__(self) -> SourceChecksums:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._stop.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        try:
+            for path in self._files:
+                try:
+                    crc = checksum(path, self._stop)
+                    size = os.path.getsize(path)
+                except OSError as error:
+                    raise InputError(f"{path}: cannot be read: {error.strerror}") from error
+                if self._stop.is_set():  # it may be of a part
+                    return
+                self._found.append({"path": path, "bytes": size, "crc32c": crc})
+        except BaseException as error:  # it belongs to the caller's thread
+            self._error = error
+
+    def result(self) -> list[dict[str, Any]]:
+        """Path, size and checksum of every file, when all are done."""
+        self._thread.join()
+        if self._error is not None:
+            raise self._error
+        return self._found

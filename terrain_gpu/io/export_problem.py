@@ -1,0 +1,182 @@
+"""The export of a layer as an operation: `Export`."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..cells import is_nodata, stats
+from ..engine.operation import Operation, OutputFile, Phase, SolvedBlock, State
+from ..engine.plan import SourceShape, StreamPlan, plan_stream
+from ..errors import InputError
+from ..grid import Block, GridSpec, Window, clip
+from ..grid.neighbours import FORWARD_EDGES, symmetric
+from ..store import Layer
+from .geotiff import OutputProfile, RasterOutput
+
+# In order, so that equal runs write equal bytes.
+EXPORT = Phase("export", writes=True, ordered=True)
+
+
+@dataclass(frozen=True)
+class Export(Operation):
+    """The problem; fields as the parameters of `export_layer`, `path` absolute."""
+
+    store: str
+    path: str
+    layer: str = "elevation"
+    bounds: tuple[float, float, float, float] | None = None
+    cog: bool = False
+    compress: str = "none"
+    dtype: str | None = None
+
+    command = "export"
+    mark = ""
+    phases = (EXPORT,)
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        return (self.layer,)
+
+    @property
+    def outputs(self) -> tuple[OutputRaster, ...]:
+        return (OutputRaster(self.path),)
+
+    @property
+    def source(self) -> Layer:
+        return self.layers[0]
+
+    @property
+    def kind(self) -> np.dtype:
+        """The type of the cells in the file."""
+        return np.dtype(self.dtype or self.source.dtype)
+
+    @property
+    def nodata(self) -> float | int | None:
+        """The value in the file of cells without one."""
+        return self.source.nodata if self.kind == self.source.dtype else math.nan
+
+    @cached_property
+    def part(self) -> Window:
+        """The cells of the layer that `bounds` touch."""
+        grid = self.source.grid
+        try:
+            return grid.window_of(self.bounds) if self.bounds else grid.window
+        except InputError as error:
+            raise InputError(f"{self.store}: {error}") from None
+
+    @cached_property
+    def grid(self) -> GridSpec:
+        return self.source.grid.crop(self.part)
+
+    def settings(self) -> dict[str, Any]:
+        found = super().settings()
+        del found["path"]
+        return found | {"bounds": list(self.bounds) if self.bounds else None}
+
+    def fingerprint(self) -> dict[str, Any]:
+        return self.settings()
+
+    def plan(
+        self, memory_limit: int | str | None, threads: int | None, gpu: Any = None
+    ) -> StreamPlan:
+        source, size = self.source, self.source.block_size
+        stored = source.info.get("stored_bytes") or 0
+        return plan_stream(
+            *self.grid.shape,
+            max(source.dtype, self.kind, key=lambda one: one.itemsize),
+            SourceShape((size, size), source.dtype.itemsize, stored, extra=1),
+            memory_limit=memory_limit,
+            threads=threads,
+            block_size=size,
+        )
+
+    # Blocks are those of the layer, as far as they are in the part.
+
+    def window(self, at: Block) -> Window:
+        return clip(self.part, self.blocks.window(*at))
+
+    def order(self, plan: StreamPlan) -> Iterator[Block]:
+        return plan.blocks_of(self.part)
+
+    def new_buffer(self) -> list[np.ndarray]:
+        return [np.empty((self.blocks.block, self.blocks.block), self.source.dtype)]
+
+    def read(self, at: Block, buffer: list[np.ndarray]) -> list[np.ndarray]:
+        part = self.window(at)
+        if self.source.info.get("encoding") == FORWARD_EDGES:
+            return [symmetric(self.source.read_ring(part))]
+        out = buffer[0][: part[1] - part[0], : part[3] - part[2]]
+        return [self.source.read_window(*part, out=out)]
+
+    def begin(self, plan: StreamPlan, spill: Path) -> State:
+        return _ValidCells()
+
+    def solve(
+        self,
+        phase: Phase,
+        at: Block,
+        cells: list[np.ndarray],
+        out: list[np.ndarray],
+        given: Any,
+        work: Any,
+    ) -> SolvedBlock:
+        (data,) = cells
+        valid = stats(data, self.source.nodata).valid
+        return SolvedBlock((self._converted(at, data),), valid)
+
+    def _converted(self, at: Block, data: np.ndarray) -> np.ndarray:
+        """Cells as floats of another type, NaN where they have no value."""
+        if self.kind == data.dtype:
+            return data
+        void = is_nodata(data, self.source.nodata)
+        with np.errstate(over="ignore"):
+            found = data.astype(self.kind)
+        found[void] = np.nan
+        beyond = np.isinf(found)
+        if beyond.any():
+            row, col = np.argwhere(beyond)[0]
+            top, _, left, _ = self.window(at)
+            raise InputError(
+                f"{self.source.path}: {data[row, col]} at row {top + row}, column {left + col} is "
+                f"beyond {self.kind.name}; write float64"
+            )
+        return found
+
+
+class _ValidCells(State):
+    """How many cells have a value."""
+
+    def __init__(self) -> None:
+        self.valid = 0
+
+    def add(self, phase: Phase, at: Block, known: Any) -> None:
+        self.valid += known
+
+    def found(self) -> dict[str, Any]:
+        return {"valid_cells": self.valid}
+
+
+class OutputRaster(OutputFile):
+    """A GeoTIFF of the cells of an `Export`."""
+
+    def open(self, operation: Operation, *, resume: bool, overwrite: bool) -> RasterOutput:
+        assert isinstance(operation, Export)
+        source = operation.source
+        return RasterOutput(
+            Path(self.name),
+            operation.grid,
+            operation.kind,
+            operation.nodata,
+            OutputProfile(operation.compress, operation.cog),
+            source.attributes,
+            source.path,
+            operation.blocks,
+            operation.part,
+        )

@@ -1,0 +1,125 @@
+"""What happens to each cell between a raster and a store: rounding, clamping, nodata."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from .. import cells
+from ..errors import CellError, InputError
+from .mosaic import Mosaic
+
+ROUNDED = np.dtype("<i4")
+ROUNDED_NODATA = -(2**31)
+
+
+def _cell_name(row: int, col: int) -> str:
+    return f"row {row}, column {col}"
+
+
+@dataclass(frozen=True)
+class Recode:
+    """What happens to each cell between raster and store."""
+
+    source: np.dtype
+    dtype: np.dtype
+    source_nodata: float | int | None
+    nodata: float | int | None
+    round_cells: bool
+    clamp_min: float | int | None
+    cell_name: Callable[[int, int], str] = _cell_name
+
+    @classmethod
+    def of(
+        cls,
+        mosaic: Mosaic,
+        *,
+        round_cells: bool,
+        clamp_min: float | None,
+        nodata: float | int | None,
+    ) -> Recode:
+        """The recoding for a mosaic.
+
+        Raises
+        ------
+        InputError
+            when nodata or clamp value do not fit the resulting cells.
+        """
+        name = mosaic.inputs[0].path
+        dtype, out = mosaic.dtype, mosaic.nodata
+        round_cells = round_cells and dtype.kind == "f"
+        if round_cells:
+            dtype = ROUNDED
+            if nodata is not None:
+                out = cells.as_scalar(nodata, dtype, f"{name}: --nodata")
+            elif out is None or not cells.fits(out, dtype):
+                out = ROUNDED_NODATA
+            else:
+                out = cells.as_scalar(out, dtype)
+        if clamp_min is not None:
+            clamp_min = cells.as_scalar(clamp_min, dtype, f"{name}: --clamp-min")
+            if not math.isfinite(clamp_min):
+                raise InputError(f"{name}: --clamp-min {clamp_min} must be a finite number")
+        return cls(
+            mosaic.dtype, dtype, mosaic.nodata, out, round_cells, clamp_min, mosaic.cell_name
+        )
+
+    @property
+    def changes(self) -> bool:
+        """Whether any cell can change."""
+        return self.round_cells or self.clamp_min is not None
+
+    def __call__(self, data: np.ndarray, row0: int, col0: int) -> np.ndarray:
+        """Recode a block whose first cell is (row0, col0).
+
+        Raises
+        ------
+        CellError
+            naming row and column of a value that does not fit or would become nodata.
+        """
+        if not self.changes:
+            return data
+        empty = np.zeros(data.shape, bool)
+        if data.dtype.kind == "f":
+            empty |= ~np.isfinite(data)
+        if self.source_nodata is not None:
+            empty |= data == self.source_nodata
+        values = np.rint(data) if self.round_cells else data
+        if self.clamp_min is not None:
+            least = values.dtype.type(self.clamp_min)
+            # np.maximum takes 0.0 or -0.0 of the two as its vector registers happen to.
+            values = np.where(values < least, least, values)
+        if self.round_cells:
+            info = np.iinfo(self.dtype)
+            # Not "> info.max", which as float32 is one more.
+            wrong = ~empty & ((values < info.min) | (values >= info.max + 1))
+            self._refuse(
+                wrong,
+                data,
+                row0,
+                col0,
+                f"does not fit {self.dtype.name}; leave out --round",
+            )
+        if self.nodata is not None:
+            wrong = ~empty & (values == self.nodata)
+            self._refuse(
+                wrong,
+                data,
+                row0,
+                col0,
+                f"would become the nodata value {self.nodata}; choose another with --nodata",
+            )
+        result = np.where(empty, values.dtype.type(0), values).astype(self.dtype)
+        result[empty] = data[empty] if self.nodata is None else self.nodata
+        return result
+
+    def _refuse(
+        self, wrong: np.ndarray, data: np.ndarray, row0: int, col0: int, reason: str
+    ) -> None:
+        if wrong.any():
+            row, col = np.unravel_index(np.argmax(wrong), wrong.shape)
+            where = self.cell_name(row0 + int(row), col0 + int(col))
+            raise CellError(f"{where}: value {data[row, col]!s} {reason}")

@@ -1,0 +1,87 @@
+"""The grid graph of a store's layers, as the operations over it describe it: `CostGraph`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from ..engine.arrays import ArrayLayer
+from ..engine.operation import Operation
+from ..grid import BlockGrid
+from ..grid.lengths import step_lengths
+from ..store import Layer
+from .costs import CostModel
+from .ground import Raster
+
+
+@dataclass(frozen=True)
+class CostGraph(Operation):
+    """Which steps there are, and what they cost; fields as the parameters of `shortest_paths`."""
+
+    store: str
+    layer: str
+    friction: str | None = None
+    barriers: str | None = None
+    cost: str = "absdiff"
+    parameters: Mapping[str, float] = field(default_factory=dict)
+    connectivity: int = 8
+    corner_cutting: bool = True
+    reverse: bool = False
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        named = self.layer, self.friction, self.barriers
+        return tuple(name for name in named if name is not None)
+
+    @property
+    def steps(self) -> dict[str, Any]:
+        """The fields that are no layers."""
+        return {
+            "cost": self.cost,
+            "parameters": self.model.parameters,
+            "connectivity": self.connectivity,
+            "corner_cutting": self.corner_cutting,
+            "reverse": self.reverse,
+        }
+
+    @cached_property
+    def model(self) -> CostModel:
+        return CostModel(self.cost, self.friction is not None, dict(self.parameters))
+
+    @cached_property
+    def rasters(self) -> dict[str, Raster | None]:
+        """Heights, frictions and barriers, by the fields that name them."""
+        layers = iter(self.layers)
+        return {
+            key: None if getattr(self, key) is None else _raster(next(layers))
+            for key in ("layer", "friction", "barriers")
+        }
+
+    @property
+    def heights(self) -> Raster:
+        found = self.rasters["layer"]
+        assert found is not None
+        return found
+
+    @property
+    def blocks(self) -> BlockGrid:
+        return self.layers[0].blocks
+
+    @property
+    def options(self) -> tuple[bool, bool, bool]:
+        """As kernels take them."""
+        return self.connectivity == 8, self.corner_cutting, self.reverse
+
+    @cached_property
+    def lengths(self) -> np.ndarray:
+        return step_lengths(self.grid)
+
+
+def _raster(layer: Layer | ArrayLayer) -> Raster:
+    if isinstance(layer, ArrayLayer):
+        return Raster(layer.data, layer.name, layer.nodata)
+    return Raster(layer, str(layer.path), layer.nodata)

@@ -1,0 +1,252 @@
+"""The distance index of a store as an operation: `DistanceIndex`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from copy import copy
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+
+from ...cuda.backend import Gpu
+from ...cuda.device import memory_bound
+from ...engine.operation import OutputLayer, Phase, SolvedBlock, State
+from ...engine.plan import (
+    COMPILED_BASELINE,
+    CUDA_BASELINE,
+    MB,
+    StreamPlan,
+    format_size,
+    limit_of,
+    loaded,
+    threads_of,
+)
+from ...engine.run import Run
+from ...errors import PlanError
+from ...grid import TILE, Block, ceil_div
+from ...io.places import NO_PLACES
+from ..cpu.tile import PADDED
+from ..fields import Field
+from ..graph import CostGraph
+from ..ground import Terrain
+from .files import NAME, Index, index_dtype, index_settings
+from .tile import LANES, entries_of, index_tile, new_index_work
+from .writer import OutputIndex
+
+
+@dataclass(frozen=True)
+class DistanceIndex(CostGraph):
+    """The problem; fields as the parameters of `build_index`."""
+
+    command = "build-index"
+    mark = "cost"
+    gpu: ClassVar[Gpu | None] = None
+    """Where `new_work` computes."""
+    tile_rows: ClassVar[int] = 0
+    """Rows of tiles that are solved at once there."""
+
+    @property
+    def phases(self) -> tuple[Phase, ...]:
+        return (Phase("build", writes=True),)
+
+    @property
+    def outputs(self) -> tuple[OutputLayer, ...]:
+        return (OutputIndex(),)  # type: ignore[return-value]
+
+    def settings(self) -> dict[str, Any]:
+        return index_settings(self.model, self.steps, self.rasters)
+
+    def fingerprint(self) -> dict[str, Any]:
+        return self.settings()
+
+    def recorded(self, attributes: Any) -> dict[str, Any]:
+        return self._found
+
+    @property
+    def _found(self) -> dict[str, Any]:
+        stored = self.blocks.count * self.index.file_bytes
+        return {"bytes": stored, "bytes_per_cell": round(stored / self.grid.cells, 2)}
+
+    def new_index(self, path: Path) -> Index:
+        """The files in a folder."""
+        own = {
+            "settings": self.settings(),
+            "dtype": index_dtype(self.model, self.heights.dtype).name,
+            "symmetric": not self.model.kind.directed,
+        }
+        return Index(path, self.blocks, own)
+
+    @cached_property
+    def index(self) -> Index:
+        return self.new_index(Path(self.store) / NAME)
+
+    @cached_property
+    def ground(self) -> Terrain:
+        return Terrain(
+            self.blocks,
+            self.model,
+            self.heights,
+            self.rasters["friction"],
+            self.rasters["barriers"],
+            self.lengths,
+            NO_PLACES,
+            self.index.dtype,
+        )
+
+    # -- what fits memory -----------------------------------------------------------------------
+
+    def plan(
+        self, memory_limit: int | str | None, threads: int | None, gpu: Gpu | None = None
+    ) -> StreamPlan:
+        index, rows = self.index, self.blocks.block
+        baseline = COMPILED_BASELINE + (loaded() if gpu is None else CUDA_BASELINE)
+        most = self._threads_within(memory_limit, threads, baseline)
+        if gpu is not None:
+            from .gpu import plan
+
+            most, tile_rows = plan(index, most, gpu.memory)
+            rows = tile_rows * TILE
+        found = StreamPlan.of_blocks(
+            self.blocks,
+            self.heights.dtype.name,
+            buffers=most,
+            readers=1,
+            workers=0,  # blocks are written row by row of tiles, as they are solved
+            writers=most,
+            passes=1,
+            memory=baseline + most * self._thread_bytes,
+            memory_limit=limit_of(memory_limit),
+            bytes_read=sum(layer.grid.cells * layer.dtype.itemsize for layer in self.layers),
+            bytes_written=self._found["bytes"],
+        )
+        return replace(found, unit_rows=min(rows, self.blocks.rows))
+
+    @property
+    def _thread_bytes(self) -> int:
+        item = self.index.dtype.itemsize
+        # Heights, frictions, barriers, as read and as the kernels take them; masks; a row of
+        # tiles, once more as bytes; the lanes.
+        one = (self.blocks.block + 2) ** 2 * (2 * item + 16 * self.model.needs_friction + 8 + 3)
+        row = 2 * (self.blocks.block // TILE) * entries_of(False) * item
+        return one + row + PADDED**2 * LANES * item
+
+    def _threads_within(
+        self, memory_limit: int | str | None, threads: int | None, baseline: int
+    ) -> int:
+        """Threads that build under a memory limit."""
+        limit, one = limit_of(memory_limit), self._thread_bytes
+        for n in range(min(threads_of(threads), self.blocks.count), 0, -1):
+            if baseline + n * one <= limit:
+                return n
+        raise PlanError(
+            f"a memory limit of {format_size(limit)} is too small to build a distance index in "
+            f"blocks of {self.blocks.block}; give at least {ceil_div(baseline + one, MB)} MB"
+        )
+
+    # -- the phase ------------------------------------------------------------------------------
+
+    # Blocks are read by what solves them, with a ring of cells up to whole tiles.
+
+    def new_buffer(self) -> list[np.ndarray]:
+        return []
+
+    def read(self, at: Block, buffer: list[np.ndarray]) -> list[np.ndarray]:
+        return []
+
+    def new_work(self) -> Any:
+        nothing = self.index.dtype.type(-np.inf if self.model.kind.bottleneck else 0)
+        how = self.ground, self.options, self.index, nothing
+        if self.gpu is None:
+            return EntrySolver(*how)
+        import cupy
+
+        from .gpu import GpuEntrySolver
+
+        with cupy.cuda.Device(self.gpu.device):
+            return GpuEntrySolver(*how, self.tile_rows)
+
+    def begin(self, plan: StreamPlan, spill: Path) -> State:
+        self.new_work().compile()
+        return State()
+
+    def execute(self, run: Run) -> dict[str, Any]:
+        if run.gpu is None:
+            super().execute(run)
+            return self._found
+        on_gpu = copy(self)
+        vars(on_gpu).update(gpu=run.gpu, tile_rows=ceil_div(run.plan.unit_rows, TILE))
+        with memory_bound(run.gpu.memory, run.gpu.device):
+            replace(run, operation=on_gpu).map(self.phases[0], State())
+        return self._found
+
+    def solve(
+        self,
+        phase: Phase,
+        at: Block,
+        cells: list[np.ndarray],
+        out: list[np.ndarray],
+        given: Any,
+        work: Any,
+    ) -> SolvedBlock:
+        return SolvedBlock((_Entries(work, at),))  # type: ignore[arg-type]
+
+
+class _Entries:
+    """Entries of a block by rows of tiles, solved as they are written; all of them once pickled."""
+
+    def __init__(self, solver: Any, at: Block) -> None:
+        self.solver, self.at = solver, at
+
+    def __iter__(self) -> Iterator[np.ndarray]:
+        return self.solver.rows(self.at)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return list, ([row.copy() for row in self],)
+
+
+class EntrySolver:
+    """Computes the entries of blocks, one after the other, in arrays of its own."""
+
+    def __init__(
+        self, terrain: Terrain, options: tuple[bool, bool, bool], index: Index, nothing: Any
+    ) -> None:
+        self.terrain, self.options, self.index, self.nothing = terrain, options, index, nothing
+        self._work = new_index_work(index.dtype)
+        self._row = np.zeros((index.chunk[1], index.entries), index.dtype)
+
+    def rows(self, at: Block) -> Iterator[np.ndarray]:
+        """Entries of a block, row by row of tiles, in a buffer that is used again."""
+        field = self.terrain.load(at)
+        down, across = self.index.tiles(at)
+        self._row[across:] = 0
+        for i in range(down):
+            for j in range(across):
+                self.solve(field, i, j, self._row[j])
+            yield self._row
+
+    def solve(self, field: Field, i: int, j: int, entries: np.ndarray) -> None:
+        """Entries of a tile of a block."""
+        index_tile(
+            self.terrain.model.kernel,
+            field.heights,
+            field.frictions,
+            field.absent,
+            field.lengths,
+            i * TILE,
+            j * TILE,
+            self.options,
+            self.nothing,
+            self.index.symmetric,
+            self._work,
+            entries,
+        )
+
+    def compile(self) -> None:
+        """Compile in this thread, which Ctrl-C reaches; a worker would be waited for."""
+        heights, frictions = (np.zeros((PADDED, PADDED), dtype) for dtype in self.terrain.types)
+        absent, lengths = np.ones((PADDED, PADDED), bool), np.ones((4, PADDED))
+        field = Field(heights, frictions, absent, lengths, None)  # type: ignore[arg-type]
+        self.solve(field, 0, 0, self._row[0])

@@ -1,0 +1,173 @@
+"""Writing a distance index: `IndexWriter`, in place of a `LayerWriter`."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import json
+import os
+import uuid
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import google_crc32c
+import numpy as np
+
+from ...errors import StoreError
+from ...grid import Block, BlockGrid
+from ...store.checksums import sealed_line, unsealed_line
+from ...store.files import new_file, output_errors, sync_tree
+from ...store.metadata import TileStore, drop_consolidated
+from ...store.run import Target
+from ...store.swap import beside, exclusive, is_locked, swap
+from .files import FORMAT, NAME, Index
+
+if TYPE_CHECKING:
+    from .problem import DistanceIndex
+
+
+@dataclass(frozen=True)
+class OutputIndex:
+    """The index as the output of an operation."""
+
+    name: str = NAME
+    attributes: ClassVar[Mapping[str, Any]] = {}
+
+    def refuse(self, operation: DistanceIndex, *, overwrite: bool) -> None:
+        """An index for other costs is refused by `open`."""
+
+    def open(self, operation: DistanceIndex, *, resume: bool, overwrite: bool) -> IndexWriter:
+        """Begin it, or go on with it; or find it complete."""
+        store, settings = TileStore.open(operation.store), operation.fingerprint()
+        target = Target(store.path, self.name, replace_store=False)
+        with output_errors(store.path), exclusive(store.path):
+            if is_locked(target.manifest):
+                raise StoreError(f"{store.path}: another run is building the distance index")
+            there = None if overwrite else Index.open(store, operation.blocks)
+            if there is not None:
+                if different := there.difference(settings):
+                    raise StoreError(
+                        f"{there.path}: is for other costs: {different}; --overwrite replaces it"
+                    )
+                return IndexWriter(target, there, finished=True)
+            index = operation.new_index(target.work)
+            header = json.loads(json.dumps({"format": FORMAT, **index.own}))
+            if not resume or target.header() != header:
+                target.begin(store.grid, header)
+            target.lock()
+            index.write_metadata(header)
+        return IndexWriter(target, index, finished=False)
+
+
+class EntryWriter:
+    """Writes the files of blocks; as `store.writer.BlockWriter`, it can be lent to processes.
+
+    Attributes
+    ----------
+    lines
+        Records of blocks written so far.
+    """
+
+    def __init__(self, index: Index, temporary: Path, suffix: str = "") -> None:
+        self.index, self._temporary, self._suffix = index, temporary, suffix
+        self.lines: list[bytes] = []
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _lent, (self.index.path, self.index.blocks, self.index.own, self._temporary)
+
+    def write_block(self, i: int, j: int, rows: Iterable[np.ndarray]) -> None:
+        """Write the entries of a block, which come by rows of tiles."""
+        own = self._temporary / f"{i}-{j}{self._suffix}"
+        with new_file(self.index.file((i, j)), own) as file:
+            crc, written = 0, 0
+            for row in rows:
+                data = row.tobytes()
+                crc = google_crc32c.extend(crc, data)
+                written += file.write(data)
+            # A block at the raster's edge has fewer tiles: the rest of its chunk is never read.
+            rest = self.index.file_bytes - 4 - written
+            crc = google_crc32c.extend(crc, bytes(rest)) if rest else crc
+            file.seek(rest, os.SEEK_CUR)
+            file.write(crc.to_bytes(4, "little"))
+        self.record(sealed_line((i, j)))
+
+    def record(self, line: bytes) -> None:
+        """Keep the record of a written block: here for whoever has lent this writer."""
+        self.lines.append(line)
+
+
+def _lent(path: Path, blocks: BlockGrid, own: Mapping[str, Any], temporary: Path) -> EntryWriter:
+    """A writer in another process; a block may be written by two of them at once."""
+    return EntryWriter(Index(path, blocks, own), temporary, f"-{uuid.uuid4().hex}")
+
+
+class IndexWriter(EntryWriter):
+    """An index that grows in a folder of its own until `commit` puts it in place.
+
+    Without `commit` finished blocks stay for a later run.
+    """
+
+    def __init__(self, target: Target, index: Index, *, finished: bool) -> None:
+        super().__init__(index, target.temporary)
+        self._target, self.finished, self.keep = target, finished, True
+        self.spill, self.block_size = target.spill, index.blocks.block
+        self.info = {"bytes": index.bytes}
+        self.done = np.full(index.blocks.shape, finished)
+        if finished:
+            return
+        target.temporary.mkdir(exist_ok=True)
+        self._log = os.open(target.manifest, os.O_WRONLY | os.O_APPEND)
+        os.write(self._log, b"\n")  # ends a line that a kill left half written
+        for at in self._records():
+            self.done[at] = True
+
+    def _records(self) -> Iterator[Block]:
+        """Blocks that an earlier run has finished."""
+        with open(self._target.manifest, "rb") as lines:
+            next(lines, None)
+            for line in lines:
+                # A kill may leave the last line half written: that block is simply done again.
+                if not (at := unsealed_line(line)):
+                    continue
+                with contextlib.suppress(StoreError):
+                    self.index.read(tuple(at))
+                    yield tuple(at)
+        self.index.close()
+
+    def __enter__(self) -> IndexWriter:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        if not self.finished:
+            os.close(self._log)
+            self._target.release(keep=self.keep)
+
+    def errors(self) -> AbstractContextManager[None]:
+        """Whatever the system refuses inside becomes an `OutputError`."""
+        return output_errors(self._target.manifest)
+
+    def record(self, line: bytes) -> None:
+        with self.errors():
+            if os.write(self._log, line) != len(line):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    def lent(self, folder: Path) -> EntryWriter:
+        """A writer for other processes, which writes by way of a folder."""
+        return EntryWriter(self.index, folder)
+
+    def commit(self, attributes: Mapping[str, Any] | None = None) -> None:
+        """Put the index in place of any older one."""
+        if self.finished:
+            return
+        target, root = self._target, self._target.root
+        stored = self.index.blocks.count * self.index.file_bytes
+        with output_errors(root), exclusive(root):
+            own = {"format": FORMAT, **self.index.own, "stored_bytes": stored}
+            self.index.write_metadata(own)
+            sync_tree(target.work)
+            swap(target.work, target.place, beside(target.work, "replaced"))
+            drop_consolidated(target.base)
+            target.clear()
