@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
 import time
+from importlib import import_module
+from multiprocessing import get_context
 
 import numpy as np
 import pytest
-from cluster import processes
+from cluster import processes, share_imports
 from contract import Stop, make_store, same, stop_at, whole
 from memory import MB, within
 from programs import spawn
@@ -52,25 +55,33 @@ def check(store, edges):
     assert not (store / ".incomplete").exists()
 
 
+def serve(name, words):
+    """What `dask scheduler` and `dask worker` run."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno())
+    import_module(f"distributed.cli.dask_{name}").main([*words, "--no-dashboard"])
+
+
 class Daemon:
     """A process of Dask, started by hand."""
 
     def __init__(self, name, *words):
-        command = [sys.executable, "-m", f"distributed.cli.dask_{name}", *words, "--no-dashboard"]
-        self.process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
+        share_imports()
+        self.process = get_context("forkserver").Process(target=serve, args=(name, words))
+        self.process.start()
 
     def kill(self):
-        self.process.send_signal(signal.SIGKILL)
-        self.process.wait()
+        self.process.kill()
+        self.process.join()
 
 
 @pytest.fixture
 def scheduler(tmp_path):
     """One that listens on the loopback, with its `address`."""
     file = tmp_path / "scheduler.json"
-    daemon = Daemon("scheduler", "--host", "127.0.0.1", "--port", "0", "--scheduler-file", file)
+    words = ("--host", "127.0.0.1", "--port", "0", "--scheduler-file", str(file))
+    daemon = Daemon("scheduler", *words)
     while True:
-        assert daemon.process.poll() is None
+        assert daemon.process.is_alive()
         if file.exists() and (text := file.read_text()):
             break
         time.sleep(0.02)
@@ -80,8 +91,10 @@ def scheduler(tmp_path):
 
 
 @pytest.fixture
-def by_hand(scheduler):
-    """A scheduler with two workers, each a process of its own."""
+def by_hand(scheduler, monkeypatch):
+    """A scheduler with two workers, each a process of its own, which may take their time."""
+    monkeypatch.setattr(clusters, "WAIT", 600)
+    monkeypatch.setattr(clusters, "CONNECT", 600)
     words = ("--nthreads", "1", "--memory-limit", "0", "--no-nanny")
     workers = [Daemon("worker", scheduler.address, *words) for _ in range(2)]
     yield scheduler
