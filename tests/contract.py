@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from cluster import kill_a_worker
+from cluster import kill_a_worker, share_imports
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from memory import MB, within
@@ -88,7 +88,8 @@ class Processes(Threads):
     """A toy engine: every block is solved by another process, from what can be pickled."""
 
     def map(self, run, phase, state, blocks):
-        with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
+        share_imports()
+        with ProcessPoolExecutor(1, mp_context=get_context("forkserver")) as pool:
             for at in blocks:
                 unit = Unit(run.operation, phase, at, state.given(phase, at))
                 run.take(phase, state, at, pool.submit(unit.solve).result())
