@@ -120,8 +120,8 @@ def start_worker(scheduler):
 @pytest.fixture
 def by_hand(scheduler, start_worker, monkeypatch):
     """A scheduler with two workers, which may take their time."""
-    monkeypatch.setattr(clusters, "WAIT", 600)
-    monkeypatch.setattr(clusters, "CONNECT", 600)
+    monkeypatch.setattr(clusters, "WAIT", HANGS)
+    monkeypatch.setattr(clusters, "CONNECT", HANGS)
     for _ in range(2):
         start_worker()
     return scheduler
