@@ -37,7 +37,7 @@ from terrain_gpu.engine.worker import Job, do_each
 from terrain_gpu.errors import CellError, InputError, PlanError, StoreError
 from terrain_gpu.morphometry import Slope
 from terrain_gpu.mst.problem import SpanningForest
-from terrain_gpu.store.writer import lent_folder
+from terrain_gpu.store.swap import lent_folder
 
 pytestmark = pytest.mark.usefixtures("no_fsync")
 

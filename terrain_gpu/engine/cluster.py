@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import ClusterError, InputError
 from ..grid import Block
-from ..store.writer import lent_folder, withdraw
+from ..store.swap import lent_folder, withdraw
 from . import plan as planner
 from .machine import default_memory_limit
 from .operation import Operation, Phase, State
