@@ -278,7 +278,8 @@ def told(words: str, *, stop: float | None) -> dict[str, object]:
     messages = [m for m in messages if not m.startswith("compiling")]
     progress = [sum(cells for cells, _ in seen), *sorted({total for _, total in seen})]
     # How much is done where a run stops depends on how its threads are scheduled.
-    whole = stop is None and "finished blocks are kept" not in error
+    part = "finished blocks are kept", "cannot resume"
+    whole = stop is None and not any(words in error for words in part)
     return {
         "report": of_report(report),
         "messages": of_report(messages),

@@ -7,5 +7,7 @@ install_project "[test]"
 cd "$repo"
 # numba's cache does not see changes in the modules that a kernel imports.
 find terrain_gpu -name '*.nb[ic]' -delete
+# Each of hundreds of processes would compile all modules.
+unset PYTHONDONTWRITEBYTECODE
 jobs=$(nproc 2>/dev/null || getconf _NPROCESSORS_ONLN)
 exec "$venv/bin/python" -m pytest -n "$jobs" "$@"

@@ -5,14 +5,33 @@ from __future__ import annotations
 import os
 import signal
 from contextlib import contextmanager
+from multiprocessing import forkserver
 
-from terrain_gpu.engine.cluster import open_client
+import dask
+import distributed  # noqa: F401  brings its settings, of which one is changed here
+
+import terrain_gpu
+from terrain_gpu.engine import cluster
+
+
+def share_imports() -> None:
+    """Import in one process, from which others are then forked, what each would need seconds for.
+
+    That process has nothing of this one, so what is sent to the others must be pickled.
+    """
+    ours = {getattr(terrain_gpu, name).__module__ for name in terrain_gpu.__all__}
+    forkserver.set_forkserver_preload(["distributed.nanny", *sorted(ours)])
+    forkserver.ensure_running()
 
 
 @contextmanager
 def processes(workers):
     """A client of so many workers, which are started again when they die."""
-    with open_client(workers, None) as client:
+    share_imports()
+    with (
+        dask.config.set({"distributed.worker.multiprocessing-method": "forkserver"}),
+        cluster.open_client(workers, None) as client,
+    ):
         yield client
 
 

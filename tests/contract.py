@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from cluster import kill_a_worker
+from cluster import kill_a_worker, share_imports
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from memory import MB, within
@@ -24,7 +24,7 @@ from strategies import rasters, shapes
 import terrain_gpu
 from terrain_gpu.engine.operation import Unit
 from terrain_gpu.engine.run import Here, Threads, run
-from terrain_gpu.errors import OutputError, StoreError
+from terrain_gpu.errors import InputError, OutputError, StoreError
 from terrain_gpu.grid import GridSpec
 from terrain_gpu.store import TileStore, writer
 
@@ -88,7 +88,8 @@ class Processes(Threads):
     """A toy engine: every block is solved by another process, from what can be pickled."""
 
     def map(self, run, phase, state, blocks):
-        with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
+        share_imports()
+        with ProcessPoolExecutor(1, mp_context=get_context("forkserver")) as pool:
             for at in blocks:
                 unit = Unit(run.operation, phase, at, state.given(phase, at))
                 run.take(phase, state, at, pool.submit(unit.solve).result())
@@ -103,6 +104,15 @@ class OperationContract:
 
     rasters = rasters(shape=shapes(200, 30_000))
     """Which rasters it is given."""
+
+    damaged = StoreError, "checksum"
+    """What tells of a damaged input."""
+
+    exists: type = StoreError
+    """What tells of an output in the way."""
+
+    identified = True
+    """Whether reports name the digests of the inputs."""
 
     def prepare(self, store: Path) -> None:
         """Make what the operation reads besides elevation."""
@@ -132,6 +142,18 @@ class OperationContract:
             output.name: whole(opened.layer(output.name)) for output in self.make(store).outputs
         }
 
+    def there(self, store: Path) -> set[str]:
+        """Names of the outputs that are there."""
+        return {o.name for o in self.make(store).outputs} & set(TileStore.open(store).layers)
+
+    def damage(self, store: Path) -> None:
+        """Damage an input."""
+        name = self.make(store).inputs[0]
+        shard = TileStore.open(store).layer(name).shard_path(1, 1)
+        data = bytearray(shard.read_bytes())
+        data[100] ^= 1
+        shard.write_bytes(data)
+
     # -- the right answer, whatever the way ----------------------------------------------------
 
     # Every subclass has operations of its own.
@@ -153,8 +175,8 @@ class OperationContract:
                 assert same(found, right)
 
     def test_in_processes_of_their_own(self, store):
-        result = run(self.make(store), engine=Processes())
-        expected = self.expected(self.cells(), -1, result.layers[next(iter(result.layers))].grid)
+        run(self.make(store), engine=Processes())
+        expected = self.expected(self.cells(), -1, TileStore.open(store).grid)
         for found, right in zip(self.outputs(store).values(), expected, strict=True):
             assert same(found, right)
 
@@ -215,7 +237,7 @@ class OperationContract:
     def test_stopped_anywhere_and_resumed(self, store, share):
         with pytest.raises(Stop):
             run(self.make(store), threads=1, place=Here(stop_at(share)))
-        assert not {o.name for o in self.make(store).outputs} & set(TileStore.open(store).layers)
+        assert not self.there(store)
         told = []
         result = run(self.make(store), resume=True, place=Here(lambda *seen: told.append(seen)))
         assert sum(cells for cells, _ in told) == told[-1][1]
@@ -250,21 +272,19 @@ class OperationContract:
             assert same(found, right)
 
     def test_a_damaged_input(self, store):
-        name = self.make(store).inputs[0]
-        shard = TileStore.open(store).layer(name).shard_path(1, 1)
-        data = bytearray(shard.read_bytes())
-        data[100] ^= 1
-        shard.write_bytes(data)
+        self.damage(store)
         before = set(TileStore.open(store).layers)
-        with pytest.raises(StoreError, match="checksum"):
+        error, words = self.damaged
+        with pytest.raises(error, match=words):
             run(self.make(store))
         assert set(TileStore.open(store).layers) == before
+        assert not self.there(store)
 
     # -- names, memory, reports -----------------------------------------------------------------
 
     def test_results_are_replaced_only_when_asked(self, store):
         run(self.make(store))
-        with pytest.raises(StoreError, match="exists; --overwrite replaces it"):
+        with pytest.raises(self.exists, match="exists; --overwrite replaces it"):
             run(self.make(store))
         run(self.make(store), overwrite=True)
 
@@ -281,9 +301,52 @@ class OperationContract:
         found = run(self.make(store), threads=2, place=Here(lambda *seen: told.append(seen)))
         report = json.loads(found.report.to_json())
         assert report.keys() == KEYS
-        assert report["settings"]["of"].keys() >= set(self.make(store).inputs)
+        if self.identified:
+            assert report["settings"]["of"].keys() >= set(self.make(store).inputs)
         assert report["settings"]["plan"]["memory"] <= report["settings"]["plan"]["memory_limit"]
-        assert report["cells"] == self.cells().size
+        assert report["cells"] == next(iter(self.outputs(store).values())).size
         phases = {p.name for p in self.make(store).phases}
         assert report["seconds"].keys() >= {"total", "commit", *phases}
         assert sum(cells for cells, _ in told) == told[-1][1]
+
+
+class FileContract(OperationContract):
+    """What every operation promises that writes a file."""
+
+    exists = InputError
+    identified = False
+
+    # A run that stops has left nothing to go on with, and blocks are written in order.
+    test_on_a_cluster = test_a_worker_dies_and_the_run_goes_on = None
+    test_stopped_on_a_cluster_and_resumed_here = None
+    test_stopped_here_and_resumed_on_a_cluster = None
+
+    def there(self, store):
+        return {o.name for o in self.make(store).outputs if Path(o.name).exists()}
+
+    @pytest.mark.parametrize("share", [0.0, 0.45, 1.0])
+    def test_stopped_anywhere_and_resumed(self, store, share):
+        before = sorted(os.listdir(store.parent))
+        with pytest.raises(Stop):
+            run(self.make(store), threads=1, place=Here(stop_at(share)))
+        assert sorted(os.listdir(store.parent)) == before
+        told = []
+        run(self.make(store), place=Here(lambda *seen: told.append(seen)))
+        assert sum(cells for cells, _ in told) == told[-1][1]
+        self.check(store)
+        assert len(os.listdir(store.parent)) == len(before) + len(self.there(store))
+
+    def full(self, patch: pytest.MonkeyPatch, after: int) -> None:
+        """Let there be no room on the disk, after so much was written."""
+        raise NotImplementedError
+
+    @pytest.mark.parametrize("after", [0, 1])
+    def test_a_full_disk(self, store, monkeypatch, after):
+        before = sorted(os.listdir(store.parent))
+        with monkeypatch.context() as patch:
+            self.full(patch, after)
+            with pytest.raises(OutputError, match="no space left"):
+                run(self.make(store), threads=1)
+        assert sorted(os.listdir(store.parent)) == before
+        run(self.make(store))
+        self.check(store)

@@ -10,12 +10,14 @@ import socket
 import subprocess
 import sys
 import time
-from pathlib import Path
+from importlib import import_module
+from multiprocessing import get_context
 from types import SimpleNamespace
 
+import dask
 import numpy as np
 import pytest
-from cluster import kill_a_worker, processes
+from cluster import kill_a_worker, processes, share_imports
 from contract import Stop, make_store, same, stop_at, whole
 from memory import MB, within
 from pauses import HANGS, Pause, wait_for_pause
@@ -36,7 +38,7 @@ from terrain_gpu.engine.worker import Job, do_each
 from terrain_gpu.errors import CellError, InputError, PlanError, StoreError
 from terrain_gpu.morphometry import Slope
 from terrain_gpu.mst.problem import SpanningForest
-from terrain_gpu.store.writer import lent_folder
+from terrain_gpu.store.swap import lent_folder
 
 pytestmark = pytest.mark.usefixtures("no_fsync")
 
@@ -67,29 +69,33 @@ def check(store, edges):
     assert not (store / ".incomplete").exists()
 
 
+def serve(name, words):
+    """What `dask scheduler` and `dask worker` run."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno())
+    import_module(f"distributed.cli.dask_{name}").main([*words, "--no-dashboard"])
+
+
 class Daemon:
     """A process of Dask, started by hand."""
 
     def __init__(self, name, *words):
-        command = [sys.executable, "-m", f"distributed.cli.dask_{name}", *words, "--no-dashboard"]
-        # What a test sends is to be found by its workers.
-        paths = os.pathsep.join((str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")))
-        self.process = subprocess.Popen(
-            command, stderr=subprocess.DEVNULL, env={**os.environ, "PYTHONPATH": paths}
-        )
+        share_imports()
+        self.process = get_context("forkserver").Process(target=serve, args=(name, words))
+        self.process.start()
 
     def kill(self):
-        self.process.send_signal(signal.SIGKILL)
-        self.process.wait()
+        self.process.kill()
+        self.process.join()
 
 
 @pytest.fixture
 def scheduler(tmp_path):
     """One that listens on the loopback, with its `address`."""
     file = tmp_path / "scheduler.json"
-    daemon = Daemon("scheduler", "--host", "127.0.0.1", "--port", "0", "--scheduler-file", file)
+    words = ("--host", "127.0.0.1", "--port", "0", "--scheduler-file", str(file))
+    daemon = Daemon("scheduler", *words)
     while True:
-        assert daemon.process.poll() is None
+        assert daemon.process.is_alive()
         if file.exists() and (text := file.read_text()):
             break
         time.sleep(0.02)
@@ -113,8 +119,10 @@ def start_worker(scheduler):
 
 
 @pytest.fixture
-def by_hand(scheduler, start_worker):
-    """A scheduler with two workers."""
+def by_hand(scheduler, start_worker, monkeypatch):
+    """A scheduler with two workers, which may take their time."""
+    monkeypatch.setattr(clusters, "WAIT", HANGS)
+    monkeypatch.setattr(clusters, "CONNECT", HANGS)
     for _ in range(2):
         start_worker()
     return scheduler
@@ -414,9 +422,13 @@ def no_interrupts():
     return signal.SIGINT in signal.pthread_sigmask(signal.SIG_BLOCK, [])
 
 
-def test_only_who_started_workers_hears_an_interrupt(cluster):
-    """A terminal sends it to all."""
-    assert all(cluster.run(no_interrupts).values())
+def test_only_who_started_workers_hears_an_interrupt():
+    """A terminal sends it to all. Workers as commands start them: not forked from a server."""
+    with (
+        dask.config.set({"distributed.worker.multiprocessing-method": "spawn"}),
+        clusters.open_client(1, None) as client,
+    ):
+        assert all(client.run(no_interrupts).values())
     assert not no_interrupts()
 
 

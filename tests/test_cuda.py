@@ -30,7 +30,8 @@ from terrain_gpu.paths.cuda import variants as paths_variants
 from terrain_gpu.paths.cuda.problem import Problem
 from terrain_gpu.paths.verify import gpu as proof_gpu
 
-ARCHITECTURES = ("sm_75", "sm_80", "sm_86", "sm_90", "sm_100")
+TARGETS = {"compute_75": ["sm_75", "sm_80", "sm_86", "sm_90"], "compute_100": ["sm_100"]}
+"""Real GPUs that kernels are compiled for, from the code of the oldest and of the newest."""
 
 
 class CudaError(RuntimeError):
@@ -257,24 +258,25 @@ VARIANTS = [
 needs_nvcc = pytest.mark.skipif(shutil.which("nvcc") is None, reason="nvcc is not installed")
 
 
-def label(case):
-    name, macros = case
-    return f"{name}-" + "-".join(str(v).replace(" ", "_") for v in macros.values())
+def compile_for_real_gpus(folder, name, macros):
+    """Down to what GPUs run."""
+    targets = [f"-gencode=arch={a},code=[{','.join(real)}]" for a, real in TARGETS.items()]
+    run_nvcc(folder / f"{name}.cu", source(name), "-fatbin", *targets, *defines(macros))
 
 
-def compiled(folder, name, macros, targets):
-    run_nvcc(folder / f"{name}.cu", source(name), *targets, *defines(macros))
+def compile_all(folder, name, variants):
+    """Every variant, as namespaces of one file: reading CUDA's headers takes longer than most.
 
-
-def all_compiled(folder, name, variants):
-    """Every variant, as namespaces of one file: reading CUDA's headers takes longer than most."""
+    Nothing is optimised; that is what takes long.
+    """
     text = source(name).replace('extern "C"', "")
     own = re.findall(r"^ *# *define (\w+)", text, re.M)
     lines = []
     for k, macros in enumerate(variants):
         lines += [f"#define {d[2:].replace('=', ' ', 1)}" for d in defines(macros)]
         lines += [f"namespace variant_{k} {{", text, "}", *(f"#undef {m}" for m in (*own, *macros))]
-    run_nvcc(folder / f"{name}.cu", "\n".join(lines), "-ptx", f"-arch={ARCHITECTURES[0]}")
+    how = ("-ptx", "-arch=compute_75", "-Xcicc", "-O0")
+    run_nvcc(folder / f"{name}.cu", "\n".join(lines), *how)
 
 
 def run_nvcc(file, text, *options):
@@ -291,7 +293,7 @@ NAMES = sorted({name for name, _ in VARIANTS})
 @needs_nvcc
 @pytest.mark.parametrize("name", NAMES)
 def test_kernels_compile(tmp_path, name):
-    all_compiled(tmp_path, name, [macros for other, macros in VARIANTS if other == name])
+    compile_all(tmp_path, name, [macros for other, macros in VARIANTS if other == name])
 
 
 @needs_nvcc
@@ -299,8 +301,7 @@ def test_kernels_compile(tmp_path, name):
 def test_kernels_compile_for_real_gpus(tmp_path, name):
     """One variant of each, which has the same intrinsics as the others."""
     macros = next(macros for other, macros in VARIANTS if other == name)
-    targets = [f"-gencode=arch=compute_{a[3:]},code={a}" for a in ARCHITECTURES]
-    compiled(tmp_path, name, macros, ["-fatbin", *targets])
+    compile_for_real_gpus(tmp_path, name, macros)
 
 
 @pytest.mark.parametrize("name", ["paths", "fields", "index", "proof", "classic"])
@@ -323,7 +324,7 @@ def test_the_compiler_reads_neighbours_so(tmp_path):
         for k, value in enumerate(table.tolist())
     ]
     text = "\n".join([device._neighbours(), *lines])
-    run_nvcc(tmp_path / "neighbours.cu", text, "-ptx", f"-arch={ARCHITECTURES[0]}")
+    run_nvcc(tmp_path / "neighbours.cu", text, "-ptx", "-arch=compute_75")
 
 
 def test_headers_are_pasted():

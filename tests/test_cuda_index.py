@@ -10,7 +10,7 @@ import strategies
 import test_paths
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_cuda import ARCHITECTURES, compiled, label, needs_nvcc
+from test_cuda import compile_all, compile_for_real_gpus, needs_nvcc
 from test_paths_index import call, for_the_index, graph_of, write_layer
 
 from terrain_gpu.errors import PlanError
@@ -22,15 +22,13 @@ from terrain_gpu.paths.pipeline import shortest_paths
 
 
 @needs_nvcc
-@pytest.mark.parametrize("case", gpu_index.variants(), ids=label)
-def test_kernels_compile(tmp_path, case):
-    compiled(tmp_path, *case, ["-ptx", f"-arch={ARCHITECTURES[0]}"])
+def test_kernels_compile(tmp_path):
+    compile_all(tmp_path, "index", [macros for _, macros in gpu_index.variants()])
 
 
 @needs_nvcc
 def test_kernels_compile_for_real_gpus(tmp_path):
-    targets = [f"-gencode=arch=compute_{a[3:]},code={a}" for a in ARCHITECTURES]
-    compiled(tmp_path, *gpu_index.variants()[0], ["-fatbin", *targets])
+    compile_for_real_gpus(tmp_path, "index", gpu_index.variants()[0][1])
 
 
 def files(store):

@@ -7,7 +7,7 @@ import pytest
 import strategies
 from click.testing import CliRunner
 from hypothesis import assume, given, settings
-from test_cuda import ARCHITECTURES, compiled, label, needs_nvcc
+from test_cuda import compile_all, compile_for_real_gpus, needs_nvcc
 from test_cuda_paths import ALL, CASES, assert_equal, hills
 from test_paths import as_sources, assert_same, make_store, options, solve, within_reach
 
@@ -20,7 +20,8 @@ from terrain_gpu.paths.costs import MODELS, Scaled
 from terrain_gpu.paths.cuda import classic as gpu_classic
 from terrain_gpu.paths.cuda import problem as gpu
 from terrain_gpu.paths.cuda.variants import variant
-from terrain_gpu.paths.pipeline import GPU_METHODS, METHODS, shortest_paths
+from terrain_gpu.paths.inputs import GPU_METHODS
+from terrain_gpu.paths.pipeline import METHODS, shortest_paths
 
 every_method = pytest.mark.parametrize("method", GPU_METHODS)
 on_a_gpu = pytest.mark.gpu
@@ -99,15 +100,13 @@ def variants():
 
 
 @needs_nvcc
-@pytest.mark.parametrize("case", [*variants()], ids=label)
-def test_kernels_compile(tmp_path, case):
-    compiled(tmp_path, *case, ["-ptx", f"-arch={ARCHITECTURES[0]}"])
+def test_kernels_compile(tmp_path):
+    compile_all(tmp_path, "classic", [macros for _, macros in variants()])
 
 
 @needs_nvcc
 def test_kernels_compile_for_real_gpus(tmp_path):
-    targets = [f"-gencode=arch=compute_{a[3:]},code={a}" for a in ARCHITECTURES]
-    compiled(tmp_path, *next(variants()), ["-fatbin", *targets])
+    compile_for_real_gpus(tmp_path, "classic", next(variants())[1])
 
 
 # -- results ---------------------------------------------------------------------------------------

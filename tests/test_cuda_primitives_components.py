@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from test_cuda import ARCHITECTURES, compiled, needs_nvcc
+from test_cuda import compile_all, compile_for_real_gpus, needs_nvcc
 from test_primitives_components import GRAPHS, MASKS, by_scipy, plain, rmat, torus
 
 from terrain_gpu.errors import InputError
@@ -15,15 +15,13 @@ NAMED = METHODS[1:]
 
 
 @needs_nvcc
-@pytest.mark.parametrize("macros", components_gpu.variants(), ids=lambda m: "-".join(m.values()))
-def test_kernels_compile(tmp_path, macros):
-    compiled(tmp_path, "components", macros, ["-ptx", f"-arch={ARCHITECTURES[0]}"])
+def test_kernels_compile(tmp_path):
+    compile_all(tmp_path, "components", components_gpu.variants())
 
 
 @needs_nvcc
 def test_kernels_compile_for_real_gpus(tmp_path):
-    targets = [f"-gencode=arch=compute_{a[3:]},code={a}" for a in ARCHITECTURES]
-    compiled(tmp_path, "components", components_gpu.variants()[0], ["-fatbin", *targets])
+    compile_for_real_gpus(tmp_path, "components", components_gpu.variants()[0])
 
 
 @pytest.fixture

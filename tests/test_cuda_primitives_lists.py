@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_cuda import ARCHITECTURES, compiled, needs_nvcc
+from test_cuda import compile_all, compile_for_real_gpus, needs_nvcc
 from test_primitives_lists import check_methods, faults, lists, make_lists, plain_ranks
 from test_primitives_trees import SHAPES, edges_of, make_tree, no_trees, same, trees
 
@@ -18,15 +18,13 @@ gpu = pytest.mark.gpu
 
 
 @needs_nvcc
-@pytest.mark.parametrize("macros", lists_gpu.variants(), ids=str)
-def test_kernels_compile(tmp_path, macros):
-    compiled(tmp_path, "lists", macros, ["-ptx", f"-arch={ARCHITECTURES[0]}"])
+def test_kernels_compile(tmp_path):
+    compile_all(tmp_path, "lists", lists_gpu.variants())
 
 
 @needs_nvcc
 def test_kernels_compile_for_real_gpus(tmp_path):
-    targets = [f"-gencode=arch=compute_{a[3:]},code={a}" for a in ARCHITECTURES]
-    compiled(tmp_path, "lists", lists_gpu.variants()[-1], ["-fatbin", *targets])
+    compile_for_real_gpus(tmp_path, "lists", lists_gpu.variants()[-1])
 
 
 @gpu

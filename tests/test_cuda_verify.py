@@ -12,7 +12,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from strategies import rasters, shapes
-from test_cuda import ARCHITECTURES, all_compiled, compiled, needs_nvcc
+from test_cuda import compile_all, compile_for_real_gpus, needs_nvcc
 from test_cuda_mst import make
 from test_mst_verify import (
     connectivities,
@@ -44,13 +44,12 @@ widths = st.sampled_from([2**32, 1])
 
 @needs_nvcc
 def test_kernels_compile(tmp_path):
-    all_compiled(tmp_path, "verify", verify_gpu.variants())
+    compile_all(tmp_path, "verify", verify_gpu.variants())
 
 
 @needs_nvcc
 def test_kernels_compile_for_real_gpus(tmp_path):
-    targets = [f"-gencode=arch=compute_{a[3:]},code={a}" for a in ARCHITECTURES]
-    compiled(tmp_path, "verify", verify_gpu.variants()[0], ["-fatbin", *targets])
+    compile_for_real_gpus(tmp_path, "verify", verify_gpu.variants()[0])
 
 
 # -- on a GPU ------------------------------------------------------------------------------

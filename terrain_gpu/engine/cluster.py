@@ -27,7 +27,7 @@ from ..errors import ClusterError, InputError
 from ..grid import Block
 from ..store.objects import is_url
 from ..store.scratch import scratch_folder
-from ..store.writer import lent_folder, withdraw
+from ..store.swap import lent_folder, withdraw
 from . import plan as planner
 from .machine import default_memory_limit
 from .operation import Operation, Phase, State

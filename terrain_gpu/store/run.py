@@ -33,6 +33,7 @@ from .swap import (
     refuse_inside,
     remove_ours,
     swap,
+    withdraw,
 )
 from .writer import SMALL, FileShards, LayerWriter, Record
 
@@ -180,6 +181,9 @@ class Target:
         except BlockingIOError:
             os.close(self._lock)
             raise StoreError(f"{self.root}: another run is writing {self.work.name!r}") from None
+        # Workers of a run that was killed may still be alive.
+        for folder in self.spill.glob("lent-*"):
+            withdraw(folder)
 
     def publish(self, *, finished: bool) -> Layer:
         """Put the layer in place, unless it was `finished` before: then what is left goes."""

@@ -10,6 +10,7 @@ import tempfile
 from pathlib import Path
 
 from ..errors import InputError, OutputError, StoreError
+from .swap import withdraw
 
 VARIABLE = "TERRAIN_GPU_SCRATCH"
 """Names the folder; --scratch sets it."""
@@ -71,6 +72,9 @@ class Scratch:
             with contextlib.suppress(FileExistsError):
                 self.folder.mkdir(mode=0o700)
             self._hold()
+            # Workers of a run that was killed may still be alive.
+            for lent in self.spill.glob("lent-*"):
+                withdraw(lent)
             self.temporary.mkdir(exist_ok=True)
             self.manifest.write_bytes(b"\n")  # in place of a header
         except BlockingIOError:

@@ -7,6 +7,7 @@ import fcntl
 import json
 import os
 import shutil
+import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -52,6 +53,21 @@ def is_locked(manifest: Path) -> bool:
         except BlockingIOError:
             return True
     return False
+
+
+def lent_folder(spill: Path) -> Path:
+    """A folder through which others write, see `LayerWriter.lent` and `withdraw`."""
+    folder = spill / f"lent-{uuid.uuid4().hex}"
+    folder.mkdir(parents=True)
+    return folder
+
+
+def withdraw(folder: Path) -> None:
+    """End the writing through a folder, also where somebody is at it: what is named so is gone."""
+    gone = folder.with_name(f"gone-{folder.name}")
+    with contextlib.suppress(OSError):
+        os.rename(folder, gone)
+    shutil.rmtree(gone, ignore_errors=True)
 
 
 def swap(new: Path, place: Path, old: Path) -> None:

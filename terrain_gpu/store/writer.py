@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import errno
 import os
-import shutil
 import uuid
 from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager, suppress
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -39,21 +38,6 @@ if TYPE_CHECKING:
 
 SMALL = 1 << 20
 """Shards of fewer bytes are synced together at the end: a raster of one row may have thousands."""
-
-
-def lent_folder(spill: Path) -> Path:
-    """A folder through which others write, see `LayerWriter.lent`."""
-    folder = spill / f"lent-{uuid.uuid4().hex}"
-    folder.mkdir(parents=True)
-    return folder
-
-
-def withdraw(folder: Path) -> None:
-    """End the writing through a folder, also where somebody is at it: what is named so is gone."""
-    gone = folder.with_name(f"gone-{folder.name}")
-    with suppress(OSError):
-        os.rename(folder, gone)
-    shutil.rmtree(gone, ignore_errors=True)
 
 
 class FileShards(NamedTuple):
@@ -299,9 +283,6 @@ class LayerWriter(BlockWriter):
         if finished:
             self.done[...] = True
             return
-        # Workers of a run that was killed may still be alive.
-        for folder in target.spill.glob("lent-*"):
-            withdraw(folder)
         self._log = os.open(target.manifest, os.O_WRONLY | os.O_APPEND)
         # Ends a last line that a kill or a full disk left half written.
         os.write(self._log, b"\n")

@@ -19,7 +19,7 @@ from terrain_gpu import TerrainError
 from . import cases, recording
 from .model import State, Trace, tree_of
 
-HANG = 60
+HANG = 600
 """Seconds after which a resumed run is said to hang."""
 
 AGAIN = re.compile(r"overwrite|(?:convert|compute|build|make)s?(?: it)? again")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import gc
 import os
 import shutil
 import subprocess
@@ -15,6 +16,8 @@ from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
+
+import numba
 
 import terrain_gpu
 
@@ -73,6 +76,10 @@ def serve() -> None:
     """For each call that comes: do it in a process of its own."""
     from power_cut import cases  # noqa: F401  all that the calls need
 
+    for name in terrain_gpu.__all__:
+        getattr(terrain_gpu, name)  # imports it
+    numba.njit(lambda: None)()  # numba imports most of itself when it first compiles
+    gc.freeze()  # a collection in the new process would touch, and so copy, all memory
     pipe, library = Connection(int(sys.argv[1])), ctypes.CDLL(sys.argv[2])
     while True:
         try:
