@@ -61,7 +61,9 @@ def main() -> None:
         for source in ((0, 0), (given.rows // 2, given.cols // 2)):
             found = []
             for _ in range(given.rounds):
-                paths = shortest_paths(friction, [source], cost="friction", **how, block_size=1024)
+                paths = shortest_paths(
+                    friction, [source], cost="friction", friction=friction, **how, block_size=1024
+                )
                 assert paths.report.result["regions"] == 2
                 found.append(paths.report.seconds)
                 distance = paths.distance()
