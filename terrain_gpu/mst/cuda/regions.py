@@ -486,15 +486,14 @@ def solve_regions(
 
     devices = [lane.device for lane in solver.lanes]
     with ThreadPoolExecutor(plan.readers) as pool, memory_bounds(solver.memory_limit, devices):
-        slots = solver.slots(plan.buffers)
         try:
             stream(
                 missing(regions, there, finished),
                 read,
                 save,
                 compute=solve,
-                buffers=slots,
-                workers=len(slots),  # each waits for its GPU
+                buffers=solver.slots(plan.buffers),
+                workers=plan.buffers,  # each waits for the GPU of its region
                 done=finished,
             )
         finally:
