@@ -14,6 +14,7 @@ from importlib import import_module
 from multiprocessing import get_context
 from types import SimpleNamespace
 
+import dask
 import numpy as np
 import pytest
 from cluster import kill_a_worker, processes, share_imports
@@ -422,8 +423,11 @@ def no_interrupts():
 
 
 def test_only_who_started_workers_hears_an_interrupt():
-    """A terminal sends it to all."""
-    with clusters.open_client(1, None) as client:
+    """A terminal sends it to all. Workers as commands start them: not forked from a server."""
+    with (
+        dask.config.set({"distributed.worker.multiprocessing-method": "spawn"}),
+        clusters.open_client(1, None) as client,
+    ):
         assert all(client.run(no_interrupts).values())
     assert not no_interrupts()
 

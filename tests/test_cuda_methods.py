@@ -20,7 +20,8 @@ from terrain_gpu.paths.costs import MODELS, Scaled
 from terrain_gpu.paths.cuda import classic as gpu_classic
 from terrain_gpu.paths.cuda import problem as gpu
 from terrain_gpu.paths.cuda.variants import variant
-from terrain_gpu.paths.pipeline import GPU_METHODS, METHODS, shortest_paths
+from terrain_gpu.paths.inputs import GPU_METHODS
+from terrain_gpu.paths.pipeline import METHODS, shortest_paths
 
 every_method = pytest.mark.parametrize("method", GPU_METHODS)
 on_a_gpu = pytest.mark.gpu

@@ -213,7 +213,7 @@ class Run:
     @property
     def in_memory(self) -> bool:
         """Whether the operation is over arrays."""
-        return self.folder is None
+        return isinstance(self.operation.layers[0], ArrayLayer)
 
     def written(self, at: Block) -> bool:
         """Whether all outputs of a block are there, of an earlier run."""

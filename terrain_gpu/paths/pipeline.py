@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import math
 import os
 from collections.abc import Callable
 from contextlib import suppress
@@ -23,29 +22,33 @@ from ..arguments import (
     raster_or_store,
     word,
 )
-from ..cells import is_nodata
-from ..cuda.backend import Gpu, Placement, choose, find_gpu
-from ..engine.arrays import ArrayLayer, fitting_block
+from ..cuda.backend import Placement
 from ..engine.plan import CUDA_BASELINE, NO_LIMIT, limit_of
 from ..engine.run import run, run_in_memory
-from ..errors import InputError, StoreError
-from ..grid import BlockGrid, GridSpec
+from ..errors import InputError
 from ..grid.lengths import other_unit
-from ..io.places import Places, PlacesLike, as_places, refuse_nodata
+from ..io.places import PlacesLike
 from ..progress import Progress, silent
 from ..report import Report
 from ..store import Layer, TileStore
 from ..store.run import begun_dtype
 from .costs import MODELS, friction_beside
-from .cpu.relax import GUARDS, Overflow
-from .index import Index, index_settings
-from .index import build_index as build_distance_index
+from .cpu.relax import Overflow
+from .inputs import (
+    array_layers,
+    check_start_costs,
+    gpu_of_method,
+    limit_of_costs,
+    method_with_index,
+    places_on,
+    store_layers,
+    with_index,
+)
 from .problem import LAYERS, CostDistance
 from .result import ShortestPaths
 
 log = logging.getLogger(__name__)
 
-GPU_METHODS = ("relax-array", "tournament")
 METHODS = get_args(PathMethod)
 
 Solved = TypeVar("Solved")
@@ -180,19 +183,19 @@ def shortest_paths(
     if stop_at_targets and targets is None:
         raise InputError("stop_at_targets needs targets")
     over_arrays = isinstance(data, np.ndarray)
-    method = _method(method, over_arrays, build_index=build_index)
+    method = method_with_index(method, over_arrays, build_index=build_index)
     friction = friction_beside(cost, data if over_arrays else layer, friction)
     if isinstance(data, np.ndarray):
         path = ""
-        inputs: list[Any] = _arrays((data, friction, barriers), nodata, cell_size, block_size)
+        inputs: list[Any] = array_layers((data, friction, barriers), nodata, cell_size, block_size)
     else:
         if nodata is not None or block_size is not None or cell_size != (1.0, 1.0):
             raise InputError("nodata, block_size and cell_size are for arrays")
         store = TileStore.open(data)
-        path, inputs = str(store.path), _layers(store, (layer, friction, barriers))
+        path, inputs = str(store.path), store_layers(store, (layer, friction, barriers))
     heights = inputs[0]
     names = [None if found is None else found.name for found in inputs]
-    begin, ends = _places(heights, sources, targets)
+    begin, ends = places_on(heights, sources, targets)
     if not len(begin) and not source_edge:
         raise InputError("there is no source; give one")
     problem = CostDistance(
@@ -207,17 +210,17 @@ def shortest_paths(
         reverse=reverse,
         sources=begin,
         source_edge=source_edge,
-        max_cost=_max_cost(max_cost, MODELS[cost].least),
+        max_cost=limit_of_costs(max_cost, MODELS[cost].least),
         targets=ends,
         stop_at_targets=stop_at_targets,
         names=LAYERS[: 3 if allocation else 1 + backlink],
         method=method,
         verified=verify,
     ).over([found for found in inputs if found is not None])
-    _check_start_costs(problem)
+    check_start_costs(problem)
     limit = limit_of(NO_LIMIT if memory_limit is None and not path else memory_limit)
     where = backend, device, gpu_memory_limit
-    gpu = _gpu(method, limit, heights.block_size, *where)
+    gpu = gpu_of_method(method, limit, heights.block_size, *where)
     place = Placement(gpu, progress, passes=2 + verify)
     if over_arrays:
         return _over_arrays(problem, limit, threads, place)
@@ -265,7 +268,7 @@ def _over_store(
         if problem.method == "index":
             how = dict(zip(("backend", "device", "gpu_memory_limit"), where, strict=True))
             how |= {"memory_limit": limit, "threads": threads}
-            problem, built = _indexed(problem, report, place, build=build, **how)
+            problem, built = with_index(problem, report, place, build=build, **how)
         if built is not None and built["backend"] == "cuda":
             limit -= CUDA_BASELINE  # which building the index has left in this process
         begun = begun_dtype(problem.store, "distance", problem.fingerprint()) if resume else None
@@ -317,161 +320,6 @@ def _wide_enough(
         with suppress(Overflow):
             return solve(replace(problem, wide=True).over(problem.layers), True)
     raise InputError(f"{problem.heights.name}: distances exceed 64 bits; convert to float64")
-
-
-def _indexed(
-    problem: CostDistance, report: Report, place: Placement, *, build: bool, **how: Any
-) -> tuple[CostDistance, dict[str, Any] | None]:
-    """The problem on the store's index, and what there is to say of that if it is built now."""
-    if not problem.exact and (problem.verified or len(problem.names) > 1):
-        log.warning(
-            "distances of real costs from an index are not exact to the last bit, as "
-            "backlinks, allocation and verify need them: cells are relaxed instead"
-        )
-        return replace(problem, method="relax"), None
-    store = TileStore.open(problem.store)
-    settings = index_settings(problem.model, problem.steps, problem.rasters)
-    found = None
-    try:
-        found = Index.open(store, problem.blocks)
-    except StoreError:
-        if not build:
-            raise
-    lacks = found.difference(settings) if found else "there is none"
-    if not lacks:
-        return replace(problem, indexed=True), None
-    if not build:
-        raise StoreError(
-            f"{store.path}: no distance index for this: {lacks}; build one with --build-index, "
-            "or leave out --method index"
-        )
-    place.progress.count += 1
-    friction = problem.friction
-    if problem.model.needs_friction and friction is None:
-        friction = problem.layer
-    with report.phase("index"):
-        made = build_distance_index(
-            store,
-            layer=problem.layer,
-            friction=friction,
-            barriers=problem.barriers,
-            **problem.steps,
-            overwrite=True,
-            progress=place.progress,
-            **how,
-        )
-    told = {"backend": made.settings["backend"], "seconds": made.seconds["total"]}
-    return replace(problem, indexed=True, built=True), made.result | told
-
-
-def _max_cost(max_cost: float | None, least: float) -> float | None:
-    if max_cost is not None and not max_cost >= least:
-        raise InputError(f"max_cost {max_cost} is not a number of at least 0")
-    return None if max_cost == math.inf else max_cost
-
-
-def _method(method: PathMethod, over_arrays: bool, *, build_index: bool) -> PathMethod:
-    """What is asked for, with an index that is to be built."""
-    if build_index and method not in ("relax", "index"):
-        raise InputError(f"an index is for method 'index', not {method!r}")
-    if build_index:
-        method = "index"
-    if method == "index" and over_arrays:
-        raise InputError("method 'index' is for stores: an array has no distance index")
-    return method
-
-
-def _gpu(
-    method: str,
-    memory_limit: int | None,
-    block_size: int,
-    backend: str,
-    device: int,
-    gpu_memory_limit: int | str | None,
-) -> Gpu | None:
-    """The GPU that a method is to run on, if any."""
-    if method in GPU_METHODS:
-        chosen, reason = choose("auto" if backend == "cuda" else backend, device)
-        if chosen == "cuda":
-            return Gpu.of(device, gpu_memory_limit, wanted=True)
-        raise InputError(
-            f"method {method!r} runs on a GPU only ({reason or 'not on backend cpu'}); "
-            "use --method relax, or --backend cuda where there is one"
-        )
-    if backend == "cuda" and method != "relax":
-        raise InputError(f"method {method!r} runs on the CPU only; use relax, or backend cpu")
-    if method != "relax":
-        return None
-    return find_gpu(backend, device, gpu_memory_limit, memory_limit, block_size)
-
-
-def _arrays(
-    arrays: tuple[Any, ...],
-    nodata: Any,
-    cell_size: float | tuple[float, float],
-    block_size: int | None,
-) -> list[ArrayLayer | None]:
-    """Heights, frictions and barriers in the guise of layers."""
-    width, height = cell_size if isinstance(cell_size, tuple) else (cell_size, cell_size)
-    rows, cols = shape = arrays[0].shape
-    grid = GridSpec(rows, cols, transform=(width, 0.0, 0.0, 0.0, -height, 0.0))
-    blocks = BlockGrid(rows, cols, block_size or fitting_block(rows, cols))
-    found: list[ArrayLayer | None] = []
-    for data, name in zip(arrays, ("data", "friction", "barriers"), strict=True):
-        if data is None:
-            found.append(None)
-            continue
-        if not isinstance(data, np.ndarray) or data.shape != shape:
-            raise InputError(f"{name} must be an array of shape {shape}, as the heights")
-        own = data.view(np.uint8) if data.dtype == bool else data
-        found.append(ArrayLayer(own, blocks, grid, nodata if name == "data" else None, name))
-    return found
-
-
-def _layers(store: TileStore, names: tuple[Any, ...]) -> list[Layer | None]:
-    """Heights, frictions and barriers of a store."""
-    for name in names:
-        if not (name is None or isinstance(name, str)):
-            raise InputError("friction and barriers of a store are names of its layers")
-        if name in LAYERS:
-            raise InputError(f"layer {name!r} is a result; name a layer of heights or frictions")
-    return [None if name is None else store.layer(name) for name in names]
-
-
-def _places(
-    heights: Layer | ArrayLayer, sources: PlacesLike, targets: PlacesLike | None
-) -> tuple[Places, Places | None]:
-    """Where paths begin and end, on cells with a value."""
-    begin = as_places(heights.grid, sources, "sources")
-    end = None if targets is None else as_places(heights.grid, targets, "targets")
-    for points, what in ((begin, "sources"), (end, "targets")):
-        if points is None or not len(points):
-            continue
-        if isinstance(heights, Layer):
-            refuse_nodata(points, heights)
-            continue
-        void = is_nodata(heights.data[points.rows, points.cols], heights.nodata)
-        if void.any():
-            k = int(np.argmax(void))
-            raise InputError(
-                f"{void.sum()} of the {what} are nodata, the first at row {points.rows[k]}, "
-                f"column {points.cols[k]}; move them to cells with a value"
-            )
-    return begin.one_per_cell("sources"), end and end.one_per_cell()
-
-
-def _check_start_costs(problem: CostDistance) -> None:
-    costs = problem.sources.costs
-    if not problem.model.kind.bottleneck and (costs < 0).any():  # which may be a height
-        raise InputError("sources: a start cost is not a finite number from 0 on")
-    if problem.model.is_integer(problem.heights.dtype):
-        if (costs % 1).any():
-            raise InputError(
-                f"start cost {costs[costs % 1 != 0][0]}: distances are integers here, "
-                "start costs must be as well"
-            )
-        if (most := costs.max(initial=0)) > GUARDS[8]:
-            raise InputError(f"start cost {most:g} is beyond 2**62")
 
 
 __all__ = ["ShortestPaths", "shortest_paths"]

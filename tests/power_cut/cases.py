@@ -30,7 +30,7 @@ from terrain_gpu import (
     shortest_paths,
 )
 from terrain_gpu.io.places import from_rowcol
-from terrain_gpu.paths import pipeline
+from terrain_gpu.paths import problem
 from terrain_gpu.paths.cpu import relax
 from terrain_gpu.paths.index import build_index
 from terrain_gpu.paths.index.files import Index
@@ -279,7 +279,7 @@ def other_tree(root: Path, inputs: Path, **more: Any) -> None:
 @contextlib.contextmanager
 def little_memory(stop: bool = False) -> Iterator[None]:
     """Of fields three fit, and all are saved after every fourth visit."""
-    plan_paths, visit, count = pipeline.plan_paths, relax.Relaxation._visit, [0]
+    plan_paths, visit, count = problem.plan_paths, relax.Relaxation._visit, [0]
 
     def small(*arguments: Any, **more: Any) -> Any:
         return replace(plan_paths(*arguments, **more), buffers=3)
@@ -293,7 +293,7 @@ def little_memory(stop: bool = False) -> Iterator[None]:
             raise KeyboardInterrupt
 
     with (
-        mock.patch.object(pipeline, "plan_paths", small),
+        mock.patch.object(problem, "plan_paths", small),
         mock.patch.object(relax.Relaxation, "_visit", visit_and_save),
     ):
         yield
