@@ -24,7 +24,7 @@ class StoreError(TerrainError, OSError):
 
 
 class OutputError(TerrainError, OSError):
-    """Writing failed half way (disk full, no permission). Everything committed before stays valid."""
+    """Writing failed (disk full, no permission). Everything committed before stays valid."""
 
 
 class PlanError(InputError):

@@ -46,7 +46,7 @@ def trim() -> None:
 
 
 def return_large_arrays() -> None:
-    """Make the allocator return large arrays as they are freed; otherwise each thread keeps some."""
+    """Make the allocator return large arrays when freed; otherwise each thread keeps some."""
     with suppress(AttributeError):
         ctypes.CDLL(None).mallopt(_MMAP_THRESHOLD, 4 << 20)
 
@@ -64,7 +64,7 @@ class Report:
     seconds
         "total", from the opened store or input to the committed result, and one entry per phase.
     bytes_read, bytes_written
-        Through system calls of this process during the run; None where the system does not count them.
+        Through system calls of this process during the run; None if the system does not count them.
     peak_rss_bytes
         Peak resident set of the process so far.
     settings

@@ -577,11 +577,11 @@ def test_plan_command(world, capfd):
         ("--where 'elevation > 0' --table ''", "--table: the name of the file is empty"),
         (
             "--where 'elevation > 0' --table t.csv --json ./t.csv",
-            "--json ./t.csv: is the file of --table; name another",
+            "--json ./t.csv: --table already names this file; name another",
         ),
         (
             "--where 'elevation > 0' -o l.tif --json l.tif",
-            "--json l.tif: is the file of --output; name another",
+            "--json l.tif: --output already names this file; name another",
         ),
         ("--where 'elevation > 0' --into old", "layer 'old' exists; --overwrite replaces it"),
         ("--where 'elevation > 0' --memory-limit 200MB", "too small for the components"),
