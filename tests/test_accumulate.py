@@ -293,7 +293,7 @@ def test_refusals(store, tmp_path):
     shortest_paths(store, [(0, 0)], backlink=True)
     for names, message in (
         ({"into": "distance"}, "'distance' does not hold sums; rename or delete its folder"),
-        ({"directions": "backlink"}, "'backlink' holds no drainage directions; give"),
+        ({"directions": "backlink"}, "'backlink' does not hold drainage directions; rename"),
     ):
         with pytest.raises(InputError, match=message):
             accumulate(store, overwrite=True, **names)

@@ -294,7 +294,7 @@ def test_workers_whose_own_limit_is_less(store, scheduler, start_worker):
     """Dask would pause them for ever."""
     start_worker("400MB")
     with clusters.open_client(None, scheduler.address) as client:
-        with pytest.raises(PlanError, match=r"may use 320 MB, .*; give a smaller --memory-limit"):
+        with pytest.raises(PlanError, match=r"may use 320 MB, .*; choose a smaller --memory-limit"):
             slope(store, client=client, memory_limit="1GB")
         assert clusters.Cluster(client, str(store)).limit(None) == 320 * MB
 
