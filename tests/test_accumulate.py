@@ -316,7 +316,7 @@ def test_a_layer_that_is_no_forest_is_refused(store, value):
     edges = without_checksums(TileStore.open(store).layer("mst"))
     with open(edges.shard_path(1, 1), "r+b") as file:
         file.write(bytes([value]) * 3000)
-    with pytest.raises(StoreError, match="mst: no forest of these cells in rows"):
+    with pytest.raises(StoreError, match="mst: not a forest of these cells in rows"):
         accumulate(store)
     assert TileStore.open(store).layers == ["elevation", "mst"]
 
@@ -344,7 +344,7 @@ def test_a_forest_of_another_weight_is_refused(store, capfd):
         accumulate(store)
     code = options._guarded(lambda: group.main(["accumulate", str(store)], standalone_mode=False))
     assert code == 2
-    assert "mst: a spanning forest of the weight absdiff; water" in capfd.readouterr().err
+    assert "mst: computed with weight absdiff, but drainage needs" in capfd.readouterr().err
     assert TileStore.open(store).layers == ["elevation", "mst"]
 
 
