@@ -343,7 +343,7 @@ def test_refusals(store, tmp_path):
     for wrong in (-1.0, math.nan, math.inf):
         with pytest.raises(InputError, match=f"must be finite and not negative, not {wrong}"):
             extract_network(store, target, min_length=wrong)
-    with pytest.raises(InputError, match=r"name the paths \.geojson"):
+    with pytest.raises(InputError, match=r"name the file \.geojson"):
         extract_network(store, tmp_path / "a.shp", min_length=1)
     with pytest.raises(PlanError, match="too small to extract the network of 200 x 300"):
         extract_network(store, target, min_length=1, memory_limit=300 * 10**6)
