@@ -1186,7 +1186,7 @@ def test_files_have_ordinary_permissions(path):
 def test_what_a_killed_run_left_is_no_part_of_a_shard(path):
     usual = write(path, DENSE).shard_path(0, 0).stat()
     with begin(path, DENSE, "other") as writer:
-        left = writer._temporary / "0-0"
+        left = writer._target.temporary / "0-0"
         left.write_bytes(bytes(usual.st_size + 9))
         left.chmod(0o400)
         fill(writer, DENSE.cells)

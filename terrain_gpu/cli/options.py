@@ -138,9 +138,28 @@ connectivity_option = click.option(
 overwrite_option = click.option(
     "--overwrite", is_flag=True, help="Replace what is there, whole and at the end."
 )
-resume_option = click.option(
-    "--resume", is_flag=True, help="Go on with a run that was stopped or killed."
-)
+
+
+def _scratch(ctx: click.Context, param: click.Parameter, value: str | None) -> None:
+    if value is None:
+        return
+    if not os.path.isdir(value):
+        raise click.BadParameter(f"{value!r} is not a folder", ctx, param)
+    os.environ["TERRAIN_GPU_SCRATCH"] = value
+
+
+def resume_option(command: Any) -> Any:
+    """--resume, and --scratch."""
+    command = click.option(
+        "--scratch", metavar="FOLDER", expose_value=False, callback=_scratch,
+        help="Where a run over object storage keeps what memory cannot hold.  "
+        "[default: TERRAIN_GPU_SCRATCH, or the folder for temporary files]",
+    )(command)  # fmt: skip
+    return click.option(
+        "--resume", is_flag=True, help="Go on with a run that was stopped or killed."
+    )(command)
+
+
 layer_option = click.option(
     "--layer", default="elevation", show_default=True, metavar="NAME", help="Layer of the store."
 )

@@ -19,6 +19,7 @@ from ..grid import GridSpec
 from ..progress import Progress, silent
 from ..report import Report
 from ..store import Layer, TileStore, unfinished_block_size
+from ..store.objects import is_url, named
 from ..store.swap import refuse_inside
 from .convert_problem import Convert
 from .gdal import gdal_environment
@@ -121,7 +122,7 @@ def convert_dataset(  # noqa: PLR0913 - keyword-only
         compress=compress,
     )
     with gdal_environment(), problem.mosaic:
-        _check_place(Path(store))
+        _check_place(named(store))
         operation = problem.sized(_block_size(problem, resume=resume), **limits)
         place = Here(progress)
         result = run(operation, **limits, resume=resume, overwrite=overwrite, place=place)
@@ -175,6 +176,9 @@ def _block_size(problem: Convert, *, resume: bool) -> int | None:
 
 def _check_place(store: Path) -> None:
     """Refuse a path that cannot become a store, before anything is written."""
+    if is_url(store):
+        refuse_inside(store)
+        return
     if store.is_file():
         raise StoreError(f"{store}: is a file; the last argument names the store, a folder")
     if store.is_symlink() and not store.exists():

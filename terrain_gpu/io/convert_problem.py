@@ -23,6 +23,7 @@ from ..grid import Block, BlockGrid, GridSpec, ceil_div
 from ..report import return_large_arrays
 from ..store import TileStore
 from ..store.checksums import checksum
+from ..store.objects import has_store, named
 from .crs import crs_name, same_crs
 from .mosaic import Mosaic
 from .recode import Recode
@@ -85,7 +86,7 @@ class Convert(Operation):
     @cached_property
     def others(self) -> list[str]:
         """Other layers of the store, which have the same grid as this one."""
-        if not os.path.exists(self.store):
+        if not has_store(named(self.store)):
             return []
         there = TileStore.open(self.store)
         same = self.mosaic.grid.same_place(there.grid)
@@ -95,7 +96,7 @@ class Convert(Operation):
     def grid(self) -> GridSpec:
         """The grid of the rasters; as an existing store describes it, if it is the same grid."""
         grid = self.mosaic.grid
-        if not os.path.exists(self.store):
+        if not has_store(named(self.store)):
             return grid
         there = TileStore.open(self.store)
         if not grid.same_place(there.grid):

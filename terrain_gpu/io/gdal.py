@@ -13,6 +13,7 @@ from collections import OrderedDict
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
+from urllib.parse import urlsplit
 
 import numpy as np
 import rasterio
@@ -26,6 +27,7 @@ from .. import cells
 from ..engine.plan import GDAL_CACHE, MB
 from ..errors import InputError
 from ..grid import GridSpec, Window
+from ..store.client import endpoint_url
 from .crs import placed
 
 log = logging.getLogger(__name__)
@@ -46,9 +48,22 @@ GDAL_ERRORS = (RasterioError, CPLE_BaseError, OSError)
 @contextmanager
 def gdal_environment() -> Iterator[None]:
     """Run GDAL with a small block cache, which counts as memory, and exceptions, not stderr."""
-    with warnings.catch_warnings(), rasterio.Env(**_GDAL):
+    with warnings.catch_warnings(), rasterio.Env(**_GDAL, **_endpoint()):
         warnings.simplefilter("ignore", NotGeoreferencedWarning)
         yield
+
+
+def _endpoint() -> dict[str, str]:
+    """GDAL options for the endpoint that other programs take from AWS_ENDPOINT_URL."""
+    url = urlsplit(endpoint_url())
+    if not url.netloc or "AWS_S3_ENDPOINT" in os.environ:
+        return {}
+    secure = "YES" if url.scheme == "https" else "NO"
+    return {
+        "AWS_S3_ENDPOINT": url.netloc + url.path.rstrip("/"),
+        "AWS_HTTPS": secure,
+        "AWS_VIRTUAL_HOSTING": "FALSE",
+    }
 
 
 class _Handles(threading.local):

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import InputError, OutputError
+from .objects import refuse_url
 from .outputs import Output, output_errors, sidecars
 from .swap import refuse_inside
 
@@ -26,6 +27,7 @@ def writable_file(path: Path, *, overwrite: bool) -> Path:
     OutputError
         when its folder cannot be written.
     """
+    refuse_url(path)
     try:
         there = path.exists()
     except (OSError, ValueError) as error:

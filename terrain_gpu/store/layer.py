@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import threading
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -13,10 +12,11 @@ import numcodecs.zstd
 import numpy as np
 
 from .. import cells
-from ..errors import InputError, StoreError
+from ..errors import InputError, StoreError, TerrainError
 from ..grid import TILE, BlockGrid, GridSpec, Window, ceil_div, clip, is_empty, z_rank_table
 from .checksums import block_digest, crc32c, crc_of_tiles, layer_digest
-from .shard import ABSENT, ANY_DIGEST, Shard, again
+from .objects import read_small
+from .shard import ABSENT, ANY_DIGEST, Shard, again, end_bytes, opened
 from .tiles import split_bits, z_view
 
 KEY = "terrain_gpu"
@@ -36,7 +36,9 @@ class Layer:
     Attributes
     ----------
     name, path
-        Layer name and the directory of its Zarr array.
+        Layer name and the directory of its Zarr array, an `ObjectPath` where it is in a bucket.
+    separator
+        Between the parts of a shard's name; a dot in buckets, where a layer was replaced.
     grid
         The store's `GridSpec`.
     blocks
@@ -58,8 +60,10 @@ class Layer:
         nodata: Number | None,
         compress: str | None,
         attributes: Mapping[str, Any],
+        separator: str = "/",
     ) -> None:
         self.path = path
+        self.separator = separator
         self.name = path.name
         self.grid = grid
         self.dtype = dtype
@@ -148,7 +152,12 @@ class Layer:
 
     def shard_path(self, i: int, j: int) -> Path:
         """File of block (i, j); it does not exist when the block is all fill."""
-        return self.path / "c" / str(i) / str(j)
+        return self.path / self.separator.join(("c", str(i), str(j)))
+
+    @property
+    def digests_path(self) -> Path:
+        """File of the digests of all blocks."""
+        return self.path / digests_name(self.separator)
 
     def block_window(self, i: int, j: int) -> Window:
         """Cells of block (i, j) as (row0, row1, col0, col1)."""
@@ -296,6 +305,16 @@ class Layer:
             self._check(shard, found, ranks, np.arange(len(found)))
             return found
 
+    def holds(self, i: int, j: int, digest: int, *, small: bool) -> bool:
+        """Whether the shard of block (i, j) is the one of a digest; a small one is read whole."""
+        try:
+            if small:
+                self.check_block(i, j)
+            with self._shard(i, j) as shard:
+                return shard is not None and shard.digest == digest
+        except StoreError:
+            return False
+
     def check_block(self, i: int, j: int) -> int:
         """Compare all tiles of block (i, j) with their checksums; how many there are.
 
@@ -304,7 +323,7 @@ class Layer:
         StoreError
             naming the first tile that differs.
         """
-        with self._shard(i, j) as shard:
+        with self._shard(i, j, whole=True) as shard:
             if shard is None:
                 return 0
             ranks = np.flatnonzero(shard.offsets != ABSENT)
@@ -320,16 +339,18 @@ class Layer:
 
     def _read_part(self, i: int, j: int, part: Window, out: np.ndarray) -> None:
         """Copy the cells `part` of block (i, j) into `out`."""
-        with self._shard(i, j) as shard:
+        b = self.block_size
+        inner = (part[0] - i * b, part[1] - i * b, part[2] - j * b, part[3] - j * b)
+        ranks = self._ranks[
+            inner[0] // TILE : ceil_div(inner[1], TILE),
+            inner[2] // TILE : ceil_div(inner[3], TILE),
+        ]
+        r0, r1, c0, c1 = self.blocks.window(i, j)
+        there = ceil_div(r1 - r0, TILE) * ceil_div(c1 - c0, TILE)
+        with self._shard(i, j, whole=4 * ranks.size > there) as shard:
             if shard is None:
                 out[...] = self.fill
                 return
-            b = self.block_size
-            inner = (part[0] - i * b, part[1] - i * b, part[2] - j * b, part[3] - j * b)
-            ranks = self._ranks[
-                inner[0] // TILE : ceil_div(inner[1], TILE),
-                inner[2] // TILE : ceil_div(inner[3], TILE),
-            ]
             tiles, slots = self._tiles(shard, ranks)
             if out.shape == (b, b) and np.array_equal(slots, self._ranks):
                 np.copyto(split_bits(out), z_view(tiles[: ranks.size]))
@@ -360,7 +381,10 @@ class Layer:
         if self.compress or (offsets[present] % self._tile_bytes).any():
             return self._decoded(shard, ranks, present)
         # A few tiles (a halo) are mapped; for more, one sequential read beats page faults.
-        if 4 * np.count_nonzero(present) <= np.count_nonzero(shard.offsets != ABSENT):
+        few = 4 * np.count_nonzero(present) <= np.count_nonzero(shard.offsets != ABSENT)
+        if few and not shard.source.mapped:
+            return self._decoded(shard, ranks, present)
+        if few or shard.source.held:
             data = shard.map()
         else:
             data = shard.read(self._scratch(shard.data_bytes))
@@ -377,15 +401,14 @@ class Layer:
         tiles = self._scratch(count * self._tile_bytes).view(self.dtype).reshape(-1, TILE, TILE)
         slots = np.full(ranks.shape, ABSENT)
         slots[present] = np.arange(count)
-        data = shard.map()
-        for slot, rank in enumerate(ranks[present]):
-            start = shard.offsets[rank]
-            raw = data[start : start + shard.lengths[rank]]
-            if shard.sums is not None and crc32c(raw) != shard.sums[rank]:
+        wanted = ranks[present]
+        for slot, (rank, stored) in enumerate(zip(wanted, shard.tiles(wanted), strict=True)):
+            if shard.sums is not None and crc32c(stored) != shard.sums[rank]:
                 raise self._damaged(shard, rank)
+            raw = stored
             if self.compress:
                 try:
-                    raw = np.frombuffer(numcodecs.zstd.decompress(raw), np.uint8)
+                    raw = np.frombuffer(numcodecs.zstd.decompress(stored), np.uint8)
                 except RuntimeError as error:
                     raise StoreError(f"{shard.path}: a tile does not decompress: {error}") from None
             if raw.size != self._tile_bytes:
@@ -403,39 +426,43 @@ class Layer:
 
     def _damaged(self, shard: Shard, rank: int) -> StoreError:
         row, col = np.argwhere(self._ranks == rank)[0]
-        i, j = shard.path.parent.name, shard.path.name
+        i, j = str(shard.path).replace(self.separator, "/").split("/")[-2:]
         return StoreError(
             f"{shard.path}: damaged: tile ({row}, {col}) of block ({i}, {j}) of layer "
             f"{self.name!r} differs from its checksum (crc32c); copy or convert the layer again"
         )
 
     @contextlib.contextmanager
-    def _shard(self, i: int, j: int) -> Iterator[Shard | None]:
-        """The open shard of block (i, j); None when the block is all fill."""
+    def _shard(self, i: int, j: int, *, whole: bool = False) -> Iterator[Shard | None]:
+        """The open shard of block (i, j); None when the block is all fill.
+
+        Parameters
+        ----------
+        whole
+            Whether most of it will be wanted: an object is fetched at once then.
+        """
         self._window(i, j)
         path = self.shard_path(i, j)
         expected = self._expected(i, j)
-        try:
-            fd = os.open(path, os.O_RDONLY)
-        except FileNotFoundError:
-            if expected not in (None, 0, ANY_DIGEST):
-                raise StoreError(
-                    f"{path}: missing from layer {self.name!r} (an incomplete copy?); "
-                    f"{again(self.path)}"
-                ) from None
-            yield None
-            return
-        except OSError as error:
-            raise StoreError(f"{path}: cannot be read: {error.strerror}") from error
-        try:
-            tile_bytes = 0 if self.compress else self._tile_bytes
-            yield Shard(fd, path, self._order, tile_bytes, expected)
-        except OSError as error:
-            if isinstance(error, StoreError):
-                raise
-            raise StoreError(f"{path}: cannot be read: {error.strerror}") from error
-        finally:
-            os.close(fd)
+        with contextlib.ExitStack() as stack:
+            try:
+                end = end_bytes(self._ranks.size)
+                source = stack.enter_context(opened(path, end, whole=whole))
+            except FileNotFoundError:
+                if expected not in (None, 0, ANY_DIGEST):
+                    raise StoreError(
+                        f"{path}: missing from layer {self.name!r} (an incomplete copy?); "
+                        f"{again(self.path)}"
+                    ) from None
+                yield None
+                return
+            except OSError as error:
+                raise _read_error(path, error) from error
+            try:
+                tile_bytes = 0 if self.compress else self._tile_bytes
+                yield Shard(source, path, self.path, self._order, tile_bytes, expected)
+            except OSError as error:
+                raise _read_error(path, error) from error
 
     def _expected(self, i: int, j: int) -> int | None:
         """The digest of a block, 0 when it has no file; None where none is recorded."""
@@ -448,12 +475,13 @@ class Layer:
         return int(self._digests[i, j])
 
     def _read_digests(self) -> np.ndarray:
-        path = self.path / DIGESTS
+        path = self.digests_path
         size = 8 * self.blocks.count
         try:
-            with open(path, "rb") as file:
-                data = file.read(size + 1)
+            data = read_small(path, size + 1)
         except OSError as error:
+            if isinstance(error, TerrainError):
+                raise
             raise StoreError(
                 f"{path}: cannot be read: {error.strerror}; copy or convert the layer again"
             ) from error
@@ -478,6 +506,18 @@ class Layer:
         if have is None or have.size < size:
             have = self._local.scratch = np.empty(size, np.uint8)
         return have[:size]
+
+
+def digests_name(separator: str) -> str:
+    """Name of the file of digests, of a version of a layer."""
+    return DIGESTS if separator == "/" else f"{DIGESTS}-dotted"
+
+
+def _read_error(path: Path, error: OSError) -> OSError:
+    """What to raise for an error of reading."""
+    if isinstance(error, TerrainError):
+        return error
+    return StoreError(f"{path}: cannot be read: {error.strerror}")
 
 
 def _part(array: np.ndarray, window: Window, part: Window) -> np.ndarray:

@@ -8,6 +8,7 @@ import json
 import os
 import re
 import struct
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from ..grid import TILE, GridSpec
 from .checksums import crc_of_json
 from .files import new_file, sync_folder, sync_tree, write_whole
 from .layer import KEY, Layer, Number
+from .objects import ObjectPath, folder_names
 from .swap import absolute, beside, recover
 
 FORMAT = 2
@@ -51,7 +53,17 @@ RESERVED = ("x", "y", "spatial_ref", "distance_index")
 
 
 def write_group(path: Path, grid: GridSpec) -> None:
-    """Group metadata and the coordinate arrays that xarray, rioxarray and GDAL look for."""
+    """Write the files of a store without layers."""
+    for name, data in group_files(grid):
+        (path / name).parent.mkdir(parents=True, exist_ok=True)
+        write_whole(path / name, data)
+    sync_tree(path)
+
+
+def group_files(grid: GridSpec) -> Iterator[tuple[str, bytes]]:
+    """Names and content of the group's metadata, which come first, and of the coordinate arrays
+    that xarray, rioxarray and GDAL look for.
+    """
     own: dict[str, Any] = {
         "format": FORMAT,
         "shape": list(grid.shape),
@@ -61,8 +73,7 @@ def write_group(path: Path, grid: GridSpec) -> None:
     }
     own["checksum"] = crc_of_json(own)
     attributes = {"Conventions": "CF-1.11", KEY: own, **_conventions(grid)}
-    path.mkdir(parents=True, exist_ok=True)
-    write_node(path, zarr.create_group({}, attributes=attributes))
+    yield "zarr.json", _node_json(zarr.create_group({}, attributes=attributes))
     geographic = "GEOGCRS[" in grid.crs_wkt and "PROJCRS[" not in grid.crs_wkt
     for name, values in (("y", grid.y_centres()), ("x", grid.x_centres())):
         standard = {"x": "longitude", "y": "latitude"} if geographic else {}
@@ -78,26 +89,31 @@ def write_group(path: Path, grid: GridSpec) -> None:
                 "standard_name": standard.get(name, f"projection_{name}_coordinate"),
             },
         )
-        write_node(path / name, array)
+        yield f"{name}/zarr.json", _node_json(array)
         if values.any():
-            (path / name / "c").mkdir(exist_ok=True)
-            write_whole(path / name / "c" / "0", values.astype("<f8").tobytes())
+            yield f"{name}/c/0", values.astype("<f8").tobytes()
     a, b, c, d, e, f = grid.transform
     reference: dict[str, Any] = {"GeoTransform": " ".join(repr(v) for v in (c, a, b, f, d, e))}
     if grid.crs_wkt:
         reference |= {"crs_wkt": grid.crs_wkt, "spatial_ref": grid.crs_wkt}
     scalar = zarr.create_array({}, shape=(), dtype=np.int64, attributes=reference)
-    write_node(path / "spatial_ref", scalar)
-    sync_tree(path)
+    yield "spatial_ref/zarr.json", _node_json(scalar)
+
+
+def _node_json(node: Any) -> bytes:
+    """The zarr.json of an array or a group in memory, as zarr-python would write it."""
+    return node.metadata.to_buffer_dict(default_buffer_prototype())["zarr.json"].to_bytes()
 
 
 def write_node(path: Path, node: Any, temporary: Path | None = None) -> None:
-    """The zarr.json of an array or a group in memory, as zarr-python would write it."""
-    buffers = node.metadata.to_buffer_dict(default_buffer_prototype())
+    """Write the zarr.json of an array or a group in memory."""
     path.mkdir(exist_ok=True)
-    file = path / "zarr.json"
-    with new_file(file, (temporary or path) / "zarr.json.partial") as out:
-        out.write(buffers["zarr.json"].to_bytes())
+    _write_json(path, _node_json(node), temporary or path)
+
+
+def _write_json(path: Path, data: bytes, temporary: Path) -> None:
+    with new_file(path / "zarr.json", temporary / "zarr.json.partial") as out:
+        out.write(data)
 
 
 def _conventions(grid: GridSpec) -> dict[str, Any]:
@@ -118,14 +134,27 @@ def _conventions(grid: GridSpec) -> dict[str, Any]:
 
 def drop_consolidated(path: Path) -> None:
     """Drop the copy of all metadata that others leave in a group: it is stale from now on."""
-    metadata = json.loads((path / "zarr.json").read_bytes())
-    if metadata.pop("consolidated_metadata", None) is not None:
-        write_whole(path / "zarr.json", json.dumps(metadata, indent=2).encode())
+    if (plain := without_consolidated((path / "zarr.json").read_bytes())) is not None:
+        write_whole(path / "zarr.json", plain)
         sync_folder(path)
+
+
+def without_consolidated(metadata: bytes) -> bytes | None:
+    """A group's metadata without that copy; None where there is none."""
+    found = json.loads(metadata)
+    if found.pop("consolidated_metadata", None) is None:
+        return None
+    return json.dumps(found, indent=2).encode()
 
 
 def write_array(layer: Layer, temporary: Path) -> None:
     """Zarr metadata of a layer, written anew by way of a folder for temporary files."""
+    layer.path.mkdir(exist_ok=True)
+    _write_json(layer.path, array_json(layer), temporary)
+
+
+def array_json(layer: Layer) -> bytes:
+    """Zarr metadata of a layer, with its checksum."""
     grid = layer.grid
     attributes: dict[str, Any] = {
         "grid_mapping": "spatial_ref",
@@ -147,9 +176,10 @@ def write_array(layer: Layer, temporary: Path) -> None:
         filters=None,
         fill_value=layer.fill.item(),
         dimension_names=("y", "x"),
+        chunk_key_encoding={"name": "default", "separator": layer.separator},
         attributes={**attributes, **layer.attributes},
     )
-    write_node(layer.path, array, temporary)
+    return _node_json(array)
 
 
 def _checksum(layer: Layer) -> str:
@@ -199,9 +229,10 @@ class TileStore:
         if not isinstance(path, str | os.PathLike):
             raise InputError(f"{type(path).__name__}: give the path of a store, or a numpy array")
         root = absolute(path)
-        recover(beside(root, "incomplete"), root, beside(root, "replaced"))
-        for old in root.glob(".incomplete/*.replaced"):
-            recover(old.with_suffix(""), root / old.stem, old)
+        if not isinstance(root, ObjectPath):
+            recover(beside(root, "incomplete"), root, beside(root, "replaced"))
+            for old in root.glob(".incomplete/*.replaced"):
+                recover(old.with_suffix(""), root / old.stem, old)
         attributes = _open_node(root, zarr.open_group).attrs.asdict()
         own = attributes.get(KEY)
         if not isinstance(own, dict):
@@ -235,15 +266,17 @@ class TileStore:
     @property
     def layers(self) -> list[str]:
         try:
-            names = os.listdir(self.path)
+            names = folder_names(self.path)
         except OSError as error:
+            if isinstance(error, StoreError):
+                raise
             raise StoreError(f"{self.path}: cannot be read: {error.strerror}") from error
         return sorted(
             name
             for name in names
             if NAME.fullmatch(name)
             and name not in RESERVED
-            and os.path.exists(self.path / name / "zarr.json")
+            and (self.path / name / "zarr.json").exists()
         )
 
     def refuse_foreign(self, name: str, setting: str, holds: str, what: str) -> None:
@@ -335,6 +368,8 @@ class TileStore:
 
 def _has_metadata(path: Path) -> bool:
     """Whether `path` has a zarr.json, or may have one that we must not see."""
+    if isinstance(path, ObjectPath):
+        return (path / "zarr.json").exists()
     try:
         os.stat(path / "zarr.json")
     except PermissionError:
@@ -351,14 +386,20 @@ def _whole(value: Any) -> int:
 
 
 def _open_node(path: Path, opener: Any) -> Any:
-    if not path.exists():
+    where: Any = str(path)
+    if isinstance(path, ObjectPath):
+        metadata = (path / "zarr.json").read()
+        if metadata is None:
+            raise StoreError(f"{path}: no such store; convert-dataset makes one")
+        where = {"zarr.json": default_buffer_prototype().buffer.from_bytes(metadata[0])}
+    elif not path.exists():
         raise StoreError(f"{path}: no such store; convert-dataset makes one")
-    if not path.is_dir():
+    elif not path.is_dir():
         raise StoreError(f"{path}: a file, not a store; convert-dataset makes one")
-    if not _has_metadata(path):
+    elif not _has_metadata(path):
         raise StoreError(f"{path}: not a store (it has no zarr.json); convert-dataset makes one")
     try:
-        return opener(str(path), mode="r", zarr_format=3)
+        return opener(where, mode="r", zarr_format=3)
     except ContainsArrayError as error:
         raise StoreError(f"{path}: an array, not a store; name the folder above it") from error
     except PermissionError as error:
@@ -412,7 +453,9 @@ def _checked_layer(path: Path, grid: GridSpec, array: Any) -> Layer:
     if block != across:
         raise InputError(f"blocks of {block} x {across} are not square")
     keys = metadata.chunk_key_encoding
-    if (keys.name, getattr(keys, "separator", None)) != ("default", "/"):
+    separator = _word(getattr(keys, "separator", None))
+    # In a bucket the next version of a layer has other names, so that one write replaces it.
+    if keys.name != "default" or separator not in "/."[: 1 + isinstance(path, ObjectPath)]:
         raise InputError("shard files are not named c/ROW/COLUMN")
     dtype = cells.layer_dtype(array.dtype)
     attributes = array.attrs.asdict()
@@ -421,9 +464,8 @@ def _checked_layer(path: Path, grid: GridSpec, array: Any) -> Layer:
     nodata = cells.from_json(own.get("nodata") if isinstance(own, dict) else None)
     if nodata is not None:
         nodata = cells.as_scalar(nodata, dtype)
-    layer = Layer(
-        path, grid, dtype, block, nodata, "zstd" if ZstdCodec in inner else None, attributes
-    )
+    compress = "zstd" if ZstdCodec in inner else None
+    layer = Layer(path, grid, dtype, block, nodata, compress, attributes, separator)
     fill = np.array(metadata.fill_value, dtype)
     if not np.array_equal(layer.fill, fill, equal_nan=dtype.kind == "f"):
         raise InputError(f"fill value {metadata.fill_value} is not the nodata value {nodata}")

@@ -7,9 +7,10 @@ import fcntl
 import json
 import os
 import shutil
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -17,9 +18,10 @@ from .. import cells
 from ..errors import InputError, StoreError
 from ..grid import GridSpec
 from .checksums import sealed_line, unsealed_line
-from .files import new_file, output_errors, sync_folder
-from .layer import KEY, Layer, Number
+from .files import new_file, output_errors, sync_files, sync_folder, sync_tree
+from .layer import DIGESTS, KEY, Layer, Number
 from .metadata import FORMAT, NAME, RESERVED, TileStore, drop_consolidated, write_array, write_group
+from .objects import ObjectPath
 from .swap import (
     absolute,
     beside,
@@ -33,7 +35,10 @@ from .swap import (
     swap,
     withdraw,
 )
-from .writer import LayerWriter
+from .writer import SMALL, FileShards, LayerWriter, Record
+
+if TYPE_CHECKING:
+    from .bucket import BucketTarget
 
 DEFAULT_BLOCK = 1024
 
@@ -42,6 +47,11 @@ class Target:
     """Where a layer is built and where it goes: all the renames of a run."""
 
     def __init__(self, root: Path, name: str, *, replace_store: bool) -> None:
+        if isinstance(root, ObjectPath):  # of what builds folders: indexes
+            raise InputError(
+                f"{root}: a distance index cannot be built in object storage yet; build it in a "
+                "store on a disk"
+            )
         self.root = root
         self.replace_store = replace_store
         """The whole store is new: it is built beside its final name."""
@@ -93,6 +103,65 @@ class Target:
             file.write(sealed_line(header))
         sync_folder(self.folder)
 
+    @property
+    def shards(self) -> FileShards:
+        """Puts shards in place."""
+        return FileShards(self.temporary)
+
+    def shards_by(self, temporary: Path) -> FileShards:
+        """The same for another process, by way of a folder of its own."""
+        return FileShards(temporary)
+
+    def is_busy(self) -> bool:
+        """Whether a living process is at work on it."""
+        return is_locked(self.manifest)
+
+    def start(self, layer: Layer, header: dict[str, Any], *, resumed: bool) -> None:
+        """Begin, or go on, alone."""
+        if not resumed:
+            self.begin(layer.grid, header)
+        self.lock()
+        self.temporary.mkdir(exist_ok=True)  # a kill may have taken it away
+        write_array(layer, self.temporary)
+
+    def recorded(self, line: bytes) -> None:
+        """A line was appended to the manifest."""
+
+    def look(self, layer: Layer, *, checked: bool) -> Callable[[Record], bool]:
+        """What tells whether the shard of a record is there.
+
+        Parameters
+        ----------
+        checked
+            Read its checksums, for it is of another run.
+        """
+
+        def is_there(record: Record) -> bool:
+            try:
+                if os.stat(layer.shard_path(*record.at)).st_size != record.size:
+                    return False
+            except FileNotFoundError:
+                return record.size == 0
+            except OSError:
+                return False
+            return not checked or layer.holds(*record.at, record.digest, small=record.size < SMALL)
+
+        return is_there
+
+    @property
+    def complete(self) -> bool:
+        """Whether the layer is, and only its last rename failed."""
+        return not self.manifest.exists()
+
+    def complete_layer(self, layer: Layer, size: np.ndarray, digests: np.ndarray) -> None:
+        """Write what belongs to a layer beside its shards, of these sizes and digests."""
+        small = np.argwhere((size > 0) & (size < SMALL))
+        sync_files(layer.shard_path(int(i), int(j)) for i, j in small)
+        with new_file(layer.path / DIGESTS, self.temporary / DIGESTS) as file:
+            file.write(digests.astype("<u8").tobytes())
+        write_array(layer, self.temporary)
+        sync_tree(layer.path)
+
     def header(self) -> dict[str, Any] | None:
         """First line of the manifest of an unfinished run, None when there is none."""
         if not self.work.exists():  # a kill before the first or after the last step
@@ -118,6 +187,11 @@ class Target:
 
     def publish(self, *, finished: bool) -> Layer:
         """Put the layer in place, unless it was `finished` before: then what is left goes."""
+        with exclusive(self.root):
+            self._publish(finished=finished)
+            return TileStore.open(self.root).layer(self.place.name)
+
+    def _publish(self, *, finished: bool) -> None:
         if self.replace_store and self.root.exists() and not self._was_there:
             raise StoreError(
                 f"{self.root}: came into being while the run made it; move it and --resume"
@@ -129,7 +203,6 @@ class Target:
         if self.replace_store and self.base.exists():
             swap(self.base, self.root, beside(self.root, "replaced"))
         self._unlock()
-        return TileStore.open(self.root).layer(self.place.name)
 
     def release(self, *, keep: bool) -> None:
         """Stop without publishing; keep what a later run can resume."""
@@ -219,37 +292,61 @@ def create_layer(  # noqa: PLR0913 - keyword-only
     for suffix in ("incomplete", "replaced"):
         if root.name.endswith(f".{suffix}"):
             raise InputError(f"{root}: names in .{suffix} are kept for runs; use another")
-    with output_errors(root), exclusive(root):
-        recover(beside(root, "incomplete"), root, beside(root, "replaced"))
-        existing = root.exists()
-        if not existing:
-            refuse_inside(root)
-        replace_store = not existing or _replaces(root, name, grid, origin, overwrite=overwrite)
-        target = Target(root, name, replace_store=replace_store)
-        layer.path = target.work
-        if not replace_store:
-            layer.grid = TileStore.open(root).grid  # to the last bit
-        if replace_store:
-            must_be_ours(target.base)
-            if existing:
-                must_be_ours(beside(root, "replaced"))
-        target.refuse_links()
+    with output_errors(root), _exclusive(root):
+        place = _in_bucket if isinstance(root, ObjectPath) else _in_folder
+        target = place(root, layer, origin, resume=resume, overwrite=overwrite)
         resumed = _resume_or_clear(target, header, resume=resume, overwrite=overwrite)
         if resumed == "finished":
             there = TileStore.open(target.base).layer(name)
             return LayerWriter(target, there, finished=True)
         try:
-            if not resumed:
-                target.begin(grid, header)
-            target.lock()
-            target.temporary.mkdir(exist_ok=True)  # a kill may have taken it away
-            write_array(layer, target.temporary)
+            target.start(layer, header, resumed=bool(resumed))
             return LayerWriter(target, layer, finished=False)
         except BaseException as error:
             # A StoreError means that the folder is not ours to clear.
             if not isinstance(error, StoreError):
                 target.release(keep=bool(resumed))
             raise
+
+
+def _exclusive(root: Path) -> AbstractContextManager[None]:
+    """`exclusive` where there are locks."""
+    return contextlib.nullcontext() if isinstance(root, ObjectPath) else exclusive(root)
+
+
+def _in_folder(root: Path, layer: Layer, origin: str, *, resume: bool, overwrite: bool) -> Target:
+    """Where a layer is built in a folder, which it is told."""
+    recover(beside(root, "incomplete"), root, beside(root, "replaced"))
+    name, existing = layer.name, root.exists()
+    if not existing:
+        refuse_inside(root)
+    replace_store = not existing or _replaces(root, name, layer.grid, origin, overwrite=overwrite)
+    target = Target(root, name, replace_store=replace_store)
+    layer.path = target.work
+    if not replace_store:
+        layer.grid = TileStore.open(root).grid  # to the last bit
+    if replace_store:
+        must_be_ours(target.base)
+        if existing:
+            must_be_ours(beside(root, "replaced"))
+    target.refuse_links()
+    return target
+
+
+def _in_bucket(
+    root: Any, layer: Layer, origin: str, *, resume: bool, overwrite: bool
+) -> BucketTarget:
+    """The same in a bucket; a run that was killed while it put a layer in place is ended."""
+    from .bucket import BucketTarget
+
+    if (root / "zarr.json").exists():
+        layer.grid = _same_grid(root, layer.grid, origin)
+    else:
+        refuse_inside(root)
+    target = BucketTarget(root, layer.name)
+    if resume or overwrite:
+        target.recover()
+    return target
 
 
 def unfinished_block_size(path: str | os.PathLike[str], name: str) -> int | None:
@@ -275,22 +372,43 @@ def begun_dtype(path: str | os.PathLike[str], name: str, settings: Mapping[str, 
 
 def _unfinished(path: str | os.PathLike[str], name: str) -> dict[str, Any]:
     root = absolute(path)
+    if isinstance(root, ObjectPath):
+        from .bucket import BucketTarget
+
+        return BucketTarget(root, name).header() or {}
     return Target(root, name, replace_store=not root.exists()).header() or {}
+
+
+def _same_grid(root: Any, grid: GridSpec, origin: str) -> GridSpec:
+    """The grid of a store in a bucket, to the last bit; it must be this one."""
+    there = TileStore.open(root).grid
+    if _is_same(there, grid):
+        return there
+    raise StoreError(f"{_other_grid(root, there, grid, origin)} (or delete it first)")
+
+
+def _is_same(there: GridSpec, grid: GridSpec) -> bool:
+    return there.same_place(grid) and grid.crs_wkt in ("", there.crs_wkt)
+
+
+def _other_grid(root: Path, there: GridSpec, grid: GridSpec, origin: str) -> str:
+    return (
+        f"{root}: holds another grid ({_describe(there)}) than {origin} ({_describe(grid)}); "
+        "choose another store"
+    )
 
 
 def _replaces(root: Path, name: str, grid: GridSpec, origin: str, *, overwrite: bool) -> bool:
     """Whether writing `name` replaces the whole existing store, which it does when grids differ."""
     store = TileStore.open(root)
-    same = store.grid.same_place(grid) and grid.crs_wkt in ("", store.grid.crs_wkt)
-    if same:
+    if _is_same(store.grid, grid):
         return False
     ours = {"zarr.json", *RESERVED, ".incomplete", name, f"{name}.jsonl", f"{name}.tmp"}
     found = {p.name for p in (*root.iterdir(), *root.glob(".incomplete/*"))} - ours
     if overwrite and not found:
         return True
     raise StoreError(
-        f"{root}: holds another grid ({_describe(store.grid)}) than {origin} "
-        f"({_describe(grid)}); choose another store"
+        _other_grid(root, store.grid, grid, origin)
         + ("" if found else " or --overwrite")
         + (f" (--overwrite would lose {min(found)!r})" if overwrite else "")
     )
@@ -324,21 +442,21 @@ def _header(
 
 
 def _resume_or_clear(
-    target: Target, header: dict[str, Any], *, resume: bool, overwrite: bool
+    target: Target | BucketTarget, header: dict[str, Any], *, resume: bool, overwrite: bool
 ) -> str | None:
     """Decide what to do with what is there: "resume", "finished", or None to start afresh."""
-    if is_locked(target.manifest):
-        raise StoreError(f"{target.root}: another run is writing {target.work.name!r}")
+    if target.is_busy():
+        raise StoreError(f"{target.root}: another run is writing {target.place.name!r}")
     unfinished = target.header()
     if unfinished is not None and resume:
         _same_settings(target.root, unfinished, header)
         return "resume"
     if unfinished is not None and not overwrite:
         raise StoreError(
-            f"{target.root}: an unfinished run of layer {target.work.name!r} is there; "
+            f"{target.root}: an unfinished run of layer {target.place.name!r} is there; "
             "--resume continues it, --overwrite starts again"
         )
-    if target.place.exists() and not target.replace_store and not is_layer(target.place):
+    if not target.replace_store and target.place.exists() and not is_layer(target.place):
         raise StoreError(f"{target.place}: in the way, and not a layer of this program; move it")
     if (target.place / "zarr.json").exists():
         if resume:

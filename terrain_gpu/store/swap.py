@@ -14,10 +14,13 @@ from pathlib import Path
 from ..errors import InputError, StoreError
 from .files import sync_folder
 from .layer import KEY
+from .objects import is_url, place, read_small
 
 
 def absolute(path: str | os.PathLike[str]) -> Path:
     """The path without ``..`` and links, so that it has a name to build other names beside."""
+    if is_url(path):
+        return place(path)
     root = Path(os.path.realpath(path))
     if not root.name:
         raise InputError(f"{os.fspath(path)}: not the path of a store; name a folder below it")
@@ -114,16 +117,16 @@ def _remove(path: Path) -> None:
 
 def is_ours(path: Path) -> bool:
     """Whether `path` is a group or array of this package, a part of one, or an empty folder."""
-    if path.parent.name == ".incomplete" or _is_marked(path):
+    if path.parent.name == ".incomplete" or is_marked(path):
         return True
     # zarr writes files through NAME.partial, which a kill may leave alone in the folder.
     return path.is_dir() and all(p.suffix == ".partial" for p in path.iterdir())
 
 
-def _is_marked(path: Path) -> bool:
+def is_marked(path: Path) -> bool:
     """Whether the metadata of `path` are those of a group or array of this package."""
     try:
-        metadata = json.loads((path / "zarr.json").read_text(encoding="utf-8"))
+        metadata = json.loads(read_small(path / "zarr.json"))
         return KEY in metadata["attributes"]
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return False
@@ -137,7 +140,7 @@ def refuse_inside(path: Path) -> None:
     InputError
         when a folder above `path` is a store of ours.
     """
-    stores = [folder for folder in absolute(path).parents if _is_marked(folder)]
+    stores = [folder for folder in absolute(path).parents if is_marked(folder)]
     if stores:
         raise InputError(f"{path}: lies inside the store {stores[-1]}; name a place outside")
 

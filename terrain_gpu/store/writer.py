@@ -15,7 +15,7 @@ import numpy as np
 
 from .. import cells
 from ..errors import InputError, StoreError
-from ..grid import TILE, ceil_div
+from ..grid import TILE, Block, ceil_div
 from .checksums import (
     block_digest,
     crc32c,
@@ -25,14 +25,14 @@ from .checksums import (
     sealed_line,
     unsealed_line,
 )
-from .files import new_file, output_errors, remove_file, sync_files, sync_tree
-from .layer import DIGESTS, KEY, Layer, Number
-from .metadata import ZSTD_LEVEL, write_array
+from .files import new_file, output_errors, remove_file
+from .layer import KEY, Layer, Number
+from .metadata import ZSTD_LEVEL
 from .shard import ANY_DIGEST, MISSING
-from .swap import exclusive
 from .tiles import split_bits, untile, z_view
 
 if TYPE_CHECKING:
+    from .bucket import BucketTarget, LentShards, ObjectShards
     from .run import Target
 
 
@@ -40,15 +40,55 @@ SMALL = 1 << 20
 """Shards of fewer bytes are synced together at the end: a raster of one row may have thousands."""
 
 
-class _Record(NamedTuple):
-    """A finished block, as the manifest has it."""
+class FileShards(NamedTuple):
+    """Puts shards in place by way of a folder for temporary files.
 
-    at: tuple[int, int]
+    Attributes
+    ----------
+    suffix
+        Of temporary names; its own for each of several writers.
+    """
+
+    temporary: Path
+    suffix: str = ""
+
+    def put(self, path: Path, name: str, parts: list[Any], size: int) -> tuple[()]:
+        """Write a shard, or remove it when it has no parts."""
+        own = self.temporary / f"{name}{self.suffix}"
+        if parts:
+            with new_file(path, own, sync=size >= SMALL) as file:
+                for part in parts:
+                    file.write(part)
+        else:
+            remove_file(path, own)
+        return ()
+
+
+class Record(NamedTuple):
+    """A finished block, as the manifest has it.
+
+    Attributes
+    ----------
+    tag
+        Of the object, where it is in a bucket.
+    """
+
+    at: Block
     size: int
     valid: int
     low: Number | None
     high: Number | None
     digest: int
+    tag: str = ""
+
+    @classmethod
+    def read(cls, line: bytes) -> Record | None:
+        """That of a line; None when the line is not whole."""
+        if not (value := unsealed_line(line)):
+            return None
+        i, j, size, valid, low, high, digest, *tag = value
+        span = cells.from_json(low), cells.from_json(high)
+        return cls((i, j), size, valid, *span, int(digest, 16), *tag)
 
 
 class BlockWriter(Layer):
@@ -64,7 +104,7 @@ class BlockWriter(Layer):
         Records of blocks written so far.
     """
 
-    def __init__(self, layer: Layer, temporary: Path, suffix: str = "") -> None:
+    def __init__(self, layer: Layer, shards: FileShards | ObjectShards | LentShards) -> None:
         super().__init__(
             layer.path,
             layer.grid,
@@ -73,13 +113,14 @@ class BlockWriter(Layer):
             layer.nodata,
             layer.compress,
             layer.attributes,
+            layer.separator,
         )
-        self._temporary, self._suffix = temporary, suffix
+        self._shards = shards
         self.lines: list[bytes] = []
 
     def __reduce__(self) -> tuple[Any, ...]:
         facts = (self.path, self.grid, self.dtype, self.block_size, self.nodata, self.compress)
-        return _lent, (*facts, self.attributes, self._temporary)
+        return _lent, (*facts, self.attributes, self.separator, self._shards)
 
     def write_block(self, i: int, j: int, data: np.ndarray) -> int:
         """Write block (i, j) whole: to a temporary name, fsync (small ones later), rename, record.
@@ -128,16 +169,10 @@ class BlockWriter(Layer):
     def _commit_block(
         self, i: int, j: int, found: cells.Stats, parts: list[Any], digest: int
     ) -> int:
-        path, size = self.shard_path(i, j), sum(memoryview(part).nbytes for part in parts)
-        own = self._temporary / f"{i}-{j}{self._suffix}"
-        if parts:
-            with new_file(path, own, sync=size >= SMALL) as file:
-                for part in parts:
-                    file.write(part)
-        else:
-            remove_file(path, own)
+        size = sum(memoryview(part).nbytes for part in parts)
+        tag = self._shards.put(self.shard_path(i, j), f"{i}-{j}", parts, size)
         low, high = cells.to_json(found.low), cells.to_json(found.high)
-        self.record(sealed_line((i, j, size, found.valid, low, high, f"{digest:016x}")))
+        self.record(sealed_line((i, j, size, found.valid, low, high, f"{digest:016x}", *tag)))
         return size
 
     def record(self, line: bytes) -> None:
@@ -221,8 +256,8 @@ class BlockWriter(Layer):
 
 def _lent(*facts: Any) -> BlockWriter:
     """A writer in another process; a block may be written by two of them at once."""
-    *layer, temporary = facts
-    return BlockWriter(Layer(*layer), temporary, f"-{uuid.uuid4().hex}")
+    *layer, shards = facts
+    return BlockWriter(Layer(*layer), shards._replace(suffix=f"-{uuid.uuid4().hex}"))
 
 
 class LayerWriter(BlockWriter):
@@ -234,8 +269,8 @@ class LayerWriter(BlockWriter):
     keeps the finished blocks for ``resume=True``, and removes the folder when there are none.
     """
 
-    def __init__(self, target: Target, layer: Layer, *, finished: bool) -> None:
-        super().__init__(layer, target.temporary)
+    def __init__(self, target: Target | BucketTarget, layer: Layer, *, finished: bool) -> None:
+        super().__init__(layer, target.shards)
         self._target = target
         self.keep = True
         """Whether finished blocks stay for a later run when this one ends without `commit`."""
@@ -248,7 +283,6 @@ class LayerWriter(BlockWriter):
         if finished:
             self.done[...] = True
             return
-        self._temporary.mkdir(exist_ok=True)
         self._log = os.open(target.manifest, os.O_WRONLY | os.O_APPEND)
         # Ends a last line that a kill or a full disk left half written.
         os.write(self._log, b"\n")
@@ -264,9 +298,8 @@ class LayerWriter(BlockWriter):
         try:
             os.close(self._log)
         finally:
-            # Without a manifest the layer is complete, and only its last rename failed.
-            started = self._target.manifest.exists()
-            self._target.release(keep=not started or (self.keep and self._worth_keeping()))
+            complete = self._target.complete
+            self._target.release(keep=complete or (self.keep and self._worth_keeping()))
 
     def record(self, line: bytes) -> None:
         """Count a block as written, by its line in the manifest."""
@@ -274,10 +307,11 @@ class LayerWriter(BlockWriter):
             # One small O_APPEND write: concurrent writers need no lock.
             if os.write(self._log, line) != len(line):
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        self._target.recorded(line)
 
     def lent(self, temporary: Path) -> BlockWriter:
         """A writer for other processes, with a temporary folder of its own."""
-        return BlockWriter(self, temporary)
+        return BlockWriter(self, self._target.shards_by(temporary))
 
     @property
     def spill(self) -> Path:
@@ -292,7 +326,10 @@ class LayerWriter(BlockWriter):
         return Layer._expected(self, i, j) if self.finished else super()._expected(i, j)
 
     def _worth_keeping(self) -> bool:
-        return self.spilled or self.any_written()
+        try:
+            return self.spilled or self.any_written()
+        except StoreError:  # a server that does not answer any more
+            return True
 
     def any_written(self) -> bool:
         """Whether there is a finished block, of this run or the one it resumed."""
@@ -314,8 +351,7 @@ class LayerWriter(BlockWriter):
         with output_errors(self._target.root):
             if not self.finished:
                 self._complete(attributes or {})
-            with exclusive(self._target.root):
-                layer = self._target.publish(finished=self.finished)
+            layer = self._target.publish(finished=self.finished)
         if not self.finished:
             os.close(self._log)
         self.finished = True
@@ -336,8 +372,6 @@ class LayerWriter(BlockWriter):
                 low[at], high[at] = found.low, found.high
         if not seen.all():
             raise StoreError(f"{self.path}: {np.count_nonzero(~seen)} blocks were never written")
-        small = np.argwhere((size > 0) & (size < SMALL))
-        sync_files(self.shard_path(int(i), int(j)) for i, j in small)
         some = valid > 0
         own = {
             **self.info,
@@ -349,12 +383,9 @@ class LayerWriter(BlockWriter):
             "digest": layer_digest(self.facts, digests),
         }
         self.attributes[KEY] = own
-        with new_file(self.path / DIGESTS, self._temporary / DIGESTS) as file:
-            file.write(digests.astype("<u8").tobytes())
-        write_array(self, self._temporary)
-        sync_tree(self.path)
+        self._target.complete_layer(self, size, digests)
 
-    def _records(self, *, checked: bool = False) -> Iterator[_Record]:
+    def _records(self, *, checked: bool = False) -> Iterator[Record]:
         """Blocks whose shard is really there, from the manifest; later records win.
 
         Parameters
@@ -363,32 +394,13 @@ class LayerWriter(BlockWriter):
             Read the checksums of every shard, for they are those of another run.
         """
         down, across = self.blocks.shape
+        is_there = self._target.look(self, checked=checked)
         with open(self._target.manifest, "rb") as lines:
             next(lines, None)
             for line in lines:
                 # A kill may leave the last line half written: that block is simply done again.
-                if not (value := unsealed_line(line)):
+                if (found := Record.read(line)) is None:
                     continue
-                i, j, size, valid, low, high, digest = value
-                span = cells.from_json(low), cells.from_json(high)
-                found = _Record((i, j), size, valid, *span, int(digest, 16))
-                if i in range(down) and j in range(across) and self._is_there(found, checked):
+                i, j = found.at
+                if i in range(down) and j in range(across) and is_there(found):
                     yield found
-
-    def _is_there(self, record: _Record, checked: bool) -> bool:
-        try:
-            if os.stat(self.shard_path(*record.at)).st_size != record.size:
-                return False
-        except FileNotFoundError:
-            return record.size == 0
-        except OSError:
-            return False
-        if not checked:
-            return True
-        try:
-            if record.size < SMALL:
-                self.check_block(*record.at)
-            with self._shard(*record.at) as shard:
-                return shard is not None and shard.digest == record.digest
-        except StoreError:
-            return False
