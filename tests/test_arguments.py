@@ -312,7 +312,7 @@ def test_targets_are_given_as_sources_are():
         (([0], [-1], [1], [0.0]), "sources: outside the raster"),
         (([0], [0], [0], [0.0]), "an id is not a whole number from 1"),
         (([0], [0], [2**32 - 1], [0.0]), "an id is not a whole number from 1"),
-        (([0], [0], [1], [-1.0]), "a start cost is not a finite number from 0 on"),
+        (([0], [0], [1], [-1.0]), "a start cost is negative; give 0 or more"),
         (([0, 1], [0], [1], [0.0]), "need one dimension and one length"),
         (([0.5], [0], [1], [0.0]), "rows are of type float64; give integers"),
     ],

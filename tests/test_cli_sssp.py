@@ -490,7 +490,7 @@ def test_heights_are_frictions_only_when_named_such(world, capfd):
     ):
         code, out, err = call(capfd, f"{command} --cost friction")
         assert (code, out) == (2, "")
-        assert "needs frictions and takes no heights for such: name their layer (--friction" in err
+        assert "needs frictions: name their layer (--friction" in err
         assert "which may be 'elevation' itself" in err
         code, out, err = call(capfd, f"{command} --cost friction --friction elevation")
         assert (code, err) == (0, "")
@@ -708,7 +708,7 @@ WRONG = (
     Wrong("s.zarr --sources a.csv", ("--sources: a.csv: ",), text("a.csv")),
     Wrong("s.zarr --sources far.geojson", ("far.geojson: 1 of 2", "feature 2"), far_points),
     Wrong("s.zarr --sources shifted.tif", ("shifted.tif: covers x -490.0", "warp"), shifted),
-    Wrong("s.zarr --sources negative.tif", ("negative.tif: holds -3 at row 0",), negative_ids),
+    Wrong("s.zarr --sources negative.tif", ("negative.tif: has value -3 at row 0",), negative_ids),
     Wrong("s.zarr --sources empty.tif", ("empty.tif: every cell is 0 or nodata",), empty_marks),
     Wrong(
         f"s.zarr --sources last.geojson {HERE}",

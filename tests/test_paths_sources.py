@@ -1149,7 +1149,7 @@ def test_sources_and_unreached_cells():
 
 @pytest.mark.parametrize("cell", [(-1, 0), (0, -1), (70, 0), (0, 70)])
 def test_a_target_outside_of_the_raster(cell):
-    with pytest.raises(InputError, match=rf"row {cell[0]}, column {cell[1]} is outside of the"):
+    with pytest.raises(InputError, match=rf"row {cell[0]}, column {cell[1]} is outside the"):
         traced(np.zeros((70, 70), np.uint8), *cell)
 
 

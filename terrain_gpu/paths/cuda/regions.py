@@ -1,11 +1,11 @@
-"""Shortest paths on a GPU whose memory is too small for the raster: regions, one after another.
+"""Shortest paths on a GPU that cannot hold the raster: one region at a time.
 
-Regions are squares of blocks. As the CPU does with blocks, the one with the least pending key is
-relaxed to its end; its distances then go to a file, its outer cells stay in memory, and neighbours
-become pending. When a region's turn comes again, little of it will change: blocks are read as tiles
-in them are needed, and written if a distance became less. Hops on flats are found in the same way,
-but whole. Distances are upper bounds at any time, so the order decides the time alone, and a run
-that was stopped goes on from the file.
+Regions are squares of blocks. The region with the least pending key is relaxed until nothing in it
+changes, as blocks are on the CPU. Its distances are then saved to a file, its outer cells stay in
+memory, and neighbours become pending. When a region is visited again, little of it changes: blocks
+are read only when their tiles are needed, and written only if a distance was lowered. Hops on flats
+are found in the same way, but with whole regions. Distances are always upper bounds, so the order
+affects only the running time, and a stopped run can continue from the file.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ Region = tuple[int, int]
 
 
 class Rims:
-    """Outer cells of all regions, what each has seen of its neighbours', and who is pending."""
+    """The outer cells of all regions, the last values each saw of others, and pending regions."""
 
     def __init__(self, windows: dict[Region, Window], dtype: np.dtype) -> None:
         self.windows, self.dtype = windows, dtype
@@ -53,7 +53,7 @@ class Rims:
         self.pending[at] = min(key, self.pending.get(at, key))
 
     def next(self, farthest: Any) -> Region | None:
-        """The region with the least key, which is no longer pending; None at the end."""
+        """Remove and return the pending region with the least key; None if there is none."""
         if not self.pending:
             return None
         at = min(self.pending, key=lambda region: self.pending[region])
@@ -63,7 +63,7 @@ class Rims:
         return at
 
     def ring(self, at: Region) -> tuple[np.ndarray, np.ndarray]:
-        """What neighbours have beside a region, and what it saw of that the last time.
+        """The cells of neighbours next to a region, now and when it last saw them.
 
         Top and bottom row with corners, left and right column.
         """
@@ -97,11 +97,11 @@ class Rims:
         return ring, seen
 
     def put(self, at: Region, rim: np.ndarray) -> None:
-        """Note a region's outer cells; neighbours beside those that became less are pending."""
+        """Store a region's outer cells; neighbours next to lowered ones become pending."""
         height, width = self.shape(at)
         new = tuple(np.split(rim, np.cumsum((width, width, height))))
         old = self._sides.get(at, tuple(np.full(len(a), self.infinity, self.dtype) for a in new))
-        new = tuple(map(np.minimum, old, new))  # cells that were away are as they were
+        new = tuple(map(np.minimum, old, new))  # cells not on the GPU are unchanged
         self._sides[at] = new
         first, last, whole = slice(0, 1), slice(-1, None), slice(None)
         for k, (side, part) in enumerate(
@@ -117,12 +117,12 @@ class Rims:
 
 
 class RegionSpill:
-    """Distances of blocks in a file.
+    """The distances of blocks in a file.
 
     Parameters
     ----------
     resume
-        Whether to go on with what an earlier run has left.
+        Whether to continue with the distances of an earlier run.
     """
 
     def __init__(self, path: Path, blocks: BlockGrid, dtype: np.dtype, *, resume: bool) -> None:
@@ -156,7 +156,7 @@ class RegionSpill:
 
 
 class RegionField:
-    """One kind of distance over all regions: where it lies when its region is not on the GPU."""
+    """One kind of distance (costs or hops) over all regions, for regions not on the GPU."""
 
     def __init__(self, path: Path, problem: Problem, rims: Rims, *, resume: bool) -> None:
         self.spill = RegionSpill(path, problem.blocks, rims.dtype, resume=resume)
@@ -166,7 +166,7 @@ class RegionField:
     def leave(
         self, at: Region, piece: Piece, cells: Any, kernels: Any, blocks: list[Block] | None = None
     ) -> None:
-        """Save blocks of what is on the GPU, all when None, and tell the neighbours."""
+        """Save blocks of the region on the GPU, all when None, and update its neighbours."""
         pitch, dtype = piece.shape.pitch, self.rims.dtype
         save = partial(launch, kernels.get_function("save"))
 
@@ -179,7 +179,7 @@ class RegionField:
         self.put(at, piece, cells, kernels)
 
     def put(self, at: Region, piece: Piece, cells: Any, kernels: Any) -> None:
-        """Tell the neighbours."""
+        """Pass the outer cells of a region to its neighbours."""
         import cupy
 
         shape, dtype = piece.shape, self.rims.dtype
@@ -191,7 +191,7 @@ class RegionField:
     def bringer(
         self, piece: Piece, cells: Any, kernels: Any
     ) -> Callable[[Block, BlockStaging], None]:
-        """What brings back a block of a piece, if it was saved."""
+        """Return a function that copies a saved block back to a piece on the GPU."""
         inside, dtype = set(piece.blocks()), self.rims.dtype
         restore = kernels.get_function("restore")
 
@@ -209,7 +209,7 @@ class RegionField:
         return bring
 
     def receive(self, at: Region, piece: Piece, cells: Any, kernels: Any, pending: Any) -> None:
-        """Take what the neighbours have found since."""
+        """Take the distances that neighbours have lowered since the last visit."""
         import cupy
 
         ring, seen = map(cupy.array, self.rims.ring(at))
@@ -218,7 +218,7 @@ class RegionField:
 
 
 class ResidentBlocks:
-    """Which blocks of a piece are on the GPU, while they are read as tiles need them."""
+    """Keeps track of which blocks of a piece are on the GPU, if they are read on demand."""
 
     def __init__(self, piece: Piece, *, whole: bool) -> None:
         side = piece.problem.blocks.block
@@ -230,15 +230,15 @@ class ResidentBlocks:
 
     @property
     def count(self) -> int:
-        """Blocks that were read."""
+        """Number of blocks that were read."""
         return int(np.count_nonzero(self._here))
 
     def wanted(self) -> list[Block]:
-        """Blocks that are not here, and that pending tiles need: with all cells around them."""
+        """Missing blocks that pending tiles need, including the cells around the tiles."""
         return self._chosen(_beside(self.piece.relaxing.waiting()), ~self._here)
 
     def changed(self) -> list[Block]:
-        """Blocks with distances that became less."""
+        """Blocks with distances that were lowered."""
         return self._chosen(self.piece.relaxing.flagged(CHANGED))
 
     def _chosen(self, tiles: np.ndarray, among: Any = True) -> list[Block]:
@@ -249,7 +249,7 @@ class ResidentBlocks:
         return [(row + i, col + j) for i, j in np.argwhere(tiles & among).tolist()]
 
     def admit(self, blocks: list[Block]) -> None:
-        """Blocks have come: relax tiles of which no cell, and none around, is away."""
+        """Add blocks, and release tiles whose cells and surrounding cells are all present."""
         import cupy
 
         for i, j in blocks:
@@ -261,7 +261,7 @@ class ResidentBlocks:
 
 
 def _beside(tiles: np.ndarray) -> np.ndarray:
-    """Tiles, and all that touch them."""
+    """Tiles, and all tiles that touch them."""
     found = tiles.copy()
     for axis in (0, 1):
         near = found.copy()
@@ -273,7 +273,7 @@ def _beside(tiles: np.ndarray) -> np.ndarray:
 
 
 class Regions:
-    """One solve, region by region. See `gpu.solve`."""
+    """Solves a problem region by region, see `solve.solve`."""
 
     def __init__(
         self,
@@ -324,7 +324,7 @@ class Regions:
                 self._finalise(distances)
             done = True
         except Overflow:
-            done = True  # of no use to distances of another type
+            done = True  # the saved distances are of no use for another dtype
             raise
         finally:
             distances.spill.close(keep=not done and bool(distances.spill.saved))
@@ -349,7 +349,7 @@ class Regions:
         }
 
     def _load(self, at: Region, field: RegionField) -> Piece:
-        """A whole region with its distances, as far as they are known."""
+        """Load a whole region with its distances so far."""
         piece = self._piece(at)
         piece.read(then=field.bringer(piece, piece.distances, piece.kernels))
         if at not in field.begun:
@@ -358,7 +358,7 @@ class Regions:
         return piece
 
     def _found(self, at: Region, field: RegionField) -> Piece:
-        """A region with its distances; cells are read where none is saved, for what is void."""
+        """Load a region with its final distances; unsaved blocks are read, to find absent cells."""
         piece = self._piece(at)
         saved = field.spill.saved & set(piece.blocks())
         piece.read(blocks=set(piece.blocks()) - saved)
@@ -376,7 +376,7 @@ class Regions:
         field.receive(at, piece, piece.distances, piece.kernels, piece.relaxing.pending)
 
     def _starts(self) -> Iterator[tuple[Region, Any]]:
-        """Regions with sources, and a bound below what these begin with."""
+        """Regions with sources, and a lower bound of the start values in each."""
         least: dict[Region, float] = {}
         for at, key in self.problem.ground.starts():
             region = self._region(at)
@@ -408,7 +408,7 @@ class Regions:
         return (r1 - r0) * (c1 - c0)
 
     def _visit(self, at: Region, field: RegionField) -> None:
-        """Relax a region to its end: read whole the first time, then as it is needed."""
+        """Relax a region to convergence; read it whole the first time, then on demand."""
         if at not in field.begun:
             piece = self._load(at, field)
             if self.resumed:
@@ -451,14 +451,14 @@ class Regions:
         mine = (targets.rows >= r0) & (targets.rows < r1)
         mine &= (targets.cols >= c0) & (targets.cols < c1)
         if mine.any():
-            found = piece.at(targets.rows[mine], targets.cols[mine])  # the largest in what is away
+            found = piece.at(targets.rows[mine], targets.cols[mine])  # the largest if not loaded
             self.at_targets[mine] = np.minimum(self.at_targets[mine], found)
         self.farthest = min(self.farthest, self.at_targets.max())
 
     def _finalise(self, field: RegionField) -> None:
         linked = "backlink" in self.problem.names
         hops = None
-        uneven: dict[Region, int] = {}  # and the least key of each
+        uneven: dict[Region, int] = {}  # with the least key of each
         try:
             if linked:
                 path = self.problem.spill.with_name("hops")
@@ -466,7 +466,7 @@ class Regions:
                     path, self.problem, Rims(self.windows, np.dtype(np.uint32)), resume=False
                 )
             for at in self.windows:
-                whole = linked or at not in field.begun  # then sources are still to be checked
+                whole = linked or at not in field.begun  # not begun: sources are not checked yet
                 piece = self._load(at, field) if whole else self._found(at, field)
                 outputs = [piece.distance_output(self.farthest)]
                 if hops is not None:
