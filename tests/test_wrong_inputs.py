@@ -779,13 +779,13 @@ STORES = [
         "other grid",
         tif(cell=25.0),
         f"{CONVERT} bad.tif s.zarr --layer b",
-        ("s.zarr: holds another grid .*30.0.* than bad.tif .*25.0.*; choose another store",),
+        ("s.zarr: has a different grid .*30.0.* than bad.tif .*25.0.*; choose another store",),
     ),
     Case(
         "other grid, overwriting one of two",
         two(tif(cell=25.0), folder("s.zarr/notes")),
         f"{CONVERT} bad.tif s.zarr --overwrite",
-        ("s.zarr: holds another grid", "--overwrite would lose 'notes'"),
+        ("s.zarr: has a different grid", "--overwrite would lose 'notes'"),
     ),
     Case(
         "no CRS",
