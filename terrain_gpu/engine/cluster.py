@@ -137,6 +137,8 @@ class Cluster:
         when there is no worker, or one that cannot take part.
     """
 
+    remote = True
+
     def __init__(self, client: Any, store: str) -> None:
         from .. import __version__
 
@@ -207,10 +209,14 @@ class Cluster:
             for lines in patched:
                 _record(writers, lines)
 
-    def each(self, run: Run, work: Callable[..., Any], items: Iterable[Any]) -> Iterator[Any]:
+    def each(
+        self, run: Run, work: Callable[..., Any], items: Iterable[Any], *, ahead: bool = True
+    ) -> Generator[Any, None, None]:
         """``work(operation, folder, item)`` for all items, in the workers; in any order."""
+        # Unlike a generator, `map` goes on where items have ended for a while.
+        works = map(lambda item: (work, item), items)
         with self._lent(run, run.operation.phases[-1], []) as packed:
-            yield from self._run(do_each, packed, ((work, item) for item in items))
+            yield from self._run(do_each, packed, works, ahead=ahead)
 
     @contextmanager
     def _lent(self, run: Run, phase: Phase, writers: list[Any]) -> Iterator[bytes]:
@@ -290,16 +296,26 @@ class Cluster:
         return found
 
     def _run(
-        self, function: Callable[[Job, list[Any]], list[Any]], packed: bytes, items: Iterator[Any]
+        self,
+        function: Callable[[Job, list[Any]], list[Any]],
+        packed: bytes,
+        items: Iterator[Any],
+        *,
+        ahead: bool = True,
     ) -> Generator[Any, None, None]:
-        """What `function` finds in items, sent some at a time, until all are done."""
+        """What `function` finds in items, sent some at a time, until all are done.
+
+        Not `ahead`: one at a time, and none that would wait in a worker.
+        """
+        # Two for each thread: one waits while the other is solved.
+        most, tasks = (MOST_BLOCKS, 2) if ahead else (1, 1)
         seconds, done, name = 0.0, 0, f"terrain_gpu-{uuid.uuid4().hex}"
         running: dict[Any, int] = {}
         ready: SimpleQueue[Any] = SimpleQueue()
 
         def submit() -> bool:
             count = int(TASK_SECONDS * done / seconds) if seconds else 1
-            if not (some := list(islice(items, min(max(count, 1), MOST_BLOCKS)))):
+            if not (some := list(islice(items, min(max(count, 1), most)))):
                 return False
             sent = pickle.dumps(some)
             self.figures.sent(packed, sent)
@@ -314,8 +330,7 @@ class Cluster:
         with _told(self.client):
             try:
                 while True:
-                    # Two for each thread: one waits while the other is solved.
-                    while len(running) < 2 * self.slots and submit():
+                    while len(running) < tasks * self.slots and submit():
                         pass
                     if not running:
                         break

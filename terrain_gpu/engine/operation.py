@@ -128,9 +128,12 @@ class OutputFile:
 
 
 class SolvedBlock(NamedTuple):
-    """What is found in a block: the cells of the outputs, and what others must know of it."""
+    """What is found in a block: the cells of the outputs, and what others must know of it.
 
-    arrays: tuple[np.ndarray, ...] = ()
+    None stands for an output that is written later.
+    """
+
+    arrays: tuple[np.ndarray | None, ...] = ()
     known: Any = None
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import cache, partial
@@ -59,9 +59,12 @@ class Engine(Protocol):
     ----------
     slots
         Processes and threads that `each` spreads over.
+    remote
+        Whether blocks are solved in other processes, which cannot see what this one holds.
     """
 
     slots: int
+    remote: bool
 
     def map(self, run: Run, phase: Phase, state: State, blocks: Iterator[Block]) -> None:
         """Solve blocks, have what was found taken, and tell of them."""
@@ -69,14 +72,21 @@ class Engine(Protocol):
     def patch(self, run: Run, name: str, patches: Iterable[tuple[Any, ...]]) -> None:
         """Set bits in written blocks: the arguments of `LayerWriter.patch_block`."""
 
-    def each(self, run: Run, work: Callable[..., Any], items: Iterable[Any]) -> Iterator[Any]:
-        """``work(operation, folder, item)`` for all items, in any order."""
+    def each(
+        self, run: Run, work: Callable[..., Any], items: Iterable[Any], *, ahead: bool = True
+    ) -> Generator[Any, None, None]:
+        """``work(operation, folder, item)`` for all items, in any order.
+
+        Not `ahead` where items depend on what was found: each is taken when there is room for it.
+        Items may then end for a while, and go on once something else was found.
+        """
 
 
 class Threads:
     """The engine of this process: readers, workers and writers over a bounded pool of buffers."""
 
     slots = 1
+    remote = False
 
     def map(self, run: Run, phase: Phase, state: State, blocks: Iterator[Block]) -> None:
         operation, plan = run.operation, run.plan
@@ -131,7 +141,9 @@ class Threads:
             writers=patchers,
         )
 
-    def each(self, run: Run, work: Callable[..., Any], items: Iterable[Any]) -> Iterator[Any]:
+    def each(
+        self, run: Run, work: Callable[..., Any], items: Iterable[Any], *, ahead: bool = True
+    ) -> Generator[Any, None, None]:
         for item in items:
             yield work(run.operation, run.folder, item)
 
@@ -230,7 +242,7 @@ class Run:
         known = self.operation.keep(phase, at, solved.known, self.folder)
         state.add(phase, at, known)
         for writer, data in zip(self.writers.values(), solved.arrays, strict=phase.writes):
-            if self.wanted(state, writer, at):
+            if data is not None and self.wanted(state, writer, at):
                 writer.write_block(*at, data)
 
     @staticmethod
