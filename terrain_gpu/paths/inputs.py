@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ..arguments import Devices, PathMethod
+from ..arguments import Backend, Devices, PathMethod
 from ..cells import is_nodata
 from ..cuda.backend import Gpu, Placement, choose, find_gpu
 from ..engine.arrays import ArrayLayer, fitting_block
@@ -112,6 +112,20 @@ def method_with_index(method: PathMethod, over_arrays: bool, *, build_index: boo
     if method == "index" and over_arrays:
         raise InputError("method 'index' is for stores; arrays have no distance index")
     return method
+
+
+def backend_of_cluster(method: str, over_arrays: bool, backend: Backend) -> Backend:
+    """The backend with a client, that is the CPU; refuses what a cluster does not compute."""
+    if over_arrays or backend == "cuda" or method in GPU_METHODS:
+        raise InputError(
+            "a cluster computes on CPUs, and from stores; leave out client (--workers)"
+        )
+    if method == "index":
+        raise InputError(
+            "a cluster relaxes cells, and does not read the distance index; leave out client "
+            "(--workers), or method index"
+        )
+    return "cpu"
 
 
 def gpu_of_method(

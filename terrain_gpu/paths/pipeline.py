@@ -39,6 +39,7 @@ from .costs import MODELS, friction_beside
 from .cpu.relax import Overflow
 from .inputs import (
     array_layers,
+    backend_of_cluster,
     check_start_costs,
     gpu_of_method,
     limit_of_costs,
@@ -97,6 +98,7 @@ def shortest_paths(
     resume: bool = False,
     overwrite: bool = False,
     progress: Progress = silent,
+    client: Any = None,
 ) -> ShortestPaths:
     """Least cost of reaching every cell from the nearest source.
 
@@ -172,9 +174,14 @@ def shortest_paths(
         Replace existing results, at the end.
     progress
         Called with the cells just done and those to do in all.
+    client
+        A `distributed.Client`, whose workers relax the blocks of a store; this process when None.
+        They compute on CPUs, and not from a distance index.
 
     Raises
     ------
+    ClusterError
+        when the cluster has no worker, or is gone.
     InputError
         for unknown models, sources outside or on nodata, negative frictions.
     StoreError
@@ -191,6 +198,8 @@ def shortest_paths(
         raise InputError("stop_at_targets needs targets")
     over_arrays = isinstance(data, np.ndarray)
     method = method_with_index(method, over_arrays, build_index=build_index)
+    if client is not None:
+        backend = backend_of_cluster(method, over_arrays, backend)
     friction = friction_beside(cost, data if over_arrays else layer, friction)
     if isinstance(data, np.ndarray):
         path = ""
@@ -225,13 +234,15 @@ def shortest_paths(
         verified=verify,
     ).over([found for found in inputs if found is not None])
     check_start_costs(problem)
-    limit = limit_of(NO_LIMIT if memory_limit is None and not path else memory_limit)
+    limit: Any = limit_of(NO_LIMIT if memory_limit is None and not path else memory_limit)
     where = backend, device, gpu_memory_limit
     gpu = gpu_of_method(method, limit, heights.block_size, *where)
     place = Placement(gpu, progress, passes=2 + verify)
     if over_arrays:
         return _over_arrays(problem, limit, threads, place)
-    again = {"resume": resume, "overwrite": overwrite}
+    again = {"resume": resume, "overwrite": overwrite, "client": client}
+    if client is not None:
+        limit = memory_limit  # when None, of what all processes have
     return _over_store(problem, limit, threads, place, where, build=build_index, **again)
 
 
@@ -257,7 +268,7 @@ def _over_arrays(
 
 def _over_store(
     problem: CostDistance,
-    limit: int,
+    limit: Any,
     threads: int | None,
     place: Placement,
     where: tuple[Any, ...],
@@ -265,6 +276,7 @@ def _over_store(
     build: bool,
     resume: bool,
     overwrite: bool,
+    client: Any,
 ) -> ShortestPaths:
     report, built = Report(problem.command), None
     if problem.model.kind.metric and (unit := other_unit(problem.grid)):
@@ -293,6 +305,7 @@ def _over_store(
                 overwrite=overwrite or again,
                 verify=problem.verified,
                 place=place,
+                client=client,
                 report=report,
             ).layers
 
