@@ -454,10 +454,17 @@ def test_the_plan_has_room_for_dask(store, cluster):
         slope(store, client=cluster, memory_limit=beside - MB)
 
 
-@pytest.mark.parametrize("name", ["compute-mst", "terrain-gpu slope"])
-def test_the_least_limit_holds_in_every_process(tmp_path, name):
+@pytest.mark.parametrize(
+    "command",
+    [
+        "compute-mst s.zarr",
+        "compute-sssp s.zarr --source-rowcol 3,5 --allocation a.tif",
+        "terrain-gpu slope s.zarr",
+    ],
+)
+def test_the_least_limit_holds_in_every_process(tmp_path, command):
     make_store(tmp_path / "s.zarr", heights((1100, 900)), -1, 512)
-    command = f"{name} s.zarr --workers 2 --overwrite -q --json r.json"
+    command = f"{command} --workers 2 --overwrite -q --json r.json"
     limit, peak = within(tmp_path, command, 200 * MB)
     workers = json.loads((tmp_path / "r.json").read_text())["settings"]["cluster"]
     assert peak <= limit

@@ -118,7 +118,11 @@ class Dispatch(InFiles):
     after: Dispatch | None = None
 
     def _new_slots(self, *, resume: bool) -> SlotFiles:
-        return SlotFiles.left(self.spill) if resume else SlotFiles.beside(self.spill)
+        if not resume:
+            return SlotFiles.beside(self.spill)
+        left = SlotFiles.left(self.spill)
+        left.begin()
+        return left
 
     def run(self, threads: int, checkpoint: float = 0.0, tick: Any = lambda cells: None) -> None:
         assert self.host is not None
