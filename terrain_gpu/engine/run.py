@@ -20,6 +20,7 @@ from ..store import Layer, LayerWriter, TileStore
 from .arrays import ArrayLayer
 from .operation import Operation, OutputLayer, Phase, SolvedBlock, State
 from .plan import COMPILED_BASELINE, CUDA_BASELINE, NO_LIMIT, StreamPlan, limit_of, threads_of
+from .proof import Limits
 from .schedule import pass_on, stream
 
 if TYPE_CHECKING:
@@ -211,6 +212,11 @@ class Run:
         return threads_of(self.asked_threads)
 
     @property
+    def proof_limits(self) -> Limits:
+        """For a proof on the CPU."""
+        return Limits(self.memory_limit, self.asked_threads, self.progress)
+
+    @property
     def in_memory(self) -> bool:
         """Whether the operation is over arrays."""
         return isinstance(self.operation.layers[0], ArrayLayer)
@@ -336,6 +342,8 @@ def run(
         memory_limit = cluster.limit(memory_limit)
     plan_on = _planner(operation, memory_limit, threads, place, cluster)
     place.run(plan_on)
+    if verify:
+        operation.plan_verify(limit_of(memory_limit), threads)
     with report.measured(), ExitStack() as stack:
         writers = {
             output.name: stack.enter_context(
@@ -345,7 +353,8 @@ def run(
         }
         resumed = np.logical_and.reduce([writer.done for writer in writers.values()]).sum()
         unfinished = [writer for writer in writers.values() if not writer.finished]
-        place.progress.count = operation.passes * bool(unfinished) + verify
+        place.progress.count = operation.passes * bool(unfinished)
+        place.progress.count += operation.proof_passes * verify
         begun = Run(
             operation,
             plan_on(place.gpu),
@@ -410,7 +419,8 @@ def run_in_memory(
     place = place or Here()
     plan_on = _planner(operation, memory_limit, threads, place)
     place.run(plan_on)
-    blocks, place.progress.count = operation.blocks, operation.passes + verify
+    blocks = operation.blocks
+    place.progress.count = operation.passes + operation.proof_passes * verify
     arrays = {
         output.name: np.zeros(operation.grid.shape, output.dtype)
         for output in operation.outputs
