@@ -198,7 +198,7 @@ def cost_options(command: Any) -> Any:
     is_flag=True,
     help="Use the distance index, and build it before where it is missing or stale.",
 )
-@click.option("--verify", is_flag=True, help="Prove the result in another pass over the cells.")
+@options.verify_option
 @options.resume_option
 @options.overwrite_option
 @options.json_option

@@ -138,6 +138,9 @@ connectivity_option = click.option(
 overwrite_option = click.option(
     "--overwrite", is_flag=True, help="Replace what is there, whole and at the end."
 )
+verify_option = click.option(
+    "--verify", is_flag=True, help="Prove the result in another pass over the cells."
+)
 resume_option = click.option(
     "--resume", is_flag=True, help="Go on with a run that was stopped or killed."
 )

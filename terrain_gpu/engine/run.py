@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import numpy as np
 
+from ..errors import VerificationError
 from ..grid import Block
 from ..progress import Passes, Progress, silent
 from ..report import Report
@@ -374,8 +375,7 @@ def run(
             found = operation.recorded(next(iter(writers.values())).info)
             begun.gpu, begun.held = place.gpu, place.held
         if verify:
-            with report.phase("verify"):
-                begun.told |= operation.verify(begun, found)
+            _verify(begun, found)
         with report.phase("commit"):
             made: dict[str, Any] = {}
             for output in operation.outputs:
@@ -438,8 +438,7 @@ def run_in_memory(
     with report.measured():
         found = execute(begun, place, plan_on)
         if verify:
-            with report.phase("verify"):
-                begun.told |= operation.verify(begun, found)
+            _verify(begun, found)
     report.settings = {**operation.settings(), **place.settings()}
     report.settings["plan"] = plan_on(place.gpu).as_dict()
     report.cells = operation.grid.cells
@@ -455,6 +454,16 @@ def execute(begun: Run, place: Location, plan_on: Callable[[Any], StreamPlan]) -
         return begun.operation.execute(begun)
 
     return place.run(step)
+
+
+def _verify(begun: Run, found: dict[str, Any]) -> None:
+    with begun.report.phase("verify"):
+        try:
+            begun.told |= begun.operation.verify(begun, found)
+        except VerificationError:
+            if not begun.in_memory:
+                begun.forget()
+            raise
 
 
 def _planner(

@@ -7,6 +7,7 @@ from typing import Any
 import click
 
 NAME = "slope"
+PROVEN = True
 HELP = """Slope of every cell of STORE in degrees, by Horn's method, as the layer slope.
 
 In a geographic CRS cells are measured on the ellipsoid, and heights are taken to be metres. Cells
