@@ -67,11 +67,17 @@ def border(good):
 
 
 def rooted(z, weight, outlets, nodata=None, connectivity=8):
-    """Next cell of each cell that drains to an outlet, None at outlets: Kruskal from the outlets.
+    """Next cell of each that drains to an outlet, None at outlets: Kruskal from the outlets."""
+    found = sorted(reference.edges(z, weight, nodata, connectivity))
+    return hung(z.shape, outlets, [(cell, *reference.FORWARD[d]) for _, cell, d in found])
+
+
+def hung(shape, outlets, edges):
+    """As `rooted`: edges (cell, step down, step right) are taken where they close no circle.
 
     All outlets hang on one root outside by edges lighter than all others.
     """
-    rows, cols = z.shape
+    rows, cols = shape
     parent = list(range(rows * cols + 1))
 
     def find(v):
@@ -83,9 +89,7 @@ def rooted(z, weight, outlets, nodata=None, connectivity=8):
     beside = {v: [] for v in range(rows * cols + 1)}
     outside = rows * cols
     chosen = [(outside, row * cols + col) for row, col in outlets]
-    for _, cell, d in sorted(reference.edges(z, weight, nodata, connectivity)):
-        dr, dc = reference.FORWARD[d]
-        chosen.append((cell, cell + dr * cols + dc))
+    chosen += [(cell, cell + dr * cols + dc) for cell, dr, dc in edges]
     for u, v in chosen:
         a, b = find(u), find(v)
         if a != b:
