@@ -114,7 +114,7 @@ def label_components(  # noqa: PLR0913 - keyword-only
         A ``distributed.Client``: its workers solve the blocks, and `memory_limit` holds for each.
         This process when None.
     verify
-        Prove the labels in another pass over the cells; the table is not checked.
+        Verify the labels in another pass over the cells; the table is not verified.
     resume
         Go on with an unfinished run.
     overwrite

@@ -135,12 +135,12 @@ def refuse(address: str, found: Facts, needs: Needs) -> None:
     if not found.sees:
         raise ClusterError(
             f"{where} does not see {needs.folder}; the store must lie in a folder that all hosts "
-            "share, under the same path"
+            "share, under the same path (if it is in object storage, the folder of --scratch must)"
         )
     if found.memory < needs.memory:
         raise PlanError(
             f"{where} may use {found.memory // MB} MB, of the host or of its container or batch "
-            f"job, and the run needs {ceil_div(needs.memory, MB)} MB there; give a smaller "
+            f"job, and the run needs {ceil_div(needs.memory, MB)} MB there; choose a smaller "
             "--memory-limit, fewer workers there, or these more"
         )
 

@@ -190,7 +190,7 @@ def slope(  # noqa: PLR0913 - keyword-only
         A ``distributed.Client``: its workers solve the blocks, and `memory_limit` holds for each.
         This process when None.
     verify
-        Prove the result in another pass over the cells.
+        Verify the result in another pass over the cells.
     resume
         Go on with an unfinished run.
     overwrite

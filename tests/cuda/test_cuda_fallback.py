@@ -36,7 +36,7 @@ from terrain_gpu.primitives import connected_components, contract_tree, euler_to
 pytestmark = pytest.mark.usefixtures("no_fsync")
 
 FULL = "the GPU has no memory left (out of memory)"
-REMEDY = "give a smaller --gpu-memory-limit, or use --backend cpu"
+REMEDY = "choose a smaller --gpu-memory-limit, or use --backend cpu"
 
 
 def run_out(*_, **__):
@@ -470,7 +470,7 @@ def test_paths_that_the_gpu_alone_may_compute(asked, half_relaxed, heights, capl
 def test_planning_does_not_ask_again(asked, monkeypatch, caplog, heights):
     """The GPU's memory may have gone in between: that is met when it is needed."""
     monkeypatch.setattr(
-        paths_gpu, "memory_bound", lambda limit, number: run_out() if limit == 10**10 else None
+        paths_gpu, "memory_bounds", lambda limit, numbers: run_out() if limit == 10**10 else None
     )
     monkeypatch.setitem(sys.modules, "cupy", types.ModuleType("cupy"))
     monkeypatch.setattr(device, "give_back", lambda number: None)

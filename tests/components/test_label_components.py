@@ -16,6 +16,7 @@ import rasterio
 from contract import OperationContract
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from samples import DEMS
 from scipy import ndimage
 from strategies import WGS84, rasters, shapes
 from test_mst import make_store
@@ -32,7 +33,6 @@ from terrain_gpu.grid import BlockGrid, GridSpec
 from terrain_gpu.grid.lengths import area_units, cell_areas, step_lengths
 from terrain_gpu.io.convert import convert_dataset
 
-DEMS = Path(__file__).resolve().parents[2] / "shared" / "dems"
 BOX = ["row0", "row1", "col0", "col1"]
 REAL = ["west", "south", "east", "north", "area"]
 COLUMNS = ["label", "cells", "area", *BOX, *REAL[:4]]
@@ -438,7 +438,7 @@ def test_an_unfinished_run_over_a_finished_one_goes_on(tmp_path):
 def test_only_labels_are_replaced(tmp_path):
     store = make_store(tmp_path / "s.zarr", np.eye(70, dtype=np.uint8), None, 64)
     make_layer(store, "other", np.ones((70, 70), np.uint8))
-    with pytest.raises(InputError, match="'elevation' holds no components; give the components"):
+    with pytest.raises(InputError, match="'elevation' does not hold components; rename or delete"):
         label_components(store, "other == 1", into="elevation", overwrite=True)
     assert TileStore.open(store).layer("elevation").dtype == np.uint8
     for where in ("other == 1", "elevation == 1"):
@@ -577,11 +577,11 @@ def test_plan_command(world, capfd):
         ("--where 'elevation > 0' --table ''", "--table: the name of the file is empty"),
         (
             "--where 'elevation > 0' --table t.csv --json ./t.csv",
-            "--json ./t.csv: is the file of --table; name another",
+            "--json ./t.csv: --table already names this file; name another",
         ),
         (
             "--where 'elevation > 0' -o l.tif --json l.tif",
-            "--json l.tif: is the file of --output; name another",
+            "--json l.tif: --output already names this file; name another",
         ),
         ("--where 'elevation > 0' --into old", "layer 'old' exists; --overwrite replaces it"),
         ("--where 'elevation > 0' --memory-limit 200MB", "too small for the components"),

@@ -26,6 +26,7 @@ import rasterio
 from pauses import HANGS
 from programs import forked, program, spawn
 from rasterio.transform import from_origin
+from samples import SAMPLE
 
 import terrain_gpu
 from terrain_gpu.cli import options
@@ -33,7 +34,6 @@ from terrain_gpu.cli.main import group
 
 ROWS, COLS = 300, 500
 VOID = -9999
-SAMPLE = Path(__file__).parents[1] / "data" / "jacksboro.tif"
 KEYS = [
     "command",
     "version",
@@ -96,19 +96,20 @@ def store(world, capfd):
 
 OPTIONS = {
     "convert-dataset": "layer band block-size round clamp-min nodata bounds crs compress "
-    "memory-limit threads resume overwrite json quiet verbose version help",
+    "memory-limit threads resume scratch overwrite json quiet verbose version help",
     "terrain-gpu convert-dataset": "layer band block-size round clamp-min nodata bounds crs "
-    "compress memory-limit threads resume overwrite json quiet verbose version help",
+    "compress memory-limit threads resume scratch overwrite json quiet verbose version help",
     "compute-mst": "output weight connectivity method layer memory-limit threads backend device "
-    "gpu-memory-limit workers scheduler verify resume overwrite json quiet verbose version help",
-    "terrain-gpu compute-mst": "output weight connectivity method layer memory-limit threads "
-    "backend device gpu-memory-limit workers scheduler verify resume overwrite json quiet verbose "
+    "gpu-memory-limit workers scheduler verify resume scratch overwrite json quiet verbose "
     "version help",
+    "terrain-gpu compute-mst": "output weight connectivity method layer memory-limit threads "
+    "backend device gpu-memory-limit workers scheduler verify resume scratch overwrite json "
+    "quiet verbose version help",
     "compute-sssp": "source source-rowcol sources source-edge cost friction barriers parameter "
     "reverse connectivity no-corner-cutting max-cost target target-rowcol targets "
     "stop-at-targets output dtype backlink allocation path layer memory-limit threads "
-    "backend device gpu-memory-limit method build-index verify resume overwrite json quiet "
-    "verbose version help",
+    "backend device gpu-memory-limit method build-index verify resume scratch overwrite json "
+    "quiet verbose version help",
     "terrain-gpu verify": "data accept-changes memory-limit threads backend device "
     "gpu-memory-limit json quiet verbose help",
     "terrain-gpu info": "json quiet verbose help",
@@ -510,7 +511,7 @@ def test_plan_says_which_options_are_for_shortest_paths(capfd, option):
     for purpose in ("", "--for mst"):
         code, out, err = call(capfd, f"plan 9x9 {purpose} {option}")
         assert (code, out) == (2, "")
-        assert f"{option.split()[0]} is for --for sssp" in err
+        assert f"{option.split()[0]} needs --for sssp" in err
 
 
 @pytest.mark.parametrize("dtype", ["uint8", "int16", "float64"])
@@ -602,7 +603,7 @@ def test_unexpected_errors_are_one_line_too(world, capfd, monkeypatch):
     assert "Traceback" in err
     monkeypatch.setattr("terrain_gpu.io.convert.convert_dataset", lambda *a, **k: [0] * 10**15)
     code, _, err = call(capfd, "convert-dataset dem.tif s.zarr")
-    assert (code, err) == (1, "Error: out of memory; give a smaller --memory-limit\n")
+    assert (code, err) == (1, "Error: out of memory; choose a smaller --memory-limit\n")
 
 
 LATE = """
