@@ -128,7 +128,7 @@ def wrong_totals(layer: Any, what: str, found: int, recorded: Any) -> None:
         )
 
 
-class Recorded:
+class RunRecord:
     """What a layer records of the run that made it; checked, for it may be damaged.
 
     Parameters

@@ -16,7 +16,7 @@ import numpy as np
 
 from ..cells import is_nodata
 from ..engine.plan import StreamPlan
-from ..engine.proof import Limits, Read, Recorded, around, check_blocks, plan_proof, wrong
+from ..engine.proof import Limits, Read, RunRecord, around, check_blocks, plan_proof, wrong
 from ..grid import Block, GridSpec
 from ..grid.lengths import step_lengths
 from ..store import Layer, TileStore
@@ -100,7 +100,7 @@ def plan_slopes(
 
 def verify_stored_slopes(store: TileStore, layer: Layer, limits: Limits) -> dict[str, Any]:
     """`verify_slopes` of one layer, from what is recorded with it."""
-    recorded = Recorded(store, layer)
+    recorded = RunRecord(store, layer)
     heights = recorded.input(recorded.get("slope_of", str))
     kind = layer.info.get("holds")
     if kind is None and not recorded.get("aspect", bool):

@@ -14,9 +14,8 @@ import reference
 from contract import make_store
 from hypothesis import assume, given
 from hypothesis import strategies as st
+from reference import border, drained, expected_labels, hung, rooted
 from strategies import rasters, shapes
-from test_accumulate import border, drained, hung, rooted
-from test_label_components import expected_labels
 
 from terrain_gpu import TileStore, accumulate, label_components, minimum_spanning_tree, slope
 from terrain_gpu.cli import options

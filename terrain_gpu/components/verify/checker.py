@@ -11,7 +11,7 @@ from ...engine.plan import StreamPlan
 from ...engine.proof import (
     Limits,
     Read,
-    Recorded,
+    RunRecord,
     check_blocks,
     plan_proof,
     wrong,
@@ -104,7 +104,7 @@ def plan_labels(
 
 def verify_stored_labels(store: TileStore, layer: Layer, limits: Limits) -> dict[str, Any]:
     """`verify_labels` of a layer, from what is recorded with it."""
-    recorded = Recorded(store, layer)
+    recorded = RunRecord(store, layer)
     where = recorded.get("where", str)
     try:
         condition = Expression(where, store.layers)

@@ -13,7 +13,7 @@ from ...engine.plan import StreamPlan
 from ...engine.proof import (
     Limits,
     Read,
-    Recorded,
+    RunRecord,
     around,
     check_blocks,
     plan_proof,
@@ -94,14 +94,14 @@ def verify_stored_drainage(
     store: TileStore, codes: Layer, sums: Layer | None, limits: Limits
 ) -> dict[str, Any]:
     """`verify_drainage` of layers, from what is recorded with them."""
-    recorded = Recorded(store, codes)
+    recorded = RunRecord(store, codes)
     forest = open_forest(store)
     for layer in (forest.cells, forest.edges):
         recorded.input(layer.name)
     outlets, areas = recorded.get("outlets", str), recorded.get("areas", bool)
     for one, dtype in ((codes, "uint8"), (sums, "float64" if areas else "int64")):
         if one is not None and (one.dtype.name != dtype or one.blocks != forest.cells.blocks):
-            raise Recorded(store, one).damaged("data_type", one.dtype.name)
+            raise RunRecord(store, one).damaged("data_type", one.dtype.name)
     return verify_drainage(forest, codes, sums, outlets, areas, recorded.result, limits)
 
 
