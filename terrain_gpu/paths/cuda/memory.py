@@ -56,13 +56,15 @@ def padded(shape: Shape, dtype: np.dtype, value: Any) -> Any:
 
 
 NOTES = ("negative", "far", "blocked", "reached", "valid", "flats", "lost")
-"""The notes in kernels/notes.cuh; the first three are minima, the others counts."""
+LEAST_NOTES = 3
+"""So many of the notes in kernels/notes.cuh come first and are minima; the others are counts."""
 
 
 def new_notes() -> Any:
     import cupy
 
-    return cupy.array([2**64 - 1] * 3 + [0] * (len(NOTES) - 3), np.uint64)
+    counts = len(NOTES) - LEAST_NOTES
+    return cupy.array([2**64 - 1] * LEAST_NOTES + [0] * counts, np.uint64)
 
 
 class BlockStaging:
