@@ -292,8 +292,8 @@ def test_refusals(store, tmp_path):
             accumulate(store, overwrite=True, **names)
     shortest_paths(store, [(0, 0)], backlink=True)
     for names, message in (
-        ({"into": "distance"}, "'distance' holds no sums; give the sums another name"),
-        ({"directions": "backlink"}, "'backlink' holds no drainage directions; give"),
+        ({"into": "distance"}, "'distance' does not hold sums; rename or delete its folder"),
+        ({"directions": "backlink"}, "'backlink' does not hold drainage directions; rename"),
     ):
         with pytest.raises(InputError, match=message):
             accumulate(store, overwrite=True, **names)
@@ -400,10 +400,16 @@ def test_files_are_not_replaced_by_one_another(store, tmp_path, capfd):
     gauges.write_text('{"type": "Point", "coordinates": [101, 49]}')
     marks, sums = tmp_path / "marks.tif", tmp_path / "sums.tif"
     for wrong, message in (
-        (f"--outlets {marks} -o {marks} --overwrite", f"--output {marks}: is the file of"),
-        (f"--outlets {gauges} --json {gauges}", "gauges.geojson' exists and is no report"),
-        (f"--outlets {sums}.gpkg:own --json {sums}.gpkg", "sums.tif.gpkg: is the file of --outl"),
-        (f"-o {sums} --json {sums}", f"--json {sums}: is the file of --output; name another"),
+        (
+            f"--outlets {marks} -o {marks} --overwrite",
+            f"--output {marks}: --outlets already names this",
+        ),
+        (f"--outlets {gauges} --json {gauges}", "gauges.geojson' exists and is not a report"),
+        (f"--outlets {sums}.gpkg:own --json {sums}.gpkg", "sums.tif.gpkg: --outlets already names"),
+        (
+            f"-o {sums} --json {sums}",
+            f"--json {sums}: --output already names this file; name another",
+        ),
     ):
         command = f"accumulate {store} {wrong}".split()
         code = options._guarded(lambda: group.main(command, standalone_mode=False))  # noqa: B023

@@ -533,7 +533,7 @@ def test_no_target_reached(world, capfd):
         "column 18), x -305, "
     )
     assert (
-        "(row 100, column 22) and 1 more; look for nodata, barriers and --max-cost on the way"
+        "(row 100, column 22) and 1 more; check for nodata and barriers on the way, and --max-cost"
         in err
     )
     assert not Path("p.geojson").exists()
@@ -742,7 +742,7 @@ WRONG = (
     Wrong(f"s.zarr {HERE} --max-cost far", ("--max-cost", "'far'")),
     Wrong(f"s.zarr {HERE} --path p.geojson", ("--path needs targets: give --target X,Y",)),
     Wrong(f"s.zarr {HERE} --stop-at-targets", ("--stop-at-targets needs targets",)),
-    Wrong(f"s.zarr {HERE} --target 1,2", ("targets are for --path FILE or --stop-at-targets",)),
+    Wrong(f"s.zarr {HERE} --target 1,2", ("targets need --path FILE or --stop-at-targets",)),
     Wrong(f"s.zarr {HERE} --target 1,2,3 --stop-at-targets", ("--target", "'1,2,3' is not X,Y")),
     Wrong(
         f"s.zarr {HERE} --target 1e7,2 --path p.geojson",
@@ -762,19 +762,21 @@ WRONG = (
         f"s.zarr {HERE} --target-rowcol 9,90 --path huts.geojson",
         ("--path: huts.geojson: exists; --overwrite replaces it",),
     ),
-    Wrong(f"s.zarr {HERE} --dtype float32", ("--dtype float32 is for the file of --output",)),
+    Wrong(
+        f"s.zarr {HERE} --dtype float32", ("--dtype float32 is the type of the --output raster",)
+    ),
     Wrong(f"s.zarr {HERE} -o d.tif --dtype int8", ("--dtype", "'int8'")),
     Wrong(
         f"s.zarr {HERE} -o d.tif --backlink ./d.tif",
-        ("--backlink ./d.tif: is the file of --output; name another",),
+        ("--backlink ./d.tif: --output already names this file; name another",),
     ),
     Wrong(
         f"s.zarr {HERE} --target-rowcol 9,90 --path p.json --json p.json",
-        ("--json p.json: is the file of --path; name another",),
+        ("--json p.json: --path already names this file; name another",),
     ),
     Wrong(
         "s.zarr --sources marks.tif -o marks.tif --overwrite",
-        ("--output marks.tif: is the file of --sources; name another",),
+        ("--output marks.tif: --sources already names this file; name another",),
     ),
     Wrong(f"s.zarr {HERE} --json nix/r.json", ("--json", "nix/r.json")),
     Wrong(f"s.zarr {HERE} --memory-limit 10MB", ("10 MB is too small", "give at least")),

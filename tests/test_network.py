@@ -440,9 +440,15 @@ def test_the_command(store, tmp_path, capfd):
     assert (code, "--keep: " in wrong, "no such file" in wrong) == (2, True, True)
     points, new = tmp_path / "p.geojson", tmp_path / "n.geojson"
     for wrong, message in (
-        (f"{points} --keep {points} --overwrite", f"LINES {points}: is the file of --keep; name"),
-        (f"{new} --keep {points} --json {points}", "p.geojson' exists and is no report; remove"),
-        (f"{new} --min-length 0 --json {new}", f"--json {new}: is the file of LINES; name another"),
+        (
+            f"{points} --keep {points} --overwrite",
+            f"LINES {points}: --keep already names this file; name",
+        ),
+        (f"{new} --keep {points} --json {points}", "p.geojson' exists and is not a report; remove"),
+        (
+            f"{new} --min-length 0 --json {new}",
+            f"--json {new}: LINES already names this file; name another",
+        ),
     ):
         code, _, error = call(f"network {store} {wrong}")
         assert (code, message in error) == (2, True)

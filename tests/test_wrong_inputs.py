@@ -418,7 +418,7 @@ INPUTS = [
         "truncated late",
         cut(0.9, rows=900),
         f"{BAD} --block-size 64 --threads 1",
-        ("bad.tif: rows 768 to 831 .* truncated", "kept: --resume goes on, --overwrite starts"),
+        ("bad.tif: rows 768 to 831 .* truncated", "kept: --resume continues, --overwrite starts"),
         leaves=("new.zarr.incomplete",),
     ),
     Case("pipe", lambda: os.mkfifo("bad.tif"), BAD, ("bad.tif: a pipe or device; save it",)),
@@ -698,7 +698,7 @@ SETTINGS = [
     ),
     Case("command unknown", nothing, "frobnicate", ("No such command 'frobnicate'", "--help")),
     Case("no arguments", nothing, CONVERT, ("Missing argument 'STORE'",)),
-    Case("no store", nothing, f"{CONVERT} dem.tif", ("'dem.tif' alone: give INPUT .* STORE last",)),
+    Case("no store", nothing, f"{CONVERT} dem.tif", ("'dem.tif' given: give INPUT .* STORE last",)),
     Case(
         "report into no folder",
         nothing,
@@ -712,7 +712,7 @@ SETTINGS = [
         "report onto an input",
         nothing,
         f"{CONVERT} --json dem.tif real.tif new.zarr",
-        ("'--json': 'dem.tif' exists and is no report; remove it or name another",),
+        ("'--json': 'dem.tif' exists and is not a report; remove it or name another",),
     ),
 ]
 
@@ -1031,8 +1031,8 @@ METADATA = [
     Case(
         "plan of nonsense", nothing, "plan nonsense", ("nonsense: neither a store nor .*ROWSxCOLS",)
     ),
-    Case("plan of no rows", nothing, "plan 0x5", ("0x5: sides run from 1 to 2147483647",)),
-    Case("plan of too many", nothing, "plan 5x99999999999", ("5x99999999999: sides run",)),
+    Case("plan of no rows", nothing, "plan 0x5", ("0x5: a side must have 1 to 2147483647",)),
+    Case("plan of too many", nothing, "plan 5x99999999999", ("5x99999999999: a side must",)),
     Case(
         "plan of 5000 digits",
         nothing,
@@ -1134,7 +1134,7 @@ EXPORTS = (
             "demo below a file",
             nothing,
             "demo dem.tif",
-            ("dem.tif: is or lies below a file; name anoth",),
+            ("dem.tif: is a file or inside one; name anoth",),
         ),
         Case(
             "demo on my files",
@@ -1327,13 +1327,13 @@ TREES = [
         "tree report onto an input",
         nothing,
         f"{MST} --json dem.tif",
-        ("'--json': 'dem.tif' exists and is no report; remove it or name another",),
+        ("'--json': 'dem.tif' exists and is not a report; remove it or name another",),
     ),
     Case(
         "tree report onto the store",
         nothing,
         f"{MST} --json s.zarr/zarr.json",
-        ("'--json': 's.zarr/zarr.json' exists and is no report; remove it or name another",),
+        ("'--json': 's.zarr/zarr.json' exists and is not a report; remove it or name another",),
     ),
 ]
 
@@ -1498,7 +1498,7 @@ READ_ONLY = [
         "export", nothing, "export s.zarr disk/new.tif", ("disk/new.tif: its folder cannot be",), 1
     ),
     Case("report", nothing, "info s.zarr --json disk/r.json", ("'disk/r.json' cannot be written",)),
-    Case("demo", nothing, "demo disk/demo", ("disk/demo: cannot be made: Read-only",), 1),
+    Case("demo", nothing, "demo disk/demo", ("disk/demo: cannot be created: Read-only",), 1),
 ]
 
 

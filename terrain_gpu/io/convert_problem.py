@@ -225,7 +225,8 @@ class Convert(Operation):
                 if not writer.any_written():
                     raise
                 raise InputError(
-                    f"{error}; finished blocks are kept: --resume goes on, --overwrite starts again"
+                    f"{error}; finished blocks are kept: --resume continues, --overwrite starts "
+                    "again"
                 ) from error
             with run.report.phase("convert"):
                 return {"sources": sums.result()}

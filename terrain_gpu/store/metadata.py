@@ -298,7 +298,8 @@ class TileStore:
             if isinstance(settings, dict) and setting in settings:
                 return
             raise InputError(
-                f"{self.path}: layer {name!r} holds no {holds}; give the {what} another name"
+                f"{self.path}: layer {name!r} does not hold {holds}; rename or delete its folder, "
+                f"or choose another name for the {what} if the command has an option for it"
             )
 
     def describe(self) -> dict[str, Any]:

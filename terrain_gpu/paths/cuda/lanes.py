@@ -1,4 +1,4 @@
-"""Several GPUs that share the regions of a raster, one thread for each GPU."""
+"""Several GPUs that share the regions of a raster, each in a thread of its own."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .problem import Problem
 from .rims import Region, Rims
 
 _POLL = 0.2
-"""Seconds after which the main thread checks for Ctrl-C, and other threads whether to stop."""
+"""Seconds between checks: of the main thread for Ctrl-C, of the others for the end of the run."""
 
 
 class Stopped(Exception):
@@ -23,14 +23,14 @@ class Stopped(Exception):
 
 
 class Lane:
-    """A GPU that processes regions, one at a time.
+    """A GPU that computes one region at a time.
 
     Attributes
     ----------
     piece, at
-        The region on the GPU, and its index; None before the first.
+        The region in its memory, and its place; None before the first.
     resident
-        Which of its blocks are on the GPU.
+        Which blocks of the region are in memory.
     pool, notes
         As for `Piece`.
     """
@@ -48,17 +48,17 @@ class Lane:
 
 
 class Lanes:
-    """The GPUs of a run, and which GPU holds which region.
+    """The GPUs of a run, and which of them has which region.
 
     Parameters
     ----------
     tick
-        Called in the caller's thread with the number of cells just read or written.
+        Called in the caller's thread with the number of cells that were read or written.
 
     Attributes
     ----------
     own
-        Whether every region stays on its GPU, because there are no more regions than GPUs.
+        Whether each region stays on one GPU, because there are no more regions than GPUs.
     """
 
     def __init__(
@@ -78,11 +78,11 @@ class Lanes:
     # -- regions ---------------------------------------------------------------------------
 
     def has(self, lane: Lane, at: Region) -> bool:
-        """Whether a GPU still holds a region, and no other has visited it since."""
+        """Whether a GPU still has a region, and no other GPU has visited it since."""
         return lane.at == at and self._holder.get(at) is lane
 
     def hold(self, lane: Lane, at: Region, piece: Piece) -> None:
-        """Record that a GPU holds a region."""
+        """Record that a GPU has a region."""
         lane.piece, lane.at = piece, at
         self._holder[at] = lane
 
@@ -94,7 +94,7 @@ class Lanes:
     def visit(
         self, rims: Rims, farthest: Callable[[], Any], work: Callable[[Lane, Region], None]
     ) -> None:
-        """Process pending regions on all GPUs at once, until none is pending."""
+        """Call `work` for pending regions, on all GPUs at once, until none is pending."""
         busy: set[Region] = set()
 
         def take(lane: Lane) -> Region | None:
@@ -122,7 +122,7 @@ class Lanes:
         self._share(visit)
 
     def each(self, regions: Iterable[Region], work: Callable[[Lane, Region], None]) -> None:
-        """Process each region once, on all GPUs at once."""
+        """Call `work` once for each region, on all GPUs at once."""
         left = list(regions)
 
         def take(lane: Lane) -> Region | None:
@@ -160,7 +160,7 @@ class Lanes:
         """Run `work` on every GPU at once."""
         import cupy
 
-        if len(self.all) == 1:  # in this thread, where Ctrl-C works
+        if len(self.all) == 1:  # in this thread, which Ctrl-C reaches
             work(self.all[0])
             return
 
@@ -188,7 +188,7 @@ class Lanes:
     # -- the end ---------------------------------------------------------------------------
 
     def noted(self) -> dict[str, int]:
-        """The values of `NOTES`, combined over all GPUs."""
+        """Return the counts among `NOTES`, summed over all GPUs."""
         found = [lane.notes.get().tolist() for lane in self.all]
         sums = map(sum, zip(*found, strict=True))
         return dict(list(zip(NOTES, sums, strict=True))[LEAST_NOTES:])

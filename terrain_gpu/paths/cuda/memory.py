@@ -57,7 +57,7 @@ def padded(shape: Shape, dtype: np.dtype, value: Any) -> Any:
 
 NOTES = ("negative", "far", "blocked", "reached", "valid", "flats", "lost")
 LEAST_NOTES = 3
-"""So many of the notes in kernels/notes.cuh come first and are minima; the others are counts."""
+"""How many of the notes in kernels/notes.cuh are minima; the others are counts."""
 
 
 def new_notes() -> Any:

@@ -148,7 +148,7 @@ class ResidentBlocks:
             piece.relaxing.send_away()
 
     def arrived(self) -> int:
-        """Number of blocks read since the last call."""
+        """Return the number of blocks that were read since the last call."""
         here = int(np.count_nonzero(self._here))
         new, self._told = here - self._told, here
         return new
@@ -281,7 +281,7 @@ class Regions:
         return piece
 
     def _found(self, lane: Lane, at: Region, field: RegionField) -> Piece:
-        """Load a region with its final distances; unsaved blocks are read, to find absent cells."""
+        """Load a region's distances; blocks without any are read, to tell nodata from unreached."""
         if self.lanes.own:
             return self._load(lane, at, field)
         piece = self._piece(lane, at)
@@ -331,7 +331,7 @@ class Regions:
         return (r1 - r0) * (c1 - c0)
 
     def _visit(self, lane: Lane, at: Region, field: RegionField) -> None:
-        """Relax a region to convergence; read it whole the first time, then on demand."""
+        """Relax a region until nothing in it is pending; after the first visit, read on demand."""
         first = at not in field.begun
         if first:
             piece = self._load(lane, at, field)
@@ -361,7 +361,7 @@ class Regions:
             self.lanes.tick(self._size(piece.window))
 
     def _relax_piece(self, lane: Lane, piece: Piece, field: RegionField) -> None:
-        """Relax the piece of a GPU, and read blocks when their tiles are needed."""
+        """Relax the region on a GPU, and read blocks when pending tiles need them."""
         bring = field.bringer(piece, piece.distances, piece.kernels)
         before = piece.relaxing.state()
         while True:
@@ -384,7 +384,7 @@ class Regions:
         r0, r1, c0, c1 = piece.window
         mine = (targets.rows >= r0) & (targets.rows < r1)
         mine &= (targets.cols >= c0) & (targets.cols < c1)
-        found = piece.at(targets.rows[mine], targets.cols[mine])  # the largest if not loaded
+        found = piece.at(targets.rows[mine], targets.cols[mine])  # the largest in what is away
         with self.lock:
             self.at_targets[mine] = np.minimum(self.at_targets[mine], found)
             self.farthest = min(self.farthest, self.at_targets.max())
@@ -416,7 +416,7 @@ class Regions:
         uneven: dict[Region, int],
     ) -> None:
         """Write a region's distances, and its backlinks unless it has flats."""
-        whole = hops is not None or at not in field.begun  # not begun: sources are unchecked
+        whole = hops is not None or at not in field.begun  # also checks the sources
         piece = self._load(lane, at, field) if whole else self._found(lane, at, field)
         outputs = [piece.distance_output(self.farthest)]
         if hops is not None:

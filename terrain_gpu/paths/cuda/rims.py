@@ -1,4 +1,4 @@
-"""The state that regions on GPUs share: their outer cells, and which are pending."""
+"""The outer cells of regions, which neighbours see, and the queue of pending regions."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Rims:
     Attributes
     ----------
     changed
-        The condition that protects this state; notified when regions become pending.
+        Lock of all this, notified when regions become pending.
     """
 
     def __init__(self, windows: dict[Region, Window], dtype: np.dtype) -> None:
@@ -45,7 +45,7 @@ class Rims:
     def next(
         self, farthest: Any, may: Callable[[Region], bool] = lambda region: True
     ) -> Region | None:
-        """Remove and return the pending region with the least key of those that `may` be taken."""
+        """Remove and return the pending region with the least key that `may` be taken, or None."""
         with self.changed:
             self.pending = {at: key for at, key in self.pending.items() if key <= farthest}
             at = min(filter(may, self.pending), key=lambda at: self.pending[at], default=None)
