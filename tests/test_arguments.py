@@ -258,7 +258,7 @@ REFUSED = [
     (shortest_paths, {"barriers": 3}, "barriers 3: give a numpy array"),
     (terrain_gpu.convert_dataset, {"inputs": WRONG["data array"]}, "inputs of type xarray"),
     (terrain_gpu.convert_dataset, {"inputs": HEIGHTS}, "inputs of type numpy.ndarray: give the pa"),
-    (terrain_gpu.convert_dataset, {"inputs": []}, "inputs: is empty; give the path"),
+    (terrain_gpu.convert_dataset, {"inputs": []}, "inputs is empty; give the path"),
     (terrain_gpu.convert_dataset, {"store": None}, "store None: give a path"),
     (terrain_gpu.label_components, {"store": None}, "store None: give a store or its path"),
 ]
