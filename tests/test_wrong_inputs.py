@@ -1241,7 +1241,7 @@ TREES = [
         "tree of a tree",
         solved,
         f"{MST} --layer mst --overwrite",
-        ("s.zarr: layer 'mst' is the result; name the layer of heights",),
+        ("s.zarr: 'mst' is the result layer; name a layer of heights",),
     ),
     Case("tree exists", solved, MST, ("s.zarr: layer 'mst' exists; --overwrite replaces it",)),
     Case(

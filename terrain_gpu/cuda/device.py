@@ -263,7 +263,7 @@ class Staging:
 
 
 def free_staging() -> None:
-    """Free the page-locked memory. This takes 2 ms per block: call it only when the CPU needs it."""
+    """Free the page-locked memory. It takes 2 ms per block: do it only if the CPU needs memory."""
     import cupy
 
     cupy.get_default_pinned_memory_pool().free_all_blocks()
