@@ -430,7 +430,7 @@ INPUTS = [
         "transform beyond numbers",
         tif(transform=Affine(1e307, 0, 0, 0, -1e307, 0)),
         BAD,
-        ("bad.tif: .*1e.307.* beyond all numbers",),
+        ("bad.tif: .*1e.307.* overflow",),
     ),
     Case(
         "transform NaN in the raster",
