@@ -119,3 +119,38 @@ def cluster():
 
     with processes(2) as client:
         yield client
+
+
+@pytest.fixture(scope="session")
+def s3_server():
+    """The address of an S3 server in this process."""
+    pytest.importorskip("obstore", reason="object storage needs obstore")
+    pytest.importorskip("moto", reason="the bucket is moto's")
+    from bucket import serve
+
+    with serve() as address:
+        yield address
+
+
+@pytest.fixture
+def bucket(s3_server, monkeypatch, tmp_path):
+    """The URL of an empty bucket, and an environment in which it can be read and written."""
+    from bucket import new_bucket
+
+    return new_bucket(s3_server, monkeypatch, tmp_path / "scratch")
+
+
+@pytest.fixture
+def proxy(s3_server, bucket, monkeypatch):
+    """What passes requests on to the bucket's server, or does not, see `bucket.Proxy`."""
+    from bucket import Proxy
+
+    from terrain_gpu.store import client, objects
+
+    for module in (client, objects):
+        monkeypatch.setattr(module, "FIRST_WAIT", 0.001)
+        monkeypatch.setattr(module, "LONGEST_WAIT", 0.002)
+    found = Proxy(s3_server)
+    monkeypatch.setenv("AWS_ENDPOINT_URL", found.url)
+    yield found
+    found.close()

@@ -19,7 +19,7 @@ from typing import Any, get_args
 import click
 
 from .. import __version__
-from ..arguments import MOST_DEVICES, MOST_THREADS, Backend, Connectivity, parse_size
+from ..arguments import MOST_DEVICES, MOST_THREADS, Backend, Connectivity, devices, parse_size
 from ..engine import plan as planner
 from ..errors import OutputError, TerrainError
 
@@ -38,6 +38,23 @@ class Size(click.ParamType):
             return parse_size(value)
         except TerrainError as error:
             self.fail(str(error), param, ctx)
+
+
+class Devices(click.ParamType):
+    """0 or 0,2 or all."""
+
+    name = "devices"
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> Any:
+        if not isinstance(value, str) or value == "all":
+            return value
+        try:
+            found = devices("device", tuple(map(int, value.split(","))))
+        except (TerrainError, ValueError):
+            most = MOST_DEVICES - 1
+            text = f"{value!r} is not all, a number from 0 to {most}, or different ones such as 0,1"
+            self.fail(text, param, ctx)
+        return found if len(found) > 1 else found[0]
 
 
 def _verbosity(ctx: click.Context, param: click.Parameter, value: Any) -> None:
@@ -126,6 +143,10 @@ device_option = click.option(
     "--device", type=click.IntRange(0, MOST_DEVICES - 1), default=0, show_default=True, metavar="N",
     help="Number of the GPU to use.",
 )  # fmt: skip
+devices_option = click.option(
+    "--device", type=Devices(), default="0", show_default=True, metavar="N[,N...]|all",
+    help="Which GPU, or GPUs.",
+)  # fmt: skip
 gpu_memory_limit_option = click.option(
     "--gpu-memory-limit", type=Size(), metavar="SIZE",
     help="Limit on the GPU memory.  [default: nine tenths of the free memory]",
@@ -138,9 +159,28 @@ connectivity_option = click.option(
 overwrite_option = click.option(
     "--overwrite", is_flag=True, help="Replace existing output once the new one is complete."
 )
-resume_option = click.option(
-    "--resume", is_flag=True, help="Continue a run that was interrupted or killed."
-)
+
+
+def _scratch(ctx: click.Context, param: click.Parameter, value: str | None) -> None:
+    if value is None:
+        return
+    if not os.path.isdir(value):
+        raise click.BadParameter(f"{value!r} is not a folder", ctx, param)
+    os.environ["TERRAIN_GPU_SCRATCH"] = value
+
+
+def resume_option(command: Any) -> Any:
+    """--resume, and --scratch."""
+    command = click.option(
+        "--scratch", metavar="FOLDER", expose_value=False, callback=_scratch,
+        help="Where a run over object storage keeps what memory cannot hold.  "
+        "[default: TERRAIN_GPU_SCRATCH, or the folder for temporary files]",
+    )(command)  # fmt: skip
+    return click.option(
+        "--resume", is_flag=True, help="Continue a run that was interrupted or killed."
+    )(command)
+
+
 layer_option = click.option(
     "--layer", default="elevation", show_default=True, metavar="NAME", help="Layer of the store."
 )

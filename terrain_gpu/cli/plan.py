@@ -81,7 +81,7 @@ def command(
     if purpose != "sssp" and (given := [name for name, value in problem.items() if value]):
         raise click.UsageError(f"--{given[0]} needs --for sssp: give that too")
     shape = re.fullmatch(r"([0-9]{1,99})x([0-9]{1,99})", what)
-    if not shape and not os.path.exists(what):
+    if not shape and "://" not in what and not os.path.exists(what):
         raise InputError(f"{what[:60]}: neither a store nor ROWSxCOLS such as 10000x20000")
     if shape:
         rows, cols = int(shape[1]), int(shape[2])

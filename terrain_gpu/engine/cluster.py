@@ -25,6 +25,8 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import ClusterError, InputError
 from ..grid import Block
+from ..store.objects import is_url
+from ..store.scratch import scratch_folder
 from ..store.swap import lent_folder, withdraw
 from . import plan as planner
 from .machine import default_memory_limit
@@ -147,7 +149,9 @@ class Cluster:
         while not (workers := self._look()):
             time.sleep(0.05)
         self.threads = max(worker["nthreads"] for worker in workers.values())
-        self.workers, self._needs = len(workers), Needs(__version__, store, self.threads, 0)
+        # Of one in object storage, what is spilled must be seen.
+        shared = str(scratch_folder()) if is_url(store) else store
+        self.workers, self._needs = len(workers), Needs(__version__, shared, self.threads, 0)
         log.info(
             "%d workers of %d threads; dashboard: %s",
             self.workers,

@@ -104,9 +104,19 @@ def of_cluster(size: int) -> Iterator[None]:
         _beside = before
 
 
-def loaded() -> int:
+def loaded(block: int = DEFAULT_BLOCK) -> int:
     """Bytes of what is in the process and stays: what reads vector files, and see `of_cluster`."""
-    return _beside + (VECTOR_BYTES if whole_process and "pyogrio" in sys.modules else 0)
+    vectors = VECTOR_BYTES if whole_process and "pyogrio" in sys.modules else 0
+    return _beside + vectors + _objects(block)
+
+
+def _objects(block: int) -> int:
+    """Bytes that object storage takes, where it is used, for blocks of this side."""
+    if not (whole_process and "obstore" in sys.modules):
+        return 0
+    from ..store.objects import bytes_held  # start-up time counts
+
+    return bytes_held(block)
 
 
 def other_blocks(size: str, block: int) -> str:
@@ -295,6 +305,7 @@ def plan_stream(
                     3 * writers * block * block * dtype.itemsize
                     + readers * source.extra * unit_bytes
                     + max(0, readers * source.decoding - GDAL_CACHE)
+                    + _objects(block)
                 )
                 buffers = min((budget - fixed) // unit_bytes, wanted, units)
                 least = min(least or 2**63, BASELINE + fixed + unit_bytes)
@@ -415,7 +426,7 @@ def fit_blocks(  # noqa: PLR0913 - keyword-only
         when the limit is too small, with one that is not.
     """
     limit = limit_of(memory_limit)
-    always = COMPILED_BASELINE + loaded()
+    always = COMPILED_BASELINE + loaded(blocks.block)
     for workers in range(min(threads_of(threads), blocks.count), 0, -1):
         for buffers in range(min(workers + 2, blocks.count), workers - 1, -1):
             streaming = workers * worker + buffers * buffer + scratch
@@ -553,7 +564,7 @@ def plan_paths(  # noqa: PLR0913 - keyword-only
         rims += count * 16 * block  # of hops
     if "allocation" in layers:
         rims += count * 32 * block  # where they lead
-    always = COMPILED_BASELINE + loaded() + rims + beside
+    always = COMPILED_BASELINE + loaded(block) + rims + beside
     least = always + field + passing
     if least > limit:
         raise PlanError(

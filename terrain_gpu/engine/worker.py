@@ -135,7 +135,7 @@ def refuse(address: str, found: Facts, needs: Needs) -> None:
     if not found.sees:
         raise ClusterError(
             f"{where} does not see {needs.folder}; the store must lie in a folder that all hosts "
-            "share, under the same path"
+            "share, under the same path (if it is in object storage, the folder of --scratch must)"
         )
     if found.memory < needs.memory:
         raise PlanError(

@@ -1,9 +1,8 @@
-"""A layer open for reading: cells straight from the shard files."""
+"""Read a layer: cells come directly from the shard files."""
 
 from __future__ import annotations
 
 import contextlib
-import os
 import threading
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -13,19 +12,20 @@ import numcodecs.zstd
 import numpy as np
 
 from .. import cells
-from ..errors import InputError, StoreError
+from ..errors import InputError, StoreError, TerrainError
 from ..grid import TILE, BlockGrid, GridSpec, Window, ceil_div, clip, is_empty, z_rank_table
 from .checksums import block_digest, crc32c, crc_of_tiles, layer_digest
-from .shard import ABSENT, ANY_DIGEST, Shard, again
+from .objects import read_small
+from .shard import ABSENT, ANY_DIGEST, Shard, again, end_bytes, opened
 from .tiles import split_bits, z_view
 
 KEY = "terrain_gpu"
-"""Name of this package's own attributes."""
+"""Key of this package's own attributes."""
 
 TILE_CELLS = TILE * TILE
 
 DIGESTS = "digests"
-"""File of a layer with the digest of every block."""
+"""Name of the file with the digests of all blocks of a layer."""
 
 Number = float | int
 
@@ -36,11 +36,13 @@ class Layer:
     Attributes
     ----------
     name, path
-        Layer name and the directory of its Zarr array.
+        Name of the layer, and folder of its Zarr array (an `ObjectPath` in object storage).
+    separator
+        Separator in the names of shards: a slash, or in object storage also a dot.
     grid
         The store's `GridSpec`.
     blocks
-        The `BlockGrid`: how the raster is cut.
+        The `BlockGrid` of the raster.
     dtype
         Cell type, little-endian.
     nodata
@@ -58,8 +60,10 @@ class Layer:
         nodata: Number | None,
         compress: str | None,
         attributes: Mapping[str, Any],
+        separator: str = "/",
     ) -> None:
         self.path = path
+        self.separator = separator
         self.name = path.name
         self.grid = grid
         self.dtype = dtype
@@ -90,19 +94,19 @@ class Layer:
 
     @property
     def is_sealed(self) -> bool:
-        """Whether checksums are recorded, as of every layer that this program wrote."""
+        """Whether checksums are recorded, as for every layer that this program wrote."""
         return "digest" in self.info
 
     @property
     def identity(self) -> str:
-        """A name of the content: equal for equal cells that mean the same.
+        """Digest of the content: equal for equal cells with the same meaning.
 
-        It is recorded with the layer. Of a layer that another program wrote all cells are read.
+        It is recorded with the layer. For a layer that another program wrote, all cells are read.
 
         Raises
         ------
         StoreError
-            when cells must be read and cannot.
+            when cells must be read and this fails.
         """
         if self.is_sealed:
             return str(self.info["digest"])
@@ -113,7 +117,7 @@ class Layer:
 
     @property
     def facts(self) -> dict[str, Any]:
-        """What the cells mean, as JSON."""
+        """The meaning of the cells, as JSON: shape, location, dtype, nodata, layout."""
         return {
             "shape": list(self.grid.shape),
             "transform": [float(v) for v in self.grid.transform],
@@ -125,7 +129,7 @@ class Layer:
         }
 
     def describe(self) -> dict[str, Any]:
-        """The layer as plain JSON. Statistics are those recorded when it was written."""
+        """Describe the layer as plain JSON. Statistics were recorded when it was written."""
         recorded = self.info
         settings = recorded.get("settings")
         return {
@@ -147,8 +151,13 @@ class Layer:
         }
 
     def shard_path(self, i: int, j: int) -> Path:
-        """File of block (i, j); it does not exist when the block is all fill."""
-        return self.path / "c" / str(i) / str(j)
+        """File of block (i, j), which does not exist if the block is all fill."""
+        return self.path / self.separator.join(("c", str(i), str(j)))
+
+    @property
+    def digests_path(self) -> Path:
+        """File with the digests of all blocks."""
+        return self.path / digests_name(self.separator)
 
     def block_window(self, i: int, j: int) -> Window:
         """Cells of block (i, j) as (row0, row1, col0, col1)."""
@@ -159,7 +168,7 @@ class Layer:
     def read_block(
         self, i: int, j: int, out: np.ndarray | None = None, *, halo: int = 0
     ) -> np.ndarray:
-        """Cells of block (i, j), clipped to the raster.
+        """Read the cells of block (i, j), clipped to the raster.
 
         Parameters
         ----------
@@ -167,8 +176,8 @@ class Layer:
             Buffer of this layer's dtype, at least as large as the result; the result is its upper
             left corner.
         halo
-            Rings of neighbouring cells around the block; beyond the raster they hold the fill
-            value.
+            Number of rings of neighbouring cells around the block; outside the raster these hold
+            the fill value.
 
         Returns
         -------
@@ -184,7 +193,7 @@ class Layer:
     def read_ring(
         self, window: Window, out: np.ndarray | None = None, *, halo: int = 1
     ) -> np.ndarray:
-        """Cells of a window inside the raster with `halo` rings around it, as `read_block`."""
+        """Read a window inside the raster with `halo` rings around it, as `read_block`."""
         r0, r1, c0, c1 = window
         shape = r1 - r0 + 2 * halo, c1 - c0 + 2 * halo
         result = np.empty(shape, self.dtype) if out is None else out[: shape[0], : shape[1]]
@@ -200,12 +209,12 @@ class Layer:
     def read_window(
         self, row0: int, row1: int, col0: int, col1: int, out: np.ndarray | None = None
     ) -> np.ndarray:
-        """Cells [row0, row1) x [col0, col1), which must lie inside the raster.
+        """Read the cells [row0, row1) x [col0, col1), which must lie inside the raster.
 
         Raises
         ------
         InputError
-            when the window is empty or leaves the raster, or `out` has another shape or dtype.
+            when the window is empty or leaves the raster, or `out` has a wrong shape or dtype.
         StoreError
             when a shard is damaged or cannot be read.
         """
@@ -220,12 +229,12 @@ class Layer:
         return result
 
     def read_tiles(self, i: int, j: int, out: np.ndarray) -> None:
-        """All tiles of block (i, j) as they are stored: in Z-order, absent ones filled.
+        """Read all tiles of block (i, j) in Z-order; absent tiles are set to the fill value.
 
         Parameters
         ----------
         out
-            Of this layer's dtype, C-contiguous, shape (tiles, 64, 64).
+            Array of this layer's dtype, C-contiguous, shape (tiles, 64, 64).
 
         Raises
         ------
@@ -251,19 +260,19 @@ class Layer:
             out[~here] = self.fill
 
     def map_tiles(self, i: int, j: int, row: int = 0, col: int = 0, side: int = 0) -> np.ndarray:
-        """Memory-mapped tiles of an aligned power-of-two sub-block, without a copy.
+        """Map the tiles of an aligned power-of-two sub-block into memory, without a copy.
 
         Parameters
         ----------
         row, col
-            First tile row and column inside the block, multiples of `side`.
+            First tile row and column within the block, multiples of `side`.
         side
-            Tiles on a side, a power of two; 0 for the whole block.
+            Number of tiles on a side, a power of two; 0 for the whole block.
 
         Returns
         -------
         numpy.ndarray, read-only, shape (present tiles, 64, 64)
-            In Z-order; absent (all fill) tiles are left out.
+            The tiles in Z-order, without absent (all fill) tiles.
 
         Raises
         ------
@@ -296,15 +305,25 @@ class Layer:
             self._check(shard, found, ranks, np.arange(len(found)))
             return found
 
+    def holds(self, i: int, j: int, digest: int, *, small: bool) -> bool:
+        """Whether the shard of block (i, j) has this digest; a `small` shard is checked in full."""
+        try:
+            if small:
+                self.check_block(i, j)
+            with self._shard(i, j) as shard:
+                return shard is not None and shard.digest == digest
+        except StoreError:
+            return False
+
     def check_block(self, i: int, j: int) -> int:
-        """Compare all tiles of block (i, j) with their checksums; how many there are.
+        """Compare all tiles of block (i, j) with their checksums; returns their number.
 
         Raises
         ------
         StoreError
-            naming the first tile that differs.
+            when tiles differ; names the first of them.
         """
-        with self._shard(i, j) as shard:
+        with self._shard(i, j, whole=True) as shard:
             if shard is None:
                 return 0
             ranks = np.flatnonzero(shard.offsets != ABSENT)
@@ -319,17 +338,19 @@ class Layer:
                 self._read_part(i, j, part, _part(out, window, part))
 
     def _read_part(self, i: int, j: int, part: Window, out: np.ndarray) -> None:
-        """Copy the cells `part` of block (i, j) into `out`."""
-        with self._shard(i, j) as shard:
+        """Read the cells `part` of block (i, j) into `out`."""
+        b = self.block_size
+        inner = (part[0] - i * b, part[1] - i * b, part[2] - j * b, part[3] - j * b)
+        ranks = self._ranks[
+            inner[0] // TILE : ceil_div(inner[1], TILE),
+            inner[2] // TILE : ceil_div(inner[3], TILE),
+        ]
+        r0, r1, c0, c1 = self.blocks.window(i, j)
+        there = ceil_div(r1 - r0, TILE) * ceil_div(c1 - c0, TILE)
+        with self._shard(i, j, whole=4 * ranks.size > there) as shard:
             if shard is None:
                 out[...] = self.fill
                 return
-            b = self.block_size
-            inner = (part[0] - i * b, part[1] - i * b, part[2] - j * b, part[3] - j * b)
-            ranks = self._ranks[
-                inner[0] // TILE : ceil_div(inner[1], TILE),
-                inner[2] // TILE : ceil_div(inner[3], TILE),
-            ]
             tiles, slots = self._tiles(shard, ranks)
             if out.shape == (b, b) and np.array_equal(slots, self._ranks):
                 np.copyto(split_bits(out), z_view(tiles[: ranks.size]))
@@ -339,7 +360,7 @@ class Layer:
     def _assemble(
         self, tiles: np.ndarray, slots: np.ndarray, inner: Window, out: np.ndarray
     ) -> None:
-        """Copy tile row by tile row: any window, any absent tiles."""
+        """Copy one tile row at a time, for any window and with absent tiles."""
         row0, row1, col0, col1 = inner
         skip = col0 % TILE
         for k, across in enumerate(slots):
@@ -352,15 +373,18 @@ class Layer:
             out[lo - row0 : hi - row0] = line[:, skip : skip + col1 - col0]
 
     def _tiles(self, shard: Shard, ranks: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """An array of tiles that holds those of `ranks`, and the slot of each in it."""
+        """Return an array that contains the tiles of `ranks`, and the slot of each tile in it."""
         offsets = shard.offsets[ranks]
         present = offsets != ABSENT
         if not present.any():
             return np.empty((1, TILE, TILE), self.dtype), np.full(ranks.shape, ABSENT)
         if self.compress or (offsets[present] % self._tile_bytes).any():
             return self._decoded(shard, ranks, present)
-        # A few tiles (a halo) are mapped; for more, one sequential read beats page faults.
-        if 4 * np.count_nonzero(present) <= np.count_nonzero(shard.offsets != ABSENT):
+        # A few tiles (a halo) are mapped; for more, one sequential read is faster than page faults.
+        few = 4 * np.count_nonzero(present) <= np.count_nonzero(shard.offsets != ABSENT)
+        if few and not shard.source.mapped:
+            return self._decoded(shard, ranks, present)
+        if few or shard.source.held:
             data = shard.map()
         else:
             data = shard.read(self._scratch(shard.data_bytes))
@@ -377,24 +401,26 @@ class Layer:
         tiles = self._scratch(count * self._tile_bytes).view(self.dtype).reshape(-1, TILE, TILE)
         slots = np.full(ranks.shape, ABSENT)
         slots[present] = np.arange(count)
-        data = shard.map()
-        for slot, rank in enumerate(ranks[present]):
-            start = shard.offsets[rank]
-            raw = data[start : start + shard.lengths[rank]]
-            if shard.sums is not None and crc32c(raw) != shard.sums[rank]:
+        wanted = ranks[present]
+        for slot, (rank, stored) in enumerate(zip(wanted, shard.tiles(wanted), strict=True)):
+            if shard.sums is not None and crc32c(stored) != shard.sums[rank]:
                 raise self._damaged(shard, rank)
+            raw = stored
             if self.compress:
                 try:
-                    raw = np.frombuffer(numcodecs.zstd.decompress(raw), np.uint8)
+                    raw = np.frombuffer(numcodecs.zstd.decompress(stored), np.uint8)
                 except RuntimeError as error:
                     raise StoreError(f"{shard.path}: a tile does not decompress: {error}") from None
             if raw.size != self._tile_bytes:
-                raise StoreError(f"{shard.path}: a tile holds {raw.size} bytes")
+                raise StoreError(
+                    f"{shard.path}: a tile holds {raw.size} bytes, not {self._tile_bytes}; copy or "
+                    "convert the layer again"
+                )
             tiles[slot] = raw.view(self.dtype).reshape(TILE, TILE)
         return tiles, slots
 
     def _check(self, shard: Shard, tiles: np.ndarray, ranks: np.ndarray, slots: np.ndarray) -> None:
-        """Compare tiles, those of `ranks` at `slots`, with their checksums."""
+        """Compare the tiles at `slots`, which have these `ranks`, with their checksums."""
         if shard.sums is None:
             return
         wrong = crc_of_tiles(tiles, slots) != shard.sums[ranks]
@@ -403,42 +429,46 @@ class Layer:
 
     def _damaged(self, shard: Shard, rank: int) -> StoreError:
         row, col = np.argwhere(self._ranks == rank)[0]
-        i, j = shard.path.parent.name, shard.path.name
+        i, j = str(shard.path).replace(self.separator, "/").split("/")[-2:]
         return StoreError(
             f"{shard.path}: damaged: tile ({row}, {col}) of block ({i}, {j}) of layer "
             f"{self.name!r} differs from its checksum (crc32c); copy or convert the layer again"
         )
 
     @contextlib.contextmanager
-    def _shard(self, i: int, j: int) -> Iterator[Shard | None]:
-        """The open shard of block (i, j); None when the block is all fill."""
+    def _shard(self, i: int, j: int, *, whole: bool = False) -> Iterator[Shard | None]:
+        """Open the shard of block (i, j); None if the block is all fill.
+
+        Parameters
+        ----------
+        whole
+            Whether most of the shard will be read; an object is then read with one request.
+        """
         self._window(i, j)
         path = self.shard_path(i, j)
         expected = self._expected(i, j)
-        try:
-            fd = os.open(path, os.O_RDONLY)
-        except FileNotFoundError:
-            if expected not in (None, 0, ANY_DIGEST):
-                raise StoreError(
-                    f"{path}: missing from layer {self.name!r} (an incomplete copy?); "
-                    f"{again(self.path)}"
-                ) from None
-            yield None
-            return
-        except OSError as error:
-            raise StoreError(f"{path}: cannot be read: {error.strerror}") from error
-        try:
-            tile_bytes = 0 if self.compress else self._tile_bytes
-            yield Shard(fd, path, self._order, tile_bytes, expected)
-        except OSError as error:
-            if isinstance(error, StoreError):
-                raise
-            raise StoreError(f"{path}: cannot be read: {error.strerror}") from error
-        finally:
-            os.close(fd)
+        with contextlib.ExitStack() as stack:
+            try:
+                end = end_bytes(self._ranks.size)
+                source = stack.enter_context(opened(path, end, whole=whole))
+            except FileNotFoundError:
+                if expected not in (None, 0, ANY_DIGEST):
+                    raise StoreError(
+                        f"{path}: missing from layer {self.name!r} (an incomplete copy?); "
+                        f"{again(self.path)}"
+                    ) from None
+                yield None
+                return
+            except OSError as error:
+                raise _read_error(path, error) from error
+            try:
+                tile_bytes = 0 if self.compress else self._tile_bytes
+                yield Shard(source, path, self.path, self._order, tile_bytes, expected)
+            except OSError as error:
+                raise _read_error(path, error) from error
 
     def _expected(self, i: int, j: int) -> int | None:
-        """The digest of a block, 0 when it has no file; None where none is recorded."""
+        """The recorded digest of a block, 0 if it has no file; None if none is recorded."""
         if not self.is_sealed:
             return None
         if self._digests is None:
@@ -448,12 +478,13 @@ class Layer:
         return int(self._digests[i, j])
 
     def _read_digests(self) -> np.ndarray:
-        path = self.path / DIGESTS
+        path = self.digests_path
         size = 8 * self.blocks.count
         try:
-            with open(path, "rb") as file:
-                data = file.read(size + 1)
+            data = read_small(path, size + 1)
         except OSError as error:
+            if isinstance(error, TerrainError):
+                raise
             raise StoreError(
                 f"{path}: cannot be read: {error.strerror}; copy or convert the layer again"
             ) from error
@@ -480,8 +511,20 @@ class Layer:
         return have[:size]
 
 
+def digests_name(separator: str) -> str:
+    """Name of the file of digests, for the version of a layer with this separator."""
+    return DIGESTS if separator == "/" else f"{DIGESTS}-dotted"
+
+
+def _read_error(path: Path, error: OSError) -> OSError:
+    """The error to raise when reading fails."""
+    if isinstance(error, TerrainError):
+        return error
+    return StoreError(f"{path}: cannot be read: {error.strerror}")
+
+
 def _part(array: np.ndarray, window: Window, part: Window) -> np.ndarray:
-    """The view of `array`, which covers `window`, that covers `part`."""
+    """View of the cells `part` in `array`, which covers `window`."""
     return array[
         part[0] - window[0] : part[1] - window[0], part[2] - window[2] : part[3] - window[2]
     ]

@@ -8,6 +8,7 @@ import json
 import os
 import re
 import struct
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,11 +24,12 @@ from ..grid import TILE, GridSpec
 from .checksums import crc_of_json
 from .files import new_file, sync_folder, sync_tree, write_whole
 from .layer import KEY, Layer, Number
+from .objects import ObjectPath, folder_names, is_there
 from .swap import absolute, beside, recover
 
 FORMAT = 2
 READABLE = (1, 2)
-"""Formats that are read: 1 had no checksums of cells."""
+"""Formats that can be read; format 1 had no checksums of cells."""
 
 ZSTD_LEVEL = 3
 NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")
@@ -47,11 +49,23 @@ PROJ = {
     "description": "Coordinate reference system information for geospatial data",
 }
 RESERVED = ("x", "y", "spatial_ref", "distance_index")
-"""What a store holds besides its layers."""
+"""Names in a store that are not layers."""
 
 
 def write_group(path: Path, grid: GridSpec) -> None:
-    """Group metadata and the coordinate arrays that xarray, rioxarray and GDAL look for."""
+    """Write the files of a store without layers."""
+    for name, data in group_files(grid):
+        (path / name).parent.mkdir(parents=True, exist_ok=True)
+        write_whole(path / name, data)
+    sync_tree(path)
+
+
+def group_files(grid: GridSpec) -> Iterator[tuple[str, bytes]]:
+    """Yield names and contents of the files of a group without layers.
+
+    The group's metadata comes first, then the coordinate arrays that xarray, rioxarray and GDAL
+    look for.
+    """
     own: dict[str, Any] = {
         "format": FORMAT,
         "shape": list(grid.shape),
@@ -61,8 +75,7 @@ def write_group(path: Path, grid: GridSpec) -> None:
     }
     own["checksum"] = crc_of_json(own)
     attributes = {"Conventions": "CF-1.11", KEY: own, **_conventions(grid)}
-    path.mkdir(parents=True, exist_ok=True)
-    write_node(path, zarr.create_group({}, attributes=attributes))
+    yield "zarr.json", _node_json(zarr.create_group({}, attributes=attributes))
     geographic = "GEOGCRS[" in grid.crs_wkt and "PROJCRS[" not in grid.crs_wkt
     for name, values in (("y", grid.y_centres()), ("x", grid.x_centres())):
         standard = {"x": "longitude", "y": "latitude"} if geographic else {}
@@ -78,30 +91,35 @@ def write_group(path: Path, grid: GridSpec) -> None:
                 "standard_name": standard.get(name, f"projection_{name}_coordinate"),
             },
         )
-        write_node(path / name, array)
+        yield f"{name}/zarr.json", _node_json(array)
         if values.any():
-            (path / name / "c").mkdir(exist_ok=True)
-            write_whole(path / name / "c" / "0", values.astype("<f8").tobytes())
+            yield f"{name}/c/0", values.astype("<f8").tobytes()
     a, b, c, d, e, f = grid.transform
     reference: dict[str, Any] = {"GeoTransform": " ".join(repr(v) for v in (c, a, b, f, d, e))}
     if grid.crs_wkt:
         reference |= {"crs_wkt": grid.crs_wkt, "spatial_ref": grid.crs_wkt}
     scalar = zarr.create_array({}, shape=(), dtype=np.int64, attributes=reference)
-    write_node(path / "spatial_ref", scalar)
-    sync_tree(path)
+    yield "spatial_ref/zarr.json", _node_json(scalar)
+
+
+def _node_json(node: Any) -> bytes:
+    """The zarr.json of an array or group in memory, as zarr-python would write it."""
+    return node.metadata.to_buffer_dict(default_buffer_prototype())["zarr.json"].to_bytes()
 
 
 def write_node(path: Path, node: Any, temporary: Path | None = None) -> None:
-    """The zarr.json of an array or a group in memory, as zarr-python would write it."""
-    buffers = node.metadata.to_buffer_dict(default_buffer_prototype())
+    """Write the zarr.json of an array or group in memory."""
     path.mkdir(exist_ok=True)
-    file = path / "zarr.json"
-    with new_file(file, (temporary or path) / "zarr.json.partial") as out:
-        out.write(buffers["zarr.json"].to_bytes())
+    _write_json(path, _node_json(node), temporary or path)
+
+
+def _write_json(path: Path, data: bytes, temporary: Path) -> None:
+    with new_file(path / "zarr.json", temporary / "zarr.json.partial") as out:
+        out.write(data)
 
 
 def _conventions(grid: GridSpec) -> dict[str, Any]:
-    """Place and coordinate system as the conventions "spatial" and "proj" say them."""
+    """Location and coordinate system according to the conventions "spatial" and "proj"."""
     spatial = {
         "spatial:dimensions": ["y", "x"],
         "spatial:shape": list(grid.shape),
@@ -117,15 +135,28 @@ def _conventions(grid: GridSpec) -> dict[str, Any]:
 
 
 def drop_consolidated(path: Path) -> None:
-    """Drop the copy of all metadata that others leave in a group: it is stale from now on."""
-    metadata = json.loads((path / "zarr.json").read_bytes())
-    if metadata.pop("consolidated_metadata", None) is not None:
-        write_whole(path / "zarr.json", json.dumps(metadata, indent=2).encode())
+    """Remove the consolidated metadata that other programs leave in a group: it is now stale."""
+    if (plain := without_consolidated((path / "zarr.json").read_bytes())) is not None:
+        write_whole(path / "zarr.json", plain)
         sync_folder(path)
 
 
+def without_consolidated(metadata: bytes) -> bytes | None:
+    """The metadata of a group without the consolidated metadata; None if it has none."""
+    found = json.loads(metadata)
+    if found.pop("consolidated_metadata", None) is None:
+        return None
+    return json.dumps(found, indent=2).encode()
+
+
 def write_array(layer: Layer, temporary: Path) -> None:
-    """Zarr metadata of a layer, written anew by way of a folder for temporary files."""
+    """Write the Zarr metadata of a layer again, through a folder for temporary files."""
+    layer.path.mkdir(exist_ok=True)
+    _write_json(layer.path, array_json(layer), temporary)
+
+
+def array_json(layer: Layer) -> bytes:
+    """Zarr metadata of a layer, with its checksum."""
     grid = layer.grid
     attributes: dict[str, Any] = {
         "grid_mapping": "spatial_ref",
@@ -147,20 +178,21 @@ def write_array(layer: Layer, temporary: Path) -> None:
         filters=None,
         fill_value=layer.fill.item(),
         dimension_names=("y", "x"),
+        chunk_key_encoding={"name": "default", "separator": layer.separator},
         attributes={**attributes, **layer.attributes},
     )
-    write_node(layer.path, array, temporary)
+    return _node_json(array)
 
 
 def _checksum(layer: Layer) -> str:
-    """Of what is recorded of a layer, as far as results depend on it."""
+    """Checksum of those records of a layer that results depend on."""
     own = {key: value for key, value in layer.info.items() if key != "checksum"}
     meaning = {key: layer.attributes.get(key) for key in ("units", "scale_factor", "add_offset")}
     return crc_of_json(layer.facts, own, meaning)
 
 
 def _xarray_fill(nodata: Number) -> Number | str:
-    """`_FillValue` as xarray keeps it in Zarr v3: floats as base64 of a little-endian double."""
+    """`_FillValue` as xarray stores it in Zarr v3: floats as base64 of a little-endian double."""
     if isinstance(nodata, float):
         return base64.standard_b64encode(struct.pack("<d", nodata)).decode()
     return nodata
@@ -194,14 +226,15 @@ class TileStore:
         StoreError
             when there is none at `path`, or its metadata is damaged.
         InputError
-            when `path` is no path.
+            when `path` is not a path.
         """
         if not isinstance(path, str | os.PathLike):
             raise InputError(f"{type(path).__name__}: give the path of a store, or a numpy array")
         root = absolute(path)
-        recover(beside(root, "incomplete"), root, beside(root, "replaced"))
-        for old in root.glob(".incomplete/*.replaced"):
-            recover(old.with_suffix(""), root / old.stem, old)
+        if not isinstance(root, ObjectPath):
+            recover(beside(root, "incomplete"), root, beside(root, "replaced"))
+            for old in root.glob(".incomplete/*.replaced"):
+                recover(old.with_suffix(""), root / old.stem, old)
         attributes = _open_node(root, zarr.open_group).attrs.asdict()
         own = attributes.get(KEY)
         if not isinstance(own, dict):
@@ -227,27 +260,31 @@ class TileStore:
         recorded = own.pop("checksum", None)
         if recorded is not None and recorded != crc_of_json(own):
             raise StoreError(
-                f"{root}/zarr.json: damaged: what it says of the grid differs from its checksum; "
-                "convert again, or delete the key 'checksum' if it was changed on purpose"
+                f"{root}/zarr.json: damaged: the grid does not match its checksum; convert again, "
+                "or delete the key 'checksum' if it was changed on purpose"
             )
         return cls(root, grid)
 
     @property
     def layers(self) -> list[str]:
         try:
-            names = os.listdir(self.path)
+            names = folder_names(self.path)
         except OSError as error:
+            if isinstance(error, StoreError):
+                raise
             raise StoreError(f"{self.path}: cannot be read: {error.strerror}") from error
         return sorted(
             name
             for name in names
             if NAME.fullmatch(name)
             and name not in RESERVED
-            and os.path.exists(self.path / name / "zarr.json")
+            and is_there(self.path / name / "zarr.json")
         )
 
     def refuse_foreign(self, name: str, setting: str, holds: str, what: str) -> None:
-        """Refuse to replace a layer that no run with this setting made, unless it is damaged.
+        """Refuse to replace a layer without this setting, which another command made.
+
+        Damaged layers may be replaced.
 
         Raises
         ------
@@ -266,9 +303,9 @@ class TileStore:
             )
 
     def describe(self) -> dict[str, Any]:
-        """Grid and layers as plain JSON: what ``terrain-gpu info`` shows.
+        """Describe grid and layers as plain JSON, as shown by ``terrain-gpu info``.
 
-        Arrays that are no layers, or damaged ones, are under "unreadable", with the reason.
+        Damaged layers, and arrays that are not layers, are under "unreadable", with the reason.
         """
         grid = self.grid
         layers, unreadable = {}, {}
@@ -293,9 +330,9 @@ class TileStore:
         }
 
     def stale(self, layer: Layer) -> list[str]:
-        """Names of the layers that a result was computed from and that hold other cells now.
+        """Names of the layers that a result was computed from and that have changed since.
 
-        Of a layer without a recorded digest that is not known, and it is left out.
+        Layers without a recorded digest are omitted, because it is not known whether they changed.
         """
         settings, beside = layer.info.get("settings"), layer.info.get("beside")
         of = settings.get("of") if isinstance(settings, dict) else None
@@ -307,7 +344,7 @@ class TileStore:
         return [n for n in of if n not in plain and not self.holds(n, of[n])]
 
     def holds(self, name: str, identity: Any) -> bool:
-        """Whether there is a layer of this name and `Layer.identity`."""
+        """Whether there is a layer with this name and this `Layer.identity`."""
         return name in self.layers and self.layer(name).identity == identity
 
     def layer(self, name: str) -> Layer:
@@ -320,7 +357,7 @@ class TileStore:
         """
         path = self.path / name
         good = NAME.fullmatch(name) and name not in RESERVED
-        if not (good and _has_metadata(path)):  # what must not be read is for opening to say
+        if not (good and _has_metadata(path)):  # if reading is not permitted, opening says so
             have = ", ".join(self.layers) or "none"
             raise StoreError(f"{self.path}: no layer {name!r}; it has: {have}")
         array = _open_node(path, zarr.open_array)
@@ -335,7 +372,9 @@ class TileStore:
 
 
 def _has_metadata(path: Path) -> bool:
-    """Whether `path` has a zarr.json, or may have one that we must not see."""
+    """Whether `path` has a zarr.json, or may have one that we are not permitted to see."""
+    if isinstance(path, ObjectPath):
+        return (path / "zarr.json").exists()
     try:
         os.stat(path / "zarr.json")
     except PermissionError:
@@ -352,30 +391,36 @@ def _whole(value: Any) -> int:
 
 
 def _open_node(path: Path, opener: Any) -> Any:
-    if not path.exists():
+    where: Any = str(path)
+    if isinstance(path, ObjectPath):
+        metadata = (path / "zarr.json").read()
+        if metadata is None:
+            raise StoreError(f"{path}: no such store; convert-dataset makes one")
+        where = {"zarr.json": default_buffer_prototype().buffer.from_bytes(metadata[0])}
+    elif not path.exists():
         raise StoreError(f"{path}: no such store; convert-dataset makes one")
-    if not path.is_dir():
+    elif not path.is_dir():
         raise StoreError(f"{path}: a file, not a store; convert-dataset makes one")
-    if not _has_metadata(path):
+    elif not _has_metadata(path):
         raise StoreError(f"{path}: not a store (it has no zarr.json); convert-dataset makes one")
     try:
-        return opener(str(path), mode="r", zarr_format=3)
+        return opener(where, mode="r", zarr_format=3)
     except ContainsArrayError as error:
         raise StoreError(f"{path}: an array, not a store; name the folder above it") from error
     except PermissionError as error:
         raise StoreError(f"{path}: cannot be read: {error.strerror}") from error
-    except Exception as error:  # zarr meets hostile JSON with whatever its parsers happen to raise
+    except Exception as error:  # on malformed JSON, zarr raises errors of many types
         raise StoreError(
             f"{path}/zarr.json: damaged metadata ({type(error).__name__}: {error}); convert again"
         ) from error
 
 
 def _check_recorded(attributes: dict[str, Any]) -> None:
-    """Refuse recorded statistics of a wrong type, which callers compute with."""
+    """Refuse recorded statistics of a wrong type, because callers compute with them."""
     json.dumps(attributes, allow_nan=False)
     own = attributes.get(KEY, {})
     if not isinstance(own, dict):
-        raise InputError(f"attribute {KEY} is no JSON object")
+        raise InputError(f"attribute {KEY} is not a JSON object")
     for key in ("valid_cells", "stored_bytes"):
         if own.get(key) is not None and _whole(own[key]) < 0:
             raise InputError(f"attribute {KEY}.{key} is {own[key]}")
@@ -387,7 +432,7 @@ def _check_recorded(attributes: dict[str, Any]) -> None:
 
 
 def _checked_layer(path: Path, grid: GridSpec, array: Any) -> Layer:
-    """A `Layer` of metadata that passed every check of docs/format.md, section 3."""
+    """Check metadata as docs/format.md, section 3, requires, and return the `Layer`."""
     metadata = array.metadata
     if array.shape != grid.shape:
         raise InputError(f"shape {array.shape} differs from the store's {grid.shape}")
@@ -413,7 +458,9 @@ def _checked_layer(path: Path, grid: GridSpec, array: Any) -> Layer:
     if block != across:
         raise InputError(f"blocks of {block} x {across} are not square")
     keys = metadata.chunk_key_encoding
-    if (keys.name, getattr(keys, "separator", None)) != ("default", "/"):
+    separator = _word(getattr(keys, "separator", None))
+    # In a bucket, the shards of the next version have other names, so that one write replaces it.
+    if keys.name != "default" or separator not in "/."[: 1 + isinstance(path, ObjectPath)]:
         raise InputError("shard files are not named c/ROW/COLUMN")
     dtype = cells.layer_dtype(array.dtype)
     attributes = array.attrs.asdict()
@@ -422,9 +469,8 @@ def _checked_layer(path: Path, grid: GridSpec, array: Any) -> Layer:
     nodata = cells.from_json(own.get("nodata") if isinstance(own, dict) else None)
     if nodata is not None:
         nodata = cells.as_scalar(nodata, dtype)
-    layer = Layer(
-        path, grid, dtype, block, nodata, "zstd" if ZstdCodec in inner else None, attributes
-    )
+    compress = "zstd" if ZstdCodec in inner else None
+    layer = Layer(path, grid, dtype, block, nodata, compress, attributes, separator)
     fill = np.array(metadata.fill_value, dtype)
     if not np.array_equal(layer.fill, fill, equal_nan=dtype.kind == "f"):
         raise InputError(f"fill value {metadata.fill_value} is not the nodata value {nodata}")
@@ -437,5 +483,5 @@ def _checked_layer(path: Path, grid: GridSpec, array: Any) -> Layer:
 
 
 def _word(value: Any) -> Any:
-    """A setting of a codec as plain text: an enumeration before zarr-python 3.2."""
+    """A setting of a codec as plain text; before zarr-python 3.2 it is an enumeration."""
     return getattr(value, "value", value)

@@ -1,4 +1,4 @@
-"""Runs that make a layer: where it is built, what is resumed, what is replaced."""
+"""Runs that build a layer: where it is built, what is resumed, what is replaced."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ import fcntl
 import json
 import os
 import shutil
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -17,9 +18,10 @@ from .. import cells
 from ..errors import InputError, StoreError
 from ..grid import GridSpec
 from .checksums import sealed_line, unsealed_line
-from .files import new_file, output_errors, sync_folder
-from .layer import KEY, Layer, Number
+from .files import new_file, output_errors, sync_files, sync_folder, sync_tree
+from .layer import DIGESTS, KEY, Layer, Number
 from .metadata import FORMAT, NAME, RESERVED, TileStore, drop_consolidated, write_array, write_group
+from .objects import ObjectPath
 from .swap import (
     absolute,
     beside,
@@ -33,18 +35,26 @@ from .swap import (
     swap,
     withdraw,
 )
-from .writer import LayerWriter
+from .writer import SMALL, FileShards, LayerWriter, Record
+
+if TYPE_CHECKING:
+    from .bucket import BucketTarget
 
 DEFAULT_BLOCK = 1024
 
 
 class Target:
-    """Where a layer is built and where it goes: all the renames of a run."""
+    """The folders in which a layer is built and its final place; does all renames of a run."""
 
     def __init__(self, root: Path, name: str, *, replace_store: bool) -> None:
+        if isinstance(root, ObjectPath):  # only the distance index gets here
+            raise InputError(
+                f"{root}: a distance index cannot be built in object storage yet; build it in a "
+                "store on disk"
+            )
         self.root = root
         self.replace_store = replace_store
-        """The whole store is new: it is built beside its final name."""
+        """Whether the whole store is new; it is then built beside its final name."""
         self.base = beside(root, "incomplete") if replace_store else root
         self.folder = self.base / ".incomplete"
         self.work = self.folder / name
@@ -56,7 +66,7 @@ class Target:
         self._was_there = root.exists()
 
     def refuse_links(self) -> None:
-        """Refuse links where a run writes: what they lead to is not of the store.
+        """Refuse links where a run writes, because they lead out of the store.
 
         Raises
         ------
@@ -72,7 +82,7 @@ class Target:
                 raise StoreError(f"{path}: is a link, and runs write here; delete it")
 
     def begin(self, grid: GridSpec, header: dict[str, Any]) -> None:
-        """Start afresh: a new store folder where needed, an empty manifest."""
+        """Start from scratch: a new store folder if needed, and an empty manifest."""
         if self.replace_store:
             for other in self.folder.glob("*.jsonl"):
                 if is_locked(other):
@@ -86,15 +96,74 @@ class Target:
             write_group(self.base, grid)
         self.clear()
         self.folder.mkdir(exist_ok=True)
-        # What was cleared must not come back, after a power cut, beside the new manifest.
+        # Deleted files must not reappear beside the new manifest after a power cut.
         sync_folder(self.folder)
         self.temporary.mkdir()
         with new_file(self.manifest, self.temporary / self.manifest.name) as file:
             file.write(sealed_line(header))
         sync_folder(self.folder)
 
+    @property
+    def shards(self) -> FileShards:
+        """Writes shards."""
+        return FileShards(self.temporary)
+
+    def shards_by(self, temporary: Path) -> FileShards:
+        """Writes shards from another process, through a temporary folder of its own."""
+        return FileShards(temporary)
+
+    def is_busy(self) -> bool:
+        """Whether a live process holds the run."""
+        return is_locked(self.manifest)
+
+    def start(self, layer: Layer, header: dict[str, Any], *, resumed: bool) -> None:
+        """Begin or resume the run, as its only writer."""
+        if not resumed:
+            self.begin(layer.grid, header)
+        self.lock()
+        self.temporary.mkdir(exist_ok=True)  # it may be missing after a kill
+        write_array(layer, self.temporary)
+
+    def recorded(self, line: bytes) -> None:
+        """Called for each line appended to the manifest; does nothing here."""
+
+    def look(self, layer: Layer, *, checked: bool) -> Callable[[Record], bool]:
+        """Return a function that tells whether the shard of a record exists.
+
+        Parameters
+        ----------
+        checked
+            Whether to read its checksums too, because another run wrote it.
+        """
+
+        def is_there(record: Record) -> bool:
+            try:
+                if os.stat(layer.shard_path(*record.at)).st_size != record.size:
+                    return False
+            except FileNotFoundError:
+                return record.size == 0
+            except OSError:
+                return False
+            return not checked or layer.holds(*record.at, record.digest, small=record.size < SMALL)
+
+        return is_there
+
+    @property
+    def complete(self) -> bool:
+        """Whether the layer is complete, and only its last rename failed."""
+        return not self.manifest.exists()
+
+    def complete_layer(self, layer: Layer, size: np.ndarray, digests: np.ndarray) -> None:
+        """Write the files of the layer besides its shards, which have these sizes and digests."""
+        small = np.argwhere((size > 0) & (size < SMALL))
+        sync_files(layer.shard_path(int(i), int(j)) for i, j in small)
+        with new_file(layer.path / DIGESTS, self.temporary / DIGESTS) as file:
+            file.write(digests.astype("<u8").tobytes())
+        write_array(layer, self.temporary)
+        sync_tree(layer.path)
+
     def header(self) -> dict[str, Any] | None:
-        """First line of the manifest of an unfinished run, None when there is none."""
+        """First line of the manifest of an unfinished run; None if there is none."""
         if not self.work.exists():  # a kill before the first or after the last step
             return None
         try:
@@ -105,7 +174,7 @@ class Target:
         return header if isinstance(header, dict) else None
 
     def lock(self) -> None:
-        """Hold the run alone, or say that another process does."""
+        """Lock the run; a StoreError if another process holds it."""
         try:
             self._lock = os.open(self.manifest, os.O_RDONLY)
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -117,10 +186,15 @@ class Target:
             withdraw(folder)
 
     def publish(self, *, finished: bool) -> Layer:
-        """Put the layer in place, unless it was `finished` before: then what is left goes."""
+        """Move the layer into place, unless it was `finished` before; remove what is left over."""
+        with exclusive(self.root):
+            self._publish(finished=finished)
+            return TileStore.open(self.root).layer(self.place.name)
+
+    def _publish(self, *, finished: bool) -> None:
         if self.replace_store and self.root.exists() and not self._was_there:
             raise StoreError(
-                f"{self.root}: came into being while the run made it; move it and --resume"
+                f"{self.root}: was created while this run was building it; move it and --resume"
             )
         if not finished:
             swap(self.work, self.place, beside(self.work, "replaced"))
@@ -129,10 +203,9 @@ class Target:
         if self.replace_store and self.base.exists():
             swap(self.base, self.root, beside(self.root, "replaced"))
         self._unlock()
-        return TileStore.open(self.root).layer(self.place.name)
 
     def release(self, *, keep: bool) -> None:
-        """Stop without publishing; keep what a later run can resume."""
+        """Stop without publishing; with `keep`, keep what a later run can resume."""
         if not keep:
             self.clear()
             if self.replace_store:
@@ -170,16 +243,16 @@ def create_layer(  # noqa: PLR0913 - keyword-only
 ) -> LayerWriter:
     """Begin a layer in a new or existing store.
 
-    The layer appears under its name, whole, when the writer's `commit` is called. A new store is
+    The layer appears under its name, complete, when the writer's `commit` is called. A new store is
     built beside its final name and appears with its first layer.
 
     Parameters
     ----------
     path
-        The store. Absent, or a store of the same grid. A store that holds nothing but the layer to
-        overwrite may also be replaced by one of another grid.
+        The store, which may not exist yet. An existing store must have the same grid; if it holds
+        only the layer to overwrite, it may also be replaced by a store with a different grid.
     nodata
-        Value of cells without a value; also what absent tiles mean.
+        Value of cells without a value; also the value of absent tiles.
     block_size
         Side of a block, a power of two from 64 to 8192.
     compress
@@ -187,20 +260,20 @@ def create_layer(  # noqa: PLR0913 - keyword-only
     attributes
         Zarr attributes of the array, such as "units".
     settings
-        What the cells depend on (JSON). A run resumes only with equal settings.
+        What the cells depend on (JSON). A run is resumed only with equal settings.
     overwrite
-        Replace an existing layer, or start an unfinished run again.
+        Replace an existing layer, or discard an unfinished run.
     resume
-        Go on with an unfinished run, if there is one.
+        Continue an unfinished run, if there is one.
     origin
         Where the cells come from, for messages.
 
     Raises
     ------
     InputError
-        for arguments that make no layer.
+        when an argument is not valid for a layer.
     StoreError
-        when the layer exists, the store has another grid, or an unfinished run is in the way.
+        when the layer exists, the grid of the store is different, or there is an unfinished run.
     OutputError
         when the folder cannot be written.
     """
@@ -218,50 +291,74 @@ def create_layer(  # noqa: PLR0913 - keyword-only
     )
     for suffix in ("incomplete", "replaced"):
         if root.name.endswith(f".{suffix}"):
-            raise InputError(f"{root}: names in .{suffix} are kept for runs; use another")
-    with output_errors(root), exclusive(root):
-        recover(beside(root, "incomplete"), root, beside(root, "replaced"))
-        existing = root.exists()
-        if not existing:
-            refuse_inside(root)
-        replace_store = not existing or _replaces(root, name, grid, origin, overwrite=overwrite)
-        target = Target(root, name, replace_store=replace_store)
-        layer.path = target.work
-        if not replace_store:
-            layer.grid = TileStore.open(root).grid  # to the last bit
-        if replace_store:
-            must_be_ours(target.base)
-            if existing:
-                must_be_ours(beside(root, "replaced"))
-        target.refuse_links()
+            raise InputError(f"{root}: names that end in .{suffix} are reserved; use another")
+    with output_errors(root), _exclusive(root):
+        place = _in_bucket if isinstance(root, ObjectPath) else _in_folder
+        target = place(root, layer, origin, resume=resume, overwrite=overwrite)
         resumed = _resume_or_clear(target, header, resume=resume, overwrite=overwrite)
         if resumed == "finished":
             there = TileStore.open(target.base).layer(name)
             return LayerWriter(target, there, finished=True)
         try:
-            if not resumed:
-                target.begin(grid, header)
-            target.lock()
-            target.temporary.mkdir(exist_ok=True)  # a kill may have taken it away
-            write_array(layer, target.temporary)
+            target.start(layer, header, resumed=bool(resumed))
             return LayerWriter(target, layer, finished=False)
         except BaseException as error:
-            # A StoreError means that the folder is not ours to clear.
+            # After a StoreError the folder belongs to another run and must not be cleared.
             if not isinstance(error, StoreError):
                 target.release(keep=bool(resumed))
             raise
 
 
+def _exclusive(root: Path) -> AbstractContextManager[None]:
+    """`exclusive`, except in object storage, which has no locks."""
+    return contextlib.nullcontext() if isinstance(root, ObjectPath) else exclusive(root)
+
+
+def _in_folder(root: Path, layer: Layer, origin: str, *, resume: bool, overwrite: bool) -> Target:
+    """The target of a layer in a folder; sets the path and grid of the layer."""
+    recover(beside(root, "incomplete"), root, beside(root, "replaced"))
+    name, existing = layer.name, root.exists()
+    if not existing:
+        refuse_inside(root)
+    replace_store = not existing or _replaces(root, name, layer.grid, origin, overwrite=overwrite)
+    target = Target(root, name, replace_store=replace_store)
+    layer.path = target.work
+    if not replace_store:
+        layer.grid = TileStore.open(root).grid  # to the last bit
+    if replace_store:
+        must_be_ours(target.base)
+        if existing:
+            must_be_ours(beside(root, "replaced"))
+    target.refuse_links()
+    return target
+
+
+def _in_bucket(
+    root: Any, layer: Layer, origin: str, *, resume: bool, overwrite: bool
+) -> BucketTarget:
+    """The target of a layer in a bucket; completes a run that was killed during its commit."""
+    from .bucket import BucketTarget
+
+    if (root / "zarr.json").exists():
+        layer.grid = _same_grid(root, layer.grid, origin)
+    else:
+        refuse_inside(root)
+    target = BucketTarget(root, layer.name)
+    if resume or overwrite:
+        target.recover()
+    return target
+
+
 def unfinished_block_size(path: str | os.PathLike[str], name: str) -> int | None:
-    """Block size of an unfinished run of a layer, None when there is none."""
+    """Block size of an unfinished run of a layer; None if there is none."""
     size = _unfinished(path, name).get("block_size")
     return size if isinstance(size, int) else None
 
 
 def begun_dtype(path: str | os.PathLike[str], name: str, settings: Mapping[str, Any]) -> str | None:
-    """Name of the type of the run that would be resumed: unfinished, or finished with `settings`.
+    """Dtype name of the run that would be resumed: unfinished, or finished with `settings`.
 
-    None when there is none.
+    None if there is no such run.
     """
     if header := _unfinished(path, name):
         return header.get("dtype")
@@ -275,22 +372,43 @@ def begun_dtype(path: str | os.PathLike[str], name: str, settings: Mapping[str, 
 
 def _unfinished(path: str | os.PathLike[str], name: str) -> dict[str, Any]:
     root = absolute(path)
+    if isinstance(root, ObjectPath):
+        from .bucket import BucketTarget
+
+        return BucketTarget(root, name).header() or {}
     return Target(root, name, replace_store=not root.exists()).header() or {}
 
 
+def _same_grid(root: Any, grid: GridSpec, origin: str) -> GridSpec:
+    """The exact grid of a store in a bucket, which must be the same as `grid`."""
+    there = TileStore.open(root).grid
+    if _is_same(there, grid):
+        return there
+    raise StoreError(f"{_other_grid(root, there, grid, origin)} (or delete it first)")
+
+
+def _is_same(there: GridSpec, grid: GridSpec) -> bool:
+    return there.same_place(grid) and grid.crs_wkt in ("", there.crs_wkt)
+
+
+def _other_grid(root: Path, there: GridSpec, grid: GridSpec, origin: str) -> str:
+    return (
+        f"{root}: has a different grid ({_describe(there)}) than {origin} ({_describe(grid)}); "
+        "choose another store"
+    )
+
+
 def _replaces(root: Path, name: str, grid: GridSpec, origin: str, *, overwrite: bool) -> bool:
-    """Whether writing `name` replaces the whole existing store, which it does when grids differ."""
+    """Whether writing `name` replaces the whole store, which is the case if the grids differ."""
     store = TileStore.open(root)
-    same = store.grid.same_place(grid) and grid.crs_wkt in ("", store.grid.crs_wkt)
-    if same:
+    if _is_same(store.grid, grid):
         return False
     ours = {"zarr.json", *RESERVED, ".incomplete", name, f"{name}.jsonl", f"{name}.tmp"}
     found = {p.name for p in (*root.iterdir(), *root.glob(".incomplete/*"))} - ours
     if overwrite and not found:
         return True
     raise StoreError(
-        f"{root}: holds another grid ({_describe(store.grid)}) than {origin} "
-        f"({_describe(grid)}); choose another store"
+        _other_grid(root, store.grid, grid, origin)
         + ("" if found else " or --overwrite")
         + (f" (--overwrite would lose {min(found)!r})" if overwrite else "")
     )
@@ -324,21 +442,21 @@ def _header(
 
 
 def _resume_or_clear(
-    target: Target, header: dict[str, Any], *, resume: bool, overwrite: bool
+    target: Target | BucketTarget, header: dict[str, Any], *, resume: bool, overwrite: bool
 ) -> str | None:
-    """Decide what to do with what is there: "resume", "finished", or None to start afresh."""
-    if is_locked(target.manifest):
-        raise StoreError(f"{target.root}: another run is writing {target.work.name!r}")
+    """Decide what to do with what exists: "resume", "finished", or None to start again."""
+    if target.is_busy():
+        raise StoreError(f"{target.root}: another run is writing {target.place.name!r}")
     unfinished = target.header()
     if unfinished is not None and resume:
         _same_settings(target.root, unfinished, header)
         return "resume"
     if unfinished is not None and not overwrite:
         raise StoreError(
-            f"{target.root}: an unfinished run of layer {target.work.name!r} is there; "
+            f"{target.root}: an unfinished run of layer {target.place.name!r} is there; "
             "--resume continues it, --overwrite starts again"
         )
-    if target.place.exists() and not target.replace_store and not is_layer(target.place):
+    if not target.replace_store and target.place.exists() and not is_layer(target.place):
         raise StoreError(f"{target.place}: in the way, and not a layer of this program; move it")
     if (target.place / "zarr.json").exists():
         if resume:
@@ -348,7 +466,8 @@ def _resume_or_clear(
                 and cells.to_json(there.nodata) == header["nodata"]
                 and (there.dtype.name, there.compress) == (header["dtype"], header["compress"])
             )
-            # With --overwrite too, a run killed after its last rename is done: settings say so.
+            # Also with --overwrite, a run killed after its last rename is finished: the settings
+            # agree.
             if same and (target.replace_store or not overwrite or header["settings"]):
                 return "finished"
         if not overwrite and not target.replace_store:

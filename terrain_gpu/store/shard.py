@@ -1,60 +1,202 @@
-"""A shard file open for reading: its index, its checksums, the bytes of its tiles."""
+"""Read a shard: its index, its checksums, and the bytes of its tiles."""
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import mmap
 import os
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any, Protocol
 
 import numpy as np
 
 from ..errors import StoreError
 from .checksums import block_digest, unseal
+from .objects import ObjectPath
 
 ABSENT = -1
 MISSING = np.uint64(2**64 - 1)
 ANY_DIGEST = -1
 
 
-def again(layer: Path) -> str:
-    """What to do about a layer whose files are not those that were written."""
+def again(layer: Any) -> str:
+    """The remedy for a layer whose files were changed."""
     return (
         "copy or convert the layer again, or take it as it is: "
         f"terrain-gpu verify {layer.parent} --accept-changes {layer.name}"
     )
 
 
-class Shard:
-    """An open shard file and its index, checked.
+class ShardBytes(Protocol):
+    """The bytes of a shard, in a file or an object.
+
+    Attributes
+    ----------
+    size
+        Total number of bytes.
+    mapped
+        Whether `map` reads only the parts that are accessed.
+    held
+        Whether all bytes are in memory.
+    """
+
+    size: int
+    mapped: bool
+    held: bool
+
+    def tail(self, size: int) -> bytes:
+        """The last `size` bytes."""
+
+    def map(self) -> np.ndarray:
+        """All bytes, read-only."""
+
+    def read(self, buffer: np.ndarray) -> np.ndarray:
+        """Read the first bytes, as many as fit `buffer`."""
+
+    def parts(self, starts: np.ndarray, lengths: np.ndarray) -> Iterator[np.ndarray]:
+        """Yield parts of the bytes, in the given order."""
+
+
+class FileBytes:
+    """The bytes of an open file."""
+
+    mapped, held = True, False
+
+    def __init__(self, path: Path, fd: int) -> None:
+        self._path, self._fd, self.size = path, fd, os.fstat(fd).st_size
+
+    def tail(self, size: int) -> bytes:
+        return os.pread(self._fd, size, max(self.size - size, 0))
+
+    def map(self) -> np.ndarray:
+        return np.frombuffer(mmap.mmap(self._fd, 0, prot=mmap.PROT_READ), np.uint8)
+
+    def read(self, buffer: np.ndarray) -> np.ndarray:
+        done = 0
+        while done < buffer.size:
+            got = os.preadv(self._fd, [buffer[done:].data], done)
+            if got == 0:
+                raise StoreError(f"{self._path}: truncated while being read")
+            done += got
+        return buffer
+
+    def parts(self, starts: np.ndarray, lengths: np.ndarray) -> Iterator[np.ndarray]:
+        data = self.map()
+        return (data[a : a + n] for a, n in zip(starts, lengths, strict=True))
+
+
+class ObjectBytes:
+    """The bytes of an object: all read at once, or first the end and then parts on demand."""
+
+    def __init__(self, path: ObjectPath, size: int, data: np.ndarray | None, end: bytes) -> None:
+        self._path, self.size, self._data, self._end = path, size, data, end
+        self.mapped = self.held = data is not None
+
+    @classmethod
+    def open(cls, path: ObjectPath, end: int, whole: bool) -> ObjectBytes:
+        """Read all of an object if `whole`, or else its last bytes."""
+        if whole:
+            data = path.read_into(lambda size: np.empty(size, np.uint8))
+            if data is not None:
+                return cls(path, data.size, data, b"")
+        elif found := path.tail(end):
+            return cls(path, found[1].size, None, found[0])
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path))
+
+    def tail(self, size: int) -> bytes:
+        if self._data is not None:
+            return self._data[max(self.size - size, 0) :].tobytes()
+        return self._end[-size:]
+
+    def map(self) -> np.ndarray:
+        return self.read(np.empty(self.size, np.uint8)) if self._data is None else self._data
+
+    def read(self, buffer: np.ndarray) -> np.ndarray:
+        if self._data is None:
+            self._path.read_part(buffer)
+        else:
+            buffer[...] = self._data[: buffer.size]
+        return buffer
+
+    def parts(self, starts: np.ndarray, lengths: np.ndarray) -> Iterator[np.ndarray]:
+        if self._data is None:
+            return iter(self._path.ranges(starts.tolist(), lengths.tolist()))
+        data = self._data
+        return (data[a : a + n] for a, n in zip(starts, lengths, strict=True))
+
+
+@contextlib.contextmanager
+def opened(path: Any, end: int, *, whole: bool) -> Iterator[ShardBytes]:
+    """Open the bytes of a shard, in a file or an object.
 
     Parameters
     ----------
+    end
+        Number of bytes of its checksums and index.
+    whole
+        Whether most of the shard will be read.
+
+    Raises
+    ------
+    OSError
+        when it cannot be opened; FileNotFoundError when it is not there.
+    """
+    if isinstance(path, ObjectPath):
+        yield ObjectBytes.open(path, end, whole)
+        return
+    fd = os.open(path, os.O_RDONLY)
+    try:
+        yield FileBytes(path, fd)
+    finally:
+        os.close(fd)
+
+
+def end_bytes(tiles: int) -> int:
+    """Number of bytes of checksums and index, which follow the tiles."""
+    return 20 * tiles + 8
+
+
+class Shard:
+    """An open shard and its index, checked.
+
+    Parameters
+    ----------
+    layer
+        Path of the layer.
     order
-        Place in the index of every rank.
+        Position in the index of every rank.
     tile_bytes
-        Size of a tile, 0 when it may be any.
+        Size of a tile; 0 if sizes vary.
     digest
-        What is recorded of the block: `ANY_DIGEST` for one being written, None when nothing is,
-        and tiles have no checksums.
+        The recorded digest of the block; `ANY_DIGEST` for a block that is being written; None if
+        none is recorded and tiles have no checksums.
 
     Attributes
     ----------
     offsets, lengths
-        Of each rank, int64; `ABSENT` for a tile that is all fill.
+        int64, for each rank; `ABSENT` for a tile that is all fill.
     sums
-        CRC-32C of each rank's bytes, uint32, or None.
+        uint32, CRC-32C of each tile's bytes by rank, or None.
     digest
-        Of the content.
+        Digest of the content.
     """
 
     def __init__(
-        self, fd: int, path: Path, order: np.ndarray, tile_bytes: int, digest: int | None
+        self,
+        source: ShardBytes,
+        path: Any,
+        layer: Any,
+        order: np.ndarray,
+        tile_bytes: int,
+        digest: int | None,
     ) -> None:
-        self.fd, self.path = fd, path
+        self.source, self.path = source, path
         index_bytes = 16 * order.size + 4
         sums_bytes = 0 if digest is None else 4 * order.size + 4
-        self.data_bytes = os.fstat(fd).st_size - index_bytes - sums_bytes
-        tail = os.pread(fd, sums_bytes + index_bytes, max(self.data_bytes, 0))
+        self.data_bytes = source.size - index_bytes - sums_bytes
+        tail = source.tail(sums_bytes + index_bytes)
         if len(tail) < index_bytes:
             raise StoreError(f"{path}: truncated: no room for its index; convert it again")
         raw = unseal(tail[-index_bytes:])
@@ -66,14 +208,14 @@ class Shard:
             if self.data_bytes < 0 or sums is None:
                 raise StoreError(
                     f"{path}: its checksums are damaged, or another program wrote it; "
-                    f"{again(path.parents[2])}"
+                    f"{again(layer)}"
                 )
             self.sums = np.frombuffer(sums, "<u4")[order]
             self.digest = block_digest(sums, raw)
             if digest not in (ANY_DIGEST, self.digest):
                 raise StoreError(
                     f"{path}: not the block that was recorded (a layer replaced since it was "
-                    f"opened, or an older copy); open it again, or {again(path.parents[2])}"
+                    f"opened, or an older copy); open it again, or {again(layer)}"
                 )
         if self.data_bytes < 0:
             raise StoreError(f"{path}: truncated: no room for its index; convert it again")
@@ -92,16 +234,13 @@ class Shard:
         self.lengths = pairs[:, 1].astype(np.int64)
 
     def map(self) -> np.ndarray:
-        """The tiles' bytes, memory-mapped read-only."""
-        mapped = mmap.mmap(self.fd, 0, prot=mmap.PROT_READ)
-        return np.frombuffer(mapped, np.uint8)[: self.data_bytes]
+        """The tiles' bytes, memory-mapped read-only where they are in a file."""
+        return self.source.map()[: self.data_bytes]
 
     def read(self, buffer: np.ndarray) -> np.ndarray:
         """The tiles' bytes, read into `buffer`."""
-        done = 0
-        while done < buffer.size:
-            got = os.preadv(self.fd, [buffer[done:].data], done)
-            if got == 0:
-                raise StoreError(f"{self.path}: truncated while being read")
-            done += got
-        return buffer
+        return self.source.read(buffer)
+
+    def tiles(self, ranks: np.ndarray) -> Iterator[np.ndarray]:
+        """Yield the bytes of some tiles, which must be present."""
+        return self.source.parts(self.offsets[ranks], self.lengths[ranks])

@@ -180,7 +180,7 @@ def test_what_belongs_to_other_distances_is_stale(store, capfd):
     assert told["backlink"]["stale"] == told["allocation"]["stale"] == ["distance"]
     code, _, err = call(capfd, "verify s.zarr")
     assert code == 2
-    assert "backlink: of another run than" in err
+    assert "backlink: not from the same run as" in err
 
 
 def test_info_names_what_is_stale(store, capfd):

@@ -490,7 +490,7 @@ def test_wrong_arguments(terrain):
         with pytest.raises(InputError, match=message):
             shortest_paths(data, [(0, 0)], **how)
     store = terrain(np.int64)
-    with pytest.raises(InputError, match="integer heights of up to 32 bits"):
+    with pytest.raises(InputError, match="integer heights of at most 32 bits"):
         build_index(store)
     with pytest.raises(InputError, match="memory limit"):
         build_index(store, cost="tobler", memory_limit=10**6)

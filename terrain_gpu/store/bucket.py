@@ -1,0 +1,435 @@
+"""Runs that build a layer in object storage.
+
+A run owns the object ``.incomplete/NAME/run.json``. It writes this object only on the condition
+that it has not changed since, so of two writers one is told. Shards are written under their final
+names, each with a small object that records it, for a run that resumes. The layer appears, or
+changes, with one conditional write of its zarr.json. The shards of its next version have different
+names: ``c.0.0`` after ``c/0/0``, and the other way round. Zarr supports both.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import re
+import threading
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ..errors import OutputError, StoreError
+from ..grid import Block, GridSpec
+from .layer import KEY, Layer, digests_name
+from .metadata import TileStore, array_json, group_files, without_consolidated
+from .objects import ObjectPath, for_each, uploads
+from .scratch import Scratch
+from .writer import Record
+
+SHARDS = {"/": re.compile(r"c/(\d+)/(\d+)"), ".": re.compile(r"c\.(\d+)\.(\d+)")}
+"""Patterns of the names of shards, by the separator of a version."""
+
+
+class _Claim(NamedTuple):
+    """The content of run.json.
+
+    Attributes
+    ----------
+    id
+        Id of the run; it stays the same when the run is resumed.
+    writer
+        Id of the process that owns the run.
+    header
+        What the layer depends on.
+    separator
+        Separator in the names of its shards.
+    replaces
+        E-tag of the zarr.json that will be replaced; empty if there is none.
+    complete
+        Whether everything but zarr.json is written; then any process may write that.
+    """
+
+    id: str
+    writer: str
+    header: dict[str, Any]
+    separator: str
+    replaces: str
+    complete: bool = False
+
+
+class LentShards(NamedTuple):
+    """Writes shards from another process, as long as a temporary folder exists."""
+
+    temporary: Path
+    suffix: str = ""
+
+    def put(self, path: Any, name: str, parts: list[Any], size: int) -> tuple[str]:
+        """Write a shard, or delete it if it has no parts."""
+        if not self.temporary.is_dir():
+            raise OutputError(f"{path}: cannot be written: this worker was given up")
+        if parts:
+            with uploads.bytes(size):
+                path.write(b"".join(parts))
+        else:
+            path.delete()
+        return ("",)  # no e-tag: another process may write the same shard
+
+
+class ObjectShards(NamedTuple):
+    """Writes shards for the run itself, unless the run was taken over."""
+
+    target: BucketTarget
+
+    def put(self, path: Any, name: str, parts: list[Any], size: int) -> tuple[str]:
+        """Write a shard, or delete it if it has no parts; returns its e-tag."""
+        with uploads.bytes(size):
+            data = b"".join(parts)
+            while True:
+                # The shard exists, from this run or one that has taken it over. Read the e-tag
+                # first, then check who owns the run, so that no later write of another is replaced.
+                found = path.head()
+                if found is not None:
+                    self.target.check()
+                if not parts:
+                    if found is not None:
+                        path.delete()
+                    return ("",)
+                tag = path.create(data) if found is None else path.replace(data, found.tag)
+                if tag is not None:
+                    return (tag,)
+
+
+class BucketTarget:
+    """The place in a bucket where a layer is built; see `run.Target`."""
+
+    replace_store = False
+
+    def __init__(self, root: Any, name: str) -> None:
+        self.root = self.base = root
+        self.place = root / name
+        self._folder = root / ".incomplete" / name
+        self._state = self._folder / "run.json"
+        self._writer = uuid.uuid4().hex
+        self._run: _Claim | None = None
+        self._found: tuple[_Claim, str] | None = None
+        self._tag = ""
+        self._scratch: Scratch | None = None
+
+    # -- the run ---------------------------------------------------------------------------
+
+    def _look(self) -> tuple[_Claim, str] | None:
+        """`_read`, and remember the result, on which `start` bases its conditional write."""
+        self._found = self._read()
+        return self._found
+
+    def _read(self) -> tuple[_Claim, str] | None:
+        """Read run.json and its e-tag; None if there is none."""
+        if (found := self._state.read()) is None:
+            return None
+        try:
+            run = _Claim(**json.loads(found[0]))
+            if not (re.fullmatch("[0-9a-f]{32}", run.id) and run.separator in SHARDS):
+                raise ValueError(f"run {run.id!r}")
+        except (ValueError, TypeError) as error:
+            raise StoreError(f"{self._state}: damaged ({error}); delete it") from error
+        return run, found[1]
+
+    def header(self) -> dict[str, Any] | None:
+        """The header of an unfinished run; None if there is none."""
+        found = self._look()
+        return found[0].header if found else None
+
+    def is_busy(self) -> bool:
+        """Whether a live process of this machine owns the run."""
+        found = self._read()
+        return found is not None and Scratch(found[0].id).is_held()
+
+    def _hold(self, run: _Claim, before: str | None) -> None:
+        """Write run.json if it still has the e-tag `before`, or does not exist if that is None."""
+        data = json.dumps(run._asdict()).encode()
+        tag = self._state.create(data) if before is None else self._state.replace(data, before)
+        if tag is None:
+            found = self._state.read()  # it is ours if only the response was lost
+            if found is None or found[0] != data:
+                raise self._lost()
+            tag = found[1]
+        self._run, self._tag = run, tag
+
+    def _lost(self) -> StoreError:
+        return StoreError(
+            f"{self.place}: another run has begun to write this layer; wait until it ends, then "
+            "--resume"
+        )
+
+    def check(self) -> None:
+        """Refuse to continue if another run has taken over.
+
+        Raises
+        ------
+        StoreError
+        """
+        found = self._read()
+        if found is None or found[0].writer != self._writer:
+            raise self._lost()
+
+    @property
+    def _own(self) -> _Claim:
+        assert self._run is not None
+        return self._run
+
+    @property
+    def _records(self) -> Any:
+        """Where the finished blocks are recorded."""
+        return self._folder / self._own.id
+
+    # -- begin -----------------------------------------------------------------------------
+
+    def start(self, layer: Layer, header: dict[str, Any], *, resumed: bool) -> None:
+        """Begin or resume the run, as its only writer."""
+        _refuse_unconditional(self.root)
+        # run.json is not read again: a run that has begun since then wins.
+        found = self._found
+        if resumed and found is not None:
+            run = found[0]._replace(writer=self._writer, complete=False)
+        else:
+            separator, replaces = self._next_version()
+            run = _Claim(uuid.uuid4().hex, self._writer, header, separator, replaces)
+        scratch = Scratch(run.id)
+        scratch.begin()
+        try:
+            self._hold(run, found and found[1])
+            if resumed:
+                self._fetch_records(scratch.manifest)
+            else:
+                self._clear(run.separator)
+        except BaseException:
+            scratch.end(keep=True)
+            raise
+        self._scratch = scratch
+        layer.separator = run.separator
+        array_json(layer)  # sets the same attributes, in the same order, as in a folder
+
+    def _next_version(self) -> tuple[str, str]:
+        """Separator of the next version of the layer, and e-tag of the existing one."""
+        found = (self.place / "zarr.json").read()
+        if found is None:
+            return "/", ""
+        separator = "."
+        with contextlib.suppress(ValueError, KeyError, TypeError):  # damaged: will be replaced
+            metadata = json.loads(found[0])
+            if KEY not in metadata["attributes"]:
+                raise StoreError(
+                    f"{self.place}: in the way, and not a layer of this program; move it"
+                )
+            separator = metadata["chunk_key_encoding"]["configuration"]["separator"]
+        return ("/" if separator == "." else "."), found[1]
+
+    def _fetch_records(self, manifest: Path) -> None:
+        """Fetch the records of an unfinished run."""
+        lock = threading.Lock()
+        with open(manifest, "ab") as lines:
+
+            def fetch(name: str) -> None:
+                if (found := (self._records / name).read()) is not None:
+                    with lock:
+                        lines.write(found[0])
+
+            for_each(fetch, (name for name, _ in self._records.walk() if name != "zarr.json"))
+
+    # -- while it runs ---------------------------------------------------------------------
+
+    @property
+    def _here(self) -> Scratch:
+        assert self._scratch is not None
+        return self._scratch
+
+    @property
+    def spill(self) -> Path:
+        """A local folder for data that the run keeps beside the layer."""
+        return self._here.spill
+
+    @property
+    def manifest(self) -> Path:
+        """File with the records of blocks, of this run and the one it resumed."""
+        return self._here.manifest
+
+    @property
+    def shards(self) -> ObjectShards:
+        """Writes shards."""
+        return ObjectShards(self)
+
+    def shards_by(self, temporary: Path) -> LentShards:
+        """Writes shards from another process, as long as a temporary folder exists."""
+        return LentShards(temporary)
+
+    def recorded(self, line: bytes) -> None:
+        """Record a written block in the bucket, for a run that resumes on another machine."""
+        record = Record.read(line)
+        assert record is not None
+        (self._records / f"{record.at[0]}-{record.at[1]}").write(line)
+
+    def look(self, layer: Layer, *, checked: bool) -> Callable[[Record], bool]:
+        """Return a function that tells whether the shard of a record exists."""
+        listed: list[tuple[np.ndarray, np.ndarray]] = []
+
+        def is_there(record: Record) -> bool:
+            if not listed:
+                self.check()
+                listed.append(self._listed(layer))
+            size, tag = (values[record.at] for values in listed[0])
+            if size != record.size:
+                return False
+            if not (record.size and record.tag and tag):
+                good = record.size == 0 or not checked
+                return good or layer.holds(*record.at, record.digest, small=False)
+            return bool(tag == _short(record.tag))
+
+        return is_there
+
+    def _listed(self, layer: Layer) -> tuple[np.ndarray, np.ndarray]:
+        """Sizes of all shards, 0 if missing, and hashes of their e-tags."""
+        size, tag = np.zeros(layer.blocks.shape, np.int64), np.zeros(layer.blocks.shape, np.uint64)
+        for name, meta in self.place.walk():
+            if (at := _block(name, layer.separator)) and _inside(at, layer.blocks.shape):
+                size[at], tag[at] = meta.size, _short(meta.tag)
+        return size, tag
+
+    # -- the end ---------------------------------------------------------------------------
+
+    @property
+    def complete(self) -> bool:
+        """Whether the layer is complete, and only its zarr.json is missing."""
+        return self._own.complete
+
+    def complete_layer(self, layer: Layer, size: np.ndarray, digests: np.ndarray) -> None:
+        """Write the files of the layer besides its shards, and mark the run as complete."""
+        (self.place / digests_name(layer.separator)).write(digests.astype("<u8").tobytes())
+        (self._records / "zarr.json").write(array_json(layer))
+        self._make_group(layer.grid)
+        self._hold(self._own._replace(complete=True), self._tag)
+
+    def _make_group(self, grid: GridSpec) -> None:
+        """Create the store if it does not exist."""
+        files = group_files(grid)
+        name, data = next(files)
+        if not (self.root / name).exists():
+            (self.root / name).create(data)
+        if TileStore.open(self.root).grid != grid:
+            raise StoreError(
+                f"{self.root}: was created with a different grid while this run was building it; "
+                "choose another place"
+            )
+        if not (self.root / "spatial_ref" / "zarr.json").exists():  # which is written last
+            for name, data in files:
+                (self.root / name).write(data)
+
+    def publish(self, *, finished: bool) -> Layer:
+        """Make the layer visible, unless it was `finished` before."""
+        if not finished:
+            if not self._end(self._own):
+                raise StoreError(
+                    f"{self.place}: another program changed this layer while this run was building "
+                    "it; --overwrite starts again"
+                )
+            self._here.end(keep=False)
+        return TileStore.open(self.root).layer(self.place.name)
+
+    def recover(self) -> None:
+        """Complete a run that was killed during its commit."""
+        found = self._read()
+        if found is not None and found[0].complete and not Scratch(found[0].id).is_held():
+            self._end(found[0])
+
+    def _end(self, run: _Claim) -> bool:
+        """Make the layer of a complete run visible, and delete the version that it replaces.
+
+        May be repeated. Returns False if another program changed the layer.
+        """
+        place, pending = self.place / "zarr.json", (self._folder / run.id / "zarr.json").read()
+        if pending is not None:
+            data = pending[0]
+            done = place.replace(data, run.replaces) if run.replaces else place.create(data)
+            if done is None and ((there := place.read()) is None or there[0] != data):
+                return False
+        group = (self.root / "zarr.json").read()
+        if group and (plain := without_consolidated(group[0])) is not None:
+            (self.root / "zarr.json").replace(plain, group[1])
+        self._clear("/" if run.separator == "." else ".")
+        self._state.delete()
+        return True
+
+    def _clear(self, separator: str) -> None:
+        """Delete a version of the layer, except its zarr.json, and all records."""
+
+        def version() -> Iterator[str]:
+            for name, _ in self.place.walk():
+                if _block(name, separator) or name == digests_name(separator):
+                    yield name
+
+        self.place.delete_below(version())
+        self._folder.delete_below(name for name, _ in self._folder.walk() if name != "run.json")
+
+    def release(self, *, keep: bool) -> None:
+        """Stop without publishing; with `keep`, keep what a later run can resume."""
+        if self._scratch is None:
+            return
+        try:
+            if not keep:
+                self.check()
+                self._clear(self._own.separator)
+                self._state.delete()
+        except (StoreError, OutputError):
+            keep = True  # the run was taken over, or the server is unreachable
+        finally:
+            self._scratch.end(keep=keep)
+
+
+def _block(name: str, separator: str) -> Block | None:
+    """The block of the shard with this name; None for other objects."""
+    found = SHARDS[separator].fullmatch(name)
+    return (int(found[1]), int(found[2])) if found else None
+
+
+def _inside(at: Block, shape: tuple[int, int]) -> bool:
+    return at[0] < shape[0] and at[1] < shape[1]
+
+
+def _short(tag: str) -> np.uint64:
+    """64-bit hash of an e-tag, without the quotation marks that some servers add; 0 if empty."""
+    tag = tag.strip('"')
+    found = hashlib.blake2b(tag.encode(), digest_size=8).digest() if tag else bytes(8)
+    return np.frombuffer(found, "<u8")[0]
+
+
+_trusted: set[str] = set()
+"""Buckets whose server is known to respect conditions."""
+
+
+def _refuse_unconditional(root: ObjectPath) -> None:
+    """Refuse a server that ignores the conditions of writes, which detect a second writer.
+
+    Raises
+    ------
+    OutputError
+    """
+    if root.bucket in _trusted:
+        return
+    probe = root / ".incomplete" / f"probe-{uuid.uuid4().hex}"
+    try:
+        probe.create(b"1")
+        other = "1" if root.bucket.startswith("gs:") else f'"{"0" * 32}"'
+        again, wrong = probe.create(b"2"), probe.replace(b"3", other)
+    finally:
+        probe.delete()
+    if again is not None or wrong is not None:
+        raise OutputError(
+            f"{root.bucket}: the server ignores the conditions of conditional writes, so writers "
+            "would not notice each other; use another server, or a disk"
+        )
+    _trusted.add(root.bucket)
+
+
+__all__ = ["BucketTarget", "LentShards", "ObjectShards"]

@@ -1,0 +1,207 @@
+"""The client of a bucket: settings, credentials, retries, and explanations of its errors.
+
+Credentials, region and endpoint come from the environment and from the profiles of the provider's
+own tools. Messages never contain them.
+"""
+
+from __future__ import annotations
+
+import configparser
+import contextlib
+import functools
+import os
+import re
+from collections.abc import Iterator
+from datetime import timedelta
+from typing import Any
+
+from ..errors import InputError, OutputError, StoreError
+
+SERVER_RETRIES = 6
+"""How often obstore retries after status 5xx, a lost connection or a time-out."""
+
+FIRST_WAIT, LONGEST_WAIT = 0.1, 10.0
+"""Seconds between attempts, doubled each time."""
+
+CONNECT_TIMEOUT, READ_TIMEOUT, REQUEST_TIMEOUT = 10.0, 30.0, 600.0
+"""Time-outs in seconds: to connect, without receiving a byte, and for a whole object."""
+
+
+class Truncated(Exception):
+    """Fewer bytes arrived than were requested."""
+
+
+def _obstore(url: str) -> Any:
+    try:
+        import obstore
+        import obstore.store
+    except ImportError as error:
+        raise InputError(
+            f"{url}: object storage needs obstore ({error}); pip install 'terrain_gpu[cloud]'"
+        ) from None
+    return obstore
+
+
+def connected(bucket: str) -> tuple[Any, Any]:
+    """The module obstore and its client for a bucket, which all threads share."""
+    obstore = _obstore(bucket)
+    settings = tuple(sorted(_profile().items())) if bucket.startswith("s3:") else ()
+    return obstore, _client(bucket, settings, endpoint_url(), os.getpid())
+
+
+def endpoint_url() -> str:
+    """URL of an S3 server other than Amazon's; empty if the environment does not name one."""
+    names = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT")
+    return next((os.environ[name] for name in names if os.environ.get(name)), "")
+
+
+@functools.lru_cache(64)
+def _client(bucket: str, settings: tuple[tuple[str, str], ...], endpoint: str, _: int) -> Any:
+    config = dict(settings)
+    if endpoint and bucket.startswith("s3:"):
+        config["endpoint"] = endpoint
+    plain = config.get("endpoint", "").startswith("http:")
+    how: dict[str, Any] = {
+        "client_options": {
+            "connect_timeout": timedelta(seconds=CONNECT_TIMEOUT),
+            "read_timeout": timedelta(seconds=READ_TIMEOUT),
+            "timeout": timedelta(seconds=REQUEST_TIMEOUT),
+            **({"allow_http": True} if plain else {}),
+        },
+        "retry_config": {
+            "max_retries": SERVER_RETRIES,
+            "backoff": {
+                "init_backoff": timedelta(seconds=FIRST_WAIT),
+                "max_backoff": timedelta(seconds=LONGEST_WAIT),
+                "base": 2,
+            },
+            "retry_timeout": timedelta(seconds=180),
+        },
+    }
+    return _obstore(bucket).store.from_url(bucket, **how, **({"config": config} if config else {}))
+
+
+def _profile() -> dict[str, str]:
+    """Settings from a profile of AWS's own tools, if the environment does not contain them.
+
+    obstore reads the environment and the role of the machine, but not profiles.
+    """
+    if os.environ.get("AWS_ACCESS_KEY_ID") or os.environ.get("AWS_SKIP_SIGNATURE"):
+        return {}
+    name = os.environ.get("AWS_PROFILE", "")
+    files = tuple(
+        os.path.expanduser(os.environ.get(variable) or default)
+        for variable, default in (
+            ("AWS_CONFIG_FILE", "~/.aws/config"),
+            ("AWS_SHARED_CREDENTIALS_FILE", "~/.aws/credentials"),
+        )
+    )
+    found = dict(_sections(files, name or "default", *(_changed(file) for file in files)))
+    if name and "aws_access_key_id" not in found:
+        raise InputError(
+            f"AWS_PROFILE {name}: {files[1]} has no keys for it; set AWS_ACCESS_KEY_ID and "
+            "AWS_SECRET_ACCESS_KEY (aws configure export-credentials --format env)"
+        )
+    regions = ("AWS_REGION", "AWS_DEFAULT_REGION")
+    if any(os.environ.get(variable) for variable in regions):
+        found.pop("region", None)
+    return found
+
+
+def _changed(file: str) -> int:
+    try:
+        return os.stat(file).st_mtime_ns
+    except OSError:
+        return 0
+
+
+@functools.lru_cache(8)
+def _sections(files: tuple[str, ...], name: str, *_: int) -> dict[str, str]:
+    keys = {
+        "aws_access_key_id": "aws_access_key_id",
+        "aws_secret_access_key": "aws_secret_access_key",
+        "aws_session_token": "aws_session_token",
+        "region": "region",
+        "endpoint_url": "endpoint",
+    }
+    found: dict[str, str] = {}
+    for file in files:
+        parser = configparser.RawConfigParser(strict=False)
+        with contextlib.suppress(OSError, configparser.Error, UnicodeError):
+            parser.read(file, encoding="utf-8")
+        for section in (name, f"profile {name}"):
+            if parser.has_section(section):
+                found |= {keys[k]: v for k, v in parser.items(section) if k in keys and v}
+    return found
+
+
+# -- messages -----------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def explained(path: Any, done: str, kind: type[StoreError | OutputError]) -> Iterator[None]:
+    """Turn errors of obstore in the body into errors that name URL, failure and remedy."""
+    try:
+        yield
+    except (StoreError, InputError, OutputError):
+        raise
+    except Exception as error:
+        module = type(error).__module__
+        ours = isinstance(error, Truncated | OSError)
+        if not ours and not module.startswith(("obstore", "builtins")):
+            raise
+        if not ours and module == "builtins" and not isinstance(error, ValueError | RuntimeError):
+            raise
+        reason, remedy = _reason(error)
+        raise kind(f"{path}: cannot be {done}: {reason}; {remedy}") from None
+
+
+_AGAIN = "try again later; --resume continues a run"
+_SAID = (
+    ("NoSuchBucket", "no such bucket", "create it, or name another"),
+    (
+        "^40[13]|Unauthenticated|PermissionDenied|InvalidAccessKey|SignatureDoesNotMatch",
+        "access denied",
+        "check the credentials (environment, profile) and their permissions for the bucket",
+    ),
+    ("^501|NotImplemented", "the server does not support this", "use another server, or a disk"),
+)
+"""Pattern of a server's response or of the type of error; its meaning; the remedy."""
+
+_HAPPENED = (
+    (
+        r"169\.254\.169\.254|169\.254\.170\.2|metadata\.google",
+        "no credentials",
+        "set them in the environment or a profile, or AWS_SKIP_SIGNATURE=true for a public bucket",
+    ),
+    ("timed out|TimedOut|kind: Timeout", "the server did not answer in time", _AGAIN),
+    ("dns error|lookup address", "the server's name is unknown", "check endpoint and region"),
+    ("body|IncompleteMessage|bytes arrived|unexpected EOF", "the response was truncated", _AGAIN),
+    (
+        "[Cc]onnection refused|error trying to connect|error sending request",
+        "no connection to the server",
+        _AGAIN,
+    ),
+)
+"""The same for errors of the connection."""
+
+
+def status_of(error: BaseException) -> str:
+    """HTTP status in the text of an error of obstore: "503 Service Unavailable"."""
+    found = re.search(r"status code: (\d{3}(?: [A-Z][A-Za-z]+)*)", str(error))
+    return found[1] if found else ""
+
+
+def _reason(error: BaseException) -> tuple[str, str]:
+    """Reason and remedy of an error, in words that cannot contain a secret."""
+    text, kind = str(error), type(error).__name__
+    status, retried = status_of(error), re.search(r"after (\d+) retries", text)
+    code = re.search(r"<Code>(\w{1,60})</Code>", text)
+    said = ", ".join(filter(None, (status, code and code[1])))
+    rows = [row for row in _SAID if re.search(row[0], f"{said} {kind}")]
+    rows += [row for row in _HAPPENED if not said and re.search(row[0], text)]
+    _, words, remedy = rows[0] if rows else ("", "" if said else f"{kind} of the client", _AGAIN)
+    reason = f"{words} ({said})" if words and said else words or said
+    if retried and retried[1] != "0":
+        reason += f", even after {retried[1]} retries"
+    return reason, remedy

@@ -1,0 +1,433 @@
+"""Object storage: read objects and ranges, and write conditionally, through obstore."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import re
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
+
+import numpy as np
+
+from ..errors import InputError, OutputError, StoreError
+from .client import FIRST_WAIT, LONGEST_WAIT, Truncated, connected, explained, status_of
+
+Found = TypeVar("Found")
+Item = TypeVar("Item")
+
+SCHEMES = ("s3", "gs", "az")
+# pathlib merges two slashes into one.
+_URL = re.compile(rf"({'|'.join(SCHEMES)}):/{{1,2}}([^/]+)/*(.*)")
+
+AT_ONCE = 16
+"""Most concurrent requests."""
+
+HELD = 64 * 10**6
+"""Most bytes that uploads hold together, unless a single object is larger."""
+
+CLIENT_BYTES = 24 * 10**6
+"""Memory of the library with its connections, in bytes."""
+
+ATTEMPTS = 4
+"""Number of attempts if a transfer is interrupted."""
+
+_CHUNK = 1 << 20
+
+_requests = threading.BoundedSemaphore(AT_ONCE)
+
+
+class Meta(NamedTuple):
+    """Size of an object, and the e-tag of its version (on Google: its generation)."""
+
+    size: int
+    tag: str
+
+
+class Held:
+    """Counts bytes in use and bounds them; a single request may exceed the bound."""
+
+    def __init__(self, most: int) -> None:
+        self._most, self._used, self._changed = most, 0, threading.Condition()
+
+    @contextlib.contextmanager
+    def bytes(self, size: int) -> Iterator[None]:
+        """Reserve bytes in the body; waits until they are available."""
+        with self._changed:
+            self._changed.wait_for(lambda: not self._used or self._used + size <= self._most)
+            self._used += size
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._used -= size
+                self._changed.notify_all()
+
+
+uploads = Held(HELD)
+
+
+def is_url(path: Any) -> bool:
+    """Whether a path is a URL in object storage."""
+    return isinstance(path, ObjectPath) or bool(
+        isinstance(path, str | os.PathLike) and _URL.fullmatch(os.fspath(path))
+    )
+
+
+def refuse_url(path: Any, what: str = "an output file") -> None:
+    """Refuse a URL in object storage for something that must be on disk.
+
+    Raises
+    ------
+    InputError
+    """
+    if is_url(path):
+        url = ObjectPath(path)
+        raise InputError(f"{url}: {what} cannot be in object storage; name a file on disk")
+
+
+class ObjectPath:
+    """A URL in object storage: an object, or a prefix of objects like a folder.
+
+    Parameters
+    ----------
+    url
+        ``s3://bucket/a/b``, ``gs://...`` or ``az://container/...``.
+
+    Raises
+    ------
+    InputError
+        when it is not such a URL.
+    """
+
+    __slots__ = ("bucket", "key")
+
+    def __init__(self, url: str | os.PathLike[str]) -> None:
+        parts = _URL.fullmatch(os.fspath(url))
+        if not parts:
+            raise InputError(f"{url}: not a URL in object storage, such as s3://bucket/name")
+        names = [name for name in parts[3].split("/") if name]
+        if {".", ".."} & set(names) or "\\" in parts[3] or not parts[3].isprintable():
+            raise InputError(f"{url}: remove . and .., backslashes and control characters")
+        self.bucket, self.key = f"{parts[1]}://{parts[2]}", "/".join(names)
+
+    def __str__(self) -> str:
+        return f"{self.bucket}/{self.key}" if self.key else self.bucket
+
+    __fspath__ = __str__
+
+    def __repr__(self) -> str:
+        return f"ObjectPath({str(self)!r})"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, ObjectPath) and str(self) == str(other)
+
+    def __hash__(self) -> int:
+        return hash(str(self))
+
+    def __truediv__(self, name: str | os.PathLike[str]) -> ObjectPath:
+        return ObjectPath(f"{self.bucket}/{self.key}/{os.fspath(name)}")
+
+    @property
+    def name(self) -> str:
+        """The last part of the name."""
+        return self.key.rpartition("/")[2]
+
+    @property
+    def parent(self) -> ObjectPath:
+        return ObjectPath(f"{self.bucket}/{self.key.rpartition('/')[0]}")
+
+    @property
+    def parents(self) -> list[ObjectPath]:
+        """All prefixes above, the nearest first, without the bucket itself."""
+        names = self.key.split("/")
+        return [ObjectPath(f"{self.bucket}/{'/'.join(names[:k])}") for k in range(len(names))][
+            :0:-1
+        ]
+
+    # -- reading ---------------------------------------------------------------------------
+
+    def head(self) -> Meta | None:
+        """Size and e-tag; None if there is no such object."""
+        return self._read(lambda o, store: self._meta(o.head(store, self.key)))
+
+    def exists(self) -> bool:
+        """Whether there is an object with exactly this name."""
+        return self.head() is not None
+
+    def read(self) -> tuple[bytes, str] | None:
+        """Read a small object and its e-tag; None if there is none."""
+
+        def get(o: Any, store: Any) -> tuple[bytes, str]:
+            found = o.get(store, self.key)
+            data = bytes(found.bytes())
+            return _whole(data, found.meta["size"]), self._meta(found.meta).tag
+
+        return self._read(get)
+
+    def tail(self, size: int) -> tuple[bytes, Meta] | None:
+        """Read the last `size` bytes, or all if there are fewer; None if there is no object."""
+
+        def get(o: Any, store: Any) -> tuple[bytes, Meta]:
+            part: Any = {"suffix": size}
+            if self.bucket.startswith("az:"):  # Azure does not support ranges from the end
+                end = o.head(store, self.key)["size"]
+                part = max(end - size, 0), end
+            found = o.get(store, self.key, options={"range": part})
+            meta, data = self._meta(found.meta), bytes(found.bytes())
+            # Some servers send all of an object that is shorter than the range.
+            return _whole(data[-size:], min(size, meta.size)), meta
+
+        return self._read(get)
+
+    def read_into(self, room: Callable[[int], np.ndarray]) -> np.ndarray | None:
+        """Read all bytes into the array that `room` returns for their number; None if missing."""
+
+        def get(o: Any, store: Any) -> np.ndarray:
+            found = o.get(store, self.key)
+            return _filled(room(found.meta["size"]), found)
+
+        return self._read(get)
+
+    def read_part(self, buffer: np.ndarray) -> None:
+        """Read the first bytes into a buffer, as many as fit."""
+
+        def get(o: Any, store: Any) -> np.ndarray:
+            options = {"range": (0, buffer.size)}
+            return _filled(buffer, o.get(store, self.key, options=options))
+
+        if buffer.size and self._read(get) is None:
+            raise StoreError(f"{self}: is gone, replaced or deleted by another program")
+
+    def ranges(self, starts: Sequence[int], lengths: Sequence[int]) -> list[np.ndarray]:
+        """Read parts of an object; parts that are close together share a request."""
+
+        def get(o: Any, store: Any) -> list[np.ndarray]:
+            found = o.get_ranges(store, self.key, starts=starts, lengths=lengths)
+            return [
+                np.frombuffer(_whole(part, size), np.uint8)
+                for part, size in zip(found, lengths, strict=True)
+            ]
+
+        found = self._read(get)
+        if found is None:
+            raise StoreError(f"{self}: is gone, replaced or deleted by another program")
+        return found
+
+    def folders(self) -> list[str]:
+        """Names of the folders directly below, sorted."""
+
+        def listed(o: Any, store: Any) -> list[str]:
+            found = o.list_with_delimiter(store, self.key or None)
+            return sorted(prefix.rpartition("/")[2] for prefix in found["common_prefixes"])
+
+        return self._read(listed) or []
+
+    def walk(self) -> Iterator[tuple[str, Meta]]:
+        """Yield relative name and metadata of all objects below, in arbitrary order."""
+        start = len(self.key) + 1 if self.key else 0
+        with explained(self, "listed", StoreError):
+            o, store = connected(self.bucket)
+            last, failures = None, 0
+            while True:
+                try:
+                    for page in o.list(store, self.key or None, offset=last, chunk_size=1000):
+                        for found in page:
+                            yield found["path"][start:], self._meta(found)
+                            last, failures = found["path"], 0
+                    return
+                except o.exceptions.GenericError as error:  # interrupted: continue from there
+                    failures += 1
+                    if failures == ATTEMPTS or status_of(error):
+                        raise
+                    time.sleep(min(FIRST_WAIT * 2**failures, LONGEST_WAIT))
+
+    # -- writing ---------------------------------------------------------------------------
+
+    def write(self, data: Any) -> str:
+        """Write an object, replacing any older one; returns its e-tag."""
+        found = self._write(data, "overwrite")
+        assert found is not None
+        return found
+
+    def create(self, data: Any) -> str | None:
+        """Write an object if there is none; returns its e-tag, or None if one exists."""
+        return self._write(data, "create")
+
+    def replace(self, data: Any, tag: str) -> str | None:
+        """Replace the version with this e-tag; returns the new e-tag, or None if it has changed."""
+        return self._write(data, {self._version: tag})
+
+    def delete(self) -> None:
+        """Delete an object if it exists."""
+        with explained(self, "deleted", OutputError), contextlib.suppress(FileNotFoundError):
+            self._tried(lambda o, store: o.delete(store, self.key))
+
+    def delete_below(self, names: Iterable[str]) -> None:
+        """Delete objects below, if they exist."""
+
+        def delete(name: str) -> None:
+            (self / name).delete()  # one by one: some servers do not support deleting many
+
+        for_each(delete, names)
+
+    # -- both ------------------------------------------------------------------------------
+
+    @property
+    def _version(self) -> str:
+        """Key of the metadata that identifies a version."""
+        return "version" if self.bucket.startswith("gs:") else "e_tag"
+
+    def _meta(self, found: Any) -> Meta:
+        return Meta(found["size"], found[self._version] or "")
+
+    def _read(self, get: Callable[[Any, Any], Found]) -> Found | None:
+        """Return what `get` returns, or None if there is no such object."""
+        with explained(self, "read", StoreError):
+            try:
+                return self._tried(get)
+            except FileNotFoundError as error:
+                if "NoSuchBucket" in str(error):
+                    raise
+                return None
+
+    def _write(self, data: Any, mode: Any) -> str | None:
+        """Write an object; returns its e-tag, or None if the condition does not hold.
+
+        It also does not hold if the response of a successful write was lost and it was retried.
+        """
+
+        def put(o: Any, store: Any) -> str | None:
+            try:
+                done = o.put(store, self.key, data, mode=mode, use_multipart=False)
+            except (o.exceptions.AlreadyExistsError, o.exceptions.PreconditionError):
+                return None
+            return done[self._version] or ""
+
+        with explained(self, "written", OutputError):
+            try:
+                return self._tried(put)
+            except FileNotFoundError as error:
+                if mode in ("overwrite", "create") or "NoSuchBucket" in str(error):
+                    raise
+                return None  # the version to replace no longer exists
+
+    def _tried(self, request: Callable[[Any, Any], Found]) -> Found:
+        """Run a request; retry it if the request or its response was interrupted.
+
+        The client itself has already retried error responses such as 503.
+        """
+        o, store = connected(self.bucket)
+        for attempt in range(ATTEMPTS):
+            try:
+                with _requests:
+                    return request(o, store)
+            except (Truncated, o.exceptions.GenericError) as error:
+                if attempt == ATTEMPTS - 1 or status_of(error):
+                    raise
+                time.sleep(min(FIRST_WAIT * 2**attempt, LONGEST_WAIT))
+        raise AssertionError
+
+
+def for_each(work: Callable[[Item], Any], items: Iterable[Item]) -> None:
+    """Call `work` for each item, several at once and without a list; raise the first error."""
+    items = iter(items)
+    lock = threading.Lock()
+    failed: list[BaseException] = []
+
+    def take() -> None:
+        try:
+            while not failed:
+                with lock:
+                    item = next(items, None)
+                if item is None:
+                    return
+                work(item)
+        except BaseException as error:
+            failed.append(error)
+
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        for _ in range(AT_ONCE):
+            pool.submit(take)
+    if failed:
+        raise failed[0]
+
+
+def place(path: str | os.PathLike[str]) -> Any:
+    """The `ObjectPath` of a URL, which must name more than a bucket.
+
+    The result is typed as Any because the code of stores accepts both kinds of paths.
+    """
+    found = path if isinstance(path, ObjectPath) else ObjectPath(path)
+    if not found.key:
+        raise InputError(f"{found}: names a whole bucket; add a name, such as {found}/dem.zarr")
+    return found
+
+
+def named(path: str | os.PathLike[str]) -> Any:
+    """The `ObjectPath` of a URL, or the `Path` of a folder."""
+    return place(path) if is_url(path) else Path(path)
+
+
+def has_store(path: Any) -> bool:
+    """Whether something exists at the path of a store."""
+    return is_there(path / "zarr.json" if isinstance(path, ObjectPath) else path)
+
+
+def is_there(path: Any) -> bool:
+    """Whether there is a file, folder or object that we may access."""
+    return path.exists() if isinstance(path, ObjectPath) else os.path.exists(path)
+
+
+def folder_names(path: Any) -> list[str]:
+    """Names directly below a folder; in object storage, only names of folders."""
+    return path.folders() if isinstance(path, ObjectPath) else os.listdir(path)
+
+
+def read_small(path: Any, most: int = -1) -> bytes:
+    """Read a file or object, or at most the first `most` bytes of a file.
+
+    Raises
+    ------
+    OSError
+        when it cannot be read; FileNotFoundError when it does not exist.
+    """
+    if not isinstance(path, ObjectPath):
+        with open(path, "rb") as file:
+            return file.read(most)
+    found = path.read()
+    if found is None:
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path))
+    return found[0]
+
+
+def _whole(data: Any, size: int) -> Any:
+    if len(data) != size:
+        raise Truncated(f"{len(data)} of {size} bytes arrived")
+    return data
+
+
+def _filled(buffer: np.ndarray, found: Any) -> np.ndarray:
+    """Stream the body of a response into a buffer of its size."""
+    done = 0
+    for piece in found.stream(min_chunk_size=_CHUNK):
+        size = len(piece)
+        if done + size <= buffer.size:
+            buffer[done : done + size] = np.frombuffer(piece, np.uint8)
+        done += size
+    _whole(range(done), buffer.size)
+    return buffer
+
+
+def bytes_held(block: int) -> int:
+    """Memory for object storage in bytes, with blocks of this side.
+
+    It counts the library with its connections, and shards being uploaded. Downloads go into buffers
+    of the plan.
+    """
+    return CLIENT_BYTES + max(HELD, 8 * block * block)

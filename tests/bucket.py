@@ -1,0 +1,137 @@
+"""A bucket for tests: moto's server on the loopback, and a proxy before it that can fail.
+
+The programs under test must not import boto3, nor do these.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import logging
+import os
+import threading
+import urllib.request
+import uuid
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+from terrain_gpu.store.objects import ObjectPath
+
+KEYS = {
+    "AWS_ACCESS_KEY_ID": "testing-key",
+    "AWS_SECRET_ACCESS_KEY": "testing-secret",
+    "AWS_REGION": "us-east-1",
+}
+
+
+def request(url: str, method: str = "GET", data: bytes | None = None) -> bytes:
+    """A plain request, without a signature."""
+    headers = {"Content-Type": "application/octet-stream"}
+    asked = urllib.request.Request(url, data, headers, method=method)
+    with urllib.request.urlopen(asked, timeout=60) as answer:
+        return answer.read()
+
+
+@contextlib.contextmanager
+def serve():
+    """The address of an S3 server in this process."""
+    from moto.server import ThreadedMotoServer
+
+    logging.getLogger("werkzeug").setLevel(logging.CRITICAL)
+    moto = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    moto.start()
+    host, port = moto.get_host_and_port()
+    yield f"http://{host}:{port}"
+    moto.stop()
+
+
+def new_bucket(server: str, patch, scratch) -> str:
+    """The URL of an empty bucket, for whatever runs in the environment that is patched."""
+    for name in [name for name in os.environ if name.startswith("AWS_")]:
+        patch.delenv(name)
+    for name, value in KEYS.items():
+        patch.setenv(name, value)
+    patch.setenv("AWS_ENDPOINT_URL", server)
+    scratch.mkdir()
+    patch.setenv("TERRAIN_GPU_SCRATCH", str(scratch))
+    name = f"b-{uuid.uuid4().hex}"
+    request(f"{server}/{name}", "PUT")
+    return f"s3://{name}"
+
+
+def objects(url: str) -> dict[str, bytes]:
+    """All objects below a place."""
+    place = ObjectPath(url)
+    return {name: (place / name).read()[0] for name, _ in place.walk()}
+
+
+class Proxy:
+    """Passes requests on, unless `fault` says otherwise.
+
+    Attributes
+    ----------
+    fault
+        Told method, path and body of a request: None, or what goes wrong: a status such as 503,
+        "cut" (half of the body arrives), "drop" (no answer), "lose" (it is done, and no answer),
+        "hang" (no answer until the proxy ends), "plain" (conditions are ignored).
+    seen
+        Method and path of all requests.
+    """
+
+    def __init__(self, server: str) -> None:
+        self.fault = lambda method, path, body: None
+        self.seen: list[tuple[str, str]] = []
+        self._over = threading.Event()
+        there, proxy = server.removeprefix("http://"), self
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def handle_any(self):
+                proxy.seen.append((self.command, self.path))
+                body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+                fault = proxy.fault(self.command, self.path, body)
+                self.close_connection = fault is not None
+                if fault == "drop":
+                    return
+                if fault == "hang":
+                    proxy._over.wait(60)
+                    return
+                if isinstance(fault, int):
+                    self.answer(fault, [], b"<Error><Code>SlowDown</Code></Error>")
+                    return
+                headers = dict(self.headers.items())
+                if fault == "plain":
+                    headers = {k: v for k, v in headers.items() if not k.lower().startswith("if-")}
+                passed = http.client.HTTPConnection(there, timeout=60)
+                passed.request(self.command, self.path, body, headers)
+                found = passed.getresponse()
+                data = found.read()
+                passed.close()
+                if fault == "lose":
+                    return
+                self.answer(found.status, found.getheaders(), data, cut=fault == "cut")
+
+            do_GET = do_PUT = do_HEAD = do_DELETE = do_POST = handle_any
+
+            def answer(self, status, headers, data, *, cut=False):
+                self.send_response_only(status)
+                for name, value in headers:
+                    if name.lower() not in ("content-length", "connection", "transfer-encoding"):
+                        self.send_header(name, value)
+                length = dict((k.lower(), v) for k, v in headers).get("content-length")
+                self.send_header("Content-Length", length or str(len(data)))
+                self.end_headers()
+                self.wfile.write(data[: len(data) // 2] if cut else data)
+
+            def log_message(self, *args):
+                pass
+
+        self._http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._http.daemon_threads = True
+        self.url = f"http://127.0.0.1:{self._http.server_port}"
+        threading.Thread(target=self._http.serve_forever, args=(0.01,), daemon=True).start()
+
+    def close(self) -> None:
+        self._over.set()
+        self._http.shutdown()
+        self._http.server_close()
