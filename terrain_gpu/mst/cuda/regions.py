@@ -55,7 +55,7 @@ class SolverLane:
     Attributes
     ----------
     work
-        Memory that solving takes, once there is a region.
+        Memory for solving, allocated for the first region.
     """
 
     def __init__(self, device: int) -> None:
@@ -76,7 +76,7 @@ class Slot:
 
 
 class GpuSolver:
-    """Solves regions on a GPU or several, each one region at a time.
+    """Solves regions on one or several GPUs, one region at a time on each.
 
     Parameters
     ----------
