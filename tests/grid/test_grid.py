@@ -69,7 +69,7 @@ def test_rotated_rasters_are_refused_with_a_remedy(place):
 
 
 def test_errors_are_value_errors_too():
-    with pytest.raises(ValueError, match="outside") as caught:
+    with pytest.raises(ValueError, match="each side must be") as caught:
         GridSpec(0, 0)
     assert isinstance(caught.value, TerrainError)
 
