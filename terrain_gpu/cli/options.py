@@ -159,6 +159,9 @@ connectivity_option = click.option(
 overwrite_option = click.option(
     "--overwrite", is_flag=True, help="Replace existing output once the new one is complete."
 )
+verify_option = click.option(
+    "--verify", is_flag=True, help="Verify the result in a second pass over the cells."
+)
 
 
 def _scratch(ctx: click.Context, param: click.Parameter, value: str | None) -> None:

@@ -23,7 +23,8 @@ from ..arguments import Connectivity, checked
 from ..compiled import known_types, tell_compiling
 from ..engine.operation import Operation, OutputLayer, Phase, SolvedBlock, State
 from ..engine.plan import StreamPlan, fit_blocks, layer_bytes, other_blocks
-from ..engine.run import Here, run
+from ..engine.proof import Limits
+from ..engine.run import Here, Run, run
 from ..errors import InputError, StoreError
 from ..grid import MIN_BLOCK, Block, BlockGrid, Window
 from ..primitives.grid_components import label_block, most_labels
@@ -33,6 +34,7 @@ from ..store import Layer, TileStore
 from .block import CELLS, MEASURES, count_firsts, measure, number, rename, rim_slots
 from .expression import Expression
 from .joins import Joins, joins_bytes
+from .verify import plan_labels, verify_labels
 
 if TYPE_CHECKING:
     from .table import Rows
@@ -80,6 +82,7 @@ def label_components(  # noqa: PLR0913 - keyword-only
     memory_limit: int | str | None = None,
     threads: int | None = None,
     client: Any = None,
+    verify: bool = False,
     resume: bool = False,
     overwrite: bool = False,
     progress: Progress = silent,
@@ -111,6 +114,8 @@ def label_components(  # noqa: PLR0913 - keyword-only
     client
         A ``distributed.Client`` whose workers solve the blocks, each within `memory_limit`. None
         for this process.
+    verify
+        Verify the labels in another pass over the cells; the table is not verified.
     resume
         Continue an unfinished run.
     overwrite
@@ -128,6 +133,8 @@ def label_components(  # noqa: PLR0913 - keyword-only
         when the store is damaged, or already has such a layer.
     OutputError
         when the disk is full. Finished blocks are kept for `resume`.
+    VerificationError
+        when the proof fails; there is no layer then.
 
     Notes
     -----
@@ -150,6 +157,7 @@ def label_components(  # noqa: PLR0913 - keyword-only
         threads=threads,
         resume=resume,
         overwrite=overwrite,
+        verify=verify,
         place=Here(progress),
         client=client,
     )
@@ -401,6 +409,16 @@ class LabelComponents(Operation):
         rename(block.labels, numbers, out[0])
         rows_of = (block.found, block.slots, numbers) if self.table is not None else None
         return SolvedBlock(tuple(out), rows_of)
+
+    def plan_verify(self, memory_limit: int, threads: int | None) -> None:
+        limits = Limits(memory_limit, threads)
+        plan_labels(self.blocks, self.outputs[0], self.layers, limits)
+
+    def verify(self, run: Run, found: dict[str, Any]) -> dict[str, Any]:
+        sources = dict(zip(self.inputs, self.layers, strict=True))
+        labels = run.layer(self.into)
+        verify_labels(self.condition, sources, labels, self.connectivity, found, run.proof_limits)
+        return {"verified_cells": self.grid.cells}
 
 
 class _Across(State):

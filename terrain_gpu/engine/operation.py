@@ -179,6 +179,8 @@ class Operation(ABC):
     """A setting that marks an output as this operation's, so that it may be replaced."""
     halo: ClassVar[int] = 0
     """Number of rings of cells around a block that it reads."""
+    proof_passes: ClassVar[int] = 1
+    """How often progress counts every cell while the outputs are verified."""
 
     @property
     @abstractmethod
@@ -239,6 +241,9 @@ class Operation(ABC):
             return state.found()
         finally:
             state.close()
+
+    def plan_verify(self, memory_limit: int, threads: int | None) -> None:  # noqa: B027
+        """Refuse, before the work, limits that are too small for `verify` after it."""
 
     def verify(self, run: Run, found: dict[str, Any]) -> dict[str, Any]:
         """Verify the outputs before they are committed; return entries for the report."""

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import numpy as np
 
+from ..errors import VerificationError
 from ..grid import Block
 from ..progress import Passes, Progress, silent
 from ..report import Report
@@ -20,6 +21,7 @@ from ..store import Layer, LayerWriter, TileStore
 from .arrays import ArrayLayer
 from .operation import Operation, OutputLayer, Phase, SolvedBlock, State
 from .plan import COMPILED_BASELINE, CUDA_BASELINE, NO_LIMIT, StreamPlan, limit_of, threads_of
+from .proof import Limits
 from .schedule import pass_on, stream
 
 if TYPE_CHECKING:
@@ -211,6 +213,11 @@ class Run:
         return threads_of(self.asked_threads)
 
     @property
+    def proof_limits(self) -> Limits:
+        """For a proof on the CPU."""
+        return Limits(self.memory_limit, self.asked_threads, self.progress)
+
+    @property
     def in_memory(self) -> bool:
         """Whether the operation runs on arrays."""
         return isinstance(self.operation.layers[0], ArrayLayer)
@@ -336,6 +343,8 @@ def run(
         memory_limit = cluster.limit(memory_limit)
     plan_on = _planner(operation, memory_limit, threads, place, cluster)
     place.run(plan_on)
+    if verify:
+        operation.plan_verify(limit_of(memory_limit), threads)
     with report.measured(), ExitStack() as stack:
         writers = {
             output.name: stack.enter_context(
@@ -345,7 +354,8 @@ def run(
         }
         resumed = np.logical_and.reduce([writer.done for writer in writers.values()]).sum()
         unfinished = [writer for writer in writers.values() if not writer.finished]
-        place.progress.count = operation.passes * bool(unfinished) + verify
+        place.progress.count = operation.passes * bool(unfinished)
+        place.progress.count += operation.proof_passes * verify
         begun = Run(
             operation,
             plan_on(place.gpu),
@@ -365,8 +375,7 @@ def run(
             found = operation.recorded(next(iter(writers.values())).info)
             begun.gpu, begun.held = place.gpu, place.held
         if verify:
-            with report.phase("verify"):
-                begun.told |= operation.verify(begun, found)
+            _verify(begun, found)
         with report.phase("commit"):
             made: dict[str, Any] = {}
             for output in operation.outputs:
@@ -410,7 +419,8 @@ def run_in_memory(
     place = place or Here()
     plan_on = _planner(operation, memory_limit, threads, place)
     place.run(plan_on)
-    blocks, place.progress.count = operation.blocks, operation.passes + verify
+    blocks = operation.blocks
+    place.progress.count = operation.passes + operation.proof_passes * verify
     arrays = {
         output.name: np.zeros(operation.grid.shape, output.dtype)
         for output in operation.outputs
@@ -428,8 +438,7 @@ def run_in_memory(
     with report.measured():
         found = execute(begun, place, plan_on)
         if verify:
-            with report.phase("verify"):
-                begun.told |= operation.verify(begun, found)
+            _verify(begun, found)
     report.settings = {**operation.settings(), **place.settings()}
     report.settings["plan"] = plan_on(place.gpu).as_dict()
     report.cells = operation.grid.cells
@@ -445,6 +454,16 @@ def execute(begun: Run, place: Location, plan_on: Callable[[Any], StreamPlan]) -
         return begun.operation.execute(begun)
 
     return place.run(step)
+
+
+def _verify(begun: Run, found: dict[str, Any]) -> None:
+    with begun.report.phase("verify"):
+        try:
+            begun.told |= begun.operation.verify(begun, found)
+        except VerificationError:
+            if not begun.in_memory:
+                begun.forget()
+            raise
 
 
 def _planner(

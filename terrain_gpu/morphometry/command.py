@@ -7,6 +7,7 @@ from typing import Any
 import click
 
 NAME = "slope"
+PROVEN = True
 HELP = """Compute the slope of every cell of STORE in degrees, by Horn's method.
 
 In a geographic CRS, cells are measured on the ellipsoid, and heights must be in metres. Cells on

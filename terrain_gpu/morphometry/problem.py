@@ -14,12 +14,14 @@ from ..arguments import checked
 from ..cells import is_nodata
 from ..engine.operation import Operation, OutputLayer, Phase, SolvedBlock, State
 from ..engine.plan import StreamPlan, fit_blocks, layer_bytes
-from ..engine.run import Here, Result, run
+from ..engine.proof import Limits
+from ..engine.run import Here, Result, Run, run
 from ..grid import Block, BlockGrid
 from ..grid.lengths import step_lengths
 from ..progress import Progress, silent
 from ..store import TileStore
 from .kernel import horn
+from .verify import KINDS, plan_slopes, verify_slopes
 
 LAYER = "slope"
 NODATA = -9999.0
@@ -49,8 +51,11 @@ class Slope(Operation):
     @property
     def outputs(self) -> tuple[OutputLayer, ...]:
         names = (self.into,) if self.aspect is None else (self.into, self.aspect)
-        kinds = zip(names, ("slopes", "aspects"), strict=False)
-        return tuple(OutputLayer(name, np.dtype("<f4"), NODATA, holds) for name, holds in kinds)
+        kinds = zip(names, KINDS, strict=False)
+        return tuple(
+            OutputLayer(name, np.dtype("<f4"), NODATA, f"{kind}s", {"holds": kind})
+            for name, kind in kinds
+        )
 
     def settings(self) -> dict[str, Any]:
         return {"slope_of": self.layer, "aspect": self.aspect is not None}
@@ -106,6 +111,16 @@ class Slope(Operation):
         horn(heights, absent, across, down, NODATA, out[0], aspects)
         return SolvedBlock(tuple(out))
 
+    def plan_verify(self, memory_limit: int, threads: int | None) -> None:
+        plan_slopes(self.layers[0], self.outputs, Limits(memory_limit, threads))
+
+    def verify(self, run: Run, found: dict[str, Any]) -> dict[str, Any]:
+        results = {
+            kind: run.layer(output.name) for kind, output in zip(KINDS, self.outputs, strict=False)
+        }
+        verify_slopes(self.layers[0], results, run.proof_limits)
+        return {"verified_cells": self.grid.cells}
+
 
 def plan_slope(
     rows: int,
@@ -140,7 +155,7 @@ def plan_slope(
 
 
 @checked()
-def slope(
+def slope(  # noqa: PLR0913 - keyword-only
     store: str | os.PathLike[str] | TileStore,
     *,
     layer: str = "elevation",
@@ -149,6 +164,7 @@ def slope(
     memory_limit: int | str | None = None,
     threads: int | None = None,
     client: Any = None,
+    verify: bool = False,
     resume: bool = False,
     overwrite: bool = False,
     progress: Progress = silent,
@@ -174,6 +190,8 @@ def slope(
     client
         A ``distributed.Client`` whose workers solve the blocks, each within `memory_limit`. None
         for this process.
+    verify
+        Verify the result in another pass over the cells.
     resume
         Continue an unfinished run.
     overwrite
@@ -197,6 +215,8 @@ def slope(
         when the store is damaged, or already has such a layer.
     OutputError
         when the disk is full. Finished blocks are kept for `resume`.
+    VerificationError
+        when the proof fails; there is no result then.
 
     Notes
     -----
@@ -214,6 +234,7 @@ def slope(
         threads=threads,
         resume=resume,
         overwrite=overwrite,
+        verify=verify,
         place=Here(progress),
         client=client,
     )

@@ -16,6 +16,7 @@ import rasterio
 from contract import OperationContract
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from reference import expected_labels
 from samples import DEMS
 from scipy import ndimage
 from strategies import WGS84, rasters, shapes
@@ -38,16 +39,6 @@ REAL = ["west", "south", "east", "north", "area"]
 COLUMNS = ["label", "cells", "area", *BOX, *REAL[:4]]
 
 pytestmark = pytest.mark.usefixtures("no_fsync")
-
-
-def expected_labels(mask, connectivity=8):
-    """Labels of scipy, renumbered by first cells."""
-    found, count = ndimage.label(mask, np.ones((3, 3)) if connectivity == 8 else None)
-    _, first = np.unique(np.append(found, np.arange(count + 1)), return_index=True)
-    order = np.argsort(first[1:])
-    names = np.zeros(count + 1, np.int64)
-    names[1 + order] = np.arange(1, count + 1)
-    return names[found]
 
 
 class TestContract(OperationContract):
