@@ -96,9 +96,9 @@ def store(world, capfd):
 
 OPTIONS = {
     "convert-dataset": "layer band block-size round clamp-min nodata bounds crs compress "
-    "memory-limit threads resume overwrite json quiet verbose version help",
+    "memory-limit threads workers scheduler resume overwrite json quiet verbose version help",
     "terrain-gpu convert-dataset": "layer band block-size round clamp-min nodata bounds crs "
-    "compress memory-limit threads resume overwrite json quiet verbose version help",
+    "compress memory-limit threads workers scheduler resume overwrite json quiet verbose version help",
     "compute-mst": "output weight connectivity method layer memory-limit threads backend device "
     "gpu-memory-limit workers scheduler verify resume overwrite json quiet verbose version help",
     "terrain-gpu compute-mst": "output weight connectivity method layer memory-limit threads "

@@ -285,15 +285,17 @@ def plan_stream(
         when `block_size` is no block size.
     """
     limit, threads = limit_of(memory_limit), threads_of(threads)
-    wanted = threads + 1
+    base, wanted, least = BASELINE, threads + 1, 0
     many = 1 if source.sequential else threads
     pools = [(many, threads), (many, 1)]
     if source.decoding:  # each reader decodes a chunk of its own
         pools += [(1, threads), (1, 1)]
-    budget = limit - BASELINE
+    steps = [(2, True), (1, True), (1, False)]
+    if _beside:  # each thread of a worker reads and writes; others' kernels may be there
+        base, wanted, pools = COMPILED_BASELINE + _beside, threads, [(threads, threads)]
+        steps = [(threads, True), (threads, False)]
     sizes = [block_size] if block_size else _block_sizes(rows, cols)
-    least = 0
-    for enough, whole_rows in ((2, True), (1, True), (1, False)):
+    for enough, whole_rows in steps:
         for block in sizes:
             unit = _unit(rows, cols, block, source.chunk, whole_rows=whole_rows)
             unit_bytes = unit[0] * unit[1] * source.itemsize
@@ -302,13 +304,14 @@ def plan_stream(
                 readers = min(most, wanted, units)
                 # Each writer holds a padded block, its tiles and, for sparse blocks, a copy.
                 fixed = (
-                    3 * writers * block * block * dtype.itemsize
+                    base
+                    + 3 * writers * block * block * dtype.itemsize
                     + readers * source.extra * unit_bytes
                     + max(0, readers * source.decoding - GDAL_CACHE)
                     + _objects(block)
                 )
-                buffers = min((budget - fixed) // unit_bytes, wanted, units)
-                least = min(least or 2**63, BASELINE + fixed + unit_bytes)
+                buffers = min((limit - fixed) // unit_bytes, wanted, units)
+                least = min(least or 2**63, fixed + steps[-1][0] * unit_bytes)
                 if buffers >= min(enough, units):
                     return _stream_plan(
                         (rows, cols),
@@ -373,7 +376,7 @@ def _stream_plan(
         passes=passes,
         blocks=BlockGrid(rows, cols, block).count,
         memory_limit=limit,
-        memory=BASELINE + fixed + buffers * unit[0] * unit[1] * source.itemsize,
+        memory=fixed + buffers * unit[0] * unit[1] * source.itemsize,
         bytes_read=source.source_bytes * passes + source.also_read,
         bytes_written=layer_bytes(rows, cols, dtype.itemsize, block),
     )

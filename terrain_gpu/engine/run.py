@@ -306,7 +306,8 @@ def run(
     place
         Where to compute, and whom to tell of progress; the CPU when None.
     client
-        A Dask client, whose workers solve the blocks; this process when None.
+        A Dask client, or the `Cluster` of one, whose workers solve the blocks; this process when
+        None.
     report
         To go on with, of what was done before; a new one when None.
 
@@ -332,7 +333,9 @@ def run(
     if client is not None:
         from .cluster import Cluster
 
-        engine = cluster = Cluster(client, operation.store)
+        engine = cluster = (
+            client if isinstance(client, Cluster) else Cluster(client, operation.shared)
+        )
         memory_limit = cluster.limit(memory_limit)
     plan_on = _planner(operation, memory_limit, threads, place, cluster)
     place.run(plan_on)

@@ -22,7 +22,7 @@ from .grass_ascii import GrassAscii, is_grass_ascii
 ALIGNMENT = 1e-3
 """Grids count as aligned when they agree within this part of a cell."""
 
-_SEQUENTIAL = {"AAIGrid", "GRASSASCIIGrid", "XYZ", "ISG"}
+SEQUENTIAL = {"AAIGrid", "GRASSASCIIGrid", "XYZ", "ISG"}
 
 
 class Input(Protocol):
@@ -215,7 +215,7 @@ class Mosaic:
     @property
     def sequential(self) -> bool:
         """Text formats: reading goes forwards only, in one thread."""
-        return any(i.driver in _SEQUENTIAL for i in self.inputs)
+        return any(i.driver in SEQUENTIAL for i in self.inputs)
 
     @property
     def files(self) -> list[str]:

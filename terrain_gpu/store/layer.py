@@ -456,13 +456,17 @@ class Layer:
                     ) from None
                 yield None
                 return
+            except TerrainError:
+                raise
             except OSError as error:
-                raise _read_error(path, error) from error
+                raise StoreError(f"{path}: cannot be read: {error.strerror}") from error
             try:
                 tile_bytes = 0 if self.compress else self._tile_bytes
                 yield Shard(source, path, self.path, self._order, tile_bytes, expected)
+            except TerrainError:
+                raise
             except OSError as error:
-                raise _read_error(path, error) from error
+                raise StoreError(f"{path}: cannot be read: {error.strerror}") from error
 
     def _expected(self, i: int, j: int) -> int | None:
         """The digest of a block, 0 when it has no file; None where none is recorded."""
@@ -511,13 +515,6 @@ class Layer:
 def digests_name(separator: str) -> str:
     """Name of the file of digests, of a version of a layer."""
     return DIGESTS if separator == "/" else f"{DIGESTS}-dotted"
-
-
-def _read_error(path: Path, error: OSError) -> OSError:
-    """What to raise for an error of reading."""
-    if isinstance(error, TerrainError):
-        return error
-    return StoreError(f"{path}: cannot be read: {error.strerror}")
 
 
 def _part(array: np.ndarray, window: Window, part: Window) -> np.ndarray:
