@@ -63,11 +63,11 @@ def resident(name: str, tiles: np.ndarray, side: int) -> None:
     for weight in ("absdiff", "max"):
         blocks, kind = BlockGrid(side, side, BLOCK), Weight(weight, tiles.dtype)
         solver = GpuSolver(blocks, side, kind, None, True, Gpu(0, 2**62, given=True, wanted=True))
-        slot = solver.slot()
+        slot = solver.slots(1)[0]
         slot.cells.set(tiles)
         solved = solver.solve((0, 0), slot)
         assert solved.edges == side * side - 1, solved.edges
-        work = solver._work
+        work = slot.lane.work
         seconds = []
         for _ in range(5):
             begin = time.perf_counter()

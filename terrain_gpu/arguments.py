@@ -11,7 +11,7 @@ import inspect
 import math
 import os
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from numbers import Integral, Real
 from typing import Any, Literal, ParamSpec, TypeVar, get_args
 
@@ -21,6 +21,8 @@ from .errors import InputError
 
 Backend = Literal["auto", "cpu", "cuda"]
 Connectivity = Literal[8, 4]
+Devices = int | Sequence[int] | Literal["all"]
+"""The number of a GPU, numbers of several, or all."""
 Cost = Literal["absdiff", "friction", "surface", "tobler", "langmuir", "minimax"]
 PathMethod = Literal["relax", "index", "dijkstra", "relax-array", "tournament"]
 TreeMethod = Literal["frozen", "contract"]
@@ -337,6 +339,24 @@ def _threads(name: str, value: Any) -> int:
     return whole(name, value, 1, MOST_THREADS)
 
 
+def devices(name: str, value: Any) -> Any:
+    """The number of a GPU, a sequence of several, or "all"."""
+    if isinstance(value, str | Integral):
+        return value if value == "all" else device(name, value)
+    try:
+        found = tuple(device(name, one) for one in value)
+    except TypeError:
+        found = ()
+    if not found or len(set(found)) < len(found):
+        raise wrong(name, value, "the number of a GPU, numbers of different ones, or 'all'")
+    return found
+
+
+def device(name: str, value: Any) -> int:
+    """The number of a GPU."""
+    return whole(name, value, 0, MOST_DEVICES - 1)
+
+
 _CHECKS: dict[str, Check] = {
     "allocation": flag,
     "areas": flag,
@@ -353,7 +373,7 @@ _CHECKS: dict[str, Check] = {
     "connectivity": word(Connectivity),
     "corner_cutting": flag,
     "crs": _crs,
-    "device": lambda name, value: whole(name, value, 0, MOST_DEVICES - 1),
+    "device": device,
     "directions": text,
     "gpu_memory_limit": memory,
     "inputs": _inputs,

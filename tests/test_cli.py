@@ -96,19 +96,22 @@ def store(world, capfd):
 
 OPTIONS = {
     "convert-dataset": "layer band block-size round clamp-min nodata bounds crs compress "
-    "memory-limit threads workers scheduler resume overwrite json quiet verbose version help",
+    "memory-limit threads workers scheduler resume scratch overwrite json quiet verbose version "
+    "help",
     "terrain-gpu convert-dataset": "layer band block-size round clamp-min nodata bounds crs "
-    "compress memory-limit threads workers scheduler resume overwrite json quiet verbose version help",
-    "compute-mst": "output weight connectivity method layer memory-limit threads backend device "
-    "gpu-memory-limit workers scheduler verify resume overwrite json quiet verbose version help",
-    "terrain-gpu compute-mst": "output weight connectivity method layer memory-limit threads "
-    "backend device gpu-memory-limit workers scheduler verify resume overwrite json quiet verbose "
+    "compress memory-limit threads workers scheduler resume scratch overwrite json quiet verbose "
     "version help",
+    "compute-mst": "output weight connectivity method layer memory-limit threads backend device "
+    "gpu-memory-limit workers scheduler verify resume scratch overwrite json quiet verbose "
+    "version help",
+    "terrain-gpu compute-mst": "output weight connectivity method layer memory-limit threads "
+    "backend device gpu-memory-limit workers scheduler verify resume scratch overwrite json "
+    "quiet verbose version help",
     "compute-sssp": "source source-rowcol sources source-edge cost friction barriers parameter "
     "reverse connectivity no-corner-cutting max-cost target target-rowcol targets "
     "stop-at-targets output dtype backlink allocation path layer memory-limit threads "
-    "backend device gpu-memory-limit method build-index verify resume overwrite json quiet "
-    "verbose version help",
+    "backend device gpu-memory-limit method build-index verify resume scratch overwrite json "
+    "quiet verbose version help",
     "terrain-gpu verify": "data accept-changes memory-limit threads backend device "
     "gpu-memory-limit json quiet verbose help",
     "terrain-gpu info": "json quiet verbose help",

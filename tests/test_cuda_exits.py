@@ -106,15 +106,15 @@ def test_a_solver_of_regions_gives_its_memory_back(monkeypatch):
     class Solver:
         regions = BlockGrid(64, 64, 64)
         blocks = regions
-        device, memory_limit, closed = 0, 10**9, False
+        device, memory_limit, closed, lanes = 0, 10**9, False, []
 
-        def slot(self):
+        def slots(self, count):
             raise CudaError("no memory")
 
         def close(self):
             self.closed = True
 
-    monkeypatch.setattr(mst_gpu, "memory_bound", lambda *how: nullcontext())
+    monkeypatch.setattr(mst_gpu, "memory_bounds", lambda *how: nullcontext())
     solver, plan = Solver(), types.SimpleNamespace(readers=1, buffers=2)
     source = types.SimpleNamespace(dtype=np.dtype(np.uint8))
     with pytest.raises(CudaError):

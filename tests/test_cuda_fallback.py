@@ -470,7 +470,7 @@ def test_paths_that_the_gpu_alone_may_compute(asked, half_relaxed, heights, capl
 def test_planning_does_not_ask_again(asked, monkeypatch, caplog, heights):
     """The GPU's memory may have gone in between: that is met when it is needed."""
     monkeypatch.setattr(
-        paths_gpu, "memory_bound", lambda limit, number: run_out() if limit == 10**10 else None
+        paths_gpu, "memory_bounds", lambda limit, numbers: run_out() if limit == 10**10 else None
     )
     monkeypatch.setitem(sys.modules, "cupy", types.ModuleType("cupy"))
     monkeypatch.setattr(device, "give_back", lambda number: None)

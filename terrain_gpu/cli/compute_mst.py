@@ -38,7 +38,7 @@ from . import options
 @options.memory_limit_option
 @options.threads_option
 @options.backend_option
-@options.device_option
+@options.devices_option
 @options.gpu_memory_limit_option
 @options.cluster_options
 @click.option("--verify", is_flag=True, help="Prove the result in another pass over the cells.")

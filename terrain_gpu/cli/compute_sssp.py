@@ -181,7 +181,7 @@ def cost_options(command: Any) -> Any:
 @options.memory_limit_option
 @options.threads_option
 @options.backend_option
-@options.device_option
+@options.devices_option
 @options.gpu_memory_limit_option
 @click.option(
     "--method",

@@ -19,7 +19,7 @@ from typing import Any, get_args
 import click
 
 from .. import __version__
-from ..arguments import MOST_DEVICES, MOST_THREADS, Backend, Connectivity, parse_size
+from ..arguments import MOST_DEVICES, MOST_THREADS, Backend, Connectivity, devices, parse_size
 from ..engine import plan as planner
 from ..errors import OutputError, TerrainError
 
@@ -38,6 +38,23 @@ class Size(click.ParamType):
             return parse_size(value)
         except TerrainError as error:
             self.fail(str(error), param, ctx)
+
+
+class Devices(click.ParamType):
+    """0 or 0,2 or all."""
+
+    name = "devices"
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> Any:
+        if not isinstance(value, str) or value == "all":
+            return value
+        try:
+            found = devices("device", tuple(map(int, value.split(","))))
+        except (TerrainError, ValueError):
+            most = MOST_DEVICES - 1
+            text = f"{value!r} is not all, a number from 0 to {most}, or different ones such as 0,1"
+            self.fail(text, param, ctx)
+        return found if len(found) > 1 else found[0]
 
 
 def _verbosity(ctx: click.Context, param: click.Parameter, value: Any) -> None:
@@ -125,6 +142,10 @@ backend_option = click.option(
 device_option = click.option(
     "--device", type=click.IntRange(0, MOST_DEVICES - 1), default=0, show_default=True, metavar="N",
     help="Which GPU.",
+)  # fmt: skip
+devices_option = click.option(
+    "--device", type=Devices(), default="0", show_default=True, metavar="N[,N...]|all",
+    help="Which GPU, or GPUs.",
 )  # fmt: skip
 gpu_memory_limit_option = click.option(
     "--gpu-memory-limit", type=Size(), metavar="SIZE",

@@ -11,7 +11,7 @@ import logging
 from collections.abc import Callable
 from typing import NamedTuple, TypeVar, get_args
 
-from ..arguments import Backend
+from ..arguments import Backend, Devices
 from ..engine.plan import COMPILED_BASELINE, CUDA_BASELINE, format_size, limit_of
 from ..errors import InputError, PlanError
 from ..progress import Passes, Progress, silent
@@ -42,22 +42,31 @@ class Gpu(NamedTuple):
         Whether that is the caller's limit; else it is what was free.
     wanted
         Whether the CPU is no choice.
+    others
+        Further GPUs, with as much memory each, for what can use several.
     """
 
     device: int
     memory: int
     given: bool
     wanted: bool
+    others: tuple[int, ...] = ()
 
     @classmethod
-    def of(cls, device: int, memory_limit: int | str | None, *, wanted: bool) -> Gpu:
-        """A GPU that is known to work; the one place that asks for its free memory."""
+    def of(cls, device: Devices, memory_limit: int | str | None, *, wanted: bool) -> Gpu:
+        """GPUs that are known to work; the one place that asks for their free memory."""
         asked = None if memory_limit is None else limit_of(memory_limit)
-        memory = devices.usable_memory(device, asked)
-        return cls(device, memory, memory == asked, wanted)
+        first, *others = numbers = devices.numbers(device)
+        memory = min(devices.usable_memory(number, asked) for number in numbers)
+        return cls(first, memory, memory == asked, wanted, tuple(others))
+
+    @property
+    def devices(self) -> tuple[int, ...]:
+        """The numbers of all."""
+        return (self.device, *self.others)
 
 
-def choose(backend: str, device: int = 0) -> tuple[str, str | None]:
+def choose(backend: str, device: Devices = 0) -> tuple[str, str | None]:
     """Resolve "auto".
 
     Returns
@@ -76,7 +85,7 @@ def choose(backend: str, device: int = 0) -> tuple[str, str | None]:
         raise InputError(f"backend {backend!r} is not known; use one of {', '.join(BACKENDS)}")
     if backend == "cpu":
         return "cpu", None
-    reason = devices.why_not(device)
+    reason = next(filter(None, map(devices.why_not, devices.numbers(device))), None)
     if reason is None:
         return "cuda", None
     if backend == "cuda":
@@ -86,7 +95,7 @@ def choose(backend: str, device: int = 0) -> tuple[str, str | None]:
 
 def find_gpu(
     backend: str,
-    device: int,
+    device: Devices,
     gpu_memory_limit: int | str | None,
     memory_limit: int | str | None,
     block_size: int,
@@ -165,7 +174,10 @@ class Placement:
         """What a report says."""
         if self.gpu is None:
             return {"backend": "cpu"}
-        return {"backend": "cuda", "gpu": devices.name_of(self.gpu.device)}
+        found = {"backend": "cuda", "gpu": devices.name_of(self.gpu.device)}
+        if self.gpu.others:
+            found["devices"] = ",".join(map(str, self.gpu.devices))
+        return found
 
     def run(self, step: Callable[[Gpu | None], Result]) -> Result:
         """``step(gpu)``; where that has no room, and need not be, ``step(None)`` on the CPU.
@@ -186,7 +198,8 @@ class Placement:
                     raise
                 _say(error, self._doing)
             # Not in the handler: its error would hold all that the step had in memory.
-            devices.give_back(self.gpu.device)
+            for device in self.gpu.devices:
+                devices.give_back(device)
             self.gpu, self.held = None, CUDA_BASELINE
             self.progress.restart(before)
         try:

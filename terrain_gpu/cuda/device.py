@@ -9,8 +9,8 @@ import re
 import sys
 import tempfile
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from functools import cache
 from hashlib import sha256
 from importlib import resources
@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 
+from ..arguments import Devices
 from ..engine import plan as planner
 from ..errors import PlanError
 from ..grid.neighbours import COL_STEP, EDGE_OF, ROW_STEP
@@ -83,6 +84,19 @@ def why_not(device: int = 0) -> str | None:
     except Exception as error:
         return f"device {device} does not work ({_first_line(error)})"
     return None
+
+
+def numbers(device: Devices) -> tuple[int, ...]:
+    """The numbers of the GPUs that are asked for; of "all" where there is none, the first."""
+    if isinstance(device, int):
+        return (device,)
+    if device != "all":
+        return tuple(map(int, device))
+    if why_not() is not None:
+        return (0,)
+    import cupy
+
+    return tuple(range(cupy.cuda.runtime.getDeviceCount()))
 
 
 def _first_line(error: Exception) -> str:
@@ -210,53 +224,65 @@ def name_of(device: int = 0) -> str:
 
 
 class Staging:
-    """A page-locked buffer and a stream for each thread: the way between disk and GPU.
+    """A page-locked buffer for each thread, and streams: the way between disk and GPUs.
 
     Locking pages takes a second for 500 MB, so the buffers are small, of one block.
+
+    Parameters
+    ----------
+    nbytes
+        Size of a buffer.
+    device
+        In whose name buffers are locked; arrays may lie on any.
     """
 
     def __init__(self, nbytes: int, device: int) -> None:
         self._nbytes, self._device = nbytes, device
         self._local = threading.local()
 
-    def _mine(self) -> tuple[np.ndarray, Any]:
+    def host(self, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
+        """This thread's buffer as an array, not set."""
         import cupy
 
         if not hasattr(self._local, "buffer"):
-            cupy.cuda.Device(self._device).use()
-            memory = cupy.cuda.alloc_pinned_memory(self._nbytes)
+            with cupy.cuda.Device(self._device):
+                memory = cupy.cuda.alloc_pinned_memory(self._nbytes)
             self._local.buffer = np.frombuffer(memory, np.uint8, self._nbytes)
-            self._local.stream = cupy.cuda.Stream(non_blocking=True)
-        return self._local.buffer, self._local.stream
+        return self._local.buffer[: math.prod(shape) * dtype.itemsize].view(dtype).reshape(shape)
 
-    def host(self, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
-        """This thread's buffer as an array, not set."""
-        buffer, _ = self._mine()
-        return buffer[: math.prod(shape) * dtype.itemsize].view(dtype).reshape(shape)
+    @contextmanager
+    def _stream(self, device: Any) -> Iterator[Any]:
+        """This thread's stream on the GPU of an array; at the end what it does is done."""
+        import cupy
+
+        streams = vars(self._local).setdefault("streams", {})
+        with device.device:
+            if device.device.id not in streams:
+                streams[device.device.id] = cupy.cuda.Stream(non_blocking=True)
+            stream = streams[device.device.id]
+            yield stream
+            stream.synchronize()
 
     def upload(self, host: np.ndarray, device: Any) -> None:
         """Copy to the GPU, and wait."""
-        _, stream = self._mine()
-        device.set(host, stream)
-        stream.synchronize()
+        with self._stream(device) as stream:
+            device.set(host, stream)
 
     def place(self, host: np.ndarray, device: Any) -> None:
         """Copy to a window of a larger array on the GPU, and wait."""
         from cupy.cuda import runtime
 
-        _, stream = self._mine()
         rows, pitch = len(host), host.strides[0]
         to, far = device.data.ptr, device.strides[0]
         width, kind = host.shape[1] * host.itemsize, runtime.memcpyHostToDevice
-        runtime.memcpy2DAsync(to, far, host.ctypes.data, pitch, width, rows, kind, stream.ptr)
-        stream.synchronize()
+        with self._stream(device) as stream:
+            runtime.memcpy2DAsync(to, far, host.ctypes.data, pitch, width, rows, kind, stream.ptr)
 
     def download(self, device: Any) -> np.ndarray:
         """Copy from the GPU into this thread's buffer, and wait."""
-        _, stream = self._mine()
         host = self.host(device.shape, device.dtype)
-        device.get(stream, out=host)
-        stream.synchronize()
+        with self._stream(device) as stream:
+            device.get(stream, out=host)
         return host
 
 
@@ -293,6 +319,15 @@ def gpu_memory_errors(remedy: str) -> Iterator[None]:
         raise OutOfGpuMemory(
             f"the GPU has no memory left ({_first_line(error)}); {remedy}"
         ) from error
+
+
+@contextmanager
+def memory_bounds(limit: int, devices: Sequence[int]) -> Iterator[None]:
+    """`memory_bound` for each of several; for one that is named twice, twice as much."""
+    with ExitStack() as stack:
+        for device in sorted(set(devices)):
+            stack.enter_context(memory_bound(limit * devices.count(device), device))
+        yield
 
 
 @contextmanager

@@ -11,9 +11,11 @@ import numpy as np
 from ..arguments import (
     Backend,
     Connectivity,
+    Devices,
     TreeMethod,
     TreeWeight,
     checked,
+    devices,
     one_of,
     raster_or_store,
     word,
@@ -69,7 +71,7 @@ class SpanningTree:
         return symmetric(np.pad(forward, 1))
 
 
-@checked(data=raster_or_store, weight=one_of(WEIGHTS), method=word(TreeMethod))
+@checked(data=raster_or_store, device=devices, weight=one_of(WEIGHTS), method=word(TreeMethod))
 def minimum_spanning_tree(  # noqa: PLR0913 - keyword-only
     data: np.ndarray | str | os.PathLike[str] | TileStore,
     *,
@@ -82,7 +84,7 @@ def minimum_spanning_tree(  # noqa: PLR0913 - keyword-only
     threads: int | None = None,
     block_size: int | None = None,
     backend: Backend = "auto",
-    device: int = 0,
+    device: Devices = 0,
     gpu_memory_limit: int | str | None = None,
     client: Any = None,
     verify: bool = False,
@@ -123,7 +125,7 @@ def minimum_spanning_tree(  # noqa: PLR0913 - keyword-only
     backend
         "cuda", "cpu", or "auto": CUDA where it works. The bits are the same.
     device
-        Number of the GPU.
+        Number of the GPU; or numbers of several, or "all", between which the raster is shared.
     gpu_memory_limit
         Bound on the GPU memory used, bytes; nine tenths of what is free when None.
     client

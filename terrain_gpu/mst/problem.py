@@ -313,7 +313,8 @@ def plan_spanning_tree(  # noqa: PLR0913 - keyword-only
     if gpu is not None:
         from .cuda.plan import keeps_cells, plan_regions
 
-        keeps_cells(dtype, gpu.device)
+        for device in gpu.devices:
+            keeps_cells(dtype, device)
         return plan_regions(
             rows,
             cols,
@@ -324,7 +325,7 @@ def plan_spanning_tree(  # noqa: PLR0913 - keyword-only
             source_bytes=source_bytes,
             threads=threads_of(threads),
             memory_limit=limit_of(memory_limit) - beside,
-            gpu_memory_limit=gpu.memory,
+            gpu=gpu,
         )
     return plan_forest(
         rows,

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ..arguments import PathMethod
+from ..arguments import Devices, PathMethod
 from ..cells import is_nodata
 from ..cuda.backend import Gpu, Placement, choose, find_gpu
 from ..engine.arrays import ArrayLayer, fitting_block
@@ -119,7 +119,7 @@ def gpu_of_method(
     memory_limit: int | None,
     block_size: int,
     backend: str,
-    device: int,
+    device: Devices,
     gpu_memory_limit: int | str | None,
 ) -> Gpu | None:
     """The GPU that a method is to run on, if any."""

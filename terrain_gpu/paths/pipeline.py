@@ -15,14 +15,17 @@ from ..arguments import (
     Backend,
     Connectivity,
     Cost,
+    Devices,
     PathMethod,
     checked,
+    devices,
     one_of,
     raster_or_layer,
     raster_or_store,
     word,
 )
 from ..cuda.backend import Placement
+from ..cuda.device import numbers
 from ..engine.plan import CUDA_BASELINE, NO_LIMIT, limit_of
 from ..engine.run import run, run_in_memory
 from ..errors import InputError
@@ -56,6 +59,7 @@ Solved = TypeVar("Solved")
 
 @checked(
     data=raster_or_store,
+    device=devices,
     cost=one_of(MODELS),
     friction=raster_or_layer,
     barriers=raster_or_layer,
@@ -87,7 +91,7 @@ def shortest_paths(
     method: PathMethod = "relax",
     build_index: bool = False,
     backend: Backend = "auto",
-    device: int = 0,
+    device: Devices = 0,
     gpu_memory_limit: int | str | None = None,
     verify: bool = False,
     resume: bool = False,
@@ -155,8 +159,11 @@ def shortest_paths(
     backend
         "cpu", "cuda", or "auto": CUDA where it works and the raster fits, else the CPU. The result
         is the same bits.
-    device, gpu_memory_limit
-        Which GPU, and a bound on its memory in bytes; nine tenths of what is free when None.
+    device
+        Number of the GPU; or numbers of several, or "all", between which a raster is shared that is
+        too large for one.
+    gpu_memory_limit
+        Bound on the memory of each GPU, bytes; nine tenths of what is free when None.
     verify
         Prove the result in another pass over the cells.
     resume
@@ -267,6 +274,7 @@ def _over_store(
     with report.measured():
         if problem.method == "index":
             how = dict(zip(("backend", "device", "gpu_memory_limit"), where, strict=True))
+            how["device"] = numbers(how["device"])[0]
             how |= {"memory_limit": limit, "threads": threads}
             problem, built = with_index(problem, report, place, build=build, **how)
         if built is not None and built["backend"] == "cuda":

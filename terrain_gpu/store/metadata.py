@@ -24,7 +24,7 @@ from ..grid import TILE, GridSpec
 from .checksums import crc_of_json
 from .files import new_file, sync_folder, sync_tree, write_whole
 from .layer import KEY, Layer, Number
-from .objects import ObjectPath, folder_names
+from .objects import ObjectPath, folder_names, is_there
 from .swap import absolute, beside, recover
 
 FORMAT = 2
@@ -276,7 +276,7 @@ class TileStore:
             for name in names
             if NAME.fullmatch(name)
             and name not in RESERVED
-            and (self.path / name / "zarr.json").exists()
+            and is_there(self.path / name / "zarr.json")
         )
 
     def refuse_foreign(self, name: str, setting: str, holds: str, what: str) -> None:

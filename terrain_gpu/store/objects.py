@@ -376,7 +376,12 @@ def named(path: str | os.PathLike[str]) -> Any:
 
 def has_store(path: Any) -> bool:
     """Whether there is something at the place of a store."""
-    return (path / "zarr.json").exists() if isinstance(path, ObjectPath) else path.exists()
+    return is_there(path / "zarr.json" if isinstance(path, ObjectPath) else path)
+
+
+def is_there(path: Any) -> bool:
+    """Whether there is a file, folder or object that we may see."""
+    return path.exists() if isinstance(path, ObjectPath) else os.path.exists(path)
 
 
 def folder_names(path: Any) -> list[str]:

@@ -52,7 +52,7 @@ __device__ __forceinline__ void begin(const Pending& q, i64 row, i64 col, dist d
     for (i64 y = (row - 1 + SIDE) / SIDE - 1; y <= (row + 1) / SIDE; y++)
         for (i64 x = (col - 1 + SIDE) / SIDE - 1; x <= (col + 1) / SIDE; x++)
             if (y >= 0 && y < q.down && x >= 0 && x < q.across)
-                post(q, 0, y * q.across + x, order_of(d), y == i && x == j ? flags : 0);
+                post(q, q.state->number, y * q.across + x, order_of(d), y == i && x == j ? flags : 0);
 }
 
 extern "C" __global__ void sources(

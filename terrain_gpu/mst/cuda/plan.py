@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from ...cuda.backend import Gpu
 from ...cuda.device import CELL_TYPES, RESERVED, shared_memory
 from ...engine.plan import (
     COMPILED_BASELINE,
@@ -110,9 +111,14 @@ def plan_regions(
     source_bytes: int,
     threads: int,
     memory_limit: int | None,
-    gpu_memory_limit: int,
+    gpu: Gpu,
 ) -> StreamPlan:
-    """Plan a spanning forest on a GPU; ``unit_rows`` is the side of a region.
+    """Plan a spanning forest on GPUs; ``unit_rows`` is the side of a region.
+
+    Parameters
+    ----------
+    gpu
+        Of several each gets a region, if there are that many.
 
     Raises
     ------
@@ -133,18 +139,21 @@ def plan_regions(
         cells = min(side, round_up(rows, block)) * min(side, round_up(cols, block))
         return RESERVED + int(cells * (slots * slot_bytes(dtype) + work_bytes(dtype)))
 
-    if host > limit or device(block) > gpu_memory_limit:
+    if host > limit or device(block) > gpu.memory:
         raise PlanError(
             f"the spanning tree of {rows} x {cols} cells of {dtype.name} in blocks of {block} "
             f"needs --memory-limit {ceil_div(least, MB)}MB and --gpu-memory-limit "
             f"{ceil_div(device(block), MB)}MB at least ({format_size(limit)} and "
-            f"{format_size(gpu_memory_limit)} given); or use --backend cpu"
+            f"{format_size(gpu.memory)} given); or use --backend cpu"
         )
     side = block
-    while side < min(MOST_SIDE, max(rows, cols)) and device(2 * side) <= gpu_memory_limit:
+    while side < min(MOST_SIDE, max(rows, cols)) and device(2 * side) <= gpu.memory:
+        if RegionGrid(rows, cols, 2 * side).count < len(gpu.devices):
+            break
         side *= 2
     regions = RegionGrid(rows, cols, side)
-    slots = min(SLOTS, regions.count)
+    devices = min(len(gpu.devices), regions.count)
+    slots = min(SLOTS * devices, regions.count)
     return StreamPlan(
         rows=rows,
         cols=cols,
@@ -155,7 +164,7 @@ def plan_regions(
         buffers=slots,
         readers=threads,
         writers=threads,
-        workers=1,
+        workers=devices,
         passes=1,
         blocks=BlockGrid(rows, cols, block).count,
         memory_limit=limit,

@@ -7,14 +7,16 @@ leaves is a `Solved`, as a block does on the CPU, so the levels above are shared
 from __future__ import annotations
 
 import math
+import threading
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
+from itertools import cycle, islice
 from typing import Any
 
 import numpy as np
 
 from ...cuda.backend import Gpu, Placement
-from ...cuda.device import RESERVED, Staging, memory_bound, module
+from ...cuda.device import RESERVED, Staging, memory_bound, memory_bounds, module
 from ...engine.plan import StreamPlan
 from ...engine.schedule import missing, stream
 from ...errors import CellError
@@ -47,18 +49,34 @@ _REGION = np.dtype(
 )
 
 
-class Slot:
-    """A region on the GPU: its cells and final edges, (blocks, tiles, 64, 64)."""
+class SolverLane:
+    """A GPU that solves regions, one at a time.
 
-    def __init__(self, shape: tuple[int, ...], dtype: np.dtype) -> None:
+    Attributes
+    ----------
+    work
+        Memory that solving takes, once there is a region.
+    """
+
+    def __init__(self, device: int) -> None:
+        self.device, self.lock = device, threading.Lock()
+        self.work: _Workspace | None = None
+
+
+class Slot:
+    """A region on a GPU: its cells and final edges, (blocks, tiles, 64, 64)."""
+
+    def __init__(self, lane: SolverLane, shape: tuple[int, ...], dtype: np.dtype) -> None:
         import cupy
 
-        self.cells = cupy.empty(shape, dtype)
-        self.mask = cupy.empty(shape, np.uint8)
+        self.lane = lane
+        with cupy.cuda.Device(lane.device):
+            self.cells = cupy.empty(shape, dtype)
+            self.mask = cupy.empty(shape, np.uint8)
 
 
 class GpuSolver:
-    """Solves regions on a GPU, one at a time.
+    """Solves regions on a GPU or several, each one region at a time.
 
     Parameters
     ----------
@@ -67,7 +85,7 @@ class GpuSolver:
     side
         Side of a region in cells: whole blocks.
     gpu
-        Where regions are solved; joined as long as it has room for that.
+        Where regions are solved; joined on the first, as long as it has room for that.
     """
 
     method = frozen
@@ -85,11 +103,11 @@ class GpuSolver:
         self.blocks, self.regions = blocks, RegionGrid(blocks.rows, blocks.cols, side)
         self.weight, self.nodata, self.diagonal = weight, nodata, diagonal
         self.device, self.memory_limit = gpu.device, gpu.memory
+        self.lanes = [SolverLane(device) for device in gpu.devices]
         self._joins = Placement(gpu, doing="joining regions ")
-        cached = keeps_cells(weight.dtype, gpu.device)
+        cached = all(keeps_cells(weight.dtype, device) for device in gpu.devices)
         self._macros = macros(weight.dtype, weight.name, cached)
         self._shared = tile_bytes(weight.dtype, cached)
-        self._work: _Workspace | None = None
 
     def blocks_in(self, at: Block) -> list[Block]:
         """Blocks of a region, row by row."""
@@ -100,28 +118,28 @@ class GpuSolver:
         ]
 
     def close(self) -> None:
-        """Give the GPU's memory back."""
-        self._work = None
+        """Give the GPUs' memory back."""
+        for lane in self.lanes:
+            lane.work = None
 
-    def slot(self) -> Slot:
-        """Room for a region."""
-        import cupy
-
+    def slots(self, count: int) -> list[Slot]:
+        """Room for so many regions, on the GPUs in turn."""
         blocks, tiles = len(self.blocks_in((0, 0))), (self.blocks.block // TILE) ** 2
-        with cupy.cuda.Device(self.device):
-            return Slot((blocks, tiles, TILE, TILE), self.weight.dtype)
+        shape = blocks, tiles, TILE, TILE
+        return [Slot(lane, shape, self.weight.dtype) for lane in islice(cycle(self.lanes), count)]
 
     def solve(self, at: Block, slot: Slot) -> Solved:
         """Solve a region whose cells lie in a slot; its final edges go there too."""
         import cupy
 
-        if self._work is None:
-            cupy.cuda.Device(self.device).use()
-            self._work = _Workspace(self, cupy)
-        with self._work.stream:
-            self._work.start(at, slot)
-            self._work.run()
-            return self._work.result()
+        lane = slot.lane
+        with lane.lock, cupy.cuda.Device(lane.device):
+            if lane.work is None:
+                lane.work = _Workspace(self, cupy)
+            with lane.work.stream:
+                lane.work.start(at, slot)
+                lane.work.run()
+                return lane.work.result()
 
     def merge(self, children: Children, sums: np.ndarray) -> tuple[Region, np.ndarray]:
         """Join siblings as `merge.merge` does; on the CPU what the GPU's memory does not hold."""
@@ -466,14 +484,16 @@ def solve_regions(
         r0, r1, c0, c1 = regions.window(*at)
         progress((r1 - r0) * (c1 - c0), plan.rows * plan.cols)
 
-    with ThreadPoolExecutor(plan.readers) as pool, memory_bound(solver.memory_limit, solver.device):
+    devices = [lane.device for lane in solver.lanes]
+    with ThreadPoolExecutor(plan.readers) as pool, memory_bounds(solver.memory_limit, devices):
         try:
             stream(
                 missing(regions, there, finished),
                 read,
                 save,
                 compute=solve,
-                buffers=[solver.slot() for _ in range(plan.buffers)],
+                buffers=solver.slots(plan.buffers),
+                workers=plan.buffers,  # each waits for the GPU of its region
                 done=finished,
             )
         finally:

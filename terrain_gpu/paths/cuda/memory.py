@@ -56,13 +56,15 @@ def padded(shape: Shape, dtype: np.dtype, value: Any) -> Any:
 
 
 NOTES = ("negative", "far", "blocked", "reached", "valid", "flats", "lost")
-"""Notes in kernels/notes.cuh; the first three are least numbers, the others counts."""
+LEAST_NOTES = 3
+"""Notes in kernels/notes.cuh; the first ones are least numbers, the others counts."""
 
 
 def new_notes() -> Any:
     import cupy
 
-    return cupy.array([2**64 - 1] * 3 + [0] * (len(NOTES) - 3), np.uint64)
+    counts = len(NOTES) - LEAST_NOTES
+    return cupy.array([2**64 - 1] * LEAST_NOTES + [0] * counts, np.uint64)
 
 
 class BlockStaging:

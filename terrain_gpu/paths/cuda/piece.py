@@ -11,6 +11,7 @@ from ...cuda.device import module
 from ...engine.schedule import stream
 from ...errors import InputError
 from ...grid import Block, BlockGrid, Window, ceil_div, clip
+from ..costs import cuda_name
 from ..cpu.relax import GUARDS
 from ..edges import infinity_of
 from ..ground import Raster
@@ -26,6 +27,12 @@ class PieceLayer(NamedTuple):
     name: str
     dtype: np.dtype
     cut: Callable[..., None]
+
+
+def field_kernels(problem: Problem) -> Any:
+    """Kernels of kernels/fields.cu, for the current device."""
+    ground, (cell, _) = problem.ground, problem.cell_dtypes()
+    return module("fields", fields_macros(cuda_name(ground.model.kernel), cell, ground.dtype))
 
 
 class Piece:
@@ -75,9 +82,7 @@ class Piece:
             problem.options,
             problem.farthest,
         )
-        self.kernels = module(
-            "fields", fields_macros(self.relaxing.macros["MODEL"], cell, self.dtype)
-        )
+        self.kernels = field_kernels(problem)
         sources = g.sources
         rows = sources.rows[self.mine] - self.window[0]
         self.ids = cupy.array(rows * self.shape.cols + sources.cols[self.mine] - self.window[2])
@@ -235,6 +240,7 @@ class Piece:
         import cupy
 
         rows, cols, pitch = self.shape.rows, self.shape.cols, self.shape.pitch
+        self.codes = self.flat = None  # their memory is needed
         self.codes = cupy.empty(rows * cols, np.uint8)
         self.flat = padded(self.shape, np.dtype(np.uint8), 0)
         launch(

@@ -10,6 +10,7 @@ that was stopped goes on from the file.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -18,102 +19,19 @@ from typing import Any
 import numpy as np
 
 from ...grid import Block, BlockGrid, Window, ceil_div
-from ...grid.neighbours import COL_STEP, ROW_STEP
 from ...report import Report
 from ...store.spill import Slots
 from ..cpu.relax import Overflow
 from ..edges import infinity_of
 from .allocate import Allocation
 from .flats import FlatDistance
-from .memory import BlockStaging, new_notes
-from .piece import Piece, PieceLayer
+from .lanes import Lane, Lanes
+from .memory import BlockStaging
+from .piece import Piece, PieceLayer, field_kernels
 from .problem import Problem, Read, Write
 from .relaxing import CHANGED
+from .rims import Region, Rims
 from .variants import SIDE, launch
-
-Region = tuple[int, int]
-
-
-class Rims:
-    """Outer cells of all regions, what each has seen of its neighbours', and who is pending."""
-
-    def __init__(self, windows: dict[Region, Window], dtype: np.dtype) -> None:
-        self.windows, self.dtype = windows, dtype
-        self.infinity = infinity_of(np.empty(0, dtype))
-        self.pending: dict[Region, Any] = {}
-        self._sides: dict[Region, tuple[np.ndarray, ...]] = {}
-        self._seen: dict[Region, np.ndarray] = {}
-
-    def shape(self, at: Region) -> tuple[int, int]:
-        r0, r1, c0, c1 = self.windows[at]
-        return r1 - r0, c1 - c0
-
-    def start(self, at: Region, key: Any) -> None:
-        """Make a region pending."""
-        self.pending[at] = min(key, self.pending.get(at, key))
-
-    def next(self, farthest: Any) -> Region | None:
-        """The region with the least key, which is no longer pending; None at the end."""
-        if not self.pending:
-            return None
-        at = min(self.pending, key=lambda region: self.pending[region])
-        if self.pending.pop(at) > farthest:
-            self.pending.clear()
-            return None
-        return at
-
-    def ring(self, at: Region) -> tuple[np.ndarray, np.ndarray]:
-        """What neighbours have beside a region, and what it saw of that the last time.
-
-        Top and bottom row with corners, left and right column.
-        """
-        height, width = self.shape(at)
-        none = np.full(1, self.infinity, self.dtype)
-
-        def beside(k: int, side: int, length: int) -> np.ndarray:
-            other = at[0] + int(ROW_STEP[k]), at[1] + int(COL_STEP[k])
-            if other not in self._sides:
-                return np.full(length, self.infinity, self.dtype)
-            return self._sides[other][side]
-
-        def corner(k: int, side: int, end: int) -> np.ndarray:
-            other = at[0] + int(ROW_STEP[k]), at[1] + int(COL_STEP[k])
-            return self._sides[other][side][end : end + 1 or None] if other in self._sides else none
-
-        ring = np.concatenate(
-            (
-                corner(5, 1, -1),
-                beside(6, 1, width),
-                corner(7, 1, 0),
-                corner(3, 0, -1),
-                beside(2, 0, width),
-                corner(1, 0, 0),
-                beside(4, 3, height),
-                beside(0, 2, height),
-            )
-        )
-        seen = self._seen.get(at, np.full(len(ring), self.infinity, self.dtype))
-        self._seen[at] = ring
-        return ring, seen
-
-    def put(self, at: Region, rim: np.ndarray) -> None:
-        """Note a region's outer cells; neighbours beside those that became less are pending."""
-        height, width = self.shape(at)
-        new = tuple(np.split(rim, np.cumsum((width, width, height))))
-        old = self._sides.get(at, tuple(np.full(len(a), self.infinity, self.dtype) for a in new))
-        new = tuple(map(np.minimum, old, new))  # cells that were away are as they were
-        self._sides[at] = new
-        first, last, whole = slice(0, 1), slice(-1, None), slice(None)
-        for k, (side, part) in enumerate(
-            (
-                (3, whole), (1, last), (1, whole), (1, first),
-                (2, whole), (0, first), (0, whole), (0, last),
-            )
-        ):  # fmt: skip
-            other = at[0] + int(ROW_STEP[k]), at[1] + int(COL_STEP[k])
-            better = new[side][part] < old[side][part]
-            if other in self.windows and better.any():
-                self.start(other, new[side][part][better].min())
 
 
 class RegionSpill:
@@ -225,13 +143,15 @@ class ResidentBlocks:
         self.piece, self._first = piece, (piece.window[0] // side, piece.window[2] // side)
         self._tiles = side // SIDE
         self._here = np.full(BlockGrid(piece.shape.rows, piece.shape.cols, side).shape, whole)
+        self._told = 0
         if not whole:
             piece.relaxing.send_away()
 
-    @property
-    def count(self) -> int:
-        """Blocks that were read."""
-        return int(np.count_nonzero(self._here))
+    def arrived(self) -> int:
+        """Blocks that were read since this was asked."""
+        here = int(np.count_nonzero(self._here))
+        new, self._told = here - self._told, here
+        return new
 
     def wanted(self) -> list[Block]:
         """Blocks that are not here, and that pending tiles need: with all cells around them."""
@@ -284,11 +204,8 @@ class Regions:
         write: Write,
         read: Read,
     ) -> None:
-        self.problem, self.report, self.tick, self.write = problem, report, tick, write
+        self.problem, self.report, self.write = problem, report, write
         self.read = read
-        self.pool = [BlockStaging(problem.staging_bytes) for _ in range(problem.stagings)]
-        self.notes = new_notes()
-        self.piece: Any = None
         self.farthest = problem.farthest
         blocks = problem.blocks
         cells = side * blocks.block
@@ -304,6 +221,8 @@ class Regions:
             for j in range(across)
         }
         self.cells = cells
+        self.lanes = Lanes(problem, self.windows, tick)
+        self.lock = threading.Lock()
         self.visits = self.tile_visits = self.waves = self.blocks_read = 0
         targets = problem.targets
         infinity = infinity_of(np.empty(0, problem.ground.dtype))
@@ -328,11 +247,11 @@ class Regions:
             raise
         finally:
             distances.spill.close(keep=not done and bool(distances.spill.saved))
-        noted, kernels = self.piece.noted(), self.piece.kernels
-        self.piece = None
+        noted = self.lanes.noted()
+        self.lanes.clear()
         if "allocation" in problem.names:
             with self.report.phase("allocation"):
-                given = problem, self.cells, kernels, self.pool
+                given = problem, self.cells, field_kernels(problem), self.lanes.all[0].pool
                 Allocation(*given, self.read, self.write).run()
         tiles = self.windows.values()
         return {
@@ -348,31 +267,37 @@ class Regions:
             "memory": self.problem.memory(self.cells // self.problem.blocks.block),
         }
 
-    def _load(self, at: Region, field: RegionField) -> Piece:
+    def _load(self, lane: Lane, at: Region, field: RegionField) -> Piece:
         """A whole region with its distances, as far as they are known."""
-        piece = self._piece(at)
-        piece.read(then=field.bringer(piece, piece.distances, piece.kernels))
-        if at not in field.begun:
-            piece.seed()
-        self._receive(at, field)
+        if self.lanes.own and self.lanes.has(lane, at):
+            piece = lane.piece
+            piece.relaxing.farthest = self.farthest
+        else:
+            piece = self._piece(lane, at)
+            piece.read(then=field.bringer(piece, piece.distances, piece.kernels))
+            if at not in field.begun:
+                piece.seed()
+        self._receive(at, piece, field)
         return piece
 
-    def _found(self, at: Region, field: RegionField) -> Piece:
+    def _found(self, lane: Lane, at: Region, field: RegionField) -> Piece:
         """A region with its distances; cells are read where none is saved, for what is void."""
-        piece = self._piece(at)
+        if self.lanes.own:
+            return self._load(lane, at, field)
+        piece = self._piece(lane, at)
         saved = field.spill.saved & set(piece.blocks())
         piece.read(blocks=set(piece.blocks()) - saved)
         piece.each(field.bringer(piece, piece.distances, piece.kernels), blocks=saved)
         return piece
 
-    def _piece(self, at: Region) -> Piece:
-        self.piece = None  # its memory is needed
-        self.piece = Piece(self.problem, self.windows[at], self.pool, self.notes)
-        self.piece.relaxing.farthest = self.farthest
-        return self.piece
+    def _piece(self, lane: Lane, at: Region) -> Piece:
+        lane.piece = lane.resident = None  # their memory is needed
+        piece = Piece(self.problem, self.windows[at], lane.pool, lane.notes)
+        piece.relaxing.farthest = self.farthest
+        self.lanes.hold(lane, at, piece)
+        return piece
 
-    def _receive(self, at: Region, field: RegionField) -> None:
-        piece = self.piece
+    def _receive(self, at: Region, piece: Piece, field: RegionField) -> None:
         field.receive(at, piece, piece.distances, piece.kernels, piece.relaxing.pending)
 
     def _starts(self) -> Iterator[tuple[Region, Any]]:
@@ -393,24 +318,23 @@ class Regions:
             field.rims.start(at, key)
         for at in {self._region(block) for block in field.spill.saved}:
             field.rims.start(at, -np.inf if field.rims.dtype.kind == "f" else 0)
-        while (found := field.rims.next(self.farthest)) is not None:
-            again = found in field.begun
-            self._visit(found, field)
-            if not again:
-                self.tick(self._size(self.windows[found]))
+        self.lanes.visit(
+            field.rims, lambda: self.farthest, lambda lane, at: self._visit(lane, at, field)
+        )
         for at, window in self.windows.items():
             if at not in field.begun:
-                self.tick(self._size(window))
+                self.lanes.tick(self._size(window))
 
     @staticmethod
     def _size(window: Window) -> int:
         r0, r1, c0, c1 = window
         return (r1 - r0) * (c1 - c0)
 
-    def _visit(self, at: Region, field: RegionField) -> None:
+    def _visit(self, lane: Lane, at: Region, field: RegionField) -> None:
         """Relax a region to its end: read whole the first time, then as it is needed."""
-        if at not in field.begun:
-            piece = self._load(at, field)
+        first = at not in field.begun
+        if first:
+            piece = self._load(lane, at, field)
             if self.resumed:
                 piece.launch(
                     "wake",
@@ -419,29 +343,39 @@ class Regions:
                     piece.shape.pitch,
                     *piece.relaxing.pending,
                 )
-            resident = ResidentBlocks(piece, whole=True)
+            lane.resident = ResidentBlocks(piece, whole=True)
+        elif self.lanes.has(lane, at):
+            piece = lane.piece
+            piece.relaxing.farthest = self.farthest
+            self._receive(at, piece, field)
         else:
-            piece = self._piece(at)
-            resident = ResidentBlocks(piece, whole=False)
+            piece = self._piece(lane, at)
+            lane.resident = ResidentBlocks(piece, whole=False)
             piece.read(blocks=piece.around())
-            self._receive(at, field)
+            self._receive(at, piece, field)
+        self._relax_piece(lane, piece, field)
+        changed = [] if self.lanes.own else lane.resident.changed()
+        field.leave(at, piece, piece.distances, piece.kernels, changed)
+        self._look_at_targets(piece)
+        if first:
+            self.lanes.tick(self._size(piece.window))
+
+    def _relax_piece(self, lane: Lane, piece: Piece, field: RegionField) -> None:
+        """Relax what a GPU has, and read blocks as tiles in them are needed."""
         bring = field.bringer(piece, piece.distances, piece.kernels)
+        before = piece.relaxing.state()
         while True:
-            state = piece.relax()
-            blocks = resident.wanted()
+            state = piece.relax(self.lanes.check)
+            blocks = lane.resident.wanted()
             if not blocks:
                 break
             piece.read(blocks=set(blocks), then=bring)
-            resident.admit(blocks)
-        self._count(state)
-        self.blocks_read += resident.count
-        field.leave(at, piece, piece.distances, piece.kernels, resident.changed())
-        self._look_at_targets(piece)
-
-    def _count(self, state: Any) -> None:
-        self.visits += 1
-        self.tile_visits += int(state["visits"])
-        self.waves += int(state["number"])
+            lane.resident.admit(blocks)
+        with self.lock:
+            self.visits += 1
+            self.tile_visits += int(state["visits"]) - int(before["visits"])
+            self.waves += int(state["number"]) - int(before["number"])
+            self.blocks_read += lane.resident.arrived()
 
     def _look_at_targets(self, piece: Piece) -> None:
         targets = self.problem.targets
@@ -450,66 +384,82 @@ class Regions:
         r0, r1, c0, c1 = piece.window
         mine = (targets.rows >= r0) & (targets.rows < r1)
         mine &= (targets.cols >= c0) & (targets.cols < c1)
-        if mine.any():
-            found = piece.at(targets.rows[mine], targets.cols[mine])  # the largest in what is away
+        found = piece.at(targets.rows[mine], targets.cols[mine])  # the largest in what is away
+        with self.lock:
             self.at_targets[mine] = np.minimum(self.at_targets[mine], found)
-        self.farthest = min(self.farthest, self.at_targets.max())
+            self.farthest = min(self.farthest, self.at_targets.max())
 
     def _finalise(self, field: RegionField) -> None:
-        linked = "backlink" in self.problem.names
         hops = None
         uneven: dict[Region, int] = {}  # and the least key of each
         try:
-            if linked:
+            if "backlink" in self.problem.names:
                 path = self.problem.spill.with_name("hops")
                 hops = RegionField(
                     path, self.problem, Rims(self.windows, np.dtype(np.uint32)), resume=False
                 )
-            for at in self.windows:
-                whole = linked or at not in field.begun  # then sources are still to be checked
-                piece = self._load(at, field) if whole else self._found(at, field)
-                outputs = [piece.distance_output(self.farthest)]
-                if hops is not None:
-                    piece.link(self.farthest)
-                    hopping = FlatDistance(piece)
-                    if hopping.begin():
-                        uneven[at] = 0
-                    else:
-                        outputs.append(piece.backlink_output())
-                    hops.put(at, piece, hopping.hops, hopping.kernels)
-                    del hopping
-                piece.move(outputs, self.write, self._done)
-                del piece, outputs
+            self.lanes.each(
+                self.windows, lambda lane, at: self._finish(lane, at, field, hops, uneven)
+            )
             if hops is not None and uneven:
                 self._close_flats(field, hops, uneven)
         finally:
             if hops is not None:
                 hops.spill.close(keep=False)
 
+    def _finish(
+        self,
+        lane: Lane,
+        at: Region,
+        field: RegionField,
+        hops: RegionField | None,
+        uneven: dict[Region, int],
+    ) -> None:
+        """Write a region's distances, and its backlinks unless it has flats."""
+        whole = hops is not None or at not in field.begun  # then sources are still to be checked
+        piece = self._load(lane, at, field) if whole else self._found(lane, at, field)
+        outputs = [piece.distance_output(self.farthest)]
+        if hops is not None:
+            piece.link(self.farthest)
+            hopping = FlatDistance(piece)
+            if hopping.begin():
+                with self.lock:
+                    uneven[at] = 0
+            else:
+                outputs.append(piece.backlink_output())
+            hops.put(at, piece, hopping.hops, hopping.kernels)
+            del hopping
+        piece.move(outputs, self.write, self._done)
+
     def _done(self, at: Block) -> None:
         r0, r1, c0, c1 = self.problem.blocks.window(*at)
-        self.tick((r1 - r0) * (c1 - c0))
+        self.lanes.tick((r1 - r0) * (c1 - c0))
 
     def _close_flats(
         self, field: RegionField, hops: RegionField, uneven: dict[Region, int]
     ) -> None:
         """Relax hops over the regions with flats, then write their backlinks."""
         hops.rims.pending = dict(uneven)
-        while (at := hops.rims.next(2**31 - 1)) is not None:
+
+        def relax(lane: Lane, at: Region) -> None:
             if at not in uneven:
-                continue
-            hopping = self._hopping(at, field, hops)
+                return
+            hopping = self._hopping(lane, at, field, hops)
             hopping.relax()
             hops.leave(at, hopping.piece, hopping.hops, hopping.kernels)
-            del hopping
-        for at in uneven:
-            hopping = self._hopping(at, field, hops)
+
+        def close(lane: Lane, at: Region) -> None:
+            hopping = self._hopping(lane, at, field, hops)
             hopping.close()
             hopping.piece.move([hopping.piece.backlink_output()], self.write)
-            del hopping
 
-    def _hopping(self, at: Region, field: RegionField, hops: RegionField) -> FlatDistance:
-        piece = self._load(at, field)
+        self.lanes.visit(hops.rims, lambda: 2**31 - 1, relax)
+        self.lanes.each(uneven, close)
+
+    def _hopping(
+        self, lane: Lane, at: Region, field: RegionField, hops: RegionField
+    ) -> FlatDistance:
+        piece = self._load(lane, at, field)
         piece.link(self.farthest)
         hopping = FlatDistance(piece)
         if at in hops.begun:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from ...cuda.device import memory_bound
+from ...cuda.device import memory_bounds
 from ...grid import Block
 from ...report import Report
 from .flats import FlatDistance
@@ -52,9 +52,10 @@ def solve(
     from .regions import Regions
 
     limit, side = problem.plan()
-    device = problem.gpu.device
-    with memory_bound(limit, device), cupy.cuda.Device(device):
-        if side >= max(problem.blocks.shape):
+    whole = side >= max(problem.blocks.shape)
+    devices = problem.gpu.devices[: 1 if whole else None]
+    with memory_bounds(limit, devices), cupy.cuda.Device(devices[0]):
+        if whole:
             return _Whole(problem, report, tick, write).run()
         return Regions(problem, side, report, tick, write, read).run()
 

@@ -1,0 +1,115 @@
+"""What regions on GPUs know of each other: their outer cells, and which are pending."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from ...grid import Window
+from ...grid.neighbours import COL_STEP, ROW_STEP
+from ..edges import infinity_of
+
+Region = tuple[int, int]
+
+
+class Rims:
+    """Outer cells of all regions, what each has seen of its neighbours', and who is pending.
+
+    Attributes
+    ----------
+    changed
+        The lock of all this. It is notified when regions become pending.
+    """
+
+    def __init__(self, windows: dict[Region, Window], dtype: np.dtype) -> None:
+        self.changed = threading.Condition()
+        self.windows, self.dtype = windows, dtype
+        self.infinity = infinity_of(np.empty(0, dtype))
+        self.pending: dict[Region, Any] = {}
+        self._sides: dict[Region, tuple[np.ndarray, ...]] = {}
+        self._seen: dict[Region, np.ndarray] = {}
+
+    def shape(self, at: Region) -> tuple[int, int]:
+        r0, r1, c0, c1 = self.windows[at]
+        return r1 - r0, c1 - c0
+
+    def start(self, at: Region, key: Any) -> None:
+        """Make a region pending."""
+        with self.changed:
+            self.pending[at] = min(key, self.pending.get(at, key))
+            self.changed.notify_all()
+
+    def next(
+        self, farthest: Any, may: Callable[[Region], bool] = lambda region: True
+    ) -> Region | None:
+        """Of the regions that `may` be taken, the one with the least key: no longer pending."""
+        with self.changed:
+            self.pending = {at: key for at, key in self.pending.items() if key <= farthest}
+            at = min(filter(may, self.pending), key=lambda at: self.pending[at], default=None)
+            if at is not None:
+                del self.pending[at]
+            return at
+
+    def ring(self, at: Region) -> tuple[np.ndarray, np.ndarray]:
+        """What neighbours have beside a region, and what it saw of that the last time.
+
+        Top and bottom row with corners, left and right column.
+        """
+        with self.changed:
+            ring = self._ring(at)
+            seen = self._seen.get(at, np.full(len(ring), self.infinity, self.dtype))
+            self._seen[at] = ring
+        return ring, seen
+
+    def _ring(self, at: Region) -> np.ndarray:
+        height, width = self.shape(at)
+        none = np.full(1, self.infinity, self.dtype)
+
+        def beside(k: int, side: int, length: int) -> np.ndarray:
+            other = at[0] + int(ROW_STEP[k]), at[1] + int(COL_STEP[k])
+            if other not in self._sides:
+                return np.full(length, self.infinity, self.dtype)
+            return self._sides[other][side]
+
+        def corner(k: int, side: int, end: int) -> np.ndarray:
+            other = at[0] + int(ROW_STEP[k]), at[1] + int(COL_STEP[k])
+            return self._sides[other][side][end : end + 1 or None] if other in self._sides else none
+
+        return np.concatenate(
+            (
+                corner(5, 1, -1),
+                beside(6, 1, width),
+                corner(7, 1, 0),
+                corner(3, 0, -1),
+                beside(2, 0, width),
+                corner(1, 0, 0),
+                beside(4, 3, height),
+                beside(0, 2, height),
+            )
+        )
+
+    def put(self, at: Region, rim: np.ndarray) -> None:
+        """Note a region's outer cells; neighbours beside those that became less are pending."""
+        with self.changed:
+            self._put(at, rim)
+
+    def _put(self, at: Region, rim: np.ndarray) -> None:
+        height, width = self.shape(at)
+        new = tuple(np.split(rim, np.cumsum((width, width, height))))
+        old = self._sides.get(at, tuple(np.full(len(a), self.infinity, self.dtype) for a in new))
+        new = tuple(map(np.minimum, old, new))  # cells that were away are as they were
+        self._sides[at] = new
+        first, last, whole = slice(0, 1), slice(-1, None), slice(None)
+        for k, (side, part) in enumerate(
+            (
+                (3, whole), (1, last), (1, whole), (1, first),
+                (2, whole), (0, first), (0, whole), (0, last),
+            )
+        ):  # fmt: skip
+            other = at[0] + int(ROW_STEP[k]), at[1] + int(COL_STEP[k])
+            better = new[side][part] < old[side][part]
+            if other in self.windows and better.any():
+                self.start(other, new[side][part][better].min())
