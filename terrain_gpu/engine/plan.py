@@ -505,8 +505,8 @@ def plan_forest(  # noqa: PLR0913 - keyword-only
         held=beside,
         joined=levels + beside,
         advice=other_blocks("smaller", block) if work > levels else "",
-        bytes_read=source_bytes + spill,
-        # Blocks are written again where edges become final above them.
+        # Blocks are read, and written again, where edges become final above them.
+        bytes_read=source_bytes + (blocks.count > 1) * layer_bytes(rows, cols, 1, block) + spill,
         bytes_written=(1 + (blocks.count > 1)) * layer_bytes(rows, cols, 1, block) + spill,
         memory_limit=memory_limit,
         threads=threads,

@@ -171,10 +171,8 @@ class SpanningForest(Operation):
 
     def _join(self, run: Run, solver: Any, spill: Spill, patches: Patches) -> Totals:
         """The levels: the lower ones in the tasks of a cluster, where there is one."""
-        regions, totals, side = solver.regions, Totals(), 1
-        # Several tasks for each worker, so that none is waited for long.
-        while regions.count >= run.engine.slots * 4 * (2 * side) ** 2 and run.engine.slots > 1:
-            side *= 2
+        regions, totals = solver.regions, Totals()
+        side = blocks_of_a_task(regions.count, run.engine.slots)
         if side > 1:
             regions = RegionGrid(*self.grid.shape, self.blocks.block * side)
             self.joined_in(run.spill, side).mkdir(exist_ok=True)
@@ -247,6 +245,14 @@ class SpanningForest(Operation):
             "verified_edges": checked["checked_edges"],
             "verified_on": checked["backend"],
         }
+
+
+def blocks_of_a_task(blocks: int, slots: int) -> int:
+    """Along a side of the regions that a task joins: several tasks for each worker, 1 for none."""
+    side = 1
+    while blocks >= slots * 4 * (2 * side) ** 2 and slots > 1:
+        side *= 2
+    return side
 
 
 def join_below(
