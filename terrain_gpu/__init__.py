@@ -1,6 +1,6 @@
 """terrain_gpu: spanning trees and cost distance on elevation rasters far larger than memory.
 
-The public API is what this module names; everything loads on first use, so that importing it, and
+The public API is the names in this module. Everything loads on first use, so that importing it and
 starting a command, stays quick.
 """
 

@@ -1,6 +1,6 @@
-"""What callers give to public functions: words that are known, and checks by the argument's name.
+"""Arguments of public functions: the known words, and checks by the argument's name.
 
-A wrong argument becomes an `InputError` that names it, the value and the remedy, before any work.
+A wrong argument raises an `InputError` that names it, the value and the remedy, before any work.
 Commands take their choices from the same words.
 """
 
@@ -42,9 +42,9 @@ Check = Callable[[str, Any], Any]
 
 
 def checked(**special: Check) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """Check the arguments of a function by their names: `special` ones, the others as `_CHECKS`.
+    """Check the arguments of a function by their names: with `special`, else with `_CHECKS`.
 
-    None is taken where it is the default.
+    None is accepted where it is the default.
     """
 
     def decorate(function: Callable[P, R]) -> Callable[P, R]:
@@ -66,7 +66,7 @@ def checked(**special: Check) -> Callable[[Callable[P, R]], Callable[P, R]]:
 
 
 def described(value: Any) -> str:
-    """A value in a message: short, on one line, with its type where that is not clear."""
+    """A value for a message: short, on one line, with its type where that is not clear."""
     if isinstance(value, str | bytes | int | float | np.generic | None):
         text = repr(value.item() if isinstance(value, np.generic) else value)
         return text if len(text) <= 60 else f"{text[:57]}..."
@@ -78,7 +78,7 @@ def described(value: Any) -> str:
 
 
 def wrong(name: str, value: Any, remedy: str) -> InputError:
-    """The error that says so."""
+    """The error for a wrong value."""
     return InputError(f"{name} {described(value)}: give {remedy}")
 
 
@@ -86,7 +86,7 @@ def wrong(name: str, value: Any, remedy: str) -> InputError:
 
 
 def whole(name: str, value: Any, least: int | None = None, most: int | None = None) -> int:
-    """A whole number in a range; bool is none, nor is a float."""
+    """A whole number in a range; neither bool nor float counts as one."""
     low = "" if least is None else f" from {least} {'on' if most is None else f'to {most}'}"
     good = isinstance(value, Integral) and not isinstance(value, bool)
     if good and (least is None or value >= least) and (most is None or value <= most):
@@ -95,7 +95,7 @@ def whole(name: str, value: Any, least: int | None = None, most: int | None = No
 
 
 def real(name: str, value: Any) -> float | int:
-    """A number of Python's; whole ones stay exact."""
+    """A Python number; whole numbers stay exact."""
     if isinstance(value, Real) and not isinstance(value, bool):
         try:
             float(value)
@@ -126,7 +126,7 @@ def word(literal: Any) -> Check:
 
 
 def one_of(known: Collection[Any]) -> Check:
-    """One of these words, such as the names in a table, or numbers."""
+    """One of these words, such as the names in a table, or one of these numbers."""
 
     def check(name: str, value: Any) -> Any:
         words = tuple(known)
@@ -144,7 +144,7 @@ def one_of(known: Collection[Any]) -> Check:
 
 
 def numbers(name: str, value: Any, count: int, what: str) -> tuple[float, ...]:
-    """So many numbers."""
+    """A given count of numbers."""
     try:
         found = tuple(real(name, one) for one in value)
     except (TypeError, InputError):
@@ -213,7 +213,7 @@ def parse_size(text: str) -> int:
     Raises
     ------
     InputError
-        when the text is no size.
+        when the text is not a size.
     """
     match = re.fullmatch(r"\s*([0-9]+(?:\.[0-9]*)?(?:e[0-9]+)?)\s*([A-Za-z]*)\s*", text)
     if not match or match[2].upper() not in _UNITS:
@@ -225,7 +225,7 @@ def parse_size(text: str) -> int:
 
 
 def memory(name: str, value: Any) -> int:
-    """Bytes: a number, or a text as on the command line."""
+    """Bytes: a number, or a text as given on the command line."""
     if isinstance(value, str):
         try:
             return parse_size(value)
@@ -251,14 +251,14 @@ def path(name: str, value: Any) -> str | os.PathLike[str]:
 
 
 def store(name: str, value: Any) -> Any:
-    """A store, which is a path too, or its path."""
+    """A store, or its path; an open store also serves as a path."""
     if not isinstance(value, str | os.PathLike):
         raise wrong(name, value, "a store or its path")
     return path(name, value)
 
 
 def raster_or_store(name: str, value: Any) -> Any:
-    """A 2-D array of numbers, also from nested lists; a store, or its path."""
+    """A 2-D array of numbers or nested lists; or a store, or its path."""
     if isinstance(value, np.ndarray | list | tuple):
         return raster(name, value)
     try:
@@ -268,7 +268,7 @@ def raster_or_store(name: str, value: Any) -> Any:
 
 
 def raster(name: str, value: Any) -> np.ndarray:
-    """A 2-D array of numbers, also from nested lists."""
+    """A 2-D array of numbers, or nested lists."""
     from .cells import layer_dtype, refuse_masked
 
     if not isinstance(value, np.ndarray | list | tuple):
@@ -291,13 +291,13 @@ def raster(name: str, value: Any) -> np.ndarray:
 def _no_array(name: str, value: Any, more: str) -> InputError:
     arrays = ("__array__", "__array_interface__", "__cuda_array_interface__", "__dlpack__")
     if any(hasattr(type(value), one) for one in arrays) and not isinstance(value, np.generic):
-        # Its nodata value, cell size and place would be lost without a word.
+        # Its nodata value, cell size and position would be lost silently.
         return wrong(name, value, f"its numpy array (.to_numpy() or .get()){more}, and nodata=")
     return wrong(name, value, f"a numpy array{more}")
 
 
 def array(name: str, value: Any) -> Any:
-    """An array of numbers, as it is on a GPU; also from lists."""
+    """An array of numbers, or lists; arrays on a GPU stay there."""
     if hasattr(value, "__cuda_array_interface__"):
         return value
     if isinstance(value, np.ma.MaskedArray):
@@ -324,10 +324,10 @@ def _inputs(name: str, value: Any) -> list[str]:
         raise wrong(name, value, remedy)
     try:
         found = [os.fspath(path(name, one)) for one in value]
-    except TypeError:  # such as a 0-d DataArray, which is said to be iterable
+    except TypeError:  # such as a 0-d DataArray, which claims to be iterable
         raise wrong(name, value, remedy) from None
     if not found:
-        raise InputError(f"{name}: is empty; give {remedy}")
+        raise InputError(f"{name} is empty; give {remedy}")
     return found
 
 

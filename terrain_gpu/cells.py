@@ -40,7 +40,7 @@ def layer_dtype(dtype: Any) -> np.dtype:
 
 
 def refuse_masked(array: np.ndarray, what: str) -> None:
-    """Refuse an array with a mask, which nothing here would look at.
+    """Refuse a masked array, whose mask would be ignored.
 
     Raises
     ------
@@ -56,7 +56,7 @@ def refuse_masked(array: np.ndarray, what: str) -> None:
 def fits(value: float | int, dtype: np.dtype) -> bool:
     """Whether `value` is representable: exactly for integers, in range for floats."""
     if isinstance(value, np.generic):
-        value = value.item()  # np.float32 is no float, and int() would cut its fraction off
+        value = value.item()  # np.float32 is not a float, and int() would drop its fraction
     if dtype.kind == "f":
         try:
             with np.errstate(over="ignore"):
@@ -85,7 +85,7 @@ def as_scalar(value: float | int, dtype: np.dtype, what: str = "nodata value") -
 def is_nodata(data: np.ndarray, nodata: float | int | None) -> np.ndarray:
     """Mask of the cells without a value: nodata and, in float layers, NaN and infinities."""
     if isinstance(nodata, np.generic):
-        nodata = nodata.item()  # a number of Python's is compared in the cells' own type
+        nodata = nodata.item()  # a Python number is compared in the cells' own type
     if data.dtype.kind == "f":
         mask = ~np.isfinite(data)
         if nodata is not None and math.isfinite(nodata):
@@ -106,7 +106,7 @@ class Stats:
 
 
 def stats(data: np.ndarray, nodata: float | int | None) -> Stats:
-    """`Stats` of a block."""
+    """The `Stats` of a block."""
     low, high = data.min(), data.max()
     # NaN and infinities surface in min or max, so most blocks need no mask at all.
     if np.isfinite(low) and np.isfinite(high) and (nodata is None or not low <= nodata <= high):
@@ -130,7 +130,7 @@ def from_json(value: Any) -> float | int | None:
     Raises
     ------
     InputError
-        when `value` is no number.
+        when `value` is not a number.
     """
     if value in ("NaN", "Infinity", "-Infinity"):
         return float(value)

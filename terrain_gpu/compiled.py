@@ -1,4 +1,4 @@
-"""Kernels that numba compiles: without Python's lock, and kept on disk where there is a place."""
+"""Kernels compiled by numba: they release Python's lock, and are cached on disk where possible."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ log = logging.getLogger(__name__)
 def jit(function: Callable[..., Any]) -> Any:
     """`numba.njit` of a kernel."""
     kernel: Any = numba.njit(function, nogil=True)
-    # Not kept when neither the package's folder nor the user's can be written.
+    # Not cached when neither the package's folder nor the user's is writable.
     with contextlib.suppress(RuntimeError):
         kernel._cache = _Cache(function)
     return kernel
@@ -34,10 +34,10 @@ class _Cache(FunctionCache):
 
 
 class _CacheFile(IndexDataCacheFile):
-    """The files of a kernel: an index, and one of code for each signature.
+    """The files of a kernel: an index, and one file of code for each signature.
 
-    numba reads the index, adds a line and writes it again. Of two processes that do so at once
-    one loses its line, and both may give their code the same name.
+    numba reads the index, adds a line and writes it back. When two processes do this at once,
+    one loses its line, and both may use the same name for their code.
     """
 
     def save(self, key: Any, data: Any) -> None:
@@ -51,9 +51,9 @@ class _CacheFile(IndexDataCacheFile):
 
 @contextlib.contextmanager
 def _locked(folder: str, how: int) -> Iterator[None]:
-    """Hold a lock on a folder; go on without where it cannot be locked."""
+    """Hold a lock on a folder; continue without one where it cannot be locked."""
     with contextlib.ExitStack() as stack:
-        with contextlib.suppress(OSError):  # it is not there yet, or on a file system without locks
+        with contextlib.suppress(OSError):  # missing so far, or on a file system without locks
             number = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
             stack.callback(os.close, number)
             fcntl.flock(number, how)
@@ -61,16 +61,16 @@ def _locked(folder: str, how: int) -> Iterator[None]:
 
 
 def known_types(kernel: Any) -> list[tuple[Any, ...]]:
-    """Argument types that a kernel is compiled for, now or in numba's cache."""
+    """Argument types that a kernel is already compiled for, in memory or in numba's cache."""
     kept = kernel._cache._cache_file._load_index() if _is_kept(kernel) else {}
     return [*kernel.signatures, *(key[0] for key in kept)]
 
 
 def tell_compiling(kernel: Any, what: str) -> None:
-    """Say that kernels are about to be compiled."""
+    """Log that kernels are about to be compiled."""
     for_ever = "this happens once"
     if not _is_kept(kernel):
-        for_ever = "set NUMBA_CACHE_DIR to a folder that can be written, and this happens once"
+        for_ever = "set NUMBA_CACHE_DIR to a writable folder, and this happens once"
     log.warning("compiling kernels for %s; %s", what, for_ever)
 
 

@@ -1,4 +1,4 @@
-"""Errors: one root, and a second base class so that callers may catch what they already know."""
+"""Errors: one root, and a second base class so that callers can catch the built-in exceptions."""
 
 
 class TerrainError(Exception):
@@ -14,39 +14,39 @@ class InputError(TerrainError, ValueError):
 
 
 class CellError(InputError):
-    """A cell whose value cannot be stored as asked; the same run cannot succeed."""
+    """A cell whose value cannot be stored as requested; repeating the run cannot succeed."""
 
 
 class StoreError(TerrainError, OSError):
-    """A store or layer that is missing, already there, damaged, or not one of ours."""
+    """A store or layer that is missing, already exists, is damaged, or is not one of ours."""
 
     exit_code = 2
 
 
 class OutputError(TerrainError, OSError):
-    """Writing failed half way (disk full, no permission). What was committed before stays valid."""
+    """Writing failed (disk full, no permission). Everything committed before stays valid."""
 
 
 class PlanError(InputError):
-    """The work does not fit the memory limit."""
+    """The work does not fit into the memory limit."""
 
 
 class ClusterError(TerrainError):
-    """A Dask cluster that cannot be used, or that is gone. What was committed stays valid."""
+    """A Dask cluster that is unusable or has gone away. Everything committed stays valid."""
 
 
 class VerificationError(StoreError):
-    """A result that is not what its problem asks for.
+    """A result that does not solve its problem.
 
     Attributes
     ----------
     check
         The property that fails. Spanning trees: "edges" (not an edge of the grid), "acyclic",
-        "spanning", "minimal". Shortest paths: "value" (no distance at all), "source", "absent",
+        "spanning", "minimal". Shortest paths: "value" (not a distance at all), "source", "absent",
         "farthest", "feasible" (a step leads to the cell for less), "tight" (no predecessor),
         "acyclic", "backlink", "allocation". Both: "totals" (the recorded figures).
     row, col
-        The cell at fault, of an edge its lower endpoint; None where there is no single one.
+        The cell at fault; for an edge, its lower endpoint. None where no single cell is.
     """
 
     exit_code = 1

@@ -11,18 +11,18 @@ Progress = Callable[[int, int], None]
 
 
 def silent(cells: int, total: int) -> None:
-    """No progress shown."""
+    """Show no progress."""
 
 
 class Passes:
-    """Progress of a run that takes every cell several times.
+    """Progress of a run that passes over every cell several times.
 
     Parameters
     ----------
     progress
-        Told the cells of all passes.
+        Called with the cells of all passes.
     count
-        Passes; may change until the first cell.
+        Number of passes; may change until the first cell is done.
     """
 
     def __init__(self, progress: Progress, count: int) -> None:
@@ -30,13 +30,13 @@ class Passes:
         self._seen = self._total = 0
 
     def __call__(self, cells: int, total: int) -> None:
-        """Cells of one pass, and all cells of one."""
+        """Report the cells done in this pass, and the cells of a whole pass."""
         self._seen += cells
         self._total = self.count * total
         self._progress(cells, self._total)
 
     def restart(self, seen: int = 0) -> None:
-        """Go back to where so many cells were done."""
+        """Go back to this count of cells done."""
         if self._seen != seen:
             self._progress(seen - self._seen, self._total)
         self._seen = seen

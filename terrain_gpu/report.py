@@ -31,7 +31,7 @@ _MMAP_THRESHOLD = -3
 def peak_rss() -> int:
     """Peak resident set of this process in bytes."""
     with suppress(OSError), open("/proc/self/status", encoding="utf-8") as lines:
-        # Not getrusage's, which begins with the peak of the process that started this one.
+        # Not from getrusage, whose peak starts with that of the parent process.
         for line in lines:
             if line.startswith("VmHWM:"):
                 return int(line.split()[1]) * 1024
@@ -40,20 +40,20 @@ def peak_rss() -> int:
 
 
 def trim() -> None:
-    """Give back what the allocator keeps of freed arrays, which can be as much as a phase needs."""
-    with suppress(AttributeError):  # glibc has it
+    """Return the freed memory that the allocator keeps, which can be as much as a phase needs."""
+    with suppress(AttributeError):  # only in glibc
         ctypes.CDLL(None).malloc_trim(0)
 
 
 def return_large_arrays() -> None:
-    """Have the allocator give back large arrays as they are freed; else each thread keeps some."""
+    """Make the allocator return large arrays when freed; otherwise each thread keeps some."""
     with suppress(AttributeError):
         ctypes.CDLL(None).mallopt(_MMAP_THRESHOLD, 4 << 20)
 
 
 @dataclass
 class Report:
-    """What a run did: written by ``--json``, returned by the library functions.
+    """Report of a run: written by ``--json``, returned by the library functions.
 
     Attributes
     ----------
@@ -64,13 +64,13 @@ class Report:
     seconds
         "total", from the opened store or input to the committed result, and one entry per phase.
     bytes_read, bytes_written
-        Through system calls of this process during the run; None where the system does not count.
+        Through system calls of this process during the run; None if the system does not count them.
     peak_rss_bytes
         Peak resident set of the process so far.
     settings
-        What was asked for and what the planner chose.
+        What was requested, and what the planner chose.
     result
-        What came out; its keys depend on the command.
+        The results; the keys depend on the command.
     """
 
     command: str
@@ -97,7 +97,7 @@ class Report:
 
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
-        """Time a phase; the memory that it freed goes back to the system."""
+        """Time a phase, and return the memory it freed to the system."""
         start = time.perf_counter()
         yield
         trim()

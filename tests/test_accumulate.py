@@ -285,15 +285,15 @@ def test_a_damaged_result_is_replaced(store):
 def test_refusals(store, tmp_path):
     with pytest.raises(PlanError, match=r"280 MB is too small to accumulate .* at least \d+ MB"):
         accumulate(store, memory_limit=280 * 10**6)
-    with pytest.raises(InputError, match="outside of the raster"):
+    with pytest.raises(InputError, match="outside the raster"):
         accumulate(store, from_rowcol(GridSpec(200, 300), [(200, 0)]))
     for names in ({"into": "elevation"}, {"directions": "mst"}, {"into": "a", "directions": "a"}):
         with pytest.raises(InputError, match="need names of their own"):
             accumulate(store, overwrite=True, **names)
     shortest_paths(store, [(0, 0)], backlink=True)
     for names, message in (
-        ({"into": "distance"}, "'distance' holds no sums; give the sums another name"),
-        ({"directions": "backlink"}, "'backlink' holds no drainage directions; give"),
+        ({"into": "distance"}, "'distance' does not hold sums; rename or delete its folder"),
+        ({"directions": "backlink"}, "'backlink' does not hold drainage directions; rename"),
     ):
         with pytest.raises(InputError, match=message):
             accumulate(store, overwrite=True, **names)
@@ -316,7 +316,7 @@ def test_a_layer_that_is_no_forest_is_refused(store, value):
     edges = without_checksums(TileStore.open(store).layer("mst"))
     with open(edges.shard_path(1, 1), "r+b") as file:
         file.write(bytes([value]) * 3000)
-    with pytest.raises(StoreError, match="mst: no forest of these cells in rows"):
+    with pytest.raises(StoreError, match="mst: not a forest of these cells in rows"):
         accumulate(store)
     assert TileStore.open(store).layers == ["elevation", "mst"]
 
@@ -340,11 +340,11 @@ def test_a_cycle_through_four_blocks_is_refused(store):
 def test_a_forest_of_another_weight_is_refused(store, capfd):
     """Water knows heights, not differences: its divides would be wrong, without a word."""
     minimum_spanning_tree(store, weight="absdiff", overwrite=True)
-    with pytest.raises(StoreError, match=r"weight absdiff; .*compute-mst --weight max --overwrite"):
+    with pytest.raises(StoreError, match=r"weight absdiff, .*compute-mst --weight max --overwrite"):
         accumulate(store)
     code = options._guarded(lambda: group.main(["accumulate", str(store)], standalone_mode=False))
     assert code == 2
-    assert "mst: a spanning forest of the weight absdiff; water" in capfd.readouterr().err
+    assert "mst: computed with weight absdiff, but drainage needs" in capfd.readouterr().err
     assert TileStore.open(store).layers == ["elevation", "mst"]
 
 
@@ -353,7 +353,7 @@ def test_outlets_in_one_cell_count_once(store, caplog):
     found = accumulate(store, from_rowcol(grid, [(5, 6), (5, 6), (9, 9)]))
     assert (found.outlets, found.reached) == (2, 60_000)
     assert [m for m in caplog.messages if "outlets" in m] == [
-        "1 of 3 outlets not used, as their cell has one of less start cost or a lesser id: 2 at "
+        "1 of 3 outlets ignored: their cell has one with a lower start cost or id: 2 at "
         "row 5, column 6 (but 1)"
     ]
 
@@ -400,10 +400,16 @@ def test_files_are_not_replaced_by_one_another(store, tmp_path, capfd):
     gauges.write_text('{"type": "Point", "coordinates": [101, 49]}')
     marks, sums = tmp_path / "marks.tif", tmp_path / "sums.tif"
     for wrong, message in (
-        (f"--outlets {marks} -o {marks} --overwrite", f"--output {marks}: is the file of"),
-        (f"--outlets {gauges} --json {gauges}", "gauges.geojson' exists and is no report"),
-        (f"--outlets {sums}.gpkg:own --json {sums}.gpkg", "sums.tif.gpkg: is the file of --outl"),
-        (f"-o {sums} --json {sums}", f"--json {sums}: is the file of --output; name another"),
+        (
+            f"--outlets {marks} -o {marks} --overwrite",
+            f"--output {marks}: --outlets already names this",
+        ),
+        (f"--outlets {gauges} --json {gauges}", "gauges.geojson' exists and is not a report"),
+        (f"--outlets {sums}.gpkg:own --json {sums}.gpkg", "sums.tif.gpkg: --outlets already names"),
+        (
+            f"-o {sums} --json {sums}",
+            f"--json {sums}: --output already names this file; name another",
+        ),
     ):
         command = f"accumulate {store} {wrong}".split()
         code = options._guarded(lambda: group.main(command, standalone_mode=False))  # noqa: B023

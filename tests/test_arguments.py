@@ -245,7 +245,7 @@ REFUSED = [
     (shortest_paths, {"sources": 5}, "sources 5: give .row, column. pairs"),
     (shortest_paths, {"sources": (1, 1)}, "sources: cell 1: 1 is neither row, column"),
     (shortest_paths, {"sources": "p.gpkg"}, "sources 'p.gpkg': read a file with .*from_vector"),
-    (shortest_paths, {"targets": [(9, 9)]}, "targets: outside of the raster, .* cell 1 .row 9"),
+    (shortest_paths, {"targets": [(9, 9)]}, "targets: outside the raster, .* cell 1 .row 9"),
     (shortest_paths, {"data": WRONG["data array"]}, "data of type xarray.DataArray: give its num"),
     (shortest_paths, {"data": WRONG["masked"]}, "data is a masked array; give .filled"),
     (
@@ -258,7 +258,7 @@ REFUSED = [
     (shortest_paths, {"barriers": 3}, "barriers 3: give a numpy array"),
     (terrain_gpu.convert_dataset, {"inputs": WRONG["data array"]}, "inputs of type xarray"),
     (terrain_gpu.convert_dataset, {"inputs": HEIGHTS}, "inputs of type numpy.ndarray: give the pa"),
-    (terrain_gpu.convert_dataset, {"inputs": []}, "inputs: is empty; give the path"),
+    (terrain_gpu.convert_dataset, {"inputs": []}, "inputs is empty; give the path"),
     (terrain_gpu.convert_dataset, {"store": None}, "store None: give a path"),
     (terrain_gpu.label_components, {"store": None}, "store None: give a store or its path"),
 ]
@@ -308,11 +308,11 @@ def test_targets_are_given_as_sources_are():
 @pytest.mark.parametrize(
     ("columns", "message"),
     [
-        (([9], [0], [1], [0.0]), "sources: outside of the raster, .* row 9, column 0"),
-        (([0], [-1], [1], [0.0]), "sources: outside of the raster"),
+        (([9], [0], [1], [0.0]), "sources: outside the raster, .* row 9, column 0"),
+        (([0], [-1], [1], [0.0]), "sources: outside the raster"),
         (([0], [0], [0], [0.0]), "an id is not a whole number from 1"),
         (([0], [0], [2**32 - 1], [0.0]), "an id is not a whole number from 1"),
-        (([0], [0], [1], [-1.0]), "a start cost is not a finite number from 0 on"),
+        (([0], [0], [1], [-1.0]), "a start cost is negative; give 0 or more"),
         (([0, 1], [0], [1], [0.0]), "need one dimension and one length"),
         (([0.5], [0], [1], [0.0]), "rows are of type float64; give integers"),
     ],

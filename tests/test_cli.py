@@ -513,7 +513,7 @@ def test_plan_says_which_options_are_for_shortest_paths(capfd, option):
     for purpose in ("", "--for mst"):
         code, out, err = call(capfd, f"plan 9x9 {purpose} {option}")
         assert (code, out) == (2, "")
-        assert f"{option.split()[0]} is for --for sssp" in err
+        assert f"{option.split()[0]} needs --for sssp" in err
 
 
 @pytest.mark.parametrize("dtype", ["uint8", "int16", "float64"])
@@ -605,7 +605,7 @@ def test_unexpected_errors_are_one_line_too(world, capfd, monkeypatch):
     assert "Traceback" in err
     monkeypatch.setattr("terrain_gpu.io.convert.convert_dataset", lambda *a, **k: [0] * 10**15)
     code, _, err = call(capfd, "convert-dataset dem.tif s.zarr")
-    assert (code, err) == (1, "Error: out of memory; give a smaller --memory-limit\n")
+    assert (code, err) == (1, "Error: out of memory; choose a smaller --memory-limit\n")
 
 
 LATE = """

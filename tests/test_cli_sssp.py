@@ -473,8 +473,8 @@ def test_sources_in_one_cell_are_told(world):
     )
     assert done.returncode == 0
     assert done.stderr == (
-        "WARNING: 2 of 4 sources not used, as their cell has one of less start cost or a lesser "
-        "id: 3 at row 30, column 40 (but 2), 1 at row 30, column 40 (but 2)\n"
+        "WARNING: 2 of 4 sources ignored: their cell has one with a lower start cost or id: "
+        "3 at row 30, column 40 (but 2), 1 at row 30, column 40 (but 2)\n"
     )
     assert set(np.unique(read_tif("a.tif"))) == {0, 2, 4}
     assert layer("distance")[30, 40] == 2
@@ -491,7 +491,7 @@ def test_heights_are_frictions_only_when_named_such(world, capfd):
     ):
         code, out, err = call(capfd, f"{command} --cost friction")
         assert (code, out) == (2, "")
-        assert "needs frictions and takes no heights for such: name their layer (--friction" in err
+        assert "needs frictions: name their layer (--friction" in err
         assert "which may be 'elevation' itself" in err
         code, out, err = call(capfd, f"{command} --cost friction --friction elevation")
         assert (code, err) == (0, "")
@@ -533,7 +533,7 @@ def test_no_target_reached(world, capfd):
         "column 18), x -305, "
     )
     assert (
-        "(row 100, column 22) and 1 more; look for nodata, barriers and --max-cost on the way"
+        "(row 100, column 22) and 1 more; check for nodata and barriers on the way, and --max-cost"
         in err
     )
     assert not Path("p.geojson").exists()
@@ -686,14 +686,14 @@ WRONG = (
     Wrong("s.zarr --source 12", ("--source", "'12' is not X,Y[,COST]")),
     Wrong("s.zarr --source 1,2,3,4", ("--source", "'1,2,3,4' is not X,Y[,COST]")),
     Wrong("s.zarr --source ,", ("--source", "',' is not X,Y[,COST]")),
-    Wrong("s.zarr --source=-1e9,5", ("--source: outside of the raster", "x -1000000000.0, y 5.0")),
+    Wrong("s.zarr --source=-1e9,5", ("--source: outside the raster", "x -1000000000.0, y 5.0")),
     Wrong("s.zarr --source nan,5", ("--source: ", "nan, 5.0 are not finite")),
     Wrong("s.zarr --source -95,595,-2", ("--source: ", "start cost -2.0 is negative")),
     Wrong("s.zarr --source-rowcol 3,b", ("--source-rowcol", "'3,b' is not ROW,COL[,COST]")),
     Wrong("s.zarr --source-rowcol 3.5,4", ("--source-rowcol: ", "whole numbers", "row 3.5")),
     Wrong(
         "s.zarr --source-rowcol 3,4 --source-rowcol 150,4",
-        ("--source-rowcol: outside of the raster", "rows 0 .. 149", "cell 2 (row 150, column 4)"),
+        ("--source-rowcol: outside the raster", "rows 0 .. 149", "cell 2 (row 150, column 4)"),
     ),
     Wrong("s.zarr --source-rowcol 5,5", ("nodata", "row 5, column 5", "move them")),
     Wrong(f"s.zarr {HERE} --sources ''", ("--sources: the name of the file is empty",)),
@@ -709,7 +709,7 @@ WRONG = (
     Wrong("s.zarr --sources a.csv", ("--sources: a.csv: ",), text("a.csv")),
     Wrong("s.zarr --sources far.geojson", ("far.geojson: 1 of 2", "feature 2"), far_points),
     Wrong("s.zarr --sources shifted.tif", ("shifted.tif: covers x -490.0", "warp"), shifted),
-    Wrong("s.zarr --sources negative.tif", ("negative.tif: holds -3 at row 0",), negative_ids),
+    Wrong("s.zarr --sources negative.tif", ("negative.tif: has value -3 at row 0",), negative_ids),
     Wrong("s.zarr --sources empty.tif", ("empty.tif: every cell is 0 or nodata",), empty_marks),
     Wrong(
         f"s.zarr --sources last.geojson {HERE}",
@@ -742,11 +742,11 @@ WRONG = (
     Wrong(f"s.zarr {HERE} --max-cost far", ("--max-cost", "'far'")),
     Wrong(f"s.zarr {HERE} --path p.geojson", ("--path needs targets: give --target X,Y",)),
     Wrong(f"s.zarr {HERE} --stop-at-targets", ("--stop-at-targets needs targets",)),
-    Wrong(f"s.zarr {HERE} --target 1,2", ("targets are for --path FILE or --stop-at-targets",)),
+    Wrong(f"s.zarr {HERE} --target 1,2", ("targets need --path FILE or --stop-at-targets",)),
     Wrong(f"s.zarr {HERE} --target 1,2,3 --stop-at-targets", ("--target", "'1,2,3' is not X,Y")),
     Wrong(
         f"s.zarr {HERE} --target 1e7,2 --path p.geojson",
-        ("--target: outside of the raster", "x 10000000.0, y 2.0"),
+        ("--target: outside the raster", "x 10000000.0, y 2.0"),
     ),
     Wrong(f"s.zarr {HERE} --target-rowcol 5,5 --path p.geojson", ("nodata", "row 5, column 5")),
     Wrong(
@@ -757,24 +757,26 @@ WRONG = (
     Wrong(f"s.zarr {HERE} -o nix/d.tif", ("--output: nix/d.tif: its folder does not exist",)),
     Wrong(f"s.zarr {HERE} --backlink dem.tif", ("--backlink: dem.tif: exists; --overwrite",)),
     Wrong(f"s.zarr {HERE} --allocation nix/a.tif", ("--allocation: nix/a.tif: its folder",)),
-    Wrong(f"s.zarr {HERE} --target-rowcol 9,90 --path p.shp", ("--path: p.shp: name the paths",)),
+    Wrong(f"s.zarr {HERE} --target-rowcol 9,90 --path p.shp", ("--path: p.shp: name the file",)),
     Wrong(
         f"s.zarr {HERE} --target-rowcol 9,90 --path huts.geojson",
         ("--path: huts.geojson: exists; --overwrite replaces it",),
     ),
-    Wrong(f"s.zarr {HERE} --dtype float32", ("--dtype float32 is for the file of --output",)),
+    Wrong(
+        f"s.zarr {HERE} --dtype float32", ("--dtype float32 is the type of the --output raster",)
+    ),
     Wrong(f"s.zarr {HERE} -o d.tif --dtype int8", ("--dtype", "'int8'")),
     Wrong(
         f"s.zarr {HERE} -o d.tif --backlink ./d.tif",
-        ("--backlink ./d.tif: is the file of --output; name another",),
+        ("--backlink ./d.tif: --output already names this file; name another",),
     ),
     Wrong(
         f"s.zarr {HERE} --target-rowcol 9,90 --path p.json --json p.json",
-        ("--json p.json: is the file of --path; name another",),
+        ("--json p.json: --path already names this file; name another",),
     ),
     Wrong(
         "s.zarr --sources marks.tif -o marks.tif --overwrite",
-        ("--output marks.tif: is the file of --sources; name another",),
+        ("--output marks.tif: --sources already names this file; name another",),
     ),
     Wrong(f"s.zarr {HERE} --json nix/r.json", ("--json", "nix/r.json")),
     Wrong(f"s.zarr {HERE} --memory-limit 10MB", ("10 MB is too small", "give at least")),

@@ -149,7 +149,7 @@ def test_a_scheduler_dies(store, edges, by_hand):
 
     with (
         clusters.open_client(None, by_hand.address) as client,
-        pytest.raises(ClusterError, match="the scheduler is gone; --resume goes on"),
+        pytest.raises(ClusterError, match="the scheduler is gone; --resume continues"),
     ):
         run(SpanningForest(str(store)), client=client, place=Here(progress))
     assert run(SpanningForest(str(store)), resume=True).report.result["blocks_resumed"] > 0
@@ -294,7 +294,7 @@ def test_workers_whose_own_limit_is_less(store, scheduler, start_worker):
     """Dask would pause them for ever."""
     start_worker("400MB")
     with clusters.open_client(None, scheduler.address) as client:
-        with pytest.raises(PlanError, match=r"may use 320 MB, .*; give a smaller --memory-limit"):
+        with pytest.raises(PlanError, match=r"may use 320 MB, .*; choose a smaller --memory-limit"):
             slope(store, client=client, memory_limit="1GB")
         assert clusters.Cluster(client, str(store)).limit(None) == 320 * MB
 
@@ -478,7 +478,7 @@ def test_commands(store, by_hand):
 @pytest.mark.parametrize(
     ("words", "code", "message"),
     [
-        ("--workers 2 --threads 2", 2, "--threads is of one process"),
+        ("--workers 2 --threads 2", 2, "--threads cannot be combined with --workers"),
         ("--workers 2 --scheduler tcp://127.0.0.1:1", 2, "leave out --scheduler"),
         ("--workers 0", 2, "--workers"),
         ("--scheduler nonsense", 2, "nonsense: is not an address; write for example tcp://"),

@@ -36,7 +36,7 @@ from terrain_gpu.primitives import connected_components, contract_tree, euler_to
 pytestmark = pytest.mark.usefixtures("no_fsync")
 
 FULL = "the GPU has no memory left (out of memory)"
-REMEDY = "give a smaller --gpu-memory-limit, or use --backend cpu"
+REMEDY = "choose a smaller --gpu-memory-limit, or use --backend cpu"
 
 
 def run_out(*_, **__):

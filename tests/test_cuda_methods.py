@@ -76,7 +76,7 @@ def test_the_command_refuses(tmp_path, no_fsync, method):
     assert "use --method relax, or --backend cuda" in str(done.exception)
     done = CliRunner().invoke(command, [*start, "--method", method, "--build-index"])
     assert done.exit_code == 2
-    assert f"--build-index is for --method index, not {method}" in done.output
+    assert f"--build-index needs --method index, not {method}" in done.output
 
 
 # -- kernels ---------------------------------------------------------------------------------------

@@ -312,7 +312,7 @@ def test_interrupt_shortest_paths(new_paths):
     wait_for_pause(process)
     out, err = go_on(process, signal.SIGINT)
     assert (process.returncode, out) == (1, "")
-    assert err == "Error: interrupted; what is finished is kept, --resume goes on\n"
+    assert err == "Error: interrupted; finished work is kept, --resume continues\n"
     assert TileStore.open(new_paths.store).layers == ["elevation"]
     assert interrupted_in_the_middle(new_paths)
 
@@ -333,7 +333,7 @@ def test_interrupt_a_conversion(new_store, number):
     wait_for_pause(process)
     out, err = go_on(process, number)
     assert process.returncode == 1
-    assert (out, err) == ("", "Error: interrupted; finished blocks are kept, --resume goes on\n")
+    assert (out, err) == ("", "Error: interrupted; finished blocks are kept, --resume continues\n")
     assert not new_store.store.exists()
     assert interrupted_in_the_middle(new_store)
 
@@ -345,7 +345,7 @@ def test_interrupt_a_spanning_tree(replaced_tree):
     wait_for_pause(process)
     out, err = go_on(process, signal.SIGINT)
     assert process.returncode == 1
-    assert (out, err) == ("", "Error: interrupted; finished blocks are kept, --resume goes on\n")
+    assert (out, err) == ("", "Error: interrupted; finished blocks are kept, --resume continues\n")
     assert snapshot(replaced_tree.store / "mst") == old
     assert interrupted_in_the_middle(replaced_tree)
 
@@ -363,7 +363,7 @@ def test_interrupt_the_export_of_a_spanning_tree(new_tree):
     out, err = go_on(process, signal.SIGINT)
     assert process.returncode == 1
     assert out == ""
-    assert err == "Error: interrupted; layer mst is complete, edges.tif is as it was\n"
+    assert err == "Error: interrupted; layer mst is complete, edges.tif is unchanged\n"
     assert target.read_bytes() == b"the previous file"
     assert snapshot(new_tree.store) == new_tree.wanted
     assert run(folder, f"{words} --resume")["result"]["blocks_resumed"] == new_tree.blocks
@@ -392,7 +392,7 @@ def test_interrupt_an_export(new_store, number):
     assert target.read_bytes() == b"the previous file"
     if number != signal.SIGKILL:
         assert process.returncode == 1
-        assert (out, err) == ("", "Error: interrupted; export.tif is as it was\n")
+        assert (out, err) == ("", "Error: interrupted; export.tif is unchanged\n")
         assert set(os.listdir(folder)) == before
     run(folder, words)
     assert set(os.listdir(folder)) == before

@@ -438,7 +438,7 @@ def test_an_unfinished_run_over_a_finished_one_goes_on(tmp_path):
 def test_only_labels_are_replaced(tmp_path):
     store = make_store(tmp_path / "s.zarr", np.eye(70, dtype=np.uint8), None, 64)
     make_layer(store, "other", np.ones((70, 70), np.uint8))
-    with pytest.raises(InputError, match="'elevation' holds no components; give the components"):
+    with pytest.raises(InputError, match="'elevation' does not hold components; rename or delete"):
         label_components(store, "other == 1", into="elevation", overwrite=True)
     assert TileStore.open(store).layer("elevation").dtype == np.uint8
     for where in ("other == 1", "elevation == 1"):
@@ -577,11 +577,11 @@ def test_plan_command(world, capfd):
         ("--where 'elevation > 0' --table ''", "--table: the name of the file is empty"),
         (
             "--where 'elevation > 0' --table t.csv --json ./t.csv",
-            "--json ./t.csv: is the file of --table; name another",
+            "--json ./t.csv: --table already names this file; name another",
         ),
         (
             "--where 'elevation > 0' -o l.tif --json l.tif",
-            "--json l.tif: is the file of --output; name another",
+            "--json l.tif: --output already names this file; name another",
         ),
         ("--where 'elevation > 0' --into old", "layer 'old' exists; --overwrite replaces it"),
         ("--where 'elevation > 0' --memory-limit 200MB", "too small for the components"),

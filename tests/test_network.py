@@ -341,9 +341,9 @@ def test_refusals(store, tmp_path):
     with pytest.raises(InputError, match="give a minimum length, points to keep, or both"):
         extract_network(store, target)
     for wrong in (-1.0, math.nan, math.inf):
-        with pytest.raises(InputError, match=f"minimum length of {wrong} is no finite number"):
+        with pytest.raises(InputError, match=f"must be finite and not negative, not {wrong}"):
             extract_network(store, target, min_length=wrong)
-    with pytest.raises(InputError, match=r"name the paths \.geojson"):
+    with pytest.raises(InputError, match=r"name the file \.geojson"):
         extract_network(store, tmp_path / "a.shp", min_length=1)
     with pytest.raises(PlanError, match="too small to extract the network of 200 x 300"):
         extract_network(store, target, min_length=1, memory_limit=300 * 10**6)
@@ -360,7 +360,7 @@ def test_refusals(store, tmp_path):
 
 def test_more_lines_than_the_limit_allows(store, tmp_path, monkeypatch):
     monkeypatch.setattr(lines, "PIECE_BYTES", 10**9)
-    with pytest.raises(PlanError, match=r"network of [\d,]+ and more lines; give more than"):
+    with pytest.raises(PlanError, match=r"network of [\d,]+ or more lines; give more than"):
         extract_network(store, tmp_path / "a.geojson", min_length=0)
     monkeypatch.setattr(lines, "PIECE_BYTES", 200)
     monkeypatch.setattr(lines, "BATCH", 0)
@@ -393,7 +393,7 @@ def test_keeping_pieces_does_not_look_at_those_of_other_blocks(tmp_path):
     with contextlib.closing(lines.PieceFile(tmp_path, np.dtype(float), 0, few)) as pieces:
         for k in [0, 1, 2, 3, 0, 1]:
             pieces.put((k, 0), one)
-        with pytest.raises(PlanError, match="5 and more lines"):
+        with pytest.raises(PlanError, match="5 or more lines"):
             pieces.put((4, 0), one)
 
 
@@ -440,9 +440,15 @@ def test_the_command(store, tmp_path, capfd):
     assert (code, "--keep: " in wrong, "no such file" in wrong) == (2, True, True)
     points, new = tmp_path / "p.geojson", tmp_path / "n.geojson"
     for wrong, message in (
-        (f"{points} --keep {points} --overwrite", f"LINES {points}: is the file of --keep; name"),
-        (f"{new} --keep {points} --json {points}", "p.geojson' exists and is no report; remove"),
-        (f"{new} --min-length 0 --json {new}", f"--json {new}: is the file of LINES; name another"),
+        (
+            f"{points} --keep {points} --overwrite",
+            f"LINES {points}: --keep already names this file; name",
+        ),
+        (f"{new} --keep {points} --json {points}", "p.geojson' exists and is not a report; remove"),
+        (
+            f"{new} --min-length 0 --json {new}",
+            f"--json {new}: LINES already names this file; name another",
+        ),
     ):
         code, _, error = call(f"network {store} {wrong}")
         assert (code, message in error) == (2, True)

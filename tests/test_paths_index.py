@@ -490,7 +490,7 @@ def test_wrong_arguments(terrain):
         with pytest.raises(InputError, match=message):
             shortest_paths(data, [(0, 0)], **how)
     store = terrain(np.int64)
-    with pytest.raises(InputError, match="integer heights of up to 32 bits"):
+    with pytest.raises(InputError, match="integer heights of at most 32 bits"):
         build_index(store)
     with pytest.raises(InputError, match="memory limit"):
         build_index(store, cost="tobler", memory_limit=10**6)
@@ -513,7 +513,7 @@ def test_the_commands(terrain, capfd):
     assert (code, json.loads(out)["result"]["built"]) == (0, True), err
     code, out, err = call(capfd, f"build-index {store} --cost tobler")
     assert code == 0
-    assert "there already" in out
+    assert "already built" in out
     code, _, err = call(capfd, f"build-index {store}")
     assert code == 2
     assert "cost was 'tobler' and is now 'absdiff'; --overwrite replaces it" in err

@@ -430,10 +430,10 @@ def test_messages():
         "column 1) at distance 5 leads there for 9"
     )
     case.distance[0, 2] = 8
-    assert "(row 0, column 2) has distance 8, but is no source" in str(case.wrong())
+    assert "(row 0, column 2) has distance 8, but is not a source" in str(case.wrong())
     case.distance[0, 2] = 9
     case.codes[0, 2] = 1
-    assert "backlink 1 leads to no predecessor (these lie W)" in str(case.wrong())
+    assert "backlink 1 does not lead to a predecessor (these lie W)" in str(case.wrong())
 
 
 def test_a_limit_that_is_too_small():
@@ -631,5 +631,5 @@ def test_wrong_stores(store, capfd):
             assert not isinstance(caught.value, VerificationError)
             assert "s.zarr" in str(caught.value)
     path.write_text(right)
-    with pytest.raises(StoreError, match="another run"):
+    with pytest.raises(StoreError, match="not from the same run"):
         verify.verify_stored(TileStore.open("s.zarr"))

@@ -107,7 +107,7 @@ def test_a_model_more_is_compiled(monkeypatch):
     with pytest.raises(InputError, match="climb takes no friction layer"):
         CostModel("climb", True, {})
     f64 = np.dtype(np.float64)
-    with pytest.raises(PlanError, match="cost 'climb' is not computed on a GPU"):
+    with pytest.raises(PlanError, match="cost 'climb' is not available on a GPU"):
         step_macros(plain.kernel, f64, None, f64, (True, True, False))
 
 

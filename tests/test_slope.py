@@ -78,9 +78,9 @@ def test_names(tmp_path):
         slope(store, aspect="slope")
     make_store(tmp_path / "t.zarr", np.zeros((70, 70)), None, 64)
     slope(store, into="other")
-    with pytest.raises(InputError, match="layer 'other' holds no components"):
+    with pytest.raises(InputError, match="layer 'other' does not hold components"):
         terrain_gpu.label_components(store, "elevation > 0", into="other", overwrite=True)
     terrain_gpu.label_components(store, "elevation > 0")
-    with pytest.raises(InputError, match="'components' holds no slopes; give the slopes another"):
+    with pytest.raises(InputError, match="'components' does not hold slopes; rename or delete"):
         slope(store, into="components", overwrite=True)
     assert TileStore.open(store).layers == ["components", "elevation", "other"]

@@ -1510,7 +1510,7 @@ def test_overwriting_with_another_grid_replaces_the_store(old):
 )
 def test_another_grid_never_enters_a_store(old, grid):
     raster = Raster(np.dtype("<i4"), grid.shape, -1)
-    refusal = r"holds another grid .* than b.tif .*; choose another store"
+    refusal = r"has a different grid .* than b.tif .*; choose another store"
     with pytest.raises(StoreError, match=refusal + " or --overwrite"):
         begin(old, raster, grid=grid, origin="b.tif")
     with pytest.raises(StoreError, match=refusal) as caught:
@@ -1519,7 +1519,7 @@ def test_another_grid_never_enters_a_store(old, grid):
     with pytest.raises(StoreError, match=refusal + r" \(--overwrite would lose 'elevation'\)"):
         begin(old, raster, "b", grid=grid, origin="b.tif", overwrite=True)
     write(old, OTHER, "b")
-    with pytest.raises(StoreError, match=r"holds another grid .*--overwrite would lose 'b'"):
+    with pytest.raises(StoreError, match=r"has a different grid .*--overwrite would lose 'b'"):
         begin(old, raster, grid=grid, overwrite=True)
     assert same_bits(read(old), DENSE.cells)
     assert same_bits(read(old, "b"), OTHER.cells)

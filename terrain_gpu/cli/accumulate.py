@@ -1,4 +1,4 @@
-"""terrain-gpu accumulate: what drains through each cell of the spanning forest."""
+"""terrain-gpu accumulate: drainage accumulation along the spanning forest."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from .places import Place, Point, places, refuse_shared_files
     type=Place("X,Y"),
     metavar="X,Y",
     multiple=True,
-    help="An outlet, in the raster's CRS. Repeatable.  [default: the border of the data]",
+    help="An outlet: a point in the raster's CRS. Repeatable.  [default: the border of the data]",
 )
 @click.option(
     "--outlet-rowcol",
     type=Place("ROW,COL"),
     metavar="ROW,COL",
     multiple=True,
-    help="An outlet, a cell, counted from 0. Repeatable.",
+    help="An outlet: a cell; rows and columns count from 0. Repeatable.",
 )
 @click.option(
     "--outlets",
@@ -37,20 +37,20 @@ from .places import Place, Point, places, refuse_shared_files
 @click.option(
     "--areas",
     is_flag=True,
-    help="Sum areas in square map units, in a geographic CRS square metres, instead of cells.",
+    help="Sum areas instead of cells, in square map units (square metres in a geographic CRS).",
 )
 @click.option(
     "--into",
     default="accumulation",
     show_default=True,
     metavar="NAME",
-    help="Layer that receives the sums.",
+    help="Layer to write the sums to.",
 )
 @click.option(
     "--directions",
     metavar="NAME",
-    help="Also make this layer: D8 codes downstream (E 1, SE 2, ... NE 128; 0 outlet, 255 none "
-    "reached).",
+    help="Also write this layer: D8 codes of the downstream steps (E 1, SE 2, ... NE 128; 0 "
+    "outlet, 255 no outlet reached).",
 )
 @click.option("-o", "--output", metavar="SUMS.tif", help="Also write the accumulation as a raster.")
 @options.memory_limit_option
@@ -69,11 +69,11 @@ def command(
     json_target: str | None,
     **settings: Any,
 ) -> None:
-    """Sum what drains through each cell of STORE along its spanning forest.
+    """Sum the cells or areas that drain through each cell of STORE along its spanning forest.
 
-    The forest (compute-mst) is rooted at outlets: the cells at the raster's edge and beside nodata,
-    or those given. Between two outlets the heaviest edge is the divide. Every cell of the result
-    has what is upstream of it, itself included; 0 where no outlet is reached.
+    The forest (compute-mst) is rooted at the outlets: by default, all cells on the raster's edge
+    or beside nodata. The heaviest edge between two outlets is the divide. Each cell of the result
+    is the sum over all cells upstream, itself included; 0 if no outlet is reached.
 
     \b
     terrain-gpu accumulate dem.zarr
@@ -90,7 +90,7 @@ def command(
         limit = settings["memory_limit"]
         given = places(opened.grid, "--outlet", outlet, outlet_rowcol, outlets, limit)
     refuse_output(output, overwrite=settings["overwrite"])
-    advice = "finished blocks are kept, --resume goes on"
+    advice = "finished blocks are kept, --resume continues"
     with options.if_interrupted(advice), bar("accumulate", quiet=options.quiet()) as progress:
         found = accumulate(opened, given, progress=progress, **settings)
     report = found.report

@@ -1,4 +1,4 @@
-"""terrain-gpu build-index: the distance index of a store."""
+"""terrain-gpu build-index: build the distance index of a store."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ def command(
     json_target: str | None,
     **settings: Any,
 ) -> None:
-    """Build the distance index of STORE: compute-sssp --method index starts from it.
+    """Build the distance index of STORE, which compute-sssp --method index uses.
 
-    It holds the distances between the rim cells of every tile, for one cost model: 63 bytes per
-    cell, twice that for tobler and langmuir, half of it for integer costs. A build that was killed
-    goes on where it stood.
+    The index holds the distances between the rim cells of every tile, for one cost model: 63 bytes
+    per cell, twice that for tobler and langmuir, half for integer costs. The same command continues
+    a build that was interrupted.
 
     \b
     terrain-gpu build-index dem.zarr --cost tobler
@@ -43,7 +43,7 @@ def command(
     from ..paths.index import build_index
     from ..progress import bar
 
-    advice = "finished blocks are kept, the same command goes on"
+    advice = "finished blocks are kept, the same command continues"
     with options.if_interrupted(advice), bar("distance index", quiet=options.quiet()) as progress:
         report = build_index(
             store,
@@ -55,6 +55,6 @@ def command(
     found = report.result
     options.say(
         f"{store}: distance index, {format_size(found['bytes'])}, {found['bytes_per_cell']} bytes "
-        f"per cell, " + (f"{report.seconds['total']:.2f} s" if found["built"] else "there already"),
+        f"per cell, " + (f"{report.seconds['total']:.2f} s" if found["built"] else "already built"),
         json_target,
     )

@@ -24,7 +24,7 @@ from . import options
     type=click.Choice(tuple(WEIGHTS)),
     default="max",
     show_default=True,
-    help="The higher of two cells, or their absolute difference.",
+    help="Weight of an edge: the higher of its two cells, or their absolute difference.",
 )
 @options.connectivity_option
 @click.option(
@@ -32,7 +32,7 @@ from . import options
     type=click.Choice(get_args(TreeMethod)),
     default="frozen",
     show_default=True,
-    help="Both give the same bits; contract is the reference.",
+    help="Algorithm; both give the same bits, contract is the reference.",
 )
 @options.layer_option
 @options.memory_limit_option
@@ -41,7 +41,7 @@ from . import options
 @options.devices_option
 @options.gpu_memory_limit_option
 @options.cluster_options
-@click.option("--verify", is_flag=True, help="Prove the result in another pass over the cells.")
+@click.option("--verify", is_flag=True, help="Verify the result in a second pass over the cells.")
 @options.resume_option
 @options.overwrite_option
 @options.json_option
@@ -55,7 +55,7 @@ def command(
 ) -> None:
     """Compute the minimum spanning forest of a layer of STORE, as its layer "mst".
 
-    Neighbouring cells are joined by an edge of the given weight; nodata cells are absent. The
+    Edges join neighbouring cells, with the given weight; nodata cells have no edges. The
     forest is unique: the same bits for every block size, memory limit and number of threads.
 
     \b
@@ -69,12 +69,12 @@ def command(
         from ..io.export import checked_target, export_layer  # brings GDAL
 
         checked_target(output, overwrite=settings["overwrite"])
-    advice = "finished blocks are kept, --resume goes on"
+    advice = "finished blocks are kept, --resume continues"
     with options.if_interrupted(advice), bar("spanning tree", quiet=options.quiet()) as progress:
         tree = minimum_spanning_tree(store, progress=progress, **settings)
     report = tree.report
     if output:
-        advice = f"layer {LAYER} is complete, {output} is as it was"
+        advice = f"layer {LAYER} is complete, {output} is unchanged"
         with options.if_interrupted(advice), report.phase("export"):
             export_layer(
                 store,

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 NAMED = 5
-"""Most targets that a message names."""
+"""A message names at most this many targets."""
 
 
 class _Parameter(click.ParamType):
@@ -57,18 +57,17 @@ _COST_OPTIONS: tuple[Any, ...] = (
         type=click.Choice(tuple(MODELS)),
         default="absdiff",
         show_default=True,
-        help="What a step costs: |dz|, mean friction x length, length on the surface, seconds of "
-        "walking (two models); minimax: the highest cell on the way.",
+        help="Cost of a step: absdiff |dz|; friction: mean friction x length; surface: length on "
+        "the surface; tobler and langmuir: seconds of walking. minimax: a path costs its highest "
+        "cell.",
     ),
     click.option(
         "--friction",
         metavar="LAYER",
-        help="Layer of frictions, 0 or more: friction needs it (the name of --layer where that "
-        "holds them itself), langmuir uses it as its own, minimax not, the others as a factor.",
+        help="Layer of frictions, 0 or more. Required by --cost friction (name --layer itself if "
+        "that holds them); a term of langmuir, a factor for the others, refused by minimax.",
     ),
-    click.option(
-        "--barriers", metavar="LAYER", help="Layer whose cells other than 0 are impassable."
-    ),
+    click.option("--barriers", metavar="LAYER", help="Layer whose non-zero cells are impassable."),
     click.option(
         "--parameter",
         "parameters",
@@ -77,26 +76,24 @@ _COST_OPTIONS: tuple[Any, ...] = (
         multiple=True,
         callback=_parameters,
         help="".join(
-            f"Of {model.name}: {', '.join(model.parameters)}. "
+            f"For {model.name}: {', '.join(model.parameters)}. "
             for model in MODELS.values()
             if model.parameters
         )
         + "Repeatable.",
     ),
-    click.option(
-        "--reverse", is_flag=True, help="Cost of going to the source instead, where that differs."
-    ),
+    click.option("--reverse", is_flag=True, help="Cost of going to the source instead of from it."),
     options.connectivity_option,
     click.option(
         "--no-corner-cutting",
         is_flag=True,
-        help="No diagonal step between two cells that are nodata or barriers.",
+        help="Forbid a diagonal step between two cells that are nodata or barriers.",
     ),
 )
 
 
 def cost_options(command: Any) -> Any:
-    """What a step costs and which steps there are."""
+    """Add the options that define the cost of a step and which steps exist."""
     for option in reversed(_COST_OPTIONS):
         command = option(command)
     return command
@@ -109,14 +106,14 @@ def cost_options(command: Any) -> Any:
     type=Place("X,Y[,COST]"),
     metavar="X,Y[,COST]",
     multiple=True,
-    help="Start here, in the raster's CRS, at this cost (0). Repeatable.",
+    help="Start at this point, in the raster's CRS, with this cost (default 0). Repeatable.",
 )
 @click.option(
     "--source-rowcol",
     type=Place("ROW,COL[,COST]"),
     metavar="ROW,COL[,COST]",
     multiple=True,
-    help="Start in this cell, counted from 0. Repeatable.",
+    help="Start at this cell; rows and columns count from 0. Repeatable.",
 )
 @click.option(
     "--sources",
@@ -125,7 +122,9 @@ def cost_options(command: Any) -> Any:
     "several), or at the cells of an aligned raster that are neither 0 nor nodata.",
 )
 @click.option(
-    "--source-edge", is_flag=True, help="Start at the raster's edge and the rim of nodata too."
+    "--source-edge",
+    is_flag=True,
+    help="Also start at all cells on the raster's edge or beside nodata.",
 )
 @cost_options
 @click.option(
@@ -133,25 +132,27 @@ def cost_options(command: Any) -> Any:
     type=float,
     metavar="COST",
     callback=not_negative,
-    help="Leave cells that cost more unreached.",
+    help="Leave cells with a higher cost unreached.",
 )
 @click.option(
     "--target",
     type=Place("X,Y"),
     metavar="X,Y",
     multiple=True,
-    help="End of a path, in the raster's CRS. Repeatable.",
+    help="End of a path: a point in the raster's CRS. Repeatable.",
 )
 @click.option(
     "--target-rowcol",
     type=Place("ROW,COL"),
     metavar="ROW,COL",
     multiple=True,
-    help="End of a path, a cell. Repeatable.",
+    help="End of a path: a cell. Repeatable.",
 )
-@click.option("--targets", metavar="FILE", help="Ends of paths, a file as for --sources.")
+@click.option("--targets", metavar="FILE", help="Ends of paths: a file like that of --sources.")
 @click.option(
-    "--stop-at-targets", is_flag=True, help="Leave cells beyond the farthest target unreached."
+    "--stop-at-targets",
+    is_flag=True,
+    help="Leave cells farther than the farthest target unreached.",
 )
 @click.option(
     "-o", "--output", metavar="DISTANCE.tif", help="Also write the distances as a raster."
@@ -159,18 +160,19 @@ def cost_options(command: Any) -> Any:
 @click.option(
     "--dtype",
     type=click.Choice(get_args(FloatType)),
-    help="Type of that raster's cells, rounded to nearest.  [default: as in the store]",
+    help="Data type of the --output raster; distances are rounded to nearest.  "
+    "[default: as in the store]",
 )
 @click.option(
     "--backlink",
     metavar="CODES.tif",
-    help="Also compute the steps back to the source, and write their D8 codes (E 1, SE 2, ... "
-    "NE 128; 0 source, 255 unreached).",
+    help="Also compute each cell's step back towards its source, and write the D8 codes (E 1, "
+    "SE 2, ... NE 128; 0 source, 255 unreached).",
 )
 @click.option(
     "--allocation",
     metavar="IDS.tif",
-    help="Also compute which source each cell belongs to, and write the ids.",
+    help="Also compute the source that each cell is reached from, and write the ids.",
 )
 @click.option(
     "--path",
@@ -188,17 +190,16 @@ def cost_options(command: Any) -> Any:
     type=click.Choice(get_args(PathMethod)),
     default="relax",
     show_default=True,
-    help="The way: blocks relaxed in order, from the distance index, or with Dijkstra's algorithm "
-    "inside of blocks; on a GPU also the classical ways, with an array of what changed, or many "
-    "blocks with a tournament tree each. The result is the same; from the index within 1e-12 for "
-    "real costs.",
+    help="Algorithm: relax blocks in order, use the distance index, or run Dijkstra's algorithm "
+    "inside blocks; on a GPU also the classical methods, with an array of changed cells or with "
+    "one tournament tree per block. All give the same result; index within 1e-12 for real costs.",
 )
 @click.option(
     "--build-index",
     is_flag=True,
-    help="Use the distance index, and build it before where it is missing or stale.",
+    help="Use the distance index; build it first if it is missing or stale.",
 )
-@click.option("--verify", is_flag=True, help="Prove the result in another pass over the cells.")
+@click.option("--verify", is_flag=True, help="Verify the result in a second pass over the cells.")
 @options.resume_option
 @options.overwrite_option
 @options.json_option
@@ -222,10 +223,10 @@ def command(  # noqa: PLR0913 - the options
     json_target: str | None,
     **settings: Any,
 ) -> None:
-    """Compute the least cost of reaching every cell of STORE from sources, as its layer "distance".
+    """Compute the least cost from sources to each cell of STORE, as its layer "distance".
 
-    The distances are those of Dijkstra's algorithm: the same bits for every block size, memory
-    limit and number of threads. Backlinks and allocation become layers of these names.
+    The distances equal those of Dijkstra's algorithm: the same bits for every block size, memory
+    limit and number of threads. Backlinks and allocation go to the layers of these names.
 
     \b
     compute-sssp dem.zarr --source -84.2,36.5 --cost tobler -o seconds.tif
@@ -259,7 +260,7 @@ def command(  # noqa: PLR0913 - the options
     ends = None
     if has_targets:
         ends = places(opened.grid, "--target", target, target_rowcol, targets, limit)
-    advice = "what is finished is kept, --resume goes on"
+    advice = "finished work is kept, --resume continues"
     with options.if_interrupted(advice), bar("shortest paths", quiet=options.quiet()) as progress:
         found = shortest_paths(
             opened,
@@ -272,7 +273,7 @@ def command(  # noqa: PLR0913 - the options
             **settings,
         )
     report, layers = found.report, found.layers
-    # --overwrite with --resume: a finished result stays, its files are replaced.
+    # --resume with --overwrite keeps a finished result and replaces its files.
     advice = f"the layers {', '.join(layers)} are complete, --resume --overwrite writes the files"
     for layer, option, file in rasters:
         if not file:
@@ -298,7 +299,7 @@ def command(  # noqa: PLR0913 - the options
 def _write_paths(
     path: str, grid: GridSpec, ends: Places, lines: list[TracedPath], overwrite: bool
 ) -> dict[str, Any]:
-    """Write paths to a file; what the report says of them."""
+    """Write paths to a file; return the entries for the report."""
     from ..paths.output import write_paths
 
     missing = _unreached(path, grid, ends, lines)
@@ -313,7 +314,7 @@ def _summary(
     written: list[str],
     path: str | None,
 ) -> str:
-    """What a run has done, in words."""
+    """Return the summary of a run."""
     layers = found.layers
     if path:
         count = found.report.result["paths"]
@@ -335,7 +336,7 @@ def _check_options(
     dtype: FloatType | None,
     settings: dict[str, Any],
 ) -> None:
-    """Refuse options that do not go together."""
+    """Refuse combinations of options that make no sense."""
     if not (has_sources or settings["source_edge"]):
         raise click.UsageError(
             "no source: give --source X,Y, --source-rowcol ROW,COL, --sources FILE or --source-edge"
@@ -350,11 +351,13 @@ def _check_options(
                 "--targets FILE"
             )
     if has_targets and not (path is not None or settings["stop_at_targets"]):
-        raise click.UsageError("targets are for --path FILE or --stop-at-targets: give one of them")
+        raise click.UsageError("targets need --path FILE or --stop-at-targets: give one of them")
     if settings["build_index"] and settings["method"] not in ("relax", "index"):
-        raise click.UsageError(f"--build-index is for --method index, not {settings['method']}")
+        raise click.UsageError(
+            f"--build-index needs --method index, not {settings['method']}: leave out one of them"
+        )
     if dtype and output is None:
-        raise click.UsageError(f"--dtype {dtype} is for the file of --output: give that too")
+        raise click.UsageError(f"--dtype {dtype} is the type of the --output raster: give that too")
 
 
 def _check_outputs(
@@ -365,7 +368,7 @@ def _check_outputs(
     *,
     overwrite: bool,
 ) -> None:
-    """Refuse before the work what cannot take its results."""
+    """Refuse, before the work starts, files that the results cannot be written to."""
     from ..io import export, lines
 
     outputs = dict(rasters) | ({"--path": path} if path is not None else {})
@@ -379,7 +382,7 @@ def _check_outputs(
 def _unreached(
     path: str, grid: GridSpec, targets: Places, lines: Sequence[TracedPath]
 ) -> list[dict[str, int]]:
-    """The targets without a path, with a warning that names them; an error when all are."""
+    """Return the unreached targets and log a warning that names them; raise if no path exists."""
     from ..errors import TerrainError
     from ..grid import cell_centres
 
@@ -402,15 +405,15 @@ def _unreached(
     ) + (f" and {len(missing) - NAMED} more" if len(missing) > NAMED else "")
     if not lines:
         raise TerrainError(
-            f"--path {path}: not written, no target is reached: {names}; look for nodata, barriers "
-            "and --max-cost on the way"
+            f"--path {path}: not written, no target is reached: {names}; check for nodata and "
+            "barriers on the way, and --max-cost"
         )
     log.warning("%d of %d targets not reached: %s", len(missing), len(targets), names)
     return missing
 
 
 def _farthest(cost: str, distance: Layer) -> str:
-    """The greatest distance for the summary, as the layer's statistics have it."""
+    """Return the greatest distance, from the layer's statistics, for the summary."""
     most = distance.info.get("max")
     if most is None:
         return ""

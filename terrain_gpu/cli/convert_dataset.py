@@ -1,4 +1,4 @@
-"""convert-dataset: rasters into a store."""
+"""convert-dataset: convert rasters into a layer of a store."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from . import options
 
 
 class Number(click.ParamType):
-    """An integer where it is written as one, else a real number (nan and inf included)."""
+    """An integer if written as one, else a real number (including nan and inf)."""
 
     name = "value"
 
@@ -29,12 +29,14 @@ class Number(click.ParamType):
 @click.argument("inputs", nargs=-1, metavar="INPUT...")
 @click.argument("store", metavar="STORE")
 @options.layer_option
-@click.option("--band", type=click.IntRange(1), metavar="N", help="Band of multi-band rasters.")
+@click.option(
+    "--band", type=click.IntRange(1), metavar="N", help="Band to read from multi-band rasters."
+)
 @click.option(
     "--block-size",
     type=click.IntRange(64, 8192),
     metavar="N",
-    help="Side of a block in cells, a power of two.  [default: planned, up to 1024]",
+    help="Side of a block in cells, a power of two.  [default: planned, at most 1024]",
 )
 @click.option("--round", "round_cells", is_flag=True, help="Round real cells to int32.")
 @click.option("--clamp-min", type=Number(), metavar="V", help="Raise lower values to V.")
@@ -42,10 +44,10 @@ class Number(click.ParamType):
     "--nodata",
     type=Number(),
     metavar="V",
-    help="Cells of value V have none; the inputs' own nodata cells take V.",
+    help="Treat cells of value V as nodata, and set the inputs' own nodata cells to V.",
 )
 @options.bounds_option
-@click.option("--crs", metavar="CRS", help="Coordinate system of inputs that name none.")
+@click.option("--crs", metavar="CRS", help="Coordinate system of inputs that have none.")
 @click.option(
     "--compress", type=click.Choice(get_args(LayerCompression)), help="Compress the tiles."
 )
@@ -58,10 +60,10 @@ class Number(click.ParamType):
 @options.verbosity_options
 @options.version_option
 def command(inputs: tuple[str, ...], store: str, json_target: str | None, **settings: Any) -> None:
-    """Convert rasters into a layer of a STORE that the other commands stream from.
+    """Convert rasters into a layer of STORE, which the other commands read.
 
-    INPUT is any raster that GDAL reads, or GRASS ASCII; several of one grid become a mosaic. Cells
-    keep their type and bits unless an option says otherwise.
+    INPUT is any raster that GDAL reads, or GRASS ASCII; several on one grid become a mosaic. Cells
+    keep their type and bits unless an option changes them.
 
     \b
     convert-dataset dem.tif dem.zarr
@@ -72,8 +74,8 @@ def command(inputs: tuple[str, ...], store: str, json_target: str | None, **sett
     from ..progress import bar
 
     if not inputs:
-        raise click.UsageError(f"{store!r} alone: give INPUT rasters, and the STORE last")
-    advice = "finished blocks are kept, --resume goes on"
+        raise click.UsageError(f"only {store!r} given: give INPUT rasters, and the STORE last")
+    advice = "finished blocks are kept, --resume continues"
     with options.if_interrupted(advice), bar("convert", quiet=options.quiet()) as progress:
         report = convert_dataset(inputs, store, progress=progress, **settings)
     options.write_json(report.to_json(), json_target)

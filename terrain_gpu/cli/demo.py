@@ -1,4 +1,4 @@
-"""terrain-gpu demo: the main job on the shipped sample."""
+"""terrain-gpu demo: run the main commands on the bundled sample."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from . import options
 
 SAMPLE = "jacksboro.tif"
 FROM, TO = "-84.12,36.48", "-84.37,36.70"
-"""Ends of the path, in the valley and in the mountains."""
+"""The ends of the path, in the valley and in the mountains."""
 
 
 @click.command("demo")
@@ -20,7 +20,7 @@ FROM, TO = "-84.12,36.48", "-84.37,36.70"
 @options.verbosity_options
 @click.pass_context
 def command(context: click.Context, folder: str, overwrite: bool) -> None:
-    """Convert the shipped sample DEM, export it again; its spanning tree, and a walk across it."""
+    """Convert and export the bundled sample DEM; compute its spanning tree and a walk across it."""
     import numpy as np
 
     from ..io.gdal import gdal_environment
@@ -42,9 +42,9 @@ def command(context: click.Context, folder: str, overwrite: bool) -> None:
     try:
         out.mkdir(parents=True, exist_ok=True)
     except (FileExistsError, NotADirectoryError):
-        raise InputError(f"{out}: is or lies below a file; name another FOLDER") from None
+        raise InputError(f"{out}: is a file or inside one; name another FOLDER") from None
     except OSError as error:
-        raise OutputError(f"{out}: cannot be made: {error.strerror}") from error
+        raise OutputError(f"{out}: cannot be created: {error.strerror}") from error
     steps = (
         (convert_dataset.command, [str(sample), str(store), "--overwrite"]),
         (info.command, [str(store)]),
@@ -71,8 +71,8 @@ def command(context: click.Context, folder: str, overwrite: bool) -> None:
         raise TerrainError(f"{back} differs from {sample}")
     options.say(
         f"\n{back} equals the sample cell for cell ({cells[0].size:,} cells)\n"
-        f"{tree} holds the tree's edges, D8 codes\n"
-        f"{walk} holds seconds of walking, {route} the way\n"
+        f"{tree} holds the edges of the spanning tree as D8 codes\n"
+        f"{walk} holds walking times in seconds, {route} the path\n"
         + _draw(store, picture, walk_picture)
         + "\n"
         f"The store opens in Python too: xarray.open_zarr({str(store)!r}, consolidated=False)"
@@ -80,7 +80,7 @@ def command(context: click.Context, folder: str, overwrite: bool) -> None:
 
 
 def _draw(store: Path, tree: Path, walk: Path) -> str:
-    """Draw the tree and the walk; what to tell the user about it."""
+    """Draw the tree and the walk; return what to tell the user."""
     from ..grid import cell_centres
     from ..grid.neighbours import symmetric
     from ..io.places import from_xy
@@ -100,12 +100,12 @@ def _draw(store: Path, tree: Path, walk: Path) -> str:
         seconds = opened.layer("distance").read_window(*opened.grid.window)
         draw_walk(walk, heights, seconds, cell_centres(opened.grid, cells), opened.grid)
     except ImportError:
-        return "no picture: pip install matplotlib (the extra `plot`) first"
-    return f"{tree} and {walk} show them over a hillshade"
+        return "no pictures: they need matplotlib (the extra `plot`)"
+    return f"{tree} and {walk} show them on a hillshade"
 
 
 def _sample() -> Path:
-    """The sample: inside the installed package, or in the repository."""
+    """Return the sample, from the installed package or from the repository."""
     package = Path(__file__).resolve().parents[1]
     for folder in (package / "data", package.parent / "data"):
         if (folder / SAMPLE).exists():

@@ -1,4 +1,4 @@
-"""terrain-gpu export: a layer back into a raster file."""
+"""terrain-gpu export: write a layer to a raster file."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from . import options
 @click.option(
     "--compress",
     type=click.Choice(get_args(FileCompression)),
-    help="Compression.  [default: none; deflate with --cog]",
+    help="Compression of the file.  [default: none; deflate with --cog]",
 )
 @options.memory_limit_option
 @options.threads_option
@@ -28,11 +28,11 @@ from . import options
 @options.json_option
 @options.verbosity_options
 def command(store: str, path: str, json_target: str | None, **settings: Any) -> None:
-    """Write a layer of STORE as GeoTIFF, cell for cell."""
+    """Write a layer of STORE to a GeoTIFF, with the same cells."""
     from ..io.export import export_layer
     from ..progress import bar
 
-    advice = f"{path} is as it was"
+    advice = f"{path} is unchanged"
     with options.if_interrupted(advice), bar("export", quiet=options.quiet()) as progress:
         report = export_layer(store, path, progress=progress, **settings)
     options.write_json(report.to_json(), json_target)

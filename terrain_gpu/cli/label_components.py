@@ -1,4 +1,4 @@
-"""terrain-gpu label-components: connected components of the cells where a condition holds."""
+"""terrain-gpu label-components: connected components of the cells that meet a condition."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .places import refuse_shared_files
     "--where",
     required=True,
     metavar="CONDITION",
-    help='On layers of the store, such as "elevation > 0", "0 < elevation <= 100 and not '
+    help='Condition on layers of the store, such as "elevation > 0", "0 < elevation <= 100 and not '
     '(slope > 30)" or "nodata(elevation)".',
 )
 @options.connectivity_option
@@ -26,16 +26,15 @@ from .places import refuse_shared_files
     default="components",
     show_default=True,
     metavar="NAME",
-    help="Layer that receives the labels.",
+    help="Layer to write the labels to.",
 )
 @click.option(
     "--table",
     metavar="FILE",
-    help="Also write cells, area and box of each component: .csv, .parquet or .geojson.",
+    help="Also write a table of the components' cell counts, areas and bounding boxes: .csv, "
+    ".parquet or .geojson.",
 )
-@click.option(
-    "-o", "--output", metavar="LABELS.tif", help="Also write the labels as a raster, 0 outside."
-)
+@click.option("-o", "--output", metavar="LABELS.tif", help="Also write the labels as a raster.")
 @options.memory_limit_option
 @options.threads_option
 @options.cluster_options
@@ -50,11 +49,11 @@ def command(
     json_target: str | None,
     **settings: Any,
 ) -> None:
-    """Label the connected components of the cells of STORE where a condition holds.
+    """Label the connected components of the cells of STORE that meet a condition.
 
-    Labels run from 1, in the order of the components' first cells, row by row; cells outside are
-    0. They are the same for every block size, memory limit and number of threads. A comparison
-    with a cell without a value is never true.
+    Labels count from 1, in row-major order of each component's first cell; all other cells are 0.
+    They are the same for every block size, memory limit and number of threads. A comparison
+    with a nodata cell is never true.
 
     \b
     terrain-gpu label-components dem.zarr --where "elevation > 0" --table islands.csv
@@ -67,7 +66,7 @@ def command(
         {}, {"--table": settings["table"], "--output": output, "--json": json_target}
     )
     refuse_output(output, overwrite=settings["overwrite"])
-    advice = "finished blocks are kept, --resume goes on"
+    advice = "finished blocks are kept, --resume continues"
     with options.if_interrupted(advice), bar("components", quiet=options.quiet()) as progress:
         found = label_components(store, where, progress=progress, **settings)
     report, into = found.report, settings["into"]

@@ -1,4 +1,4 @@
-"""The group `terrain-gpu` and the programs that stand alone."""
+"""The command group `terrain-gpu` and the standalone programs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from .operations import command_of
 @options.version_option
 @click.pass_context
 def group(context: click.Context) -> None:
-    """Elevation rasters far larger than memory, as grid graphs."""
+    """Analyse elevation rasters far larger than memory as grid graphs."""
     if context.invoked_subcommand is None:
         click.echo(context.get_help())
 
@@ -44,20 +44,20 @@ for _operation in (slope_command,):
 
 
 def main() -> None:
-    """Program `terrain-gpu`."""
+    """Run the program `terrain-gpu`."""
     options.run(group)
 
 
 def convert_dataset() -> None:
-    """Program `convert-dataset`."""
+    """Run the program `convert-dataset`."""
     options.run(convert_dataset_file.command)
 
 
 def compute_mst() -> None:
-    """Program `compute-mst`."""
+    """Run the program `compute-mst`."""
     options.run(compute_mst_file.command)
 
 
 def compute_sssp() -> None:
-    """Program `compute-sssp`."""
+    """Run the program `compute-sssp`."""
     options.run(compute_sssp_file.command)

@@ -1,4 +1,4 @@
-"""terrain-gpu network: the main lines of the spanning forest as vector lines."""
+"""terrain-gpu network: extract the main lines of the spanning forest as vector lines."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from .places import from_file, naming, not_negative, refuse_shared_files
     type=float,
     metavar="LENGTH",
     callback=not_negative,
-    help="Remove dead ends shorter than this, in map units, in a geographic CRS metres; 0 removes "
-    "nothing.",
+    help="Remove dead ends shorter than this, in map units (metres in a geographic CRS); 0 "
+    "removes nothing.",
 )
 @click.option(
     "--keep",
     metavar="FILE",
-    help="Never remove, and end lines at, the points, lines and polygons of a vector file "
+    help="Cells to keep and to end lines at: the points, lines and polygons of a vector file "
     "(FILE:LAYER for one layer of several), or the cells of an aligned raster that are neither 0 "
     "nor nodata.",
 )
@@ -43,8 +43,8 @@ def command(
 ) -> None:
     """Write the main lines of the spanning forest of STORE (compute-mst) as vector lines.
 
-    Lines lead from node to node, with the attributes start and end (cells, row x columns + column),
-    weight (sum over the line's edges), pass_height (its highest cell), length and cells.
+    Each line joins two nodes. Its attributes are start and end (cells, row x columns + column),
+    weight (sum over its edges), pass_height (its highest cell), length and cells.
 
     \b
     terrain-gpu network dem.zarr lines.gpkg --min-length 5000
@@ -64,7 +64,7 @@ def command(
     if keep is not None:
         with naming("--keep"):
             kept = from_file(opened.grid, keep, settings["memory_limit"])
-    advice = f"{output} is as it was"
+    advice = f"{output} is unchanged"
     with options.if_interrupted(advice), bar("network", quiet=options.quiet()) as progress:
         found = extract_network(opened, output, keep=kept, progress=progress, **settings)
     options.write_json(found.report.to_json(), json_target)

@@ -1,4 +1,4 @@
-"""Commands of operations, made from what they say of themselves."""
+"""Build the command of an operation from the declarations in its module."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def refuse_output(output: str | None, *, overwrite: bool) -> None:
-    """Refuse, before the work, a raster that cannot be written after it."""
+    """Refuse, before the work starts, a raster that cannot be written."""
     if output:
         from ..io.export import checked_target  # brings GDAL
 
@@ -24,13 +24,13 @@ def refuse_output(output: str | None, *, overwrite: bool) -> None:
 
 
 def also_export(layer: Layer, output: str | None, report: Report, settings: dict[str, Any]) -> None:
-    """Write a finished layer as the raster that -o asks for, if it does."""
+    """Write a finished layer to the raster given by -o, if any."""
     if not output:
         return
     from ..io.export import export_layer
 
     name, store = layer.path.name, layer.path.parent
-    advice = f"layer {name} is complete, {output} is as it was"
+    advice = f"layer {name} is complete, {output} is unchanged"
     wanted = {key: settings[key] for key in ("memory_limit", "threads", "overwrite")}
     with options.if_interrupted(advice), report.phase("export"):
         export_layer(store, output, layer=name, **wanted)
@@ -38,10 +38,10 @@ def also_export(layer: Layer, output: str | None, report: Report, settings: dict
 
 
 def command_of(operation: ModuleType) -> click.Command:
-    """The command of a module with NAME, HELP, OPTIONS and `run`, which returns a `Result`.
+    """Build the command of a module with NAME, HELP, OPTIONS and `run`, which returns a `Result`.
 
-    It has the options that all operations have: -o for the first output as a raster, the memory
-    limit, threads, --resume, --overwrite, --json, -v and -q.
+    Adds the options common to all operations: -o (the first output as a raster), --memory-limit,
+    --threads, --workers, --scheduler, --resume, --overwrite, --json, -v and -q.
     """
 
     def command(store: str, output: str | None, json_target: str | None, **settings: Any) -> None:

@@ -1,4 +1,4 @@
-"""Options that commands share, and how a command reports and fails."""
+"""Options shared by the commands; output, errors and interrupts of a command."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ NAME = "terrain_gpu"
 
 
 class Size(click.ParamType):
-    """512MB, 2GB, 1.5GiB."""
+    """A size in bytes, such as 512MB, 2GB or 1.5GiB."""
 
     name = "size"
 
@@ -58,7 +58,7 @@ class Devices(click.ParamType):
 
 
 def _verbosity(ctx: click.Context, param: click.Parameter, value: Any) -> None:
-    """Library messages to standard error: warnings, with -v progress notes, with -vv all."""
+    """Set the log level: warnings by default, INFO with -v, DEBUG with -vv, errors with -q."""
     state = ctx.find_root().meta.setdefault(NAME, {"verbose": 0})
     if param.name == "quiet":
         state["verbose"] = -1 if value else state["verbose"]
@@ -69,23 +69,23 @@ def _verbosity(ctx: click.Context, param: click.Parameter, value: Any) -> None:
 
 
 def verbosity_options(command: Any) -> Any:
-    """-v and -q."""
+    """Add -v and -q."""
     command = click.option(
         "-v", "--verbose", count=True, expose_value=False, is_eager=True, callback=_verbosity,
-        help="Say more; -vv shows tracebacks.",
+        help="Print more messages; -vv adds tracebacks.",
     )(command)  # fmt: skip
     return click.option(
         "-q", "--quiet", is_flag=True, expose_value=False, is_eager=True, callback=_verbosity,
-        help="Say nothing but errors.",
+        help="Print only errors.",
     )(command)  # fmt: skip
 
 
 _REPORT = b'{\n  "command": '
-"""How a report begins, and no other JSON, such as GeoJSON or the metadata of a store."""
+"""The first bytes of a report. No other JSON, such as GeoJSON or store metadata, starts so."""
 
 
 def _json_target(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
-    """Refuse before the run what cannot take the report after it."""
+    """Refuse, before the run, a file that the report cannot be written to."""
     if value is None or value == "-":
         return value
     path = Path(value)
@@ -100,7 +100,7 @@ def _json_target(ctx: click.Context, param: click.Parameter, value: str | None) 
             start = file.read(len(_REPORT))
         if start not in (b"", _REPORT):
             raise click.BadParameter(
-                f"{value!r} exists and is no report; remove it or name another", ctx, param
+                f"{value!r} exists and is not a report; remove it or name another file", ctx, param
             )
     from ..store.swap import refuse_inside  # start-up time counts
 
@@ -109,7 +109,7 @@ def _json_target(ctx: click.Context, param: click.Parameter, value: str | None) 
 
 
 def json_option(command: Any) -> Any:
-    """--json FILE|-"""
+    """Add --json FILE|-."""
     return click.option(
         "--json", "json_target", metavar="FILE|-", callback=_json_target,
         help="Write a machine-readable report of the run; - is standard output.",
@@ -118,30 +118,30 @@ def json_option(command: Any) -> Any:
 
 memory_limit_option = click.option(
     "--memory-limit", type=Size(), metavar="SIZE",
-    help="Bound on the peak memory of the whole process, e.g. 512MB or 2GB.  "
+    help="Limit on the peak memory of the whole process, such as 512MB or 2GB.  "
     "[default: a quarter of RAM, at least 512MB]",
 )  # fmt: skip
 threads_option = click.option(
     "--threads",
     type=click.IntRange(1, MOST_THREADS),
     metavar="N",
-    help="Threads.  [default: all cores]",
+    help="Number of threads.  [default: all cores]",
 )
 workers_option = click.option(
     "--workers", type=click.IntRange(1, MOST_THREADS), metavar="N",
-    help="Solve blocks in N processes; the memory limit holds for each.  [needs Dask]",
+    help="Solve blocks in N processes, each with its own memory limit.  [needs Dask]",
 )  # fmt: skip
 scheduler_option = click.option(
     "--scheduler", metavar="ADDRESS",
-    help="Solve blocks in the workers of this Dask scheduler, such as tcp://host:8786.",
+    help="Solve blocks on the workers of this Dask scheduler, such as tcp://host:8786.",
 )  # fmt: skip
 backend_option = click.option(
     "--backend", type=click.Choice(get_args(Backend)), default="auto", show_default=True,
-    help="Where to compute; auto takes CUDA where it works, else the CPU.",
+    help="Where to compute; auto uses CUDA if it works, else the CPU.",
 )  # fmt: skip
 device_option = click.option(
     "--device", type=click.IntRange(0, MOST_DEVICES - 1), default=0, show_default=True, metavar="N",
-    help="Which GPU.",
+    help="Number of the GPU to use.",
 )  # fmt: skip
 devices_option = click.option(
     "--device", type=Devices(), default="0", show_default=True, metavar="N[,N...]|all",
@@ -149,15 +149,15 @@ devices_option = click.option(
 )  # fmt: skip
 gpu_memory_limit_option = click.option(
     "--gpu-memory-limit", type=Size(), metavar="SIZE",
-    help="Bound on the GPU memory used.  [default: nine tenths of what is free]",
+    help="Limit on the GPU memory.  [default: nine tenths of the free memory]",
 )  # fmt: skip
 connectivity_option = click.option(
     "--connectivity", type=click.Choice([str(number) for number in get_args(Connectivity)]),
     default="8", show_default=True, callback=lambda ctx, param, value: int(value),
-    help="Neighbours of a cell, with or without the diagonal ones.",
+    help="Neighbours per cell: 8 includes the diagonal ones.",
 )  # fmt: skip
 overwrite_option = click.option(
-    "--overwrite", is_flag=True, help="Replace what is there, whole and at the end."
+    "--overwrite", is_flag=True, help="Replace existing output once the new one is complete."
 )
 
 
@@ -177,7 +177,7 @@ def resume_option(command: Any) -> Any:
         "[default: TERRAIN_GPU_SCRATCH, or the folder for temporary files]",
     )(command)  # fmt: skip
     return click.option(
-        "--resume", is_flag=True, help="Go on with a run that was stopped or killed."
+        "--resume", is_flag=True, help="Continue a run that was interrupted or killed."
     )(command)
 
 
@@ -186,12 +186,12 @@ layer_option = click.option(
 )
 bounds_option = click.option(
     "--bounds", type=float, nargs=4, metavar="W S E N",
-    help="Only cells touched by these bounds, in the raster's CRS.",
+    help="Only the cells that these bounds touch, in the raster's CRS.",
 )  # fmt: skip
 
 
 def cluster_options(command: Any) -> Any:
-    """--workers and --scheduler; the command takes `client`."""
+    """Add --workers and --scheduler, and pass the command a `client` (None without them)."""
 
     @wraps(command)
     def connected(
@@ -200,7 +200,9 @@ def cluster_options(command: Any) -> Any:
         if workers is None and scheduler is None:
             return command(*args, client=None, **more)
         if more.get("threads") is not None:
-            raise click.UsageError("--threads is of one process; leave it out beside --workers")
+            raise click.UsageError(
+                "--threads cannot be combined with --workers or --scheduler; leave it out"
+            )
         from ..engine.cluster import open_client  # brings Dask
 
         with open_client(workers, scheduler) as client:
@@ -210,24 +212,24 @@ def cluster_options(command: Any) -> Any:
 
 
 def quiet() -> bool:
-    """Whether -q was given."""
+    """Return whether -q was given."""
     context = click.get_current_context(silent=True)
     return context is not None and context.find_root().meta.get(NAME, {}).get("verbose", 0) < 0
 
 
 def say(text: str, json_target: str | None = None) -> None:
-    """Text for a person: standard output, or standard error when JSON goes there."""
+    """Print text for a person: to standard output, or to standard error when JSON goes there."""
     if not quiet():
         click.echo("\n".join(map(_printable, text.split("\n"))), err=json_target == "-")
 
 
 def _printable(text: str) -> str:
-    """Escape what a hostile name could do to a terminal."""
+    """Escape unprintable characters: a hostile name must not control the terminal."""
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 def write_json(text: str, json_target: str | None) -> None:
-    """Write the report where --json wants it."""
+    """Write the report to the target of --json."""
     if json_target == "-":
         click.echo(text)
     elif json_target:
@@ -249,7 +251,7 @@ def write_json(text: str, json_target: str | None) -> None:
 
 
 class Interrupted(BaseException):
-    """Ctrl-C or SIGTERM. Not a KeyboardInterrupt, for which click writes lines of its own."""
+    """Ctrl-C or SIGTERM. Not a KeyboardInterrupt: click prints its own lines for that."""
 
 
 def _interrupt(number: int, frame: Any) -> None:
@@ -257,7 +259,7 @@ def _interrupt(number: int, frame: Any) -> None:
 
 
 def _interrupt_again(lost: sys.UnraisableHookArgs) -> None:
-    """Raised where nothing can be caught, as in a destructor, an interrupt is not forgotten."""
+    """Repeat an interrupt raised where it cannot propagate, such as in a destructor."""
     if issubclass(lost.exc_type, Interrupted):
         signal.setitimer(signal.ITIMER_REAL, 0.02)
     elif _tracebacks():
@@ -265,13 +267,13 @@ def _interrupt_again(lost: sys.UnraisableHookArgs) -> None:
 
 
 def _tracebacks() -> bool:
-    """Whether -vv was given."""
+    """Return whether -vv was given."""
     return logging.getLogger(NAME).level == logging.DEBUG
 
 
 @contextmanager
 def if_interrupted(advice: str) -> Iterator[None]:
-    """Tell whoever interrupts what is inside what has become of the work."""
+    """Add advice to an interrupt in this context: what is kept, and how to continue."""
     try:
         yield
     except Interrupted:
@@ -279,25 +281,25 @@ def if_interrupted(advice: str) -> Iterator[None]:
 
 
 _UNUSED = ("boto3", "scipy")
-"""What others import where it is installed, for what no program calls: 0.3 s and 10 MB.
+"""Optional imports of our dependencies that no program needs; they cost 0.3 s and 10 MB.
 
-rasterio looks in boto3 for credentials that GDAL finds by itself; numba wants scipy's BLAS.
+rasterio asks boto3 for credentials that GDAL finds by itself; numba imports scipy for its BLAS.
 """
 
 
 def run(command: click.Command) -> None:
-    """Run a command as a program: one-line errors, exit code 0 done, 2 wrong input, 1 all else."""
+    """Run a command as a program and exit: one-line errors; code 0, 2 (bad input) or 1 (else)."""
     for name in _UNUSED:
         sys.modules.setdefault(name, None)  # type: ignore[arg-type]
     handler = logging.StreamHandler()
     handler.setFormatter(logging.Formatter("%(levelname)s: %(message)s"))
     logging.getLogger(NAME).addHandler(handler)
-    # Of libraries neither logs nor warnings: they are for who writes Python.
+    # Hide the logs and warnings of other libraries: they address Python programmers.
     logging.getLogger().addHandler(logging.NullHandler())
     if not sys.warnoptions:
         warnings.simplefilter("ignore")
     for number in (signal.SIGINT, signal.SIGTERM):
-        # A shell's background jobs ignore SIGINT, and shall.
+        # A shell starts background jobs with SIGINT ignored; keep that.
         if signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, _interrupt)
     signal.signal(signal.SIGALRM, _interrupt)
@@ -306,13 +308,13 @@ def run(command: click.Command) -> None:
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
     planner.whole_process = True
-    # zarr would bring it to commands that compute on the CPU: 130 MB, and a second.
+    # zarr would import it even for commands that use only the CPU: 130 MB and one second.
     sys.modules.setdefault("cupy", None)  # type: ignore[arg-type]
     try:
         code = _guarded(lambda: command.main(standalone_mode=False))
     finally:
         planner.whole_process = False
-    # Nothing is left to interrupt: a late alarm is not heard, a late Ctrl-C ends the process.
+    # The work is done: ignore a late alarm, and let a late Ctrl-C end the process.
     signal.signal(signal.SIGALRM, signal.SIG_IGN)
     for number in (signal.SIGINT, signal.SIGTERM):
         if signal.getsignal(number) is _interrupt:
@@ -333,7 +335,7 @@ def _guarded(body: Callable[[], Any]) -> int:
     except (KeyboardInterrupt, click.Abort, Interrupted) as error:
         return _fail(error, "; ".join(("interrupted", *map(str, error.args))), 1)
     except BrokenPipeError:
-        # The reader of our output went away: nothing is left to tell it.
+        # The reader of our output is gone: do not flush to it at exit.
         sys.stdout = None
         return 1
     except OSError as error:
@@ -341,8 +343,8 @@ def _guarded(body: Callable[[], Any]) -> int:
         wrong = error.errno in (errno.ENAMETOOLONG, errno.ELOOP)
         return _fail(error, f"{name}{error.strerror or error}", 2 if wrong else 1)
     except MemoryError as error:
-        return _fail(error, "out of memory; give a smaller --memory-limit", 1)
-    except Exception as error:  # the last resort: one line for the user, the rest with -vv
+        return _fail(error, "out of memory; choose a smaller --memory-limit", 1)
+    except Exception as error:  # one line for the user; -vv shows the traceback
         return _fail(error, f"unexpected {type(error).__name__}: {error} (-vv shows where)", 1)
     return code if isinstance(code, int) else 0
 

@@ -16,11 +16,11 @@ LAND = ("#4f8a6a", "#9db57c", "#dccb92", "#b98d60", "#86614f", "#f4f1ee")
 """Colours from low to high."""
 
 _FORWARD = ((0, 1), (1, 1), (1, 0), (1, -1))
-"""Row and column steps of the D8 bits E 1, SE 2, S 4, SW 8: each edge of a raster once."""
+"""Row and column steps of the D8 bits E 1, SE 2, S 4, SW 8: they name each edge once."""
 
 
 def hillshade(axes: Any, heights: np.ndarray, grid: GridSpec, nodata: Any = None) -> Any:
-    """Draw a hillshade with elevation tint, in map coordinates; returns its colour scale."""
+    """Draw a hillshade with elevation tint, in map coordinates; return its colour scale."""
     from matplotlib.cm import ScalarMappable
     from matplotlib.colors import LightSource, LinearSegmentedColormap, Normalize
 
@@ -45,7 +45,7 @@ def hillshade(axes: Any, heights: np.ndarray, grid: GridSpec, nodata: Any = None
 
 
 def tree_lines(axes: Any, edges: np.ndarray, window: Window, grid: GridSpec) -> None:
-    """Draw the edges of a D8 edge raster that start in a window, as lines in map coordinates."""
+    """Draw the edges of a D8 edge raster that start in a window as lines in map coordinates."""
     from matplotlib.collections import LineCollection
 
     r0, r1, c0, c1 = window
@@ -62,7 +62,7 @@ def tree_lines(axes: Any, edges: np.ndarray, window: Window, grid: GridSpec) -> 
 
 
 def draw_tree(path: Path, heights: np.ndarray, edges: np.ndarray, grid: GridSpec) -> None:
-    """A hillshade, and a part of it with the edges of its spanning tree, as PNG."""
+    """Write a PNG of a hillshade beside a detail with the edges of the spanning tree."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
     from matplotlib.patches import Rectangle
@@ -88,9 +88,9 @@ def draw_tree(path: Path, heights: np.ndarray, edges: np.ndarray, grid: GridSpec
 def draw_walk(
     path: Path, heights: np.ndarray, seconds: np.ndarray, way: np.ndarray, grid: GridSpec
 ) -> None:
-    """A hillshade with lines of equal walking time, and the way to a target, as PNG.
+    """Write a PNG of a hillshade with lines of equal walking time and the path to a target.
 
-    `seconds` are distances, NaN where unreached; `way` has the (x, y) of the way's cells.
+    `seconds` are distances, NaN where unreached; `way` holds the (x, y) of the path's cells.
     """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure

@@ -1,4 +1,4 @@
-"""Places on the command line: coordinates, cells, files; sources, targets, outlets."""
+"""Places on the command line (sources, targets, outlets): coordinates, cells or files."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Point = tuple[float, ...]
 
 
 class Place(click.ParamType):
-    """Two numbers, or three, with commas between them."""
+    """Two or three numbers, separated by commas."""
 
     def __init__(self, form: str) -> None:
         self.name = form
@@ -37,7 +37,7 @@ class Place(click.ParamType):
 
 
 def not_negative(ctx: click.Context, param: click.Parameter, value: float | None) -> float | None:
-    """A callback of options."""
+    """Refuse a negative number or NaN; a callback for options."""
     if value is not None and not value >= 0:
         raise click.BadParameter(f"{value} is not a number of at least 0", ctx, param)
     return value
@@ -51,9 +51,9 @@ def places(
     file: str | None,
     memory_limit: int | None,
 ) -> Places:
-    """All cells that a group of options names.
+    """Return all cells that a group of options names.
 
-    Those of the file have its ids; points, then cells, get the numbers behind the greatest one.
+    Cells from the file keep its ids; points, then cells, get the ids after the greatest of these.
     """
     import numpy as np
 
@@ -72,7 +72,9 @@ def places(
         if not given:
             continue
         if last + len(given) > sources.MAX_ID:
-            raise InputError(f"{option}s {file}: its id {last} leaves none for {name}; use others")
+            raise InputError(
+                f"{option}s {file}: its id {last} leaves none for {name}; use smaller ids"
+            )
         with naming(name):
             own = place(grid, given)
         found.append(sources.Places(own.rows, own.cols, own.ids + np.uint32(last), own.costs))
@@ -83,7 +85,7 @@ def places(
 
 
 def from_file(grid: GridSpec, name: str, memory_limit: int | None) -> Places:
-    """Cells that a vector file (FILE or FILE:LAYER) or an aligned raster names."""
+    """Return the cells that a vector file (FILE or FILE:LAYER) or an aligned raster names."""
     from ..io.places import from_raster, from_vector
 
     path, layer = _file_and_layer(name)
@@ -93,7 +95,7 @@ def from_file(grid: GridSpec, name: str, memory_limit: int | None) -> Places:
 
 
 def _file_and_layer(name: str) -> tuple[str, str | None]:
-    """The parts of FILE or FILE:LAYER."""
+    """Split FILE or FILE:LAYER."""
     path, _, layer = name.rpartition(":")
     if Path(path).suffix.lower() in VECTOR and not os.path.exists(name):
         return path, layer
@@ -101,9 +103,9 @@ def _file_and_layer(name: str) -> tuple[str, str | None]:
 
 
 def refuse_shared_files(inputs: dict[str, str | None], outputs: dict[str, str | None]) -> None:
-    """Refuse empty names, and an output that would replace an input or another output.
+    """Refuse empty file names, and an output that would replace an input or another output.
 
-    Both are files by the options that name them.
+    Both arguments map an option to its file.
     """
     taken: dict[str, str] = {}
     for option, file in (inputs | outputs).items():
@@ -114,12 +116,14 @@ def refuse_shared_files(inputs: dict[str, str | None], outputs: dict[str, str | 
         path = _file_and_layer(file)[0] if option in inputs else file
         other = taken.setdefault(os.path.realpath(path), option)
         if other != option and option in outputs:
-            raise click.UsageError(f"{option} {file}: is the file of {other}; name another")
+            raise click.UsageError(
+                f"{option} {file}: {other} already names this file; name another"
+            )
 
 
 @contextmanager
 def naming(option: str) -> Iterator[None]:
-    """Say which option an error is about."""
+    """Prefix errors raised in this context with the option they are about."""
     from ..errors import InputError, OutputError
 
     try:

@@ -1,4 +1,4 @@
-"""terrain-gpu plan: what a memory limit means for a raster, without touching a cell."""
+"""terrain-gpu plan: predict memory, passes and bytes of a run without reading a cell."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 @click.command("plan")
 @click.argument("what", metavar="STORE|ROWSxCOLS")
 @click.option(
-    "--dtype", metavar="TYPE", help="Type of the cells.  [default: the store's, else float32]"
+    "--dtype", metavar="TYPE", help="Data type of the cells.  [default: the store's, else float32]"
 )
 @click.option(
     "--for",
@@ -31,8 +31,7 @@ if TYPE_CHECKING:
     type=click.Choice(["convert", "mst", "sssp", "components", "accumulate", "network", "slope"]),
     default="convert",
     show_default=True,
-    help="What to plan: the conversion, or the spanning tree, shortest paths, components, "
-    "drainage, lines or slopes of its result.",
+    help="The operation to plan.",
 )
 @options.layer_option
 @click.option(
@@ -42,18 +41,20 @@ if TYPE_CHECKING:
     help="Side of a block in cells.  [default: planned]",
 )
 @click.option(
-    "--cost", type=click.Choice(tuple(MODELS)), help="Of shortest paths.  [default: absdiff]"
+    "--cost",
+    type=click.Choice(tuple(MODELS)),
+    help="Cost model of shortest paths.  [default: absdiff]",
 )
 @click.option(
     "--friction",
     metavar="LAYER|TYPE",
-    help="Shortest paths with frictions: a layer of the store, or the type of its cells. The name "
-    "of --layer where its own cells are frictions.",
+    help="Shortest paths with frictions: a layer of the store, or its data type. Name --layer "
+    "itself if that holds the frictions.",
 )
 @click.option(
     "--barriers",
     metavar="LAYER|TYPE",
-    help="Shortest paths with barriers: a layer of the store, or the type of its cells.",
+    help="Shortest paths with barriers: a layer of the store, or its data type.",
 )
 @click.option("--backlink", is_flag=True, help="Shortest paths with backlinks.")
 @click.option("--allocation", is_flag=True, help="Shortest paths with allocation.")
@@ -72,20 +73,20 @@ def command(
     json_target: str | None,
     **problem: Any,
 ) -> None:
-    """Predict memory, passes and bytes of a run on a raster that need not exist yet."""
+    """Predict the memory, passes and bytes of a run, on a raster that need not exist yet."""
     from ..cells import layer_dtype
     from ..io.convert import plan_for_shape
     from ..report import Report
 
     if purpose != "sssp" and (given := [name for name, value in problem.items() if value]):
-        raise click.UsageError(f"--{given[0]} is for --for sssp: give that too")
+        raise click.UsageError(f"--{given[0]} needs --for sssp: give that too")
     shape = re.fullmatch(r"([0-9]{1,99})x([0-9]{1,99})", what)
     if not shape and "://" not in what and not os.path.exists(what):
         raise InputError(f"{what[:60]}: neither a store nor ROWSxCOLS such as 10000x20000")
     if shape:
         rows, cols = int(shape[1]), int(shape[2])
         if not (0 < rows <= MAX_SIDE and 0 < cols <= MAX_SIDE):
-            raise InputError(f"{what}: sides run from 1 to {MAX_SIDE} cells")
+            raise InputError(f"{what}: a side must have 1 to {MAX_SIDE} cells")
     else:
         from ..store import TileStore
 
@@ -97,7 +98,7 @@ def command(
     cells = layer_dtype(dtype or "float32")
 
     def also_read(name: str | None) -> np.dtype | None:
-        """Type of another layer."""
+        """Return the data type of another layer."""
         if name is None:
             return None
         return layer_dtype(name) if shape else store.layer(name).dtype
@@ -146,7 +147,7 @@ def _plan_paths(
     problem: dict[str, Any],
     **limits: Any,
 ) -> StreamPlan:
-    """Plan what the options of `--for sssp` ask for."""
+    """Plan the shortest paths that the options of `--for sssp` describe."""
     from ..engine.plan import plan_paths
 
     cost = problem["cost"] or "absdiff"

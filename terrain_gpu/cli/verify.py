@@ -1,4 +1,4 @@
-"""terrain-gpu verify: proof of all results in a store."""
+"""terrain-gpu verify: verify all results in a store."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
 
 @click.command("verify")
 @click.argument("store", metavar="STORE")
-@click.option("--data", is_flag=True, help="Compare every tile of every layer with its checksum.")
+@click.option("--data", is_flag=True, help="Check every tile of every layer against its checksum.")
 @click.option(
     "--accept-changes",
     "accepted",
     metavar="LAYER",
     multiple=True,
-    help="Record LAYER as it is now, after another program changed it on purpose.",
+    help="Accept the present cells of LAYER after another program changed them on purpose.",
 )
 @options.memory_limit_option
 @options.threads_option
@@ -42,16 +42,16 @@ def command(
     json_target: str | None,
     **limits: Any,
 ) -> None:
-    """Prove the results in STORE: its layers mst, distance, backlink and allocation.
+    """Verify the results in STORE: its layers mst, distance, backlink and allocation.
 
     One pass over the cells checks every edge of the grid against each result. The sources of
-    distances are not recorded: cells whose backlink is 0 count as such, or without backlinks those
-    at distance 0.
+    distances are not recorded: cells whose backlink is 0 count as sources, or, without backlinks,
+    cells at distance 0.
 
-    A spanning forest is proven on the GPU where that holds the whole raster, 15 bytes for each cell
-    of 16 bits; distances of any raster, region by region. The CPU follows backlinks and allocation.
+    The GPU verifies a spanning forest if the whole raster fits its memory (15 bytes per 16-bit
+    cell), and distances of any raster, region by region. The CPU follows backlinks and allocation.
 
-    With --data the files of all layers are read instead, and compared with their checksums.
+    With --data, read all tiles of all layers instead and check them against their checksums.
 
     \b
     terrain-gpu verify dem.zarr
@@ -75,7 +75,9 @@ def command(
         if {"distance", "backlink", "allocation"} & set(opened.layers):
             checks["distance"] = _paths
         if not checks:
-            raise StoreError(f"{store}: no results; compute-mst and compute-sssp make some")
+            raise StoreError(
+                f"{store}: no results to verify; run compute-mst or compute-sssp first"
+            )
         limits |= {"backend": backend, "device": device, "gpu_memory_limit": gpu_memory_limit}
     report = Report("verify")
     report.cells = opened.grid.cells
@@ -86,9 +88,9 @@ def command(
         for name in accepted:
             with bar(f"accept {name}", quiet=options.quiet()) as progress:
                 layer = accept_changes(opened, name, progress)
-            lines.append(f"{store}: layer {name} is recorded as it is, {layer.identity}")
+            lines.append(f"{store}: layer {name} accepted as it is now, {layer.identity}")
         for name, check in checks.items():
-            advice = "the store is as it was"
+            advice = "the store is unchanged"
             with (
                 options.if_interrupted(advice),
                 report.phase(name),
@@ -96,7 +98,7 @@ def command(
             ):
                 try:
                     found, line = check(opened, progress=progress, **limits)
-                except TerrainError as error:  # the others are still worth a proof
+                except TerrainError as error:  # go on: verify the other results too
                     found, line = {"error": str(error)}, ""
                     if isinstance(error, VerificationError):
                         line = f"layer {name} is wrong"
@@ -107,7 +109,7 @@ def command(
     for line in lines:
         options.say(line, json_target)
     if wrong:
-        # The exit code of the worst: a wrong result before one that could not be looked at.
+        # Exit with the worst code: a wrong result outranks one that could not be checked.
         worst = min(wrong, key=lambda error: error.exit_code)
         worst.args = ("; ".join(map(str, wrong)),)
         raise worst
@@ -137,9 +139,9 @@ def _data(
     if not layer.is_sealed:
         return (
             found,
-            f"layer {name} has no checksums (another program wrote it), {tiles:,} tiles read",
+            f"layer {name} has no checksums (written by another program), {tiles:,} tiles read",
         )
-    return found, f"layer {name}: {tiles:,} tiles as they were written"
+    return found, f"layer {name}: {tiles:,} tiles match their checksums"
 
 
 def _forest(store: TileStore, **how: Any) -> tuple[dict[str, Any], str]:
@@ -153,7 +155,7 @@ def _forest(store: TileStore, **how: Any) -> tuple[dict[str, Any], str]:
     file = f"{layer.path}/zarr.json"
     for key, value in (("settings", settings), ("result", result)):
         if not isinstance(value, dict):
-            raise StoreError(f"{file}: {key} is recorded as {value!r}; compute it again")
+            raise StoreError(f"{file}: recorded {key} {value!r} is invalid; compute it again")
     assert isinstance(settings, dict)
     assert isinstance(result, dict)
     source = settings.get("layer")
@@ -165,17 +167,17 @@ def _forest(store: TileStore, **how: Any) -> tuple[dict[str, Any], str]:
     ):
         if not good:
             raise StoreError(
-                f"{file}: {key} is recorded as {settings.get(key)!r}; compute it again"
+                f"{file}: recorded {key} {settings.get(key)!r} is invalid; compute it again"
             )
     for key in ("edges", "components", "total_weight"):
-        # An infinite total is recorded as a word.
+        # JSON has no infinity: an infinite total is recorded as a string.
         kinds = (int, float) if key != "total_weight" else (int, float, str)
         value = result.get(key)
         good = type(value) in kinds
         if type(value) is str:
             good = value in ("inf", "-inf", "Infinity", "-Infinity")
         if not good:
-            raise StoreError(f"{file}: {key} is recorded as {value!r}; compute it again")
+            raise StoreError(f"{file}: recorded {key} {value!r} is invalid; compute it again")
     cells = store.layer(str(source))
     if not store.holds(cells.name, settings["of"].get(cells.name)):
         raise StoreError(

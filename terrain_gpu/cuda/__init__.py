@@ -1,1 +1,1 @@
-"""The CUDA backend: whether it works, and what the drivers of kernels share."""
+"""The CUDA backend: finding a GPU, and code shared by the drivers of the kernels."""

@@ -1,8 +1,8 @@
-"""Where to compute: on the GPU or on the CPU. All that do either decide it here.
+"""The choice between GPU and CPU, in one place for all computations.
 
-`find_gpu` resolves a backend once: to a GPU and the memory that may be taken of it, or to the CPU.
-`Placement` runs steps there. Where the GPU has no room, before or in the middle of a step, and the
-backend is "auto", the step runs again on the CPU, and so do all that follow.
+`find_gpu` resolves a backend once: to a GPU and the memory that may be used on it, or to the CPU.
+`Placement` runs steps there. If the GPU runs out of memory, before or during a step, and the
+backend is "auto", that step runs again on the CPU, and so do all later steps.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ BACKENDS = get_args(Backend)
 
 
 class NoGpu(InputError):
-    """CUDA was asked for, and does not work here."""
+    """CUDA was requested but does not work here."""
 
 
 class Gpu(NamedTuple):
-    """A GPU that works, and what may be taken of it.
+    """A working GPU and the memory that may be used on it.
 
     Attributes
     ----------
@@ -39,9 +39,9 @@ class Gpu(NamedTuple):
     memory
         Bytes of its memory that may be used.
     given
-        Whether that is the caller's limit; else it is what was free.
+        Whether `memory` is the caller's limit; else it depends on the memory that was free.
     wanted
-        Whether the CPU is no choice.
+        Whether the GPU is required: no fallback to the CPU.
     others
         Further GPUs, with as much memory each, for what can use several.
     """
@@ -54,7 +54,7 @@ class Gpu(NamedTuple):
 
     @classmethod
     def of(cls, device: Devices, memory_limit: int | str | None, *, wanted: bool) -> Gpu:
-        """GPUs that are known to work; the one place that asks for their free memory."""
+        """Return GPUs that are known to work. The only place that queries their free memory."""
         asked = None if memory_limit is None else limit_of(memory_limit)
         first, *others = numbers = devices.numbers(device)
         memory = min(devices.usable_memory(number, asked) for number in numbers)
@@ -72,14 +72,14 @@ def choose(backend: str, device: Devices = 0) -> tuple[str, str | None]:
     Returns
     -------
     backend, reason
-        "cpu" or "cuda"; and why "auto" does not take the GPU, or None.
+        "cpu" or "cuda"; and why "auto" does not use the GPU, or None.
 
     Raises
     ------
     InputError
         when the backend is not known.
     NoGpu
-        when "cuda" does not work here; the message says why, and what to do.
+        when "cuda" does not work here; the message says why and gives a remedy.
     """
     if backend not in BACKENDS:
         raise InputError(f"backend {backend!r} is not known; use one of {', '.join(BACKENDS)}")
@@ -103,15 +103,15 @@ def find_gpu(
     fits: Callable[[], object] = lambda: None,
     doing: str = "",
 ) -> Gpu | None:
-    """The GPU to compute on; or None, and a line in the log says why.
+    """Return the GPU to compute on, or None after logging why there is none.
 
     Parameters
     ----------
     memory_limit
-        Of the process, bytes. "auto" does not load CUDA where that and one thread, which passes
-        blocks on, would take more.
+        Of the process, bytes. "auto" does not load CUDA if CUDA and one thread that transfers
+        blocks would exceed it.
     fits
-        Raises a `PlanError` where the process has no room for CUDA beside what it does. Asked
+        Raises a `PlanError` if the process has no room for CUDA beside its other work. Called
         before CUDA is loaded.
     doing
         As for `Placement`.
@@ -121,7 +121,7 @@ def find_gpu(
     InputError
         as `choose`.
     PlanError
-        what `fits` raises, when "cuda" is wanted.
+        from `fits`, when the backend is "cuda".
     """
     if backend in ("auto", "cuda"):
         try:
@@ -143,25 +143,25 @@ def find_gpu(
 
 
 class Placement:
-    """Where the steps of a run are computed: on its GPU until that has no room, then on the CPU.
+    """Runs the steps of a computation on its GPU until that is out of memory, then on the CPU.
 
     Parameters
     ----------
     gpu
         None for the CPU.
     progress, passes
-        See `Passes`; taken back where a step runs again.
+        See `Passes`; reset when a step runs again.
     doing
-        What is placed, for messages: "verifying ", or nothing for the run itself.
+        What is computed, for messages: "verifying ", or "" for the run itself.
 
     Attributes
     ----------
     gpu
-        The GPU; None once it is left.
+        The GPU; None after falling back to the CPU.
     held
-        Bytes of the process's memory that CUDA keeps although the CPU computes.
+        Bytes of host memory that CUDA keeps after the fallback.
     progress
-        To be told by the steps.
+        The progress that steps report to.
     """
 
     def __init__(
@@ -171,7 +171,7 @@ class Placement:
         self.progress = Passes(progress, passes)
 
     def settings(self) -> dict[str, str]:
-        """What a report says."""
+        """Return the entries for a report."""
         if self.gpu is None:
             return {"backend": "cpu"}
         found = {"backend": "cuda", "gpu": devices.name_of(self.gpu.device)}
@@ -180,14 +180,14 @@ class Placement:
         return found
 
     def run(self, step: Callable[[Gpu | None], Result]) -> Result:
-        """``step(gpu)``; where that has no room, and need not be, ``step(None)`` on the CPU.
+        """Return ``step(gpu)``, or, if the GPU lacks memory and is not required, ``step(None)``.
 
-        A step on the CPU writes all results anew, whatever one on the GPU has left.
+        The step on the CPU must write all its results anew: one on the GPU may have written some.
 
         Raises
         ------
         PlanError
-            when there is no room on a GPU that is `wanted`, or on the CPU.
+            when memory is short on a GPU that is `wanted`, or on the CPU.
         """
         before = self.progress.seen
         if self.gpu is not None:
@@ -197,7 +197,7 @@ class Placement:
                 if self.gpu.wanted:
                     raise
                 _say(error, self._doing)
-            # Not in the handler: its error would hold all that the step had in memory.
+            # Outside the handler: its traceback would keep the step's arrays alive.
             for device in self.gpu.devices:
                 devices.give_back(device)
             self.gpu, self.held = None, CUDA_BASELINE
@@ -213,8 +213,8 @@ class Placement:
 
 
 def _say(reason: PlanError | str, doing: str) -> None:
-    """Why the CPU computes: told at -v, but in any case where the GPU has begun."""
-    text = str(reason).partition("; ")[0]  # the rest is about --backend cuda
+    """Log why the CPU computes: an info line, or a warning if the GPU had already started."""
+    text = str(reason).partition("; ")[0]  # the remedy applies to --backend cuda only
     if isinstance(reason, OutOfGpuMemory):
         log.warning("%son the CPU from now on: %s", doing, text)
     else:

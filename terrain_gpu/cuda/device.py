@@ -1,4 +1,4 @@
-"""The GPU: whether there is one that works, kernels compiled for it, its memory."""
+"""The GPU: availability, compilation of kernels, memory and transfers."""
 
 from __future__ import annotations
 
@@ -38,10 +38,10 @@ CELL_TYPES = {
     "float32": "float",
     "float64": "double",
 }
-"""What kernels call the types of cells."""
+"""C++ names of the cell types."""
 
 OPTIONS = ("--std=c++17", "--fmad=false", "--ftz=false")
-"""Of the compiler; a fused multiply-add rounds once where the CPU rounds twice."""
+"""Compiler options. No fused multiply-add: it rounds once where the CPU rounds twice."""
 
 LEAST_CAPABILITY = 75
 
@@ -49,12 +49,12 @@ _INCLUDE = re.compile(r'^#include "(\w+\.cuh)"$', re.MULTILINE)
 
 
 class OutOfGpuMemory(PlanError):
-    """The GPU's memory did not suffice while it computed: others use it, too."""
+    """The GPU ran out of memory during a computation: other programs use it, too."""
 
 
 @cache
 def why_not(device: int = 0) -> str | None:
-    """Why CUDA cannot be used, and the remedy, in one line; None where it works."""
+    """Return why CUDA cannot be used, with the remedy, in one line; None if it works."""
     if planner.whole_process and sys.modules.get("cupy", "not hidden") is None:
         del sys.modules["cupy"]
     try:
@@ -62,7 +62,7 @@ def why_not(device: int = 0) -> str | None:
     except ImportError:
         return "CuPy is not installed (pip install 'terrain_gpu[cuda13]' or [cuda12])"
     except Exception as error:
-        return f"CuPy does not load ({_first_line(error)}); install it again"
+        return f"CuPy cannot be imported ({_first_line(error)}); reinstall it"
     runtime = cupy.cuda.runtime
     try:
         count = runtime.getDeviceCount()
@@ -78,7 +78,7 @@ def why_not(device: int = 0) -> str | None:
             if capability < LEAST_CAPABILITY:
                 return (
                     f"device {device} has compute capability {capability / 10}; "
-                    f"{LEAST_CAPABILITY / 10} is needed"
+                    f"at least {LEAST_CAPABILITY / 10} is needed"
                 )
             module("probe", {}).get_function("probe")
     except Exception as error:
@@ -104,9 +104,9 @@ def _first_line(error: Exception) -> str:
 
 
 def source(name: str) -> str:
-    """CUDA C++ of ``cuda/kernels/NAME.cu``, with its own headers put in.
+    """Return the CUDA C++ of ``cuda/kernels/NAME.cu`` with our own headers pasted in.
 
-    Pasted, not left to the compiler: CuPy caches by the text it is given.
+    The cache of compiled kernels is keyed by this text, so it must contain the headers.
     """
     folder = resources.files("terrain_gpu.cuda") / "kernels"
 
@@ -122,10 +122,12 @@ def source(name: str) -> str:
 
 
 def _neighbours() -> str:
-    """``neighbours.cuh``: the neighbours of a cell, numbered as in `grid.neighbours`."""
-    lines = ["// Of the neighbour in D8 direction k: steps to it, and the direction of the edge."]
+    """Generate ``neighbours.cuh``: the neighbours of a cell, numbered as in `grid.neighbours`."""
+    lines = [
+        "// For the neighbour in D8 direction k: the step to it and the direction of the edge."
+    ]
     for name, table in ("row_step", ROW_STEP), ("col_step", COL_STEP), ("edge_of", EDGE_OF):
-        # Two bits each in one word: neither memory nor branches.
+        # Two bits per direction in one word: no memory access, no branches.
         least = int(table.min())
         word = sum(int(value - least) << 2 * k for k, value in enumerate(table))
         body = f"return (int)({word:#x}u >> 2 * k & 3) + ({least});"
@@ -134,14 +136,14 @@ def _neighbours() -> str:
 
 
 def defines(values: dict[str, Any]) -> tuple[str, ...]:
-    """Macro definitions as options of the compiler."""
+    """Return macro definitions as compiler options."""
     return tuple(f"-D{name}={int(v) if isinstance(v, bool) else v}" for name, v in values.items())
 
 
 def module(name: str, values: dict[str, Any]) -> Any:
-    """Kernels of ``cuda/kernels/NAME.cu`` with macros defined, for the current device; cached.
+    """Return the kernels of ``cuda/kernels/NAME.cu`` with these macros, for the current device.
 
-    Compiled at first use for the device's own architecture; the result is kept on disk.
+    Compiled at first use for the device's architecture, then cached in memory and on disk.
     """
     import cupy
 
@@ -158,10 +160,10 @@ def _module(name: str, values: tuple[tuple[str, Any], ...], device: int) -> Any:
 
 
 def _compiled(code: str, options: tuple[str, ...], device: int) -> Path:
-    """A file of compiled kernels, kept on disk with CuPy's own.
+    """Compile kernels, or find them on disk in CuPy's cache folder; return the file.
 
-    CuPy's modules are compiled with ``-ftz=true``, whatever one asks for: floats below the normal
-    ones, which the CPU has, would be 0. So the compiler is called here, which leaves them.
+    CuPy always compiles its modules with ``-ftz=true``, which flushes subnormal floats to 0; the
+    CPU keeps them. So the compiler is called directly, without that option.
     """
     import cupy
 
@@ -178,7 +180,7 @@ def _compiled(code: str, options: tuple[str, ...], device: int) -> Path:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         part = tempfile.NamedTemporaryFile(dir=folder, delete=False)  # noqa: SIM115
-    except OSError:  # a home that cannot be written
+    except OSError:  # the home directory is not writable
         folder = Path(tempfile.mkdtemp(prefix="terrain_gpu-"))
         part = tempfile.NamedTemporaryFile(dir=folder, delete=False)  # noqa: SIM115
     with part:
@@ -196,11 +198,11 @@ def _announce() -> None:
 # -- memory ----------------------------------------------------------------------------------------
 
 RESERVED = 512 * 10**6
-"""GPU memory of the context, the kernels and CuPy's pools beside what is planned."""
+"""GPU memory for the context, the kernels and CuPy's pools, in addition to planned arrays."""
 
 
 def usable_memory(device: int, asked: int | None) -> int:
-    """Memory of a device that may be used: as asked for, nine tenths of what is free at most."""
+    """Return the bytes of a device that may be used: `asked`, at most nine tenths of the free."""
     import cupy
 
     with cupy.cuda.Device(device):
@@ -210,30 +212,30 @@ def usable_memory(device: int, asked: int | None) -> int:
 
 
 def shared_memory(device: int = 0) -> int:
-    """Shared memory that one thread block may have, bytes."""
+    """Return the most shared memory that one thread block may use, in bytes."""
     import cupy
 
     return int(cupy.cuda.Device(device).attributes["MaxSharedMemoryPerBlockOptin"])
 
 
 def name_of(device: int = 0) -> str:
-    """What the vendor calls a device."""
+    """Return the vendor's name of a device."""
     import cupy
 
     return cupy.cuda.runtime.getDeviceProperties(device)["name"].decode()
 
 
 class Staging:
-    """A page-locked buffer for each thread, and streams: the way between disk and GPUs.
+    """A page-locked buffer per thread, and streams, for transfers between disk and GPUs.
 
-    Locking pages takes a second for 500 MB, so the buffers are small, of one block.
+    Locking 500 MB of pages takes a second, so each buffer holds only one block.
 
     Parameters
     ----------
     nbytes
         Size of a buffer.
     device
-        In whose name buffers are locked; arrays may lie on any.
+        The device whose context locks the buffers; arrays may lie on any device.
     """
 
     def __init__(self, nbytes: int, device: int) -> None:
@@ -241,7 +243,7 @@ class Staging:
         self._local = threading.local()
 
     def host(self, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
-        """This thread's buffer as an array, not set."""
+        """Return this thread's buffer as an array, uninitialised."""
         import cupy
 
         if not hasattr(self._local, "buffer"):
@@ -287,14 +289,14 @@ class Staging:
 
 
 def free_staging() -> None:
-    """Give page-locked memory back: it takes 2 ms a block, so only before the CPU needs room."""
+    """Free the page-locked memory. It takes 2 ms per block: call it only when the CPU needs it."""
     import cupy
 
     cupy.get_default_pinned_memory_pool().free_all_blocks()
 
 
 def give_back(device: int) -> None:
-    """Return what CuPy keeps for later: the GPU's memory and page-locked memory."""
+    """Free CuPy's pools of GPU memory and of page-locked memory."""
     if cupy := sys.modules.get("cupy"):
         with cupy.cuda.Device(device):
             cupy.get_default_memory_pool().free_all_blocks()
@@ -302,12 +304,12 @@ def give_back(device: int) -> None:
 
 
 _REFUSED = "cudaErrorMemoryAllocation", "CUDA_ERROR_OUT_OF_MEMORY"
-"""How the runtime and the driver begin to say it, of streams, kernels and pages."""
+"""Prefixes of the runtime's and the driver's errors when streams, kernels or pages do not fit."""
 
 
 @contextmanager
 def gpu_memory_errors(remedy: str) -> Iterator[None]:
-    """Whatever is refused for lack of memory inside becomes `OutOfGpuMemory`."""
+    """Turn failures for lack of GPU memory in this context into `OutOfGpuMemory`."""
     import cupy
 
     try:
@@ -332,9 +334,9 @@ def memory_bounds(limit: int, devices: Sequence[int]) -> Iterator[None]:
 
 @contextmanager
 def memory_bound(limit: int, device: int = 0) -> Iterator[None]:
-    """Hold CuPy's memory to a limit; what is refused becomes `OutOfGpuMemory` with the remedy.
+    """Limit CuPy's memory in this context; exceeding it raises `OutOfGpuMemory` with the remedy.
 
-    Arrays that the caller holds do not count.
+    Arrays that the caller already holds do not count.
     """
     import cupy
 
@@ -344,7 +346,7 @@ def memory_bound(limit: int, device: int = 0) -> Iterator[None]:
         pool.free_all_blocks()
         pool.set_limit(pool.used_bytes() + limit)
     try:
-        with gpu_memory_errors("give a smaller --gpu-memory-limit, or use --backend cpu"):
+        with gpu_memory_errors("choose a smaller --gpu-memory-limit, or use --backend cpu"):
             yield
     finally:
         with cupy.cuda.Device(device):

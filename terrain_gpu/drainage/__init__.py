@@ -1,9 +1,9 @@
-"""What the spanning forest of a raster says: how much drains through each cell, and its main lines.
+"""Analysis of the spanning forest: how much drains through each cell, and its main lines.
 
-`source` opens the forest and the cells that it belongs to, `block` makes vertices of a block's
-cells, `skeleton` joins what blocks are contracted to. `accumulation` stands on `tree` and `drain`;
-`network` and its operation, `network_problem`, on `prune`, which removes dead ends, `lines`, which
-strings cells together, and `features`, which writes them.
+`source` opens the forest and the cells it was computed from, `block` roots the forest within a
+block, and `skeleton` joins the contracted blocks. `accumulation` uses `tree` and `drain`. `network`
+and its operation `network_problem` use `prune`, which removes dead ends, `lines`, which joins cells
+into polylines, and `features`, which writes them.
 """
 
 from .accumulation import Accumulation, accumulate, plan_accumulation

@@ -1,8 +1,8 @@
-"""How much drains through each cell of the spanning forest, streamed: `accumulate`.
+"""Flow accumulation on the spanning forest, out of core: `accumulate`.
 
 1. *Outlines*: every block is read once and contracted to the cells with edges to other blocks.
-2. *Skeleton*: the outlines are joined in memory, and drain.
-3. *Drain*: every block is read again, with what flows in and out of it known, and written.
+2. *Skeleton*: the outlines are joined in memory, and the flow between blocks is computed.
+3. *Drain*: every block is read again; its inflows and outflows are now known, and it is written.
 """
 
 from __future__ import annotations
@@ -35,22 +35,23 @@ from .source import Forest, open_forest
 
 LAYER = "accumulation"
 NOWHERE = 255
-"""Code of cells that drain to no outlet."""
+"""D8 code of cells that do not drain to an outlet."""
 
 
 @dataclass
 class Accumulation:
-    """What drains through each cell.
+    """The result of `accumulate`.
 
     Attributes
     ----------
     layer
-        int64 cells or float64 areas; 0 where no outlet is reached, and at cells without a value.
+        Number of cells (int64) or area (float64) that drains through each cell; 0 where no outlet
+        is reached, and at cells without a value.
     directions
         uint8 D8 codes towards the outlet (E 1, SE 2, ... NE 128), 0 at outlets, 255 where none is
-        reached; None unless asked for.
+        reached; None unless requested.
     outlets, reached
-        How many there are, and cells that drain to them.
+        Number of outlets, and of cells that drain to one.
     report
         The run's `Report`.
     """
@@ -72,7 +73,7 @@ def plan_accumulation(
     memory_limit: int | str | None = None,
     threads: int | None = None,
 ) -> StreamPlan:
-    """The plan of `accumulate` for a layer of such a shape, type and block size.
+    """Plan `accumulate` for a layer of this shape, dtype and block size.
 
     Raises
     ------
@@ -108,63 +109,63 @@ def accumulate(  # noqa: PLR0913 - keyword-only
 ) -> Accumulation:
     """Root the spanning forest at outlets, and sum what drains through each cell.
 
-    Every cell drains along the forest to one outlet. Where a tree has several, it is cut between
-    any two of them at the heaviest edge of their path, as if water rose from all outlets at once:
-    the minimum spanning forest relative to the outlets.
+    Every cell drains along the forest to one outlet. A tree with several outlets is cut between
+    any two of them at the heaviest edge of the path that joins them, as if water rose from all
+    outlets at once. The result is the minimum spanning forest relative to the outlets.
 
     Parameters
     ----------
     store
         A store with the layer "mst".
     outlets
-        Cells, given as the sources of `shortest_paths`; those of trees without one drain nowhere.
-        When None, the cells at the raster's edge and beside cells without a value.
+        Cells, in the forms that `shortest_paths` accepts as sources. Trees without an outlet drain
+        nowhere. None: all cells at the edge of the raster and next to cells without a value.
     areas
-        Sum areas (map units squared; square metres in a geographic CRS) instead of cells.
+        Sum areas (map units squared, or square metres for a geographic CRS) instead of cells.
     into, directions
-        Layers that receive the sums and, unless it is None, where each cell drains to.
+        Names of the layers for the sums and for the drainage directions; no directions when None.
     memory_limit
-        Bound on the peak resident set of the process, bytes; a quarter of RAM when None.
+        Bound on the peak resident set of the process, in bytes; a quarter of RAM when None.
     threads
-        Threads; all processors when None.
+        Number of threads; one per processor when None.
     client
-        A ``distributed.Client``: its workers solve the blocks, and `memory_limit` holds for each.
-        This process when None.
+        A ``distributed.Client`` whose workers solve the blocks; `memory_limit` then applies to
+        each worker. None: this process solves them.
     resume
-        Go on with an unfinished run.
+        Continue an unfinished run.
     overwrite
-        Replace an existing result, at the end.
+        Replace an existing result, once the new one is complete.
     progress
-        Called with the cells just handled, and the cells of both passes.
+        Called with the number of cells just processed, and the total over both passes.
 
     Raises
     ------
     InputError
-        when the memory limit is too small, an outlet has no value, or a result would replace what
-        it is computed from.
+        when the memory limit is too small, an outlet has no value, or a result would replace one
+        of its own inputs.
     StoreError
-        when there is no spanning forest, it has another weight than "max" or is damaged, or there
-        is a result already.
+        when there is no spanning forest, its weight is not "max", it is damaged, or the result
+        exists already.
     OutputError
         when the disk is full. Finished blocks are kept for `resume`.
 
     Notes
     -----
     J. Cousty, G. Bertrand, L. Najman, M. Couprie (2009), Watershed cuts: minimum spanning forests
-    and the drop of water principle; IEEE TPAMI 31(8). Sums are of integers, so that they do not
-    depend on blocks, see `area_units`.
+    and the drop of water principle; IEEE TPAMI 31(8). Sums are sums of integers, so they do not
+    depend on the blocks; see `area_units`.
     """
     opened = store if isinstance(store, TileStore) else TileStore.open(store)
     forest = open_forest(opened)
     if forest.weight.name != "max":
         raise StoreError(
-            f"{forest.edges.path}: a spanning forest of the weight {forest.weight.name}; water "
-            "drains along that of the weight max: compute it (compute-mst --weight max --overwrite)"
+            f"{forest.edges.path}: computed with weight {forest.weight.name}, but drainage needs "
+            "weight max; compute it again (compute-mst --weight max --overwrite)"
         )
     if outlets is not None:
         outlets = as_places(forest.cells.grid, outlets, "outlets")
         if not len(outlets):
-            raise InputError("there is no outlet; give one, or None for the raster's edge")
+            raise InputError("there are no outlets; give some, or None for the raster's edge")
         refuse_nodata(outlets, forest.cells)
         outlets = outlets.one_per_cell("outlets")
     digest = "border" if outlets is None else _digest(outlets)
@@ -192,7 +193,7 @@ def _digest(outlets: Places) -> str:
 
 
 def outlets_in(block: BlockForest, given: Places | None) -> np.ndarray:
-    """Outlets in a block, int32: given ones, else the cells at the border of the data."""
+    """Outlets in a block, int32: those given, or else the cells at the border of the data."""
     r0, r1, c0, c1 = block.window
     if given is None:
         valid = block.valid
@@ -207,7 +208,7 @@ def outlets_in(block: BlockForest, given: Places | None) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Accumulate(Operation):
-    """The problem: `digest` tells given outlets from others, the rest as for `accumulate`."""
+    """The operation. `digest` identifies the outlets; other fields are as for `accumulate`."""
 
     store: str
     digest: str = "border"
@@ -261,7 +262,7 @@ class Accumulate(Operation):
 
     @cached_property
     def units(self) -> tuple[np.ndarray, float]:
-        """The value of each row's cells as whole units, and the unit."""
+        """The value of a cell of each row, as an integer number of units, and the unit."""
         return area_units(self.grid) if self.areas else (np.ones(self.grid.rows, np.int64), 1.0)
 
     def new_work(self) -> Any:
@@ -295,7 +296,7 @@ class Accumulate(Operation):
 
 
 class _Drainage(State):
-    """The outlines of all blocks; then what drains between them."""
+    """The outlines of all blocks; then the flows between them."""
 
     def __init__(self, blocks: BlockGrid, memory_limit: int) -> None:
         self._blocks = blocks

@@ -1,7 +1,7 @@
 """A block of the spanning forest: its cells as vertices, and the edges that leave it.
 
 Cells are numbered row by row within the block. Neighbours are numbered as D8 codes are: E, SE, S,
-SW, W, NW, N, NE. The work of a thread is allocated once; see `Work`.
+SW, W, NW, N, NE. Each thread allocates its work space once; see `Work`.
 """
 
 from __future__ import annotations
@@ -22,23 +22,24 @@ from .source import Forest
 _DIRECTION = np.array([0, 3, 2, 1, -1, -1, -1, -1])
 """Direction of the edge to a neighbour, -1 where the neighbour is the lower endpoint."""
 _UNSEEN = -3
-"""The parent of a cell without one so far."""
+"""Parent of a cell that has not been visited yet."""
 
 
 class Work:
-    """Arrays for a block, those of one thread.
+    """Work space of one thread, for one block.
 
     Attributes
     ----------
-    links, code
-        uint8, bits of a cell's edges inside of the block that are left while leaves are taken off;
-        the neighbour that is its parent.
+    links
+        uint8, bits of a cell's remaining edges within the block while leaves are removed.
+    code
+        uint8, which neighbour is the cell's parent.
     order, parent, keys, ids, cut
         See `tree.separate`.
     one, two, three
         int32 work space.
     sums
-        int64.
+        int64 work space.
     """
 
     def __init__(self, blocks: BlockGrid) -> None:
@@ -51,7 +52,7 @@ class Work:
 
 
 def work_bytes(block: int, cell: np.dtype, key: np.dtype) -> int:
-    """What a thread holds for a block: `Work`, operands, validity and their temporaries."""
+    """Bytes a thread needs for a block: `Work`, operands, validity and their temporaries."""
     own = 1 + 1 + 4 + 4 + 8 + 8 + 12 + 1 + 8
     return (block + 2) ** 2 * (own + key.itemsize + cell.itemsize + 16)
 
@@ -63,13 +64,18 @@ class BlockForest:
     Attributes
     ----------
     window, cols
-        Its cells, and the columns of the raster.
+        The block's window, and the number of columns of the raster.
     heights, valid
-        Shape (rows + 2, cols + 2): its cells and those around it, and which have a value.
+        Shape (rows + 2, cols + 2): the block's cells with one ring around them, and which of them
+        have a value.
     work
-        Arrays; `order` of it, and what is indexed by cells, is cut to size here.
+        The thread's arrays, which may be longer than this block needs.
+    order
+        `work.order`, cut to the cells that have a value.
     out_cell, out_step
-        Edges to other blocks: the cell, int32, and the neighbour, uint8.
+        Edges to other blocks: the cell, int32, and the number of the neighbour, uint8.
+    weight
+        The edge weight.
     """
 
     window: Window
@@ -104,11 +110,11 @@ class BlockForest:
 
     @cached_property
     def operands(self) -> np.ndarray:
-        """Of the shape of `heights`, see `Weight.operands`."""
+        """`Weight.operands` of the heights, in the same shape."""
         return self.weight.operands(self.heights)
 
     def weigh(self) -> None:
-        """Find the key and the id of every cell's edge to its parent."""
+        """Compute the key and the id of every cell's edge to its parent, into `work`."""
         corner = np.array((*self.window, self.cols), np.int64)
         work = self.work
         tree = self.order, work.code, work.parent
@@ -137,12 +143,12 @@ def read_forest(
     cells, edges
         Heights and forward edges of the block and one ring around it, C-contiguous.
     work
-        Receives links, code, order, parent and cut (none).
+        Receives links, code, order, parent and cut (all False).
 
     Raises
     ------
     StoreError
-        when the layer of edges is no forest, or does not belong to the cells.
+        when the edges do not form a forest, or do not match the cells.
     """
     valid = valid_cells(cells, forest.cells.nodata)
     r0, r1, c0, c1 = window
@@ -160,8 +166,8 @@ def read_forest(
     )
     if not good:
         raise StoreError(
-            f"{forest.edges.path}: no forest of these cells in rows {r0} .. {r1 - 1}, columns {c0} "
-            f".. {c1 - 1}; compute it again (compute-mst --overwrite)"
+            f"{forest.edges.path}: not a forest of these cells in rows {r0} .. {r1 - 1}, columns "
+            f"{c0} .. {c1 - 1}; compute it again (compute-mst --overwrite)"
         )
     work.cut[: (r1 - r0) * (c1 - c0)] = False
     return BlockForest(
@@ -185,12 +191,12 @@ def edge_ids(cols: int, cells: np.ndarray, steps: np.ndarray) -> np.ndarray:
 
 @jit
 def root_trees(forward, valid, links, code, order, parent, out_cell, out_step):
-    """Order the vertices of a block by taking off leaves; edges that leave it are listed.
+    """Order the vertices of a block by removing leaves, and list the edges that leave the block.
 
     Parameters
     ----------
     forward, valid
-        Forward edges (bit 0 E, 1 SW, 2 S, 3 SE), and whether a cell has a value, with one ring.
+        Forward edges (bit 0 E, 1 SW, 2 S, 3 SE) and whether each cell has a value, with one ring.
     links, code, order, parent, out_cell, out_step
         See `Work` and `BlockForest`.
 
@@ -199,7 +205,7 @@ def root_trees(forward, valid, links, code, order, parent, out_cell, out_step):
     vertices, leaving
         The number of cells with a value, and of edges that leave the block.
     good
-        Whether edges end at cells with a value, and there is no cycle.
+        Whether all edges join cells with a value, and there is no cycle.
     """
     rows, cols = forward.shape[0] - 2, forward.shape[1] - 2
     step = ROW_STEP * cols + COL_STEP
@@ -260,7 +266,7 @@ def root_trees(forward, valid, links, code, order, parent, out_cell, out_step):
 
 @jit
 def parent_edges(operands, low, corner, order, code, parent, keys, ids):
-    """Key and id of the edge from each cell of `order` to its parent, where it has one."""
+    """Compute key and id of the edge from each cell of `order` to its parent, if it has one."""
     row0, _, col0, col1, cols = corner
     width = col1 - col0
     for v in order:
@@ -278,7 +284,7 @@ def parent_edges(operands, low, corner, order, code, parent, keys, ids):
 
 @jit
 def parent_lengths(row0, width, order, code, parent, lengths, along):
-    """Length of the edge from each cell of `order` to its parent; `lengths` as `step_lengths`."""
+    """Compute the length of each cell's edge to its parent; `lengths` is as of `step_lengths`."""
     for v in order:
         along[v] = 0
         if parent[v] >= 0:
@@ -289,7 +295,7 @@ def parent_lengths(row0, width, order, code, parent, lengths, along):
 
 @jit
 def d8_codes(order, code, parent, into, codes):
-    """D8 codes of where vertices drain to: 0 at outlets, 255 where nowhere."""
+    """Encode where vertices drain to as D8 codes: 0 at outlets, 255 where they do not drain."""
     codes[:] = 255
     for v in order:
         u = into[v]

@@ -1,10 +1,10 @@
-"""How a forest drains: a block's part of the skeleton, the skeleton, and the block again.
+"""Drain a forest in three steps: contract blocks, solve the skeleton, finish blocks.
 
 1. `outline` cuts a block's forest between its outlets and contracts the rest to the cells with
-   edges to other blocks, with the sums that hang on them.
-2. `solve` cuts between outlets of different blocks, and lets everything drain: some edges inside
-   of blocks are cut, over some edges between blocks a sum flows.
-3. `drain` finishes a block from that.
+   edges to other blocks, together with the sums of what was contracted into them.
+2. `solve` cuts between outlets of different blocks and computes the flow: which edges within
+   blocks are cut, and which sum flows over which edge between blocks.
+3. `drain` uses this to finish a block.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from .skeleton import ByBlock, Crossing, Graph, Outline, neighbour
 from .tree import contract, gather, separate
 
 VERTEX_BYTES = 110
-"""Memory for a vertex of the skeleton while it is joined and solved."""
+"""Bytes per vertex of the skeleton while it is joined and solved."""
 
 
 def outline(block: BlockForest, outlets: np.ndarray, values: np.ndarray) -> Outline:
-    """Contract the forest of a block; `paths` are key and id of the heaviest edge of each.
+    """Contract the forest of a block; `paths` holds key and id of each path's heaviest edge.
 
     Parameters
     ----------
@@ -52,7 +52,7 @@ def outline(block: BlockForest, outlets: np.ndarray, values: np.ndarray) -> Outl
         *tree, work.cut, number, numbered, work.sums, work.two, work.three, ends, heaviest
     )
     ends, heaviest = ends[:count], heaviest[:count]
-    # Outlets of trees that stay within the block are of no use to others.
+    # Other blocks do not need the outlets of trees that lie entirely within this one.
     kept = np.zeros(size, bool)
     kept[: len(terminals)] = True
     kept[ends] = True
@@ -78,16 +78,16 @@ BlockFlows = tuple[tuple[np.ndarray, ...], tuple[np.ndarray, ...], tuple[np.ndar
 
 @dataclass
 class Flows:
-    """What the skeleton says to each block.
+    """What each block learns from the solved skeleton.
 
     Attributes
     ----------
     cuts
-        Lower cells and ids of edges inside of blocks.
+        Edges within blocks to cut: lower cell and edge id.
     leaving
-        Cells that drain into another block, and the neighbour.
+        Cells that drain into another block, and the neighbour they drain to.
     entering
-        Cells into which others drain, and how much; a cell may come several times.
+        Cells that receive flow from another block, and the amount; a cell may appear repeatedly.
     """
 
     cuts: ByBlock
@@ -95,12 +95,12 @@ class Flows:
     entering: ByBlock
 
     def of(self, at: Block) -> BlockFlows:
-        """What it says to one block."""
+        """The three tables' rows of one block."""
         return self.cuts.of(at), self.leaving.of(at), self.entering.of(at)
 
 
 def solve(graph: Graph | None, blocks: BlockGrid) -> Flows:
-    """Cut between outlets, and drain."""
+    """Cut the skeleton between outlets, and drain it."""
     severed = sources = sinks = sums = np.empty(0, np.int64)
     if graph is not None:
         order, parent, (keys, ids) = graph.order, graph.parent, graph.paths
@@ -128,22 +128,22 @@ def drain(
     flows: BlockFlows,
     codes: np.ndarray,
 ) -> np.ndarray:
-    """The sum that drains through each cell of a block.
+    """Compute the sum that drains through each cell of a block.
 
     Parameters
     ----------
     outlets, values
         As for `outline`.
     flows
-        What the skeleton says to the block.
+        The block's rows of `Flows`.
     codes
-        uint8, shape (cells,): receives the D8 code of where each cell drains to, 0 at outlets, 255
-        where nowhere.
+        uint8, shape (cells,): receives the D8 code of each cell's drainage direction, 0 at
+        outlets, 255 where the cell does not drain.
 
     Returns
     -------
     numpy.ndarray, int64, shape (cells,)
-        0 without an outlet; work space.
+        The sums, 0 without an outlet. A view of the work space, valid until the next block.
     """
     work, order = block.work, block.order
     if len(outlets) > 1:

@@ -1,4 +1,4 @@
-"""Lines of a network as features, with attributes, in files."""
+"""Write the lines of a network as vector features with attributes."""
 
 from __future__ import annotations
 
@@ -34,16 +34,16 @@ Feature = tuple[np.ndarray, dict[str, Any]]
 
 
 def features(pieces: PieceFile, grid: GridSpec, weight: Weight) -> Iterator[list[Feature]]:
-    """Positions and attributes of lines, some lines at a time."""
+    """Yield batches of lines, each line as its positions and its attributes."""
     lengths = step_lengths(grid)
     for batch in pieces.lines():
         lines, values = _simple(*batch, grid.cols)
-        # + 0, for the sign of a zero depends on where a maximum meets it.
+        # + 0 turns -0.0 into 0.0: which of the two a maximum returns depends on the order.
         cells, heights = np.concatenate(lines), np.concatenate(values) + 0
         places = np.stack(np.divmod(cells, grid.cols), axis=1)
         xy = cell_centres(grid, places)
         (down, right), upper = np.abs(np.diff(places, axis=0)).T, places[:, 0]
-        # Steps from the last cell of a line to the first of the next are never looked at.
+        # Steps from the last cell of a line to the first cell of the next are never used.
         kind = np.where(down == 0, 0, np.where(right == 0, 2, 3))
         steps = lengths[kind, np.minimum(upper[:-1], upper[1:])]
         weights = _weights(weight, heights)
@@ -66,7 +66,10 @@ def features(pieces: PieceFile, grid: GridSpec, weight: Weight) -> Iterator[list
 def _simple(
     lines: list[np.ndarray], values: list[np.ndarray], cols: int
 ) -> tuple[list[np.ndarray], list[np.ndarray]]:
-    """Cells and heights of lines, cut where a line would cross itself; lesser ends first."""
+    """Cut lines where they would cross themselves, and turn each to begin at its lesser end.
+
+    Returns the cells and the heights of the parts.
+    """
     cells, heights = [], []
     for line, value in zip(lines, values, strict=True):
         for first, last in pairwise([0, *_crossings(line, cols), len(line) - 1]):
@@ -78,9 +81,10 @@ def _simple(
 
 
 def _crossings(line: np.ndarray, cols: int) -> list[int]:
-    """Where to cut a line, the first cell being 0: as late as can be, so as seldom as can be.
+    """Positions (0 is the first cell) at which to cut a line so that no part crosses itself.
 
-    It crosses itself where it takes both diagonals of a square of four cells.
+    A line crosses itself where it uses both diagonals of a square of four cells. Each cut is as
+    late as possible, which makes the number of cuts minimal.
     """
     row, col = np.divmod(line, cols)
     upper, left = np.minimum(row[1:], row[:-1]), np.minimum(col[1:], col[:-1])
@@ -98,19 +102,19 @@ def _crossings(line: np.ndarray, cols: int) -> list[int]:
 
 
 def _weights(weight: Weight, heights: np.ndarray) -> np.ndarray:
-    """Weights of the edges between consecutive cells."""
+    """Weights of the edges between consecutive cells, float64."""
     high, low = np.maximum(heights[1:], heights[:-1]), np.minimum(heights[1:], heights[:-1])
     if weight.name == "max":
         return high.astype(np.float64)
     with np.errstate(over="ignore"):
         found = high - low
-    # A difference of signed integers that wrapped is right as an unsigned one.
+    # A signed difference that wrapped around is correct when read as unsigned.
     kind = found.dtype.kind.replace("i", "u")
     return found.view(f"{kind}{found.itemsize}").astype(np.float64)
 
 
 class _Written:
-    """What was written."""
+    """Totals of the features written so far."""
 
     def __init__(self) -> None:
         self.lines = self.cells = 0
@@ -123,7 +127,7 @@ class _Written:
 
 
 def write_features(file: Path, batches: Iterator[list[Feature]], grid: GridSpec) -> dict[str, Any]:
-    """Write features into a new GeoPackage or GeoJSON; how many lines, their cells and length."""
+    """Write features to a new GeoPackage or GeoJSON file, and count lines, cells and length."""
     tally = _Written()
     write = _write_geopackage if is_geopackage(file) else _write_geojson
     write(file, batches, grid, tally)

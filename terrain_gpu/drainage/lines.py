@@ -1,8 +1,8 @@
-"""Polylines of a network: traced in blocks, kept on disk in pieces, strung together.
+"""Polylines of a network: traced block by block, kept on disk in pieces, then joined.
 
-A polyline leads from one *node* to the next: a cell where three or more edges meet, or one ends, or
-a kept point. Within a block it comes in pieces, each from a node or an edge to another block to the
-next such.
+A polyline connects two *nodes*. A node is a cell where three or more edges meet, a cell with one
+edge, or a kept point. Within a block, a polyline consists of pieces. Each end of a piece is a node
+or an edge to another block.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from ..grid.neighbours import COL_STEP, ROW_STEP
 from .block import BlockForest, edge_ids
 
 NODE = -1
-"""End of a piece that is no edge to another block."""
+"""End of a piece that is a node, not an edge to another block."""
 
 PIECE_BYTES = 200
-"""Memory for a piece while pieces are strung together."""
+"""Bytes per piece while pieces are joined."""
 
 CELL_BYTES = 200
-"""Memory for a cell of a line that is being written."""
+"""Bytes per cell of a line while it is written."""
 
 BATCH = 1 << 16
-"""Cells of polylines that are handled together."""
+"""Polylines are processed in batches of about this many cells."""
 
 
 @dataclass
@@ -42,13 +42,13 @@ class Pieces:
     Attributes
     ----------
     cells
-        int64, ids of the cells of all pieces, one piece after the other.
+        int64, cell ids of all pieces, concatenated.
     heights
-        Their cells' values.
+        The values of these cells.
     starts
-        int64, where each piece starts in them, and one more.
+        int64, shape (n + 1,): where each piece starts in `cells`, and the total.
     ends
-        int64, shape (n, 2): ids of the edges to other blocks before and after, or `NODE`.
+        int64, shape (n, 2): ids of the edges to other blocks at both ends of each piece, or `NODE`.
     """
 
     cells: np.ndarray
@@ -58,14 +58,14 @@ class Pieces:
 
 
 def trace_pieces(block: BlockForest, bits: np.ndarray, kept: np.ndarray) -> Pieces:
-    """The pieces of polylines in a block.
+    """Trace the pieces of polylines in a block.
 
     Parameters
     ----------
     bits
         See `prune.keep`.
     kept
-        int32, points of the block that are kept, which end polylines.
+        int32, kept points of the block, at which polylines end.
     """
     marked = block.work.cut[: block.size]
     marked[:] = False
@@ -90,19 +90,20 @@ def trace_pieces(block: BlockForest, bits: np.ndarray, kept: np.ndarray) -> Piec
 
 @jit
 def trace(bits, marked, width, cells, heads):
-    """Pieces of polylines: their number, and of their cells.
+    """Trace pieces of polylines; returns the number of pieces, and of their cells.
 
     Parameters
     ----------
     bits
-        uint8 D8 codes of the edges at each cell.
+        uint8, the edges at each cell, as a union of D8 codes.
     marked
-        Cells that end polylines.
+        Cells at which polylines end.
     width
         Columns of the block.
     cells, heads
-        int32. Unless empty, receive the cells of each piece; and where it starts in them, and the
-        neighbours in other blocks before its first cell and after its last, 8 at nodes.
+        int32. Unless empty, `cells` receives the cells of each piece. `heads` receives where the
+        piece starts in `cells`, and the neighbours in other blocks before its first cell and after
+        its last one, 8 at nodes.
     """
     height = len(bits) // width
     write = len(heads) > 0
@@ -143,7 +144,7 @@ def trace(bits, marked, width, cells, heads):
                 count += 1
                 total += 1
                 continue
-            # Once to see where it ends, for each piece is met from both of its ends.
+            # Each piece is met from both of its ends: follow it first to see where it ends.
             length, v, step = 1, start, k
             after = 8
             while True:
@@ -180,7 +181,7 @@ def trace(bits, marked, width, cells, heads):
 
 @jit
 def _is_node(bits, marked):
-    """Whether polylines end here: unless exactly two edges meet."""
+    """Whether polylines end here: at marked cells, and unless exactly two edges meet."""
     count = 0
     for k in range(8):
         count += bits >> k & 1
@@ -189,22 +190,22 @@ def _is_node(bits, marked):
 
 @jit
 def _leaves(v, k, height, width):
-    """Whether a neighbour lies outside of the block."""
+    """Whether neighbour `k` of cell `v` lies outside the block."""
     row, col = v // width + ROW_STEP[k], v % width + COL_STEP[k]
     return not (0 <= row < height and 0 <= col < width)
 
 
 class PieceFile:
-    """Pieces of all blocks: cells and heights on disk, the rest in memory.
+    """The pieces of all blocks: cells and heights on disk, the rest in memory.
 
     Parameters
     ----------
     folder
-        Where the files go; without a name, so that nothing is left of a process that is killed.
+        Folder for the files. They have no name, so a killed process leaves nothing behind.
     dtype
-        Type of the heights.
+        Dtype of the heights.
     memory, memory_limit
-        The peak resident set of the process without pieces, and the bound on it, bytes.
+        The peak resident set of the process without any pieces, and its bound, in bytes.
     """
 
     def __init__(self, folder: Path, dtype: np.dtype, memory: int, memory_limit: int) -> None:
@@ -219,7 +220,7 @@ class PieceFile:
         self._heights.close()
 
     def put(self, at: tuple[int, int], pieces: Pieces) -> None:
-        """Keep the pieces of a block, in place of earlier ones.
+        """Store the pieces of a block; they replace earlier ones.
 
         Raises
         ------
@@ -237,7 +238,7 @@ class PieceFile:
         self._tables[at] = starts + self._total, ends - starts, pieces.ends, outer
         self._total += len(pieces.cells)
         self._count += len(starts)
-        self._refuse(self._count * PIECE_BYTES, f"a network of {self._count:,} and more lines")
+        self._refuse(self._count * PIECE_BYTES, f"a network of {self._count:,} or more lines")
 
     def _refuse(self, more: int, what: str) -> None:
         needed = self._memory + more
@@ -248,10 +249,10 @@ class PieceFile:
             )
 
     def lines(self) -> Iterator[tuple[list[np.ndarray], list[np.ndarray]]]:
-        """Cells and heights of polylines, some at a time.
+        """Yield the cells and heights of polylines, in batches.
 
-        Each begins at its node of the lesser id; they come in the order of these, then of the
-        others, so that nothing depends on blocks.
+        Each line begins at its node of lesser id. Lines are sorted by the id of their first node,
+        then of their last, so the order does not depend on the blocks.
 
         Raises
         ------
@@ -292,7 +293,7 @@ class PieceFile:
             yield cells, heights
 
     def _piece(self, at: int, count: int, side: int) -> tuple[np.ndarray, ...]:
-        """Cells and heights of a piece, entered from one side."""
+        """Read the cells and heights of a piece, reversed when it is entered at its end (1)."""
         found = []
         for file, dtype in ((self._cells, np.dtype(np.int64)), (self._heights, self._dtype)):
             size = dtype.itemsize
@@ -302,7 +303,7 @@ class PieceFile:
 
 
 def _mates(ends: np.ndarray) -> np.ndarray:
-    """For each end of a piece the end of another at the same edge between blocks, else -1."""
+    """For each end of a piece, the end of the piece across the same edge; -1 at nodes."""
     mate = np.full(len(ends), -1)
     open_ = np.flatnonzero(ends != NODE)
     open_ = open_[np.argsort(ends[open_], kind="stable")]
@@ -315,7 +316,7 @@ def _mates(ends: np.ndarray) -> np.ndarray:
 
 @jit
 def string(mate):
-    """Pieces strung together: slots (twice the piece, plus the side of entry), and line starts."""
+    """Join pieces to lines: slots (2 * piece + side of entry), and where each line starts."""
     slots = np.empty(len(mate) // 2, np.int64)
     starts = np.empty(len(mate) // 2 + 1, np.int64)
     used = np.zeros(len(mate) // 2, np.bool_)

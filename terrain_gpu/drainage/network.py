@@ -22,16 +22,16 @@ from .source import open_forest
 
 @dataclass
 class Network:
-    """A network that was written.
+    """A network written to a file.
 
     Attributes
     ----------
     path
         The file.
     lines, cells
-        How many lines there are, and cells on them; one where lines meet counts for each.
+        Number of lines, and of cells on them. A cell where lines meet counts once for each line.
     length
-        Of all lines, map units, or metres in a geographic CRS.
+        Total length of all lines, in map units, or in metres for a geographic CRS.
     report
         The run's `Report`.
     """
@@ -58,58 +58,61 @@ def extract_network(
 ) -> Network:
     """Write the main lines of the spanning forest as polylines.
 
-    Dead ends shorter than `min_length` are removed: an edge of the forest belongs to the network
-    when on both of its sides a path that begins with it is at least so long, or leads to a kept
-    point; and the ends of what is left go on along the longest path (all of them, where several
-    are equally long), unless they are kept points. A tree without such an edge, none of whose paths
-    is twice as long, goes. What is written does not depend on blocks, limits or threads.
+    Dead ends shorter than `min_length` are removed. An edge of the forest belongs to the network
+    when, on both of its sides, a path that begins with the edge is at least `min_length` long or
+    leads to a kept point. Each remaining end is then extended along the longest path (along all
+    of them, where several are equally long), unless it is a kept point. A tree without such an
+    edge is dropped: none of its paths is twice as long as `min_length`. The output does not depend
+    on block size, memory limit or threads.
 
-    Every line leads from one node to the next: a cell where three or more edges meet, an end, or a
-    kept point. A line that takes both diagonals of a square of four cells is cut before the second,
-    so that none crosses itself; its parts follow one another. The attributes of a line are
+    Every line connects two nodes. A node is a cell where three or more edges meet, an end, or a
+    kept point. A line that uses both diagonals of a square of four cells is cut before the second
+    one, so that no line crosses itself; its parts follow one another. The attributes of a line are
 
     - start, end: ids (row * columns + column) of its ends, the lesser one first,
-    - weight: the sum of its edges' weights; pass_height: its highest cell,
-    - length: in map units, in a geographic CRS metres; cells: their number.
+    - weight: the sum of its edge weights; pass_height: the value of its highest cell,
+    - length: in map units, or in metres for a geographic CRS; cells: the number of its cells.
 
     Parameters
     ----------
     store
         A store with the layer "mst".
     path
-        .geojson or .json, or .gpkg: the layer "network" of a GeoPackage; see `write_paths`.
+        A .geojson or .json file, or a .gpkg file (layer "network"); see `write_paths`.
     min_length
-        Map units, metres in a geographic CRS. When None, only kept points count; 0 keeps all.
+        In map units, or in metres for a geographic CRS. None: only kept points count; 0 keeps
+        every line.
     keep
-        Cells that are never removed, and end lines, given as the sources of `shortest_paths`.
+        Cells that are never removed and at which lines end, in the forms that `shortest_paths`
+        accepts as sources.
     memory_limit
-        Bound on the peak resident set of the process, bytes; a quarter of RAM when None.
+        Bound on the peak resident set of the process, in bytes; a quarter of RAM when None.
     threads
-        Threads; all processors when None.
+        Number of threads; one per processor when None.
     client
-        A ``distributed.Client``: its workers solve the blocks, and `memory_limit` holds for each.
-        This process when None.
+        A ``distributed.Client`` whose workers solve the blocks; `memory_limit` then applies to
+        each worker. None: this process solves them.
     overwrite
-        Replace an existing file, at the end.
+        Replace an existing file, once the new one is complete.
     progress
-        Called with the cells just handled, and the cells of both passes.
+        Called with the number of cells just processed, and the total over both passes.
 
     Raises
     ------
     InputError
-        when there is neither `min_length` nor `keep`, a kept point has no value, the file cannot be
-        named so, or the memory limit is too small.
+        when neither `min_length` nor `keep` is given, a kept point has no value, the file name
+        has an unknown extension, or the memory limit is too small.
     StoreError
         when there is no spanning forest, or it is damaged.
     OutputError
         when the file cannot be written.
     ClusterError
-        when the cluster has no worker, or is gone.
+        when the cluster has no workers, or is lost.
     """
     if min_length is None and keep is None:
         raise InputError("give a minimum length, points to keep, or both")
     if min_length is not None and not 0 <= min_length < math.inf:
-        raise InputError(f"a minimum length of {min_length} is no finite number from 0 on")
+        raise InputError(f"the minimum length must be finite and not negative, not {min_length}")
     target = checked_target(path, overwrite=overwrite)
     forest = open_forest(store)
     kept = NO_PLACES if keep is None else as_places(forest.cells.grid, keep, "keep")

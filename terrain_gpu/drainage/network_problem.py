@@ -1,11 +1,11 @@
 """The network of a spanning forest as an operation: `ExtractNetwork`.
 
 1. *Outlines*: every block is read once and contracted to the cells with edges to other blocks.
-2. *Skeleton*: for every edge between blocks, the longest path to either side.
-3. *Lines*: every block is read again; its edges with long enough paths on both sides are traced,
-   and kept on disk, in pieces.
-4. *Ends*: blocks into which ends of lines lead from others are read once more.
-5. *Writing*: pieces are strung together, line by line.
+2. *Skeleton*: the longest path to either side of every edge between blocks is computed.
+3. *Lines*: every block is read again; its edges with long enough paths on both sides are traced
+   and kept on disk as pieces of lines.
+4. *Ends*: blocks that a line end of another block extends into are read once more.
+5. *Writing*: the pieces are joined and written, line by line.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ from .skeleton import ByBlock, Skeleton
 from .source import Forest, open_forest
 
 _LINES = 32 * MB
-"""Set aside for lines."""
+"""Memory reserved for lines."""
 _PYOGRIO = 80 * MB
-"""What it brings, GDAL once more."""
+"""Memory that importing pyogrio takes: it brings its own copy of GDAL."""
 
 OUTLINES, LINES = Phase("outlines", joined="skeleton"), Phase("lines")
 ENDS = Phase("ends", counted=False)
@@ -46,7 +46,7 @@ ENDS = Phase("ends", counted=False)
 
 @dataclass(frozen=True)
 class ExtractNetwork(Operation):
-    """The problem; fields as the parameters of `extract_network`."""
+    """The operation; its fields are the parameters of `extract_network`."""
 
     store: str
     path: str
@@ -131,7 +131,7 @@ class ExtractNetwork(Operation):
 
 
 class _NetworkState(State):
-    """Outlines of blocks and what these lead to, pieces of lines, and where their ends go on."""
+    """The outlines of blocks, the solved skeleton, the pieces of lines, and where their ends go."""
 
     def __init__(self, operation: ExtractNetwork, run: Run) -> None:
         (self._writer,) = run.writers.values()
@@ -155,7 +155,7 @@ class _NetworkState(State):
 
     @cached_property
     def _entered(self) -> set[Block]:
-        """Blocks into which ends of lines lead; asked for once all blocks were traced."""
+        """Blocks that line ends extend into; valid once all blocks have been traced."""
         return set(self._tips.close(np.concatenate(self._arcs)))
 
     def add(self, phase: Phase, at: Block, known: Any) -> None:
@@ -184,7 +184,7 @@ def plan_network(
     memory_limit: int | str | None = None,
     threads: int | None = None,
 ) -> StreamPlan:
-    """The plan of `extract_network` for a layer of such a shape, type and block size.
+    """Plan `extract_network` for a layer of this shape, dtype and block size.
 
     Raises
     ------

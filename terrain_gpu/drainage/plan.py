@@ -1,4 +1,4 @@
-"""How blocks of a forest are streamed, twice, with a skeleton between."""
+"""Plan two streamed passes over the blocks of a forest, with a skeleton solved in between."""
 
 from __future__ import annotations
 
@@ -24,23 +24,23 @@ def plan_blocks(
     memory_limit: int | str | None,
     threads: int | None,
 ) -> StreamPlan:
-    """How blocks stream in two passes, and what the skeleton between them takes.
+    """Plan two passes over the blocks, and the memory of the skeleton between them.
 
     Parameters
     ----------
     blocks, dtype
-        Of the layer of heights.
+        The blocks and the dtype of the elevation layer.
     what
-        What is done, for messages.
+        The verb for messages: "accumulate".
     vertex
-        Bytes for each vertex of the skeleton while it is solved.
+        Bytes per vertex of the skeleton while it is solved.
     work, results
-        Bytes for each cell of a block: of a worker beside `block.Work`, and of what a buffer
-        receives.
+        Bytes per cell of a block: of a worker in addition to `block.Work`, and of the results in
+        a buffer.
     beside
-        Further bytes.
+        Additional bytes, whatever the block size.
     written
-        Bytes written at most.
+        Upper bound on the bytes written.
 
     Raises
     ------
@@ -50,7 +50,7 @@ def plan_blocks(
     rows, cols, block, item = blocks.rows, blocks.cols, blocks.block, dtype.itemsize
     ring = (block + 2) ** 2
     down, across = blocks.shape
-    # About half of the cells at a border have an edge across it: the ends of these, and branches.
+    # About half of the cells along a border have an edge across it. Count both ends, and branches.
     vertices = 5 * ((down - 1) * cols + (across - 1) * rows) // 2
     return fit_blocks(
         blocks,

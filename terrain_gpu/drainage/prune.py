@@ -1,13 +1,13 @@
-"""The edges of a forest that make its network: in a block, in the skeleton, in the block again.
+"""Find the edges of a forest that form its network: per block, in the skeleton, per block again.
 
-An edge belongs to the network when on both of its sides a path that begins with it is long enough,
-or leads to a kept point. So the question is for the longest path from each edge to either side:
-maxima, which are taken over blocks as over anything else. Lengths are whole units, so that sums do
-not depend on blocks.
+An edge belongs to the network when, on both of its sides, a path that begins with it is long enough
+or leads to a kept point. This needs the longest path from each edge to either side. Such maxima can
+be combined across blocks. Lengths are integers, so sums do not depend on the blocks.
 
-That alone would shorten every line by the length asked for. So each of its ends that is no kept
-point goes on along the longest path. A block does not know which ends come in from others, so it
-says where they would leave it again; then all are known, and those blocks are looked at once more.
+This rule alone would shorten every line by the minimum length. Each end that is not a kept point is
+therefore extended along the longest path. A block does not know which line ends enter it from other
+blocks, so it reports where each would leave again. Once all reports are in, the ends are known, and
+the blocks they enter are processed once more.
 """
 
 from __future__ import annotations
@@ -22,25 +22,25 @@ from .block import BlockForest, Work, edge_ids, parent_lengths
 from .skeleton import ByBlock, Columns, Crossing, Graph, Outline, neighbour
 
 VERTEX_BYTES = 165
-"""Memory for a vertex of the skeleton while it is joined and solved."""
+"""Bytes per vertex of the skeleton while it is joined and solved."""
 
 ENDLESS = 2**62
-"""Length of a path to a kept point, beyond that of all others."""
+"""Length of a path to a kept point; every other path is shorter."""
 
 
 class LengthWork(Work):
-    """With arrays for lengths, int64 each.
+    """`Work` with arrays for lengths, int64 each.
 
     Attributes
     ----------
     along
         Length of each cell's edge to its parent.
     hang
-        The longest path from a cell into what was contracted.
+        The longest path from a cell into what was contracted into it.
     a, b, c, d
         Work space.
     bits
-        uint8, the network's edges at each cell, as D8 codes.
+        uint8, the edges of the network at each cell, as a union of D8 codes.
     """
 
     BYTES = 3 * 8 + 1
@@ -48,14 +48,14 @@ class LengthWork(Work):
     def __init__(self, blocks: BlockGrid) -> None:
         super().__init__(blocks)
         n = len(self.sums)
-        # Nobody asks for weights here.
+        # Weights are not needed here, so their arrays are reused.
         self.along, self.hang, self.a = self.ids, self.sums, self.keys.view(np.int64)
         self.b, self.c, self.d = (np.empty(n, np.int64) for _ in range(3))
         self.bits = np.empty(n, np.uint8)
 
 
 def whole_lengths(grid: GridSpec, lengths: np.ndarray) -> tuple[np.ndarray, float]:
-    """Step lengths as whole units, int64, and the unit: a power of two, so that no path overflows.
+    """Convert step lengths to integers (int64) of a unit, a power of two; no path overflows.
 
     Parameters
     ----------
@@ -69,13 +69,14 @@ def whole_lengths(grid: GridSpec, lengths: np.ndarray) -> tuple[np.ndarray, floa
 def outline(block: BlockForest, kept: np.ndarray, units: np.ndarray) -> Outline:
     """Contract the forest of a block to the cells with edges to other blocks.
 
-    `values` are the longest path that hangs on each vertex, `paths` the length of each edge and the
-    longest paths into what hangs between its ends, from the first end and from the second.
+    In the result, `values` holds the longest path contracted into each vertex. `paths` holds the
+    length of each contracted path, and the longest paths into what branches off it, measured from
+    its first end and from its second end.
 
     Parameters
     ----------
     kept
-        int32, points of the block that are kept.
+        int32, kept points of the block.
     units
         See `whole_lengths`.
     """
@@ -127,17 +128,18 @@ def _prepared(block: BlockForest, kept: np.ndarray, units: np.ndarray) -> Length
 
 @jit
 def contract_lengths(order, parent, along, number, numbered, hang, chain, ends, paths):
-    """`tree.contract` for lengths.
+    """As `tree.contract`, for lengths.
 
     Parameters
     ----------
     hang
-        Receives the longest path that hangs on each vertex with a number.
+        Receives the longest path contracted into each numbered vertex.
     chain
-        Work space: the vertex from which an open path has come up, its length, and the longest
-        paths into what hangs on it, from below and from above.
+        Work space: the vertex at the lower end of an open path, the length of the path, and the
+        longest paths into what branches off it, from its lower and from its upper end.
     ends, paths
-        Numbers at the ends of each contracted path; its length, and those two longest paths.
+        Receive the numbers at the ends of each contracted path; its length and these two longest
+        paths.
     """
     low, length, from_low, from_top = chain
     for v in order:
@@ -179,17 +181,17 @@ def contract_lengths(order, parent, along, number, numbered, hang, chain, ends, 
 
 @jit
 def reach(order, parent, along, hang, from_parent, from_child, best, second, down, up):
-    """The longest path that begins with each edge, to either side.
+    """Compute the longest path that begins with each edge, to either side.
 
     Parameters
     ----------
     along, hang
-        Length of the edge to the parent; the longest path that hangs on a vertex.
+        Length of the edge to the parent; the longest path contracted into a vertex.
     from_parent, from_child
-        The longest path into what an edge stands for, from its upper end and from its lower one;
-        the same as `along` where it stands for itself.
+        The longest path into what an edge stands for, from its upper and from its lower end; equal
+        to `along` for an ordinary edge.
     best, second
-        Work space: the two longest paths into what hangs on or below a vertex.
+        Work space: the two longest paths from a vertex downwards.
     down, up
         Receive the longest path from the parent over the edge, and from the vertex over it.
     """
@@ -215,18 +217,18 @@ def reach(order, parent, along, hang, from_parent, from_child, best, second, dow
 
 
 def solve(graph: Graph | None, blocks: BlockGrid, least: int) -> ByBlock:
-    """What the skeleton says to each block.
+    """Solve the skeleton: what each block needs to know about the others.
 
     Parameters
     ----------
     least
-        Length that makes an edge belong to the network.
+        Minimum length of the paths on both sides of an edge of the network.
 
     Returns
     -------
     ByBlock
         For every edge between blocks, from each of its ends: the cell, the neighbour in the other
-        block, the longest path over the edge, and whether it belongs to the network.
+        block, the longest path over the edge, and whether the edge belongs to the network.
     """
     if graph is None:
         none = np.empty(0, np.int64)
@@ -248,7 +250,7 @@ def solve(graph: Graph | None, blocks: BlockGrid, least: int) -> ByBlock:
 
 
 class Tips:
-    """Edges between blocks over which ends of lines go on; none to begin with."""
+    """Edges between blocks over which line ends are extended; empty at first."""
 
     def __init__(self, blocks: BlockGrid) -> None:
         self._blocks = blocks
@@ -262,13 +264,13 @@ class Tips:
         self._table = ByBlock(self._blocks, cells, neighbour(cols, cells, others))
 
     def close(self, arcs: np.ndarray) -> list[tuple[int, int]]:
-        """Take all edges that are reached, and give the blocks that have such.
+        """Find all edges that line ends reach; returns the blocks at these edges.
 
         Parameters
         ----------
         arcs
-            int64, shape (n, 2): over the second edge a line's end leaves a block when it enters by
-            the first one; -1 for those that end in the block.
+            int64, shape (n, 2): a line end that enters a block by the first edge leaves it by the
+            second; the first is -1 for lines that end in the block.
         """
         known, fresh = np.empty(0, np.int64), np.array([-1])
         while len(fresh):
@@ -278,7 +280,7 @@ class Tips:
         return self._table.blocks()
 
     def of(self, at: tuple[int, int]) -> tuple[np.ndarray, ...]:
-        """Cells of a block, and neighbours in other blocks, on the same line."""
+        """Cells of a block at such edges, and their neighbours in other blocks."""
         return self._table.of(at)
 
 
@@ -290,21 +292,23 @@ def keep(
     tips: Columns,
     least: int,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The edges of a block that belong to the network.
+    """Find the edges of a block that belong to the network.
 
     Parameters
     ----------
     kept, units
         As for `outline`.
-    beyond, least
-        The block's rows of what `solve` gave, and as for it.
+    beyond
+        The block's rows of the result of `solve`.
     tips
-        What is known of ends of lines that come into the block: its rows of `Tips`.
+        Line ends known to enter the block: its rows of `Tips`.
+    least
+        As for `solve`.
 
     Returns
     -------
     bits
-        uint8, D8 codes at both ends.
+        uint8, the edges at each cell as a union of D8 codes; each edge is marked at both ends.
     arcs
         See `Tips.close`.
     """
@@ -320,7 +324,7 @@ def keep(
     keep_edges(*sides, bits)
     np.bitwise_or.at(bits, local[chosen], _codes(steps[chosen]))
 
-    # Where lines end in the block, and where an end may come in from another one.
+    # Where lines end in the block, and where a line end may enter from another block.
     end[:] = -1
     end[(bits != 0) & (bits & (bits - np.uint8(1)) == 0)] = 0
     end[kept] = -1
@@ -349,7 +353,7 @@ def _codes(steps: np.ndarray) -> np.ndarray:
 
 @jit
 def keep_edges(order, parent, code, down, up, least, bits):
-    """Mark edges with long enough paths on both sides, at both ends."""
+    """Mark edges with long enough paths on both sides; each is marked at both of its ends."""
     for v in order:
         p = parent[v]
         if p >= 0 and down[v] >= least and up[v] >= least:
@@ -359,19 +363,20 @@ def keep_edges(order, parent, code, down, up, least, bits):
 
 @jit
 def extend_lines(order, parent, code, down, up, least, bits, end, out):
-    """Follow the longest paths from ends of lines on; mark them where these are sure.
+    """Extend line ends along the longest paths; mark the edges where the line end is certain.
 
-    An edge that is not in the network has a long enough path on one side: there the line is.
+    Where an edge outside the network has a long enough path on one side, the line is on that side.
 
     Parameters
     ----------
     bits
-        Receives the edges, at both ends.
+        Receives the edges, each at both of its ends.
     end
-        int32, 0 at ends of lines, larger where one may come in, -1 elsewhere; receives the same for
-        all cells to which they go on.
+        int32, 0 at line ends, a positive number where a line end may enter, -1 elsewhere; receives
+        the same number at all cells that the end is extended to.
     out
-        int64, the longest path away from lines over edges to other blocks; receives that over all.
+        int64, the longest path away from lines over edges to other blocks; receives the longest
+        over all edges.
     """
     for v in order:
         p = parent[v]

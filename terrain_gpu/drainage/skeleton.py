@@ -1,8 +1,8 @@
 """The forest of a raster, contracted to the cells where blocks meet.
 
-Each block contributes an `Outline`: its forest between the cells with edges to other blocks, paths
-without a branch contracted to one edge. `Skeleton.join` makes one rooted graph of them. Only that
-is in memory, O(cells between blocks).
+Each block contributes an `Outline`: its forest reduced to the cells with edges to other blocks, in
+which each path without a branch is contracted to one edge. `Skeleton.join` combines the outlines
+into one rooted graph. Only this graph is kept in memory: O(cells along block borders).
 """
 
 from __future__ import annotations
@@ -20,12 +20,10 @@ from ..report import trim
 from .block import BlockForest
 
 OUTLINE_BYTES = 50
-"""Memory for a vertex of an outline and the edge to its parent."""
+"""Bytes per vertex of an outline, with the edge to its parent."""
 
 _DIRECTION = np.array([0, 3, 2, 1])
-"""Direction of the edge to a neighbour, E, SE, S, SW, of which this cell is the lower endpoint."""
-
-"""Number of a neighbour by its row and column, of nine cells."""
+"""Direction of the edge to neighbour E, SE, S, SW: those of which this cell is the lower end."""
 
 Columns = tuple[np.ndarray, ...]
 
@@ -37,11 +35,11 @@ class Crossing:
     Attributes
     ----------
     own
-        Which of `BlockForest.out_cell` they are, bool.
+        bool, marks these edges among those of `BlockForest.out_cell`.
     cells
-        int64, shape (n, 2): their ends, the lower one first.
+        int64, shape (n, 2): the ends of each edge, the lower one first.
     ids
-        int64.
+        int64, edge ids.
     """
 
     own: np.ndarray
@@ -63,19 +61,19 @@ class Outline:
     Attributes
     ----------
     cells
-        int64, ids of the cells with edges to other blocks: the first vertices.
+        int64, ids of the cells with edges to other blocks. They are the first vertices.
     values
-        int64, one for each vertex.
+        int64, one value per vertex.
     marked
-        int32, some vertices.
+        int32, vertices to mark, such as outlets.
     ends
-        int32, shape (n, 2): vertices at the ends of each edge.
+        int32, shape (n, 2): the vertices at the ends of each edge.
     paths
-        Columns that say what path each edge stands for.
+        Columns that describe the path each edge stands for.
     crossing
         int64, shape (m, 2): cells at the ends of edges to other blocks.
     steps
-        The columns of `paths` for these.
+        The same columns as `paths`, for these edges.
     """
 
     cells: np.ndarray
@@ -94,17 +92,18 @@ class Graph:
     Attributes
     ----------
     cell
-        int64, the cell of each vertex at a border of its block, -1 of others.
+        int64, the cell of each vertex at a block border, -1 for other vertices.
     values, marked
-        As in outlines.
+        As in `Outline`.
     order, parent
         int32, see `root_graph`.
     paths
-        The columns of outlines for the edge from each vertex to its parent; of no meaning at roots.
+        The columns of `Outline.paths` for the edge from each vertex to its parent; meaningless at
+        roots.
     turned
-        bool, whether that edge was listed from its parent.
+        bool, whether that edge was listed with the parent first.
     crossing
-        bool, whether it leads to another block.
+        bool, whether that edge joins two blocks.
     """
 
     cell: np.ndarray
@@ -118,14 +117,14 @@ class Graph:
 
 
 class Skeleton:
-    """Outlines of blocks, gathered in any order.
+    """Collects the outlines of blocks, in any order.
 
     Parameters
     ----------
     vertex
-        Bytes that the graph takes for each vertex while it is worked on.
+        Bytes per vertex of the graph while it is solved.
     memory_limit
-        Bound on the peak resident set of the process, bytes.
+        Bound on the peak resident set of the process, in bytes.
     """
 
     def __init__(self, vertex: int, memory_limit: int) -> None:
@@ -134,7 +133,7 @@ class Skeleton:
         self.vertices = 0
 
     def add(self, outline: Outline) -> None:
-        """Keep the outline of another block.
+        """Add the outline of a block.
 
         Raises
         ------
@@ -149,12 +148,12 @@ class Skeleton:
         if needed > self._limit or self.vertices >= 2**31:
             raise PlanError(
                 f"a memory limit of {format_size(self._limit)} is too small for {self.vertices:,} "
-                f"and more cells between blocks; give more than {ceil_div(needed, MB)} MB, or "
+                f"or more cells between blocks; give more than {ceil_div(needed, MB)} MB, or "
                 "convert with a larger --block-size"
             )
 
     def join(self) -> Graph | None:
-        """The graph of all outlines, which are gone afterwards; None without edges."""
+        """Combine all outlines, and release them; None if no edge joins two blocks."""
         parts, self._outlines = self._outlines, []
         if not parts:
             return None
@@ -186,7 +185,7 @@ class Skeleton:
 
 
 def _vertices_of(cell: np.ndarray, wanted: np.ndarray) -> np.ndarray:
-    """Vertices of cells, int32."""
+    """Find the vertices of the `wanted` cells, int32."""
     order = np.argsort(cell).astype(np.int32)
     at = np.searchsorted(cell, wanted, sorter=order)
     found = order[np.minimum(at, len(order) - 1)]
@@ -197,12 +196,12 @@ def _vertices_of(cell: np.ndarray, wanted: np.ndarray) -> np.ndarray:
 
 @jit
 def root_graph(ends, size):
-    """Take leaves off a forest: order, parents, and the edge to each parent, -1 at roots.
+    """Root a forest by removing leaves: order, parents, and the edge to each parent, -1 at roots.
 
-    Vertices of cycles are left out of the order.
+    Vertices on cycles do not appear in the order.
     """
     degree = np.zeros(size, np.int32)
-    # The exclusive or of a vertex's edges: the last that is left of them is all of it.
+    # The exclusive or of a vertex's remaining edges: with one edge left, it is that edge.
     mixed = np.zeros(size, np.int64)
     for e in range(len(ends)):
         for v in ends[e]:
@@ -231,14 +230,14 @@ def root_graph(ends, size):
 
 
 class ByBlock:
-    """Rows of a table, looked up by the block of a cell.
+    """A table whose rows are looked up by the block of their cell.
 
     Parameters
     ----------
     cells
-        int64, ids: the first column.
+        int64, cell ids: the first column.
     columns
-        The others.
+        The other columns.
     """
 
     def __init__(self, blocks: BlockGrid, cells: np.ndarray, *columns: np.ndarray) -> None:
@@ -250,16 +249,16 @@ class ByBlock:
         self._columns = tuple(column[order] for column in (cells, *columns))
 
     def of(self, at: tuple[int, int]) -> Columns:
-        """The rows of a block."""
+        """The rows of one block."""
         block = at[0] * self._across + at[1]
         first, last = np.searchsorted(self._block, [block, block + 1])
         return tuple(column[first:last] for column in self._columns)
 
     def blocks(self) -> list[tuple[int, int]]:
-        """Blocks that have rows."""
+        """The blocks that have rows."""
         return [divmod(block, self._across) for block in np.unique(self._block).tolist()]
 
 
 def neighbour(cols: int, here: np.ndarray, there: np.ndarray) -> np.ndarray:
-    """Number of the neighbour that `there` is of `here`, ids of cells; uint8."""
+    """Number (uint8, 0 is E) of the neighbour of cell `here` that cell `there` is."""
     return NEIGHBOUR[there // cols - here // cols + 1, there % cols - here % cols + 1]

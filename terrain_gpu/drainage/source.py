@@ -1,4 +1,4 @@
-"""The spanning forest of a store and the cells that it was computed from."""
+"""The spanning forest of a store and the cells it was computed from."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ class Forest:
     Attributes
     ----------
     store
-        Where it is.
+        The store that holds it.
     cells, edges
-        The layer of heights, and the layer of forward edges.
+        The elevation layer, and the layer of forward edges.
     weight
-        The weight of edges.
+        The edge weight.
     """
 
     store: TileStore
@@ -32,17 +32,17 @@ class Forest:
 
     @property
     def identity(self) -> dict[str, str]:
-        """What results depend on: a run over another forest is not resumed."""
+        """Identities of both layers. A run over a different forest is not resumed."""
         return {layer.name: layer.identity for layer in (self.cells, self.edges)}
 
 
 def open_forest(store: str | os.PathLike[str] | TileStore) -> Forest:
-    """The spanning forest of a store.
+    """Open the spanning forest of a store.
 
     Raises
     ------
     StoreError
-        when there is none, or when it was computed from other cells than the store holds now.
+        when there is none, or the cells have changed since it was computed.
     """
     opened = store if isinstance(store, TileStore) else TileStore.open(store)
     if LAYER not in opened.layers:
@@ -64,5 +64,5 @@ def open_forest(store: str | os.PathLike[str] | TileStore) -> Forest:
             f"{edges.path}: computed from other cells than {cells.path} holds now; {again}"
         )
     if edges.block_size != cells.block_size:
-        raise StoreError(f"{edges.path}: has other blocks than {cells.path}; {again}")
+        raise StoreError(f"{edges.path}: its block size is not that of {cells.path}; {again}")
     return Forest(opened, cells, edges, Weight(weight, cells.dtype))

@@ -1,7 +1,7 @@
 """Trees as arrays: vertices in an order in which each comes before its parent.
 
-Of such an order everything here is one sweep, up or down. A forest has an arbitrary root in each
-tree, with parent -1; vertices whose edge to the parent is `cut` are roots as well.
+Every function here is a sweep or two over this order, up or down. Each tree has an arbitrary root,
+with parent -1. Vertices whose edge to the parent is `cut` are roots as well.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ from numba.extending import register_jitable
 from ..compiled import jit
 
 NONE = -1
-"""No vertex: the parent of a root, and what an outlet drains to."""
+"""No vertex: the parent of a root, and the vertex that an outlet drains to."""
 
 UNREACHED = -2
-"""Drains nowhere."""
+"""Marks a vertex that does not drain to an outlet."""
 
 
 @register_jitable
 def _heavier(keys: Any, ids: Any, v: int, u: int) -> bool:
-    """Whether the edge from `v` to its parent comes after that of `u` in the total order."""
+    """Whether the parent edge of `v` comes after the parent edge of `u` in the total order."""
     return keys[v] > keys[u] or (keys[v] == keys[u] and ids[v] > ids[u])
 
 
@@ -29,10 +29,10 @@ def _heavier(keys: Any, ids: Any, v: int, u: int) -> bool:
 def separate(order, parent, keys, ids, outlets, gate, cut):
     """Cut the heaviest edge of the path between any two outlets.
 
-    What is left is the minimum spanning forest relative to the outlets (J. Cousty, G. Bertrand,
-    L. Najman, M. Couprie 2009, Watershed cuts, section 5): each tree has one of them at most. An
-    edge is cut exactly when it is the heaviest between some two outlets, so a subtree need only
-    remember the outlet that is reached over the lightest heaviest edge.
+    The result is the minimum spanning forest relative to the outlets (J. Cousty, G. Bertrand,
+    L. Najman, M. Couprie 2009, Watershed cuts, section 5): each tree has at most one outlet. An
+    edge is cut exactly when it is the heaviest on the path between some two outlets. A subtree
+    therefore only needs to remember the outlet whose path has the lightest heaviest edge.
 
     Parameters
     ----------
@@ -70,34 +70,33 @@ def separate(order, parent, keys, ids, outlets, gate, cut):
 
 @jit
 def contract(order, parent, keys, ids, cut, number, numbered, sums, low, best, ends, heaviest):
-    """What a forest is between some vertices: dead ends and paths without a branch are contracted.
+    """Reduce a forest to some of its vertices: contract dead ends and paths without a branch.
 
     Parameters
     ----------
     order, parent, keys, ids, cut
         As for `separate`.
     number
-        int32, 0, 1, ... at the vertices that stay, -1 elsewhere; branches between them get the
-        numbers after.
+        int32, 0, 1, ... at the vertices to keep, -1 elsewhere. Branch vertices between them
+        receive the next numbers.
     numbered
-        How many vertices stay.
+        How many vertices to keep.
     sums
-        int64, one value for each vertex. On return, those that have a number hold the values of all
-        that were contracted towards them: of dead ends, and of a path's vertices on their side of
-        its heaviest edge.
+        int64, one value per vertex. On return, each numbered vertex holds the sum over everything
+        contracted into it: dead ends, and the vertices of a path on its side of the heaviest edge.
     low, best
         int32 work space.
     ends, heaviest
         int32, shape (n, 2) and (n,), n at least twice `numbered`: receive the numbers at the ends
-        of each contracted path, and the vertex whose edge to its parent is its heaviest.
+        of each contracted path, and the vertex whose parent edge is the heaviest of the path.
 
     Returns
     -------
     vertices, edges
-        How many there are.
+        Number of vertices and edges of the contracted forest.
     """
-    # low[v] is the vertex with a number from which an open path has come up to v, best[v] the
-    # heaviest edge of it so far.
+    # low[v] is the numbered vertex at the lower end of the open path up to v, best[v] the heaviest
+    # edge of this path so far.
     for v in order:
         low[v] = -1
     count = 0
@@ -138,26 +137,27 @@ def contract(order, parent, keys, ids, cut, number, numbered, sums, low, best, e
 
 @jit
 def gather(order, parent, cut, outlets, sums, into):
-    """Let every vertex drain to its tree's outlet, and sum what drains through it.
+    """Drain every vertex to its tree's outlet, and sum what drains through each vertex.
 
     Parameters
     ----------
     order, parent, cut
         As for `separate`.
     outlets
-        int32, vertices, one in a tree at most.
+        int32, vertices, at most one per tree.
     sums
-        int64, the value of each vertex; receives the sum over what drains through it, 0 without an
-        outlet.
+        int64, the value of each vertex; receives the sum of what drains through it, 0 in trees
+        without an outlet.
     into
-        int32, receives the next vertex towards the outlet, `NONE` at outlets, `UNREACHED`.
+        int32, receives the next vertex towards the outlet: `NONE` at outlets, `UNREACHED` in trees
+        without one.
     """
     for v in order:
         into[v] = -2
         if parent[v] >= 0 and not cut[v]:
             sums[parent[v]] += sums[v]
     for x in outlets:
-        # The way from the outlet up to the root is turned round.
+        # Reverse the path from the outlet up to the root.
         root = x
         while parent[root] >= 0 and not cut[root]:
             root = parent[root]

@@ -68,7 +68,7 @@ ANSWER = 60.0
 DEATHS = 10
 """Workers that a task may lose before it is taken for the cause."""
 
-RESUME = "--resume goes on, also on one machine"
+RESUME = "--resume continues, also on one machine"
 
 PAUSES = 0.8
 """The share of its own limit at which a worker of Dask takes no more tasks."""

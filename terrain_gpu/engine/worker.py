@@ -152,7 +152,7 @@ def refuse(address: str, found: Facts, needs: Needs) -> None:
     if found.memory < needs.memory:
         raise PlanError(
             f"{where} may use {found.memory // MB} MB, of the host or of its container or batch "
-            f"job, and the run needs {ceil_div(needs.memory, MB)} MB there; give a smaller "
+            f"job, and the run needs {ceil_div(needs.memory, MB)} MB there; choose a smaller "
             "--memory-limit, fewer workers there, or these more"
         )
 

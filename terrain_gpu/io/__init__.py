@@ -1,1 +1,1 @@
-"""Rasters and vectors in and out: `convert`, `export`, and what reads and writes their files."""
+"""Raster and vector input and output: `convert`, `export`, and the readers and writers they use."""

@@ -1,4 +1,4 @@
-"""Rasters into a store: `convert_dataset`."""
+"""Convert rasters into a layer of a store: `convert_dataset`."""
 
 from __future__ import annotations
 
@@ -52,47 +52,49 @@ def convert_dataset(  # noqa: PLR0913 - keyword-only
 ) -> Report:
     """Convert one raster, or several aligned ones as a mosaic, into a layer of a store.
 
-    Cells keep their type and bits unless `round_cells`, `clamp_min` or `nodata` ask otherwise; a
-    value that would not fit is an error that names its row and column.
+    Cells keep their type and bits unless `round_cells`, `clamp_min` or `nodata` change them. A
+    value that would not fit raises an error that names its row and column.
 
     Parameters
     ----------
     inputs
-        One raster or several, of GDAL's formats or GRASS ASCII. Where they overlap the first wins.
+        One or more rasters, in a format of GDAL or in GRASS ASCII. Where they overlap, the first
+        one wins.
     store
-        The store, made when absent. Further layers must match its grid.
+        The store; created if it does not exist. Additional layers must match its grid.
     layer
         Name of the layer.
     band
         Band of multi-band files.
     block_size
-        Side of a block in cells; the planner chooses when None.
+        Side of a block in cells; chosen by the planner when None.
     round_cells
         Round real cells to the nearest integer, ties to even, and store int32.
     clamp_min
-        Raise lower values to this one, after rounding.
+        Raise smaller values to this one, after rounding.
     nodata
-        Cells of this value have none; the inputs' own nodata cells take it.
+        The nodata value of the layer. Cells with this value become nodata, and nodata cells of the
+        inputs are set to it.
     bounds
-        (west, south, east, north) in the raster's CRS: cells touched by them.
+        (west, south, east, north) in the raster's CRS; converts the cells they touch.
     crs
-        Coordinate system of inputs that name none, such as ASCII grids: "EPSG:32611", WKT or a PROJ
-        string. Nothing is reprojected.
+        Coordinate system of inputs that do not name one, such as ASCII grids: "EPSG:32611", WKT or
+        a PROJ string. Nothing is reprojected.
     compress
         None or "zstd".
     memory_limit
-        Bound on the peak resident set of the process, bytes; a quarter of RAM when None.
+        Bound on the peak resident set of the process, in bytes; a quarter of RAM when None.
     threads
-        Threads of each stage; all processors when None.
+        Threads of each stage; one per processor when None.
     client
-        A ``distributed.Client``: its workers solve the blocks, and `memory_limit` holds for each.
-        They must see the inputs, which text formats cannot be. This process when None.
+        A ``distributed.Client``: its workers solve the blocks, and `memory_limit` applies to each.
+        They must see the inputs, which must not be text formats. This process when None.
     resume
-        Go on with an unfinished run; a finished one is left as it is.
+        Continue an unfinished run; a finished one is left as it is.
     overwrite
         Replace an existing layer.
     progress
-        Called with the cells just written and the cells in all.
+        Called with the number of cells just written, and the total.
 
     Returns
     -------
@@ -103,9 +105,9 @@ def convert_dataset(  # noqa: PLR0913 - keyword-only
     Raises
     ------
     InputError
-        for inputs that cannot be read, do not fit together or hold a value that does not fit.
+        when inputs cannot be read, do not match each other, or contain a value that does not fit.
     StoreError
-        when the layer exists or the store has another grid.
+        when the layer exists, or the grid of the store is different.
     OutputError
         when the disk is full. Finished blocks are kept for `resume`.
     """
@@ -167,7 +169,7 @@ def _refuse_text(problem: Convert) -> None:
 def _warn_of_padding(store: str | os.PathLike[str], stored: int, raw: int) -> None:
     if stored > max(8 * raw, 10**8):
         log.warning(
-            "%s: tiles of 64 x 64 cells take %s for %s of cells; --compress zstd makes them small",
+            "%s: padded to tiles of 64 x 64 cells, %s for %s of cells; --compress zstd avoids this",
             store,
             format_size(stored),
             format_size(raw),
@@ -175,7 +177,7 @@ def _warn_of_padding(store: str | os.PathLike[str], stored: int, raw: int) -> No
 
 
 def _described(written: Layer, grid: GridSpec) -> dict[str, Any]:
-    """A layer in the report."""
+    """Describe a layer for the report."""
     return {
         "rows": grid.rows,
         "cols": grid.cols,
@@ -188,7 +190,7 @@ def _described(written: Layer, grid: GridSpec) -> dict[str, Any]:
 
 
 def _block_size(problem: Convert, *, resume: bool) -> int | None:
-    """The block size asked for, else that of the run to resume or of the store's other layers."""
+    """The given block size, or else that of the run to resume or of the store's other layers."""
     if problem.block_size is None and resume:
         begun = unfinished_block_size(problem.store, problem.layer)
         if begun is not None:
@@ -199,16 +201,16 @@ def _block_size(problem: Convert, *, resume: bool) -> int | None:
 
 
 def _check_place(store: Path) -> None:
-    """Refuse what can never become a store, before anything is written."""
+    """Refuse a path that cannot become a store, before anything is written."""
     if is_url(store):
         refuse_inside(store)
         return
     if store.is_file():
         raise StoreError(f"{store}: is a file; the last argument names the store, a folder")
     if store.is_symlink() and not store.exists():
-        raise StoreError(f"{store}: is a link to nowhere; remove it")
+        raise StoreError(f"{store}: is a broken link; remove it")
     if store.is_dir() and not (store / "zarr.json").is_file():
-        raise StoreError(f"{store}: is a folder, but not a store; name a folder that is not there")
+        raise StoreError(f"{store}: is a folder, but not a store; name one that does not exist yet")
     if not store.absolute().parent.is_dir():
         raise InputError(f"{store}: its folder {store.parent} does not exist; make it first")
     refuse_inside(store)
@@ -223,7 +225,7 @@ def plan_for_shape(
     threads: int | None = None,
     block_size: int | None = None,
 ) -> StreamPlan:
-    """The plan of converting a tiled raster that need not exist yet."""
+    """Plan the conversion of a tiled raster of this shape; the raster need not exist."""
     source = SourceShape((256, 256), dtype.itemsize, rows * cols * dtype.itemsize)
     return plan_stream(
         rows,

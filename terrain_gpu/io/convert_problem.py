@@ -1,4 +1,4 @@
-"""The conversion of rasters into a layer as an operation: `Convert`."""
+"""The operation that converts rasters into a layer: `Convert`."""
 
 from __future__ import annotations
 
@@ -39,9 +39,9 @@ _SHARED = "inputs must lie where all hosts see them, under the same path"
 
 @dataclass(frozen=True)
 class Convert(Operation):
-    """The problem; `rasters` are the inputs of `convert_dataset`, the rest as there.
+    """The operation. `rasters` are the inputs; other fields are parameters of `convert_dataset`.
 
-    Blocks are read in groups that hold whole strips of the source, so that each is decoded once.
+    Blocks are read in groups that cover whole strips of the source, so each strip is decoded once.
     """
 
     store: str
@@ -62,14 +62,14 @@ class Convert(Operation):
     inputs = ()
 
     def sized(self, block_size: int | None, planned: Callable[[Convert], StreamPlan]) -> Convert:
-        """With a block size: this one, or that of the plan when None."""
+        """Copy with this block size, or with the block size of the plan when None."""
         found = replace(self, block_size=block_size)
         vars(found)["mosaic"] = self.mosaic
         return found.sized(planned(found).block_size, planned) if block_size is None else found
 
     @cached_property
     def mosaic(self) -> Mosaic:
-        """The rasters, open."""
+        """The opened rasters."""
         return Mosaic(
             self.rasters, band=self.band, nodata=self.nodata, bounds=self.bounds, crs=self.crs
         )
@@ -89,7 +89,7 @@ class Convert(Operation):
 
     @cached_property
     def others(self) -> list[str]:
-        """Further layers of the store, whose grid this one must have."""
+        """Other layers of the store, which have the same grid as this one."""
         if not has_store(named(self.store)):
             return []
         there = TileStore.open(self.store)
@@ -98,7 +98,7 @@ class Convert(Operation):
 
     @cached_property
     def grid(self) -> GridSpec:
-        """That of the rasters, in the words of an existing store."""
+        """The grid of the rasters; as an existing store describes it, if it is the same grid."""
         grid = self.mosaic.grid
         if not has_store(named(self.store)):
             return grid
@@ -150,7 +150,7 @@ class Convert(Operation):
         return self.settings()
 
     def refuse(self, *, overwrite: bool) -> None:
-        """Nothing here: any layer may be replaced, and the store need not exist."""
+        """Refuse nothing: any layer may be replaced, and the store need not exist."""
 
     def plan(
         self, memory_limit: int | str | None, threads: int | None, gpu: Any = None
@@ -233,7 +233,8 @@ class Convert(Operation):
                 if not writer.any_written():
                     raise
                 raise InputError(
-                    f"{error}; finished blocks are kept: --resume goes on, --overwrite starts again"
+                    f"{error}; finished blocks are kept: --resume continues, --overwrite starts "
+                    "again"
                 ) from error
             with run.report.phase("convert"):
                 return {"sources": sums.result()}
@@ -315,7 +316,7 @@ def _checksum(
 
 
 class SourceChecksums:
-    """CRC-32C of the source files, computed beside the conversion."""
+    """CRC-32C of the source files, computed in a thread during the conversion."""
 
     def __init__(self, files: Sequence[str]) -> None:
         self._files = files
@@ -340,14 +341,14 @@ class SourceChecksums:
                     size = os.path.getsize(path)
                 except OSError as error:
                     raise InputError(f"{path}: cannot be read: {error.strerror}") from error
-                if self._stop.is_set():  # it may be of a part
+                if self._stop.is_set():  # the checksum may cover only a part of the file
                     return
                 self._found.append({"path": path, "bytes": size, "crc32c": crc})
-        except BaseException as error:  # it belongs to the caller's thread
+        except BaseException as error:  # raised in the caller's thread, by `result`
             self._error = error
 
     def result(self) -> list[dict[str, Any]]:
-        """Path, size and checksum of every file, when all are done."""
+        """Wait for the thread; path, size and checksum of every file."""
         self._thread.join()
         if self._error is not None:
             raise self._error

@@ -17,10 +17,10 @@ _OWN_ID = re.compile(r',ID\["[^"]*",[^\[\]]*\]\]$')
 
 
 def placed(grid: GridSpec, crs: CRS) -> GridSpec:
-    """A grid in a coordinate system."""
+    """Attach a coordinate system to a grid."""
     code, wkt = crs_code(crs), crs.to_wkt(version="WKT2_2019")
     if code is None:
-        # GDAL would go by an id that is not that of the rest.
+        # The id contradicts the rest of the WKT, and GDAL would trust the id.
         wkt = _OWN_ID.sub("]", wkt)
     return replace(grid, crs_wkt=wkt, crs_code=code)
 
@@ -31,9 +31,9 @@ def crs_name(crs: Any) -> str:
 
 
 def crs_code(crs: CRS) -> str | None:
-    """The code of a CRS, such as "EPSG:32633"; None where none is known that means the same.
+    """The code of a CRS, such as "EPSG:32633", or None if no code means exactly this CRS.
 
-    PROJ also offers those of similar ones: for UTM on another datum that of some country's.
+    PROJ also offers the codes of similar systems, such as a national one for UTM on another datum.
     """
     found = crs.to_authority()
     for authority, code in ([found] if found else []) + [("OGC", "CRS84")]:
@@ -44,7 +44,7 @@ def crs_code(crs: CRS) -> str | None:
 
 
 def same_crs(wkt: str, other: str) -> bool:
-    """Whether two WKT texts mean one coordinate system; an unknown one fits every other."""
+    """Whether two WKT texts mean the same coordinate system; an empty one matches any other."""
     if not wkt or not other or wkt == other:
         return True
     try:

@@ -1,4 +1,4 @@
-"""A layer back into a raster file: `export_layer`."""
+"""Export a layer to a raster file: `export_layer`."""
 
 from __future__ import annotations
 
@@ -32,25 +32,27 @@ def export_layer(  # noqa: PLR0913 - keyword-only
     overwrite: bool = False,
     progress: Progress = silent,
 ) -> Report:
-    """Write a layer as GeoTIFF, cell for cell, streaming.
+    """Write a layer to a GeoTIFF, cell for cell, block by block.
 
     Parameters
     ----------
     path
-        The file; it appears only when whole.
+        The file; it appears only when complete.
+    layer
+        Name of the layer.
     bounds
-        (west, south, east, north) in the store's CRS: cells touched by them; all when None.
+        (west, south, east, north) in the store's CRS; writes the cells they touch. All when None.
     cog
         Cloud-optimised GeoTIFF with overviews (averaged for real cells, nearest for integers).
     compress
         "none", "deflate", "lzw" or "zstd"; None means none for GeoTIFF and deflate for COG.
     dtype
-        "float32" or "float64": convert the cells, to the nearest such number, and nodata to NaN.
-        None keeps the cells as they are.
+        "float32" or "float64": convert cells to the nearest number of this type, and nodata to
+        NaN. None keeps the cells as they are.
     memory_limit, threads, progress
         As for `convert_dataset`.
     overwrite
-        Replace an existing file, at the end.
+        Replace an existing file, once the new one is complete.
 
     Returns
     -------
@@ -60,11 +62,11 @@ def export_layer(  # noqa: PLR0913 - keyword-only
     Raises
     ------
     StoreError
-        when store or layer are missing or damaged.
+        when the store or the layer is missing or damaged.
     InputError
-        when the file exists, `bounds` miss the raster, or a value is beyond `dtype`.
+        when the file exists, `bounds` miss the raster, or a value exceeds the range of `dtype`.
     OutputError
-        when it cannot be written.
+        when the file cannot be written.
     """
     opened = store if isinstance(store, TileStore) else TileStore.open(store)
     opened.layer(layer)
@@ -93,16 +95,16 @@ def export_layer(  # noqa: PLR0913 - keyword-only
 
 
 def checked_target(path: str | os.PathLike[str], *, overwrite: bool) -> Path:
-    """The absolute path of a GeoTIFF that may be written.
+    """Check that a GeoTIFF may be written here; returns its absolute path.
 
     Raises
     ------
     InputError
-        when it exists, has no folder, or is not called .tif.
+        when it exists, its folder does not exist, or its name does not end in .tif or .tiff.
     OutputError
         when its folder cannot be written.
     """
     path = Path(path)
     if path.suffix.lower() not in (".tif", ".tiff"):
-        raise InputError(f"{path}: name the output .tif; GeoTIFF is what export writes")
+        raise InputError(f"{path}: name the output .tif; only GeoTIFF can be written")
     return writable_file(path, overwrite=overwrite)

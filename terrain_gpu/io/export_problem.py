@@ -1,4 +1,4 @@
-"""The export of a layer as an operation: `Export`."""
+"""The operation that exports a layer to a raster file: `Export`."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from ..grid.neighbours import FORWARD_EDGES, symmetric
 from ..store import Layer
 from .geotiff import OutputProfile, RasterOutput
 
-# In order, so that equal runs write equal bytes.
+# Ordered, so that equal runs write equal bytes.
 EXPORT = Phase("export", writes=True, ordered=True)
 
 
 @dataclass(frozen=True)
 class Export(Operation):
-    """The problem; fields as the parameters of `export_layer`, `path` absolute."""
+    """The operation; its fields are the parameters of `export_layer`, `path` is absolute."""
 
     store: str
     path: str
@@ -54,12 +54,12 @@ class Export(Operation):
 
     @property
     def kind(self) -> np.dtype:
-        """The type of the cells in the file."""
+        """Dtype of the cells in the file."""
         return np.dtype(self.dtype or self.source.dtype)
 
     @property
     def nodata(self) -> float | int | None:
-        """The value in the file of cells without one."""
+        """Nodata value of the file."""
         return self.source.nodata if self.kind == self.source.dtype else math.nan
 
     @cached_property
@@ -97,7 +97,7 @@ class Export(Operation):
             block_size=size,
         )
 
-    # Blocks are those of the layer, as far as they are in the part.
+    # The blocks of the layer, clipped to the part.
 
     def window(self, at: Block) -> Window:
         return clip(self.part, self.blocks.window(*at))
@@ -132,7 +132,7 @@ class Export(Operation):
         return SolvedBlock((self._converted(at, data),), valid)
 
     def _converted(self, at: Block, data: np.ndarray) -> np.ndarray:
-        """Cells as floats of another type, NaN where they have no value."""
+        """Cells in the float dtype of the file, NaN at nodata; as they are if it is the same."""
         if self.kind == data.dtype:
             return data
         void = is_nodata(data, self.source.nodata)
@@ -145,13 +145,13 @@ class Export(Operation):
             top, _, left, _ = self.window(at)
             raise InputError(
                 f"{self.source.path}: {data[row, col]} at row {top + row}, column {left + col} is "
-                f"beyond {self.kind.name}; write float64"
+                f"beyond the range of {self.kind.name}; write float64"
             )
         return found
 
 
 class _ValidCells(State):
-    """How many cells have a value."""
+    """Counts the cells that have a value."""
 
     def __init__(self) -> None:
         self.valid = 0
@@ -164,7 +164,7 @@ class _ValidCells(State):
 
 
 class OutputRaster(OutputFile):
-    """A GeoTIFF of the cells of an `Export`."""
+    """The GeoTIFF that an `Export` writes."""
 
     def open(self, operation: Operation, *, resume: bool, overwrite: bool) -> RasterOutput:
         assert isinstance(operation, Export)

@@ -1,4 +1,4 @@
-"""Rasters that GDAL reads: one band of one file."""
+"""Read one band of a raster file with GDAL."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ from .crs import placed
 log = logging.getLogger(__name__)
 
 _GDAL = {
-    # GDAL's shortcut for whole PNG files reads garbage from truncated ones, without a word.
+    # GDAL's shortcut for whole PNG files silently reads garbage from truncated ones.
     "GDAL_PNG_WHOLE_IMAGE_OPTIM": "NO",
 }
 
 OPEN_FILES = 32
-"""Datasets that a thread keeps open."""
+"""Number of datasets that a thread keeps open."""
 
 TerrainErrors = (InputError, RasterioError)
 GDAL_ERRORS = (RasterioError, CPLE_BaseError, OSError)
@@ -47,7 +47,7 @@ GDAL_ERRORS = (RasterioError, CPLE_BaseError, OSError)
 
 @contextmanager
 def gdal_environment() -> Iterator[None]:
-    """GDAL with a small block cache, since its memory counts; exceptions instead of stderr."""
+    """Run GDAL with a small block cache, which counts as memory, and exceptions, not stderr."""
     with warnings.catch_warnings(), rasterio.Env(GDAL_CACHEMAX=GDAL_CACHE, **_GDAL, **_endpoint()):
         warnings.simplefilter("ignore", NotGeoreferencedWarning)
         yield
@@ -59,7 +59,7 @@ def bound_cache() -> None:
 
 
 def _endpoint() -> dict[str, str]:
-    """In GDAL's words, what other programs understand by AWS_ENDPOINT_URL."""
+    """GDAL options for the endpoint that other programs take from AWS_ENDPOINT_URL."""
     url = urlsplit(endpoint_url())
     if not url.netloc or "AWS_S3_ENDPOINT" in os.environ:
         return {}
@@ -72,7 +72,7 @@ def _endpoint() -> dict[str, str]:
 
 
 class _Handles(threading.local):
-    """The datasets that a thread has open, the least recently used first."""
+    """The datasets that a thread has open, least recently used first."""
 
     def __init__(self) -> None:
         self.open: OrderedDict[GdalInput, Any] = OrderedDict()
@@ -82,9 +82,9 @@ _handles = _Handles()
 
 
 class GdalInput:
-    """One band of a raster that GDAL reads; every thread has its own handle.
+    """One band of a raster; every thread opens a handle of its own.
 
-    A thread keeps few of them open, since a mosaic may have more files than a process may open.
+    A thread keeps only a few handles open: a mosaic may have more files than a process may open.
     """
 
     def __init__(self, path: str, band: int | None) -> None:
@@ -97,7 +97,7 @@ class GdalInput:
             self._describe(data, band)
         except CRSError as error:
             self.close()
-            raise InputError(f"{path}: its coordinate system is not understood: {error}") from None
+            raise InputError(f"{path}: cannot parse its coordinate system: {error}") from None
         except TerrainErrors:
             self.close()
             raise
@@ -108,12 +108,12 @@ class GdalInput:
             raise InputError(_ZARR.format(path))
         if data.count == 0:
             names = ", ".join(data.subdatasets[:5]) or "none"
-            raise InputError(f"{path}: holds no raster band itself; name a subdataset: {names}")
+            raise InputError(f"{path}: has no raster band itself; name a subdataset: {names}")
         if band is None and data.count > 1 and data.colorinterp[1].name != "alpha":
             raise InputError(f"{path}: has {data.count} bands; choose one with --band")
         self.band = band or 1
         if not 1 <= self.band <= data.count:
-            raise InputError(f"{path}: has no band {self.band}, only 1 .. {data.count}")
+            raise InputError(f"{path}: has no band {self.band}; its last is band {data.count}")
         self.driver = data.driver
         if data.driver == "AAIGrid" and data.dtypes[0] == "int32" and (wider := _wider(path)):
             self._options = {"DATATYPE": wider}
@@ -141,7 +141,7 @@ class GdalInput:
         self.files = self._local(data)
 
     def _decoding(self, data: Any, k: int) -> int:
-        """Bytes that a thread holds to decode a chunk, with all bands that lie in it."""
+        """Bytes that a thread needs to decode a chunk, including other bands stored in it."""
         how = data.tags(ns="IMAGE_STRUCTURE")
         if data.driver == "GTiff" and "COMPRESSION" not in how:
             return 0
@@ -182,7 +182,7 @@ class GdalInput:
         InputError
             when the file is truncated or damaged there.
         """
-        # An environment of the thread's own sends GDAL's warnings to logging, not to stderr.
+        # Without an environment in this thread, GDAL prints its warnings to stderr.
         with rasterio.Env(**_GDAL, **_endpoint()):
             self._read(window, out)
 
@@ -190,7 +190,7 @@ class GdalInput:
         row0, row1, col0, col1 = window
         frame = GdalWindow(col0, row0, col1 - col0, row1 - row0)
         try:
-            # GDAL fills native little-endian words; the layer's dtype is the same on such machines.
+            # GDAL writes native words, which are the layer's little-endian dtype on all platforms.
             self._handle().read(self.band, window=frame, out=out)
             if self.masked:
                 mask = self._handle().read_masks(self.band, window=frame)
@@ -198,7 +198,7 @@ class GdalInput:
         except RasterioError as error:
             reason = error.__cause__ or error
             raise InputError(
-                f"{self.path}: rows {row0} to {row1 - 1} cannot be read, the file is truncated or "
+                f"{self.path}: rows {row0} to {row1 - 1} cannot be read; the file is truncated or "
                 f"damaged: {reason}"
             ) from None
 
@@ -213,14 +213,15 @@ _REAL, _LARGE = re.compile(rb"[.eEnN]"), re.compile(rb"[0-9]{10}")
 
 
 def _wider(path: str) -> str | None:
-    """Type for the cells of an ESRI ASCII grid that GDAL takes for int32 although they do not fit.
+    """The float type for an ESRI ASCII grid that GDAL wrongly takes for int32; None if it is right.
 
-    It would wrap large numbers, read "nan" as 0 and, if old, cut off a fraction far from the start.
+    As int32, GDAL would wrap large numbers and read "nan" as 0; old versions also truncate
+    fractions that occur far from the start of the file.
     """
     real = large = False
     with open(path, "rb") as file:
         start = 0
-        # Header lines start with a word, which "nan" is not.
+        # Header lines start with a word; a line that starts with "nan" is a row of cells.
         while re.match(rb"\s*(?!nan)[a-z]", line := file.readline(1 << 16), re.IGNORECASE):
             start += len(line)
         file.seek(start)
@@ -233,7 +234,7 @@ def _wider(path: str) -> str | None:
     return "Float64" if large else "Float32" if real else None
 
 
-_ZARR = "{}: a Zarr group, not a raster; terrain-gpu export makes a raster of a store's layer"
+_ZARR = "{}: a Zarr group, not a raster; terrain-gpu export writes a layer of a store as a raster"
 
 
 def _is_zarr(path: str) -> bool:
@@ -241,7 +242,7 @@ def _is_zarr(path: str) -> bool:
 
 
 def _plain(path: str) -> str:
-    """A name that GDAL takes for that of a file, where there is one, and not for a connection."""
+    """Make GDAL read an existing file as a file, even if its name looks like a connection."""
     syntax = ":" in path or path.startswith("<")
     return os.path.abspath(path) if syntax and os.path.exists(path) else path
 
@@ -260,14 +261,14 @@ def _not_readable(path: str, error: Exception) -> str:
     if os.strerror(errno.EMFILE) in str(error):
         return f"{path}: too many open files; raise the limit (ulimit -n)"
     if isinstance(error, UnicodeError):
-        return f"{path}: its name is no UTF-8, which GDAL needs; rename it"
+        return f"{path}: its name is not UTF-8, which GDAL requires; rename it"
     return f"{path}: not a raster that GDAL can read: {error}"
 
 
 def _grid(data: Any, path: str) -> GridSpec:
     transform = data.transform
     if transform.is_identity and data.gcps[0]:
-        raise InputError(f"{path}: placed by control points only; warp it first (gdalwarp)")
+        raise InputError(f"{path}: georeferenced only by control points; warp it first (gdalwarp)")
     try:
         grid = GridSpec(data.height, data.width, tuple(transform)[:6])
     except InputError as error:
@@ -276,12 +277,12 @@ def _grid(data: Any, path: str) -> GridSpec:
 
 
 def _exact_nodata(data: Any, k: int) -> int | float | None:
-    """Nodata value of band k + 1 of 64-bit integers.
+    """Exact nodata value of band k + 1, which holds 64-bit integers.
 
-    rasterio makes a double of it, which has no room for every such number; GDAL's description of
-    the dataset as a VRT spells it out.
+    rasterio returns a double, which cannot represent all of them; GDAL's description of the dataset
+    as a VRT contains the exact number.
     """
-    from xml.etree import ElementTree  # rarely needed, and start-up time counts
+    from xml.etree import ElementTree  # rarely needed, and would slow down the start
 
     name = f"/vsimem/terrain_gpu-{threading.get_ident()}.vrt"
     rasterio.shutil.copy(data, name, driver="VRT")
@@ -300,7 +301,7 @@ def _nodata(value: float | int | None, dtype: np.dtype, path: str) -> float | in
     if value is None:
         return None
     if not cells.fits(value, dtype):
-        # GDAL's drivers carry such values along; no cell can hold one, so no cell is nodata.
+        # GDAL's drivers keep such values. No cell can have this value, so no cell is nodata.
         log.warning("%s: nodata value %s does not fit %s and is ignored", path, value, dtype.name)
         return None
     return cells.as_scalar(value, dtype)

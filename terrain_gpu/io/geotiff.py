@@ -1,4 +1,4 @@
-"""GeoTIFFs, also cloud-optimised ones, that appear only when complete."""
+"""Write GeoTIFFs, also cloud-optimised ones, which appear only when complete."""
 
 from __future__ import annotations
 
@@ -54,22 +54,24 @@ class OutputProfile:
 
 
 class RasterOutput(FileWriter):
-    """A GeoTIFF that appears under its name only when whole.
+    """A GeoTIFF that appears under its name only when complete.
 
-    Use as a context manager; without `commit` nothing of it stays.
+    Use it as a context manager. Without `commit` nothing remains of the file.
 
     Parameters
     ----------
     path
-        Absolute.
+        Absolute path.
     grid, dtype, nodata
         Of the file.
+    profile
+        Compression, and whether the file is cloud-optimised.
     attributes
         CF attributes of the cells: units, scale and offset.
     origin
         Where the cells come from, for messages.
     blocks, part
-        Blocks of the layer that it is written from, and the window of its cells there.
+        The blocks of the layer that the cells come from, and the window of the layer to write.
     """
 
     def __init__(
@@ -89,7 +91,7 @@ class RasterOutput(FileWriter):
         self._blocks, self._part = blocks, part
         self._dtype = dtype
         self._written = array("q")
-        """Window and checksum of every write."""
+        """Window and checksum of every write, five numbers each."""
         options = (
             OutputProfile().creation_options(dtype)
             if profile.cog
@@ -133,11 +135,13 @@ class RasterOutput(FileWriter):
         except BaseException as error:
             self.__exit__()
             if isinstance(error, CRSError):
-                raise InputError(f"{origin}: its CRS is no WKT: {error}") from None
+                raise InputError(f"{origin}: its CRS is not valid WKT: {error}") from None
             if isinstance(error, UnicodeError):
-                raise InputError(f"{path}: its name is no UTF-8, which GDAL needs") from None
+                raise InputError(
+                    f"{path}: its name is not UTF-8, which GDAL requires; choose another"
+                ) from None
             if isinstance(error, ValueError | TypeError):
-                raise InputError(f"{origin}: its units, scale or offset: {error}") from None
+                raise InputError(f"{origin}: invalid units, scale or offset: {error}") from None
             if isinstance(error, GDAL_ERRORS):
                 raise output_error(self.path, error) from None
             raise
@@ -155,15 +159,15 @@ class RasterOutput(FileWriter):
             super().__exit__(*exc)
 
     def write_block(self, i: int, j: int, data: np.ndarray) -> None:
-        """Write the part of a block that is in the file; from one thread at a time."""
+        """Write the part of a block that belongs to the file; call from one thread at a time."""
         top, _, left, _ = self._part
         row0, row1, col0, col1 = clip(self._part, self._blocks.window(i, j))
         self.write((row0 - top, row1 - top, col0 - left, col1 - left), data)
 
     def write(self, window: Window, data: np.ndarray) -> None:
-        """Write a window; from one thread at a time."""
+        """Write a window; call from one thread at a time."""
         row0, row1, col0, col1 = window
-        # Before GDAL finds out: it would say so on stderr, and as late as in close.
+        # Check before GDAL does: it reports a full disk on stderr, and possibly only on close.
         self._check_space(min(self._left, GDAL_CACHE))
         self._left -= data.nbytes
         try:
@@ -173,7 +177,7 @@ class RasterOutput(FileWriter):
             raise output_error(self.path, error) from None
 
     def commit(self, attributes: Mapping[str, Any] | None = None) -> None:
-        """Finish the file (build the overviews of a COG) and move it to its name."""
+        """Finish the file (with overviews if it is a COG), check it and move it to its name."""
         try:
             self._data.close()
             done = self._parts[0]
@@ -184,7 +188,7 @@ class RasterOutput(FileWriter):
                     done,
                     driver="COG",
                     **self.profile.creation_options(self._dtype) | {"predictor": "yes"},
-                    # Averages of codes and classes mean nothing: integers keep real values.
+                    # An average of codes or classes is meaningless: for integers take one of them.
                     overview_resampling="average" if self._dtype.kind == "f" else "nearest",
                     bigtiff="if_safer",
                 )
@@ -196,7 +200,7 @@ class RasterOutput(FileWriter):
             raise output_error(self.path, error) from None
 
     def _check(self, path: Path) -> None:
-        """Read everything back: on a full disk GDAL may leave holes, and closes without a word."""
+        """Read everything back: on a full disk GDAL may silently leave holes in the file."""
         with rasterio.open(path, num_threads="all_cpus") as data:
             levels = len(data.overviews(1))
             for k in range(0, len(self._written), 5):
@@ -206,7 +210,7 @@ class RasterOutput(FileWriter):
                     size = col1 - col0, min(OUTPUT_TILE, row1 - row)
                     found = _crc(data.read(1, window=GdalWindow(col0, row, *size)), found)
                 if found != crc:
-                    raise OSError(errno.EIO, "the file did not reach the disk whole", str(path))
+                    raise OSError(errno.EIO, "the disk holds other data than written", str(path))
         for level in range(levels):
             with rasterio.open(path, overview_level=level) as data:
                 for _, window in data.block_windows(1):
@@ -216,7 +220,7 @@ class RasterOutput(FileWriter):
         free = free_space(self.path)
         if free < needed:
             raise OutputError(
-                f"{self.path}: no space left on the disk: {format_size(needed)} are needed and "
+                f"{self.path}: no space left on the disk: {format_size(needed)} needed, "
                 f"{format_size(free)} free; nothing was replaced"
             )
 
@@ -229,7 +233,7 @@ def _create_exact(
     place: dict[str, Any],
     options: dict[str, Any],
 ) -> Any:
-    """A GeoTIFF to fill whose nodata value rasterio, which makes a double of it, cannot set."""
+    """Create a GeoTIFF whose nodata value is not a double, so that rasterio cannot set it."""
     template = (
         f'<VRTDataset rasterXSize="{grid.cols}" rasterYSize="{grid.rows}">'
         f'<VRTRasterBand dataType="{dtype.name.replace("ui", "UI").replace("i", "I")}" band="1">'
@@ -244,11 +248,11 @@ def _create_exact(
 
 
 def _crc(data: np.ndarray, crc: int = 0) -> int:
-    """CRC-32C of the cells, row by row, without a copy of them all."""
+    """CRC-32C of the cells, row by row, without copying all of them at once."""
     for k in range(0, len(data), OUTPUT_TILE):
         part = data[k : k + OUTPUT_TILE]
         if data.dtype.kind == "f":
-            # GDAL leaves out blocks that equal a nodata value of 0; then -0.0 comes back as 0.0.
+            # GDAL omits blocks that equal a nodata value of 0, so -0.0 may be read back as 0.0.
             part = np.where(part == 0, data.dtype.type(0), part)
         crc = google_crc32c.extend(crc, part.tobytes())
     return crc

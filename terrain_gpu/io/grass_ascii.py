@@ -1,8 +1,8 @@
-"""GRASS ASCII rasters, read in one forward pass.
+"""Read GRASS ASCII rasters in one forward pass.
 
-GDAL has a driver for them, but reads the null marker ``*`` as 0 and degrees such as ``84:24:49W``
-as 84: wrong cells and a wrong place without a word. So the text is parsed here.
-Format: GRASS manual, r.in.ascii.
+GDAL has a driver for them, but it reads the null marker ``*`` as 0 and degrees such as
+``84:24:49W`` as 84: silently wrong cells in a wrong place. So the text is parsed here.
+The format is described in the GRASS manual, r.in.ascii.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ class GrassAscii:
     Attributes
     ----------
     grid
-        `GridSpec`, without CRS: the format has none.
+        `GridSpec` without a CRS, which the format does not store.
     dtype
-        int32, float32 or float64: by the ``type:`` header or, without one, int32 unless a decimal
-        point or exponent occurs (then float32).
+        int32, float32 or float64, from the ``type:`` header. Without one, float32 if a decimal
+        point or exponent occurs, and int32 otherwise.
     nodata
-        What null cells become: the ``null:`` header's number, else -9999.
+        The value of null cells: the number of the ``null:`` header, or else -9999.
     """
 
     def __init__(self, path: str) -> None:
@@ -61,15 +61,15 @@ class GrassAscii:
             )
         except KeyError as error:
             raise InputError(
-                f"{path}: GRASS ASCII header lacks or does not know {error}; it needs "
+                f"{path}: GRASS ASCII header: {error} is missing or unknown; it needs "
                 "north, south, east, west, rows, cols"
             ) from None
         except ValueError as error:
             raise InputError(f"{path}: GRASS ASCII header: {error}") from None
         if not (north > south and east > west):
             raise InputError(
-                f"{path}: GRASS ASCII header is empty: north {north}, south {south}, "
-                f"east {east}, west {west}"
+                f"{path}: GRASS ASCII header describes an empty area: north {north}, south "
+                f"{south}, east {east}, west {west}"
             )
         if rows < 1 or cols < 1:
             raise InputError(f"{path}: GRASS ASCII header has {rows} rows and {cols} cols")
@@ -90,7 +90,7 @@ class GrassAscii:
         self._values = np.empty(0)
 
     def read(self, window: Window, out: np.ndarray) -> None:
-        """Read a window; going forwards costs one pass, going back starts again."""
+        """Read a window. Reading forwards takes one pass; going back starts again at the top."""
         row0, row1, col0, col1 = window
         with self._lock:
             if row0 < self._row:
@@ -101,7 +101,7 @@ class GrassAscii:
                     self._next_row()
                 for k in range(row1 - row0):
                     self._store(self._next_row()[col0:col1], out[k], row0 + k, col0)
-            except InputError:  # somewhere within a row: a later read starts again
+            except InputError:  # stopped within a row: the next read starts again at the top
                 self._file.close()
                 self._rewind()
                 raise
@@ -110,7 +110,7 @@ class GrassAscii:
         self._file.close()
 
     def _next_row(self) -> np.ndarray:
-        """The next row as float64, nulls as NaN; every int32 is exact in a double."""
+        """The next row as float64 (exact for every int32), with NaN for null."""
         rows, cols = self.grid.shape
         parts = []
         missing = cols
@@ -127,12 +127,12 @@ class GrassAscii:
         self._row += 1
         if self._row == rows and (self._values.size or self._next_values().size):
             raise InputError(
-                f"{self.path}: holds more values than {rows} x {cols}; correct its header"
+                f"{self.path}: has more values than {rows} x {cols}; correct its header"
             )
         return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
     def _next_values(self) -> np.ndarray:
-        """Values of the next piece of text, cut at white space; none at the end of the file."""
+        """Values of the next chunk of text, cut at white space; empty at the end of the file."""
         tokens: list[bytes] = []
         pieces = [self._rest]
         while not tokens:
@@ -148,7 +148,7 @@ class GrassAscii:
         self._rest = b"".join(pieces)
         null = self._null.encode()
         try:
-            if any(b"_" in t for t in tokens):  # Python's grouping of digits
+            if any(b"_" in t for t in tokens):  # float() would accept 1_000
                 raise ValueError
             values = np.array([b"nan" if t in (null, b"*") else t for t in tokens])
             values = values.astype(np.float64)
@@ -172,7 +172,7 @@ class GrassAscii:
                 col = int(np.argmax(bad))
                 raise InputError(
                     f"{self.path}: row {row}, column {col0 + col}: {values[col]} is not a 32-bit "
-                    "integer as the header's type says; correct its 'type:'"
+                    "integer, the type of the header; correct its 'type:'"
                 )
             out[...] = values
         else:
@@ -221,7 +221,7 @@ _DEGREES = re.compile(rf"([+-]?){_PART}(?::{_PART})?(?::{_PART})?\s*([NSEW]?)", 
 
 
 def _coordinate(text: str) -> float:
-    """Plain number or degrees:minutes:seconds with a sign or N, S, E or W."""
+    """Parse a number, or degrees:minutes:seconds with a sign or with N, S, E or W."""
     match = _DEGREES.fullmatch(text)
     try:
         if match is None:

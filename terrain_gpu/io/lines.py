@@ -1,4 +1,4 @@
-"""Lines into GeoJSON and GeoPackages."""
+"""Write lines to GeoJSON and GeoPackage files."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ from .vectors import GEOJSON, GEOPACKAGE, WGS84, grid_crs, import_pyogrio, one_l
 log = logging.getLogger(__name__)
 
 _DATE = "OGR_CURRENT_DATE"
-"""What GDAL takes for the time of a change, not the clock's: equal runs write equal bytes."""
+"""GDAL option that replaces the current time in files, so that equal runs write equal bytes."""
 
 
 @contextmanager
 def whole_file(path: str | os.PathLike[str], *, overwrite: bool) -> Iterator[Path]:
-    """The name under which to write a vector file that appears only when whole; see `write_paths`.
+    """Temporary path for a vector file that is moved into place when complete; see `write_paths`.
 
     Raises
     ------
     InputError
-        see `checked_target`; and when coordinates cannot be reprojected inside.
+        as `checked_target`, and when the body cannot reproject coordinates.
     OutputError
-        when it cannot be written.
+        when the file cannot be written.
     """
     target = checked_target(path, overwrite=overwrite)
     with reprojection_errors(path), outputs.whole_file(target) as part:
@@ -45,40 +45,40 @@ def whole_file(path: str | os.PathLike[str], *, overwrite: bool) -> Iterator[Pat
 
 @contextmanager
 def reprojection_errors(path: str | os.PathLike[str]) -> Iterator[None]:
-    """Coordinates that cannot be reprojected inside become an `InputError`."""
+    """Turn a failed reprojection in the body into an `InputError`."""
     try:
         yield
     except CPLE_BaseError as error:
         raise InputError(
-            f"{path}: the paths cannot be reprojected to longitude and latitude "
+            f"{path}: the lines cannot be reprojected to longitude and latitude "
             f"({one_line(error)}); write a GeoPackage (.gpkg)"
         ) from None
 
 
 def tell_without_crs(path: str | os.PathLike[str], grid: GridSpec) -> None:
-    """Warn of a GeoJSON that is not in longitude and latitude, as readers take it to be."""
+    """Warn if a GeoJSON file will not be in longitude and latitude, which readers expect."""
     if not grid.crs_wkt and not is_geopackage(Path(path)):
         log.warning(
-            "%s: the raster has no coordinate system, so its own coordinates are written, and "
+            "%s: the raster has no coordinate system, so its own coordinates are written, with "
             '"crs": null; readers of GeoJSON may take them for longitude and latitude',
             path,
         )
 
 
 def checked_target(path: str | os.PathLike[str], *, overwrite: bool) -> Path:
-    """The absolute path of a file of paths that may be written.
+    """Check that a vector file of lines may be written here; returns its absolute path.
 
     Raises
     ------
     InputError
-        when it exists, has no folder or another extension than .geojson, .json and .gpkg, or when
+        when it exists, its folder does not exist, its extension is not .geojson, .json or .gpkg, or
         it is a GeoPackage and pyogrio is missing.
     OutputError
         when its folder cannot be written.
     """
     path = Path(path)
     if path.suffix.lower() not in (*GEOJSON, GEOPACKAGE):
-        raise InputError(f"{path}: name the paths .geojson (GeoJSON) or .gpkg (GeoPackage)")
+        raise InputError(f"{path}: name the file .geojson (GeoJSON) or .gpkg (GeoPackage)")
     target = writable_file(path, overwrite=overwrite)
     if is_geopackage(path):
         import_pyogrio(path)
@@ -90,9 +90,9 @@ def is_geopackage(path: Path) -> bool:
 
 
 def geojson_lines(lines: list[np.ndarray], crs: CRS | None) -> Iterator[dict[str, Any]]:
-    """Lines as geometries of GeoJSON, in longitude and latitude; as they are without a CRS."""
+    """Lines as GeoJSON geometries in longitude and latitude, or unchanged if there is no CRS."""
     if crs is not None and lines:
-        # All at once: a call of PROJ costs more than a thousand positions.
+        # All at once: one call of PROJ costs more than a thousand positions.
         lonlat = np.round(reprojected(np.concatenate(lines), crs, WGS84), 9)
         lines = np.split(lonlat, np.cumsum([len(line) for line in lines])[:-1])
     for line in lines:
@@ -109,7 +109,7 @@ def wkb_line(xy: np.ndarray) -> bytes:
 
 
 def _cut(lonlat: np.ndarray) -> list[np.ndarray]:
-    """A line in pieces that end on the antimeridian where it crosses it (RFC 7946, 3.1.9)."""
+    """Cut a line where it crosses the antimeridian (RFC 7946, 3.1.9)."""
     lon, lat = lonlat.T
     last = np.flatnonzero(np.abs(np.diff(lon)) > 180)
     before, after = 180 - np.abs(lon[last]), 180 - np.abs(lon[last + 1])
@@ -130,10 +130,10 @@ def write_layer(
     *,
     append: bool = False,
 ) -> None:
-    """Lines (WKB) and their fields into a GeoPackage, without the time of day in it."""
+    """Write lines (WKB) and their fields to a GeoPackage, without the current time in it."""
     pyogrio = import_pyogrio(file)
     crs = grid.crs_wkt
-    if crs.startswith("BOUNDCRS"):  # of WKT2, GDAL stores the base alone
+    if crs.startswith("BOUNDCRS"):  # given as WKT2, GDAL would store only the base CRS
         crs = grid_crs(grid).to_wkt()
     before = pyogrio.get_gdal_config_option(_DATE)
     pyogrio.set_gdal_config_options({_DATE: "1970-01-01T00:00:00.000Z"})

@@ -1,4 +1,4 @@
-"""One or several rasters read as one."""
+"""Read one or several rasters as one."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from .gdal import GdalInput
 from .grass_ascii import GrassAscii, is_grass_ascii
 
 ALIGNMENT = 1e-3
-"""Grids count as aligned when they agree within this part of a cell."""
+"""Grids are aligned when they agree within this fraction of a cell."""
 
 SEQUENTIAL = {"AAIGrid", "GRASSASCIIGrid", "XYZ", "ISG"}
 
@@ -39,25 +39,28 @@ class Input(Protocol):
 
 
 class Mosaic:
-    """One or several aligned rasters of one kind, read as one.
+    """One or several aligned rasters of the same type and CRS, read as one.
 
-    Where inputs overlap, the first named wins; where it has nodata, the next.
+    Where inputs overlap, the first one in `paths` that is not nodata there wins.
 
     Parameters
     ----------
     paths
-        What GDAL or `GrassAscii` reads.
+        Files that GDAL or `GrassAscii` can read.
     band
         Band of multi-band files.
     nodata
-        Cells of this value are nodata, and every input's own nodata cells take it.
+        The nodata value of the mosaic. Cells with this value become nodata, and nodata cells of
+        the inputs are set to it.
     bounds
-        (west, south, east, north): cells touched by them; all when None.
+        (west, south, east, north): keeps the cells they touch; all when None.
+    crs
+        Coordinate system of inputs that do not name one.
 
     Raises
     ------
     InputError
-        naming both files when inputs do not fit each other.
+        when inputs do not match each other; names both files.
     """
 
     def __init__(
@@ -94,12 +97,12 @@ class Mosaic:
             one.close()
 
     def _name(self, text: str) -> None:
-        """Give inputs that name no coordinate system this one."""
+        """Assign a coordinate system to the inputs that do not name one."""
         try:
             crs = CRS.from_user_input(text)
         except CRSError:
             raise InputError(
-                f"--crs {text!r} is no coordinate system; give a code such as EPSG:32611, or WKT"
+                f"--crs {text!r} is not a coordinate system; give a code such as EPSG:32611, or WKT"
             ) from None
         for one in self.inputs:
             if one.crs and one.crs != crs:
@@ -159,7 +162,7 @@ class Mosaic:
         ]
 
     def read(self, window: Window, out: np.ndarray) -> None:
-        """Read a window of the mosaic into `out` (its shape, `self.dtype`), nodata as `nodata`."""
+        """Read a window of the mosaic into `out`, an array of its shape and of `dtype`."""
         place = self._places[0]
         if len(self.inputs) == 1:
             self.inputs[0].read(_shift(window, place), out)
@@ -188,7 +191,7 @@ class Mosaic:
         data[_equals(data, own)] = self.nodata
 
     def cell_name(self, row: int, col: int) -> str:
-        """A cell of the mosaic in words: the file it comes from, and its place there."""
+        """Name a cell of the mosaic for messages: its file, and row and column in this file."""
         name = ""
         for one, place in zip(self.inputs, self._places, strict=True):
             part = _shift((row, row + 1, col, col + 1), place)
@@ -200,21 +203,21 @@ class Mosaic:
                     return f"{one.path}: row {part[0]}, column {part[2]}"
         return name
 
-    # -- what the planner and the report want to know ---------------------------------------
+    # -- for the planner and the report ------------------------------------------------------
 
     @property
     def chunk(self) -> tuple[int, int]:
-        """Rows and columns that are decoded together, the largest among the inputs."""
+        """Rows and columns that are decoded together; the largest of all inputs."""
         return max(i.chunk[0] for i in self.inputs), max(i.chunk[1] for i in self.inputs)
 
     @property
     def decoding(self) -> int:
-        """Bytes that each thread holds to decode a chunk."""
+        """Bytes that each thread needs to decode a chunk."""
         return max(i.decoding for i in self.inputs)
 
     @property
     def sequential(self) -> bool:
-        """Text formats: reading goes forwards only, in one thread."""
+        """Whether an input is a text format, to be read forwards and by one thread."""
         return any(i.driver in SEQUENTIAL for i in self.inputs)
 
     @property
@@ -227,7 +230,7 @@ class Mosaic:
 
     @property
     def attributes(self) -> dict[str, Any]:
-        """CF attributes of the cells: units, and scale and offset where there are any."""
+        """CF attributes of the cells: units, scale and offset, as far as the input has them."""
         first = self.inputs[0]
         found: dict[str, Any] = {}
         if first.units:
@@ -237,7 +240,7 @@ class Mosaic:
         return found
 
     def fingerprint(self) -> list[list[Any]]:
-        """Path, size and modification time of every source file: what a resumed run compares."""
+        """Path, size and modification time of every source file, which a resumed run compares."""
         return [[f, os.stat(f).st_size, os.stat(f).st_mtime_ns] for f in self.files]
 
 
@@ -246,7 +249,7 @@ def _open(path: str, band: int | None) -> Any:
         raise InputError(f"{path}: a pipe or device; save it as a file first")
     if is_grass_ascii(path):
         if band not in (None, 1):
-            raise InputError(f"{path}: has no band {band}, only 1")
+            raise InputError(f"{path}: has no band {band}; its last is band 1")
         try:
             grass = GrassAscii(path)
         except InputError as error:
@@ -275,7 +278,10 @@ def _must_match(first: Any, other: Any) -> None:
             "warp one to the other first (gdalwarp)"
         )
     if (first.scale, first.offset) != (other.scale, other.offset):
-        raise InputError(f"{pair}: scale and offset of the cells differ; convert first")
+        raise InputError(
+            f"{pair}: scale or offset of the cells differ; apply them to the cells first "
+            "(gdal_translate -unscale)"
+        )
     a, _, c, _, e, f = first.grid.transform
     a2, _, c2, _, e2, f2 = other.grid.transform
     if abs(a - a2) * other.grid.cols > ALIGNMENT * abs(a) or abs(
@@ -294,7 +300,7 @@ def _must_match(first: Any, other: Any) -> None:
 
 
 def _has_gaps(places: Sequence[Window], grid: GridSpec) -> bool:
-    """Whether the rectangles leave cells of the grid uncovered, on their own coordinates' grid."""
+    """Whether the rectangles leave cells of the grid uncovered."""
     rows = np.unique([r for p in places for r in p[:2]])
     cols = np.unique([c for p in places for c in p[2:]])
     covered = np.zeros((len(rows) - 1, len(cols) - 1), bool)

@@ -1,4 +1,4 @@
-"""Where paths start or end: cells from coordinates, vector files or rasters."""
+"""Cells where paths start or end, from coordinates, vector files or rasters."""
 
 from __future__ import annotations
 
@@ -27,31 +27,31 @@ from .vectors import MAX_ID, Part, read_features
 log = logging.getLogger(__name__)
 
 PIECE = 2048
-"""Side of the square of cells that is read of a raster at a time."""
+"""Rasters are read in squares of this side, in cells."""
 
 COVERED_BYTES = 200
-"""Memory for a cell that a feature covers or a raster names, while all are gathered."""
+"""Bytes per cell that a feature covers or a raster marks, while they are collected."""
 
 ON_LINE = 1e-6
-"""Within this part of a cell, a position counts as on a line between cells."""
+"""A position within this fraction of a cell from a line between cells counts as on the line."""
 
 NAMED = 5
-"""Most points, cells or features that a message names."""
+"""A message names at most this many points, cells or features."""
 
 
 @dataclass(frozen=True, eq=False)
 class Places:
     """Cells with an id and a start cost, sorted by row, column, cost and id.
 
-    A cell comes once for every id that it has: targets in one cell are targets of their own. As
-    sources or outlets cells count once, see `one_per_cell`.
+    A cell appears once for every id that it has: several targets may share a cell. As sources or
+    outlets, cells count once; see `one_per_cell`.
 
     Attributes
     ----------
     rows, cols
         int64.
     ids
-        uint32, 1 .. 2**32 - 2; cells may share one.
+        uint32, 1 .. 2**32 - 2; several cells may have the same id.
     costs
         float64, finite and not negative, in units of the cost model.
     """
@@ -70,12 +70,13 @@ class Places:
         return np.stack((self.rows, self.cols), axis=1)
 
     def one_per_cell(self, what: str = "") -> Places:
-        """Of several in a cell the one of the least cost, then of the least id.
+        """Keep one entry per cell: the one with the least cost, then with the least id.
 
         Parameters
         ----------
         what
-            What they are, for a warning that names those that do not count; none when empty.
+            What the places are, "sources", for a warning that names the dropped ones. No warning
+            when empty.
         """
         again = np.zeros(len(self), bool)
         again[1:] = (np.diff(self.rows) == 0) & (np.diff(self.cols) == 0)
@@ -91,7 +92,7 @@ class Places:
                 ),
             )
             log.warning(
-                "%d of %d %s not used, as their cell has one of less start cost or a lesser id: %s",
+                "%d of %d %s ignored: their cell has one with a lower start cost or id: %s",
                 again.sum(),
                 len(self),
                 what,
@@ -101,16 +102,16 @@ class Places:
 
 
 PlacesLike = Places | Iterable[Sequence[float]]
-"""What stands for cells: (row, col) or (row, col, start cost) for each, also as an array."""
+"""Forms in which callers give cells: `Places`, or (row, col) or (row, col, start cost) each."""
 
 NO_PLACES = Places(*(np.empty(0, t) for t in (np.int64, np.int64, np.uint32, np.float64)))
 
 
 def from_xy(grid: GridSpec, points: Iterable[Sequence[float]]) -> Places:
-    """The cells that contain points; ids are 1, 2, ... in their order.
+    """Find the cells that contain points; ids are 1, 2, ... in the order of the points.
 
-    A point on a line between cells belongs to the cell of the higher row and column, one on the
-    last edge of the raster to the last cell.
+    A point on a line between cells belongs to the cell with the higher row and column; a point on
+    the lower or right edge of the raster belongs to the last cell.
 
     Parameters
     ----------
@@ -120,19 +121,19 @@ def from_xy(grid: GridSpec, points: Iterable[Sequence[float]]) -> Places:
     Raises
     ------
     InputError
-        when there are none, one lies outside of the raster or is no point, or its cost is negative
-        or not finite.
+        when there are no points, or one is outside the raster, is not a point, or has a cost that
+        is negative or not finite.
     """
     xy, costs = _numbers(points, "point", "x, y")
     placed, outside = _placed(grid, xy)
     if outside.any():
         names = _named(outside, lambda k: f"point {k + 1} (x {xy[k, 0]}, y {xy[k, 1]})")
-        raise InputError(f"outside of the raster, which covers {_bounds(grid)}: {names}")
+        raise InputError(f"outside the raster, which covers {_bounds(grid)}: {names}")
     return _places(np.floor(placed[:, ::-1]), np.arange(1, len(xy) + 1), costs)
 
 
 def from_rowcol(grid: GridSpec, points: Iterable[Sequence[float]]) -> Places:
-    """Cells by row and column, counted from 0; ids are 1, 2, ... in their order.
+    """Cells given by row and column, counted from 0; ids are 1, 2, ... in their order.
 
     Parameters
     ----------
@@ -142,7 +143,7 @@ def from_rowcol(grid: GridSpec, points: Iterable[Sequence[float]]) -> Places:
     Raises
     ------
     InputError
-        as for `from_xy`, or when a row or column is no whole number.
+        as for `from_xy`, or when a row or column is not a whole number.
     """
     places, costs = _numbers(points, "cell", "row, column")
 
@@ -151,23 +152,28 @@ def from_rowcol(grid: GridSpec, points: Iterable[Sequence[float]]) -> Places:
 
     broken = np.any(places % 1 != 0, axis=1)
     if broken.any():
-        raise InputError(f"rows and columns are whole numbers: {_named(broken, name)}")
+        raise InputError(f"rows and columns must be whole numbers: {_named(broken, name)}")
     outside = np.any((places < 0) | (places >= grid.shape), axis=1)
     if outside.any():
         raise InputError(
-            f"outside of the raster, which has rows 0 .. {grid.rows - 1} and columns 0 .. "
+            f"outside the raster, which has rows 0 .. {grid.rows - 1} and columns 0 .. "
             f"{grid.cols - 1}: {_named(outside, name)}"
         )
     return _places(places, np.arange(1, len(places) + 1), costs)
 
 
 def as_places(grid: GridSpec, given: PlacesLike, name: str) -> Places:
-    """Cells as a caller gives them, checked; there may be none.
+    """Check the cells that a caller gives, and convert them to `Places`, which may be empty.
+
+    Parameters
+    ----------
+    given, name
+        The value and the name of the caller's argument.
 
     Raises
     ------
     InputError
-        as for `from_rowcol`, or when `given`, an argument of that name, is nothing of the kind.
+        as for `from_rowcol`, or when `given` has none of the forms of `PlacesLike`.
     """
     if not isinstance(given, Places):
         if isinstance(given, str | bytes | os.PathLike):
@@ -201,7 +207,7 @@ def as_places(grid: GridSpec, given: PlacesLike, name: str) -> Places:
     outside = (rows < 0) | (rows >= grid.rows) | (cols < 0) | (cols >= grid.cols)
     if outside.any():
         raise InputError(
-            f"{name}: outside of the raster, which has rows 0 .. {grid.rows - 1} and columns 0 .. "
+            f"{name}: outside the raster, which has rows 0 .. {grid.rows - 1} and columns 0 .. "
             f"{grid.cols - 1}: {_named(outside, lambda k: f'row {rows[k]}, column {cols[k]}')}"
         )
     return _places(np.stack((rows, cols), axis=1), ids, costs.astype(np.float64))
@@ -214,24 +220,24 @@ def from_vector(
     layer: str | None = None,
     memory_limit: int | str | None = None,
 ) -> Places:
-    """The cells of the points, lines and polygons of a vector file.
+    """Find the cells of the points, lines and polygons of a vector file.
 
-    A line takes all cells that it touches, a polygon those whose centre it covers, and all that it
-    touches if it covers none. Whole numbers in a field ``id`` are ids, which features may share;
-    without the field they are 1, 2, ... in the order of the file. Numbers in a field ``cost`` are
-    start costs.
+    A line covers all cells that it touches. A polygon covers the cells whose centre lies in it, or
+    all cells that it touches if there are none. A field ``id`` holds ids, whole numbers that
+    features may share; without it, ids are 1, 2, ... in the order of the file. A field ``cost``
+    holds start costs.
 
     Parameters
     ----------
     path, layer
-        As for `read_features`; reprojected to the grid's CRS.
+        As for `read_features`; features are reprojected to the grid's CRS.
     memory_limit
-        Bound on the peak resident set of the process, bytes; a quarter of RAM when None.
+        Bound on the peak resident set of the process, in bytes; a quarter of RAM when None.
 
     Raises
     ------
     InputError
-        when the file or a feature cannot be used, or a feature leaves the raster.
+        when the file or a feature cannot be used, or a feature is not inside the raster.
     PlanError
         when the memory limit is too small for the features or for the cells that they cover.
     """
@@ -243,7 +249,7 @@ def from_vector(
         outside[found.owner[beyond]] = True
         if outside.any():
             raise InputError(
-                f"{path}: {outside.sum()} of {len(outside)} features not inside of the raster, "
+                f"{path}: {outside.sum()} of {len(outside)} features not inside the raster, "
                 f"which covers {_bounds(grid)}: {_named(outside, lambda k: f'feature {k + 1}')}; "
                 "clip the file to the raster first (ogr2ogr -clipdst)"
             )
@@ -260,19 +266,20 @@ def from_vector(
 def from_raster(
     grid: GridSpec, path: str | os.PathLike[str], memory_limit: int | str | None = None
 ) -> Places:
-    """The cells of a raster, aligned with the grid, that are neither nodata nor 0.
+    """Find the cells of a raster that are neither nodata nor 0. It must be aligned with the grid.
 
     Their values are the ids; start costs are 0. Memory grows with the number of such cells.
 
     Parameters
     ----------
     memory_limit
-        Bound on the peak resident set of the process, bytes; a quarter of RAM when None.
+        Bound on the peak resident set of the process, in bytes; a quarter of RAM when None.
 
     Raises
     ------
     InputError
-        when the raster cannot be read, is not aligned, holds a value that is no id, or no source.
+        when the raster cannot be read, is not aligned, contains a value that is not an id, or
+        contains no id.
     PlanError
         when the memory limit is too small for so many sources.
     """
@@ -292,23 +299,23 @@ def from_raster(
             count += len(ids)
             needed = COVERED_BYTES * count + 16 * data.nbytes
             needed += max(0, raster.decoding - GDAL_CACHE)
-            require(BASELINE + needed, limit, f"for {count:,} and more cells of {path}")
+            require(BASELINE + needed, limit, f"for {count:,} or more cells of {path}")
             wrong = (ids < 1) | (ids > MAX_ID) | (ids % 1 != 0)
             if wrong.any():
                 row, col = places[wrong][0]
                 raise InputError(
-                    f"{path}: holds {ids[wrong][0]} at row {row}, column {col}; ids are "
-                    f"whole numbers from 1 to {MAX_ID}, other cells 0 or nodata"
+                    f"{path}: has value {ids[wrong][0]} at row {row}, column {col}; ids must be "
+                    f"whole numbers from 1 to {MAX_ID}, and other cells 0 or nodata"
                 )
             found.append((places, ids.astype(np.uint32)))
     places, ids = (np.concatenate(column) for column in zip(*found, strict=True))
     if not len(ids):
-        raise InputError(f"{path}: every cell is 0 or nodata; give at least one cell an id")
+        raise InputError(f"{path}: every cell is 0 or nodata; mark at least one cell with an id")
     return _places(places, ids, np.zeros(len(ids)))
 
 
 def merge(several: Sequence[Places]) -> Places:
-    """The cells of all; of those of one cell and id, the least cost.
+    """Combine several places. For the same cell and id, the least cost is kept.
 
     Raises
     ------
@@ -322,16 +329,16 @@ def merge(several: Sequence[Places]) -> Places:
 
 
 def refuse_nodata(sources: Places, layer: Layer) -> None:
-    """Make sure that every cell has a value in a layer, reading only around the cells.
+    """Check that every cell has a value in a layer; reads only tiles around the cells.
 
     Raises
     ------
     InputError
-        naming the first cells without a value.
+        when cells have no value; names the first of them.
     StoreError
         when the layer is damaged.
     """
-    # A row of tiles of one block at a time: few reads, and little memory whatever the block size.
+    # One row of tiles of a block at a time: few reads, and little memory for any block size.
     strips = sources.rows // TILE * layer.blocks.shape[1] + sources.cols // layer.block_size
     order = np.argsort(strips, kind="stable")
     void = np.zeros(len(sources), bool)
@@ -354,7 +361,7 @@ def refuse_nodata(sources: Places, layer: Layer) -> None:
 
 
 def _places(places: np.ndarray, ids: np.ndarray, costs: np.ndarray) -> Places:
-    """Sorted; of those of one cell and id the least cost is kept."""
+    """Sort cells. For the same cell and id, the least cost is kept."""
     order = np.lexsort((costs, ids, places[:, 1], places[:, 0]))
     rows, cols = places[order].astype(np.int64).T
     ids, costs = ids[order].astype(np.uint32), costs[order]
@@ -364,14 +371,14 @@ def _places(places: np.ndarray, ids: np.ndarray, costs: np.ndarray) -> Places:
         rows, cols, ids, costs = rows[first], cols[first], ids[first], costs[first]
         order = np.lexsort((ids, costs, cols, rows))
         rows, cols, ids, costs = rows[order], cols[order], ids[order], costs[order]
-    # Adding 0 makes -0.0 of a file the 0.0 that it means.
+    # Adding 0 turns -0.0, which files may contain, into 0.0.
     return Places(rows, cols, ids, costs + 0.0)
 
 
 def _numbers(
     points: Iterable[Sequence[float]], what: str, names: str
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Pairs, shape (n, 2), and start costs, float64."""
+    """Convert points to pairs, shape (n, 2), and start costs, float64."""
     try:
         several = enumerate(points, 1)
     except TypeError:
@@ -400,9 +407,10 @@ def _numbers(
 
 
 def _placed(grid: GridSpec, xy: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Positions as (column, row) with fractions, and which of them lie outside of the raster.
+    """Convert positions to fractional (column, row), and mark those outside the raster.
 
-    The last edges of the raster become the largest numbers below them, inside of the last cells.
+    Positions on the right and lower edges become the largest numbers below them, which lie in the
+    last cells.
     """
     a, _, c, _, e, f = grid.transform
     size = np.array((grid.cols, grid.rows), np.float64)
@@ -415,7 +423,7 @@ def _placed(grid: GridSpec, xy: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _covered(part: Part) -> np.ndarray:
-    """Cells (row, column) of a part whose positions are columns and rows."""
+    """Cells (row, column) that a part covers; its positions are fractional (column, row)."""
     kind, rings = part
     if kind == "Point":
         return np.floor(rings[0][:, ::-1]).astype(np.int64)
@@ -427,7 +435,7 @@ def _covered(part: Part) -> np.ndarray:
 
 
 def _most_cells(part: Part) -> int:
-    """About as many cells as a part covers at most: lines it crosses, and the area inside."""
+    """Estimate an upper bound of the cells a part covers, from its length and area."""
     kind, rings = part
     count = 0.0
     for ring in rings:
@@ -440,10 +448,10 @@ def _most_cells(part: Part) -> int:
 
 
 def _touched(line: np.ndarray) -> np.ndarray:
-    """Cells (row, column) that a line passes through, and those of its positions."""
+    """Cells (row, column) that a line passes through, including those of its vertices."""
     start, way = line[:-1], np.diff(line, axis=0)
     low, high = np.minimum(start, line[1:]), np.maximum(start, line[1:])
-    # Every segment is cut where it crosses lines between cells; `at` is the part of its length.
+    # Every segment is cut where it crosses lines between cells, at the fraction `at` of its length.
     ends = np.arange(len(start))
     segments, at = [ends, ends], [np.zeros(len(start)), np.ones(len(start))]
     for axis in (0, 1):
@@ -457,16 +465,16 @@ def _touched(line: np.ndarray) -> np.ndarray:
     piece = np.flatnonzero((segment[1:] == segment[:-1]) & (cut[1:] > cut[:-1]))
     middle = (cut[piece] + cut[piece + 1]) / 2
     inside = start[segment[piece]] + middle[:, None] * way[segment[piece]]
-    # Rounding must not lead out of the raster.
+    # Rounding must not move a position out of the raster.
     inside = np.clip(inside, line.min(axis=0), line.max(axis=0))
     return np.floor(np.concatenate((line, inside))[:, ::-1]).astype(np.int64)
 
 
 def _centres(rings: list[np.ndarray]) -> np.ndarray:
-    """Cells (row, column) whose centre lies in a polygon: between odd and even crossings of rings.
+    """Cells (row, column) whose centre lies in a polygon, by the even-odd rule.
 
-    A centre on an edge belongs to the polygon below or to the right of the edge, so that of
-    polygons side by side each cell has one.
+    A centre on an edge belongs to the polygon below or to the right of the edge, so where polygons
+    share an edge, each cell belongs to only one of them.
     """
     start = np.concatenate([ring[:-1] for ring in rings])
     end = np.concatenate([ring[1:] for ring in rings])
@@ -482,14 +490,14 @@ def _centres(rings: list[np.ndarray]) -> np.ndarray:
 
 
 def _ranges(first: np.ndarray, count: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The numbers first, first + 1, ... of all ranges one after another: (range, number)."""
+    """Concatenate ranges: the range that each number belongs to, and the numbers."""
     count = count.astype(np.int64)
     which = np.repeat(np.arange(len(count)), count)
     return which, np.arange(len(which)) + (first - (np.cumsum(count) - count))[which]
 
 
 def _pieces(window: Window, rows: int, cols: int) -> Iterator[Window]:
-    """Windows of at most so many rows and columns, row by row."""
+    """Divide a window into windows of at most `rows` x `cols` cells, in row-major order."""
     row0, row1, col0, col1 = window
     for row in range(row0, row1, rows):
         for col in range(col0, col1, cols):
@@ -516,7 +524,7 @@ def _bounds(grid: GridSpec) -> str:
 
 
 def _named(which: np.ndarray, name: Callable[[int], str]) -> str:
-    """Names of the first few of those marked, and how many more there are."""
+    """Name the first few marked items, and say how many more there are."""
     marked = np.flatnonzero(which).tolist()
     names = ", ".join(map(name, marked[:NAMED]))
     return names + (f" and {len(marked) - NAMED} more" if len(marked) > NAMED else "")

@@ -1,4 +1,4 @@
-"""What happens to each cell between a raster and a store: rounding, clamping, nodata."""
+"""Recode cells between a raster and a store: rounding, clamping, nodata."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def _cell_name(row: int, col: int) -> str:
 
 @dataclass(frozen=True)
 class Recode:
-    """What happens to each cell between raster and store."""
+    """The conversion of cells between a raster and a store."""
 
     source: np.dtype
     dtype: np.dtype
@@ -41,12 +41,12 @@ class Recode:
         clamp_min: float | None,
         nodata: float | int | None,
     ) -> Recode:
-        """The recoding for a mosaic.
+        """Determine dtype and nodata value of the result, for the cells of a mosaic.
 
         Raises
         ------
         InputError
-            when nodata or clamp value do not fit the resulting cells.
+            when the nodata or clamp value does not fit the dtype of the result.
         """
         name = mosaic.inputs[0].path
         dtype, out = mosaic.dtype, mosaic.nodata
@@ -69,7 +69,7 @@ class Recode:
 
     @property
     def changes(self) -> bool:
-        """Whether any cell can change."""
+        """Whether any cell may change."""
         return self.round_cells or self.clamp_min is not None
 
     def __call__(self, data: np.ndarray, row0: int, col0: int) -> np.ndarray:
@@ -90,11 +90,11 @@ class Recode:
         values = np.rint(data) if self.round_cells else data
         if self.clamp_min is not None:
             least = values.dtype.type(self.clamp_min)
-            # np.maximum takes 0.0 or -0.0 of the two as its vector registers happen to.
+            # Not np.maximum: which of 0.0 and -0.0 it returns depends on the vector lanes.
             values = np.where(values < least, least, values)
         if self.round_cells:
             info = np.iinfo(self.dtype)
-            # Not "> info.max", which as float32 is one more.
+            # Not "> info.max": as float32, info.max is rounded up by one.
             wrong = ~empty & ((values < info.min) | (values >= info.max + 1))
             self._refuse(
                 wrong,

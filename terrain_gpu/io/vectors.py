@@ -1,4 +1,4 @@
-"""Vector files in and out: features that become sources or targets, and paths as lines."""
+"""Read vector files: features that become sources, targets or outlets."""
 
 from __future__ import annotations
 
@@ -31,38 +31,38 @@ from .crs import crs_name
 log = logging.getLogger(__name__)
 
 MAX_ID = 2**32 - 2
-"""Largest id; 0 and 2**32 - 1 mean none."""
+"""Largest id; 0 and 2**32 - 1 mean no id."""
 
 GEOJSON = (".geojson", ".json")
 GEOPACKAGE = ".gpkg"
 
 _HEAVY = ("geopandas", "pandas", "pyarrow", "pyproj", "shapely")
-"""What pyogrio imports where it is installed, for functions that are not called here: 117 MB."""
+"""Optional imports of pyogrio (117 MB) for functions that are not used here."""
 
 _FEATURE_BYTES = 1300
-"""Memory for a feature while it is read, beside its positions."""
+"""Bytes per feature while it is read, in addition to its positions."""
 
 Part = tuple[str, list[np.ndarray]]
-"""Point, LineString or Polygon, and its positions (n, 2): one array, or one for each ring."""
+"""Point, LineString or Polygon, and its positions (n, 2): one array, or one per ring."""
 
 WGS84 = CRS.from_epsg(4326)
 
 MOST_LONGITUDE = 540
-"""Of GeoJSON without "crs": half a turn, and another one over the antimeridian."""
+"""Largest longitude in GeoJSON without "crs": 180, plus a full turn across the antimeridian."""
 
 
 @dataclass(eq=False)
 class Features:
-    """What a vector file holds.
+    """The features of a vector file.
 
     Attributes
     ----------
     xy
-        float64, shape (n, 2): every position.
+        float64, shape (n, 2): all positions.
     owner
-        int64, shape (n,): the feature of each position, 0 for the first of the file.
+        int64, shape (n,): the feature of each position, counted from 0 in the order of the file.
     parts
-        For every feature its parts, whose positions are views of `xy`.
+        The parts of every feature; their positions are views of `xy`.
     ids
         uint32: the field ``id``, or 1, 2, ... in the order of the file.
     costs
@@ -77,7 +77,7 @@ class Features:
 
     @property
     def nbytes(self) -> int:
-        """Memory that it takes, the parts included."""
+        """Memory in use, in bytes, including the parts."""
         arrays = self.xy.nbytes + self.owner.nbytes + self.ids.nbytes + self.costs.nbytes
         return arrays + 500 * sum(map(len, self.parts))
 
@@ -91,24 +91,24 @@ def read_features(
     layer: str | None = None,
     memory_limit: int | str | None = None,
 ) -> Features:
-    """Points, lines and polygons of a vector file, in the grid's CRS.
+    """Read points, lines and polygons of a vector file, reprojected to the grid's CRS.
 
-    Positions are reprojected one by one; what is straight in the file stays straight. Collections
-    are taken apart, and a third coordinate is left out.
+    Only vertices are reprojected: a straight line of the file stays straight. Collections are split
+    into their parts, and a third coordinate is ignored.
 
     Parameters
     ----------
     path
-        GeoJSON (.geojson, .json), or what pyogrio reads: GeoPackage, Shapefile and others.
+        GeoJSON (.geojson, .json), or any format that pyogrio reads, such as GeoPackage.
     layer
-        Needed when the file has several.
+        Name of the layer; required when the file has several.
     memory_limit
-        Bound on the peak resident set of the process, bytes; a quarter of RAM when None.
+        Bound on the peak resident set of the process, in bytes; a quarter of RAM when None.
 
     Raises
     ------
     InputError
-        naming the file, and the feature counted from 1, when something cannot be used.
+        when the file or a feature cannot be used; names the feature, counted from 1.
     PlanError
         when the memory limit is too small for so many features.
     """
@@ -119,11 +119,11 @@ def read_features(
     read = _read_geojson(path, limit) if geojson else _read_ogr(path, layer, limit)
     geometries, ids, costs, crs = read
     if not geometries:
-        raise InputError(f"{path}: holds no features")
+        raise InputError(f"{path}: has no features")
     for number, parts in enumerate(geometries, 1):
         if not parts:
             raise InputError(
-                f"{path}: feature {number} has no geometry; give it one or delete the feature"
+                f"{path}: feature {number} has no geometry; add one or delete the feature"
             )
         if problem := next(filter(None, map(_problem, parts)), None):
             raise InputError(f"{path}: feature {number} {problem}; repair it")
@@ -137,7 +137,7 @@ def read_features(
 
 
 def _joined(geometries: list[list[Part]]) -> tuple[np.ndarray, np.ndarray, list[list[Part]]]:
-    """All positions in one array, the feature of each, and the parts as views of the array."""
+    """Collect all positions in one array; also the feature of each, and the parts as views."""
     counts = [sum(len(ring) for _, rings in parts for ring in rings) for parts in geometries]
     rings = [ring for parts in geometries for _, rings in parts for ring in rings]
     xy = np.concatenate(rings)
@@ -147,11 +147,11 @@ def _joined(geometries: list[list[Part]]) -> tuple[np.ndarray, np.ndarray, list[
 
 
 def _problem(part: Part) -> str | None:
-    """What is wrong with a part, if anything."""
+    """Describe what is wrong with a part; None if it is valid."""
     kind, rings = part
     least = {"Point": 1, "LineString": 2, "Polygon": 4}[kind]
     if not rings or min(map(len, rings)) < least:
-        return f"is a {kind} of fewer than {least} positions"
+        return f"is a {kind} with fewer than {least} positions"
     if not all(np.isfinite(ring).all() for ring in rings):
         return "has a position that is not finite"
     if kind == "Polygon" and not all((ring[0] == ring[-1]).all() for ring in rings):
@@ -165,8 +165,8 @@ def _ids(path: Path, values: list[Any]) -> Sequence[int]:
     for number, value in enumerate(values, 1):
         if not (_is_number(value) and value % 1 == 0 and 1 <= value <= MAX_ID):
             raise InputError(
-                f"{path}: feature {number} has the id {value!r}, which is no whole number from 1 "
-                f"to {MAX_ID}; correct it, or rename the field to have features numbered"
+                f"{path}: feature {number} has the id {value!r}, which is not a whole number from "
+                f"1 to {MAX_ID}; correct it, or rename the field to number the features 1, 2, ..."
             )
     return values
 
@@ -177,18 +177,18 @@ def _costs(path: Path, values: list[Any]) -> Sequence[float]:
     for number, value in enumerate(values, 1):
         if not (_is_number(value) and 0 <= value < math.inf):
             raise InputError(
-                f"{path}: feature {number} has the cost {value!r}, which is no finite number from "
-                "0 on; correct it, or rename the field to have features start at 0"
+                f"{path}: feature {number} has the cost {value!r}, which is negative or not a "
+                "finite number; correct it, or rename the field to start all features at cost 0"
             )
     return values
 
 
 def _used(path: Path, field: str, values: list[Any]) -> bool:
-    """Whether the features have this field: all of them or none."""
+    """Whether the features have this field; an error when only some of them do."""
     empty = [number for number, value in enumerate(values, 1) if value is None]
     if empty and len(empty) < len(values):
         raise InputError(
-            f"{path}: feature {empty[0]} has no {field}, but others have; fill the field in"
+            f"{path}: feature {empty[0]} has no {field}, but other features have one; fill it in"
         )
     return not empty
 
@@ -203,14 +203,14 @@ def _to_grid_crs(path: Path, features: Features, crs: CRS | None, grid: GridSpec
         return
     if crs is None:
         raise InputError(
-            f"{path}: has no coordinate system but the raster has ({_grid_name(grid)}); "
-            "give the file its own (ogr2ogr -a_srs)"
+            f"{path}: has no coordinate system but the raster has one ({_grid_name(grid)}); "
+            "assign one to the file (ogr2ogr -a_srs)"
         )
     if not grid.crs_wkt:
         raise InputError(
-            f"{path}: is in {crs_name(crs)} but the raster has no coordinate system; give the "
-            "raster its own (gdal_edit.py -a_srs) and convert it again, or take the file's away "
-            '(in GeoJSON: "crs": null) if its numbers are those of the raster'
+            f"{path}: is in {crs_name(crs)} but the raster has no coordinate system; assign one to "
+            "the raster (gdal_edit.py -a_srs) and convert it again, or remove that of the file "
+            '(in GeoJSON: "crs": null) if both use the same coordinates'
         )
     target = grid_crs(grid)
     if crs == target:
@@ -231,7 +231,7 @@ def reprojected(xy: np.ndarray, crs: CRS, target: CRS) -> np.ndarray:
 
 
 def _first_failing(features: Features, crs: CRS, target: CRS) -> int:
-    """Number of the first feature that cannot be reprojected; GDAL names none."""
+    """Number of the first feature that cannot be reprojected, which GDAL does not tell."""
     good, bad = 0, len(features.xy)
     while bad - good > 1:
         middle = (good + bad) // 2
@@ -247,7 +247,7 @@ def grid_crs(grid: GridSpec) -> CRS:
     try:
         return CRS.from_wkt(grid.crs_wkt)
     except CRSError as error:
-        raise InputError(f"the raster's coordinate system is not understood: {error}") from None
+        raise InputError(f"cannot parse the raster's coordinate system: {error}") from None
 
 
 def _grid_name(grid: GridSpec) -> str:
@@ -267,7 +267,7 @@ def _read_geojson(path: Path, limit: int) -> Read:
     try:
         may_take(2 * path.stat().st_size)
         text = path.read_bytes()
-        # Text, its bytes, and Python's objects for mappings, lists with their arrays, and numbers.
+        # The text as bytes and str, and Python's objects: dicts, lists with their arrays, numbers.
         may_take(
             2 * len(text) + 300 * text.count(b"{") + 250 * text.count(b"[") + 32 * text.count(b",")
         )
@@ -304,18 +304,18 @@ def _read_geojson(path: Path, limit: int) -> Read:
 
 
 def _refuse_metres(path: Path, geometries: list[list[Part]]) -> None:
-    """Make sure that positions of a file without "crs" can be longitude and latitude."""
+    """Check that the positions of a file without "crs" can be longitude and latitude."""
     for number, parts in enumerate(geometries, 1):
         for xy in (ring for _, rings in parts for ring in rings):
-            # Lines over the antimeridian may go on, beyond 180 degrees.
+            # Lines that cross the antimeridian may continue beyond 180 degrees.
             beyond = np.abs(xy) > (MOST_LONGITUDE, 90)
             if beyond.any():
                 x, y = xy[np.argwhere(beyond)[0, 0]].tolist()
                 raise InputError(
-                    f"{path}: feature {number} is at {x}, {y}, which is no longitude and latitude, "
-                    'as GeoJSON without "crs" has them; name its coordinate system ("crs": '
-                    '{"type": "name", "properties": {"name": "EPSG:32633"}}, "crs": null for that '
-                    "of a raster without), or reproject it (ogr2ogr -t_srs EPSG:4326)"
+                    f"{path}: feature {number} is at {x}, {y}, not in longitude and latitude, as "
+                    'GeoJSON without "crs" must be; name its coordinate system ("crs": '
+                    '{"type": "name", "properties": {"name": "EPSG:32633"}}, or "crs": null if the '
+                    "raster has none), or reproject it (ogr2ogr -t_srs EPSG:4326)"
                 )
 
 
@@ -343,7 +343,7 @@ def _json_positions(positions: Any) -> np.ndarray:
 
 
 def _json_crs(path: Path, data: dict[str, Any]) -> CRS | None:
-    """WGS 84 (RFC 7946, section 4), or what the member "crs" of the older GeoJSON 2008 says."""
+    """WGS 84 (RFC 7946, section 4), or the CRS in the member "crs" of the older GeoJSON 2008."""
     if "crs" not in data:
         return WGS84
     if data["crs"] is None:
@@ -352,20 +352,21 @@ def _json_crs(path: Path, data: dict[str, Any]) -> CRS | None:
         return CRS.from_user_input(data["crs"]["properties"]["name"])
     except (CRSError, TypeError, LookupError):
         raise InputError(
-            f'{path}: its "crs" is not understood: {json.dumps(data["crs"])[:200]}; name it like '
+            f'{path}: cannot parse its "crs": {json.dumps(data["crs"])[:200]}; give a name such as '
             '"urn:ogc:def:crs:EPSG::32633", or leave it out for longitude and latitude'
         ) from None
 
 
 def import_pyogrio(path: Path) -> ModuleType:
-    """The package that reads and writes all formats but GeoJSON; `path` is what needs it.
+    """Import pyogrio, which reads and writes all formats but GeoJSON; `path` is for messages.
 
     Raises
     ------
     InputError
         when pyogrio is not installed.
     """
-    # A caller of the library may want them, and pyogrio looks for them only once.
+    # Hidden only in a process of our own: pyogrio looks for them once, and other callers of
+    # pyogrio may need them.
     hidden = [name for name in _HEAVY if planner.whole_process and name not in sys.modules]
     sys.modules.update(dict.fromkeys(hidden))  # type: ignore[arg-type]
     try:
@@ -399,7 +400,7 @@ def _read_ogr(path: Path, layer: str | None, limit: int) -> Read:
         raise
     except (RuntimeError, ValueError, OSError) as error:
         raise InputError(_not_readable(path, error)) from None
-    # The key of a GeoPackage is no field for GDAL, whatever its name.
+    # GDAL does not list the key column of a GeoPackage among the fields, even if it is named id.
     found = {"id": fids} if info["fid_column"] == "id" else {}
     found |= dict(zip(meta["fields"], columns, strict=True))
     ids, costs = (
@@ -418,29 +419,29 @@ def _read_ogr(path: Path, layer: str | None, limit: int) -> Read:
                 "lines, polygons and collections of them can be used"
             ) from None
     crs = meta["crs"]
-    # GeoPackage's names for none.
+    # GeoPackage stores a missing CRS under these names.
     if crs is None or re.match(r'\w+\["Undefined (Cartesian|geographic)', crs):
         return geometries, ids, costs, None
     try:
         return geometries, ids, costs, CRS.from_user_input(crs)
     except CRSError as error:
-        raise InputError(f"{path}: its coordinate system is not understood: {error}") from None
+        raise InputError(f"{path}: cannot parse its coordinate system: {error}") from None
 
 
 def _refuse_misread(path: Path) -> None:
-    """Of a name with such as ! or ; pyogrio reads a part, which may be another file."""
+    """Refuse names with characters such as !, of which pyogrio would use only a part."""
     from pyogrio.util import vsi_path
 
     name = str(path)
     if path.exists() and (
         not name.isprintable() or vsi_path(name).removeprefix("/vsizip/") != name
     ):
-        raise InputError(f"{path}: pyogrio does not read a file of this name; rename it")
+        raise InputError(f"{path}: pyogrio cannot read a file with this name; rename it")
 
 
 def _chosen(path: Path, layers: list[str], layer: str | None) -> str:
     if not layers:
-        raise InputError(f"{path}: holds no layer with geometries")
+        raise InputError(f"{path}: has no layer with geometries")
     if layer is None and len(layers) > 1:
         raise InputError(f"{path}: has several layers; name one of {', '.join(layers)}")
     if layer is not None and layer not in layers:
@@ -449,12 +450,12 @@ def _chosen(path: Path, layers: list[str], layer: str | None) -> str:
 
 
 def _wkb_parts(data: bytes, at: int = 0) -> tuple[list[Part], int]:
-    """Parts of a geometry in little-endian two-dimensional WKB, and where it ends.
+    """Parse a geometry in little-endian two-dimensional WKB; returns its parts and its end.
 
     Raises
     ------
     KeyError
-        for a type that is no point, line, polygon or collection.
+        when the type is not a point, line, polygon or collection.
     """
     kind = struct.unpack_from("<I", data, at + 1)[0]
     at += 5

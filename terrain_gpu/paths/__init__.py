@@ -1,11 +1,11 @@
 """Shortest paths over a raster, block by block.
 
-`costs` is the table of what a step may cost, which `edges` compiles; `tile` relaxes 64 x 64 cells
-in cache, `block` the tiles of a block in order, `relax` the blocks of a raster (phase 2).
-`finalise` finds predecessors and `allocate` the sources they lead to (phase 3); `pipeline` streams
-it all from and to a store, and `cuda` does the same on a GPU. `index` is another way there, of
-which a part is computed once, and `verify` proves what was found; see
-docs/design/shortest-paths.md.
+`costs` is the table of cost models, which `edges` compiles. In `cpu`, `tile` relaxes 64 x 64 cells
+in cache, `block` relaxes the tiles of a block in order, and `relax` the blocks of a raster (phase
+2); `finalise` finds predecessors, and `allocate` the sources they lead to (phase 3). `cuda` does
+the same on a GPU. `problem` is the operation that streams it all, `pipeline` the function
+`shortest_paths`. `index` precomputes distances for many sources, and `verify` proves the results.
+See docs/design/shortest-paths.md.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ __all__ = ["Places", "ShortestPaths", "shortest_paths"]
 
 
 def __getattr__(name: str) -> Any:
-    # Loaded when used: commands take their choices from `costs`, without numba.
+    # Loaded on first use: commands read their choices from `costs` and must not load numba.
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(".pipeline", __name__), name)

@@ -1,8 +1,8 @@
-"""Cost models: what a step from a cell to its neighbour costs.
+"""Cost models: the cost of a step from a cell to its neighbour.
 
-`MODELS` is the table of them, and this the one place to touch for a new one, with its row in
-docs/reference.md and, to compute it on a GPU, its edge in cuda/kernels/costs.cuh. Commands take
-their choices from it; so nothing here loads numba, and `edges` compiles it.
+`MODELS` is the table of cost models. A new model is added here and in docs/reference.md, and in
+cuda/kernels/costs.cuh if it is to run on a GPU. Commands read their choices from this table, so
+this module must not load numba: `edges` compiles the models.
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ def bits_of(x: float) -> int:
 
 
 def float_of(bits: int) -> float:
-    """The float64 of these bits; of a longer integer, its last 64."""
+    """The float64 with these bits; of a longer integer, the lowest 64 count."""
     return float(np.uint64(bits % 2**64).view(np.float64))
 
 
 def quotient(a: float, b: float) -> float:
-    """a / b, compiled without numba's test for zero, which keeps loops from being vectorised."""
+    """a / b, compiled without numba's test for zero, which prevents vectorisation."""
     return a / b
 
 
 def exponential(x: Any) -> Any:
-    """exp(x) for x >= 0, the same bits on every processor: no library, no fused operation.
+    """exp(x) for x >= 0 with the same bits on every processor: no library, no fused operations.
 
-    After fdlibm's e_exp.c (Sun Microsystems 1993), below 1 ulp; costs.cuh has the same operations
-    in the same order. Without branches, so that it is vectorised.
+    After e_exp.c of fdlibm (Sun Microsystems 1993); the error is below 1 ulp. costs.cuh has the
+    same operations in the same order. Free of branches, so that it can be vectorised.
     """
     shifted = x * 1.44269504088896338700 + 6755399441055744.0  # 1.5 * 2**52: rounds to an integer
     k = shifted - 6755399441055744.0
@@ -53,20 +53,20 @@ def exponential(x: Any) -> Any:
     c = 1.66666666666666019037e-01 + t * c
     c = r - t * c
     y = 1.0 - ((low - quotient(r * c, 2.0 - c)) - high)
-    # Twice half the power, as the largest is no float64.
+    # Twice half the power of two: the largest power is not a float64.
     y = y * float_of((bits_of(shifted) + 1022) << 52) * 2.0
     return math.inf if x > 709.782712893384 else y
 
 
 # -- the models --------------------------------------------------------------------------------
 #
-# A model is a `NamedTuple` of its parameters with an edge function, which gets the model, heights
-# and frictions of both cells, the length of the step, and returns the cost of going from the first
-# cell to the second, at least 0.
+# A model is a `NamedTuple` of its parameters with an edge function. The function takes the model,
+# the heights and frictions of both cells and the length of the step. It returns the cost of the
+# step from the first cell to the second, which is at least 0.
 
 
 class AbsDiff(NamedTuple):
-    """|dz|, the difference of elevation, up or down."""
+    """|dz|, the difference in elevation, up or down."""
 
 
 def _absdiff(cost: Any, a: Any, b: Any, fa: Any, fb: Any, length: Any) -> Any:
@@ -82,7 +82,7 @@ def _friction(cost: Any, a: Any, b: Any, fa: Any, fb: Any, length: Any) -> Any:
 
 
 class Surface(NamedTuple):
-    """Length of the step on the surface: sqrt(length² + dz²)."""
+    """Length of the step along the surface: sqrt(length² + dz²)."""
 
 
 def _surface(cost: Any, a: Any, b: Any, fa: Any, fb: Any, length: Any) -> Any:
@@ -102,9 +102,9 @@ def _tobler(cost: Any, a: Any, b: Any, fa: Any, fb: Any, length: Any) -> Any:
 
 
 class Langmuir(NamedTuple):
-    """Seconds of walking, as r.walk: a length + b uphill + c moderate and d steep downhill.
+    """Seconds of walking, as in r.walk: a length + b uphill + c moderate and d steep downhill.
 
-    Downhill is steep where dz / length is below `slope_factor`. Friction x length, times `lam`, is
+    A descent is steep where dz / length is below `slope_factor`. `lam` x friction x length is
     added. E. Langmuir, "Mountaincraft and leadership", 1984; the GRASS manual of r.walk.
     """
 
@@ -125,24 +125,24 @@ def _langmuir(cost: Any, a: Any, b: Any, fa: Any, fb: Any, length: Any) -> Any:
 
 
 class Minimax(NamedTuple):
-    """Highest elevation on the way: costs are joined by max, not added.
+    """Highest elevation along the path: costs are combined by maximum, not added.
 
-    Joining each step's higher end makes a source's own height count.
+    The cost of a step is the height of its higher end, so a source's own height counts.
     """
 
 
 def _minimax(cost: Any, a: Any, b: Any, fa: Any, fb: Any, length: Any) -> Any:
-    return max(a, b) + 0.0  # of two zeros the order would choose the sign
+    return max(a, b) + 0.0  # of 0.0 and -0.0, max would return whichever comes first
 
 
 class Scaled(NamedTuple):
-    """Another model times the mean friction of both cells."""
+    """Another model, multiplied by the mean friction of both cells."""
 
     cost: Any
 
 
 class Hops(NamedTuple):
-    """Steps on a flat, see `finalise`; not a model for users."""
+    """Number of steps on a flat, see `finalise`; not available to users."""
 
 
 def _hop(cost: Any, a: Any, b: Any, fa: Any, fb: Any, length: Any) -> int:
@@ -159,32 +159,33 @@ class Model:
     Attributes
     ----------
     name
-        What users call it.
+        The name for users.
     kernel
-        Its `NamedTuple` of parameters: the type that kernels are compiled for.
+        The `NamedTuple` of its parameters, the type that kernels are compiled for.
     edge
-        Its edge function.
+        The edge function.
     cuda
-        What kernels/costs.cuh calls it; None where it has no edge there.
+        Its name in kernels/costs.cuh; None if it has no edge function there.
     friction
-        What a layer of frictions does: "factor", its mean scales the cost; "own", the edge uses it
-        if it is there; "needed", the edge uses it and no heights; "refused".
+        Role of a friction layer: "factor", the mean friction scales the cost; "own", the edge
+        function uses it if there is one; "needed", the edge function uses it instead of heights;
+        "refused", not allowed.
     directed
         Whether a step may cost more in one direction than in the other.
     metric
-        Whether it means metres.
+        Whether heights and lengths must be in metres.
     lengths
-        Whether the edge uses the length of the step.
+        Whether the edge function uses the length of the step.
     integer
-        Whether it costs an integer between heights that are integers.
+        Whether steps between integer heights have integer costs.
     bottleneck
-        Whether costs are joined by max, not added.
+        Whether costs are combined by maximum, not added.
     unit
-        Of distances, where it is not that of heights, lengths or frictions.
+        Unit of distances, if it is not that of heights, lengths or frictions.
     not_negative
-        Parameters that must not be.
+        Parameters that must not be negative.
     friction_weights
-        Parameters that weigh frictions of its "own": 0 where there are none.
+        Parameters that weight frictions of role "own"; set to 0 without a friction layer.
     """
 
     name: str
@@ -208,7 +209,7 @@ class Model:
 
     @property
     def least(self) -> float:
-        """No distance is below."""
+        """Lower bound of all distances."""
         return -math.inf if self.bottleneck else 0
 
 
@@ -235,7 +236,7 @@ _HOPS = Model("hops", Hops, _hop, "HOPS", "refused", lengths=False)
 
 
 def model_of(cost: Any) -> Model:
-    """The row of a kernel, or of its type; of a `Scaled` one that of what it scales."""
+    """The row of a kernel or of its type; for `Scaled`, the row of the scaled model."""
     if isinstance(cost, Scaled):
         cost = cost.cost
     kind = cost if isinstance(cost, type) else type(cost)
@@ -248,7 +249,7 @@ def is_directed(cost: Any) -> bool:
 
 
 def cuda_parameters(cost: Any) -> np.ndarray:
-    """Parameters of a kernel as kernels/costs.cuh takes them: so many as langmuir has."""
+    """Parameters of a kernel for kernels/costs.cuh, padded to the number that langmuir has."""
     own = cost.cost if isinstance(cost, Scaled) else cost
     found = np.zeros(max(len(own), len(Langmuir._fields)))
     found[: len(own)] = own
@@ -256,23 +257,23 @@ def cuda_parameters(cost: Any) -> np.ndarray:
 
 
 def cuda_name(cost: Any) -> str:
-    """What kernels/costs.cuh calls the model of a kernel.
+    """Name in kernels/costs.cuh of the model of a kernel.
 
     Raises
     ------
     PlanError
-        when it has no edge there.
+        when the model is not available on a GPU.
     """
     model = model_of(cost)
     if model.cuda is None:
-        raise PlanError(f"cost {model.name!r} is not computed on a GPU; use --backend cpu")
+        raise PlanError(f"cost {model.name!r} is not available on a GPU; use --backend cpu")
     return model.cuda
 
 
 def friction_beside(cost: str, heights: Any, friction: Any) -> Any:
-    """The frictions that are read beside the heights; None where there are none.
+    """The frictions to read in addition to the heights; None if there are none.
 
-    Of a model that needs frictions these may be the raster itself: then it is read once.
+    With a model that needs frictions, the raster itself may hold them; it is then read only once.
 
     Parameters
     ----------
@@ -284,22 +285,22 @@ def friction_beside(cost: str, heights: Any, friction: Any) -> Any:
     Raises
     ------
     InputError
-        when the model needs frictions and has none.
+        when the model needs frictions and none are given.
     """
     if MODELS[cost].friction != "needed":
         return friction
     if friction is None:
         itself = f"{heights!r}" if isinstance(heights, str) else "data"
         raise InputError(
-            f"cost {cost!r} needs frictions and takes no heights for such: name their layer "
-            f"(--friction NAME, friction=NAME), which may be {itself} itself"
+            f"cost {cost!r} needs frictions: name their layer (--friction NAME, friction=NAME), "
+            f"which may be {itself} itself if it holds frictions"
         )
     named = isinstance(heights, str) and isinstance(friction, str)
     return None if friction is heights or (named and friction == heights) else friction
 
 
 class CostModel:
-    """A model as the pipeline needs it.
+    """A cost model with its parameters.
 
     Attributes
     ----------
@@ -308,7 +309,7 @@ class CostModel:
     name
         Key of `MODELS`.
     kernel
-        Instance of the model's kernel, `Scaled` when a friction layer multiplies it.
+        Instance of the model's kernel, wrapped in `Scaled` if a friction layer multiplies it.
     needs_friction
         Whether the kernels read frictions.
     """
@@ -325,7 +326,7 @@ class CostModel:
             if not math.isfinite(value):
                 raise InputError(f"parameter {key}={value} of {name!r} is not a finite number")
         if model.friction == "refused" and friction:
-            raise InputError(f"{name} takes no friction layer")
+            raise InputError(f"{name} takes no friction layer; leave out friction")
         self.name = name
         self.parameters = {k: float(v) for k, v in parameters.items()}
         for key in model.not_negative:
@@ -343,7 +344,7 @@ class CostModel:
         return self.kind.integer and not self.needs_friction and dtype.kind in "iu"
 
     def distance_dtype(self, dtype: np.dtype) -> np.dtype:
-        """uint32 (promoted when it overflows), uint64 or float64."""
+        """Dtype of distances: uint32 (widened when it overflows), uint64 or float64."""
         if not self.is_integer(dtype):
             return np.dtype(np.float64)
         return np.dtype(np.uint32 if dtype.itemsize <= 2 else np.uint64)

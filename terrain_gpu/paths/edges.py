@@ -1,7 +1,7 @@
-"""Cost models in compiled code: what a step costs, and how costs are joined to distances.
+"""Cost models in compiled code: the cost of a step, and how costs combine to distances.
 
-The edge functions stand in the table of `costs`. Kernels are compiled for the type of a model, so
-its function is inlined into them.
+The edge functions come from the table in `costs`. Kernels are compiled for the type of a model, so
+its edge function is inlined.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ exponential = register_jitable(costs.exponential)
 
 
 def edge(cost, a, b, fa, fb, length):
-    """Cost of a step, in compiled code."""
+    """Cost of a step; callable in compiled code only."""
     raise RuntimeError("for compiled code only")
 
 
@@ -83,11 +83,11 @@ def _scaled(cost, a, b, fa, fb, length):
 
 
 class Sum(NamedTuple):
-    """Stands for every model whose costs are added, where nothing else matters of it."""
+    """Stands for every model whose costs are added, in code that depends on nothing else."""
 
 
 class Max(NamedTuple):
-    """Stands for models whose costs are joined by max."""
+    """Stands for every model whose costs are combined by maximum."""
 
 
 def _takes_maximum(kind: type) -> bool:
@@ -97,7 +97,7 @@ def _takes_maximum(kind: type) -> bool:
 
 
 def joining(cost):
-    """`Sum` or `Max`, in compiled code too."""
+    """`Sum` or `Max`, depending on the model; also callable in compiled code."""
     return Max() if _takes_maximum(type(cost)) else Sum()
 
 

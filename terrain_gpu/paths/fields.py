@@ -1,4 +1,4 @@
-"""Cells and tentative distances of one block, as relaxation holds them."""
+"""Cells and tentative distances of one block during relaxation."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ _spare: defaultdict[int, list[mmap.mmap]] = defaultdict(list)
 
 
 def pages(shape: tuple[int, int], dtype: np.dtype) -> np.ndarray:
-    """An array of its own pages, not set.
+    """Allocate an uninitialised array in pages of its own.
 
-    The allocator keeps what numpy frees, in pieces: with fields coming and going that is more than
-    the fields. Some pages are kept for the next array of their size, as the system zeroes new ones.
+    The allocator fragments what numpy frees: with fields coming and going it would keep more memory
+    than the fields need. A few mappings are kept for reuse, because the system zeroes new pages.
     """
     size = shape[0] * shape[1] * np.dtype(dtype).itemsize
     try:
@@ -25,7 +25,7 @@ def pages(shape: tuple[int, int], dtype: np.dtype) -> np.ndarray:
     except IndexError:
         whole = mmap.mmap(-1, size)
         if hasattr(mmap, "MADV_HUGEPAGE"):
-            # A tile's rows lie in as many small pages.
+            # With small pages, every row of a tile would lie in a different one.
             whole.madvise(mmap.MADV_HUGEPAGE)
     flat = np.frombuffer(whole, dtype)
     weakref.finalize(flat, _put_aside, size, whole)
@@ -38,24 +38,25 @@ def _put_aside(size: int, whole: mmap.mmap) -> None:
 
 
 def forget_spare_pages() -> None:
-    """Give back the pages that are kept."""
+    """Return the pages kept for reuse to the system."""
     _spare.clear()
 
 
 @dataclass
 class Field:
-    """Cells of a block, padded by one and up to whole tiles, and their distances.
+    """Cells of a block, padded by one and to whole tiles, and their distances.
 
     Attributes
     ----------
     heights, frictions
-        float64, or the unsigned type of integer distances; absent cells hold harmless numbers.
+        Floats, or the unsigned type of integer distances; absent cells hold arbitrary finite
+        numbers.
     absent
-        Cells that are no vertices.
+        Cells that are not vertices of the graph.
     lengths
         See `fill_weights`.
     distances
-        Tentative until phase 2 ends.
+        Tentative distances until phase 2 ends.
     """
 
     heights: np.ndarray

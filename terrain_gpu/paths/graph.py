@@ -1,4 +1,4 @@
-"""The grid graph of a store's layers, as the operations over it describe it: `CostGraph`."""
+"""The weighted grid graph of a store's layers, the base of operations over it: `CostGraph`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from .ground import Raster
 
 @dataclass(frozen=True)
 class CostGraph(Operation):
-    """Which steps there are, and what they cost; fields as the parameters of `shortest_paths`."""
+    """The steps of a grid graph and their costs; fields are parameters of `shortest_paths`."""
 
     store: str
     layer: str
@@ -39,7 +39,7 @@ class CostGraph(Operation):
 
     @property
     def steps(self) -> dict[str, Any]:
-        """The fields that are no layers."""
+        """The fields that are not layers."""
         return {
             "cost": self.cost,
             "parameters": self.model.parameters,
@@ -54,7 +54,7 @@ class CostGraph(Operation):
 
     @cached_property
     def rasters(self) -> dict[str, Raster | None]:
-        """Heights, frictions and barriers, by the fields that name them."""
+        """Heights, frictions and barriers, under the names of their fields."""
         layers = iter(self.layers)
         return {
             key: None if getattr(self, key) is None else _raster(next(layers))
@@ -73,7 +73,7 @@ class CostGraph(Operation):
 
     @property
     def options(self) -> tuple[bool, bool, bool]:
-        """As kernels take them."""
+        """(diagonal, corner_cutting, reverse), as kernels take them."""
         return self.connectivity == 8, self.corner_cutting, self.reverse
 
     @cached_property

@@ -1,4 +1,4 @@
-"""What paths run over: heights, frictions and barriers of blocks, from a store or from arrays."""
+"""The cells that paths run over: heights, frictions and barriers, from a store or from arrays."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from .costs import CostModel
 from .fields import Field, pages
 
 _FAR = 2**61
-"""Largest 64-bit height, so that differences are exact."""
+"""Largest 64-bit height for which differences are exact."""
 
 
 EDGE = 2**32 - 1
-"""Id of the sources that the edge gives."""
+"""Id of the sources at the edge of the raster."""
 
 
 def held(cells: np.dtype, distance: np.dtype) -> np.dtype:
-    """Type in which fields hold cells: the narrowest that is exact, as a visit's time is memory's.
+    """The dtype of cells in a `Field`: the narrowest exact one, as memory bandwidth is the limit.
 
-    Costs are computed in the type of distances all the same.
+    Costs are computed in the dtype of distances in any case.
     """
     if distance.kind == "u":
         return distance
@@ -36,7 +36,7 @@ def held(cells: np.dtype, distance: np.dtype) -> np.dtype:
 
 @dataclass
 class Raster:
-    """A layer, or an array, that is read with one ring of cells around a window.
+    """A layer or an array, read in windows with one ring of cells around.
 
     Attributes
     ----------
@@ -45,7 +45,7 @@ class Raster:
     name
         For messages.
     nodata
-        Value of absent cells besides NaN and infinities.
+        Value of absent cells, in addition to NaN and infinities.
     """
 
     data: Layer | np.ndarray
@@ -57,7 +57,7 @@ class Raster:
         return np.dtype(self.data.dtype)
 
     def read(self, window: Window, out: np.ndarray) -> None:
-        """Cells of a window inside of the raster."""
+        """Read the cells of a window inside the raster."""
         if isinstance(self.data, Layer):
             self.data.read_window(*window, out=out)
         else:
@@ -65,7 +65,7 @@ class Raster:
             out[...] = self.data[r0:r1, c0:c1]
 
     def ring(self, window: Window) -> tuple[np.ndarray, np.ndarray]:
-        """Cells of a window and one ring around it, up to whole tiles; and which have no value."""
+        """Read a window with one ring, padded to whole tiles; also which cells have no value."""
         r0, r1, c0, c1 = window
         shape = round_up(r1 - r0, TILE) + 2, round_up(c1 - c0, TILE) + 2
         cells, gone = pages(shape, self.dtype), pages(shape, np.dtype(bool))
@@ -86,15 +86,16 @@ class Terrain:
     Parameters
     ----------
     heights
-        Raster of elevations; for the model "friction" without friction layer, of frictions.
+        Raster of elevations, or of frictions for the model "friction" without a friction layer.
     friction
         Raster of frictions, at least 0; cells without a value are absent.
     barriers
-        Raster whose cells that have a value other than 0 are absent.
+        Raster; cells with a value other than 0 are absent.
     lengths
         float64 (4, rows), see `lengths.step_lengths`.
     edge
-        Whether cells at the raster's edge and beside absent cells are sources, with id `EDGE`.
+        Whether cells at the edge of the raster and next to absent cells are sources, with id
+        `EDGE`.
     """
 
     def __init__(
@@ -120,11 +121,11 @@ class Terrain:
 
     @property
     def types(self) -> tuple[np.dtype, np.dtype]:
-        """Types of the heights and frictions of fields."""
+        """Dtypes of heights and frictions in a `Field`."""
         heights = held(self.heights.dtype, self.dtype)
         if self.friction is None:
             return heights, heights
-        # One type for both: every combination is compiled on its own.
+        # One dtype for both: kernels are compiled for every combination.
         return np.dtype(np.float64), np.dtype(np.float64)
 
     def load(self, at: Block) -> Field:
@@ -149,7 +150,7 @@ class Terrain:
         return Field(heights, frictions, absent, np.ascontiguousarray(lengths), None)  # type: ignore[arg-type]
 
     def _heights(self, cells: np.ndarray, window: Window) -> np.ndarray:
-        """As the kernels take them: floats, or unsigned integers in the same order."""
+        """Heights for kernels: floats, or unsigned integers in the same order."""
         dtype, _ = self.types
         if cells.dtype == dtype:
             return cells
@@ -158,13 +159,13 @@ class Terrain:
             heights[...] = cells
             return heights
         if cells.dtype.itemsize < 8:
-            # Wraps around twice, so that the least is 0.
+            # Both operations may wrap around; together they map the least value to 0.
             np.copyto(heights, cells, casting="unsafe")
             heights -= self.dtype.type(np.iinfo(cells.dtype).min % 2 ** (8 * self.dtype.itemsize))
             return heights
         if (cells > _FAR).any() or (cells.dtype.kind == "i" and (cells < -_FAR).any()):
             raise InputError(
-                f"{self.heights.name}: heights beyond 2**61 have no integer distances; "
+                f"{self.heights.name}: heights beyond 2**61 are too large for integer distances; "
                 "convert them to float64"
             )
         np.copyto(heights, cells, casting="unsafe")
@@ -172,7 +173,7 @@ class Terrain:
         return heights
 
     def refuse_negative(self, row: int, col: int) -> NoReturn:
-        """Say that the friction of this cell is negative."""
+        """Raise the error for a cell with a negative friction."""
         raster = self.friction or self.heights
         cell = np.empty((1, 1), raster.dtype)
         raster.read((row, row + 1, col, col + 1), cell)
@@ -187,20 +188,20 @@ class Terrain:
         return self._order[first:last]
 
     def seeds(self, at: Block, field: Field) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Rows, columns in the block, and distances of sources."""
+        """Rows and columns within the block, and start values, of its sources."""
         rows, cols, _ = self.roots(at, field)
         chosen = self._sources_in(at)
         self._refuse_absent(chosen, field, at)
         values = np.zeros(len(rows), self.dtype)
         values[: len(chosen)] = self.sources.costs[chosen]
         if self.model.kind.bottleneck:
-            # Without a start cost, a source's own height.
+            # Without a start cost, a source starts at its own height.
             own = field.heights[rows + 1, cols + 1]
             values = np.where(values == 0, own, np.maximum(values, own)) + 0.0
         return rows, cols, values
 
     def _refuse_absent(self, chosen: np.ndarray, field: Field, at: Block) -> None:
-        """Sources on nodata were refused before; these lie on barriers, or have no friction."""
+        """Refuse sources on barriers or without friction; those on nodata were refused before."""
         rows, cols = self.sources.rows[chosen], self.sources.cols[chosen]
         row0, _, col0, _ = self.blocks.window(*at)
         void = field.absent[rows - row0 + 1, cols - col0 + 1]
@@ -208,7 +209,7 @@ class Terrain:
             raise self.blocked(int(chosen[np.argmax(void)]))
 
     def blocked(self, k: int) -> InputError:
-        """What is wrong with a source that lies on no cell."""
+        """The error for source `k`, which does not lie on a valid cell."""
         layers = " or ".join(r.name for r in (self.barriers, self.friction) if r is not None)
         return InputError(
             f"the source at row {self.sources.rows[k]}, column {self.sources.cols[k]} is a barrier "
@@ -216,7 +217,7 @@ class Terrain:
         )
 
     def roots(self, at: Block, field: Field | None = None) -> tuple[np.ndarray, ...]:
-        """Rows, columns in the block, and ids of sources."""
+        """Rows and columns within the block, and ids, of its sources."""
         chosen = self._sources_in(at)
         b = self.blocks.block
         rows, cols = self.sources.rows[chosen] % b, self.sources.cols[chosen] % b
@@ -245,8 +246,8 @@ class Terrain:
         return rows, cols, np.concatenate((ids, np.full(len(rows) - len(ids), EDGE, np.uint32)))
 
     def starts(self) -> list[tuple[Block, float]]:
-        """Blocks with sources, and the least start cost in each."""
-        # Where heights count, not known before they are read: a bound below orders as well.
+        """The blocks with sources, and a lower bound of the start values in each."""
+        # Where heights count, the values are unknown before reading: a lower bound will do.
         unknown = self.edge or self.model.kind.bottleneck
         found: dict[Block, float] = dict.fromkeys(self.blocks.ids(), 0.0) if self.edge else {}
         for owner, k in zip(self._owners.tolist(), self._order.tolist(), strict=True):

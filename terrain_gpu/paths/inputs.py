@@ -1,4 +1,4 @@
-"""What `shortest_paths` is given, checked: layers, places, costs, and where to compute."""
+"""Check the arguments of `shortest_paths`: layers, places, costs, and the device."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def array_layers(
     cell_size: float | tuple[float, float],
     block_size: int | None,
 ) -> list[ArrayLayer | None]:
-    """Heights, frictions and barriers in the guise of layers."""
+    """Wrap arrays of heights, frictions and barriers as layers."""
     width, height = cell_size if isinstance(cell_size, tuple) else (cell_size, cell_size)
     rows, cols = shape = arrays[0].shape
     grid = GridSpec(rows, cols, transform=(width, 0.0, 0.0, 0.0, -height, 0.0))
@@ -45,17 +45,17 @@ def array_layers(
             found.append(None)
             continue
         if not isinstance(data, np.ndarray) or data.shape != shape:
-            raise InputError(f"{name} must be an array of shape {shape}, as the heights")
+            raise InputError(f"{name} must be an array of shape {shape}, like the heights")
         own = data.view(np.uint8) if data.dtype == bool else data
         found.append(ArrayLayer(own, blocks, grid, nodata if name == "data" else None, name))
     return found
 
 
 def store_layers(store: TileStore, names: tuple[Any, ...]) -> list[Layer | None]:
-    """Heights, frictions and barriers of a store."""
+    """Open the layers of heights, frictions and barriers of a store."""
     for name in names:
         if not (name is None or isinstance(name, str)):
-            raise InputError("friction and barriers of a store are names of its layers")
+            raise InputError("for a store, give friction and barriers as names of its layers")
         if name in LAYERS:
             raise InputError(f"layer {name!r} is a result; name a layer of heights or frictions")
     return [None if name is None else store.layer(name) for name in names]
@@ -64,7 +64,7 @@ def store_layers(store: TileStore, names: tuple[Any, ...]) -> list[Layer | None]
 def places_on(
     heights: Layer | ArrayLayer, sources: PlacesLike, targets: PlacesLike | None
 ) -> tuple[Places, Places | None]:
-    """Where paths begin and end, on cells with a value."""
+    """Convert and check sources and targets, which must lie on cells with a value."""
     begin = as_places(heights.grid, sources, "sources")
     end = None if targets is None else as_places(heights.grid, targets, "targets")
     for points, what in ((begin, "sources"), (end, "targets")):
@@ -85,32 +85,32 @@ def places_on(
 
 def check_start_costs(problem: CostDistance) -> None:
     costs = problem.sources.costs
-    if not problem.model.kind.bottleneck and (costs < 0).any():  # which may be a height
-        raise InputError("sources: a start cost is not a finite number from 0 on")
+    if not problem.model.kind.bottleneck and (costs < 0).any():  # of a bottleneck, it is a height
+        raise InputError("sources: a start cost is negative; give 0 or more")
     if problem.model.is_integer(problem.heights.dtype):
         if (costs % 1).any():
             raise InputError(
-                f"start cost {costs[costs % 1 != 0][0]}: distances are integers here, "
-                "start costs must be as well"
+                f"start cost {costs[costs % 1 != 0][0]}: must be an integer, because the distances "
+                "are integers"
             )
         if (most := costs.max(initial=0)) > GUARDS[8]:
-            raise InputError(f"start cost {most:g} is beyond 2**62")
+            raise InputError(f"start cost {most:g} exceeds 2**62; give a smaller one")
 
 
 def limit_of_costs(max_cost: float | None, least: float) -> float | None:
     if max_cost is not None and not max_cost >= least:
-        raise InputError(f"max_cost {max_cost} is not a number of at least 0")
+        raise InputError(f"max_cost {max_cost} is not a number of at least {least:g}")
     return None if max_cost == math.inf else max_cost
 
 
 def method_with_index(method: PathMethod, over_arrays: bool, *, build_index: bool) -> PathMethod:
-    """What is asked for, with an index that is to be built."""
+    """The method to use: "index" if an index is to be built."""
     if build_index and method not in ("relax", "index"):
-        raise InputError(f"an index is for method 'index', not {method!r}")
+        raise InputError(f"an index is for method 'index', not {method!r}; leave out build_index")
     if build_index:
         method = "index"
     if method == "index" and over_arrays:
-        raise InputError("method 'index' is for stores: an array has no distance index")
+        raise InputError("method 'index' is for stores; arrays have no distance index")
     return method
 
 
@@ -122,7 +122,7 @@ def gpu_of_method(
     device: Devices,
     gpu_memory_limit: int | str | None,
 ) -> Gpu | None:
-    """The GPU that a method is to run on, if any."""
+    """The GPU that a method runs on; None for the CPU."""
     if method in GPU_METHODS:
         chosen, reason = choose("auto" if backend == "cuda" else backend, device)
         if chosen == "cuda":
@@ -141,11 +141,11 @@ def gpu_of_method(
 def with_index(
     problem: CostDistance, report: Report, place: Placement, *, build: bool, **how: Any
 ) -> tuple[CostDistance, dict[str, Any] | None]:
-    """The problem on the store's index, and what there is to say of that if it is built now."""
+    """The problem with the store's index; also a report of the index if it was built now."""
     if not problem.exact and (problem.verified or len(problem.names) > 1):
         log.warning(
-            "distances of real costs from an index are not exact to the last bit, as "
-            "backlinks, allocation and verify need them: cells are relaxed instead"
+            "not using the index: backlinks, allocation and verify need distances that are exact "
+            "to the last bit, and distances of real costs from an index are not"
         )
         return replace(problem, method="relax"), None
     store = TileStore.open(problem.store)
@@ -161,7 +161,8 @@ def with_index(
         return replace(problem, indexed=True), None
     if not build:
         raise StoreError(
-            f"{store.path}: no distance index for this: {lacks}; build one with --build-index, "
+            f"{store.path}: no distance index for these costs: {lacks}; build one with "
+            "--build-index, "
             "or leave out --method index"
         )
     place.progress.count += 1

@@ -1,4 +1,4 @@
-"""Least-cost paths into vector files."""
+"""Write least-cost paths to vector files."""
 
 from __future__ import annotations
 
@@ -36,25 +36,25 @@ def write_paths(
     """Write least-cost paths as lines through cell centres.
 
     Every feature has the properties source and target (ids), cost, length (map units or metres)
-    and cells (their number). A path of one cell has its position twice.
+    and cells (the number of cells). A path of one cell repeats its position.
 
     Parameters
     ----------
     path
-        .geojson or .json: GeoJSON of RFC 7946, in longitude and latitude of WGS 84 with nine
-        decimals, cut where a path crosses the antimeridian. Of a grid without CRS it has the
-        coordinates as they are, and ``"crs": null`` says so. .gpkg: GeoPackage, layer "paths", in
-        the grid's CRS. The file appears only when whole.
+        .geojson or .json: GeoJSON (RFC 7946), in WGS 84 longitude and latitude with nine decimals,
+        cut where a path crosses the antimeridian. If the grid has no CRS, its own coordinates are
+        written, with ``"crs": null``. .gpkg: GeoPackage, layer "paths", in the grid's CRS. The file
+        appears only when complete.
     overwrite
-        Replace an existing file, at the end.
+        Replace an existing file, once the new one is complete.
 
     Raises
     ------
     InputError
-        when the name has another extension, the file exists, pyogrio is missing (.gpkg), or
-        the paths lie where WGS 84 cannot be reached (.geojson).
+        when the extension is unknown, the file exists, pyogrio is missing (.gpkg), or the paths
+        cannot be reprojected to WGS 84 (.geojson).
     OutputError
-        when it cannot be written.
+        when the file cannot be written.
     """
     with whole_file(path, overwrite=overwrite) as part:
         tell_without_crs(path, grid)
@@ -72,7 +72,7 @@ def _properties(path: TracedPath) -> dict[str, Any]:
 
 
 def _line(path: TracedPath, grid: GridSpec) -> np.ndarray:
-    """Positions of a path, two at least."""
+    """Positions of a path, at least two."""
     xy = cell_centres(grid, path.cells)
     return xy if len(xy) > 1 else np.repeat(xy, 2, axis=0)
 
@@ -100,6 +100,6 @@ def _write_geopackage(file: Path, paths: Iterable[TracedPath], grid: GridSpec) -
     fields = {"source": np.int64, "target": np.int64, "length": np.float64, "cells": np.int64}
     costs = np.array([row["cost"] for row in rows])
     columns = {name: np.array([row[name] for row in rows], kind) for name, kind in fields.items()}
-    # The format's integers are int64; larger ones become real.
+    # The integers of the format are int64; uint64 costs are written as floats.
     columns["cost"] = costs if costs.dtype == np.int64 else costs.astype(np.float64)
     write_layer(file, LAYER, lines, columns, grid)

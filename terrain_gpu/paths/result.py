@@ -1,4 +1,4 @@
-"""What `shortest_paths` gives: `ShortestPaths`."""
+"""The result of `shortest_paths`: `ShortestPaths`."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ class ShortestPaths:
     Attributes
     ----------
     layers
-        Layers of the store by name: "distance", "backlink", "allocation" as far as asked for;
-        empty for arrays.
+        Computed layers of the store by name: "distance", and "backlink" and "allocation" if
+        requested. Empty when computed from arrays.
     grid
-        Of the raster.
+        The grid of the raster.
     reached
-        Cells that a source leads to.
+        Number of cells reached from a source.
     report
         The run's `Report`.
     """
@@ -46,29 +46,29 @@ class ShortestPaths:
         if name in self._arrays:
             return self._arrays[name]
         if name not in self.layers:
-            raise InputError(f"{name} was not asked for; compute with {name}=True")
+            raise InputError(f"{name} was not computed; compute with {name}=True")
         return self.layers[name].read_window(*self.grid.window)
 
     def distance(self) -> np.ndarray:
-        """All distances in memory.
+        """Read all distances into memory.
 
-        uint32 or uint64 for integer costs, the largest value where unreached; float64 and NaN
-        otherwise.
+        uint32 or uint64 for integer costs, with the largest value at unreached cells; otherwise
+        float64, with NaN at unreached cells.
         """
         return self._whole("distance")
 
     def backlink(self) -> np.ndarray:
-        """All D8 codes toward the predecessor in memory: uint8; 0 at sources, 255 unreached."""
+        """Read all D8 codes towards predecessors, uint8; 0 at sources, 255 at unreached cells."""
         return self._whole("backlink")
 
     def allocation(self) -> np.ndarray:
-        """The id of each cell's source in memory: uint32; 0 unreached."""
+        """Read the id of each cell's source, uint32; 0 at unreached cells."""
         return self._whole("allocation")
 
     def path(self, row: int, col: int) -> np.ndarray | None:
-        """Cells (row, col) of the least-cost path from its source to a cell; None when unreached.
+        """Cells (row, col) of the least-cost path to a cell, from its source; None if unreached.
 
-        int64, shape (n, 2). Needs ``backlink=True``.
+        int64, shape (n, 2). Requires ``backlink=True``.
         """
         row, col = (
             whole(name, at, 0, size - 1)
@@ -88,10 +88,10 @@ class ShortestPaths:
         return trace_path(read, self._blocks, row, col)
 
     def paths(self, targets: PlacesLike, sources: PlacesLike) -> list[TracedPath]:
-        """Least-cost paths to targets, those that are reached, with cost, length and source.
+        """Least-cost paths to the targets that are reached, with cost, length and source.
 
-        Both are given as to `shortest_paths`. There is one for every cell and id of `targets`;
-        those to targets in one cell share their cells.
+        `targets` and `sources` take the same forms as in `shortest_paths`. There is one path for
+        every cell and id of `targets`; paths to targets in the same cell share their cells.
         """
         targets = as_places(self.grid, targets, "targets")
         sources = as_places(self.grid, sources, "sources").one_per_cell()

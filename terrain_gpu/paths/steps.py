@@ -1,4 +1,4 @@
-"""The steps into each cell: what they cost, and the codes that name them."""
+"""The steps into each cell: their costs, and the codes of backlinks."""
 
 from __future__ import annotations
 
@@ -14,29 +14,29 @@ from .edges import edge, infinity_of
 
 SOURCE = 0
 UNREACHED = 255
-"""Backlinks of cells without a predecessor; the others hold the D8 code of theirs."""
+"""Backlinks of cells without a predecessor; other cells hold the D8 code of theirs."""
 
 
 def unreached(dtype: np.dtype) -> float | int:
-    """Value of unreached cells in distances: NaN, or the largest integer."""
+    """Value of unreached cells in a distance layer: NaN, or the largest integer."""
     return math.nan if dtype.kind == "f" else int(np.iinfo(dtype).max)
 
 
 def fill_weights(cost, heights, frictions, absent, lengths, row, col, options, weights):
-    """Cost of every step into the cells of a tile.
+    """Compute the cost of every step into the cells of a tile.
 
     Parameters
     ----------
     heights, frictions, absent
-        Of the block, padded by one.
+        Cells of the block, padded by one.
     lengths
-        float64 (4, rows + 2): steps E, SW, S, SE from the block's padded rows.
+        float64 (4, rows + 2): lengths of the steps E, SW, S, SE from the block's padded rows.
     row, col
-        First padded row and column of the tile, that is of its halo.
+        First row and column of the tile's halo in the padded block.
     options
         (diagonal, corner_cutting, reverse).
     weights
-        (8, TILE, TILE); receives the largest value where there is no step.
+        (8, TILE, TILE); receives the costs, the largest value where there is no step.
     """
     raise RuntimeError("for compiled code only")
 
@@ -47,7 +47,7 @@ def _fill_weights_of(cost, heights, frictions, absent, lengths, row, col, option
 
 
 def _fill_hops(cost, heights, frictions, absent, lengths, row, col, options, weights):
-    """A flat's steps count 1; `heights` are masks of these, see `finalise`."""
+    """Every step on a flat costs 1; `heights` holds masks of these steps, see `finalise`."""
     infinity = infinity_of(weights)
     for k in range(8):
         for y in range(TILE):
@@ -68,7 +68,8 @@ def _fill_steps(cost, heights, frictions, absent, lengths, row, col, options, we
         dy, dx = ROW_STEP[k], COL_STEP[k]
         for y in range(TILE):
             r, c = row + 1 + y, col + 1
-            # The step goes from (r0, c0) to (r1, c1). Exchanging arrays instead is not vectorised.
+            # The step leads from (r0, c0) to (r1, c1). Swapping the arrays instead would prevent
+            # vectorisation.
             r0, c0, r1, c1 = r + dy, c + dx, r, c
             if reverse:
                 r0, c0, r1, c1 = r1, c1, r0, c0
@@ -78,13 +79,13 @@ def _fill_steps(cost, heights, frictions, absent, lengths, row, col, options, we
             length = lengths[EDGE_OF[k], r + min(dy, 0)]
             into = weights[k, y]
             for x in range(TILE):
-                # Cells may be held in a narrower type, exactly; see `ground.held`.
+                # Cells may be stored in a narrower type without loss; see `ground.held`.
                 a, b, fa, fb = kind(fro[x]), kind(to[x]), kind(ff[x]), kind(ft[x])
                 w = kind(edge(cost, a, b, fa, fb, length))
                 w = (
                     w if w <= infinity else infinity
-                )  # NaN, of an infinite cost times no friction, as well
-                # Steps from absent cells need no test: nothing reaches these.
+                )  # also for NaN: an infinite cost times friction 0
+                # Steps from absent cells need no test: such cells are never reached.
                 into[x] = infinity if gone[x] else w
     if not corner_cutting:
         for k in range(1, 8, 2):

@@ -1,4 +1,4 @@
-"""Backlinks followed from a target back to its source."""
+"""Follow backlinks from a target to its source."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from ..grid.neighbours import COL_STEP, ROW_STEP
 from .steps import SOURCE, UNREACHED
 
 KEPT_BLOCKS = 4
-"""Blocks in memory: a path may weave around the corner where four of them meet."""
+"""Blocks kept in memory: a path may weave around the corner where four blocks meet."""
 
 _PIECE = 1 << 16
-"""Cells of a path that are gathered at a time."""
+"""Cells of a path are collected in pieces of this size."""
 
 _STEPS = np.zeros((256, 2), np.int64)
-"""Rows and columns that a code leads on; no step for what is no code."""
+"""Row and column step of each code; no step for values that are not codes."""
 _STEPS[1 << np.arange(8)] = np.stack((ROW_STEP, COL_STEP), axis=1)
 
 _MOVING, _ENDED, _CIRCLE = range(3)
@@ -36,7 +36,7 @@ class TracedPath:
     Attributes
     ----------
     source, target
-        Ids of its ends.
+        Ids of the source and the target.
     cost
         From source to target, in units of the cost model.
     length
@@ -55,16 +55,16 @@ class TracedPath:
 def trace_path(
     read_block: Callable[[int, int], np.ndarray], blocks: BlockGrid, row: int, col: int
 ) -> np.ndarray | None:
-    """Cells of the least-cost path that ends in a cell.
+    """Find the cells of the least-cost path that ends in a cell.
 
     Parameters
     ----------
     read_block
-        Backlinks of block (i, j), clipped to the raster, in an array that is not used again:
-        uint8 ESRI D8 codes toward the predecessor (E 1, SE 2, S 4, SW 8, W 16, NW 32, N 64,
-        NE 128), 0 at sources, 255 where no source leads to. `KEPT_BLOCKS` of them are held.
+        Returns the backlinks of block (i, j), clipped to the raster, in an array that is not
+        reused: uint8 ESRI D8 codes towards the predecessor (E 1, SE 2, S 4, SW 8, W 16, NW 32,
+        N 64, NE 128), 0 at sources, 255 at unreached cells. `KEPT_BLOCKS` blocks are kept.
     blocks
-        How the raster is cut.
+        The blocks of the raster.
     row, col
         The target.
 
@@ -76,13 +76,14 @@ def trace_path(
     Raises
     ------
     InputError
-        when the target is outside of the raster.
+        when the target is outside the raster.
     StoreError
-        when the backlinks are damaged: a value that is no code, a way out of the raster, a circle.
+        when the backlinks are damaged: a value is not a code, or they lead out of the raster or
+        form a cycle.
     """
     if not (0 <= row < blocks.rows and 0 <= col < blocks.cols):
         raise InputError(
-            f"row {row}, column {col} is outside of the raster of {blocks.rows} rows and "
+            f"row {row}, column {col} is outside the raster of {blocks.rows} rows and "
             f"{blocks.cols} columns"
         )
     read = lru_cache(KEPT_BLOCKS)(read_block)
@@ -123,8 +124,9 @@ def _walk(
 ) -> tuple[int, int]:
     """Follow the codes of a block until the path ends, leaves it, or `cells` is full.
 
-    `state` is row, column, and what finds a circle in the memory of one cell (R. P. Brent 1980):
-    row and column of a mark, the steps left until the mark moves here, and those after that.
+    `state` holds row and column, and the state of a cycle detection that remembers one cell (R. P.
+    Brent 1980): row and column of a mark, the number of steps after which the mark moves to the
+    current cell, and the last such number.
     """
     row, col, mark_row, mark_col, left, span = state
     ended = _MOVING

@@ -1,4 +1,4 @@
-"""Cells that another program changed on purpose, recorded anew."""
+"""Accept cells that another program changed on purpose."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from .run import create_layer
 
 
 def accept_changes(store: TileStore, name: str, progress: Progress = silent) -> Layer:
-    """Write a layer again as its files are now, with new checksums and statistics.
+    """Write a layer again from its current files, with new checksums and statistics.
 
-    What is recorded of the origin of its cells is dropped, and results computed from the old cells
-    are stale from now on.
+    Records of where the cells came from are dropped, and results computed from the old cells become
+    stale.
 
     Raises
     ------
@@ -23,7 +23,7 @@ def accept_changes(store: TileStore, name: str, progress: Progress = silent) -> 
     """
     layer = store.layer(name)
     kept = {key: value for key, value in layer.attributes.items() if key != KEY}
-    layer.attributes = kept  # nothing is recorded, so nothing is compared
+    layer.attributes = kept  # without recorded digests, reading does not compare checksums
     with create_layer(
         store.path,
         name,

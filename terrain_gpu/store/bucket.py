@@ -1,10 +1,10 @@
-"""Runs that make a layer in object storage.
+"""Runs that build a layer in object storage.
 
-A run holds the object ``.incomplete/NAME/run.json``: every write to it is on the condition that it
-is as the writer left it, so that of two writers one is told. Shards go straight to their final
+A run owns the object ``.incomplete/NAME/run.json``. It writes this object only on the condition
+that it has not changed since, so of two writers one is told. Shards are written under their final
 names, each with a small object that records it, for a run that resumes. The layer appears, or
-changes, with one conditional write of its zarr.json. Shards of its next version have other names:
-``c.0.0`` where they were ``c/0/0``. Zarr knows both.
+changes, with one conditional write of its zarr.json. The shards of its next version have different
+names: ``c.0.0`` after ``c/0/0``, and the other way round. Zarr supports both.
 """
 
 from __future__ import annotations
@@ -30,26 +30,26 @@ from .scratch import Scratch
 from .writer import Record
 
 SHARDS = {"/": re.compile(r"c/(\d+)/(\d+)"), ".": re.compile(r"c\.(\d+)\.(\d+)")}
-"""Names of shards, by the separator of a version."""
+"""Patterns of the names of shards, by the separator of a version."""
 
 
 class _Claim(NamedTuple):
-    """What run.json says.
+    """The content of run.json.
 
     Attributes
     ----------
     id
-        Of the run, the same when it is resumed.
+        Id of the run; it stays the same when the run is resumed.
     writer
-        Who holds it.
+        Id of the process that owns the run.
     header
         What the layer depends on.
     separator
-        In the names of its shards.
+        Separator in the names of its shards.
     replaces
-        E-tag of the zarr.json that the layer's will replace; empty when there is none.
+        E-tag of the zarr.json that will be replaced; empty if there is none.
     complete
-        All is written but that zarr.json; whoever comes next may write it.
+        Whether everything but zarr.json is written; then any process may write that.
     """
 
     id: str
@@ -61,13 +61,13 @@ class _Claim(NamedTuple):
 
 
 class LentShards(NamedTuple):
-    """Puts shards in place in another process, as long as a folder is there."""
+    """Writes shards from another process, as long as a temporary folder exists."""
 
     temporary: Path
     suffix: str = ""
 
     def put(self, path: Any, name: str, parts: list[Any], size: int) -> tuple[str]:
-        """Write a shard, or remove it when it has no parts."""
+        """Write a shard, or delete it if it has no parts."""
         if not self.temporary.is_dir():
             raise OutputError(f"{path}: cannot be written: this worker was given up")
         if parts:
@@ -75,21 +75,21 @@ class LentShards(NamedTuple):
                 path.write(b"".join(parts))
         else:
             path.delete()
-        return ("",)  # two may write the same
+        return ("",)  # no e-tag: another process may write the same shard
 
 
 class ObjectShards(NamedTuple):
-    """Puts shards in place for the run itself, unless it was taken over."""
+    """Writes shards for the run itself, unless the run was taken over."""
 
     target: BucketTarget
 
     def put(self, path: Any, name: str, parts: list[Any], size: int) -> tuple[str]:
-        """Write a shard, or remove it when it has no parts; its e-tag."""
+        """Write a shard, or delete it if it has no parts; returns its e-tag."""
         with uploads.bytes(size):
             data = b"".join(parts)
             while True:
-                # Written before, by this run or one that was taken over: which of them is asked
-                # after the e-tag, so that what another wrote later is not replaced.
+                # The shard exists, from this run or one that has taken it over. Read the e-tag
+                # first, then check who owns the run, so that no later write of another is replaced.
                 found = path.head()
                 if found is not None:
                     self.target.check()
@@ -103,7 +103,7 @@ class ObjectShards(NamedTuple):
 
 
 class BucketTarget:
-    """Where a layer is built in a bucket: see `run.Target`."""
+    """The place in a bucket where a layer is built; see `run.Target`."""
 
     replace_store = False
 
@@ -121,12 +121,12 @@ class BucketTarget:
     # -- the run ---------------------------------------------------------------------------
 
     def _look(self) -> tuple[_Claim, str] | None:
-        """`_read`, as what is decided now depends on."""
+        """`_read`, and remember the result, on which `start` bases its conditional write."""
         self._found = self._read()
         return self._found
 
     def _read(self) -> tuple[_Claim, str] | None:
-        """What run.json says, and its e-tag; None when there is none."""
+        """Read run.json and its e-tag; None if there is none."""
         if (found := self._state.read()) is None:
             return None
         try:
@@ -138,21 +138,21 @@ class BucketTarget:
         return run, found[1]
 
     def header(self) -> dict[str, Any] | None:
-        """That of an unfinished run; None when there is none."""
+        """The header of an unfinished run; None if there is none."""
         found = self._look()
         return found[0].header if found else None
 
     def is_busy(self) -> bool:
-        """Whether a living process of this machine is at work on it."""
+        """Whether a live process of this machine owns the run."""
         found = self._read()
         return found is not None and Scratch(found[0].id).is_held()
 
     def _hold(self, run: _Claim, before: str | None) -> None:
-        """Write run.json, in place of the version of that e-tag or of none."""
+        """Write run.json if it still has the e-tag `before`, or does not exist if that is None."""
         data = json.dumps(run._asdict()).encode()
         tag = self._state.create(data) if before is None else self._state.replace(data, before)
         if tag is None:
-            found = self._state.read()  # ours, if only the answer was lost
+            found = self._state.read()  # it is ours if only the response was lost
             if found is None or found[0] != data:
                 raise self._lost()
             tag = found[1]
@@ -160,11 +160,12 @@ class BucketTarget:
 
     def _lost(self) -> StoreError:
         return StoreError(
-            f"{self.place}: another run has begun to write this layer; only one of them can"
+            f"{self.place}: another run has begun to write this layer; wait until it ends, then "
+            "--resume"
         )
 
     def check(self) -> None:
-        """Refuse to go on when another run has taken over.
+        """Refuse to continue if another run has taken over.
 
         Raises
         ------
@@ -181,15 +182,15 @@ class BucketTarget:
 
     @property
     def _records(self) -> Any:
-        """Where its blocks are recorded."""
+        """Where the finished blocks are recorded."""
         return self._folder / self._own.id
 
     # -- begin -----------------------------------------------------------------------------
 
     def start(self, layer: Layer, header: dict[str, Any], *, resumed: bool) -> None:
-        """Begin, or go on, alone."""
+        """Begin or resume the run, as its only writer."""
         _refuse_unconditional(self.root)
-        # Not read again: one that has begun since then wins.
+        # run.json is not read again: a run that has begun since then wins.
         found = self._found
         if resumed and found is not None:
             run = found[0]._replace(writer=self._writer, complete=False)
@@ -209,15 +210,15 @@ class BucketTarget:
             raise
         self._scratch = scratch
         layer.separator = run.separator
-        array_json(layer)  # as in a folder, where it is written now: same keys in the same order
+        array_json(layer)  # sets the same attributes, in the same order, as in a folder
 
     def _next_version(self) -> tuple[str, str]:
-        """Separator of the next version of the layer, and e-tag of the one that is there."""
+        """Separator of the next version of the layer, and e-tag of the existing one."""
         found = (self.place / "zarr.json").read()
         if found is None:
             return "/", ""
         separator = "."
-        with contextlib.suppress(ValueError, KeyError, TypeError):  # damaged: it is replaced
+        with contextlib.suppress(ValueError, KeyError, TypeError):  # damaged: will be replaced
             metadata = json.loads(found[0])
             if KEY not in metadata["attributes"]:
                 raise StoreError(
@@ -247,31 +248,31 @@ class BucketTarget:
 
     @property
     def spill(self) -> Path:
-        """A folder for what a run keeps beside the layer, on this machine."""
+        """A local folder for data that the run keeps beside the layer."""
         return self._here.spill
 
     @property
     def manifest(self) -> Path:
-        """The records of blocks, of this run and the one it resumed."""
+        """File with the records of blocks, of this run and the one it resumed."""
         return self._here.manifest
 
     @property
     def shards(self) -> ObjectShards:
-        """Puts shards in place."""
+        """Writes shards."""
         return ObjectShards(self)
 
     def shards_by(self, temporary: Path) -> LentShards:
-        """The same for another process, as long as a folder is there."""
+        """Writes shards from another process, as long as a temporary folder exists."""
         return LentShards(temporary)
 
     def recorded(self, line: bytes) -> None:
-        """A block was written: record it where a run on another machine finds it."""
+        """Record a written block in the bucket, for a run that resumes on another machine."""
         record = Record.read(line)
         assert record is not None
         (self._records / f"{record.at[0]}-{record.at[1]}").write(line)
 
     def look(self, layer: Layer, *, checked: bool) -> Callable[[Record], bool]:
-        """What tells whether the shard of a record is there."""
+        """Return a function that tells whether the shard of a record exists."""
         listed: list[tuple[np.ndarray, np.ndarray]] = []
 
         def is_there(record: Record) -> bool:
@@ -289,7 +290,7 @@ class BucketTarget:
         return is_there
 
     def _listed(self, layer: Layer) -> tuple[np.ndarray, np.ndarray]:
-        """Sizes of all shards, 0 where there is none, and what is left of their e-tags."""
+        """Sizes of all shards, 0 if missing, and hashes of their e-tags."""
         size, tag = np.zeros(layer.blocks.shape, np.int64), np.zeros(layer.blocks.shape, np.uint64)
         for name, meta in self.place.walk():
             if (at := _block(name, layer.separator)) and _inside(at, layer.blocks.shape):
@@ -300,52 +301,52 @@ class BucketTarget:
 
     @property
     def complete(self) -> bool:
-        """Whether the layer is, and only its zarr.json is missing."""
+        """Whether the layer is complete, and only its zarr.json is missing."""
         return self._own.complete
 
     def complete_layer(self, layer: Layer, size: np.ndarray, digests: np.ndarray) -> None:
-        """Write what belongs to a layer beside its shards, and that it is complete."""
+        """Write the files of the layer besides its shards, and mark the run as complete."""
         (self.place / digests_name(layer.separator)).write(digests.astype("<u8").tobytes())
         (self._records / "zarr.json").write(array_json(layer))
         self._make_group(layer.grid)
         self._hold(self._own._replace(complete=True), self._tag)
 
     def _make_group(self, grid: GridSpec) -> None:
-        """Make the store where there is none."""
+        """Create the store if it does not exist."""
         files = group_files(grid)
         name, data = next(files)
         if not (self.root / name).exists():
             (self.root / name).create(data)
         if TileStore.open(self.root).grid != grid:
             raise StoreError(
-                f"{self.root}: came into being while the run made it, with another grid; "
+                f"{self.root}: was created with a different grid while this run was building it; "
                 "choose another place"
             )
-        if not (self.root / "spatial_ref" / "zarr.json").exists():  # the last one
+        if not (self.root / "spatial_ref" / "zarr.json").exists():  # which is written last
             for name, data in files:
                 (self.root / name).write(data)
 
     def publish(self, *, finished: bool) -> Layer:
-        """Put the layer in place, unless it was `finished` before."""
+        """Make the layer visible, unless it was `finished` before."""
         if not finished:
             if not self._end(self._own):
                 raise StoreError(
-                    f"{self.place}: another program changed this layer while the run made it; "
-                    "--overwrite starts again"
+                    f"{self.place}: another program changed this layer while this run was building "
+                    "it; --overwrite starts again"
                 )
             self._here.end(keep=False)
         return TileStore.open(self.root).layer(self.place.name)
 
     def recover(self) -> None:
-        """End a run that was killed while it put its layer in place."""
+        """Complete a run that was killed during its commit."""
         found = self._read()
         if found is not None and found[0].complete and not Scratch(found[0].id).is_held():
             self._end(found[0])
 
     def _end(self, run: _Claim) -> bool:
-        """Put the layer of a complete run in place, and delete what it replaces.
+        """Make the layer of a complete run visible, and delete the version that it replaces.
 
-        Doing it again changes nothing. False where another program changed the layer.
+        May be repeated. Returns False if another program changed the layer.
         """
         place, pending = self.place / "zarr.json", (self._folder / run.id / "zarr.json").read()
         if pending is not None:
@@ -361,7 +362,7 @@ class BucketTarget:
         return True
 
     def _clear(self, separator: str) -> None:
-        """Delete a version of the layer without its zarr.json, and all records."""
+        """Delete a version of the layer, except its zarr.json, and all records."""
 
         def version() -> Iterator[str]:
             for name, _ in self.place.walk():
@@ -372,7 +373,7 @@ class BucketTarget:
         self._folder.delete_below(name for name, _ in self._folder.walk() if name != "run.json")
 
     def release(self, *, keep: bool) -> None:
-        """Stop without publishing; keep what a later run can resume."""
+        """Stop without publishing; with `keep`, keep what a later run can resume."""
         if self._scratch is None:
             return
         try:
@@ -381,13 +382,13 @@ class BucketTarget:
                 self._clear(self._own.separator)
                 self._state.delete()
         except (StoreError, OutputError):
-            keep = True  # taken over, or out of reach
+            keep = True  # the run was taken over, or the server is unreachable
         finally:
             self._scratch.end(keep=keep)
 
 
 def _block(name: str, separator: str) -> Block | None:
-    """The block of a shard of this name; None for other objects."""
+    """The block of the shard with this name; None for other objects."""
     found = SHARDS[separator].fullmatch(name)
     return (int(found[1]), int(found[2])) if found else None
 
@@ -397,18 +398,18 @@ def _inside(at: Block, shape: tuple[int, int]) -> bool:
 
 
 def _short(tag: str) -> np.uint64:
-    """What is left of an e-tag, which some put in quotation marks: 0 of none."""
+    """64-bit hash of an e-tag, without the quotation marks that some servers add; 0 if empty."""
     tag = tag.strip('"')
     found = hashlib.blake2b(tag.encode(), digest_size=8).digest() if tag else bytes(8)
     return np.frombuffer(found, "<u8")[0]
 
 
 _trusted: set[str] = set()
-"""Buckets whose server keeps to conditions."""
+"""Buckets whose server is known to respect conditions."""
 
 
 def _refuse_unconditional(root: ObjectPath) -> None:
-    """Refuse a server that ignores the conditions of writes, by which a second writer is told.
+    """Refuse a server that ignores the conditions of writes, which detect a second writer.
 
     Raises
     ------
@@ -425,8 +426,8 @@ def _refuse_unconditional(root: ObjectPath) -> None:
         probe.delete()
     if again is not None or wrong is not None:
         raise OutputError(
-            f"{root.bucket}: the server ignores the conditions of conditional writes, so that "
-            "writers would not notice each other; use another server, or a disk"
+            f"{root.bucket}: the server ignores the conditions of conditional writes, so writers "
+            "would not notice each other; use another server, or a disk"
         )
     _trusted.add(root.bucket)
 

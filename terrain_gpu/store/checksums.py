@@ -1,4 +1,4 @@
-"""Checksums of what lies on the disk: tiles, lines, files; and names of content that follow."""
+"""Checksums of stored data (tiles, lines, files), and digests that identify content."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ _IN_C = google_crc32c.implementation == "c"
 
 
 def crc32c(data: Any, crc: int = 0) -> int:
-    """CRC-32C of bytes, or of an array that is contiguous, going on from `crc`."""
+    """CRC-32C of bytes or of a contiguous array, continued from `crc`."""
     if not (_IN_C and isinstance(data, bytes | np.ndarray)):
         data = bytes(data)
     return google_crc32c.extend(crc, data)
 
 
 def crc_of_tiles(tiles: np.ndarray, slots: np.ndarray) -> np.ndarray:
-    """CRC-32C of some of the tiles of an uncompressed block; uint32.
+    """CRC-32C of some tiles of an uncompressed block; uint32.
 
     Parameters
     ----------
     tiles
-        Contiguous, shape (n, 64, 64), of any type.
+        Contiguous, shape (n, 64, 64), of any dtype.
     slots
-        int64: which.
+        int64: the tiles to process.
     """
-    # numba's import takes as long as this loop takes for gigabytes. Where it is there already, its
-    # kernel leaves the interpreter to the other threads.
+    # Importing numba takes as long as this loop for gigabytes of tiles. If it is loaded anyway, its
+    # kernel is used, which releases the interpreter's lock.
     if "numba" in sys.modules:
         from .crc_kernel import kernel
 
@@ -47,24 +47,24 @@ def crc_of_tiles(tiles: np.ndarray, slots: np.ndarray) -> np.ndarray:
 
 
 def seal(data: bytes) -> bytes:
-    """Bytes with their CRC-32C behind."""
+    """Append the CRC-32C of the bytes to them."""
     return data + struct.pack("<I", crc32c(data))
 
 
 def unseal(data: bytes) -> bytes | None:
-    """The inverse of `seal`; None when the checksum differs."""
+    """Inverse of `seal`; None if the checksum differs."""
     body = data[:-4]
     return body if len(data) >= 4 and seal(body) == data else None
 
 
 def sealed_line(value: Any) -> bytes:
-    """A line of a manifest: a JSON value, a tab, the CRC-32C of the value's bytes."""
+    """A line of a manifest: a JSON value, a tab, and the CRC-32C of the value's bytes."""
     text = json.dumps(value).encode()
     return text + b"\t%08x\n" % crc32c(text)
 
 
 def unsealed_line(line: bytes) -> Any:
-    """The inverse of `sealed_line`; None when the line is not whole."""
+    """Inverse of `sealed_line`; None if the line is incomplete or damaged."""
     text, _, crc = line.rstrip(b"\n").rpartition(b"\t")
     if not text or crc != b"%08x" % crc32c(text):
         return None
@@ -72,19 +72,19 @@ def unsealed_line(line: bytes) -> Any:
 
 
 def block_digest(*parts: bytes) -> int:
-    """64 bits that name the content of a block; 0 is kept for a block without a file."""
+    """64-bit digest of the content of a block; 0 is reserved for a block without a file."""
     found = hashlib.blake2b(b"".join(parts), digest_size=8).digest()
     return int.from_bytes(found, "little") or 1
 
 
 def layer_digest(facts: Mapping[str, Any], blocks: np.ndarray) -> str:
-    """A name of the content of a layer: what its cells mean, and the digests of its blocks."""
+    """Digest of the content of a layer: of the meaning of its cells and the digests of blocks."""
     text = json.dumps(facts, sort_keys=True, allow_nan=False).encode()
     return hashlib.blake2b(text + blocks.astype("<u8").tobytes(), digest_size=16).hexdigest()
 
 
 def crc_of_json(*values: Mapping[str, Any] | Sequence[Any]) -> str:
-    """CRC-32C of JSON values, whatever the order of their keys; 8 hexadecimal digits."""
+    """CRC-32C of JSON values, independent of the order of keys; 8 hexadecimal digits."""
     text = json.dumps(values, sort_keys=True, allow_nan=False)
     return f"{crc32c(text.encode()):08x}"
 

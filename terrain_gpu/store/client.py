@@ -1,7 +1,7 @@
-"""The client of a bucket: settings, credentials, retries, and what its errors mean.
+"""The client of a bucket: settings, credentials, retries, and explanations of its errors.
 
-Credentials, region and endpoint come from the environment and the profiles of the provider's own
-tools. They are never part of a message.
+Credentials, region and endpoint come from the environment and from the profiles of the provider's
+own tools. Messages never contain them.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from typing import Any
 from ..errors import InputError, OutputError, StoreError
 
 SERVER_RETRIES = 6
-"""How often obstore asks again after 5xx, a lost connection or a time-out."""
+"""How often obstore retries after status 5xx, a lost connection or a time-out."""
 
 FIRST_WAIT, LONGEST_WAIT = 0.1, 10.0
 """Seconds between attempts, doubled each time."""
 
 CONNECT_TIMEOUT, READ_TIMEOUT, REQUEST_TIMEOUT = 10.0, 30.0, 600.0
-"""Seconds: for a connection, without a byte arriving, and for a whole object."""
+"""Time-outs in seconds: to connect, without receiving a byte, and for a whole object."""
 
 
 class Truncated(Exception):
-    """Fewer bytes arrived than were asked for."""
+    """Fewer bytes arrived than were requested."""
 
 
 def _obstore(url: str) -> Any:
@@ -43,14 +43,14 @@ def _obstore(url: str) -> Any:
 
 
 def connected(bucket: str) -> tuple[Any, Any]:
-    """obstore and its client for a bucket, one for all threads."""
+    """The module obstore and its client for a bucket, which all threads share."""
     obstore = _obstore(bucket)
     settings = tuple(sorted(_profile().items())) if bucket.startswith("s3:") else ()
     return obstore, _client(bucket, settings, endpoint_url(), os.getpid())
 
 
 def endpoint_url() -> str:
-    """Where servers of S3 are that are not Amazon's; empty where the environment names none."""
+    """URL of an S3 server other than Amazon's; empty if the environment does not name one."""
     names = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT")
     return next((os.environ[name] for name in names if os.environ.get(name)), "")
 
@@ -82,9 +82,9 @@ def _client(bucket: str, settings: tuple[tuple[str, str], ...], endpoint: str, _
 
 
 def _profile() -> dict[str, str]:
-    """What a profile of AWS's own tools says, where the environment does not.
+    """Settings from a profile of AWS's own tools, if the environment does not contain them.
 
-    obstore reads the environment and asks the machine's role, but reads no profiles.
+    obstore reads the environment and the role of the machine, but not profiles.
     """
     if os.environ.get("AWS_ACCESS_KEY_ID") or os.environ.get("AWS_SKIP_SIGNATURE"):
         return {}
@@ -140,7 +140,7 @@ def _sections(files: tuple[str, ...], name: str, *_: int) -> dict[str, str]:
 
 @contextlib.contextmanager
 def explained(path: Any, done: str, kind: type[StoreError | OutputError]) -> Iterator[None]:
-    """Whatever obstore raises becomes an error that names the URL, what failed and the remedy."""
+    """Turn errors of obstore in the body into errors that name URL, failure and remedy."""
     try:
         yield
     except (StoreError, InputError, OutputError):
@@ -156,17 +156,17 @@ def explained(path: Any, done: str, kind: type[StoreError | OutputError]) -> Ite
         raise kind(f"{path}: cannot be {done}: {reason}; {remedy}") from None
 
 
-_AGAIN = "try again later; a run goes on with --resume"
+_AGAIN = "try again later; --resume continues a run"
 _SAID = (
-    ("NoSuchBucket", "no such bucket", "make it, or name another"),
+    ("NoSuchBucket", "no such bucket", "create it, or name another"),
     (
         "^40[13]|Unauthenticated|PermissionDenied|InvalidAccessKey|SignatureDoesNotMatch",
         "access denied",
-        "check the credentials (environment, profile) and what they may do with the bucket",
+        "check the credentials (environment, profile) and their permissions for the bucket",
     ),
-    ("^501|NotImplemented", "the server cannot do this", "use another server, or a disk"),
+    ("^501|NotImplemented", "the server does not support this", "use another server, or a disk"),
 )
-"""By what a server said, or the kind of error: what it means, and the remedy."""
+"""Pattern of a server's response or of the type of error; its meaning; the remedy."""
 
 _HAPPENED = (
     (
@@ -175,25 +175,25 @@ _HAPPENED = (
         "set them in the environment or a profile, or AWS_SKIP_SIGNATURE=true for a public bucket",
     ),
     ("timed out|TimedOut|kind: Timeout", "the server did not answer in time", _AGAIN),
-    ("dns error|lookup address", "the server's name is not known", "check endpoint and region"),
-    ("body|IncompleteMessage|bytes arrived|unexpected EOF", "what arrived broke off", _AGAIN),
+    ("dns error|lookup address", "the server's name is unknown", "check endpoint and region"),
+    ("body|IncompleteMessage|bytes arrived|unexpected EOF", "the response was truncated", _AGAIN),
     (
         "[Cc]onnection refused|error trying to connect|error sending request",
         "no connection to the server",
         _AGAIN,
     ),
 )
-"""The same by what happened on the way."""
+"""The same for errors of the connection."""
 
 
 def status_of(error: BaseException) -> str:
-    """HTTP status in what obstore says: "503 Service Unavailable"."""
+    """HTTP status in the text of an error of obstore: "503 Service Unavailable"."""
     found = re.search(r"status code: (\d{3}(?: [A-Z][A-Za-z]+)*)", str(error))
     return found[1] if found else ""
 
 
 def _reason(error: BaseException) -> tuple[str, str]:
-    """An error in words, and what to do about it; nothing in them can be a secret."""
+    """Reason and remedy of an error, in words that cannot contain a secret."""
     text, kind = str(error), type(error).__name__
     status, retried = status_of(error), re.search(r"after (\d+) retries", text)
     code = re.search(r"<Code>(\w{1,60})</Code>", text)
@@ -203,5 +203,5 @@ def _reason(error: BaseException) -> tuple[str, str]:
     _, words, remedy = rows[0] if rows else ("", "" if said else f"{kind} of the client", _AGAIN)
     reason = f"{words} ({said})" if words and said else words or said
     if retried and retried[1] != "0":
-        reason += f", also after {retried[1]} retries"
+        reason += f", even after {retried[1]} retries"
     return reason, remedy

@@ -1,7 +1,7 @@
-"""CRC-32C of tiles with the processor's instruction, without Python's lock.
+"""CRC-32C of tiles with the processor's own instruction, without the interpreter's lock.
 
-``kernel(words, slots, out)``: words uint64 of shape (tiles, words), slots int64, out uint32. None
-where the processor has no such instruction.
+``kernel(words, slots, out)``: words uint64 of shape (tiles, words), slots int64, out uint32. It is
+None if the processor has no such instruction.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def _step(typing: Any, crc: Any, word: Any) -> Any:
 def _kernel(words, slots, out):  # type: ignore[no-untyped-def]
     count, length = slots.size, words.shape[1]
     start = np.uint64(0xFFFFFFFF)
-    # The instruction takes three cycles and one can begin in each: four tiles at a time.
+    # The instruction has a latency of three cycles and a throughput of one: interleave four tiles.
     for k in range(0, count, 4):
         last = count - 1
         k1, k2, k3 = min(k + 1, last), min(k + 2, last), min(k + 3, last)
@@ -46,7 +46,7 @@ def _kernel(words, slots, out):  # type: ignore[no-untyped-def]
 
 
 def _has_instruction() -> bool:
-    # Where numba is told to compile for another processor, LLVM would end the process.
+    # If numba compiles for another processor, LLVM would abort the process.
     if numba.config.CPU_NAME or numba.config.CPU_FEATURES:  # type: ignore[attr-defined]
         return False
     try:

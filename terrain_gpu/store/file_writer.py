@@ -1,4 +1,4 @@
-"""A file as the output of an operation, in place of layers."""
+"""A file as the output of an operation, instead of layers."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from .swap import refuse_inside
 
 
 def writable_file(path: Path, *, overwrite: bool) -> Path:
-    """The absolute path of a file that may be written.
+    """Check that a file may be written here; returns its absolute path.
 
     Raises
     ------
     InputError
-        when it exists, or has no folder.
+        when it exists, or its folder does not.
     OutputError
-        when its folder cannot be written.
+        when its folder is not writable.
     """
     refuse_url(path)
     try:
@@ -53,17 +53,17 @@ def writable_file(path: Path, *, overwrite: bool) -> Path:
 
 
 class FileWriter:
-    """A file that an operation writes; it replaces an older one, whole, at `commit`.
+    """A file that an operation writes; it replaces an older one at `commit`, when complete.
 
-    It stands where a `LayerWriter` would. Without `commit` nothing of it stays: a run that ends
-    early cannot be resumed.
+    It has the interface of a `LayerWriter`. Without `commit` nothing remains of the file, so a run
+    that ends early cannot be resumed.
 
     Parameters
     ----------
     path
-        Absolute.
+        Absolute path.
     blocks
-        Shape of the blocks.
+        Number of rows and columns of blocks.
     """
 
     finished = False
@@ -82,23 +82,23 @@ class FileWriter:
 
     @cached_property
     def output(self) -> Output:
-        """The folder in which the file grows; made late, for a kill before leaves nothing."""
+        """The temporary folder; created on first use, so that an earlier kill leaves nothing."""
         return Output(self.path)
 
     @property
     def part(self) -> Path:
-        """Where to write the file."""
+        """The path to write the file at."""
         return self.output.folder / ("part" + self.path.suffix.lower())
 
     @property
     def spill(self) -> Path:
-        """A folder beside the file, which goes with the run."""
+        """A folder beside the file, which is removed at the end of the run."""
         return self.output.beside
 
     def errors(self) -> AbstractContextManager[None]:
-        """Whatever the system refuses inside becomes an `OutputError`."""
+        """Turn an `OSError` in the body into an `OutputError`."""
         return output_errors(self.path)
 
     def commit(self, attributes: Mapping[str, Any] | None = None) -> None:
-        """Put the file in place of any older one."""
+        """Move the file into place; it replaces any older one."""
         self.output.publish(self.part)

@@ -1,4 +1,4 @@
-"""Files of stores that are whole or not there, and what the system says when they cannot be."""
+"""Write files of stores atomically, and turn system errors into messages."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .outputs import sync_folder
 
 @contextlib.contextmanager
 def output_errors(path: Path) -> Iterator[None]:
-    """Whatever the system refuses inside becomes an `OutputError` that names `path`."""
+    """Turn an `OSError` in the body into an `OutputError` that names `path`."""
     try:
         yield
     except OSError as error:
@@ -28,7 +28,7 @@ def output_errors(path: Path) -> Iterator[None]:
 
 
 def output_error(path: Path, error: OSError) -> OutputError:
-    """`error` as an `OutputError` that names the file and the remedy."""
+    """The `OutputError` for a system error; it names the file and the remedy."""
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return OutputError(f"{path}: no space left on the disk; free some and --resume")
     return OutputError(f"{path}: cannot be written: {error.strerror}")
@@ -36,19 +36,19 @@ def output_error(path: Path, error: OSError) -> OutputError:
 
 @contextlib.contextmanager
 def new_file(path: Path, temporary: Path, *, sync: bool = True) -> Iterator[BinaryIO]:
-    """A file under a temporary name; synced and renamed to `path` once it is written whole.
+    """Open a file under a temporary name; it is synced and renamed to `path` when complete.
 
-    The rename lasts through a power cut once the folder is synced, see `sync_folder`. Without
-    `sync` the content does not either, until `sync_files`.
+    The rename survives a power cut once the folder is synced, see `sync_folder`. Without `sync`,
+    the content survives one only after `sync_files`.
 
     Raises
     ------
     OutputError
-        when the disk is full or the place cannot be written; the temporary file is gone.
+        when the disk is full or the file cannot be written; the temporary file is removed.
     """
     with output_errors(path):
         try:
-            temporary.unlink(missing_ok=True)  # of a run that was killed
+            temporary.unlink(missing_ok=True)  # left by a run that was killed
             with open(temporary, "xb") as file:
                 yield file
                 file.flush()
@@ -56,7 +56,7 @@ def new_file(path: Path, temporary: Path, *, sync: bool = True) -> Iterator[Bina
                     os.fsync(file.fileno())
             try:
                 os.rename(temporary, path)
-            except FileNotFoundError:  # the first of its folder
+            except FileNotFoundError:  # the first file of its folder
                 path.parent.mkdir(parents=True, exist_ok=True)
                 os.rename(temporary, path)
         except BaseException:
@@ -66,7 +66,7 @@ def new_file(path: Path, temporary: Path, *, sync: bool = True) -> Iterator[Bina
 
 
 def remove_file(path: Path, temporary: Path) -> None:
-    """Remove a file if it is there, by way of a temporary folder: where that is gone, it stays."""
+    """Remove a file if it exists, through a temporary folder; fails if that has been removed."""
     with output_errors(path):
         try:
             os.rename(path, temporary)
@@ -77,15 +77,15 @@ def remove_file(path: Path, temporary: Path) -> None:
 
 
 def write_whole(path: Path, data: bytes) -> None:
-    """A small file, written by `new_file`."""
+    """Write a small file atomically, see `new_file`."""
     with new_file(path, path.with_name(f"{path.name}.partial")) as file:
         file.write(data)
 
 
 def write_sealed(path: Path, data: bytes) -> None:
-    """A file that `read_sealed` tells from a damaged one, also after a power cut.
+    """Write a file with a checksum, by which `read_sealed` detects damage, also by a power cut.
 
-    Several processes may write it at once, if they write the same.
+    Several processes may write the file at the same time if they write the same data.
     """
     partial = path.with_name(f"{path.name}.{uuid.uuid4().hex}.partial")
     with new_file(path, partial, sync=False) as file:
@@ -93,7 +93,7 @@ def write_sealed(path: Path, data: bytes) -> None:
 
 
 def read_sealed(path: Path) -> bytes:
-    """The data of `write_sealed`.
+    """Read a file written by `write_sealed`, and check it.
 
     Raises
     ------
@@ -110,7 +110,7 @@ def read_sealed(path: Path) -> bytes:
 
 
 def sync_files(paths: Iterable[Path]) -> None:
-    """Have the content of many small files on the disk, which takes it in turns of many."""
+    """Sync the content of many small files in parallel, which disks handle faster."""
 
     def sync(path: Path) -> None:
         with output_errors(path), open(path, "rb") as file:
@@ -122,6 +122,6 @@ def sync_files(paths: Iterable[Path]) -> None:
 
 
 def sync_tree(path: Path) -> None:
-    """`sync_folder` of a folder and all folders inside."""
+    """`sync_folder` for a folder and all folders within it."""
     for folder, _, _ in os.walk(path, topdown=False):
         sync_folder(Path(folder))

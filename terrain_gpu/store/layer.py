@@ -1,4 +1,4 @@
-"""A layer open for reading: cells straight from the shard files."""
+"""Read a layer: cells come directly from the shard files."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from .shard import ABSENT, ANY_DIGEST, Shard, again, end_bytes, opened
 from .tiles import split_bits, z_view
 
 KEY = "terrain_gpu"
-"""Name of this package's own attributes."""
+"""Key of this package's own attributes."""
 
 TILE_CELLS = TILE * TILE
 
 DIGESTS = "digests"
-"""File of a layer with the digest of every block."""
+"""Name of the file with the digests of all blocks of a layer."""
 
 Number = float | int
 
@@ -36,13 +36,13 @@ class Layer:
     Attributes
     ----------
     name, path
-        Layer name and the directory of its Zarr array, an `ObjectPath` where it is in a bucket.
+        Name of the layer, and folder of its Zarr array (an `ObjectPath` in object storage).
     separator
-        Between the parts of a shard's name; a dot in buckets, where a layer was replaced.
+        Separator in the names of shards: a slash, or in object storage also a dot.
     grid
         The store's `GridSpec`.
     blocks
-        The `BlockGrid`: how the raster is cut.
+        The `BlockGrid` of the raster.
     dtype
         Cell type, little-endian.
     nodata
@@ -94,19 +94,19 @@ class Layer:
 
     @property
     def is_sealed(self) -> bool:
-        """Whether checksums are recorded, as of every layer that this program wrote."""
+        """Whether checksums are recorded, as for every layer that this program wrote."""
         return "digest" in self.info
 
     @property
     def identity(self) -> str:
-        """A name of the content: equal for equal cells that mean the same.
+        """Digest of the content: equal for equal cells with the same meaning.
 
-        It is recorded with the layer. Of a layer that another program wrote all cells are read.
+        It is recorded with the layer. For a layer that another program wrote, all cells are read.
 
         Raises
         ------
         StoreError
-            when cells must be read and cannot.
+            when cells must be read and this fails.
         """
         if self.is_sealed:
             return str(self.info["digest"])
@@ -117,7 +117,7 @@ class Layer:
 
     @property
     def facts(self) -> dict[str, Any]:
-        """What the cells mean, as JSON."""
+        """The meaning of the cells, as JSON: shape, location, dtype, nodata, layout."""
         return {
             "shape": list(self.grid.shape),
             "transform": [float(v) for v in self.grid.transform],
@@ -129,7 +129,7 @@ class Layer:
         }
 
     def describe(self) -> dict[str, Any]:
-        """The layer as plain JSON. Statistics are those recorded when it was written."""
+        """Describe the layer as plain JSON. Statistics were recorded when it was written."""
         recorded = self.info
         settings = recorded.get("settings")
         return {
@@ -151,12 +151,12 @@ class Layer:
         }
 
     def shard_path(self, i: int, j: int) -> Path:
-        """File of block (i, j); it does not exist when the block is all fill."""
+        """File of block (i, j), which does not exist if the block is all fill."""
         return self.path / self.separator.join(("c", str(i), str(j)))
 
     @property
     def digests_path(self) -> Path:
-        """File of the digests of all blocks."""
+        """File with the digests of all blocks."""
         return self.path / digests_name(self.separator)
 
     def block_window(self, i: int, j: int) -> Window:
@@ -168,7 +168,7 @@ class Layer:
     def read_block(
         self, i: int, j: int, out: np.ndarray | None = None, *, halo: int = 0
     ) -> np.ndarray:
-        """Cells of block (i, j), clipped to the raster.
+        """Read the cells of block (i, j), clipped to the raster.
 
         Parameters
         ----------
@@ -176,8 +176,8 @@ class Layer:
             Buffer of this layer's dtype, at least as large as the result; the result is its upper
             left corner.
         halo
-            Rings of neighbouring cells around the block; beyond the raster they hold the fill
-            value.
+            Number of rings of neighbouring cells around the block; outside the raster these hold
+            the fill value.
 
         Returns
         -------
@@ -193,7 +193,7 @@ class Layer:
     def read_ring(
         self, window: Window, out: np.ndarray | None = None, *, halo: int = 1
     ) -> np.ndarray:
-        """Cells of a window inside the raster with `halo` rings around it, as `read_block`."""
+        """Read a window inside the raster with `halo` rings around it, as `read_block`."""
         r0, r1, c0, c1 = window
         shape = r1 - r0 + 2 * halo, c1 - c0 + 2 * halo
         result = np.empty(shape, self.dtype) if out is None else out[: shape[0], : shape[1]]
@@ -209,12 +209,12 @@ class Layer:
     def read_window(
         self, row0: int, row1: int, col0: int, col1: int, out: np.ndarray | None = None
     ) -> np.ndarray:
-        """Cells [row0, row1) x [col0, col1), which must lie inside the raster.
+        """Read the cells [row0, row1) x [col0, col1), which must lie inside the raster.
 
         Raises
         ------
         InputError
-            when the window is empty or leaves the raster, or `out` has another shape or dtype.
+            when the window is empty or leaves the raster, or `out` has a wrong shape or dtype.
         StoreError
             when a shard is damaged or cannot be read.
         """
@@ -229,12 +229,12 @@ class Layer:
         return result
 
     def read_tiles(self, i: int, j: int, out: np.ndarray) -> None:
-        """All tiles of block (i, j) as they are stored: in Z-order, absent ones filled.
+        """Read all tiles of block (i, j) in Z-order; absent tiles are set to the fill value.
 
         Parameters
         ----------
         out
-            Of this layer's dtype, C-contiguous, shape (tiles, 64, 64).
+            Array of this layer's dtype, C-contiguous, shape (tiles, 64, 64).
 
         Raises
         ------
@@ -260,19 +260,19 @@ class Layer:
             out[~here] = self.fill
 
     def map_tiles(self, i: int, j: int, row: int = 0, col: int = 0, side: int = 0) -> np.ndarray:
-        """Memory-mapped tiles of an aligned power-of-two sub-block, without a copy.
+        """Map the tiles of an aligned power-of-two sub-block into memory, without a copy.
 
         Parameters
         ----------
         row, col
-            First tile row and column inside the block, multiples of `side`.
+            First tile row and column within the block, multiples of `side`.
         side
-            Tiles on a side, a power of two; 0 for the whole block.
+            Number of tiles on a side, a power of two; 0 for the whole block.
 
         Returns
         -------
         numpy.ndarray, read-only, shape (present tiles, 64, 64)
-            In Z-order; absent (all fill) tiles are left out.
+            The tiles in Z-order, without absent (all fill) tiles.
 
         Raises
         ------
@@ -306,7 +306,7 @@ class Layer:
             return found
 
     def holds(self, i: int, j: int, digest: int, *, small: bool) -> bool:
-        """Whether the shard of block (i, j) is the one of a digest; a small one is read whole."""
+        """Whether the shard of block (i, j) has this digest; a `small` shard is checked in full."""
         try:
             if small:
                 self.check_block(i, j)
@@ -316,12 +316,12 @@ class Layer:
             return False
 
     def check_block(self, i: int, j: int) -> int:
-        """Compare all tiles of block (i, j) with their checksums; how many there are.
+        """Compare all tiles of block (i, j) with their checksums; returns their number.
 
         Raises
         ------
         StoreError
-            naming the first tile that differs.
+            when tiles differ; names the first of them.
         """
         with self._shard(i, j, whole=True) as shard:
             if shard is None:
@@ -338,7 +338,7 @@ class Layer:
                 self._read_part(i, j, part, _part(out, window, part))
 
     def _read_part(self, i: int, j: int, part: Window, out: np.ndarray) -> None:
-        """Copy the cells `part` of block (i, j) into `out`."""
+        """Read the cells `part` of block (i, j) into `out`."""
         b = self.block_size
         inner = (part[0] - i * b, part[1] - i * b, part[2] - j * b, part[3] - j * b)
         ranks = self._ranks[
@@ -360,7 +360,7 @@ class Layer:
     def _assemble(
         self, tiles: np.ndarray, slots: np.ndarray, inner: Window, out: np.ndarray
     ) -> None:
-        """Copy tile row by tile row: any window, any absent tiles."""
+        """Copy one tile row at a time, for any window and with absent tiles."""
         row0, row1, col0, col1 = inner
         skip = col0 % TILE
         for k, across in enumerate(slots):
@@ -373,14 +373,14 @@ class Layer:
             out[lo - row0 : hi - row0] = line[:, skip : skip + col1 - col0]
 
     def _tiles(self, shard: Shard, ranks: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """An array of tiles that holds those of `ranks`, and the slot of each in it."""
+        """Return an array that contains the tiles of `ranks`, and the slot of each tile in it."""
         offsets = shard.offsets[ranks]
         present = offsets != ABSENT
         if not present.any():
             return np.empty((1, TILE, TILE), self.dtype), np.full(ranks.shape, ABSENT)
         if self.compress or (offsets[present] % self._tile_bytes).any():
             return self._decoded(shard, ranks, present)
-        # A few tiles (a halo) are mapped; for more, one sequential read beats page faults.
+        # A few tiles (a halo) are mapped; for more, one sequential read is faster than page faults.
         few = 4 * np.count_nonzero(present) <= np.count_nonzero(shard.offsets != ABSENT)
         if few and not shard.source.mapped:
             return self._decoded(shard, ranks, present)
@@ -412,12 +412,15 @@ class Layer:
                 except RuntimeError as error:
                     raise StoreError(f"{shard.path}: a tile does not decompress: {error}") from None
             if raw.size != self._tile_bytes:
-                raise StoreError(f"{shard.path}: a tile holds {raw.size} bytes")
+                raise StoreError(
+                    f"{shard.path}: a tile holds {raw.size} bytes, not {self._tile_bytes}; copy or "
+                    "convert the layer again"
+                )
             tiles[slot] = raw.view(self.dtype).reshape(TILE, TILE)
         return tiles, slots
 
     def _check(self, shard: Shard, tiles: np.ndarray, ranks: np.ndarray, slots: np.ndarray) -> None:
-        """Compare tiles, those of `ranks` at `slots`, with their checksums."""
+        """Compare the tiles at `slots`, which have these `ranks`, with their checksums."""
         if shard.sums is None:
             return
         wrong = crc_of_tiles(tiles, slots) != shard.sums[ranks]
@@ -434,12 +437,12 @@ class Layer:
 
     @contextlib.contextmanager
     def _shard(self, i: int, j: int, *, whole: bool = False) -> Iterator[Shard | None]:
-        """The open shard of block (i, j); None when the block is all fill.
+        """Open the shard of block (i, j); None if the block is all fill.
 
         Parameters
         ----------
         whole
-            Whether most of it will be wanted: an object is fetched at once then.
+            Whether most of the shard will be read; an object is then read with one request.
         """
         self._window(i, j)
         path = self.shard_path(i, j)
@@ -469,7 +472,7 @@ class Layer:
                 raise StoreError(f"{path}: cannot be read: {error.strerror}") from error
 
     def _expected(self, i: int, j: int) -> int | None:
-        """The digest of a block, 0 when it has no file; None where none is recorded."""
+        """The recorded digest of a block, 0 if it has no file; None if none is recorded."""
         if not self.is_sealed:
             return None
         if self._digests is None:
@@ -513,12 +516,12 @@ class Layer:
 
 
 def digests_name(separator: str) -> str:
-    """Name of the file of digests, of a version of a layer."""
+    """Name of the file of digests, for the version of a layer with this separator."""
     return DIGESTS if separator == "/" else f"{DIGESTS}-dotted"
 
 
 def _part(array: np.ndarray, window: Window, part: Window) -> np.ndarray:
-    """The view of `array`, which covers `window`, that covers `part`."""
+    """View of the cells `part` in `array`, which covers `window`."""
     return array[
         part[0] - window[0] : part[1] - window[0], part[2] - window[2] : part[3] - window[2]
     ]

@@ -29,7 +29,7 @@ from .swap import absolute, beside, recover
 
 FORMAT = 2
 READABLE = (1, 2)
-"""Formats that are read: 1 had no checksums of cells."""
+"""Formats that can be read; format 1 had no checksums of cells."""
 
 ZSTD_LEVEL = 3
 NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")
@@ -49,7 +49,7 @@ PROJ = {
     "description": "Coordinate reference system information for geospatial data",
 }
 RESERVED = ("x", "y", "spatial_ref", "distance_index")
-"""What a store holds besides its layers."""
+"""Names in a store that are not layers."""
 
 
 def write_group(path: Path, grid: GridSpec) -> None:
@@ -61,8 +61,10 @@ def write_group(path: Path, grid: GridSpec) -> None:
 
 
 def group_files(grid: GridSpec) -> Iterator[tuple[str, bytes]]:
-    """Names and content of the group's metadata, which come first, and of the coordinate arrays
-    that xarray, rioxarray and GDAL look for.
+    """Yield names and contents of the files of a group without layers.
+
+    The group's metadata comes first, then the coordinate arrays that xarray, rioxarray and GDAL
+    look for.
     """
     own: dict[str, Any] = {
         "format": FORMAT,
@@ -101,12 +103,12 @@ def group_files(grid: GridSpec) -> Iterator[tuple[str, bytes]]:
 
 
 def _node_json(node: Any) -> bytes:
-    """The zarr.json of an array or a group in memory, as zarr-python would write it."""
+    """The zarr.json of an array or group in memory, as zarr-python would write it."""
     return node.metadata.to_buffer_dict(default_buffer_prototype())["zarr.json"].to_bytes()
 
 
 def write_node(path: Path, node: Any, temporary: Path | None = None) -> None:
-    """Write the zarr.json of an array or a group in memory."""
+    """Write the zarr.json of an array or group in memory."""
     path.mkdir(exist_ok=True)
     _write_json(path, _node_json(node), temporary or path)
 
@@ -117,7 +119,7 @@ def _write_json(path: Path, data: bytes, temporary: Path) -> None:
 
 
 def _conventions(grid: GridSpec) -> dict[str, Any]:
-    """Place and coordinate system as the conventions "spatial" and "proj" say them."""
+    """Location and coordinate system according to the conventions "spatial" and "proj"."""
     spatial = {
         "spatial:dimensions": ["y", "x"],
         "spatial:shape": list(grid.shape),
@@ -133,14 +135,14 @@ def _conventions(grid: GridSpec) -> dict[str, Any]:
 
 
 def drop_consolidated(path: Path) -> None:
-    """Drop the copy of all metadata that others leave in a group: it is stale from now on."""
+    """Remove the consolidated metadata that other programs leave in a group: it is now stale."""
     if (plain := without_consolidated((path / "zarr.json").read_bytes())) is not None:
         write_whole(path / "zarr.json", plain)
         sync_folder(path)
 
 
 def without_consolidated(metadata: bytes) -> bytes | None:
-    """A group's metadata without that copy; None where there is none."""
+    """The metadata of a group without the consolidated metadata; None if it has none."""
     found = json.loads(metadata)
     if found.pop("consolidated_metadata", None) is None:
         return None
@@ -148,7 +150,7 @@ def without_consolidated(metadata: bytes) -> bytes | None:
 
 
 def write_array(layer: Layer, temporary: Path) -> None:
-    """Zarr metadata of a layer, written anew by way of a folder for temporary files."""
+    """Write the Zarr metadata of a layer again, through a folder for temporary files."""
     layer.path.mkdir(exist_ok=True)
     _write_json(layer.path, array_json(layer), temporary)
 
@@ -183,14 +185,14 @@ def array_json(layer: Layer) -> bytes:
 
 
 def _checksum(layer: Layer) -> str:
-    """Of what is recorded of a layer, as far as results depend on it."""
+    """Checksum of those records of a layer that results depend on."""
     own = {key: value for key, value in layer.info.items() if key != "checksum"}
     meaning = {key: layer.attributes.get(key) for key in ("units", "scale_factor", "add_offset")}
     return crc_of_json(layer.facts, own, meaning)
 
 
 def _xarray_fill(nodata: Number) -> Number | str:
-    """`_FillValue` as xarray keeps it in Zarr v3: floats as base64 of a little-endian double."""
+    """`_FillValue` as xarray stores it in Zarr v3: floats as base64 of a little-endian double."""
     if isinstance(nodata, float):
         return base64.standard_b64encode(struct.pack("<d", nodata)).decode()
     return nodata
@@ -224,7 +226,7 @@ class TileStore:
         StoreError
             when there is none at `path`, or its metadata is damaged.
         InputError
-            when `path` is no path.
+            when `path` is not a path.
         """
         if not isinstance(path, str | os.PathLike):
             raise InputError(f"{type(path).__name__}: give the path of a store, or a numpy array")
@@ -258,8 +260,8 @@ class TileStore:
         recorded = own.pop("checksum", None)
         if recorded is not None and recorded != crc_of_json(own):
             raise StoreError(
-                f"{root}/zarr.json: damaged: what it says of the grid differs from its checksum; "
-                "convert again, or delete the key 'checksum' if it was changed on purpose"
+                f"{root}/zarr.json: damaged: the grid does not match its checksum; convert again, "
+                "or delete the key 'checksum' if it was changed on purpose"
             )
         return cls(root, grid)
 
@@ -280,7 +282,9 @@ class TileStore:
         )
 
     def refuse_foreign(self, name: str, setting: str, holds: str, what: str) -> None:
-        """Refuse to replace a layer that no run with this setting made, unless it is damaged.
+        """Refuse to replace a layer without this setting, which another command made.
+
+        Damaged layers may be replaced.
 
         Raises
         ------
@@ -294,13 +298,14 @@ class TileStore:
             if isinstance(settings, dict) and setting in settings:
                 return
             raise InputError(
-                f"{self.path}: layer {name!r} holds no {holds}; give the {what} another name"
+                f"{self.path}: layer {name!r} does not hold {holds}; rename or delete its folder, "
+                f"or choose another name for the {what} if the command has an option for it"
             )
 
     def describe(self) -> dict[str, Any]:
-        """Grid and layers as plain JSON: what ``terrain-gpu info`` shows.
+        """Describe grid and layers as plain JSON, as shown by ``terrain-gpu info``.
 
-        Arrays that are no layers, or damaged ones, are under "unreadable", with the reason.
+        Damaged layers, and arrays that are not layers, are under "unreadable", with the reason.
         """
         grid = self.grid
         layers, unreadable = {}, {}
@@ -325,9 +330,9 @@ class TileStore:
         }
 
     def stale(self, layer: Layer) -> list[str]:
-        """Names of the layers that a result was computed from and that hold other cells now.
+        """Names of the layers that a result was computed from and that have changed since.
 
-        Of a layer without a recorded digest that is not known, and it is left out.
+        Layers without a recorded digest are omitted, because it is not known whether they changed.
         """
         settings, beside = layer.info.get("settings"), layer.info.get("beside")
         of = settings.get("of") if isinstance(settings, dict) else None
@@ -339,7 +344,7 @@ class TileStore:
         return [n for n in of if n not in plain and not self.holds(n, of[n])]
 
     def holds(self, name: str, identity: Any) -> bool:
-        """Whether there is a layer of this name and `Layer.identity`."""
+        """Whether there is a layer with this name and this `Layer.identity`."""
         return name in self.layers and self.layer(name).identity == identity
 
     def layer(self, name: str) -> Layer:
@@ -352,7 +357,7 @@ class TileStore:
         """
         path = self.path / name
         good = NAME.fullmatch(name) and name not in RESERVED
-        if not (good and _has_metadata(path)):  # what must not be read is for opening to say
+        if not (good and _has_metadata(path)):  # if reading is not permitted, opening says so
             have = ", ".join(self.layers) or "none"
             raise StoreError(f"{self.path}: no layer {name!r}; it has: {have}")
         array = _open_node(path, zarr.open_array)
@@ -367,7 +372,7 @@ class TileStore:
 
 
 def _has_metadata(path: Path) -> bool:
-    """Whether `path` has a zarr.json, or may have one that we must not see."""
+    """Whether `path` has a zarr.json, or may have one that we are not permitted to see."""
     if isinstance(path, ObjectPath):
         return (path / "zarr.json").exists()
     try:
@@ -404,18 +409,18 @@ def _open_node(path: Path, opener: Any) -> Any:
         raise StoreError(f"{path}: an array, not a store; name the folder above it") from error
     except PermissionError as error:
         raise StoreError(f"{path}: cannot be read: {error.strerror}") from error
-    except Exception as error:  # zarr meets hostile JSON with whatever its parsers happen to raise
+    except Exception as error:  # on malformed JSON, zarr raises errors of many types
         raise StoreError(
             f"{path}/zarr.json: damaged metadata ({type(error).__name__}: {error}); convert again"
         ) from error
 
 
 def _check_recorded(attributes: dict[str, Any]) -> None:
-    """Refuse recorded statistics of a wrong type, which callers compute with."""
+    """Refuse recorded statistics of a wrong type, because callers compute with them."""
     json.dumps(attributes, allow_nan=False)
     own = attributes.get(KEY, {})
     if not isinstance(own, dict):
-        raise InputError(f"attribute {KEY} is no JSON object")
+        raise InputError(f"attribute {KEY} is not a JSON object")
     for key in ("valid_cells", "stored_bytes"):
         if own.get(key) is not None and _whole(own[key]) < 0:
             raise InputError(f"attribute {KEY}.{key} is {own[key]}")
@@ -427,7 +432,7 @@ def _check_recorded(attributes: dict[str, Any]) -> None:
 
 
 def _checked_layer(path: Path, grid: GridSpec, array: Any) -> Layer:
-    """A `Layer` of metadata that passed every check of docs/format.md, section 3."""
+    """Check metadata as docs/format.md, section 3, requires, and return the `Layer`."""
     metadata = array.metadata
     if array.shape != grid.shape:
         raise InputError(f"shape {array.shape} differs from the store's {grid.shape}")
@@ -454,7 +459,7 @@ def _checked_layer(path: Path, grid: GridSpec, array: Any) -> Layer:
         raise InputError(f"blocks of {block} x {across} are not square")
     keys = metadata.chunk_key_encoding
     separator = _word(getattr(keys, "separator", None))
-    # In a bucket the next version of a layer has other names, so that one write replaces it.
+    # In a bucket, the shards of the next version have other names, so that one write replaces it.
     if keys.name != "default" or separator not in "/."[: 1 + isinstance(path, ObjectPath)]:
         raise InputError("shard files are not named c/ROW/COLUMN")
     dtype = cells.layer_dtype(array.dtype)
@@ -478,5 +483,5 @@ def _checked_layer(path: Path, grid: GridSpec, array: Any) -> Layer:
 
 
 def _word(value: Any) -> Any:
-    """A setting of a codec as plain text: an enumeration before zarr-python 3.2."""
+    """A setting of a codec as plain text; before zarr-python 3.2 it is an enumeration."""
     return getattr(value, "value", value)

@@ -1,4 +1,4 @@
-"""Object storage: whole objects, ranges of them, and writes on a condition, through obstore."""
+"""Object storage: read objects and ranges, and write conditionally, through obstore."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ Found = TypeVar("Found")
 Item = TypeVar("Item")
 
 SCHEMES = ("s3", "gs", "az")
-# pathlib makes one slash of two.
+# pathlib merges two slashes into one.
 _URL = re.compile(rf"({'|'.join(SCHEMES)}):/{{1,2}}([^/]+)/*(.*)")
 
 AT_ONCE = 16
-"""Requests under way at most."""
+"""Most concurrent requests."""
 
 HELD = 64 * 10**6
-"""Bytes that uploads hold at most, unless one object alone has more."""
+"""Most bytes that uploads hold together, unless a single object is larger."""
 
 CLIENT_BYTES = 24 * 10**6
-"""What the library takes, with its connections."""
+"""Memory of the library with its connections, in bytes."""
 
 ATTEMPTS = 4
-"""How often is tried what broke off on its way."""
+"""Number of attempts if a transfer is interrupted."""
 
 _CHUNK = 1 << 20
 
@@ -43,21 +43,21 @@ _requests = threading.BoundedSemaphore(AT_ONCE)
 
 
 class Meta(NamedTuple):
-    """An object: its size, and the e-tag that names its version (on Google, its generation)."""
+    """Size of an object, and the e-tag of its version (on Google: its generation)."""
 
     size: int
     tag: str
 
 
 class Held:
-    """Bytes in use, no more than a bound; one alone may be larger."""
+    """Counts bytes in use and bounds them; a single request may exceed the bound."""
 
     def __init__(self, most: int) -> None:
         self._most, self._used, self._changed = most, 0, threading.Condition()
 
     @contextlib.contextmanager
     def bytes(self, size: int) -> Iterator[None]:
-        """Wait until so many fit."""
+        """Reserve bytes in the body; waits until they are available."""
         with self._changed:
             self._changed.wait_for(lambda: not self._used or self._used + size <= self._most)
             self._used += size
@@ -73,14 +73,14 @@ uploads = Held(HELD)
 
 
 def is_url(path: Any) -> bool:
-    """Whether a path names a place in object storage."""
+    """Whether a path is a URL in object storage."""
     return isinstance(path, ObjectPath) or bool(
         isinstance(path, str | os.PathLike) and _URL.fullmatch(os.fspath(path))
     )
 
 
 def refuse_url(path: Any, what: str = "an output file") -> None:
-    """Refuse a place in object storage for what only a disk can hold.
+    """Refuse a URL in object storage for something that must be on disk.
 
     Raises
     ------
@@ -88,11 +88,11 @@ def refuse_url(path: Any, what: str = "an output file") -> None:
     """
     if is_url(path):
         url = ObjectPath(path)
-        raise InputError(f"{url}: {what} cannot be in object storage; name a file on a disk")
+        raise InputError(f"{url}: {what} cannot be in object storage; name a file on disk")
 
 
 class ObjectPath:
-    """A place in object storage: of an object, or of all whose names start with it and a slash.
+    """A URL in object storage: an object, or a prefix of objects like a folder.
 
     Parameters
     ----------
@@ -102,7 +102,7 @@ class ObjectPath:
     Raises
     ------
     InputError
-        when it is no such URL.
+        when it is not such a URL.
     """
 
     __slots__ = ("bucket", "key")
@@ -110,10 +110,10 @@ class ObjectPath:
     def __init__(self, url: str | os.PathLike[str]) -> None:
         parts = _URL.fullmatch(os.fspath(url))
         if not parts:
-            raise InputError(f"{url}: not a place in object storage, such as s3://bucket/name")
+            raise InputError(f"{url}: not a URL in object storage, such as s3://bucket/name")
         names = [name for name in parts[3].split("/") if name]
         if {".", ".."} & set(names) or "\\" in parts[3] or not parts[3].isprintable():
-            raise InputError(f"{url}: name the place without . and .. and control characters")
+            raise InputError(f"{url}: remove . and .., backslashes and control characters")
         self.bucket, self.key = f"{parts[1]}://{parts[2]}", "/".join(names)
 
     def __str__(self) -> str:
@@ -135,7 +135,7 @@ class ObjectPath:
 
     @property
     def name(self) -> str:
-        """The last part of its name."""
+        """The last part of the name."""
         return self.key.rpartition("/")[2]
 
     @property
@@ -144,7 +144,7 @@ class ObjectPath:
 
     @property
     def parents(self) -> list[ObjectPath]:
-        """All places above, the nearest first, without the bucket itself."""
+        """All prefixes above, the nearest first, without the bucket itself."""
         names = self.key.split("/")
         return [ObjectPath(f"{self.bucket}/{'/'.join(names[:k])}") for k in range(len(names))][
             :0:-1
@@ -153,15 +153,15 @@ class ObjectPath:
     # -- reading ---------------------------------------------------------------------------
 
     def head(self) -> Meta | None:
-        """Size and e-tag; None when there is no such object."""
+        """Size and e-tag; None if there is no such object."""
         return self._read(lambda o, store: self._meta(o.head(store, self.key)))
 
     def exists(self) -> bool:
-        """Whether there is an object of this very name."""
+        """Whether there is an object with exactly this name."""
         return self.head() is not None
 
     def read(self) -> tuple[bytes, str] | None:
-        """All bytes of a small object and its e-tag; None when there is none."""
+        """Read a small object and its e-tag; None if there is none."""
 
         def get(o: Any, store: Any) -> tuple[bytes, str]:
             found = o.get(store, self.key)
@@ -171,22 +171,22 @@ class ObjectPath:
         return self._read(get)
 
     def tail(self, size: int) -> tuple[bytes, Meta] | None:
-        """The last bytes, all if there are fewer; None when there is no such object."""
+        """Read the last `size` bytes, or all if there are fewer; None if there is no object."""
 
         def get(o: Any, store: Any) -> tuple[bytes, Meta]:
             part: Any = {"suffix": size}
-            if self.bucket.startswith("az:"):  # where a range cannot be counted from the end
+            if self.bucket.startswith("az:"):  # Azure does not support ranges from the end
                 end = o.head(store, self.key)["size"]
                 part = max(end - size, 0), end
             found = o.get(store, self.key, options={"range": part})
             meta, data = self._meta(found.meta), bytes(found.bytes())
-            # Some servers answer with the whole of a shorter object.
+            # Some servers send all of an object that is shorter than the range.
             return _whole(data[-size:], min(size, meta.size)), meta
 
         return self._read(get)
 
     def read_into(self, room: Callable[[int], np.ndarray]) -> np.ndarray | None:
-        """All bytes, in what `room` gives for their number; None when there is no such object."""
+        """Read all bytes into the array that `room` returns for their number; None if missing."""
 
         def get(o: Any, store: Any) -> np.ndarray:
             found = o.get(store, self.key)
@@ -195,7 +195,7 @@ class ObjectPath:
         return self._read(get)
 
     def read_part(self, buffer: np.ndarray) -> None:
-        """The first bytes into a buffer, as many as it has room for."""
+        """Read the first bytes into a buffer, as many as fit."""
 
         def get(o: Any, store: Any) -> np.ndarray:
             options = {"range": (0, buffer.size)}
@@ -205,7 +205,7 @@ class ObjectPath:
             raise StoreError(f"{self}: is gone, replaced or deleted by another program")
 
     def ranges(self, starts: Sequence[int], lengths: Sequence[int]) -> list[np.ndarray]:
-        """Parts of an object, those that lie close together fetched as one."""
+        """Read parts of an object; parts that are close together share a request."""
 
         def get(o: Any, store: Any) -> list[np.ndarray]:
             found = o.get_ranges(store, self.key, starts=starts, lengths=lengths)
@@ -220,7 +220,7 @@ class ObjectPath:
         return found
 
     def folders(self) -> list[str]:
-        """The names right below that have others below them, sorted."""
+        """Names of the folders directly below, sorted."""
 
         def listed(o: Any, store: Any) -> list[str]:
             found = o.list_with_delimiter(store, self.key or None)
@@ -229,7 +229,7 @@ class ObjectPath:
         return self._read(listed) or []
 
     def walk(self) -> Iterator[tuple[str, Meta]]:
-        """Names below, relative to this one, of all objects, in no order that matters."""
+        """Yield relative name and metadata of all objects below, in arbitrary order."""
         start = len(self.key) + 1 if self.key else 0
         with explained(self, "listed", StoreError):
             o, store = connected(self.bucket)
@@ -241,7 +241,7 @@ class ObjectPath:
                             yield found["path"][start:], self._meta(found)
                             last, failures = found["path"], 0
                     return
-                except o.exceptions.GenericError as error:  # it broke off: from there on
+                except o.exceptions.GenericError as error:  # interrupted: continue from there
                     failures += 1
                     if failures == ATTEMPTS or status_of(error):
                         raise
@@ -250,29 +250,29 @@ class ObjectPath:
     # -- writing ---------------------------------------------------------------------------
 
     def write(self, data: Any) -> str:
-        """Put an object in place of any older one; its e-tag."""
+        """Write an object, replacing any older one; returns its e-tag."""
         found = self._write(data, "overwrite")
         assert found is not None
         return found
 
     def create(self, data: Any) -> str | None:
-        """Put an object where there is none; its e-tag, or None when there is one."""
+        """Write an object if there is none; returns its e-tag, or None if one exists."""
         return self._write(data, "create")
 
     def replace(self, data: Any, tag: str) -> str | None:
-        """Put an object in place of the version with this e-tag; None when there is another."""
+        """Replace the version with this e-tag; returns the new e-tag, or None if it has changed."""
         return self._write(data, {self._version: tag})
 
     def delete(self) -> None:
-        """Delete an object, if there is one."""
+        """Delete an object if it exists."""
         with explained(self, "deleted", OutputError), contextlib.suppress(FileNotFoundError):
             self._tried(lambda o, store: o.delete(store, self.key))
 
     def delete_below(self, names: Iterable[str]) -> None:
-        """Delete objects below, as far as they are there."""
+        """Delete objects below, if they exist."""
 
         def delete(name: str) -> None:
-            (self / name).delete()  # one by one: not all servers can delete many
+            (self / name).delete()  # one by one: some servers do not support deleting many
 
         for_each(delete, names)
 
@@ -280,14 +280,14 @@ class ObjectPath:
 
     @property
     def _version(self) -> str:
-        """What names a version."""
+        """Key of the metadata that identifies a version."""
         return "version" if self.bucket.startswith("gs:") else "e_tag"
 
     def _meta(self, found: Any) -> Meta:
         return Meta(found["size"], found[self._version] or "")
 
     def _read(self, get: Callable[[Any, Any], Found]) -> Found | None:
-        """What `get` returns; None for no such object."""
+        """Return what `get` returns, or None if there is no such object."""
         with explained(self, "read", StoreError):
             try:
                 return self._tried(get)
@@ -297,9 +297,9 @@ class ObjectPath:
                 return None
 
     def _write(self, data: Any, mode: Any) -> str | None:
-        """The e-tag of what is written; None where the condition does not hold.
+        """Write an object; returns its e-tag, or None if the condition does not hold.
 
-        It does not either where an answer was lost on its way, and the write was tried again.
+        It also does not hold if the response of a successful write was lost and it was retried.
         """
 
         def put(o: Any, store: Any) -> str | None:
@@ -315,12 +315,12 @@ class ObjectPath:
             except FileNotFoundError as error:
                 if mode in ("overwrite", "create") or "NoSuchBucket" in str(error):
                     raise
-                return None  # the version to replace is gone
+                return None  # the version to replace no longer exists
 
     def _tried(self, request: Callable[[Any, Any], Found]) -> Found:
-        """What a request returns, tried again when it or its answer broke off.
+        """Run a request; retry it if the request or its response was interrupted.
 
-        What servers say, such as 503, the client itself has retried.
+        The client itself has already retried error responses such as 503.
         """
         o, store = connected(self.bucket)
         for attempt in range(ATTEMPTS):
@@ -335,7 +335,7 @@ class ObjectPath:
 
 
 def for_each(work: Callable[[Item], Any], items: Iterable[Item]) -> None:
-    """Do something with each item, several at once, without a list of them; the first error."""
+    """Call `work` for each item, several at once and without a list; raise the first error."""
     items = iter(items)
     lock = threading.Lock()
     failed: list[BaseException] = []
@@ -361,41 +361,41 @@ def for_each(work: Callable[[Item], Any], items: Iterable[Item]) -> None:
 def place(path: str | os.PathLike[str]) -> Any:
     """The `ObjectPath` of a URL, which must name more than a bucket.
 
-    It is typed as any path, for what reads and writes stores takes both.
+    The result is typed as Any because the code of stores accepts both kinds of paths.
     """
     found = path if isinstance(path, ObjectPath) else ObjectPath(path)
     if not found.key:
-        raise InputError(f"{found}: a whole bucket; name a place in it, such as {found}/dem.zarr")
+        raise InputError(f"{found}: names a whole bucket; add a name, such as {found}/dem.zarr")
     return found
 
 
 def named(path: str | os.PathLike[str]) -> Any:
-    """The `ObjectPath` of a URL, or the `Path` of a folder, as it was named."""
+    """The `ObjectPath` of a URL, or the `Path` of a folder."""
     return place(path) if is_url(path) else Path(path)
 
 
 def has_store(path: Any) -> bool:
-    """Whether there is something at the place of a store."""
+    """Whether something exists at the path of a store."""
     return is_there(path / "zarr.json" if isinstance(path, ObjectPath) else path)
 
 
 def is_there(path: Any) -> bool:
-    """Whether there is a file, folder or object that we may see."""
+    """Whether there is a file, folder or object that we may access."""
     return path.exists() if isinstance(path, ObjectPath) else os.path.exists(path)
 
 
 def folder_names(path: Any) -> list[str]:
-    """The names right below a folder, or those below a place that have others below them."""
+    """Names directly below a folder; in object storage, only names of folders."""
     return path.folders() if isinstance(path, ObjectPath) else os.listdir(path)
 
 
 def read_small(path: Any, most: int = -1) -> bytes:
-    """All bytes of a file or object, or the first ones.
+    """Read a file or object, or at most the first `most` bytes of a file.
 
     Raises
     ------
     OSError
-        when it cannot be read; FileNotFoundError when it is not there.
+        when it cannot be read; FileNotFoundError when it does not exist.
     """
     if not isinstance(path, ObjectPath):
         with open(path, "rb") as file:
@@ -413,7 +413,7 @@ def _whole(data: Any, size: int) -> Any:
 
 
 def _filled(buffer: np.ndarray, found: Any) -> np.ndarray:
-    """A body streamed into a buffer of its size."""
+    """Stream the body of a response into a buffer of its size."""
     done = 0
     for piece in found.stream(min_chunk_size=_CHUNK):
         size = len(piece)
@@ -425,9 +425,9 @@ def _filled(buffer: np.ndarray, found: Any) -> np.ndarray:
 
 
 def bytes_held(block: int) -> int:
-    """Bytes held here, where blocks of this side are read and written.
+    """Memory for object storage in bytes, with blocks of this side.
 
-    The library and its connections; shards on their way up. What comes down goes into buffers that
-    are planned.
+    It counts the library with its connections, and shards being uploaded. Downloads go into buffers
+    of the plan.
     """
     return CLIENT_BYTES + max(HELD, 8 * block * block)

@@ -1,7 +1,8 @@
-"""Output files that appear under their name only when whole.
+"""Output files that appear under their names only when complete.
 
-A file grows in a hidden folder beside its target, which its writer holds locked, and is renamed
-into place. What a killed writer leaves there is removed by the next that writes a file of the name.
+A file is written in a hidden folder beside its target and renamed into place. The writer holds a
+lock on the folder. Folders that killed writers left are removed by the next writer of a file with
+the same name.
 """
 
 from __future__ import annotations
@@ -29,20 +30,20 @@ _SIDECARS = {
     ".tiff": (".aux.xml", ".ovr", ".msk"),
     ".gpkg": ("-journal", "-wal", "-shm"),
 }
-"""Endings of what GDAL and SQLite read beside a file, even before it."""
+"""Suffixes of files that GDAL and SQLite read together with a file."""
 
 
 def sidecars(target: Path) -> list[Path]:
-    """What lies beside a file of this name and would be read with it."""
+    """Existing files that would be read together with a file of this name."""
     endings = _SIDECARS.get(target.suffix.lower(), ())
-    # Beside a name near the limit there can be none, and os.path says so.
+    # A suffix may exceed the limit of names; then os.path.isfile returns False.
     return [path for end in endings if os.path.isfile(path := Path(f"{target}{end}"))]
 
 
 class Output:
     """A file to write, in a folder of its own until it is published.
 
-    Use as a context manager; without `publish` nothing of it stays.
+    Use it as a context manager. Without `publish` nothing remains of the file.
 
     Parameters
     ----------
@@ -52,15 +53,15 @@ class Output:
     Attributes
     ----------
     folder
-        Where to write, under any names. It has no character that a library could misunderstand,
-        whatever those of `target`, and is gone with the process.
+        Folder to write in, under any names. Its path has no characters that a library could
+        misinterpret, whatever those of `target`, and is valid only in this process.
     beside
-        The same folder, under the name that other processes see.
+        The same folder, under the path that other processes see.
 
     Raises
     ------
     OutputError
-        when the place cannot be written.
+        when the folder cannot be created.
     """
 
     def __init__(self, target: Path) -> None:
@@ -69,7 +70,7 @@ class Output:
             self._stem = ".terrain_gpu-" + hashlib.sha256(os.fsencode(target.name)).hexdigest()[:16]
             self._clean_up()
             self.beside, self._lock = self._made()
-        # Libraries take characters such as ! and ; in a path for syntax.
+        # Libraries interpret characters such as ! and ; in paths.
         plain = Path(f"/proc/self/fd/{self._lock}")
         self.folder = plain if plain.is_dir() else self.beside
 
@@ -80,13 +81,13 @@ class Output:
         self.close()
 
     def _made(self) -> tuple[Path, int]:
-        """A new folder, and the lock on it."""
+        """Create the folder and lock it."""
         while True:
             folder = self.target.with_name(f"{self._stem}-{secrets.token_hex(4)}")
             try:
                 folder.mkdir(mode=0o700)
                 lock = _locked(folder)
-            except BaseException:  # an interrupt: nobody else knows of the folder yet
+            except BaseException:  # such as an interrupt: nothing else knows of the folder yet
                 with contextlib.suppress(OSError):
                     folder.rmdir()
                 raise
@@ -94,22 +95,22 @@ class Output:
                 return folder, lock
 
     def _clean_up(self) -> None:
-        """Remove what writers of this name left that are no more."""
+        """Remove folders that dead writers of this file name left."""
         ours = re.compile(re.escape(self._stem) + "-[0-9a-f]{8}")
         with os.scandir(self.target.parent) as entries:
             left = [e.path for e in entries if ours.fullmatch(e.name)]
         for folder in left:
             lock = _locked(Path(folder), must=True)
             if lock is not None:
-                log.info("%s: removed, the process that wrote it is no more", folder)
+                log.info("%s: removed, the process that wrote it has ended", folder)
                 shutil.rmtree(folder, ignore_errors=True)
                 os.close(lock)
 
     def publish(self, part: Path) -> None:
-        """Put a file of the folder, which is on the disk then, in place of any older one.
+        """Sync a file of the folder and move it to the target; it replaces any older file.
 
-        What belongs to the older one goes before: georeferencing, overviews and journals of
-        another file would be taken for those of this.
+        Files that belong to the older one are removed first: its georeferencing, overviews and
+        journals would be read with the new file.
         """
         with output_errors(self.target):
             with open(part, "rb+") as file:
@@ -120,19 +121,19 @@ class Output:
             sync_folder(self.target.parent)
 
     def close(self) -> None:
-        """Remove what was not published."""
+        """Remove the folder, with anything not published."""
         shutil.rmtree(self.beside, ignore_errors=True)
         with contextlib.suppress(OSError):
             os.close(self._lock)
 
 
 def _locked(folder: Path, *, must: bool = False) -> int | None:
-    """A descriptor that holds a folder; None when another process holds or has removed it.
+    """Lock a folder and return its descriptor; None if another process holds or has removed it.
 
     Parameters
     ----------
     must
-        Whether to be without a lock, on a file system that has none, counts as held by another.
+        Return None also on file systems without locks, where the lock cannot be taken.
     """
     flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
     try:
@@ -145,7 +146,7 @@ def _locked(folder: Path, *, must: bool = False) -> int | None:
         except OSError as error:
             if must or error.errno in (errno.EAGAIN, errno.EACCES):
                 raise
-        # Between mkdir and lock, whoever cleans up may have taken it for a dead one's.
+        # Between mkdir and flock, another process may have removed it as left over.
         if os.path.samestat(os.fstat(found), os.stat(folder)):
             return found
     except OSError:
@@ -156,14 +157,14 @@ def _locked(folder: Path, *, must: bool = False) -> int | None:
 
 @contextmanager
 def whole_file(target: Path) -> Iterator[Path]:
-    """The path at which to write a file that appears as `target` only when whole.
+    """Temporary path for a file that is moved to `target` when complete.
 
     Its extension is that of `target`, in lower case.
 
     Raises
     ------
     OutputError
-        when it cannot be written. Other errors pass.
+        when the file cannot be written. Other errors are not changed.
     """
     with Output(target) as output:
         part = output.folder / ("part" + target.suffix.lower())
@@ -174,7 +175,7 @@ def whole_file(target: Path) -> Iterator[Path]:
 
 @contextmanager
 def output_errors(target: Path) -> Iterator[None]:
-    """Whatever the system refuses inside becomes an `OutputError` that names the file."""
+    """Turn system and library errors in the body into an `OutputError` that names the file."""
     try:
         yield
     except TerrainError:
@@ -184,7 +185,7 @@ def output_errors(target: Path) -> Iterator[None]:
 
 
 def output_error(target: Path, error: BaseException) -> OutputError:
-    """`error` in words, of a file of which an older version stays."""
+    """The `OutputError` for a file whose older version, if any, is kept."""
     reason = re.sub(r"\s+", " ", str(error.__cause__ or error))
     reason = getattr(error, "strerror", None) or reason
     full = getattr(error, "errno", None) == errno.ENOSPC or os.strerror(errno.ENOSPC) in reason
@@ -202,7 +203,7 @@ def free_space(path: Path) -> int:
 
 
 def sync_folder(folder: Path) -> None:
-    """Make a rename in a folder last through a power cut, where the file system can."""
+    """Make renames in a folder survive a power cut, if the file system supports it."""
     lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(lock)

@@ -1,4 +1,4 @@
-"""Runs that make a layer: where it is built, what is resumed, what is replaced."""
+"""Runs that build a layer: where it is built, what is resumed, what is replaced."""
 
 from __future__ import annotations
 
@@ -44,17 +44,17 @@ DEFAULT_BLOCK = 1024
 
 
 class Target:
-    """Where a layer is built and where it goes: all the renames of a run."""
+    """The folders in which a layer is built and its final place; does all renames of a run."""
 
     def __init__(self, root: Path, name: str, *, replace_store: bool) -> None:
-        if isinstance(root, ObjectPath):  # of what builds folders: indexes
+        if isinstance(root, ObjectPath):  # only the distance index gets here
             raise InputError(
                 f"{root}: a distance index cannot be built in object storage yet; build it in a "
-                "store on a disk"
+                "store on disk"
             )
         self.root = root
         self.replace_store = replace_store
-        """The whole store is new: it is built beside its final name."""
+        """Whether the whole store is new; it is then built beside its final name."""
         self.base = beside(root, "incomplete") if replace_store else root
         self.folder = self.base / ".incomplete"
         self.work = self.folder / name
@@ -66,7 +66,7 @@ class Target:
         self._was_there = root.exists()
 
     def refuse_links(self) -> None:
-        """Refuse links where a run writes: what they lead to is not of the store.
+        """Refuse links where a run writes, because they lead out of the store.
 
         Raises
         ------
@@ -82,7 +82,7 @@ class Target:
                 raise StoreError(f"{path}: is a link, and runs write here; delete it")
 
     def begin(self, grid: GridSpec, header: dict[str, Any]) -> None:
-        """Start afresh: a new store folder where needed, an empty manifest."""
+        """Start from scratch: a new store folder if needed, and an empty manifest."""
         if self.replace_store:
             for other in self.folder.glob("*.jsonl"):
                 if is_locked(other):
@@ -96,7 +96,7 @@ class Target:
             write_group(self.base, grid)
         self.clear()
         self.folder.mkdir(exist_ok=True)
-        # What was cleared must not come back, after a power cut, beside the new manifest.
+        # Deleted files must not reappear beside the new manifest after a power cut.
         sync_folder(self.folder)
         self.temporary.mkdir()
         with new_file(self.manifest, self.temporary / self.manifest.name) as file:
@@ -105,35 +105,35 @@ class Target:
 
     @property
     def shards(self) -> FileShards:
-        """Puts shards in place."""
+        """Writes shards."""
         return FileShards(self.temporary)
 
     def shards_by(self, temporary: Path) -> FileShards:
-        """The same for another process, by way of a folder of its own."""
+        """Writes shards from another process, through a temporary folder of its own."""
         return FileShards(temporary)
 
     def is_busy(self) -> bool:
-        """Whether a living process is at work on it."""
+        """Whether a live process holds the run."""
         return is_locked(self.manifest)
 
     def start(self, layer: Layer, header: dict[str, Any], *, resumed: bool) -> None:
-        """Begin, or go on, alone."""
+        """Begin or resume the run, as its only writer."""
         if not resumed:
             self.begin(layer.grid, header)
         self.lock()
-        self.temporary.mkdir(exist_ok=True)  # a kill may have taken it away
+        self.temporary.mkdir(exist_ok=True)  # it may be missing after a kill
         write_array(layer, self.temporary)
 
     def recorded(self, line: bytes) -> None:
-        """A line was appended to the manifest."""
+        """Called for each line appended to the manifest; does nothing here."""
 
     def look(self, layer: Layer, *, checked: bool) -> Callable[[Record], bool]:
-        """What tells whether the shard of a record is there.
+        """Return a function that tells whether the shard of a record exists.
 
         Parameters
         ----------
         checked
-            Read its checksums, for it is of another run.
+            Whether to read its checksums too, because another run wrote it.
         """
 
         def is_there(record: Record) -> bool:
@@ -150,11 +150,11 @@ class Target:
 
     @property
     def complete(self) -> bool:
-        """Whether the layer is, and only its last rename failed."""
+        """Whether the layer is complete, and only its last rename failed."""
         return not self.manifest.exists()
 
     def complete_layer(self, layer: Layer, size: np.ndarray, digests: np.ndarray) -> None:
-        """Write what belongs to a layer beside its shards, of these sizes and digests."""
+        """Write the files of the layer besides its shards, which have these sizes and digests."""
         small = np.argwhere((size > 0) & (size < SMALL))
         sync_files(layer.shard_path(int(i), int(j)) for i, j in small)
         with new_file(layer.path / DIGESTS, self.temporary / DIGESTS) as file:
@@ -163,7 +163,7 @@ class Target:
         sync_tree(layer.path)
 
     def header(self) -> dict[str, Any] | None:
-        """First line of the manifest of an unfinished run, None when there is none."""
+        """First line of the manifest of an unfinished run; None if there is none."""
         if not self.work.exists():  # a kill before the first or after the last step
             return None
         try:
@@ -174,7 +174,7 @@ class Target:
         return header if isinstance(header, dict) else None
 
     def lock(self) -> None:
-        """Hold the run alone, or say that another process does."""
+        """Lock the run; a StoreError if another process holds it."""
         try:
             self._lock = os.open(self.manifest, os.O_RDONLY)
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -186,7 +186,7 @@ class Target:
             withdraw(folder)
 
     def publish(self, *, finished: bool) -> Layer:
-        """Put the layer in place, unless it was `finished` before: then what is left goes."""
+        """Move the layer into place, unless it was `finished` before; remove what is left over."""
         with exclusive(self.root):
             self._publish(finished=finished)
             return TileStore.open(self.root).layer(self.place.name)
@@ -194,7 +194,7 @@ class Target:
     def _publish(self, *, finished: bool) -> None:
         if self.replace_store and self.root.exists() and not self._was_there:
             raise StoreError(
-                f"{self.root}: came into being while the run made it; move it and --resume"
+                f"{self.root}: was created while this run was building it; move it and --resume"
             )
         if not finished:
             swap(self.work, self.place, beside(self.work, "replaced"))
@@ -205,7 +205,7 @@ class Target:
         self._unlock()
 
     def release(self, *, keep: bool) -> None:
-        """Stop without publishing; keep what a later run can resume."""
+        """Stop without publishing; with `keep`, keep what a later run can resume."""
         if not keep:
             self.clear()
             if self.replace_store:
@@ -243,16 +243,16 @@ def create_layer(  # noqa: PLR0913 - keyword-only
 ) -> LayerWriter:
     """Begin a layer in a new or existing store.
 
-    The layer appears under its name, whole, when the writer's `commit` is called. A new store is
+    The layer appears under its name, complete, when the writer's `commit` is called. A new store is
     built beside its final name and appears with its first layer.
 
     Parameters
     ----------
     path
-        The store. Absent, or a store of the same grid. A store that holds nothing but the layer to
-        overwrite may also be replaced by one of another grid.
+        The store, which may not exist yet. An existing store must have the same grid; if it holds
+        only the layer to overwrite, it may also be replaced by a store with a different grid.
     nodata
-        Value of cells without a value; also what absent tiles mean.
+        Value of cells without a value; also the value of absent tiles.
     block_size
         Side of a block, a power of two from 64 to 8192.
     compress
@@ -260,20 +260,20 @@ def create_layer(  # noqa: PLR0913 - keyword-only
     attributes
         Zarr attributes of the array, such as "units".
     settings
-        What the cells depend on (JSON). A run resumes only with equal settings.
+        What the cells depend on (JSON). A run is resumed only with equal settings.
     overwrite
-        Replace an existing layer, or start an unfinished run again.
+        Replace an existing layer, or discard an unfinished run.
     resume
-        Go on with an unfinished run, if there is one.
+        Continue an unfinished run, if there is one.
     origin
         Where the cells come from, for messages.
 
     Raises
     ------
     InputError
-        for arguments that make no layer.
+        when an argument is not valid for a layer.
     StoreError
-        when the layer exists, the store has another grid, or an unfinished run is in the way.
+        when the layer exists, the grid of the store is different, or there is an unfinished run.
     OutputError
         when the folder cannot be written.
     """
@@ -291,7 +291,7 @@ def create_layer(  # noqa: PLR0913 - keyword-only
     )
     for suffix in ("incomplete", "replaced"):
         if root.name.endswith(f".{suffix}"):
-            raise InputError(f"{root}: names in .{suffix} are kept for runs; use another")
+            raise InputError(f"{root}: names that end in .{suffix} are reserved; use another")
     with output_errors(root), _exclusive(root):
         place = _in_bucket if isinstance(root, ObjectPath) else _in_folder
         target = place(root, layer, origin, resume=resume, overwrite=overwrite)
@@ -303,19 +303,19 @@ def create_layer(  # noqa: PLR0913 - keyword-only
             target.start(layer, header, resumed=bool(resumed))
             return LayerWriter(target, layer, finished=False)
         except BaseException as error:
-            # A StoreError means that the folder is not ours to clear.
+            # After a StoreError the folder belongs to another run and must not be cleared.
             if not isinstance(error, StoreError):
                 target.release(keep=bool(resumed))
             raise
 
 
 def _exclusive(root: Path) -> AbstractContextManager[None]:
-    """`exclusive` where there are locks."""
+    """`exclusive`, except in object storage, which has no locks."""
     return contextlib.nullcontext() if isinstance(root, ObjectPath) else exclusive(root)
 
 
 def _in_folder(root: Path, layer: Layer, origin: str, *, resume: bool, overwrite: bool) -> Target:
-    """Where a layer is built in a folder, which it is told."""
+    """The target of a layer in a folder; sets the path and grid of the layer."""
     recover(beside(root, "incomplete"), root, beside(root, "replaced"))
     name, existing = layer.name, root.exists()
     if not existing:
@@ -336,7 +336,7 @@ def _in_folder(root: Path, layer: Layer, origin: str, *, resume: bool, overwrite
 def _in_bucket(
     root: Any, layer: Layer, origin: str, *, resume: bool, overwrite: bool
 ) -> BucketTarget:
-    """The same in a bucket; a run that was killed while it put a layer in place is ended."""
+    """The target of a layer in a bucket; completes a run that was killed during its commit."""
     from .bucket import BucketTarget
 
     if (root / "zarr.json").exists():
@@ -350,15 +350,15 @@ def _in_bucket(
 
 
 def unfinished_block_size(path: str | os.PathLike[str], name: str) -> int | None:
-    """Block size of an unfinished run of a layer, None when there is none."""
+    """Block size of an unfinished run of a layer; None if there is none."""
     size = _unfinished(path, name).get("block_size")
     return size if isinstance(size, int) else None
 
 
 def begun_dtype(path: str | os.PathLike[str], name: str, settings: Mapping[str, Any]) -> str | None:
-    """Name of the type of the run that would be resumed: unfinished, or finished with `settings`.
+    """Dtype name of the run that would be resumed: unfinished, or finished with `settings`.
 
-    None when there is none.
+    None if there is no such run.
     """
     if header := _unfinished(path, name):
         return header.get("dtype")
@@ -380,7 +380,7 @@ def _unfinished(path: str | os.PathLike[str], name: str) -> dict[str, Any]:
 
 
 def _same_grid(root: Any, grid: GridSpec, origin: str) -> GridSpec:
-    """The grid of a store in a bucket, to the last bit; it must be this one."""
+    """The exact grid of a store in a bucket, which must be the same as `grid`."""
     there = TileStore.open(root).grid
     if _is_same(there, grid):
         return there
@@ -393,13 +393,13 @@ def _is_same(there: GridSpec, grid: GridSpec) -> bool:
 
 def _other_grid(root: Path, there: GridSpec, grid: GridSpec, origin: str) -> str:
     return (
-        f"{root}: holds another grid ({_describe(there)}) than {origin} ({_describe(grid)}); "
+        f"{root}: has a different grid ({_describe(there)}) than {origin} ({_describe(grid)}); "
         "choose another store"
     )
 
 
 def _replaces(root: Path, name: str, grid: GridSpec, origin: str, *, overwrite: bool) -> bool:
-    """Whether writing `name` replaces the whole existing store, which it does when grids differ."""
+    """Whether writing `name` replaces the whole store, which is the case if the grids differ."""
     store = TileStore.open(root)
     if _is_same(store.grid, grid):
         return False
@@ -444,7 +444,7 @@ def _header(
 def _resume_or_clear(
     target: Target | BucketTarget, header: dict[str, Any], *, resume: bool, overwrite: bool
 ) -> str | None:
-    """Decide what to do with what is there: "resume", "finished", or None to start afresh."""
+    """Decide what to do with what exists: "resume", "finished", or None to start again."""
     if target.is_busy():
         raise StoreError(f"{target.root}: another run is writing {target.place.name!r}")
     unfinished = target.header()
@@ -466,7 +466,8 @@ def _resume_or_clear(
                 and cells.to_json(there.nodata) == header["nodata"]
                 and (there.dtype.name, there.compress) == (header["dtype"], header["compress"])
             )
-            # With --overwrite too, a run killed after its last rename is done: settings say so.
+            # Also with --overwrite, a run killed after its last rename is finished: the settings
+            # agree.
             if same and (target.replace_store or not overwrite or header["settings"]):
                 return "finished"
         if not overwrite and not target.replace_store:

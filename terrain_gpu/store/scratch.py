@@ -1,4 +1,4 @@
-"""What a run in object storage keeps on a disk of this machine."""
+"""The local folder of a run whose store is in object storage."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from ..errors import InputError, OutputError, StoreError
 from .swap import withdraw
 
 VARIABLE = "TERRAIN_GPU_SCRATCH"
-"""Names the folder; --scratch sets it."""
+"""Environment variable with the folder; --scratch sets it."""
 
 
 def scratch_folder() -> Path:
-    """Where runs make folders of their own.
+    """The folder in which each run creates a folder of its own.
 
     Raises
     ------
@@ -27,17 +27,19 @@ def scratch_folder() -> Path:
     named = os.environ.get(VARIABLE)
     folder = Path(named or tempfile.gettempdir()).absolute()
     if not folder.is_dir():
-        raise InputError(f"{folder}: no such folder for scratch files (--scratch, {VARIABLE})")
+        raise InputError(
+            f"{folder}: no such folder for scratch files; create it, or set --scratch or {VARIABLE}"
+        )
     return folder
 
 
 class Scratch:
-    """The folder of a run, which one process holds.
+    """The folder of a run, locked by one process.
 
     Parameters
     ----------
     run
-        Its id: whoever resumes it on this machine finds the folder again.
+        Id of the run: a process that resumes the run on this machine finds the same folder.
     """
 
     def __init__(self, run: str) -> None:
@@ -48,7 +50,7 @@ class Scratch:
         self._lock = -1
 
     def is_held(self) -> bool:
-        """Whether a living process is at work in it."""
+        """Whether a live process holds the folder."""
         try:
             self._hold()
         except BlockingIOError:
@@ -59,14 +61,14 @@ class Scratch:
         return False
 
     def begin(self) -> None:
-        """Make it, with an empty manifest, and hold it.
+        """Create the folder with an empty manifest, and lock it.
 
         Raises
         ------
         StoreError
-            when another process does.
+            when another process holds it.
         OutputError
-            when it cannot be made.
+            when it cannot be created.
         """
         try:
             with contextlib.suppress(FileExistsError):
@@ -78,13 +80,15 @@ class Scratch:
             self.temporary.mkdir(exist_ok=True)
             self.manifest.write_bytes(b"\n")  # in place of a header
         except BlockingIOError:
-            raise StoreError(f"{self.folder}: another run is at work here") from None
+            raise StoreError(
+                f"{self.folder}: another run is using this folder; wait until it ends"
+            ) from None
         except OSError as error:
             self._let_go()
             raise OutputError(f"{self.folder}: cannot be written: {error.strerror}") from error
 
     def end(self, *, keep: bool) -> None:
-        """Remove it, or what a later run does not need."""
+        """Remove the folder; with `keep`, only what a later run does not need."""
         shutil.rmtree(self.temporary, ignore_errors=True)
         with contextlib.suppress(OSError):
             self.manifest.unlink(missing_ok=True)
@@ -95,7 +99,7 @@ class Scratch:
         self._let_go()
 
     def _hold(self) -> None:
-        """Lock it; an OSError when that cannot be, or when it is not ours."""
+        """Lock the folder; an OSError if it cannot be locked or belongs to another user."""
         found = os.open(self.folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
         try:
             if os.fstat(found).st_uid != os.getuid():

@@ -1,4 +1,4 @@
-"""A shard open for reading: its index, its checksums, the bytes of its tiles."""
+"""Read a shard: its index, its checksums, and the bytes of its tiles."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ANY_DIGEST = -1
 
 
 def again(layer: Any) -> str:
-    """What to do about a layer whose files are not those that were written."""
+    """The remedy for a layer whose files were changed."""
     return (
         "copy or convert the layer again, or take it as it is: "
         f"terrain-gpu verify {layer.parent} --accept-changes {layer.name}"
@@ -30,16 +30,16 @@ def again(layer: Any) -> str:
 
 
 class ShardBytes(Protocol):
-    """The bytes of a shard, wherever they are.
+    """The bytes of a shard, in a file or an object.
 
     Attributes
     ----------
     size
-        Bytes in all.
+        Total number of bytes.
     mapped
-        Whether any part costs `map` no more than its own bytes.
+        Whether `map` reads only the parts that are accessed.
     held
-        Whether all of them are in memory.
+        Whether all bytes are in memory.
     """
 
     size: int
@@ -47,20 +47,20 @@ class ShardBytes(Protocol):
     held: bool
 
     def tail(self, size: int) -> bytes:
-        """The last bytes."""
+        """The last `size` bytes."""
 
     def map(self) -> np.ndarray:
         """All bytes, read-only."""
 
     def read(self, buffer: np.ndarray) -> np.ndarray:
-        """The first bytes, as many as `buffer` has room for."""
+        """Read the first bytes, as many as fit `buffer`."""
 
     def parts(self, starts: np.ndarray, lengths: np.ndarray) -> Iterator[np.ndarray]:
-        """Some of the bytes, one part after the other."""
+        """Yield parts of the bytes, in the given order."""
 
 
 class FileBytes:
-    """Those of an open file."""
+    """The bytes of an open file."""
 
     mapped, held = True, False
 
@@ -88,7 +88,7 @@ class FileBytes:
 
 
 class ObjectBytes:
-    """Those of an object: all of them at once, or the end and then what is asked for."""
+    """The bytes of an object: all read at once, or first the end and then parts on demand."""
 
     def __init__(self, path: ObjectPath, size: int, data: np.ndarray | None, end: bytes) -> None:
         self._path, self.size, self._data, self._end = path, size, data, end
@@ -96,7 +96,7 @@ class ObjectBytes:
 
     @classmethod
     def open(cls, path: ObjectPath, end: int, whole: bool) -> ObjectBytes:
-        """Fetch all of an object when `whole`, else its last bytes."""
+        """Read all of an object if `whole`, or else its last bytes."""
         if whole:
             data = path.read_into(lambda size: np.empty(size, np.uint8))
             if data is not None:
@@ -129,14 +129,14 @@ class ObjectBytes:
 
 @contextlib.contextmanager
 def opened(path: Any, end: int, *, whole: bool) -> Iterator[ShardBytes]:
-    """The bytes of a shard, in a file or an object.
+    """Open the bytes of a shard, in a file or an object.
 
     Parameters
     ----------
     end
-        Bytes of its checksums and index.
+        Number of bytes of its checksums and index.
     whole
-        Whether most of it will be wanted.
+        Whether most of the shard will be read.
 
     Raises
     ------
@@ -154,7 +154,7 @@ def opened(path: Any, end: int, *, whole: bool) -> Iterator[ShardBytes]:
 
 
 def end_bytes(tiles: int) -> int:
-    """Bytes of checksums and index behind the tiles."""
+    """Number of bytes of checksums and index, which follow the tiles."""
     return 20 * tiles + 8
 
 
@@ -164,23 +164,23 @@ class Shard:
     Parameters
     ----------
     layer
-        Where the layer is.
+        Path of the layer.
     order
-        Place in the index of every rank.
+        Position in the index of every rank.
     tile_bytes
-        Size of a tile, 0 when it may be any.
+        Size of a tile; 0 if sizes vary.
     digest
-        What is recorded of the block: `ANY_DIGEST` for one being written, None when nothing is,
-        and tiles have no checksums.
+        The recorded digest of the block; `ANY_DIGEST` for a block that is being written; None if
+        none is recorded and tiles have no checksums.
 
     Attributes
     ----------
     offsets, lengths
-        Of each rank, int64; `ABSENT` for a tile that is all fill.
+        int64, for each rank; `ABSENT` for a tile that is all fill.
     sums
-        CRC-32C of each rank's bytes, uint32, or None.
+        uint32, CRC-32C of each tile's bytes by rank, or None.
     digest
-        Of the content.
+        Digest of the content.
     """
 
     def __init__(
@@ -242,5 +242,5 @@ class Shard:
         return self.source.read(buffer)
 
     def tiles(self, ranks: np.ndarray) -> Iterator[np.ndarray]:
-        """The bytes of some tiles that are there, one after the other."""
+        """Yield the bytes of some tiles, which must be present."""
         return self.source.parts(self.offsets[ranks], self.lengths[ranks])

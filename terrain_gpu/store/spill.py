@@ -1,7 +1,8 @@
-"""Blocks of one size in a file, written again and again: where a run goes on after a kill.
+"""A file of equal slots for arrays, rewritten repeatedly, from which a killed run can resume.
 
-Beside the file NAME lies NAME.saved, a record of 8 bytes for each slot: 1, and the CRC-32C of what
-was saved. A slot half written, or lost in a power cut, differs from its record and counts as empty.
+The file NAME.saved beside NAME holds a record of 8 bytes for each slot: 1, and the CRC-32C of the
+saved data. A slot that was only partly written, or lost in a power cut, does not match its record
+and counts as empty.
 """
 
 from __future__ import annotations
@@ -22,16 +23,16 @@ _RECORD = struct.Struct("<II")
 
 
 class Slots:
-    """Arrays of at most `slot_bytes`, by number.
+    """Numbered slots for arrays of at most `slot_bytes`.
 
     Parameters
     ----------
     path
-        The file. It is made when something is saved.
+        The file, created when the first array is saved.
     count, slot_bytes
-        How many slots there are, and the size of one.
+        Number of slots, and the size of one.
     resume
-        Go on with what an earlier run has left; else it is thrown away.
+        Keep the slots that an earlier run saved; otherwise they are discarded.
     """
 
     def __init__(self, path: Path, count: int, slot_bytes: int, *, resume: bool = False) -> None:
@@ -40,7 +41,7 @@ class Slots:
         self._lock = threading.Lock()
         self._files: tuple[int, int] | None = None
         self.sums: dict[int, int] = {}
-        """CRC-32C of what was saved, by slot."""
+        """CRC-32C of the saved data, by slot."""
         if resume and path.exists() and self._records.exists():
             with output_errors(path):
                 self._files = os.open(path, os.O_RDWR), os.open(self._records, os.O_RDWR)
@@ -57,7 +58,7 @@ class Slots:
             return self._files
 
     def save(self, slot: int, array: np.ndarray) -> None:
-        """Write a contiguous array into a slot; a slot is written by one thread at a time.
+        """Write a contiguous array to a slot; only one thread at a time may write to a slot.
 
         Raises
         ------
@@ -76,12 +77,12 @@ class Slots:
         self.sums[slot] = crc
 
     def load(self, slot: int, array: np.ndarray) -> None:
-        """Read a slot into a contiguous array of the size that was saved.
+        """Read a slot into a contiguous array of the saved size.
 
         Raises
         ------
         StoreError
-            when it does not hold what was saved.
+            when the slot does not match its checksum.
         """
         if not self.is_whole(slot, array):
             raise StoreError(
@@ -90,7 +91,7 @@ class Slots:
             )
 
     def is_whole(self, slot: int, array: np.ndarray) -> bool:
-        """`load`, which tells whether the slot holds what was saved; if not, it is empty now."""
+        """As `load`, but returns whether the slot matches its checksum; if not, it is emptied."""
         data = array.reshape(-1).view(np.uint8)
         rest, offset = memoryview(data.data), slot * self._slot_bytes
         with output_errors(self.path):
@@ -105,7 +106,7 @@ class Slots:
         return whole
 
     def sync(self) -> None:
-        """Have all that was saved on the disk, for a run after a power cut."""
+        """Sync everything saved to the disk, so that it survives a power cut."""
         if self._files is None:
             return
         with output_errors(self.path):
@@ -114,7 +115,7 @@ class Slots:
             sync_folder(self.path.parent)
 
     def close(self, *, keep: bool = True) -> None:
-        """Close the file, and remove it unless it is to be kept."""
+        """Close the file; remove it unless `keep`."""
         with self._lock, ExitStack() as closing:
             for file in self._files or ():
                 closing.callback(os.close, file)

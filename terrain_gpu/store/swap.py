@@ -1,4 +1,4 @@
-"""Folders that change places: swaps that survive a kill, and what may be deleted."""
+"""Replace folders in a way that survives a kill, and decide what may be deleted."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .objects import is_url, place, read_small
 
 
 def absolute(path: str | os.PathLike[str]) -> Path:
-    """The path without ``..`` and links, so that it has a name to build other names beside."""
+    """The path without ``..`` and links: its last part is a name, to derive other names from."""
     if is_url(path):
         return place(path)
     root = Path(os.path.realpath(path))
@@ -33,7 +33,7 @@ def beside(path: Path, suffix: str) -> Path:
 
 @contextlib.contextmanager
 def exclusive(root: Path) -> Iterator[None]:
-    """One process at a time decides what becomes of a store, or puts one in place."""
+    """Hold the lock under which processes inspect a store or move one into place."""
     root.parent.mkdir(parents=True, exist_ok=True)
     fd = os.open(root.parent, os.O_RDONLY)
     try:
@@ -44,7 +44,7 @@ def exclusive(root: Path) -> Iterator[None]:
 
 
 def is_locked(manifest: Path) -> bool:
-    """Whether a living process is at work on the run of `manifest`."""
+    """Whether a live process holds the run of `manifest`."""
     if not manifest.exists():
         return False
     with open(manifest, "rb") as file:
@@ -56,14 +56,14 @@ def is_locked(manifest: Path) -> bool:
 
 
 def lent_folder(spill: Path) -> Path:
-    """A folder through which others write, see `LayerWriter.lent` and `withdraw`."""
+    """Create a temporary folder for other processes, see `LayerWriter.lent` and `withdraw`."""
     folder = spill / f"lent-{uuid.uuid4().hex}"
     folder.mkdir(parents=True)
     return folder
 
 
 def withdraw(folder: Path) -> None:
-    """End the writing through a folder, also where somebody is at it: what is named so is gone."""
+    """Remove a temporary folder, also while processes use it: their renames out of it then fail."""
     gone = folder.with_name(f"gone-{folder.name}")
     with contextlib.suppress(OSError):
         os.rename(folder, gone)
@@ -71,9 +71,9 @@ def withdraw(folder: Path) -> None:
 
 
 def swap(new: Path, place: Path, old: Path) -> None:
-    """Move `new`, which is whole, to `place`; what was there goes away last.
+    """Move `new`, which is complete, to `place`; what was there is deleted last.
 
-    `recover` ends an interrupted swap.
+    `recover` completes an interrupted swap.
     """
     replaces = place.exists()
     if replaces:
@@ -82,7 +82,7 @@ def swap(new: Path, place: Path, old: Path) -> None:
     try:
         os.rename(new, place)
     except FileNotFoundError:
-        if not replaces:  # else a reader came first, in `recover`
+        if not replaces:  # otherwise a reader has moved it already, in `recover`
             raise
     sync_folder(place.parent)
     if new.parent != place.parent:
@@ -92,22 +92,22 @@ def swap(new: Path, place: Path, old: Path) -> None:
 
 
 def recover(new: Path, place: Path, old: Path) -> None:
-    """End a swap that was interrupted or, seen by a reader, is under way.
+    """Complete a swap that was interrupted, or that a reader sees in progress.
 
-    Once `old` was set aside `new` is whole, so that forward is always right.
+    `new` is complete before `old` is set aside, so completing the swap is always correct.
     """
     if not old.is_dir() or not is_ours(old):
         return
     for source in (new, old):
         if not place.exists() and (source / "zarr.json").exists():
-            with contextlib.suppress(OSError):  # the writer came first, or we may only read
+            with contextlib.suppress(OSError):  # the writer was faster, or we may only read
                 os.rename(source, place)
     if place.exists():
         _remove(old)
 
 
 def _remove(path: Path) -> None:
-    """Delete a folder of ours, its zarr.json last: a kill leaves it recognisable."""
+    """Delete a folder of ours, its zarr.json last, so that after a kill it is still recognised."""
     with contextlib.suppress(OSError):
         for inner in path.iterdir():
             if inner.is_dir():
@@ -119,12 +119,12 @@ def is_ours(path: Path) -> bool:
     """Whether `path` is a group or array of this package, a part of one, or an empty folder."""
     if path.parent.name == ".incomplete" or is_marked(path):
         return True
-    # zarr writes files through NAME.partial, which a kill may leave alone in the folder.
+    # zarr writes files through NAME.partial; after a kill it may be the only file in the folder.
     return path.is_dir() and all(p.suffix == ".partial" for p in path.iterdir())
 
 
 def is_marked(path: Path) -> bool:
-    """Whether the metadata of `path` are those of a group or array of this package."""
+    """Whether `path` has the metadata of a group or array of this package."""
     try:
         metadata = json.loads(read_small(path / "zarr.json"))
         return KEY in metadata["attributes"]
@@ -133,12 +133,12 @@ def is_marked(path: Path) -> bool:
 
 
 def refuse_inside(path: Path) -> None:
-    """Refuse a place inside a store, where a layer that is replaced takes it along.
+    """Refuse a path inside a store, where replacing a layer would delete it.
 
     Raises
     ------
     InputError
-        when a folder above `path` is a store of ours.
+        when a folder above `path` is a store.
     """
     stores = [folder for folder in absolute(path).parents if is_marked(folder)]
     if stores:
@@ -146,7 +146,7 @@ def refuse_inside(path: Path) -> None:
 
 
 def is_layer(path: Path) -> bool:
-    """Whether `path` is a layer of ours, or too damaged to tell: what --overwrite may replace."""
+    """Whether --overwrite may replace `path`: a layer of ours, or one too damaged to tell."""
     with contextlib.suppress(ValueError, OSError):
         json.loads((path / "zarr.json").read_bytes())
         return is_ours(path)

@@ -1,4 +1,4 @@
-"""Blocks as Z-ordered tiles, and back."""
+"""Convert blocks to Z-ordered tiles, and back."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from ..grid import TILE
 
 
 def untile(tiles: np.ndarray) -> np.ndarray:
-    """The square block of Z-ordered tiles."""
+    """Convert Z-ordered tiles to a square block."""
     side = TILE << ((len(tiles).bit_length() - 1) // 2)
     block = np.empty((side, side), tiles.dtype)
     np.copyto(split_bits(block), z_view(tiles))
@@ -24,7 +24,7 @@ def split_bits(block: np.ndarray) -> np.ndarray:
 
 
 def z_view(tiles: np.ndarray) -> np.ndarray:
-    """Z-ordered tiles as the view that matches `split_bits`: interleaved bits, sorted apart."""
+    """Z-ordered tiles as a view that matches `split_bits`: the interleaved bits are separated."""
     bits = (len(tiles).bit_length() - 1) // 2
     axes = (*range(0, 2 * bits, 2), 2 * bits, *range(1, 2 * bits, 2), 2 * bits + 1)
     return tiles.reshape((2,) * (2 * bits) + (TILE, TILE)).transpose(axes)

@@ -37,23 +37,23 @@ if TYPE_CHECKING:
 
 
 SMALL = 1 << 20
-"""Shards of fewer bytes are synced together at the end: a raster of one row may have thousands."""
+"""Smaller shards are synced together at the end: a raster of one row may have thousands."""
 
 
 class FileShards(NamedTuple):
-    """Puts shards in place by way of a folder for temporary files.
+    """Writes shards through a folder for temporary files.
 
     Attributes
     ----------
     suffix
-        Of temporary names; its own for each of several writers.
+        Suffix of temporary names, different for each of several writers.
     """
 
     temporary: Path
     suffix: str = ""
 
     def put(self, path: Path, name: str, parts: list[Any], size: int) -> tuple[()]:
-        """Write a shard, or remove it when it has no parts."""
+        """Write a shard, or delete it if it has no parts."""
         own = self.temporary / f"{name}{self.suffix}"
         if parts:
             with new_file(path, own, sync=size >= SMALL) as file:
@@ -65,12 +65,12 @@ class FileShards(NamedTuple):
 
 
 class Record(NamedTuple):
-    """A finished block, as the manifest has it.
+    """The record of a finished block in the manifest.
 
     Attributes
     ----------
     tag
-        Of the object, where it is in a bucket.
+        E-tag of the object, in object storage.
     """
 
     at: Block
@@ -83,7 +83,7 @@ class Record(NamedTuple):
 
     @classmethod
     def read(cls, line: bytes) -> Record | None:
-        """That of a line; None when the line is not whole."""
+        """Parse a line; None if the line is incomplete."""
         if not (value := unsealed_line(line)):
             return None
         i, j, size, valid, low, high, digest, *tag = value
@@ -92,16 +92,16 @@ class Record(NamedTuple):
 
 
 class BlockWriter(Layer):
-    """Writes blocks of a layer that is being made: each to a temporary name, renamed when whole.
+    """Writes blocks of a layer: each under a temporary name, renamed when complete.
 
-    It can be pickled, and used by any process that sees the store: what it writes counts once the
-    `LayerWriter` that has lent it takes the `lines` that record it. What is written after the
-    temporary folder is gone fails: nothing of a process that was given up arrives late.
+    It can be pickled and used by any process that can open the store. Its blocks count once the
+    `LayerWriter` that lent it has taken the `lines` that record them. After the temporary folder is
+    removed, writing fails, so a process that was given up cannot write late.
 
     Attributes
     ----------
     lines
-        Records of blocks written so far.
+        Records of the blocks written so far.
     """
 
     def __init__(self, layer: Layer, shards: FileShards | ObjectShards | LentShards) -> None:
@@ -123,24 +123,24 @@ class BlockWriter(Layer):
         return _lent, (*facts, self.attributes, self.separator, self._shards)
 
     def write_block(self, i: int, j: int, data: np.ndarray) -> int:
-        """Write block (i, j) whole: to a temporary name, fsync (small ones later), rename, record.
+        """Write block (i, j): temporary file, fsync (small shards later), rename, record.
 
         Parameters
         ----------
         data
-            The cells of `block_window(i, j)`, of exactly this layer's dtype.
+            The cells of `block_window(i, j)`, in exactly this layer's dtype.
 
         Returns
         -------
         int
-            Bytes written.
+            Number of bytes written.
 
         Raises
         ------
         InputError
-            on another shape or dtype: nothing is cast silently.
+            when shape or dtype are wrong: nothing is cast silently.
         OutputError
-            when the disk is full or the folder cannot be written.
+            when the disk is full or the folder is not writable.
         """
         r0, r1, c0, c1 = self._window(i, j)
         if data.shape != (r1 - r0, c1 - c0) or data.dtype != self.dtype:
@@ -151,9 +151,9 @@ class BlockWriter(Layer):
         return self._commit_block(i, j, cells.stats(data, self.nodata), *self._encode(data))
 
     def write_tiles(self, i: int, j: int, tiles: np.ndarray) -> int:
-        """`write_block`, of all tiles of a block in Z-order; shape (tiles, 64, 64).
+        """As `write_block`, with all tiles of a block in Z-order, shape (tiles, 64, 64).
 
-        Cells beyond the raster are not looked at.
+        Cells outside the raster are ignored.
         """
         r0, r1, c0, c1 = self._window(i, j)
         if tiles.shape != (self._ranks.size, TILE, TILE) or tiles.dtype != self.dtype:
@@ -176,37 +176,37 @@ class BlockWriter(Layer):
         return size
 
     def record(self, line: bytes) -> None:
-        """Keep the record of a written block: here for whoever has lent this writer."""
+        """Keep the record of a written block; the process that lent this writer collects it."""
         self.lines.append(line)
 
     def patch_block(self, i: int, j: int, row: np.ndarray, col: np.ndarray, bits: Any) -> None:
-        """Set bits in cells of a finished block; doing it again changes nothing.
+        """Set bits in cells of a finished block; may be repeated.
 
-        The block is written anew, so that it is whole, with its checksums, at any moment.
+        The block is written again, so it is complete, with its checksums, at any moment.
 
         Parameters
         ----------
         row, col
-            Cells inside the block; int64, one shape.
+            Cells within the block; int64, of the same shape.
         bits
-            Per cell, or-ed into it; of this layer's integer dtype.
+            Bits to set in each cell, in this layer's integer dtype.
         """
         data = self.read_block(i, j)
         np.bitwise_or.at(data, (row, col), bits)
         self.write_block(i, j, data)
 
     def _expected(self, i: int, j: int) -> int | None:
-        # Threads may be writing the block anew: its own checksums are all there is to compare.
+        # Threads may be rewriting the block, so it can only be compared with its own checksums.
         return ANY_DIGEST
 
     def _encode(self, data: np.ndarray) -> tuple[list[Any], int]:
-        """The shard of a block as byte buffers, and its digest."""
+        """Encode a block as a shard: its byte buffers, and its digest."""
         if data.shape == (self.block_size, self.block_size):
             tiles = self._scratch(self._ranks.size * self._tile_bytes)
             tiles = tiles.view(self.dtype).reshape(-1, TILE, TILE)
             np.copyto(z_view(tiles), split_bits(data))
             return self._shard_of(tiles, np.arange(self._ranks.size))
-        # At the raster's edge: only tiles with cells, which may be few, as of a raster of one row.
+        # At the edge of the raster, only tiles with cells; in a raster of one row these are few.
         down, across = (ceil_div(n, TILE) for n in data.shape)
         ranks = self._ranks[:down, :across].ravel()
         tiles = self._scratch(ranks.size * self._tile_bytes)
@@ -221,7 +221,7 @@ class BlockWriter(Layer):
         return self._shard_of(tiles.reshape(-1, TILE, TILE)[order], ranks[order])
 
     def _shard_of(self, tiles: np.ndarray, ranks: np.ndarray) -> tuple[list[Any], int]:
-        """The shard of tiles in Z-order, with their ranks: tiles, their checksums, the index."""
+        """Encode tiles in Z-order, with these ranks, as a shard: tiles, checksums, index."""
         present = np.flatnonzero(~self._all_fill(tiles))
         if not present.size:
             return [], 0
@@ -243,7 +243,7 @@ class BlockWriter(Layer):
         return [*body, *map(seal, tail)], block_digest(*tail)
 
     def _all_fill(self, tiles: np.ndarray) -> np.ndarray:
-        """Mask of the tiles that hold nothing but the fill value, compared bit by bit."""
+        """Mask of the tiles that contain only the fill value, compared bit by bit."""
         word = f"<u{self.dtype.itemsize}"
         bits = tiles.view(word).reshape(len(tiles), -1)
         fill = self.fill.view(word)
@@ -255,36 +255,37 @@ class BlockWriter(Layer):
 
 
 def _lent(*facts: Any) -> BlockWriter:
-    """A writer in another process; a block may be written by two of them at once."""
+    """A writer in another process. Two of them may write the same block at the same time."""
     *layer, shards = facts
     return BlockWriter(Layer(*layer), shards._replace(suffix=f"-{uuid.uuid4().hex}"))
 
 
 class LayerWriter(BlockWriter):
-    """A layer being written, in a folder of its own until `commit` puts it in place.
+    """A layer being written, in a folder of its own until `commit` moves it into place.
 
-    Blocks may be written from any thread or forked process, each by one at a time. Every block is
-    committed by rename and recorded in the run manifest, so a killed run goes on where it stood.
-    Readable while it grows (`read_block`). Use as a context manager: leaving it without `commit`
-    keeps the finished blocks for ``resume=True``, and removes the folder when there are none.
+    Blocks may be written from any thread or forked process, but each block only by one at a time.
+    Every block is committed by a rename and recorded in the manifest of the run, so a killed run
+    can be resumed. Finished blocks can be read (`read_block`). Use it as a context manager: leaving
+    it without `commit` keeps the finished blocks for ``resume=True``, or removes the folder if
+    there are none.
     """
 
     def __init__(self, target: Target | BucketTarget, layer: Layer, *, finished: bool) -> None:
         super().__init__(layer, target.shards)
         self._target = target
         self.keep = True
-        """Whether finished blocks stay for a later run when this one ends without `commit`."""
+        """Whether finished blocks are kept for a later run if this one ends without `commit`."""
         self.spilled = False
-        """Whether `spill` holds what a later run resumes from, even without a finished block."""
+        """Whether `spill` holds data to resume from, even if no block is finished."""
         self.finished = finished
-        """True when a resumed run finds its result whole already."""
+        """Whether a resumed run found its result already complete."""
         self.done = np.zeros(self.blocks.shape, bool)
-        """Blocks that an earlier, resumed run has finished."""
+        """Blocks that the resumed run had finished."""
         if finished:
             self.done[...] = True
             return
         self._log = os.open(target.manifest, os.O_WRONLY | os.O_APPEND)
-        # Ends a last line that a kill or a full disk left half written.
+        # Ends a last line that a kill or a full disk left incomplete.
         os.write(self._log, b"\n")
         for found in self._records(checked=True):
             self.done[found.at] = True
@@ -302,7 +303,7 @@ class LayerWriter(BlockWriter):
             self._target.release(keep=complete or (self.keep and self._worth_keeping()))
 
     def record(self, line: bytes) -> None:
-        """Count a block as written, by its line in the manifest."""
+        """Record a block as written, by its line in the manifest."""
         with output_errors(self._target.manifest):
             # One small O_APPEND write: concurrent writers need no lock.
             if os.write(self._log, line) != len(line):
@@ -315,11 +316,11 @@ class LayerWriter(BlockWriter):
 
     @property
     def spill(self) -> Path:
-        """A folder for what a run keeps beside the layer; it goes with the run."""
+        """A folder for data that the run keeps beside the layer; removed at the end of the run."""
         return self._target.spill
 
     def errors(self) -> AbstractContextManager[None]:
-        """Whatever the system refuses inside becomes an `OutputError`."""
+        """Turn an `OSError` in the body into an `OutputError`."""
         return output_errors(self.spill)
 
     def _expected(self, i: int, j: int) -> int | None:
@@ -328,20 +329,20 @@ class LayerWriter(BlockWriter):
     def _worth_keeping(self) -> bool:
         try:
             return self.spilled or self.any_written()
-        except StoreError:  # a server that does not answer any more
+        except StoreError:  # the server no longer responds
             return True
 
     def any_written(self) -> bool:
-        """Whether there is a finished block, of this run or the one it resumed."""
+        """Whether there is a finished block, from this run or the one it resumed."""
         return any(True for _ in self._records())
 
     def commit(self, attributes: Mapping[str, Any] | None = None) -> Layer:
-        """Put the finished layer in place of any older one and return it, opened.
+        """Move the finished layer into place, replacing any older one, and return it opened.
 
         Parameters
         ----------
         attributes
-            Added to this package's own attributes of the layer (sources, settings).
+            Attributes to add to this package's own ones (sources, settings).
 
         Raises
         ------
@@ -363,7 +364,7 @@ class LayerWriter(BlockWriter):
         size, valid = np.zeros(shape, np.int64), np.zeros(shape, np.int64)
         low, high = np.zeros(shape, self.dtype), np.zeros(shape, self.dtype)
         digests = np.zeros(shape, np.uint64)
-        # Of a block that a killed run wrote twice, the line may be newer than the file.
+        # If a killed run wrote a block twice, its line may be newer than the file.
         for found in self._records(checked=bool(self.done.any())):
             at = found.at
             seen[at], size[at], valid[at] = True, found.size, found.valid
@@ -386,19 +387,19 @@ class LayerWriter(BlockWriter):
         self._target.complete_layer(self, size, digests)
 
     def _records(self, *, checked: bool = False) -> Iterator[Record]:
-        """Blocks whose shard is really there, from the manifest; later records win.
+        """Yield the records of blocks whose shards exist, in the order of the manifest.
 
         Parameters
         ----------
         checked
-            Read the checksums of every shard, for they are those of another run.
+            Whether to read the checksums of every shard, because another run wrote it.
         """
         down, across = self.blocks.shape
         is_there = self._target.look(self, checked=checked)
         with open(self._target.manifest, "rb") as lines:
             next(lines, None)
             for line in lines:
-                # A kill may leave the last line half written: that block is simply done again.
+                # A killed run may leave the last line incomplete; its block is done again.
                 if (found := Record.read(line)) is None:
                     continue
                 i, j = found.at

@@ -25,7 +25,7 @@ HANG = 600
 AGAIN = re.compile(r"overwrite|(?:convert|compute|build|make)s?(?: it)? again")
 """Remedies that are the same command with --overwrite."""
 
-BY_HAND = re.compile(r"(?:delete|move|remove|name a folder that is not there|choose another)")
+BY_HAND = re.compile(r"(?:delete|move|remove|name one that does not exist yet|choose another)")
 """Remedies that are for people: what is in the way goes, and the command runs again."""
 
 

@@ -1,7 +1,7 @@
-// Add every thread's number; all threads of a block must come here.
+// Add every thread's number to the total; all threads of a block must call this.
 __device__ void add_up(u64 mine, u64* total) {
     __shared__ u64 sum;
-    __syncthreads();  // it may still be read for the last number
+    __syncthreads();  // thread 0 may still be reading the last sum
     if (threadIdx.x == 0) sum = 0;
     __syncthreads();
     if (mine) atomicAdd(&sum, mine);

@@ -1,4 +1,4 @@
-// Cells of a region: whole blocks, tile by tile, tiles of a block in Z-order, as shards hold them.
+// Cells of a region in the order of shards: block by block, tiles of a block in Z-order.
 typedef unsigned char u8;
 typedef unsigned short u16;
 typedef unsigned int u32;
@@ -14,7 +14,7 @@ struct Region {
     int block_shift;   // log2 of the tiles on a side of a block
     int blocks_across;
     int tiles_across;
-    int sides;         // whether cells lie above (1), below (2), left (4), right (8) of the region
+    int sides;         // bits: the raster goes on above (1), below (2), left (4), right (8)
     int has_nodata;
     int diagonal;
 };
@@ -26,7 +26,7 @@ __device__ __forceinline__ u32 spread(u32 v) {
     return (v | (v << 1)) & 0x55555555u;
 }
 
-// Where the cells of a tile begin.
+// Offset of the first cell of a tile.
 __device__ __forceinline__ i64 tile_start(const Region& g, int row, int col) {
     int side = (1 << g.block_shift) - 1;
     i64 block = (i64)(row >> g.block_shift) * g.blocks_across + (col >> g.block_shift);
@@ -38,7 +38,7 @@ __device__ __forceinline__ i64 cell_at(const Region& g, i64 row, i64 col) {
     return tile_start(g, (int)(row / TILE), (int)(col / TILE)) + (row % TILE) * TILE + col % TILE;
 }
 
-// Whether a cell has a value: floats must be finite too.
+// Whether a cell has a value: not nodata and, for floats, finite.
 template <typename T>
 __device__ __forceinline__ bool has_value(T z, T nodata, int has_nodata) {
     return !(has_nodata && z == nodata);
@@ -52,7 +52,7 @@ __device__ __forceinline__ bool has_value(double z, double nodata, int has_nodat
     return isfinite(z) && !(has_nodata && z == nodata);
 }
 
-// Rim cells of a tile are numbered: top row, bottom row, left column, right column.
+// Rim cells of a tile are numbered along the top row, bottom row, left column, right column.
 __device__ __forceinline__ int ring_index(int cell) {
     int row = cell / TILE, col = cell % TILE;
     if (row == 0) return col;

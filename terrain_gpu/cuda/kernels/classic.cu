@@ -1,9 +1,9 @@
-// The classical ways to relax a padded raster, kept to be measured beside `relax` of paths.cu.
+// Classical methods of relaxing a padded raster, kept for comparison with `relax` of paths.cu.
 //
-// A cell whose distance became less has a flag until it has passed that on to its neighbours. In
+// A cell whose distance decreased has a flag until it has been propagated to its neighbours. In
 // `sweep`, many threads look for flags in one large block of cells; in `play`, a warp takes the
-// flags of a small block and runs Dijkstra's algorithm from these. Macros: those of costs.cuh,
-// DIAGONAL, CORNERS, REVERSE, HAS_FRICTION, as for paths.cu.
+// flagged cells of a small block and runs Dijkstra's algorithm from these. Macros: those of
+// costs.cuh; DIAGONAL, CORNERS, REVERSE, HAS_FRICTION as for paths.cu.
 #include "costs.cuh"
 #include "steps.cuh"
 #include "notes.cuh"
@@ -15,16 +15,16 @@
 struct Grid {
     const CELL* heights;
     const FRICTION* frictions;
-    const f64* lengths; // steps E, diagonal, S from each padded row; three arrays
-    i64 rows, pitch;    // padded rows, and cells from one to the next
+    const f64* lengths; // of the steps E, diagonal, S from each padded row; three arrays
+    i64 rows, pitch;    // padded rows, cells per padded row
     dist* distances;
     u32* flags;         // a bit per cell
-    dist* keys;         // per block, the least distance that came into it since it was looked at
-    i64 side, across;   // of a block; blocks beside each other
-    dist limit;         // distances beyond are not passed on
+    dist* keys;         // per block, the least distance that entered it since its last visit
+    i64 side, across;   // side of a block, blocks per row
+    dist limit;         // greater distances are not propagated
 };
 
-// Rows and columns are the raster's; the ring around it has -1.
+// Rows and columns count from the raster's first; the ring begins at -1.
 __device__ __forceinline__ i64 place(i64 pitch, i64 row, i64 col) {
     return (row + 1) * pitch + col + 1;
 }
@@ -33,11 +33,11 @@ __device__ __forceinline__ i64 block_of(i64 side, i64 across, i64 row, i64 col) 
     return row / side * across + col / side;
 }
 
-// The word and the bit of a cell's flag: the cells of a word begin at a multiple of 32 columns.
+// The word and the bit of a cell's flag; the first cell of a word is in a column divisible by 32.
 __device__ __forceinline__ u32* word_of(u32* flags, i64 at) { return flags + (at + 31) / 32; }
 __device__ __forceinline__ u32 bit_of(i64 at) { return 1u << ((at + 31) & 31); }
 
-// Lower a distance; whether it became less. An absent one never does.
+// Lower a distance; returns whether it decreased. An absent one never does.
 __device__ __forceinline__ bool lower(dist* target, dist d) {
     dist old = __ldcg(target);
 #if DISTANCE == F64
@@ -84,19 +84,19 @@ __device__ __forceinline__ dist by_way_of(
     return join(here, edge(p, a, b, fa, fb, length));
 }
 
-// Lower the distance of a cell, which gets a flag, and the key of its block if that is not `own`.
-// The block, or -1 where the distance is not less.
+// Lower the distance of a cell, set its flag, and lower the key of its block if that is not `own`.
+// Returns the block, or -1 if the distance is not less.
 __device__ __forceinline__ i64 offer(const Grid& g, i64 row, i64 col, dist d, i64 own) {
     i64 at = place(g.pitch, row, col);
     if (!lower(g.distances + at, d)) return -1;
-    __threadfence(); // who sees the flag sees the distance
+    __threadfence(); // a thread that sees the flag must see the distance
     atomicOr(word_of(g.flags, at), bit_of(at));
     i64 block = block_of(g.side, g.across, row, col);
     if (block != own) lower(g.keys + block, d);
     return block;
 }
 
-// Begin at the sources, the only cells that have distances.
+// Flag the sources, the only cells that have distances.
 extern "C" __global__ void begin(
     i64 height, i64 width, i64 pitch, const dist* distances, u32* flags, dist* keys, i64 side,
     i64 across
@@ -110,8 +110,8 @@ extern "C" __global__ void begin(
     }
 }
 
-// Relax from the cells of a block that have flags, once; a thread for each cell. `last` becomes
-// `number` if flags were set in the block, so that another sweep is needed.
+// Relax once from the flagged cells of a block; a thread per cell. `last` becomes `number` if flags
+// were set in the block: it needs another sweep.
 extern "C" __global__ void sweep(
     const CELL* heights, const FRICTION* frictions, const f64* lengths, i64 rows, i64 pitch,
     dist* distances, u32* flags, dist* keys, i64 side, i64 across, const f64* p, dist limit,
@@ -130,7 +130,7 @@ extern "C" __global__ void sweep(
     u32* word = word_of(flags, at);
     if (!(__ldcg(word) & bit_of(at))) return;
     atomicAnd(word, ~bit_of(at));
-    __threadfence(); // who lowers the distance from here on sets the flag again
+    __threadfence(); // a thread that lowers the distance from here on sets the flag again
     const dist d = __ldcg(distances + at);
     if (d > limit) return;
 #pragma unroll
@@ -140,16 +140,16 @@ extern "C" __global__ void sweep(
     }
 }
 
-// The winner of two players, the one with the lesser distance.
+// The winner of two players: the one with the lesser distance.
 __device__ __forceinline__ u32 winner(const dist* cells, u32 one, u32 other) {
     if (one == NOBODY || other == NOBODY) return one == NOBODY ? other : one;
     return cells[other] < cells[one] ? other : one;
 }
 
-// Dijkstra's algorithm in each block of a list, a warp each, from the cells that have flags.
+// Dijkstra's algorithm from the flagged cells, in each block of a list; a warp per block.
 //
-// A tournament tree has its root at 1, those below k at 2 k and 2 k + 1, cells as leaves; a node
-// holds the winner of those below it.
+// The tournament tree has its root at 1, the children of node k at 2 k and 2 k + 1, and the cells
+// as leaves; a node holds the winner of its subtree.
 extern "C" __global__ void __launch_bounds__(32) play(
     const CELL* heights, const FRICTION* frictions, const f64* lengths, i64 rows, i64 pitch,
     dist* distances, u32* flags, dist* keys, i64 side, i64 across, const f64* p, dist limit,
@@ -165,7 +165,7 @@ extern "C" __global__ void __launch_bounds__(32) play(
     const i64 first_row = own / across * SIDE, first_col = own % across * SIDE;
     // Lane k takes the flags of row k.
     u32 mine = atomicExch(word_of(flags, place(pitch, first_row + lane, first_col)), 0u);
-    __threadfence(); // who lowers a distance from here on sets its flag again
+    __threadfence(); // a thread that lowers a distance from here on sets its flag again
     for (int y = 0; y < SIDE; y++) {
         u32 flagged = __shfl_sync(0xffffffffu, mine, y);
         int cell = y * SIDE + lane;
@@ -180,7 +180,8 @@ extern "C" __global__ void __launch_bounds__(32) play(
         __syncwarp();
     }
     while (tree[1] != NOBODY) {
-        // Lanes 0 to 7 relax a neighbour each, which comes or climbs; with lane 8 the first leaves.
+        // Lanes 0 to 7 relax one neighbour each, which enters the tree or moves up in it; lane 8
+        // removes the first.
         const int first = tree[1], y = first / SIDE, x = first % SIDE;
         const dist d = cells[first];
         __syncwarp();
@@ -211,12 +212,12 @@ extern "C" __global__ void __launch_bounds__(32) play(
             __syncwarp();
         }
     }
-    // Others may have lowered distances since, which then have flags.
+    // Other warps may have lowered distances since; those cells have flags again.
     for (int y = 0; y < SIDE; y++)
         lower(distances + place(pitch, first_row + y, first_col + lane), cells[y * SIDE + lane]);
 }
 
-// Whether there are distances beyond the guard of their type.
+// Find out whether any distance exceeds the guard of its type.
 extern "C" __global__ void beyond(const dist* distances, i64 cells, dist guard, u32* found) {
     for (i64 k = thread(); k < cells; k += threads())
         if (distances[k] > guard && distances[k] < top()) *found = 1;

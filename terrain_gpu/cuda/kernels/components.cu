@@ -1,7 +1,7 @@
 // Connected components of a list of edges, and of a mask. Macros: EDGE, the type of vertices in
-// edges, and LABEL, that of labels: int or long long. Parents never grow, except with "sv", so a
-// root is the least vertex of its tree. What one thread writes others may see at once or later;
-// every label that a vertex ever had as its parent stays in its component.
+// edges, and LABEL, that of labels: int or long long. Parents only decrease, except with "sv", so
+// a root is the least vertex of its tree. A thread may read a stale parent: that is harmless,
+// because every parent a vertex ever had is in its component.
 typedef unsigned char u8;
 typedef unsigned long long u64;
 typedef long long i64;
@@ -14,7 +14,7 @@ struct __align__(2 * sizeof(Label)) Pair { Label u, v; };
 __device__ __forceinline__ i64 thread() { return (i64)blockIdx.x * blockDim.x + threadIdx.x; }
 __device__ __forceinline__ i64 threads() { return (i64)gridDim.x * blockDim.x; }
 
-// Room for this thread's item, if it has one, at the end of a list; one atomic for each warp.
+// Reserve a place at the end of a list for this thread's item, if any; one atomic per warp.
 __device__ __forceinline__ i64 append(bool has, u64* count) {
     const unsigned all = __ballot_sync(~0u, has), lane = threadIdx.x & 31;
     u64 first = 0;
@@ -26,7 +26,7 @@ __device__ __forceinline__ i64 append(bool has, u64* count) {
 
 #include "rem.cuh"
 
-// Edges with an end below `low` are left to the CPU.
+// Join the ends of all edges, except edges with an end below `low`: these are the CPU's.
 extern "C" __global__ void rem(const Ends* edges, i64 m, i64 low, Label* parent) {
     for (i64 e = thread(); e < m; e += threads()) {
         const Ends ends = edges[e];
@@ -41,7 +41,7 @@ extern "C" __global__ void shortcut(i64 n, Label* parent) {
 
 // -- graft, shortcut, update -----------------------------------------------------------------------
 
-// Hang each root that an edge leads away from on the least that one leads to.
+// Attach each root to the least smaller label across an edge.
 extern "C" __global__ void graft(const Ends* edges, i64 m, Label* parent, int* again) {
     for (i64 e = thread(); e < m; e += threads()) {
         const Ends ends = edges[e];
@@ -53,7 +53,7 @@ extern "C" __global__ void graft(const Ends* edges, i64 m, Label* parent, int* a
     }
 }
 
-// Edges `first` to `stop` of the permutation by `step`, between roots; without loops.
+// Append the edges `first` to `stop` of the permutation by `step`, between roots, without loops.
 extern "C" __global__ void update(
     const Ends* edges, i64 m, i64 step, i64 first, i64 stop, const Label* parent, Pair* out,
     u64* count
@@ -73,8 +73,8 @@ extern "C" __global__ void update(
 }
 
 // -- Shiloach and Vishkin --------------------------------------------------------------------------
-// `before` and `now` are parents at the end of the last round and in this one; `stamp` holds the
-// last round in which anything happened to a tree.
+// `before` and `now` are the parents at the end of the last round and in this one; `stamp` holds
+// the last round in which a tree changed.
 
 extern "C" __global__ void sv0(i64 n, int* stamp) {
     for (i64 v = thread(); v < n; v += threads()) stamp[v] = 0;
@@ -134,7 +134,7 @@ extern "C" __global__ void least_vertices(i64 n, const Label* parent, Label* lea
     }
 }
 
-// Labels from stars; `least` names them anew, unless it is null.
+// Write labels from stars; `least`, unless null, maps roots to the least vertices.
 extern "C" __global__ void finish(i64 n, const Label* parent, const Label* least, i64* labels) {
     for (i64 v = thread(); v < n; v += threads())
         labels[v] = least ? least[parent[v]] : parent[v];
@@ -142,8 +142,8 @@ extern "C" __global__ void finish(i64 n, const Label* parent, const Label* least
 
 // -- hybrid ----------------------------------------------------------------------------------------
 
-// Vertices below `low` are the CPU's, each core has `width` of them. Edges inside of a core's part
-// go to `inner`, those between parts to `cross`; only counted where these are null.
+// Vertices below `low` are the CPU's, `width` of them per core. Append edges inside one core's part
+// to `inner` and edges between parts to `cross`; only count them if these are null.
 extern "C" __global__ void split(
     const Ends* edges, i64 m, i64 low, i64 width, Pair* inner, Pair* cross, u64* counts
 ) {
@@ -168,12 +168,12 @@ extern "C" __global__ void split(
 }
 
 // -- masks -----------------------------------------------------------------------------------------
-// A warp takes 32 cells of a row at a time. Cells outside of the mask have no parent.
+// A warp takes 32 cells of a row at a time. Cells outside the mask have no parent.
 
 struct Chunk {
     i64 row, col, cell;
-    bool inside;    // of the mask
-    unsigned bits;  // of all 32 cells
+    bool inside;    // the mask
+    unsigned bits;  // `inside` of all 32 cells
 };
 
 __device__ __forceinline__ Chunk chunk(i64 k, i64 across, i64 cols, const u8* mask) {
@@ -187,7 +187,7 @@ __device__ __forceinline__ Chunk chunk(i64 k, i64 across, i64 cols, const u8* ma
     return c;
 }
 
-// Hang the cells of a run on its first, as far as the warp sees.
+// Make the first cell of a run, within the warp's 32 cells, the parent of the others.
 extern "C" __global__ void start_runs(i64 rows, i64 cols, const u8* mask, Label* parent) {
     const i64 across = (cols + 31) / 32;
     const int lane = threadIdx.x & 31;
@@ -199,8 +199,8 @@ extern "C" __global__ void start_runs(i64 rows, i64 cols, const u8* mask, Label*
     }
 }
 
-// Join cells to neighbours that are not joined by another way: with the cell to the left in the
-// same run, most of those above are its neighbours too.
+// Join cells to their neighbours, except where others imply it: most neighbours above are also
+// neighbours of the cell to the left, which is in the same run.
 extern "C" __global__ void join_cells(
     i64 rows, i64 cols, int diagonal, const u8* mask, Label* parent
 ) {

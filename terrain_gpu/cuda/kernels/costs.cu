@@ -1,4 +1,4 @@
-// Edge functions over arrays, to compare them with the CPU's.
+// The edge functions over arrays, to compare them with those of the CPU.
 #include "costs.cuh"
 
 extern "C" __global__ void evaluate(

@@ -1,11 +1,11 @@
-// What a step costs: the edge functions of paths/costs.py, the same operations in the same order.
+// The cost of a step: the edge functions of paths/costs.py, the same operations in the same order.
 // Compiled without fused multiply-add (cuda/device.py), so the bits agree.
 //
-// Macros of a variant:
+// Macros:
 //   MODEL         one of the names below
-//   SCALED        1: times the mean friction of both cells
+//   SCALED        1 multiplies the cost by the mean friction of both cells
 //   CELL          type of the heights
-//   FRICTION      type of the frictions, where HAS_FRICTION is 1; else heights are frictions
+//   FRICTION      type of the frictions if HAS_FRICTION is 1; else the heights are the frictions
 //   DISTANCE      U32, U64 or F64
 typedef unsigned char u8;
 typedef signed char i8;
@@ -41,7 +41,7 @@ typedef u64 dist;
 typedef i64 value;
 #endif
 
-// Of langmuir.
+// Parameters of langmuir.
 struct Parameters {
     f64 a, b, c, d, slope_factor, lam;
 };
@@ -54,7 +54,7 @@ __device__ __forceinline__ Parameters parameters_of(const f64* p) {
     return found;
 }
 
-// exp(x) for x >= 0; `exponential` of paths/costs.py says more.
+// exp(x) for x >= 0; see `exponential` in paths/costs.py.
 __device__ __forceinline__ f64 exponential(f64 x) {
     const f64 shifter = 6755399441055744.0;
     f64 shifted = x * 1.44269504088896338700 + shifter;
@@ -76,7 +76,7 @@ __device__ __forceinline__ f64 exponential(f64 x) {
 
 __device__ __forceinline__ f64 mean(f64 fa, f64 fb) { return 0.5 * (fa + fb); }
 
-// Cost of going from a cell of height a and friction fa to one of b and fb.
+// Cost of going from a cell of height a and friction fa to one of height b and friction fb.
 __device__ __forceinline__ dist edge(
     const Parameters& p, value a, value b, f64 fa, f64 fb, f64 length
 ) {
@@ -111,7 +111,7 @@ __device__ __forceinline__ dist edge(
 #endif
 }
 
-// Distance behind one more step; neither wraps, see `infinity_of` in paths/edges.py.
+// Distance after one more step. Never overflows, see `infinity_of` in paths/edges.py.
 __device__ __forceinline__ dist join(dist distance, dist cost) {
 #if MODEL == MINIMAX
     return cost > distance ? cost : distance;
@@ -120,7 +120,7 @@ __device__ __forceinline__ dist join(dist distance, dist cost) {
 #endif
 }
 
-// "Not reached", and "no cell here", which no distance is.
+// The values that mean "not reached" and "no cell here"; no distance equals them.
 __device__ __forceinline__ dist top() {
 #if DISTANCE == F64
     return __longlong_as_double(0x7ff0000000000000LL);

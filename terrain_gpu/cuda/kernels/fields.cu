@@ -1,4 +1,4 @@
-// Cells to and from padded rasters: what goes before and after `relax`. See paths.cu.
+// Preparation before `relax` and results after it, on padded rasters. See paths.cu.
 //
 // Macros: MODEL, DISTANCE, CELL.
 #include "costs.cuh"
@@ -8,7 +8,7 @@
 
 // -- sources ------------------------------------------------------------------------------------
 
-// Sources by ascending id, row * cols + col.
+// Sources in ascending order of their ids, row * cols + col.
 struct Sources {
     const i64* ids;
     const dist* costs;
@@ -16,7 +16,7 @@ struct Sources {
     i64 count;
 };
 
-// The number of the source at a cell, -1 where there is none.
+// The number of the source at a cell, or -1.
 __device__ __forceinline__ i64 source_at(const Sources& s, i64 id) {
     i64 low = 0, high = s.count;
     while (low < high) {
@@ -27,7 +27,7 @@ __device__ __forceinline__ i64 source_at(const Sources& s, i64 id) {
     return low < s.count && s.ids[low] == id ? low : -1;
 }
 
-// Distance that a source begins with.
+// Start value of a source.
 __device__ __forceinline__ dist start_of(dist cost, CELL height) {
 #if MODEL == MINIMAX
     f64 own = (f64)height;
@@ -37,7 +37,7 @@ __device__ __forceinline__ dist start_of(dist cost, CELL height) {
 #endif
 }
 
-// Whether a cell is at the edge: a neighbour of it is none.
+// Whether a cell is on the edge: one of its neighbours is absent.
 __device__ __forceinline__ bool at_rim(const dist* distances, i64 at, i64 pitch) {
     if (is_absent(distances[at])) return false;
     bool found = false;
@@ -46,7 +46,7 @@ __device__ __forceinline__ bool at_rim(const dist* distances, i64 at, i64 pitch)
     return found;
 }
 
-// The tile of a cell, which gets `flags`, and tiles that touch it become pending.
+// Make the tile of a cell pending with `flags`, and also the other tiles that touch the cell.
 __device__ __forceinline__ void begin(const Pending& q, i64 row, i64 col, dist d, u32 flags) {
     i64 i = row / SIDE, j = col / SIDE;
     for (i64 y = (row - 1 + SIDE) / SIDE - 1; y <= (row + 1) / SIDE; y++)
@@ -73,7 +73,7 @@ extern "C" __global__ void sources(
     }
 }
 
-// The edge as source; before `sources`, whose cells have costs of their own.
+// Make the edge a source; runs before `sources`, which overrides it with costs of its own.
 extern "C" __global__ void rim_sources(
     i64 height, i64 width, i64 pitch, const CELL* heights, dist* distances, i64 down, i64 across,
     order* keys, u32* flags, u32* lists, State* state
@@ -88,7 +88,7 @@ extern "C" __global__ void rim_sources(
     }
 }
 
-// Sources that are still what they began with lead nowhere else.
+// Sources that kept their start value are roots: code 0.
 extern "C" __global__ void roots(
     const i64* ids, const dist* costs, i64 count, i64 cols, i64 pitch, const CELL* heights,
     const dist* distances, u8* codes, u8* flat
@@ -115,10 +115,11 @@ extern "C" __global__ void rim_roots(
     }
 }
 
-// -- flats: DISTANCE is U32 here, MODEL is HOPS ----------------------------------------------------
+// -- flats: DISTANCE is U32, MODEL is HOPS ---------------------------------------------------------
 
 #if MODEL == HOPS
-// Hops of a cell on no flat are 0. Tiles with flats become pending; a warp each, 32 cells wide.
+// Cells outside flats have 0 hops. Tiles with flats become pending; a warp per tile, a lane per
+// column.
 extern "C" __global__ void flats(
     const u8* flat, i64 pitch, dist* hops, i64 down, i64 across, order* keys, u32* flags, u32* lists,
     State* state, Notes* notes
@@ -141,7 +142,7 @@ extern "C" __global__ void flats(
     }
 }
 
-// Codes on flats: the lowest direction with one hop less.
+// Write the codes on flats: the lowest direction with one hop less.
 extern "C" __global__ void close_flats(
     const u8* flat, const dist* hops, i64 height, i64 width, i64 pitch, u8* codes, Notes* notes
 ) {
@@ -160,17 +161,17 @@ extern "C" __global__ void close_flats(
 }
 #endif
 
-// -- regions: a raster in pieces, which tell each other their outer cells ---------------------------
+// -- regions: pieces of a raster, which exchange their outer cells -----------------------------------
 
-// Where the k-th cell of the ring lies: its top and bottom row with corners, left and right column.
+// Position of the k-th ring cell: top and bottom row with corners, then left and right column.
 __device__ __forceinline__ void find_on_ring(i64 k, i64 height, i64 width, i64& row, i64& col) {
     i64 across = width + 2, side = k - 2 * across;
     row = side < 0 ? (k < across ? -1 : height) : side % height;
     col = side < 0 ? k % across - 1 : (side < height ? -1 : width);
 }
 
-// Distances beside a region, from its neighbours; where they are less than what was seen before,
-// tiles become pending.
+// Write the distances that neighbours have around a region to its ring; where these are less than
+// those seen before, tiles become pending.
 extern "C" __global__ void receive(
     const dist* ring, const dist* seen, i64 height, i64 width, i64 pitch, dist* distances, i64 down,
     i64 across, order* keys, u32* flags, u32* lists, State* state
@@ -186,7 +187,7 @@ extern "C" __global__ void receive(
     }
 }
 
-// Tiles that have come are away no longer, and those with a key go on.
+// Clear AWAY of the tiles that are now loaded, and list those that have a key.
 extern "C" __global__ void admit(
     const u8* ready, i64 down, i64 across, order* keys, u32* flags, u32* lists, State* state
 ) {
@@ -198,7 +199,7 @@ extern "C" __global__ void admit(
     }
 }
 
-// Distances of a run that was stopped: every tile that was reached, or is beside one, is relaxed.
+// Resume from saved distances: make every reached tile and its neighbours pending.
 extern "C" __global__ void wake(
     const dist* distances, i64 pitch, i64 down, i64 across, order* keys, u32* flags, u32* lists,
     State* state
@@ -211,7 +212,7 @@ extern "C" __global__ void wake(
             dist d = distances[first + k / SIDE * pitch + k % SIDE];
             if (d < least) least = d; // absent is never less
         }
-        // Tiles beside it as well: those that were not saved have not seen it.
+        // Neighbours too: those that were not saved do not know these distances.
         for (i64 k = 0; k < 9 && least < top(); k++) {
             i64 i = tile / across + k / 3 - 1, j = tile % across + k % 3 - 1;
             if (i >= 0 && i < down && j >= 0 && j < across)
@@ -220,7 +221,7 @@ extern "C" __global__ void wake(
     }
 }
 
-// A region's own outer cells: top and bottom row, left and right column.
+// Copy a region's own outer cells: top and bottom row, left and right column.
 extern "C" __global__ void rim(
     const dist* distances, i64 height, i64 width, i64 pitch, dist* rim
 ) {
@@ -233,7 +234,7 @@ extern "C" __global__ void rim(
     }
 }
 
-// A window to a block, and back.
+// Copy a window to a block, and back.
 extern "C" __global__ void save(
     const dist* distances, i64 height, i64 width, i64 row, i64 col, i64 pitch, dist* block
 ) {
@@ -250,7 +251,7 @@ extern "C" __global__ void restore(
 
 // -- results --------------------------------------------------------------------------------------
 
-// Distances of a window, as they are stored.
+// Write the distances of a window as they are stored.
 extern "C" __global__ void finish(
     const dist* distances, i64 height, i64 width, i64 row, i64 col, i64 pitch, dist farthest,
     dist* block, Notes* notes
@@ -267,7 +268,7 @@ extern "C" __global__ void finish(
     if (valid) atomicAdd(&notes->valid, (u64)valid);
 }
 
-// A window of codes.
+// Copy a window of codes.
 extern "C" __global__ void cut(
     const u8* codes, i64 height, i64 width, i64 row, i64 col, i64 cols, u8* block
 ) {
@@ -275,16 +276,16 @@ extern "C" __global__ void cut(
         block[k] = codes[(row + k / width) * cols + col + k % width];
 }
 
-#define OUTSIDE (-(1ll << 33)) // less than any id
+#define OUTSIDE (-(1ll << 33)) // below the labels of all sources
 
-// Place of a cell beside a region among those around it: above, below, with corners; left, right.
+// Number of a cell around a region: rows above and below with corners, then columns left and right.
 __device__ __forceinline__ i64 place_around(i64 row, i64 col, i64 height, i64 width) {
     if (row < 0 || row == height) return (row < 0 ? 0 : width + 2) + col + 1;
     return 2 * (width + 2) + (col < 0 ? 0 : height) + row;
 }
 
-// Where each cell's backlink leads: a cell, minus the id of a source and 2, OUTSIDE minus a place
-// around the region, or -1 where unreached.
+// Write where each cell's backlink leads: the number of a cell, -2 - the id of a source,
+// OUTSIDE - the number of a cell around the region, or -1 if unreached.
 extern "C" __global__ void follow(
     const u8* codes, const i64* ids, const u32* names, i64 count, i64 height, i64 width, i64* labels
 ) {
@@ -295,7 +296,7 @@ extern "C" __global__ void follow(
             labels[k] = -1;
         } else if (code == 0) {
             i64 source = source_at(given, k);
-            labels[k] = -2 - (source < 0 ? 0xffffffffll : (i64)names[source]); // else the edge
+            labels[k] = -2 - (source < 0 ? 0xffffffffll : (i64)names[source]); // no source: the edge
         } else {
             int d = __ffs(code) - 1;
             i64 row = k / width + row_step(d), col = k % width + col_step(d);
@@ -305,7 +306,7 @@ extern "C" __global__ void follow(
     }
 }
 
-// Pointer jumping (J. C. Wyllie 1979), some jumps at a time.
+// Pointer jumping (J. C. Wyllie 1979), four jumps at a time.
 extern "C" __global__ void jump(i64* labels, i64 cells, u32* unfinished) {
     bool open = false;
     for (i64 k = thread(); k < cells; k += threads()) {
@@ -318,7 +319,7 @@ extern "C" __global__ void jump(i64* labels, i64 cells, u32* unfinished) {
     if (open) *unfinished = 1;
 }
 
-// Ids of a window's sources; `around` has the labels of the cells around the region.
+// Write the source ids of a window; `around` has the labels of the cells around the region.
 extern "C" __global__ void name(
     const i64* labels, const i64* around, i64 height, i64 width, i64 row, i64 col, i64 cols,
     u32* block

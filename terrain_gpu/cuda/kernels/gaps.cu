@@ -1,15 +1,15 @@
-// Which cells of a window there are, as layers of heights, frictions and barriers have it.
-// Macro: CELL, the type of a layer.
+// Find the absent cells of a window from a layer of heights, frictions or barriers.
+// Macro: CELL, the type of the layer.
 typedef unsigned char u8;
 typedef unsigned long long u64;
 typedef long long i64;
 typedef CELL Cell;
 
 #define BARRIERS 1
-#define NOT_NEGATIVE 2 // the layer is one of frictions
-#define NOT_FAR 4      // integers beyond 2**61 have no exact differences
+#define NOT_NEGATIVE 2 // a layer of frictions
+#define NOT_FAR 4      // differences of integers beyond 2**61 may overflow
 
-// Rows of `pitch` cells; faults are cells that no run takes.
+// Rows have `pitch` cells; `faults` counts the cells that a run would refuse.
 extern "C" __global__ void gaps(
     const Cell* cells, i64 height, i64 width, i64 pitch, int has_nodata, Cell nodata, int kind,
     u8* absent, u64* faults

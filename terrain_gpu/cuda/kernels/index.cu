@@ -1,9 +1,9 @@
 // The distance index: distances between the rim cells of every tile. See paths/index/.
 //
-// A warp relaxes a tile from 32 rim cells at once, a lane for each: all take the same steps in the
-// same order, so a step's cost is one load for all, and lanes never look at each other's distances.
-// These are left-to-right sums, whose one fixed point is the CPU's; merging smaller matrices would
-// add in another order. Macros: those of costs.cuh, DIAGONAL, CORNERS, REVERSE and HAS_FRICTION.
+// A warp relaxes a tile from 32 rim cells at once, one per lane. All lanes take the same steps in
+// the same order, so they share the load of a step's cost; lanes never read each other's distances.
+// Distances are left-to-right sums, whose unique fixed point is the CPU's; merging smaller matrices
+// would add in another order. Macros: those of costs.cuh, DIAGONAL, CORNERS, REVERSE, HAS_FRICTION.
 #include "costs.cuh"
 #include "steps.cuh"
 
@@ -11,8 +11,8 @@ constexpr int TILE = 64;
 constexpr int CELLS = TILE * TILE;
 constexpr int RIM = 4 * TILE - 4;
 constexpr int LANES = 32;
-constexpr int GROUPS = (RIM + LANES - 1) / LANES; // of rim cells, each a warp's
-constexpr int AHEAD = 16; // cells on their way from memory at once
+constexpr int GROUPS = (RIM + LANES - 1) / LANES; // of rim cells, one per warp
+constexpr int AHEAD = 16; // cells loaded ahead
 constexpr u32 ALL = 0xffffffffu;
 
 // Rim cells are numbered clockwise from the upper left corner.
@@ -25,13 +25,13 @@ __device__ __forceinline__ int rim_col(int b) {
     return side == 0 ? k : (side == 1 ? TILE - 1 : (side == 2 ? TILE - 1 - k : 0));
 }
 
-// Cells come as rows of tiles with a ring around them; that of a tile's own row and column.
+// Index of a cell by its row and column in a tile. Arrays hold rows of tiles with a ring around.
 __device__ __forceinline__ i64 place(i64 pitch, i64 across, i64 tile, i64 row, i64 col) {
     return (tile / across * TILE + 1 + row) * pitch + tile % across * TILE + 1 + col;
 }
 
-// Costs of the steps into every cell: by tile, direction and cell; top() where there is none.
-// `lengths` are of steps E, SW, S, SE from each padded row.
+// Compute the costs of the steps into every cell, by tile, direction and cell; top() for no step.
+// `lengths` are those of the steps E, SW, S, SE from each padded row.
 extern "C" __global__ void weigh(
     const CELL* heights, const FRICTION* frictions, const u8* absent, const f64* lengths, i64 rows,
     i64 pitch, i64 tiles, i64 across, const f64* p, dist* weights
@@ -59,16 +59,16 @@ extern "C" __global__ void weigh(
                 w = edge(
                     parameters, a, b, fa, fb, lengths[edge_of(k) * rows + row + (dy < 0 ? -1 : 0)]
                 );
-                w = w <= top() ? w : top(); // NaN, of an infinite cost times no friction, as well
+                w = w <= top() ? w : top(); // also NaN: an infinite cost times friction 0
             }
             weights[(tile * 8 + k) * CELLS + cell] = w;
         }
     }
 }
 
-// Relax row y from the one above (DOWN) or below, which lies in `line`, then right and left along
-// itself; it is in `line` after that. Whether any lane's changed. A row that did not, on the way
-// right, has nothing to do on the way left, but for a source's (`scan`).
+// Relax row y from the row above (DOWN) or below, which is in `line`, then rightwards and leftwards
+// along itself; afterwards `line` holds row y. Returns whether it changed in any lane. If the
+// rightward pass changed nothing, the leftward pass is skipped, except in rows of sources (`scan`).
 template <bool DOWN>
 __device__ __forceinline__ bool relax_row(
     dist* distances, dist* line, const dist* __restrict__ weights, int y, bool scan
@@ -109,7 +109,7 @@ __device__ __forceinline__ bool relax_row(
     return __any_sync(ALL, changed);
 }
 
-// Entries between the rim cells of tiles; a block is one warp, for a tile and a group of rim cells.
+// Compute the entries between the rim cells of tiles; a block is one warp, for one tile and group.
 extern "C" __global__ void __launch_bounds__(LANES) relax(
     const u8* absent, i64 pitch, i64 across, const dist* weights, dist nothing, int symmetric,
     i64 entries_of_tile, dist* scratch, dist* entries
@@ -126,7 +126,7 @@ extern "C" __global__ void __launch_bounds__(LANES) relax(
     if (b < RIM && !absent[place(pitch, across, tile, rim_row(b), rim_col(b))])
         distances[(rim_row(b) * TILE + rim_col(b)) * LANES] = nothing;
 
-    // Bit y: row y is to be relaxed from the one above, or below. That of a source as well.
+    // Bit y: row y must be relaxed from the row above, or below. Rows of sources start set.
     u64 sources = 0;
     for (int k = first; k < first + LANES && k < RIM; k++) sources |= 1ull << rim_row(k);
     u64 down = sources | sources << 1, up = sources >> 1;
@@ -159,7 +159,7 @@ extern "C" __global__ void __launch_bounds__(LANES) relax(
         }
     }
 
-    // Turned round by way of shared memory, so that a row of entries is written in one go.
+    // Transposed through shared memory, so that writes of a row of entries coalesce.
     for (int a0 = 0; a0 < RIM; a0 += LANES) {
         __syncwarp();
         for (int k = 0; k < LANES && a0 + k < RIM; k++)
@@ -176,7 +176,8 @@ extern "C" __global__ void __launch_bounds__(LANES) relax(
     }
 }
 
-// The entries after these: steps into rim cells from other tiles. `rim` and `directions` say which.
+// The entries after these: costs of the steps into rim cells from other tiles, listed by `rim` and
+// `directions`.
 extern "C" __global__ void cross(
     const u8* absent, i64 pitch, i64 tiles, i64 across, const dist* weights, const i64* rim,
     const i64* directions, i64 steps, i64 entries_of_tile, dist* entries

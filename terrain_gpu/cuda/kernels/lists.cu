@@ -1,10 +1,11 @@
 // List ranking: pointer jumping, random splitters, fractional independent sets. See primitives/lists.py.
 //
-// An element is one word: first its successor and the value of the step to it, in the end its rank; in between the
-// sublist that it belongs to and where in it. So a walk touches one place of memory for each element. The last
-// element of a list leads to the end, a word of its own behind all others, whose value is 0.
+// An element is one word. It holds first the successor and the value of the step to it, then the element's sublist and
+// position in it, finally the rank. So a walk touches one memory location per element. The last element of a list
+// leads to the end, an extra word after all others with value 0.
 //
-// Macro: BITS of a word. 32, 64 and 128 are two numbers of half the bits; 48 is 32 and 16 in two arrays.
+// Macro: BITS of a word. Words of 32, 64 and 128 bits hold two numbers of half the size; 48 bits are 32 and 16 in two
+// arrays.
 typedef unsigned char u8;
 typedef unsigned short u16;
 typedef unsigned int u32;
@@ -38,7 +39,7 @@ __device__ __forceinline__ Word pack(Id low, Value high) { return high << 16 | l
 __device__ __forceinline__ Id low_of(Word w) { return w & 0xFFFF; }
 __device__ __forceinline__ Value high_of(Word w) { return w >> 16; }
 #else
-typedef u32 Word;  // the successor, then where in the sublist; steps have value 1
+typedef u32 Word;  // the successor, then the position in the sublist; steps have value 1
 #endif
 #endif
 
@@ -48,7 +49,7 @@ __device__ __forceinline__ Reduced reduced_word(Id next, Value value) { return {
 __device__ __forceinline__ Reduced reduced_word(Id next, Value value) { return (u64)value << 32 | next; }
 #endif
 
-// What the host reads.
+// Counters that the host reads.
 enum { BAD, LASTS, TARGETS, HEADS, VISITED };
 
 __device__ __forceinline__ i64 thread() { return (i64)blockIdx.x * blockDim.x + threadIdx.x; }
@@ -59,7 +60,7 @@ __device__ __forceinline__ u64 warp_sum(u64 value) {
     return value;
 }
 
-// One atomic for each warp.
+// Add the warp's values, with one atomic.
 __device__ __forceinline__ void add(u64* total, u64 value) {
     value = warp_sum(value);
     if (threadIdx.x % 32 == 0 && value) atomicAdd(total, value);
@@ -67,7 +68,7 @@ __device__ __forceinline__ void add(u64* total, u64 value) {
 
 __device__ __forceinline__ void mark(u32* marks, i64 v) { atomicOr(&marks[v >> 5], 1u << (v & 31)); }
 
-// -- RS1: words, and a bit for each element that has a predecessor -----------------------------------
+// -- RS1: write words, and mark each element that has a predecessor ----------------------------------
 
 template <typename Index>
 __device__ void prepare(const Index* succ, const i64* weights, i64 n, Word* words, u32* marks, u64* notes) {
@@ -103,7 +104,7 @@ extern "C" __global__ void prepare_int64(
     prepare(succ, weights, n, words, marks, notes);
 }
 
-// Elements with a predecessor: as many as steps, unless one has two.
+// Count elements with a predecessor: fewer than steps if an element has two predecessors.
 extern "C" __global__ void count_targets(const u32* marks, i64 n, u64* notes) {
     u64 found = 0;
     for (i64 k = thread(); k < (n + 31) / 32; k += threads()) found += __popc(marks[k]);
@@ -112,9 +113,9 @@ extern "C" __global__ void count_targets(const u32* marks, i64 n, u64* notes) {
 
 #if BITS != 32
 
-// -- RS2: where sublists begin -----------------------------------------------------------------------
+// -- RS2: choose the heads of sublists ---------------------------------------------------------------
 
-// The splitter of a block of 2^shift elements: one of them at random.
+// The splitter of a block of 2^shift elements: a random one of them.
 __device__ __forceinline__ Id pick(Id block, int shift) {
     u32 x = (u32)block * 0x9E3779B1u;
     x = (x ^ x >> 15) * 0x85EBCA77u;
@@ -127,7 +128,7 @@ __device__ __forceinline__ bool is_splitter(Id v, int shift, Id splitters) {
     return block < splitters && pick(block, shift) == v;
 }
 
-// Heads of lists that are no splitters.
+// Collect the heads of lists that are not splitters.
 extern "C" __global__ void find_heads(
     const u32* marks, i64 n, int shift, i64 splitters, Id* heads, u64* notes
 ) {
@@ -146,8 +147,8 @@ extern "C" __global__ void find_heads(
 
 // -- RS3: walk the sublists --------------------------------------------------------------------------
 
-// Every thread goes along one sublist after the other, and writes down whose elements it passes. What is left is
-// the list of the sublists: the next one, and the value of the way to it.
+// Every thread walks one sublist after another and writes into each element its sublist and position. The result is
+// the reduced list, of sublists: the next sublist, and the value of the steps to it.
 extern "C" __global__ void walk(
     Word* words, u16* owners, i64 count_of_words, int shift, i64 count_of_splitters, const Id* heads,
     i64 count_of_sublists, Reduced* reduced, u32* marks, u64* notes
@@ -158,7 +159,7 @@ extern "C" __global__ void walk(
     Value local = 0;
     Id k = (Id)thread(), v = n;
     if (k < count) v = k < splitters ? pick(k, shift) : heads[k - splitters];
-    // One loop, not two: a lane does not wait for the longest sublist of its warp.
+    // One loop, not two nested ones: a lane need not wait for the longest sublist of its warp.
     while (k < count) {
 #if BITS == 48
         Id next = words[v];
@@ -188,7 +189,7 @@ extern "C" __global__ void walk(
     add(&notes[VISITED], visited);
 }
 
-// -- RS5: rank of each element from that of its sublist ----------------------------------------------
+// -- RS5: compute the rank of each element from that of its sublist ----------------------------------
 
 // `out` may be `words`.
 extern "C" __global__ void expand(const Word* words, const u16* owners, i64 n, const i64* ranks, i64* out) {
@@ -208,8 +209,8 @@ extern "C" __global__ void expand(const Word* words, const u16* owners, i64 n, c
 
 // -- RS4, and Wyllie's algorithm: pointer jumping ----------------------------------------------------
 
-// A word is read and written whole, so `to` may be `from` where the machine does so: up to 64 bits. `left[r]` says
-// whether anybody has further to go after round r; in place, nothing is done after that.
+// `to` may be `from` for words of up to 64 bits, which are read and written atomically. `left[r]` says whether any
+// element is unfinished after round r; if none is, later rounds in place do nothing.
 extern "C" __global__ void jump(const Word* from, Word* to, i64 n, int* left, int round) {
     if (round > 0 && from == to && !left[round - 1]) return;
     bool any = false;
@@ -228,7 +229,7 @@ extern "C" __global__ void jump(const Word* from, Word* to, i64 n, int* left, in
     if (any) left[round] = 1;
 }
 
-// The values, which are ranks by now. `out` may be `words` if both have 64 bits.
+// Extract the values, now ranks. `out` may be `words` if both have 64 bits.
 extern "C" __global__ void values(const Word* words, i64 n, i64* out) {
     for (i64 v = thread(); v < n; v += threads()) out[v] = (i64)high_of(words[v]);
 }
@@ -241,12 +242,12 @@ extern "C" __global__ void values(const Word* words, i64 n, i64* out) {
 
 constexpr u8 HEADS_UP = 1, CHOSEN = 2;
 
-// One random bit for each element that is left.
+// Give each remaining element a random bit.
 extern "C" __global__ void toss(const Id* live, i64 count, const u64* bits, u8* coins) {
     for (i64 i = thread(); i < count; i += threads()) coins[live[i]] = bits[i >> 6] >> (i & 63) & 1;
 }
 
-// Chosen is who shows heads before somebody who shows tails: never two in a row.
+// Choose the elements with heads whose successor has tails: never two in a row.
 extern "C" __global__ void choose(const Word* words, i64 n, const Id* live, i64 count, u8* coins, bool* chosen) {
     for (i64 i = thread(); i < count; i += threads()) {
         Id v = live[i], next = low_of(words[v]);
@@ -255,7 +256,7 @@ extern "C" __global__ void choose(const Word* words, i64 n, const Id* live, i64 
     }
 }
 
-// Who leads to a chosen element leads past it now. A step back to oneself shows a cycle.
+// Make each element that leads to a chosen one skip it. A step back to the element itself reveals a cycle.
 extern "C" __global__ void splice(Word* words, i64 n, const Id* live, i64 count, const u8* coins, u64* notes) {
     for (i64 i = thread(); i < count; i += threads()) {
         Id v = live[i];
@@ -268,7 +269,7 @@ extern "C" __global__ void splice(Word* words, i64 n, const Id* live, i64 count,
     }
 }
 
-// The list of those that are left, numbered anew.
+// Renumber the remaining elements.
 extern "C" __global__ void number(const Id* live, i64 count, Id* numbers) {
     for (i64 i = thread(); i < count; i += threads()) numbers[live[i]] = (Id)i;
 }
@@ -289,7 +290,7 @@ extern "C" __global__ void scatter(const Id* live, i64 count, const i64* ranks, 
     for (i64 i = thread(); i < count; i += threads()) out[live[i]] = ranks[i];
 }
 
-// Put the elements of a round back.
+// Put the elements removed in a round back.
 extern "C" __global__ void insert(const Word* words, const Id* gone, i64 count, i64* out) {
     for (i64 i = thread(); i < count; i += threads()) {
         Word word = words[gone[i]];

@@ -1,8 +1,8 @@
-// The spanning forest of a region: Boruvka with frozen components, first inside each tile, in
-// shared memory, then over what is left between the tiles' rims. Macros: CELL, the type of cells;
+// The spanning forest of a region: Boruvka with frozen components, first inside each tile in
+// shared memory, then over the remaining edges between rim cells. Macros: CELL, the type of cells;
 // ABSDIFF, whether the weight is |dz| (1) or the higher cell (0); CACHED, whether a tile's cells
-// are kept in shared memory; TILE_BYTES, how much of that there is; WIDE_KEYS, whether cells have
-// 64 bits.
+// are kept in shared memory; TILE_BYTES, the shared memory of a tile; WIDE_KEYS, whether cells
+// have 64 bits.
 #include "cells.cuh"
 
 typedef CELL Cell;
@@ -27,10 +27,10 @@ __device__ __forceinline__ Operand operand(Cell z) {
     if constexpr (FLOAT && ABSDIFF) {
         return z;
     } else if constexpr (FLOAT) {
-        Key bits = bits_of(z + (Cell)0);  // one zero
+        Key bits = bits_of(z + (Cell)0);  // turns -0 into +0
         return bits & SIGN ? ~bits : bits ^ SIGN;
     } else if constexpr ((Cell)-1 < (Cell)1) {
-        return (Operand)((Key)z + SIGN);  // the least is 0
+        return (Operand)((Key)z + SIGN);  // the least value becomes 0
     } else {
         return (Operand)z;
     }
@@ -46,13 +46,13 @@ __device__ __forceinline__ Key edge_key(Operand a, Operand b) {
 }
 
 // -- tiles -----------------------------------------------------------------------------------------
-// An edge of a tile has a number of 14 bits, 4 * lower cell + direction (E, SW, S, SE). Key and
-// number are packed in one word, of 32 bits where the key has at most 18; keys of 64 bits are
-// compared first, then the numbers of those that are equal.
+// An edge of a tile has a 14-bit number, 4 * lower cell + direction (E, SW, S, SE). Key and number
+// are packed into one word, of 32 bits if the key has at most 18. 64-bit keys do not fit: these
+// are compared first, then the numbers of edges with equal keys.
 
 constexpr int NUMBER = 14;
 constexpr int THREADS = 512;
-constexpr int STRIP = CELLS / THREADS;  // cells of one column that a thread looks at
+constexpr int STRIP = CELLS / THREADS;  // cells of one column per thread
 constexpr u32 NONE = 0xFFFF, FROZEN = 0x1000, ROOT = 0xFFF;
 
 typedef Pick<(BITS <= 16), u32, u64>::type Word;
@@ -60,10 +60,10 @@ constexpr Word NO_WORD = ~(Word)0;
 
 struct Tile {
     Word best[CELLS];                // least edge of each component: words, or keys
-    u32 numbers[WIDE ? CELLS : 1];   // and their numbers, when they are no part of the words
-    u16 label[CELLS];                // root of each cell, whether it is frozen; NONE for absent
+    u32 numbers[WIDE ? CELLS : 1];   // and their numbers, unless part of the words
+    u16 label[CELLS];                // root of each cell, with the flag FROZEN; NONE if absent
     u16 parent[CELLS];
-    u16 rim[CELLS];                  // the rim cell that each component holds
+    u16 rim[CELLS];                  // the rim cell of each component
     u32 mask[CELLS / 4];
     u32 found[RING];                 // numbers of the candidates
     u32 count;
@@ -87,9 +87,9 @@ __device__ __forceinline__ int upper_end(int number) {
     return (number >> 2) + (k == 0 ? 1 : TILE + k - 2);
 }
 
-// The least edge out of every component that is not frozen. A thread goes down a strip of one
+// Find the least edge out of every component that is not frozen. Each thread scans a strip of one
 // column and reduces runs of one component before it touches shared memory.
-// PASS 0: words, or keys. PASS 1: numbers of the edges that have the least key.
+// PASS 0 finds words, or keys; PASS 1 the least number of the edges with the least key.
 template <int PASS>
 __device__ void least_edges(Tile& s, const TileCells& z, int diagonal) {
     const int x = threadIdx.x % TILE, y0 = threadIdx.x / TILE * STRIP;
@@ -183,7 +183,7 @@ __device__ void rounds(Tile& s, const TileCells& z, int diagonal) {
             if (label == NONE || label & FROZEN) continue;
             u32 root = label, next;
             while ((next = s.parent[root]) != root) root = next;
-            // Roots keep their labels, so those may be read here.
+            // The labels of roots do not change, so they may be read here.
             if (root != label) s.label[c] = root | (s.label[root] & FROZEN);
         }
         __syncthreads();
@@ -199,14 +199,14 @@ __device__ __forceinline__ void put(u64* keys, u32* ids, i64 at, Key key, u32 id
 }
 #define PUT(at, key, id) put(keys, ids, at, key, id)
 #else
-// Key and id in one word, so that one atomic minimum compares both.
+// Key and id share one word, so that one atomic minimum compares both.
 #define EDGES u64* words, u32* us, u32* vs
 #define CONST_EDGES const u64* words, const u32* us, const u32* vs
 #define PUT(at, key, id) words[at] = ((u64)(key) << 32) | (id)
 #endif
 
-// Vertices of a region are rim cells of its tiles, RING * tile + number on the rim. Edges of a
-// region have the id 4 * (row * cols + col) + direction, cells counted in the region.
+// Vertices of a region are the rim cells of its tiles: RING * tile + number on the rim. An edge of
+// a region has the id 4 * (row * cols + col) + direction, with row and column in the region.
 
 extern "C" __global__ void __launch_bounds__(THREADS) tile_forest(
     const Region* region, const Cell* cells, Cell nodata, u32* mask, EDGES, u64* edge_count
@@ -279,7 +279,7 @@ extern "C" __global__ void separators(
         }
         slots[e] = -1;
         if (!g.diagonal && k & 1) continue;
-        // Corners belong to the columns.
+        // The columns handle the edges at corners.
         if (t >= TILE && ((k == 1 && x == 0) || (k == 3 && x == TILE - 1))) continue;
         const i64 row = tile_row * (i64)TILE + y, col = tile_col * (i64)TILE + x;
         const i64 r = row + (k != 0), c = col + (k == 0 ? 1 : k - 2);
@@ -325,7 +325,8 @@ extern "C" __global__ void start_vertices(
     }
 }
 
-// A list of edges with ids of 64 bits, given as keys: ranks stand in for the ids. `order` sorts these.
+// Number a list of edges whose 64-bit ids are too wide: `order` sorts the ids, and ranks replace
+// them.
 extern "C" __global__ void rank_edges(i64 n, const i64* order, EDGES) {
     for (i64 k = blockIdx.x * (i64)blockDim.x + threadIdx.x; k < n;
          k += (i64)gridDim.x * blockDim.x) {
@@ -337,7 +338,7 @@ extern "C" __global__ void rank_edges(i64 n, const i64* order, EDGES) {
     }
 }
 
-// Room for this thread's item, if it has one, at the end of a list; one atomic for each warp.
+// Reserve a place at the end of a list for this thread's item, if any; one atomic per warp.
 __device__ __forceinline__ i64 append(bool has, u64* count) {
     const u32 all = __ballot_sync(~0u, has), lane = threadIdx.x & 31;
     u64 first = 0;
@@ -345,8 +346,8 @@ __device__ __forceinline__ i64 append(bool has, u64* count) {
     return __shfl_sync(~0u, first, 0) + __popc(all & ((1u << lane) - 1));
 }
 
-// Name the ends of edges by their roots, drop those inside of one component, and find the least
-// edge of each component. `tags` tell where an edge stood in the list that came first.
+// Replace the ends of edges by their roots, drop edges inside a component, and find the least edge
+// of each component. `tags` holds the index of each edge in the first list.
 extern "C" __global__ void least_of_list(
     CONST_EDGES, const u32* tags, const u64* count, int first, const u32* parent, const u8* frozen,
     u64* best,
@@ -397,8 +398,8 @@ extern "C" __global__ void least_ids(
 }
 #endif
 
-// Hang components on each other across the least edges. Those are final: a bit in the mask; or
-// with `found`, candidates: their tags.
+// Join components across their least edges. Without `found`, these edges are final: set their bits
+// in the mask. With `found`, they are candidates: append their tags.
 extern "C" __global__ void hook(
     const Region* region, CONST_EDGES, const u32* tags, const u64* count, u32* parent,
     const u8* frozen, const u64* best, const u32* best_id, u32* mask, u32* found, u64* found_count,
@@ -448,10 +449,10 @@ extern "C" __global__ void flatten(i64 vertices, u32* parent, u64* best, u32* be
     }
 }
 
-// -- what is known of the result -------------------------------------------------------------------
+// -- statistics of the result ----------------------------------------------------------------------
 
-// Exact sum of the weights of a tile's edges: low and high words for each exponent, as on the CPU;
-// edges and vertices are counted as well.
+// Exact sum of the weights of a tile's edges, with a low and a high word per exponent, as on the
+// CPU; also counts edges and vertices.
 constexpr int EXPONENTS = FLOAT ? (WIDE ? 2048 : 256) : 1;
 
 extern "C" __global__ void weigh(
@@ -502,7 +503,7 @@ extern "C" __global__ void weigh(
         const Cell here = cells[start + c];
         const bool good = has_value<Cell>(here, nodata, g.has_nodata);
         valid += good;
-        // The largest 64-bit integer has the key that means "no edge".
+        // The key of the largest 64-bit integer means "no edge": report such a cell.
         if (WIDE && !FLOAT && good && operand(here) == (Operand)NO_WORD)
             atomicMax(&totals[2], (u64)(row * g.cols + col + 1));
         const u32 bits = mask[start + c];
@@ -522,7 +523,7 @@ extern "C" __global__ void weigh(
     if (threadIdx.x < 2) atomicAdd(&totals[threadIdx.x], (u64)counts[threadIdx.x]);
 }
 
-// Cells along the border: top and bottom row, left and right column.
+// Copy the cells along the border: top and bottom row, left and right column.
 extern "C" __global__ void border(const Region* region, const Cell* cells, Cell* out) {
     const Region g = *region;
     const i64 n = 2 * (g.rows + g.cols);

@@ -1,27 +1,27 @@
 // Shortest paths over a padded raster: `relax` to convergence, then `predecessors`.
 //
-// Arrays have a ring of cells around the raster, up to whole tiles, and rows of `pitch` cells; an
-// absent cell is one whose distance is absent(). Macros: those of costs.cuh, DIAGONAL, CORNERS
-// (whether diagonal steps may pass between two absent cells), REVERSE, HAS_FRICTION, WARPS (in a
-// block), TILE_BYTES (the size of Tile).
+// Arrays pad the raster to whole tiles and add a ring of cells; rows have `pitch` cells. An absent
+// cell has the distance absent(). Macros: those of costs.cuh, DIAGONAL, CORNERS (whether diagonal
+// steps may pass between two absent cells), REVERSE, HAS_FRICTION, WARPS (per block), TILE_BYTES
+// (the size of Tile).
 //
-// A warp relaxes a tile of 32 x 32 cells in its own part of shared memory, by sweeps as
-// paths/tile.py does: down and up row by row, a lane for each column; between them right and left,
-// a lane for each row. Rows and columns that nothing has changed beside are skipped, by bits.
+// A warp relaxes a tile of 32 x 32 cells in its own part of shared memory, by sweeps like those of
+// the CPU: down and up row by row, with a lane per column; between them right and left, with a lane
+// per row. Bit masks skip rows and columns beside which nothing has changed.
 #include "costs.cuh"
 #include "steps.cuh"
 #include "pending.cuh"
 
-#define PITCH (SIDE + 3) // odd, so that the lanes of a column use different banks
+#define PITCH (SIDE + 3) // odd: the cells of a column lie in different banks
 #define RING (SIDE + 2)
 #define ALL 0xffffffffu
-#define MOST_STEPS 192 // before others get a turn: a wave ends with the last of its tiles
+#define MOST_STEPS 192 // of one visit: a wave lasts as long as its slowest tile
 
 struct Terrain {
     const CELL* heights;
     const FRICTION* frictions;
-    const f64* lengths; // steps E, diagonal, S from each padded row; three arrays
-    i64 rows, pitch;    // padded rows
+    const f64* lengths; // of the steps E, diagonal, S from each padded row; three arrays
+    i64 rows, pitch;    // padded
 };
 
 // A tile and its ring.
@@ -39,14 +39,14 @@ struct Tile {
 #endif
 };
 
-// What a warp's lanes keep of the tile they work on, the same in all but where noted. Rows and
-// columns are numbered with the ring, 0 to 33; a bit is set for one that changed and that the next
-// one, in the direction of the name, has not seen.
+// State of a sweep over a tile, the same in all lanes of the warp unless noted. Rows and columns
+// are numbered with the ring, 0 to 33. A set bit means that the row or column changed and that the
+// next one, in the direction of the name, has not been relaxed since.
 struct Sweep {
     u32 down, right; // bit k: row, column k
     u32 up, left;    // bit k: row, column k + 2
     u32 touched;     // bit k: row k + 1 changed
-    u32 column, row; // per lane: absent cells of its column, and of its row; bit k: k + 1
+    u32 column, row; // per lane: absent cells of its column and of its row; bit k: k + 1
     f64 east;        // per lane: length of the step E in its row
     u32 steps;
 
@@ -56,7 +56,7 @@ struct Sweep {
 
 __device__ __forceinline__ bool bit(u64 mask, int k) { return mask >> k & 1; }
 
-// Cost of the step into cell `i` from cell `j`, both places in the tile.
+// Cost of the step into cell `i` from cell `j`, both indices into the tile.
 __device__ __forceinline__ dist step(
     const Tile& t, const Parameters& p, int i, int j, int direction, f64 length
 ) {
@@ -78,7 +78,7 @@ __device__ __forceinline__ dist step(
 #endif
 }
 
-// The distance by way of the neighbour in direction K of the cell in row y, column x.
+// The distance of the cell in row y, column x by way of its neighbour in direction K.
 template <int K>
 __device__ __forceinline__ dist by_way_of(
     const Tile& t, const Parameters& p, int y, int x, f64 length
@@ -108,13 +108,13 @@ __device__ __forceinline__ f64 diagonal_length(const Tile& t, int y, int dy) {
 #endif
 }
 
-// Relax rows from the one above (K 6, directions 5 to 7) or below (K 2, directions 3 to 1).
+// Relax rows from the row above (K 6, directions 5 to 7) or below (K 2, directions 3 to 1).
 template <int K>
 __device__ __forceinline__ void relax_rows(Tile& t, const Parameters& p, Sweep& s, int lane) {
     constexpr int ahead = -row_step(K);
     u32& fresh = K == 6 ? s.down : s.up;
     while (fresh) {
-        // The row next to one that changed; bits as in Sweep.
+        // The first row beside one that changed; bits as in Sweep.
         int y = K == 6 ? __ffs(fresh) : 32 - __clz(fresh);
         fresh &= ~(1u << (y - 1));
         int x = lane + 1, i = y * PITCH + x;
@@ -141,7 +141,7 @@ __device__ __forceinline__ void relax_rows(Tile& t, const Parameters& p, Sweep& 
     }
 }
 
-// Relax columns from the one on their left (K 4) or right (K 0), in a row after the other.
+// Relax columns from the column on their left (K 4) or right (K 0), one after another.
 template <int K>
 __device__ __forceinline__ void relax_columns(Tile& t, const Parameters& p, Sweep& s, int lane) {
     constexpr int ahead = K == 4 ? 1 : -1;
@@ -160,7 +160,7 @@ __device__ __forceinline__ void relax_columns(Tile& t, const Parameters& p, Swee
             if (better) t.distances[row + x] = by;
             rows |= better;
             s.steps++;
-            // The way back is never shorter.
+            // Only onward: going back never shortens a distance.
             if (__any_sync(ALL, better)) fresh |= K == 4 ? 2u << (x - 1) : 1u << (x - 1) >> 1;
             x += ahead;
             if (x < 1 || x > SIDE || !(fresh >> (x - 1) & 1)) break;
@@ -202,7 +202,7 @@ __device__ __forceinline__ void relax_sides(Tile& t, const Parameters& p, Sweep&
     __syncwarp();
 }
 
-// Sweep until nothing changes, or for about MOST_STEPS. Whether nothing changes.
+// Sweep until nothing changes, or for about MOST_STEPS. Returns whether nothing changes any more.
 __device__ __forceinline__ bool sweep(Tile& t, const Parameters& p, Sweep& s, int lane) {
     relax_sides(t, p, s, lane);
     while (true) {
@@ -221,8 +221,8 @@ __device__ __forceinline__ bool sweep(Tile& t, const Parameters& p, Sweep& s, in
 __device__ __forceinline__ void load(
     Tile& t, Sweep& s, const Terrain& terrain, const dist* distances, i64 row, i64 col, int lane
 ) {
-    // Its sides first: they are on their way while the rows are fetched. Lanes 0 to 3 take the
-    // rest of the rows, two on each side.
+    // The sides first: these loads overlap with those of the rows. Lanes 0 to 3 load the two
+    // remaining cells of each side.
     const i64 corner = row * terrain.pitch + col;
     const int ys[3] = {lane, lane, SIDE + (lane & 1)};
     const int xs[3] = {0, SIDE + 1, lane & 2 ? SIDE + 1 : 0};
@@ -256,7 +256,7 @@ __device__ __forceinline__ void load(
     s.column = s.row = 0;
 #pragma unroll 1
     for (int half = 0; half < RING; half += RING / 2) {
-        dist d[RING / 2]; // all of them are on their way before the first is needed
+        dist d[RING / 2]; // all loads are issued before the first value is used
         CELL h[RING / 2];
 #if HAS_FRICTION
         FRICTION f[RING / 2];
@@ -319,15 +319,15 @@ __device__ __forceinline__ order least_of_warp(order key) {
     return key;
 }
 
-// The least of the cells that became less, as a key; NONE where none did.
+// The least distance that decreased, as a key; NONE if none did.
 __device__ __forceinline__ order least_better(dist now, dist before) {
     bool better = now < before;
     if (!__any_sync(ALL, better)) return NONE;
     return least_of_warp(better ? order_of(now) : NONE);
 }
 
-// Tell the neighbours of a tile; lane k < 8 has the key for the one in direction k, and lane 8 the
-// key for the tile itself, if that is to go on.
+// Make the neighbours of a tile pending. Lane k < 8 has the key for the neighbour in direction k,
+// lane 8 the key for the tile itself if it is unfinished.
 __device__ __forceinline__ void tell(
     const Pending& q, u64 next, i64 tile, order key, dist farthest, int lane
 ) {
@@ -368,10 +368,10 @@ __device__ __forceinline__ void visit(
     u32 flags = 0;
     order own = NONE;
     if (lane == 0) {
-        // Who lowers the key from here on lists the tile again. What was written before the key
-        // was lowered is read below.
+        // A warp that lowers the key from here on lists the tile again. All that was written
+        // before the key was lowered is visible below.
         flags = atomicAnd(q.flags + tile, ~LISTED);
-        if (!(flags & AWAY)) own = atomicExch(q.keys + tile, NONE); // else it keeps the key
+        if (!(flags & AWAY)) own = atomicExch(q.keys + tile, NONE); // else the tile keeps its key
         __threadfence();
     }
     own = __shfl_sync(ALL, own, 0);
@@ -419,7 +419,7 @@ __device__ __forceinline__ void visit(
     if (__any_sync(ALL, key != NONE)) tell(q, wave + 1, tile, key, farthest, lane);
 }
 
-// All blocks wait for each other; `goal` counts those that came since the launch.
+// Grid-wide barrier; `goal` is the number of arrivals since the launch to wait for.
 __device__ __forceinline__ void barrier(u32* arrived, u32& goal) {
     goal += gridDim.x;
     __syncthreads();
@@ -432,7 +432,7 @@ __device__ __forceinline__ void barrier(u32* arrived, u32& goal) {
     __syncthreads();
 }
 
-// Sort the candidates of a wave: up to the limit into the chosen, others into the next wave.
+// Distribute the candidates of a wave: keys up to the limit are chosen, others go to the next wave.
 __device__ void choose(const Pending& q, u64 number, u32 count, f64 limit) {
     int lane = threadIdx.x & 31;
     i64 warps = (i64)gridDim.x * WARPS;
@@ -469,11 +469,11 @@ __device__ void choose(const Pending& q, u64 number, u32 count, f64 limit) {
     }
 }
 
-// Up to `waves` waves of tiles in about the order of their keys, until none is pending.
+// Relax up to `waves` waves of tiles, roughly in the order of their keys, until none is pending.
 //
-// Every block is resident (the launch is cooperative), one for each multiprocessor. A wave relaxes
-// the candidates with the least keys, about `target` of them: nobody knows what a good width of
-// keys is in units of cost, but what fills the card is known. The order decides the time alone.
+// Every block is resident (the launch is cooperative), one per multiprocessor. A wave relaxes about
+// `target` candidates, those with the least keys: a good range of keys in units of cost is unknown,
+// but the number of tiles that fills the GPU is known. The order affects only the time.
 extern "C" __global__ void __launch_bounds__(WARPS * 32, 1) relax(
     const CELL* heights, const FRICTION* frictions, const f64* lengths, i64 rows, i64 pitch,
     dist* distances, i64 down, i64 across, order* keys, u32* flags, u32* lists, State* state,
@@ -487,7 +487,7 @@ extern "C" __global__ void __launch_bounds__(WARPS * 32, 1) relax(
     const Pending q = {down, across, keys, flags, lists, state};
     int lane = threadIdx.x & 31;
     bool first_thread = blockIdx.x == 0 && threadIdx.x == 0;
-    // Neighbouring warps on different multiprocessors: few tiles are spread over many.
+    // Consecutive warps run on different multiprocessors: a few tiles use many of them.
     const u32 warp = threadIdx.x / 32 * gridDim.x + blockIdx.x, warps = gridDim.x * WARPS;
     u64 number = state->number, visits = 0, steps = 0;
     const u64 end = number + waves;
@@ -499,7 +499,7 @@ extern "C" __global__ void __launch_bounds__(WARPS * 32, 1) relax(
         if (first_thread) clear(state->waves[(number + 2) % 3]);
         const u32* list = candidates(q, number);
         if (count > target) {
-            // As if keys were spread evenly between the least and twice the mean.
+            // Assume that keys are spread evenly from the least, with the same mean.
             f64 least = (f64)distance_of(now->least);
             f64 width = 2 * (now->sum / count - least) * (target / count);
             choose(q, number, count, width > 0 ? least + width : least);
@@ -522,7 +522,7 @@ extern "C" __global__ void __launch_bounds__(WARPS * 32, 1) relax(
         atomicAdd(&state->steps, steps);
     }
     if (first_thread) {
-        // Others may still look at this wave's counters, but nobody at these two.
+        // Other blocks may still read this wave's counters, but not these two.
         state->overflow = state->waves[number % 3].overflow;
         state->number = number;
     }
@@ -530,7 +530,7 @@ extern "C" __global__ void __launch_bounds__(WARPS * 32, 1) relax(
 
 // -- predecessors -----------------------------------------------------------------------------
 
-// Whether the neighbour in direction k leads to the cell at `at` at exactly its distance.
+// Whether the step from the neighbour in direction k to the cell at `at` gives its exact distance.
 __device__ __forceinline__ bool is_tight(
     const Terrain& t, const Parameters& p, const dist* distances, i64 row, i64 at, int k, dist here,
     dist there
@@ -560,8 +560,8 @@ __device__ __forceinline__ bool is_tight(
 }
 
 #if MODEL != HOPS
-// Per cell the D8 code of the strictly nearer predecessor of lowest direction, 255 unreached; 0 for
-// none, then `flat` has the bits of equally far neighbours from which the step costs nothing.
+// Per cell, the D8 code of the strictly nearer predecessor with the lowest direction, 255 if
+// unreached, or 0 if there is none; then `flat` has the bits of the equally far predecessors.
 extern "C" __global__ void predecessors(
     const CELL* heights, const FRICTION* frictions, const f64* lengths, i64 rows, i64 pitch,
     const dist* distances, const f64* p, dist farthest, i64 height, i64 width, u8* codes, u8* flat

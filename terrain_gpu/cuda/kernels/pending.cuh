@@ -1,14 +1,14 @@
-// Tiles that wait, with the least distance still to be passed on into each.
+// Pending tiles, each with a key: the least distance that is still to be propagated into it.
 //
-// All of this is shared by kernels that run one after another, and by the waves of `relax`. A wave
-// takes candidates and makes those of the next; its counters are one of three, so that one of them
-// can be cleared while the two others are in use.
+// Shared by kernels that run one after another, and by the waves of `relax`. A wave consumes
+// candidates and collects those of the next wave. There are three sets of counters, so that one
+// can be cleared while the other two are in use.
 
 #define SIDE 32                      // of a tile: a warp's lanes are its columns, then its rows
-#define LISTED 1u                    // the tile is among the candidates of this wave or the next
-#define WHOLE 2u                     // cells inside of it were set, not only beside it
-#define AWAY 4u                      // some of its cells, or of those around, are not here yet
-#define CHANGED 8u                   // some of its distances became less
+#define LISTED 1u                    // the tile is a candidate of this wave or the next
+#define WHOLE 2u                     // cells inside the tile were set, not only beside it
+#define AWAY 4u                      // some of its cells or of its ring are not loaded yet
+#define CHANGED 8u                   // some of its distances decreased
 
 #if DISTANCE == U32
 typedef u32 order;
@@ -17,7 +17,7 @@ typedef u64 order;
 #endif
 #define NONE ((order)~(order)0)
 
-// Distances as integers in the same order; the least key of several is found by atomicMin.
+// Distances as integers in the same order, for atomicMin.
 __device__ __forceinline__ order order_of(dist d) {
 #if DISTANCE == F64
     u64 bits = (u64)__double_as_longlong(d);
@@ -37,28 +37,28 @@ __device__ __forceinline__ dist distance_of(order key) {
 
 struct Wave {
     f64 sum;        // of the candidates' keys
-    order least;    // of these, or below
-    u32 candidates; // how many
-    u32 chosen;     // how many of them are relaxed in this wave
-    u32 taken;      // how many of these are, beyond one of each warp
-    u32 overflow;   // whether the wave before met a distance too large
+    order least;    // lower bound of these keys
+    u32 candidates; // their number
+    u32 chosen;     // number of candidates to relax in this wave
+    u32 taken;      // number of these taken so far, not counting the first one of each warp
+    u32 overflow;   // whether the previous wave met a distance that is too large
 };
 
 struct State {
     Wave waves[3];
-    dist farthest;   // keys beyond do not count
+    dist farthest;   // tiles with greater keys are skipped
     u64 number;      // waves done
     u64 visits;      // tiles relaxed
     u64 steps;       // rows and columns relaxed
     u32 arrived;     // blocks at the barrier
-    u32 overflow;    // the run cannot go on with this type of distances
+    u32 overflow;    // the run needs a wider type of distances
 };
 
 struct Pending {
-    i64 down, across; // tiles
+    i64 down, across; // number of tiles
     order* keys;      // per tile
     u32* flags;       // per tile, as above
-    u32* lists;       // three of all tiles: candidates of even and odd waves, and the chosen
+    u32* lists;       // three lists of tiles: candidates of even waves, of odd waves, and chosen
     State* state;
 };
 
@@ -76,13 +76,13 @@ __device__ __forceinline__ void clear(Wave& wave) {
     wave.candidates = wave.chosen = wave.taken = wave.overflow = 0;
 }
 
-// Make a tile pending with a key, for `wave`. Whether it was not listed before.
+// Make a tile pending with a key. Returns whether it was not listed before.
 __device__ __forceinline__ bool lower(const Pending& q, i64 tile, order key, u32 flags) {
     atomicMin(q.keys + tile, key);
     return !(atomicOr(q.flags + tile, LISTED | flags) & LISTED);
 }
 
-// The same for one thread alone, as long as no wave runs.
+// The same, including the list and counters of `wave`; only while no wave is running.
 __device__ __forceinline__ void post(
     const Pending& q, u64 wave, i64 tile, order key, u32 flags
 ) {

@@ -1,2 +1,2 @@
-// The least kernel: compiling and loading it shows that CUDA works.
+// An empty kernel: compiling and loading it shows that CUDA works.
 extern "C" __global__ void probe() {}

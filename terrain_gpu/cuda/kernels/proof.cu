@@ -1,25 +1,25 @@
-// Proof of distances over a region, with a ring of cells around it: `check` looks at every step,
-// `flats`, `rims` and `lost` at where flats lead. paths/verify says what is proven, and why. Faults
-// are only counted: where they are, the CPU finds. Macros: those of costs.cuh, where types are those
-// of the layers; and DIAGONAL, CORNERS, REVERSE of paths.cu.
+// Verify distances over a region with a ring of cells around it: `check` checks every step;
+// `flats`, `rims` and `lost` check that flats lead to a root. paths/verify explains the proof.
+// Faults are only counted: the CPU locates them. Macros: those of costs.cuh, with the types of the
+// layers; and DIAGONAL, CORNERS, REVERSE as for paths.cu.
 #include "costs.cuh"
 #include "steps.cuh"
 #include "notes.cuh"
 #include "add_up.cuh"
 
-typedef int Label; // 0: what has a way to a root; else 1 + the number of a cell of the region
+typedef int Label; // 0: connected to a root; else 1 + the number of a cell of the region
 #include "rem.cuh"
 
 #define NO_CODE 255
 
-// Which cells are roots: those that are given, also all beside absent ones, or what results tell.
+// Rules for roots: the given sources, these and all cells beside absent ones, or by the results.
 #define GIVEN 0
 #define GIVEN_AND_EDGE 1
 #define AT_ZERO 2
 #define AT_OWN_HEIGHT 3
 #define UNLINKED 4
 
-// Of sources that are given: whether they have their start value.
+// Marks of given sources: whether they have their start value.
 #define ROOT 1
 #define NO_ROOT 2
 
@@ -27,22 +27,22 @@ struct Tally {
     u64 steps, reached, roots, flats, faults;
 };
 
-// All but `codes` with the ring.
+// All arrays but `codes` include the ring.
 struct Region {
     i64 height, width;
     const CELL* heights;
     const FRICTION* frictions;
     const u8* absent;
-    const f64* lengths; // steps E, SW, S, SE from each row with the ring; four arrays
+    const f64* lengths; // of the steps E, SW, S, SE from each row, ring included; four arrays
     const dist* written;
-    const u8* codes; // or none
+    const u8* codes; // or null
 };
 
 __device__ __forceinline__ dist distance_of(dist written) {
     return is_absent(written) || written >= top() ? top() : written;
 }
 
-// Cost of the step into the cell in row r at place i, both of the ring's, from its neighbour k.
+// Cost of the step from neighbour k into the cell in row r at index i, both counted with the ring.
 __device__ __forceinline__ dist step(const Region& b, const Parameters& p, i64 r, i64 i, int k) {
     const i64 pitch = b.width + 2, j = i + row_step(k) * pitch + col_step(k);
 #if !CORNERS
@@ -57,10 +57,10 @@ __device__ __forceinline__ dist step(const Region& b, const Parameters& p, i64 r
 #endif
     const i64 row = edge_of(k) * (b.height + 2) + (row_step(k) < 0 ? r - 1 : r);
     const dist cost = edge(p, low, high, fa, fb, b.lengths[row]);
-    return cost <= top() ? cost : top(); // NaN is none
+    return cost <= top() ? cost : top(); // NaN: no step
 }
 
-// What a source starts with that was given a cost, or none.
+// Start value of a source with the given cost, or 0.
 __device__ __forceinline__ dist start_of(const Region& b, i64 i, dist cost) {
 #if MODEL == MINIMAX
     const f64 own = (f64)b.heights[i];
@@ -70,7 +70,7 @@ __device__ __forceinline__ dist start_of(const Region& b, i64 i, dist cost) {
 #endif
 }
 
-// Note which sources have their start value.
+// Mark which sources have their start value.
 extern "C" __global__ void seeds(
     const Region* region, const i64* cells, const dist* costs, i64 count, dist farthest, u8* marks,
     Tally* tally
@@ -85,8 +85,8 @@ extern "C" __global__ void seeds(
     }
 }
 
-// Steps into all cells. `level` receives, for the cells of flats, the directions of their tight
-// predecessors; `parent` every one's own label.
+// Check the steps into all cells. `level` receives, for cells of flats, the directions of their
+// tight predecessors at the same distance; `parent` receives each cell's own label.
 extern "C" __global__ void check(
     const Region* region, const f64* given, dist farthest, int bounded, int rule, const u8* marks,
     u8* level, Label* parent, Tally* tally
@@ -159,7 +159,7 @@ __device__ __forceinline__ bool inside(i64 y, i64 x, i64 height, i64 width) {
     return y >= 0 && y < height && x >= 0 && x < width;
 }
 
-// Join the cells of flats, and these to 0 where a neighbour has a way to a root.
+// Join the cells of flats, and join them to 0 where a predecessor is connected to a root.
 extern "C" __global__ void flats(i64 height, i64 width, const u8* level, Label* parent) {
     for (i64 n = thread(); n < height * width; n += threads())
         for (u32 left = level[n]; left; left &= left - 1) {
@@ -170,8 +170,9 @@ extern "C" __global__ void flats(i64 height, i64 width, const u8* level, Label* 
         }
 }
 
-// Labels of the cells on a region's rims, and their tight steps from outside: top, bottom, left and
-// right, `side` places each; a corner's are in the first. `seen` receives which labels there are.
+// Write the labels of the cells on a region's rims and the directions of their tight predecessors
+// outside. Rims are top, bottom, left and right, `side` places each; a corner counts only in the
+// first of its rims. `seen` marks the labels found.
 extern "C" __global__ void rims(
     i64 height, i64 width, i64 side, const u8* level, Label* parent, Label* labels, u8* outward,
     u8* seen
@@ -196,7 +197,7 @@ extern "C" __global__ void rims(
     }
 }
 
-// Count the cells of flats that no root and no rim is joined to.
+// Count the cells of flats that are joined to neither a root nor a rim cell.
 extern "C" __global__ void lost(
     i64 cells, const u8* level, Label* parent, const u8* seen, Tally* tally
 ) {

@@ -1,6 +1,6 @@
-// Cells as layers have them, to their place in padded rasters. See paths.cu.
+// Copy cells of layers to their place in padded rasters. See paths.cu.
 //
-// Macros: RAW (type of the layer), CELL (what it becomes), DISTANCE.
+// Macros: RAW (type of the layer), CELL (type in the padded raster), DISTANCE.
 #define MODEL ABSDIFF
 #include "costs.cuh"
 #include "notes.cuh"
@@ -10,7 +10,7 @@ __device__ __forceinline__ bool has_value(RAW v, int has_nodata, RAW nodata) {
     return v - v == 0; // neither NaN nor infinite
 }
 
-// Of integers of 16 bits differences count: they are moved so that the least is 0.
+// Only differences of 16-bit integers matter: signed ones are shifted so that the least is 0.
 __device__ __forceinline__ CELL converted(RAW v) {
 #if DISTANCE == U32
     return (CELL)((i32)v + ((RAW)-1 < (RAW)1 ? 1 << (8 * sizeof(RAW) - 1) : 0));
@@ -19,9 +19,9 @@ __device__ __forceinline__ CELL converted(RAW v) {
 #endif
 }
 
-// Heights or frictions of a window, whose place is (row, col) behind the ring. Cells without a value
-// become absent; the others do, with `appear`, become cells that are not reached. Notes number cells
-// as first + row * cols + col.
+// Copy the heights or frictions of a window to (row, col), counted without the ring. Cells without
+// a value become absent; with `appear`, the others become unreached. Notes number the cells as
+// first + row * cols + col.
 extern "C" __global__ void place(
     const RAW* block, i64 height, i64 width, i64 row, i64 col, i64 first, i64 cols, i64 pitch,
     CELL* cells, dist* distances, int has_nodata, RAW nodata, int appear, int frictions, Notes* notes
@@ -43,14 +43,14 @@ extern "C" __global__ void place(
     }
 }
 
-// Cells that a layer of barriers closes.
+// Make the cells absent that a layer of barriers marks.
 extern "C" __global__ void close(
     const RAW* block, i64 height, i64 width, i64 row, i64 col, i64 pitch, dist* distances,
     int has_nodata, RAW nodata
 ) {
     for (i64 k = thread(); k < height * width; k += threads()) {
         RAW v = block[k];
-        // As on the CPU, NaN and infinities are no barriers.
+        // As on the CPU, NaN and infinities are not barriers.
         if (v != (RAW)0 && has_value(v, has_nodata, nodata))
             distances[(row + k / width + 1) * pitch + col + k % width + 1] = absent();
     }

@@ -1,12 +1,13 @@
-// Rem's union-find. Label is int or i64; parents never grow, so a root is the least of its tree.
+// Rem's union-find. Label is int or i64. Parents only decrease, so a root is the least vertex of
+// its tree.
 __device__ __forceinline__ Label look(const Label* at) { return *(const volatile Label*)at; }
 __device__ __forceinline__ int swap_if(int* at, int old, int now) { return atomicCAS(at, old, now); }
 __device__ __forceinline__ i64 swap_if(i64* at, i64 old, i64 now) {
     return (i64)atomicCAS((u64*)at, (u64)old, (u64)now);
 }
 
-// Go up from both ends; where the parent is greater, hang the vertex on the other's parent
-// (splicing) and go on from the old parent, until that was a root.
+// Climb from both ends. Attach the vertex with the greater parent to the other vertex's parent
+// (splicing) and continue from its old parent, until that is a root.
 __device__ __forceinline__ void join(Label* parent, Label u, Label v) {
     for (;;) {
         Label up = look(parent + u), other = look(parent + v);
@@ -22,7 +23,7 @@ __device__ __forceinline__ void join(Label* parent, Label u, Label v) {
     }
 }
 
-// The root of a vertex, which becomes its parent.
+// Find the root of a vertex and make it the vertex's parent.
 __device__ __forceinline__ Label to_root(Label* parent, i64 v) {
     for (;;) {
         const Label up = look(parent + v), next = look(parent + up);

@@ -1,10 +1,10 @@
-// Whether a mask of edges is the minimum spanning forest of a raster: Boruvka's rounds over all
+// Verify that a mask of edges is the minimum spanning forest of a raster: Boruvka's rounds over all
 // edges of the grid, the whole raster as one graph, cells row by row. An edge has the id
 // 4 * lower cell + direction (E, SW, S, SE), and edges are ordered by weight and id, so the forest
-// is unique: the mask holds it exactly when it holds every edge that is picked, and no more edges.
-// Plain on purpose, and nothing of it is shared with the programs that compute forests. Macros: CELL,
-// the type of cells; ABSDIFF, whether the weight is |dz| (1) or the higher cell (0); VERTEX, the type
-// of a cell's number, unsigned.
+// is unique: the mask is the forest if and only if it holds every edge picked, and no other edge.
+// Deliberately simple, and shares no code with the kernels that compute forests. Macros: CELL, the
+// type of cells; ABSDIFF, whether the weight is |dz| (1) or the higher cell (0); VERTEX, the
+// unsigned type of a cell's number.
 typedef unsigned char u8;
 typedef unsigned int u32;
 typedef unsigned long long u64;
@@ -15,7 +15,7 @@ constexpr bool FLOAT = (Cell)0.5 != (Cell)0, DOUBLE = FLOAT && sizeof(Cell) == 8
 constexpr int EXPONENTS = DOUBLE ? 2048 : FLOAT ? 256 : 1;
 constexpr Vertex ABSENT = ~(Vertex)0;
 constexpr u64 NONE = ~0ull;
-constexpr int HOPS = 16;  // at most at a time, on the way to a root
+constexpr int HOPS = 16;  // at most, per pass, towards a root
 constexpr i64 SWATH = 1024;
 
 __device__ __forceinline__ i64 thread() { return (i64)blockIdx.x * blockDim.x + threadIdx.x; }
@@ -23,8 +23,8 @@ __device__ __forceinline__ i64 threads() { return (i64)gridDim.x * blockDim.x; }
 
 struct Place { i64 row, col; };
 
-// Where the k-th cell is when a raster is gone through in swaths of columns: what threads look at at
-// a time, and where that leads, is about square then and stays in the cache.
+// Position of the k-th cell when the raster is traversed in swaths of columns: the cells and
+// neighbours visited at one time then form about a square and stay in the cache.
 __device__ __forceinline__ Place place(i64 k, i64 rows, i64 cols) {
     const Vertex wide = cols < SWATH ? cols : SWATH;
     const Vertex left = (Vertex)k / ((Vertex)rows * wide) * wide;
@@ -41,9 +41,9 @@ __device__ __forceinline__ u32 bits_of(float z) { return __float_as_uint(z); }
 __device__ __forceinline__ u64 bits_of(double z) { return (u64)__double_as_longlong(z); }
 template <typename T> __device__ __forceinline__ u64 bits_of(T z) { return (u64)z; }
 
-// Numbers as unsigned ones of the same order.
+// Map numbers to unsigned ones in the same order.
 __device__ __forceinline__ u64 ordered(float z) {
-    const u32 bits = bits_of(z + 0.0f);  // one zero
+    const u32 bits = bits_of(z + 0.0f);  // turns -0 into +0
     return bits >> 31 ? ~bits : bits | 1u << 31;
 }
 __device__ __forceinline__ u64 ordered(double z) {
@@ -54,13 +54,13 @@ template <typename T> __device__ __forceinline__ u64 ordered(T z) {
     return (u64)z + ((T)-1 < (T)1 ? 1ull << (8 * sizeof(T) - 1) : 0);  // the least is 0
 }
 
-// Of floats: the weight itself.
+// The weight itself, for floats.
 __device__ __forceinline__ Cell weight(Cell a, Cell b) {
     if (ABSDIFF) return a < b ? b - a : a - b;
     return a < b ? b : a;
 }
 
-// Unsigned numbers in the order of weights.
+// An unsigned number in the order of weights.
 __device__ __forceinline__ u64 key(Cell a, Cell b) {
     if constexpr (FLOAT) {
         return ordered(weight(a, b));
@@ -71,7 +71,7 @@ __device__ __forceinline__ u64 key(Cell a, Cell b) {
     }
 }
 
-// From the lower cell of an edge to the other.
+// Difference between the numbers of an edge's upper and lower cell.
 __device__ __forceinline__ i64 step(int direction, i64 cols) {
     return direction == 0 ? 1 : cols + direction - 2;
 }
@@ -90,10 +90,10 @@ extern "C" __global__ void start(
     }
 }
 
-// Count cells [first, last) with a value, edges of the grid, edges of the mask and bits of it that
-// are no edge of the grid; and add up the weights of the mask's edges, exactly: integers as a low
-// and a high word; floats as their mantissas, two words for each exponent. A word cannot overflow
-// for 2^28 cells.
+// For cells [first, last), count those with a value, the edges of the grid, the edges of the mask,
+// and its bits that are not edges of the grid. Sum the weights of the mask's edges exactly: integers
+// as a low and a high word; floats as mantissas, two words per exponent. A word cannot overflow for
+// 2^28 cells.
 extern "C" __global__ void survey(
     i64 first, i64 last, i64 rows, i64 cols, int diagonal, const Cell* cells, const u8* mask,
     const Vertex* parent, u64* counts, u64* sums
@@ -102,7 +102,7 @@ extern "C" __global__ void survey(
     for (int k = threadIdx.x; k < 2 * EXPONENTS; k += blockDim.x) words[k] = 0;
     __syncthreads();
     u64 vertices = 0, grid = 0, edges = 0, wrong = 0;
-    // Sums of a run of weights of one exponent.
+    // Sums of a run of weights with the same exponent.
     int run = 0;
     i64 low = 0, high = 0;
     auto flush = [&]() {
@@ -156,7 +156,8 @@ extern "C" __global__ void survey(
 
 // -- a round ---------------------------------------------------------------------------------------
 
-// The least edge out of every component, at its root: first that of a cell, without atomics.
+// Find the least edge out of every component, stored at its root. Each cell first finds its own
+// least edge, without atomics.
 extern "C" __global__ void least_edges(
     i64 rows, i64 cols, int diagonal, const Cell* cells, const Vertex* parent, u64* best
 ) {
@@ -197,7 +198,7 @@ extern "C" __global__ void least_edges(
     }
 }
 
-// What a root picked becomes the root that it leads to. Picks that the mask lacks are counted.
+// Replace the edge that a root picked by the root it leads to. Count picks that the mask lacks.
 extern "C" __global__ void aim(
     i64 n, i64 cols, const u8* mask, const Vertex* parent, u64* best, u64* lacking
 ) {
@@ -212,8 +213,8 @@ extern "C" __global__ void aim(
     add_up(lack, lacking);
 }
 
-// Hang roots on those they lead to. Two that lead to each other picked the same edge: the lesser
-// one stays.
+// Attach roots to those they lead to. Two that lead to each other picked the same edge: the lesser
+// one remains a root.
 extern "C" __global__ void hook(i64 n, Vertex* parent, const u64* best, u64* picked) {
     u64 picks = 0;
     for (i64 v = thread(); v < n; v += threads()) {
@@ -226,8 +227,8 @@ extern "C" __global__ void hook(i64 n, Vertex* parent, const u64* best, u64* pic
     add_up(picks, picked);
 }
 
-// Name cells by their roots, until none is unfinished: what others have done so far helps, and even
-// without that the way shrinks HOPS times.
+// Move cells' parents towards their roots; repeat until none is unfinished. Each pass divides the
+// depth by HOPS, or by more if other threads have already updated parents.
 extern "C" __global__ void flatten(
     i64 rows, i64 cols, Vertex* parent, u64* best, u64* unfinished
 ) {
@@ -240,7 +241,7 @@ extern "C" __global__ void flatten(
             best[v] = NONE;
             continue;
         }
-        // From the nearest cache, maybe old: all cells of a large component read the same root.
+        // From the L1 cache, possibly stale: all cells of a large component read the same root.
         Vertex root = from, next = __ldca(&parent[root]);
         for (int hop = 0; hop < HOPS && next != root; hop++) {
             root = next;

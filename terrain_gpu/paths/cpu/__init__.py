@@ -1,1 +1,1 @@
-"""Shortest paths on the CPU: numba kernels, and blocks in the order of their distances."""
+"""Shortest paths on the CPU: numba kernels; blocks are visited in the order of distance."""

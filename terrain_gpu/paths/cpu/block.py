@@ -1,8 +1,8 @@
-"""Relaxation of one block: its tiles in the order of their least distance still to be passed on.
+"""Relax one block: its tiles in the order of their least pending distance.
 
-The same idea as one level up, where blocks are taken in that order: a label-correcting method whose
-order makes it nearly label-setting. Distances never fall below the true ones and every relaxation
-is monotone, also in floating point, so whatever the order the end is the one fixed point.
+Blocks are visited in the same way. This is a label-correcting method, and its order makes it nearly
+label-setting. Distances never fall below the true ones, and every relaxation is monotone, also in
+floating point. Any order therefore ends at the same fixed point.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from .tile import relax_tile
 
 @jit
 def seed(distances, keys, whole, rows, cols, values):
-    """Lower cells (block coordinates) to the values of sources; their tiles become pending."""
+    """Lower the cells of sources (block coordinates) to `values`; their tiles become pending."""
     across = keys.shape[1]
     for k in range(len(rows)):
         r, c = rows[k], cols[k]
@@ -38,9 +38,10 @@ def seed(distances, keys, whole, rows, cols, values):
 
 @jit
 def receive(distances, keys, halo):
-    """Lower the halo to what the neighbours found; tiles beside it become pending.
+    """Lower the halo to the distances of the neighbours; tiles next to it become pending.
 
-    `halo` holds top and bottom row (with corners), left and right column, each in front of a row.
+    `halo` holds four rows: top and bottom row (with corners), left and right column; each fills the
+    front of its row.
     """
     height, width = distances.shape[0] - 2, distances.shape[1] - 2
     for s in range(4):
@@ -74,29 +75,32 @@ def relax_block(
     work,
     sides,
 ):
-    """Relax pending tiles in order, while the least is below `limit`.
+    """Relax pending tiles in order, while the least pending distance is at most `limit`.
 
     Parameters
     ----------
     heights, frictions, absent, lengths, options
         See `fill_weights`.
     distances
-        Of the block, padded by one.
+        Distances of the block, padded by one.
     keys
-        Per tile: least distance still to be passed on into it.
+        Per tile: the least distance still to be propagated into it.
     whole
-        Per tile: whether cells inside of it were set.
+        Per tile: whether cells within it were set.
+    limit
+        Tiles with larger keys stay pending.
     guard
-        Stop when a distance is beyond.
+        Stop when a distance exceeds this.
     work
         From `new_tile_work`.
     sides
-        Per D8 direction: lowered to the least value that became less on that side or corner.
+        Per D8 direction: lowered to the least distance that was lowered on that side or corner.
 
     Returns
     -------
     least, visits, passes, overflow
-        Least pending key, tiles relaxed, their row passes, and whether `guard` was passed.
+        Least pending key, number of tiles relaxed and of row passes, and whether `guard` was
+        exceeded.
     """
     infinity = infinity_of(distances)
     down, across = keys.shape
@@ -135,14 +139,14 @@ def relax_block(
             else:
                 side = _side(k, y, x, down, across)
                 sides[side] = min(sides[side], improved[k])
-                # A corner tile's corner cell also touches the neighbours on both sides, which
-                # its own sides, k - 1 and k + 1, already tell.
+                # The corner cell of a corner tile also touches the neighbours on both sides; they
+                # learn of it through sides k - 1 and k + 1.
     return least, visits, passes, False
 
 
 @register_jitable
 def _farthest(d):
-    """The largest distance of a tile that is reached."""
+    """The largest finite distance of a tile."""
     infinity = infinity_of(d)
     most = d.dtype.type(0)
     for y in range(d.shape[0]):
@@ -154,7 +158,7 @@ def _farthest(d):
 
 @register_jitable
 def _side(k, y, x, down, across):
-    """D8 direction of the block that a tile outside of this one lies in."""
+    """D8 direction of the block that contains a tile outside this block."""
     dy = -1 if y < 0 else (1 if y >= down else 0)
     dx = -1 if x < 0 else (1 if x >= across else 0)
     for m in range(8):
@@ -165,7 +169,7 @@ def _side(k, y, x, down, across):
 
 @jit
 def take_rim(distances, rim):
-    """Copy the outer cells: top and bottom row, left and right column."""
+    """Copy the outer cells of a block to `rim`: top and bottom row, left and right column."""
     height, width = distances.shape[0] - 2, distances.shape[1] - 2
     for k in range(width):
         rim[0, k] = distances[1, k + 1]

@@ -1,7 +1,7 @@
-"""Dijkstra's algorithm inside of one block: label setting, with a tournament tree over its cells.
+"""Dijkstra's algorithm within one block: label setting, with a tournament tree over its cells.
 
-The classical operator (E. W. Dijkstra, "A note on two problems in connexion with graphs", 1959),
-and the reference for `block.relax_block`: what goes in and comes out is the same, bit for bit.
+This is the classical method (E. W. Dijkstra, "A note on two problems in connexion with graphs",
+1959), and the reference for `block.relax_block`: both take and return the same, bit for bit.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from ..edges import edge, infinity_of, join
 
 
 def new_players(block: tuple[int, int]) -> np.ndarray:
-    """What `dijkstra_block` works in: a tree in which the cells of a padded block can play."""
+    """Allocate the tournament tree of `dijkstra_block`, over the cells of a padded block."""
     return new_tree((block[0] + 2) * (block[1] + 2))
 
 
@@ -37,20 +37,20 @@ def dijkstra_block(
     tree,
     sides,
 ):
-    """Settle what is pending in a block, nearest cell first, while the nearest is within `limit`.
+    """Settle the pending cells of a block, nearest first, up to a distance of `limit`.
 
     Parameters
     ----------
     tree
-        From `new_players`, empty; it is left empty.
+        From `new_players`; it must be empty, and is empty on return.
     cost, heights, frictions, absent, lengths, options, distances, keys, whole, limit, guard, sides
         As for `block.relax_block`.
 
     Returns
     -------
     least, visits, passes, overflow
-        As from `block.relax_block`; a visit is as many settled cells as a tile has, and there are
-        no passes.
+        As from `block.relax_block`. Visits count settled cells divided by the cells of a tile,
+        rounded up; passes is 0.
     """
     infinity = infinity_of(distances)
     height, width = distances.shape
@@ -63,12 +63,12 @@ def dijkstra_block(
         overflow = flat[cell] > guard
         if overflow:
             break
-        # Equally near cells may go in any order: keys serve as ids.
+        # Cells at equal distance may be settled in any order, so keys serve as ids.
         leave(tree, flat, flat, cell)
         settled += 1
         r, c = cell // width, cell % width
         for k in range(8):
-            # The cell is neighbour k of the one that it reaches.
+            # (y, x) is the cell of which this cell is neighbour k.
             y, x = r - ROW_STEP[k], c - COL_STEP[k]
             if not (0 < y < height - 1 and 0 < x < width - 1):
                 continue
@@ -88,7 +88,7 @@ def dijkstra_block(
 
 @register_jitable
 def _enter(tree, flat, keys, whole, height, width):
-    """Let everything play that tiles wait for: their own cells if set, and the halo beside them."""
+    """Enter the pending cells of tiles: their own cells where `whole`, and the block's halo."""
     infinity = infinity_of(flat)
     down, across = keys.shape
     for i in range(down):
@@ -112,7 +112,7 @@ def _enter(tree, flat, keys, whole, height, width):
 
 @register_jitable
 def step(cost, heights, frictions, absent, lengths, options, y, x, k, distances):
-    """Cost of the step into padded cell (y, x) from neighbour k, as `tile.fill_weights` has it."""
+    """Cost of the step into padded cell (y, x) from neighbour k, as in `steps.fill_weights`."""
     diagonal, corner_cutting, reverse = options
     infinity = infinity_of(distances)
     if absent[y, x] or (k % 2 == 1 and not diagonal):
@@ -132,7 +132,7 @@ def step(cost, heights, frictions, absent, lengths, options, y, x, k, distances)
 
 @register_jitable
 def _tell(sides, y, x, height, width, value):
-    """Lower what is told about the sides of the block that an inner cell lies on."""
+    """Lower the values of the sides of the block that a cell lies on."""
     dy = -1 if y == 1 else (1 if y == height - 2 else 0)
     dx = -1 if x == 1 else (1 if x == width - 2 else 0)
     for k in range(8):

@@ -1,8 +1,9 @@
-"""Relaxation of one tile: Gauss-Seidel sweeps over 64 x 64 cells, in cache and in registers.
+"""Relax one tile: Gauss-Seidel sweeps over 64 x 64 cells, in cache and in registers.
 
-A sweep down relaxes every row from the one above, in vector registers; then rows are scanned right
-and left, four at a time, as each step waits for the one before; then up. Rows whose neighbours have
-not changed are skipped. Neighbours are numbered as D8 codes are: E, SE, S, SW, W, NW, N, NE.
+A downward sweep relaxes every row from the row above, in vector registers. Then rows are scanned
+rightwards and leftwards. Each step of a scan waits for the previous one, so four rows are scanned
+together. An upward sweep follows. Rows whose neighbours have not changed are skipped. Neighbours
+are numbered as D8 codes are: E, SE, S, SW, W, NW, N, NE.
 """
 
 from __future__ import annotations
@@ -17,22 +18,22 @@ from ..edges import infinity_of, join
 PADDED = TILE + 2
 
 _DOWN, _UP = 1, 2
-"""A row changed and the next one, or the one before, has not seen it."""
+"""Flags of a row that changed: the next row (down) or the previous one (up) must be relaxed."""
 
 
 def new_tile_work(distance: np.dtype) -> tuple:
-    """Arrays that `relax_tile` works in."""
+    """Allocate the work space of `relax_tile`."""
     return (
         np.empty((PADDED, PADDED), distance),  # distances with their halo
         np.empty((8, TILE, TILE), distance),  # cost of a step into each cell from each neighbour
-        np.empty(PADDED, np.uint8),  # rows whose change was not seen yet
+        np.empty(PADDED, np.uint8),  # flags _DOWN and _UP of each row
         np.empty(PADDED, np.bool_),  # rows to scan
     )
 
 
 @register_jitable
 def relax_rows(way, work):
-    """Sweep until nothing changes; returns the rows and pairs of scans done."""
+    """Sweep until nothing changes; returns the number of row passes and pairs of scans."""
     d, weights, fresh, scan = work
     passes = 0
     busy = True
@@ -61,8 +62,8 @@ def relax_rows(way, work):
 
 @register_jitable
 def _from_row(way, here, other, weights, row, up, right_up, left_up):
-    """Relax a row from the one above or below; whether anything changed."""
-    # Rows taken in one step are known to be contiguous.
+    """Relax a row from the row above or below; returns whether anything changed."""
+    # Rows selected by one index are known to be contiguous, which vectorisation needs.
     straight, right, left = weights[up, row], weights[right_up, row], weights[left_up, row]
     changed = False
     for x in range(TILE):
@@ -76,7 +77,7 @@ def _from_row(way, here, other, weights, row, up, right_up, left_up):
 
 @register_jitable
 def _scan_rows(way, work):
-    """Scan the rows that changed, in fours, right and left."""
+    """Scan changed rows rightwards and leftwards, four rows together."""
     d, weights, fresh, scan = work
     passes = 0
     for y in range(1, TILE + 1, 4):
@@ -121,7 +122,7 @@ def _scan_rows(way, work):
 
 @register_jitable
 def _from_sides(way, work):
-    """Relax the outer columns from the halo beside them."""
+    """Relax the outer columns of the tile from its halo."""
     d, weights, fresh, scan = work
     for y in range(1, TILE + 1):
         r = y - 1
@@ -147,22 +148,22 @@ def relax_tile(way, distances, row, col, whole, work, improved):
     Parameters
     ----------
     way
-        `Sum` or `Max`, see `costs.joining`: so this, the longest to compile, is compiled for
-        these and not for every model.
+        `Sum` or `Max`, see `edges.joining`. This function takes longest to compile; so it is
+        compiled only for these two and not for every model.
     distances
-        Of the block, padded by one.
+        Distances of the block, padded by one.
     row, col
-        First padded row and column of the tile, that is of its halo.
+        First row and column of the tile's halo in the padded block.
     whole
-        Whether every row needs a look, not only what the halo reaches.
+        Whether to relax every row, and not only those that the halo affects.
     improved
-        Receives, for each side and corner, the least value that became less and may concern the
-        tile beyond.
+        Receives, for each side and corner, the least lowered distance that may affect the tile
+        beyond.
 
     Returns
     -------
     passes
-        Row passes done.
+        Number of row passes.
     """
     d, _, fresh, scan = work
     for y in range(PADDED):
@@ -174,7 +175,7 @@ def relax_tile(way, distances, row, col, whole, work, improved):
     fresh[TILE + 1] = _UP
     _from_sides(way, work)
     passes = relax_rows(way, work)
-    # What became less matters to a neighbour that is still farther.
+    # A lowered distance matters only to neighbours with a larger distance.
     improved[:] = infinity_of(d)
     for y, outer, k in ((1, 0, 6), (TILE, TILE + 1, 2)):
         old, new, out = distances[row + y, col : col + PADDED], d[y], d[outer]

@@ -1,6 +1,6 @@
-"""Which source each cell belongs to, on a GPU: backlinks followed by pointer jumping.
+"""Find the source of each cell on a GPU: follow backlinks by pointer jumping.
 
-What leads out of a region is followed from rim to rim as between blocks, see
+Paths that leave a region are followed from rim to rim, as between blocks; see
 `cpu.allocate.BacklinkForest`.
 """
 
@@ -21,18 +21,18 @@ from .problem import Problem, Read, Write
 from .variants import launch
 
 OUTSIDE = -(2**33)
-"""Label of a cell that leads to the first place around its region, as in kernels/fields.cu."""
+"""Label of a cell that leads to the first position around its region, as in kernels/fields.cu."""
 
 
 def follow(kernels: Any, codes: Any, ids: Any, names: Any, rows: int, cols: int) -> Any:
-    """Labels of a region's cells, int64, on the GPU: where their backlinks lead.
+    """Compute where the backlinks of a region's cells lead: labels, int64, on the GPU.
 
     Parameters
     ----------
     codes
         Backlinks, uint8.
     ids, names
-        Cells of the region's sources, in order, and their ids.
+        Cells of the region's sources, sorted, and their ids.
 
     Notes
     -----
@@ -53,7 +53,7 @@ def follow(kernels: Any, codes: Any, ids: Any, names: Any, rows: int, cols: int)
 
 
 def naming(kernels: Any, labels: Any, around: Any, cols: int) -> PieceLayer:
-    """Ids of a region's cells; `around` has the labels of the cells around it."""
+    """The layer of source ids of a region; `around` has the labels of the cells around it."""
 
     def cut(size: int, *place: Any) -> None:
         *where, block = place
@@ -70,11 +70,11 @@ class Allocation:
     side
         Side of a region in cells.
     kernels
-        Of kernels/fields.cu.
+        The module kernels/fields.cu.
     pool
-        Room for blocks on their way, of each thread.
+        Staging buffers, one per thread.
     read, write
-        See `gpu.solve`; backlinks are read.
+        See `solve.solve`; backlinks are read.
     """
 
     def __init__(

@@ -1,9 +1,10 @@
-"""The classical ways to relax a raster in a GPU's memory, to be measured beside `Piece.relax`.
+"""Classical methods to relax a raster in GPU memory, for comparison with `Piece.relax`.
 
-`relax_array` takes large blocks, one after another, in the order of a tournament tree on the host:
-the whole GPU sweeps over a block with an array that tells which cells changed. `tournament` takes
-all pending blocks at once, small ones, each by a warp with Dijkstra's algorithm and a tournament
-tree of its own. Distances are the one fixed point of relaxation, so the bits are the same.
+`relax_array` processes large blocks one at a time, in the order of a tournament tree on the host.
+The whole GPU sweeps over a block, with an array of flags for the cells that changed. `tournament`
+processes all pending blocks, which are small, at once: each warp runs Dijkstra's algorithm on a
+block, with a tournament tree. Distances are the unique fixed point of relaxation, so all methods
+give the same bits.
 """
 
 from __future__ import annotations
@@ -23,17 +24,17 @@ if TYPE_CHECKING:
     from .piece import Piece
 
 ARRAY_BLOCK = 1024
-"""Side of the blocks of `relax_array`, cells."""
+"""Side of the blocks of `relax_array`, in cells."""
 
 TOURNAMENT_BLOCK = 32
-"""Side of those of `tournament`: SIDE in kernels/classic.cu."""
+"""Side of the blocks of `tournament`: SIDE in kernels/classic.cu."""
 
 SWEEPS = 64
-"""Over a block, between looks at whether it has come to rest."""
+"""Number of sweeps over a block between tests for convergence."""
 
 
 class _PieceField:
-    """A piece's distances, which cells have still to pass theirs on, and the keys of blocks."""
+    """The distances of a piece, flags of cells that are pending, and the keys of blocks."""
 
     def __init__(self, piece: Piece, side: int) -> None:
         import cupy
@@ -56,11 +57,11 @@ class _PieceField:
 
     @property
     def limit(self) -> Any:
-        """Distances beyond are not passed on; those beyond the guard show at the end."""
+        """Larger distances are not propagated; those beyond the guard are detected at the end."""
         return self.dtype.type(min(self.piece.relaxing.farthest, self.guard))
 
     def launch(self, name: str, cells: int, *arguments: Any) -> None:
-        """Run a kernel with a thread for each of so many cells."""
+        """Run a kernel with one thread per cell."""
         grid = min(ceil_div(cells, 256), 1 << 16)
         self._kernels.get_function(name)((grid,), (256,), arguments)
 
@@ -79,7 +80,7 @@ class _PieceField:
         return clip((row, row + self.side, col, col + self.side), whole)
 
     def sweep(self, block: int) -> int:
-        """Sweep over a block until no cell of it has a flag; how many times."""
+        """Sweep over a block until none of its cells has a flag; returns the number of sweeps."""
         import cupy
 
         r0, r1, c0, c1 = self.window(block)
@@ -90,7 +91,7 @@ class _PieceField:
         cupy.cuda.Device().synchronize()
         rounds = 0
         with cupy.cuda.Stream(non_blocking=True) as stream:
-            # Recorded once, as a sweep takes less time than its launch.
+            # Recorded once as a graph, because a sweep takes less time than its launch.
             stream.begin_capture()
             last.fill(0)
             for number in range(1, SWEEPS + 1):
@@ -107,7 +108,10 @@ class _PieceField:
         kernel((len(blocks),), (32,), (*self._arguments, blocks))
 
     def refuse_overflow(self) -> None:
-        """Nothing beyond the guard was passed on, so what is less is right whatever the order."""
+        """Raise `Overflow` if a distance exceeds the guard.
+
+        Such distances were not propagated, so smaller ones are correct in any order.
+        """
         import cupy
 
         found = cupy.zeros(1, np.uint32)
@@ -123,7 +127,7 @@ def macros(of_paths: dict[str, Any]) -> dict[str, Any]:
 
 
 def relax_array(piece: Piece, between: Callable[[], None]) -> dict[str, int]:
-    """Relax a piece from its seeds: one block at a time, the one with the least key.
+    """Relax a piece from its seeds: always the block with the least key.
 
     Parameters
     ----------
@@ -138,7 +142,7 @@ def relax_array(piece: Piece, between: Callable[[], None]) -> dict[str, int]:
     Raises
     ------
     Overflow
-        when integer distances do not fit their type.
+        when integer distances overflow.
     """
     field = _PieceField(piece, ARRAY_BLOCK)
     players = np.arange(field.blocks)
@@ -164,7 +168,7 @@ def relax_array(piece: Piece, between: Callable[[], None]) -> dict[str, int]:
 
 
 def tournament(piece: Piece, between: Callable[[], None]) -> dict[str, int]:
-    """Relax a piece from its seeds: rounds over all blocks that are pending; as `relax_array`.
+    """Relax a piece from its seeds, in rounds over all pending blocks; see `relax_array`.
 
     Returns
     -------

@@ -1,4 +1,4 @@
-"""Flats on a GPU: their cells lead out by the fewest hops."""
+"""Flats on a GPU: the backlinks of their cells lead out by the fewest hops."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .variants import fields_macros, launch
 
 
 class FlatDistance:
-    """Hops on the flats of a piece, after `Piece.link`."""
+    """Distances in hops on the flats of a piece, after `Piece.link`."""
 
     def __init__(self, piece: Piece) -> None:
         self.piece, self.shape = piece, piece.shape
@@ -27,7 +27,7 @@ class FlatDistance:
         self.kernels = module("fields", fields_macros("HOPS", kind, self.dtype))
 
     def begin(self) -> int:
-        """Cells of flats are not reached; how many there are."""
+        """Mark the cells of flats as unreached; returns their number."""
         before = self.piece.noted()["flats"]
         launch(
             self.kernels.get_function("flats"),
@@ -45,7 +45,7 @@ class FlatDistance:
         return self.relaxing.run(flat, flat, self.piece.lengths, self.hops, self.infinity)
 
     def close(self) -> None:
-        """Give the cells of flats their codes."""
+        """Set the codes of the cells of flats."""
         rows, cols = self.shape.rows, self.shape.cols
         launch(
             self.kernels.get_function("close_flats"),

@@ -15,22 +15,22 @@ from .problem import Problem
 from .rims import Region, Rims
 
 _POLL = 0.2
-"""Seconds between looks of the main thread at Ctrl-C, and of the others at whether to stop."""
+"""Seconds between checks: of the main thread for Ctrl-C, of the others for the end of the run."""
 
 
 class Stopped(Exception):
-    """Another GPU failed, or somebody interrupted the run."""
+    """Another GPU failed, or the run was interrupted."""
 
 
 class Lane:
-    """A GPU that takes regions, one after the other.
+    """A GPU that computes one region at a time.
 
     Attributes
     ----------
     piece, at
-        The region that it has, and which; None before the first.
+        The region in its memory, and its place; None before the first.
     resident
-        Which of its blocks are there.
+        Which blocks of the region are in memory.
     pool, notes
         As for `Piece`.
     """
@@ -48,17 +48,17 @@ class Lane:
 
 
 class Lanes:
-    """The GPUs of a run, and who has which region.
+    """The GPUs of a run, and which of them has which region.
 
     Parameters
     ----------
     tick
-        Told how many cells were read or written since, in the caller's thread.
+        Called in the caller's thread with the number of cells that were read or written.
 
     Attributes
     ----------
     own
-        Whether every region keeps to one GPU, for there are no more regions than GPUs.
+        Whether each region stays on one GPU, because there are no more regions than GPUs.
     """
 
     def __init__(
@@ -78,11 +78,11 @@ class Lanes:
     # -- regions ---------------------------------------------------------------------------
 
     def has(self, lane: Lane, at: Region) -> bool:
-        """Whether a GPU has a region as it was left; no other has visited it since."""
+        """Whether a GPU still has a region, and no other GPU has visited it since."""
         return lane.at == at and self._holder.get(at) is lane
 
     def hold(self, lane: Lane, at: Region, piece: Piece) -> None:
-        """A GPU takes a region."""
+        """Record that a GPU has a region."""
         lane.piece, lane.at = piece, at
         self._holder[at] = lane
 
@@ -94,7 +94,7 @@ class Lanes:
     def visit(
         self, rims: Rims, farthest: Callable[[], Any], work: Callable[[Lane, Region], None]
     ) -> None:
-        """Work on pending regions, on all GPUs at once, until none is pending."""
+        """Call `work` for pending regions, on all GPUs at once, until none is pending."""
         busy: set[Region] = set()
 
         def take(lane: Lane) -> Region | None:
@@ -122,7 +122,7 @@ class Lanes:
         self._share(visit)
 
     def each(self, regions: Iterable[Region], work: Callable[[Lane, Region], None]) -> None:
-        """Work once on each region, on all GPUs at once."""
+        """Call `work` once for each region, on all GPUs at once."""
         left = list(regions)
 
         def take(lane: Lane) -> Region | None:
@@ -140,12 +140,12 @@ class Lanes:
         self._share(one_by_one)
 
     def check(self) -> None:
-        """Raise `Stopped` when that is so."""
+        """Raise `Stopped` if another GPU failed or the run was interrupted."""
         if self._stopped:
             raise Stopped
 
     def tick(self, cells: int) -> None:
-        """Cells were read or written."""
+        """Count cells that were read or written."""
         if len(self.all) == 1:
             self._tick(cells)
         else:
@@ -188,13 +188,13 @@ class Lanes:
     # -- the end ---------------------------------------------------------------------------
 
     def noted(self) -> dict[str, int]:
-        """The counts of `NOTES`, of all GPUs together."""
+        """Return the counts among `NOTES`, summed over all GPUs."""
         found = [lane.notes.get().tolist() for lane in self.all]
         sums = map(sum, zip(*found, strict=True))
         return dict(list(zip(NOTES, sums, strict=True))[LEAST_NOTES:])
 
     def clear(self) -> None:
-        """Give the memory of all regions back."""
+        """Free the memory of all regions."""
         for lane in self.all:
             lane.piece = lane.at = lane.resident = None
         self._holder.clear()

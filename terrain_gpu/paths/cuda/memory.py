@@ -1,4 +1,4 @@
-"""Memory of shortest paths on a GPU: padded arrays, and blocks on their way there and back."""
+"""GPU memory of shortest paths: padded arrays, and staging buffers for blocks."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from ...grid import ceil_div, round_up
 from .variants import SIDE
 
 _SHIFT = 31
-"""Cells in front of a padded array, so that tiles begin at multiples of 32 cells."""
+"""Number of cells in front of a padded array, so that tiles begin at multiples of 32 cells."""
 
 
 @dataclass(frozen=True)
 class Shape:
-    """A raster and its padded arrays: a ring around it, up to whole tiles.
+    """The shape of a raster and of its padded arrays: with a ring, and padded to whole tiles.
 
     Attributes
     ----------
     rows, cols
-        Of the raster.
+        Shape of the raster.
     """
 
     rows: int
@@ -34,22 +34,22 @@ class Shape:
 
     @property
     def pitch(self) -> int:
-        """Cells from one padded row to the next."""
+        """Number of cells from one padded row to the next."""
         return round_up(self.cols, SIDE) + 2 * SIDE
 
     @property
     def padded(self) -> int:
-        """Padded rows."""
+        """Number of padded rows."""
         return round_up(self.rows, SIDE) + 2
 
     @property
     def cells(self) -> int:
-        """Of a padded array."""
+        """Number of cells of a padded array."""
         return self.padded * self.pitch + _SHIFT
 
 
 def padded(shape: Shape, dtype: np.dtype, value: Any) -> Any:
-    """An array on the device, all cells of one value; its first is the ring's corner."""
+    """A padded array on the device, filled with `value`; its first cell is a corner of the ring."""
     import cupy
 
     return cupy.full(shape.cells, value, dtype)[_SHIFT:]
@@ -57,7 +57,7 @@ def padded(shape: Shape, dtype: np.dtype, value: Any) -> Any:
 
 NOTES = ("negative", "far", "blocked", "reached", "valid", "flats", "lost")
 LEAST_NOTES = 3
-"""Notes in kernels/notes.cuh; the first ones are least numbers, the others counts."""
+"""How many of the notes in kernels/notes.cuh are minima; the others are counts."""
 
 
 def new_notes() -> Any:
@@ -68,7 +68,7 @@ def new_notes() -> Any:
 
 
 class BlockStaging:
-    """Room for a block in page-locked memory and on the device, and a stream between them."""
+    """Buffers for a block in page-locked memory and on the device, with a stream of their own."""
 
     def __init__(self, size: int) -> None:
         import cupy
@@ -79,11 +79,11 @@ class BlockStaging:
         self.id = cupy.cuda.Device().id
 
     def array(self, shape: tuple[int, int], dtype: np.dtype) -> np.ndarray:
-        """The host's room as an array."""
+        """The host buffer as an array."""
         return self.host[: shape[0] * shape[1] * dtype.itemsize].view(dtype).reshape(shape)
 
     def copy(self, size: int, *, back: bool) -> None:
-        """Copy to the device, or back; waits for the latter."""
+        """Copy to the device, or back; copying back waits until it is complete."""
         from cupy.cuda import runtime
 
         pair = (self.device.data.ptr, self.host.ctypes.data)
@@ -102,4 +102,4 @@ class BlockStaging:
         return self
 
     def __exit__(self, *error: Any) -> None:
-        self._entered.__exit__(*error)  # all of it, also where waiting for the stream fails
+        self._entered.__exit__(*error)  # leaves all contexts, even if waiting for the stream fails

@@ -22,7 +22,7 @@ from .variants import absent, fields_macros, launch, nodata_of, reading_macros
 
 
 class PieceLayer(NamedTuple):
-    """A layer of a piece: `cut` copies a window of so many cells to a block on the device."""
+    """An output layer of a piece; `cut` copies a window of cells to a block on the device."""
 
     name: str
     dtype: np.dtype
@@ -41,9 +41,9 @@ class Piece:
     Attributes
     ----------
     heights, frictions, distances
-        Padded, see `Shape`.
+        Padded arrays, see `Shape`.
     codes, flat
-        Backlinks, not padded, and steps on flats, padded; from `link`.
+        Backlinks (not padded) and steps on flats (padded); set by `link`.
     """
 
     def __init__(
@@ -104,14 +104,14 @@ class Piece:
         blocks: Collection[Block] | None = None,
         then: Callable[[Block, BlockStaging], None] = lambda block, staging: None,
     ) -> None:
-        """Fill heights and frictions; cells are not reached, or absent.
+        """Read heights and frictions, and mark cells as unreached or absent.
 
         Parameters
         ----------
         blocks
-            Of the window and around it; all of them when None.
+            Blocks of the window and around it to read; all of them when None.
         then
-            What else to do with each.
+            Called for each block afterwards.
         """
         import cupy
 
@@ -135,7 +135,7 @@ class Piece:
         self._refuse()
 
     def _parts(self) -> Iterator[tuple[Block, Window]]:
-        """Blocks that reach into the window or its ring, and their parts."""
+        """The blocks that overlap the window or its ring, and the overlaps."""
         blocks, b = self.problem.blocks, self.problem.blocks.block
         r0, r1, c0, c1 = self.window
         ring = clip((r0 - 1, r1 + 1, c0 - 1, c1 + 1), (0, blocks.rows, 0, blocks.cols))
@@ -144,11 +144,11 @@ class Piece:
                 yield (i, j), clip(blocks.window(i, j), ring)
 
     def around(self) -> set[Block]:
-        """Blocks that reach into the ring alone."""
+        """The blocks that overlap only the ring."""
         return {at for at, _ in self._parts()} - set(self.blocks())
 
     def _layers(self) -> Iterator[tuple[Raster, Callable[..., None]]]:
-        """The rasters, and what puts a part of each in its place."""
+        """The rasters, each with a function that stores a part of it."""
         g, r0, c0 = self.ground, self.window[0], self.window[2]
         cell, friction = self.problem.cell_dtypes()
         alone = g.model.needs_friction and g.friction is None
@@ -192,11 +192,12 @@ class Piece:
         place((staging.device, *cells.shape, *at), nodata_of(raster))
 
     def _refuse(self) -> None:
-        """Errors that the CPU reports when it loads a block."""
+        """Raise the errors that the CPU reports when it loads a block."""
         noted, cols = self.noted(), self.problem.blocks.cols
         if noted["far"] != 2**64 - 1:
             raise InputError(
-                f"{self.ground.heights.name}: heights beyond 2**61 have no integer distances; "
+                f"{self.ground.heights.name}: heights beyond 2**61 are too large for integer "
+                "distances; "
                 "convert them to float64"
             )
         if noted["negative"] != 2**64 - 1:
@@ -205,7 +206,7 @@ class Piece:
     # -- relaxing --------------------------------------------------------------------------
 
     def seed(self) -> None:
-        """Begin at the sources."""
+        """Set the distances of sources; their tiles become pending."""
         shape, count = self.shape, len(self.mine)
         places = shape.pitch, self.heights, self.distances, *self.relaxing.pending
         if self.ground.edge:
@@ -218,14 +219,14 @@ class Piece:
                 raise self.ground.blocked(int(self.mine[k]))
 
     def relax(self, between: Callable[[], None] = lambda: None) -> Any:
-        """To convergence; the kernel's account."""
+        """Relax to convergence; returns the final state of the kernel."""
         guard = GUARDS[self.dtype.itemsize] if self.dtype.kind == "u" else np.inf
         return self.relaxing.run(
             self.heights, self.frictions, self.lengths, self.distances, guard, between
         )
 
     def at(self, rows: np.ndarray, cols: np.ndarray) -> np.ndarray:
-        """Distances of cells of the window; the largest where there is none."""
+        """Distances of cells of the window; the largest value at absent cells."""
         import cupy
 
         places = (rows - self.window[0] + 1) * self.shape.pitch + cols - self.window[2] + 1
@@ -236,7 +237,7 @@ class Piece:
     # -- what follows from distances -------------------------------------------------------
 
     def link(self, farthest: Any) -> None:
-        """Predecessors, but for flats."""
+        """Find predecessors, except on flats."""
         import cupy
 
         rows, cols, pitch = self.shape.rows, self.shape.cols, self.shape.pitch
@@ -269,7 +270,7 @@ class Piece:
     # -- writing ---------------------------------------------------------------------------
 
     def blocks(self) -> Iterator[Block]:
-        """Of the window."""
+        """The blocks of the window."""
         b = self.problem.blocks.block
         for i, j in BlockGrid(self.shape.rows, self.shape.cols, b).ids():
             yield i + self.window[0] // b, j + self.window[2] // b
@@ -281,7 +282,7 @@ class Piece:
         done: Callable[[Block], None] | None = None,
         blocks: Iterable[Block] | None = None,
     ) -> None:
-        """Write blocks of some outputs, in threads; all of the window when None."""
+        """Write blocks of some outputs, in threads; all blocks of the window when None."""
 
         def work(at: Block, staging: BlockStaging) -> None:
             r0, r1, c0, c1 = self.problem.blocks.window(*at)
@@ -301,7 +302,7 @@ class Piece:
         done: Callable[[Block], None] | None = None,
         blocks: Iterable[Block] | None = None,
     ) -> None:
-        """Do something for blocks, in threads; for all of the window when None."""
+        """Call `work` for blocks, in threads; for all blocks of the window when None."""
         import cupy
 
         cupy.cuda.Device().synchronize()
@@ -315,7 +316,7 @@ class Piece:
         )
 
     def distance_output(self, farthest: Any) -> PieceLayer:
-        """Distances as they are stored; counts reached and valid cells."""
+        """The layer of distances; writing it counts reached and valid cells."""
         bound = self.dtype.type(farthest)
 
         def cut(size: int, *place: Any) -> None:

@@ -1,4 +1,4 @@
-"""What `solve` needs to know, and what of it fits the memory of the GPU and of the process."""
+"""The problem that `solve` solves, and the memory it needs on the GPU and in the process."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from .memory import Shape
 from .variants import cell_dtype
 
 _STAGING = 1024 * MB
-"""Most bytes of page-locked memory for blocks on their way."""
+"""Most bytes of page-locked memory for staging blocks."""
 
 Write = Callable[[str, Block, np.ndarray], Any]
 Read = Callable[[str, Block], np.ndarray]
@@ -28,30 +28,30 @@ Read = Callable[[str, Block], np.ndarray]
 
 @dataclass
 class Problem:
-    """What `solve` needs to know.
+    """A shortest-path problem for a GPU.
 
     Attributes
     ----------
     ground
-        Rasters, sources, model, type of distances.
+        Rasters, sources, model and dtype of distances.
     options
         (diagonal, corner_cutting, reverse).
     farthest
-        Distances beyond count as unreached.
+        Larger distances count as unreached.
     targets
-        Stop where the farthest of these is reached; None to go on to the end.
+        Stop when the farthest of these is reached; None for no early stop.
     names
         Layers to compute: "distance", "backlink", "allocation".
     threads
-        That read and write blocks.
+        Number of threads that read and write blocks.
     gpu
-        Where, and how much of its memory may be used.
+        The GPU, and how much of its memory may be used.
     host_limit
-        Bound on the peak resident set of the process, bytes; None for arrays.
+        Bound on the peak resident set of the process, in bytes; None for arrays.
     spill
-        File for the distances of regions that the GPU has no room for.
+        File for the distances of regions that do not fit GPU memory.
     method
-        "relax", or one of `gpu_classic.RELAXERS`, for which the raster must fit.
+        "relax", or one of `classic.RELAXERS`, which require that the raster fits GPU memory.
     """
 
     ground: Terrain
@@ -76,14 +76,14 @@ class Problem:
 
     @property
     def staging_bytes(self) -> int:
-        """Of the largest block that is read or written."""
+        """Bytes of the largest block that is read or written."""
         items = [r.dtype.itemsize for r in self.rasters] + [self.ground.dtype.itemsize, 4]
         r0, r1, c0, c1 = self.blocks.window(0, 0)
         return (r1 - r0) * (c1 - c0) * max(items)
 
     @property
     def stagings(self) -> int:
-        """Threads that read and write; 0 where the limit is too small for one."""
+        """Number of threads that read and write; 0 if the limit is too small for one."""
         most = min(self.threads, self.blocks.count, max(1, _STAGING // self.staging_bytes))
         if self.host_limit is None:
             return most
@@ -92,22 +92,22 @@ class Problem:
 
     @property
     def host_memory(self) -> int:
-        """Predicted peak of the process, bytes, without arrays of its own."""
+        """Predicted peak of the process in bytes, not counting the caller's arrays."""
         return COMPILED_BASELINE + CUDA_BASELINE + self.stagings * self._passing
 
     @property
     def _passing(self) -> int:
-        """Bytes of a thread: its staging, and what layers read and write in; see `plan_stream`."""
+        """Bytes per thread: its staging and the buffers of layers; see `plan_stream`."""
         return 5 * self.staging_bytes
 
     def cell_dtypes(self) -> tuple[np.dtype, np.dtype | None]:
-        """Types of heights and frictions on the GPU."""
+        """Dtypes of heights and frictions on the GPU."""
         g = self.ground
         friction = None if g.friction is None else cell_dtype(g.friction.dtype, g.dtype)
         return cell_dtype(g.heights.dtype, g.dtype), friction
 
     def memory(self, side: int) -> int:
-        """Bytes of the GPU's memory that regions of `side` blocks on a side take."""
+        """Bytes of GPU memory for regions of `side` x `side` blocks."""
         rows = min(side * self.blocks.block, self.blocks.rows)
         cols = min(side * self.blocks.block, self.blocks.cols)
         shape = Shape(rows, cols)
@@ -123,20 +123,20 @@ class Problem:
         lists = tiles * (8 + 4 + 12 + (4 + 4 + 12 if linked else 0))
         rims = 8 * 4 * (rows + cols) + 32 * shape.padded
         if self.method != "relax":
-            lists += shape.cells // 8 + 48 * tiles  # flags; keys, and what finds the pending ones
+            lists += shape.cells // 8 + 48 * tiles  # flags; keys, and the search for pending ones
         sources = 24 * len(self.ground.sources)
         staging = self.stagings * self.staging_bytes
         return RESERVED + shape.cells * each + lists + rims + sources + staging + 2**16
 
     def plan(self) -> tuple[int, int]:
-        """The limit in force, and the side of regions in blocks.
+        """The GPU memory limit in bytes, and the side of regions in blocks.
 
         Raises
         ------
         PlanError
-            when not even one block fits, here or in the process.
+            when not even one block fits, on the GPU or in the process.
         InputError
-            when the method needs the whole raster, which does not fit.
+            when the method needs the whole raster, and it does not fit.
         """
         if not self.stagings:
             least = COMPILED_BASELINE + CUDA_BASELINE + self._passing

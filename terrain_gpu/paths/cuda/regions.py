@@ -1,11 +1,11 @@
-"""Shortest paths on a GPU whose memory is too small for the raster: regions, one after another.
+"""Shortest paths on a GPU that cannot hold the raster: one region at a time.
 
-Regions are squares of blocks. As the CPU does with blocks, the one with the least pending key is
-relaxed to its end; its distances then go to a file, its outer cells stay in memory, and neighbours
-become pending. When a region's turn comes again, little of it will change: blocks are read as tiles
-in them are needed, and written if a distance became less. Hops on flats are found in the same way,
-but whole. Distances are upper bounds at any time, so the order decides the time alone, and a run
-that was stopped goes on from the file.
+Regions are squares of blocks. The region with the least pending key is relaxed until nothing in it
+changes, as blocks are on the CPU. Its distances are then saved to a file, its outer cells stay in
+memory, and neighbours become pending. When a region is visited again, little of it changes: blocks
+are read only when their tiles are needed, and written only if a distance was lowered. Hops on flats
+are found in the same way, but with whole regions. Distances are always upper bounds, so the order
+affects only the running time, and a stopped run can continue from the file.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ from .variants import SIDE, launch
 
 
 class RegionSpill:
-    """Distances of blocks in a file.
+    """The distances of blocks in a file.
 
     Parameters
     ----------
     resume
-        Whether to go on with what an earlier run has left.
+        Whether to continue with the distances of an earlier run.
     """
 
     def __init__(self, path: Path, blocks: BlockGrid, dtype: np.dtype, *, resume: bool) -> None:
@@ -74,7 +74,7 @@ class RegionSpill:
 
 
 class RegionField:
-    """One kind of distance over all regions: where it lies when its region is not on the GPU."""
+    """One kind of distance (costs or hops) over all regions, for regions not on the GPU."""
 
     def __init__(self, path: Path, problem: Problem, rims: Rims, *, resume: bool) -> None:
         self.spill = RegionSpill(path, problem.blocks, rims.dtype, resume=resume)
@@ -84,7 +84,7 @@ class RegionField:
     def leave(
         self, at: Region, piece: Piece, cells: Any, kernels: Any, blocks: list[Block] | None = None
     ) -> None:
-        """Save blocks of what is on the GPU, all when None, and tell the neighbours."""
+        """Save blocks of the region on the GPU, all when None, and update its neighbours."""
         pitch, dtype = piece.shape.pitch, self.rims.dtype
         save = partial(launch, kernels.get_function("save"))
 
@@ -97,7 +97,7 @@ class RegionField:
         self.put(at, piece, cells, kernels)
 
     def put(self, at: Region, piece: Piece, cells: Any, kernels: Any) -> None:
-        """Tell the neighbours."""
+        """Pass the outer cells of a region to its neighbours."""
         import cupy
 
         shape, dtype = piece.shape, self.rims.dtype
@@ -109,7 +109,7 @@ class RegionField:
     def bringer(
         self, piece: Piece, cells: Any, kernels: Any
     ) -> Callable[[Block, BlockStaging], None]:
-        """What brings back a block of a piece, if it was saved."""
+        """Return a function that copies a saved block back to a piece on the GPU."""
         inside, dtype = set(piece.blocks()), self.rims.dtype
         restore = kernels.get_function("restore")
 
@@ -127,7 +127,7 @@ class RegionField:
         return bring
 
     def receive(self, at: Region, piece: Piece, cells: Any, kernels: Any, pending: Any) -> None:
-        """Take what the neighbours have found since."""
+        """Take the distances that neighbours have lowered since the last visit."""
         import cupy
 
         ring, seen = map(cupy.array, self.rims.ring(at))
@@ -136,7 +136,7 @@ class RegionField:
 
 
 class ResidentBlocks:
-    """Which blocks of a piece are on the GPU, while they are read as tiles need them."""
+    """Keeps track of which blocks of a piece are on the GPU, if they are read on demand."""
 
     def __init__(self, piece: Piece, *, whole: bool) -> None:
         side = piece.problem.blocks.block
@@ -148,17 +148,17 @@ class ResidentBlocks:
             piece.relaxing.send_away()
 
     def arrived(self) -> int:
-        """Blocks that were read since this was asked."""
+        """Return the number of blocks that were read since the last call."""
         here = int(np.count_nonzero(self._here))
         new, self._told = here - self._told, here
         return new
 
     def wanted(self) -> list[Block]:
-        """Blocks that are not here, and that pending tiles need: with all cells around them."""
+        """Missing blocks that pending tiles need, including the cells around the tiles."""
         return self._chosen(_beside(self.piece.relaxing.waiting()), ~self._here)
 
     def changed(self) -> list[Block]:
-        """Blocks with distances that became less."""
+        """Blocks with distances that were lowered."""
         return self._chosen(self.piece.relaxing.flagged(CHANGED))
 
     def _chosen(self, tiles: np.ndarray, among: Any = True) -> list[Block]:
@@ -169,7 +169,7 @@ class ResidentBlocks:
         return [(row + i, col + j) for i, j in np.argwhere(tiles & among).tolist()]
 
     def admit(self, blocks: list[Block]) -> None:
-        """Blocks have come: relax tiles of which no cell, and none around, is away."""
+        """Add blocks, and release tiles whose cells and surrounding cells are all present."""
         import cupy
 
         for i, j in blocks:
@@ -181,7 +181,7 @@ class ResidentBlocks:
 
 
 def _beside(tiles: np.ndarray) -> np.ndarray:
-    """Tiles, and all that touch them."""
+    """Tiles, and all tiles that touch them."""
     found = tiles.copy()
     for axis in (0, 1):
         near = found.copy()
@@ -193,7 +193,7 @@ def _beside(tiles: np.ndarray) -> np.ndarray:
 
 
 class Regions:
-    """One solve, region by region. See `gpu.solve`."""
+    """Solves a problem region by region, see `solve.solve`."""
 
     def __init__(
         self,
@@ -243,7 +243,7 @@ class Regions:
                 self._finalise(distances)
             done = True
         except Overflow:
-            done = True  # of no use to distances of another type
+            done = True  # the saved distances are of no use for another dtype
             raise
         finally:
             distances.spill.close(keep=not done and bool(distances.spill.saved))
@@ -268,7 +268,7 @@ class Regions:
         }
 
     def _load(self, lane: Lane, at: Region, field: RegionField) -> Piece:
-        """A whole region with its distances, as far as they are known."""
+        """Load a whole region with its distances so far."""
         if self.lanes.own and self.lanes.has(lane, at):
             piece = lane.piece
             piece.relaxing.farthest = self.farthest
@@ -281,7 +281,7 @@ class Regions:
         return piece
 
     def _found(self, lane: Lane, at: Region, field: RegionField) -> Piece:
-        """A region with its distances; cells are read where none is saved, for what is void."""
+        """Load a region's distances; blocks without any are read, to tell nodata from unreached."""
         if self.lanes.own:
             return self._load(lane, at, field)
         piece = self._piece(lane, at)
@@ -301,7 +301,7 @@ class Regions:
         field.receive(at, piece, piece.distances, piece.kernels, piece.relaxing.pending)
 
     def _starts(self) -> Iterator[tuple[Region, Any]]:
-        """Regions with sources, and a bound below what these begin with."""
+        """Regions with sources, and a lower bound of the start values in each."""
         least: dict[Region, float] = {}
         for at, key in self.problem.ground.starts():
             region = self._region(at)
@@ -331,7 +331,7 @@ class Regions:
         return (r1 - r0) * (c1 - c0)
 
     def _visit(self, lane: Lane, at: Region, field: RegionField) -> None:
-        """Relax a region to its end: read whole the first time, then as it is needed."""
+        """Relax a region until nothing in it is pending; after the first visit, read on demand."""
         first = at not in field.begun
         if first:
             piece = self._load(lane, at, field)
@@ -361,7 +361,7 @@ class Regions:
             self.lanes.tick(self._size(piece.window))
 
     def _relax_piece(self, lane: Lane, piece: Piece, field: RegionField) -> None:
-        """Relax what a GPU has, and read blocks as tiles in them are needed."""
+        """Relax the region on a GPU, and read blocks when pending tiles need them."""
         bring = field.bringer(piece, piece.distances, piece.kernels)
         before = piece.relaxing.state()
         while True:
@@ -391,7 +391,7 @@ class Regions:
 
     def _finalise(self, field: RegionField) -> None:
         hops = None
-        uneven: dict[Region, int] = {}  # and the least key of each
+        uneven: dict[Region, int] = {}  # with the least key of each
         try:
             if "backlink" in self.problem.names:
                 path = self.problem.spill.with_name("hops")
@@ -416,7 +416,7 @@ class Regions:
         uneven: dict[Region, int],
     ) -> None:
         """Write a region's distances, and its backlinks unless it has flats."""
-        whole = hops is not None or at not in field.begun  # then sources are still to be checked
+        whole = hops is not None or at not in field.begun  # also checks the sources
         piece = self._load(lane, at, field) if whole else self._found(lane, at, field)
         outputs = [piece.distance_output(self.farthest)]
         if hops is not None:

@@ -1,4 +1,4 @@
-"""Relaxation on a GPU: tiles that wait, and the kernel that takes them."""
+"""Relaxation on a GPU: the pending tiles, and the kernel that relaxes them."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ AWAY, CHANGED = 4, 8
 """Flags of tiles, as in kernels/pending.cuh."""
 
 _FILL = 1.0
-"""Tiles of a wave for each warp there is, about."""
+"""Approximate number of tiles per warp in a wave."""
 
 _LAUNCH = 0.1
-"""Seconds that a launch of `relax` should take, between looks at Ctrl-C and targets."""
+"""Target duration of a launch of `relax` in seconds; Ctrl-C and targets are checked between."""
 
 
 def _state_dtype(distance: np.dtype) -> np.dtype:
-    """State in kernels/pending.cuh."""
+    """Layout of the struct State in kernels/pending.cuh."""
     key = np.uint32 if distance == np.uint32 else np.uint64
     wave = np.dtype(
         [("sum", np.float64), ("least", key)]
@@ -41,14 +41,14 @@ def _state_dtype(distance: np.dtype) -> np.dtype:
 
 
 class Relaxing:
-    """Tiles that wait, and the kernel that relaxes them.
+    """Pending tiles, and the kernel that relaxes them.
 
     Parameters
     ----------
     cell, friction
-        Types of the arrays given to `run`.
+        Dtypes of the arrays given to `run`.
     farthest
-        Distances beyond are not passed on.
+        Larger distances are not propagated.
     """
 
     def __init__(
@@ -86,15 +86,15 @@ class Relaxing:
 
     @property
     def pending(self) -> tuple[Any, ...]:
-        """What kernels that make tiles pending take."""
+        """Arguments of kernels that make tiles pending."""
         return (*self.shape.tiles, self._keys, self._flags, self._lists, self._state)
 
     def send_away(self) -> None:
-        """No tile has been read: they keep their keys until `admit`, see kernels/fields.cu."""
+        """Mark all tiles as not loaded; they keep their keys until `admit` in kernels/fields.cu."""
         self._flags.fill(AWAY)
 
     def waiting(self) -> np.ndarray:
-        """Tiles that are away and have keys, (down, across)."""
+        """Tiles that are pending but not loaded, (down, across)."""
         keys = self._keys.get()
         return self.flagged(AWAY) & (keys != np.iinfo(keys.dtype).max).reshape(self.shape.tiles)
 
@@ -116,7 +116,7 @@ class Relaxing:
         there[:] = cupy.array(np.array([value], self.dtype).view(np.uint8))
 
     def state(self) -> Any:
-        """The kernel's own account, once it has come to rest."""
+        """The state of the kernel after it has finished."""
         return self._state.get().view(self._layout)[0]
 
     def run(
@@ -133,7 +133,7 @@ class Relaxing:
         Raises
         ------
         Overflow
-            when an integer distance is beyond `guard`.
+            when an integer distance exceeds `guard`.
         """
         grid = (self._multiprocessors,)
         target = float(_FILL * grid[0] * self.macros["WARPS"])

@@ -1,4 +1,4 @@
-"""What regions on GPUs know of each other: their outer cells, and which are pending."""
+"""The outer cells of regions, which neighbours see, and the queue of pending regions."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ Region = tuple[int, int]
 
 
 class Rims:
-    """Outer cells of all regions, what each has seen of its neighbours', and who is pending.
+    """The outer cells of all regions, the last values each saw of others, and pending regions.
 
     Attributes
     ----------
     changed
-        The lock of all this. It is notified when regions become pending.
+        Lock of all this, notified when regions become pending.
     """
 
     def __init__(self, windows: dict[Region, Window], dtype: np.dtype) -> None:
@@ -45,7 +45,7 @@ class Rims:
     def next(
         self, farthest: Any, may: Callable[[Region], bool] = lambda region: True
     ) -> Region | None:
-        """Of the regions that `may` be taken, the one with the least key: no longer pending."""
+        """Remove and return the pending region with the least key that `may` be taken, or None."""
         with self.changed:
             self.pending = {at: key for at, key in self.pending.items() if key <= farthest}
             at = min(filter(may, self.pending), key=lambda at: self.pending[at], default=None)
@@ -54,7 +54,7 @@ class Rims:
             return at
 
     def ring(self, at: Region) -> tuple[np.ndarray, np.ndarray]:
-        """What neighbours have beside a region, and what it saw of that the last time.
+        """The cells of neighbours next to a region, now and when it last saw them.
 
         Top and bottom row with corners, left and right column.
         """
@@ -92,7 +92,7 @@ class Rims:
         )
 
     def put(self, at: Region, rim: np.ndarray) -> None:
-        """Note a region's outer cells; neighbours beside those that became less are pending."""
+        """Store a region's outer cells; neighbours next to lowered ones become pending."""
         with self.changed:
             self._put(at, rim)
 
@@ -100,7 +100,7 @@ class Rims:
         height, width = self.shape(at)
         new = tuple(np.split(rim, np.cumsum((width, width, height))))
         old = self._sides.get(at, tuple(np.full(len(a), self.infinity, self.dtype) for a in new))
-        new = tuple(map(np.minimum, old, new))  # cells that were away are as they were
+        new = tuple(map(np.minimum, old, new))  # cells not on the GPU are unchanged
         self._sides[at] = new
         first, last, whole = slice(0, 1), slice(-1, None), slice(None)
         for k, (side, part) in enumerate(

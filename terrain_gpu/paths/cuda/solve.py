@@ -1,8 +1,9 @@
-"""Shortest paths on a GPU: `solve`. The raster lies in its memory as one piece, if that fits.
+"""Shortest paths on a GPU: `solve`. The raster is kept in GPU memory as one piece, if it fits.
 
-Phases as on the CPU: blocks are read into padded arrays, `relax` in kernels/paths.cu runs waves of
-tiles to convergence, then distances, predecessors and allocation follow and blocks are written.
-Distances are the one fixed point of relaxation, so they have the bits that the CPU's have.
+The phases are those of the CPU. Blocks are read into padded arrays, and `relax` in kernels/paths.cu
+relaxes waves of tiles to convergence. Then predecessors and allocation are computed, and blocks are
+written. Distances are the unique fixed point of relaxation, so they have the same bits as on the
+CPU.
 """
 
 from __future__ import annotations
@@ -28,22 +29,22 @@ def solve(
     Parameters
     ----------
     tick
-        Told how many cells were read or written since.
+        Called with the number of cells just read or written.
     write
-        Called with layer, block and cells from several threads.
+        Called with layer, block and cells, from several threads.
     read
-        Called with layer and block, likewise: what was written.
+        Called with layer and block, from several threads; returns what was written.
 
     Returns
     -------
     counts
         "reached" and "valid" cells, "regions" and "region_visits", "tiles" and "tile_visits",
-        "waves"; "memory", bytes of the GPU's as planned.
+        "waves"; "memory", the planned GPU memory in bytes.
 
     Raises
     ------
     Overflow
-        when distances do not fit their type.
+        when distances overflow their dtype.
     PlanError
         when the GPU's memory is too small.
     """
@@ -61,7 +62,7 @@ def solve(
 
 
 class _Whole:
-    """One solve of a raster that fits."""
+    """Solves a problem whose raster fits GPU memory."""
 
     def __init__(
         self, problem: Problem, report: Report, tick: Callable[[int], None], write: Write
@@ -118,7 +119,7 @@ class _Whole:
         self.tick((r1 - r0) * (c1 - c0))
 
     def _look_at_targets(self) -> None:
-        """No path that is wanted is longer than the way to the farthest target."""
+        """Lower the limit of distances to that of the farthest target."""
         targets, relaxing = self.problem.targets, self.piece.relaxing
         if targets is not None and len(targets):
             found = self.piece.at(targets.rows, targets.cols).max()

@@ -13,22 +13,22 @@ from ..costs import MODELS, Hops, Scaled, cuda_name, model_of
 from ..ground import Raster
 
 SIDE = 32
-"""Of the tiles that warps relax."""
+"""Side of the tiles that warps relax."""
 _MOST_WARPS = 24
-"""In a block; more would leave too few registers to each thread."""
+"""Most warps per thread block; with more, each thread would have too few registers."""
 
 _NAMES = {
     **{f"{k}int{8 * n}": f"{k or 'i'}{8 * n}" for k in ("u", "") for n in (1, 2, 4, 8)},
     "float32": "f32",
     "float64": "f64",
 }
-"""Types as the kernels call them."""
+"""Names of dtypes in kernels."""
 
 _DISTANCES = {"uint32": "U32", "uint64": "U64", "float64": "F64"}
 
 
 def cell_dtype(raw: np.dtype, distance: np.dtype) -> np.dtype:
-    """Type of heights or frictions on the GPU: the least of few that holds all values exactly."""
+    """Dtype of heights or frictions on the GPU: the smallest available that is exact."""
     if distance.kind == "u":
         return np.dtype(np.uint16 if distance.itemsize == 4 else np.int64)
     small = raw.itemsize <= (4 if raw.kind == "f" else 2)
@@ -50,11 +50,11 @@ def variant(
     cost
         A model of `costs`.
     cell, friction
-        Types on the GPU; no friction layer when None.
+        Dtypes on the GPU; no friction layer when None.
     options
         (diagonal, corner_cutting, reverse).
     shared
-        Bytes of shared memory that a block may have.
+        Bytes of shared memory available to a thread block.
     """
     macros = step_macros(cost, cell, friction, distance, options)
     size = _tile_bytes(macros, cell, friction, distance)
@@ -69,7 +69,7 @@ def step_macros(
     distance: np.dtype,
     options: tuple[bool, bool, bool],
 ) -> dict[str, Any]:
-    """Macros that say what a step is; parameters as for `variant`."""
+    """Macros that define the cost of a step; parameters as for `variant`."""
     model = model_of(cost)
     diagonal, corners, reverse = options
     return {
@@ -89,7 +89,7 @@ def step_macros(
 def _tile_bytes(
     macros: dict[str, Any], cell: np.dtype, friction: np.dtype | None, distance: np.dtype
 ) -> int:
-    """Size of a Tile in kernels/paths.cu."""
+    """Size of the struct Tile in kernels/paths.cu, in bytes."""
     cells = (SIDE + 2) * (SIDE + 3)
     fields = [(distance, cells), (cell, cells)]
     if friction is not None:
@@ -103,8 +103,8 @@ def _tile_bytes(
 
 
 def variants() -> list[tuple[str, dict[str, Any]]]:
-    """A choice of modules and macros that covers every line of the kernels, for compile tests."""
-    shared = 64 * 1024  # of the oldest devices
+    """Modules and macros that together cover every line of the kernels, for compile tests."""
+    shared = 64 * 1024  # as on the oldest devices
     f32, f64 = np.dtype(np.float32), np.dtype(np.float64)
     every = [(True, True, False), (True, False, True), (False, True, False)]
     found = []
@@ -150,17 +150,17 @@ def reading_macros(raw: np.dtype, cell: np.dtype, distance: np.dtype) -> dict[st
 
 
 def absent(dtype: np.dtype) -> Any:
-    """The distance of what is no cell."""
+    """The distance value that marks absent cells."""
     return np.nan if dtype.kind == "f" else np.iinfo(dtype).max
 
 
 def launch(kernel: Any, cells: int, *arguments: Any) -> None:
-    """Run a kernel of which threads take one cell after another, on the current stream."""
+    """Run a kernel whose threads each process several cells, on the current stream."""
     kernel((int(min(ceil_div(cells, 256), 1 << 16)),), (256,), arguments)
 
 
 def nodata_of(raster: Raster) -> tuple[Any, Any]:
-    """A flag and a value, as kernels take them."""
+    """Whether there is a nodata value, and the value, as kernels take them."""
     value = raster.nodata
     known = value is not None and fits(value, raster.dtype) and bool(np.isfinite(value))
     return np.int32(known), raster.dtype.type(value if known else 0)

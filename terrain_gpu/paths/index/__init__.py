@@ -1,12 +1,14 @@
-"""The distance index: distances between the rim cells of every tile, and solving from them.
+"""The distance index: precomputed distances between the rim cells of every tile.
 
-A tile of 64 x 64 cells has 252 rim cells. The index holds, per tile, the distances between them
-along ways inside of the tile (half of them where costs are symmetric), and the steps into them from
-other tiles: all that other sources need to find the distances of all rims, without any cell. It is
-phase 1 of docs/design/shortest-paths.md; the files are those of a Zarr array, see `Index`.
+A tile of 64 x 64 cells has 252 rim cells. For every tile, the index holds the distances between
+them along paths within the tile (half of them if costs are symmetric), and the costs of steps into
+them from other tiles. From these, the distances of all rim cells can be computed for any sources,
+without reading cells. It is phase 1 of docs/design/shortest-paths.md. The files form a Zarr array,
+see `Index`.
 
-`tile` has the kernels, `files` the index on disk; `build` makes it, on a GPU with `gpu`; `solve`
-computes distances from it.
+`tile` has the kernels and `files` the index on disk. `problem` is the operation that builds it, on
+a GPU with `gpu`, through `writer`; `build` is the function for users. `solve` computes distances
+from the index.
 """
 
 from .build import build_index

@@ -1,4 +1,4 @@
-"""Building a distance index: `build_index`."""
+"""Build a distance index: `build_index`."""
 
 from __future__ import annotations
 
@@ -45,46 +45,47 @@ def build_index(  # noqa: PLR0913 - keyword-only
 ) -> Report:
     """Build the distance index of a store, for `shortest_paths` with ``method="index"``.
 
-    A build that was killed goes on where it stood. An index that is there already, for the same
-    layers and costs, stays.
+    A build that was killed continues where it stopped. An existing index for the same layers and
+    costs is kept.
 
     Parameters
     ----------
     data
         A store, or its path.
     cost, friction, barriers, parameters, connectivity, corner_cutting, reverse, layer
-        As for `shortest_paths`. `reverse` matters for tobler and langmuir only.
+        As for `shortest_paths`. `reverse` matters only for tobler and langmuir.
     memory_limit
-        Bound on the peak resident set of the process, bytes; a quarter of RAM when None.
+        Bound on the peak resident set of the process, in bytes; a quarter of RAM when None.
     threads
-        Threads; all processors when None.
+        Number of threads; one per processor when None.
     backend
-        "cpu", "cuda", or "auto": CUDA where it works. The files are the same, byte for byte.
+        "cpu", "cuda", or "auto": CUDA if it works. The files are the same, byte for byte.
     device
-        Which GPU.
+        Number of the GPU.
     gpu_memory_limit
-        Bound on the GPU memory used, bytes; nine tenths of what is free when None.
+        Bound on the GPU memory used, in bytes; 90 % of the free memory when None.
     client
-        A ``distributed.Client``: its workers solve the blocks, and `memory_limit` holds for each.
-        This process when None.
+        A ``distributed.Client`` whose workers solve the blocks; `memory_limit` then applies to
+        each worker. None: this process solves them.
     overwrite
         Replace an index for other costs, or a damaged one.
     progress
-        Called with the cells just done and those to do in all.
+        Called with the number of cells just processed, and the total.
 
     Returns
     -------
     Report
-        Its result has "bytes", "bytes_per_cell", "blocks_resumed" and "built".
+        ``result`` holds "bytes", "bytes_per_cell", "blocks_resumed" and "built".
 
     Raises
     ------
     InputError
-        for unknown models and integer heights of 64 bits; when CUDA is wanted and does not work.
+        when the model is unknown, heights are 64-bit integers, or CUDA is requested and does not
+        work.
     PlanError
         when a limit is too small.
     StoreError
-        when an index for other costs is there, or another run is building one.
+        when there is an index for other costs, or another run is building one.
     OutputError
         when the disk is full.
     """

@@ -1,4 +1,4 @@
-"""The files of a distance index, and what it is an index of."""
+"""The files of a distance index, and the settings that it depends on."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ FORMAT = 1
 def index_settings(
     model: CostModel, problem: Mapping[str, Any], rasters: Mapping[str, Raster | None]
 ) -> dict[str, Any]:
-    """What an index depends on: the steps and what they cost, not sources or limits."""
+    """Settings that an index depends on: the steps and their costs, not sources or limits."""
     found: dict[str, Any] = {
         "format": FORMAT,
         "cost": model.name,
@@ -53,21 +53,21 @@ def index_settings(
 class Index:
     """The distance index of a store, open for reading; all methods are thread-safe.
 
-    A Zarr array of shape (tile rows, tile columns, entries) whose chunks are the tiles of a block,
-    not compressed, with a checksum (crc32c).
+    It is a Zarr array of shape (tile rows, tile columns, entries). A chunk holds the tiles of a
+    block, uncompressed, with a checksum (crc32c).
 
     Attributes
     ----------
     path
-        Its folder.
+        Folder of the array.
     settings
         See `index_settings`.
     symmetric
-        Whether entries are halves.
+        Whether only half of the distances are stored.
     dtype
-        Of entries; the largest value (`edges.infinity_of`) where there is no way.
+        Dtype of entries, which hold its largest value (`edges.infinity_of`) if there is no path.
     bytes
-        Size of the files.
+        Total size of the files.
     """
 
     def __init__(self, path: Path, blocks: BlockGrid, own: Mapping[str, Any]) -> None:
@@ -85,14 +85,14 @@ class Index:
 
     @property
     def chunk(self) -> tuple[int, int]:
-        """Tile rows and columns of a file."""
+        """Number of tile rows and columns in a file."""
         side = self.blocks.block // TILE
         down, across = ceil_div(self.blocks.rows, TILE), ceil_div(self.blocks.cols, TILE)
         return min(side, down), min(side, across)
 
     @property
     def file_bytes(self) -> int:
-        """Size of every file, its checksum included."""
+        """Size of every file, including its checksum."""
         return self.chunk[0] * self.chunk[1] * self.entries * self.dtype.itemsize + 4
 
     def file(self, at: Block) -> Path:
@@ -100,12 +100,12 @@ class Index:
         return self.path / "c" / str(at[0]) / str(at[1]) / "0"
 
     def tiles(self, at: Block) -> tuple[int, int]:
-        """Rows and columns of tiles in a block."""
+        """Number of tile rows and columns in a block."""
         r0, r1, c0, c1 = self.blocks.window(*at)
         return ceil_div(r1 - r0, TILE), ceil_div(c1 - c0, TILE)
 
     def write_metadata(self, own: Mapping[str, Any]) -> None:
-        """The Zarr array, without its chunks."""
+        """Write the metadata of the Zarr array."""
         shape = ceil_div(self.blocks.rows, TILE), ceil_div(self.blocks.cols, TILE), self.entries
         array = zarr.create_array(
             {},
@@ -123,12 +123,12 @@ class Index:
 
     @classmethod
     def open(cls, store: TileStore, blocks: BlockGrid) -> Index | None:
-        """The index of a store; None when there is none.
+        """Open the index of a store; None if there is none.
 
         Raises
         ------
         StoreError
-            when its metadata is damaged, or of other blocks.
+            when its metadata is damaged, or does not match the blocks.
         """
         path = store.path / NAME
         if not (path / "zarr.json").exists():
@@ -140,7 +140,7 @@ class Index:
             if own["dtype"] not in ("float64", "uint32", "uint64"):
                 raise ValueError(f"entries of type {own['dtype']!r}")
             if not isinstance(own["settings"], dict) or type(own["symmetric"]) is not bool:
-                raise ValueError("settings are no JSON object, or symmetric is no truth value")
+                raise ValueError("settings must be a JSON object and symmetric a boolean")
             found = cls(path, blocks, own)
             tiles = ceil_div(blocks.rows, TILE), ceil_div(blocks.cols, TILE)
             expected = (*tiles, found.entries), (*found.chunk, found.entries), found.dtype
@@ -150,7 +150,7 @@ class Index:
             codecs = array.metadata.codecs  # type: ignore[union-attr]
             if [type(c) for c in codecs] != [BytesCodec, Crc32cCodec]:
                 raise ValueError("its codecs are not plain bytes with crc32c")
-        except Exception as error:  # zarr meets hostile JSON with whatever its parsers raise
+        except Exception as error:  # on malformed JSON, zarr raises errors of many types
             raise StoreError(
                 f"{path}/zarr.json: damaged distance index ({type(error).__name__}: {error}); "
                 f"{remedy}"
@@ -158,7 +158,7 @@ class Index:
         return found
 
     def difference(self, settings: Mapping[str, Any]) -> str | None:
-        """What this index was built for, and is not asked for now; None when all is equal."""
+        """Describe the first setting that differs from those of the index; None if all agree."""
         for key in settings:
             was, now = self.settings.get(key), settings[key]
             if was != now:
@@ -168,7 +168,7 @@ class Index:
         return None
 
     def read(self, at: Block) -> np.ndarray:
-        """Entries of a block's tiles, mapped: (rows, columns, entries), read-only.
+        """Map the entries of a block's tiles: (rows, columns, entries), read-only.
 
         Raises
         ------
@@ -214,12 +214,12 @@ class Index:
         return cells.reshape(*self.chunk, self.entries)
 
     def close(self) -> None:
-        """Let go of the files."""
+        """Release the mapped files."""
         self._open.clear()
 
 
 def _crc(data: np.ndarray) -> int:
-    """CRC-32C in pieces: the checksum wants bytes objects."""
+    """CRC-32C, computed in pieces: google_crc32c takes only bytes objects, that is copies."""
     crc = 0
     for start in range(0, len(data), 1 << 22):
         crc = google_crc32c.extend(crc, data[start : start + (1 << 22)].tobytes())
@@ -227,16 +227,16 @@ def _crc(data: np.ndarray) -> int:
 
 
 def index_dtype(model: CostModel, heights: np.dtype) -> np.dtype:
-    """Type of the entries.
+    """Dtype of the entries.
 
     Raises
     ------
     InputError
-        for integers of 64 bits, whose distances inside of a tile may not fit.
+        for 64-bit integer heights, whose distances within a tile may overflow.
     """
     if model.is_integer(heights) and heights.itemsize == 8:
         raise InputError(
-            f"a distance index takes integer heights of up to 32 bits, not {heights.name}; use "
-            "another method, or convert to float64"
+            f"a distance index requires integer heights of at most 32 bits, not {heights.name}; "
+            "use another method, or convert to float64"
         )
     return model.distance_dtype(heights)

@@ -1,7 +1,8 @@
-"""The distance index on a GPU: entries of tiles, with the bits that the CPU's have.
+"""The distance index on a GPU: entries of tiles, with the same bits as on the CPU.
 
-Blocks are read as on the CPU; some rows of tiles at a time go up, and their entries come down row
-by row. Each thread has a stream of its own: the card computes for one while others read and write.
+Blocks are read as on the CPU. A few rows of tiles are copied to the GPU at a time, and their
+entries are copied back row by row. Each thread has a stream of its own, so the GPU computes for one
+thread while others read and write.
 """
 
 from __future__ import annotations
@@ -24,17 +25,17 @@ if TYPE_CHECKING:
     from .files import Index
 
 LANES = 32
-"""Rim cells from which a warp relaxes a tile at once."""
+"""A warp relaxes a tile from this many rim cells at once."""
 
 _GROUPS = ceil_div(4 * TILE - 4, LANES)
-"""Warps of a tile."""
+"""Warps per tile."""
 
 _WARPS = 4096
-"""That all launches under way should have together; the largest cards hold fewer at a time."""
+"""Number of warps that concurrent launches should have together; enough to fill any GPU."""
 
 
 def variants() -> list[tuple[str, dict[str, Any]]]:
-    """A choice of modules and macros that covers every line of the kernels, for compile tests."""
+    """Modules and macros that together cover every line of the kernels, for compile tests."""
     f32, f64, u32, u64 = map(np.dtype, (np.float32, np.float64, np.uint32, np.uint64))
     every, closed, four = (True, True, False), (True, False, True), (False, True, False)
     found = [
@@ -49,15 +50,15 @@ def variants() -> list[tuple[str, dict[str, Any]]]:
 
 
 def plan(index: Index, threads: int, limit: int) -> tuple[int, int]:
-    """Threads, and rows of tiles that each solves at once, within so much of the GPU's memory.
+    """Number of threads, and of tile rows that each solves at once, within a GPU memory limit.
 
     Raises
     ------
     PlanError
-        when that is too small.
+        when the limit is too small.
     """
     item = index.dtype.itemsize
-    # Scratch, steps, and entries, of which the last are still read when the next are computed.
+    # Scratch, steps, and two sets of entries: one is copied back while the next is computed.
     one = (_GROUPS * LANES + 8) * TILE * TILE * item + 2 * index.entries * item
     one += (TILE + 2) ** 2 * (8 + 8 + 1)  # heights, frictions, masks
     down, across = index.chunk
@@ -74,7 +75,7 @@ def plan(index: Index, threads: int, limit: int) -> tuple[int, int]:
 
 
 class GpuEntrySolver:
-    """Computes the entries of blocks, one after the other.
+    """Computes the entries of blocks, one block at a time.
 
     Parameters
     ----------
@@ -83,7 +84,7 @@ class GpuEntrySolver:
     nothing
         Distance of a rim cell from itself.
     tile_rows
-        Rows of tiles that are solved at once.
+        Number of rows of tiles to solve at once.
     """
 
     def __init__(
@@ -114,7 +115,7 @@ class GpuEntrySolver:
         self._device.synchronize()
 
     def rows(self, at: Block) -> Iterator[np.ndarray]:
-        """Entries of a block, row by row of tiles, in a buffer that is used again."""
+        """Yield the entries of a block, one row of tiles at a time, in a buffer that is reused."""
         field = self.terrain.load(at)
         down, across = self.index.tiles(at)
         self._row[across:] = 0
@@ -128,7 +129,7 @@ class GpuEntrySolver:
                 yield self._row
 
     def upload(self, field: Field, first: int, last: int) -> tuple[Any, ...]:
-        """Heights, frictions, masks and lengths of some rows of tiles, on the device."""
+        """Copy heights, frictions, masks and lengths of some rows of tiles to the device."""
         import cupy
 
         rows = slice(first * TILE, last * TILE + 2)
@@ -143,7 +144,7 @@ class GpuEntrySolver:
         )
 
     def solve(self, cells: tuple[Any, ...], across: int) -> Any:
-        """Entries of what `upload` gave: (rows of tiles, columns, entries), on the device."""
+        """Compute entries from the result of `upload`: (rows, columns, entries), on the device."""
         import cupy
 
         rows, pitch = cells[0].shape
@@ -164,6 +165,6 @@ class GpuEntrySolver:
         return entries
 
     def _launch(self, name: str, count: int, *arguments: Any) -> None:
-        """Run a kernel of which threads take one item after another."""
+        """Run a kernel whose threads each process several items."""
         grid = int(min(ceil_div(count, 256), 1 << 16))
         self._kernels.get_function(name)((grid,), (256,), arguments)

@@ -1,4 +1,4 @@
-"""The distance index of a store as an operation: `DistanceIndex`."""
+"""The operation that builds the distance index of a store: `DistanceIndex`."""
 
 from __future__ import annotations
 
@@ -39,14 +39,14 @@ from .writer import OutputIndex
 
 @dataclass(frozen=True)
 class DistanceIndex(CostGraph):
-    """The problem; fields as the parameters of `build_index`."""
+    """The operation; its fields are the parameters of `build_index`."""
 
     command = "build-index"
     mark = "cost"
     gpu: ClassVar[Gpu | None] = None
-    """Where `new_work` computes."""
+    """The GPU that `new_work` computes on; None for the CPU."""
     tile_rows: ClassVar[int] = 0
-    """Rows of tiles that are solved at once there."""
+    """Number of rows of tiles that the GPU solves at once."""
 
     @property
     def phases(self) -> tuple[Phase, ...]:
@@ -71,7 +71,7 @@ class DistanceIndex(CostGraph):
         return {"bytes": stored, "bytes_per_cell": round(stored / self.grid.cells, 2)}
 
     def new_index(self, path: Path) -> Index:
-        """The files in a folder."""
+        """The index of this operation in a folder, which need not exist yet."""
         own = {
             "settings": self.settings(),
             "dtype": index_dtype(self.model, self.heights.dtype).name,
@@ -96,7 +96,7 @@ class DistanceIndex(CostGraph):
             self.index.dtype,
         )
 
-    # -- what fits memory -----------------------------------------------------------------------
+    # -- memory ---------------------------------------------------------------------------------
 
     def plan(
         self, memory_limit: int | str | None, threads: int | None, gpu: Gpu | None = None
@@ -114,7 +114,7 @@ class DistanceIndex(CostGraph):
             self.heights.dtype.name,
             buffers=most,
             readers=1,
-            workers=0,  # blocks are written row by row of tiles, as they are solved
+            workers=0,  # writers solve and write blocks, one row of tiles at a time
             writers=most,
             passes=1,
             memory=baseline + most * self._thread_bytes,
@@ -127,8 +127,8 @@ class DistanceIndex(CostGraph):
     @property
     def _thread_bytes(self) -> int:
         item = self.index.dtype.itemsize
-        # Heights, frictions, barriers, as read and as the kernels take them; masks; a row of
-        # tiles, once more as bytes; the lanes.
+        # Heights, frictions and barriers, as read and in the dtypes of kernels; masks; a row of
+        # tiles, and a copy of it as bytes; the lanes.
         one = (self.blocks.block + 2) ** 2 * (2 * item + 16 * self.model.needs_friction + 8 + 3)
         row = 2 * (self.blocks.block // TILE) * entries_of(False) * item
         return one + row + PADDED**2 * LANES * item
@@ -136,7 +136,7 @@ class DistanceIndex(CostGraph):
     def _threads_within(
         self, memory_limit: int | str | None, threads: int | None, baseline: int
     ) -> int:
-        """Threads that build under a memory limit."""
+        """Number of threads that fit the memory limit."""
         limit, one = limit_of(memory_limit), self._thread_bytes
         for n in range(min(threads_of(threads), self.blocks.count), 0, -1):
             if baseline + n * one <= limit:
@@ -148,7 +148,7 @@ class DistanceIndex(CostGraph):
 
     # -- the phase ------------------------------------------------------------------------------
 
-    # Blocks are read by what solves them, with a ring of cells up to whole tiles.
+    # The solver reads the blocks itself, with one ring of cells and padded to whole tiles.
 
     def new_buffer(self) -> list[np.ndarray]:
         return []
@@ -195,7 +195,7 @@ class DistanceIndex(CostGraph):
 
 
 class _Entries:
-    """Entries of a block by rows of tiles, solved as they are written; all of them once pickled."""
+    """Entries of a block by rows of tiles, solved lazily; pickling solves all of them."""
 
     def __init__(self, solver: Any, at: Block) -> None:
         self.solver, self.at = solver, at
@@ -208,7 +208,7 @@ class _Entries:
 
 
 class EntrySolver:
-    """Computes the entries of blocks, one after the other, in arrays of its own."""
+    """Computes the entries of blocks, one block at a time, in arrays of its own."""
 
     def __init__(
         self, terrain: Terrain, options: tuple[bool, bool, bool], index: Index, nothing: Any
@@ -218,7 +218,7 @@ class EntrySolver:
         self._row = np.zeros((index.chunk[1], index.entries), index.dtype)
 
     def rows(self, at: Block) -> Iterator[np.ndarray]:
-        """Entries of a block, row by row of tiles, in a buffer that is used again."""
+        """Yield the entries of a block, one row of tiles at a time, in a buffer that is reused."""
         field = self.terrain.load(at)
         down, across = self.index.tiles(at)
         self._row[across:] = 0
@@ -228,7 +228,7 @@ class EntrySolver:
             yield self._row
 
     def solve(self, field: Field, i: int, j: int, entries: np.ndarray) -> None:
-        """Entries of a tile of a block."""
+        """Compute the entries of one tile of a block."""
         index_tile(
             self.terrain.model.kernel,
             field.heights,
@@ -245,7 +245,7 @@ class EntrySolver:
         )
 
     def compile(self) -> None:
-        """Compile in this thread, which Ctrl-C reaches; a worker would be waited for."""
+        """Compile in this thread, where Ctrl-C works; in a worker it would have to wait."""
         heights, frictions = (np.zeros((PADDED, PADDED), dtype) for dtype in self.terrain.types)
         absent, lengths = np.ones((PADDED, PADDED), bool), np.ones((4, PADDED))
         field = Field(heights, frictions, absent, lengths, None)  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""Shortest paths from a distance index: no cells but those around sources."""
+"""Shortest paths from a distance index; reads only cells around sources until the rims are done."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from .tile import RING, fill_block, pass_block, seed_rims
 
 
 def rims_bytes(blocks: BlockGrid, dtype: np.dtype) -> int:
-    """Memory of the rims of all tiles."""
+    """Bytes for the distances of the rim cells of all tiles."""
     tiles = (ceil_div(blocks.rows, TILE) + 2) * (ceil_div(blocks.cols, TILE) + 2)
     return tiles * RING * dtype.itemsize
 
 
 class FromIndex(Relaxation):
-    """Phase 2 from an index: rims of all tiles in memory, no cells but those around sources.
+    """Phase 2 from an index: relaxes the rims of all tiles, which are kept in memory.
 
-    `solved` gives a block's cells from the rims of its tiles.
+    `solved` computes the cells of a block from the rims of its tiles.
     """
 
     def __init__(self, index: Index, *how: Any, **more: Any) -> None:
@@ -67,11 +67,11 @@ class FromIndex(Relaxation):
         self._fill(field, rims, (0, 0), (1, 1))
 
     def restore(self) -> int:
-        """Nothing is saved: all goes anew from the index."""
+        """Restore nothing: distances are computed again from the index."""
         return 0
 
     def save_all(self) -> None:
-        """Nothing is saved."""
+        """Save nothing."""
 
     def run(self, *how: Any, **more: Any) -> None:
         super().run(*how, **more)
@@ -138,7 +138,7 @@ class FromIndex(Relaxation):
         )
 
     def _enter(self, at: Block) -> Any:
-        """Lower the rims of tiles with sources in them; the least start value."""
+        """Lower the rims of tiles that contain sources; returns the least start value."""
         if at not in self._sown:
             return self.infinity
         field = self.ground.load(at)
@@ -199,12 +199,12 @@ class FromIndex(Relaxation):
         return field
 
     def _save(self, at: Block, field: Field) -> None:
-        """Cells are solved again when they are wanted again."""
+        """Save nothing: the cells are computed again when they are needed again."""
 
     def _complete(self, at: Block, field: Field) -> None:
-        """It was, when the field was filled."""
+        """Do nothing: `_load` has filled the field completely."""
 
     def close(self) -> None:
-        """The fields and files go."""
+        """Release the fields and close the index."""
         self.index.close()
         super().close()

@@ -1,4 +1,7 @@
-"""Entries of a tile: distances between its rim cells, and steps into them; and passing them on."""
+"""Compute the index entries of a tile, and propagate distances from rim to rim through them.
+
+The entries of a tile are the distances between its rim cells, and the costs of steps into them.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,7 @@ from ..fields import pages
 from ..steps import fill_weights
 
 RING = 4 * TILE - 4
-"""Rim cells of a tile, clockwise from its upper left corner."""
+"""Number of rim cells of a tile; they are numbered clockwise from the upper left corner."""
 
 _LAST = TILE - 1
 _WAY = np.arange(_LAST)
@@ -26,7 +29,11 @@ RING_COL = np.concatenate((_WAY, _LAST + 0 * _WAY, _LAST - _WAY, 0 * _WAY))
 
 
 def _crossings() -> np.ndarray:
-    """Steps into rim cells from other tiles: rim cell, D8 direction, tile step, its rim cell."""
+    """Steps into rim cells from other tiles, in columns.
+
+    Rows: rim cell, D8 direction to the other cell, row and column step to its tile, and the number
+    of the other cell on the rim of its tile.
+    """
     place = {(int(r), int(c)): b for b, (r, c) in enumerate(zip(RING_ROW, RING_COL, strict=True))}
     found = []
     for (row, col), b in place.items():
@@ -43,29 +50,29 @@ STEPS = CROSSINGS.shape[1]
 
 
 def entries_of(symmetric: bool) -> int:
-    """Numbers that a tile has in the index: distances between rim cells, then steps into them."""
+    """Number of entries of a tile: distances between rim cells, then costs of steps into them."""
     return (RING * (RING - 1) // 2 if symmetric else RING * RING) + STEPS
 
 
 LANES = 64
-"""Rim cells from which a tile is relaxed at once: those of a side, and one to spare."""
+"""A tile is relaxed from this many rim cells at once: those of one side, and one unused lane."""
 
 
 def new_index_work(distance: np.dtype) -> tuple:
-    """Arrays that `index_tile` works in."""
+    """Allocate the work space of `index_tile`."""
     return (
         pages((PADDED, PADDED * LANES), distance),  # by row, column with its halo, and lane
         np.empty((8, TILE, TILE), distance),  # cost of a step into each cell from each neighbour
-        np.empty((2, PADDED), np.bool_),  # rows to relax from the one above, and from below
+        np.empty((2, PADDED), np.bool_),  # rows to relax from the row above, and from below
     )
 
 
 @jit
 def relax_from_many(way, work):
-    """Relax a tile from many cells at once, a lane for each, until nothing changes.
+    """Relax a tile from many cells at once, one lane per cell, until nothing changes.
 
-    Every lane takes the same steps, so these cost one load for all, and scans along a row, where
-    each cell waits for the one before, wait for all lanes together.
+    All lanes use the same step costs, so each cost is loaded once. In scans along a row each cell
+    depends on the previous one; with lanes, these delays overlap.
     """
     d, weights, pending = work
     down, up = pending
@@ -86,11 +93,11 @@ def relax_from_many(way, work):
 
 @register_jitable
 def _relax_row(way, other, here, weights, row, straight, right, left):
-    """Relax a row from the one above or below, and along itself; whether anything changed."""
+    """Relax a row from the row above or below, then along itself; whether anything changed."""
     changed = False
     beyond, beside, before = weights[straight, row], weights[right, row], weights[left, row]
     east, west = weights[0, row], weights[4, row]
-    # One index into whole rows: LLVM sees that columns do not overlap, and vectorises.
+    # With one index into whole rows, LLVM sees that columns do not overlap, and vectorises.
     for x in range(TILE):
         wn, wr, wl, ww = beyond[x], beside[x], before[x], west[x]
         for lane in range(LANES):
@@ -116,20 +123,20 @@ def _relax_row(way, other, here, weights, row, straight, right, left):
 def index_tile(
     cost, heights, frictions, absent, lengths, row, col, options, nothing, symmetric, work, entries
 ):
-    """Entries of one tile, by relaxations of it from the rim cells of one side after the other.
+    """Compute the entries of one tile: relax it from the rim cells of each side in turn.
 
     Parameters
     ----------
     heights, frictions, absent, lengths, row, col, options
-        See `tile.fill_weights`.
+        See `steps.fill_weights`.
     nothing
         Distance of a rim cell from itself.
     symmetric
-        Whether only distances to rim cells of lower number are kept.
+        Whether to keep only distances to rim cells of lower number.
     work
         From `new_index_work`.
     entries
-        Receives them, see `entries_of`.
+        Receives the entries, see `entries_of`.
     """
     d, weights, pending = work
     entries[:] = infinity_of(d)
@@ -141,7 +148,7 @@ def index_tile(
             r, c = RING_ROW[first + lane], RING_COL[first + lane]
             if not absent[row + 1 + r, col + 1 + c]:
                 d[r + 1, (c + 1) * LANES + lane] = nothing
-                # Its own row was not scanned yet.
+                # The row of the cell itself has not been scanned yet.
                 pending[0, r + 1 : r + 3] = True
                 pending[1, r] = True
         relax_from_many(joining(cost), work)
@@ -159,33 +166,35 @@ def index_tile(
 
 @jit
 def pass_block(way, data, rims, first, shape, inside, symmetric, limit, guard, sides, scratch):
-    """Pass distances on from rim to rim through the tiles of a block, nearest first, to the end.
+    """Propagate distances from rim to rim through the tiles of a block until none is pending.
+
+    Tiles are visited in the order of their least pending distance.
 
     Parameters
     ----------
     way
-        Of `costs.joining`: nothing else of a cost model matters here.
+        From `edges.joining`; nothing else of a cost model matters here.
     data
         Entries of the block's tiles, (rows, columns, entries).
     rims
         Distances of all rim cells, by tile, padded by one tile.
     first, shape
-        First tile of the block, row and column, and how many there are.
+        Row and column of the first tile of the block, and number of tile rows and columns.
     inside
-        Whether rims inside of the block were set, not only those of its neighbours.
+        Whether rims within the block were set, and not only those of its neighbours.
     symmetric
-        Whether entries are halves.
+        Whether only half of the distances are stored.
     limit, guard
         See `block.relax_block`.
     sides
-        Per D8 direction: lowered to the least value that concerns the blocks there.
+        Per D8 direction: lowered to the least distance that affects the block there.
     scratch
         Two arrays of RING values.
 
     Returns
     -------
     visits, overflow
-        Tiles visited, and whether `guard` was passed.
+        Number of tiles visited, and whether `guard` was exceeded.
     """
     infinity = infinity_of(rims)
     down, across = shape
@@ -237,7 +246,10 @@ def _beyond(k, count):
 
 @register_jitable
 def _arriving(way, entries, rims, i, j, scratch):
-    """What steps from other tiles bring to a tile's rim, in `scratch`; the least that is news."""
+    """Compute lower distances at a tile's rim from steps out of other tiles; returns the least.
+
+    They are stored in the first row of `scratch`.
+    """
     infinity, never = infinity_of(rims), infinity_of(entries)
     news, mine = scratch[0], rims[i + 1, j + 1]
     news[:] = infinity
@@ -256,9 +268,10 @@ def _arriving(way, entries, rims, i, j, scratch):
 
 @register_jitable
 def _through(way, entries, mine, symmetric, scratch):
-    """Lower a tile's rim by what arrives and goes on through the tile; the farthest that changed.
+    """Lower a tile's rim by arriving distances and paths through the tile.
 
-    `scratch` has what arrives, and receives what the rim was before.
+    `scratch` holds the arriving distances, and receives the rim as it was before. Returns the
+    largest distance that was lowered.
     """
     infinity, never = infinity_of(mine), infinity_of(entries)
     kind = mine.dtype.type
@@ -272,8 +285,8 @@ def _through(way, entries, mine, symmetric, scratch):
         if value == infinity:
             break
         if mine[b] < value:
-            continue  # something else that arrives is nearer even here
-        # Rows of entries are contiguous, and this loop without branches: it is vectorised.
+            continue  # another arriving distance leads here at lower cost
+        # Rows of entries are contiguous and this loop has no branches, so it is vectorised.
         start, count = (b * (b - 1) // 2, b) if symmetric else (b * RING, RING)
         row = entries[start : start + count]
         for a in range(count):
@@ -295,7 +308,7 @@ def _through(way, entries, mine, symmetric, scratch):
 def seed_rims(
     cost, heights, frictions, absent, lengths, options, distances, chosen, rims, first, work
 ):
-    """Solve the chosen tiles, those with sources in them, and lower their rims."""
+    """Solve the `chosen` tiles, which contain sources, and lower their rims."""
     improved = np.empty(8, distances.dtype)
     for i in range(chosen.shape[0]):
         for j in range(chosen.shape[1]):
@@ -314,7 +327,10 @@ def seed_rims(
 def fill_block(
     cost, heights, frictions, absent, lengths, options, distances, rims, first, shape, work
 ):
-    """Distances of all cells of a block, its sources set, from its tiles' rims; the farthest."""
+    """Compute the distances of all cells of a block from the rims of its tiles and its sources.
+
+    `distances` must hold the start values of sources. Returns the largest distance.
+    """
     infinity = infinity_of(distances)
     down, across = shape
     improved = np.empty(8, distances.dtype)

@@ -1,4 +1,4 @@
-"""Writing a distance index: `IndexWriter`, in place of a `LayerWriter`."""
+"""Write a distance index: `IndexWriter`, the counterpart of `LayerWriter`."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ class OutputIndex:
     attributes: ClassVar[Mapping[str, Any]] = {}
 
     def refuse(self, operation: DistanceIndex, *, overwrite: bool) -> None:
-        """An index for other costs is refused by `open`."""
+        """Do nothing here: `open` refuses an index for other costs."""
 
     def open(self, operation: DistanceIndex, *, resume: bool, overwrite: bool) -> IndexWriter:
-        """Begin it, or go on with it; or find it complete."""
+        """Begin or continue the index, or find it complete."""
         store, settings = TileStore.open(operation.store), operation.fingerprint()
         target = Target(store.path, self.name, replace_store=False)
         with output_errors(store.path), exclusive(store.path):
@@ -63,7 +63,7 @@ class OutputIndex:
 
 
 class EntryWriter:
-    """Writes the files of blocks; as `store.writer.BlockWriter`, it can be lent to processes.
+    """Writes the files of blocks. Like `store.writer.BlockWriter`, it can be sent to processes.
 
     Attributes
     ----------
@@ -79,7 +79,7 @@ class EntryWriter:
         return _lent, (self.index.path, self.index.blocks, self.index.own, self._temporary)
 
     def write_block(self, i: int, j: int, rows: Iterable[np.ndarray]) -> None:
-        """Write the entries of a block, which come by rows of tiles."""
+        """Write the entries of a block, given by rows of tiles."""
         own = self._temporary / f"{i}-{j}{self._suffix}"
         with new_file(self.index.file((i, j)), own) as file:
             crc, written = 0, 0
@@ -87,7 +87,7 @@ class EntryWriter:
                 data = row.tobytes()
                 crc = google_crc32c.extend(crc, data)
                 written += file.write(data)
-            # A block at the raster's edge has fewer tiles: the rest of its chunk is never read.
+            # A block at the edge of the raster has fewer tiles; the rest of its chunk is not used.
             rest = self.index.file_bytes - 4 - written
             crc = google_crc32c.extend(crc, bytes(rest)) if rest else crc
             file.seek(rest, os.SEEK_CUR)
@@ -95,19 +95,19 @@ class EntryWriter:
         self.record(sealed_line((i, j)))
 
     def record(self, line: bytes) -> None:
-        """Keep the record of a written block: here for whoever has lent this writer."""
+        """Keep the record of a written block; the process that lent this writer collects it."""
         self.lines.append(line)
 
 
 def _lent(path: Path, blocks: BlockGrid, own: Mapping[str, Any], temporary: Path) -> EntryWriter:
-    """A writer in another process; a block may be written by two of them at once."""
+    """A writer in another process. Two of them may write the same block at the same time."""
     return EntryWriter(Index(path, blocks, own), temporary, f"-{uuid.uuid4().hex}")
 
 
 class IndexWriter(EntryWriter):
-    """An index that grows in a folder of its own until `commit` puts it in place.
+    """An index that is written in a folder of its own until `commit` moves it into place.
 
-    Without `commit` finished blocks stay for a later run.
+    Without `commit`, finished blocks are kept for a later run.
     """
 
     def __init__(self, target: Target, index: Index, *, finished: bool) -> None:
@@ -120,16 +120,16 @@ class IndexWriter(EntryWriter):
             return
         target.temporary.mkdir(exist_ok=True)
         self._log = os.open(target.manifest, os.O_WRONLY | os.O_APPEND)
-        os.write(self._log, b"\n")  # ends a line that a kill left half written
+        os.write(self._log, b"\n")  # ends a line that a killed run left incomplete
         for at in self._records():
             self.done[at] = True
 
     def _records(self) -> Iterator[Block]:
-        """Blocks that an earlier run has finished."""
+        """Blocks that an earlier run finished."""
         with open(self._target.manifest, "rb") as lines:
             next(lines, None)
             for line in lines:
-                # A kill may leave the last line half written: that block is simply done again.
+                # A killed run may leave the last line incomplete; its block is done again.
                 if not (at := unsealed_line(line)):
                     continue
                 with contextlib.suppress(StoreError):
@@ -146,7 +146,7 @@ class IndexWriter(EntryWriter):
             self._target.release(keep=self.keep)
 
     def errors(self) -> AbstractContextManager[None]:
-        """Whatever the system refuses inside becomes an `OutputError`."""
+        """Turn an `OSError` in the body into an `OutputError`."""
         return output_errors(self._target.manifest)
 
     def record(self, line: bytes) -> None:
@@ -155,11 +155,11 @@ class IndexWriter(EntryWriter):
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     def lent(self, folder: Path) -> EntryWriter:
-        """A writer for other processes, which writes by way of a folder."""
+        """A writer for other processes, with `folder` for its temporary files."""
         return EntryWriter(self.index, folder)
 
     def commit(self, attributes: Mapping[str, Any] | None = None) -> None:
-        """Put the index in place of any older one."""
+        """Move the index into place; it replaces any older one."""
         if self.finished:
             return
         target, root = self._target, self._target.root

@@ -1,24 +1,24 @@
-"""Proof that distances, backlinks and allocation are right: `verify_paths`.
+"""Proof that distances, backlinks and allocation are correct: `verify_paths`.
 
-Nothing is shared with the program that finds distances but what defines the problem: which cells
-there are, what a step costs, and how a step is joined to a distance. Distances are the shortest
-ones exactly when
+The proof shares with the solver only the definition of the problem: the cells, the cost of a step,
+and how a step is added to a distance. Distances are the shortest ones if and only if
 
-- every source is at most its start value, and no step leads to a cell for less than its distance:
-  then no distance is too large;
-- every reached cell is a source at its start value, or has a *tight* predecessor, from which a step
-  gives exactly its distance, and going from predecessor to predecessor ends at a source: then every
-  distance is the cost of a path.
+- every source has at most its start value, and no step leads to a cell for less than its distance;
+  so no distance is too large;
+- every reached cell is a source at its start value or has a *tight* predecessor, from which a step
+  gives exactly its distance, and following predecessors ends at a source; so every distance is the
+  cost of a path.
 
 Each block is read once, with one ring of cells around it. A tight predecessor that is strictly
-nearer cannot be part of a circle. Others can: on flats, where steps cost nothing. With backlinks,
-these are followed (`allocate.BacklinkForest`). Without, the cells of a flat are joined, in blocks
-and then from rim to rim, and every flat must hold a cell with a nearer predecessor, or a source.
-Where a step may cost nothing in one direction only, this is spread from such cells along the steps
-instead, block by block until nothing changes. Memory is O(boundary) in all cases.
+nearer cannot be part of a cycle. Others can, on flats, where steps cost nothing. Backlinks are
+followed if there are any (`allocate.BacklinkForest`). Otherwise the cells of each flat are united,
+first within blocks and then across their rims, and every flat must contain a source or a cell with
+a nearer predecessor. If a step may cost nothing in one direction only, the proof instead spreads
+from such cells along the steps, block by block until nothing changes. Memory is O(boundary) in all
+cases.
 
-`checker` goes through the blocks, `kernels` look at their cells, `gpu` does so on a GPU, `stored`
-reads the problem from a store.
+`checker` iterates over the blocks, `kernels` checks their cells, `gpu` does so on a GPU, `stored`
+reads the problem from a store, and `roots` finds its sources.
 """
 
 from .checker import CheckedCells, ring_of, threads_within, upper_limit, verify_paths

@@ -1,4 +1,4 @@
-"""`verify_paths`: the blocks of a raster checked one by one, and what holds between them."""
+"""Check the blocks of a raster one by one, and the conditions across blocks: `verify_paths`."""
 
 from __future__ import annotations
 
@@ -33,17 +33,17 @@ log = logging.getLogger(__name__)
 
 
 class CheckedCells(Protocol):
-    """What the cells and sources are; `ground.Terrain` is one."""
+    """The cells and sources of a problem, such as `ground.Terrain`."""
 
     blocks: BlockGrid
 
     def load(self, at: Block) -> Field: ...
 
     def seeds(self, at: Block, field: Field) -> Cells:
-        """Rows and columns in the block, and start values, of sources."""
+        """Rows and columns within the block, and start values, of its sources."""
 
     def roots(self, at: Block) -> tuple[np.ndarray, ...]:
-        """Rows and columns in the block, and ids, of sources."""
+        """Rows and columns within the block, and ids, of its sources."""
 
 
 def verify_paths(  # noqa: PLR0913 - keyword-only
@@ -60,7 +60,7 @@ def verify_paths(  # noqa: PLR0913 - keyword-only
     gpu: Gpu | None = None,
     progress: Progress = silent,
 ) -> dict[str, Any]:
-    """Check distances, and backlinks and allocation when there are any, step by step.
+    """Check every step of distances, and of backlinks and allocation if there are any.
 
     Parameters
     ----------
@@ -71,42 +71,43 @@ def verify_paths(  # noqa: PLR0913 - keyword-only
     options
         (diagonal, corner_cutting, reverse).
     dtype
-        Of distances.
+        Dtype of distances.
     read_distance
-        Distances of a window with one ring around it, as the layer holds them; unreached outside
-        of the raster. Takes an array for them, and ``halo=0`` for no ring.
+        Reads distances of a window with one ring around it, as stored; unreached outside the
+        raster. Accepts an output array, and ``halo=0`` for no ring.
     read_backlink, read_allocation
-        D8 codes and ids of a window, without a ring. Allocation needs backlinks.
+        Read D8 codes and ids of a window, without a ring. Allocation requires backlinks.
     farthest
-        Distances beyond this count as unreached; `edges.infinity_of` for none.
+        Distances beyond this count as unreached; `edges.infinity_of` for no limit.
     threads
-        Threads.
+        Number of threads.
     gpu
-        Where steps and flats are checked. The CPU follows backlinks and allocation, says what is
-        wrong, and does all for which the GPU's memory is too small, unless the GPU is `wanted`.
+        GPU that checks steps and flats; the CPU when None. The CPU always follows backlinks and
+        allocation, and locates violations. It also checks everything else if the GPU's memory is
+        too small, unless the GPU is `wanted`.
     progress
-        Called with the cells just checked and the cells in all; with fewer than none before they
-        are checked again.
+        Called with the number of cells just checked, and the total. A negative number means that
+        cells will be checked again.
 
     Returns
     -------
     dict
-        "checked_steps", all directed steps between cells, "reached", the number of cells, and
-        "backend", "cpu" or "cuda".
+        "checked_steps" (number of directed steps between cells), "reached" (number of cells) and
+        "backend" ("cpu" or "cuda").
 
     Raises
     ------
     VerificationError
-        at the first violation found: row, column and values.
+        at the first violation found; with row, column and values.
     StoreError
         when a layer is damaged.
     PlanError
-        when the memory of a GPU that is `wanted` is too small.
+        when a GPU is `wanted` and its memory is too small.
 
     Notes
     -----
-    A backlink has to be the lowest direction of a strictly nearer predecessor where there is one;
-    on flats any forest is accepted.
+    A backlink must be the lowest direction of a strictly nearer predecessor, if there is one. On
+    flats, any forest is accepted.
     """
     given = ground, cost, options, np.dtype(dtype), farthest
     reads = read_distance, read_backlink, read_allocation
@@ -121,14 +122,14 @@ def verify_paths(  # noqa: PLR0913 - keyword-only
             log.info("verifying on the CPU: %s", left)
         found = _PathChecker(*given, *reads).run(threads, placement.progress)
         if left == WRONG:
-            raise AssertionError("the GPU finds distances wrong that the CPU finds right: a bug")
+            raise AssertionError("the GPU rejects distances that the CPU accepts: a bug")
         return {**found, "backend": "cpu"}
 
     return placement.run(prove)
 
 
 def upper_limit(max_cost: float | None, dtype: np.dtype) -> Any:
-    """The largest distance that is passed on."""
+    """The largest distance that is propagated."""
     infinity = infinity_of(np.empty(0, dtype))
     if max_cost is None or max_cost >= infinity:
         return infinity
@@ -136,7 +137,7 @@ def upper_limit(max_cost: float | None, dtype: np.dtype) -> Any:
 
 
 def ring_of(distances: np.ndarray, unreached: float) -> Read:
-    """A function that reads windows of an array with one ring around them."""
+    """Return a function that reads windows of an array with one ring around them."""
 
     def read(window: Window, out: np.ndarray | None = None, *, halo: int = 1) -> np.ndarray:
         r0, r1, c0, c1 = window
@@ -155,10 +156,13 @@ def ring_of(distances: np.ndarray, unreached: float) -> Read:
 def threads_within(
     blocks: BlockGrid, item: int, memory_limit: int | None, threads: int | None, held: int = 0
 ) -> int:
-    """Threads that verify distances of `item` bytes under a memory limit, beside bytes `held`."""
+    """Number of threads that can verify distances of `item` bytes within a memory limit.
+
+    `held` are bytes in use for other purposes.
+    """
     limit = limit_of(memory_limit)
     cells = (blocks.block + 2) ** 2
-    # Heights, frictions, two of distances; what the layers give; masks, codes, labels of flats.
+    # Heights, frictions, two arrays of distances; cells as read; masks, codes, labels of flats.
     one = cells * (4 * item + 16 + 24) + 10 * TILE * TILE * 8
     always = held + loaded() + blocks.count * 4 * blocks.block * 17 + 64 * blocks.rows
     for n in range(min(threads_of(threads), blocks.count), 0, -1):
@@ -172,10 +176,10 @@ def threads_within(
 
 
 class _Masks(NamedTuple):
-    """A block as far as the proof needs it.
+    """The tight predecessors of a block's cells.
 
-    `near` and `even` have bit k for a tight predecessor in direction k that is strictly nearer, or
-    as far. `flat` are the reached cells that have only the latter and are no roots.
+    `near` and `even` have bit k set for a tight predecessor in direction k that is strictly nearer
+    or at equal distance. `flat` marks reached cells that have only the latter and are not roots.
     """
 
     near: np.ndarray
@@ -209,7 +213,7 @@ class _PathChecker:
         self.one_way = False
         if self.forest is None:
             self.one_way = is_directed(cost)
-            # Of the rims' cells: what they are joined to, or whether they have a way to a root.
+            # For cells on rims: what they are united with, or whether a root can be reached.
             self.parent = np.zeros(0 if self.one_way else places + 1, np.int64)
             self.outward = np.zeros(0 if self.one_way else places, np.uint8)
             self.solid = np.zeros(places if self.one_way else 0, np.uint8)
@@ -224,7 +228,7 @@ class _PathChecker:
     def run_on(
         self, gpu: Gpu, threads: int, progress: Progress
     ) -> tuple[dict[str, int] | None, str | None]:
-        """As `run`; or None, and what is left to the CPU."""
+        """As `run`, on a GPU; or None and the reason why the CPU must do it."""
         from .gpu import Proof
 
         assert isinstance(self.ground, Terrain | KnownRoots)
@@ -247,7 +251,7 @@ class _PathChecker:
         return self.followed(threads), None
 
     def followed(self, threads: int) -> dict[str, int]:
-        """What is left when all blocks were looked at: where backlinks lead."""
+        """Check where backlinks lead, once all blocks have been read."""
         if self.forest is not None:
             with _as_violation():
                 self.forest.resolve()
@@ -256,7 +260,7 @@ class _PathChecker:
         return {"checked_steps": self.steps, "reached": self.reached}
 
     def link(self, at: Block, codes: np.ndarray) -> None:
-        """Take the backlinks of a block."""
+        """Add the backlinks of a block."""
         assert self.forest is not None
         with _as_violation():
             self.forest.add(at, codes, *self.ground.roots(at))
@@ -280,7 +284,7 @@ class _PathChecker:
     # -- one block -------------------------------------------------------------------------
 
     def block(self, at: Block, _: Any) -> None:
-        """Check a block, and note what of it matters beyond."""
+        """Check a block, and keep what other blocks depend on."""
         codes = None
         if self.read_backlink is not None:
             codes = np.ascontiguousarray(self.read_backlink(self.blocks.window(*at)))
@@ -296,7 +300,7 @@ class _PathChecker:
             self.join(at, masks)
 
     def masks(self, at: Block, codes: np.ndarray | None) -> tuple[_Masks, int, int]:
-        """All that can be said of a block from itself; also the steps and the reached cells."""
+        """Check the cells and steps of a block; also count its steps and reached cells."""
         window = r0, r1, c0, c1 = self.blocks.window(*at)
         field = self.ground.load(at)
         shape = field.absent.shape
@@ -314,7 +318,7 @@ class _PathChecker:
         odd = odd[1:-1, 1:-1]
         if odd.any():
             r, c = self.first(odd)
-            self.fail("value", at, r, c, f"holds {written[r + 1, c + 1]}, which is no distance")
+            self.fail("value", at, r, c, f"has {written[r + 1, c + 1]}, which is not a distance")
         rows, cols, values = self.ground.seeds(at, field)
         found = distances[rows + 1, cols + 1]
         wrong = (found > values) & (values <= self.farthest)
@@ -362,7 +366,7 @@ class _PathChecker:
         return _Masks(near, even, flat, distances), int(steps), int(reached)
 
     def allocation(self, at: Block, _: Any) -> None:
-        """Compare a block's allocation with where its backlinks lead."""
+        """Compare a block's allocation with the sources that its backlinks lead to."""
         assert self.forest is not None
         assert self.read_backlink is not None
         assert self.read_allocation is not None
@@ -379,7 +383,7 @@ class _PathChecker:
     # -- flats -----------------------------------------------------------------------------
 
     def join(self, at: Block, masks: _Masks) -> None:
-        """Join the cells of flats in a block; what reaches its rim is decided in the end."""
+        """Unite the cells of flats in a block; flats that reach its rim are decided later."""
         b, index = self.blocks.block, self.index(at)
         height, width = self.size(at)
         lost = join_flats(
@@ -394,7 +398,7 @@ class _PathChecker:
             self.circle(at, *divmod(int(lost), width), masks.distances)
 
     def spread(self, at: Block, masks: _Masks) -> int:
-        """Go on from cells that have a way to a root; the cells of the block that are left."""
+        """Spread from cells that lead to a root; returns the number of cells not reached yet."""
         height, width = self.size(at)
         r0, _, c0, _ = self.blocks.window(*at)
         left, r, c = spread_roots(
@@ -411,7 +415,7 @@ class _PathChecker:
         return int(left)
 
     def anchored(self) -> None:
-        """Refuse flats that no step leads to."""
+        """Refuse flats that cannot be reached from outside."""
         blocks = self.blocks
         if not self.one_way:
             shape = blocks.rows, blocks.cols, blocks.block
@@ -489,7 +493,7 @@ class _PathChecker:
 
 @contextmanager
 def _as_violation() -> Iterator[None]:
-    """What `BacklinkForest` refuses is a violation."""
+    """Turn an error of `BacklinkForest` into a violation."""
     try:
         yield
     except StoreError as error:

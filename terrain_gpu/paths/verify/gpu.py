@@ -1,7 +1,7 @@
-"""The proof of distances on a GPU: regions of blocks, see ``cuda/kernels/proof.cu``.
+"""The proof of distances on a GPU, in regions of blocks; see ``cuda/kernels/proof.cu``.
 
-Cells lie in its memory as layers have them, row by row, without tiles. What is wrong is only told
-to be so; where, the CPU finds.
+Cells are stored as in layers: row by row, without tiles. The GPU only detects violations; the CPU
+then locates them.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from .kernels import join_rims
 from .roots import GIVEN, GIVEN_AND_EDGE, WRONG, KnownRoots, Read
 
 MOST_CELLS = 2**31 - 2
-"""Of a region, with the ring: labels of flats have 31 bits."""
+"""Most cells of a region, including its ring: labels of flats have 31 bits."""
 
 _BARRIERS, _NOT_NEGATIVE, _NOT_FAR = 1, 2, 4
 """What a layer is, as in kernels/gaps.cu."""
@@ -35,16 +35,16 @@ _REGION = np.dtype(
     [(name, "<i8") for name in ("height", "width", "heights", "frictions")]
     + [(name, "<i8") for name in ("absent", "lengths", "written", "codes")]
 )
-"""Region in kernels/proof.cu; arrays are their places in memory."""
+"""Layout of the struct Region in kernels/proof.cu; arrays are given as addresses."""
 
 _MOST = 2**19
-"""Threads of a launch at most; each takes one cell after another."""
+"""Most threads of a launch; each processes several cells."""
 
 _TALLY = "steps", "reached", "roots", "flats", "faults"
 
 
 def variants() -> list[dict[str, Any]]:
-    """Macros of kernels/proof.cu: every type of cell, every model; for compile tests."""
+    """Macros of kernels/proof.cu for every cell type and every model, for compile tests."""
     every, closed, four = (True, True, False), (True, False, True), (False, True, False)
     f64, found = np.dtype(np.float64), []
     for name in CELL_TYPES:
@@ -64,16 +64,16 @@ def variants() -> list[dict[str, Any]]:
 
 @dataclass
 class Proof:
-    """What is to be proven, as for `verify_paths`; and where.
+    """A proof on a GPU; the attributes are as for `verify_paths`, and these:
 
     Attributes
     ----------
     link
         Called with a block and its backlinks.
     threads
-        That read.
+        Number of threads that read.
     left
-        What is left to the CPU, when nothing is proven.
+        Why the proof is left to the CPU, if it is.
     """
 
     ground: Terrain | KnownRoots
@@ -93,19 +93,19 @@ class Proof:
         else:
             self.terrain, self.rule = self.ground, GIVEN_AND_EDGE if self.ground.edge else GIVEN
         self.blocks = self.terrain.blocks
-        # Flats are joined to find whether they lead anywhere; backlinks tell that, too.
+        # Flats are united to find whether they lead to a root; with backlinks this is known.
         self.joins = self.read_backlink is None and not is_directed(self.cost)
         self.left = WRONG
 
     @property
     def _items(self) -> list[int]:
-        """Bytes of a cell in each raster, and of a distance."""
+        """Bytes per cell of each raster, and per distance."""
         t = self.terrain
         rasters = [r.dtype.itemsize for r in (t.heights, t.friction, t.barriers) if r is not None]
         return [*rasters, self.dtype.itemsize]
 
     def memory(self, side: int) -> int:
-        """Bytes of the GPU's memory that regions of `side` cells on a side take."""
+        """Bytes of GPU memory for regions of `side` x `side` cells."""
         # Absent cells, levels, marks; codes or labels.
         each = sum(self._items) + 3 + (1 if self.read_backlink else 0) + 4 * self.joins
         cells = (min(side, self.blocks.rows) + 2) * (min(side, self.blocks.cols) + 2)
@@ -129,7 +129,7 @@ class Proof:
 
         def fits(count: int) -> bool:
             rows, cols = (min(count * b, n) + 2 for n in (self.blocks.rows, self.blocks.cols))
-            narrow = cols * max(self._items) < 2**31  # or CUDA copies no windows
+            narrow = cols * max(self._items) < 2**31  # CUDA's limit for copying windows
             return narrow and rows * cols <= MOST_CELLS and self.memory(count * b) <= limit
 
         count = max(self.blocks.shape)
@@ -146,7 +146,7 @@ class Proof:
         return ceil_div(max(self.blocks.shape), ceil_div(max(self.blocks.shape), count)) * b
 
     def prove(self, progress: Progress) -> tuple[int, int] | None:
-        """Steps and reached cells; None when something is wrong, or flats have to be followed.
+        """Number of steps and reached cells; None if `left` to the CPU.
 
         Raises
         ------
@@ -170,10 +170,10 @@ class Proof:
                     found = self._prove(side, count)
                 except PlanError:
                     raise
-                except (StoreError, InputError):  # the CPU may find something else first
-                    self.left = "what was read is damaged"
+                except (StoreError, InputError):  # the CPU may find another error first
+                    self.left = "the data is damaged"
         finally:
-            # The proof of the CPU that may follow is not told of page-locked buffers.
+            # A proof on the CPU may follow, whose plan does not include page-locked buffers.
             free_staging()
             if found is None:
                 progress(-counted, self.blocks.rows * self.blocks.cols)
@@ -182,7 +182,7 @@ class Proof:
     def _prove(self, side: int, progress: Progress) -> tuple[int, int] | None:
         rows, cols = self.blocks.rows, self.blocks.cols
         regions = RegionGrid(rows, cols, side)
-        # Of the cells on regions' rims: what they are joined to, and tight steps from outside.
+        # For cells on rims of regions: what they are united with, and tight steps from outside.
         parent = np.zeros(regions.count * 4 * side + 1 if self.joins else 1, np.int64)
         outward = np.zeros(len(parent) - 1, np.uint8)
         steps = reached = 0
@@ -193,7 +193,7 @@ class Proof:
             if found["faults"]:
                 return None
             if found["flats"] and not self.joins and self.read_backlink is None:
-                self.left = "flats that steps lead along one way"
+                self.left = "there are flats with steps in one direction only"
                 return None
             if isinstance(self.ground, KnownRoots):
                 self.ground.note(at, found["roots"])
@@ -213,7 +213,7 @@ class Proof:
 
 
 class _ProofRegion:
-    """A region on the GPU: cells as layers have them, with a ring around, and what checks them."""
+    """A region on the GPU, with a ring of cells around it, and the kernels that check it."""
 
     def __init__(self, proof: Proof, side: int) -> None:
         import cupy
@@ -305,7 +305,7 @@ class _ProofRegion:
             launch(gaps, min(size, _MOST), *given, inside, faults)
 
     def _parts(self, ring: Window) -> Iterator[tuple[Block | None, Window]]:
-        """Blocks of the region, and the sides of its ring, of no block."""
+        """The blocks of the region, and the sides of its ring, which have None for a block."""
         r0, r1, c0, c1 = self.window
         side = self.blocks.block
         for i in range(r0 // side, ceil_div(r1, side)):
@@ -317,7 +317,7 @@ class _ProofRegion:
                 yield None, part
 
     def check(self) -> dict[str, int]:
-        """What the kernels count."""
+        """Run the kernels; returns their counts."""
         proof, height, width = self.proof, self.height, self.width
         r0, r1, c0, c1 = self.window
         cells = height * width
@@ -343,7 +343,7 @@ class _ProofRegion:
         self._launch("check", cells, *told, self.marks, self.level, self.parent, self.tally)
         found = self._counted()
         if found["flats"] and proof.joins and not found["faults"]:
-            # Joined, and what leads nowhere counted.
+            # Unite the flats, and count the cells that do not lead to a root.
             self._launch("flats", cells, height, width, self.level, self.parent)
             self.marks[...] = 0
             rims = height, width, self.side, self.level, self.parent, self.labels, self.outward

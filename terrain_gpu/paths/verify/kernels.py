@@ -1,4 +1,4 @@
-"""What is checked of a block: its steps, its cells, and where its flats lead."""
+"""Kernels that check a block: its steps, its cells, and where its flats lead."""
 
 from __future__ import annotations
 
@@ -15,13 +15,16 @@ _ABSENT, _FAR, _LONE, _NOT_VOID, _NOT_ROOT, _NO_CODE, _NOT_TIGHT, _NOT_FIRST = r
 FAULTS = {
     _ABSENT: ("absent", "but is nodata or a barrier"),
     _FAR: ("farthest", "beyond the limit {farthest}"),
-    _LONE: ("tight", "but is no source at its start value, and no step leads there for exactly it"),
+    _LONE: (
+        "tight",
+        "but is not a source at its start value, and no step gives exactly this distance",
+    ),
     _NOT_VOID: ("backlink", "but its backlink is {code}, not 255"),
     _NOT_ROOT: ("backlink", "at its start value, but its backlink is {code}, not 0"),
-    _NO_CODE: ("backlink", "but its backlink is {code}, which is no direction"),
+    _NO_CODE: ("backlink", "but its backlink is {code}, which is not a direction"),
     _NOT_TIGHT: (
         "backlink",
-        "but its backlink {code} leads to no predecessor (these lie {tight})",
+        "but its backlink {code} does not lead to a predecessor (these lie {tight})",
     ),
     _NOT_FIRST: (
         "backlink",
@@ -45,16 +48,18 @@ def check_steps(
     near,
     even,
 ):
-    """Steps into a block: (their number; k, row, col of one that leads for less, or -1).
+    """Check the steps into a block: (number of steps; k, row, col of a violation, or -1).
+
+    A step violates the proof if it leads to a cell for less than its distance.
 
     Parameters
     ----------
     heights, frictions, absent, lengths, options
         See `fill_weights`.
     limits
-        Steps beyond the first count as none; whether they must not be beyond the largest integer.
+        Largest distance; steps beyond it are ignored. And whether distances must not overflow.
     work
-        (8, TILE, TILE) of the type of distances.
+        Work space, (8, TILE, TILE) in the dtype of distances.
     near, even
         uint8, not padded: receive bit k for tight steps from neighbour k, see `_Masks`.
     """
@@ -104,14 +109,14 @@ def check_steps(
 
 @jit
 def one_step(cost, heights, frictions, absent, lengths, row, col, options, work, k, y, x, distance):
-    """Cost of the step from neighbour k, and what it makes of a distance."""
+    """Cost of the step from neighbour k, and the distance after the step."""
     fill_weights(cost, heights, frictions, absent, lengths, row, col, options, work)
     return work[k, y, x], join(cost, distance, work[k, y, x])
 
 
 @jit
 def check_cells(absent, distances, farthest, near, even, root, codes, linked, flat):
-    """Cells of a block: (those reached, fault or 0, row, col).
+    """Check the cells of a block: (number reached, fault or 0, row, col of the fault).
 
     Parameters
     ----------
@@ -120,9 +125,9 @@ def check_cells(absent, distances, farthest, near, even, root, codes, linked, fl
     root
         Sources at their start values.
     codes, linked
-        Backlinks, if there are any.
+        Backlinks, and whether there are any.
     flat
-        Receives the cells that have only predecessors as far as themselves.
+        Receives the cells whose predecessors are all at equal distance.
     """
     infinity = infinity_of(distances)
     height, width = root.shape
@@ -161,7 +166,7 @@ def check_cells(absent, distances, farthest, near, even, root, codes, linked, fl
 
 @register_jitable
 def _place(r, c, height, block):
-    """Place of a cell in its block's rims, one behind the other: top, bottom, left, right."""
+    """Position of a cell in the concatenated rims of its block: top, bottom, left, right."""
     if r == 0:
         return c
     if r == height - 1:
@@ -171,7 +176,7 @@ def _place(r, c, height, block):
 
 @register_jitable
 def _place_of(row, col, rows, cols, block):
-    """Place of a cell on a rim among those of all blocks."""
+    """Position of a cell in the concatenated rims of all blocks."""
     across = (cols + block - 1) // block
     i, j = row // block, col // block
     height = min((i + 1) * block, rows) - i * block
@@ -180,7 +185,7 @@ def _place_of(row, col, rows, cols, block):
 
 @register_jitable
 def _find(parent, v):
-    """Root of `v`, halving the path on the way (R. Tarjan and J. van Leeuwen 1984)."""
+    """Root of `v`, with path halving (R. Tarjan and J. van Leeuwen 1984)."""
     root = v
     while parent[root] != root:
         parent[root] = parent[parent[root]]
@@ -196,22 +201,24 @@ def _unite(parent, a, b):
 
 @jit
 def join_flats(flat, even, offset, block, parent, outward):
-    """Join the cells of flats inside a block; a cell of one that is lost, or -1.
+    """Unite the cells of flats within a block; returns a cell of a flat without a root, or -1.
+
+    Flats that reach the rim of the block are left to `join_rims`.
 
     Parameters
     ----------
     flat, even
         See `_Masks`.
     offset
-        First place of the block's rims.
+        First position of the block's rims.
     parent
-        Receives, at 1 + place of the rims' cells, the same of one they are joined to; 0 where there
-        is a way to a root.
+        Receives, at 1 + position of each rim cell, 1 + position of a cell it is united with; 0 if
+        it leads to a root.
     outward
-        Receives the tight steps from outside of the block.
+        Receives the tight steps from outside the block.
     """
     height, width = flat.shape
-    own = np.arange(height * width + 1).astype(np.int32)  # 0 is all that has a way to a root
+    own = np.arange(height * width + 1).astype(np.int32)  # 0 stands for all that lead to a root
     for r in range(height):
         for c in range(width):
             if not flat[r, c]:
@@ -250,7 +257,7 @@ def join_flats(flat, even, offset, block, parent, outward):
 
 @jit
 def join_rims(parent, outward, rows, cols, block):
-    """Join flats across blocks; (row, col) of a cell of one that is lost, or -1."""
+    """Unite flats across blocks; returns (row, col) in a flat without a root, or (-1, -1)."""
     across = (cols + block - 1) // block
     for again in range(2):
         for place in range(len(outward)):
@@ -276,7 +283,7 @@ def join_rims(parent, outward, rows, cols, block):
 
 @jit
 def spread_roots(flat, even, distances, where, solid):
-    """Go along tight steps from cells that have a way to a root.
+    """Spread along tight steps from cells that lead to a root.
 
     Parameters
     ----------
@@ -285,13 +292,13 @@ def spread_roots(flat, even, distances, where, solid):
     where
         First row and column of the block, rows and columns of the raster, side of blocks.
     solid
-        Per place of all rims, whether the cell has a way to a root; read around the block and
-        updated on its rims.
+        For each position in the rims of all blocks, whether the cell leads to a root; read around
+        the block and updated on its rims.
 
     Returns
     -------
     left, row, col
-        Cells of the block without a way, and one of them.
+        Number of cells of the block not reached, and the first of them.
     """
     row0, col0, rows, cols, block = where
     infinity = infinity_of(distances)

@@ -1,4 +1,4 @@
-"""Sources that are known from their results alone."""
+"""Infer sources from the results, which are all that a store records of them."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ from ..fields import Field
 from ..ground import Terrain
 
 WRONG = "something is wrong"
-"""Left to the CPU, which says what."""
+"""Result of a GPU that found a violation; the CPU then finds where."""
 
 Read = Callable[..., np.ndarray]
 Cells = tuple[np.ndarray, np.ndarray, np.ndarray]
 
 GIVEN, GIVEN_AND_EDGE, AT_ZERO, AT_OWN_HEIGHT, UNLINKED = range(5)
-"""Which cells are roots, as in kernels/proof.cu."""
+"""Rules for which cells are roots, as in kernels/proof.cu."""
 
 
 class KnownRoots:
-    """A problem whose sources are not known but from its results.
+    """A problem whose sources are inferred from its results.
 
-    With backlinks they are the cells of code 0; without, those at distance 0, or, for minimax, at
-    their own height. Each counts as a source with the start value it has.
+    With backlinks, the sources are the cells with code 0. Without, they are the cells at distance
+    0, or for minimax at their own height. The distance of each is taken as its start value.
 
     Attributes
     ----------
     count
-        Such cells in the blocks that were asked for.
+        Number of sources in the blocks processed so far.
     """
 
     def __init__(
@@ -46,7 +46,7 @@ class KnownRoots:
             read_allocation,
         )
         self.rule = AT_ZERO
-        """How the GPU tells them, see kernels/proof.cu."""
+        """How the GPU identifies sources, see kernels/proof.cu."""
         if read_backlink is not None:
             self.rule = UNLINKED
         elif terrain.model.kind.bottleneck:
@@ -58,7 +58,7 @@ class KnownRoots:
         return sum(self._counts.values())
 
     def note(self, at: Block, count: int) -> None:
-        """How many there are in a block, or in a region: the CPU, after a GPU, counts all again."""
+        """Record the number of sources in a block or region; the CPU replaces a GPU's counts."""
         self._counts[at] = count
 
     def load(self, at: Block) -> Field:

@@ -1,4 +1,4 @@
-"""`verify_stored`: the problem as a store records it, and its proof."""
+"""Verify the shortest paths of a store, from the problem that it records: `verify_stored`."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ def verify_stored(
     gpu_memory_limit: int | None = None,
     progress: Progress = silent,
 ) -> dict[str, Any]:
-    """Check the layers "distance", "backlink" and "allocation" that a store has.
+    """Check those of the layers "distance", "backlink" and "allocation" that a store has.
 
-    The sources are not recorded: see `KnownRoots` for the cells that count as such.
+    The sources are not recorded; `KnownRoots` infers them.
 
     Parameters
     ----------
@@ -41,14 +41,14 @@ def verify_stored(
     Returns
     -------
     dict
-        As `verify_paths`, and "sources", their number, "sources_from" and "layers".
+        As from `verify_paths`, and "sources" (their number), "sources_from" and "layers".
 
     Raises
     ------
     VerificationError
         at the first violation found.
     StoreError
-        when a layer or what is recorded of it is damaged, or the cells have changed since.
+        when a layer or its metadata is damaged, or the cells have changed since.
     """
     layers = _layers(store)
     distance = layers["distance"]
@@ -103,7 +103,7 @@ def verify_stored(
 
 
 def _layers(store: TileStore) -> dict[str, Layer]:
-    """The layers of distances, backlinks and allocation that there are."""
+    """The existing layers of distances, backlinks and allocation."""
     present = [n for n in ("distance", "backlink", "allocation") if n in store.layers]
     if present[:1] != ["distance"]:
         raise StoreError(f"{store.path}: no layer 'distance'; compute-sssp makes one")
@@ -111,36 +111,37 @@ def _layers(store: TileStore) -> dict[str, Layer]:
 
 
 def _check_settings(store: TileStore, layers: dict[str, Layer], recorded: _Recorded) -> None:
-    """Refuse layers that cannot be proven, or are not of one run."""
+    """Refuse layers that cannot be verified, or do not come from the same run."""
     distance = layers["distance"]
     if recorded.settings.get("method") == "index":
         raise StoreError(
-            f"{distance.path}: real distances from an index, within 1e-12 of the exact ones, "
-            "which are what can be proven; compute it again without --method index"
+            f"{distance.path}: real distances from an index are exact only within 1e-12 and cannot "
+            "be verified; compute it again without --method index"
         )
     if "allocation" in layers and "backlink" not in layers:
         raise StoreError(
-            f"{store.path}: the layer 'allocation' is proven from 'backlink', which is not there; "
+            f"{store.path}: verifying 'allocation' needs the layer 'backlink', which is missing; "
             "compute both again"
         )
     for name, layer in layers.items():
         same = layer.blocks == distance.blocks and layer.info.get("settings") == recorded.settings
         if not same or "distance" in store.stale(layer):
             raise StoreError(
-                f"{layer.path}: of another run than {distance.path}; compute it again or delete it"
+                f"{layer.path}: not from the same run as {distance.path}; compute it again or "
+                "delete it"
             )
         expected = {"distance": distance.dtype.name, "backlink": "uint8", "allocation": "uint32"}
         if layer.dtype.name != expected[name]:
             raise StoreError(f"{layer.path}: cells of type {layer.dtype.name}; compute it again")
     if "backlink" not in layers and recorded.start_costs:
         raise StoreError(
-            f"{distance.path}: its sources have start costs and only backlinks tell where they "
-            "are; compute it again with --backlink"
+            f"{distance.path}: its sources have start costs and can only be found from backlinks; "
+            "compute it again with --backlink"
         )
 
 
 class _Recorded:
-    """What a layer of distances records of its problem; checked, for it may be damaged."""
+    """The problem as recorded with a layer of distances; checked, as it may be damaged."""
 
     def __init__(self, layer: Layer) -> None:
         self.layer = layer
@@ -160,7 +161,7 @@ class _Recorded:
         )
 
     def get(self, key: str, *kinds: type) -> Any:
-        """A setting of one of the types, exactly."""
+        """A setting, which must have exactly one of the types."""
         value = self.settings.get(key)
         if type(value) not in kinds:
             raise self.damaged(key, value)
@@ -174,7 +175,7 @@ class _Recorded:
         return connectivity == 8, self.get("corner_cutting", bool), self.get("reverse", bool)
 
     def problem(self, store: TileStore) -> tuple[Terrain, Any]:
-        """Cells without sources, and the largest distance that is passed on."""
+        """The problem without sources, and the largest distance that is propagated."""
         nothing = type(None)
         names = {key: self.get(key, str, nothing) for key in ("layer", "friction", "barriers")}
         layers = {}
@@ -215,7 +216,7 @@ class _Recorded:
         farthest = upper_limit(max_cost, dtype)
         most = self.layer.info.get("max")
         if self.get("targets", str, nothing) is not None and type(most) in (int, float):
-            # It was stopped at the farthest target, whose distance is the largest.
+            # The run stopped at the farthest target, whose distance is the largest.
             farthest = min(farthest, most)
             if farthest < least:
                 raise self.damaged("max", most)
@@ -237,10 +238,10 @@ class _Recorded:
         )
 
     def compare(self, reached: int, roots: int) -> None:
-        """Compare figures with those of the run."""
+        """Compare totals with those recorded by the run."""
         if self.result.get("reached") != reached:
             raise VerificationError(
-                f"wrong totals: {reached} cells are reached, recorded are "
+                f"wrong totals: {reached} cells are reached, but the run recorded "
                 f"{self.result.get('reached')!r}",
                 "totals",
             )
