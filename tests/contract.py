@@ -1,7 +1,7 @@
 """The contract of operations: a test class that the tests of every operation inherit.
 
 A subclass says how the operation is made, what it must find, and which command runs it; see
-tests/test_slope.py.
+tests/morphometry/test_slope.py.
 """
 
 from __future__ import annotations

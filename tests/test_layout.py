@@ -45,6 +45,12 @@ def within(found, known):
     assert {n: k for n, k in known.items() if n not in found} == {}, "take these off the list"
 
 
+def test_folders_of_tests_are_packages():
+    packages = {file.parent.name for file in (ROOT / "terrain_gpu").glob("*/__init__.py")}
+    folders = {file.parent.name for file in (ROOT / "tests").glob("*/test_*.py")}
+    assert folders <= packages
+
+
 def test_no_module_is_long():
     lines = {m: len(file.read_text().splitlines()) for m, (file, _) in MODULES.items()}
     within({m: n for m, n in lines.items() if n > MOST_LINES}, LONG_MODULES)

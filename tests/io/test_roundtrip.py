@@ -16,6 +16,7 @@ import rasterio.shutil
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 from rasterio.crs import CRS
+from samples import DEMS
 from strategies import (
     DTYPES,
     Raster,
@@ -38,7 +39,6 @@ from terrain_gpu.io.export import export_layer
 from terrain_gpu.io.grass_ascii import GrassAscii
 from terrain_gpu.store import TileStore
 
-DEMS = Path(__file__).parents[2] / "shared" / "dems"
 UTM = CRS.from_epsg(32611)
 PLACE = rasterio.Affine(30.0, 0.0, 500_000.0, 0.0, -30.0, 4_000_000.0)
 

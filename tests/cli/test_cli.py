@@ -26,6 +26,7 @@ import rasterio
 from pauses import HANGS
 from programs import forked, program, spawn
 from rasterio.transform import from_origin
+from samples import SAMPLE
 
 import terrain_gpu
 from terrain_gpu.cli import options
@@ -33,7 +34,6 @@ from terrain_gpu.cli.main import group
 
 ROWS, COLS = 300, 500
 VOID = -9999
-SAMPLE = Path(__file__).parents[1] / "data" / "jacksboro.tif"
 KEYS = [
     "command",
     "version",

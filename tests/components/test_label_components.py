@@ -16,6 +16,7 @@ import rasterio
 from contract import OperationContract
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from samples import DEMS
 from scipy import ndimage
 from strategies import WGS84, rasters, shapes
 from test_mst import make_store
@@ -32,7 +33,6 @@ from terrain_gpu.grid import BlockGrid, GridSpec
 from terrain_gpu.grid.lengths import area_units, cell_areas, step_lengths
 from terrain_gpu.io.convert import convert_dataset
 
-DEMS = Path(__file__).resolve().parents[2] / "shared" / "dems"
 BOX = ["row0", "row1", "col0", "col1"]
 REAL = ["west", "south", "east", "north", "area"]
 COLUMNS = ["label", "cells", "area", *BOX, *REAL[:4]]

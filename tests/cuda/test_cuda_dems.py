@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import pytest
+from samples import DEMS
 
 from terrain_gpu import TileStore, convert_dataset, minimum_spanning_tree, shortest_paths
 from terrain_gpu.mst.weights import valid_cells
 
-DEMS = Path(__file__).resolve().parents[2] / "shared" / "dems"
 NAMES = sorted(p.name for p in DEMS.glob("*.*") if p.suffix != ".md")
 
 pytestmark = [

@@ -5,15 +5,14 @@ from __future__ import annotations
 import shlex
 import shutil
 import subprocess
-from pathlib import Path
 
 import numpy as np
 import pytest
 import rasterio
+from samples import DEMS
 
 from terrain_gpu.paths.pipeline import shortest_paths
 
-DEMS = Path(__file__).resolve().parents[2] / "shared" / "dems"
 NAMES = sorted(p.name for p in DEMS.glob("*.*") if p.suffix != ".md")
 SIDE = 400
 CELL = 10.0, 8.0

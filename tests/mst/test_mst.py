@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 from functools import partial
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,6 +12,7 @@ import reference
 from conftest import only_cpu
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from samples import DEMS
 from scipy.sparse import coo_matrix
 from scipy.sparse.csgraph import minimum_spanning_tree as scipy_tree
 from strategies import rasters, shapes
@@ -26,9 +26,6 @@ from terrain_gpu.io.export import export_layer
 from terrain_gpu.mst import levels
 from terrain_gpu.mst.cuda import plan as gpu
 from terrain_gpu.store import LayerWriter
-
-DEMS = Path(__file__).resolve().parents[2] / "shared" / "dems"
-SAMPLE = Path(__file__).resolve().parents[1] / "data" / "jacksboro.tif"
 
 
 @pytest.fixture(scope="module", autouse=True)
