@@ -90,16 +90,11 @@ def forecast(
     StreamPlan
         Of each process.
     dict
-        What `predicted` finds, with memory (of each process at most) and worker_memory.
+        What `predicted` finds.
     """
     with of_cluster(cluster.OVERHEAD):
         plan = planned(*raster)
-        # What a worker takes does not grow with the raster.
-        few = [min(side, 3 * plan.block_size) for side in (plan.rows, plan.cols)]
-        worker = planned(*few, plan.block_size).memory
-    found = predicted(purpose, plan, workers)
-    found |= {"memory": plan.memory, "worker_memory": min(worker, plan.memory)}
-    return plan, found
+    return plan, predicted(purpose, plan, workers)
 
 
 def predicted(purpose: str, plan: StreamPlan, workers: int) -> dict[str, Any]:
@@ -108,8 +103,9 @@ def predicted(purpose: str, plan: StreamPlan, workers: int) -> dict[str, Any]:
     Returns
     -------
     dict
-        workers, tasks, bytes_sent and bytes_received (through the scheduler), bytes_read and bytes_written
-        (by the workers), and seconds: by phase, with the total, if storage is fast enough.
+        workers, tasks, bytes_sent and bytes_received (through the scheduler), bytes_read and
+        bytes_written (by the workers), and seconds: by phase, with the total, if storage is fast
+        enough.
     """
     cells, blocks = plan.rows * plan.cols, BlockGrid(plan.rows, plan.cols, plan.block_size)
     down, across = blocks.shape
@@ -150,11 +146,10 @@ def predicted(purpose: str, plan: StreamPlan, workers: int) -> dict[str, Any]:
         received += (LINE if one.writes else BLOCK) * blocks.count
     read = plan.bytes_read
     if purpose == "convert":
-        size = read // (plan.passes + 1)
+        size = read // plan.passes
         if workers > 1:
+            read += size
             sent += JOB * spread("checksums", ceil_div(size, PART), size / CHECKSUM_RATE)
-        else:
-            read -= size  # by the process that starts the run
     elif purpose == "network":
         read += read // 2  # the third pass
         seconds["write"] = cells / LINES_RATE
@@ -178,7 +173,7 @@ def _tasks(items: int, work: float, workers: int) -> int:
     return single + ceil_div(items - single, several)
 
 
-def described(found: dict[str, Any]) -> str:
+def described(plan: StreamPlan, found: dict[str, Any]) -> str:
     """The prediction in words, several lines."""
     seconds = dict(found["seconds"])
     total = seconds.pop("total")
@@ -187,8 +182,8 @@ def described(found: dict[str, Any]) -> str:
     return "\n".join(
         (
             f"workers        {found['workers']:,} of one thread, {found['tasks']:,} task(s)",
-            f"memory         {format_size(found['memory'])} of each process at most; a worker uses "
-            f"{format_size(found['worker_memory'])}",
+            f"memory         {format_size(plan.memory)} of the process that starts the run, "
+            f"{format_size(plan.worker_memory)} of each worker",
             f"scheduler      {format_size(found['bytes_sent'])} to workers, "
             f"{format_size(found['bytes_received'])} back",
             f"workers' I/O   {format_size(found['bytes_read'])} read, "

@@ -131,7 +131,7 @@ def command(
             limits["threads"] = 1
             plan, found = forecast(purpose, planned, (rows, cols, block_size), workers)
             report.result = {**plan.as_dict(), "cluster": found}
-            text = f"{plan.describe()}\n{described(found)}"
+            text = f"{plan.describe()}\n{described(plan, found)}"
     options.write_json(report.to_json(), json_target)
     if json_target != "-":
         options.say(text)

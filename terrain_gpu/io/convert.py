@@ -13,7 +13,8 @@ import numpy as np
 
 from .. import arguments, cells
 from ..arguments import LayerCompression, checked, word
-from ..engine.plan import SourceShape, StreamPlan, format_size, plan_stream
+from ..engine.plan import StreamPlan, format_size
+from ..engine.plan_stream import SourceShape, plan_stream
 from ..engine.run import Here, run
 from ..errors import InputError, StoreError
 from ..grid import GridSpec

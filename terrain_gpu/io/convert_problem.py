@@ -17,7 +17,8 @@ import numpy as np
 from .. import cells
 from ..engine import plan as planner
 from ..engine.operation import Operation, OutputLayer, Phase, SolvedBlock, State
-from ..engine.plan import SourceShape, StreamPlan, plan_stream
+from ..engine.plan import StreamPlan
+from ..engine.plan_stream import SourceShape, plan_stream
 from ..engine.run import Run
 from ..errors import CellError, ClusterError, InputError
 from ..grid import Block, BlockGrid, GridSpec, ceil_div
