@@ -23,9 +23,8 @@ class Pass(NamedTuple):
         Bytes to and from the workers, for each cell beside a border between blocks.
     rim, cell
         Bytes from the workers, for each cell at the sides of blocks, and for each cell.
-    writes
-        Whether it writes blocks: then more is sent with each task, and a line comes back for each
-        block.
+    line
+        Bytes of what records a block that it writes; 0 where it writes none.
     """
 
     name: str
@@ -34,22 +33,22 @@ class Pass(NamedTuple):
     known: float = 0
     rim: float = 0
     cell: float = 0
-    writes: bool = False
+    line: int = 0
 
 
 # Rates: seconds of processor time on one core of an EPYC (virtual), float32 terrain of 8192^2 in
 # blocks of 1024, 2026-11-23. Bytes: the same terrain of 2048^2 and 8192^2, blocks of 128 to 1024.
 PASSES = {
-    "convert": (Pass("convert", 98e6, writes=True),),
-    "slope": (Pass("slope", 36e6, writes=True),),
-    "mst": (Pass("blocks", 25e6, writes=True), Pass("patches", 470e6, given=17.1, writes=True)),
+    "convert": (Pass("convert", 98e6, line=110),),
+    "slope": (Pass("slope", 36e6, line=110),),
+    "mst": (Pass("blocks", 25e6, line=85), Pass("patches", 470e6, given=17.1, line=33)),
     "components": (
         Pass("survey", 260e6, known=3.1, rim=4),
-        Pass("label", 95e6, given=2.7, writes=True),
+        Pass("label", 95e6, given=2.7, line=84),
     ),
     "accumulate": (
         Pass("outlines", 19e6, known=41),
-        Pass("drain", 14e6, given=11, writes=True),
+        Pass("drain", 14e6, given=11, line=90),
     ),
     "network": (
         Pass("outlines", 24e6, known=45.5),
@@ -68,7 +67,7 @@ CHECKSUM_RATE = 1e9
 TASK_COST = 1e-3
 """Seconds of the scheduler for each task, at most."""
 
-JOB, WRITING_JOB, BLOCK, LINE, EDGE = 720, 2080, 20, 140, 8
+JOB, WRITING_JOB, BLOCK, ANSWER, EDGE = 720, 2060, 20, 50, 8
 """Bytes of a task, of one that writes, of a block in it, of what returns, and of a final edge."""
 
 
@@ -140,10 +139,10 @@ def predicted(purpose: str, plan: StreamPlan, workers: int) -> dict[str, Any]:
                 continue
         items = units if purpose == "convert" else blocks.count
         count = spread(one.name, items, cells / one.rate)
-        sent += count * (WRITING_JOB if one.writes else JOB)
+        sent += count * (WRITING_JOB if one.line else JOB)
         sent += BLOCK * blocks.count + one.given * inner
         received += one.known * inner + one.rim * rims + one.cell * cells
-        received += (LINE if one.writes else BLOCK) * blocks.count
+        received += ANSWER * count + one.line * blocks.count
     read = plan.bytes_read
     if purpose == "convert":
         size = read // plan.passes

@@ -174,7 +174,7 @@ class Cluster:
         """The plan of each process: the limit is that of one, Dask included."""
         with planner.of_cluster(OVERHEAD):
             plan = operation.plan(memory_limit, self.threads)
-        self._needs = self._needs._replace(memory=plan.worker_memory)
+        self._needs = self._needs._replace(memory=plan.worker_memory or plan.memory)
         for address, room in self._room.items():
             refuse(address, room, self._needs)
         return plan
