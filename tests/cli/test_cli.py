@@ -116,7 +116,7 @@ OPTIONS = {
     "gpu-memory-limit json quiet verbose help",
     "terrain-gpu info": "json quiet verbose help",
     "terrain-gpu plan": "dtype for layer block-size cost friction barriers backlink allocation "
-    "memory-limit threads json quiet verbose help",
+    "memory-limit threads workers json quiet verbose help",
     "terrain-gpu export": "layer bounds cog compress memory-limit threads overwrite json quiet "
     "verbose help",
     "terrain-gpu demo": "overwrite quiet verbose help",

