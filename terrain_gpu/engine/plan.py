@@ -1,7 +1,7 @@
-"""The planner: a memory limit becomes block size, buffers and threads, and a prediction.
+"""The planner: derive block size, buffers, threads and a prediction from a memory limit.
 
-The limit bounds the peak resident set of the process, interpreter and libraries included. A plan
-adds up what the executor will hold; it refuses what cannot fit.
+The limit bounds the peak resident set of the process, including interpreter and libraries. A plan
+adds up the memory that the executor will hold, and refuses problems that cannot fit.
 """
 
 from __future__ import annotations
@@ -25,22 +25,22 @@ BASELINE = 160 * MB
 """Interpreter, libraries, GDAL's block cache, thread stacks and malloc's slack."""
 
 GDAL_CACHE = 48 * MB
-"""What of it is GDAL's block cache."""
+"""GDAL's block cache, part of `BASELINE`."""
 
 COMPILED_BASELINE = 280 * MB
-"""The same with numba and its compiled kernels."""
+"""The baseline with numba and its compiled kernels."""
 
 CUDA_BASELINE = 700 * MB
-"""What CUDA's context and libraries add to it."""
+"""Additional memory of CUDA's context and libraries."""
 
 VECTOR_BYTES = 40 * MB
-"""What pyogrio brings, GDAL once more, without the packages that it imports for others."""
+"""Additional memory of pyogrio, with its own copy of GDAL but without optional packages."""
 
 NO_LIMIT = 2**62
-"""For rasters in memory: what is needed besides is small."""
+"""The default limit for rasters in memory, beside which all else is small."""
 
 whole_process = False
-"""Whether the process is one of the programs, in which nobody else needs packages or memory."""
+"""Whether this process is one of our programs, which own all its packages and memory."""
 
 DEFAULT_BLOCK = 1024
 MAX_SHARDS = 1 << 20
@@ -48,7 +48,7 @@ MAX_SHARDS = 1 << 20
 
 
 def format_size(size: float) -> str:
-    """ "3.5 GB" and the like, decimal units."""
+    """Format a size in decimal units, such as "3.5 GB"."""
     for unit in ("B", "kB", "MB", "GB", "TB", "PB"):
         if abs(size) < 1000 or unit == "PB":
             return f"{size:.0f} {unit}" if unit == "B" else f"{size:.3g} {unit}"
@@ -57,7 +57,7 @@ def format_size(size: float) -> str:
 
 
 def limit_of(memory_limit: int | str | None) -> int:
-    """The bound asked for, bytes; `default_memory_limit` when None.
+    """Return a memory limit in bytes; `default_memory_limit` when None.
 
     Raises
     ------
@@ -67,17 +67,17 @@ def limit_of(memory_limit: int | str | None) -> int:
     if memory_limit is None:
         return default_memory_limit()
     if isinstance(memory_limit, int | np.integer) and not isinstance(memory_limit, bool):
-        return int(memory_limit)  # of a caller inside: what others left may be less than nothing
+        return int(memory_limit)  # from internal callers: may be negative after deductions
     return memory("memory_limit", memory_limit)
 
 
 def require(needed: int, limit: int, what: str) -> None:
-    """Refuse what takes more memory than the limit, bytes.
+    """Refuse a need for more bytes than the limit; `what` names the purpose in the message.
 
     Raises
     ------
     PlanError
-        that says how much would do.
+        with the limit that would suffice.
     """
     if needed > limit:
         raise PlanError(
@@ -92,10 +92,10 @@ cluster_overhead = 0
 
 @contextmanager
 def of_cluster(size: int) -> Iterator[None]:
-    """Plan for each process of a cluster, in which that takes so many bytes.
+    """Plan for each process of a cluster, where the cluster's software takes `size` bytes.
 
-    What stays while blocks stream is held by the process that starts the run, and not by those
-    that solve blocks.
+    Data held while blocks stream are in the process that starts the run, not in those that solve
+    blocks.
     """
     global cluster_overhead
     cluster_overhead, before = size, cluster_overhead
@@ -106,13 +106,13 @@ def of_cluster(size: int) -> Iterator[None]:
 
 
 def loaded(block: int = DEFAULT_BLOCK) -> int:
-    """Bytes of what is in the process and stays: what reads vector files, and see `of_cluster`."""
+    """Return the bytes of optional libraries in the process, and of Dask, see `of_cluster`."""
     vectors = VECTOR_BYTES if whole_process and "pyogrio" in sys.modules else 0
     return cluster_overhead + vectors + objects_bytes(block)
 
 
 def objects_bytes(block: int) -> int:
-    """Bytes that object storage takes, where it is used, for blocks of this side."""
+    """Return the bytes that object storage takes, if it is used, for blocks of this side."""
     if not (whole_process and "obstore" in sys.modules):
         return 0
     from ..store.objects import bytes_held  # start-up time counts
@@ -121,44 +121,44 @@ def objects_bytes(block: int) -> int:
 
 
 def other_blocks(size: str, block: int) -> str:
-    """The end of a message that asks for memory: "smaller" or "larger" blocks, if there are any."""
+    """Return the end of a message: advice to use "smaller" or "larger" blocks, if possible."""
     last = MIN_BLOCK if size == "smaller" else MAX_BLOCK
     return "" if block == last else f", or convert with a {size} --block-size"
 
 
 def threads_of(threads: int | None) -> int:
-    """The threads asked for; `available_threads` when None.
+    """Return the number of threads; `available_threads` when None.
 
     Raises
     ------
     InputError
-        when they are not a whole number from 1 on.
+        when it is not a positive integer.
     """
     return available_threads() if threads is None else whole("threads", threads, 1)
 
 
 @dataclass(frozen=True)
 class StreamPlan:
-    """How a raster streams through the executor.
+    """The plan by which a raster streams through the executor.
 
     Attributes
     ----------
     block_size
         Side of a block in cells.
     unit_rows, unit_cols
-        Cells that are read together: whole blocks, one or several.
+        Cells that are read together: one or several whole blocks.
     buffers, readers, writers, workers
-        Buffers of one unit each, and threads.
+        Number of buffers of one unit each, and of threads.
     passes
         How often each source cell is decoded.
     blocks
-        Blocks (shards) of the layer.
+        Number of blocks (shards) of the layer.
     memory_limit, memory
         The limit, and the predicted peak resident set, in bytes.
     worker_memory
         Of each worker of a cluster: less, where what is known of all blocks takes more. Else 0.
     bytes_read, bytes_written
-        Predicted; written is an upper bound, all-nodata tiles are not stored.
+        Predictions; bytes_written is an upper bound, because all-nodata tiles are not stored.
     """
 
     rows: int
@@ -181,7 +181,7 @@ class StreamPlan:
 
     @classmethod
     def of_blocks(cls, blocks: BlockGrid, dtype: str, **more: int) -> StreamPlan:
-        """A plan that reads block by block; `more` are the other attributes."""
+        """Return a plan that reads block by block; `more` are the other attributes."""
         return cls(
             rows=blocks.rows,
             cols=blocks.cols,
@@ -194,7 +194,7 @@ class StreamPlan:
         )
 
     def units(self) -> Iterator[Window]:
-        """Windows of the units, row by row: the order in which strips and text are stored."""
+        """Yield the windows of the units row by row, the order of strips and text files."""
         for row in range(0, self.rows, self.unit_rows):
             for col in range(0, self.cols, self.unit_cols):
                 yield (
@@ -205,7 +205,7 @@ class StreamPlan:
                 )
 
     def blocks_of(self, unit: Window) -> Iterator[tuple[int, int]]:
-        """Blocks inside a unit."""
+        """Yield the blocks inside a unit."""
         b = self.block_size
         for i in range(unit[0] // b, ceil_div(unit[1], b)):
             for j in range(unit[2] // b, ceil_div(unit[3], b)):
@@ -215,7 +215,7 @@ class StreamPlan:
         return asdict(self)
 
     def describe(self) -> str:
-        """The plan in words, several lines."""
+        """Describe the plan in words, in several lines."""
         return "\n".join(
             (
                 f"raster         {self.rows} x {self.cols} = {self.rows * self.cols:,} cells, "
@@ -235,7 +235,7 @@ class StreamPlan:
 
 
 def layer_bytes(rows: int, cols: int, itemsize: int, block: int) -> int:
-    """Size of a layer's shards, uncompressed and without absent tiles."""
+    """Return the size of a layer's shards, uncompressed and with all tiles present."""
     tiles = ceil_div(rows, TILE) * ceil_div(cols, TILE)
     index = 20 * (block // TILE) ** 2 + 8
     return tiles * TILE * TILE * itemsize + BlockGrid(rows, cols, block).count * index
@@ -258,27 +258,27 @@ def fit_blocks(  # noqa: PLR0913 - keyword-only
     memory_limit: int | str | None = None,
     threads: int | None = None,
 ) -> StreamPlan:
-    """The most workers and buffers for a stream of blocks that fit a memory limit.
+    """Plan a stream of blocks with the most workers and buffers that fit a memory limit.
 
     Parameters
     ----------
     what
-        What is done, for messages: "to accumulate", "for the slope of".
+        The purpose, for messages: "to accumulate", "for the slope of".
     buffer, worker
-        Bytes of a buffer, and of what a worker needs beside it.
+        Bytes of a buffer, and of a worker's additional memory.
     scratch
-        Bytes of readers and writers, and of what every process has.
+        Bytes of readers and writers, and of data that every process holds.
     held
-        Bytes of what is known of all blocks, while they stream.
+        Bytes of knowledge about all blocks, held while they stream.
     joined
-        Bytes needed at most when no blocks stream.
+        Most bytes needed while no blocks stream.
     advice
         The end of the message when the limit is too small.
 
     Raises
     ------
     PlanError
-        when the limit is too small, with one that is not.
+        when the limit is too small, with one that suffices.
     """
     limit = limit_of(memory_limit)
     always = COMPILED_BASELINE + loaded(blocks.block)
@@ -331,17 +331,17 @@ def plan_forest(  # noqa: PLR0913 - keyword-only
     dtype
         Type of the cells.
     block
-        Side of a block, the layer's.
+        Side of the layer's blocks.
     work
         Bytes that a worker needs beside its buffer.
     levels
-        Bytes that joining the borders takes at most.
+        Most bytes needed to join the borders.
     spill
-        Bytes that the blocks leave for the levels at most: written, and read again.
+        Most bytes spilled for the levels: written, and read again.
     source_bytes
         Size of the shards that are read.
     beside
-        Further bytes.
+        Further bytes held.
 
     Raises
     ------
@@ -359,7 +359,7 @@ def plan_forest(  # noqa: PLR0913 - keyword-only
         held=beside,
         joined=levels + beside,
         advice=other_blocks("smaller", block) if work > levels else "",
-        # Blocks are read, and written again, where edges become final above them.
+        # Blocks are read, and written again, if edges become final above them.
         bytes_read=source_bytes + (blocks.count > 1) * layer_bytes(rows, cols, 1, block) + spill,
         bytes_written=(1 + (blocks.count > 1)) * layer_bytes(rows, cols, 1, block) + spill,
         memory_limit=memory_limit,
@@ -390,21 +390,21 @@ def plan_paths(  # noqa: PLR0913 - keyword-only
     dtype
         Type of the heights.
     block
-        Side of a block, the layer's.
+        Side of the layer's blocks.
     distance
         Type of distances, see `CostModel.distance_dtype`.
     friction, barriers
-        Types of such layers; None without.
+        Types of these layers; None without such a layer.
     layers
-        Results: "distance", "backlink", "allocation", which needs the one before.
+        Results: "distance", "backlink" and "allocation", which needs "backlink".
     beside
-        Further bytes.
+        Further bytes held.
 
     Returns
     -------
     StreamPlan
-        Its buffers are the fields. Bytes count each block's cells once; what is spilled, and read
-        again, comes on top, for it depends on the way that paths take.
+        Its buffers are the fields. Its bytes count each block's cells once. Spilled bytes are not
+        included, because they depend on the course of the paths.
 
     Raises
     ------
@@ -420,9 +420,9 @@ def plan_paths(  # noqa: PLR0913 - keyword-only
     passing = cells * (dtype.itemsize + 2 * item + 8) + 10 * TILE * TILE * 8
     rims = count * (8 * block * item + (block // TILE) ** 2 * (item + 1)) + 64 * rows
     if "backlink" in layers:
-        rims += count * 16 * block  # of hops
+        rims += count * 16 * block  # hops
     if "allocation" in layers:
-        rims += count * 32 * block  # where they lead
+        rims += count * 32 * block  # where the backlinks lead
     always = COMPILED_BASELINE + loaded(block) + rims + beside
     least = always + field + passing
     if least > limit:

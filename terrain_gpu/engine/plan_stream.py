@@ -27,7 +27,7 @@ from .plan import (
 
 @dataclass(frozen=True)
 class SourceShape:
-    """What the planner must know of the raster that is read.
+    """The properties of a source raster that the planner needs.
 
     Attributes
     ----------
@@ -38,9 +38,9 @@ class SourceShape:
     source_bytes
         Size of the files.
     sequential
-        Readable forwards only, by one thread.
+        Whether it can only be read forwards, by one thread.
     also_read
-        Bytes read beside the cells, for checksums.
+        Additional bytes read, for checksums.
     decoding
         Bytes that a reader holds to decode a chunk.
     extra
@@ -68,16 +68,16 @@ def plan_stream(
 ) -> StreamPlan:
     """Plan a conversion or an export.
 
-    The largest block size that leaves at least two buffers wins; sources in strips are read whole
-    rows of blocks at a time, so that each strip is decoded once, and piece by piece (several
-    passes) only when nothing else fits.
+    Chooses the largest block size that leaves at least two buffers. Sources in strips are read in
+    whole rows of blocks, so that each strip is decoded once; piece by piece, in several passes,
+    only if nothing else fits.
 
     Raises
     ------
     PlanError
         when the limit is too small.
     InputError
-        when `block_size` is no block size.
+        when `block_size` is not a valid block size.
     """
     limit, threads = limit_of(memory_limit), threads_of(threads)
     base, wanted, least = BASELINE, threads + 1, 0
@@ -133,7 +133,7 @@ def plan_stream(
 
 
 def _block_sizes(rows: int, cols: int) -> list[int]:
-    """Block sizes to try, the preferred one first."""
+    """Return the block sizes to try, the preferred one first."""
     sizes = [DEFAULT_BLOCK >> k for k in range((DEFAULT_BLOCK // MIN_BLOCK).bit_length())]
     block = DEFAULT_BLOCK
     while block < MAX_BLOCK and BlockGrid(rows, cols, block).count > MAX_SHARDS:
@@ -145,7 +145,7 @@ def _block_sizes(rows: int, cols: int) -> list[int]:
 def _unit(
     rows: int, cols: int, block: int, chunk: tuple[int, int], *, whole_rows: bool
 ) -> tuple[int, int]:
-    """Rows and columns read together: whole blocks that hold whole chunks."""
+    """Return the rows and columns to read together: whole blocks that contain whole chunks."""
     down = block if chunk[0] <= block else round_up(min(chunk[0], rows), block)
     across = block if chunk[1] <= block or not whole_rows else round_up(min(chunk[1], cols), block)
     return min(down, rows), min(across, cols)

@@ -158,7 +158,7 @@ def convert_dataset(  # noqa: PLR0913 - keyword-only
 
 
 def _refuse_text(problem: Convert) -> None:
-    """Refuse what workers could only read from its beginning, each for itself."""
+    """Refuse inputs that every worker would have to read from the beginning."""
     for one in problem.mosaic.inputs:
         if one.driver in SEQUENTIAL:
             raise InputError(

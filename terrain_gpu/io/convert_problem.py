@@ -249,7 +249,7 @@ class Convert(Operation):
 
     @property
     def _looks(self) -> str:
-        """What the rasters look like to this process: that it sees the same ones."""
+        """A digest of shape, type and file sizes, by which processes see that inputs are the same."""
         grid, sizes = self.mosaic.grid, [os.path.getsize(f) for f in self.mosaic.files]
         return crc_of_json(sizes, [*grid.shape, *grid.transform], [self.mosaic.dtype.name])
 
@@ -286,7 +286,7 @@ class Convert(Operation):
 
 
 def checksums_by(run: Run, files: Sequence[str]) -> list[dict[str, Any]]:
-    """As `SourceChecksums`, by the workers of a cluster."""
+    """Return what `SourceChecksums` does, computed by the workers of a cluster."""
     sizes = [os.path.getsize(path) for path in files]
     parts = (
         (k, os.path.abspath(files[k]), start, min(PART, size - start))
@@ -308,7 +308,7 @@ def checksums_by(run: Run, files: Sequence[str]) -> list[dict[str, Any]]:
 def _checksum(
     operation: Convert, folder: Path | None, part: tuple[int, str, int, int]
 ) -> tuple[int, int, int]:
-    """CRC-32C of a part of a file: its number, start and size."""
+    """Compute the CRC-32C of a part of a file: number, absolute path, start and size."""
     k, path, start, size = part
     try:
         return k, start, checksum_of_part(path, start, size)

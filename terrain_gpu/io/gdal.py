@@ -54,7 +54,7 @@ def gdal_environment() -> Iterator[None]:
 
 
 def bound_cache() -> None:
-    """Bound GDAL's block cache for good: it is the process's, and not the environment's."""
+    """Bound GDAL's block cache for the rest of the process, not only in an environment."""
     set_gdal_config("GDAL_CACHEMAX", GDAL_CACHE)
 
 

@@ -27,7 +27,7 @@ NODATA = -9999.0
 
 @dataclass(frozen=True)
 class Slope(Operation):
-    """The problem; fields as the parameters of `slope`."""
+    """Slope and aspect of a layer; fields are parameters of `slope`."""
 
     store: str
     layer: str = "elevation"
@@ -71,7 +71,7 @@ class Slope(Operation):
 
     @cached_property
     def lengths(self) -> tuple[np.ndarray, np.ndarray]:
-        """For each row, two steps E, and two steps S with the row in their middle."""
+        """Per row, the length of two steps E, and of two steps S centred on the row."""
         steps = step_lengths(self.grid)
         south = np.concatenate((steps[2, :1], steps[2, :-1])) + steps[2]
         return 2 * steps[0], south
@@ -79,7 +79,8 @@ class Slope(Operation):
     def begin(self, plan: StreamPlan, spill: Path) -> State:
         one, none = np.zeros((3, 3), self.layers[0].dtype), np.zeros((3, 3), bool)
         out = np.zeros((1, 1), np.float32)
-        horn(one, none, np.ones(1), np.ones(1), NODATA, out, out)  # compiled where Ctrl-C arrives
+        # Compile in the main thread, which Ctrl-C stops.
+        horn(one, none, np.ones(1), np.ones(1), NODATA, out, out)
         return State()
 
     def solve(
@@ -95,7 +96,7 @@ class Slope(Operation):
         r0, r1, c0, c1 = self.blocks.window(*at)
         absent = is_nodata(heights, self.layers[0].nodata)
         grid = self.grid
-        # The ring outside of the raster is filled: there are no cells.
+        # Outside the raster the ring has fill values: no cells.
         absent[:1] |= r0 == 0
         absent[-1:] |= r1 == grid.rows
         absent[:, :1] |= c0 == 0
@@ -116,7 +117,7 @@ def plan_slope(
     memory_limit: int | str | None = None,
     threads: int | None = None,
 ) -> StreamPlan:
-    """The plan of `slope` for a layer of such a shape, type and block size.
+    """Plan `slope` for a layer of this shape, type and block size.
 
     Raises
     ------
@@ -152,39 +153,39 @@ def slope(
     overwrite: bool = False,
     progress: Progress = silent,
 ) -> Result:
-    """Slope, and aspect, of every cell from its eight neighbours, as new layers.
+    """Compute slope, and optionally aspect, of every cell from its eight neighbours.
 
     Parameters
     ----------
     store
         A store, or its path.
     layer
-        The heights, in the units of the map; in metres for a geographic CRS, whose cells are
-        measured on the ellipsoid.
+        Layer of heights, in map units; in metres for a geographic CRS, whose cells are measured on
+        the ellipsoid.
     into
-        Layer that receives slopes: float32, degrees from 0 to 90.
+        Layer to write the slopes to: float32, degrees from 0 to 90.
     aspect
-        Layer that receives aspects, unless None: float32, degrees clockwise from north, the
-        direction that faces downhill. Level cells have none.
+        Layer to write the aspects to, or None: float32, the downhill direction in degrees clockwise
+        from north. Level cells are nodata.
     memory_limit
-        Bound on the peak resident set of the process, bytes; a quarter of RAM when None.
+        Limit on the peak resident set of the process in bytes; a quarter of RAM when None.
     threads
-        Threads; all processors when None.
+        Number of threads; all processors when None.
     client
-        A ``distributed.Client``: its workers solve the blocks, and `memory_limit` holds for each.
-        This process when None.
+        A ``distributed.Client`` whose workers solve the blocks, each within `memory_limit`. None
+        for this process.
     resume
-        Go on with an unfinished run.
+        Continue an unfinished run.
     overwrite
-        Replace an existing result, at the end.
+        Replace an existing result once the new one is complete.
     progress
         Called with the cells just done and all cells.
 
     Returns
     -------
     Result
-        Its `layers` are named `into` and `aspect`. Cells at the raster's edge, without a value, or
-        beside a cell without one, are -9999, the nodata value.
+        Its `layers` are named `into` and `aspect`. Cells on the raster's edge, nodata cells and
+        cells beside these are -9999, the nodata value.
 
     Raises
     ------
@@ -193,7 +194,7 @@ def slope(
     PlanError
         when the memory limit is too small.
     StoreError
-        when the store is damaged, or has such a layer already.
+        when the store is damaged, or already has such a layer.
     OutputError
         when the disk is full. Finished blocks are kept for `resume`.
 

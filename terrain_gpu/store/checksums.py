@@ -94,7 +94,7 @@ _POLYNOMIAL, _ONE, _BYTE = 0x82F63B78, 1 << 31, 1 << 23
 
 
 def _product(a: int, b: int) -> int:
-    """Of two polynomials over GF(2), modulo that of CRC-32C."""
+    """Multiply polynomials over GF(2), modulo that of CRC-32C."""
     found = 0
     for power in range(32):
         if a & (_ONE >> power):
@@ -104,7 +104,7 @@ def _product(a: int, b: int) -> int:
 
 
 def joined_crc(first: int, second: int, length: int) -> int:
-    """CRC-32C of some bytes followed by `length` others, from those of both."""
+    """Return the CRC-32C of some bytes followed by `length` others, from the CRC-32C of both."""
     shift, square = _ONE, _BYTE
     while length:
         if length & 1:
@@ -114,7 +114,7 @@ def joined_crc(first: int, second: int, length: int) -> int:
 
 
 def checksum_of_part(path: str, start: int, size: int) -> int:
-    """CRC-32C of some of a file's bytes."""
+    """Return the CRC-32C of `size` bytes of a file."""
     crc = 0
     with open(path, "rb", buffering=0) as file:
         file.seek(start)

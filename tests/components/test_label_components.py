@@ -395,7 +395,7 @@ def test_resume_of_what_is_complete(tmp_path):
     assert (again.count, again.cells) == (1, 70)
     assert (tmp_path / "t.csv").read_bytes() == before
     (tmp_path / "t.csv").unlink()
-    with pytest.raises(StoreError, match=r"complete and .* is not there; --overwrite"):
+    with pytest.raises(StoreError, match=r"complete but .* is missing; --overwrite"):
         label_components(store, "elevation == 1", **how)
     how["resume"] = False
     label_components(store, "elevation == 1", **how)
@@ -418,7 +418,7 @@ def test_an_unfinished_run_over_a_finished_one_goes_on(tmp_path):
     options = {"table": tmp_path / "t.csv", "threads": 1}
     label_components(store, "elevation > 3", **options)
     (tmp_path / "t.csv").unlink()
-    with pytest.raises(StoreError, match=r"is complete and .*t.csv is not there; --overwrite"):
+    with pytest.raises(StoreError, match=r"is complete but .*t.csv is missing; --overwrite"):
         label_components(store, "elevation > 3", resume=True, **options)
 
     def stop(cells, total):
@@ -565,7 +565,7 @@ def test_plan_command(world, capfd):
     [
         ("", "Missing option '--where'"),
         ("--where 'elevation >'", "found the end, at character 12"),
-        ("--where 'height > 0'", "there is no layer 'height' but elevation, old, at character 1"),
+        ("--where 'height > 0'", "there is no layer 'height', only elevation, old, at character 1"),
         ("--where 'elevation > 0' --connectivity 6", "'6' is not one of '8', '4'"),
         ("--where 'elevation > 0' --into elevation", "layer 'elevation' is read"),
         ("--where 'elevation > 0' --into x", "layer name 'x'"),

@@ -288,7 +288,7 @@ def test_refusals(store, tmp_path):
     with pytest.raises(InputError, match="outside the raster"):
         accumulate(store, from_rowcol(GridSpec(200, 300), [(200, 0)]))
     for names in ({"into": "elevation"}, {"directions": "mst"}, {"into": "a", "directions": "a"}):
-        with pytest.raises(InputError, match="need names of their own"):
+        with pytest.raises(InputError, match="must have different names"):
             accumulate(store, overwrite=True, **names)
     shortest_paths(store, [(0, 0)], backlink=True)
     for names, message in (

@@ -278,7 +278,7 @@ def test_a_task_that_kills_its_workers(store, monkeypatch, tmp_path):
     [
         ({"version": "9.9"}, ClusterError, "has terrain_gpu 0.1.0, not 9.9; install the same"),
         ({"folder": "/no/such"}, ClusterError, "does not see /no/such; the store must lie in"),
-        ({"threads": 0}, ClusterError, "has 1 threads, and the run plans with 0; give it no more"),
+        ({"threads": 0}, ClusterError, "has 1 threads, but the run plans for 0; start it with"),
         ({"memory": 10**15}, PlanError, "may use [0-9]+ MB, .* needs 1000000000 MB there"),
     ],
 )
@@ -424,7 +424,7 @@ def test_a_worker_that_does_not_answer(store, scheduler, start_worker, monkeypat
         monkeypatch.setattr(clusters, "ANSWER", 0.3)
         (pid,) = client.run(os.getpid).values()
         os.kill(pid, signal.SIGSTOP)
-        with pytest.raises(ClusterError, match="a worker does not answer; end it"):
+        with pytest.raises(ClusterError, match="a worker does not answer; stop it"):
             slope(store, client=client)
 
 
@@ -445,7 +445,7 @@ def test_only_who_started_workers_hears_an_interrupt():
 def test_a_client_that_is_closed(store, scheduler):
     with clusters.open_client(None, scheduler.address) as client:
         pass
-    with pytest.raises(ClusterError, match="the client is closed; give one that is connected"):
+    with pytest.raises(ClusterError, match="the client is closed; give a connected one"):
         slope(store, client=client)
 
 
