@@ -174,7 +174,7 @@ class Cluster:
         """Plan for each process; the limit holds for one process, Dask included."""
         with planner.of_cluster(OVERHEAD):
             plan = operation.plan(memory_limit, self.threads)
-        self._needs = self._needs._replace(memory=plan.memory)
+        self._needs = self._needs._replace(memory=plan.worker_memory or plan.memory)
         for address, room in self._room.items():
             refuse(address, room, self._needs)
         return plan
@@ -183,14 +183,17 @@ class Cluster:
         """Solve blocks in the workers; record them and add their knowledge in this process."""
         writers = list(run.writers.values())
 
-        def wanted() -> Iterator[Wanted]:
-            for at in blocks:
-                write = tuple(run.wanted(state, writer, at) for writer in writers)
-                yield Wanted(at, state.given(phase, at), write)
+        def wanted(at: Block) -> Wanted:
+            write = tuple(run.wanted(state, writer, at) for writer in writers)
+            return Wanted(at, state.given(phase, at), write)
+
+        groups = run.operation.groups(run.plan, blocks)
 
         with (
             self._lent(run, phase, writers if phase.writes else []) as packed,
-            closing(self._run(solve_blocks, packed, wanted())) as solutions,
+            closing(
+                self._run(solve_blocks, packed, (list(map(wanted, group)) for group in groups))
+            ) as solutions,
         ):
             for at, known, lines in solutions:
                 state.add(phase, at, known)
@@ -216,13 +219,16 @@ class Cluster:
     def _lent(self, run: Run, phase: Phase, writers: list[Any]) -> Iterator[bytes]:
         """Yield a pickled job whose writers use a temporary folder, deleted with the job."""
         if not writers:
-            yield pickle.dumps(Job(run.operation, phase, run.folder, []))
+            yield pickle.dumps(Job(run.operation, phase, run.folder, [], run.plan))
             return
-        folder = lent_folder(run.spill)
+        folder, seen = lent_folder(run.spill), self._needs.folder
+        # Other hosts may have a folder of the same name as the store's; they have none like this.
+        self._needs = self._needs._replace(folder=str(folder))
         try:
             lent = [writer.lent(folder) for writer in writers]
-            yield pickle.dumps(Job(run.operation, phase, run.folder, lent))
+            yield pickle.dumps(Job(run.operation, phase, run.folder, lent, run.plan))
         finally:
+            self._needs = self._needs._replace(folder=seen)
             withdraw(folder)
 
     def _look(self) -> dict[str, Any]:

@@ -305,6 +305,20 @@ class Operation(ABC):
         """
         return known
 
+    # -- in another process -----------------------------------------------------------------------
+
+    @property
+    def shared(self) -> str:
+        """A folder that all processes must see: the store."""
+        return self.store
+
+    def open(self) -> None:
+        """Open the inputs, in a process that is about to solve blocks."""
+        _ = self.layers
+
+    def close(self) -> None:  # noqa: B027 - most hold nothing open
+        """Close them: the process goes on to something else."""
+
     # -- what follows from these ----------------------------------------------------------------
 
     @cached_property

@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -17,7 +17,7 @@ import numpy as np
 
 from ..arguments import memory, whole
 from ..errors import PlanError
-from ..grid import MAX_BLOCK, MIN_BLOCK, TILE, BlockGrid, Window, ceil_div, round_up
+from ..grid import MAX_BLOCK, MIN_BLOCK, TILE, BlockGrid, Window, ceil_div
 from .machine import available_threads, default_memory_limit
 
 MB = 10**6
@@ -86,7 +86,8 @@ def require(needed: int, limit: int, what: str) -> None:
         )
 
 
-_beside = 0
+cluster_overhead = 0
+"""Bytes that Dask takes in each process; 0 where there is no cluster, see `of_cluster`."""
 
 
 @contextmanager
@@ -96,21 +97,21 @@ def of_cluster(size: int) -> Iterator[None]:
     Data held while blocks stream are in the process that starts the run, not in those that solve
     blocks.
     """
-    global _beside
-    _beside, before = size, _beside
+    global cluster_overhead
+    cluster_overhead, before = size, cluster_overhead
     try:
         yield
     finally:
-        _beside = before
+        cluster_overhead = before
 
 
 def loaded(block: int = DEFAULT_BLOCK) -> int:
     """Return the bytes of optional libraries in the process, and of Dask, see `of_cluster`."""
     vectors = VECTOR_BYTES if whole_process and "pyogrio" in sys.modules else 0
-    return _beside + vectors + _objects(block)
+    return cluster_overhead + vectors + objects_bytes(block)
 
 
-def _objects(block: int) -> int:
+def objects_bytes(block: int) -> int:
     """Return the bytes that object storage takes, if it is used, for blocks of this side."""
     if not (whole_process and "obstore" in sys.modules):
         return 0
@@ -154,6 +155,8 @@ class StreamPlan:
         Number of blocks (shards) of the layer.
     memory_limit, memory
         The limit, and the predicted peak resident set, in bytes.
+    worker_memory
+        Of each worker of a cluster: less, where what is known of all blocks takes more. Else 0.
     bytes_read, bytes_written
         Predictions; bytes_written is an upper bound, because all-nodata tiles are not stored.
     """
@@ -174,6 +177,7 @@ class StreamPlan:
     bytes_read: int
     bytes_written: int
     workers: int = 0
+    worker_memory: int = 0
 
     @classmethod
     def of_blocks(cls, blocks: BlockGrid, dtype: str, **more: int) -> StreamPlan:
@@ -230,155 +234,6 @@ class StreamPlan:
         )
 
 
-@dataclass(frozen=True)
-class SourceShape:
-    """The properties of a source raster that the planner needs.
-
-    Attributes
-    ----------
-    chunk
-        Rows and columns decoded together.
-    itemsize
-        Bytes of a source cell.
-    source_bytes
-        Size of the files.
-    sequential
-        Whether it can only be read forwards, by one thread.
-    also_read
-        Additional bytes read, for checksums.
-    decoding
-        Bytes that a reader holds to decode a chunk.
-    extra
-        Further copies of a unit that reading needs (mosaics, conversions of the cell type).
-    """
-
-    chunk: tuple[int, int]
-    itemsize: int
-    source_bytes: int
-    sequential: bool = False
-    extra: int = 0
-    also_read: int = 0
-    decoding: int = 0
-
-
-def plan_stream(
-    rows: int,
-    cols: int,
-    dtype: np.dtype,
-    source: SourceShape,
-    *,
-    memory_limit: int | str | None = None,
-    threads: int | None = None,
-    block_size: int | None = None,
-) -> StreamPlan:
-    """Plan a conversion or an export.
-
-    Chooses the largest block size that leaves at least two buffers. Sources in strips are read in
-    whole rows of blocks, so that each strip is decoded once; piece by piece, in several passes,
-    only if nothing else fits.
-
-    Raises
-    ------
-    PlanError
-        when the limit is too small.
-    InputError
-        when `block_size` is not a valid block size.
-    """
-    limit, threads = limit_of(memory_limit), threads_of(threads)
-    wanted = threads + 1
-    many = 1 if source.sequential else threads
-    pools = [(many, threads), (many, 1)]
-    if source.decoding:  # each reader decodes a chunk of its own
-        pools += [(1, threads), (1, 1)]
-    budget = limit - BASELINE
-    sizes = [block_size] if block_size else _block_sizes(rows, cols)
-    least = 0
-    for enough, whole_rows in ((2, True), (1, True), (1, False)):
-        for block in sizes:
-            unit = _unit(rows, cols, block, source.chunk, whole_rows=whole_rows)
-            unit_bytes = unit[0] * unit[1] * source.itemsize
-            units = ceil_div(rows, unit[0]) * ceil_div(cols, unit[1])
-            for most, writers in dict.fromkeys(pools):
-                readers = min(most, wanted, units)
-                # Each writer holds a padded block, its tiles and, for sparse blocks, a copy.
-                fixed = (
-                    3 * writers * block * block * dtype.itemsize
-                    + readers * source.extra * unit_bytes
-                    + max(0, readers * source.decoding - GDAL_CACHE)
-                    + _objects(block)
-                )
-                buffers = min((budget - fixed) // unit_bytes, wanted, units)
-                least = min(least or 2**63, BASELINE + fixed + unit_bytes)
-                if buffers >= min(enough, units):
-                    return _stream_plan(
-                        (rows, cols),
-                        dtype,
-                        block,
-                        unit,
-                        source,
-                        limit,
-                        (buffers, min(readers, buffers), writers),
-                        fixed,
-                    )
-    raise PlanError(
-        f"a memory limit of {format_size(limit)} is too small for {rows} x {cols} cells of "
-        f"{dtype.name}"
-        + (f" in blocks of {block_size}" if block_size else "")
-        + f"; give at least {ceil_div(least, MB)} MB"
-    )
-
-
-def _block_sizes(rows: int, cols: int) -> list[int]:
-    """Return the block sizes to try, the preferred one first."""
-    sizes = [DEFAULT_BLOCK >> k for k in range((DEFAULT_BLOCK // MIN_BLOCK).bit_length())]
-    block = DEFAULT_BLOCK
-    while block < MAX_BLOCK and BlockGrid(rows, cols, block).count > MAX_SHARDS:
-        block *= 2
-        sizes.insert(0, block)
-    return sizes
-
-
-def _unit(
-    rows: int, cols: int, block: int, chunk: tuple[int, int], *, whole_rows: bool
-) -> tuple[int, int]:
-    """Return the rows and columns to read together: whole blocks that contain whole chunks."""
-    down = block if chunk[0] <= block else round_up(min(chunk[0], rows), block)
-    across = block if chunk[1] <= block or not whole_rows else round_up(min(chunk[1], cols), block)
-    return min(down, rows), min(across, cols)
-
-
-def _stream_plan(
-    shape: tuple[int, int],
-    dtype: np.dtype,
-    block: int,
-    unit: tuple[int, int],
-    source: SourceShape,
-    limit: int,
-    pool: tuple[int, int, int],
-    fixed: int,
-) -> StreamPlan:
-    rows, cols = shape
-    buffers, readers, writers = pool
-    passes = ceil_div(min(source.chunk[1], cols), unit[1])
-    return StreamPlan(
-        rows=rows,
-        cols=cols,
-        dtype=dtype.name,
-        block_size=block,
-        unit_rows=unit[0],
-        unit_cols=unit[1],
-        buffers=buffers,
-        readers=readers,
-        writers=writers,
-        passes=passes,
-        blocks=BlockGrid(rows, cols, block).count,
-        memory_limit=limit,
-        memory=BASELINE + fixed + buffers * unit[0] * unit[1] * source.itemsize,
-        bytes_read=source.source_bytes * passes + source.also_read,
-        bytes_written=layer_bytes(rows, cols, dtype.itemsize, block),
-    )
-
-
 def layer_bytes(rows: int, cols: int, itemsize: int, block: int) -> int:
     """Return the size of a layer's shards, uncompressed and with all tiles present."""
     tiles = ceil_div(rows, TILE) * ceil_div(cols, TILE)
@@ -430,7 +285,8 @@ def fit_blocks(  # noqa: PLR0913 - keyword-only
     for workers in range(min(threads_of(threads), blocks.count), 0, -1):
         for buffers in range(min(workers + 2, blocks.count), workers - 1, -1):
             streaming = workers * worker + buffers * buffer + scratch
-            streaming = max(streaming, held) if _beside else streaming + held
+            streaming = max(streaming, held) if cluster_overhead else streaming + held
+            own = always + workers * (worker + buffer) + scratch
             memory = always + max(streaming, joined)
             if memory <= limit:
                 return StreamPlan.of_blocks(
@@ -445,6 +301,7 @@ def fit_blocks(  # noqa: PLR0913 - keyword-only
                     memory=memory,
                     bytes_read=bytes_read,
                     bytes_written=bytes_written,
+                    worker_memory=own if cluster_overhead else 0,
                 )
     raise PlanError(
         f"a memory limit of {format_size(limit)} is too small {what} {blocks.rows} x "
@@ -492,7 +349,7 @@ def plan_forest(  # noqa: PLR0913 - keyword-only
         when the limit is too small for the blocks, or for the borders of the largest levels.
     """
     blocks, cells = BlockGrid(rows, cols, block), block * block
-    return fit_blocks(
+    plan = fit_blocks(
         blocks,
         dtype.name,
         "for the spanning tree of",
@@ -502,12 +359,14 @@ def plan_forest(  # noqa: PLR0913 - keyword-only
         held=beside,
         joined=levels + beside,
         advice=other_blocks("smaller", block) if work > levels else "",
-        bytes_read=source_bytes + spill,
-        # Blocks are written again if edges become final above them.
+        # Blocks are read, and written again, if edges become final above them.
+        bytes_read=source_bytes + (blocks.count > 1) * layer_bytes(rows, cols, 1, block) + spill,
         bytes_written=(1 + (blocks.count > 1)) * layer_bytes(rows, cols, 1, block) + spill,
         memory_limit=memory_limit,
         threads=threads,
     )
+    # Workers join the lower levels.
+    return replace(plan, worker_memory=plan.memory if cluster_overhead else 0)
 
 
 def plan_paths(  # noqa: PLR0913 - keyword-only

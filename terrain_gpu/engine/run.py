@@ -313,7 +313,7 @@ def run(
     place
         Where to compute, with the progress to report to; the CPU when None.
     client
-        A Dask client whose workers solve the blocks; None for this process.
+        A Dask client, or its `Cluster`, whose workers solve the blocks; None for this process.
     report
         A report to continue, with earlier phases; a new one when None.
 
@@ -339,7 +339,9 @@ def run(
     if client is not None:
         from .cluster import Cluster
 
-        engine = cluster = Cluster(client, operation.store)
+        engine = cluster = (
+            client if isinstance(client, Cluster) else Cluster(client, operation.shared)
+        )
         memory_limit = cluster.limit(memory_limit)
     plan_on = _planner(operation, memory_limit, threads, place, cluster)
     place.run(plan_on)

@@ -14,13 +14,13 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from .. import __version__
-from ..errors import ClusterError, PlanError
+from ..errors import ClusterError, PlanError, TerrainError
 from ..grid import Block, ceil_div
 from ..report import peak_rss, process_io
 from ..store.writer import BlockWriter
 from .machine import machine_memory
 from .operation import Operation, Phase
-from .plan import MB
+from .plan import MB, StreamPlan
 
 
 class Job(NamedTuple):
@@ -30,6 +30,7 @@ class Job(NamedTuple):
     phase: Phase
     folder: Path | None
     writers: list[BlockWriter]
+    plan: StreamPlan | None = None
 
 
 class Needs(NamedTuple):
@@ -89,6 +90,12 @@ class _Local(threading.local):
     buffer: Any = None
     work: Any = None
 
+    def clear(self) -> None:
+        """Free what a job has opened and allocated."""
+        if self.buffer is not None:
+            self.job.operation.close()
+        self.key, self.job, self.buffer, self.work = b"", None, None, None
+
 
 _local = _Local()
 
@@ -101,8 +108,8 @@ def task(
 
     start, before, worker = time.perf_counter(), process_io() or (0, 0), get_worker()
     key = hashlib.sha256(packed).digest()
-    if _local.key != key:  # free the memory of another job first
-        _local.key, _local.buffer, _local.work = b"", None, None
+    if _local.key != key:  # free what another job holds first
+        _local.clear()
         if needs.threads < worker.state.nthreads:
             raise ClusterError(
                 f"worker {worker.address} has {worker.state.nthreads} threads, but the run plans "
@@ -110,7 +117,12 @@ def task(
             )
         refuse(worker.address, facts(needs.folder), needs)
         _local.job, _local.key = pickle.loads(packed), key
-    found = pickle.dumps(function(_local.job, pickle.loads(items)))
+    try:
+        found = pickle.dumps(function(_local.job, pickle.loads(items)))
+    except TerrainError as error:
+        # It says all. What it came from may be of a library, and not to be pickled.
+        error.__cause__ = error.__context__ = None
+        raise
     seconds = time.perf_counter() - start
     after = process_io() or (0, 0)
     return found, Told(worker.address, socket.gethostname(), seconds, peak_rss(), before, after)
@@ -145,20 +157,23 @@ def refuse(address: str, found: Facts, needs: Needs) -> None:
         )
 
 
-def solve_blocks(job: Job, blocks: list[Wanted]) -> list[Solution]:
-    """Solve and write blocks, in a worker."""
-    operation, phase, folder, writers = job
+def solve_blocks(job: Job, groups: list[list[Wanted]]) -> list[Solution]:
+    """Solve and write blocks, those of a group read together, in a worker."""
+    operation, phase, folder, writers, plan = job
+    assert plan is not None
     if _local.buffer is None:
-        _local.buffer, _local.work = operation.new_buffer(), operation.new_work()
+        operation.open()
+        _local.work, _local.buffer = operation.new_work(), operation.group_buffer(plan)
     found = []
-    for at, given, write in blocks:
-        data = operation.read(at, _local.buffer)
-        solved = operation.solve_read(phase, at, data, given, _local.work)
-        known = operation.keep(phase, at, solved.known, folder)
-        for writer, array, wanted in zip(writers, solved.arrays, write, strict=phase.writes):
-            if wanted:
-                writer.write_block(*at, array)
-        found.append(Solution(at, known, _lines(writers)))
+    for group in groups:
+        cells = operation.read_group([wanted.at for wanted in group], _local.buffer)
+        for (at, given, write), data in zip(group, cells, strict=True):
+            solved = operation.solve_read(phase, at, data, given, _local.work)
+            known = operation.keep(phase, at, solved.known, folder)
+            for writer, array, wanted in zip(writers, solved.arrays, write, strict=phase.writes):
+                if wanted:
+                    writer.write_block(*at, array)
+            found.append(Solution(at, known, _lines(writers)))
     return found
 
 

@@ -171,10 +171,8 @@ class SpanningForest(Operation):
 
     def _join(self, run: Run, solver: Any, spill: Spill, patches: Patches) -> Totals:
         """Join all levels; on a cluster, the lower levels run as its tasks."""
-        regions, totals, side = solver.regions, Totals(), 1
-        # Several tasks per worker balance the load.
-        while regions.count >= run.engine.slots * 4 * (2 * side) ** 2 and run.engine.slots > 1:
-            side *= 2
+        regions, totals = solver.regions, Totals()
+        side = blocks_of_a_task(regions.count, run.engine.slots)
         if side > 1:
             regions = RegionGrid(*self.grid.shape, self.blocks.block * side)
             self.joined_in(run.spill, side).mkdir(exist_ok=True)
@@ -247,6 +245,17 @@ class SpanningForest(Operation):
             "verified_edges": checked["checked_edges"],
             "verified_on": checked["backend"],
         }
+
+
+def blocks_of_a_task(blocks: int, slots: int) -> int:
+    """Return the side, in blocks, of the regions that tasks join; 1 when there are too few blocks.
+
+    Several tasks per worker balance the load.
+    """
+    side = 1
+    while blocks >= slots * 4 * (2 * side) ** 2 and slots > 1:
+        side *= 2
+    return side
 
 
 def join_below(

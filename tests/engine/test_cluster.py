@@ -10,6 +10,7 @@ import socket
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from importlib import import_module
 from multiprocessing import get_context
 from types import SimpleNamespace
@@ -297,6 +298,15 @@ def test_workers_whose_own_limit_is_less(store, scheduler, start_worker):
         with pytest.raises(PlanError, match=r"may use 320 MB, .*; choose a smaller --memory-limit"):
             slope(store, client=client, memory_limit="1GB")
         assert clusters.Cluster(client, str(store)).limit(None) == 320 * MB
+
+
+def test_workers_need_not_hold_what_the_run_does(store, cluster):
+    connected = clusters.Cluster(cluster, str(store))
+    plan = replace(Slope(str(store)).plan("1GB", 1), memory=10**15, worker_memory=10**8)
+    assert connected.plan(SimpleNamespace(plan=lambda *limits: plan), 10**16) == plan
+    wide = replace(plan, worker_memory=10**15)
+    with pytest.raises(PlanError, match=r"needs 1000000000 MB there"):
+        connected.plan(SimpleNamespace(plan=lambda *limits: wide), 10**16)
 
 
 def test_networks(tmp_path, cluster, store):
