@@ -86,15 +86,10 @@ def plan_stream(
     if source.decoding:  # each reader decodes a chunk of its own
         pools += [(1, threads), (1, 1)]
     steps = [(2, True), (1, True), (1, False)]
-    if (
-        planner.cluster_overhead
-    ):  # each thread of a worker reads and writes; others' kernels may be there
-        base, wanted, pools = (
-            COMPILED_BASELINE + planner.cluster_overhead,
-            threads,
-            [(threads, threads)],
-        )
-        steps = [(threads, True), (threads, False)]
+    if planner.cluster_overhead:
+        # Each thread of a worker reads and writes. Kernels of other operations may be loaded.
+        base, wanted = COMPILED_BASELINE + planner.cluster_overhead, threads
+        pools, steps = [(threads, threads)], [(threads, True), (threads, False)]
     sizes = [block_size] if block_size else _block_sizes(rows, cols)
     for enough, whole_rows in steps:
         for block in sizes:

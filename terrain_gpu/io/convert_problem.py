@@ -249,7 +249,7 @@ class Convert(Operation):
 
     @property
     def _looks(self) -> str:
-        """A digest of shape, type and file sizes, by which processes see that inputs are the same."""
+        """A digest of shape, type and file sizes: equal where processes see the same inputs."""
         grid, sizes = self.mosaic.grid, [os.path.getsize(f) for f in self.mosaic.files]
         return crc_of_json(sizes, [*grid.shape, *grid.transform], [self.mosaic.dtype.name])
 
