@@ -307,7 +307,7 @@ class Accumulate(Operation):
     def plan_verify(self, memory_limit: int, threads: int | None) -> None:
         if self.directions is None:
             raise InputError(
-                "sums are proven from directions; with verify (--verify), name a layer for these "
+                "verify (--verify) adds the sums up along the directions; name a layer for these "
                 "too (--directions)"
             )
         sums, codes = self.outputs
