@@ -12,6 +12,7 @@ import pickle
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 from pathlib import Path
+from shutil import rmtree
 
 import numpy as np
 import pytest
@@ -22,9 +23,11 @@ from memory import MB, within
 from strategies import rasters, shapes
 
 import terrain_gpu
+from terrain_gpu.cli import options
+from terrain_gpu.cli.main import group
 from terrain_gpu.engine.operation import Unit
 from terrain_gpu.engine.run import Here, Threads, run
-from terrain_gpu.errors import InputError, OutputError, StoreError
+from terrain_gpu.errors import InputError, OutputError, StoreError, VerificationError
 from terrain_gpu.grid import GridSpec
 from terrain_gpu.store import TileStore, writer
 
@@ -96,6 +99,37 @@ class Processes(Threads):
                 unit = Unit(run.operation, phase, at, state.given(phase, at))
                 run.take(phase, state, at, pool.submit(unit.solve).result())
                 run.tick(at)
+
+
+def change(patch: pytest.MonkeyPatch, kind: type, name: str, cell: tuple[int, int]) -> None:
+    """Let operations of a kind change the last bit of a cell of an output, once it is computed."""
+    execute = kind.execute
+
+    def wrong(self, run):
+        found = execute(self, run)
+        target = run.writers[name]
+        at = cell[0] // target.block_size, cell[1] // target.block_size
+        r0, _, c0, _ = target.block_window(*at)
+        cells = target.read_block(*at).copy()
+        here = cell[0] - r0, cell[1] - c0
+        if np.isnan(cells[here]):  # of which all bits mean the same
+            cells[here] = 1
+        else:
+            cells.view(f"u{cells.itemsize}")[here] ^= 1
+        target.write_block(*at, cells)
+        return found
+
+    patch.setattr(kind, "execute", wrong)
+
+
+def verify(store: Path) -> tuple[int, set[str]]:
+    """The exit code of `terrain-gpu verify`, and the layers that it has proven."""
+    report = store.parent / "verified.json"
+    words = ["verify", str(store), "--backend", "cpu", "-q", "--json", str(report)]
+    code = options._guarded(lambda: group.main(words, standalone_mode=False))
+    found = {k: v for k, v in json.loads(report.read_text())["result"].items() if k != "store"}
+    proven = [v.get("layers", [k]) for k, v in found.items() if v["verified"]]
+    return code, {name for names in proven for name in names}
 
 
 class OperationContract:
@@ -311,6 +345,38 @@ class OperationContract:
         assert report["seconds"].keys() >= {"total", "commit", *phases}
         assert sum(cells for cells, _ in told) == told[-1][1]
 
+    # -- proofs ---------------------------------------------------------------------------------
+
+    def test_its_proof_accepts_it(self, store):
+        told = []
+        place = Here(lambda *seen: told.append(seen))
+        done = run(self.make(store), threads=2, place=place, verify=True)
+        assert sum(cells for cells, _ in told) == told[-1][1]
+        again = run(self.make(store), resume=True, verify=True)
+        for result in (done, again):
+            assert result.report.seconds["verify"] > 0
+            assert any(key.startswith("verified_") for key in result.report.result)
+        assert again.found == done.found
+        code, proven = verify(store)
+        assert (code, proven >= self.there(store)) == (0, True)
+
+    @pytest.mark.parametrize("cell", [(20, 20), (64, 100), (50, 40)], ids=["inner", "rim", "void"])
+    def test_its_proof_refuses_mutations(self, store, monkeypatch, cell):
+        """A bit of one cell: inside of a block, on its rim, and where there is no value."""
+        for output in self.make(store).outputs:
+            with monkeypatch.context() as patch:
+                change(patch, type(self.make(store)), output.name, cell)
+                with pytest.raises(VerificationError):
+                    run(self.make(store), verify=True)
+                assert not self.there(store)
+                run(self.make(store))
+            with pytest.raises(VerificationError):
+                run(self.make(store), resume=True, verify=True)
+            code, proven = verify(store)
+            assert (code, output.name in proven) == (1, False)
+            for name in self.there(store):
+                rmtree(store / name)
+
 
 class FileContract(OperationContract):
     """What every operation promises that writes a file."""
@@ -322,6 +388,7 @@ class FileContract(OperationContract):
     test_on_a_cluster = test_a_worker_dies_and_the_run_goes_on = None
     test_stopped_on_a_cluster_and_resumed_here = None
     test_stopped_here_and_resumed_on_a_cluster = None
+    test_its_proof_accepts_it = test_its_proof_refuses_mutations = None
 
     def there(self, store):
         return {o.name for o in self.make(store).outputs if Path(o.name).exists()}

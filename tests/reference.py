@@ -8,6 +8,7 @@ from collections import deque
 from fractions import Fraction
 
 import numpy as np
+from scipy import ndimage
 
 FORWARD = ((0, 1), (1, -1), (1, 0), (1, 1))
 """Steps to the upper endpoint of an edge, in the order of directions: E, SW, S, SE."""
@@ -359,3 +360,79 @@ def slope(z, nodata, lengths):
                 downhill = 180 / math.pi * math.atan2(-right, below)
                 aspects[r, c] = downhill + 360 if downhill < 0 else downhill
     return slopes, aspects
+
+
+def expected_labels(mask, connectivity=8):
+    """Labels of scipy, renumbered by first cells."""
+    found, count = ndimage.label(mask, np.ones((3, 3)) if connectivity == 8 else None)
+    _, first = np.unique(np.append(found, np.arange(count + 1)), return_index=True)
+    order = np.argsort(first[1:])
+    names = np.zeros(count + 1, np.int64)
+    names[1 + order] = np.arange(1, count + 1)
+    return names[found]
+
+
+def border(good):
+    """Cells with a value at the raster's edge or beside cells without one."""
+    ringed = np.pad(good, 1)
+    inner = np.ones(good.shape, bool)
+    for row in range(3):
+        for col in range(3):
+            inner &= ringed[row : row + good.shape[0], col : col + good.shape[1]]
+    return [tuple(cell) for cell in np.argwhere(good & ~inner).tolist()]
+
+
+def rooted(z, weight, outlets, nodata=None, connectivity=8):
+    """Next cell of each that drains to an outlet, None at outlets: Kruskal from the outlets."""
+    found = sorted(edges(z, weight, nodata, connectivity))
+    return hung(z.shape, outlets, [(cell, *FORWARD[d]) for _, cell, d in found])
+
+
+def hung(shape, outlets, edges):
+    """As `rooted`: edges (cell, step down, step right) are taken where they close no circle.
+
+    All outlets hang on one root outside by edges lighter than all others.
+    """
+    rows, cols = shape
+    parent = list(range(rows * cols + 1))
+
+    def find(v):
+        while parent[v] != v:
+            parent[v] = parent[parent[v]]
+            v = parent[v]
+        return v
+
+    beside = {v: [] for v in range(rows * cols + 1)}
+    outside = rows * cols
+    chosen = [(outside, row * cols + col) for row, col in outlets]
+    chosen += [(cell, cell + dr * cols + dc) for cell, dr, dc in edges]
+    for u, v in chosen:
+        a, b = find(u), find(v)
+        if a != b:
+            parent[a] = b
+            beside[u].append(v)
+            beside[v].append(u)
+    into, seen, order = {}, {outside}, [outside]
+    for v in order:
+        for u in beside[v]:
+            if u not in seen:
+                seen.add(u)
+                order.append(u)
+                into[u] = None if v == outside else v
+    return into, order[1:]
+
+
+def drained(shape, into, order, values):
+    """Sums and D8 codes of every cell; `values` are whole numbers for each row."""
+    cols = shape[1]
+    sums = np.zeros(shape[0] * cols, object)
+    codes = np.full(shape[0] * cols, 255, np.uint8)
+    for v in reversed(order):
+        sums[v] += int(values[v // cols])
+        u = into[v]
+        codes[v] = 0
+        if u is not None:
+            sums[u] += sums[v]
+            step = (u // cols - v // cols, u % cols - v % cols)
+            codes[v] = 1 << TOWARD.index(step)
+    return sums.reshape(shape), codes.reshape(shape)

@@ -22,7 +22,7 @@ def test_kernels_that_cannot_be_kept(monkeypatch, caplog):
     monkeypatch.setattr(caching.CacheImpl, "_locator_classes", [])
     kernel = jit(more)
     tell_compiling(kernel, "tests")
-    assert "kernels for tests; set NUMBA_CACHE_DIR to a folder that can be written" in caplog.text
+    assert "kernels for tests; set NUMBA_CACHE_DIR to a writable folder" in caplog.text
     assert known_types(kernel) == []
     assert kernel(1) == 2
     assert len(known_types(kernel)) == 1

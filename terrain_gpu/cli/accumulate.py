@@ -56,6 +56,7 @@ from .places import Place, Point, places, refuse_shared_files
 @options.memory_limit_option
 @options.threads_option
 @options.cluster_options
+@options.verify_option
 @options.resume_option
 @options.overwrite_option
 @options.json_option
@@ -102,6 +103,7 @@ def command(
         f"{', '.join(report.result['layers'])}, {found.reached:,} cells drain to "
         f"{found.outlets:,} outlet{'s' * (found.outlets != 1)}"
         + (f", {missing:,} reach none" if missing else "")
-        + f", {report.seconds['total']:.2f} s",
+        + f", {report.seconds['total']:.2f} s"
+        + (", verified" if settings["verify"] else ""),
         json_target,
     )

@@ -41,7 +41,7 @@ from . import options
 @options.devices_option
 @options.gpu_memory_limit_option
 @options.cluster_options
-@click.option("--verify", is_flag=True, help="Verify the result in a second pass over the cells.")
+@options.verify_option
 @options.resume_option
 @options.overwrite_option
 @options.json_option

@@ -200,7 +200,7 @@ def cost_options(command: Any) -> Any:
     is_flag=True,
     help="Use the distance index; build it first if it is missing or stale.",
 )
-@click.option("--verify", is_flag=True, help="Verify the result in a second pass over the cells.")
+@options.verify_option
 @options.resume_option
 @options.overwrite_option
 @options.json_option

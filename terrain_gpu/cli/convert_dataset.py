@@ -53,6 +53,7 @@ class Number(click.ParamType):
 )
 @options.memory_limit_option
 @options.threads_option
+@options.cluster_options
 @options.resume_option
 @options.overwrite_option
 @options.json_option

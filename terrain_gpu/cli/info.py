@@ -56,7 +56,7 @@ def _text(found: dict[str, Any]) -> str:
         ]
         if layer["stale"]:
             lines.append(
-                f"    STALE   {' and '.join(layer['stale'])} has changed since; compute it again"
+                f"    STALE   {' and '.join(layer['stale'])} changed since; compute it again"
             )
     lines += [f"  other     {name}: {why}" for name, why in found["unreadable"].items()]
     return "\n".join(lines)

@@ -38,6 +38,7 @@ from .places import refuse_shared_files
 @options.memory_limit_option
 @options.threads_option
 @options.cluster_options
+@options.verify_option
 @options.resume_option
 @options.overwrite_option
 @options.json_option
@@ -76,6 +77,7 @@ def command(
     options.say(
         f"{store}: layer {into}, {found.count:,} component{'s' * (found.count != 1)} of "
         f"{found.cells:,} cells in all, {report.seconds['total']:.2f} s"
+        + (", verified" if settings["verify"] else "")
         + (f"\nwritten: {', '.join(written)}" if written else ""),
         json_target,
     )

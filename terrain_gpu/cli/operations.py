@@ -38,10 +38,11 @@ def also_export(layer: Layer, output: str | None, report: Report, settings: dict
 
 
 def command_of(operation: ModuleType) -> click.Command:
-    """Build the command of a module with NAME, HELP, OPTIONS and `run`, which returns a `Result`.
+    """Build the command of a module with NAME, HELP, OPTIONS, PROVEN and `run` (gives a `Result`).
 
     Adds the options common to all operations: -o (the first output as a raster), --memory-limit,
-    --threads, --workers, --scheduler, --resume, --overwrite, --json, -v and -q.
+    --threads, --workers, --scheduler, --resume, --overwrite, --json, -v and -q; and --verify if it
+    is PROVEN.
     """
 
     def command(store: str, output: str | None, json_target: str | None, **settings: Any) -> None:
@@ -58,7 +59,9 @@ def command_of(operation: ModuleType) -> click.Command:
         options.say(
             f"{store}: layer{'s' * (len(names) > 1)} {', '.join(names)}, "
             f"{report.valid_cells:,} of {report.cells:,} cells with a value, "
-            f"{report.seconds['total']:.2f} s" + (f"\nwritten: {output}" if output else ""),
+            f"{report.seconds['total']:.2f} s"
+            + (", verified" if settings.get("verify") else "")
+            + (f"\nwritten: {output}" if output else ""),
             json_target,
         )
 
@@ -73,6 +76,7 @@ def command_of(operation: ModuleType) -> click.Command:
         options.memory_limit_option,
         options.threads_option,
         options.cluster_options,
+        *([options.verify_option] if operation.PROVEN else []),
         options.resume_option,
         options.overwrite_option,
         options.json_option,

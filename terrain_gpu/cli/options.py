@@ -41,7 +41,7 @@ class Size(click.ParamType):
 
 
 class Devices(click.ParamType):
-    """0 or 0,2 or all."""
+    """Numbers of GPUs: 0, or 0,2, or all."""
 
     name = "devices"
 
@@ -52,7 +52,7 @@ class Devices(click.ParamType):
             found = devices("device", tuple(map(int, value.split(","))))
         except (TerrainError, ValueError):
             most = MOST_DEVICES - 1
-            text = f"{value!r} is not all, a number from 0 to {most}, or different ones such as 0,1"
+            text = f"{value!r} is none of: all, a number from 0 to {most}, distinct ones like 0,1"
             self.fail(text, param, ctx)
         return found if len(found) > 1 else found[0]
 
@@ -145,7 +145,7 @@ device_option = click.option(
 )  # fmt: skip
 devices_option = click.option(
     "--device", type=Devices(), default="0", show_default=True, metavar="N[,N...]|all",
-    help="Which GPU, or GPUs.",
+    help="Number of the GPU to use, or several.",
 )  # fmt: skip
 gpu_memory_limit_option = click.option(
     "--gpu-memory-limit", type=Size(), metavar="SIZE",
@@ -159,6 +159,9 @@ connectivity_option = click.option(
 overwrite_option = click.option(
     "--overwrite", is_flag=True, help="Replace existing output once the new one is complete."
 )
+verify_option = click.option(
+    "--verify", is_flag=True, help="Verify the result in a second pass over the cells."
+)
 
 
 def _scratch(ctx: click.Context, param: click.Parameter, value: str | None) -> None:
@@ -170,10 +173,10 @@ def _scratch(ctx: click.Context, param: click.Parameter, value: str | None) -> N
 
 
 def resume_option(command: Any) -> Any:
-    """--resume, and --scratch."""
+    """Add --resume and --scratch."""
     command = click.option(
         "--scratch", metavar="FOLDER", expose_value=False, callback=_scratch,
-        help="Where a run over object storage keeps what memory cannot hold.  "
+        help="Folder for temporary files of a run over object storage.  "
         "[default: TERRAIN_GPU_SCRATCH, or the folder for temporary files]",
     )(command)  # fmt: skip
     return click.option(

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
     from ..engine.plan import StreamPlan
 
+MOST_WORKERS = 10**6
+
 
 @click.command("plan")
 @click.argument("what", metavar="STORE|ROWSxCOLS")
@@ -60,6 +62,12 @@ if TYPE_CHECKING:
 @click.option("--allocation", is_flag=True, help="Shortest paths with allocation.")
 @options.memory_limit_option
 @options.threads_option
+@click.option(
+    "--workers",
+    type=click.IntRange(1, MOST_WORKERS),
+    metavar="N",
+    help="Predict a run on a cluster of N workers with one thread each, too.",
+)
 @options.json_option
 @options.verbosity_options
 def command(
@@ -70,16 +78,20 @@ def command(
     block_size: int | None,
     memory_limit: int | None,
     threads: int | None,
+    workers: int | None,
     json_target: str | None,
     **problem: Any,
 ) -> None:
     """Predict the memory, passes and bytes of a run, on a raster that need not exist yet."""
     from ..cells import layer_dtype
-    from ..io.convert import plan_for_shape
     from ..report import Report
 
     if purpose != "sssp" and (given := [name for name, value in problem.items() if value]):
         raise click.UsageError(f"--{given[0]} needs --for sssp: give that too")
+    if workers is not None and purpose == "sssp":
+        raise click.UsageError("--workers: shortest paths are computed in one process")
+    if workers is not None and threads is not None:
+        raise click.UsageError("--threads is of one process; leave it out beside --workers")
     shape = re.fullmatch(r"([0-9]{1,99})x([0-9]{1,99})", what)
     if not shape and "://" not in what and not os.path.exists(what):
         raise InputError(f"{what[:60]}: neither a store nor ROWSxCOLS such as 10000x20000")
@@ -105,36 +117,66 @@ def command(
 
     limits: dict[str, Any] = {"memory_limit": memory_limit, "threads": threads}
     report = Report("plan", cells=rows * cols, settings={"for": purpose})
+
+    def planned(rows: int, cols: int, block_size: int | None) -> StreamPlan:
+        return _plan(purpose, rows, cols, cells, layer, block_size, also_read, problem, limits)
+
     with report.measured():
-        if purpose == "convert" or not block_size:
-            plan = plan_for_shape(rows, cols, cells, block_size=block_size, **limits)
-            block_size = plan.block_size
-        if purpose == "mst":
-            from ..mst import plan_spanning_tree
+        if workers is None:
+            plan = planned(rows, cols, block_size)
+            report.result, text = plan.as_dict(), plan.describe()
+        else:
+            from .forecast import described, forecast
 
-            plan = plan_spanning_tree(rows, cols, cells, block_size, **limits)
-        if purpose == "components":
-            from ..components import plan_components
-
-            plan = plan_components(rows, cols, [cells], block_size, **limits)
-        if purpose == "accumulate":
-            from ..drainage import plan_accumulation
-
-            plan = plan_accumulation(rows, cols, cells, block_size, **limits)
-        if purpose == "slope":
-            from ..morphometry import plan_slope
-
-            plan = plan_slope(rows, cols, cells, block_size, **limits)
-        if purpose == "network":
-            from ..drainage import plan_network
-
-            plan = plan_network(rows, cols, cells, block_size, **limits)
-        if purpose == "sssp":
-            plan = _plan_paths(rows, cols, cells, layer, block_size, also_read, problem, **limits)
-    report.result = plan.as_dict()
+            limits["threads"] = 1
+            plan, found = forecast(purpose, planned, (rows, cols, block_size), workers)
+            report.result = {**plan.as_dict(), "cluster": found}
+            text = f"{plan.describe()}\n{described(plan, found)}"
     options.write_json(report.to_json(), json_target)
     if json_target != "-":
-        options.say(plan.describe())
+        options.say(text)
+
+
+def _plan(
+    purpose: str,
+    rows: int,
+    cols: int,
+    cells: np.dtype,
+    layer: str,
+    block_size: int | None,
+    also_read: Callable[[str | None], np.dtype | None],
+    problem: dict[str, Any],
+    limits: dict[str, Any],
+) -> StreamPlan:
+    """Plan what `--for` names."""
+    from ..io.convert import plan_for_shape
+
+    if purpose == "convert" or not block_size:
+        plan = plan_for_shape(rows, cols, cells, block_size=block_size, **limits)
+        block_size = plan.block_size
+    if purpose == "mst":
+        from ..mst import plan_spanning_tree
+
+        return plan_spanning_tree(rows, cols, cells, block_size, **limits)
+    if purpose == "components":
+        from ..components import plan_components
+
+        return plan_components(rows, cols, [cells], block_size, **limits)
+    if purpose == "accumulate":
+        from ..drainage import plan_accumulation
+
+        return plan_accumulation(rows, cols, cells, block_size, **limits)
+    if purpose == "slope":
+        from ..morphometry import plan_slope
+
+        return plan_slope(rows, cols, cells, block_size, **limits)
+    if purpose == "network":
+        from ..drainage import plan_network
+
+        return plan_network(rows, cols, cells, block_size, **limits)
+    if purpose == "sssp":
+        return _plan_paths(rows, cols, cells, layer, block_size, also_read, problem, **limits)
+    return plan
 
 
 def _plan_paths(

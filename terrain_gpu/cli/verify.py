@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -42,14 +43,17 @@ def command(
     json_target: str | None,
     **limits: Any,
 ) -> None:
-    """Verify the results in STORE: its layers mst, distance, backlink and allocation.
+    """Verify the results in STORE: its layers mst, distance, backlink and allocation, and the
+    layers made by slope, label-components and accumulate.
 
-    One pass over the cells checks every edge of the grid against each result. The sources of
-    distances are not recorded: cells whose backlink is 0 count as sources, or, without backlinks,
-    cells at distance 0.
+    Checks every cell, and every edge of the grid, of each result. The sources of distances are not
+    recorded: cells whose backlink is 0 count as sources, or, without backlinks, cells at distance
+    0. Sums of drainage can be verified only if there is a layer of directions (accumulate
+    --directions).
 
     The GPU verifies a spanning forest if the whole raster fits its memory (15 bytes per 16-bit
-    cell), and distances of any raster, region by region. The CPU follows backlinks and allocation.
+    cell), and distances of any raster, region by region. The CPU follows backlinks and allocation,
+    and verifies all other layers.
 
     With --data, read all tiles of all layers instead and check them against their checksums.
 
@@ -74,11 +78,14 @@ def command(
             checks[LAYER] = _forest
         if {"distance", "backlink", "allocation"} & set(opened.layers):
             checks["distance"] = _paths
+        gpu = {"backend": backend, "device": device, "gpu_memory_limit": gpu_memory_limit}
+        checks = {name: partial(check, **gpu) for name, check in checks.items()}
+        checks |= _on_the_cpu(opened)
         if not checks:
             raise StoreError(
-                f"{store}: no results to verify; run compute-mst or compute-sssp first"
+                f"{store}: no results to verify; run compute-mst, compute-sssp, slope, "
+                "label-components or accumulate first"
             )
-        limits |= {"backend": backend, "device": device, "gpu_memory_limit": gpu_memory_limit}
     report = Report("verify")
     report.cells = opened.grid.cells
     report.result["store"] = str(opened.path)
@@ -209,4 +216,70 @@ def _paths(store: TileStore, **how: Any) -> tuple[dict[str, Any], str]:
         f"layer{'s' * (len(layers) > 1)} {', '.join(layers)} verified, {found['reached']:,} cells "
         f"against {found['checked_steps']:,} steps; {found['sources']:,} sources taken from "
         f"{found['sources_from']}" + (", on the GPU" if found["backend"] == "cuda" else ""),
+    )
+
+
+def _on_the_cpu(store: TileStore) -> dict[str, Callable[..., tuple[dict[str, Any], str]]]:
+    """Proofs of the layers of other operations, which are known by what they record."""
+    checks: dict[str, Callable[..., tuple[dict[str, Any], str]]] = {}
+    drained: dict[str, tuple[list[str], list[str]]] = {}
+    for name in store.layers:
+        layer = store.layer(name)
+        settings = layer.info.get("settings")
+        if not isinstance(settings, dict):
+            continue
+        if "slope_of" in settings:
+            checks[name] = partial(_slopes, name=name)
+        elif "where" in settings:
+            checks[name] = partial(_labels, name=name)
+        elif "outlets" in settings:
+            of_run = drained.setdefault(json.dumps(settings), ([], []))
+            of_run["encoding" in layer.info].append(name)
+    for sums, codes in drained.values():
+        # Directions of another run are as good, where it had the same outlets.
+        for name in sums or codes[:1]:
+            own = [name] if sums else []
+            checks[name] = partial(_drainage, sums=own, codes=codes[:1])
+        for name in codes[1:]:
+            checks[name] = partial(_drainage, sums=[], codes=[name])
+    return checks
+
+
+def _slopes(store: TileStore, name: str, **how: Any) -> tuple[dict[str, Any], str]:
+    from ..engine.proof import Limits
+    from ..morphometry.verify import verify_stored_slopes
+
+    found = verify_stored_slopes(store, store.layer(name), Limits(**how))
+    return found, f"layer {name} verified, {found['cells']:,} cells with a value"
+
+
+def _labels(store: TileStore, name: str, **how: Any) -> tuple[dict[str, Any], str]:
+    from ..components.verify import verify_stored_labels
+    from ..engine.proof import Limits
+
+    found = verify_stored_labels(store, store.layer(name), Limits(**how))
+    components, cells = found["components"], found["cells"]
+    several = "s" * (components != 1)
+    return (
+        found,
+        f"layer {name} verified, {components:,} component{several} of {cells:,} cells in all",
+    )
+
+
+def _drainage(
+    store: TileStore, sums: list[str], codes: list[str], **how: Any
+) -> tuple[dict[str, Any], str]:
+    from ..drainage.verify import verify_stored_drainage
+    from ..engine.proof import Limits
+
+    if not codes:
+        why = "sums are proven from directions (accumulate --directions), which are not there"
+        return {"verified": False, "unproven": why}, f"layer {sums[0]} not proven: {why}"
+    layer = store.layer(sums[0]) if sums else None
+    found = verify_stored_drainage(store, store.layer(codes[0]), layer, Limits(**how))
+    layers = [*sums, *codes]
+    return (
+        {**found, "layers": layers},
+        f"layer{'s' * (len(layers) > 1)} {', '.join(layers)} verified, {found['reached']:,} cells "
+        f"drain to {found['outlets']:,} outlet{'s' * (found['outlets'] != 1)}",
     )

@@ -1,7 +1,7 @@
-"""Components of one block: which touch its rim, how large they are, and their final labels.
+"""Components of one block: which ones touch its rim, their measures, and their final labels.
 
-A block's components have the numbers 1, 2, ... in the order of their first cells, row by row, as
-`primitives.grid_components.label_block` gives them.
+The components of a block are numbered 1, 2, ... in row-major order of their first cells, as by
+`primitives.grid_components.label_block`.
 """
 
 from __future__ import annotations
@@ -9,22 +9,22 @@ from __future__ import annotations
 from ..compiled import jit
 
 CELLS, UNITS, ROW0, ROW1, COL0, COL1, FIRST = range(7)
-"""Columns of what is measured: cells, area, half-open box, global id of the first cell."""
+"""Columns of the measures: cells, area, half-open bounding box, global id of the first cell."""
 
 MEASURES = 7
 
 
 @jit
 def rim_slots(labels, slots):
-    """Count the components that touch the rim of a block.
+    """Number the components that touch the rim of a block, and return how many there are.
 
     Parameters
     ----------
     labels
         int32, shape (rows, cols); 0 outside.
     slots
-        int32, shape (components + 1,): receives their numbers 0, 1, ... in the order of the
-        labels; -1 for all others.
+        int32, shape (components + 1,): receives the numbers 0, 1, ... of these components, in the
+        order of the labels; -1 for all others.
     """
     rows, cols = labels.shape
     slots[:] = -1
@@ -52,11 +52,11 @@ def measure(labels, row0, col0, width, units, found):
     labels
         int32, shape (rows, cols); 0 outside.
     row0, col0, width
-        First row and column of the block, and columns of the raster.
+        First row and column of the block, and number of columns of the raster.
     units
-        int64, shape (rows,): area of a cell of each row.
+        int64, shape (rows,): area of a cell in each row.
     found
-        int64, shape (components + 1, MEASURES): receives the measures; row 0 is not used.
+        int64, shape (components + 1, MEASURES): receives the measures; row 0 is unused.
     """
     rows, cols = labels.shape
     seen = 0
@@ -87,17 +87,17 @@ def measure(labels, row0, col0, width, units, found):
 
 @jit
 def count_firsts(found, slots, row0, firsts, left):
-    """Count first cells of inner components in each row of a block.
+    """Count the first cells of inner components in each row of a block.
 
     Parameters
     ----------
     found, slots
-        Of `measure` and `rim_slots`.
+        From `measure` and `rim_slots`.
     firsts
         int64, shape (rows,): receives the counts.
     left
-        int64, shape (components at the rim,): receives how many are in the row of its first cell,
-        on the left of it.
+        int64, shape (components at the rim,): receives, for each of them, the number of such first
+        cells in the row of its own first cell, to the left of it.
     """
     firsts[:] = 0
     for label in range(1, len(slots)):
@@ -110,18 +110,18 @@ def count_firsts(found, slots, row0, firsts, left):
 
 @jit
 def number(found, slots, row0, starts, at_rim, final):
-    """Final labels of a block's components.
+    """Compute the final labels of a block's components.
 
     Parameters
     ----------
     found, slots
-        Of `measure` and `rim_slots`.
+        From `measure` and `rim_slots`.
     starts
-        int64, shape (rows,): label of the first component that begins in a row of the block.
+        int64, shape (rows,): label of the first component that begins in each row of the block.
     at_rim
         int64: final labels of the components at the rim.
     final
-        int64, shape (components + 1,): receives the labels; 0 for 0.
+        int64, shape (components + 1,): receives the labels; 0 stays 0.
     """
     final[0] = 0
     row, following = -1, 0
@@ -131,13 +131,13 @@ def number(found, slots, row0, starts, at_rim, final):
             following = starts[row - row0]
         slot = slots[label]
         final[label] = following if slot < 0 else at_rim[slot]
-        # One at the rim may begin in another block; then it takes no label of this row.
+        # A component at the rim that begins in another block uses no label of this row.
         following += final[label] == following
 
 
 @jit
 def rename(labels, final, out):
-    """Put the final label of every cell of a block into `out`, of the layer's type."""
+    """Write the final label of every cell of a block to `out`, of the layer's type."""
     rows, cols = labels.shape
     for row in range(rows):
         for col in range(cols):

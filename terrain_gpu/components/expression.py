@@ -6,9 +6,9 @@
     comparison  operand (("<" | "<=" | ">" | ">=" | "==" | "!=") operand)+
     operand     layer | number
 
-Three truth values, as in SQL: a comparison with a cell without a value is neither true nor false,
-and so is its negation. A parser of our own, because names of layers may hold a minus sign or be
-words of Python.
+There are three truth values, as in SQL: a comparison with a nodata cell is neither true nor false,
+and so is its negation. The parser is our own, because names of layers may contain a minus sign or
+be Python keywords.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from ..cells import is_nodata
 from ..errors import InputError
 
 MOST_NESTED = 50
-"""Parentheses inside one another: the parser calls itself for each."""
+"""Most nested parentheses: the parser recurses for each."""
 
 _SPACE = re.compile(r"\s*")
 _TOKEN = re.compile(
@@ -52,7 +52,7 @@ Cells = Mapping[str, tuple[np.ndarray, Number | None]]
 
 @dataclass(frozen=True)
 class _Compare:
-    """A layer against a number, or against another layer. Where either has no value: not true."""
+    """Compares a layer with a number or another layer. Not true where either is nodata."""
 
     layer: str
     sign: str
@@ -73,7 +73,7 @@ class _Compare:
 
 @dataclass(frozen=True)
 class _Void:
-    """Whether a layer has no value, or has one."""
+    """Whether a layer is nodata (`void`), or is not."""
 
     layer: str
     void: bool
@@ -85,7 +85,7 @@ class _Void:
 
 @dataclass(frozen=True)
 class _Joined:
-    """All of several conditions, or any of them."""
+    """The conjunction (`every`) or disjunction of conditions."""
 
     every: bool
     parts: tuple[_Compare | _Void | _Joined, ...]
@@ -106,23 +106,23 @@ class Expression:
     Parameters
     ----------
     text
-        The condition; see the module for its grammar. The words and, or, not and nodata may be
-        written in capitals.
+        The condition; see the module for its grammar. The words and, or, not and nodata are
+        case-insensitive.
     layers
-        Names that may occur.
+        Names of layers that may occur.
 
     Attributes
     ----------
     text
         As given.
     layers
-        Names that occur, in the order of their first appearance; at least one.
+        Names that occur, in the order of their first occurrence; at least one.
 
     Raises
     ------
     InputError
-        naming the position, counted from 1, of what is no condition, an unknown layer, or a number
-        that is not finite.
+        for a syntax error, an unknown layer or a number that is not finite; the message names the
+        position, counted from 1.
     """
 
     def __init__(self, text: str, layers: Iterable[str]) -> None:
@@ -134,17 +134,17 @@ class Expression:
         self.layers = tuple(parser.seen)
 
     def holds(self, cells: Cells) -> np.ndarray:
-        """Where the condition is true; bool, of the cells' shape.
+        """Return where the condition is true; bool, of the cells' shape.
 
         Integer cells are compared with numbers exactly; a number with a point or an exponent is a
-        float64. For real cells the number becomes one of their type first, so that ``== 0.1`` finds
-        what was stored as 0.1. Layers are compared with one another exactly.
+        float64. For real cells, the number is first rounded to their type, so that ``== 0.1`` finds
+        cells stored as 0.1. Layers are compared with each other exactly.
         """
         return self._root.holds(cells)
 
 
 class _Parser:
-    """Recursive descent. ``not`` is pushed down to the comparisons, whose signs it turns round."""
+    """A recursive-descent parser that pushes ``not`` down to the comparisons and inverts these."""
 
     def __init__(self, text: str, layers: tuple[str, ...]) -> None:
         self.text, self.layers = text, layers
@@ -154,7 +154,7 @@ class _Parser:
         self.next()
 
     def next(self) -> None:
-        """Go to the next token; its kind is None at the end."""
+        """Advance to the next token; its kind is None at the end."""
         self.start = _SPACE.match(self.text, self.end).end()  # type: ignore[union-attr]
         self.kind, self.token = None, ""
         if found := _TOKEN.match(self.text, self.start):
@@ -165,7 +165,7 @@ class _Parser:
         elif self.start < len(self.text):
             self.token = self.text[self.start]
             hint = " (equality is ==)" if self.token == "=" else ""
-            self.refuse(f"{self.token!r} is no part of a condition{hint}")
+            self.refuse(f"{self.token!r} is not allowed in a condition{hint}")
 
     def refuse(self, reason: str) -> NoReturn:
         text = self.text if len(self.text) <= 80 else self.text[:77] + "..."
@@ -176,7 +176,7 @@ class _Parser:
         self.refuse(f"expected {expected}, found {found}")
 
     def take(self, *tokens: str) -> str:
-        """The token, if it is a sign or word of `tokens`, gone past; else ""."""
+        """Consume and return the token if it is one of `tokens`, else return ""."""
         token = self.token
         if self.kind != "sign" or token not in tokens:
             return ""
@@ -204,7 +204,7 @@ class _Parser:
             negated = not negated
         if self.token == "(":
             if self.nested == MOST_NESTED:
-                self.refuse(f"more than {MOST_NESTED} parentheses inside one another")
+                self.refuse(f"more than {MOST_NESTED} nested parentheses")
             self.next()
             self.nested += 1
             found = self.condition(negated=negated)
@@ -250,14 +250,14 @@ class _Parser:
             self.fail("a number" if sign else "the name of a layer or a number")
         if token not in self.layers:
             names = ", ".join(self.layers[:20]) or "none"
-            self.refuse(f"there is no layer {token[:40]!r} but {names}")
+            self.refuse(f"there is no layer {token[:40]!r}, only {names}")
         self.seen[token] = None
         self.next()
         return token
 
     def number(self, token: str) -> Number:
         if not math.isfinite(float(token)):
-            self.refuse(f"{token[:40]!r} is beyond all numbers")
+            self.refuse(f"{token[:40]!r} is too large for a float64")
         return int(token) if token.isdigit() else float(token)
 
 
@@ -266,12 +266,12 @@ def _joined(every: bool, parts: list[_Node]) -> _Node:
 
 
 def _compare_number(data: np.ndarray, sign: str, number: Number) -> np.ndarray:
-    """``data SIGN number``, cell by cell; see `Expression.holds` for what is exact."""
+    """Return ``data SIGN number``, cell by cell; see `Expression.holds` for what is exact."""
     if data.dtype.kind == "f":
         with np.errstate(over="ignore"):
             bound = data.dtype.type(float(number))
         return _COMPARE[sign](data, bound)
-    # The same question of an integer: x < 1.5 is x < 2, x <= 1.5 is x <= 1.
+    # Reduce to an integer bound: x < 1.5 is x < 2, x <= 1.5 is x <= 1.
     whole = math.ceil(number) if sign in ("<", ">=") else math.floor(number)
     info = np.iinfo(data.dtype)
     if sign in ("==", "!=") and whole != number:
@@ -282,10 +282,10 @@ def _compare_number(data: np.ndarray, sign: str, number: Number) -> np.ndarray:
 
 
 def _compare_cells(one: np.ndarray, sign: str, other: np.ndarray) -> np.ndarray:
-    """``one SIGN other``, exactly: numpy would round 64-bit integers to meet a real number."""
+    """Return ``one SIGN other``, exactly: numpy would round 64-bit integers to float64."""
     compare: Callable[[Any, Any], np.ndarray] = _COMPARE[sign]
     kinds = {one.dtype.kind, other.dtype.kind}
     if "f" in kinds and any(c.dtype.kind in "iu" and c.dtype.itemsize == 8 for c in (one, other)):
-        # Its mantissa has 64 bits or more on Linux, enough for both.
+        # On Linux, longdouble has a mantissa of at least 64 bits, enough for both.
         return compare(one.astype(np.longdouble), other.astype(np.longdouble))
     return compare(one, other)

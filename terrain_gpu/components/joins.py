@@ -1,8 +1,8 @@
-"""Components across blocks: joined over the lines between blocks, and numbered.
+"""Components across blocks: join them across the lines between blocks, and number them.
 
-The label of a component is the number of first cells before its own, row by row, plus one. Those of
-components inside a block are only counted, for every row and column of blocks; components at the
-rim of a block are kept.
+The label of a component is one plus the number of first cells before its own in row-major order.
+First cells of components inside a block are only counted, per row and column of blocks; components
+at the rim of a block are stored.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ def join_line(parent, firsts, one, other, diagonal):
     Parameters
     ----------
     parent
-        int64: union-find over the components at rims. The root is the one that begins first.
+        int64: union-find over the components at rims. The root is the component that begins first.
     firsts
         int64: their first cells.
     one, other
-        int64, of one length: component of each cell along the line; -1 outside.
+        int64, of equal length: component of each cell along the line; -1 outside.
     """
     cells, reach = len(one), 1 if diagonal else 0
     for at in range(cells):
@@ -44,7 +44,7 @@ def join_line(parent, firsts, one, other, diagonal):
 
 @jit
 def gather(parent, measures):
-    """Let every component point to its root, and add its measures there, if there are any."""
+    """Point every component to its root, and merge its measures, if any, into the root's."""
     for one in range(len(parent)):
         root = find(parent, one)
         parent[one] = root
@@ -60,26 +60,27 @@ def gather(parent, measures):
 
 @jit
 def number_roots(parent, firsts, labels, starts, cols, block):
-    """Final labels of the components at rims.
+    """Compute the final labels of the components at rims.
 
     Parameters
     ----------
     parent
-        int64: the root of each; components of one block follow one another as they begin.
+        int64: the root of each; components of a block are in the order of their first cells.
     firsts
         int64: their first cells.
     labels
-        int64: inner components that begin before it in its row of its block; receives the labels.
+        int64: number of inner components that begin before each in the same row of its block;
+        receives the labels.
     starts
-        int64, shape (rows, columns of blocks): inner components that begin there; receives the
-        label of the first component that begins there.
+        int64, shape (rows, columns of blocks): number of inner components that begin there;
+        receives the label of the first component that begins there.
     cols, block
         Columns of the raster, side of a block.
 
     Returns
     -------
     int
-        Components in all.
+        Number of all components.
     """
     row, column, before = -1, -1, 0
     for one in range(len(parent)):
@@ -107,22 +108,22 @@ def number_roots(parent, firsts, labels, starts, cols, block):
 
 
 def most_at_rims(blocks: BlockGrid) -> int:
-    """More components cannot touch the rims of all blocks: every second cell of a rim."""
+    """Return the most components that can touch the rims of all blocks: every second rim cell."""
     down, across = blocks.shape
     return blocks.rows * across + blocks.cols * down
 
 
 def joins_bytes(blocks: BlockGrid, *, measured: bool) -> int:
-    """Bytes that `Joins` holds at most."""
-    # Of a component its cells on the lines (two), first cell, label, root, and the measures.
+    """Return the most bytes that `Joins` holds."""
+    # Per component: two cells on the lines, first cell, label, root, and the measures.
     rims = most_at_rims(blocks) * (5 + (FIRST if measured else 0))
     return 8 * (rims + blocks.rows * blocks.shape[1] + 2 * blocks.count)
 
 
 class Joins:
-    """What is known of a raster's components between its two passes.
+    """The components of a raster between its two passes.
 
-    Memory that is set aside for components at rims, and not needed, is not touched.
+    Memory is reserved for the most components at rims; the unused part is never touched.
 
     Parameters
     ----------
@@ -132,13 +133,13 @@ class Joins:
     Attributes
     ----------
     count
-        All components, after `number`.
+        Number of all components, after `number`.
     """
 
     def __init__(self, blocks: BlockGrid, *, diagonal: bool, measured: bool) -> None:
         self.blocks, self.diagonal = blocks, diagonal
         down, across = blocks.shape
-        # Component at each cell of the lines between blocks: of first and last rows and columns.
+        # Component at each cell of the blocks' first and last rows and columns.
         self._rows = np.full((2, down, blocks.cols), -1, np.int64)
         self._cols = np.full((2, across, blocks.rows), -1, np.int64)
         self._starts = np.zeros((blocks.rows, across), np.int64)
@@ -157,16 +158,16 @@ class Joins:
         left: np.ndarray,
         found: np.ndarray,
     ) -> None:
-        """Note a block.
+        """Add a block.
 
         Parameters
         ----------
         sides
             First and last row, first and last column: slot of each cell, -1 outside.
         starts, left
-            Of `block.count_firsts`.
+            From `block.count_firsts`.
         found
-            int64, shape (components at the rim, MEASURES): what is measured of them.
+            int64, shape (components at the rim, MEASURES): their measures.
         """
         i, j = at
         r0, r1, c0, c1 = self.blocks.window(*at)
@@ -187,7 +188,7 @@ class Joins:
         self._starts[r0:r1, j] = starts
 
     def number(self) -> None:
-        """Join all blocks and number the components, when every block was added."""
+        """Join all blocks and number the components, after every block was added."""
         firsts, parent = self._firsts[: self._used], self._parent[: self._used]
         parent[:] = np.arange(self._used)
         for first, last in (self._rows, self._cols):
@@ -202,18 +203,18 @@ class Joins:
         )
 
     def of(self, at: Block) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-        """What is known of a block, after `number`.
+        """Return the results for a block, after `number`.
 
         Returns
         -------
         starts
             int64, shape (rows,): label of the first component that begins in each row.
         labels
-            int64: of the components at its rim.
+            int64: labels of the components at its rim.
         own
             bool: whether they begin in this block.
         measures
-            int64, shape (components at the rim, 6): of the whole components, if they are kept.
+            int64, shape (components at the rim, 6): measures of the whole components, if kept.
         """
         r0, r1, _, _ = self.blocks.window(*at)
         start, stop = self._parts[at]

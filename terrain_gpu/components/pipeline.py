@@ -1,11 +1,11 @@
 """Components of a whole raster, streamed: `label_components`.
 
-1. *Survey*: every block is read and labelled; what is at its rim, and where its other components
-   begin, is kept.
-2. *Join*: components are joined over the lines between blocks, and numbered.
-3. *Label*: every block is read and labelled again, now with its final labels, and written.
+1. *Survey*: read and label every block; store the components at its rim, and count where its other
+   components begin.
+2. *Join*: join components across the lines between blocks, and number them.
+3. *Label*: read and label every block again, and write it with its final labels.
 
-Labelling twice is cheaper than keeping labels in between, which are larger than the cells.
+Labelling twice is cheaper than storing labels in between, because they are larger than the cells.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ from ..arguments import Connectivity, checked
 from ..compiled import known_types, tell_compiling
 from ..engine.operation import Operation, OutputLayer, Phase, SolvedBlock, State
 from ..engine.plan import StreamPlan, fit_blocks, layer_bytes, other_blocks
-from ..engine.run import Here, run
+from ..engine.proof import Limits
+from ..engine.run import Here, Run, run
 from ..errors import InputError, StoreError
 from ..grid import MIN_BLOCK, Block, BlockGrid, Window
 from ..primitives.grid_components import label_block, most_labels
@@ -33,13 +34,14 @@ from ..store import Layer, TileStore
 from .block import CELLS, MEASURES, count_firsts, measure, number, rename, rim_slots
 from .expression import Expression
 from .joins import Joins, joins_bytes
+from .verify import plan_labels, verify_labels
 
 if TYPE_CHECKING:
     from .table import Rows
 
 LAYER = "components"
 _STRIP = 1 << 16
-"""Cells for which a condition is evaluated together: their temporaries stay in the cache."""
+"""Cells for which a condition is evaluated at a time, so that temporaries stay in the cache."""
 
 
 @dataclass
@@ -49,12 +51,12 @@ class Components:
     Attributes
     ----------
     layer
-        The store's layer of labels: 1, 2, ... in the order of the components' first cells, row by
-        row; 0 outside.
+        The store's layer of labels: 1, 2, ... in row-major order of the components' first cells;
+        0 outside.
     count
-        Components.
+        Number of components.
     cells
-        Cells inside.
+        Number of cells inside.
     report
         The run's `Report`.
     """
@@ -65,7 +67,7 @@ class Components:
     report: Report
 
     def labels(self) -> np.ndarray:
-        """All labels in memory."""
+        """Return all labels in memory."""
         return self.layer.read_window(*self.layer.grid.window)
 
 
@@ -80,14 +82,15 @@ def label_components(  # noqa: PLR0913 - keyword-only
     memory_limit: int | str | None = None,
     threads: int | None = None,
     client: Any = None,
+    verify: bool = False,
     resume: bool = False,
     overwrite: bool = False,
     progress: Progress = silent,
 ) -> Components:
-    """Label the connected components of the cells where a condition holds.
+    """Label the connected components of the cells that meet a condition.
 
-    Labels are dense and ordered by the components' first cells, so they do not depend on blocks,
-    memory limit and threads.
+    Labels are consecutive, in the order of the components' first cells, so they do not depend on
+    blocks, memory limit or threads.
 
     Parameters
     ----------
@@ -98,22 +101,25 @@ def label_components(  # noqa: PLR0913 - keyword-only
     connectivity
         8 or 4.
     into
-        The layer that receives the labels: uint32, or int64 where the raster has room for 2**32
+        The layer to write the labels to: uint32, or int64 if the raster is large enough for 2**32
         components; nodata is 0.
     table
-        Also write label, cells, area and box of each component, to .csv, .parquet or .geojson.
-        Areas are in square metres on the ellipsoid for a geographic CRS, else in square map units.
+        Also write label, cells, area and bounding box of each component, to .csv, .parquet or
+        .geojson. Areas are in square metres on the ellipsoid for a geographic CRS, else in square
+        map units.
     memory_limit
-        Bound on the peak resident set of the process, bytes; a quarter of RAM when None.
+        Limit on the peak resident set of the process in bytes; a quarter of RAM when None.
     threads
-        Threads; all processors when None.
+        Number of threads; all processors when None.
     client
-        A ``distributed.Client``: its workers solve the blocks, and `memory_limit` holds for each.
-        This process when None.
+        A ``distributed.Client`` whose workers solve the blocks, each within `memory_limit`. None
+        for this process.
+    verify
+        Verify the labels in another pass over the cells; the table is not verified.
     resume
-        Go on with an unfinished run.
+        Continue an unfinished run.
     overwrite
-        Replace an existing layer and table, at the end.
+        Replace an existing layer and table once the new ones are complete.
     progress
         Called with the cells just done and the cells of both passes.
 
@@ -124,9 +130,11 @@ def label_components(  # noqa: PLR0913 - keyword-only
     PlanError
         when the memory limit is too small.
     StoreError
-        when the store is damaged, or has such a layer already.
+        when the store is damaged, or already has such a layer.
     OutputError
         when the disk is full. Finished blocks are kept for `resume`.
+    VerificationError
+        when the proof fails; there is no layer then.
 
     Notes
     -----
@@ -149,6 +157,7 @@ def label_components(  # noqa: PLR0913 - keyword-only
         threads=threads,
         resume=resume,
         overwrite=overwrite,
+        verify=verify,
         place=Here(progress),
         client=client,
     )
@@ -162,14 +171,14 @@ def label_components(  # noqa: PLR0913 - keyword-only
 
 
 def label_dtype(rows: int, cols: int, connectivity: int) -> np.dtype:
-    """Type of labels: uint32, which all GIS read, where no raster of this shape has too many."""
+    """Return the type of labels: uint32, which all GIS read, if it always suffices; else int64."""
     return np.dtype(
         np.uint32 if _most(rows, cols, connectivity == 8) < 2**32 else np.int64
     ).newbyteorder("<")
 
 
 def _most(rows: int, cols: int, diagonal: bool) -> int:
-    """More components a raster of this shape cannot have."""
+    """Return the most components that a raster of this shape can have."""
     return int(most_labels(rows, cols, diagonal))
 
 
@@ -185,18 +194,18 @@ def plan_components(
     memory_limit: int | str | None = None,
     threads: int | None = None,
 ) -> StreamPlan:
-    """The plan of a labelling, for as many components as there can be.
+    """Plan a labelling, for the most components possible.
 
     Parameters
     ----------
     dtypes
         Types of the layers in the condition.
     block
-        Side of a block, the layers'.
+        Side of the layers' blocks.
     table
         Whether to measure components for a table.
     source_bytes
-        Size of their shards; of uncompressed ones without nodata when None.
+        Size of the layers' shards; when None, that of uncompressed shards without nodata.
 
     Raises
     ------
@@ -208,10 +217,10 @@ def plan_components(
     itemsizes = [dtype.itemsize for dtype in dtypes]
     most = _most(block, block, connectivity == 8)
     buffer = cells * (sum(itemsizes) + label)
-    if table:  # what is measured, until it is in the table
+    if table:  # the measures, until they are written to the table
         buffer += most * (8 * MEASURES + 12)
-    # Mask, labels and temporaries of the condition; for each component two numbers in the block,
-    # what is measured, the final label, and temporaries for the table.
+    # Mask, labels and temporaries of the condition; per component, two numbers in the block, the
+    # measures, the final label, and temporaries for the table.
     work = cells * (1 + 4) + 32 * _STRIP * len(dtypes) + most * (4 + 4 + 8 * MEASURES + 8 + 20)
     held = joins_bytes(blocks, measured=table)
     if source_bytes is None:
@@ -222,7 +231,7 @@ def plan_components(
         "for the components of",
         buffer=buffer,
         worker=work,
-        # Of the reader and the writer; areas of cells.
+        # The reader and the writer; areas of cells.
         scratch=cells * (sum(itemsizes) + 2 * label) + 16 * rows,
         held=held,
         advice=other_blocks("smaller" if work > held else "larger", block),
@@ -236,7 +245,7 @@ def plan_components(
 
 @dataclass
 class _Labelled:
-    """A block whose components have the numbers of the block."""
+    """A block labelled on its own, with the measures and rim slots of its components."""
 
     labels: np.ndarray
     found: np.ndarray
@@ -252,7 +261,7 @@ def _labelled(
     units: np.ndarray,
     diagonal: bool,
 ) -> _Labelled:
-    """Label the block of `window`, of a raster of `width` columns, into `labels`."""
+    """Label the block of `window` into `labels` and measure it; the raster has `width` columns."""
     count = label_block(mask, diagonal, labels)
     found = np.empty((count + 1, MEASURES), np.int64)
     slots = np.empty(count + 1, np.int32)
@@ -263,7 +272,7 @@ def _labelled(
 def _surveyed(
     block: _Labelled, window: Window
 ) -> tuple[list[np.ndarray], np.ndarray, np.ndarray, np.ndarray]:
-    """What `Joins.add` wants of it."""
+    """Return the arguments of `Joins.add` for a block."""
     labels, slots = block.labels, block.slots
     firsts = np.empty(len(labels), np.int64)
     left = np.empty(block.at_rim, np.int64)
@@ -273,7 +282,7 @@ def _surveyed(
 
 
 def _compile(dtype: np.dtype) -> None:
-    """Load or compile the kernels, for labels of a type, in this thread, which Ctrl-C reaches."""
+    """Load or compile the kernels for labels of a type, in the main thread, which Ctrl-C stops."""
     if not known_types(measure):
         tell_compiling(measure, "components")
     blocks = BlockGrid(MIN_BLOCK + 1, 1, MIN_BLOCK)
@@ -293,7 +302,7 @@ def _compile(dtype: np.dtype) -> None:
 
 @dataclass(frozen=True)
 class LabelComponents(Operation):
-    """The problem; fields as the parameters of `label_components`, `table` an absolute path."""
+    """A labelling; fields are parameters of `label_components`, `table` is an absolute path."""
 
     store: str
     where: str
@@ -333,8 +342,8 @@ class LabelComponents(Operation):
     def refuse_finished(self) -> None:
         if self.table is not None and not os.path.exists(self.table):
             raise StoreError(
-                f"{self.store}: layer {self.into!r} is complete and {self.table} is not there; "
-                "--overwrite without --resume makes both again"
+                f"{self.store}: layer {self.into!r} is complete but {self.table} is missing; "
+                "--overwrite without --resume computes both again"
             )
 
     def plan(
@@ -354,7 +363,7 @@ class LabelComponents(Operation):
 
     @cached_property
     def units(self) -> tuple[np.ndarray, float]:
-        """Areas of each row's cells as whole units, and the unit."""
+        """Area of a cell in each row as an integer number of units, and the unit."""
         if self.table is None:
             return np.ones(self.grid.rows, np.int64), 1.0
         from ..grid.lengths import area_units
@@ -401,14 +410,24 @@ class LabelComponents(Operation):
         rows_of = (block.found, block.slots, numbers) if self.table is not None else None
         return SolvedBlock(tuple(out), rows_of)
 
+    def plan_verify(self, memory_limit: int, threads: int | None) -> None:
+        limits = Limits(memory_limit, threads)
+        plan_labels(self.blocks, self.outputs[0], self.layers, limits)
+
+    def verify(self, run: Run, found: dict[str, Any]) -> dict[str, Any]:
+        sources = dict(zip(self.inputs, self.layers, strict=True))
+        labels = run.layer(self.into)
+        verify_labels(self.condition, sources, labels, self.connectivity, found, run.proof_limits)
+        return {"verified_cells": self.grid.cells}
+
 
 class _Across(State):
-    """Components over the lines between blocks, and the rows of the table."""
+    """Joins components across the lines between blocks, and collects the rows of the table."""
 
     def __init__(self, operation: LabelComponents, spill: Path) -> None:
         self._operation, self._spill = operation, spill
         measured = operation.table is not None
-        # Rows that a killed run has left are not trusted: a power cut may have taken some.
+        # Do not trust rows that a killed run has written: a power cut may have lost some.
         self.again = measured
         diagonal = operation.connectivity == 8
         self._joins = Joins(operation.blocks, diagonal=diagonal, measured=measured)

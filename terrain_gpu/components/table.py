@@ -1,4 +1,4 @@
-"""Tables of components: sizes, areas and boxes, as CSV, Parquet or GeoJSON."""
+"""Tables of components: cell counts, areas and bounding boxes, as CSV, Parquet or GeoJSON."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from .block import CELLS, COL0, COL1, FIRST, MEASURES, ROW0, ROW1, UNITS
 SUFFIXES = (".csv", ".parquet", ".geojson", ".json")
 ROW_BYTES = 8 * MEASURES
 _ROWS = 1 << 15
-"""Rows that are written together."""
+"""Rows written at a time."""
 
 Columns = dict[str, np.ndarray]
 
@@ -54,15 +54,15 @@ class Rows:
         Parameters
         ----------
         found, slots, final
-            Of `block.measure`, `rim_slots` and `number`; `found` receives `whole`.
+            From `block.measure`, `rim_slots` and `number`; `found` receives `whole`.
         own, whole
-            Of `Joins.of`.
+            From `Joins.of`.
         """
         rim = np.flatnonzero(slots >= 0)
         found[rim, :FIRST] = whole
         begins = np.ones(len(found), bool)
         begins[0], begins[rim] = False, own
-        # Labels follow one another along a row of the block, and so do their rows in the file.
+        # Labels are consecutive along a row of the block, and so are their rows in the file.
         breaks = np.diff(final) != 1
         breaks |= begins[1:] != begins[:-1]
         ends = [*(np.flatnonzero(breaks) + 1).tolist(), len(found)]
@@ -77,7 +77,7 @@ class Rows:
             left, offset = left[done:], offset + done
 
     def columns(self, grid: GridSpec, unit: float) -> Iterator[Columns]:
-        """The table, some rows at a time; at least once, even when there are none."""
+        """Yield the table, some rows at a time; at least once, even without rows."""
         a, _, c, _, e, f = grid.transform
         for start in range(0, max(self.count, 1), _ROWS):
             rows = min(_ROWS, self.count - start)
@@ -85,8 +85,8 @@ class Rows:
             found = np.frombuffer(raw, np.int64).reshape(rows, MEASURES)
             if not found[:, CELLS].all():
                 raise StoreError(
-                    f"{self.path}: rows of the table are missing, since the machine stopped during "
-                    "the run; --overwrite starts again"
+                    f"{self.path}: rows of the table are missing, because the machine stopped "
+                    "during the run; --overwrite starts again"
                 )
             xs = np.sort(c + a * found[:, [COL0, COL1]])
             ys = np.sort(f + e * found[:, [ROW0, ROW1]])
@@ -106,7 +106,7 @@ class Rows:
 
 
 def checked_table(path: str | os.PathLike[str], *, overwrite: bool) -> Path:
-    """The absolute path of a table that may be written.
+    """Return the absolute path of a table after checking that it can be written.
 
     Raises
     ------
@@ -124,21 +124,21 @@ def checked_table(path: str | os.PathLike[str], *, overwrite: bool) -> Path:
 
 
 def write_table(target: Path, rows: Rows, grid: GridSpec, unit: float) -> None:
-    """Write the table, in the format of its name; it appears only when whole.
+    """Write the table in the format of its extension; it becomes visible only when complete.
 
     Parameters
     ----------
     target
         .csv: a line of names, then numbers with all their digits. .parquet: int64 and float64.
         .geojson: boxes as polygons, in longitude and latitude of WGS 84 with nine decimals (RFC
-        7946), or as they are with ``"crs": null`` when the grid has no CRS.
+        7946), or in map coordinates with ``"crs": null`` if the grid has no CRS.
 
     Raises
     ------
     InputError
-        when the boxes lie where WGS 84 cannot be reached (.geojson).
+        when the boxes cannot be reprojected to WGS 84 (.geojson).
     OutputError
-        when it cannot be written.
+        when the file cannot be written.
     """
     write = {".csv": _write_csv, ".parquet": _write_parquet}.get(
         target.suffix.lower(), _write_geojson
@@ -210,11 +210,11 @@ def _write_geojson(file: Path, parts: Iterator[Columns], grid: GridSpec) -> None
 
 _BOX = ("west", "south", "east", "north")
 _CORNERS = (("west", "south"), ("east", "south"), ("east", "north"), ("west", "north"))
-"""Counterclockwise, as RFC 7946 wants it."""
+"""Counterclockwise, as RFC 7946 requires."""
 
 
 def _rings(columns: Columns, grid: GridSpec) -> list[Any]:
-    """The boxes as closed rings."""
+    """Return the boxes as closed rings."""
     x, y = (np.stack([columns[corner[k]] for corner in _CORNERS], axis=1) for k in (0, 1))
     if grid.crs_wkt and x.size:
         x, y = _to_lonlat(x, y, grid)
@@ -225,5 +225,5 @@ def _to_lonlat(x: np.ndarray, y: np.ndarray, grid: GridSpec) -> tuple[np.ndarray
     crs = CRS.from_wkt(grid.crs_wkt)
     found = warp.transform(crs, CRS.from_epsg(4326), x.ravel(), y.ravel())
     lon, lat = (np.round(values, 9).reshape(x.shape) for values in found)
-    # Across the antimeridian longitudes go on beyond 180 degrees.
+    # Across the antimeridian, longitudes continue beyond 180 degrees.
     return lon if crs.is_geographic else np.unwrap(lon, period=360, axis=1), lat

@@ -43,7 +43,7 @@ class Gpu(NamedTuple):
     wanted
         Whether the GPU is required: no fallback to the CPU.
     others
-        Further GPUs, with as much memory each, for what can use several.
+        Further GPUs with the same limit each, for computations that can use several.
     """
 
     device: int
@@ -62,7 +62,7 @@ class Gpu(NamedTuple):
 
     @property
     def devices(self) -> tuple[int, ...]:
-        """The numbers of all."""
+        """Numbers of all GPUs."""
         return (self.device, *self.others)
 
 

@@ -87,7 +87,7 @@ def why_not(device: int = 0) -> str | None:
 
 
 def numbers(device: Devices) -> tuple[int, ...]:
-    """The numbers of the GPUs that are asked for; of "all" where there is none, the first."""
+    """Return the numbers of the requested GPUs; for "all" without any GPU, the first."""
     if isinstance(device, int):
         return (device,)
     if device != "all":
@@ -254,7 +254,7 @@ class Staging:
 
     @contextmanager
     def _stream(self, device: Any) -> Iterator[Any]:
-        """This thread's stream on the GPU of an array; at the end what it does is done."""
+        """Yield this thread's stream on the GPU of an array; synchronise it at the end."""
         import cupy
 
         streams = vars(self._local).setdefault("streams", {})
@@ -289,7 +289,7 @@ class Staging:
 
 
 def free_staging() -> None:
-    """Free the page-locked memory. It takes 2 ms per block: call it only when the CPU needs it."""
+    """Free the page-locked memory. It takes 2 ms per block: do it only if the CPU needs memory."""
     import cupy
 
     cupy.get_default_pinned_memory_pool().free_all_blocks()
@@ -325,7 +325,7 @@ def gpu_memory_errors(remedy: str) -> Iterator[None]:
 
 @contextmanager
 def memory_bounds(limit: int, devices: Sequence[int]) -> Iterator[None]:
-    """`memory_bound` for each of several; for one that is named twice, twice as much."""
+    """Apply `memory_bound` to several GPUs; one that is named twice gets twice as much."""
     with ExitStack() as stack:
         for device in sorted(set(devices)):
             stack.enter_context(memory_bound(limit * devices.count(device), device))

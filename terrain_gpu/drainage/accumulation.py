@@ -19,7 +19,8 @@ import numpy as np
 from ..arguments import checked
 from ..engine.operation import Operation, OutputLayer, Phase, SolvedBlock, State
 from ..engine.plan import StreamPlan, layer_bytes
-from ..engine.run import Here, run
+from ..engine.proof import Limits
+from ..engine.run import Here, Run, run
 from ..errors import InputError, StoreError
 from ..grid import Block, BlockGrid
 from ..grid.lengths import area_units
@@ -32,6 +33,8 @@ from .drain import VERTEX_BYTES, Flows, drain, outline, solve
 from .plan import plan_blocks
 from .skeleton import Skeleton
 from .source import Forest, open_forest
+from .verify import verify_drainage
+from .verify.checker import plan_passes
 
 LAYER = "accumulation"
 NOWHERE = 255
@@ -103,6 +106,7 @@ def accumulate(  # noqa: PLR0913 - keyword-only
     memory_limit: int | str | None = None,
     threads: int | None = None,
     client: Any = None,
+    verify: bool = False,
     resume: bool = False,
     overwrite: bool = False,
     progress: Progress = silent,
@@ -131,6 +135,8 @@ def accumulate(  # noqa: PLR0913 - keyword-only
     client
         A ``distributed.Client`` whose workers solve the blocks; `memory_limit` then applies to
         each worker. None: this process solves them.
+    verify
+        Verify the result in two more passes over the cells; needs `directions`.
     resume
         Continue an unfinished run.
     overwrite
@@ -141,13 +147,15 @@ def accumulate(  # noqa: PLR0913 - keyword-only
     Raises
     ------
     InputError
-        when the memory limit is too small, an outlet has no value, or a result would replace one
-        of its own inputs.
+        when the memory limit is too small, an outlet has no value, a result would replace one of
+        its own inputs, or `verify` is set without `directions`.
     StoreError
         when there is no spanning forest, its weight is not "max", it is damaged, or the result
         exists already.
     OutputError
         when the disk is full. Finished blocks are kept for `resume`.
+    VerificationError
+        when the proof fails; there is no result then.
 
     Notes
     -----
@@ -176,6 +184,7 @@ def accumulate(  # noqa: PLR0913 - keyword-only
         threads=threads,
         resume=resume,
         overwrite=overwrite,
+        verify=verify,
         place=Here(progress),
         client=client,
     )
@@ -220,6 +229,7 @@ class Accumulate(Operation):
     command = "accumulate"
     mark = "outlets"
     halo = 1
+    proof_passes = 2
 
     @property
     def phases(self) -> tuple[Phase, ...]:
@@ -293,6 +303,28 @@ class Accumulate(Operation):
         total = drain(block, outlets, values, given, codes).reshape(out[0].shape)
         np.multiply(total, unit if self.areas else 1, out=out[0])
         return SolvedBlock(tuple(out))
+
+    def plan_verify(self, memory_limit: int, threads: int | None) -> None:
+        if self.directions is None:
+            raise InputError(
+                "verify (--verify) adds the sums up along the directions; name a layer for these "
+                "too (--directions)"
+            )
+        sums, codes = self.outputs
+        given = 0 if self.outlets is None else len(self.outlets)
+        plan_passes(self.forest, codes, sums, Limits(memory_limit, threads), outlets=given)
+
+    def verify(self, run: Run, found: dict[str, Any]) -> dict[str, Any]:
+        verify_drainage(
+            self.forest,
+            run.layer(str(self.directions)),
+            run.layer(self.into),
+            self.digest,
+            self.areas,
+            found,
+            run.proof_limits,
+        )
+        return {"verified_cells": self.grid.cells}
 
 
 class _Drainage(State):

@@ -1,1 +1,1 @@
-"""What all operations share: plans under a memory limit, and streams of blocks."""
+"""Shared by all operations: plans under a memory limit, streams of blocks, runs and clusters."""

@@ -1,4 +1,4 @@
-"""Arrays in the guise of layers, so that an operation over them is the same as over a store."""
+"""Arrays wrapped as layers, so that operations run on arrays as they do on stores."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from ..store.tiles import split_bits, untile, z_view
 
 
 class ArrayLayer:
-    """An array that is read, and written, as a layer is.
+    """An array with the read and write methods of a layer.
 
     Attributes
     ----------
     data
-        The cells, in this machine's order of bytes.
+        The cells, in native byte order.
     copied
-        Bytes that this order has cost.
+        Bytes copied to convert to that order.
     """
 
     finished = False
@@ -49,7 +49,7 @@ class ArrayLayer:
     def read_ring(
         self, window: Window, out: np.ndarray | None = None, *, halo: int = 1
     ) -> np.ndarray:
-        """As `Layer.read_ring`; beyond the raster there are zeros."""
+        """Read like `Layer.read_ring`; cells outside the raster are zero."""
         r0, r1, c0, c1 = window
         ring = r0 - halo, r1 + halo, c0 - halo, c1 + halo
         a, b, c, d = clip(ring, self.grid.window)
@@ -85,5 +85,5 @@ class ArrayLayer:
 
 
 def fitting_block(rows: int, cols: int) -> int:
-    """Side of the blocks in which an array of this shape is worked on."""
+    """Return the side of the blocks for an array of this shape."""
     return min(DEFAULT_BLOCK, max(TILE, 1 << (max(rows, cols) - 1).bit_length()))

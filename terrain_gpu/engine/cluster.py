@@ -1,9 +1,9 @@
-"""The engine of a Dask cluster: blocks are solved by workers that see the store.
+"""The engine of a Dask cluster: workers with access to the store solve blocks.
 
-What travels is an operation, which is a few words, what blocks must know of each other, and what
-they leave: never cells. Workers write blocks and give back the lines that record them; only the
-run itself appends these to the manifest. So a task may run twice, or a worker die at any moment:
-each block is counted once, by the one that comes first, and both wrote the same bytes.
+Messages contain the operation (a few words) and what blocks need to know about each other, but
+never cells. Workers write blocks and return the manifest lines that record them; only the process
+of the run appends these to the manifest. So a task may run twice, or a worker die at any moment:
+each block is recorded once, by the first result, and both wrote the same bytes.
 """
 
 from __future__ import annotations
@@ -52,30 +52,30 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 OVERHEAD = 60 * MB
-"""What Dask takes in each process."""
+"""Memory of Dask in each process."""
 
 TASK_SECONDS = 0.2
-"""What a task takes at least, where blocks are small: each costs the scheduler up to a ms."""
+"""Target duration of a task with small blocks: each task costs the scheduler up to 1 ms."""
 MOST_BLOCKS = 256
-"""Blocks of a task at most."""
+"""Most blocks of a task."""
 
 WAIT, CONNECT, LOOK = 30.0, 30.0, 2.0
-"""Seconds without any worker, and for the scheduler to answer; how often workers are counted."""
+"""Seconds to wait for a worker, and for the scheduler; seconds between counts of the workers."""
 
 ANSWER = 60.0
 """Seconds that workers may take to import the package."""
 
 DEATHS = 10
-"""Workers that a task may lose before it is taken for the cause."""
+"""Workers that may die during a task before the task is taken for the cause."""
 
 RESUME = "--resume continues, also on one machine"
 
 PAUSES = 0.8
-"""The share of its own limit at which a worker of Dask takes no more tasks."""
+"""The share of its own memory limit at which a Dask worker pauses."""
 
 
 class Figures:
-    """What a run has sent to workers, and what these have told."""
+    """Counts of a run's messages, and the figures that workers returned."""
 
     def __init__(self) -> None:
         self.tasks = self.retries = self.bytes_sent = self.bytes_received = 0
@@ -84,15 +84,15 @@ class Figures:
         self.last: dict[str, Told] = {}
 
     def sent(self, *parts: bytes) -> None:
-        """A task was given to a worker."""
+        """Count a submitted task."""
         self.tasks += 1
         self.bytes_sent += sum(map(len, parts))
 
     def received(self, found: bytes, told: Told) -> None:
-        """A task is done."""
+        """Count a finished task."""
         self.bytes_received += len(found)
         self.done[told.worker] += 1
-        # Those of several threads may come out of turn.
+        # Results of a worker's threads may arrive out of order.
         self.first[told.worker] = min(
             self.first.get(told.worker, told), told, key=lambda one: one.before
         )
@@ -101,7 +101,7 @@ class Figures:
         )
 
     def as_dict(self) -> dict[str, Any]:
-        """For the report."""
+        """Return the entries for the report."""
         return {
             "tasks": self.tasks,
             "retries": self.retries,
@@ -122,19 +122,19 @@ class Figures:
 
 
 class Cluster:
-    """Where blocks are solved by the workers of a Dask client.
+    """The engine that solves blocks in the workers of a Dask client.
 
     Parameters
     ----------
     client
         A `distributed.Client`.
     store
-        What the workers must see.
+        The store, which all workers must be able to access.
 
     Raises
     ------
     ClusterError
-        when there is no worker, or one that cannot take part.
+        when there is no worker, or a worker that does not meet the requirements.
     """
 
     remote = True
@@ -143,15 +143,15 @@ class Cluster:
         from .. import __version__
 
         if client.status == "closed":
-            raise ClusterError("the client is closed; give one that is connected")
+            raise ClusterError("the client is closed; give a connected one")
         self.client = client
         self.figures = Figures()
         self._looked, self._alone = -math.inf, 0.0
-        # Before others are looked for: a cluster may have been started a moment ago.
+        # Wait for workers: the cluster may have been started a moment ago.
         while not (workers := self._look()):
             time.sleep(0.05)
         self.threads = max(worker["nthreads"] for worker in workers.values())
-        # Of one in object storage, what is spilled must be seen.
+        # For a store in object storage, workers must be able to access the spilled data instead.
         shared = str(scratch_folder()) if is_url(store) else store
         self.workers, self._needs = len(workers), Needs(__version__, shared, self.threads, 0)
         log.info(
@@ -163,36 +163,39 @@ class Cluster:
         self._room = self._ask(workers)
 
     def settings(self) -> dict[str, Any]:
-        """What a report says of the cluster."""
+        """Return the report's entries about the cluster."""
         return {"workers": self.workers, "threads": self.slots, **self.figures.as_dict()}
 
     def limit(self, memory_limit: int | str | None) -> int:
-        """The bound on each process; what is there for each at most, when None."""
+        """Return the memory limit of each process; when None, at most each worker's share."""
         if memory_limit is None:
             return min([default_memory_limit(), *(room.memory for room in self._room.values())])
         return planner.limit_of(memory_limit)
 
     def plan(self, operation: Operation, memory_limit: int) -> StreamPlan:
-        """The plan of each process: the limit is that of one, Dask included."""
+        """Plan for each process; the limit holds for one process, Dask included."""
         with planner.of_cluster(OVERHEAD):
             plan = operation.plan(memory_limit, self.threads)
-        self._needs = self._needs._replace(memory=plan.memory)
+        self._needs = self._needs._replace(memory=plan.worker_memory or plan.memory)
         for address, room in self._room.items():
             refuse(address, room, self._needs)
         return plan
 
     def map(self, run: Run, phase: Phase, state: State, blocks: Iterator[Block]) -> None:
-        """Solve blocks in the workers; what they found is taken here."""
+        """Solve blocks in the workers; record them and add their knowledge in this process."""
         writers = list(run.writers.values())
 
-        def wanted() -> Iterator[Wanted]:
-            for at in blocks:
-                write = tuple(run.wanted(state, writer, at) for writer in writers)
-                yield Wanted(at, state.given(phase, at), write)
+        def wanted(at: Block) -> Wanted:
+            write = tuple(run.wanted(state, writer, at) for writer in writers)
+            return Wanted(at, state.given(phase, at), write)
+
+        groups = run.operation.groups(run.plan, blocks)
 
         with (
             self._lent(run, phase, writers if phase.writes else []) as packed,
-            closing(self._run(solve_blocks, packed, wanted())) as solutions,
+            closing(
+                self._run(solve_blocks, packed, (list(map(wanted, group)) for group in groups))
+            ) as solutions,
         ):
             for at, known, lines in solutions:
                 state.add(phase, at, known)
@@ -212,27 +215,30 @@ class Cluster:
     def each(
         self, run: Run, work: Callable[..., Any], items: Iterable[Any], *, ahead: bool = True
     ) -> Generator[Any, None, None]:
-        """``work(operation, folder, item)`` for all items, in the workers; in any order."""
-        # Unlike a generator, `map` goes on where items have ended for a while.
+        """Yield ``work(operation, folder, item)`` for all items, computed in the workers."""
+        # Unlike a generator, `map` goes on after an iterator that ended for a while.
         works = map(lambda item: (work, item), items)
         with self._lent(run, run.operation.phases[-1], []) as packed:
             yield from self._run(do_each, packed, works, ahead=ahead)
 
     @contextmanager
     def _lent(self, run: Run, phase: Phase, writers: list[Any]) -> Iterator[bytes]:
-        """A job whose writers write by way of a folder that goes with it."""
+        """Yield a pickled job whose writers use a temporary folder, deleted with the job."""
         if not writers:
-            yield pickle.dumps(Job(run.operation, phase, run.folder, []))
+            yield pickle.dumps(Job(run.operation, phase, run.folder, [], run.plan))
             return
-        folder = lent_folder(run.spill)
+        folder, seen = lent_folder(run.spill), self._needs.folder
+        # Other hosts may have a folder of the same name as the store's; they have none like this.
+        self._needs = self._needs._replace(folder=str(folder))
         try:
             lent = [writer.lent(folder) for writer in writers]
-            yield pickle.dumps(Job(run.operation, phase, run.folder, lent))
+            yield pickle.dumps(Job(run.operation, phase, run.folder, lent, run.plan))
         finally:
+            self._needs = self._needs._replace(folder=seen)
             withdraw(folder)
 
     def _look(self) -> dict[str, Any]:
-        """The workers there are; it does not wait for ever where there are none."""
+        """Return the present workers; raise if there have been none for too long."""
         with _told(self.client):
             workers = self.client.scheduler_info(n_workers=-1)["workers"]
         self._looked = time.monotonic()
@@ -249,10 +255,10 @@ class Cluster:
         return workers
 
     def _ask(self, workers: dict[str, Any]) -> dict[str, Facts]:
-        """What each worker has; its share of the memory that some have together."""
+        """Query each worker; memory shared by several processes is divided between them."""
         wanted, folder = self._needs.version, self._needs.folder
 
-        def ask() -> tuple[Any, ...]:  # sent as code: workers may lack the package
+        def ask() -> tuple[Any, ...]:  # pickled by value: workers may lack the package
             import socket
 
             try:
@@ -272,12 +278,12 @@ class Cluster:
                 )
             except TimeoutError:
                 raise ClusterError(
-                    f"{address_of(self.client)}: a worker does not answer; end it, or wait until "
-                    "it is taken for dead"
+                    f"{address_of(self.client)}: a worker does not answer; stop it, or wait until "
+                    "the scheduler removes it"
                 ) from None
         found = {}
         for address, answer in answers.items():
-            if isinstance(answer, OSError):  # it died, which may happen at any moment
+            if isinstance(answer, OSError):  # the worker died, which may happen at any moment
                 continue
             if isinstance(answer, Exception):
                 raise ClusterError(
@@ -303,11 +309,11 @@ class Cluster:
         *,
         ahead: bool = True,
     ) -> Generator[Any, None, None]:
-        """What `function` finds in items, sent some at a time, until all are done.
+        """Yield the results of `function` for all items, which are sent in batches.
 
-        Not `ahead`: one at a time, and none that would wait in a worker.
+        Unless `ahead`, items are sent one by one, and only to threads that have nothing to do.
         """
-        # Two for each thread: one waits while the other is solved.
+        # Two tasks per thread: one waits while the other runs.
         most, tasks = (MOST_BLOCKS, 2) if ahead else (1, 1)
         seconds, done, name = 0.0, 0, f"terrain_gpu-{uuid.uuid4().hex}"
         running: dict[Any, int] = {}
@@ -347,7 +353,7 @@ class Cluster:
                     self.client.cancel(list(running), force=True)
 
     def _next(self, ready: SimpleQueue[Any]) -> Any:
-        """A task that is done; None after a look at the workers, which may be fewer or more."""
+        """Return a finished task, or None after checking for new and lost workers."""
         wait = self._looked + LOOK - time.monotonic()
         if wait > 0:
             with suppress(Empty):
@@ -358,7 +364,7 @@ class Cluster:
         return None
 
     def _again(self, name: str) -> int:
-        """Tasks that another worker was given because theirs had died."""
+        """Count the tasks that were reassigned because their worker had died."""
 
         def count(dask_scheduler: Any) -> int:
             return sum(
@@ -378,13 +384,13 @@ def _record(writers: list[Any], lines: list[list[bytes]]) -> None:
 
 
 def address_of(client: Any) -> str:
-    """Where the scheduler of a client is."""
+    """Return the address of a client's scheduler."""
     return getattr(getattr(client, "scheduler", None), "address", "")
 
 
 @contextmanager
 def _told(client: Any) -> Iterator[None]:
-    """What Dask raises becomes a `ClusterError`."""
+    """Turn Dask's exceptions into `ClusterError`."""
     from concurrent.futures import CancelledError
 
     from distributed import KilledWorker
@@ -397,8 +403,8 @@ def _told(client: Any) -> Iterator[None]:
     except KilledWorker as error:
         raise ClusterError(
             f"{where}: a task was given up after the death of its worker "
-            f"({error.allowed_failures + 1} in all); is --memory-limit more than the hosts have, "
-            f"or terrain_gpu missing there? {RESUME}"
+            f"({error.allowed_failures + 1} in all); check that the hosts have the memory of "
+            f"--memory-limit, and that terrain_gpu is installed there; {RESUME}"
         ) from error
     except (CommClosedError, CancelledError, ClosedClientError) as error:
         raise ClusterError(f"{where}: the scheduler is gone; {RESUME}") from error
@@ -406,7 +412,7 @@ def _told(client: Any) -> Iterator[None]:
 
 @contextmanager
 def open_client(workers: int | None, scheduler: str | None) -> Iterator[Any]:
-    """A client for --workers or --scheduler; None without either.
+    """Open a client for --workers or --scheduler; None without either.
 
     Raises
     ------
@@ -423,7 +429,7 @@ def open_client(workers: int | None, scheduler: str | None) -> Iterator[Any]:
         from distributed import Client, LocalCluster
     except ImportError:
         raise ClusterError("a cluster needs Dask: pip install 'terrain_gpu[dask]'") from None
-    # What it logs is told by an error, or is of no use to whoever runs a command.
+    # Its log messages repeat our errors, or do not help the user of a command.
     logging.getLogger("distributed").setLevel(logging.CRITICAL)
     with dask.config.set({"distributed.scheduler.allowed-failures": DEATHS}):
         if scheduler is not None:
@@ -446,7 +452,7 @@ def open_client(workers: int | None, scheduler: str | None) -> Iterator[Any]:
                     n_workers=workers,
                     threads_per_worker=1,
                     processes=True,
-                    # The plan keeps the limit; Dask would kill what has done nothing wrong.
+                    # The plan keeps the limit; Dask's own would kill workers that obey it.
                     memory_limit=0,
                     dashboard_address="127.0.0.1:0",
                     silence_logs=logging.CRITICAL,
@@ -458,8 +464,8 @@ def open_client(workers: int | None, scheduler: str | None) -> Iterator[Any]:
 
 @contextmanager
 def _without_interrupts() -> Iterator[None]:
-    """Threads and processes that start inside hear no Ctrl-C: it is for who has started them."""
-    resource_tracker.ensure_running()  # its start would let them in again
+    """Block Ctrl-C for threads and processes started in this context: their parent handles it."""
+    resource_tracker.ensure_running()  # starting it inside would unblock the signal
     before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
     try:
         yield

@@ -1,4 +1,4 @@
-"""What this process may use of the machine: memory and processors."""
+"""The memory and processors that this process may use."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ LEAST_LIMIT = 512 * 10**6
 
 
 def default_memory_limit() -> int:
-    """A quarter of the memory there is, at least 512 MB."""
+    """Return a quarter of the machine's memory, at least 512 MB."""
     return max(machine_memory() // 4, LEAST_LIMIT)
 
 
 def machine_memory(proc: Path = Path("/proc"), groups: Path = Path("/sys/fs/cgroup")) -> int:
-    """Bytes that this process may use: the machine's, or fewer in a container or a batch job.
+    """Return the bytes that this process may use: the machine's, or its container's or batch job's.
 
-    Control groups say so, of version 2 (one tree) or 1 (a tree for memory), each with the groups
-    around it.
+    The latter are limits of control groups, of version 2 (one tree) or 1 (a tree for memory),
+    including those of the enclosing groups.
     """
     found = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
     with suppress(OSError):
@@ -30,7 +30,7 @@ def machine_memory(proc: Path = Path("/proc"), groups: Path = Path("/sys/fs/cgro
             name = "memory.limit_in_bytes" if kinds else "memory.max"
             inner = top / path.lstrip("/")
             for folder in (inner, *inner.parents):
-                # In a container the path may be the host's: then only the top is there.
+                # In a container the path may be the host's: then only the top exists.
                 with suppress(OSError, ValueError):
                     found.append(int((folder / name).read_text()))
                 if folder == top:
@@ -39,5 +39,5 @@ def machine_memory(proc: Path = Path("/proc"), groups: Path = Path("/sys/fs/cgro
 
 
 def available_threads() -> int:
-    """Processors this process may use."""
+    """Return the number of processors that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

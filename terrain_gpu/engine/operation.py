@@ -1,10 +1,10 @@
-"""What an operation is: a problem, the layers it reads and writes, and passes over their blocks.
+"""Operations: a problem, the layers it reads and writes, and the passes over their blocks.
 
-An operation is a frozen dataclass whose fields say everything: the path of a store, names of
-layers, parameters. So it can be pickled, and one of its blocks solved in any thread, process or
-machine that sees the store: `Operation.solve` takes the cells of a block and what the block must
-know of the others, and gives arrays and what the others must know of it. `State` is what is known
-of all blocks, in the process that runs the operation.
+An operation is a frozen dataclass whose fields define it completely: the path of a store, names of
+layers, parameters. So it can be pickled, and any thread, process or machine with access to the
+store can solve its blocks. `Operation.solve` takes the cells of a block and what it needs to know
+about other blocks; it returns result arrays and what other blocks need to know about it. `State`
+collects that knowledge in the process that runs the operation.
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ class Phase(NamedTuple):
     Attributes
     ----------
     name
-        In reports.
+        Name in reports.
     writes
-        Whether it gives the blocks of the outputs; then finished ones are not solved again.
+        Whether the phase writes the outputs; then a resumed run skips finished blocks.
     joined
-        Name of what `State.join` does once all blocks were seen; nothing when empty.
+        Name of the step that `State.join` runs after all blocks; no such step if empty.
     ordered
-        Whether blocks are written in the order of `Operation.order`, for files that are.
+        Whether blocks are written in the order of `Operation.order`, as sequential files need.
     counted
-        Whether progress counts its cells; not where it looks at few blocks once more.
+        Whether progress counts its cells; not for a phase that revisits a few blocks.
     """
 
     name: str
@@ -62,15 +62,15 @@ class OutputLayer:
     nodata
         Value of cells without a result.
     holds
-        What it holds, for messages: "slopes".
+        What the layer holds, for messages: "slopes".
     attributes
-        Of this package, beside the result.
+        This package's own attributes, recorded with the result.
     described
         Attributes for all readers, such as "units".
     compress
         None or "zstd".
     origin
-        Where the cells come from, for messages.
+        Origin of the cells, for messages.
     """
 
     name: str
@@ -83,12 +83,12 @@ class OutputLayer:
     origin: str = "the new layer"
 
     def refuse(self, operation: Operation, *, overwrite: bool) -> None:
-        """Refuse to replace what another command made."""
+        """Refuse to replace a layer of another command."""
         store = TileStore.open(operation.store)
         store.refuse_foreign(self.name, operation.mark, self.holds, self.holds)
 
     def open(self, operation: Operation, *, resume: bool, overwrite: bool) -> LayerWriter:
-        """Begin it, or go on with it."""
+        """Create the layer's writer, or resume it."""
         return create_layer(
             operation.store,
             self.name,
@@ -107,7 +107,7 @@ class OutputLayer:
 
 @dataclass(frozen=True)
 class OutputFile:
-    """A file that an operation writes, whole or not at all; it is not resumed.
+    """A file that an operation writes completely or not at all; it cannot be resumed.
 
     Attributes
     ----------
@@ -119,16 +119,18 @@ class OutputFile:
     attributes: ClassVar[Mapping[str, Any]] = {}
 
     def refuse(self, operation: Operation, *, overwrite: bool) -> None:
-        """Refuse a place that cannot be written."""
+        """Refuse a path that cannot be written."""
         writable_file(Path(self.name), overwrite=overwrite)
 
     def open(self, operation: Operation, *, resume: bool, overwrite: bool) -> Any:
-        """What receives it."""
+        """Create the file's writer."""
         return FileWriter(Path(self.name).absolute(), operation.blocks.shape)
 
 
 class SolvedBlock(NamedTuple):
-    """What is found in a block: the cells of the outputs, and what others must know of it.
+    """Result of a block: the cells of the outputs, and what other blocks need to know about it.
+
+    None stands for an output that is written later.
 
     None stands for an output that is written later.
     """
@@ -138,39 +140,39 @@ class SolvedBlock(NamedTuple):
 
 
 class State:
-    """What is known of all blocks. Here nothing: blocks do not depend on each other.
+    """What blocks need to know about each other. In this base class, nothing.
 
     Attributes
     ----------
     again
-        Whether finished blocks are solved again, for what is known of them.
+        Whether a resumed run solves finished blocks again, because their knowledge is not stored.
     """
 
     again = False
 
     def given(self, phase: Phase, at: Block) -> Any:
-        """What a block must know of the others; small, and picklable. From any thread."""
+        """Return what a block needs to know about others; small, picklable. Must be thread-safe."""
         return None
 
     def finished(self, phase: Phase, at: Block, written: bool) -> bool:
-        """Whether a block need not be solved, its outputs being `written`."""
+        """Return whether a block can be skipped, given whether its outputs are `written`."""
         return phase.writes and written and not self.again
 
     def add(self, phase: Phase, at: Block, known: Any) -> None:
-        """Take what others must know of a block, before it counts as written.
+        """Add what other blocks need to know about a block, before it counts as written.
 
-        From the plan's writers: one thread at a time where there is one of them.
+        The plan's writers call this: one thread at a time if there is one writer.
         """
 
     def join(self, phase: Phase) -> None:
-        """All blocks were seen."""
+        """Finish a phase after all its blocks were added."""
 
     def found(self) -> dict[str, Any]:
-        """What is recorded with the outputs, and reported."""
+        """Return the findings that are recorded with the outputs and reported."""
         return {}
 
     def close(self) -> None:
-        """The run ends, well or not."""
+        """Release resources at the end of the run, successful or not."""
 
 
 class Operation(ABC):
@@ -179,9 +181,11 @@ class Operation(ABC):
     store: str
     command: ClassVar[str]
     mark: ClassVar[str]
-    """The setting by which an output is known to be of this operation, and may be replaced."""
+    """A setting that marks an output as this operation's, so that it may be replaced."""
     halo: ClassVar[int] = 0
-    """Rings of cells around a block that it reads."""
+    """Number of rings of cells around a block that it reads."""
+    proof_passes: ClassVar[int] = 1
+    """How often progress counts every cell while the outputs are verified."""
 
     @property
     @abstractmethod
@@ -202,38 +206,38 @@ class Operation(ABC):
     def plan(
         self, memory_limit: int | str | None, threads: int | None, gpu: Any = None
     ) -> StreamPlan:
-        """How its blocks stream within a memory limit, on a GPU unless that is None."""
+        """Plan how blocks stream within a memory limit, on a GPU unless that is None."""
 
     def settings(self) -> dict[str, Any]:
-        """What the outputs depend on beside the inputs' cells: a run resumes only with the same."""
+        """Return the settings that the outputs depend on; a run resumes only with equal ones."""
         own = {f.name: getattr(self, f.name) for f in fields(self)}  # type: ignore[arg-type]
         del own["store"]
         return own
 
     def new_work(self) -> Any:
-        """Arrays to work in, of one thread."""
+        """Allocate the work arrays of one thread."""
         return None
 
     def begin(self, plan: StreamPlan, spill: Path) -> State:
-        """What is known before the first block; compiles what the phases need.
+        """Return the initial state; compile the kernels of the phases.
 
         Parameters
         ----------
         spill
-            A folder for what does not fit memory; it need not exist, and goes with the run.
+            A folder for data that do not fit memory; it may not exist yet, and the run deletes it.
         """
         return State()
 
     @property
     def passes(self) -> int:
-        """How often progress counts every cell."""
+        """Number of times that progress counts every cell."""
         return sum(phase.counted for phase in self.phases)
 
     def execute(self, run: Run) -> dict[str, Any]:
-        """All phases; what is recorded with the outputs, and reported.
+        """Run all phases; return the findings to record with the outputs and to report.
 
-        Here blocks stream through one phase after another. Operations whose phases have other
-        shapes compose them from what `run` offers.
+        By default blocks stream through one phase after another. Operations with other phases
+        compose them from the methods of `run`.
         """
         state = self.begin(run.plan, run.spill)
         try:
@@ -243,24 +247,27 @@ class Operation(ABC):
         finally:
             state.close()
 
+    def plan_verify(self, memory_limit: int, threads: int | None) -> None:  # noqa: B027
+        """Refuse, before the work, limits that are too small for `verify` after it."""
+
     def verify(self, run: Run, found: dict[str, Any]) -> dict[str, Any]:
-        """Prove the outputs, which are not committed yet; what is reported of it."""
+        """Verify the outputs before they are committed; return entries for the report."""
         raise NotImplementedError(f"{self.command} has no proof")
 
     def record(self, found: dict[str, Any]) -> dict[str, Any]:
-        """What `execute` found, as it is recorded among the attributes of the outputs."""
+        """Return the findings of `execute` as attributes of the outputs."""
         return {"result": found}
 
     def beside(self, made: Mapping[str, Layer | None]) -> dict[str, Any]:
-        """What an output records of those that were made before it."""
+        """Return what an output records about the outputs committed before it."""
         return {}
 
     def recorded(self, attributes: Mapping[str, Any]) -> dict[str, Any]:
-        """What `execute` found, of a run that is complete."""
+        """Return the findings of `execute` from the attributes of a finished output."""
         return attributes["result"]
 
-    def refuse_finished(self) -> None:  # noqa: B027 - most have nothing beside
-        """The outputs are complete already: refuse if something beside them is missing."""
+    def refuse_finished(self) -> None:  # noqa: B027 - most have no further files
+        """Refuse if the output layers are already complete but a further file is missing."""
 
     @abstractmethod
     def solve(
@@ -277,42 +284,56 @@ class Operation(ABC):
         Parameters
         ----------
         cells
-            Of the inputs, with `halo`.
+            Cells of the inputs, with `halo`.
         out
-            Arrays for the outputs, to be given back in `SolvedBlock` or not.
+            Arrays that may be used for the outputs in `SolvedBlock`.
         given
-            Of `State.given`.
+            From `State.given`.
         work
-            Of `new_work`.
+            From `new_work`.
         """
 
     def keep(self, phase: Phase, at: Block, known: Any, folder: Path | None) -> Any:
-        """Keep what is known of a block where later phases find it, before the block is written.
+        """Store knowledge about a block for later phases, before the block is written.
 
-        Called where the block was solved, which may be another process.
+        Called in the process that solved the block.
 
         Parameters
         ----------
         folder
-            The run's own, which all processes see; None over arrays.
+            The run's folder, which all processes can access; None for arrays.
 
         Returns
         -------
         Any
-            What `State.add` is told: small, where blocks are solved elsewhere.
+            The argument of `State.add`: small, because it may be sent between processes.
         """
         return known
+
+    # -- in another process -----------------------------------------------------------------------
+
+    @property
+    def shared(self) -> str:
+        """A folder that all processes must see: the store."""
+        return self.store
+
+    def open(self) -> None:
+        """Open the inputs, in a process that is about to solve blocks."""
+        _ = self.layers
+
+    def close(self) -> None:  # noqa: B027 - most hold nothing open
+        """Close them: the process goes on to something else."""
 
     # -- what follows from these ----------------------------------------------------------------
 
     @cached_property
     def layers(self) -> list[Layer]:
-        """The inputs, open."""
+        """The opened input layers."""
         opened = TileStore.open(self.store)
         return [opened.layer(name) for name in self.inputs]
 
     def over(self, layers: Sequence[Any]) -> Self:
-        """This operation over layers in memory, see `arrays`."""
+        """Return a copy of this operation over layers in memory, see `arrays`."""
         found = copy(self)
         vars(found)["layers"] = list(layers)
         return found
@@ -323,19 +344,19 @@ class Operation(ABC):
 
     @property
     def blocks(self) -> BlockGrid:
-        """Those of the input with the largest."""
+        """The blocks of the input with the largest ones."""
         return max((layer.blocks for layer in self.layers), key=lambda blocks: blocks.block)
 
     def identity(self) -> dict[str, str]:
-        """Names and digests of the inputs, so that a run over other cells is not resumed."""
+        """Return names and digests of the inputs, so that runs over other cells do not resume."""
         return {layer.name: layer.identity for layer in self.layers}
 
     def fingerprint(self) -> dict[str, Any]:
-        """What a run has in common with the one that it resumes; recorded with the outputs."""
+        """Return what must be equal to resume a run; recorded with the outputs."""
         return {**self.settings(), "of": self.identity()}
 
     def refuse(self, *, overwrite: bool) -> None:
-        """Refuse outputs that would replace an input, or what another command made.
+        """Refuse outputs that would replace an input or a layer of another command.
 
         Raises
         ------
@@ -345,21 +366,21 @@ class Operation(ABC):
         if len({*names, *self.inputs}) < len(names) + len(set(self.inputs)):
             raise InputError(
                 f"{self.store}: the results {' and '.join(map(repr, names))} and the layers "
-                f"{' and '.join(map(repr, self.inputs))} need names of their own"
+                f"{' and '.join(map(repr, self.inputs))} must have different names"
             )
         for output in self.outputs:
             output.refuse(self, overwrite=overwrite)
 
     def window(self, at: Block) -> Window:
-        """The cells of a block that are computed."""
+        """Return the window of a block's cells that are computed."""
         return self.blocks.window(*at)
 
     def order(self, plan: StreamPlan) -> Iterator[Block]:
-        """Blocks in the order in which they are read; those that are left out are not computed."""
+        """Yield the blocks to compute, in the order in which they are read."""
         return self.blocks.ids()
 
     def new_buffer(self) -> list[np.ndarray]:
-        """Flat arrays for a block of each input and output."""
+        """Allocate flat arrays for a block of each input and output."""
         rows, cols = (min(self.blocks.block, side) for side in self.grid.shape)
         ring = (rows + 2 * self.halo) * (cols + 2 * self.halo)
         layers = [output for output in self.outputs if isinstance(output, OutputLayer)]
@@ -369,37 +390,37 @@ class Operation(ABC):
         ]
 
     def read(self, at: Block, buffer: list[np.ndarray]) -> list[np.ndarray]:
-        """Cells of a block into a buffer: views of its shape, for inputs and outputs."""
+        """Read a block into a buffer; return views of the block's shape for inputs and outputs."""
         r0, r1, c0, c1 = self.window(at)
         found = []
         for k, flat in enumerate(buffer):
             halo = self.halo if k < len(self.layers) else 0
             shape = r1 - r0 + 2 * halo, c1 - c0 + 2 * halo
-            # Contiguous for every shape, so that kernels are compiled once.
+            # Contiguous for every shape, so that kernels are compiled only once.
             view = flat[: shape[0] * shape[1]].reshape(shape)
             if k < len(self.layers):
                 self.layers[k].read_ring((r0, r1, c0, c1), view, halo=halo)
             found.append(view)
         return found
 
-    # Sources whose cells are stored in strips are read several blocks at a time.
+    # Sources stored in strips are read several blocks at a time.
 
     def groups(self, plan: StreamPlan, blocks: Iterator[Block]) -> Iterator[list[Block]]:
-        """Blocks that are read together: here each alone."""
+        """Group the blocks that are read together; by default, each is alone."""
         return ([at] for at in blocks)
 
     def group_buffer(self, plan: StreamPlan) -> list[np.ndarray]:
-        """As `new_buffer`, for a group."""
+        """Allocate a buffer for a group, see `new_buffer`."""
         return self.new_buffer()
 
     def read_group(self, group: list[Block], buffer: list[np.ndarray]) -> list[list[np.ndarray]]:
-        """`read` of each block of a group."""
+        """Read each block of a group, see `read`."""
         return [self.read(at, buffer) for at in group]
 
     def solve_read(
         self, phase: Phase, at: Block, data: list[np.ndarray], given: Any, work: Any
     ) -> SolvedBlock:
-        """`solve` of what `read` gave."""
+        """Solve a block from the arrays that `read` returned."""
         count = len(self.layers)
         return self.solve(phase, at, data[:count], data[count:], given, work)
 
@@ -408,7 +429,7 @@ class Operation(ABC):
 
 
 class Unit(NamedTuple):
-    """A block of a phase, for a process of its own."""
+    """A block of a phase, to be solved in another process."""
 
     operation: Operation
     phase: Phase
@@ -416,7 +437,7 @@ class Unit(NamedTuple):
     given: Any
 
     def solve(self) -> SolvedBlock:
-        """Read and solve it."""
+        """Read and solve the block."""
         operation = self.operation
         data = operation.read(self.at, operation.new_buffer())
         work = operation.new_work()

@@ -1,7 +1,7 @@
-"""The planner: a memory limit becomes block size, buffers and threads, and a prediction.
+"""The planner: derive block size, buffers, threads and a prediction from a memory limit.
 
-The limit bounds the peak resident set of the process, interpreter and libraries included. A plan
-adds up what the executor will hold; it refuses what cannot fit.
+The limit bounds the peak resident set of the process, including interpreter and libraries. A plan
+adds up the memory that the executor will hold, and refuses problems that cannot fit.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -17,7 +17,7 @@ import numpy as np
 
 from ..arguments import memory, whole
 from ..errors import PlanError
-from ..grid import MAX_BLOCK, MIN_BLOCK, TILE, BlockGrid, Window, ceil_div, round_up
+from ..grid import MAX_BLOCK, MIN_BLOCK, TILE, BlockGrid, Window, ceil_div
 from .machine import available_threads, default_memory_limit
 
 MB = 10**6
@@ -25,22 +25,22 @@ BASELINE = 160 * MB
 """Interpreter, libraries, GDAL's block cache, thread stacks and malloc's slack."""
 
 GDAL_CACHE = 48 * MB
-"""What of it is GDAL's block cache."""
+"""GDAL's block cache, part of `BASELINE`."""
 
 COMPILED_BASELINE = 280 * MB
-"""The same with numba and its compiled kernels."""
+"""The baseline with numba and its compiled kernels."""
 
 CUDA_BASELINE = 700 * MB
-"""What CUDA's context and libraries add to it."""
+"""Additional memory of CUDA's context and libraries."""
 
 VECTOR_BYTES = 40 * MB
-"""What pyogrio brings, GDAL once more, without the packages that it imports for others."""
+"""Additional memory of pyogrio, with its own copy of GDAL but without optional packages."""
 
 NO_LIMIT = 2**62
-"""For rasters in memory: what is needed besides is small."""
+"""The default limit for rasters in memory, beside which all else is small."""
 
 whole_process = False
-"""Whether the process is one of the programs, in which nobody else needs packages or memory."""
+"""Whether this process is one of our programs, which own all its packages and memory."""
 
 DEFAULT_BLOCK = 1024
 MAX_SHARDS = 1 << 20
@@ -48,7 +48,7 @@ MAX_SHARDS = 1 << 20
 
 
 def format_size(size: float) -> str:
-    """ "3.5 GB" and the like, decimal units."""
+    """Format a size in decimal units, such as "3.5 GB"."""
     for unit in ("B", "kB", "MB", "GB", "TB", "PB"):
         if abs(size) < 1000 or unit == "PB":
             return f"{size:.0f} {unit}" if unit == "B" else f"{size:.3g} {unit}"
@@ -57,7 +57,7 @@ def format_size(size: float) -> str:
 
 
 def limit_of(memory_limit: int | str | None) -> int:
-    """The bound asked for, bytes; `default_memory_limit` when None.
+    """Return a memory limit in bytes; `default_memory_limit` when None.
 
     Raises
     ------
@@ -67,17 +67,17 @@ def limit_of(memory_limit: int | str | None) -> int:
     if memory_limit is None:
         return default_memory_limit()
     if isinstance(memory_limit, int | np.integer) and not isinstance(memory_limit, bool):
-        return int(memory_limit)  # of a caller inside: what others left may be less than nothing
+        return int(memory_limit)  # from internal callers: may be negative after deductions
     return memory("memory_limit", memory_limit)
 
 
 def require(needed: int, limit: int, what: str) -> None:
-    """Refuse what takes more memory than the limit, bytes.
+    """Refuse a need for more bytes than the limit; `what` names the purpose in the message.
 
     Raises
     ------
     PlanError
-        that says how much would do.
+        with the limit that would suffice.
     """
     if needed > limit:
         raise PlanError(
@@ -86,32 +86,33 @@ def require(needed: int, limit: int, what: str) -> None:
         )
 
 
-_beside = 0
+cluster_overhead = 0
+"""Bytes that Dask takes in each process; 0 where there is no cluster, see `of_cluster`."""
 
 
 @contextmanager
 def of_cluster(size: int) -> Iterator[None]:
-    """Plan for each process of a cluster, in which that takes so many bytes.
+    """Plan for each process of a cluster, where the cluster's software takes `size` bytes.
 
-    What stays while blocks stream is held by the process that starts the run, and not by those
-    that solve blocks.
+    Data held while blocks stream are in the process that starts the run, not in those that solve
+    blocks.
     """
-    global _beside
-    _beside, before = size, _beside
+    global cluster_overhead
+    cluster_overhead, before = size, cluster_overhead
     try:
         yield
     finally:
-        _beside = before
+        cluster_overhead = before
 
 
 def loaded(block: int = DEFAULT_BLOCK) -> int:
-    """Bytes of what is in the process and stays: what reads vector files, and see `of_cluster`."""
+    """Return the bytes of optional libraries in the process, and of Dask, see `of_cluster`."""
     vectors = VECTOR_BYTES if whole_process and "pyogrio" in sys.modules else 0
-    return _beside + vectors + _objects(block)
+    return cluster_overhead + vectors + objects_bytes(block)
 
 
-def _objects(block: int) -> int:
-    """Bytes that object storage takes, where it is used, for blocks of this side."""
+def objects_bytes(block: int) -> int:
+    """Return the bytes that object storage takes, if it is used, for blocks of this side."""
     if not (whole_process and "obstore" in sys.modules):
         return 0
     from ..store.objects import bytes_held  # start-up time counts
@@ -120,42 +121,44 @@ def _objects(block: int) -> int:
 
 
 def other_blocks(size: str, block: int) -> str:
-    """The end of a message that asks for memory: "smaller" or "larger" blocks, if there are any."""
+    """Return the end of a message: advice to use "smaller" or "larger" blocks, if possible."""
     last = MIN_BLOCK if size == "smaller" else MAX_BLOCK
     return "" if block == last else f", or convert with a {size} --block-size"
 
 
 def threads_of(threads: int | None) -> int:
-    """The threads asked for; `available_threads` when None.
+    """Return the number of threads; `available_threads` when None.
 
     Raises
     ------
     InputError
-        when they are not a whole number from 1 on.
+        when it is not a positive integer.
     """
     return available_threads() if threads is None else whole("threads", threads, 1)
 
 
 @dataclass(frozen=True)
 class StreamPlan:
-    """How a raster streams through the executor.
+    """The plan by which a raster streams through the executor.
 
     Attributes
     ----------
     block_size
         Side of a block in cells.
     unit_rows, unit_cols
-        Cells that are read together: whole blocks, one or several.
+        Cells that are read together: one or several whole blocks.
     buffers, readers, writers, workers
-        Buffers of one unit each, and threads.
+        Number of buffers of one unit each, and of threads.
     passes
         How often each source cell is decoded.
     blocks
-        Blocks (shards) of the layer.
+        Number of blocks (shards) of the layer.
     memory_limit, memory
         The limit, and the predicted peak resident set, in bytes.
+    worker_memory
+        Of each worker of a cluster: less, where what is known of all blocks takes more. Else 0.
     bytes_read, bytes_written
-        Predicted; written is an upper bound, all-nodata tiles are not stored.
+        Predictions; bytes_written is an upper bound, because all-nodata tiles are not stored.
     """
 
     rows: int
@@ -174,10 +177,11 @@ class StreamPlan:
     bytes_read: int
     bytes_written: int
     workers: int = 0
+    worker_memory: int = 0
 
     @classmethod
     def of_blocks(cls, blocks: BlockGrid, dtype: str, **more: int) -> StreamPlan:
-        """A plan that reads block by block; `more` are the other attributes."""
+        """Return a plan that reads block by block; `more` are the other attributes."""
         return cls(
             rows=blocks.rows,
             cols=blocks.cols,
@@ -190,7 +194,7 @@ class StreamPlan:
         )
 
     def units(self) -> Iterator[Window]:
-        """Windows of the units, row by row: the order in which strips and text are stored."""
+        """Yield the windows of the units row by row, the order of strips and text files."""
         for row in range(0, self.rows, self.unit_rows):
             for col in range(0, self.cols, self.unit_cols):
                 yield (
@@ -201,7 +205,7 @@ class StreamPlan:
                 )
 
     def blocks_of(self, unit: Window) -> Iterator[tuple[int, int]]:
-        """Blocks inside a unit."""
+        """Yield the blocks inside a unit."""
         b = self.block_size
         for i in range(unit[0] // b, ceil_div(unit[1], b)):
             for j in range(unit[2] // b, ceil_div(unit[3], b)):
@@ -211,7 +215,7 @@ class StreamPlan:
         return asdict(self)
 
     def describe(self) -> str:
-        """The plan in words, several lines."""
+        """Describe the plan in words, in several lines."""
         return "\n".join(
             (
                 f"raster         {self.rows} x {self.cols} = {self.rows * self.cols:,} cells, "
@@ -230,157 +234,8 @@ class StreamPlan:
         )
 
 
-@dataclass(frozen=True)
-class SourceShape:
-    """What the planner must know of the raster that is read.
-
-    Attributes
-    ----------
-    chunk
-        Rows and columns decoded together.
-    itemsize
-        Bytes of a source cell.
-    source_bytes
-        Size of the files.
-    sequential
-        Readable forwards only, by one thread.
-    also_read
-        Bytes read beside the cells, for checksums.
-    decoding
-        Bytes that a reader holds to decode a chunk.
-    extra
-        Further copies of a unit that reading needs (mosaics, conversions of the cell type).
-    """
-
-    chunk: tuple[int, int]
-    itemsize: int
-    source_bytes: int
-    sequential: bool = False
-    extra: int = 0
-    also_read: int = 0
-    decoding: int = 0
-
-
-def plan_stream(
-    rows: int,
-    cols: int,
-    dtype: np.dtype,
-    source: SourceShape,
-    *,
-    memory_limit: int | str | None = None,
-    threads: int | None = None,
-    block_size: int | None = None,
-) -> StreamPlan:
-    """Plan a conversion or an export.
-
-    The largest block size that leaves at least two buffers wins; sources in strips are read whole
-    rows of blocks at a time, so that each strip is decoded once, and piece by piece (several
-    passes) only when nothing else fits.
-
-    Raises
-    ------
-    PlanError
-        when the limit is too small.
-    InputError
-        when `block_size` is no block size.
-    """
-    limit, threads = limit_of(memory_limit), threads_of(threads)
-    wanted = threads + 1
-    many = 1 if source.sequential else threads
-    pools = [(many, threads), (many, 1)]
-    if source.decoding:  # each reader decodes a chunk of its own
-        pools += [(1, threads), (1, 1)]
-    budget = limit - BASELINE
-    sizes = [block_size] if block_size else _block_sizes(rows, cols)
-    least = 0
-    for enough, whole_rows in ((2, True), (1, True), (1, False)):
-        for block in sizes:
-            unit = _unit(rows, cols, block, source.chunk, whole_rows=whole_rows)
-            unit_bytes = unit[0] * unit[1] * source.itemsize
-            units = ceil_div(rows, unit[0]) * ceil_div(cols, unit[1])
-            for most, writers in dict.fromkeys(pools):
-                readers = min(most, wanted, units)
-                # Each writer holds a padded block, its tiles and, for sparse blocks, a copy.
-                fixed = (
-                    3 * writers * block * block * dtype.itemsize
-                    + readers * source.extra * unit_bytes
-                    + max(0, readers * source.decoding - GDAL_CACHE)
-                    + _objects(block)
-                )
-                buffers = min((budget - fixed) // unit_bytes, wanted, units)
-                least = min(least or 2**63, BASELINE + fixed + unit_bytes)
-                if buffers >= min(enough, units):
-                    return _stream_plan(
-                        (rows, cols),
-                        dtype,
-                        block,
-                        unit,
-                        source,
-                        limit,
-                        (buffers, min(readers, buffers), writers),
-                        fixed,
-                    )
-    raise PlanError(
-        f"a memory limit of {format_size(limit)} is too small for {rows} x {cols} cells of "
-        f"{dtype.name}"
-        + (f" in blocks of {block_size}" if block_size else "")
-        + f"; give at least {ceil_div(least, MB)} MB"
-    )
-
-
-def _block_sizes(rows: int, cols: int) -> list[int]:
-    """Block sizes to try, the preferred one first."""
-    sizes = [DEFAULT_BLOCK >> k for k in range((DEFAULT_BLOCK // MIN_BLOCK).bit_length())]
-    block = DEFAULT_BLOCK
-    while block < MAX_BLOCK and BlockGrid(rows, cols, block).count > MAX_SHARDS:
-        block *= 2
-        sizes.insert(0, block)
-    return sizes
-
-
-def _unit(
-    rows: int, cols: int, block: int, chunk: tuple[int, int], *, whole_rows: bool
-) -> tuple[int, int]:
-    """Rows and columns read together: whole blocks that hold whole chunks."""
-    down = block if chunk[0] <= block else round_up(min(chunk[0], rows), block)
-    across = block if chunk[1] <= block or not whole_rows else round_up(min(chunk[1], cols), block)
-    return min(down, rows), min(across, cols)
-
-
-def _stream_plan(
-    shape: tuple[int, int],
-    dtype: np.dtype,
-    block: int,
-    unit: tuple[int, int],
-    source: SourceShape,
-    limit: int,
-    pool: tuple[int, int, int],
-    fixed: int,
-) -> StreamPlan:
-    rows, cols = shape
-    buffers, readers, writers = pool
-    passes = ceil_div(min(source.chunk[1], cols), unit[1])
-    return StreamPlan(
-        rows=rows,
-        cols=cols,
-        dtype=dtype.name,
-        block_size=block,
-        unit_rows=unit[0],
-        unit_cols=unit[1],
-        buffers=buffers,
-        readers=readers,
-        writers=writers,
-        passes=passes,
-        blocks=BlockGrid(rows, cols, block).count,
-        memory_limit=limit,
-        memory=BASELINE + fixed + buffers * unit[0] * unit[1] * source.itemsize,
-        bytes_read=source.source_bytes * passes + source.also_read,
-        bytes_written=layer_bytes(rows, cols, dtype.itemsize, block),
-    )
-
-
 def layer_bytes(rows: int, cols: int, itemsize: int, block: int) -> int:
-    """Size of a layer's shards, uncompressed and without absent tiles."""
+    """Return the size of a layer's shards, uncompressed and with all tiles present."""
     tiles = ceil_div(rows, TILE) * ceil_div(cols, TILE)
     index = 20 * (block // TILE) ** 2 + 8
     return tiles * TILE * TILE * itemsize + BlockGrid(rows, cols, block).count * index
@@ -403,34 +258,35 @@ def fit_blocks(  # noqa: PLR0913 - keyword-only
     memory_limit: int | str | None = None,
     threads: int | None = None,
 ) -> StreamPlan:
-    """The most workers and buffers for a stream of blocks that fit a memory limit.
+    """Plan a stream of blocks with the most workers and buffers that fit a memory limit.
 
     Parameters
     ----------
     what
-        What is done, for messages: "to accumulate", "for the slope of".
+        The purpose, for messages: "to accumulate", "for the slope of".
     buffer, worker
-        Bytes of a buffer, and of what a worker needs beside it.
+        Bytes of a buffer, and of a worker's additional memory.
     scratch
-        Bytes of readers and writers, and of what every process has.
+        Bytes of readers and writers, and of data that every process holds.
     held
-        Bytes of what is known of all blocks, while they stream.
+        Bytes of knowledge about all blocks, held while they stream.
     joined
-        Bytes needed at most when no blocks stream.
+        Most bytes needed while no blocks stream.
     advice
         The end of the message when the limit is too small.
 
     Raises
     ------
     PlanError
-        when the limit is too small, with one that is not.
+        when the limit is too small, with one that suffices.
     """
     limit = limit_of(memory_limit)
     always = COMPILED_BASELINE + loaded(blocks.block)
     for workers in range(min(threads_of(threads), blocks.count), 0, -1):
         for buffers in range(min(workers + 2, blocks.count), workers - 1, -1):
             streaming = workers * worker + buffers * buffer + scratch
-            streaming = max(streaming, held) if _beside else streaming + held
+            streaming = max(streaming, held) if cluster_overhead else streaming + held
+            own = always + workers * (worker + buffer) + scratch
             memory = always + max(streaming, joined)
             if memory <= limit:
                 return StreamPlan.of_blocks(
@@ -445,6 +301,7 @@ def fit_blocks(  # noqa: PLR0913 - keyword-only
                     memory=memory,
                     bytes_read=bytes_read,
                     bytes_written=bytes_written,
+                    worker_memory=own if cluster_overhead else 0,
                 )
     raise PlanError(
         f"a memory limit of {format_size(limit)} is too small {what} {blocks.rows} x "
@@ -474,17 +331,17 @@ def plan_forest(  # noqa: PLR0913 - keyword-only
     dtype
         Type of the cells.
     block
-        Side of a block, the layer's.
+        Side of the layer's blocks.
     work
         Bytes that a worker needs beside its buffer.
     levels
-        Bytes that joining the borders takes at most.
+        Most bytes needed to join the borders.
     spill
-        Bytes that the blocks leave for the levels at most: written, and read again.
+        Most bytes spilled for the levels: written, and read again.
     source_bytes
         Size of the shards that are read.
     beside
-        Further bytes.
+        Further bytes held.
 
     Raises
     ------
@@ -492,7 +349,7 @@ def plan_forest(  # noqa: PLR0913 - keyword-only
         when the limit is too small for the blocks, or for the borders of the largest levels.
     """
     blocks, cells = BlockGrid(rows, cols, block), block * block
-    return fit_blocks(
+    plan = fit_blocks(
         blocks,
         dtype.name,
         "for the spanning tree of",
@@ -502,12 +359,14 @@ def plan_forest(  # noqa: PLR0913 - keyword-only
         held=beside,
         joined=levels + beside,
         advice=other_blocks("smaller", block) if work > levels else "",
-        bytes_read=source_bytes + spill,
-        # Blocks are written again where edges become final above them.
+        # Blocks are read, and written again, if edges become final above them.
+        bytes_read=source_bytes + (blocks.count > 1) * layer_bytes(rows, cols, 1, block) + spill,
         bytes_written=(1 + (blocks.count > 1)) * layer_bytes(rows, cols, 1, block) + spill,
         memory_limit=memory_limit,
         threads=threads,
     )
+    # Workers join the lower levels.
+    return replace(plan, worker_memory=plan.memory if cluster_overhead else 0)
 
 
 def plan_paths(  # noqa: PLR0913 - keyword-only
@@ -531,21 +390,21 @@ def plan_paths(  # noqa: PLR0913 - keyword-only
     dtype
         Type of the heights.
     block
-        Side of a block, the layer's.
+        Side of the layer's blocks.
     distance
         Type of distances, see `CostModel.distance_dtype`.
     friction, barriers
-        Types of such layers; None without.
+        Types of these layers; None without such a layer.
     layers
-        Results: "distance", "backlink", "allocation", which needs the one before.
+        Results: "distance", "backlink" and "allocation", which needs "backlink".
     beside
-        Further bytes.
+        Further bytes held.
 
     Returns
     -------
     StreamPlan
-        Its buffers are the fields. Bytes count each block's cells once; what is spilled, and read
-        again, comes on top, for it depends on the way that paths take.
+        Its buffers are the fields. Its bytes count each block's cells once. Spilled bytes are not
+        included, because they depend on the course of the paths.
 
     Raises
     ------
@@ -561,9 +420,9 @@ def plan_paths(  # noqa: PLR0913 - keyword-only
     passing = cells * (dtype.itemsize + 2 * item + 8) + 10 * TILE * TILE * 8
     rims = count * (8 * block * item + (block // TILE) ** 2 * (item + 1)) + 64 * rows
     if "backlink" in layers:
-        rims += count * 16 * block  # of hops
+        rims += count * 16 * block  # hops
     if "allocation" in layers:
-        rims += count * 32 * block  # where they lead
+        rims += count * 32 * block  # where the backlinks lead
     always = COMPILED_BASELINE + loaded(block) + rims + beside
     least = always + field + passing
     if least > limit:

@@ -1,4 +1,4 @@
-"""Running an operation: plan, layers, resume, phases, progress, commit and report, once for all."""
+"""Run any operation: plan, layers, resume, phases, progress, commit and report."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import numpy as np
 
+from ..errors import VerificationError
 from ..grid import Block
 from ..progress import Passes, Progress, silent
 from ..report import Report
@@ -20,6 +21,7 @@ from ..store import Layer, LayerWriter, TileStore
 from .arrays import ArrayLayer
 from .operation import Operation, OutputLayer, Phase, SolvedBlock, State
 from .plan import COMPILED_BASELINE, CUDA_BASELINE, NO_LIMIT, StreamPlan, limit_of, threads_of
+from .proof import Limits
 from .schedule import pass_on, stream
 
 if TYPE_CHECKING:
@@ -30,19 +32,19 @@ log = logging.getLogger(__name__)
 Found = TypeVar("Found")
 
 PATCHERS = 4
-"""Threads that patch blocks at least: they wait for the disk."""
+"""Fewest threads that patch blocks: more than processors help, because they wait for the disk."""
 
 
 @dataclass
 class Result:
-    """What a run has made.
+    """The result of a run.
 
     Attributes
     ----------
     layers
-        The outputs, by name.
+        The output layers by name.
     found
-        What is recorded with them.
+        The findings recorded with them.
     report
         The run's `Report`.
     """
@@ -53,32 +55,35 @@ class Result:
 
 
 class Engine(Protocol):
-    """Where blocks are solved, see `Threads` and `cluster.Cluster`.
+    """Solves blocks, see `Threads` and `cluster.Cluster`.
 
     Attributes
     ----------
     slots
-        Processes and threads that `each` spreads over.
+        Number of items that `each` processes in parallel.
     remote
-        Whether blocks are solved in other processes, which cannot see what this one holds.
+        Whether other processes solve the blocks, so that they cannot see the memory of this one.
     """
 
     slots: int
     remote: bool
 
     def map(self, run: Run, phase: Phase, state: State, blocks: Iterator[Block]) -> None:
-        """Solve blocks, have what was found taken, and tell of them."""
+        """Solve blocks, add their knowledge to the state, write them and report progress."""
 
     def patch(self, run: Run, name: str, patches: Iterable[tuple[Any, ...]]) -> None:
-        """Set bits in written blocks: the arguments of `LayerWriter.patch_block`."""
+        """Set bits in written blocks; `patches` are arguments of `LayerWriter.patch_block`."""
 
     def each(
         self, run: Run, work: Callable[..., Any], items: Iterable[Any], *, ahead: bool = True
     ) -> Generator[Any, None, None]:
-        """``work(operation, folder, item)`` for all items, in any order.
+        """Yield ``work(operation, folder, item)`` for all items, in any order.
 
-        Not `ahead` where items depend on what was found: each is taken when there is room for it.
-        Items may then end for a while, and go on once something else was found.
+        Parameters
+        ----------
+        ahead
+            False if items depend on earlier results: an item is then taken only when there is room
+            for it, and the iterator may end for a while, until a further result is there.
         """
 
 
@@ -112,7 +117,7 @@ class Threads:
             for at in group:
                 run.tick(at)
 
-        # A plan without workers leaves it to the writers, which hold one solved block at a time.
+        # Without workers in the plan, the writers solve, each holding one solved block at a time.
         alone = not plan.workers
         stream(
             operation.groups(plan, blocks),
@@ -130,7 +135,7 @@ class Threads:
     def patch(self, run: Run, name: str, patches: Iterable[tuple[Any, ...]]) -> None:
         writer = run.writers[name]
         baseline = COMPILED_BASELINE + (CUDA_BASELINE if run.gpu is not None else 0)
-        # A block as it is read, with its bits, and as it is written.
+        # Three copies per thread: the block as read, with its bits set, and as written.
         room = (run.plan.memory_limit - baseline) // (3 * writer.block_size**2)
         patchers = max(min(max(PATCHERS, run.threads), room), 1)
         stream(
@@ -149,7 +154,7 @@ class Threads:
 
 
 class Location(Protocol):
-    """Where an operation is computed: see `cuda.backend.Placement`."""
+    """Runs steps on a GPU or the CPU: see `cuda.backend.Placement`."""
 
     gpu: Any
     held: int
@@ -161,7 +166,7 @@ class Location(Protocol):
 
 
 class Here:
-    """Computed on the CPU."""
+    """The location of operations that run on the CPU only."""
 
     gpu, held = None, 0
 
@@ -177,23 +182,23 @@ class Here:
 
 @dataclass
 class Run:
-    """A run under way: what the phases of an operation are composed of.
+    """A run in progress, with the methods that phases of operations are composed of.
 
     Attributes
     ----------
     writers
-        What receives the outputs, by name: a `LayerWriter`, or an array in its guise.
+        Writers of the outputs by name: `LayerWriter`, or arrays wrapped as such.
     folder, spill
-        A folder for what does not fit memory; it goes with the run. `folder` is None over arrays,
-        which are in memory themselves, and for a file, beside which `spill` makes it.
+        A folder for data that do not fit memory; the run deletes it. `folder` is None for arrays,
+        which are in memory, and for an output file, beside which `spill` creates it.
     memory_limit, asked_threads
-        As asked for.
+        The caller's limits.
     gpu
-        Where to compute; the CPU when None.
+        The GPU to compute on; None for the CPU.
     told
-        What the report tells beside the result, for it depends on the way.
+        Entries for the report that are not recorded: they depend on how the run went.
     counted
-        Whether progress counts the phase.
+        Whether progress counts the current phase.
     """
 
     operation: Operation
@@ -219,26 +224,31 @@ class Run:
 
     @property
     def threads(self) -> int:
-        """How many there may be at once, whatever the plan takes."""
+        """The most threads at a time; the plan may use fewer."""
         return threads_of(self.asked_threads)
 
     @property
+    def proof_limits(self) -> Limits:
+        """For a proof on the CPU."""
+        return Limits(self.memory_limit, self.asked_threads, self.progress)
+
+    @property
     def in_memory(self) -> bool:
-        """Whether the operation is over arrays."""
+        """Whether the operation runs on arrays."""
         return isinstance(self.operation.layers[0], ArrayLayer)
 
     def written(self, at: Block) -> bool:
-        """Whether all outputs of a block are there, of an earlier run."""
+        """Return whether an earlier run wrote all outputs of a block."""
         return all(writer.done[at] for writer in self.writers.values())
 
     def tick(self, at: Block) -> None:
-        """Tell that a block is done."""
+        """Report a block as done to progress."""
         if self.counted:
             r0, r1, c0, c1 = self.operation.window(at)
             self.progress((r1 - r0) * (c1 - c0), self.operation.grid.cells)
 
     def take(self, phase: Phase, state: State, at: Block, solved: SolvedBlock) -> None:
-        """What was found in a block: kept, then written."""
+        """Store what other blocks need to know about a block, then write the block."""
         known = self.operation.keep(phase, at, solved.known, self.folder)
         state.add(phase, at, known)
         for writer, data in zip(self.writers.values(), solved.arrays, strict=phase.writes):
@@ -247,16 +257,16 @@ class Run:
 
     @staticmethod
     def wanted(state: State, writer: Any, at: Block) -> bool:
-        """Whether a block that was solved is to be written."""
+        """Return whether a solved block must be written."""
         return not (writer.finished or (state.again and writer.done[at]))
 
     def write(self, name: str, at: Block, data: np.ndarray) -> None:
-        """Write a block of an output, from any thread, unless an earlier run has finished it."""
+        """Write a block of an output unless the output is finished. Thread-safe."""
         if not self.writers[name].finished:
             self.writers[name].write_block(*at, data)
 
     def map(self, phase: Phase, state: State) -> None:
-        """One phase over all blocks, or over those that are not finished."""
+        """Run a phase over all unfinished blocks."""
         order = partial(self.operation.order, self.plan)
         self.counted = phase.counted
 
@@ -264,7 +274,7 @@ class Run:
             return state.finished(phase, at, self.written(at))
 
         with self.report.phase(phase.name):
-            # Told first, so that progress does not come from two threads.
+            # Report finished blocks first, so that progress comes from one thread only.
             for at in filter(finished, order()):
                 self.tick(at)
             left = (at for at in order() if not finished(at))
@@ -274,25 +284,25 @@ class Run:
                 state.join(phase)
 
     def patch(self, name: str, patches: Iterable[tuple[Any, ...]]) -> None:
-        """Set bits in written blocks: the arguments of `LayerWriter.patch_block`."""
+        """Set bits in written blocks; `patches` are arguments of `LayerWriter.patch_block`."""
         with self.report.phase("patches"):
             self.engine.patch(self, name, patches)
 
     def forget(self) -> None:
-        """What was written is of no use to a run that resumes."""
+        """Discard the written blocks at the end: a run must not resume from them."""
         for writer in self.writers.values():
             writer.keep = False
 
     def keep_spill(self, kept: bool) -> None:
-        """Whether `folder` holds what a run that resumes goes on from, beside finished blocks."""
+        """Set whether `folder` holds data that a resumed run needs beside the finished blocks."""
         for writer in self.writers.values():
             if not writer.finished and writer.spill == self.folder:
                 writer.spilled = kept
 
     def layer(self, name: str) -> Any:
-        """An output, to be read."""
+        """Return an output for reading."""
         writer = self.writers[name]
-        # One that is finished is not where its writer would have put it.
+        # A finished output is in the store already, not in the writer's temporary folder.
         return TileStore.open(self.operation.store).layer(name) if writer.finished else writer
 
 
@@ -309,25 +319,25 @@ def run(
     engine: Engine | None = None,
     report: Report | None = None,
 ) -> Result:
-    """Compute the outputs of an operation; they appear when all are complete.
+    """Compute the outputs of an operation; they become visible only when all are complete.
 
     Parameters
     ----------
     verify
-        Prove the outputs before they appear.
+        Verify the outputs before they become visible.
     place
-        Where to compute, and whom to tell of progress; the CPU when None.
+        Where to compute, with the progress to report to; the CPU when None.
     client
-        A Dask client, whose workers solve the blocks; this process when None.
+        A Dask client, or its `Cluster`, whose workers solve the blocks; None for this process.
     report
-        To go on with, of what was done before; a new one when None.
+        A report to continue, with earlier phases; a new one when None.
 
     Raises
     ------
     ClusterError
-        when the cluster has no worker, or is gone.
+        when the cluster has no worker, or the connection is lost.
     InputError
-        when an output would replace an input, or what another command made.
+        when an output would replace an input or a layer of another command.
     PlanError
         when the memory limit is too small.
     StoreError
@@ -335,7 +345,7 @@ def run(
     OutputError
         when the disk is full. Finished blocks are kept for `resume`.
     VerificationError
-        when a proof fails.
+        when an output is wrong.
     """
     report = report or Report(operation.command)
     place = place or Here()
@@ -344,10 +354,14 @@ def run(
     if client is not None:
         from .cluster import Cluster
 
-        engine = cluster = Cluster(client, operation.store)
+        engine = cluster = (
+            client if isinstance(client, Cluster) else Cluster(client, operation.shared)
+        )
         memory_limit = cluster.limit(memory_limit)
     plan_on = _planner(operation, memory_limit, threads, place, cluster)
     place.run(plan_on)
+    if verify:
+        operation.plan_verify(limit_of(memory_limit), threads)
     with report.measured(), ExitStack() as stack:
         writers = {
             output.name: stack.enter_context(
@@ -357,7 +371,8 @@ def run(
         }
         resumed = np.logical_and.reduce([writer.done for writer in writers.values()]).sum()
         unfinished = [writer for writer in writers.values() if not writer.finished]
-        place.progress.count = operation.passes * bool(unfinished) + verify
+        place.progress.count = operation.passes * bool(unfinished)
+        place.progress.count += operation.proof_passes * verify
         begun = Run(
             operation,
             plan_on(place.gpu),
@@ -377,8 +392,7 @@ def run(
             found = operation.recorded(next(iter(writers.values())).info)
             begun.gpu, begun.held = place.gpu, place.held
         if verify:
-            with report.phase("verify"):
-                begun.told |= operation.verify(begun, found)
+            _verify(begun, found)
         with report.phase("commit"):
             made: dict[str, Any] = {}
             for output in operation.outputs:
@@ -411,7 +425,7 @@ def run_in_memory(
     place: Location | None = None,
     report: Report | None = None,
 ) -> tuple[dict[str, np.ndarray], Report]:
-    """The outputs of an operation `over` arrays, and its report.
+    """Compute the outputs of an operation `over` arrays; return them and the report.
 
     Raises
     ------
@@ -422,7 +436,8 @@ def run_in_memory(
     place = place or Here()
     plan_on = _planner(operation, memory_limit, threads, place)
     place.run(plan_on)
-    blocks, place.progress.count = operation.blocks, operation.passes + verify
+    blocks = operation.blocks
+    place.progress.count = operation.passes + operation.proof_passes * verify
     arrays = {
         output.name: np.zeros(operation.grid.shape, output.dtype)
         for output in operation.outputs
@@ -440,8 +455,7 @@ def run_in_memory(
     with report.measured():
         found = execute(begun, place, plan_on)
         if verify:
-            with report.phase("verify"):
-                begun.told |= operation.verify(begun, found)
+            _verify(begun, found)
     report.settings = {**operation.settings(), **place.settings()}
     report.settings["plan"] = plan_on(place.gpu).as_dict()
     report.cells = operation.grid.cells
@@ -450,13 +464,23 @@ def run_in_memory(
 
 
 def execute(begun: Run, place: Location, plan_on: Callable[[Any], StreamPlan]) -> dict[str, Any]:
-    """All phases, again on the CPU where the GPU turns out to have no room."""
+    """Run all phases; if the GPU runs out of memory, run them again on the CPU."""
 
     def step(gpu: Any) -> dict[str, Any]:
         begun.gpu, begun.held, begun.plan = gpu, place.held, plan_on(gpu)
         return begun.operation.execute(begun)
 
     return place.run(step)
+
+
+def _verify(begun: Run, found: dict[str, Any]) -> None:
+    with begun.report.phase("verify"):
+        try:
+            begun.told |= begun.operation.verify(begun, found)
+        except VerificationError:
+            if not begun.in_memory:
+                begun.forget()
+            raise
 
 
 def _planner(
@@ -466,7 +490,7 @@ def _planner(
     place: Location,
     cluster: Cluster | None = None,
 ) -> Callable[[Any], StreamPlan]:
-    """The plan on a GPU or the CPU, made once for each; of each process of a cluster."""
+    """Return a function that plans for a GPU or the CPU (or a cluster's processes), cached."""
     limit = limit_of(memory_limit)
 
     @cache

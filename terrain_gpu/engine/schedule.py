@@ -1,8 +1,8 @@
 """The streaming executor: read, compute, write, in threads over a bounded pool of buffers.
 
-Readers fill buffers, workers compute on them, writers drain them; a buffer goes back to the pool
-when its item is written, so memory is bounded by the pool whatever the pace of a stage. numpy,
-numba and GDAL release the interpreter's lock, so threads are enough.
+Readers fill buffers, workers compute on them, writers drain them. A buffer returns to the pool when
+its item is written, so the pool bounds memory, however fast each stage is. numpy, numba and GDAL
+release the interpreter's lock, so threads suffice.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ Item = TypeVar("Item")
 Buffer = TypeVar("Buffer")
 
 _POLL = 0.2
-"""Seconds between looks of the main thread at Ctrl-C."""
+"""Seconds between the main thread's checks for Ctrl-C."""
 
 _BACKLOG = 64
-"""Written items that the caller's thread may have to be told of before writers wait for it."""
+"""Most written items not yet reported to the caller's thread; then writers wait for it."""
 
 
 def pass_on(item: Any, data: Any) -> Any:
-    """No computation: what was read is written."""
+    """Compute nothing: write the data as read."""
     return data
 
 
@@ -48,28 +48,28 @@ def stream(
     Parameters
     ----------
     items
-        Taken one by one, never held as a list.
+        Consumed one by one, never collected in a list.
     read
-        ``read(item, buffer)`` fills the buffer and returns what `compute` gets.
+        ``read(item, buffer)`` fills the buffer and returns the data for `compute`.
     compute
-        ``compute(item, data)`` returns what `write` gets. Left out, no worker threads are started.
+        ``compute(item, data)`` returns the result for `write`. By default no worker threads start.
     write
         ``write(item, result)``; afterwards the buffer is reused.
     buffers
-        The pool: at most ``len(buffers)`` items are under way.
+        The pool: at most ``len(buffers)`` items are in progress.
     readers, workers, writers
-        Threads of each stage.
+        Number of threads of each stage.
     ordered
         Write in the order of `items`, in one thread.
     done
         Called in the caller's thread after each written item, in the order of writing. Writers
-        wait for a caller that falls far behind, so few items are written after it raises.
+        wait if the caller falls far behind, so few items are written after it raises.
 
     Raises
     ------
     BaseException
-        the first error of any stage, after every thread has stopped; KeyboardInterrupt likewise.
-        Items under way when it happens are finished or dropped, never half done by this function.
+        the first error of any stage, or KeyboardInterrupt, after every thread has stopped. Stages
+        that are running at that moment are finished; no further stage starts.
     """
     if not buffers or min(readers, workers, writers) < 1:
         raise ValueError("stream needs at least one buffer and one thread of each stage")
@@ -105,19 +105,19 @@ def stream(
         try:
             raise failed
         finally:
-            del failed  # else its frames, and what they hold, wait for the garbage collector
+            del failed  # breaks a reference cycle that would keep the frames' data alive
 
 
 _END: Any = object()
 
 
 class _Streaming:
-    """State of one `stream`, all of it under one lock."""
+    """State of one `stream`, guarded by one lock."""
 
     def __init__(self, items: Any, buffers: Sequence[Any], *, ordered: bool) -> None:
         self.items = enumerate(items)
         self.ordered = ordered
-        self.due = 0  # the number of the item to write
+        self.due = 0  # number of the next item to write
         self.free = list(buffers)
         self.to_compute: deque[Any] = deque()
         self.to_write: deque[Any] = deque()
@@ -132,7 +132,7 @@ class _Streaming:
         self.reading, self.computing = readers, workers
 
     def guard(self, role: Callable[[Any], None], stage: Callable[..., Any]) -> None:
-        """Run a thread; whatever it raises stops the run."""
+        """Run the role of a thread; an exception stops the run."""
         try:
             role(stage)
         except BaseException as error:
@@ -142,8 +142,8 @@ class _Streaming:
             self.changed.notify_all()
 
     def unlock(self) -> None:
-        """Give the lock back that Ctrl-C left taken: it may strike inside `Condition.__enter__`."""
-        with contextlib.suppress(RuntimeError):  # it is not ours
+        """Release the lock if Ctrl-C left it acquired: it may strike in `Condition.__enter__`."""
+        with contextlib.suppress(RuntimeError):  # this thread does not hold it
             while True:
                 self.changed.release()
 
@@ -156,7 +156,7 @@ class _Streaming:
     def reader(self, read: Callable[..., Any]) -> None:
         try:
             while (buffer := self.take(self.free, lambda: True)) is not _END:
-                # Generators are not thread-safe, and they may take time: not under `changed`.
+                # Generators are not thread-safe, but may be slow: use a lock other than `changed`.
                 with self.source:
                     number, item = next(self.items, (0, _END))
                 if item is _END:
@@ -199,11 +199,11 @@ class _Streaming:
             self.changed.notify_all()
 
     def take(self, queue: Any, more: Callable[[], Any], *, ordered: bool = False) -> Any:
-        """The next of `queue`; `_END` when the run failed, or none is left and none can come."""
+        """Take the next job of `queue`; `_END` if the run failed or no more jobs can come."""
         with self.changed:
             while self.error is None:
                 if ordered:
-                    # It comes: its reader has a buffer already, and needs nothing of the others.
+                    # No deadlock: the due item's reader already has a buffer.
                     job = next((job for job in queue if job[0] == self.due), None)
                     if job is not None:
                         queue.remove(job)
@@ -216,7 +216,7 @@ class _Streaming:
         return _END
 
     def next_written(self, threads: int) -> Any:
-        """The next finished item, for the caller's thread; wakes up for Ctrl-C."""
+        """Return the next written item to the caller's thread; wakes up regularly for Ctrl-C."""
         with self.changed:
             while not self.written:
                 if self.error is not None or self.ended == threads:
@@ -231,8 +231,8 @@ class _Streaming:
 def missing(
     blocks: BlockGrid, there: Callable[[Block], bool], finished: Callable[[Block], None]
 ) -> Iterator[Block]:
-    """Blocks to do, in Z-order; `finished` is told of those that are there."""
-    # Told first, so that progress does not go on in two threads.
+    """Return the blocks to do, in Z-order, after calling `finished` for the others."""
+    # Report the others first, so that progress comes from one thread only.
     for at in blocks.ids():
         if there(at):
             finished(at)

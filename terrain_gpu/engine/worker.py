@@ -1,4 +1,4 @@
-"""What runs in the workers of a cluster, and what they tell of themselves."""
+"""Functions that run in the workers of a cluster, and the messages that workers exchange."""
 
 from __future__ import annotations
 
@@ -14,48 +14,49 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from .. import __version__
-from ..errors import ClusterError, PlanError
+from ..errors import ClusterError, PlanError, TerrainError
 from ..grid import Block, ceil_div
 from ..report import peak_rss, process_io
 from ..store.writer import BlockWriter
 from .machine import machine_memory
 from .operation import Operation, Phase
-from .plan import MB
+from .plan import MB, StreamPlan
 
 
 class Job(NamedTuple):
-    """What is the same for all blocks of a phase."""
+    """The parts of a task that are the same for all blocks of a phase."""
 
     operation: Operation
     phase: Phase
     folder: Path | None
     writers: list[BlockWriter]
+    plan: StreamPlan | None = None
 
 
 class Needs(NamedTuple):
-    """What a worker must have: it may have come after the others were asked."""
+    """Requirements for workers. Sent with each task, because workers may join late."""
 
     version: str
     folder: str
-    """That it must see."""
+    """A folder that the worker must be able to access."""
     threads: int
-    """It must not have more."""
+    """The most threads it may have."""
     memory: int
 
 
 class Facts(NamedTuple):
-    """What a worker says of itself when it is asked."""
+    """The answer of a worker to a query about itself."""
 
     host: str
     version: str | None
     sees: bool = True
     share: str = ""
-    """Equal for processes whose memory is bounded together."""
+    """Equal for processes that share one memory limit."""
     memory: int = 0
 
 
 class Wanted(NamedTuple):
-    """A block to solve: what it must know, and which outputs are to be written."""
+    """A block to solve, with what it needs to know about others and which outputs to write."""
 
     at: Block
     given: Any
@@ -63,7 +64,7 @@ class Wanted(NamedTuple):
 
 
 class Solution(NamedTuple):
-    """What a block has left, and the lines that record it, of each output."""
+    """Knowledge about a solved block, and the lines of each output's manifest that record it."""
 
     at: Block
     known: Any
@@ -71,7 +72,7 @@ class Solution(NamedTuple):
 
 
 class Told(NamedTuple):
-    """What a worker says of itself with each task; bytes that it has read and written so far."""
+    """A worker's figures of a task; `before` and `after` are bytes read and written so far."""
 
     worker: str
     host: str
@@ -82,12 +83,18 @@ class Told(NamedTuple):
 
 
 class _Local(threading.local):
-    """What a thread of a worker keeps between tasks of one job."""
+    """Data that a worker's thread keeps between tasks of one job."""
 
     key = b""
     job: Any = None
     buffer: Any = None
     work: Any = None
+
+    def clear(self) -> None:
+        """Free what a job has opened and allocated."""
+        if self.buffer is not None:
+            self.job.operation.close()
+        self.key, self.job, self.buffer, self.work = b"", None, None, None
 
 
 _local = _Local()
@@ -96,28 +103,33 @@ _local = _Local()
 def task(
     function: Callable[[Job, list[Any]], list[Any]], needs: Needs, packed: bytes, items: bytes
 ) -> tuple[bytes, Told]:
-    """What a function finds in some items, in a worker."""
+    """Apply a function to some items in a worker; return the pickled results and figures."""
     from distributed import get_worker
 
     start, before, worker = time.perf_counter(), process_io() or (0, 0), get_worker()
     key = hashlib.sha256(packed).digest()
-    if _local.key != key:  # what another job worked in goes
-        _local.key, _local.buffer, _local.work = b"", None, None
+    if _local.key != key:  # free what another job holds first
+        _local.clear()
         if needs.threads < worker.state.nthreads:
             raise ClusterError(
-                f"worker {worker.address} has {worker.state.nthreads} threads, and the run plans "
-                f"with {needs.threads}; give it no more (--nthreads {needs.threads}), then --resume"
+                f"worker {worker.address} has {worker.state.nthreads} threads, but the run plans "
+                f"for {needs.threads}; start it with --nthreads {needs.threads}, then --resume"
             )
         refuse(worker.address, facts(needs.folder), needs)
         _local.job, _local.key = pickle.loads(packed), key
-    found = pickle.dumps(function(_local.job, pickle.loads(items)))
+    try:
+        found = pickle.dumps(function(_local.job, pickle.loads(items)))
+    except TerrainError as error:
+        # It says all. What it came from may be of a library, and not to be pickled.
+        error.__cause__ = error.__context__ = None
+        raise
     seconds = time.perf_counter() - start
     after = process_io() or (0, 0)
     return found, Told(worker.address, socket.gethostname(), seconds, peak_rss(), before, after)
 
 
 def facts(folder: str) -> Facts:
-    """Of this process."""
+    """Return the facts about this process."""
     share = socket.gethostname()
     with suppress(OSError):
         share += os.readlink("/proc/self/ns/cgroup") + Path("/proc/self/cgroup").read_text()
@@ -125,7 +137,7 @@ def facts(folder: str) -> Facts:
 
 
 def refuse(address: str, found: Facts, needs: Needs) -> None:
-    """Refuse a worker of another version, or that does not see the store, or is too small."""
+    """Refuse a worker that has another version, no access to the store, or too little memory."""
     where = f"worker {address} on {found.host}"
     if found.version != needs.version:
         has = "no terrain_gpu" if found.version is None else f"terrain_gpu {found.version}"
@@ -145,37 +157,40 @@ def refuse(address: str, found: Facts, needs: Needs) -> None:
         )
 
 
-def solve_blocks(job: Job, blocks: list[Wanted]) -> list[Solution]:
-    """Solve and write blocks, in a worker."""
-    operation, phase, folder, writers = job
+def solve_blocks(job: Job, groups: list[list[Wanted]]) -> list[Solution]:
+    """Solve and write blocks, those of a group read together, in a worker."""
+    operation, phase, folder, writers, plan = job
+    assert plan is not None
     if _local.buffer is None:
-        _local.buffer, _local.work = operation.new_buffer(), operation.new_work()
+        operation.open()
+        _local.work, _local.buffer = operation.new_work(), operation.group_buffer(plan)
     found = []
-    for at, given, write in blocks:
-        data = operation.read(at, _local.buffer)
-        solved = operation.solve_read(phase, at, data, given, _local.work)
-        known = operation.keep(phase, at, solved.known, folder)
-        for writer, array, wanted in zip(writers, solved.arrays, write, strict=phase.writes):
-            if wanted and array is not None:
-                writer.write_block(*at, array)
-        found.append(Solution(at, known, _lines(writers)))
+    for group in groups:
+        cells = operation.read_group([wanted.at for wanted in group], _local.buffer)
+        for (at, given, write), data in zip(group, cells, strict=True):
+            solved = operation.solve_read(phase, at, data, given, _local.work)
+            known = operation.keep(phase, at, solved.known, folder)
+            for writer, array, wanted in zip(writers, solved.arrays, write, strict=phase.writes):
+                if wanted and array is not None:
+                    writer.write_block(*at, array)
+            found.append(Solution(at, known, _lines(writers)))
     return found
 
 
 def patch_blocks(job: Job, patches: list[tuple[Any, ...]]) -> list[list[list[bytes]]]:
-    """Patch blocks of the only output, in a worker."""
+    """Patch blocks of the first output, in a worker."""
     for patch in patches:
         job.writers[0].patch_block(*patch)
     return [_lines(job.writers)]
 
 
 def do_each(job: Job, items: list[tuple[Callable[..., Any], Any]]) -> list[Any]:
-    """Work on items, in a worker."""
+    """Call the functions of items, in a worker."""
     return [work(job.operation, job.folder, item) for work, item in items]
 
 
 def _lines(writers: list[BlockWriter]) -> list[list[bytes]]:
-    """Records of what was written since."""
+    """Return and clear the manifest lines of blocks written since the last call."""
     found = [writer.lines[:] for writer in writers]
     for writer in writers:
         writer.lines.clear()

@@ -1,4 +1,4 @@
-"""The frame of a raster, and how it is cut into blocks. No file access here."""
+"""The grid of a raster: shape, georeferencing, tiles and blocks. No file access here."""
 
 from .spec import MAX_SIDE, GridSpec, cell_centres
 from .tiling import (

@@ -1,4 +1,4 @@
-"""Lengths of the steps between neighbouring cells, and their areas, on the map or the ellipsoid."""
+"""Lengths of steps between neighbouring cells, and areas of cells, on the map or the ellipsoid."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ _NODES, _WEIGHTS = (v.tolist() for v in np.polynomial.legendre.leggauss(8))
 
 
 def step_lengths(grid: GridSpec) -> np.ndarray:
-    """Length of the steps from each row, towards E, SW, S and SE.
+    """Return the lengths of the steps from each row towards E, SW, S and SE.
 
     In a geographic CRS, metres on its ellipsoid: the arc of the parallel along a row, the arc of
-    the meridian between two rows, and for diagonals the hypotenuse of both, the parallel taken at
-    the middle latitude. Otherwise, map units from the affine transform; cells of 1 x 1 without one.
+    the meridian between two rows, and for diagonals the hypotenuse of both, with the parallel at
+    the middle latitude. Otherwise, map units by the affine transform; without one, cells are 1 x 1.
 
     Parameters
     ----------
@@ -40,12 +40,14 @@ def step_lengths(grid: GridSpec) -> np.ndarray:
     Raises
     ------
     InputError
-        for row centres beyond a pole, and for a CRS without an ellipsoid of its own (rotated pole).
+        for row centres beyond a pole, and for a CRS whose latitudes are not on an ellipsoid
+        (rotated pole).
 
     Notes
     -----
-    Radii of curvature as in Snyder (1987), Map Projections: A Working Manual, eq. 4-18 and 4-20;
-    the meridian arc by Gauss-Legendre quadrature, exact to rounding for steps up to a quadrant.
+    Radii of curvature: Snyder (1987), Map Projections: A Working Manual, eq. 4-18 and 4-20. The
+    meridian arc is computed by Gauss-Legendre quadrature, exact to rounding for steps up to a
+    quadrant.
     """
     if found := _geographic(grid):
         return _on_ellipsoid(grid, *found)
@@ -55,7 +57,7 @@ def step_lengths(grid: GridSpec) -> np.ndarray:
 
 
 def other_unit(grid: GridSpec) -> str | None:
-    """Unit of `step_lengths` where it is not the metre, or not known to be."""
+    """Return the unit of `step_lengths` if it is not, or may not be, the metre; else None."""
     if not grid.crs_wkt:
         return "an unknown unit"
     from rasterio.crs import CRS
@@ -66,10 +68,10 @@ def other_unit(grid: GridSpec) -> str | None:
 
 
 def cell_areas(grid: GridSpec) -> np.ndarray:
-    """Area of a cell of each row.
+    """Return the area of a cell in each row.
 
-    In a geographic CRS, square metres on its ellipsoid, of the part this side of the pole.
-    Otherwise, square map units from the affine transform; 1 without one.
+    In a geographic CRS, square metres on its ellipsoid; parts of cells beyond a pole do not count.
+    Otherwise, square map units by the affine transform; 1 without one.
 
     Returns
     -------
@@ -93,7 +95,7 @@ def cell_areas(grid: GridSpec) -> np.ndarray:
     _refuse_beyond_pole(grid, unit, radians)
     edges = (f + e * np.arange(grid.rows + 1)) * radians
     inside = np.clip(edges, -math.pi / 2, math.pi / 2)
-    # The difference of two latitudes has few digits left: only where the pole cuts a cell.
+    # Subtracting two latitudes loses digits: do so only where the pole cuts a cell.
     cut = np.diff(edges - inside) != 0
     lat, down = inside[:-1], np.where(cut, np.diff(inside), e * radians)
     e2 = flattening * (2 - flattening)
@@ -105,10 +107,10 @@ def cell_areas(grid: GridSpec) -> np.ndarray:
 
 
 def area_units(grid: GridSpec) -> tuple[np.ndarray, float]:
-    """Area of a cell of each row, as a whole multiple of a unit, and the unit.
+    """Return the area of a cell in each row as an integer number of units, and the unit.
 
-    Sums of whole numbers do not depend on their order, so neither do areas on blocks or threads.
-    The unit is so small that the area of the raster is about 2**62 of them.
+    Sums of integers do not depend on their order, so summed areas do not depend on blocks or
+    threads. The unit is so small that the raster has about 2**62 of them.
 
     Returns
     -------
@@ -128,10 +130,13 @@ def area_units(grid: GridSpec) -> tuple[np.ndarray, float]:
 
 
 def _geographic(grid: GridSpec) -> tuple[str, float, float, float] | None:
-    """Angular unit, its radians, semi-major axis and flattening; None without latitudes."""
+    """Return the angular unit, its radians, semi-major axis and flattening.
+
+    None if the CRS is not geographic.
+    """
     if not grid.crs_wkt:
         return None
-    from rasterio.crs import CRS  # only here: start-up time counts
+    from rasterio.crs import CRS  # imported lazily: start-up time counts
     from rasterio.errors import CRSError
 
     try:
@@ -146,18 +151,18 @@ def _geographic(grid: GridSpec) -> tuple[str, float, float, float] | None:
 
 
 def _ellipsoid(wkt: str) -> tuple[float, float]:
-    """Semi-major axis in metres and flattening."""
+    """Return the semi-major axis in metres and the flattening."""
     found = _ELLIPSOID.search(wkt)
     if found is None or "BASEGEO" in wkt:
         raise InputError(
-            f"{wkt[:60]!r} gives latitudes on no ellipsoid; "
+            f"the latitudes of {wkt[:60]!r} are not on an ellipsoid; "
             "warp the raster to a plain geographic or a projected CRS first (gdalwarp -t_srs)"
         )
     axis, inverse, metres = map(float, found.groups())
     if not (0 < axis * metres < math.inf and (inverse == 0 or inverse > 1)):
         raise InputError(
             f"the ellipsoid of {wkt[:60]!r} is impossible: semi-major axis {axis}, inverse "
-            f"flattening {inverse}; give the raster its right CRS (rio edit-info --crs)"
+            f"flattening {inverse}; give the raster its correct CRS (rio edit-info --crs)"
         )
     return axis * metres, 1 / inverse if inverse else 0.0
 
@@ -168,7 +173,7 @@ def _refuse_beyond_pole(grid: GridSpec, unit: str, radians: float) -> None:
     for row in (0, grid.rows - 1):
         if abs(y[row]) > pole + 1e-6 * abs(grid.transform[4]):  # as on the pole in window_of
             raise InputError(
-                f"row {row} lies at latitude {y[row]:.12g} {unit}, beyond the pole; "
+                f"row {row} is at latitude {y[row]:.12g} {unit}, beyond the pole; "
                 "crop the raster, or correct its transform or CRS"
             )
 
@@ -183,7 +188,7 @@ def _on_ellipsoid(
     e2 = flattening * (2 - flattening)
 
     def parallel(at: np.ndarray) -> np.ndarray:
-        """Arc of a column's width; N cos(lat) dlon."""
+        """Return the arc of a column's width: N cos(lat) dlon."""
         return np.abs(axis * np.cos(at) / np.sqrt(1 - e2 * np.sin(at) ** 2) * across)
 
     meridian = np.zeros(grid.rows)

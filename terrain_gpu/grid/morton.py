@@ -1,8 +1,7 @@
 """Z-order (Morton) arithmetic on int64, x (column) in the lowest bit.
 
-The functions are plain bit arithmetic on Python ints and numpy int64 arrays alike and, once
-`register_jitable` was called, on either inside numba-compiled code. Coordinates run from 0 to
-2**31 - 1, codes to 2**62 - 1.
+The functions work on Python ints and numpy int64 arrays and, after `register_jitable` was called,
+on both inside numba-compiled code. Coordinates are 0 to 2**31 - 1, codes up to 2**62 - 1.
 Source: G. M. Morton, *A computer oriented geodetic data base*, IBM, 1966; the masks are the usual
 parallel bit spreading (Warren, *Hacker's Delight*, section 7-2).
 """
@@ -33,29 +32,29 @@ def squeeze(v: Any) -> Any:
 
 
 def encode(row: Any, col: Any) -> Any:
-    """Morton code of (row, col); int64, any shape."""
+    """Return the Morton code of (row, col); int64, any shape."""
     return spread(col) | (spread(row) << 1)
 
 
 def decode_row(code: Any) -> Any:
-    """Row of a Morton code."""
+    """Return the row of a Morton code."""
     return squeeze(code >> 1)
 
 
 def decode_col(code: Any) -> Any:
-    """Column of a Morton code."""
+    """Return the column of a Morton code."""
     return squeeze(code)
 
 
 def z_ranks(side: int) -> np.ndarray:
-    """Morton code of every (row, col) of a `side` x `side` square; int64."""
+    """Return the Morton code of every (row, col) of a `side` x `side` square; int64."""
     i = np.arange(side, dtype=np.int64)
     return encode(i[:, None], i[None, :])
 
 
 @cache
 def register_jitable() -> None:
-    """Let numba-compiled code call these functions; imports numba, so not done up front."""
+    """Let numba-compiled code call these functions. Not done on import, because numba is slow."""
     from numba.extending import register_jitable as register
 
     for function in (spread, squeeze, encode, decode_row, decode_col):

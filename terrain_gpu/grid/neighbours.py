@@ -1,8 +1,8 @@
-"""The eight neighbours of a cell: their D8 codes (ESRI's), steps to them, edges.
+"""The eight neighbours of a cell: their D8 codes (ESRI's), the steps to them, and edges.
 
-Neighbours are numbered clockwise from E, and the code of a neighbour has the bit of its number:
-E, SE, S, SW, W, NW, N, NE. An edge is kept once, at its *lower endpoint*, the first of its two
-cells in row-major order; its direction from there is E, SW, S or SE, numbered from 0.
+Neighbours are numbered clockwise from E (E, SE, S, SW, W, NW, N, NE); the code of neighbour k is
+2**k. An edge is stored once, at its *lower endpoint*, the first of its two cells in row-major
+order; its direction from there is E, SW, S or SE, numbered from 0.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ import numpy as np
 E, SE, S, SW, W, NW, N, NE = (1 << k for k in range(8))
 
 FORWARD_EDGES = "forward edges"
-"""Encoding of a layer that keeps each edge once, at its lower endpoint: bits E, SW, S, SE."""
+"""Encoding of a layer that stores each edge once, at its lower endpoint: bits E, SW, S, SE."""
 
 
 ROW_STEP = np.array([0, 1, 1, 1, 0, -1, -1, -1])
 COL_STEP = np.array([1, 1, 0, -1, -1, -1, 0, 1])
-"""From a cell to each neighbour."""
+"""Row and column steps from a cell to each neighbour."""
 
 NEIGHBOUR = np.array([[5, 6, 7], [4, 255, 0], [3, 2, 1]], np.uint8)
 """Number of the neighbour at (row step + 1, column step + 1)."""
@@ -26,11 +26,11 @@ DIRECTIONS = ((0, 1), (1, -1), (1, 0), (1, 1))
 """(row, column) steps of an edge from its lower endpoint."""
 
 EDGE_OF = np.array([0, 3, 2, 1, 0, 3, 2, 1])
-"""Direction of the edge to each neighbour; and, of the first four, the other way round."""
+"""Direction of the edge to each neighbour. The first four also map directions to neighbours."""
 
 
 def symmetric(ring: np.ndarray) -> np.ndarray:
-    """D8 edge bits of a window, from the forward edges of it and of one ring of cells around it.
+    """Return the D8 edge bits of a window from its forward edges and those of a ring around it.
 
     Parameters
     ----------

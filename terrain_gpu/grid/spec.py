@@ -1,4 +1,4 @@
-"""The raster's frame: its shape and place on Earth."""
+"""The grid of a raster: its shape and georeferencing."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ..errors import InputError
 from .tiling import Window, clip, is_empty
 
 MAX_SIDE = 2**31 - 1
-"""Most rows or columns: GDAL's own bound, and what a Morton code in an int64 can hold."""
+"""Most rows or columns: GDAL's limit, and that of a Morton code in an int64."""
 
 
 @dataclass(frozen=True)
@@ -23,13 +23,14 @@ class GridSpec:
     Parameters
     ----------
     rows, cols
-        Cells, each 1 .. 2**31 - 1. The global id of a cell is ``row * cols + col`` (int64).
+        Numbers of cells, each 1 .. 2**31 - 1. The global id of a cell is ``row * cols + col``
+        (int64).
     transform
         Affine (a, b, c, d, e, f) in rasterio's order: x = a col + b row + c, y = d col + e row + f,
-        for the upper left corner of a cell; units of the CRS. b and d are zero: rotated rasters are
-        refused at the door. An ``affine.Affine`` will do.
+        for the upper left corner of a cell; units of the CRS. b and d must be 0: rotated rasters
+        are refused. An ``affine.Affine`` is accepted, too.
     crs_wkt
-        Coordinate reference system as WKT2, or "" when unknown.
+        Coordinate reference system as WKT2, or "" if unknown.
     crs_code
         Authority code such as "EPSG:32633", or None.
 
@@ -50,7 +51,7 @@ class GridSpec:
             object.__setattr__(self, name, whole(name, getattr(self, name)))
         if not (0 < self.rows <= MAX_SIDE and 0 < self.cols <= MAX_SIDE):
             raise InputError(
-                f"a raster of {self.rows} x {self.cols} cells is outside 1 .. {MAX_SIDE} on a side"
+                f"a raster of {self.rows} x {self.cols} cells: each side must be 1 .. {MAX_SIDE}"
             )
         for name in ("crs_wkt", "crs_code"):
             if name == "crs_wkt" or self.crs_code is not None:
@@ -60,7 +61,9 @@ class GridSpec:
         if not all(math.isfinite(v) for v in self.transform) or a == 0 or e == 0:
             raise InputError(f"the affine transform {self.transform} is not invertible")
         if not all(math.isfinite(v) for v in self.bounds):
-            raise InputError(f"the affine transform {self.transform} leads beyond all numbers")
+            raise InputError(
+                f"the corners of the affine transform {self.transform} overflow; correct it"
+            )
         if b != 0 or d != 0:
             raise InputError(
                 f"the affine transform {self.transform} is rotated or sheared; "
@@ -87,19 +90,19 @@ class GridSpec:
         return min(c, x1), min(f, y1), max(c, x1), max(f, y1)
 
     def x_centres(self) -> np.ndarray:
-        """Column centres, float64, length cols."""
+        """Return the x coordinates of column centres, float64, length cols."""
         a, _, c, _, _, _ = self.transform
         return c + a * (np.arange(self.cols) + 0.5)
 
     def y_centres(self) -> np.ndarray:
-        """Row centres, float64, length rows."""
+        """Return the y coordinates of row centres, float64, length rows."""
         _, _, _, _, e, f = self.transform
         return f + e * (np.arange(self.rows) + 0.5)
 
     def window_of(self, bounds: tuple[float, float, float, float]) -> Window:
-        """Cells touched by (west, south, east, north), clipped to the raster.
+        """Return the window of cells that (west, south, east, north) touches, within the raster.
 
-        An edge within a millionth of a cell of a grid line counts as on it.
+        A bound within a millionth of a cell of a grid line counts as on it.
 
         Raises
         ------
@@ -128,7 +131,7 @@ class GridSpec:
         return window
 
     def crop(self, window: Window) -> GridSpec:
-        """The grid of a sub-window."""
+        """Return the grid of a sub-window."""
         r0, r1, c0, c1 = window
         a, b, c, d, e, f = self.transform
         return replace(
@@ -136,7 +139,7 @@ class GridSpec:
         )
 
     def same_place(self, other: GridSpec) -> bool:
-        """Same shape, and corners that agree within a thousandth of a cell."""
+        """Return whether shapes are equal and corners agree within a thousandth of a cell."""
         a, _, c, _, e, f = self.transform
         a2, _, c2, _, e2, f2 = other.transform
         return self.shape == other.shape and all(
@@ -151,7 +154,7 @@ class GridSpec:
 
 
 def _six(transform: Any) -> tuple[float, ...]:
-    """The coefficients of a transform; an `Affine` goes on with 0, 0, 1."""
+    """Check a transform and return its six coefficients; an `Affine` also yields 0, 0, 1."""
     try:
         found = tuple(real("transform", value) for value in transform)
     except (TypeError, InputError):
@@ -165,6 +168,6 @@ def _six(transform: Any) -> tuple[float, ...]:
 
 
 def cell_centres(grid: GridSpec, cells: np.ndarray) -> np.ndarray:
-    """Centres of cells (row, col), shape (n, 2), as (x, y) in units of the CRS; float64."""
+    """Return the centres (x, y) of cells (row, col), both of shape (n, 2); float64, CRS units."""
     a, _, c, _, e, f = grid.transform
     return np.stack((c + a * (cells[:, 1] + 0.5), f + e * (cells[:, 0] + 0.5)), axis=1)

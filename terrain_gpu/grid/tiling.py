@@ -1,4 +1,4 @@
-"""How a raster is cut: tiles, blocks, windows."""
+"""Tiles, blocks and windows of a raster."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Window = tuple[int, int, int, int]
 
 
 Block = tuple[int, int]
-"""Row and column (i, j) of a block among the blocks."""
+"""Row and column (i, j) of a block in the grid of blocks."""
 
 
 def ceil_div(a: int, b: int) -> int:
@@ -32,7 +32,7 @@ def round_up(a: int, b: int) -> int:
 
 
 def clip(window: Window, to: Window) -> Window:
-    """The part of `window` inside `to`; empty ranges come out with row1 <= row0 or col1 <= col0."""
+    """Return the part of `window` inside `to`; if empty, row1 <= row0 or col1 <= col0."""
     return (
         max(window[0], to[0]),
         min(window[1], to[1]),
@@ -62,7 +62,7 @@ class BlockGrid:
 
     @property
     def shape(self) -> tuple[int, int]:
-        """Blocks down and across."""
+        """Numbers of blocks down and across."""
         return ceil_div(self.rows, self.block), ceil_div(self.cols, self.block)
 
     @property
@@ -71,14 +71,14 @@ class BlockGrid:
         return down * across
 
     def window(self, i: int, j: int) -> Window:
-        """Cells of block (i, j), clipped to the raster."""
+        """Return the window of block (i, j), clipped to the raster."""
         b = self.block
         return clip((i * b, i * b + b, j * b, j * b + b), (0, self.rows, 0, self.cols))
 
     def ids(self) -> Iterator[tuple[int, int]]:
-        """Every block (i, j), in Z-order."""
+        """Yield every block (i, j), in Z-order."""
         down, across = self.shape
-        # Quadrants on a stack instead of a sorted list: a trillion cells are a million blocks.
+        # A stack of quadrants, not a sorted list: a trillion cells have a million blocks.
         side = 1 << max(down - 1, across - 1, 0).bit_length()
         stack = [(0, 0, side)]
         while stack:
@@ -92,13 +92,13 @@ class BlockGrid:
             stack += [(i + h, j + h, h), (i + h, j, h), (i, j + h, h), (i, j, h)]
 
     def tiles_in(self, i: int, j: int) -> tuple[int, int]:
-        """Tile rows and tile columns of block (i, j) that hold raster cells."""
+        """Return how many tile rows and tile columns of block (i, j) hold raster cells."""
         r0, r1, c0, c1 = self.window(i, j)
         return ceil_div(r1 - r0, TILE), ceil_div(c1 - c0, TILE)
 
 
 def z_rank_table(block: int) -> np.ndarray:
-    """Z-order rank of each tile of a block; int64, shape (block / TILE,) * 2."""
+    """Return the Z-order rank of each tile of a block; int64, shape (block / TILE,) * 2."""
     return morton.z_ranks(block // TILE)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,8 @@ import numpy as np
 
 from .. import arguments, cells
 from ..arguments import LayerCompression, checked, word
-from ..engine.plan import SourceShape, StreamPlan, format_size, plan_stream
+from ..engine.plan import StreamPlan, format_size
+from ..engine.plan_stream import SourceShape, plan_stream
 from ..engine.run import Here, run
 from ..errors import InputError, StoreError
 from ..grid import GridSpec
@@ -23,6 +25,7 @@ from ..store.objects import is_url, named
 from ..store.swap import refuse_inside
 from .convert_problem import Convert
 from .gdal import gdal_environment
+from .mosaic import SEQUENTIAL
 
 log = logging.getLogger(__name__)
 
@@ -43,6 +46,7 @@ def convert_dataset(  # noqa: PLR0913 - keyword-only
     compress: LayerCompression | None = None,
     memory_limit: int | str | None = None,
     threads: int | None = None,
+    client: Any = None,
     resume: bool = False,
     overwrite: bool = False,
     progress: Progress = silent,
@@ -83,6 +87,9 @@ def convert_dataset(  # noqa: PLR0913 - keyword-only
         Bound on the peak resident set of the process, in bytes; a quarter of RAM when None.
     threads
         Threads of each stage; one per processor when None.
+    client
+        A ``distributed.Client``: its workers solve the blocks, and `memory_limit` applies to each.
+        They must see the inputs, which must not be text formats. This process when None.
     resume
         Continue an unfinished run; a finished one is left as it is.
     overwrite
@@ -123,9 +130,19 @@ def convert_dataset(  # noqa: PLR0913 - keyword-only
     )
     with gdal_environment(), problem.mosaic:
         _check_place(named(store))
-        operation = problem.sized(_block_size(problem, resume=resume), **limits)
+        if client is None:
+            planned = partial(Convert.plan, **limits)
+        else:
+            from ..engine.cluster import Cluster  # start-up time counts
+
+            _refuse_text(problem)
+            client = Cluster(client, problem.shared)
+            planned = partial(client.plan, memory_limit=client.limit(memory_limit))
+        operation = problem.sized(_block_size(problem, resume=resume), planned)
         place = Here(progress)
-        result = run(operation, **limits, resume=resume, overwrite=overwrite, place=place)
+        result = run(
+            operation, **limits, resume=resume, overwrite=overwrite, place=place, client=client
+        )
     report, written = result.report, result.layers[layer]
     plan = report.settings.pop("plan")
     report.settings |= {"compress": compress, "plan": plan}
@@ -138,6 +155,16 @@ def convert_dataset(  # noqa: PLR0913 - keyword-only
     if compress is None:
         _warn_of_padding(store, report.result["stored_bytes"], report.result["raw_bytes"])
     return report
+
+
+def _refuse_text(problem: Convert) -> None:
+    """Refuse inputs that every worker would have to read from the beginning."""
+    for one in problem.mosaic.inputs:
+        if one.driver in SEQUENTIAL:
+            raise InputError(
+                f"{one.path}: a text format, which one process must read from beginning to end; "
+                "leave out the cluster, or make it a GeoTIFF first"
+            )
 
 
 def _warn_of_padding(store: str | os.PathLike[str], stored: int, raw: int) -> None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
+import socket
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import groupby
@@ -16,17 +17,25 @@ import numpy as np
 from .. import cells
 from ..engine import plan as planner
 from ..engine.operation import Operation, OutputLayer, Phase, SolvedBlock, State
-from ..engine.plan import SourceShape, StreamPlan, plan_stream
+from ..engine.plan import StreamPlan
+from ..engine.plan_stream import SourceShape, plan_stream
 from ..engine.run import Run
-from ..errors import CellError, InputError
+from ..errors import CellError, ClusterError, InputError
 from ..grid import Block, BlockGrid, GridSpec, ceil_div
 from ..report import return_large_arrays
 from ..store import TileStore
-from ..store.checksums import checksum
-from ..store.objects import has_store, named
+from ..store.checksums import checksum, checksum_of_part, crc_of_json, joined_crc
+from ..store.objects import has_store, is_url, named
+from ..store.swap import absolute
 from .crs import crs_name, same_crs
+from .gdal import bound_cache, gdal_environment
 from .mosaic import Mosaic
 from .recode import Recode
+
+PART = 1 << 28
+"""Bytes of a file of which a task computes the checksum."""
+
+_SHARED = "inputs must lie where all hosts see them, under the same path"
 
 
 @dataclass(frozen=True)
@@ -53,15 +62,11 @@ class Convert(Operation):
     phases = (Phase("convert", writes=True),)
     inputs = ()
 
-    def sized(
-        self, block_size: int | None, memory_limit: int | str | None, threads: int | None
-    ) -> Convert:
+    def sized(self, block_size: int | None, planned: Callable[[Convert], StreamPlan]) -> Convert:
         """Copy with this block size, or with the block size of the plan when None."""
         found = replace(self, block_size=block_size)
         vars(found)["mosaic"] = self.mosaic
-        if block_size is None:
-            return found.sized(found.plan(memory_limit, threads).block_size, memory_limit, threads)
-        return found
+        return found.sized(planned(found).block_size, planned) if block_size is None else found
 
     @cached_property
     def mosaic(self) -> Mosaic:
@@ -215,9 +220,13 @@ class Convert(Operation):
 
     def execute(self, run: Run) -> dict[str, Any]:
         (writer,) = run.writers.values()
-        with SourceChecksums(self.mosaic.files) as sums:
+        alone = run.engine.slots == 1
+        with SourceChecksums(self.mosaic.files if alone else []) as sums:
             try:
                 super().execute(run)
+                if not alone:
+                    with run.report.phase("checksums"):
+                        return {"sources": checksums_by(run, self.mosaic.files)}
             except CellError:
                 run.forget()
                 raise
@@ -231,11 +240,80 @@ class Convert(Operation):
             with run.report.phase("convert"):
                 return {"sources": sums.result()}
 
+    # -- in another process ---------------------------------------------------------------------
+
+    @property
+    def shared(self) -> str:
+        store = absolute(self.store)
+        return str(store if is_url(self.store) or store.is_dir() else store.parent)
+
+    @property
+    def _looks(self) -> str:
+        """A digest of shape, type and file sizes: equal where processes see the same inputs."""
+        grid, sizes = self.mosaic.grid, [os.path.getsize(f) for f in self.mosaic.files]
+        return crc_of_json(sizes, [*grid.shape, *grid.transform], [self.mosaic.dtype.name])
+
+    def __getstate__(self) -> dict[str, Any]:
+        # The other process may be in another folder.
+        rasters = tuple(os.path.abspath(r) if os.path.exists(r) else r for r in self.rasters)
+        own = {"store": str(absolute(self.store)), "rasters": rasters, "looks": self._looks}
+        return super().__getstate__() | own
+
+    def open(self) -> None:
+        where = f"a worker on {socket.gethostname()}"
+        bound_cache()
+        try:
+            with gdal_environment():
+                same = self._looks == vars(self)["looks"]
+        except InputError as error:
+            raise ClusterError(f"{where} cannot read its input ({error}); {_SHARED}") from error
+        if not same:
+            self.close()
+            raise ClusterError(f"{where} sees other files under the names of the inputs; {_SHARED}")
+        if self.mosaic.decoding:
+            return_large_arrays()
+
+    def close(self) -> None:
+        self.mosaic.close()
+
+    # -------------------------------------------------------------------------------------------
+
     def record(self, found: dict[str, Any]) -> dict[str, Any]:
         return found if found["sources"] else {}
 
     def recorded(self, attributes: Mapping[str, Any]) -> dict[str, Any]:
         return {"sources": attributes.get("sources", [])}
+
+
+def checksums_by(run: Run, files: Sequence[str]) -> list[dict[str, Any]]:
+    """Return what `SourceChecksums` does, computed by the workers of a cluster."""
+    sizes = [os.path.getsize(path) for path in files]
+    parts = (
+        (k, os.path.abspath(files[k]), start, min(PART, size - start))
+        for k, size in enumerate(sizes)
+        for start in range(0, size, PART)
+    )
+    found: dict[tuple[int, int], int] = {}
+    for k, start, crc in run.engine.each(run, _checksum, parts):
+        found[k, start] = crc
+    joined = [0] * len(files)
+    for k, start in sorted(found):
+        joined[k] = joined_crc(joined[k], found[k, start], min(PART, sizes[k] - start))
+    return [
+        {"path": path, "bytes": size, "crc32c": f"{crc:08x}"}
+        for path, size, crc in zip(files, sizes, joined, strict=True)
+    ]
+
+
+def _checksum(
+    operation: Convert, folder: Path | None, part: tuple[int, str, int, int]
+) -> tuple[int, int, int]:
+    """Compute the CRC-32C of a part of a file: number, absolute path, start and size."""
+    k, path, start, size = part
+    try:
+        return k, start, checksum_of_part(path, start, size)
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read: {error.strerror}") from error
 
 
 class SourceChecksums:

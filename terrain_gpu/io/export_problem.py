@@ -13,7 +13,8 @@ import numpy as np
 
 from ..cells import is_nodata, stats
 from ..engine.operation import Operation, OutputFile, Phase, SolvedBlock, State
-from ..engine.plan import SourceShape, StreamPlan, plan_stream
+from ..engine.plan import StreamPlan
+from ..engine.plan_stream import SourceShape, plan_stream
 from ..errors import InputError
 from ..grid import Block, GridSpec, Window, clip
 from ..grid.neighbours import FORWARD_EDGES, symmetric

@@ -18,13 +18,14 @@ from urllib.parse import urlsplit
 import numpy as np
 import rasterio
 import rasterio.shutil
+from rasterio._env import set_gdal_config
 from rasterio._err import CPLE_BaseError
 from rasterio.enums import MaskFlags
 from rasterio.errors import CRSError, NotGeoreferencedWarning, RasterioError
 from rasterio.windows import Window as GdalWindow
 
 from .. import cells
-from ..engine.plan import GDAL_CACHE, MB
+from ..engine.plan import GDAL_CACHE
 from ..errors import InputError
 from ..grid import GridSpec, Window
 from ..store.client import endpoint_url
@@ -33,7 +34,6 @@ from .crs import placed
 log = logging.getLogger(__name__)
 
 _GDAL = {
-    "GDAL_CACHEMAX": GDAL_CACHE // MB,
     # GDAL's shortcut for whole PNG files silently reads garbage from truncated ones.
     "GDAL_PNG_WHOLE_IMAGE_OPTIM": "NO",
 }
@@ -48,9 +48,14 @@ GDAL_ERRORS = (RasterioError, CPLE_BaseError, OSError)
 @contextmanager
 def gdal_environment() -> Iterator[None]:
     """Run GDAL with a small block cache, which counts as memory, and exceptions, not stderr."""
-    with warnings.catch_warnings(), rasterio.Env(**_GDAL, **_endpoint()):
+    with warnings.catch_warnings(), rasterio.Env(GDAL_CACHEMAX=GDAL_CACHE, **_GDAL, **_endpoint()):
         warnings.simplefilter("ignore", NotGeoreferencedWarning)
         yield
+
+
+def bound_cache() -> None:
+    """Bound GDAL's block cache for the rest of the process, not only in an environment."""
+    set_gdal_config("GDAL_CACHEMAX", GDAL_CACHE)
 
 
 def _endpoint() -> dict[str, str]:
@@ -178,7 +183,7 @@ class GdalInput:
             when the file is truncated or damaged there.
         """
         # Without an environment in this thread, GDAL prints its warnings to stderr.
-        with rasterio.Env(**_GDAL):
+        with rasterio.Env(**_GDAL, **_endpoint()):
             self._read(window, out)
 
     def _read(self, window: Window, out: np.ndarray) -> None:

@@ -22,7 +22,7 @@ from .grass_ascii import GrassAscii, is_grass_ascii
 ALIGNMENT = 1e-3
 """Grids are aligned when they agree within this fraction of a cell."""
 
-_SEQUENTIAL = {"AAIGrid", "GRASSASCIIGrid", "XYZ", "ISG"}
+SEQUENTIAL = {"AAIGrid", "GRASSASCIIGrid", "XYZ", "ISG"}
 
 
 class Input(Protocol):
@@ -218,7 +218,7 @@ class Mosaic:
     @property
     def sequential(self) -> bool:
         """Whether an input is a text format, to be read forwards and by one thread."""
-        return any(i.driver in _SEQUENTIAL for i in self.inputs)
+        return any(i.driver in SEQUENTIAL for i in self.inputs)
 
     @property
     def files(self) -> list[str]:

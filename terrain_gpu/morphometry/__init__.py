@@ -1,4 +1,4 @@
-"""Slope and aspect: a small operation, the example of docs/how-to/add-an-operation.md."""
+"""Slope and aspect: a small operation, and the example of docs/how-to/add-an-operation.md."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["LAYER", "Slope", "plan_slope", "slope"]
 
 
 def __getattr__(name: str) -> Any:
-    # Loaded when used: the program takes the options from `command`, without numba.
+    # Loaded lazily: the program reads the options in `command` without importing numba.
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(".problem", __name__), name)

@@ -1,4 +1,4 @@
-"""terrain-gpu slope: its options."""
+"""terrain-gpu slope: name, help and options."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ from typing import Any
 import click
 
 NAME = "slope"
-HELP = """Slope of every cell of STORE in degrees, by Horn's method, as the layer slope.
+PROVEN = True
+HELP = """Compute the slope of every cell of STORE in degrees, by Horn's method.
 
-In a geographic CRS cells are measured on the ellipsoid, and heights are taken to be metres. Cells
-at the edge of the raster and beside cells without a value have none (-9999).
+In a geographic CRS, cells are measured on the ellipsoid, and heights must be in metres. Cells on
+the edge of the raster or beside nodata are nodata (-9999).
 
 \b
 terrain-gpu slope dem.zarr
@@ -18,20 +19,19 @@ terrain-gpu slope dem.zarr --aspect aspect -o slope.tif
 """
 OPTIONS = [
     click.option(
-        "--layer", default="elevation", show_default=True, metavar="NAME", help="The heights."
+        "--layer", default="elevation", show_default=True, metavar="NAME", help="Layer of heights."
     ),
     click.option(
         "--into",
         default="slope",
         show_default=True,
         metavar="NAME",
-        help="Layer that receives the slopes.",
+        help="Layer to write the slopes to.",
     ),
     click.option(
         "--aspect",
         metavar="NAME",
-        help="Also make this layer: the direction that faces downhill, in degrees clockwise from "
-        "north.",
+        help="Also write this layer: the downhill direction, in degrees clockwise from north.",
     ),
 ]
 

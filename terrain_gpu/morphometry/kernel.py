@@ -11,18 +11,18 @@ DEGREES = 180 / math.pi
 
 @jit
 def horn(cells, absent, across, down, nodata, slopes, aspects):
-    """Slope, and aspect where it is asked for, of cells with all eight neighbours.
+    """Compute slope, and optionally aspect, of the cells that have all eight neighbours.
 
     Parameters
     ----------
     cells, absent
-        Heights, and cells without one; with one ring.
+        Heights, and whether a cell has none; with a ring of one cell.
     across, down
-        float64, for each row: the lengths of two steps E and of two steps S around it.
+        float64, per row: the length of two steps E, and of two steps S around the row.
     nodata
-        Of cells that lack a neighbour, and aspect of level ones.
+        Value of cells that lack a neighbour, and aspect of level cells.
     slopes, aspects
-        float32, degrees; `aspects` may have no rows.
+        float32, receive degrees; without aspect, `aspects` is empty.
     """
     for r in range(slopes.shape[0]):
         for c in range(slopes.shape[1]):

@@ -14,12 +14,14 @@ from ..arguments import checked
 from ..cells import is_nodata
 from ..engine.operation import Operation, OutputLayer, Phase, SolvedBlock, State
 from ..engine.plan import StreamPlan, fit_blocks, layer_bytes
-from ..engine.run import Here, Result, run
+from ..engine.proof import Limits
+from ..engine.run import Here, Result, Run, run
 from ..grid import Block, BlockGrid
 from ..grid.lengths import step_lengths
 from ..progress import Progress, silent
 from ..store import TileStore
 from .kernel import horn
+from .verify import KINDS, plan_slopes, verify_slopes
 
 LAYER = "slope"
 NODATA = -9999.0
@@ -27,7 +29,7 @@ NODATA = -9999.0
 
 @dataclass(frozen=True)
 class Slope(Operation):
-    """The problem; fields as the parameters of `slope`."""
+    """Slope and aspect of a layer; fields are parameters of `slope`."""
 
     store: str
     layer: str = "elevation"
@@ -49,8 +51,11 @@ class Slope(Operation):
     @property
     def outputs(self) -> tuple[OutputLayer, ...]:
         names = (self.into,) if self.aspect is None else (self.into, self.aspect)
-        kinds = zip(names, ("slopes", "aspects"), strict=False)
-        return tuple(OutputLayer(name, np.dtype("<f4"), NODATA, holds) for name, holds in kinds)
+        kinds = zip(names, KINDS, strict=False)
+        return tuple(
+            OutputLayer(name, np.dtype("<f4"), NODATA, f"{kind}s", {"holds": kind})
+            for name, kind in kinds
+        )
 
     def settings(self) -> dict[str, Any]:
         return {"slope_of": self.layer, "aspect": self.aspect is not None}
@@ -71,7 +76,7 @@ class Slope(Operation):
 
     @cached_property
     def lengths(self) -> tuple[np.ndarray, np.ndarray]:
-        """For each row, two steps E, and two steps S with the row in their middle."""
+        """Per row, the length of two steps E, and of two steps S centred on the row."""
         steps = step_lengths(self.grid)
         south = np.concatenate((steps[2, :1], steps[2, :-1])) + steps[2]
         return 2 * steps[0], south
@@ -79,7 +84,8 @@ class Slope(Operation):
     def begin(self, plan: StreamPlan, spill: Path) -> State:
         one, none = np.zeros((3, 3), self.layers[0].dtype), np.zeros((3, 3), bool)
         out = np.zeros((1, 1), np.float32)
-        horn(one, none, np.ones(1), np.ones(1), NODATA, out, out)  # compiled where Ctrl-C arrives
+        # Compile in the main thread, which Ctrl-C stops.
+        horn(one, none, np.ones(1), np.ones(1), NODATA, out, out)
         return State()
 
     def solve(
@@ -95,7 +101,7 @@ class Slope(Operation):
         r0, r1, c0, c1 = self.blocks.window(*at)
         absent = is_nodata(heights, self.layers[0].nodata)
         grid = self.grid
-        # The ring outside of the raster is filled: there are no cells.
+        # Outside the raster the ring has fill values: no cells.
         absent[:1] |= r0 == 0
         absent[-1:] |= r1 == grid.rows
         absent[:, :1] |= c0 == 0
@@ -104,6 +110,16 @@ class Slope(Operation):
         aspects = out[1] if len(out) > 1 else np.empty((0, 0), np.float32)
         horn(heights, absent, across, down, NODATA, out[0], aspects)
         return SolvedBlock(tuple(out))
+
+    def plan_verify(self, memory_limit: int, threads: int | None) -> None:
+        plan_slopes(self.layers[0], self.outputs, Limits(memory_limit, threads))
+
+    def verify(self, run: Run, found: dict[str, Any]) -> dict[str, Any]:
+        results = {
+            kind: run.layer(output.name) for kind, output in zip(KINDS, self.outputs, strict=False)
+        }
+        verify_slopes(self.layers[0], results, run.proof_limits)
+        return {"verified_cells": self.grid.cells}
 
 
 def plan_slope(
@@ -116,7 +132,7 @@ def plan_slope(
     memory_limit: int | str | None = None,
     threads: int | None = None,
 ) -> StreamPlan:
-    """The plan of `slope` for a layer of such a shape, type and block size.
+    """Plan `slope` for a layer of this shape, type and block size.
 
     Raises
     ------
@@ -139,7 +155,7 @@ def plan_slope(
 
 
 @checked()
-def slope(
+def slope(  # noqa: PLR0913 - keyword-only
     store: str | os.PathLike[str] | TileStore,
     *,
     layer: str = "elevation",
@@ -148,43 +164,46 @@ def slope(
     memory_limit: int | str | None = None,
     threads: int | None = None,
     client: Any = None,
+    verify: bool = False,
     resume: bool = False,
     overwrite: bool = False,
     progress: Progress = silent,
 ) -> Result:
-    """Slope, and aspect, of every cell from its eight neighbours, as new layers.
+    """Compute slope, and optionally aspect, of every cell from its eight neighbours.
 
     Parameters
     ----------
     store
         A store, or its path.
     layer
-        The heights, in the units of the map; in metres for a geographic CRS, whose cells are
-        measured on the ellipsoid.
+        Layer of heights, in map units; in metres for a geographic CRS, whose cells are measured on
+        the ellipsoid.
     into
-        Layer that receives slopes: float32, degrees from 0 to 90.
+        Layer to write the slopes to: float32, degrees from 0 to 90.
     aspect
-        Layer that receives aspects, unless None: float32, degrees clockwise from north, the
-        direction that faces downhill. Level cells have none.
+        Layer to write the aspects to, or None: float32, the downhill direction in degrees clockwise
+        from north. Level cells are nodata.
     memory_limit
-        Bound on the peak resident set of the process, bytes; a quarter of RAM when None.
+        Limit on the peak resident set of the process in bytes; a quarter of RAM when None.
     threads
-        Threads; all processors when None.
+        Number of threads; all processors when None.
     client
-        A ``distributed.Client``: its workers solve the blocks, and `memory_limit` holds for each.
-        This process when None.
+        A ``distributed.Client`` whose workers solve the blocks, each within `memory_limit`. None
+        for this process.
+    verify
+        Verify the result in another pass over the cells.
     resume
-        Go on with an unfinished run.
+        Continue an unfinished run.
     overwrite
-        Replace an existing result, at the end.
+        Replace an existing result once the new one is complete.
     progress
         Called with the cells just done and all cells.
 
     Returns
     -------
     Result
-        Its `layers` are named `into` and `aspect`. Cells at the raster's edge, without a value, or
-        beside a cell without one, are -9999, the nodata value.
+        Its `layers` are named `into` and `aspect`. Cells on the raster's edge, nodata cells and
+        cells beside these are -9999, the nodata value.
 
     Raises
     ------
@@ -193,9 +212,11 @@ def slope(
     PlanError
         when the memory limit is too small.
     StoreError
-        when the store is damaged, or has such a layer already.
+        when the store is damaged, or already has such a layer.
     OutputError
         when the disk is full. Finished blocks are kept for `resume`.
+    VerificationError
+        when the proof fails; there is no result then.
 
     Notes
     -----
@@ -213,6 +234,7 @@ def slope(
         threads=threads,
         resume=resume,
         overwrite=overwrite,
+        verify=verify,
         place=Here(progress),
         client=client,
     )

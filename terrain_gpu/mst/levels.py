@@ -1,4 +1,4 @@
-"""From solved blocks to the forest: the spill between phases, the levels, and the patches."""
+"""From solved blocks to the forest: spilled blocks, joining level by level, and patches."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ METHODS: dict[str, ModuleType] = {"frozen": frozen, "contract": contract}
 
 @dataclass
 class Solved:
-    """What is left of a solved block.
+    """The result of solving a block.
 
     Attributes
     ----------
@@ -48,7 +48,7 @@ class Solved:
 
 
 class Solver:
-    """Solves blocks; work space is kept per thread."""
+    """Solves blocks; each thread has its own work arrays."""
 
     def __init__(
         self,
@@ -66,11 +66,11 @@ class Solver:
 
     @staticmethod
     def blocks_in(at: Block) -> list[Block]:
-        """Blocks of a region: here it is one."""
+        """Return the blocks of a region: here, one."""
         return [at]
 
     def compiled(self) -> bool:
-        """Whether the kernels for these cells are in numba's cache, so that no compiling waits."""
+        """Return whether numba's cache has the kernels for these cells, so nothing is compiled."""
         known = known_types(self.method.kernel)
         cells = numba.from_dtype(self.weight.operand_dtype)
         return any(types[0].dtype == cells for types in known)
@@ -109,14 +109,14 @@ class Solver:
         return Solved(region, int(edges), int(np.count_nonzero(valid)), sums)
 
     def merge(self, children: Children, sums: np.ndarray) -> tuple[Region, np.ndarray]:
-        """Join siblings, see `merge.merge`; `sums` receive the weights of the final edges."""
+        """Join siblings, see `merge.merge`; adds the weights of the final edges to `sums`."""
         weight = self.weight
         return self.method.merge(
             children, self.shape, weight.low, self.diagonal, sums, weight.sum_mode
         )
 
     def _refuse_largest(self, window: Window, data: np.ndarray, valid: np.ndarray) -> None:
-        """The largest 64-bit integer would have the key that means "no edge"."""
+        """Refuse the largest 64-bit integer: its key would mean "no edge"."""
         dtype = self.weight.dtype
         if dtype.kind == "f" or dtype.itemsize < 8:
             return
@@ -125,12 +125,12 @@ class Solver:
             row, col = np.unravel_index(np.argmax(wrong), wrong.shape)
             raise CellError(
                 f"row {window[0] + row}, column {window[2] + col}: {np.iinfo(dtype).max}, the "
-                f"largest {dtype.name}, cannot be a height; convert with it as --nodata"
+                f"largest {dtype.name}, cannot be a height; convert with --nodata of this value"
             )
 
 
 class Spill(Protocol):
-    """Keeps solved blocks between phases."""
+    """Stores solved blocks between phases."""
 
     def has(self, i: int, j: int) -> bool: ...
 
@@ -140,13 +140,13 @@ class Spill(Protocol):
 
 
 class MemorySpill:
-    """Solved blocks in memory, for rasters that are there themselves."""
+    """Solved blocks in memory, for rasters that are in memory themselves."""
 
     def __init__(self) -> None:
         self._kept: dict[tuple[int, int], Solved] = {}
 
     def has(self, i: int, j: int) -> bool:
-        """Whether a block is there."""
+        """Return whether a block is stored."""
         return (i, j) in self._kept
 
     def save(self, i: int, j: int, solved: Solved) -> None:
@@ -157,10 +157,10 @@ class MemorySpill:
 
 
 class DiskSpill:
-    """Solved blocks as files, one each; a killed run finds them again.
+    """Solved blocks in files, one per block, so that a killed run can resume.
 
-    The folder must exist: where the run is over, nothing is written. A file is an int64 header
-    (window, edges, vertices, sums, candidates) and the bytes of the arrays one after another.
+    The folder must exist: after the end of a run, a late worker must not write. A file is an int64
+    header (window, edges, vertices, sums, candidates) followed by the bytes of the arrays.
     """
 
     def __init__(self, folder: Path, weight: Weight) -> None:
@@ -170,7 +170,7 @@ class DiskSpill:
         return self._folder / f"{i}.{j}"
 
     def has(self, i: int, j: int) -> bool:
-        """Whether a block is there, whole."""
+        """Return whether a block is stored and undamaged."""
         path = self._path(i, j)
         if not path.exists():
             return False
@@ -215,7 +215,7 @@ class DiskSpill:
 
 @dataclass
 class Totals:
-    """Sums over all levels: edges, vertices, and the exact weight as an integer."""
+    """Sums over all levels: edges, vertices and the exact weight (see `Weight.exact`)."""
 
     edges: int = 0
     vertices: int = 0
@@ -225,16 +225,16 @@ class Totals:
         self.merge(Totals(edges, vertices, weight.exact(sums, edges)))
 
     def merge(self, other: Totals) -> None:
-        """Add those of other regions."""
+        """Add the totals of other regions."""
         self.edges += other.edges
         self.vertices += other.vertices
         self.exact = plus(self.exact, other.exact)
 
 
 def spill_bytes(blocks: BlockGrid, weight: Weight, method: ModuleType) -> int:
-    """Size of `DiskSpill` and `Patches` at most."""
+    """Return the largest possible size of `DiskSpill` and `Patches`, in bytes."""
     rim = 2 * (min(blocks.block, blocks.rows) + min(blocks.block, blocks.cols))
-    # Above the blocks fewer edges become final than there are candidates: 8 bytes each.
+    # Above the blocks, fewer edges become final than there are candidates: 8 bytes each.
     candidates = method.most_candidates(rim) * (weight.key_dtype.itemsize + 24 + 8)
     border = rim * (weight.operand_dtype.itemsize + 1)
     return blocks.count * (64 + weight.new_sums().nbytes + candidates + border)
@@ -253,15 +253,15 @@ def join_levels(
     Parameters
     ----------
     patch
-        Receives the global ids of final edges, level by level.
+        Called with the global ids of final edges, level by level.
     top
-        Join only those below this one: its row and column, and how many there are along a side, a
-        power of two. All when None.
+        Join only a square of regions: its first row and column, and its side, a power of two. All
+        regions when None.
 
     Returns
     -------
     Region or None
-        All of them joined; None beyond the raster.
+        The joined region; None if it lies outside the raster.
     """
     down, across = regions.shape
     weight = solver.weight
@@ -292,10 +292,10 @@ def join_levels(
 
 
 class Patches:
-    """Edges found final above the blocks, sorted by block: in memory, or in files by groups."""
+    """Edges that became final above the blocks, grouped by block; in memory or in files."""
 
     GROUP = 256
-    """Blocks whose patches are sorted together."""
+    """Number of blocks whose patches are sorted together."""
 
     def __init__(self, blocks: BlockGrid, cols: int, folder: Path | None) -> None:
         self._blocks, self._cols, self._folder = blocks, cols, folder
@@ -308,7 +308,7 @@ class Patches:
         self.count = 0
 
     def add(self, ids: np.ndarray) -> None:
-        """Keep edges by the group of the block of their lower endpoint."""
+        """Store edges in the group of their lower endpoint's block."""
         if not len(ids):
             return
         self.count += len(ids)

@@ -41,10 +41,10 @@ class SpanningTree:
     Attributes
     ----------
     layer
-        The store's layer of forward edges: bit k of a cell is its edge E, SW, S or SE; None for
-        arrays.
+        The store's layer of forward edges: bits 0 to 3 of a cell are its edges E, SW, S, SE; None
+        for arrays.
     edge_count, components
-        Edges of the forest, and its trees (a cell without neighbours is one).
+        Number of edges and of trees (a cell without neighbours is a tree).
     total_weight
         Sum of the edges' weights: exact for integers, correctly rounded for real cells.
     report
@@ -59,10 +59,10 @@ class SpanningTree:
     _forward: np.ndarray | None = None
 
     def edges(self) -> np.ndarray:
-        """The whole edge raster in memory: uint8, one bit for each edge at a cell.
+        """Return the whole edge raster in memory: uint8, one bit per edge of a cell.
 
-        Bits are the D8 codes of ESRI: E 1, SE 2, S 4, SW 8, W 16, NW 32, N 64, NE 128. Cells
-        without a value are 0.
+        Bits are ESRI's D8 codes: E 1, SE 2, S 4, SW 8, W 16, NW 32, N 64, NE 128. Nodata cells
+        are 0.
         """
         if self._forward is not None:
             forward = self._forward
@@ -92,19 +92,18 @@ def minimum_spanning_tree(  # noqa: PLR0913 - keyword-only
     overwrite: bool = False,
     progress: Progress = silent,
 ) -> SpanningTree:
-    """Minimum spanning forest of a raster as a grid graph.
+    """Compute the minimum spanning forest of a raster as a grid graph.
 
-    Neighbouring cells are joined by an edge; nodata (and NaN or infinite) cells are absent, so the
-    result is one tree for each connected part. Edges are ordered by (weight, id of the lower
-    endpoint, direction), so the forest is unique: the same bits for every block size, memory limit
-    and thread count.
+    Edges join neighbouring cells; nodata (and NaN or infinite) cells are absent, so the result is
+    one tree per connected part. Edges are ordered by (weight, id of the lower endpoint, direction),
+    so the forest is unique: the same bits for every block size, memory limit and thread count.
 
     Parameters
     ----------
     data
         A store, its path, or a 2-D array (or nested lists).
     weight
-        "max": the higher of the two cells, so that paths in the tree have the lowest passes;
+        "max": the higher of the two cells, so that paths in the tree cross the lowest passes;
         "absdiff": their absolute difference.
     connectivity
         8 or 4.
@@ -116,37 +115,37 @@ def minimum_spanning_tree(  # noqa: PLR0913 - keyword-only
     layer
         Layer of the store to read. The result is its layer "mst".
     memory_limit
-        Bound on the peak resident set of the process, bytes or "2GB"; a quarter of RAM when None.
-        For arrays: the same without what the caller holds, results included; no bound when None.
+        Limit on the peak resident set of the process, in bytes or as "2GB"; a quarter of RAM when
+        None. For arrays: without the caller's own memory, with the results; no limit when None.
     threads
-        Threads; all processors when None.
+        Number of threads; all processors when None.
     block_size
         For arrays: side of a block. A store's layer has its own.
     backend
-        "cuda", "cpu", or "auto": CUDA where it works. The bits are the same.
+        "cuda", "cpu", or "auto": CUDA if it works. The results have the same bits.
     device
         Number of the GPU; or numbers of several, or "all", between which the raster is shared.
     gpu_memory_limit
-        Bound on the GPU memory used, bytes; nine tenths of what is free when None.
+        Limit on the GPU memory in bytes; nine tenths of the free memory when None.
     client
-        A ``distributed.Client``: its workers solve the blocks, and `memory_limit` holds for each.
-        This process when None.
+        A ``distributed.Client`` whose workers solve the blocks, each within `memory_limit`. None
+        for this process.
     verify
-        Prove the result in another pass over the cells, see `verify`.
+        Verify the result in a second pass over the cells.
     resume
-        Go on with an unfinished run.
+        Continue an unfinished run.
     overwrite
-        Replace an existing result, at the end.
+        Replace an existing result once the new one is complete.
     progress
-        Called with the cells just solved, or verified, and the cells of all passes.
+        Called with the cells just solved or verified, and the cells of all passes.
 
     Raises
     ------
     InputError
-        for unknown weights, connectivity or types, limits that are too small, and "cuda" where it
+        for unknown weights, connectivity or types, limits that are too small, and "cuda" if it
         does not work.
     StoreError
-        when the store is damaged, or has a result already.
+        when the store is damaged, or already has a result.
     OutputError
         when the disk is full. Finished blocks are kept for `resume`.
 
@@ -161,7 +160,7 @@ def minimum_spanning_tree(  # noqa: PLR0913 - keyword-only
         )
     if client is not None and (backend == "cuda" or isinstance(data, np.ndarray)):
         raise InputError(
-            "a cluster computes on CPUs, and from stores; leave out client (--workers)"
+            "a cluster computes only on CPUs and from stores; leave out client (--workers)"
         )
     if method != "frozen" or client is not None:
         backend = "cpu"
@@ -182,11 +181,11 @@ def minimum_spanning_tree(  # noqa: PLR0913 - keyword-only
         raise InputError("nodata and block_size are for arrays; a store's layer has its own")
     store = data if isinstance(data, TileStore) else TileStore.open(data)
     if layer == LAYER:
-        raise InputError(f"{store.path}: layer {layer!r} is the result; name the layer of heights")
+        raise InputError(f"{store.path}: {layer!r} is the result layer; name a layer of heights")
     forest = SpanningForest(str(store.path), layer, *problem)
     if forest.grid.cells > MOST_CELLS:
         rows, cols = forest.grid.shape
-        raise InputError(f"{rows} x {cols} cells are more than {MOST_CELLS}")
+        raise InputError(f"{rows} x {cols} cells exceed the maximum of {MOST_CELLS}")
     gpu = find_gpu(backend, device, gpu_memory_limit, memory_limit, forest.source.block_size)
     found = run(
         forest,

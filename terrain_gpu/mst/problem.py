@@ -1,10 +1,10 @@
 """The spanning forest of a raster as an operation: `SpanningForest`.
 
-1. *Blocks*: every block is read once, solved, and its final edges written; its border and
-   candidates go to the spill.
-2. *Levels*: regions are joined four at a time, depth first in Z-order, so that memory holds one
-   border for each level; edges that become final inside a finished block go to patch lists.
-3. *Patches*: finished blocks with such edges are patched in place, in order.
+1. *Blocks*: read every block once, solve it and write its final edges; spill its border and
+   candidates.
+2. *Levels*: join regions four at a time, depth first in Z-order, so that memory holds only the
+   borders of one branch; collect the edges that become final inside finished blocks.
+3. *Patches*: write those edges into the finished blocks, in order.
 """
 
 from __future__ import annotations
@@ -47,12 +47,12 @@ from .weights import Weight
 LAYER = "mst"
 
 MOST_CELLS = 2**61
-"""Edge ids, four for each cell, are int64."""
+"""Edge ids, four per cell, must fit int64."""
 
 
 @dataclass(frozen=True)
 class SpanningForest(Operation):
-    """The problem; fields as the parameters of `minimum_spanning_tree`."""
+    """The spanning forest of a layer; fields are parameters of `minimum_spanning_tree`."""
 
     store: str
     layer: str = "elevation"
@@ -78,7 +78,7 @@ class SpanningForest(Operation):
 
     @property
     def source(self) -> Any:
-        """The layer of heights, or an array in its guise."""
+        """The layer of heights, or an array wrapped as one."""
         return self.layers[0]
 
     @property
@@ -108,13 +108,13 @@ class SpanningForest(Operation):
 
     @cached_property
     def solver(self) -> Solver:
-        """Of blocks, on the CPU; its kernels compiled."""
+        """The solver of blocks on the CPU, with compiled kernels."""
         dtype, method, diagonal = self.source.dtype, METHODS[self.method], self.connectivity == 8
         block = self.blocks.block
         solver = Solver(self.grid.shape, block, self.kind, self.source.nodata, diagonal, method)
         if not solver.compiled():
             tell_compiling(method.kernel, f"{dtype.name} cells")
-            # In this thread, which Ctrl-C reaches: a worker would be waited for.
+            # Compile in the main thread: Ctrl-C would have to wait for a worker.
             one = Solver((1, 1), TILE, self.kind, None, diagonal, method)
             one.solve((0, 1, 0, 1), np.zeros((1, 1), dtype), np.zeros((1, 1), np.uint8))
         return solver
@@ -159,7 +159,7 @@ class SpanningForest(Operation):
         }
 
     def _spill(self, run: Run, regions: BlockGrid) -> Spill:
-        """Regions that are solved; not those of a run with other ones, solved again now."""
+        """Return the spill, and delete that of a run whose regions had another size."""
         if run.in_memory:
             return MemorySpill()
         own = self.solved_in(run.spill, regions.block)
@@ -170,11 +170,9 @@ class SpanningForest(Operation):
         return DiskSpill(own, self.kind)
 
     def _join(self, run: Run, solver: Any, spill: Spill, patches: Patches) -> Totals:
-        """The levels: the lower ones in the tasks of a cluster, where there is one."""
-        regions, totals, side = solver.regions, Totals(), 1
-        # Several tasks for each worker, so that none is waited for long.
-        while regions.count >= run.engine.slots * 4 * (2 * side) ** 2 and run.engine.slots > 1:
-            side *= 2
+        """Join all levels; on a cluster, the lower levels run as its tasks."""
+        regions, totals = solver.regions, Totals()
+        side = blocks_of_a_task(regions.count, run.engine.slots)
         if side > 1:
             regions = RegionGrid(*self.grid.shape, self.blocks.block * side)
             self.joined_in(run.spill, side).mkdir(exist_ok=True)
@@ -193,27 +191,27 @@ class SpanningForest(Operation):
         return None
 
     def solved_in(self, folder: Path, side: int | None = None) -> Path:
-        """Where regions of so many cells along a side are kept; blocks when None."""
+        """Return the folder of solved regions of this side in cells; of blocks when None."""
         return folder / f"solved-{side or self.blocks.block}-{self.digest}"
 
     def joined_in(self, folder: Path, side: int) -> Path:
-        """Where regions of so many blocks along a side are kept, once they are joined."""
+        """Return the folder of joined regions of this side in blocks."""
         return folder / f"joined-{side}-{self.digest}"
 
     @cached_property
     def digest(self) -> str:
-        """Names what is kept, so that a late worker of another run does not write into this one."""
+        """Part of the folders' names: a late worker of another run must not write into this one."""
         return hashlib.sha256(json.dumps(self.fingerprint()).encode()).hexdigest()[:16]
 
     def _solver_on(self, run: Run) -> Any:
-        """A `GpuSolver` of regions."""
+        """Return a `GpuSolver` for regions."""
         from .cuda.regions import GpuSolver
 
         nodata, diagonal = self.source.nodata, self.connectivity == 8
         return GpuSolver(self.blocks, run.plan.unit_rows, self.kind, nodata, diagonal, run.gpu)
 
     def _solve_regions(self, run: Run, solver: Any, spill: Spill) -> None:
-        """The first phase on a GPU."""
+        """Run the first phase on a GPU."""
         from .cuda.regions import solve_regions
 
         def there(at: Block) -> bool:
@@ -224,7 +222,7 @@ class SpanningForest(Operation):
             solve_regions(self.source, solver, target, there, spill, run.plan, run.progress)
 
     def verify(self, run: Run, found: dict[str, Any]) -> dict[str, Any]:
-        # The CPU does it when this GPU cannot hold the raster.
+        # The CPU verifies if this GPU cannot hold the raster.
         how: dict[str, Any] = {"gpu": run.gpu and run.gpu._replace(wanted=False)}
         how |= {"memory_limit": run.memory_limit - run.held, "progress": run.progress}
         kind = self.weight, self.connectivity
@@ -249,23 +247,34 @@ class SpanningForest(Operation):
         }
 
 
+def blocks_of_a_task(blocks: int, slots: int) -> int:
+    """Return the side, in blocks, of the regions that tasks join; 1 when there are too few blocks.
+
+    Several tasks per worker balance the load.
+    """
+    side = 1
+    while blocks >= slots * 4 * (2 * side) ** 2 and slots > 1:
+        side *= 2
+    return side
+
+
 def join_below(
     forest: SpanningForest, folder: Path, top: tuple[int, int, int]
 ) -> tuple[Totals, np.ndarray]:
-    """Join the blocks below one of the regions of a level, and keep it; see `join_levels`."""
+    """Join the blocks of one region of a level and store the region; see `join_levels`."""
     i, j, side = top
     blocks = DiskSpill(forest.solved_in(folder), forest.kind)
     totals, final = Totals(), [np.empty(0, np.int64)]
     region = join_levels(forest.blocks, forest.solver, blocks, totals, final.append, top)
     assert region is not None
-    # What lies below it is told, not kept.
+    # The sums below it are returned, not stored.
     whole = Solved(region, 0, 0, forest.kind.new_sums())
     DiskSpill(forest.joined_in(folder, side), forest.kind).save(i // side, j // side, whole)
     return totals, np.concatenate(final)
 
 
 class _Spilled(State):
-    """What blocks leave for the levels; a block that counts as written must be found there."""
+    """Spills solved blocks; a block is finished only if it is both written and spilled."""
 
     def __init__(self, spill: Spill) -> None:
         self._spill = spill
@@ -292,14 +301,14 @@ def plan_spanning_tree(  # noqa: PLR0913 - keyword-only
     threads: int | None = None,
     gpu: Gpu | None = None,
 ) -> StreamPlan:
-    """The plan of the spanning tree of a layer that need not exist yet.
+    """Plan the spanning tree of a layer that need not exist yet.
 
     Parameters
     ----------
     source_bytes
-        Size of the layer's shards; of uncompressed ones without nodata when None.
+        Size of the layer's shards; when None, that of uncompressed shards without nodata.
     held
-        For arrays: bytes held besides; what blocks leave for the levels stays in memory too.
+        For arrays: bytes already held. Spilled blocks then stay in memory too.
     gpu
         Plan regions for this GPU; blocks for the CPU when None.
     """
@@ -332,7 +341,7 @@ def plan_spanning_tree(  # noqa: PLR0913 - keyword-only
         cols,
         dtype,
         block_size,
-        # Operands and their temporary, validity, and what the method works in.
+        # Operands and their temporary, validity, and the method's work arrays.
         work=block_size**2 * (2 * key.itemsize + 2 + module.work_per_cell(key)),
         levels=(rows + cols) * module.levels_per_side(key),
         spill=spill(blocks),

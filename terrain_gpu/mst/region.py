@@ -1,4 +1,4 @@
-"""Solved rectangles of the raster: what of them still matters to the levels above."""
+"""Solved rectangles of the raster, reduced to what the levels above need."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ Edges = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
 
 @dataclass
 class Border:
-    """Cells along the border of a region: operands of the weights, and which are vertices.
+    """Cells along the border of a region: their operands, and whether they are vertices.
 
-    Each of `cells` and `valid` is (top, bottom, left, right), corners in both of their sides.
+    `cells` and `valid` are each (top, bottom, left, right); corners are in both of their sides.
     """
 
     cells: tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
@@ -24,7 +24,7 @@ class Border:
 
     @classmethod
     def of_block(cls, cells: np.ndarray, valid: np.ndarray) -> Border:
-        """The border of a block."""
+        """Copy the border of a block."""
 
         def sides(a: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
             return a[0].copy(), a[-1].copy(), a[:, 0].copy(), a[:, -1].copy()
@@ -44,7 +44,7 @@ class Region:
         Its border cells.
     candidates
         (keys, ids, us, vs): edges that may still be in the forest. ids are global, ``4 * cell +
-        direction``; us and vs the global border cells that stand for the components they join.
+        direction``; us and vs are global border cells that represent the components joined.
     """
 
     window: Window

@@ -1,9 +1,8 @@
-"""Edge weights of the spanning tree, and the total order they are compared in.
+"""Edge weights of the spanning tree and their total order.
 
 Edges are ordered by (weight, global id of the lower endpoint, direction), directions E < SW < S <
-SE. Kernels compare weights as unsigned *keys* that have the same order: 32 bits for cells of up to
-16 bits and float32, 64 bits for the rest. Nothing is rounded but the difference of two floats,
-which is taken in the layer's own type.
+SE. Kernels compare weights as unsigned *keys* in the same order: 32 bits for cells of up to 16 bits
+and float32, 64 bits otherwise. Only the difference of two floats is rounded, in the layer's type.
 """
 
 from __future__ import annotations
@@ -24,9 +23,9 @@ class WeightKind:
     Attributes
     ----------
     name
-        What users call it.
+        The users' name of the weight.
     subtracts
-        Whether the weight is the higher cell less the lower one, or the higher one alone.
+        Whether the weight is the higher cell minus the lower one, or the higher one alone.
     """
 
     name: str
@@ -34,15 +33,15 @@ class WeightKind:
 
 
 WEIGHTS = {row.name: row for row in (WeightKind("max", False), WeightKind("absdiff", True))}
-"""Weights by name: kernels, macros and choices go by it."""
+"""Weights by name; kernels, macros and the choices of options follow it."""
 
 _STRIP = 16
-"""Rows at a time, so that temporaries stay in the cache."""
+"""Rows processed at a time, so that temporaries stay in the cache."""
 
 
 @dataclass(frozen=True)
 class Weight:
-    """How cells of one type become keys.
+    """Maps cells of one type to keys.
 
     Attributes
     ----------
@@ -61,7 +60,7 @@ class Weight:
 
     @property
     def subtracts(self) -> bool:
-        """Whether it is a difference."""
+        """Whether the weight is a difference."""
         return WEIGHTS[self.name].subtracts
 
     @property
@@ -72,31 +71,31 @@ class Weight:
 
     @property
     def subtracts_floats(self) -> bool:
-        """Whether the kernels see float cells and take the bits of their difference."""
+        """Whether the kernels take float cells and use the bits of their difference."""
         return self.subtracts and self.dtype.kind == "f"
 
     @property
     def operand_dtype(self) -> np.dtype:
-        """Type of what `operands` gives."""
+        """Type of the `operands`."""
         return self.dtype.newbyteorder("=") if self.subtracts_floats else self.key_dtype
 
     @property
     def low(self) -> np.unsignedinteger:
-        """Mask that `key = max(a, b) - (min(a, b) & low)` needs: all ones to subtract."""
+        """Mask in `key = max(a, b) - (min(a, b) & low)`: all ones to subtract, else 0."""
         key = self.key_dtype
         return key.type(np.iinfo(key).max if self.subtracts else 0)
 
     def operands(self, data: np.ndarray, out: np.ndarray | None = None) -> np.ndarray:
-        """Cells as the kernels take them: unsigned integers in the cells' order, or floats.
+        """Return the kernels' operands: unsigned integers in the order of the cells, or floats.
 
-        Into `out`, of `operand_dtype` and the shape of `data`, when it is given.
+        Written to `out` if given: of `operand_dtype` and the shape of `data`.
         """
         if out is None:
             out = np.empty(data.shape, self.operand_dtype)
         if self.subtracts_floats or self.dtype.kind == "u":
             out[...] = data
         elif self.dtype.kind == "f":
-            # + 0 makes -0.0 and 0.0 one value; negative ones are mirrored, the others lifted.
+            # + 0 turns -0.0 into 0.0. Negative bits are inverted, for others the sign bit is set.
             np.add(data, data.dtype.type(0), out=out.view(self.dtype.newbyteorder("=")))
             sign = out.dtype.type(1) << out.dtype.type(8 * out.itemsize - 1)
             signed = out.view(f"i{out.itemsize}")
@@ -113,13 +112,13 @@ class Weight:
 
     @property
     def sum_mode(self) -> int:
-        """What `add_weight` adds: 0 integer keys, 1 bits of floats >= 0, 2 order-mapped floats."""
+        """Mode of `add_weight`: 0 integer keys, 1 bits of floats >= 0, 2 order-mapped floats."""
         if self.dtype.kind != "f":
             return 0
         return 1 if self.subtracts_floats else 2
 
     def new_sums(self) -> np.ndarray:
-        """Zeroed accumulators for `add_weight`: low and high word for each exponent."""
+        """Return zeroed accumulators for `add_weight`: a low and a high word per exponent."""
         exponents = 1 if self.dtype.kind != "f" else (256 if self.dtype.itemsize == 4 else 2048)
         return np.zeros(2 * exponents, np.int64)
 
@@ -141,9 +140,9 @@ class Weight:
             np.add.at(sums, 2 * exponents + word, signs * part.astype(np.int64))
 
     def exact(self, sums: np.ndarray, edges: int) -> int | float:
-        """The sum over `edges` edges: of weights, or of units of the float's least subnormal.
+        """Return the sum of the weights of `edges` edges; for floats, in least subnormals.
 
-        Infinite when a difference of two floats overflowed its type.
+        Infinite if a difference of two floats overflowed.
         """
         words = sums.reshape(-1, 2)
         if self.dtype.kind == "f":
@@ -157,24 +156,24 @@ class Weight:
         return int(words[0, 0]) + (int(words[0, 1]) << 32) + edges * least
 
     def rounded(self, exact: int | float) -> int | float:
-        """An `exact` sum as users see it: an integer, or the correctly rounded double."""
+        """Convert an `exact` sum for users: an integer, or the correctly rounded double."""
         if self.dtype.kind != "f" or isinstance(exact, float):
             return exact
         try:
-            # Division of integers rounds correctly.
+            # Python's division of integers rounds correctly.
             return exact / (1 << (149 if self.dtype.itemsize == 4 else 1074))
         except OverflowError:
             return math.inf if exact > 0 else -math.inf
 
 
 def plus(one: int | float, other: int | float) -> int | float:
-    """The sum of two `Weight.exact` sums.
+    """Add two `Weight.exact` sums.
 
-    Infinity takes no part in sums: integers as long as these do not fit a float.
+    Infinity is handled apart: int + inf fails for integers too large for a float.
     """
     return math.inf if isinstance(one, float) or isinstance(other, float) else one + other
 
 
 def valid_cells(data: np.ndarray, nodata: float | int | None) -> np.ndarray:
-    """Mask of the cells that are vertices."""
+    """Return the mask of the cells that are vertices."""
     return ~cells.is_nodata(data, nodata)

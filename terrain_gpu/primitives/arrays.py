@@ -1,4 +1,4 @@
-"""Where arrays lie, and where to compute on them."""
+"""The choice of device for computations on arrays."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ Result = TypeVar("Result")
 
 
 def on_gpu(array: Any) -> bool:
-    """Whether this is an array on a GPU."""
+    """Return whether this is an array on a GPU."""
     return hasattr(array, "__cuda_array_interface__")
 
 
 def placed(
     backend: str, device: int, arrays: tuple[Any, ...], work: Callable[[Any, Any, Any], Result]
 ) -> Result:
-    """Work on arrays where the backend says, or where they lie.
+    """Work on arrays on the device of the backend, or on their own GPU.
 
     Parameters
     ----------
     work
-        ``work(xp, take, give)`` with numpy or cupy; what brings an argument there, as an array; and
-        what brings a result to where the arguments lay. Arrays on a GPU are not copied.
+        ``work(xp, take, give)``: `xp` is numpy or cupy, `take` brings an argument to that device,
+        and `give` returns a result to the device of the arguments. Arrays on a GPU are not copied.
     """
     resident = [array for array in arrays if on_gpu(array)]
     if resident and backend == "cpu":
-        raise InputError("arrays lie on the GPU: use backend 'cuda', or give numpy arrays")
+        raise InputError("arrays are on the GPU: use backend 'cuda', or give numpy arrays")
     if resident:
         device = getattr(getattr(resident[0], "device", None), "id", device)
         backend = "cuda"
@@ -56,7 +56,7 @@ def placed(
 
 
 def integers(name: str, array: Any) -> Any:
-    """Check that an array has one dimension and integers; int32 or int64, contiguous."""
+    """Check for a one-dimensional array of integers; return it as contiguous int32 or int64."""
     if array.ndim != 1:
         raise InputError(f"{name} has shape {array.shape}; one dimension is needed")
     if array.dtype.kind not in "iu":

@@ -32,61 +32,60 @@ def connected_components(
     ----------
     edges
         Either (m, 2) integers: the edges of an undirected graph, in any order; loops and
-        repeated edges do no harm. Or (rows, cols) bool: a mask, whose cells are joined to their
-        neighbours in it, cell (row, col) being vertex ``row * cols + col``. A numpy array, or a
+        repeated edges are allowed. Or (rows, cols) bool: a mask, whose cells are joined to their
+        neighbours in it; cell (row, col) is vertex ``row * cols + col``. A numpy array, or a
         CuPy array, which stays on its GPU; int32 and int64 edges there are read in place.
     n
-        Number of vertices; the largest vertex of an edge and one more when left out. A mask has
-        its own.
+        Number of vertices; by default, the largest vertex of an edge plus one. Not for a mask.
     method
         One of
 
         ``auto``
-            the fastest that was measured: ``rem``.
+            The fastest as measured: ``rem``.
         ``rem``
             M. Rem's union-find with splicing (E. W. Dijkstra 1976; M. Patwary, J. Blair and
-            F. Manne 2010), in one pass over the edges; on the GPU by compare-and-swap, as
-            C. Hong, L. Dhulipala and J. Shun 2020. A mask is not turned into edges: on the CPU,
-            runs of rows are joined, in strips side by side (L. He, Y. Chao and K. Suzuki 2008);
-            on the GPU, cells to the one or two neighbours that tell all.
+            F. Manne 2010), in one pass over the edges; on the GPU with compare-and-swap, as in
+            C. Hong, L. Dhulipala and J. Shun 2020. A mask is not converted to edges: the CPU
+            joins runs of rows, in parallel strips (L. He, Y. Chao and K. Suzuki 2008); the GPU
+            joins cells to the one or two neighbours that imply the others.
         ``sv``
             Y. Shiloach and U. Vishkin 1982, in O(log n) rounds of the kernels SV0 to SV5 of
             F. Dehne and K. Yogaratnam 2010: SV0 start, SV1 shortcut and mark, SV2 hook on lesser
             trees, SV3 hook stagnant trees, SV4 shortcut, SV5 look for changes.
         ``cc``
-            graft and shortcut (D. Bader and G. Cong 2005), rounds over all edges: 1. graft roots
-            on lesser ones, 2. shortcut to stars.
+            Graft and shortcut (D. Bader and G. Cong 2005), in rounds over all edges: 1. graft
+            roots onto lesser ones, 2. shortcut to stars.
         ``cc-updt``
-            ``cc`` with a third step: 3. edges are renamed by the roots of their ends, and those
-            inside of a tree are dropped (G. Cong and P. Muzio 2014).
+            ``cc`` with a third step: 3. replace the ends of edges by their roots, and drop edges
+            inside a tree (G. Cong and P. Muzio 2014).
         ``stages``, ``stages-rem``, ``stages-sv``, ``stages-cc``
-            the edges permuted, and taken in groups of as many as there are vertices: each group is
-            renamed and thinned as in step 3 above, then solved by another method, ``cc-updt`` if
+            Permute the edges and take them in groups as large as the number of vertices: each
+            group is updated as in step 3 above, then solved by another method, ``cc-updt`` if
             none is named (G. Cong and P. Muzio 2014).
         ``hybrid``
-            a share of the vertices by depth-first search on the CPU's cores, the others by
-            ``rem`` on the GPU at the same time; edges between the parts are reduced to one for
-            each pair of their components (D. Banerjee and K. Kothapalli 2011). The share is tuned
-            from the times of both sides, and remembered in the process for graphs of about the
-            same size. On the CPU the share is all: plain depth-first search.
+            Depth-first search on the CPU's cores for a share of the vertices, ``rem`` on the GPU
+            for the others at the same time; edges between the parts are reduced to one per pair of
+            components (D. Banerjee and K. Kothapalli 2011). The share is tuned from the times of
+            both sides, and remembered in the process for graphs of about the same size. On the
+            CPU, plain depth-first search.
 
     connectivity
-        Of a mask: 4 or 8 neighbours.
+        For a mask: 4 or 8 neighbours.
     backend
-        "cpu", "cuda" or "auto": the GPU where it works. A CuPy array stays on its GPU.
+        "cpu", "cuda" or "auto": the GPU if it works. A CuPy array stays on its GPU.
     device
-        Number of the GPU, for arrays that do not lie on one.
+        Number of the GPU, for arrays that are not on one.
 
     Returns
     -------
     array
-        int64, of the kind that was given: (n,) labels of vertices; or the mask's shape, -1 outside
-        of it. Inside, labels have 32 bits when there are fewer than 2**31 vertices.
+        int64, numpy or CuPy as given: (n,) labels of vertices; or an array of the mask's shape, -1
+        outside it. Internally, labels have 32 bits for fewer than 2**31 vertices.
 
     Raises
     ------
     InputError
-        when shape or type is neither of these, a vertex lies outside of 0 to n - 1, or a method,
+        when shape or type is neither of these, a vertex is outside 0 to n - 1, or a method,
         connectivity or backend is not known.
     """
     if method not in METHODS:
@@ -129,26 +128,26 @@ def _check_mask(mask: Any, n: int | None) -> None:
     if mask.ndim != 2:
         raise InputError(f"a mask of shape {mask.shape} is not usable; give rows and columns")
     if n is not None:
-        raise InputError(f"n {n} is for edges; a mask has as many vertices as cells")
+        raise InputError(f"n {n} is for edges only; leave it out for a mask")
 
 
 def _count_vertices(edges: Any, n: int | None) -> int:
-    """`n`, or the least there can be; raises `InputError` when there are ends outside."""
+    """Return `n`, by default the least possible; raise `InputError` if an end is out of range."""
     low, high = (int(edges.min()), int(edges.max())) if len(edges) else (0, -1)
     if n is None:
         n = high + 1
     elif not isinstance(n, int | np.integer) or n < 0:
-        raise InputError(f"n {n!r} is no number of vertices; give an integer, 0 or more")
+        raise InputError(f"n {n!r} is not a number of vertices; give an integer, 0 or more")
     if low < 0 or high >= n:
         raise InputError(
-            f"vertex {low if low < 0 else high} of an edge is outside of 0 to {n - 1}; renumber "
-            f"the vertices, or give n {high + 1} at least"
+            f"vertex {low if low < 0 else high} of an edge is outside 0 to {n - 1}; renumber "
+            f"the vertices, or give at least n {high + 1}"
         )
     return int(n)
 
 
 def mask_edges(xp: Any, mask: Any, diagonal: bool) -> Any:
-    """Edges between neighbours in a mask, (m, 2) int64; `xp` is numpy or CuPy."""
+    """Return the edges between neighbours in a mask, (m, 2) int64; `xp` is numpy or CuPy."""
     cells = xp.arange(mask.size, dtype=np.int64).reshape(mask.shape)
     sides = [(np.s_[:, :-1], np.s_[:, 1:]), (np.s_[:-1], np.s_[1:])]
     if diagonal:

@@ -1,4 +1,4 @@
-"""Components on a GPU: launches of ``cuda/kernels/components.cu``, method by method."""
+"""Components on a GPU: the methods, in launches of ``cuda/kernels/components.cu``."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ THREADS = 256
 TYPES = {"int32": "int", "int64": "long long"}
 
 FIRST_SHARE = 0.02
-"""Of the vertices, for the CPU in "hybrid", while nothing is known."""
+"""The CPU's share of the vertices in "hybrid" before any measurement."""
 
 _shares: dict[tuple[int, int, int], float] = {}
-"""What "hybrid" has learned: for each device, and sizes of graphs in powers of two."""
+"""The CPU's shares measured by "hybrid", by device and by sizes of graphs in powers of two."""
 
 
 def variants() -> list[dict[str, Any]]:
-    """Macros of every pair of types."""
+    """Return the macros of every pair of types."""
     return [macros(np.dtype(a), np.dtype(b)) for a in TYPES for b in TYPES]
 
 
 def macros(edge: np.dtype, label: np.dtype) -> dict[str, Any]:
-    """What ``cuda/kernels/components.cu`` is compiled with."""
+    """Return the macros of ``cuda/kernels/components.cu``."""
     return {"EDGE": TYPES[edge.name], "LABEL": TYPES[label.name]}
 
 
 def _launch(name: str, kernels: Any, count: int, *arguments: Any) -> None:
-    """Run a kernel with about a thread for each of `count` items; int stands for int64."""
+    """Launch a kernel with about one thread per item; Python ints are passed as int64."""
     import cupy
 
     if count == 0:
@@ -46,9 +46,9 @@ def _launch(name: str, kernels: Any, count: int, *arguments: Any) -> None:
 
 
 def grid_components(mask: Any, diagonal: bool) -> Any:
-    """Least cell of each cell's component, int64, -1 outside of the mask: union-find over cells.
+    """Return the least cell of each cell's component, int64, -1 outside the mask.
 
-    Started from runs of at most 32 cells.
+    Union-find over cells, starting with runs of at most 32 cells.
     """
     import cupy
 
@@ -65,7 +65,10 @@ def grid_components(mask: Any, diagonal: bool) -> Any:
 
 
 def edge_components(edges: Any, n: int, method: str) -> Any:
-    """Least vertex of each vertex's component, int64; `edges` (m, 2) int32 or int64, in range."""
+    """Return the least vertex of each vertex's component, int64.
+
+    `edges` are (m, 2), int32 or int64, with ends in range.
+    """
     import cupy
 
     if edges.data.ptr % (2 * edges.itemsize):  # kernels read both ends at once
@@ -82,7 +85,7 @@ def edge_components(edges: Any, n: int, method: str) -> Any:
     else:
         INNER[method](forest, edges)
     least = None
-    if method.endswith("sv"):  # whose roots may be any vertex
+    if method.endswith("sv"):  # its roots need not be the least vertices
         least = cupy.full(n, n, label)
         forest.launch("least_vertices", n, n, forest.parent, least)
     labels = cupy.empty(n, np.int64)
@@ -91,7 +94,7 @@ def edge_components(edges: Any, n: int, method: str) -> Any:
 
 
 class _Parents:
-    """Parents, and launches on them and on edges of either type."""
+    """Parents of vertices, and launches of kernels on them and on edges of either type."""
 
     def __init__(self, parent: Any) -> None:
         import cupy
@@ -104,18 +107,18 @@ class _Parents:
         return module("components", macros(edge, self.parent.dtype))
 
     def launch(self, name: str, count: int, *arguments: Any) -> None:
-        """A kernel that does not look at edges."""
+        """Launch a kernel that does not read edges."""
         _launch(name, self._kernels(self.parent.dtype), count, *arguments)
 
     def over(self, name: str, edges: Any, *arguments: Any) -> None:
-        """A kernel that looks at edges."""
+        """Launch a kernel over edges."""
         _launch(name, self._kernels(edges.dtype), len(edges), edges, len(edges), *arguments)
 
     def shortcut(self) -> None:
         self.launch("shortcut", self.n, self.n, self.parent)
 
     def update(self, edges: Any, step: int, first: int, stop: int) -> Any:
-        """Edges `first` to `stop` of the permutation by `step`, between roots; without loops."""
+        """Return edges `first` to `stop` of the permutation by `step`, between roots, no loops."""
         import cupy
 
         out = cupy.empty((stop - first, 2), self.parent.dtype)
@@ -164,7 +167,7 @@ def _shiloach_vishkin(forest: _Parents, edges: Any) -> None:
 
 
 def _hybrid(forest: _Parents, edges: Any) -> None:
-    """The first vertices on the CPU's cores, the others on the GPU at the same time."""
+    """Solve the first vertices on the CPU's cores and the others on the GPU, concurrently."""
     import cupy
 
     n, parent = forest.n, forest.parent
@@ -172,7 +175,7 @@ def _hybrid(forest: _Parents, edges: Any) -> None:
     low = round(_shares.get(key, FIRST_SHARE) * n)
     width, inner, cross = _split(forest, edges, low)
     mine, labels = inner.get().astype(np.int64), np.empty(low, parent.dtype)
-    host.depth_first(mine[:0], 0, labels[:0])  # compiled
+    host.depth_first(mine[:0], 0, labels[:0])  # compile it before the clock starts
     marks = cupy.cuda.Event(), cupy.cuda.Event()
     marks[0].record()
     forest.over("rem", edges, low, parent)
@@ -185,7 +188,7 @@ def _hybrid(forest: _Parents, edges: Any) -> None:
     cpu = time.perf_counter() - begin
     marks[1].synchronize()
     gpu = cupy.cuda.get_elapsed_time(*marks) / 1e3
-    if 0 < low < n:  # each side gets the share that its speed was worth
+    if 0 < low < n:  # next time, shares are in proportion to the speeds
         speeds = low / cpu, (n - low) / gpu
         _shares[key] = speeds[0] / sum(speeds)
     parent[:low].set(labels)
@@ -193,7 +196,7 @@ def _hybrid(forest: _Parents, edges: Any) -> None:
 
 
 def _split(forest: _Parents, edges: Any, low: int) -> tuple[int, Any, Any]:
-    """How many vertices a core has, edges inside of their parts, and edges between parts."""
+    """Return the vertices per core, the edges inside the cores' parts, and those between parts."""
     import cupy
 
     width = max(1, -(-low // available_threads()))
@@ -206,7 +209,7 @@ def _split(forest: _Parents, edges: Any, low: int) -> tuple[int, Any, Any]:
 
 
 def _one_for_each_pair(forest: _Parents, cross: Any) -> Any:
-    """Edges between roots, without loops and repetitions."""
+    """Return the edges between roots, without loops and repetitions."""
     import cupy
 
     pairs = forest.update(cross, 1, 0, len(cross))

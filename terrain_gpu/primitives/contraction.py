@@ -1,4 +1,4 @@
-"""Tree contraction: dead ends removed, chains made into paths."""
+"""Tree contraction: remove dead ends and contract chains to paths."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .lists import rank
 
 @dataclass(frozen=True)
 class Contraction:
-    """What is left of a forest between kept vertices: vertices, and paths that join them.
+    """A forest reduced to its kept vertices and the paths between them.
 
     Attributes
     ----------
@@ -27,7 +27,7 @@ class Contraction:
     path_vertices
         int64: the vertices of all paths, each from one of `vertices` to another, both included.
     weights
-        int64, (paths,): sum of the weights of a path's edges; without weights their number.
+        int64, (paths,): sum of the weights of a path's edges; their number if there are no weights.
     """
 
     vertices: Any
@@ -54,26 +54,26 @@ def contract_tree(
 ) -> Contraction:
     """Reduce a forest to the paths between kept vertices.
 
-    1. *Dead ends*: an edge stays if kept vertices lie on both sides of it. How many lie in a
+    1. *Dead ends*: keep an edge if there are kept vertices on both sides of it. Their number in a
        subtree is a difference of prefix sums over the preorder.
-    2. Every tree is turned to hang from its first kept vertex.
-    3. *Paths*: edges that meet in a vertex with two edges, not kept, are one chain. Chains are
-       lists and are contracted in O(log n) rounds by `list_ranking`: once for the place of each
-       edge in its chain; once, with weights that add up to a difference of edge numbers, for the
+    2. *Roots*: orient every tree towards its first kept vertex.
+    3. *Paths*: two edges that meet in a vertex of degree 2 that is not kept belong to one chain.
+       Chains are lists, which `list_ranking` contracts in O(log n) rounds: once for the position of
+       each edge in its chain; once, with weights that sum to a difference of edge numbers, for the
        last edge of its chain.
 
-    Dead ends and paths after H. Haverkort and L. Arge, L. Toma and J. S. Vitter, "I/O-efficient
+    Dead ends and paths follow H. Haverkort, and L. Arge, L. Toma and J. S. Vitter, "I/O-efficient
     algorithms for problems on grid-based terrains" (ACM Journal of Experimental Algorithmics 6,
     2001).
 
     Parameters
     ----------
     tour
-        From `euler_tour`, of n vertices.
+        From `euler_tour`, with n vertices.
     keep
-        Vertices to keep, (n,) booleans. A tree without any vanishes.
+        Vertices to keep, (n,) booleans. A tree without kept vertices disappears.
     weights
-        Weight of the edge from each vertex to its parent, (n,) integers; 1 without.
+        Weight of the edge from each vertex to its parent, (n,) integers; 1 when None.
     method
         Of `list_ranking`.
     backend, device
@@ -82,12 +82,12 @@ def contract_tree(
     Returns
     -------
     contraction
-        Arrays like those of the tour. They are the same for all methods and backends.
+        Arrays on the tour's device, the same for all methods and backends.
 
     Raises
     ------
     InputError
-        when `keep` or `weights` do not fit the tour.
+        when the shape or type of `keep` or `weights` does not match the tour.
     """
 
     def work(xp: Any, take: Any, give: Any) -> Contraction:
@@ -96,7 +96,7 @@ def contract_tree(
         if kept.shape != (count,) or kept.dtype != bool:
             raise InputError(
                 f"keep is {kept.dtype} of shape {kept.shape}; "
-                f"booleans are needed, one for each of {count} vertices"
+                f"give booleans, one for each of {count} vertices"
             )
         values = take(np.ones(count, np.int64) if weights is None else weights)
         values = integers("weights", values)
@@ -120,7 +120,7 @@ def _contract(
         empty = xp.empty(0, np.int64)
         return vertices, xp.zeros(1, np.int64), empty, empty
 
-    # Chains: an edge is followed by that above its upper end, unless the path ends there.
+    # Chains: the successor of an edge is the edge above its upper end, unless the path ends there.
     ids = xp.arange(len(edges))
     edge_above = xp.empty(count, np.int64)
     edge_above[lower] = ids
@@ -145,9 +145,9 @@ def _contract(
 
 
 def _living(xp: Any, parent: Any, preorder: Any, size: Any, keep: Any) -> tuple[Any, Any, Any]:
-    """Edges with kept vertices on both sides, by their child; and their lower and upper ends.
+    """Return the edges with kept vertices on both sides, by their child, and their ends.
 
-    Upper is towards the first kept vertex of the tree in preorder.
+    The upper end is the one nearer to the tree's first kept vertex in preorder.
     """
     count = len(parent)
     ids = xp.arange(count)

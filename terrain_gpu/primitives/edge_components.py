@@ -1,7 +1,7 @@
-"""Components of a list of edges on the CPU: the same steps as in ``cuda/kernels/components.cu``.
+"""Components of a list of edges on the CPU, in the same steps as ``cuda/kernels/components.cu``.
 
-Kernels start from any `parent` whose trees are stars, and end so: that is what "stages" needs. In
-all but `shiloach_vishkin` a root is the least vertex of its tree, and parents never grow.
+Each kernel takes and leaves a `parent` whose trees are stars, as "stages" needs. Except in
+`shiloach_vishkin`, a root is the least vertex of its tree, and parents only decrease.
 """
 
 from __future__ import annotations
@@ -16,17 +16,20 @@ from numba.extending import register_jitable
 from ..compiled import jit
 
 LEAST_GROUP = 1 << 16
-"""Edges of a group of "stages" at least; else as many as there are vertices."""
+"""Fewest edges of a group of "stages"; otherwise as many as there are vertices."""
 
 
 def label_dtype(n: int) -> np.dtype:
-    """Type of labels inside: 32 bits where they do, half the memory to look at at random."""
+    """Return the internal type of labels: 32 bits if they suffice, to halve the random accesses."""
     return np.dtype(np.int32 if n < 2**31 else np.int64)
 
 
 def edge_components(edges: np.ndarray, n: int, method: str) -> np.ndarray:
-    """Least vertex of each vertex's component, int64; `edges` (m, 2) integers, in range."""
-    edges = edges.astype(np.int64, copy=False)  # one type to compile for
+    """Return the least vertex of each vertex's component, int64.
+
+    `edges` are (m, 2) integers with ends in range.
+    """
+    edges = edges.astype(np.int64, copy=False)  # kernels are compiled for one type only
     parent = np.arange(n, dtype=label_dtype(n))
     if method == "hybrid":
         depth_first(edges, 0, parent)
@@ -39,14 +42,14 @@ def edge_components(edges: np.ndarray, n: int, method: str) -> np.ndarray:
 
 
 def inner_method(method: str) -> str:
-    """What "stages" or "stages-METHOD" runs on each group."""
+    """Return the method that "stages" or "stages-METHOD" runs on each group."""
     return method.partition("-")[2] or "cc-updt"
 
 
 def stride(m: int) -> int:
-    """Steps of this length visit all of m edges: a permutation, without a table.
+    """Return a stride coprime to m: its multiples modulo m are a permutation, without a table.
 
-    About the golden ratio of m, at most 2^20 so that products fit 64 bits.
+    About m times the golden ratio, at most 2^20 so that products fit 64 bits.
     """
     step = max(1, min(int(m * 0.618), 1 << 20))
     while math.gcd(step, m) > 1:
@@ -55,7 +58,7 @@ def stride(m: int) -> int:
 
 
 def _stages(edges: np.ndarray, parent: np.ndarray, inner: Callable[..., Any]) -> None:
-    """Groups of permuted edges, one after the other, named by what is known so far."""
+    """Solve groups of permuted edges in turn, each relabelled by the roots found so far."""
     m = len(edges)
     step, group = stride(m), max(len(parent), LEAST_GROUP)
     for first in range(0, m, group):
@@ -72,7 +75,7 @@ def shortcut(parent):
 
 @jit
 def update(edges, step, first, stop, parent):
-    """Edges `first` to `stop` of the permutation by `step`, between roots; without loops."""
+    """Return edges `first` to `stop` of the permutation by `step`, between roots, without loops."""
     m = len(edges)
     out = np.empty((stop - first, 2), np.int64)
     count = 0
@@ -86,7 +89,7 @@ def update(edges, step, first, stop, parent):
 
 @jit
 def rem(edges, parent):
-    """M. Rem's union-find: up both trees at once, splicing them on the way."""
+    """M. Rem's union-find: climb both trees at once, splicing them on the way."""
     for e in range(len(edges)):
         u, v = edges[e, 0], edges[e, 1]
         while parent[u] != parent[v]:
@@ -102,7 +105,7 @@ def rem(edges, parent):
 
 @register_jitable
 def _graft(edges, parent):
-    """Hang each root that an edge leads away from on a lesser one; whether there was any."""
+    """Graft roots onto lesser labels across an edge; return whether any was grafted."""
     grafted = False
     for e in range(len(edges)):
         u, v = parent[edges[e, 0]], parent[edges[e, 1]]
@@ -122,7 +125,7 @@ def graft_and_shortcut(edges, parent):
 
 @jit
 def graft_and_update(edges, parent):
-    """Method cc-updt: edges are renamed after each round, and dropped inside of a tree."""
+    """Method cc-updt: relabel edges after each round, and drop those inside a tree."""
     while len(edges):
         _graft(edges, parent)
         shortcut(parent)
@@ -131,7 +134,7 @@ def graft_and_update(edges, parent):
 
 @jit
 def shiloach_vishkin(edges, parent):
-    """Method sv: Y. Shiloach and U. Vishkin 1982; the steps as Dehne and Yogaratnam's kernels."""
+    """Method sv: Y. Shiloach and U. Vishkin 1982, in the steps of Dehne and Yogaratnam."""
     n = len(parent)
     now = np.empty_like(parent)  # SV0
     stamp = np.zeros(n, parent.dtype)
@@ -149,7 +152,7 @@ def shiloach_vishkin(edges, parent):
                 if now[u] == parent[u] and now[v] < now[u]:
                     now[now[u]] = now[v]
                     stamp[now[v]] = turn
-        for e in range(len(edges)):  # SV3: hook trees that nothing has happened to
+        for e in range(len(edges)):  # SV3: hook trees that did not change in this round
             for k in range(2):
                 root, other = now[edges[e, k]], now[edges[e, 1 - k]]
                 if root != other and now[root] == root and stamp[root] < turn:
@@ -157,15 +160,15 @@ def shiloach_vishkin(edges, parent):
         for v in range(n):  # SV4: shortcut
             parent[v] = now[now[v]]
         again = False
-        for v in range(n):  # SV5: whether anything happened
+        for v in range(n):  # SV5: check for changes
             again |= stamp[v] == turn
 
 
 @jit
 def depth_first(edges, low, parent):
-    """Label vertices `low` on by depth-first search along edges with both ends among them.
+    """Label vertices from `low` on by depth-first search along the edges between them.
 
-    `parent` has a place for each of them, and receives their least vertices.
+    `parent` has one entry per vertex, and receives the least vertex of its component.
     """
     n = len(parent)
     begin = np.zeros(n + 1, np.int64)
@@ -205,7 +208,7 @@ def depth_first(edges, low, parent):
 
 @jit
 def least_vertices(parent):
-    """Name each star by its least vertex; "sv" hangs some on a greater one."""
+    """Relabel each star with its least vertex; with "sv", the root may be another vertex."""
     least = np.full(len(parent), -1, parent.dtype)
     for v in range(len(parent)):
         root = parent[v]

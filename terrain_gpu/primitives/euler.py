@@ -16,20 +16,20 @@ from .lists_cpu import NotLists
 
 @dataclass(frozen=True)
 class EulerTour:
-    """A rooted tree, or forest, as its Euler tour shows it.
+    """Depth, preorder and subtree sizes of a rooted tree or forest.
 
     Attributes
     ----------
     parent
-        int64, (n,): parent of each vertex, that of a root is itself.
+        int64, (n,): parent of each vertex; a root is its own parent.
     depth
-        int64, (n,): edges between a vertex and its root.
+        int64, (n,): number of edges between a vertex and its root.
     preorder
-        int64, (n,): number of a vertex in the order parent first, then its children's subtrees by
-        ascending child. Trees come by ascending root.
+        int64, (n,): preorder number of a vertex: parents before children, siblings and roots in
+        ascending order.
     size
-        int64, (n,): vertices in the subtree of a vertex, itself included. The subtree has the
-        preorder numbers from ``preorder`` to ``preorder + size``, that exclusive.
+        int64, (n,): number of vertices in the subtree of a vertex, itself included. The subtree has
+        the preorder numbers from ``preorder`` up to, but not including, ``preorder + size``.
     """
 
     parent: Any
@@ -48,22 +48,22 @@ def euler_tour(
     backend: Backend = "auto",
     device: int = 0,
 ) -> EulerTour:
-    """Depth, preorder and subtree sizes of a tree by list ranking of its Euler tour.
+    """Compute depth, preorder and subtree sizes of a tree by list ranking of its Euler tour.
 
-    The tour goes down and up every edge once; to the step down to v belongs the step up from v. As
-    a list: after the step down to v comes that to its first child, or up again; after the step up
-    from v that down to its next sibling, or up from its parent. Ranked by `list_ranking`, positions
-    of both steps give sizes, and a prefix sum over the steps down gives preorder and depth. Roots
-    are the children of a vertex that is not there, so a forest is a tree. R. Tarjan and U. Vishkin,
-    "An efficient parallel biconnectivity algorithm" (SIAM Journal on Computing 14, 1985).
+    The tour goes down and up every edge once. As a list: the step down to v is followed by the step
+    down to its first child, or else up from v; the step up from v is followed by the step down to
+    its next sibling, or else up from its parent. `list_ranking` ranks the list. The positions of
+    both steps give sizes, and a prefix sum over the steps down gives preorder and depth. Roots
+    are children of a virtual vertex, so a forest is one tree. R. Tarjan and U. Vishkin, "An
+    efficient parallel biconnectivity algorithm" (SIAM Journal on Computing 14, 1985).
 
     Parameters
     ----------
     parent
-        Parent of each vertex, (n,) integers; that of a root is itself.
+        Parent of each vertex, (n,) integers; a root is its own parent.
     edges
-        Instead: the n - 1 edges of a tree, (n - 1, 2) integers, each in any direction. Its parents
-        come from a first tour, by which of an edge's directions is taken first.
+        Instead of `parent`: the n - 1 edges of a tree, (n - 1, 2) integers, each in any direction.
+        A first tour finds the parents, by the direction in which it first takes each edge.
     root
         Vertex to root the tree of `edges` at.
     method
@@ -74,15 +74,16 @@ def euler_tour(
     Returns
     -------
     tour
-        Arrays like the given ones, the same for all methods, backends, and orders of edges.
+        Arrays on the same device, the same for all methods, backends and orders of edges.
 
     Raises
     ------
     InputError
-        when these are no trees: a vertex out of range, a cycle, vertices that are not joined.
+        when these are not trees: a vertex out of range, a cycle, edges that do not connect all
+        vertices.
     """
     if (parent is None) == (edges is None):
-        raise InputError("one of parent and edges is needed, and only one")
+        raise InputError("give either parent or edges, and not both")
 
     def work(xp: Any, take: Any, give: Any) -> EulerTour:
         above = parent if edges is None else _rooted(xp, take(edges), root, method)
@@ -93,7 +94,7 @@ def euler_tour(
 
 
 def _tour(xp: Any, parent: Any, method: str) -> tuple[Any, Any, Any, Any]:
-    """Parent, depth, preorder and size."""
+    """Return parent, depth, preorder and size."""
     count = len(parent)
     if not count:
         return tuple(xp.empty(0, np.int64) for _ in range(4))
@@ -120,7 +121,7 @@ def _check_range(ids: Any, count: int, what: str, remedy: str) -> None:
 
 
 def _steps(xp: Any, parent: Any) -> Any:
-    """The tour as a list: the step down to v is v, that up from it n + v.
+    """Return the tour as a list: element v is the step down to v, n + v the step up from v.
 
     Raises
     ------
@@ -130,7 +131,7 @@ def _steps(xp: Any, parent: Any) -> Any:
     count = len(parent)
     kind = np.int32 if 2 * count < 2**31 else np.int64
     ids = xp.arange(count, dtype=kind)
-    # Vertex n is the parent of all roots, and has neither parent nor steps of its own.
+    # The virtual vertex n is the parent of all roots; it has neither a parent nor steps.
     above = xp.where(parent == ids, count, parent).astype(kind)
     order = xp.argsort(above, kind="stable").astype(kind)
     above = above[order]
@@ -149,7 +150,7 @@ def _steps(xp: Any, parent: Any) -> Any:
 
 
 def _on_cycle(xp: Any, parent: Any) -> int:
-    """A vertex on a cycle: where those end that come to no root."""
+    """Return a vertex on a cycle: an ancestor of a vertex that does not lead to a root."""
     far = parent
     for _ in range(len(parent).bit_length()):
         far = far[far]
@@ -157,7 +158,7 @@ def _on_cycle(xp: Any, parent: Any) -> int:
 
 
 def _rooted(xp: Any, edges: Any, root: int, method: str) -> Any:
-    """Parents in the tree of these edges."""
+    """Return the parents in the tree of these edges."""
     if not edges.size:
         edges = edges.reshape(0, 2).astype(np.int64)
     if edges.ndim != 2 or edges.shape[1] != 2:
@@ -168,7 +169,7 @@ def _rooted(xp: Any, edges: Any, root: int, method: str) -> Any:
     remedy = "a tree has one edge less than vertices"
     _check_range(sources, count, "end {} of the edges is {}", remedy)
     if not 0 <= root < count:
-        raise InputError(f"root {root} is none of the vertices, 0 to {count - 1}")
+        raise InputError(f"root {root} is not one of the vertices, 0 to {count - 1}")
     parent = xp.full(count, -1, np.int64)
     parent[root] = root
     if half:
@@ -185,15 +186,15 @@ def _rooted(xp: Any, edges: Any, root: int, method: str) -> Any:
 
 def _no_tree(root: int) -> InputError:
     return InputError(
-        f"the edges are no tree: from root {root} they do not lead to every vertex, "
-        "so some of them are in a cycle"
+        f"the edges are not a tree: from root {root} they do not lead to every vertex, "
+        "so some of them are on a cycle"
     )
 
 
 def _arcs(xp: Any, sources: Any, root: int) -> Any:
-    """The tour of a tree from `root` as a list of directed edges; one half reverses the other.
+    """Return the tour of a tree from `root` as a list of arcs; the second half reverses the first.
 
-    After u -> v comes what follows v -> u in the circle of edges that leave v.
+    The successor of u -> v is the arc after v -> u in the circular order of arcs that leave v.
 
     Raises
     ------

@@ -1,7 +1,7 @@
-"""Components of a mask on the CPU: runs of a row joined to those of the row above.
+"""Components of a mask on the CPU: join the runs of each row to those of the row above.
 
 Run-based union-find in two passes (L. He, Y. Chao and K. Suzuki, "A run-based two-scan labeling
-algorithm", 2008). Labels are handed out row by row, and the least label is always the root, so
+algorithm", 2008). Labels are assigned row by row, and the least label is always the root, so the
 roots are in the order of their components' first cells.
 """
 
@@ -17,15 +17,15 @@ from ..compiled import jit
 from ..engine.machine import available_threads
 
 STRIP = 256
-"""Rows at least that are worth a thread."""
+"""Fewest rows per thread."""
 
 ALL, NONE = np.uint64(0x0101010101010101), np.uint64(0)
-"""Eight cells of a mask, all in it or none."""
+"""Eight cells of a mask: all set, or none."""
 
 
 @jit
 def label_block(mask, diagonal, labels):
-    """Label the components of one block, by one thread.
+    """Label the components of one block in one thread.
 
     Parameters
     ----------
@@ -34,8 +34,8 @@ def label_block(mask, diagonal, labels):
     diagonal
         Whether diagonal neighbours are joined.
     labels
-        (rows, cols) int32 or int64, receives 0 outside of the mask and 1 to k inside, components
-        in the order of their first cells, row by row.
+        (rows, cols) int32 or int64, receives 0 outside the mask and 1 to k inside. Components are
+        numbered in row-major order of their first cells.
 
     Returns
     -------
@@ -44,9 +44,9 @@ def label_block(mask, diagonal, labels):
 
     Notes
     -----
-    Besides it takes a few rows, and one label (of the type of `labels`) for each time that a
-    component seems to begin: for every second cell at most, every fourth with diagonal neighbours.
-    The array is that long, but only what is used of it is touched.
+    The extra memory is a few rows, and an array with room for one label (of the type of `labels`)
+    per provisional component: at most every second cell, every fourth with diagonal neighbours.
+    Only the used part of that array is touched.
     """
     rows, cols = mask.shape
     parent = np.empty(1 + most_labels(rows, cols, diagonal), labels.dtype)
@@ -58,21 +58,21 @@ def label_block(mask, diagonal, labels):
             count += 1
             parent[label] = count
         else:
-            parent[label] = parent[above]  # a lesser label, so it has its number already
+            parent[label] = parent[above]  # a lesser label, which already has its final number
     fill(mask, labels, parent, 0, rows)
     return count
 
 
 def grid_components(mask: np.ndarray, diagonal: bool) -> np.ndarray:
-    """Least cell of each cell's component, int64, -1 outside of the mask; by all threads.
+    """Return the least cell of each cell's component, int64, -1 outside the mask; uses all threads.
 
-    Strips of rows are scanned side by side, each with labels of its own, and joined at the seams.
+    Strips of rows are scanned in parallel, each with its own labels, and joined at the seams.
     """
     rows, cols = mask.shape
     labels = np.empty((rows, cols), np.int64)
     strips = max(1, min(available_threads(), rows // STRIP))
     cuts = [rows * k // strips for k in range(strips + 1)]
-    first = [1]  # label of each strip; there is room for as many as there can be
+    first = [1]  # first label of each strip; strips have room for all their possible labels
     for top, bottom in pairwise(cuts):
         first.append(first[-1] + most_labels(bottom - top, cols, diagonal))
     parent, cells = np.empty(first[-1], np.int64), np.empty(first[-1], np.int64)
@@ -95,17 +95,16 @@ def grid_components(mask: np.ndarray, diagonal: bool) -> np.ndarray:
 
 @register_jitable
 def most_labels(rows, cols, diagonal):
-    """How often a component can seem to begin: in every second cell of each row, or second row."""
+    """Return the most provisional labels: every second cell, with diagonals every second row."""
     return ((rows + 1) // 2 if diagonal else rows) * ((cols + 1) // 2)
 
 
 @jit
 def scan(mask, diagonal, labels, parent, cells, top, bottom, label):
-    """First pass over rows `top` to `bottom`: provisional labels from `label` on.
+    """First pass over rows `top` to `bottom`: assign provisional labels from `label` on.
 
-    Puts the label of each run into its first cell, in `labels`, and joins labels in `parent`.
-    Puts the first cell of each label into `cells`, unless that is None. Returns the label after
-    the last one given.
+    Writes the label of each run to its first cell in `labels`, joins labels in `parent`, and writes
+    the first cell of each label to `cells` unless that is None. Returns the next unused label.
     """
     cols = mask.shape[1]
     reach = 1 if diagonal else 0
@@ -134,10 +133,10 @@ def scan(mask, diagonal, labels, parent, cells, top, bottom, label):
 
 @register_jitable
 def find_runs(line, edges):
-    """Columns where the runs of a row begin and end, in turn, into `edges`; how many runs.
+    """Write the columns where runs of a row begin and end alternately to `edges`; count the runs.
 
-    Eight cells that are all as the one before are passed over at once; the others without a
-    branch, which noise would mispredict. `edges` has two places more than the row.
+    Eight cells equal to the one before are skipped at once. The others are processed without
+    branches, which noise would mispredict. `edges` has two more places than the row.
     """
     cols = len(line)
     words = line[: cols // 8 * 8].view(np.uint64)
@@ -161,9 +160,9 @@ def find_runs(line, edges):
 
 @register_jitable
 def _join_run(low, high, tag, over, over_tags, above, j, parent):
-    """Join a run with label `tag`, 0 for none yet, to those above that touch `low` to `high`.
+    """Join a run with label `tag` (0 if none yet) to the runs above that touch `low` to `high`.
 
-    Returns its root, and where to look for the next run.
+    Returns its root, and the first run above to consider for the next run.
     """
     while j < above and over[2 * j + 1] <= low:
         j += 1
@@ -181,12 +180,12 @@ def _join_run(low, high, tag, over, over_tags, above, j, parent):
         elif root > tag:
             parent[root] = tag
         k += 1
-    return tag, max(j, k - 1)  # the last one may touch the next run as well
+    return tag, max(j, k - 1)  # the last run above may touch the next run, too
 
 
 @jit
 def _join_seam(mask, diagonal, labels, parent, row):
-    """Join the runs of a row to those of the row above, both scanned."""
+    """Join the runs of a row to those of the row above after both were scanned."""
     cols = mask.shape[1]
     reach = 1 if diagonal else 0
     over, edges = np.empty(cols + 2, np.int64), np.empty(cols + 2, np.int64)
@@ -211,9 +210,9 @@ def _first_cells(parent, cells, start, stop):
 
 @jit
 def fill(mask, labels, values, top, bottom):
-    """Second pass over rows `top` to `bottom`: spread the value of each run's label over the run.
+    """Second pass over rows `top` to `bottom`: set each run's cells to the value of its label.
 
-    ``values[0]`` is for the cells outside.
+    Cells outside the mask get ``values[0]``.
     """
     cols = mask.shape[1]
     for row in range(top, bottom):
@@ -234,7 +233,8 @@ def fill(mask, labels, values, top, bottom):
 def _next(line, out, values, col, before, value):
     here = np.int64(line[col])
     change = -(here ^ before)
-    other = np.int64(values[out[col] & change & -here])  # of a run's first cell, else values[0]
+    # Branch-free: the value of the label at a run's first cell, else values[0].
+    other = np.int64(values[out[col] & change & -here])
     value ^= (value ^ other) & change
     out[col] = value
     return here, value

@@ -1,7 +1,7 @@
-"""List ranking: how far each element of linked lists is from the end of its list.
+"""List ranking: the distance of each element of linked lists from the end of its list.
 
-Four parallel algorithms and the plain walk, in terms of steps that the CPU (`lists_cpu`) and the
-GPU (`lists_gpu`) have under the same names.
+Four parallel algorithms and the plain walk, composed of steps that the CPU (`lists_cpu`) and the
+GPU (`lists_gpu`) implement under the same names.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from .arrays import integers, placed
 from .lists_cpu import NotLists, jit
 
 SEED = 1
-"""Of the random bits; ranks do not depend on it."""
+"""Seed of the random bits; ranks do not depend on it."""
 
 
 @checked(
@@ -36,64 +36,64 @@ def list_ranking(
     *,
     splitters: int | None = None,
 ) -> Any:
-    """Rank of each element of one or many linked lists: the steps from it to the last of its list.
+    """Rank the elements of one or many linked lists: count the steps to the last of the list.
 
     Parameters
     ----------
     succ
         Successor of each element, (n,) integers; the last element of a list points to itself.
-        int32 and int64 are read as they are, other types are copied. A CuPy array stays on its GPU,
+        int32 and int64 are read in place, other types are copied. A CuPy array stays on its GPU,
         and so does the result.
     method
         ``"wyllie"``
-            Pointer jumping: in each of log2(n) rounds every element's pointer goes twice as far.
-            Successor and rank are one word of 64 bits, of 32 below 2^16 elements. J. C. Wyllie,
-            "The complexity of parallel computations" (Cornell University 1979).
+            Pointer jumping: in each of log2(n) rounds, every pointer doubles its reach. Successor
+            and rank share one word of 64 bits, of 32 below 2^16 elements. J. C. Wyllie, "The
+            complexity of parallel computations" (Cornell University 1979).
         ``"splitters"``
-            Lists are cut at random elements, the sublists walked all at once, ranked by pointer
-            jumping, and their ranks handed to their elements. Kernels RS1 to RS5: RS1 prepares the
-            words, RS2 finds where sublists begin, RS3 walks them, RS4 jumps, RS5 hands out. An
-            element and its sublist are one word of 64 bits, or 48 (16 for the sublist, 32 for the
-            place in it) on a GPU with up to 2^16 sublists. M. Reid-Miller, "List ranking and list
-            scan on the Cray C-90" (SPAA 1994); F. Dehne and K. Yogaratnam, "Exploring the limits of
-            GPUs with parallel graph algorithms" (2010).
+            Cut lists at random elements, walk all sublists in parallel, rank the sublists by
+            pointer jumping, and compute the ranks of their elements. Kernels RS1 to RS5: RS1
+            prepares words, RS2 finds the heads of sublists, RS3 walks, RS4 jumps, RS5 expands.
+            Sublist and position of an element share one word of 64 bits, or 48 (16 and 32) on a GPU
+            with up to 2^16 sublists. M. Reid-Miller, "List ranking and list scan on the Cray C-90"
+            (SPAA 1994); F. Dehne and K. Yogaratnam, "Exploring the limits of GPUs with parallel
+            graph algorithms" (2010).
         ``"recursive"``
-            The same, and the list of sublists is ranked in the same way until it is small. D. R.
+            The same, but the list of sublists is ranked recursively until it is small. D. R.
             Helman and J. JaJa, "Designing practical efficient algorithms for symmetric
             multiprocessors" (ALENEX 1999); M. S. Rehman, K. Kothapalli and P. J. Narayanan, "Fast
             and scalable list ranking on the GPU" (ICS 2009).
         ``"hybrid"``
-            About 4 log log n rounds take a quarter of the elements out, no two of them neighbours
-            (a fractional independent set), with random bits that the CPU makes while the last ones
-            are used; what is left is ranked by splitters, and the elements put back. D. S. Banerjee
-            and K. Kothapalli, "Hybrid algorithms for list ranking and graph connected components"
-            (HiPC 2011).
+            About 4 log log n rounds each remove a quarter of the elements, no two of them
+            neighbours (a fractional independent set); the CPU generates the random bits for the
+            next round meanwhile. The rest is ranked by splitters, and the elements are put back.
+            D. S. Banerjee and K. Kothapalli, "Hybrid algorithms for list ranking and graph
+            connected components" (HiPC 2011).
         ``"sequential"``
             The plain walk, on the CPU.
         ``"auto"``
             The fastest as measured: on a GPU wyllie up to 2^25 elements, on the CPU sequential up
             to 2^16, and splitters above.
     weights
-        Length of the step out of each element, (n,) integers that int64 holds; without them every
-        step has length 1. That of a last element is not used.
+        Length of the step from each element, (n,) integers that fit int64; 1 when None. The weight
+        of a last element is not used.
     backend
-        "cpu", "cuda" or "auto": the GPU where it works.
+        "cpu", "cuda" or "auto": the GPU if it works.
     device
-        Number of the GPU, for arrays that do not lie on one.
+        Number of the GPU, for arrays that are not on one.
     splitters
-        How many to use at most; by default one for each 2^10 elements on the CPU and 2^6 on a GPU.
+        Most splitters to use; by default one per 2^10 elements on the CPU, per 2^6 on a GPU.
 
     Returns
     -------
     ranks
-        int64, (n,), a numpy or CuPy array like `succ`. 0 for the last element of each list. It is
-        the same for all methods and backends.
+        int64, (n,), a numpy or CuPy array like `succ`; 0 for the last element of each list. The
+        same for all methods and backends.
 
     Raises
     ------
     InputError
         when a successor is out of range, two elements have the same one, or there is a cycle; when
-        weights are no integers, or their sums exceed int64.
+        weights are not integers, or their sums exceed int64.
     """
 
     def work(xp: Any, take: Any, give: Any) -> Any:
@@ -110,7 +110,7 @@ def list_ranking(
 
 
 def _checked(weights: Any, count: int) -> Any:
-    """Weights as int64, whose sums int64 holds."""
+    """Return weights as int64, after checking that their sums fit int64."""
     if weights.shape != (count,):
         raise InputError(f"weights have shape {weights.shape}; it must be that of succ, ({count},)")
     if weights.dtype.kind == "f":
@@ -123,17 +123,17 @@ def _checked(weights: Any, count: int) -> Any:
         return whole.astype(np.int64)
     largest = max(-int(weights.min()), int(weights.max()))
     if largest * count >= 2**63 and float(abs(weights.astype(np.float64)).sum()) >= 2**63:
-        raise InputError("the weights add up to more than int64 holds; scale them down")
+        raise InputError("the sum of the weights exceeds int64; scale them down")
     return whole.astype(np.int64, copy=False)
 
 
 def rank(xp: Any, succ: Any, weights: Any, method: str, splitters: int | None = None) -> Any:
-    """`list_ranking` of checked arrays that lie where they are to be ranked.
+    """Run `list_ranking` on checked arrays, where they are.
 
     Raises
     ------
     NotLists
-        when they are none.
+        when they are not lists.
     """
     count = len(succ)
     if not count:
@@ -147,7 +147,7 @@ def rank(xp: Any, succ: Any, weights: Any, method: str, splitters: int | None = 
         method = simple if count <= most else "splitters"
     shift = steps.SHIFT
     if splitters is not None:
-        # The last block is not whole and has none.
+        # The last, incomplete block has no splitter.
         shift = max(1, (-(-count // splitters) - 1).bit_length())
     if method == "sequential":
         return lists_cpu.sequential(lists_cpu.pack(succ, weights, 64))
@@ -175,7 +175,7 @@ def _recursive(steps: Any, succ: Any, weights: Any, shift: int) -> Any:
 
 
 def _by_recursion(steps: Any, level: Any, shift: int) -> Any:
-    """Jump where lists are small, or too many for sublists to be much fewer than elements."""
+    """Recurse; jump if the lists are small, or so many that sublists would hardly be fewer."""
     if level.count <= steps.SMALL or level.lists > level.count // 4:
         return steps.jump(level)
     reduced = steps.walk(level, shift)
@@ -205,7 +205,7 @@ _METHODS = {
 
 
 def _reason(succ: np.ndarray) -> str:
-    """Why these are no lists: the first reason that a walk finds."""
+    """Return why these are not lists: the first fault that a walk finds."""
     kind, v, other = _find_fault(succ)
     if kind == 0:
         return (
@@ -214,12 +214,12 @@ def _reason(succ: np.ndarray) -> str:
         )
     if kind == 1:
         return f"elements {v} and {other} have the same successor, {succ[v]}; a list does not fork"
-    return f"element {v} lies on a cycle; the last element of a list must point to itself"
+    return f"element {v} is on a cycle; the last element of a list must point to itself"
 
 
 @jit
 def _find_fault(succ):
-    """The fault (successor out of range, used twice, cycle) and elements that show it."""
+    """Return the fault (0 successor out of range, 1 used twice, 2 cycle) and its elements."""
     before = np.full(len(succ), -1, np.int64)
     for v in range(len(succ)):
         after = np.int64(succ[v])

@@ -1,8 +1,8 @@
-"""The steps of list ranking on the CPU; `lists_gpu` has the same names.
+"""The steps of list ranking on the CPU; `lists_gpu` exports the same names.
 
-An element is one word: its successor and the value of the step to it, in the end its rank. The last
-element of a list leads to the end, a word of its own behind all others, whose value is 0. Words are
-uint32 or int64, half for each number, or rows of two int64.
+An element is one word. It holds the successor and the value of the step to it, and finally the
+rank. The last element of a list leads to the end, an extra word after all others with value 0.
+Words are uint32 or int64, with half the bits for each number, or rows of two int64.
 """
 
 from __future__ import annotations
@@ -21,27 +21,27 @@ from ..engine.machine import available_threads
 SHIFT = 10
 """log2 of the elements per splitter."""
 SMALL = 2**16
-"""Where recursion ends, and below which threads do not pay."""
+"""Recursion ends at this many elements; below it, threads do not pay."""
 SIMPLE = ("sequential", 2**16)
-"""What is faster than splitters, and up to how many elements."""
+"""A method that is faster than splitters up to this many elements."""
 NARROW = 2**31
-"""Lists from here, and those with weights, have words of 128 bits."""
+"""Lists with this many elements or more, and lists with weights, have 128-bit words."""
 LANES = 64
-"""Sublists that a thread walks in turn, so that their cache misses overlap."""
+"""Sublists that a thread walks in an interleaved way, so that their cache misses overlap."""
 
 
 class NotLists(Exception):
-    """What was given are no lists."""
+    """The input is not a set of lists."""
 
 
 @dataclass
 class Level:
-    """Lists: the given ones, or those of their sublists.
+    """Lists: the given ones, or the reduced lists of their sublists.
 
     Attributes
     ----------
     words
-        One for each element and one for the end.
+        One per element and one for the end.
     marks
         uint8: whether an element has a predecessor.
     count, lists
@@ -55,7 +55,7 @@ class Level:
 
 
 def get(words, v):
-    """Both numbers of a word: successor and value."""
+    """Return both numbers of a word: successor and value."""
     raise RuntimeError("for compiled code only")
 
 
@@ -97,7 +97,7 @@ def _new_words(count: int, bits: int) -> np.ndarray:
 
 
 def each(kernel: Callable[..., Any], count: int, *arguments: Any) -> list[Any]:
-    """Call ``kernel(begin, end, *arguments)`` for the parts of a range, one for each thread."""
+    """Call ``kernel(begin, end, *arguments)`` for the parts of a range, one per thread."""
     threads = available_threads() if count > SMALL else 1
     if threads == 1:
         return [kernel(0, count, *arguments)]
@@ -107,12 +107,12 @@ def each(kernel: Callable[..., Any], count: int, *arguments: Any) -> list[Any]:
 
 
 def pack(succ: np.ndarray, weights: np.ndarray | None, bits: int) -> Level:
-    """Words of `bits` from successors; 128 with weights. The CPU has 64 where the GPU has 48.
+    """Pack successors into words of `bits`; 128 bits with weights. For 48 bits, the CPU uses 64.
 
     Raises
     ------
     NotLists
-        when a successor is out of range, or that of two elements.
+        when a successor is out of range, or two elements have the same one.
     """
     count = len(succ)
     if weights is not None or count >= NARROW:
@@ -130,7 +130,7 @@ def pack(succ: np.ndarray, weights: np.ndarray | None, bits: int) -> Level:
 
 @jit
 def _pack(begin, end, succ, weights, weighted, words, marks):
-    """Numbers of successors out of range and of last elements."""
+    """Pack a range; return the numbers of successors out of range and of last elements."""
     count = len(succ)
     bad = 0
     lasts = 0
@@ -149,15 +149,15 @@ def _pack(begin, end, succ, weights, weighted, words, marks):
 
 @jit
 def put_end(words):
-    """The word behind all others leads to itself."""
+    """Make the extra last word lead to itself."""
     put(words, len(words) - 1, len(words) - 1, 0)
 
 
-# -- one after the other ---------------------------------------------------------------------------
+# -- sequential ------------------------------------------------------------------------------------
 
 
 def sequential(level: Level) -> np.ndarray:
-    """Ranks by walking along each list: once for its length, once for the ranks."""
+    """Return ranks by walking along each list: once for its length, once for the ranks."""
     ranks = np.empty(level.count, np.int64)
     known = level.count - 1 if level.lists == 1 and level.words.ndim == 1 else -1
     if _sequential(level.words, np.flatnonzero(level.marks == 0), known, ranks) != level.count:
@@ -191,7 +191,7 @@ def _sequential(words, heads, known, ranks):
 
 @register_jitable
 def pick(block, shift):
-    """The splitter of a block of 2^shift elements: one of them at random."""
+    """Return the splitter of a block of 2^shift elements: a random one of them."""
     x = (block * 0x9E3779B1) & 0xFFFFFFFF
     x = ((x ^ x >> 15) * 0x85EBCA77) & 0xFFFFFFFF
     x = x ^ x >> 13
@@ -200,7 +200,7 @@ def pick(block, shift):
 
 @register_jitable
 def is_splitter(v, shift, splitters):
-    """Whether `v` is the splitter of one of the first blocks."""
+    """Return whether `v` is the splitter of one of the first blocks."""
     block = v >> shift
     return block < splitters and pick(block, shift) == v
 
@@ -211,19 +211,19 @@ def walk(level: Level, shift: int) -> Level:
     Parameters
     ----------
     level
-        Afterwards an element's word holds its sublist, and the way from where that begins.
+        Afterwards an element's word holds its sublist and its distance from the sublist's head.
     shift
         log2 of the elements per splitter.
 
     Returns
     -------
     level
-        The lists of the sublists.
+        The reduced lists, of sublists.
 
     Raises
     ------
     NotLists
-        when no way leads to an element: it lies on a cycle.
+        when an element is not reached: it is on a cycle.
     """
     splitters = level.count >> shift
     heads = np.flatnonzero(level.marks == 0)
@@ -243,7 +243,7 @@ def walk(level: Level, shift: int) -> Level:
 
 @jit
 def _walk(begin, end, words, shift, splitters, heads, reduced, marks):
-    """Walk the sublists from `begin` to `end`, `LANES` of them in turn; the elements visited."""
+    """Walk the sublists from `begin` to `end`, `LANES` at a time; return the elements visited."""
     last = len(words) - 1
     beyond = len(reduced) - 1
     at = np.empty(LANES, np.int64)
@@ -259,7 +259,7 @@ def _walk(begin, end, words, shift, splitters, heads, reduced, marks):
         at[lane] = _start(begin + lane, shift, splitters, heads)
     visited = 0
     while lanes > 0:
-        # A loop of loads alone is so short that the processor runs ahead through all lanes' misses.
+        # This loop only loads: it is so short that the processor overlaps all lanes' cache misses.
         for lane in range(lanes):
             nexts[lane], values[lane] = get(words, at[lane])
         visited += lanes
@@ -279,7 +279,7 @@ def _walk(begin, end, words, shift, splitters, heads, reduced, marks):
                     at[lane] = _start(coming, shift, splitters, heads)
                     way[lane] = 0
                     coming += 1
-                else:  # the last lane takes this one's place, and its turn
+                else:  # the last lane takes this lane's place, and is processed next
                     lanes -= 1
                     owner[lane], at[lane], way[lane] = owner[lanes], at[lanes], way[lanes]
                     nexts[lane], values[lane] = nexts[lanes], values[lanes]
@@ -290,12 +290,12 @@ def _walk(begin, end, words, shift, splitters, heads, reduced, marks):
 
 @register_jitable
 def _start(k, shift, splitters, heads):
-    """Where sublist `k` begins."""
+    """Return the head of sublist `k`."""
     return pick(k, shift) if k < splitters else heads[k - splitters]
 
 
 def expand(level: Level, ranks: np.ndarray) -> np.ndarray:
-    """RS5: ranks of all elements from those of their sublists; in place of words of 64 bits."""
+    """RS5: compute the ranks of all elements from those of sublists; in place of 64-bit words."""
     out = level.words if level.words.ndim == 1 else np.empty(level.count, np.int64)
     each(_expand, level.count, level.words, ranks, out)
     return out[: level.count]
@@ -312,12 +312,12 @@ def _expand(begin, end, words, ranks, out):
 
 
 def jump(level: Level) -> np.ndarray:
-    """RS4, or Wyllie's algorithm: ranks by pointer jumping.
+    """RS4, or Wyllie's algorithm: compute ranks by pointer jumping.
 
     Raises
     ------
     NotLists
-        when somebody has not come to the end after as many rounds as the longest list takes.
+        when an element has not reached the end after the rounds that the longest list needs.
     """
     words, other = level.words, np.empty_like(level.words)
     for _ in range(level.count.bit_length()):
@@ -334,7 +334,7 @@ def jump(level: Level) -> np.ndarray:
 
 @jit
 def _jump(begin, end, words, to):
-    """One round; how many have not come to the end."""
+    """Run one round; return how many elements have not reached the end."""
     last = len(words) - 1
     left = 0
     for v in range(begin, end):
@@ -349,12 +349,12 @@ def _jump(begin, end, words, to):
 
 
 class Batches:
-    """Random bits, a batch made in a thread while the one before is used.
+    """Batches of random bits; a thread generates each batch while the previous one is used.
 
     Parameters
     ----------
     count
-        Bits of a batch at most.
+        Most bits of a batch.
     """
 
     def __init__(self, count: int, seed: int) -> None:
@@ -363,13 +363,13 @@ class Batches:
         self._coming = self._pool.submit(self.make, 0, -(-count // 64))
 
     def make(self, number: int, words: int) -> Any:
-        """Batch `number`, of so many words."""
+        """Generate batch `number`, with this many words."""
         bits = np.empty(words, np.int64)
         random_words(bits, self.seed + number)
         return bits
 
     def take(self, count: int) -> Any:
-        """The next batch; the one after it will have `count` bits."""
+        """Return the next batch; the one after it will have `count` bits."""
         bits = self._coming.result()
         self.number += 1
         self._coming = self._pool.submit(self.make, self.number, -(-count // 64))
@@ -381,16 +381,16 @@ class Batches:
 
 
 def thin(level: Level, batches: Batches, rounds: int) -> tuple[Level, Any, list[Any]]:
-    """Take independent elements out of the lists, a quarter of those left in each round.
+    """Remove independent elements from the lists, a quarter of the remaining ones in each round.
 
     Returns
     -------
     level
-        The lists of the elements left, numbered anew.
+        The lists of the remaining elements, renumbered.
     live
-        These elements.
+        The remaining elements.
     gone
-        For each round, the elements that were taken out.
+        For each round, the elements removed.
     """
     words, end = level.words, level.count
     coins = np.empty(level.count, np.uint8)
@@ -421,14 +421,14 @@ def thin(level: Level, batches: Batches, rounds: int) -> tuple[Level, Any, list[
 
 @jit
 def _toss(begin, end, live, bits, coins):
-    """One random bit for each element that is left."""
+    """Give each remaining element a random bit."""
     for i in range(begin, end):
         coins[live[i]] = bits[i >> 6] >> (i & 63) & 1
 
 
 @jit
 def _choose(begin, end, words, last, live, coins, chosen):
-    """Chosen is who shows heads before somebody who shows tails: never two in a row."""
+    """Choose the elements with heads whose successor has tails: never two in a row."""
     for i in range(begin, end):
         v = live[i]
         after, _ = get(words, v)
@@ -439,7 +439,7 @@ def _choose(begin, end, words, last, live, coins, chosen):
 
 @jit
 def _splice(begin, end, words, last, live, coins):
-    """Who leads to a chosen element leads past it now; how often that leads back to oneself."""
+    """Make elements skip a chosen successor; return how many then lead to themselves."""
     back = 0
     for i in range(begin, end):
         v = live[i]
@@ -462,7 +462,7 @@ def _gather(begin, end, words, live, numbers, kept, marks):
 
 
 def insert(level: Level, live: Any, gone: list[Any], ranks: np.ndarray) -> np.ndarray:
-    """Ranks of all elements from those that were left: round by round, the last one first."""
+    """Return the ranks of all elements from those of the remaining ones, undoing the rounds."""
     out = np.empty(level.count, np.int64)
     out[live] = ranks
     for ids in reversed(gone):

@@ -1,4 +1,4 @@
-"""The steps of list ranking on a GPU, ``cuda/kernels/lists.cu``; `lists_cpu` has the same names."""
+"""The steps of list ranking on a GPU (``cuda/kernels/lists.cu``), named as in `lists_cpu`."""
 
 from __future__ import annotations
 
@@ -14,35 +14,35 @@ from .lists_cpu import NARROW, NotLists, random_words
 SHIFT = 6
 """log2 of the elements per splitter."""
 SMALL = 2**16
-"""Where recursion ends."""
+"""Recursion ends at this many elements."""
 SIMPLE = ("wyllie", 2**25)
-"""What is faster than splitters, and up to how many elements: it reads at random, but writes in
-order, while walks write at random too."""
+"""A method that is faster than splitters up to this many elements: its reads are random, but its
+writes are sequential, while walks also write at random."""
 
 THREADS = 256
 BAD, LASTS, TARGETS, HEADS, VISITED, NOTES = range(6)
 
 
 def variants() -> list[dict[str, Any]]:
-    """Macros that ``cuda/kernels/lists.cu`` is compiled with."""
+    """Return the macros of ``cuda/kernels/lists.cu``."""
     return [{"BITS": bits} for bits in (32, 48, 64, 128)]
 
 
 @dataclass
 class Level:
-    """Lists on the GPU: the given ones, or those of their sublists.
+    """Lists on the GPU: the given ones, or the reduced lists of their sublists.
 
     Attributes
     ----------
     words, owners
-        One word for each element and one for the end, see the kernels; `owners` has the other 16
-        bits of words of 48.
+        One word per element and one for the end, see the kernels; `owners` holds the upper 16 bits
+        of 48-bit words.
     marks
-        A bit for each element: whether it has a predecessor.
+        One bit per element: whether it has a predecessor.
     count, lists
         Numbers of elements and of lists.
     bits
-        Of a word.
+        Size of a word.
     """
 
     words: Any
@@ -53,7 +53,7 @@ class Level:
     bits: int
 
     def launch(self, name: str, size: int, *arguments: Any) -> None:
-        """Run a kernel with a thread for each of `size` items, or as many as fit the device."""
+        """Launch a kernel with one thread per item, or as many threads as fit the device."""
         import cupy
 
         processors = cupy.cuda.Device().attributes["MultiProcessorCount"]
@@ -81,7 +81,7 @@ def _id_type(bits: int) -> Any:
 
 
 def pack(succ: Any, weights: Any, bits: int) -> Level:
-    """Words of `bits` from successors; see `lists_cpu.pack`."""
+    """Pack successors into words of `bits`; see `lists_cpu.pack`."""
     import cupy
 
     count = len(succ)
@@ -113,7 +113,7 @@ def _pointer(array: Any) -> Any:
 
 
 def walk(level: Level, shift: int) -> Level:
-    """RS2 and RS3: cut lists at splitters; the lists of sublists. See `lists_cpu.walk`."""
+    """RS2 and RS3: cut lists at splitters and return the reduced lists. See `lists_cpu.walk`."""
     import cupy
 
     splitters = level.count >> shift
@@ -146,7 +146,7 @@ def walk(level: Level, shift: int) -> Level:
 
 
 def _widen(level: Level) -> None:
-    """Words of 64 bits for 48: there are too many sublists."""
+    """Widen 48-bit words to 64 bits: there are too many sublists."""
     nexts = level.words
     level.words = nexts + ((nexts != level.count).astype(np.uint64) << np.uint64(32))
     level.words[level.count] = level.count
@@ -154,13 +154,13 @@ def _widen(level: Level) -> None:
 
 
 def jump(level: Level) -> Any:
-    """RS4, or Wyllie's algorithm: ranks by pointer jumping."""
+    """RS4, or Wyllie's algorithm: compute ranks by pointer jumping."""
     import cupy
 
     rounds = level.count.bit_length()
     left = cupy.zeros(rounds, np.int32)
     words = level.words
-    # Two loads of 64 bits may see two states of a word.
+    # 128-bit words are not read atomically, so they cannot be updated in place.
     other = cupy.empty_like(words) if level.bits == 128 else words
     for step in range(rounds):
         level.launch("jump", level.count, words, other, level.count, left, step)
@@ -173,7 +173,7 @@ def jump(level: Level) -> Any:
 
 
 def _room(level: Level, words: Any) -> Any:
-    """Where ranks go: in place of words of 64 bits."""
+    """Return an array for ranks: in place of 64-bit words, else a new one."""
     import cupy
 
     if level.bits == 64:
@@ -182,7 +182,7 @@ def _room(level: Level, words: Any) -> Any:
 
 
 def expand(level: Level, ranks: Any) -> Any:
-    """RS5: ranks of all elements from those of their sublists."""
+    """RS5: compute the ranks of all elements from those of their sublists."""
     out = _room(level, level.words)
     owners = _pointer(level.owners)
     level.launch("expand", level.count, level.words, owners, level.count, ranks, out)
@@ -193,9 +193,9 @@ def expand(level: Level, ranks: Any) -> Any:
 
 
 class Batches(lists_cpu.Batches):
-    """Random bits made on the CPU and copied while the GPU uses the batch before.
+    """Random bits, generated on the CPU and copied while the GPU uses the previous batch.
 
-    Two page-locked buffers and two on the GPU, and a stream for the copies.
+    Uses two page-locked buffers, two buffers on the GPU, and a stream for the copies.
     """
 
     def __init__(self, count: int, seed: int) -> None:
@@ -210,7 +210,7 @@ class Batches(lists_cpu.Batches):
         super().__init__(count, seed)
 
     def make(self, number: int, words: int) -> Any:
-        """Batch `number`, of so many words."""
+        """Generate batch `number`, with this many words."""
         host, bits = self._hosts[number % 2][:words], self._devices[number % 2][:words]
         random_words(host, self.seed + number)
         with self._device:
@@ -219,16 +219,16 @@ class Batches(lists_cpu.Batches):
         return bits
 
     def take(self, count: int) -> Any:
-        """The next batch; the one after it will have `count` bits."""
+        """Return the next batch; the one after it will have `count` bits."""
         import cupy
 
-        # Kernels may still read the buffer that the one after next goes to.
+        # Kernels may still read the buffer that the batch after next will overwrite.
         cupy.cuda.get_current_stream().synchronize()
         return super().take(count)
 
 
 def thin(level: Level, batches: Batches, rounds: int) -> tuple[Level, Any, list[Any]]:
-    """Take independent elements out of the lists; see `lists_cpu.thin`."""
+    """Remove independent elements from the lists; see `lists_cpu.thin`."""
     import cupy
 
     coins = cupy.empty(level.count, np.uint8)
@@ -267,7 +267,7 @@ def thin(level: Level, batches: Batches, rounds: int) -> tuple[Level, Any, list[
 
 
 def insert(level: Level, live: Any, gone: list[Any], ranks: Any) -> Any:
-    """Ranks of all elements from those that were left; see `lists_cpu.insert`."""
+    """Return the ranks of all elements from those of the remaining ones; see `lists_cpu.insert`."""
     import cupy
 
     out = cupy.empty(level.count, np.int64)

@@ -1,9 +1,8 @@
-"""A tournament tree: the least of many entries that come, become less, and leave.
+"""A tournament tree: a priority queue with insertion, decrease and removal of entries.
 
-The leaves are the players, every inner node holds the winner of the two nodes below it (tree
-selection: D. E. Knuth, The Art of Computer Programming 3, 5.2.3). Entries are pairs (key, edge id)
-and stand outside of the tree, in one array each. So all is O(log players), and nothing is ever
-allocated.
+The leaves are the players, and every inner node holds the winner of its two children (tree
+selection: D. E. Knuth, The Art of Computer Programming 3, 5.2.3). Entries are pairs (key, edge id),
+stored outside the tree in one array each. All operations are O(log players) and allocate nothing.
 """
 
 from __future__ import annotations
@@ -15,31 +14,31 @@ NOBODY = -1
 
 
 def new_tree(players: int) -> np.ndarray:
-    """A tree in which nobody plays yet: inner nodes from 1, the root, then the leaves."""
+    """Allocate an empty tree: inner nodes from 1, the root, then the leaves."""
     return np.full(2 * players, NOBODY, np.int64)
 
 
 @register_jitable
 def precedes(key, edge, other_key, other_edge):
-    """The total order of edges: by key, then by id."""
+    """Compare edges in their total order: by key, then by id."""
     return key < other_key or (key == other_key and edge < other_edge)
 
 
 @register_jitable
 def plays(tree, player):
-    """Whether `player` has come and not left."""
+    """Return whether `player` is in the tree."""
     return tree[len(tree) // 2 + player] != NOBODY
 
 
 @register_jitable
 def first(tree):
-    """The winner of the whole tournament, or NOBODY."""
+    """Return the winner of the whole tournament, or NOBODY."""
     return tree[1]
 
 
 @register_jitable
 def challenge(tree, keys, ids, player):
-    """Let `player` come, or climb after its entry became less."""
+    """Insert `player`, or move it up after its entry decreased."""
     node = len(tree) // 2 + player
     tree[node] = player
     while node > 1:
@@ -54,7 +53,7 @@ def challenge(tree, keys, ids, player):
 
 @register_jitable
 def leave(tree, keys, ids, player):
-    """Take `player` out; what it had won is played again."""
+    """Remove `player`, and replay the matches it had won."""
     node = len(tree) // 2 + player
     winner = NOBODY
     while tree[node] == player:

@@ -1,4 +1,4 @@
-"""Union-find inside kernels."""
+"""Union-find for compiled code."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from numba.extending import register_jitable
 
 @register_jitable
 def find(parent, v):
-    """Root of `v`, halving the path on the way (R. Tarjan and J. van Leeuwen 1984)."""
+    """Return the root of `v`, with path halving (R. Tarjan and J. van Leeuwen 1984)."""
     while parent[v] != v:
         parent[v] = parent[parent[v]]
         v = parent[v]

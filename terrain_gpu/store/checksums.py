@@ -89,6 +89,40 @@ def crc_of_json(*values: Mapping[str, Any] | Sequence[Any]) -> str:
     return f"{crc32c(text.encode()):08x}"
 
 
+_POLYNOMIAL, _ONE, _BYTE = 0x82F63B78, 1 << 31, 1 << 23
+"""That of CRC-32C, and 1 and x^8 in the same order of bits: the highest is that of x^0."""
+
+
+def _product(a: int, b: int) -> int:
+    """Multiply polynomials over GF(2), modulo that of CRC-32C."""
+    found = 0
+    for power in range(32):
+        if a & (_ONE >> power):
+            found ^= b
+        b = (b >> 1) ^ (_POLYNOMIAL if b & 1 else 0)
+    return found
+
+
+def joined_crc(first: int, second: int, length: int) -> int:
+    """Return the CRC-32C of some bytes followed by `length` others, from the CRC-32C of both."""
+    shift, square = _ONE, _BYTE
+    while length:
+        if length & 1:
+            shift = _product(shift, square)
+        square, length = _product(square, square), length >> 1
+    return _product(shift, first) ^ second
+
+
+def checksum_of_part(path: str, start: int, size: int) -> int:
+    """Return the CRC-32C of `size` bytes of a file."""
+    crc = 0
+    with open(path, "rb", buffering=0) as file:
+        file.seek(start)
+        while piece := file.read(min(size, 1 << 22)):
+            crc, size = google_crc32c.extend(crc, piece), size - len(piece)
+    return crc
+
+
 def checksum(path: str, stop: threading.Event | None = None) -> str:
     """CRC-32C of a file's bytes, as 8 hexadecimal digits."""
     crc = 0

@@ -459,13 +459,17 @@ class Layer:
                     ) from None
                 yield None
                 return
+            except TerrainError:
+                raise
             except OSError as error:
-                raise _read_error(path, error) from error
+                raise StoreError(f"{path}: cannot be read: {error.strerror}") from error
             try:
                 tile_bytes = 0 if self.compress else self._tile_bytes
                 yield Shard(source, path, self.path, self._order, tile_bytes, expected)
+            except TerrainError:
+                raise
             except OSError as error:
-                raise _read_error(path, error) from error
+                raise StoreError(f"{path}: cannot be read: {error.strerror}") from error
 
     def _expected(self, i: int, j: int) -> int | None:
         """The recorded digest of a block, 0 if it has no file; None if none is recorded."""
@@ -514,13 +518,6 @@ class Layer:
 def digests_name(separator: str) -> str:
     """Name of the file of digests, for the version of a layer with this separator."""
     return DIGESTS if separator == "/" else f"{DIGESTS}-dotted"
-
-
-def _read_error(path: Path, error: OSError) -> OSError:
-    """The error to raise when reading fails."""
-    if isinstance(error, TerrainError):
-        return error
-    return StoreError(f"{path}: cannot be read: {error.strerror}")
 
 
 def _part(array: np.ndarray, window: Window, part: Window) -> np.ndarray:

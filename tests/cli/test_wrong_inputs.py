@@ -430,7 +430,7 @@ INPUTS = [
         "transform beyond numbers",
         tif(transform=Affine(1e307, 0, 0, 0, -1e307, 0)),
         BAD,
-        ("bad.tif: .*1e.307.* beyond all numbers",),
+        ("bad.tif: .*1e.307.* overflow",),
     ),
     Case(
         "transform NaN in the raster",
@@ -1241,7 +1241,7 @@ TREES = [
         "tree of a tree",
         solved,
         f"{MST} --layer mst --overwrite",
-        ("s.zarr: layer 'mst' is the result; name the layer of heights",),
+        ("s.zarr: 'mst' is the result layer; name a layer of heights",),
     ),
     Case("tree exists", solved, MST, ("s.zarr: layer 'mst' exists; --overwrite replaces it",)),
     Case(

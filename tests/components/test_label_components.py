@@ -16,6 +16,7 @@ import rasterio
 from contract import OperationContract
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from reference import expected_labels
 from samples import DEMS
 from scipy import ndimage
 from strategies import WGS84, rasters, shapes
@@ -38,16 +39,6 @@ REAL = ["west", "south", "east", "north", "area"]
 COLUMNS = ["label", "cells", "area", *BOX, *REAL[:4]]
 
 pytestmark = pytest.mark.usefixtures("no_fsync")
-
-
-def expected_labels(mask, connectivity=8):
-    """Labels of scipy, renumbered by first cells."""
-    found, count = ndimage.label(mask, np.ones((3, 3)) if connectivity == 8 else None)
-    _, first = np.unique(np.append(found, np.arange(count + 1)), return_index=True)
-    order = np.argsort(first[1:])
-    names = np.zeros(count + 1, np.int64)
-    names[1 + order] = np.arange(1, count + 1)
-    return names[found]
 
 
 class TestContract(OperationContract):
@@ -395,7 +386,7 @@ def test_resume_of_what_is_complete(tmp_path):
     assert (again.count, again.cells) == (1, 70)
     assert (tmp_path / "t.csv").read_bytes() == before
     (tmp_path / "t.csv").unlink()
-    with pytest.raises(StoreError, match=r"complete and .* is not there; --overwrite"):
+    with pytest.raises(StoreError, match=r"complete but .* is missing; --overwrite"):
         label_components(store, "elevation == 1", **how)
     how["resume"] = False
     label_components(store, "elevation == 1", **how)
@@ -418,7 +409,7 @@ def test_an_unfinished_run_over_a_finished_one_goes_on(tmp_path):
     options = {"table": tmp_path / "t.csv", "threads": 1}
     label_components(store, "elevation > 3", **options)
     (tmp_path / "t.csv").unlink()
-    with pytest.raises(StoreError, match=r"is complete and .*t.csv is not there; --overwrite"):
+    with pytest.raises(StoreError, match=r"is complete but .*t.csv is missing; --overwrite"):
         label_components(store, "elevation > 3", resume=True, **options)
 
     def stop(cells, total):
@@ -565,7 +556,7 @@ def test_plan_command(world, capfd):
     [
         ("", "Missing option '--where'"),
         ("--where 'elevation >'", "found the end, at character 12"),
-        ("--where 'height > 0'", "there is no layer 'height' but elevation, old, at character 1"),
+        ("--where 'height > 0'", "there is no layer 'height', only elevation, old, at character 1"),
         ("--where 'elevation > 0' --connectivity 6", "'6' is not one of '8', '4'"),
         ("--where 'elevation > 0' --into elevation", "layer 'elevation' is read"),
         ("--where 'elevation > 0' --into x", "layer name 'x'"),

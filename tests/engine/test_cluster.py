@@ -10,6 +10,7 @@ import socket
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from importlib import import_module
 from multiprocessing import get_context
 from types import SimpleNamespace
@@ -277,7 +278,7 @@ def test_a_task_that_kills_its_workers(store, monkeypatch, tmp_path):
     [
         ({"version": "9.9"}, ClusterError, "has terrain_gpu 0.1.0, not 9.9; install the same"),
         ({"folder": "/no/such"}, ClusterError, "does not see /no/such; the store must lie in"),
-        ({"threads": 0}, ClusterError, "has 1 threads, and the run plans with 0; give it no more"),
+        ({"threads": 0}, ClusterError, "has 1 threads, but the run plans for 0; start it with"),
         ({"memory": 10**15}, PlanError, "may use [0-9]+ MB, .* needs 1000000000 MB there"),
     ],
 )
@@ -297,6 +298,15 @@ def test_workers_whose_own_limit_is_less(store, scheduler, start_worker):
         with pytest.raises(PlanError, match=r"may use 320 MB, .*; choose a smaller --memory-limit"):
             slope(store, client=client, memory_limit="1GB")
         assert clusters.Cluster(client, str(store)).limit(None) == 320 * MB
+
+
+def test_workers_need_not_hold_what_the_run_does(store, cluster):
+    connected = clusters.Cluster(cluster, str(store))
+    plan = replace(Slope(str(store)).plan("1GB", 1), memory=10**15, worker_memory=10**8)
+    assert connected.plan(SimpleNamespace(plan=lambda *limits: plan), 10**16) == plan
+    wide = replace(plan, worker_memory=10**15)
+    with pytest.raises(PlanError, match=r"needs 1000000000 MB there"):
+        connected.plan(SimpleNamespace(plan=lambda *limits: wide), 10**16)
 
 
 def test_networks(tmp_path, cluster, store):
@@ -414,7 +424,7 @@ def test_a_worker_that_does_not_answer(store, scheduler, start_worker, monkeypat
         monkeypatch.setattr(clusters, "ANSWER", 0.3)
         (pid,) = client.run(os.getpid).values()
         os.kill(pid, signal.SIGSTOP)
-        with pytest.raises(ClusterError, match="a worker does not answer; end it"):
+        with pytest.raises(ClusterError, match="a worker does not answer; stop it"):
             slope(store, client=client)
 
 
@@ -435,7 +445,7 @@ def test_only_who_started_workers_hears_an_interrupt():
 def test_a_client_that_is_closed(store, scheduler):
     with clusters.open_client(None, scheduler.address) as client:
         pass
-    with pytest.raises(ClusterError, match="the client is closed; give one that is connected"):
+    with pytest.raises(ClusterError, match="the client is closed; give a connected one"):
         slope(store, client=client)
 
 

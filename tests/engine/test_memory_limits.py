@@ -39,11 +39,12 @@ COMMANDS = {
     "dijkstra": f"compute-sssp s.zarr --source-rowcol 0,0 --cost tobler --method dijkstra {CPU}",
     "index": f"compute-sssp s.zarr --source-rowcol 0,0 --cost surface --build-index {CPU}",
     "labels": "terrain-gpu label-components s.zarr --where 'elevation > 3' --table t.parquet "
-    f"{ALWAYS}",
+    f"--verify {ALWAYS}",
     "four": "terrain-gpu label-components s.zarr --where 'elevation > 3' --connectivity 4 "
     f"--table t.geojson {ALWAYS}",
-    "drainage": f"terrain-gpu accumulate s.zarr --directions dirs {ALWAYS}",
+    "drainage": f"terrain-gpu accumulate s.zarr --directions dirs --verify {ALWAYS}",
     "areas": f"terrain-gpu accumulate s.zarr --areas {ALWAYS}",
+    "slopes": f"terrain-gpu slope s.zarr --aspect aspect --verify {ALWAYS}",
     "network": f"terrain-gpu network s.zarr n.gpkg --min-length 200 {ALWAYS}",
     "export": f"terrain-gpu export s.zarr x.tif --compress deflate {ALWAYS}",
     "overviews": f"terrain-gpu export s.zarr x.tif --cog {ALWAYS}",

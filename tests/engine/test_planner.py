@@ -17,12 +17,11 @@ from terrain_gpu.engine import machine
 from terrain_gpu.engine.plan import (
     BASELINE,
     COMPILED_BASELINE,
-    SourceShape,
     default_memory_limit,
     format_size,
     plan_paths,
-    plan_stream,
 )
+from terrain_gpu.engine.plan_stream import SourceShape, plan_stream
 from terrain_gpu.errors import InputError, PlanError
 from terrain_gpu.grid import TILE
 from terrain_gpu.io.convert import plan_for_shape

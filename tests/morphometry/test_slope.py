@@ -72,9 +72,9 @@ def test_a_geographic_grid_is_measured_on_the_ellipsoid(tmp_path):
 
 def test_names(tmp_path):
     store = make_store(tmp_path / "s.zarr", np.zeros((70, 70)), None, 64)
-    with pytest.raises(InputError, match="need names of their own"):
+    with pytest.raises(InputError, match="must have different names"):
         slope(store, into="elevation", overwrite=True)
-    with pytest.raises(InputError, match="need names of their own"):
+    with pytest.raises(InputError, match="must have different names"):
         slope(store, aspect="slope")
     make_store(tmp_path / "t.zarr", np.zeros((70, 70)), None, 64)
     slope(store, into="other")

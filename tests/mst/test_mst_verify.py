@@ -383,7 +383,7 @@ def test_messages_name_the_edges():
             "edges",
             r"\(row 0, column 1\)-\(row 0, column 2\) leaves the raster",
         ),
-        ([[5, 16], [0, 0]], 8, "edges", "bits that mean no edge"),
+        ([[5, 16], [0, 0]], 8, "edges", "bits that are not edges"),
     ):
         error = broken(data, None, np.array(mask, np.uint8), "max", connectivity)
         assert error.check == check, str(error)
@@ -418,7 +418,7 @@ def test_wrong_inputs(tmp_path, no_fsync):
     for layers, changed, error, text in (
         ((source, forest), {"connectivity": 6}, InputError, "connectivity 6"),
         ((source, forest), {"weight": "mean"}, InputError, "'mean'"),
-        ((source, source), {}, InputError, "no edges"),
+        ((source, source), {}, InputError, "are not edges"),
         ((smaller, forest), {}, InputError, "blocks of"),
         ((source, forest), {"memory_limit": 10**6}, PlanError, r"give at least \d+ MB"),
     ):

@@ -140,7 +140,7 @@ def test_south_up_grids_mirror_north_up_ones():
 
 @pytest.mark.parametrize("top", [90.6, 90.5001, -88.4])
 def test_rows_beyond_a_pole(top):
-    with pytest.raises(InputError, match=r"row \d lies at latitude .* beyond the pole; crop"):
+    with pytest.raises(InputError, match=r"row \d is at latitude .* beyond the pole; crop"):
         step_lengths(degrees(3, 1.0, top))
 
 

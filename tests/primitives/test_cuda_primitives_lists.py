@@ -76,7 +76,7 @@ def test_resident_arrays_stay(kind):
         assert isinstance(ranks, cupy.ndarray)
         assert np.array_equal(ranks.get(), plain_ranks(succ))
         assert np.array_equal(given_lists.get(), succ)
-    with pytest.raises(InputError, match="arrays lie on the GPU"):
+    with pytest.raises(InputError, match="arrays are on the GPU"):
         list_ranking(given_lists, backend="cpu")
     with pytest.raises(InputError, match="method 'sequential' runs on the CPU"):
         list_ranking(given_lists, "sequential")
@@ -98,7 +98,7 @@ def test_a_large_cycle_beside_a_list():
     ring = np.roll(np.arange(1_000_000), 1) + 2_000_000
     for method in METHODS:
         for splitters in (None, 3):
-            with pytest.raises(InputError, match="element 2000000 lies on a cycle"):
+            with pytest.raises(InputError, match="element 2000000 is on a cycle"):
                 list_ranking(
                     np.concatenate((succ, ring)), method, backend="cuda", splitters=splitters
                 )

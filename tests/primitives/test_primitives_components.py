@@ -187,8 +187,8 @@ def test_views_of_masks():
 @pytest.mark.parametrize(
     ("edges", "options", "message"),
     [
-        ([[0, 5]], {"n": 5}, "vertex 5 of an edge is outside of 0 to 4; .* give n 6 at least"),
-        ([[0, -2]], {"n": 5}, "vertex -2 of an edge is outside of 0 to 4"),
+        ([[0, 5]], {"n": 5}, "vertex 5 of an edge is outside 0 to 4; .* give at least n 6"),
+        ([[0, -2]], {"n": 5}, "vertex -2 of an edge is outside 0 to 4"),
         ([[0, -2]], {}, "vertex -2 of an edge is outside"),
         (np.array([[0, 2**64 - 1]], np.uint64), {"n": 9}, "vertex 18446744073709551615 of"),
         ([[0, 1]], {"n": -1}, "n -1: give a whole number from 0"),
@@ -198,7 +198,7 @@ def test_views_of_masks():
         ([[0, 1, 2]], {}, r"shape \(1, 3\)"),
         ([0, 1], {}, r"shape \(2,\)"),
         ([[[True]]], {}, r"a mask of shape \(1, 1, 1\) is not usable"),
-        ([[True]], {"n": 1}, "n 1 is for edges"),
+        ([[True]], {"n": 1}, "n 1 is for edges only"),
         ([[0, 1]], {"method": "bfs"}, "method 'bfs' is not known; use one of auto, rem, sv"),
         ([[True]], {"connectivity": 6}, "connectivity 6 is not 8 or 4"),
         ([[0, 1]], {"backend": "tpu"}, "backend 'tpu' is not known"),

@@ -112,9 +112,9 @@ def faults():
     a, b = np.flatnonzero(wide != np.arange(300))[:2]
     fork[b] = fork[a]
     return [
-        (ring, "element 0 lies on a cycle; the last element of a list must point to itself"),
-        (two_rings, "element 300 lies on a cycle"),
-        (np.array([1, 0]), "element 0 lies on a cycle"),
+        (ring, "element 0 is on a cycle; the last element of a list must point to itself"),
+        (two_rings, "element 300 is on a cycle"),
+        (np.array([1, 0]), "element 0 is on a cycle"),
         (beyond, r"succ\[7\] is 300, but the elements are 0 to 299"),
         (below, r"succ\[7\] is -1, but"),
         (fork, f"elements {a} and {b} have the same successor, {fork[a]}"),
@@ -159,7 +159,7 @@ def test_wrong_arguments():
         ("splitters 0: give a whole number from 1 on", {"splitters": 0}),
         ("sums of floats depend on the order", {"weights": [0.5, 0.5]}),
         (r"weights have shape \(3,\); it must be that of succ, \(2,\)", {"weights": [1, 2, 3]}),
-        ("add up to more than int64 holds", {"weights": [2**62, 2**62]}),
+        ("sum of the weights exceeds int64", {"weights": [2**62, 2**62]}),
         ("backend 'gpu' is not known", {"backend": "gpu"}),
     ):
         with pytest.raises(InputError, match=message):

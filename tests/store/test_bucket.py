@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
+import os
 import re
 import shutil
 import subprocess
@@ -475,12 +476,21 @@ def test_credentials_are_never_told(store, proxy, caplog, monkeypatch):
 # -- by others ----------------------------------------------------------------------------------
 
 
-def test_workers_write_there_too(store, tmp_path):
-    make_store(tmp_path / "s.zarr", cells(), -1, 64)
-    terrain_gpu.minimum_spanning_tree(tmp_path / "s.zarr")
+def test_workers_write_there_too(store, bucket, tmp_path):
+    def take(environment):
+        os.environ.update(environment)
+
+    alone = make_store(tmp_path / "s.zarr", cells(), -1, 64)
+    terrain_gpu.minimum_spanning_tree(alone)
+    terrain_gpu.export_layer(alone, raster := tmp_path / "r.tif")
+    terrain_gpu.convert_dataset(raster, tmp_path / "c.zarr", block_size=64)
     with processes(1) as client:
+        # An earlier test may have started the server that forks workers, without this bucket.
+        client.run(take, dict(os.environ))
         terrain_gpu.minimum_spanning_tree(store, client=client)
-    assert objects(store) == files(tmp_path / "s.zarr")
+        terrain_gpu.convert_dataset(raster, f"{bucket}/c.zarr", block_size=64, client=client)
+    assert objects(store) == files(alone)
+    assert objects(f"{bucket}/c.zarr") == files(tmp_path / "c.zarr")
 
 
 # -- without it ---------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""The spanning forest of one block: its tiles, then what is left between their rims."""
+"""The spanning forest of one block: its tiles, then the edges left between their rims."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from .tile import RING, new_tile_work, ring_cell, ring_index, tile_forest
 
 
 def new_block_work(block: int, weight: Weight) -> tuple:
-    """Arrays that `block_forest` works in, for blocks of side `block`."""
+    """Allocate the work arrays of `block_forest` for blocks of side `block`."""
     tiles = (block // TILE) ** 2
-    # A tile sends up fewer candidates than it has rim cells; 3 separator edges for each rim cell
-    # and 1 more for each corner count every one of them at least once.
+    # A tile has fewer candidates than rim cells. 3 separator edges per rim cell and 1 more per
+    # corner count each of these edges at least once.
     edges = tiles * (RING + 3 * RING + 4)
     return new_tile_work(weight), new_list_work(tiles * RING, edges, weight.key_dtype)
 
 
 @jit
 def block_forest(cells, valid, low, diagonal, sides, work, mask, sums, mode):
-    """Spanning forest of a block.
+    """Compute the spanning forest of a block.
 
     Parameters
     ----------
@@ -45,15 +45,15 @@ def block_forest(cells, valid, low, diagonal, sides, work, mask, sums, mode):
     Returns
     -------
     final, candidates
-        Number of final edges, and of candidates; these stand in front of ``work[1][0]``: keys,
-        ids ``4 * (row * cols + col) + direction`` in the block, and the border cells of the block
-        (row * cols + col) at both ends.
+        Number of final edges and of candidates. The candidates are at the start of ``work[1][0]``:
+        keys, ids ``4 * (row * cols + col) + direction`` in the block, and the border cells of the
+        block (row * cols + col) at both ends.
     """
     tile_work, list_work = work
     edges, frozen, picked = list_work[0], list_work[4], list_work[5]
     rows, cols = cells.shape
     down, across = (rows + TILE - 1) // TILE, (cols + TILE - 1) // TILE
-    count = np.int64(0)  # one type for `tile_forest`, which then is compiled once
+    count = np.int64(0)  # always int64, so that `tile_forest` is compiled only once
     final = 0
     for ti in range(down):
         for tj in range(across):
@@ -98,7 +98,7 @@ def block_forest(cells, valid, low, diagonal, sides, work, mask, sums, mode):
 
 @register_jitable
 def _vertex(row, col, across):
-    """Number of a rim cell of a tile among those of the block."""
+    """Return the number of a tile's rim cell among all rim cells of the block."""
     tile = (row // TILE) * across + col // TILE
     return tile * RING + ring_index(row % TILE, col % TILE)
 
@@ -119,7 +119,7 @@ def _separators(cells, valid, low, diagonal, across, edges, count):
     for row in range(rows):
         whole = row % TILE == TILE - 1
         for col in range(cols):
-            # Only the last row and the outer columns of a tile are lower ends of such edges.
+            # The lower ends of such edges lie only in the last row and the outer columns of tiles.
             if not (whole or (col + 1) % TILE < 2) or not valid[row, col]:
                 continue
             for d in range(0, 4, 1 if diagonal else 2):

@@ -1,10 +1,10 @@
-"""Boruvka with frozen components, on an edge list: what every level above the tiles runs.
+"""Boruvka with frozen components on an edge list, used by every level above the tiles.
 
 Boruvka's step: every component picks its least outgoing edge under the total order (weight, edge
 id); every picked edge is in the minimum spanning tree (O. Boruvka 1926; the cut property). Here a
-component that holds a *frozen* vertex never picks, because some of its edges lie outside of what is
-seen. The others do, until each component with edges holds exactly one frozen vertex. What remains
-between frozen vertices goes up one level.
+component that holds a *frozen* vertex never picks, because some of its edges lie outside this
+graph. The others pick until each component with edges holds exactly one frozen vertex. The edges
+left between frozen vertices go up one level.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from ...primitives.union_find import find
 
 
 def edge_key(a, b, low):
-    """Keys of the edges between the cells of two arrays; see `weights.Weight.low`.
+    """Return the keys of the edges between the cells of two arrays; see `weights.Weight.low`.
 
-    In compiled code, the key of the edge between two cells.
+    In compiled code, `a` and `b` are single cells.
     """
     if a.dtype.kind == "f":
         with np.errstate(over="ignore", invalid="ignore"):
@@ -84,7 +84,7 @@ def _add_weight(sums, key, mode):
 
 
 def new_list_work(vertices: int, edges: int, key: np.dtype) -> tuple:
-    """Arrays that `contract` works in, for so many vertices and edges."""
+    """Allocate the work arrays of `contract` for this many vertices and edges."""
 
     def ids(count: int) -> np.ndarray:
         return np.empty(count, np.int64)
@@ -101,20 +101,20 @@ def new_list_work(vertices: int, edges: int, key: np.dtype) -> tuple:
 
 @jit
 def contract(work, vertices, count, sums, mode):
-    """Final edges and candidates of a graph whose frozen vertices have edges elsewhere.
+    """Find the final edges and candidates of a graph whose frozen vertices have edges elsewhere.
 
     Parameters
     ----------
     work
-        From `new_list_work`; ``work[0]`` holds `count` edges, ``work[4]`` what is frozen.
+        From `new_list_work`; ``work[0]`` holds `count` edges, ``work[4]`` flags frozen vertices.
     sums, mode
         See `add_weight`.
 
     Returns
     -------
     final, candidates
-        ``work[5][:final]`` are the ids of the final edges; the candidates, the spanning forest of
-        what is left between frozen vertices, stand in front of ``work[0]``.
+        Their numbers. ``work[5][:final]`` are the ids of the final edges. The candidates, the
+        spanning forest of the edges left between frozen vertices, are at the start of ``work[0]``.
     """
     edges, live, union, active, frozen, picked = work
     keys, ids, us, vs = edges
@@ -124,7 +124,7 @@ def contract(work, vertices, count, sums, mode):
         add_weight(sums, keys[e], mode)
         picked[k] = ids[e]
     for k in range(left):
-        # In two steps, as live edges stand in another order than theirs in `edges`.
+        # In two steps, because live edges have another order than `edges`.
         live[1][k] = ids[live[1][k]]
     for k in range(left):
         keys[k], ids[k], us[k], vs[k] = live[0][k], live[1][k], live[2][k], live[3][k]
@@ -145,7 +145,7 @@ def boruvka(edges, count, vertices, live, union, active, frozen, picked):
     Parameters
     ----------
     edges
-        Tuple (keys, ids, us, vs) of the first `count` edges; not changed.
+        Tuple (keys, ids, us, vs), of which the first `count` entries are used; not changed.
     live
         Receives the edges left, all between frozen vertices: key, position in `edges`, and the
         frozen vertices at both ends.
@@ -191,7 +191,7 @@ def boruvka(edges, count, vertices, live, union, active, frozen, picked):
             e = choice[c]
             other = us[e] ^ vs[e] ^ c
             if c < other and choice[other] == e and not frozen[other]:
-                continue  # both picked it: the smaller end stays root
+                continue  # both picked this edge: the smaller component remains a root
             parent[c] = other
             picked[taken] = at[e]
             taken += 1
@@ -202,7 +202,7 @@ def boruvka(edges, count, vertices, live, union, active, frozen, picked):
 
 @register_jitable
 def compress(parent, active, roots):
-    """Point every active component to its root; keep the roots, return their number."""
+    """Point every active component to its root; keep only roots active, return their number."""
     still = 0
     for k in range(roots):
         c = active[k]
@@ -214,7 +214,7 @@ def compress(parent, active, roots):
 
 @register_jitable
 def _relabel(live, left, end, parent, frozen):
-    """Drop the edges inside a component; move those between frozen ones to the front."""
+    """Drop edges inside a component; move edges between frozen components to the front."""
     keys, at, us, vs = live
     kept = left
     for k in range(left, end):
@@ -225,7 +225,7 @@ def _relabel(live, left, end, parent, frozen):
         key, e = keys[k], at[k]
         place = kept
         if frozen[u] and frozen[v]:
-            # The first of the others makes room behind the last.
+            # Move the first of the other edges behind the last to make room.
             keys[kept], at[kept], us[kept], vs[kept] = keys[left], at[left], us[left], vs[left]
             place = left
             left += 1

@@ -1,24 +1,24 @@
-"""The method "contract": the classical contraction, the reference route of the spanning tree.
+"""The method "contract": the classical contraction, kept as a reference for the spanning tree.
 
-The 2012 thesis that this project builds on, after H. Haverkort and after L. Arge, L. Toma and
+It follows the 2012 thesis that this project builds on, H. Haverkort, and L. Arge, L. Toma and
 J. S. Vitter, "I/O-efficient algorithms for problems on grid-based terrains" (ACM Journal of
 Experimental Algorithmics 6, 2001):
 
-1. *Block MST*: the spanning tree of a block, its boundary vertices included.
+1. *Block MST*: compute the spanning tree of a block, including its boundary vertices.
 2. *Dead-end removal*: subtrees without a boundary vertex never lie on a cycle with an edge of
    another block. Their edges are final.
-3. *Path contraction*: what is left branches less often than it has boundary vertices. Every path
-   between boundary and branching vertices becomes one edge, its largest: of all edges of a path
-   only that one can still be replaced. The others are final.
+3. *Path contraction*: the rest has fewer branching vertices than boundary vertices. Contract every
+   path between boundary and branching vertices to its largest edge: only that edge of a path can
+   still be replaced. The others are final.
 4. *Merge*: four contracted trees and the separator edges between them are a graph of O(boundary)
-   edges. It gets the same treatment: spanning tree, dead ends, paths.
-5. *Expansion downwards*: edges final at an upper level go to the blocks that hold them; `levels`
-   does that for all methods.
+   edges. Treat it in the same way: spanning tree, dead ends, paths.
+5. *Expansion downwards*: add edges that become final at an upper level to the blocks that hold
+   them; `levels` does that for all methods.
 
 Spanning trees are grown with a tournament tree over the vertices (R. C. Prim, "Shortest connection
-networks and some generalizations", Bell System Technical Journal 36, 1957), from a boundary vertex
-as long as there is one: then a subtree is a dead end when nothing in it is on the boundary, and one
-pass up and one pass down the tree do steps 2 and 3.
+networks and some generalizations", Bell System Technical Journal 36, 1957), starting at boundary
+vertices if there are any: then a subtree without boundary vertices is a dead end, and one pass up
+and one pass down the tree do steps 2 and 3.
 """
 
 from __future__ import annotations
@@ -47,17 +47,17 @@ __all__ = [
 
 
 def new_edges(count: int, key: np.dtype) -> Edges:
-    """Room for so many edges."""
+    """Allocate a list of `count` edges."""
     return np.empty(count, key), *(np.empty(count, np.int64) for _ in range(3))  # type: ignore[return-value]
 
 
 def new_forest(vertices: int, key: np.dtype) -> tuple[np.ndarray, ...]:
-    """Arrays of a rooted forest, one entry for each vertex.
+    """Allocate a rooted forest, with one entry per vertex in each array.
 
-    Key and id of the edge by which a vertex joined; its parent, -1 as long as it has none, itself
-    if it is a root; the vertices in the order in which they joined; and *branches*: the subtrees
-    below with boundary vertices, two more for boundary vertices themselves. So 0 is a dead end, 1
-    lies inside a path, and the others stay vertices.
+    The arrays are: key and id of the edge by which a vertex joined; its parent, -1 if unreached,
+    itself if a root; the vertices in the order in which they joined; and *branches*: the number of
+    its subtrees with boundary vertices, plus 2 for a boundary vertex itself. So a vertex with 0
+    branches is in a dead end, one with 1 is inside a path, and the others remain vertices.
     """
     return (
         np.empty(vertices, key),
@@ -72,12 +72,12 @@ def new_forest(vertices: int, key: np.dtype) -> tuple[np.ndarray, ...]:
 
 
 def work_per_cell(key: np.dtype) -> int:
-    """Bytes of `new_work` for each cell of a block."""
+    """Bytes of `new_work` per cell of a block."""
     return 45 + key.itemsize
 
 
 def levels_per_side(key: np.dtype) -> int:
-    """Bytes for each row and column of the raster that the largest `merge` and its input take."""
+    """Bytes of the largest `merge` and its input, per row and column of the raster."""
     return 64 * (key.itemsize + 24)
 
 
@@ -87,9 +87,9 @@ def most_candidates(rim: int) -> int:
 
 
 def new_work(block: int, weight: Weight) -> tuple:
-    """Arrays that `solve_block` works in, for blocks of side `block`."""
+    """Allocate the work arrays of `solve_block` for blocks of side `block`."""
     cells = block * block
-    # A tree with b leaves has fewer than b branching vertices, so fewer than 2 b paths.
+    # A tree with b leaves has fewer than b branching vertices, hence fewer than 2 b paths.
     key = weight.key_dtype
     return new_forest(cells, key), new_tree(cells), new_edges(8 * block, key)
 
@@ -105,7 +105,7 @@ def solve_block(
     sums: np.ndarray,
     mode: int,
 ) -> tuple[int, Edges]:
-    """Final edges of a block into `mask`; their number, and the candidates in its own cells.
+    """Write a block's final edges to `mask`; return their number, and the candidates.
 
     Parameters
     ----------
@@ -127,8 +127,8 @@ def solve_block(
     Returns
     -------
     edges, candidates
-        Number of final edges; and keys, ids ``4 * (row * cols + col) + direction`` and the two
-        ends (row * cols + col) of the contracted paths, valid until `work` is used again.
+        Number of final edges; and keys, ids ``4 * (row * cols + col) + direction`` and both ends
+        (row * cols + col) of the contracted paths, valid until `work` is used again.
     """
     edges, count = kernel(cells, valid, low, diagonal, open_sides, work, mask, sums, mode)
     keys, ids, us, vs = work[2]
@@ -137,7 +137,7 @@ def solve_block(
 
 @jit
 def contract_block(cells, valid, low, diagonal, open_sides, work, mask, sums, mode):
-    """Steps 1 to 3; numbers of final edges and of candidates. See `solve_block`."""
+    """Run steps 1 to 3; return the numbers of final edges and of candidates. See `solve_block`."""
     forest, whole_tree, candidates = work
     rows, cols = cells.shape
     tree = whole_tree[: 2 * rows * cols]
@@ -156,7 +156,7 @@ kernel = contract_block
 
 @register_jitable
 def _mark_boundary(rows, cols, open_sides, branches):
-    """Two branches for each boundary vertex of a block, none for the other cells."""
+    """Set 2 branches for each boundary vertex of a block, 0 for the other cells."""
     above, below, left, right = open_sides
     branches[: rows * cols] = 0
     for col in range(cols):
@@ -173,7 +173,7 @@ def _mark_boundary(rows, cols, open_sides, branches):
 
 @jit
 def block_mst(cells, valid, low, diagonal, forest, tree):
-    """Spanning forest of a block by Prim; the number of its vertices."""
+    """Grow the spanning forest of a block by Prim; return the number of its vertices."""
     parent, branches = forest[2], forest[4]
     rows, cols = cells.shape
     parent[: rows * cols] = -1
@@ -192,7 +192,7 @@ def block_mst(cells, valid, low, diagonal, forest, tree):
 
 @jit
 def _grow_in_block(root, cells, valid, low, diagonal, forest, tree, reached):
-    """The tree of the component of `root`."""
+    """Grow the tree of the component of `root`; return the number of vertices reached so far."""
     keys, ids, parent, order, _ = forest
     rows, cols = cells.shape
     parent[root] = root
@@ -218,7 +218,7 @@ def _grow_in_block(root, cells, valid, low, diagonal, forest, tree, reached):
 
 @register_jitable
 def _offer(forest, tree, u, v, key, edge):
-    """Offer `u` an edge to `v`, which is in the tree; it keeps the least until it joins."""
+    """Offer `u` an edge to `v`, which is in the tree; `u` keeps its least offer until it joins."""
     keys, ids, parent = forest[0], forest[1], forest[2]
     if parent[u] < 0 or (plays(tree, u) and precedes(key, edge, keys[u], ids[u])):
         keys[u], ids[u], parent[u] = key, edge, v
@@ -235,7 +235,7 @@ def contract_forest(forest, reached, candidates, sums, mode):
     Parameters
     ----------
     forest
-        As Prim left it; see `new_forest`. Its order makes room for the ids of the final edges.
+        As grown by Prim; see `new_forest`. The ids of the final edges replace its order.
     reached
         Number of its vertices.
     candidates
@@ -270,7 +270,7 @@ def contract_forest(forest, reached, candidates, sums, mode):
 
 @register_jitable
 def _remove_dead_ends(parent, order, branches, reached):
-    """Count the branches from the leaves to the roots; what ends without any is a dead end."""
+    """Count branches from the leaves to the roots; vertices left with 0 are dead ends."""
     for k in range(reached - 1, -1, -1):
         v = order[k]
         if branches[v] > 0 and parent[v] != v:
@@ -279,7 +279,7 @@ def _remove_dead_ends(parent, order, branches, reached):
 
 @register_jitable
 def _contract_paths(keys, ids, parent, order, branches, reached):
-    """Hand the largest edge of each path down to its lower end, and the upper end with it."""
+    """Move the largest edge of each path, and the path's upper end, down to its lower end."""
     for k in range(reached):
         v = order[k]
         p = parent[v]
@@ -304,7 +304,7 @@ def merge(
 ) -> tuple[Region, np.ndarray]:
     """Join siblings.
 
-    Parameters and results are those of `merge.merge`; the ends of candidates may lie inside of the
+    Parameters and results are those of `merge.merge`; the ends of candidates may lie inside the
     region.
     """
     frame = Frame(children, shape)
@@ -328,7 +328,10 @@ def merge(
 
 
 def _incidence(ends: np.ndarray, vertices: int) -> tuple[np.ndarray, np.ndarray]:
-    """Ends sorted by vertex, and where each vertex starts: position k and k - edges is edge k."""
+    """Return where each vertex starts among the ends sorted by vertex, and that order.
+
+    Positions k and k + (number of edges) in `ends` belong to edge k.
+    """
     starts = np.zeros(vertices + 1, np.int64)
     np.cumsum(np.bincount(ends, minlength=vertices), out=starts[1:])
     return starts, np.argsort(ends, kind="stable")
@@ -336,25 +339,25 @@ def _incidence(ends: np.ndarray, vertices: int) -> tuple[np.ndarray, np.ndarray]
 
 @jit
 def graph_mst(keys, ids, ends, starts, incident, forest, tree):
-    """Spanning forest of a graph by Prim.
+    """Grow the spanning forest of a graph by Prim.
 
     Parameters
     ----------
     keys, ids
-        Of its edges.
+        Of the edges.
     ends
-        Vertices at one end of each edge, then those at the other.
+        Vertices at one end of each edge, then those at the other end.
     starts, incident
         See `_incidence`.
     forest
         See `new_forest`; two branches at boundary vertices.
     tree
-        A tournament tree in which nobody plays.
+        An empty tournament tree.
 
     Returns
     -------
     vertices
-        The number of vertices in the forest: all of them.
+        The number of vertices in the forest: all vertices of the graph.
     """
     branches, parent = forest[4], forest[2]
     reached = 0
@@ -369,7 +372,7 @@ def graph_mst(keys, ids, ends, starts, incident, forest, tree):
 
 @register_jitable
 def _grow_in_graph(root, keys, ids, ends, starts, incident, forest, tree, reached):
-    """The tree of the component of `root`."""
+    """Grow the tree of the component of `root`; return the number of vertices reached so far."""
     parent, order = forest[2], forest[3]
     parent[root] = root
     v = root

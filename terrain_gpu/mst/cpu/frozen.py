@@ -17,7 +17,7 @@ def work_per_cell(key: np.dtype) -> int:
 
 
 def levels_per_side(key: np.dtype) -> int:
-    """Bytes for each row and column of the raster that the largest `merge` and its input take."""
+    """Bytes of the largest `merge` and its input, per row and column of the raster."""
     return 28 * (key.itemsize + 24)
 
 
@@ -48,6 +48,9 @@ def solve_block(
     sums: np.ndarray,
     mode: int,
 ) -> tuple[int, tuple[np.ndarray, ...]]:
-    """Final edges of a block into `mask`; their number, and the candidates in its own cells."""
+    """Write a block's final edges to `mask`; return their number, and the candidates.
+
+    The candidates' ids and ends refer to the block's own cells.
+    """
     edges, count = kernel(cells, valid, low, diagonal, open_sides, work, mask, sums, mode)
     return int(edges), tuple(a[:count] for a in work[1][0])

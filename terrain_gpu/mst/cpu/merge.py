@@ -1,8 +1,8 @@
-"""Joining regions: four siblings become one, until one is left.
+"""Joining regions: four siblings become one, until one region is left.
 
-A region is a rectangle of blocks of which only its border still matters: the cells along it, and
-the candidate edges between them. Siblings are joined by the edges across the cuts between them;
-border cells that are now inside thaw, and `contract` decides their edges.
+A region is a rectangle of blocks, reduced to its border cells and the candidate edges between them.
+Siblings are joined by the edges across the cuts between them. Border cells that are now inside are
+no longer frozen, and `contract` decides their edges.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from ..region import Border, Edges, Region
 from .boruvka import contract, edge_key, new_list_work
 
 Children = dict[tuple[int, int], Region]
-"""Up to four siblings, keyed by (row, column) 0 or 1; (0, 0) is always there."""
+"""Up to four siblings, keyed by (row, column) 0 or 1; (0, 0) always exists."""
 
 _STRIP = 2**14
-"""Cells at a time, so that temporaries stay in the cache."""
+"""Cells processed at a time, so that temporaries stay in the cache."""
 
 
 def merge(
@@ -56,16 +56,16 @@ def merge(
 
 
 class Frame:
-    """Where siblings are joined: the graph of their border cells.
+    """The graph of the border cells of siblings.
 
     Attributes
     ----------
     window
-        Of all siblings.
+        The window of all siblings together.
     cells
         Global cell of each vertex. Border cells lie on at most four rows and four columns. Those
-        rows are numbered from end to end, then the columns; where a column crosses a row the cell
-        is counted again, as a vertex without edges.
+        rows are numbered first, from end to end, then the columns; where a column crosses a row,
+        the cell has a second vertex without edges.
     """
 
     def __init__(self, children: Children, shape: tuple[int, int]) -> None:
@@ -84,7 +84,7 @@ class Frame:
         )
 
     def number(self, cells: np.ndarray) -> np.ndarray:
-        """Vertices of border cells."""
+        """Return the vertices of border cells."""
         row0, row1, col0, col1 = self.window
         height, width = row1 - row0, col1 - col0
         of_row, of_col = np.full(height, -1), np.full(width, -1)
@@ -101,7 +101,7 @@ class Frame:
         return numbers
 
     def is_open(self, cells: np.ndarray) -> np.ndarray:
-        """Which cells have neighbours outside of the window."""
+        """Return which cells have neighbours outside the window."""
         row0, row1, col0, col1 = self.window
         rows, cols = self._shape
         row, col = cells // cols, cells % cols
@@ -120,7 +120,7 @@ class Frame:
         return inherited + 3 * (row1 - row0 + col1 - col0)
 
     def edges(self, low: np.unsignedinteger, diagonal: bool) -> Edges:
-        """The siblings' candidates, and the edges across the cuts; all ends are global cells."""
+        """Return the siblings' candidates and the edges across the cuts; ends are global cells."""
         row0, row1, col0, col1 = self.window
         row_cut, col_cut = self._cuts
         cols = self._shape[1]
@@ -134,13 +134,13 @@ class Frame:
             cells = np.arange(col0, col1) + row_cut * cols
             above = cells - cols, *self._line((0, 0), (0, 1), 1)
             below = cells, *self._line((1, 0), (1, 1), 0)
-            # The diagonals through the crossing of the cuts are in already.
+            # The diagonals through the crossing of the cuts are already included.
             found += _across(above, below, 2, low, diagonal, but=col_cut - col0 - 1)
         keys, ids, us, vs = (np.concatenate(arrays) for arrays in zip(*found, strict=True))
         return keys, ids, us, vs
 
     def region(self, candidates: Edges) -> Region:
-        """The joined region."""
+        """Return the joined region."""
         bottom = 1 if (1, 0) in self._children else 0
         right = 1 if (0, 1) in self._children else 0
         lines = (
@@ -155,7 +155,7 @@ class Frame:
     def _line(
         self, first: tuple[int, int], then: tuple[int, int], side: int
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Cells and validity along one side of one or two siblings in a row."""
+        """Return the cells and validity along one side of one or two adjacent siblings."""
         found = [self._children[k].border for k in (first, then) if k in self._children]
         return (
             np.concatenate([b.cells[side] for b in found]),
@@ -175,9 +175,9 @@ def _across(
     diagonal: bool,
     but: int | None = None,
 ) -> list[Edges]:
-    """Edges between two lines of cells side by side, straight ones and diagonals.
+    """Return the straight and diagonal edges between two parallel lines of cells.
 
-    Without the diagonals between the cells `but` and the next.
+    Omits the diagonals between the cells `but` and `but` + 1.
     """
     found = []
     forth, back = slice(1, None), slice(None, -1)

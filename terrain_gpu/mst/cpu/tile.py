@@ -1,9 +1,9 @@
 """The spanning forest of one tile: Boruvka over 64 x 64 cells, in cache and in vector registers.
 
-A round looks at every cell, not at a list of edges: each cell takes the least of its eight edges
-that leave its component (straight-line code over arrays, which the compiler vectorises), each
-component the least of its cells. Rounds with the rim frozen give the final edges; rounds without
-it then give the candidates, the spanning tree of what is left between rim cells.
+A round scans cells, not a list of edges: each cell finds the least of its eight edges that leave
+its component (straight-line code over arrays, which the compiler vectorises), each component the
+least of its cells. Rounds with a frozen rim give the final edges; rounds without frozen cells then
+give the candidates, the spanning tree of the edges left between rim cells.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from .boruvka import add_weight, compress, edge_key
 CELLS = TILE * TILE
 PAD = TILE + 1
 MANY = CELLS // 16
-"""Components of a tile above which they are small: measured, and not critical."""
+"""With more components than this in a tile, they are small; measured, not critical."""
 RING = 4 * TILE - 4
 """Cells on the rim of a tile."""
 
 _STEP = np.array([1, TILE - 1, TILE, TILE + 1], np.uint64)
-"""From the lower endpoint to the upper: E, SW, S, SE."""
+"""Steps from the lower endpoint to the upper: E, SW, S, SE."""
 
 
 def new_tile_work(weight: Weight) -> tuple:
-    """Arrays that `tile_forest` works in."""
+    """Allocate the work arrays of `tile_forest`."""
     word = _word_dtype(weight)
     arrays = (word,) if word else (weight.key_dtype, np.int32)
 
@@ -40,7 +40,7 @@ def new_tile_work(weight: Weight) -> tuple:
         np.full(CELLS + 2 * PAD, CELLS, np.uint32),  # component of each cell
         np.empty(CELLS, np.uint32),  # component before the rim was thawed
         choices(),  # least edge of each cell
-        choices(),  # and of each component
+        choices(),  # least edge of each component
         np.empty(CELLS, np.uint32),  # parent
         np.empty(CELLS, np.uint32),  # active components
         np.empty(CELLS, np.bool_),  # frozen
@@ -49,21 +49,21 @@ def new_tile_work(weight: Weight) -> tuple:
 
 
 # -- choices -----------------------------------------------------------------------------
-# An edge of a tile has a number of 14 bits, 4 * cell + direction. Where its key leaves room, key
-# and number are one word, and the total order is that of words: a tuple (words,). Keys of 64 bits
-# are kept beside the numbers: a tuple (keys, numbers). The functions that differ are overloaded.
+# An edge of a tile has a 14-bit number, 4 * cell + direction. If they fit, key and number are
+# packed into one word, and the total order is that of the words: a tuple (words,). 64-bit keys are
+# stored beside the numbers: a tuple (keys, numbers). Functions are overloaded for both.
 
 NUMBER = 14
 
 
 def _word_dtype(weight: Weight) -> np.dtype | None:
-    """Unsigned integer for key and number; None when no type is wide enough."""
+    """Return the unsigned type that holds key and number; None if none is wide enough."""
     bits = 8 * weight.dtype.itemsize + NUMBER
     return np.dtype(np.uint32 if bits <= 32 else np.uint64) if bits <= 64 else None
 
 
 def _key_and_number(choices, k):
-    """Key and number of choice `k`: all ones and any number where there is no edge."""
+    """Return key and number of choice `k`; without an edge, all ones and an arbitrary number."""
 
 
 @overload(_key_and_number, inline="always")
@@ -72,7 +72,7 @@ def _key_and_number_of(choices, k):
 
     def unpack(choices, k):
         key = choices[0][k] if last else choices[0][k] >> NUMBER
-        # Masked also when it stands alone: without an edge it was never set.
+        # Masked even without a key in it: if there is no edge, the number was never set.
         return key, np.int64(choices[last][k]) & ((1 << NUMBER) - 1)
 
     return unpack
@@ -119,7 +119,7 @@ def _copy_of(choices, k, into, m):
 
 @register_jitable
 def ring_index(row, col):
-    """Number of a rim cell, 0 .. RING - 1: top row, bottom row, left and right column."""
+    """Return the number of a rim cell, 0 .. RING - 1: top row, bottom row, left, right column."""
     if row == 0:
         return col
     if row == TILE - 1:
@@ -141,7 +141,7 @@ def ring_cell(k):
 
 @jit
 def tile_forest(cells, valid, window, low, diagonal, sides, work, mask, sums, mode, out, count):
-    """Final edges of a tile into `mask`, candidates into `out`.
+    """Write the final edges of a tile to `mask`, and append its candidates to `out`.
 
     Parameters
     ----------
@@ -162,13 +162,13 @@ def tile_forest(cells, valid, window, low, diagonal, sides, work, mask, sums, mo
     sums, mode
         For `add_weight`.
     out, count
-        Candidate edges (keys, ids, us, vs) of the block and their number so far; the ends are rim
-        numbers of the tile, the ids those of the block.
+        Candidate edges (keys, ids, us, vs) of the block and their number so far; ends are numbers
+        on the tile's rim, ids are those of the block.
 
     Returns
     -------
     count, picked
-        Candidates so far, and final edges of this tile.
+        Number of candidates so far, and of final edges of this tile.
     """
     edges, label, ring, least, _, parent, active, frozen, picked = work
     row0, _, col0, _ = window
@@ -178,7 +178,7 @@ def tile_forest(cells, valid, window, low, diagonal, sides, work, mask, sums, mo
         label[c + PAD] = c
         parent[c] = c
         active[c] = c
-    # In the first round every cell is a component, and its least edge is the component's.
+    # In the first round every cell is a component, so its least edge is that of the component.
     _least_of_cells(edges, label, least)
     final = _hook(least, label, parent, active, CELLS, frozen, picked, 0)
     roots = _join(parent, active, CELLS, label)
@@ -206,7 +206,7 @@ def tile_forest(cells, valid, window, low, diagonal, sides, work, mask, sums, mo
 
 @register_jitable
 def _rounds(work, roots, found):
-    """Rounds until no component can pick: edges found so far, and components left."""
+    """Run rounds until no component can pick; return the edges found and the components left."""
     edges, label, _, least, best, parent, active, frozen, picked = work
     while _may_pick(active, roots, frozen):
         _least_of_cells(edges, label, least)
@@ -221,7 +221,7 @@ def _rounds(work, roots, found):
 
 @register_jitable
 def _may_pick(active, roots, frozen):
-    """Whether there are two components, and one that is not frozen."""
+    """Return whether there are at least two components and one of them is not frozen."""
     for k in range(roots):
         if not frozen[active[k]]:
             return roots > 1
@@ -230,9 +230,9 @@ def _may_pick(active, roots, frozen):
 
 @register_jitable
 def _hook(best, label, parent, active, roots, frozen, picked, found):
-    """Hang every component that may pick on the one across its least edge.
+    """Attach every component that may pick to the one across its least edge.
 
-    Whether it does is hard to predict, so there are no branches.
+    Branch-free, because the outcome is hard to predict.
     """
     for k in range(roots):
         c = active[k]
@@ -241,7 +241,7 @@ def _hook(best, label, parent, active, roots, frozen, picked, found):
         other = label[lower + PAD] ^ label[lower + PAD + _STEP[e & 3]] ^ c
         stays = frozen[c] | (not _is_edge(best, c))
         other = c if stays else other
-        # Both may have picked it: then the smaller stays root.
+        # If both picked this edge, the smaller remains a root.
         stays |= (c < other) & _same(best, c, best, other) & (not frozen[other])
         parent[c] = c if stays else other
         _copy(best, c, picked, found)
@@ -251,7 +251,7 @@ def _hook(best, label, parent, active, roots, frozen, picked, found):
 
 @register_jitable
 def _join(parent, active, roots, label):
-    """Name every cell after the root of its component; keep the roots, return their number."""
+    """Label every cell with the root of its component; return the number of roots."""
     roots = compress(parent, active, roots)
     for c in range(PAD, CELLS + PAD):
         label[c] = parent[label[c]]
@@ -259,7 +259,7 @@ def _join(parent, active, roots, label):
 
 
 def _word(key, number, choices, edges):
-    """An edge as `edges` holds it: key and number in one word, or the key."""
+    """Return the entry of an edge in `edges`: key and number in one word, or the key."""
 
 
 @overload(_word, inline="always")
@@ -275,7 +275,7 @@ def _word_of(key, number, choices, edges):
 
 @register_jitable
 def _fill(cells, valid, window, low, diagonal, edges, choices):
-    """All edges inside the tile, by direction; all ones where there is no edge."""
+    """Fill in all edges inside the tile, by direction; all ones if there is no edge."""
     row0, row1, col0, col1 = window
     width = col1 - col0
     top = ~edges.dtype.type(0)
@@ -312,7 +312,7 @@ def _fill(cells, valid, window, low, diagonal, edges, choices):
 
 @register_jitable
 def _freeze_rim(window, sides, frozen):
-    """Freeze the cells that have neighbours outside of the tile."""
+    """Freeze the cells that have neighbours outside the tile."""
     height, width = window[1] - window[0], window[3] - window[2]
     frozen[:] = False
     for x in range(width):
@@ -324,7 +324,7 @@ def _freeze_rim(window, sides, frozen):
 
 
 def _least_of_cells(edges, label, least):
-    """Least edge of each cell that leaves its component."""
+    """Find, for each cell, its least edge that leaves its component."""
 
 
 @overload(_least_of_cells)
@@ -350,7 +350,7 @@ def _least_words(edges, label, least):
 
 
 def _least_keys(edges, label, least):
-    # The tests come in the order of numbers.
+    # The order of the tests is that of the numbers, so that ties go to the least number.
     e, sw, s, se = edges[0], edges[1], edges[2], edges[3]
     top = ~edges.dtype.type(0)
     for c in range(CELLS):
@@ -383,7 +383,7 @@ def _least_keys(edges, label, least):
 
 
 def _least_of_components(least, label, active, roots, best):
-    """Least edge of each component."""
+    """Find the least edge of each component."""
 
 
 @overload(_least_of_components)
@@ -392,8 +392,8 @@ def _least_of_components_by(least, label, active, roots, best):
 
 
 def _reduce_words(least, label, active, roots, best):
-    # While components are small nothing is predictable, so there are no branches; once they are
-    # large, neighbouring cells mostly share theirs, and runs of them are reduced in a register.
+    # Small components are unpredictable, so the loop is branch-free. In large ones, neighbouring
+    # cells mostly share a component, so runs are reduced in a register.
     words, found = least[0], best[0]
     top = ~words.dtype.type(0)
     for k in range(roots):

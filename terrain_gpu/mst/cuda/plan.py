@@ -1,4 +1,4 @@
-"""The spanning forest on a GPU: how kernels are compiled, and regions that fit the memory."""
+"""The spanning forest on a GPU: macros of the kernels, and the size of regions."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ from ..cpu.tile import RING
 from ..weights import WEIGHTS
 
 MOST_SIDE = 2**15
-"""Side of a region at most: ids of its edges have 32 bits."""
+"""The largest side of a region: ids of its edges have 32 bits."""
 
 SLOTS = 2
-"""Regions on the GPU at most: one is read or written while the other is solved."""
+"""Most regions on the GPU: one is read or written while the other is solved."""
 
 TILE_EDGES = RING - 1 + 6 * TILE - 2
-"""Candidates of a tile, and edges to the tiles after it, at most."""
+"""Most candidates of a tile plus edges to later tiles."""
 
 
 def variants() -> list[dict[str, Any]]:
-    """Macros of every type and weight; each with and without cells in shared memory."""
+    """Return macros that cover every type and weight, with and without cells in shared memory."""
     return [
         macros(np.dtype(dtype), name, cached)
         for dtype in CELL_TYPES
@@ -44,7 +44,7 @@ def variants() -> list[dict[str, Any]]:
 
 
 def macros(dtype: np.dtype, weight: str, cached: bool) -> dict[str, Any]:
-    """What ``cuda/kernels/mst.cu`` is compiled with."""
+    """Return the macros of ``cuda/kernels/mst.cu``."""
     return {
         "CELL": CELL_TYPES[dtype.name],
         "ABSDIFF": WEIGHTS[weight].subtracts,
@@ -55,7 +55,7 @@ def macros(dtype: np.dtype, weight: str, cached: bool) -> dict[str, Any]:
 
 
 def tile_bytes(dtype: np.dtype, cached: bool) -> int:
-    """Shared memory of a tile, `Tile` in the kernels."""
+    """Return the shared memory of a tile in bytes: `Tile` in the kernels."""
     cells, item = TILE * TILE, dtype.itemsize
     word = 4 if item <= 2 else 8
     numbers = 4 * cells if item == 8 else 4
@@ -64,12 +64,12 @@ def tile_bytes(dtype: np.dtype, cached: bool) -> int:
 
 
 def keeps_cells(dtype: np.dtype, device: int) -> bool:
-    """Whether shared memory holds a tile's cells, too.
+    """Return whether a tile fits into shared memory together with its cells.
 
     Raises
     ------
     PlanError
-        when it does not hold a tile without them.
+        when a tile does not fit even without its cells.
     """
     room = shared_memory(device)
     if tile_bytes(dtype, False) > room:
@@ -81,22 +81,22 @@ def keeps_cells(dtype: np.dtype, device: int) -> bool:
 
 
 def slot_bytes(dtype: np.dtype) -> int:
-    """GPU memory of a region that waits, for each of its cells."""
+    """Return the GPU memory of a buffered region, in bytes per cell."""
     return dtype.itemsize + 1
 
 
 def work_bytes(dtype: np.dtype) -> float:
-    """GPU memory that solving takes besides, for each cell of the region."""
+    """Return the additional GPU memory for solving a region, in bytes per cell."""
     edge = 8 + 4 * 3 + 4 * (dtype.itemsize == 8)
     vertex = 8 + 4 + 1 + 4
-    # Two lists of edges, a copy of what the candidates are chosen from, and their tags.
+    # Two lists of edges, a copy of the edges to choose candidates from, and their tags.
     return (TILE_EDGES * (2.5 * edge + 4) + RING * vertex) / TILE**2
 
 
 def merge_bytes(vertices: int, edges: int, dtype: np.dtype) -> int:
-    """GPU memory that joining regions takes."""
+    """Return the GPU memory for joining regions, in bytes."""
     wide = dtype.itemsize == 8
-    # Two lists of edges with their tags, and what sorting takes; or what is found, chosen and kept.
+    # Two lists of edges with tags, plus either the sort or the edges found, chosen and kept.
     return edges * (2 * (8 + 4 * 3 + 4 * wide) + 48) + vertices * (8 + 4 + 1 + 4 * wide)
 
 
@@ -127,7 +127,7 @@ def plan_regions(
     """
     limit = limit_of(memory_limit)
     item = dtype.itemsize
-    # A staging buffer and what a writer works in.
+    # A staging buffer and the work memory of a writer.
     thread = block**2 * (2 * item + 6)
     baseline = COMPILED_BASELINE + CUDA_BASELINE
     least = baseline + max(thread, levels)
@@ -170,7 +170,7 @@ def plan_regions(
         memory_limit=limit,
         memory=host,
         bytes_read=source_bytes + spill(regions),
-        # Blocks are written again where edges become final above their region.
+        # Blocks are written again if edges become final above their region.
         bytes_written=(1 + (regions.count > 1)) * layer_bytes(rows, cols, 1, block)
         + spill(regions),
     )

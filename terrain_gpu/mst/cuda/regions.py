@@ -1,7 +1,7 @@
 """The spanning forest on a GPU: regions of whole blocks, tiles first, then the rims of all tiles.
 
-The same frozen Boruvka as on the CPU, level for level, see ``cuda/kernels/mst.cu``. What a region
-leaves is a `Solved`, as a block does on the CPU, so the levels above are shared.
+The same frozen Boruvka as on the CPU, level by level; see ``cuda/kernels/mst.cu``. Solving a region
+gives a `Solved`, like that of a block on the CPU, so both share the levels above.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ from ..weights import Weight, valid_cells
 from .plan import TILE_EDGES, keeps_cells, macros, merge_bytes, tile_bytes
 
 ROUNDS = 4
-"""Rounds between looks of the host at whether there was anything to do."""
+"""Rounds between the host's checks for convergence."""
 
 THREADS = 256
 TILE_THREADS = 512
 
 NULL = np.uint64(0)
-"""No array, where a kernel takes one or none."""
+"""A null pointer, for optional arrays of a kernel."""
 
 _REGION = np.dtype(
     [
@@ -55,7 +55,7 @@ class SolverLane:
     Attributes
     ----------
     work
-        Memory that solving takes, once there is a region.
+        Memory for solving, allocated for the first region.
     """
 
     def __init__(self, device: int) -> None:
@@ -76,16 +76,16 @@ class Slot:
 
 
 class GpuSolver:
-    """Solves regions on a GPU or several, each one region at a time.
+    """Solves regions on one or several GPUs, one region at a time on each.
 
     Parameters
     ----------
     blocks
-        Of the layer.
+        Blocks of the layer.
     side
         Side of a region in cells: whole blocks.
     gpu
-        Where regions are solved; joined on the first, as long as it has room for that.
+        Solves the regions, and joins them on its first device while that has memory.
     """
 
     method = frozen
@@ -110,7 +110,7 @@ class GpuSolver:
         self._shared = tile_bytes(weight.dtype, cached)
 
     def blocks_in(self, at: Block) -> list[Block]:
-        """Blocks of a region, row by row."""
+        """Return the blocks of a region, row by row."""
         r0, r1, c0, c1 = self.regions.window(*at)
         b = self.blocks.block
         return [
@@ -118,18 +118,18 @@ class GpuSolver:
         ]
 
     def close(self) -> None:
-        """Give the GPUs' memory back."""
+        """Release the GPUs' memory."""
         for lane in self.lanes:
             lane.work = None
 
     def slots(self, count: int) -> list[Slot]:
-        """Room for so many regions, on the GPUs in turn."""
+        """Allocate this many slots for regions, on the GPUs in turn."""
         blocks, tiles = len(self.blocks_in((0, 0))), (self.blocks.block // TILE) ** 2
         shape = blocks, tiles, TILE, TILE
         return [Slot(lane, shape, self.weight.dtype) for lane in islice(cycle(self.lanes), count)]
 
     def solve(self, at: Block, slot: Slot) -> Solved:
-        """Solve a region whose cells lie in a slot; its final edges go there too."""
+        """Solve the region whose cells are in a slot; write its final edges to the slot."""
         import cupy
 
         lane = slot.lane
@@ -142,7 +142,7 @@ class GpuSolver:
                 return lane.work.result()
 
     def merge(self, children: Children, sums: np.ndarray) -> tuple[Region, np.ndarray]:
-        """Join siblings as `merge.merge` does; on the CPU what the GPU's memory does not hold."""
+        """Join siblings like `merge.merge`; on the CPU if they do not fit the GPU's memory."""
         weight = self.weight
         frame = Frame(children, self.shape)
         needed = merge_bytes(frame.cells.size, frame.most_edges, weight.dtype)
@@ -175,8 +175,8 @@ class GpuSolver:
         Returns
         -------
         final, candidates, us, vs
-            On the GPU: where the final edges and the candidates stand in the list, and the frozen
-            vertices at the candidates' ends.
+            On the GPU: positions of the final edges and of the candidates in the list, and the
+            frozen vertices at the candidates' ends.
         """
         import cupy
 
@@ -196,7 +196,7 @@ class GpuSolver:
 
 
 class _EdgeList:
-    """Boruvka over a list of edges: its memory, and the kernels in their order.
+    """Boruvka over a list of edges: its memory and its sequence of kernels.
 
     Attributes
     ----------
@@ -205,9 +205,9 @@ class _EdgeList:
     counts
         The first is the number of edges.
     parent, frozen, best, best_id
-        Of each vertex; all but `frozen` as `flatten` leaves them.
+        One entry per vertex; all but `frozen` are reset by `flatten`.
     vertices
-        How many there are: as many as there is room for, or fewer.
+        Number of vertices, at most that of the allocation.
     """
 
     def __init__(self, solver: GpuSolver, cupy: Any, vertices: int, edges: int) -> None:
@@ -223,29 +223,29 @@ class _EdgeList:
         self.grid = 8 * cupy.cuda.Device().attributes["MultiProcessorCount"]
 
     def _new_list(self, count: int) -> tuple[list[Any], Any]:
-        """Arrays of a list of edges, and their tags."""
+        """Allocate the arrays of a list of edges, and their tags."""
         empty = self.cupy.empty
         keys = [empty(count, np.uint64)] + [empty(count, np.uint32)] * self.wide
         ends = [empty(count, np.uint32) for _ in range(2)]
         return [*keys, *ends], empty(count, np.uint32)
 
     def launch(self, name: str, *arguments: Any) -> None:
-        """Run a kernel whose threads stride over all there is."""
+        """Launch a kernel with grid-stride loops."""
         self.kernels.get_function(name)((self.grid,), (THREADS,), arguments)
 
     def mark(self, region: Any, mask: Any) -> int:
-        """Final edges into the mask of a region; returns how many edges are left."""
+        """Set the final edges in the mask of a region; return the number of edges left."""
         return self._rounds(region, mask, NULL, NULL)
 
     def pick(self, most: int) -> tuple[Any, int]:
-        """Where the final edges stood in the list, `most` at most; and how many edges are left."""
+        """Return the positions of the final edges, `most` at most, and the number of edges left."""
         found = self.cupy.empty(most, np.uint32)
         count = self.cupy.zeros(1, np.uint64)
         left = self._rounds(NULL, NULL, found, count)
         return found[: int(count[0])], left
 
     def candidates(self, left: int, tags: bool) -> list[Any]:
-        """Forest of the edges left between frozen vertices: `edges`, or tags and ends."""
+        """Return the forest of the edges between frozen vertices: as `edges`, or tags and ends."""
         edges, first_tags = self._lists[0]
         arrays = [first_tags, *edges[-2:]] if tags else edges
         if not left:
@@ -256,7 +256,7 @@ class _EdgeList:
         return [array[picked] for array in chosen]
 
     def _rounds(self, region: Any, mask: Any, found: Any, found_count: Any) -> int:
-        """Boruvka's rounds over the list; returns the edges left. See `hook` for the rest."""
+        """Run Boruvka's rounds over the list; return the edges left. For arguments, see `hook`."""
         first = True
         while True:
             for k in range(ROUNDS):
@@ -301,12 +301,12 @@ class _EdgeList:
                 return int(seen[ROUNDS])
 
     def flatten(self) -> None:
-        """Point vertices to their roots, and make ready for the next round."""
+        """Point vertices to their roots, and reset the least edges for the next round."""
         self.launch("flatten", np.int64(self.vertices), self.parent, self.best, self.best_id)
 
 
 class _Workspace:
-    """Memory that solving a region takes, and the kernels in their order."""
+    """Memory and sequence of kernels to solve a region."""
 
     def __init__(self, solver: GpuSolver, cupy: Any) -> None:
         self.solver, self.cupy = solver, cupy
@@ -324,7 +324,7 @@ class _Workspace:
         self.nodata = solver.weight.dtype.type(0 if solver.nodata is None else solver.nodata)
 
     def start(self, at: Block, slot: Slot) -> None:
-        """Turn to a region."""
+        """Select a region."""
         solver = self.solver
         self.cells, self.mask = slot.cells, slot.mask
         r0, r1, c0, c1 = solver.regions.window(*at)
@@ -346,7 +346,7 @@ class _Workspace:
         self.region.set(np.array([described], _REGION).view(np.uint8))
 
     def run(self) -> None:
-        """All kernels of a region."""
+        """Run all kernels of a region."""
         graph = self.list
         self.mask[...] = 0
         graph.counts[...] = 0
@@ -378,7 +378,7 @@ class _Workspace:
         self.list.kernels.get_function(name)((self.tiles,), (threads,), arguments)
 
     def result(self) -> Solved:
-        """What a region leaves for the levels above."""
+        """Return what the levels above need of a region."""
         solver, weight = self.solver, self.solver.weight
         r0, r1, c0, c1 = self.window
         rows, cols = r1 - r0, c1 - c0
@@ -404,7 +404,7 @@ class _Workspace:
         return Solved(Region(self.window, border, candidates), edges, vertices, self.sums.get())
 
     def _cell(self, vertices: np.ndarray) -> np.ndarray:
-        """Global cell of each vertex."""
+        """Return the global cell of each vertex."""
         tile, cell = vertices.astype(np.int64) // RING, _RING_CELLS[vertices % RING]
         row = self.window[0] + tile // self.tiles_across * TILE + cell // TILE
         col = self.window[2] + tile % self.tiles_across * TILE + cell % TILE
@@ -418,7 +418,7 @@ class _Workspace:
         raise CellError(
             f"row {self.window[0] + row}, column {self.window[2] + col}: "
             f"{np.iinfo(dtype).max}, the largest {dtype.name}, cannot be a height; convert with "
-            "it as --nodata"
+            "--nodata of this value"
         )
 
 
@@ -428,7 +428,7 @@ def _four(sides: Iterable[np.ndarray]) -> tuple[np.ndarray, np.ndarray, np.ndarr
 
 
 def _ring_cells() -> np.ndarray:
-    """Cell of a tile by its number on the rim, as `tile.ring_cell`."""
+    """Return the cells of a tile by their number on the rim, as `tile.ring_cell`."""
     along, inner = np.arange(TILE), np.arange(1, TILE - 1) * TILE
     return np.concatenate((along, (TILE - 1) * TILE + along, inner, inner + TILE - 1))
 
@@ -445,14 +445,14 @@ def solve_regions(
     plan: StreamPlan,
     progress: Progress,
 ) -> None:
-    """Phase 1 on a GPU: read blocks in parallel, solve their region, write them in parallel.
+    """Run phase 1 on a GPU: read blocks in parallel, solve regions, write blocks in parallel.
 
     Parameters
     ----------
     source, target
-        A layer and the writer of one, or arrays in their guise.
+        A layer and a layer's writer, or arrays wrapped as such.
     there
-        Whether a region is solved already.
+        Returns whether a region is already solved.
     """
     regions = solver.regions
     shape = (solver.blocks.block // TILE) ** 2, TILE, TILE
@@ -471,7 +471,7 @@ def solve_regions(
         return solver.solve(at, slot), slot
 
     def save(at: Block, result: tuple[Solved, Slot]) -> None:
-        # The spill first: a block that counts as written must be found there.
+        # The spill first: a block counts as finished once it is written.
         spill.save(*at, result[0])
         each(lambda k, block: target.write_tiles(*block, staging.download(result[1].mask[k])), at)
 

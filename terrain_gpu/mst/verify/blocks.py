@@ -1,4 +1,4 @@
-"""What the proof reads: a raster, block by block."""
+"""Rasters that the proof reads block by block."""
 
 from __future__ import annotations
 

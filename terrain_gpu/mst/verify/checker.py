@@ -1,4 +1,4 @@
-"""Pieces checked and joined, in the way that `forest` explains."""
+"""Check pieces and join them; `forest` explains the proof."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from .kernels import FAULTS, NODATA, kruskal, list_edges, skeleton, sort_by_key
 from .pieces import CheckedPiece, ForestTally, PieceEdges, Side
 
 UNIT = 128
-"""Side of a piece: its edges stay in cache while they are sorted and joined."""
+"""Side of a piece, such that its edges stay in cache while they are sorted and joined."""
 
 
 class Joiner:
-    """Joins the pieces of a grid of them, given in any order: pairs across, pairs down, again."""
+    """Joins a grid of pieces, given in any order: alternately pairs in a row and in a column."""
 
     def __init__(self, checker: ForestChecker, shape: tuple[int, int]) -> None:
         self._checker, self._shape = checker, shape
@@ -50,7 +50,7 @@ class Joiner:
 
 
 class ForestChecker:
-    """Checks pieces and joins them. It keeps no state, so threads share it."""
+    """Checks pieces and joins them. It has no mutable state, so threads can share it."""
 
     def __init__(
         self,
@@ -123,7 +123,7 @@ class ForestChecker:
     def join(
         self, one: CheckedPiece, other: CheckedPiece, beside: bool, tally: ForestTally
     ) -> CheckedPiece:
-        """Two pieces as one: the second is right of the first, or below it."""
+        """Join two pieces: the second is right of the first (`beside`), or below it."""
         r0, _, c0, _ = one.window
         _, r1, _, c1 = other.window
         number = np.arange(one.size, one.size + other.size + 1, dtype=np.int32)
@@ -160,7 +160,7 @@ class ForestChecker:
         step: tuple[int, int],
         tally: ForestTally,
     ) -> PieceEdges:
-        """Edges from each cell of `lower` to that of `upper`; the first lower cell is `first`."""
+        """List the edges from each cell of `lower` to that of `upper`; `first` is the first one."""
         count = len(lower.cells) if self.diagonal or direction % 2 == 0 else 0
         lower, upper = lower.part(0, count), upper.part(0, count)
         along = np.arange(count)
@@ -186,9 +186,9 @@ class ForestChecker:
         order: np.ndarray,
         tally: ForestTally,
     ) -> CheckedPiece:
-        """Check edges against each other; what is left for the pieces around.
+        """Run Kruskal's algorithm on the edges of a piece; return its skeleton.
 
-        `order` has the edges by id.
+        `order` holds the edges in the order of their ids.
         """
         order = sort_by_key(edges.keys, order)
         kept, wrong = kruskal(order, edges.us, edges.vs, edges.tree, size)
@@ -211,7 +211,7 @@ class ForestChecker:
         return CheckedPiece(window, tuple(side.renumbered(number) for side in sides), left, edges)
 
     def keys(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
-        """Weights between operands, as unsigned integers in their order."""
+        """Return the weights between operands as unsigned integers in the same order."""
         if self.weight.subtracts_floats:
             with np.errstate(over="ignore", invalid="ignore"):
                 return np.abs(a - b).view(self.weight.key_dtype)
@@ -221,16 +221,16 @@ class ForestChecker:
     # -- sums ------------------------------------------------------------------------------
 
     def count(self, edges: PieceEdges, tally: ForestTally) -> None:
-        """Add edges of the grid to the sums."""
+        """Add edges of the grid to the tally."""
         keys = np.compress(edges.tree, edges.keys)
         tally.checked += len(edges.keys)
         tally.edges += len(keys)
         tally.weigh(self.exact(keys))
 
     def exact(self, keys: np.ndarray) -> int | float:
-        """Sum of keys; for real cells of weights, in units of 2**-1126, or infinity."""
+        """Sum keys; for real cells, sum weights in units of 2**-1126, possibly infinite."""
         if self.weight.dtype.kind != "f":
-            # In halves: the sum of whole keys may not fit.
+            # In halves, because the sum of whole keys could overflow.
             half = 4 * keys.itemsize
             low, high = keys & keys.dtype.type(2**half - 1), keys >> keys.dtype.type(half)
             return int(low.sum(dtype=np.uint64)) + (int(high.sum(dtype=np.uint64)) << half)
@@ -251,7 +251,7 @@ class ForestChecker:
         )
 
     def total(self, tally: ForestTally) -> int | float:
-        """The sum of weights: exact for integers, correctly rounded for real cells."""
+        """Return the sum of weights: exact for integers, correctly rounded for real cells."""
         dtype = self.weight.dtype
         if isinstance(tally.exact, float):
             return tally.exact
@@ -264,7 +264,7 @@ class ForestChecker:
         return tally.exact + tally.edges * least
 
     def result(self, tally: ForestTally, expected: dict[str, Any] | None) -> dict[str, Any]:
-        """What is found of a right forest; its totals have to be the recorded ones."""
+        """Return the totals of a correct forest, and check them against the recorded ones."""
         found = {
             "edges": tally.edges,
             "components": tally.vertices - tally.edges,
@@ -276,7 +276,7 @@ class ForestChecker:
             recorded = expected[key]
             if (float(recorded) if isinstance(recorded, str) else recorded) != value:
                 raise VerificationError(
-                    f"wrong totals: {key} is recorded as {recorded} and is {value}", "totals"
+                    f"wrong totals: {key} is {value}, but {recorded} is recorded", "totals"
                 )
         return {**found, "checked_edges": tally.checked, "all_edges": True}
 
@@ -294,14 +294,14 @@ class ForestChecker:
     def left_out(
         self, edges: PieceEdges, kept: np.ndarray, wrong: int, size: int
     ) -> VerificationError:
-        """Why edge `wrong` of the forest is left out when the edges `kept` are there."""
+        """Return the error of edge `wrong` of the forest, dropped after the edges `kept`."""
         terminal = np.zeros(size, np.bool_)
         terminal[[edges.us[wrong], edges.vs[wrong]]] = True
         kept_edges = edges.take(kept)
         _, _, best, _, _, strange, _ = skeleton(
             kept_edges.us, kept_edges.vs, kept_edges.tree, kept_edges.strange, terminal
         )
-        # What is left is the path between its ends, as one edge; `wrong` may stand for a path too.
+        # The skeleton is the path between its ends, as one edge; `wrong` may be a path, too.
         edge, strange_id = int(edges.ids[wrong]), max(int(strange[0]), int(edges.strange[wrong]))
         if strange_id < 0:
             another = self.name(int(kept_edges.ids[best[0]]))

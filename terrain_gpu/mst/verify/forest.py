@@ -1,22 +1,22 @@
-"""Proof that a layer of forward edges is the minimum spanning forest: `verify_forest`.
+"""Verify that a layer of forward edges is the minimum spanning forest: `verify_forest`.
 
-Nothing is shared with the programs that compute forests but the cells' operands: Kruskal's
+The proof shares only the cells' operands with the programs that compute forests. It runs Kruskal's
 algorithm (J. Kruskal 1956) over *all* edges of the grid, in pieces that fit the cache, with a plain
-union-find. A piece takes its edges in the total order and keeps those that join two of its parts.
-The layer is right exactly when, over all pieces,
+union-find: each piece visits its edges in the total order, keeps those that join two components and
+drops the others. The layer is correct if and only if, over all pieces,
 
-- no edge *of the layer* is ever left out. One that is closes a cycle of smaller edges: if all of
-  those are the layer's, it is not acyclic; otherwise it is not minimal (the cycle property);
-- every *other* edge is left out in the end: then smaller edges join its ends, and, by induction
-  over the order, smaller edges of the layer. One that stays joins two trees of the layer, which
-  then does not span.
+- no edge *of the layer* is ever dropped. A dropped edge closes a cycle of smaller edges: if all of
+  these are the layer's, the layer is not acyclic; otherwise it is not minimal (the cycle property);
+- every *other* edge is dropped in the end: then smaller edges join its ends, and, by induction over
+  the order, smaller edges of the layer do. One that is kept joins two trees of the layer, so the
+  layer is not spanning.
 
-Two neighbouring pieces are joined from the edges between them and what is left of each: the kept
-edges without dead ends, every path without a branch contracted to its largest edge, for only that
-one can still be left out. It is a forest between border cells, so memory is O(border), although
-every edge of the raster is checked, and every cell is read once.
+Neighbouring pieces are joined by the edges between them and the skeleton of each: the kept edges
+without dead ends, with every unbranched path contracted to its largest edge, because only that edge
+can still be dropped. A skeleton is a forest between border cells. So memory is O(border), although
+every edge of the raster is checked and every cell is read once.
 
-`checker` checks pieces and joins them, `pieces` are what it keeps of them, `kernels` do the work on
+`checker` checks and joins pieces, `pieces` holds their data structures, `kernels` process the
 edges. A GPU that holds the whole raster proves the same in another way, see `gpu`.
 """
 
@@ -51,10 +51,10 @@ from .pieces import CheckedPiece, ForestTally
 log = logging.getLogger(__name__)
 
 _THREADS = 4
-"""Unless told otherwise: 16 on 16 cores took 37 s where 4 took 24, waiting for Python's lock."""
+"""Default. On 16 cores, 16 threads took 37 s and 4 took 24 s: they wait for Python's lock."""
 
 _WORKER = 16 * MB
-"""What a thread holds to check a piece: some 300 bytes for each of its cells, and slack."""
+"""Memory of a thread that checks a piece: some 300 bytes per cell, and slack."""
 
 
 def verify_forest(  # noqa: PLR0913 - keyword-only
@@ -85,34 +85,34 @@ def verify_forest(  # noqa: PLR0913 - keyword-only
     expected
         The recorded "edges", "components" and "total_weight".
     memory_limit
-        Bound on the peak resident set of the process, bytes; a quarter of RAM when None.
+        Limit on the peak resident set of the process in bytes; a quarter of RAM when None.
     threads
-        Threads; one for each processor, but at most 4 of them on the CPU, when None.
+        Number of threads; when None, one per processor, but at most 4 on the CPU.
     backend
-        "cpu"; "cuda", whose memory has to hold the whole raster; or "auto": a GPU that works and
-        has the memory, else the CPU. What is wrong is named by the CPU in any case.
+        "cpu"; "cuda", if the GPU's memory holds the whole raster; or "auto": the GPU if it works
+        and has the memory, else the CPU. The CPU locates errors in either case.
     device, gpu_memory_limit
-        Which GPU, and a bound on its memory that is used, bytes; nine tenths of what is free when
+        Number of the GPU, and a limit on its memory in bytes; nine tenths of the free memory when
         None.
     gpu
-        The GPU where it is known already, in place of the three.
+        The GPU, if already known; replaces the previous three.
     progress
-        Called with the cells just checked and the cells in all; with fewer than none before they
-        are checked again.
+        Called with the cells just checked and the number of all cells; with a negative number
+        before cells are checked again.
 
     Returns
     -------
     dict
-        "edges", "components", "total_weight" as recomputed, "checked_edges", all edges of the grid,
-        "all_edges", True: none is sampled, and "backend", "cpu" or "cuda", which proved them.
+        "edges", "components", "total_weight" as recomputed; "checked_edges", the number of edges of
+        the grid; "all_edges", True (not a sample); and "backend", "cpu" or "cuda".
 
     Raises
     ------
     VerificationError
-        at the first violation found: the property, row and column, and the edges involved.
+        for the first violation found: the property, row and column, and the edges involved.
     InputError
-        when the layers do not belong together, a memory limit is too small, or "cuda" does not
-        work.
+        when the layers' grids or types do not match, a memory limit is too small, or "cuda" does
+        not work.
     StoreError
         when a shard is damaged.
     """
@@ -122,7 +122,9 @@ def verify_forest(  # noqa: PLR0913 - keyword-only
             f"{source.path} has {source.grid.shape} in blocks of {source.block_size}"
         )
     if forest.dtype != np.uint8:
-        raise InputError(f"{forest.path}: cells of type {forest.dtype.name} are no edges")
+        raise InputError(
+            f"{forest.path}: cells of type {forest.dtype.name} are not edges; name a uint8 layer"
+        )
     model = Weight(weight, source.dtype)
     checker = ForestChecker(source.blocks, model, source.nodata, connectivity, UNIT)
     limit = limit_of(memory_limit)
@@ -152,19 +154,22 @@ def verify_arrays(  # noqa: PLR0913 - keyword-only
     gpu: Gpu | None = None,
     progress: Progress = silent,
 ) -> dict[str, Any]:
-    """`verify_forest` for arrays: cells and forward edges of one shape.
+    """Run `verify_forest` on arrays: cells and forward edges of the same shape.
 
     Parameters
     ----------
     block_size, unit
-        Sides of the blocks and of the pieces they are cut into; any positive `unit` does.
+        Sides of the blocks and of the pieces they are cut into; any positive `unit` works.
     memory_limit, held
-        Bound on memory, and what is held of it, bytes.
+        Limit on memory, and the part of it already in use, in bytes.
     """
     if data.ndim != 2 or not data.size or forward.shape != data.shape:
-        raise InputError(f"edges of shape {forward.shape} for cells of shape {data.shape}")
+        raise InputError(
+            f"edges of shape {forward.shape} do not match cells of shape {data.shape}; give two "
+            "2-D arrays of one shape"
+        )
     if forward.dtype != np.uint8:
-        raise InputError(f"an array of {forward.dtype.name} holds no edges; give uint8")
+        raise InputError(f"an array of {forward.dtype.name} does not hold edges; give uint8")
     cells, edges = ArrayBlocks(data, nodata, block_size), ArrayBlocks(forward, 0, block_size)
     checker = ForestChecker(cells.blocks, Weight(weight, data.dtype), nodata, connectivity, unit)
     how = _How(memory_limit, 1, backend, device, gpu_memory_limit, gpu, held)
@@ -191,13 +196,13 @@ def _prove(
     how: _How,
     progress: Progress,
 ) -> dict[str, Any]:
-    """On the GPU, or on the CPU."""
+    """Verify on the GPU, or on the CPU."""
 
     def pool(limit: int, cuda: int = 0) -> tuple[int, int]:
         return _pool(cells, checker.weight, limit, how.threads, how.held, cuda)
 
     def room() -> tuple[int, int]:
-        # The CPU has to name what is wrong.
+        # The CPU must be able to locate errors.
         return pool(how.memory_limit, CUDA_BASELINE)
 
     doing = "verifying "
@@ -247,9 +252,9 @@ def _prove_on_gpu(
         progress=progress,
     )
     if found is None:
-        log.info("the forest is wrong; where, is found on the CPU")
+        log.info("the forest is wrong; the CPU locates the error")
         _verify(cells, edges, checker, None, pool, silent)
-        raise AssertionError("the GPU finds a forest wrong that the CPU finds right: a bug")
+        raise AssertionError("a bug: the GPU rejects a forest that the CPU accepts")
     return {**checker.result(ForestTally(*found), expected), "backend": "cuda"}
 
 
@@ -300,16 +305,16 @@ def _verify(
 def _pool(
     source: Blocks, weight: Weight, limit: int, threads: int | None, held: int = 0, cuda: int = 0
 ) -> tuple[int, int]:
-    """Workers and buffers under the memory limit, of which CUDA takes some, beside bytes held."""
+    """Return how many workers and buffers fit the limit beside `held` and `cuda` bytes."""
     blocks = source.blocks
     block = blocks.block**2 * (source.dtype.itemsize + 1)
-    # The largest join: two pieces keep 2 edges for each border cell, on 3 sides where the shorter
-    # side of the raster is little more than theirs, and 3 more for each cell join them.
+    # The largest join: two pieces keep 2 edges per border cell, on 3 sides if the shorter side of
+    # the raster is little longer than theirs, and 3 more edges per cell join them.
     joins = 24 * min(blocks.rows, blocks.cols) * (3 * weight.key_dtype.itemsize + 96)
     most = min(available_threads(), _THREADS) if threads is None else threads_of(threads)
     for workers in range(min(most, blocks.count), 0, -1):
         for buffers in (min(workers + 1, blocks.count), workers):
-            # One more block: what the reader decodes from.
+            # One more block: the reader's encoded input.
             memory = workers * _WORKER + (buffers + 1) * block + joins
             memory += COMPILED_BASELINE + held + cuda
             if memory <= limit:

@@ -1,7 +1,7 @@
-"""The proof of a spanning forest on a GPU: all edges that Boruvka's rounds pick, and no others.
+"""The proof of a spanning forest on a GPU: it holds exactly the edges that Boruvka's rounds pick.
 
 The whole raster is one graph in the GPU's memory, row by row, without tiles, blocks or borders; see
-``cuda/kernels/verify.cu``. A forest that is wrong is only told to be so: where, the CPU finds.
+``cuda/kernels/verify.cu``. The GPU only finds that a forest is wrong; the CPU locates the error.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ if TYPE_CHECKING:
     from .blocks import Blocks
 
 NARROW = 2**32
-"""Fewer cells than this have numbers of 32 bits."""
+"""With fewer cells than this, 32 bits number the cells."""
 STRIP = 2**28
-"""Cells whose weights are added up at a time; no sum of them exceeds 64 bits."""
+"""Cells whose weights are summed at a time, so that no sum exceeds 64 bits."""
 
 _THREADS = 256
 
 
 class Found(NamedTuple):
-    """Sums over a raster, as `pieces.ForestTally`."""
+    """Sums over a raster, like `pieces.ForestTally`."""
 
     vertices: int
     edges: int
@@ -43,7 +43,7 @@ class Found(NamedTuple):
 
 
 def variants() -> list[dict[str, Any]]:
-    """Macros of every type and weight, and of both widths."""
+    """Return macros that cover every type, every weight and both widths."""
     return [
         macros(np.dtype(dtype), name, narrow)
         for dtype in CELL_TYPES
@@ -52,7 +52,7 @@ def variants() -> list[dict[str, Any]]:
 
 
 def macros(dtype: np.dtype, weight: str, narrow: bool) -> dict[str, Any]:
-    """What ``cuda/kernels/verify.cu`` is compiled with."""
+    """Return the macros of ``cuda/kernels/verify.cu``."""
     return {
         "CELL": CELL_TYPES[dtype.name],
         "ABSDIFF": WEIGHTS[weight].subtracts,
@@ -61,7 +61,7 @@ def macros(dtype: np.dtype, weight: str, narrow: bool) -> dict[str, Any]:
 
 
 def gpu_bytes(cells: int, dtype: np.dtype) -> int:
-    """GPU memory needed: cells, mask, parent and best edge of each."""
+    """Return the GPU memory needed in bytes: cells, mask, and each cell's parent and best edge."""
     return RESERVED + cells * (dtype.itemsize + 1 + (4 if cells < NARROW else 8) + 8)
 
 
@@ -76,23 +76,24 @@ def prove(
     threads: int,
     progress: Progress,
 ) -> Found | None:
-    """Sums over a raster if the layer `edges` is its minimum spanning forest, else None.
+    """Return sums over a raster if the layer `edges` is its minimum spanning forest, else None.
 
     Parameters
     ----------
     gpu
-        The GPU, and how much of its memory is used at most.
+        The GPU, with the limit on its memory.
     memory_limit, threads
-        Bound on the resident set of the process, bytes, and threads that read at most.
+        Limit on the resident set of the process in bytes, and on the number of reading threads.
 
     Raises
     ------
     PlanError
-        when the raster does not fit the GPU's.
+        when the raster does not fit the GPU's memory.
 
     Notes
     -----
-    Boruvka's rounds [1]_. Memory is 13 bytes and a cell for each cell, 17 and a cell from 2**32.
+    Boruvka's rounds [1]_. GPU memory per cell is the cell itself and 13 bytes, or 17 bytes from
+    2**32 cells.
 
     .. [1] O. Boruvka, "O jistem problemu minimalnim", 1926.
     """
@@ -109,14 +110,14 @@ def prove(
     if blocks.cols * dtype.itemsize >= 2**31:
         raise PlanError(f"rows of {blocks.cols} cells are too long for CUDA; use --backend cpu")
 
-    # Each has a staging buffer, and what a block of either layer is decoded from.
+    # Each reader has a staging buffer and the encoded block of either layer.
     reader = blocks.block**2 * (2 * dtype.itemsize + 1)
     readers = min(threads, (memory_limit - COMPILED_BASELINE - CUDA_BASELINE) // reader)
     try:
         with memory_bound(gpu.memory, gpu.device):
             return _prove(cells, edges, weight, diagonal, gpu.device, max(readers, 1), progress)
     finally:
-        # The proof of the CPU that may follow is not told of page-locked buffers.
+        # A proof on the CPU that may follow does not budget for page-locked buffers.
         free_staging()
 
 
@@ -159,12 +160,12 @@ def _prove(
 
 
 class GpuRaster:
-    """A raster and a mask on the current GPU, to be filled and proven.
+    """A raster and a mask of edges on the current GPU, to be filled and verified.
 
     Attributes
     ----------
     cells, mask
-        Of the raster's shape; uint8 the mask.
+        Arrays of the raster's shape; the mask is uint8.
     """
 
     def __init__(
@@ -178,7 +179,7 @@ class GpuRaster:
         self.cells, self.mask = cupy.empty(shape, dtype), cupy.empty(shape, np.uint8)
         self._parent = cupy.empty(n, np.uint32 if narrow else np.uint64)
         self._best = cupy.empty(n, np.uint64)
-        # A value that no cell can have marks none.
+        # A nodata value that does not fit the cells' type marks no cell.
         marks = nodata is not None and fits(nodata, dtype)
         self._nodata = dtype.type(nodata if marks else 0), np.int32(marks)
         self._n = np.int64(n)
@@ -187,7 +188,7 @@ class GpuRaster:
         self._blocks = 32 * cupy.cuda.Device().attributes["MultiProcessorCount"]
 
     def prove(self) -> Found | None:
-        """Sums if the mask is the minimum spanning forest, else None."""
+        """Return the sums if the mask is the minimum spanning forest, else None."""
         self._launch("start", self._n, self.cells, *self._nodata, self._parent, self._best)
         found, wrong = self._survey()
         return None if wrong or self._picked() != found.edges else found
@@ -196,7 +197,7 @@ class GpuRaster:
         self._kernels.get_function(name)((self._blocks,), (_THREADS,), arguments)
 
     def _survey(self) -> tuple[Found, int]:
-        """Sums, and the number of bits that are no edges."""
+        """Return the sums, and the number of bits that are not edges."""
         dtype = self.weight.dtype
         exponents = 1 if dtype.kind != "f" else 256 if dtype.itemsize == 4 else 2048
         counts, exact, infinite = self._zeros(4), 0, False
@@ -210,13 +211,13 @@ class GpuRaster:
             for k in np.flatnonzero(words.any(axis=1)).tolist():
                 exact += (int(words[k, 0]) + (int(words[k, 1]) << 32)) << max(k - 1, 0)
         if exponents > 1:
-            # From the least number of the type to 2**-1126.
+            # Convert the unit from the least subnormal of the type to 2**-1126.
             exact <<= 1126 - (149 if dtype.itemsize == 4 else 1074)
         vertices, edges, checked, wrong = counts.get().tolist()
         return Found(vertices, edges, checked, math.inf if infinite else exact), wrong
 
     def _picked(self) -> int:
-        """How many edges are picked in all, or -1 when one is none of the mask."""
+        """Return the number of all edges picked, or -1 if one of them is not in the mask."""
         total = 0
         while True:
             counts = self._zeros(2)

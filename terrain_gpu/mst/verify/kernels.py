@@ -1,4 +1,4 @@
-"""Edges of a piece: listed, sorted, joined by Kruskal's algorithm, contracted."""
+"""Compiled steps of the proof: list edges, sort them, run Kruskal's algorithm, contract."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ FAULTS = {
     NODATA: "ends at a cell without a value",
     _LEAVES: "leaves the raster",
     _DIAGONAL: "is diagonal, but cells have 4 neighbours",
-    _UNKNOWN: "stands at a cell with bits that mean no edge",
+    _UNKNOWN: "is at a cell with bits that are not edges",
 }
 
 
 @jit
 def list_edges(bits, valid, keys, diagonal, corner, shape, out):
-    """All edges inside a piece, by id: (their number, a wrong edge, its fault or 0).
+    """List all edges inside a piece by id; return (their number, a wrong edge, its fault or 0).
 
     `out` are the arrays of a `PieceEdges`; vertices are ``row * cols + col`` in the piece.
     """
@@ -58,7 +58,7 @@ def list_edges(bits, valid, keys, diagonal, corner, shape, out):
 
 @jit
 def sort_by_key(keys, order):
-    """`order` sorted by key, stably: radix sort from the least digit; equal digits are skipped."""
+    """Sort `order` by key, stably: LSD radix sort that skips digits equal in all keys."""
     digit = np.uint64(2047)
     varying = np.uint64(0)
     for e in order:
@@ -93,7 +93,10 @@ def _find(parent, v):
 
 @jit
 def kruskal(order, us, vs, tree, size):
-    """Edges that join two parts, in order, and -1; or those before a `tree` edge that does not."""
+    """Return the edges that join two components, in order, and -1.
+
+    Stops at the first `tree` edge that closes a cycle, and returns it in place of -1.
+    """
     parent = np.arange(size, dtype=np.int32)
     kept = np.empty(size, np.int64)
     count = 0
@@ -110,25 +113,25 @@ def kruskal(order, us, vs, tree, size):
 
 @jit
 def skeleton(us, vs, tree, strange, terminal):
-    """What a forest, its edges in ascending order, is between terminals.
+    """Reduce a forest, its edges in ascending order, to its skeleton between terminals.
 
-    Dead ends are removed and paths without a branch contracted to their largest edge.
+    Removes dead ends and contracts unbranched paths to their largest edge.
 
     Returns
     -------
     number, left
-        New numbers of the vertices that are left, -1 for the others and after the last, and how
-        many are left.
+        New numbers of the remaining vertices, -1 for the others and in an extra last entry; and the
+        number of remaining vertices.
     best, us, vs, strange
-        The edges that are left: largest edge of the path, ends in new numbers, and an edge of the
-        path that is not in the forest to be verified, or -1.
+        The remaining edges: the largest edge of the path, the ends in new numbers, and an edge of
+        the path that is not in the forest to be verified, or -1.
     missing
-        Some edge that went, so that it belongs to the minimum spanning forest, and is none of the
-        forest to be verified; -1 without one.
+        An edge that was removed, and so is in the minimum spanning forest, but is not in the forest
+        to be verified; -1 if there is none.
     """
     size, edges = len(terminal), len(us)
     degree = np.zeros(size, np.int32)
-    # The exclusive or of a vertex's edges: with all but one of them known, it gives that one.
+    # The exclusive or of a vertex's edges: it gives the last one when the others are known.
     mixed = np.zeros(size, np.int64)
     for e in range(edges):
         for v in (us[e], vs[e]):

@@ -1,4 +1,4 @@
-"""What the proof keeps of a checked piece, and the sums over pieces."""
+"""Data structures of the proof: edges, checked pieces, and the sums over pieces."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ...grid import Window
 
 
 class Side(NamedTuple):
-    """Border cells on one side: operands, forward edges, vertex numbers (-1 without a value)."""
+    """Border cells on one side: operands, forward edges, vertex numbers (-1 for nodata)."""
 
     cells: np.ndarray
     bits: np.ndarray
@@ -23,7 +23,7 @@ class Side(NamedTuple):
         return Side(*(a[start:stop] for a in self))
 
     def renumbered(self, number: np.ndarray) -> Side:
-        """The same with new vertex numbers; the last of `number` is -1 and stays so."""
+        """Return a copy with new vertex numbers; `number` ends with -1, so -1 stays -1."""
         return Side(self.cells, self.bits, number[self.vertex])
 
     def followed_by(self, other: Side) -> Side:
@@ -32,7 +32,7 @@ class Side(NamedTuple):
 
 @dataclass
 class PieceEdges:
-    """Edges, each of the grid or the largest of the path it stands for.
+    """Edges: each an edge of the grid, or the largest edge of a contracted path.
 
     Attributes
     ----------
@@ -41,9 +41,9 @@ class PieceEdges:
     us, vs
         int32 vertex numbers of the ends.
     tree
-        Whether it is in the forest.
+        Whether the edge is in the forest.
     strange
-        Id of an edge of its path that is not in the forest; -1 without one.
+        Id of an edge of its path that is not in the forest, or -1.
     """
 
     keys: np.ndarray
@@ -60,11 +60,11 @@ class PieceEdges:
         return PieceEdges(*(a[:count] for a in self))
 
     def take(self, index: np.ndarray) -> PieceEdges:
-        # Unlike a[index], np.take lets other threads run.
+        # Unlike a[index], np.take releases Python's lock.
         return PieceEdges(*(np.take(a, index) for a in self))
 
     def shifted(self, first: int) -> PieceEdges:
-        """The same between vertices that are numbered from `first`."""
+        """Return a copy whose vertices are numbered from `first`."""
         ends = self.us + np.int32(first), self.vs + np.int32(first)
         return PieceEdges(self.keys, self.ids, *ends, self.tree, self.strange)
 
@@ -80,7 +80,7 @@ class CheckedPiece:
     sides
         Top, bottom, left, right; empty on the rim of the raster.
     size
-        Vertices that are left: border cells, and branches between them.
+        Number of remaining vertices: border cells, and branches between them.
     edges
         The kept edges between them.
     """
@@ -98,11 +98,11 @@ class ForestTally:
     Attributes
     ----------
     vertices, edges, checked
-        Cells with a value, edges of the forest, edges of the grid.
+        Numbers of cells with a value, edges of the forest, and edges of the grid.
     exact
         Sum of the forest's weights, see `ForestChecker.total`.
     missing
-        Least id of the edges that stay although they are not in the forest; -1 without one.
+        Least id of the kept edges that are not in the forest, or -1.
     """
 
     vertices: int = 0
@@ -119,7 +119,7 @@ class ForestTally:
         self.miss(other.missing)
 
     def weigh(self, exact: int | float) -> None:
-        # Infinity takes no part in sums: integers as long as these do not fit a float.
+        # Infinity is handled apart: int + inf fails for integers too large for a float.
         infinite = isinstance(exact, float) or isinstance(self.exact, float)
         self.exact = math.inf if infinite else self.exact + exact
 

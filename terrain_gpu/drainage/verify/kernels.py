@@ -1,0 +1,296 @@
+"""Cells of a block, and ways between blocks, as a proof of drainage looks at them.
+
+Arrays of `codes` and `keys` have one ring around the block; all others are flat, with an element
+for each cell of the block.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ...compiled import jit
+from ...grid.neighbours import COL_STEP, EDGE_OF, ROW_STEP
+
+NOWHERE = 255
+FAULTS = (
+    "",
+    "is not a direction",
+    "is that of a cell with a value, and it has none",
+    "is not that of an outlet, and it is one",
+    "is that of an outlet, and it is none",
+    "leads along no edge of the forest",
+    "and a neighbour in the forest: one drains to an outlet, the other to none",
+)
+
+
+@jit
+def _step(code):
+    """Number of the neighbour of a D8 code; -1 where it is none."""
+    for k in range(8):
+        if code == 1 << k:
+            return k
+    return -1
+
+
+@jit
+def check_codes(codes, links, valid, outlets, border):
+    """Look at the directions of a block; see the package for what must hold.
+
+    Parameters
+    ----------
+    codes
+        uint8, shape (rows + 2, cols + 2).
+    links
+        uint8, shape (rows, cols): D8 bits of a cell's edges in the forest.
+    valid, outlets
+        bool, shape (rows, cols).
+    border
+        Whether `outlets` are known.
+
+    Returns
+    -------
+    int, int
+        Which of `FAULTS`, 0 for none, and the cell.
+    """
+    rows, cols = links.shape
+    for row in range(rows):
+        for col in range(cols):
+            at, code = row * cols + col, codes[row + 1, col + 1]
+            k = _step(code)
+            if k < 0 and code not in (0, NOWHERE):
+                return 1, at
+            if not valid[row, col]:
+                if code != NOWHERE:
+                    return 2, at
+                continue
+            if border and outlets[row, col] != (code == 0):
+                return (3 if outlets[row, col] else 4), at
+            if k >= 0 and not links[row, col] >> k & 1:
+                return 5, at
+            for k in range(8):
+                if links[row, col] >> k & 1:
+                    other = codes[row + 1 + ROW_STEP[k], col + 1 + COL_STEP[k]]
+                    if (other == NOWHERE) != (code == NOWHERE):
+                        return 6, at
+    return 0, 0
+
+
+@jit
+def order_cells(codes, target, waiting, order):
+    """Order the cells of a block that drain, each before the one that it drains to.
+
+    Parameters
+    ----------
+    target
+        int32, receives the cell of the block that each drains to; -1 at outlets, -2 where that is
+        in another block, -3 where it drains nowhere.
+    waiting
+        uint8 work space.
+    order
+        int32, receives the cells.
+
+    Returns
+    -------
+    int, int
+        How many there are, and a cell on a circle; -1 when there is none.
+    """
+    rows, cols = codes.shape[0] - 2, codes.shape[1] - 2
+    waiting[: rows * cols] = 0
+    for row in range(rows):
+        for col in range(cols):
+            at, code = row * cols + col, codes[row + 1, col + 1]
+            target[at] = -3 if code == NOWHERE else -1
+            k = _step(code)
+            if k < 0:
+                continue
+            r, c = row + ROW_STEP[k], col + COL_STEP[k]
+            if 0 <= r < rows and 0 <= c < cols:
+                target[at] = r * cols + c
+                waiting[target[at]] += 1
+            else:
+                target[at] = -2
+    count = 0
+    for start in range(rows * cols):
+        # Down from a cell of which nothing is awaited, as far as no other way comes in.
+        at = start
+        while at >= 0 and target[at] != -3 and waiting[at] == 0:
+            waiting[at] = NOWHERE
+            order[count] = at
+            count += 1
+            at = target[at]
+            if at >= 0:
+                waiting[at] -= 1
+    for at in range(rows * cols):
+        if target[at] != -3 and waiting[at] != NOWHERE:
+            return count, at
+    return count, -1
+
+
+@jit
+def edge(keys, corner, row, col, k):
+    """Key and id of the edge from a cell of a block to a neighbour."""
+    r, c = row + ROW_STEP[k], col + COL_STEP[k]
+    key = max(np.uint64(keys[row + 1, col + 1]), np.uint64(keys[r + 1, c + 1]))
+    if k >= 4:
+        row, col = r, c
+    return key, 4 * ((corner[0] + row) * corner[2] + corner[1] + col) + EDGE_OF[k]
+
+
+@jit
+def heavier(key, number, than_key, than_number):
+    """Whether an edge comes after another in the total order."""
+    return key > than_key or (key == than_key and number > than_number)
+
+
+@jit
+def heaviest_edges(keys, corner, codes, target, order, exits, tops, numbers):
+    """The heaviest edge on the way from each cell until it ends or leaves the block.
+
+    Parameters
+    ----------
+    corner
+        First row and column of the block, columns of the raster.
+    exits
+        int32, receives the number of the cell at which the way leaves the block, -1 where it ends
+        at an outlet of the block; these cells are numbered against `order`.
+    tops, numbers
+        uint64 and int64, receive key and id of the edge; 0 and -1 where there is none.
+
+    Returns
+    -------
+    int
+        Cells that drain into another block.
+    """
+    cols, count = codes.shape[1] - 2, 0
+    for i in range(len(order) - 1, -1, -1):
+        at = order[i]
+        to = target[at]
+        if to < 0:
+            tops[at], numbers[at], exits[at] = 0, -1, -1
+            if to == -2:
+                exits[at] = count
+                count += 1
+            continue
+        row, col = at // cols, at % cols
+        key, number = edge(keys, corner, row, col, _step(codes[row + 1, col + 1]))
+        exits[at], tops[at], numbers[at] = exits[to], tops[to], numbers[to]
+        if heavier(key, number, tops[at], numbers[at]):
+            tops[at], numbers[at] = key, number
+    return count
+
+
+@jit
+def check_divides(keys, corner, codes, links, order, exits, tops, numbers, least, least_numbers):
+    """Compare each edge along which nothing drains with the way from each of its ends.
+
+    Parameters
+    ----------
+    least, least_numbers
+        uint64 and int64, for each cell at which ways leave the block: receive the lightest such
+        edge at the cells from which they come.
+
+    Returns
+    -------
+    int, int
+        A cell whose way has a heavier edge, -1 when there is none, and the neighbour.
+    """
+    cols = codes.shape[1] - 2
+    for at in order:
+        row, col = at // cols, at % cols
+        for k in range(8):
+            if not links[row, col] >> k & 1 or codes[row + 1, col + 1] == 1 << k:
+                continue
+            if codes[row + 1 + ROW_STEP[k], col + 1 + COL_STEP[k]] == 1 << (k + 4 & 7):
+                continue
+            key, number = edge(keys, corner, row, col, k)
+            if not heavier(key, number, tops[at], numbers[at]):
+                return at, k
+            x = exits[at]
+            if x >= 0 and heavier(least[x], least_numbers[x], key, number):
+                least[x], least_numbers[x] = key, number
+    return -1, 0
+
+
+@jit
+def add_up(target, order, sums):
+    """Add the sum of each cell to that of the cell of the block that it drains to."""
+    for at in order:
+        if target[at] >= 0:
+            sums[target[at]] += sums[at]
+
+
+@jit
+def entries(codes, entered):
+    """Mark the cells of a block into which others drain; bool."""
+    rows, cols = codes.shape[0] - 2, codes.shape[1] - 2
+    entered[: rows * cols] = False
+    for row in range(-1, rows + 1):
+        # All of the ring's first and last rows, of others the first and last cell.
+        for col in range(-1, cols + 1, 1 if row in (-1, rows) else cols + 1):
+            k = _step(codes[row + 1, col + 1])
+            if k < 0:
+                continue
+            r, c = row + ROW_STEP[k], col + COL_STEP[k]
+            if 0 <= r < rows and 0 <= c < cols:
+                entered[r * cols + c] = True
+
+
+@jit
+def crossing_edges(keys, corner, codes, leaving, target, top, number):
+    """Key and id of the edge, and the cell of the raster, to which cells leave a block."""
+    cols = codes.shape[1] - 2
+    for i in range(len(leaving)):
+        row, col = leaving[i] // cols, leaving[i] % cols
+        k = _step(codes[row + 1, col + 1])
+        top[i], number[i] = edge(keys, corner, row, col, k)
+        r, c = corner[0] + row + ROW_STEP[k], corner[1] + col + COL_STEP[k]
+        target[i] = r * corner[2] + c
+
+
+@jit
+def join_ways(following, waiting, order, tops, numbers, sums):
+    """Follow ways from block to block.
+
+    Parameters
+    ----------
+    following
+        int64: of each cell at which ways leave a block, the next one; -1 where they end.
+    waiting, order
+        int64 work space.
+    tops, numbers
+        The heaviest edge up to the next one; receive that of the whole way.
+    sums
+        int64, what drains through it from its block; receive what drains through it in all.
+
+    Returns
+    -------
+    int
+        One that is on a circle; -1 when there is none.
+    """
+    waiting[:] = 0
+    for x in following:
+        if x >= 0:
+            waiting[x] += 1
+    count = 0
+    for x in range(len(following)):
+        if waiting[x] == 0:
+            order[count] = x
+            count += 1
+    for i in range(len(following)):
+        if i == count:
+            break
+        x = following[order[i]]
+        if x >= 0:
+            sums[x] += sums[order[i]]
+            waiting[x] -= 1
+            if waiting[x] == 0:
+                order[count] = x
+                count += 1
+    for i in range(count - 1, -1, -1):
+        at, x = order[i], following[order[i]]
+        if x >= 0 and heavier(tops[x], numbers[x], tops[at], numbers[at]):
+            tops[at], numbers[at] = tops[x], numbers[x]
+    for x in range(len(following)):
+        if waiting[x] > 0:
+            return x
+    return -1

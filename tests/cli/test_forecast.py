@@ -1,0 +1,165 @@
+"""What `plan --workers` predicts, against what runs on a cluster report."""
+
+from __future__ import annotations
+
+import json
+import sys
+from types import SimpleNamespace
+
+import pytest
+import rasterio
+from click.testing import CliRunner
+from contract import make_store
+from programs import spawn
+from samples import ROOT
+
+from terrain_gpu import (
+    TileStore,
+    accumulate,
+    convert_dataset,
+    extract_network,
+    label_components,
+    minimum_spanning_tree,
+    slope,
+)
+from terrain_gpu.cli.plan import command
+from terrain_gpu.engine import cluster as clusters
+from terrain_gpu.engine.plan import MB
+
+sys.path.insert(0, str(ROOT / "scripts"))
+
+from make_terrain import terrain_window
+
+SIDE, BLOCK = 1536, 512
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory, cluster):
+    """A folder with a raster; its workers have loaded what they need."""
+    folder = tmp_path_factory.mktemp("world")
+    with rasterio.open(
+        folder / "r.tif",
+        "w",
+        driver="GTiff",
+        height=SIDE,
+        width=SIDE,
+        count=1,
+        dtype="float32",
+        tiled=True,
+        crs="EPSG:32633",
+        transform=(10.0, 0.0, 500_000.0, 0.0, -10.0, 5_500_000.0),
+    ) as out:
+        out.write(terrain_window(0, SIDE, 0, SIDE, dtype="float32", roughness=0.5), 1)
+    names = {"raster": "r.tif", "store": "s.zarr", "lines": "n.gpkg"}
+    found = SimpleNamespace(**{key: folder / name for key, name in names.items()})
+    assert len(list(runs(found, cluster))) == 6  # workers read their modules only once
+    return found
+
+
+def runs(world, client):
+    """All operations that run on clusters, by purpose, in an order that has what each reads."""
+    store, again = world.store, {"client": client, "overwrite": True}
+    yield "convert", convert_dataset(world.raster, store, block_size=BLOCK, **again)
+    yield "slope", slope(store, **again).report
+    yield "mst", minimum_spanning_tree(store, **again).report
+    middle = TileStore.open(store).layer("elevation").read_window(0, 100, 0, 100).mean()
+    yield "components", label_components(store, f"elevation > {middle}", **again).report
+    yield "accumulate", accumulate(store, **again).report
+    yield "network", extract_network(store, world.lines, min_length=200, **again).report
+
+
+def planned(*words):
+    """The prediction of the command, with its plan."""
+    done = CliRunner().invoke(command, [*map(str, words), "--workers", "2", "--json", "-"])
+    assert done.exit_code == 0, done.output
+    return json.loads(done.stdout)["result"]
+
+
+def differences(told, predicted):
+    """Tasks, and what they carry, that differ by more than a fifth."""
+    # Tasks hold names of folders, too.
+    slack = {"tasks": 0, "bytes_received": 0, "bytes_sent": 500 * told["tasks"]}
+    return {
+        key: (told[key], predicted[key])
+        for key, more in slack.items()
+        if abs(told[key] - predicted[key]) > 0.2 * predicted[key] + more
+    }
+
+
+def test_levels_joined_in_tasks(tmp_path, cluster, monkeypatch, no_fsync):
+    monkeypatch.setattr(clusters, "TASK_SECONDS", 0)
+    heights = terrain_window(0, 512, 0, 512, dtype="float32", roughness=0.5)
+    report = minimum_spanning_tree(
+        make_store(tmp_path / "s.zarr", heights, None, 64), client=cluster
+    ).report
+    predicted = planned("512x512", "--block-size", 64, "--for", "mst")["cluster"]
+    assert predicted["tasks"] == 64 + 16 + 64
+    assert not differences(report.settings["cluster"], predicted)
+
+
+def test_runs_are_as_predicted(world, cluster, monkeypatch, no_fsync):
+    monkeypatch.setattr(clusters, "TASK_SECONDS", 0)  # else tasks depend on the machine
+    for purpose, report in runs(world, cluster):
+        size = ["--block-size", BLOCK]
+        plan = planned(f"{SIDE}x{SIDE}", *size, "--for", purpose)
+        predicted, told = plan["cluster"], report.settings["cluster"]
+        wrong = differences(told, predicted)
+        each = told["each"].values()
+        read, written = (sum(one[f"bytes_{way}"] for one in each) for way in ("read", "written"))
+        if abs(read - predicted["bytes_read"]) > 0.2 * predicted["bytes_read"]:
+            wrong["bytes_read"] = read, predicted["bytes_read"]
+        # Tiles of one value are not stored.
+        least = 0 if purpose == "components" else 0.8
+        if not least * predicted["bytes_written"] <= written <= 1.2 * predicted["bytes_written"]:
+            wrong["bytes_written"] = written, predicted["bytes_written"]
+        assert not wrong, purpose
+        assert plan["memory"] >= report.settings["plan"]["memory"], purpose
+
+
+def test_one_worker_joins_no_levels_and_computes_no_checksums():
+    one, few = (forecast_of("mst", workers) for workers in (1, 500))
+    assert one["tasks"] < few["tasks"]
+    assert "checksums" not in forecast_of("convert", 1)["seconds"]
+    assert forecast_of("convert", 2)["seconds"]["checksums"] > 0
+
+
+def forecast_of(purpose, workers):
+    words = ["30000x30000", "--for", purpose, "--workers", str(workers), "--json", "-"]
+    done = CliRunner().invoke(command, words)
+    return json.loads(done.stdout)["result"]["cluster"]
+
+
+def test_a_trillion_cells():
+    """The process that starts the run holds what is known of all blocks; workers do not."""
+    words = ["--for", "accumulate", "--memory-limit", "600GB"]
+    plan = planned("1000000x1000000", *words)
+    assert plan["worker_memory"] < 600 * MB < plan["memory"]
+    assert plan["cluster"]["seconds"]["total"] > 10_000
+
+
+def test_more_workers_take_less_time_down_to_what_cannot_be_shared():
+    seconds = [forecast_of("network", workers)["seconds"]["total"] for workers in (1, 16, 256)]
+    assert seconds == sorted(seconds, reverse=True)
+    assert seconds[-1] > forecast_of("network", 256)["seconds"]["write"]
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("--for sssp --workers 2", "--workers: shortest paths are computed in one process"),
+        ("--workers 2 --threads 2", "--threads is of one process"),
+        ("--workers 0", "--workers"),
+    ],
+)
+def test_wrong_options(words, message):
+    done = spawn(f"terrain-gpu plan 100x100 {words}")
+    assert done.returncode == 2
+    assert message in done.stderr
+
+
+def test_in_words():
+    done = spawn("terrain-gpu plan 8192x8192 --for mst --workers 4")
+    assert done.returncode == 0
+    assert "workers        4 of one thread, " in done.stdout
+    assert " of the process that starts the run, " in done.stdout
+    assert " if storage moves " in done.stdout
