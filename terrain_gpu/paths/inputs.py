@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ..arguments import Backend, Devices, PathMethod
+from ..arguments import Devices, PathMethod
 from ..cells import is_nodata
 from ..cuda.backend import Gpu, Placement, choose, find_gpu
 from ..engine.arrays import ArrayLayer, fitting_block
@@ -114,29 +114,27 @@ def method_with_index(method: PathMethod, over_arrays: bool, *, build_index: boo
     return method
 
 
-def backend_of_cluster(method: str, over_arrays: bool, backend: Backend) -> Backend:
-    """The backend with a client, that is the CPU; refuses what a cluster does not compute."""
-    if over_arrays or backend == "cuda" or method in GPU_METHODS:
-        raise InputError(
-            "a cluster computes on CPUs, and from stores; leave out client (--workers)"
-        )
-    if method == "index":
-        raise InputError(
-            "a cluster relaxes cells, and does not read the distance index; leave out client "
-            "(--workers), or method index"
-        )
-    return "cpu"
-
-
 def gpu_of_method(
     method: str,
     memory_limit: int | None,
-    block_size: int,
+    heights: Layer | ArrayLayer,
     backend: str,
     device: Devices,
     gpu_memory_limit: int | str | None,
+    client: Any,
 ) -> Gpu | None:
     """The GPU that a method runs on; None for the CPU."""
+    if client is not None:
+        if isinstance(heights, ArrayLayer) or backend == "cuda" or method in GPU_METHODS:
+            raise InputError(
+                "a cluster computes on CPUs, and from stores; leave out client (--workers)"
+            )
+        if method == "index":
+            raise InputError(
+                "a cluster does not use the distance index; leave out client (--workers), or "
+                "method index"
+            )
+        return None
     if method in GPU_METHODS:
         chosen, reason = choose("auto" if backend == "cuda" else backend, device)
         if chosen == "cuda":
@@ -149,7 +147,7 @@ def gpu_of_method(
         raise InputError(f"method {method!r} runs on the CPU only; use relax, or backend cpu")
     if method != "relax":
         return None
-    return find_gpu(backend, device, gpu_memory_limit, memory_limit, block_size)
+    return find_gpu(backend, device, gpu_memory_limit, memory_limit, heights.block_size)
 
 
 def with_index(

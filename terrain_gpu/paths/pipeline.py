@@ -39,7 +39,6 @@ from .costs import MODELS, friction_beside
 from .cpu.relax import Overflow
 from .inputs import (
     array_layers,
-    backend_of_cluster,
     check_start_costs,
     gpu_of_method,
     limit_of_costs,
@@ -198,8 +197,6 @@ def shortest_paths(
         raise InputError("stop_at_targets needs targets")
     over_arrays = isinstance(data, np.ndarray)
     method = method_with_index(method, over_arrays, build_index=build_index)
-    if client is not None:
-        backend = backend_of_cluster(method, over_arrays, backend)
     friction = friction_beside(cost, data if over_arrays else layer, friction)
     if isinstance(data, np.ndarray):
         path = ""
@@ -235,15 +232,13 @@ def shortest_paths(
     ).over([found for found in inputs if found is not None])
     check_start_costs(problem)
     limit: Any = limit_of(NO_LIMIT if memory_limit is None and not path else memory_limit)
-    where = backend, device, gpu_memory_limit
-    gpu = gpu_of_method(method, limit, heights.block_size, *where)
+    gpu = gpu_of_method(method, limit, heights, backend, device, gpu_memory_limit, client)
     place = Placement(gpu, progress, passes=2 + verify)
     if over_arrays:
         return _over_arrays(problem, limit, threads, place)
-    again = {"resume": resume, "overwrite": overwrite, "client": client}
-    if client is not None:
-        limit = memory_limit  # when None, of what all processes have
-    return _over_store(problem, limit, threads, place, where, build=build_index, **again)
+    again = {"build": build_index, "resume": resume, "overwrite": overwrite, "client": client}
+    limit = limit if client is None else memory_limit  # by default of what all processes have
+    return _over_store(problem, limit, threads, place, (backend, device, gpu_memory_limit), **again)
 
 
 def _over_arrays(
