@@ -30,6 +30,7 @@ from terrain_gpu import (
     create_layer,
     extract_network,
     minimum_spanning_tree,
+    shortest_paths,
     slope,
 )
 from terrain_gpu.drainage.accumulation import Accumulate
@@ -183,6 +184,25 @@ def test_whoever_started_the_run_dies(store, edges, by_hand):
         found = run(SpanningForest(str(store)), client=client, resume=True)
     assert found.report.result["blocks_resumed"] > 0
     check(store, edges)
+
+
+PATHS = DRIVER.replace(
+    "run(SpanningForest(sys.argv[1]), client=client, place=Here(kill))",
+    "shortest_paths(sys.argv[1], [(3, 5)], backlink=True, client=client, progress=kill)",
+).replace("import open_client", "import open_client\nfrom terrain_gpu import shortest_paths")
+
+
+def test_whoever_looks_for_paths_dies(store, by_hand):
+    """While the blocks are visited."""
+    ended = subprocess.run([sys.executable, "-c", PATHS, store, by_hand.address], check=False)
+    assert ended.returncode == -signal.SIGKILL
+    with clusters.open_client(None, by_hand.address) as client:
+        found = shortest_paths(store, [(3, 5)], backlink=True, client=client, resume=True)
+    assert found.report.result["blocks_resumed"] > 0
+    cells = {name: whole(layer) for name, layer in found.layers.items()}
+    alone = shortest_paths(store, [(3, 5)], backlink=True, overwrite=True)
+    assert all(same(cells[name], whole(layer)) for name, layer in alone.layers.items())
+    assert not (store / ".incomplete").exists()
 
 
 def test_the_command_is_killed_and_goes_on_alone(store, edges, by_hand):
