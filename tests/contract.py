@@ -90,6 +90,8 @@ def same(one: np.ndarray, other: np.ndarray) -> bool:
 class Processes(Threads):
     """A toy engine: every block is solved by another process, from what can be pickled."""
 
+    remote = True
+
     def map(self, run, phase, state, blocks):
         share_imports()
         with ProcessPoolExecutor(1, mp_context=get_context("forkserver")) as pool:

@@ -137,6 +137,8 @@ class Cluster:
         when there is no worker, or a worker that does not meet the requirements.
     """
 
+    remote = True
+
     def __init__(self, client: Any, store: str) -> None:
         from .. import __version__
 
@@ -210,10 +212,14 @@ class Cluster:
             for lines in patched:
                 _record(writers, lines)
 
-    def each(self, run: Run, work: Callable[..., Any], items: Iterable[Any]) -> Iterator[Any]:
+    def each(
+        self, run: Run, work: Callable[..., Any], items: Iterable[Any], *, ahead: bool = True
+    ) -> Generator[Any, None, None]:
         """Yield ``work(operation, folder, item)`` for all items, computed in the workers."""
+        # Unlike a generator, `map` goes on after an iterator that ended for a while.
+        works = map(lambda item: (work, item), items)
         with self._lent(run, run.operation.phases[-1], []) as packed:
-            yield from self._run(do_each, packed, ((work, item) for item in items))
+            yield from self._run(do_each, packed, works, ahead=ahead)
 
     @contextmanager
     def _lent(self, run: Run, phase: Phase, writers: list[Any]) -> Iterator[bytes]:
@@ -296,16 +302,26 @@ class Cluster:
         return found
 
     def _run(
-        self, function: Callable[[Job, list[Any]], list[Any]], packed: bytes, items: Iterator[Any]
+        self,
+        function: Callable[[Job, list[Any]], list[Any]],
+        packed: bytes,
+        items: Iterator[Any],
+        *,
+        ahead: bool = True,
     ) -> Generator[Any, None, None]:
-        """Yield the results of `function` for all items, which are sent in batches."""
+        """Yield the results of `function` for all items, which are sent in batches.
+
+        Unless `ahead`, items are sent one by one, and only to threads that have nothing to do.
+        """
+        # Two tasks per thread: one waits while the other runs.
+        most, tasks = (MOST_BLOCKS, 2) if ahead else (1, 1)
         seconds, done, name = 0.0, 0, f"terrain_gpu-{uuid.uuid4().hex}"
         running: dict[Any, int] = {}
         ready: SimpleQueue[Any] = SimpleQueue()
 
         def submit() -> bool:
             count = int(TASK_SECONDS * done / seconds) if seconds else 1
-            if not (some := list(islice(items, min(max(count, 1), MOST_BLOCKS)))):
+            if not (some := list(islice(items, min(max(count, 1), most)))):
                 return False
             sent = pickle.dumps(some)
             self.figures.sent(packed, sent)
@@ -320,8 +336,7 @@ class Cluster:
         with _told(self.client):
             try:
                 while True:
-                    # Two tasks per thread: one waits while the other runs.
-                    while len(running) < 2 * self.slots and submit():
+                    while len(running) < tasks * self.slots and submit():
                         pass
                     if not running:
                         break

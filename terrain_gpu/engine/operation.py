@@ -128,9 +128,14 @@ class OutputFile:
 
 
 class SolvedBlock(NamedTuple):
-    """Result of a block: the cells of the outputs, and what other blocks need to know about it."""
+    """Result of a block: the cells of the outputs, and what other blocks need to know about it.
 
-    arrays: tuple[np.ndarray, ...] = ()
+    None stands for an output that is written later.
+
+    None stands for an output that is written later.
+    """
+
+    arrays: tuple[np.ndarray | None, ...] = ()
     known: Any = None
 
 

@@ -435,6 +435,9 @@ def plan_paths(  # noqa: PLR0913 - keyword-only
         threads -= 1
     fields = min((limit - always - threads * passing) // field, count)
     threads = min(threads, fields)
+    if cluster_overhead:
+        fields = threads  # the others are in files, because any worker may need them
+    memory = always + fields * field + threads * passing
     size = partial(layer_bytes, rows, cols, block=block)
     read = sum(size(kind.itemsize) for kind in (dtype, friction, barriers) if kind is not None)
     if "allocation" in layers:
@@ -449,7 +452,8 @@ def plan_paths(  # noqa: PLR0913 - keyword-only
         workers=threads,
         passes=1,
         memory_limit=limit,
-        memory=always + fields * field + threads * passing,
+        memory=memory,
+        worker_memory=memory - rims + 64 * rows if cluster_overhead else 0,
         bytes_read=read,
         bytes_written=sum(size(results[name]) for name in layers),
     )

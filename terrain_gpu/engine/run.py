@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import cache, partial
@@ -61,9 +61,12 @@ class Engine(Protocol):
     ----------
     slots
         Number of items that `each` processes in parallel.
+    remote
+        Whether other processes solve the blocks, so that they cannot see the memory of this one.
     """
 
     slots: int
+    remote: bool
 
     def map(self, run: Run, phase: Phase, state: State, blocks: Iterator[Block]) -> None:
         """Solve blocks, add their knowledge to the state, write them and report progress."""
@@ -71,14 +74,24 @@ class Engine(Protocol):
     def patch(self, run: Run, name: str, patches: Iterable[tuple[Any, ...]]) -> None:
         """Set bits in written blocks; `patches` are arguments of `LayerWriter.patch_block`."""
 
-    def each(self, run: Run, work: Callable[..., Any], items: Iterable[Any]) -> Iterator[Any]:
-        """Yield ``work(operation, folder, item)`` for all items, in any order."""
+    def each(
+        self, run: Run, work: Callable[..., Any], items: Iterable[Any], *, ahead: bool = True
+    ) -> Generator[Any, None, None]:
+        """Yield ``work(operation, folder, item)`` for all items, in any order.
+
+        Parameters
+        ----------
+        ahead
+            False if items depend on earlier results: an item is then taken only when there is room
+            for it, and the iterator may end for a while, until a further result is there.
+        """
 
 
 class Threads:
     """The engine of this process: readers, workers and writers over a bounded pool of buffers."""
 
     slots = 1
+    remote = False
 
     def map(self, run: Run, phase: Phase, state: State, blocks: Iterator[Block]) -> None:
         operation, plan = run.operation, run.plan
@@ -133,7 +146,9 @@ class Threads:
             writers=patchers,
         )
 
-    def each(self, run: Run, work: Callable[..., Any], items: Iterable[Any]) -> Iterator[Any]:
+    def each(
+        self, run: Run, work: Callable[..., Any], items: Iterable[Any], *, ahead: bool = True
+    ) -> Generator[Any, None, None]:
         for item in items:
             yield work(run.operation, run.folder, item)
 
@@ -237,7 +252,7 @@ class Run:
         known = self.operation.keep(phase, at, solved.known, self.folder)
         state.add(phase, at, known)
         for writer, data in zip(self.writers.values(), solved.arrays, strict=phase.writes):
-            if self.wanted(state, writer, at):
+            if data is not None and self.wanted(state, writer, at):
                 writer.write_block(*at, data)
 
     @staticmethod

@@ -171,7 +171,7 @@ def solve_blocks(job: Job, groups: list[list[Wanted]]) -> list[Solution]:
             solved = operation.solve_read(phase, at, data, given, _local.work)
             known = operation.keep(phase, at, solved.known, folder)
             for writer, array, wanted in zip(writers, solved.arrays, write, strict=phase.writes):
-                if wanted:
+                if wanted and array is not None:
                     writer.write_block(*at, array)
             found.append(Solution(at, known, _lines(writers)))
     return found

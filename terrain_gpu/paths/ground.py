@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import copy
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
@@ -114,10 +115,25 @@ class Terrain:
         self.blocks, self.model, self.dtype = blocks, model, dtype
         self.heights, self.friction, self.barriers = heights, friction, barriers
         self.lengths = np.pad(lengths, ((0, 0), (1, blocks.block + 1)), mode="edge")
-        self.sources, self.edge = sources, edge
+        self.edge = edge
+        self._hold(sources)
+
+    def _hold(self, sources: Places) -> None:
+        self.sources, blocks = sources, self.blocks
         owners = sources.rows // blocks.block * blocks.shape[1] + sources.cols // blocks.block
         self._order = np.argsort(owners, kind="stable")
         self._owners = owners[self._order]
+
+    def holding(self, sources: Places) -> Terrain:
+        """The same with other sources."""
+        found = copy(self)
+        found._hold(sources)
+        return found
+
+    def places(self, at: Block) -> Places:
+        """The sources in a block."""
+        own, chosen = self.sources, self._sources_in(at)
+        return Places(*(a[chosen] for a in (own.rows, own.cols, own.ids, own.costs)))
 
     @property
     def types(self) -> tuple[np.dtype, np.dtype]:

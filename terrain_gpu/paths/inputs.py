@@ -117,12 +117,24 @@ def method_with_index(method: PathMethod, over_arrays: bool, *, build_index: boo
 def gpu_of_method(
     method: str,
     memory_limit: int | None,
-    block_size: int,
+    heights: Layer | ArrayLayer,
     backend: str,
     device: Devices,
     gpu_memory_limit: int | str | None,
+    client: Any,
 ) -> Gpu | None:
     """The GPU that a method runs on; None for the CPU."""
+    if client is not None:
+        if isinstance(heights, ArrayLayer) or backend == "cuda" or method in GPU_METHODS:
+            raise InputError(
+                "a cluster computes on CPUs, and from stores; leave out client (--workers)"
+            )
+        if method == "index":
+            raise InputError(
+                "a cluster does not use the distance index; leave out client (--workers), or "
+                "method index"
+            )
+        return None
     if method in GPU_METHODS:
         chosen, reason = choose("auto" if backend == "cuda" else backend, device)
         if chosen == "cuda":
@@ -135,7 +147,7 @@ def gpu_of_method(
         raise InputError(f"method {method!r} runs on the CPU only; use relax, or backend cpu")
     if method != "relax":
         return None
-    return find_gpu(backend, device, gpu_memory_limit, memory_limit, block_size)
+    return find_gpu(backend, device, gpu_memory_limit, memory_limit, heights.block_size)
 
 
 def with_index(

@@ -97,6 +97,7 @@ def shortest_paths(
     resume: bool = False,
     overwrite: bool = False,
     progress: Progress = silent,
+    client: Any = None,
 ) -> ShortestPaths:
     """Least cost of reaching every cell from the nearest source.
 
@@ -172,9 +173,14 @@ def shortest_paths(
         Replace existing results, at the end.
     progress
         Called with the cells just done and those to do in all.
+    client
+        A `distributed.Client`, whose workers relax the blocks of a store; this process when None.
+        They compute on CPUs, and not from a distance index.
 
     Raises
     ------
+    ClusterError
+        when the cluster has no worker, or is gone.
     InputError
         for unknown models, sources outside or on nodata, negative frictions.
     StoreError
@@ -225,14 +231,14 @@ def shortest_paths(
         verified=verify,
     ).over([found for found in inputs if found is not None])
     check_start_costs(problem)
-    limit = limit_of(NO_LIMIT if memory_limit is None and not path else memory_limit)
-    where = backend, device, gpu_memory_limit
-    gpu = gpu_of_method(method, limit, heights.block_size, *where)
+    limit: Any = limit_of(NO_LIMIT if memory_limit is None and not path else memory_limit)
+    gpu = gpu_of_method(method, limit, heights, backend, device, gpu_memory_limit, client)
     place = Placement(gpu, progress, passes=2 + verify)
     if over_arrays:
         return _over_arrays(problem, limit, threads, place)
-    again = {"resume": resume, "overwrite": overwrite}
-    return _over_store(problem, limit, threads, place, where, build=build_index, **again)
+    again = {"build": build_index, "resume": resume, "overwrite": overwrite, "client": client}
+    limit = limit if client is None else memory_limit  # by default of what all processes have
+    return _over_store(problem, limit, threads, place, (backend, device, gpu_memory_limit), **again)
 
 
 def _over_arrays(
@@ -257,7 +263,7 @@ def _over_arrays(
 
 def _over_store(
     problem: CostDistance,
-    limit: int,
+    limit: Any,
     threads: int | None,
     place: Placement,
     where: tuple[Any, ...],
@@ -265,6 +271,7 @@ def _over_store(
     build: bool,
     resume: bool,
     overwrite: bool,
+    client: Any,
 ) -> ShortestPaths:
     report, built = Report(problem.command), None
     if problem.model.kind.metric and (unit := other_unit(problem.grid)):
@@ -293,6 +300,7 @@ def _over_store(
                 overwrite=overwrite or again,
                 verify=problem.verified,
                 place=place,
+                client=client,
                 report=report,
             ).layers
 

@@ -22,16 +22,18 @@ from ..cells import is_nodata
 from ..cuda.backend import Gpu, Placement
 from ..cuda.device import free_staging
 from ..engine.arrays import ArrayLayer
-from ..engine.operation import OutputLayer, Phase
+from ..engine.operation import OutputLayer, Phase, SolvedBlock
 from ..engine.plan import CUDA_BASELINE, StreamPlan, plan_paths, threads_of
 from ..engine.run import Run, run_in_memory
-from ..grid import TILE, BlockGrid, GridSpec
+from ..grid import TILE, Block, BlockGrid, GridSpec
 from ..io.places import NO_PLACES, Places
 from ..report import trim
 from ..store import Layer, TileStore
+from ..store.swap import withdraw
 from .cpu.dijkstra import new_players
 from .cpu.relax import GUARDS, Overflow
-from .cpu.solve import solve_on_cpu
+from .cpu.remote import RemotePhases, solve_remotely
+from .cpu.solve import Phases, solve_on_cpu
 from .graph import CostGraph
 from .ground import Terrain
 from .index import Index, rims_bytes
@@ -236,7 +238,7 @@ class CostDistance(CostGraph):
                 )
             else:
                 folder = run.spill
-                stack.callback(lambda: run.keep_spill(any(folder.glob("*.saved"))))
+                stack.callback(lambda: run.keep_spill(_any_left(folder)))
             try:
                 if run.gpu is not None:
                     return self._solve_on_gpu(run, folder / "fields")
@@ -245,9 +247,12 @@ class CostDistance(CostGraph):
                         left.unlink()
                 if not run.in_memory:
                     self._rehearse()
-                return solve_on_cpu(self, run, folder / "fields")
+                kind = RemotePhases if run.engine.remote else Phases
+                return solve_on_cpu(kind(self, run, folder / "fields"))
             except Overflow:
                 run.forget()  # what was computed in 32 bits is of no use to anybody
+                for left in folder.glob("fields-*"):
+                    withdraw(left)  # workers may still write there
                 raise
 
     def _problem(self, threads: int, plan: StreamPlan, gpu: Gpu, spill: Path) -> Any:
@@ -344,9 +349,29 @@ class CostDistance(CostGraph):
         )
         return {"verified_steps": checked["checked_steps"], "verified_on": checked["backend"]}
 
-    def solve(self, *_: Any) -> Any:
-        """Blocks are not solved one by one: see `execute`."""
-        raise NotImplementedError
+    # In the workers of a cluster, which read the blocks with one ring of cells.
+
+    def new_buffer(self) -> list[np.ndarray]:
+        return []
+
+    def read(self, at: Block, buffer: list[np.ndarray]) -> list[np.ndarray]:
+        return []
+
+    def solve(
+        self,
+        phase: Phase,
+        at: Block,
+        cells: list[np.ndarray],
+        out: list[np.ndarray],
+        given: Any,
+        work: Any,
+    ) -> SolvedBlock:
+        return solve_remotely(self, phase, at, given)
+
+
+def _any_left(folder: Path) -> bool:
+    """Whether there are fields that a run can go on from: of one machine, or of a cluster."""
+    return any(any(folder.glob(names)) for names in ("*.saved", "fields-*/*"))
 
 
 def _digest(places: Places | None) -> str | None:

@@ -1,8 +1,10 @@
-"""A file of equal slots for arrays, rewritten repeatedly, from which a killed run can resume.
+"""Slots for arrays that are rewritten repeatedly, from which a killed run can resume.
 
-The file NAME.saved beside NAME holds a record of 8 bytes for each slot: 1, and the CRC-32C of the
-saved data. A slot that was only partly written, or lost in a power cut, does not match its record
-and counts as empty.
+`Slots` are parts of one file. The file NAME.saved beside NAME holds a record of 8 bytes for each
+slot: 1, and the CRC-32C of the saved data. A slot that was only partly written, or lost in a power
+cut, does not match its record and counts as empty.
+
+`SlotFiles` are files, for the processes of a cluster.
 """
 
 from __future__ import annotations
@@ -10,7 +12,9 @@ from __future__ import annotations
 import os
 import struct
 import threading
-from contextlib import ExitStack
+import uuid
+from collections.abc import Iterator
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +22,7 @@ import numpy as np
 from ..errors import StoreError
 from .checksums import crc32c
 from .files import output_errors, sync_folder
+from .swap import withdraw
 
 _RECORD = struct.Struct("<II")
 
@@ -48,6 +53,12 @@ class Slots:
                 found = self._records.read_bytes()[: count * _RECORD.size]
             known = np.frombuffer(found[: len(found) // 8 * 8], "<u4").reshape(-1, 2)
             self.sums = {int(k): int(known[k, 1]) for k in np.flatnonzero(known[:, 0] == 1)}
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(list(self.sums))
+
+    def __contains__(self, slot: int) -> bool:
+        return slot in self.sums
 
     def _open(self) -> tuple[int, int]:
         with self._lock:
@@ -123,3 +134,111 @@ class Slots:
         if not keep:
             self.path.unlink(missing_ok=True)
             self._records.unlink(missing_ok=True)
+
+
+class SlotFiles:
+    """Numbered slots for arrays, which several processes save.
+
+    Every array that is saved is a new file, with its checksum, and counts once the process that
+    keeps the list of `names` has heard of it. So a process that was given up, and saves late,
+    changes nothing.
+
+    Parameters
+    ----------
+    folder
+        Other processes do not make it.
+    names
+        Names of the files, by slot.
+    """
+
+    def __init__(self, folder: Path, names: dict[int, str] | None = None) -> None:
+        self.folder, self.names = folder, names or {}
+
+    @classmethod
+    def beside(cls, path: Path) -> SlotFiles:
+        """Those of a new folder beside `path`, which is made when needed: see `begin`."""
+        return cls(path.with_name(f"{path.name}-{uuid.uuid4().hex}"))
+
+    @classmethod
+    def left(cls, path: Path) -> SlotFiles:
+        """Those that an earlier run has left beside `path`, in a new folder.
+
+        Late processes of that run know the old folder only.
+        """
+        found = cls.beside(path)
+        with output_errors(found.folder):
+            for old in path.parent.glob(f"{path.name}-*"):
+                found.begin()
+                for file in old.iterdir():
+                    os.rename(file, found.folder / file.name)
+                    found.names[int(file.name.partition("-")[0])] = file.name
+                withdraw(old)
+        return found
+
+    def begin(self) -> None:
+        """Make the folder, before others save there."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(list(self.names))
+
+    def __contains__(self, slot: int) -> bool:
+        return slot in self.names
+
+    def save(self, slot: int, array: np.ndarray) -> None:
+        """Write a contiguous array to a new file, which is the slot from now on.
+
+        Raises
+        ------
+        OutputError
+            when the disk is full, or the folder was removed.
+        """
+        data, name = array.reshape(-1).view(np.uint8), f"{slot}-{uuid.uuid4().hex}"
+        path = self.folder / name
+        with output_errors(path):
+            try:
+                with open(path, "xb") as file:
+                    file.write(data.data)
+                    file.write(_RECORD.pack(1, crc32c(data)))
+            except BaseException:
+                with suppress(OSError):
+                    path.unlink()
+                raise
+        self.names[slot] = name
+
+    def load(self, slot: int, array: np.ndarray) -> None:
+        """Read a slot into a contiguous array of the saved size.
+
+        Raises
+        ------
+        StoreError
+            when the slot does not match its checksum.
+        """
+        path = self.folder / self.names[slot]
+        if not self.is_whole(slot, array):
+            raise StoreError(f"{path}: damaged; compute again with --overwrite")
+
+    def is_whole(self, slot: int, array: np.ndarray) -> bool:
+        """As `load`, but returns whether the slot matches its checksum; if not, it is emptied."""
+        data, path = array.reshape(-1).view(np.uint8), self.folder / self.names[slot]
+        with output_errors(path), open(path, "rb") as file:
+            whole = file.readinto(data.data) == len(data)
+            whole = whole and file.read() == _RECORD.pack(1, crc32c(data))
+        if not whole:
+            del self.names[slot]
+        return whole
+
+    def rename(self, slot: int, name: str) -> None:
+        """Take the file that another process has saved for a slot, and remove the one before."""
+        before, self.names[slot] = self.names.get(slot, name), name
+        if before != name:
+            with suppress(OSError):
+                os.unlink(self.folder / before)
+
+    def sync(self) -> None:
+        """Nothing: a file that a power cut loses does not match its checksum."""
+
+    def close(self, *, keep: bool = True) -> None:
+        """Remove the files unless `keep`; who saves late fails."""
+        if not keep:
+            withdraw(self.folder)

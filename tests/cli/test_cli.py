@@ -110,8 +110,8 @@ OPTIONS = {
     "compute-sssp": "source source-rowcol sources source-edge cost friction barriers parameter "
     "reverse connectivity no-corner-cutting max-cost target target-rowcol targets "
     "stop-at-targets output dtype backlink allocation path layer memory-limit threads "
-    "backend device gpu-memory-limit method build-index verify resume scratch overwrite json "
-    "quiet verbose version help",
+    "backend device gpu-memory-limit workers scheduler method build-index verify resume scratch "
+    "overwrite json quiet verbose version help",
     "terrain-gpu verify": "data accept-changes memory-limit threads backend device "
     "gpu-memory-limit json quiet verbose help",
     "terrain-gpu info": "json quiet verbose help",

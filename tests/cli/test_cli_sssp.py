@@ -50,8 +50,8 @@ OPTIONS = (
     "source source-rowcol sources source-edge cost friction barriers parameter reverse "
     "connectivity no-corner-cutting max-cost target target-rowcol targets stop-at-targets "
     "output dtype backlink allocation path layer memory-limit threads backend device "
-    "gpu-memory-limit method build-index verify resume scratch overwrite json quiet verbose "
-    "version help"
+    "gpu-memory-limit workers scheduler method build-index verify resume scratch overwrite json "
+    "quiet verbose version help"
 )
 
 

@@ -30,6 +30,7 @@ from terrain_gpu import (
     create_layer,
     extract_network,
     minimum_spanning_tree,
+    shortest_paths,
     slope,
 )
 from terrain_gpu.drainage.accumulation import Accumulate
@@ -183,6 +184,25 @@ def test_whoever_started_the_run_dies(store, edges, by_hand):
         found = run(SpanningForest(str(store)), client=client, resume=True)
     assert found.report.result["blocks_resumed"] > 0
     check(store, edges)
+
+
+PATHS = DRIVER.replace(
+    "run(SpanningForest(sys.argv[1]), client=client, place=Here(kill))",
+    "shortest_paths(sys.argv[1], [(3, 5)], backlink=True, client=client, progress=kill)",
+).replace("import open_client", "import open_client\nfrom terrain_gpu import shortest_paths")
+
+
+def test_whoever_looks_for_paths_dies(store, by_hand):
+    """While the blocks are visited."""
+    ended = subprocess.run([sys.executable, "-c", PATHS, store, by_hand.address], check=False)
+    assert ended.returncode == -signal.SIGKILL
+    with clusters.open_client(None, by_hand.address) as client:
+        found = shortest_paths(store, [(3, 5)], backlink=True, client=client, resume=True)
+    assert found.report.result["blocks_resumed"] > 0
+    cells = {name: whole(layer) for name, layer in found.layers.items()}
+    alone = shortest_paths(store, [(3, 5)], backlink=True, overwrite=True)
+    assert all(same(cells[name], whole(layer)) for name, layer in alone.layers.items())
+    assert not (store / ".incomplete").exists()
 
 
 def test_the_command_is_killed_and_goes_on_alone(store, edges, by_hand):
@@ -464,10 +484,17 @@ def test_the_plan_has_room_for_dask(store, cluster):
         slope(store, client=cluster, memory_limit=beside - MB)
 
 
-@pytest.mark.parametrize("name", ["compute-mst", "terrain-gpu slope"])
-def test_the_least_limit_holds_in_every_process(tmp_path, name):
+@pytest.mark.parametrize(
+    "command",
+    [
+        "compute-mst s.zarr",
+        "compute-sssp s.zarr --source-rowcol 3,5 --allocation a.tif",
+        "terrain-gpu slope s.zarr",
+    ],
+)
+def test_the_least_limit_holds_in_every_process(tmp_path, command):
     make_store(tmp_path / "s.zarr", heights((1100, 900)), -1, 512)
-    command = f"{name} s.zarr --workers 2 --overwrite -q --json r.json"
+    command = f"{command} --workers 2 --overwrite -q --json r.json"
     limit, peak = within(tmp_path, command, 200 * MB)
     workers = json.loads((tmp_path / "r.json").read_text())["settings"]["cluster"]
     assert peak <= limit

@@ -28,12 +28,6 @@ class TestCostDistance(OperationContract):
     rasters = rasters(shape=shapes(200, 6000))
     cost, dtype = "surface", np.dtype(np.float64)
 
-    # Blocks are handed out least distance first, to threads of one process.
-    test_in_processes_of_their_own = test_on_a_cluster = None
-    test_a_worker_dies_and_the_run_goes_on = None
-    test_stopped_on_a_cluster_and_resumed_here = None
-    test_stopped_here_and_resumed_on_a_cluster = None
-
     def make(self, store):
         layer = TileStore.open(store).layer("elevation")
         try:

@@ -14,7 +14,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -25,7 +25,7 @@ from ...compiled import known_types
 from ...grid import TILE, Block, BlockGrid, Window, round_up
 from ...grid.neighbours import COL_STEP, ROW_STEP
 from ...io.places import Places
-from ...store.spill import Slots
+from ...store.spill import SlotFiles, Slots
 from ..edges import infinity_of
 from ..fields import Field, forget_spare_pages, pages
 from .block import receive, relax_block, seed, take_rim
@@ -79,11 +79,24 @@ class Visits:
     def __post_init__(self) -> None:
         self._lock = threading.Lock()
 
+    @property
+    def counts(self) -> dict[str, int]:
+        return asdict(self)
+
     def add(self, **counts: int) -> None:
         """Count more, from any thread."""
         with self._lock:
             for name, count in counts.items():
                 setattr(self, name, getattr(self, name) + count)
+
+
+def rim_of_hops(steps: np.ndarray, dtype: np.dtype) -> np.ndarray:
+    """The rim of a block of `Flats` that is not loaded yet."""
+    infinity = infinity_of(np.empty(0, dtype))
+    hops = np.where(steps != 0, infinity, 0).astype(dtype)
+    rim = np.full((4, max(hops.shape) - 2), infinity, dtype)
+    take_rim(hops, rim)
+    return rim
 
 
 @dataclass
@@ -227,18 +240,29 @@ class Relaxation:
                 self._release(at)
         self._slots.sync()
 
-    def restore(self) -> int:
+    def restore(self, others: Slots | SlotFiles) -> int:
         """Go on from saved fields: all are upper bounds of the distances. How many there were.
 
         A field that is not whole counts as never seen: the others, and the sources, lead into it.
+
+        Parameters
+        ----------
+        others
+            Fields that were saved in the other way, on a cluster or on one machine; they go.
         """
         self._slots.close()
         self._slots = self._new_slots(resume=True)
         across = self.blocks.shape[1]
-        for owner in list(self._slots.sums):
+        for owner in others:
+            if owner not in self._slots:
+                distances = self._new_distances(divmod(owner, across))
+                if others.is_whole(owner, distances):
+                    self._slots.save(owner, distances)
+        others.close(keep=False)
+        for owner in self._slots:
             at = divmod(owner, across)
             height, width = self.shape(at)
-            distances = pages((height + 2, width + 2), self.dtype)
+            distances = self._new_distances(at)
             self.visits.add(loaded=distances.nbytes)
             if not self._slots.is_whole(owner, distances):
                 continue
@@ -249,7 +273,11 @@ class Relaxation:
             take_rim(distances, self._rims[at])
             self.start(at, self._keys[at].min())
             self._sides[at] = self._rim_sides(distances)
-        return len(self._slots.sums)
+        return len(list(self._slots))
+
+    def _new_distances(self, at: Block) -> np.ndarray:
+        height, width = self.shape(at)
+        return pages((height + 2, width + 2), self.dtype)
 
     def _fail(self, error: BaseException) -> None:
         with self._lock:
@@ -349,13 +377,20 @@ class Relaxation:
     def _note_targets(self, at: Block, field: Field) -> None:
         if self.targets is None:
             return
+        mine = self._targets_in(at)
+        rows, cols = (a[mine] % self.blocks.block for a in (self.targets.rows, self.targets.cols))
+        self._reach_targets(mine, field.distances[rows + 1, cols + 1])
+
+    def _reach_targets(self, mine: np.ndarray, distances: np.ndarray) -> None:
         if self._at_targets is None:
-            self._at_targets = np.full(len(self.targets), self.infinity, self.dtype)
-        b = self.blocks.block
-        mine = (self.targets.rows // b == at[0]) & (self.targets.cols // b == at[1])
-        rows, cols = self.targets.rows[mine] % b, self.targets.cols[mine] % b
-        self._at_targets[mine] = field.distances[rows + 1, cols + 1]
+            self._at_targets = np.full(len(mine), self.infinity, self.dtype)
+        self._at_targets[mine] = distances
         self.farthest = min(self.farthest, self._at_targets.max())
+
+    def _targets_in(self, at: Block) -> np.ndarray:
+        assert self.targets is not None
+        b = self.blocks.block
+        return (self.targets.rows // b == at[0]) & (self.targets.cols // b == at[1])
 
     def _halo(self, at: Block) -> np.ndarray:
         """What the neighbours' rims hold beside a block, see `receive`."""
@@ -428,11 +463,11 @@ class Relaxation:
         field = self.ground.load(at)
         height, width = self.shape(at)
         if self._is_saved(at):
-            field.distances = pages((height + 2, width + 2), self.dtype)
+            field.distances = self._new_distances(at)
             self.visits.add(loaded=field.distances.nbytes)
             self._slots.load(self._slot(at), field.distances)
             return field
-        field.distances = pages((height + 2, width + 2), self.dtype)
+        field.distances = self._new_distances(at)
         field.distances[...] = self.infinity
         self.visits.add(seen=height * width)
         self._rims[at] = np.full((4, max(height, width)), self.infinity, self.dtype)
@@ -455,7 +490,7 @@ class Relaxation:
     def _slot(self, at: Block) -> int:
         return at[0] * self.blocks.shape[1] + at[1]
 
-    def _new_slots(self, *, resume: bool) -> Slots:
+    def _new_slots(self, *, resume: bool) -> Slots | SlotFiles:
         size = (self.blocks.block + 2) ** 2 * self.dtype.itemsize
         return Slots(self.spill, self.blocks.count, size, resume=resume)
 
@@ -467,7 +502,7 @@ class Relaxation:
         field.dirty = False
 
     def _is_saved(self, at: Block) -> bool:
-        return self._slot(at) in self._slots.sums
+        return self._slot(at) in self._slots
 
     def close(self) -> None:
         """Close the spill; the fields go."""
@@ -477,10 +512,11 @@ class Relaxation:
 
     def offer(self, at: Block, steps: np.ndarray, count: int) -> None:
         """For `Flats`: give a block's rim before it is loaded, and make it pending if uneven."""
-        hops = np.where(steps != 0, self.infinity, 0).astype(self.dtype)
-        height, width = self.shape(at)
-        self._rims[at] = np.full((4, max(height, width)), self.infinity, self.dtype)
-        take_rim(hops, self._rims[at])
+        self.take_offer(at, rim_of_hops(steps, self.dtype), count)
+
+    def take_offer(self, at: Block, rim: np.ndarray, count: int) -> None:
+        """See `offer`."""
+        self._rims[at] = rim
         if count:
             with self._lock:
                 self.start(at, self.dtype.type(0))

@@ -14,12 +14,18 @@ import numpy as np
 from ...compiled import tell_compiling
 from ...engine.run import Run
 from ...engine.schedule import stream
-from ...grid import TILE, Block, Window, ceil_div
-from ..costs import Hops
+from ...grid import TILE, Block, ceil_div
+from ...store.spill import SlotFiles, Slots
 from ..index import FromIndex
-from ..steps import unreached
 from .allocate import BacklinkForest
-from .finalise import Flats, close_flats, predecessors
+from .final import (
+    closed_codes,
+    distances_of,
+    own_cells,
+    relaxation_of,
+    relaxation_of_hops,
+    steps_of,
+)
 from .relax import Relaxation
 
 if TYPE_CHECKING:
@@ -29,9 +35,9 @@ CHECKPOINT = 60.0
 """Seconds between savings of what a killed run goes on from."""
 
 
-def solve_on_cpu(problem: CostDistance, run: Run, spill: Path) -> dict[str, Any]:
+def solve_on_cpu(phases: Phases) -> dict[str, Any]:
     """All phases; what the layers record. `run.told` receives what depends on the way."""
-    phases = _Phases(problem, run, spill)
+    problem, run = phases.problem, phases.run
     # An error may outlive the run, and open files keep their space.
     with phases.opened:
         with run.report.phase("relax"):
@@ -58,7 +64,7 @@ def solve_on_cpu(problem: CostDistance, run: Run, spill: Path) -> dict[str, Any]
     return problem.found(reached)
 
 
-class _Phases:
+class Phases:
     """What the phases have in common.
 
     Attributes
@@ -72,24 +78,23 @@ class _Phases:
     def __init__(self, problem: CostDistance, run: Run, spill: Path) -> None:
         self.problem, self.run, self.ground = problem, run, problem.ground
         self.threads, self.opened, self._told = run.plan.workers, ExitStack(), 0
+        self.spill = spill
+        self.paths = self._relaxation()
+        self.opened.callback(self.paths.close)
+
+    def _relaxation(self) -> Relaxation:
+        problem, plan = self.problem, self.run.plan
         kind: Callable[..., Relaxation] = Relaxation
         if problem.index is not None:
-            spare = run.plan.memory_limit - run.plan.memory
+            spare = plan.memory_limit - plan.memory
             problem.index.capacity = self.threads + spare // problem.index.file_bytes
             kind = partial(FromIndex, problem.index)
-        self.paths = kind(
-            self.ground,
-            problem.model.kernel,
-            problem.options,
-            problem.dtype,
-            problem.farthest,
-            run.plan.buffers,
-            spill,
-            targets=problem.ends,
-            guarded=problem.dtype.kind != "f",
-            method=problem.method,
-        )
-        self.opened.callback(self.paths.close)
+        how = self.ground, problem.farthest, plan.buffers, self.spill, problem.ends
+        return relaxation_of(kind, problem, *how)
+
+    def _left(self) -> Slots | SlotFiles:
+        """What an earlier run has left that went the other way: on a cluster."""
+        return SlotFiles.left(self.spill)
 
     def relax(self) -> int:
         """Distances, to convergence; how many blocks an earlier run has left."""
@@ -97,7 +102,7 @@ class _Phases:
         if not paths.compiled(*self.ground.types):
             tell_compiling(paths.operator, f"cost {problem.cost}")
             paths.compile(*self.ground.types)
-        restored = paths.restore()
+        restored = paths.restore(self._left())
         for at, key in self.ground.starts():
             paths.start(at, problem.dtype.type(key))
         checkpoint = math.inf if self.run.in_memory else CHECKPOINT
@@ -132,23 +137,14 @@ class _Phases:
         flats = self._flats() if "backlink" in problem.names else None
 
         def save(at: Block) -> None:
-            window = blocks.window(*at)
-            with paths.solved(at) as field:
-                distances = paths.interior(window, field.distances).copy()
-                valid[at] = np.count_nonzero(~paths.interior(window, field.absent))
-                inside = distances <= paths.farthest
-                if paths.farthest != paths.infinity:
-                    distances[~inside] = paths.infinity
-            inside = distances != paths.infinity
-            reached[at] = np.count_nonzero(inside)
-            distances[~inside] = unreached(problem.dtype)
+            distances, reached[at], valid[at] = distances_of(problem, paths, at)
             run.write("distance", at, distances)
             if flats is None:
                 return
-            codes, flat, count = self._steps(at)
+            codes, flat, count = steps_of(problem, paths, at)
             flats.offer(at, flat, count)
             if not count:
-                run.write("backlink", at, _own(window, codes))
+                run.write("backlink", at, own_cells(blocks.window(*at), codes))
 
         self._tick(problem.grid.cells)
         with self._saved_when_stopped():
@@ -158,13 +154,10 @@ class _Phases:
         return int(reached.sum()), int(valid.sum())
 
     def _flats(self) -> Relaxation:
-        """Hops on flats, from their rims."""
-        flats = Relaxation(
-            Flats(self.problem.blocks, lambda at: self._steps(at)[1]),
-            Hops(),
-            (True, True, False),
-            np.dtype(np.uint32),
-            2**31 - 1,
+        flats = relaxation_of_hops(
+            Relaxation,
+            self.problem.blocks,
+            lambda at: steps_of(self.problem, self.paths, at)[1],
             self.run.plan.buffers,
             self.paths.spill.with_suffix(".flats"),
         )
@@ -177,42 +170,12 @@ class _Phases:
         flats.run(self.threads)
 
         def close(at: Block) -> None:
-            codes, flat, _count = self._steps(at)
-            with flats.solved(at) as field:
-                lost = close_flats(flat, field.distances, codes)
-            if lost:
-                raise AssertionError(f"block {at}: {lost} cells of flats lead nowhere")
-            self.run.write("backlink", at, _own(self.problem.blocks.window(*at), codes))
+            codes, flat, _count = steps_of(self.problem, self.paths, at)
+            self.run.write("backlink", at, closed_codes(self.problem, flats, at, codes, flat))
 
         self._each(uneven, close)
         self.paths.visits.add(spilled=flats.visits.spilled, loaded=flats.visits.loaded)
         flats.close()
-
-    def _steps(self, at: Block) -> tuple[np.ndarray, np.ndarray, int]:
-        """Predecessors of a block, the steps on its flats, and how many cells lie on these."""
-        paths, problem = self.paths, self.problem
-        with paths.solved(at) as field:
-            height, width = field.absent.shape[0] - 2, field.absent.shape[1] - 2
-            distances = field.distances
-            if paths.farthest != paths.infinity:
-                distances = np.where(distances <= paths.farthest, distances, paths.infinity)
-            codes = np.empty((height, width), np.uint8)
-            flat = np.empty((height + 2, width + 2), np.uint8)
-            work = np.empty((8, TILE, TILE), problem.dtype)
-            count = predecessors(
-                problem.model.kernel,
-                field.heights,
-                field.frictions,
-                field.absent,
-                field.lengths,
-                problem.options,
-                distances,
-                self.ground.seeds(at, field),
-                work,
-                codes,
-                flat,
-            )
-        return codes, flat, int(count)
 
     def allocate(self) -> None:
         """Write the source of each cell, from the backlinks."""
@@ -243,8 +206,3 @@ class _Phases:
             writers=self.threads,
             done=done,
         )
-
-
-def _own(window: Window, padded: np.ndarray) -> np.ndarray:
-    """The raster's own cells of an array up to whole tiles."""
-    return padded[: window[1] - window[0], : window[3] - window[2]]

@@ -66,7 +66,7 @@ class FromIndex(Relaxation):
         self._seed(field, np.zeros((1, 1), bool), rims, (0, 0))
         self._fill(field, rims, (0, 0), (1, 1))
 
-    def restore(self) -> int:
+    def restore(self, others: Any) -> int:
         """Restore nothing: distances are computed again from the index."""
         return 0
 

@@ -1,0 +1,117 @@
+"""What the final distances of a block give: the cells of the results, and the steps on flats."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import numpy as np
+
+from ...grid import TILE, Block, BlockGrid, Window
+from ..costs import Hops
+from ..steps import unreached
+from .finalise import Flats, close_flats, predecessors
+from .relax import Relaxation
+
+if TYPE_CHECKING:
+    from ...io.places import Places
+    from ..ground import Terrain
+    from ..problem import CostDistance
+
+Kind = TypeVar("Kind", bound=Relaxation)
+
+
+def distances_of(
+    problem: CostDistance, paths: Relaxation, at: Block
+) -> tuple[np.ndarray, int, int]:
+    """Distances of a block as they are written; how many cells are reached, and have a value."""
+    window = problem.blocks.window(*at)
+    with paths.solved(at) as field:
+        distances = paths.interior(window, field.distances).copy()
+        valid = np.count_nonzero(~paths.interior(window, field.absent))
+        inside = distances <= paths.farthest
+        if paths.farthest != paths.infinity:
+            distances[~inside] = paths.infinity
+    inside = distances != paths.infinity
+    distances[~inside] = unreached(problem.dtype)
+    return distances, int(np.count_nonzero(inside)), int(valid)
+
+
+def steps_of(
+    problem: CostDistance, paths: Relaxation, at: Block
+) -> tuple[np.ndarray, np.ndarray, int]:
+    """Predecessors of a block, the steps on its flats, and how many cells lie on these."""
+    with paths.solved(at) as field:
+        height, width = field.absent.shape[0] - 2, field.absent.shape[1] - 2
+        distances = field.distances
+        if paths.farthest != paths.infinity:
+            distances = np.where(distances <= paths.farthest, distances, paths.infinity)
+        codes = np.empty((height, width), np.uint8)
+        flat = np.empty((height + 2, width + 2), np.uint8)
+        work = np.empty((8, TILE, TILE), problem.dtype)
+        count = predecessors(
+            problem.model.kernel,
+            field.heights,
+            field.frictions,
+            field.absent,
+            field.lengths,
+            problem.options,
+            distances,
+            paths.ground.seeds(at, field),
+            work,
+            codes,
+            flat,
+        )
+    return codes, flat, int(count)
+
+
+def closed_codes(
+    problem: CostDistance, flats: Relaxation, at: Block, codes: np.ndarray, flat: np.ndarray
+) -> np.ndarray:
+    """Predecessors of a block as they are written: from `steps_of`, and along hops on flats."""
+    with flats.solved(at) as field:
+        lost = close_flats(flat, field.distances, codes)
+    if lost:
+        raise AssertionError(f"block {at}: {lost} cells of flats lead nowhere")
+    return own_cells(problem.blocks.window(*at), codes)
+
+
+def relaxation_of(
+    kind: Callable[..., Kind],
+    problem: CostDistance,
+    ground: Terrain,
+    farthest: Any,
+    capacity: int,
+    spill: Path,
+    targets: Places | None,
+    **more: Any,
+) -> Kind:
+    """Distances of a problem."""
+    how = problem.model.kernel, problem.options, problem.dtype, farthest, capacity, spill
+    return kind(
+        ground,
+        *how,
+        targets=targets,
+        guarded=problem.dtype.kind != "f",
+        method=problem.method,
+        **more,
+    )
+
+
+def relaxation_of_hops(
+    kind: Callable[..., Kind],
+    blocks: BlockGrid,
+    steps: Callable[[Block], np.ndarray],
+    capacity: int,
+    spill: Path,
+    **more: Any,
+) -> Kind:
+    """Hops on flats, from their rims."""
+    how = Hops(), (True, True, False), np.dtype(np.uint32), 2**31 - 1
+    return kind(Flats(blocks, steps), *how, capacity, spill, **more)
+
+
+def own_cells(window: Window, padded: np.ndarray) -> np.ndarray:
+    """The raster's own cells of an array up to whole tiles."""
+    return padded[: window[1] - window[0], : window[3] - window[2]]

@@ -1,0 +1,177 @@
+"""Shortest paths in the workers of a cluster. See also `contract`."""
+
+from __future__ import annotations
+
+import os
+import signal
+
+import numpy as np
+import pytest
+from contract import make_store, same, stop_at, whole
+
+from terrain_gpu import create_layer, shortest_paths
+from terrain_gpu.engine.run import Here, run
+from terrain_gpu.errors import InputError
+from terrain_gpu.io.places import as_places
+from terrain_gpu.paths.cpu import remote
+from terrain_gpu.paths.problem import LAYERS, CostDistance
+from terrain_gpu.store import TileStore
+from terrain_gpu.store.spill import SlotFiles
+
+pytestmark = pytest.mark.usefixtures("no_fsync")
+
+SHAPE = 200, 270
+SOURCES = [(3, 5), (150, 199, 7)]
+ALL = {"backlink": True, "allocation": True}
+
+
+def heights():
+    found = np.random.default_rng(5).integers(0, 9, SHAPE).astype(np.int16)
+    found[100:120, 30:200] = -1
+    return found
+
+
+def make(path, data):
+    """Heights, with frictions and barriers beside them."""
+    store = make_store(path, data, -1, 64)
+    rng = np.random.default_rng(6)
+    for name, cells in (
+        ("friction", rng.random(SHAPE, np.float32)),
+        ("barriers", (rng.random(SHAPE) < 0.2).astype(np.uint8)),
+    ):
+        grid = TileStore.open(store).layer("elevation").grid
+        with create_layer(store, name, grid, cells.dtype, block_size=64) as target:
+            for at in target.blocks.ids():
+                r0, r1, c0, c1 = target.block_window(*at)
+                target.write_block(*at, np.ascontiguousarray(cells[r0:r1, c0:c1]))
+            target.commit()
+    return store
+
+
+@pytest.fixture
+def store(tmp_path):
+    return make(tmp_path / "s.zarr", heights())
+
+
+def both(store, cluster, sources=SOURCES, **how):
+    """The reports of a run on a cluster and of one here, once they gave the same layers."""
+    beside = shortest_paths(store, sources, client=cluster, **how)
+    cells = {name: whole(layer) for name, layer in beside.layers.items()}
+    alone = shortest_paths(store, sources, overwrite=True, backend="cpu", **how)
+    assert cells.keys() == alone.layers.keys()
+    for name, layer in alone.layers.items():
+        assert same(cells[name], whole(layer))
+    assert beside.reached == alone.reached > 0
+    assert beside.report.settings["cluster"]["tasks"] > 0
+    return beside.report, alone.report
+
+
+@pytest.mark.parametrize(
+    "how",
+    [
+        {"cost": "tobler", "barriers": "barriers", "method": "dijkstra", "backlink": True},
+        {"cost": "friction", "friction": "friction", "reverse": True, "verify": True, **ALL},
+        {"cost": "minimax", "source_edge": True, "corner_cutting": False, **ALL},
+        {"cost": "surface", "max_cost": 60.0, "connectivity": 4, **ALL},
+        {"targets": [(20, 90), (90, 20)], "stop_at_targets": True, **ALL},
+    ],
+)
+def test_same_bits(store, cluster, how):
+    both(store, cluster, **how)
+
+
+def test_distances_that_need_64_bits(tmp_path, cluster):
+    data = np.zeros(SHAPE, np.int32)
+    data[::2] = 2**30
+    store = make(tmp_path / "s.zarr", data)
+    beside, _ = both(store, cluster, **ALL)
+    assert beside.result["distance_dtype"] == "uint64"
+    assert not (store / ".incomplete").exists()
+
+
+def test_what_a_cluster_does_not_compute(store, cluster):
+    for how in ({"backend": "cuda"}, {"method": "tournament"}, {"method": "index"}):
+        with pytest.raises(InputError, match=r"a cluster .*leave out client \(--workers\)"):
+            shortest_paths(store, SOURCES, client=cluster, **how)
+    with pytest.raises(InputError, match="a cluster computes on CPUs, and from stores"):
+        shortest_paths(heights(), SOURCES, client=cluster)
+
+
+def test_errors_of_workers_are_those_of_one_machine(store, cluster):
+    barriers = whole(TileStore.open(store).layer("barriers"))
+    row, col = np.argwhere((barriers != 0) & (heights() >= 0))[-1].tolist()
+    words = f"row {row}, column {col} is a barrier or has no friction"
+    with pytest.raises(InputError, match=words):
+        shortest_paths(store, [(row, col)], barriers="barriers", client=cluster)
+
+
+def visit_and_die(problem, folder, visit):
+    """Visit a block; one process dies before it has visited one again, and one after that."""
+    for mark in (folder / "before", folder / "after"):
+        if mark.name == "after":
+            found = remote.visit_block(problem, folder, visit)
+        if visit.name is not None and not mark.exists():
+            mark.touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+    return found
+
+
+def test_workers_die_in_a_visit(store, cluster, monkeypatch):
+    monkeypatch.setattr(remote, "visit_block", visit_and_die)
+    beside, alone = both(store, cluster, **ALL)
+    assert beside.settings["cluster"]["retries"] >= 2
+    assert alone.result["reached"] == beside.result["reached"]
+    assert not (store / ".incomplete").exists()
+
+
+def test_fields_go_from_a_cluster_to_one_machine_and_back(store, cluster):
+    layer = TileStore.open(store).layer("elevation")
+    problem = CostDistance(
+        str(store), "elevation", sources=as_places(layer.grid, SOURCES, "sources"), names=LAYERS
+    )
+
+    def stop(share):
+        stopping = stop_at(share)
+
+        def interrupt(cells, total):
+            try:
+                stopping(cells, total)
+            except Exception:
+                raise KeyboardInterrupt from None
+
+        return Here(interrupt)
+
+    with pytest.raises(KeyboardInterrupt):
+        run(problem, client=cluster, place=stop(0.45))
+    with pytest.raises(KeyboardInterrupt):
+        run(problem, threads=1, place=stop(0.5), resume=True)
+    with pytest.raises(KeyboardInterrupt):
+        run(problem, client=cluster, place=stop(0.5), resume=True)
+    found = run(problem, client=cluster, resume=True)
+    blocks = problem.blocks.count
+    assert 0 < found.report.result["blocks_resumed"] <= blocks
+    alone = run(problem, overwrite=True)
+    assert alone.report.result["blocks_resumed"] == 0
+    assert found.found == alone.found
+    assert not (store / ".incomplete").exists()
+
+
+def test_who_saves_late_changes_nothing(tmp_path):
+    files, cells = SlotFiles.beside(tmp_path / "f"), np.arange(9.0)
+    files.begin()
+    files.save(4, cells)
+    late = SlotFiles(files.folder)
+    late.save(4, cells + 1)
+    read = np.empty(9)
+    files.load(4, read)
+    assert same(read, cells)
+    left = SlotFiles.left(tmp_path / "f")
+    assert list(left) == [4]
+    with pytest.raises(OSError, match="cannot be written"):
+        late.save(4, cells + 2)
+    (path,) = (left.folder / name for name in left.names.values())
+    path.write_bytes(path.read_bytes()[:-9] + bytes(9))
+    assert not left.is_whole(4, read)
+    assert 4 not in left
+    left.close(keep=False)
+    assert not list(tmp_path.iterdir())
