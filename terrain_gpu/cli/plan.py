@@ -89,7 +89,9 @@ def command(
     if purpose != "sssp" and (given := [name for name, value in problem.items() if value]):
         raise click.UsageError(f"--{given[0]} needs --for sssp: give that too")
     if workers is not None and purpose == "sssp":
-        raise click.UsageError("--workers: shortest paths are computed in one process")
+        raise click.UsageError(
+            "--workers: shortest paths visit blocks as often as the cells need; no forecast"
+        )
     if workers is not None and threads is not None:
         raise click.UsageError("--threads is of one process; leave it out beside --workers")
     shape = re.fullmatch(r"([0-9]{1,99})x([0-9]{1,99})", what)

@@ -131,8 +131,6 @@ class SolvedBlock(NamedTuple):
     """Result of a block: the cells of the outputs, and what other blocks need to know about it.
 
     None stands for an output that is written later.
-
-    None stands for an output that is written later.
     """
 
     arrays: tuple[np.ndarray | None, ...] = ()

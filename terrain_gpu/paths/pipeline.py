@@ -168,14 +168,14 @@ def shortest_paths(
     verify
         Prove the result in another pass over the cells.
     resume
-        Go on with an unfinished run.
+        Continue an unfinished run.
     overwrite
-        Replace existing results, at the end.
+        Replace existing results once the new ones are complete.
     progress
         Called with the cells just done and those to do in all.
     client
         A `distributed.Client`, whose workers relax the blocks of a store; this process when None.
-        They compute on CPUs, and not from a distance index.
+        Workers use CPUs, and no distance index.
 
     Raises
     ------
@@ -276,7 +276,9 @@ def _over_store(
     report, built = Report(problem.command), None
     if problem.model.kind.metric and (unit := other_unit(problem.grid)):
         log.warning(
-            "cost %s means metres, and takes lengths for such that are in %s", problem.cost, unit
+            "cost %s means metres, but lengths are in %s; they are taken as metres",
+            problem.cost,
+            unit,
         )
     with report.measured():
         if problem.method == "index":
@@ -285,13 +287,13 @@ def _over_store(
             how |= {"memory_limit": limit, "threads": threads}
             problem, built = with_index(problem, report, place, build=build, **how)
         if built is not None and built["backend"] == "cuda":
-            limit -= CUDA_BASELINE  # which building the index has left in this process
+            limit -= CUDA_BASELINE  # which this process keeps after building the index
         begun = begun_dtype(problem.store, "distance", problem.fingerprint()) if resume else None
         if (problem.dtype, begun) == (np.uint32, "uint64"):
             problem = replace(problem, wide=True)
 
         def solve(problem: CostDistance, again: bool) -> dict[str, Layer]:
-            # What is there again has 32 bits, and is of this run or the one it resumed.
+            # An existing result has 32 bits, and is of this run or the one that it resumed.
             return run(
                 problem,
                 memory_limit=limit,
@@ -325,11 +327,11 @@ def _result(
 def _wide_enough(
     problem: CostDistance, solve: Callable[[CostDistance, bool], Solved], place: Placement
 ) -> Solved:
-    """The result of a run; of a second one, which is told so, where 32 bits overflow."""
+    """Return the result of a run; if 32 bits overflow, of a second run with 64 bits."""
     before = place.progress.seen
     with suppress(Overflow):
         return solve(problem, False)
-    # Not in a handler: its error would hold all that the first run had in memory.
+    # Outside the handler: its traceback would keep the arrays of the first run alive.
     if problem.dtype.itemsize < 8:
         log.warning("distances do not fit 32 bits; starting again with 64")
         place.progress.restart(before)

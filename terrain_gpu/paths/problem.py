@@ -46,10 +46,10 @@ PLACE_BYTES = 100
 """Memory for a source or a target."""
 
 FEW_PLACES = 10_000
-"""So many do not count: the least that is set aside has room for them."""
+"""Sources and targets that need not be counted: the baseline has room for them."""
 
 _rehearsed: set[tuple[Any, ...]] = set()
-"""What this process has loaded the kernels for."""
+"""The problems whose kernels this process has loaded."""
 
 
 @dataclass(frozen=True)
@@ -116,12 +116,12 @@ class CostDistance(CostGraph):
         }
 
     def fingerprint(self) -> dict[str, Any]:
-        # Other methods give the same bits, and may go on with each other's work.
+        # All methods give the same bits, so one may resume the work of another.
         inexact = {"method": "index"} if self.indexed and not self.exact else {}
         return {**super().fingerprint(), **inexact}
 
     def beside(self, made: Mapping[str, Layer | None]) -> dict[str, Any]:
-        # Links and ids say nothing beside other distances.
+        # Backlinks and ids are meaningless without their own distances.
         distance = made.get("distance")
         return {} if distance is None else {"beside": {"distance": distance.identity}}
 
@@ -138,17 +138,17 @@ class CostDistance(CostGraph):
 
     @property
     def exact(self) -> bool:
-        """Whether distances do not depend on the order in which costs are added."""
+        """Whether distances are independent of the order in which costs are added."""
         return self.dtype.kind != "f" or self.model.kind.bottleneck
 
     @property
     def farthest(self) -> Any:
-        """Distances beyond are not passed on."""
+        """The bound of distances: larger ones are not propagated."""
         return upper_limit(self.max_cost, self.dtype)
 
     @property
     def ends(self) -> Places | None:
-        """Stop where the farthest of these is reached."""
+        """The targets at the farthest of which to stop."""
         return self.targets if self.stop_at_targets else None
 
     @cached_property
@@ -206,7 +206,7 @@ class CostDistance(CostGraph):
         )
 
     def _needs(self, threads: int) -> int:
-        """Bytes of what the method itself works in."""
+        """Return the bytes of the method's own working memory."""
         if self.index is not None:
             return rims_bytes(self.blocks, self.dtype) + threads * self.index.file_bytes
         if self.method == "dijkstra":
@@ -225,7 +225,7 @@ class CostDistance(CostGraph):
         return held
 
     def _verifiers(self, plan: StreamPlan, held: int) -> int:
-        """How many threads verify, beside bytes that are held."""
+        """Return the number of threads that verify, given the bytes that are held already."""
         return threads_within(self.blocks, 8, plan.memory_limit, plan.workers, held + self._held)
 
     # -- the phases -----------------------------------------------------------------------------
@@ -242,7 +242,7 @@ class CostDistance(CostGraph):
             try:
                 if run.gpu is not None:
                     return self._solve_on_gpu(run, folder / "fields")
-                if run.held:  # nothing that the GPU has spilled serves the CPU
+                if run.held:  # the CPU cannot use what the GPU has spilled
                     for left in (*folder.glob("regions*"), *folder.glob("hops*")):
                         left.unlink()
                 if not run.in_memory:
@@ -250,13 +250,13 @@ class CostDistance(CostGraph):
                 kind = RemotePhases if run.engine.remote else Phases
                 return solve_on_cpu(kind(self, run, folder / "fields"))
             except Overflow:
-                run.forget()  # what was computed in 32 bits is of no use to anybody
+                run.forget()  # what was computed with 32 bits is useless
                 for left in folder.glob("fields-*"):
                     withdraw(left)  # workers may still write there
                 raise
 
     def _problem(self, threads: int, plan: StreamPlan, gpu: Gpu, spill: Path) -> Any:
-        """As the GPU takes it."""
+        """Return the problem in the form for the GPU."""
         from .cuda.problem import Problem
 
         limit = None if isinstance(self.layers[0], ArrayLayer) else plan.memory_limit
@@ -287,7 +287,7 @@ class CostDistance(CostGraph):
         return self.found(done["reached"])
 
     def found(self, reached: int) -> dict[str, Any]:
-        """What the layers record: it does not depend on the way."""
+        """Return the attributes of the layers, which do not depend on how they were computed."""
         return {
             "reached": reached,
             "sources": len(self.sources),
@@ -295,7 +295,7 @@ class CostDistance(CostGraph):
         }
 
     def _rehearse(self) -> None:
-        """Load or compile what all phases need, while there is little else in memory."""
+        """Load or compile the kernels of all phases, while little else is in memory."""
         if self.method not in ("relax", "dijkstra"):
             return
         dtypes = [layer.dtype for layer in self.layers]
@@ -330,7 +330,7 @@ class CostDistance(CostGraph):
         def read(name: str) -> Any:
             return lambda window: layers[name].read_ring(window, halo=0)
 
-        # What does not fit the GPU is proven on the CPU.
+        # The CPU verifies what does not fit the GPU.
         proof = Placement(run.gpu and run.gpu._replace(wanted=False), doing="verifying ")
         threads = proof.run(
             lambda gpu: self._verifiers(run.plan, CUDA_BASELINE if gpu else proof.held)
@@ -349,7 +349,7 @@ class CostDistance(CostGraph):
         )
         return {"verified_steps": checked["checked_steps"], "verified_on": checked["backend"]}
 
-    # In the workers of a cluster, which read the blocks with one ring of cells.
+    # For the workers of a cluster, which read each block with one ring of cells around it.
 
     def new_buffer(self) -> list[np.ndarray]:
         return []
@@ -370,12 +370,12 @@ class CostDistance(CostGraph):
 
 
 def _any_left(folder: Path) -> bool:
-    """Whether there are fields that a run can go on from: of one machine, or of a cluster."""
+    """Whether there are saved fields to resume from, of one machine or of a cluster."""
     return any(any(folder.glob(names)) for names in ("*.saved", "fields-*/*"))
 
 
 def _digest(places: Places | None) -> str | None:
-    """What tells one set of sources from another."""
+    """Return a digest of sources or targets."""
     if places is None:
         return None
     found = hashlib.sha256()

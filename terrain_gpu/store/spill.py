@@ -10,6 +10,7 @@ cut, does not match its record and counts as empty.
 from __future__ import annotations
 
 import os
+import re
 import struct
 import threading
 import uuid
@@ -136,6 +137,16 @@ class Slots:
             self._records.unlink(missing_ok=True)
 
 
+_SLOT_FILE = re.compile("([0-9]{1,18})-[0-9a-f]{32}")
+
+
+def _matches_checksum(path: Path) -> bool:
+    """Whether a file of `SlotFiles` is whole."""
+    data = np.fromfile(path, np.uint8)
+    body, end = data[: -_RECORD.size], data[-_RECORD.size :]
+    return end.tobytes() == _RECORD.pack(1, crc32c(body))
+
+
 class SlotFiles:
     """Numbered slots for arrays, which several processes save.
 
@@ -163,15 +174,20 @@ class SlotFiles:
     def left(cls, path: Path) -> SlotFiles:
         """Those that an earlier run has left beside `path`, in a new folder.
 
-        Late processes of that run know the old folder only.
+        Late processes of that run know the old folder only. Of several files for a slot, all but
+        one may be torn: those of processes that were killed.
         """
         found = cls.beside(path)
         with output_errors(found.folder):
             for old in path.parent.glob(f"{path.name}-*"):
                 found.begin()
                 for file in old.iterdir():
-                    os.rename(file, found.folder / file.name)
-                    found.names[int(file.name.partition("-")[0])] = file.name
+                    if not (name := _SLOT_FILE.fullmatch(file.name)):
+                        continue  # not ours: of a network file system, say
+                    slot = int(name[1])
+                    if slot not in found or _matches_checksum(file):
+                        os.rename(file, found.folder / file.name)
+                        found.rename(slot, file.name)
                 withdraw(old)
         return found
 

@@ -146,7 +146,10 @@ def test_more_workers_take_less_time_down_to_what_cannot_be_shared():
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ("--for sssp --workers 2", "--workers: shortest paths are computed in one process"),
+        (
+            "--for sssp --workers 2",
+            "--workers: shortest paths visit blocks as often as the cells need; no forecast",
+        ),
         ("--workers 2 --threads 2", "--threads is of one process"),
         ("--workers 0", "--workers"),
     ],

@@ -408,7 +408,7 @@ def test_lengths_that_are_no_metres_are_told(tmp_path, caplog, no_fsync):
     shortest_paths(store, [(1, 1)], cost="surface")
     assert "means metres" not in caplog.text
     shortest_paths(store, [(1, 1)], cost="tobler", overwrite=True)
-    assert "tobler means metres, and takes lengths for such that are in an unknown" in caplog.text
+    assert "tobler means metres, but lengths are in an unknown" in caplog.text
     for code, unit in ((32633, None), (4326, None), (2264, "US survey foot")):
         assert other_unit(GridSpec(5, 5, crs_wkt=CRS.from_epsg(code).to_wkt())) == unit
 

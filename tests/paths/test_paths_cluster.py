@@ -175,3 +175,23 @@ def test_who_saves_late_changes_nothing(tmp_path):
     assert 4 not in left
     left.close(keep=False)
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("torn", [[0], [1], [0, 1]])
+def test_fields_of_killed_workers(tmp_path, torn):
+    """One of two files for a slot is whole, whichever is found first; or none."""
+    files, cells = SlotFiles.beside(tmp_path / "f"), np.arange(9.0)
+    files.begin()
+    for k in range(2):
+        files.save(4, cells)
+        if k in torn:
+            path = files.folder / files.names[4]
+            path.write_bytes(path.read_bytes()[:-3])
+    (files.folder / ".nfs0001").write_bytes(b"of an open file that was removed")
+    left, found = SlotFiles.left(tmp_path / "f"), np.empty(9)
+    assert list(left) == [4]
+    assert left.is_whole(4, found) == (len(torn) < 2)
+    if len(torn) < 2:
+        assert same(found, cells)
+        assert [file.name for file in left.folder.iterdir()] == [left.names[4]]
+    assert list(tmp_path.iterdir()) == [left.folder]

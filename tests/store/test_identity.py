@@ -192,7 +192,7 @@ def test_info_names_what_is_stale(store, capfd):
     rewrite(store)
     code, out, _ = call(capfd, "info s.zarr")
     assert code == 0
-    assert "STALE   elevation has changed since; compute it again" in out
+    assert "STALE   elevation changed since; compute it again" in out
     _, out, _ = call(capfd, "info s.zarr --json -")
     assert json.loads(out)["result"]["layers"]["mst"]["stale"] == ["elevation"]
 

@@ -11,9 +11,9 @@ from ...grid.neighbours import COL_STEP, ROW_STEP
 
 _UNKNOWN, _ON_THE_WAY = -1, -2
 _PART = 1 << 20
-"""Places that are looked at together, so that temporaries stay small beside the rims."""
+"""Places processed at once, so that temporaries are small compared with the rims."""
 _STRIP = 1 << 16
-"""Cells that are looked at together, so that temporaries stay small beside a block."""
+"""Cells processed at once, so that temporaries are small compared with a block."""
 
 
 @jit
@@ -35,7 +35,7 @@ def follow(codes, row0, col0, width, rows, cols, ids, labels):
     Returns
     -------
     damaged
-        Whether there is a circle, a code that is none, or a root that is no source.
+        Whether there is a cycle, an invalid code, or a root that is not a source.
     """
     height, across = codes.shape
     labels[:] = _UNKNOWN
@@ -73,14 +73,14 @@ def follow(codes, row0, col0, width, rows, cols, ids, labels):
 
 
 def _jump(part: np.ndarray, flat: np.ndarray) -> bool:
-    """Let places point to where those point that they point to; whether some are left."""
+    """Point each place to the target of its target; return whether some are unfinished."""
     open_ = np.flatnonzero(part >= 0)
     part[open_] = flat[part[open_]]
     return bool((part[open_] >= 0).any())
 
 
 class BacklinkForest:
-    """Backlinks of the whole raster, of which only the rims of blocks are kept."""
+    """The backlinks of the whole raster, reduced to the rims of blocks."""
 
     def __init__(self, blocks: BlockGrid) -> None:
         self.blocks = blocks
@@ -96,7 +96,7 @@ class BacklinkForest:
         return labels
 
     def _slot(self, cells: np.ndarray) -> np.ndarray:
-        """Places in the flattened rims of cells that lie on one."""
+        """Return the places, in the flattened rims, of cells on a rim."""
         b, (_, across) = self.blocks.block, self.blocks.shape
         row, col = cells // self.blocks.cols, cells % self.blocks.cols
         i, j, r, c = row // b, col // b, row % b, col % b
@@ -107,12 +107,12 @@ class BacklinkForest:
         return (i * across + j) * 4 * b + ring
 
     def add(self, at: Block, codes: np.ndarray, *sources: np.ndarray) -> None:
-        """Note where the rim of a block leads."""
+        """Store where the backlinks from a block's rim lead."""
         labels = self._follow(at, codes, *sources)
         self.put(at, labels[0], labels[-1], labels[:, 0], labels[:, -1])
 
     def put(self, at: Block, *sides: np.ndarray) -> None:
-        """Note the labels, as `follow` finds them, of a block's top, bottom, left and right."""
+        """Store the labels from `follow` of a block's top, bottom, left and right."""
         rim = self._rims[at[0] * self.blocks.shape[1] + at[1]].reshape(4, -1)
         for place, labels in zip(rim, sides, strict=True):
             place[: len(labels)] = labels
@@ -121,7 +121,7 @@ class BacklinkForest:
         """Follow from rim to rim by pointer jumping (J. C. Wyllie 1979)."""
         flat = self._rims.reshape(-1)
         parts = [flat[k : k + _PART] for k in range(0, flat.size, _PART)]
-        # From cells to places once; then places point to places.
+        # Convert cells to places once; after that, places point to places.
         for part in parts:
             open_ = np.flatnonzero(part >= 0)
             part[open_] = self._slot(part[open_])
@@ -132,7 +132,7 @@ class BacklinkForest:
         raise StoreError("the backlinks run in a circle across blocks; compute them again")
 
     def labels_at(self, rows: np.ndarray, cols: np.ndarray) -> np.ndarray:
-        """Labels of cells on rims, once they are resolved; -1 outside of the raster."""
+        """Return the resolved labels of cells on rims; -1 outside the raster."""
         inside = (rows >= 0) & (rows < self.blocks.rows) & (cols >= 0) & (cols < self.blocks.cols)
         found = np.full(len(rows), _UNKNOWN, np.int64)
         cells = rows[inside] * self.blocks.cols + cols[inside]
@@ -140,7 +140,7 @@ class BacklinkForest:
         return found
 
     def labels(self, at: Block, codes: np.ndarray, *sources: np.ndarray) -> np.ndarray:
-        """Ids of the sources of a block's cells, uint32; 0 where there is none."""
+        """Return the source ids of a block's cells, uint32; 0 where there is none."""
         labels, flat = self._follow(at, codes, *sources), self._rims.reshape(-1)
         found = np.empty(labels.shape, np.uint32)
         rows = max(1, _STRIP // labels.shape[1])

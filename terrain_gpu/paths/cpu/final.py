@@ -1,4 +1,4 @@
-"""What the final distances of a block give: the cells of the results, and the steps on flats."""
+"""From the final distances of a block: the cells of the outputs, and the steps on flats."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Kind = TypeVar("Kind", bound=Relaxation)
 def distances_of(
     problem: CostDistance, paths: Relaxation, at: Block
 ) -> tuple[np.ndarray, int, int]:
-    """Distances of a block as they are written; how many cells are reached, and have a value."""
+    """Return a block's distances to write, and how many cells are reached, and have a value."""
     window = problem.blocks.window(*at)
     with paths.solved(at) as field:
         distances = paths.interior(window, field.distances).copy()
@@ -41,7 +41,7 @@ def distances_of(
 def steps_of(
     problem: CostDistance, paths: Relaxation, at: Block
 ) -> tuple[np.ndarray, np.ndarray, int]:
-    """Predecessors of a block, the steps on its flats, and how many cells lie on these."""
+    """Return predecessors of a block, the steps on its flats, and the number of cells on these."""
     with paths.solved(at) as field:
         height, width = field.absent.shape[0] - 2, field.absent.shape[1] - 2
         distances = field.distances
@@ -69,7 +69,7 @@ def steps_of(
 def closed_codes(
     problem: CostDistance, flats: Relaxation, at: Block, codes: np.ndarray, flat: np.ndarray
 ) -> np.ndarray:
-    """Predecessors of a block as they are written: from `steps_of`, and along hops on flats."""
+    """Return the predecessors of a block to write: from `steps_of`, and along hops on flats."""
     with flats.solved(at) as field:
         lost = close_flats(flat, field.distances, codes)
     if lost:
@@ -87,7 +87,7 @@ def relaxation_of(
     targets: Places | None,
     **more: Any,
 ) -> Kind:
-    """Distances of a problem."""
+    """Return the relaxation of a problem's distances."""
     how = problem.model.kernel, problem.options, problem.dtype, farthest, capacity, spill
     return kind(
         ground,
@@ -107,11 +107,11 @@ def relaxation_of_hops(
     spill: Path,
     **more: Any,
 ) -> Kind:
-    """Hops on flats, from their rims."""
+    """Return the relaxation of hops on flats, from their rims."""
     how = Hops(), (True, True, False), np.dtype(np.uint32), 2**31 - 1
     return kind(Flats(blocks, steps), *how, capacity, spill, **more)
 
 
 def own_cells(window: Window, padded: np.ndarray) -> np.ndarray:
-    """The raster's own cells of an array up to whole tiles."""
+    """Return the raster's own cells of an array that is padded to whole tiles."""
     return padded[: window[1] - window[0], : window[3] - window[2]]

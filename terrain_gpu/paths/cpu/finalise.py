@@ -24,7 +24,7 @@ from ..steps import UNREACHED, fill_weights
 def predecessors(
     cost, heights, frictions, absent, lengths, options, distances, roots, work, codes, flat
 ):
-    """Codes of strictly nearer predecessors; for cells without one, the steps that cost nothing.
+    """Code the nearest predecessors; for cells without one, mark the steps that cost nothing.
 
     Parameters
     ----------
@@ -45,7 +45,7 @@ def predecessors(
     Returns
     -------
     flats
-        Number of cells without code that are no roots.
+        Number of cells without a code that are not roots.
     """
     infinity = infinity_of(distances)
     height, width = codes.shape
@@ -86,7 +86,7 @@ def predecessors(
 
 @jit
 def close_flats(flat, hops, codes):
-    """Codes on flats: the lowest direction with one hop less."""
+    """Code the cells of flats: the lowest direction with one hop less."""
     height, width = codes.shape
     lost = 0
     for r in range(height):
@@ -117,6 +117,6 @@ class Flats:
         return Field(flat, flat, nothing, np.zeros((4, 1)), np.empty(0))
 
     def seeds(self, at: Block, field: Field) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Every cell that is on no flat has no hops."""
+        """Return the cells that are not on a flat: they have no hops."""
         rows, cols = np.nonzero(field.heights[1:-1, 1:-1] == 0)
         return rows, cols, np.zeros(len(rows), np.uint32)

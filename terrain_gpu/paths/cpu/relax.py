@@ -1,4 +1,4 @@
-"""Phase 2: blocks are relaxed in the order of their least pending distance, to convergence.
+"""Phase 2: relax blocks to convergence, the one with the least pending distance first.
 
 Every block keeps a pending key, the least distance still to be passed on into it or inside of it.
 Threads take the least. Fields, the cells and distances of a block, stay in memory while the plan
@@ -36,28 +36,28 @@ GUARDS = {4: 2**31 - 2**16 - 1, 8: 2**62 - 2}
 """Integers up to here are exact: one more step, of 16 bits or of 2**62, stays below the largest."""
 
 _POLL = 0.1
-"""Seconds between looks of the main thread at Ctrl-C."""
+"""Seconds between checks of the main thread for Ctrl-C."""
 
 
 class Overflow(Exception):
-    """Integer distances do not fit their type."""
+    """Integer distances overflow their type."""
 
 
 class CellSource(Protocol):
-    """Where fields come from."""
+    """Reads the fields of blocks."""
 
     blocks: BlockGrid
 
     def load(self, at: Block) -> Field:
-        """Cells of a block; distances not set."""
+        """Read the cells of a block; distances are not set."""
 
     def seeds(self, at: Block, field: Field) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Sources in a block: rows and columns in it, and distances."""
+        """Return the sources in a block: rows and columns in it, and distances."""
 
 
 @dataclass
 class Visits:
-    """What the threads of a relaxation did.
+    """Counts of the work of a relaxation's threads.
 
     Attributes
     ----------
@@ -84,14 +84,14 @@ class Visits:
         return asdict(self)
 
     def add(self, **counts: int) -> None:
-        """Count more, from any thread."""
+        """Add to the counts, from any thread."""
         with self._lock:
             for name, count in counts.items():
                 setattr(self, name, getattr(self, name) + count)
 
 
 def rim_of_hops(steps: np.ndarray, dtype: np.dtype) -> np.ndarray:
-    """The rim of a block of `Flats` that is not loaded yet."""
+    """Return the rim of a block of `Flats` that is not loaded yet."""
     infinity = infinity_of(np.empty(0, dtype))
     hops = np.where(steps != 0, infinity, 0).astype(dtype)
     rim = np.full((4, max(hops.shape) - 2), infinity, dtype)
@@ -157,7 +157,7 @@ class Relaxation:
         self._error: BaseException | None = None
 
     def shape(self, at: Block) -> tuple[int, int]:
-        """Rows and columns of a block, up to whole tiles."""
+        """Return the rows and columns of a block, rounded up to whole tiles."""
         r0, r1, c0, c1 = self.blocks.window(*at)
         return round_up(r1 - r0, TILE), round_up(c1 - c0, TILE)
 
@@ -170,7 +170,7 @@ class Relaxation:
             heapq.heappush(self._queue, (key, at))
 
     def compiled(self, heights: np.dtype, frictions: np.dtype) -> bool:
-        """Whether the kernels for this cost are in numba's cache, so that no compiling waits."""
+        """Whether the kernels for this cost are in numba's cache."""
         wanted = tuple(map(numba.from_dtype, (heights, frictions, self.dtype)))
         cost = numba.typeof(self.cost)
         return any(
@@ -179,7 +179,7 @@ class Relaxation:
         )
 
     def compile(self, heights: np.dtype, frictions: np.dtype) -> None:
-        """Compile in this thread, which Ctrl-C reaches; a worker would be waited for."""
+        """Compile in this thread, which Ctrl-C can interrupt; a worker thread could not be."""
         side = TILE + 2
         cells, absent = np.zeros((side, side), heights), np.zeros((side, side), bool)
         distances = np.full((side, side), self.infinity, self.dtype)
@@ -241,14 +241,15 @@ class Relaxation:
         self._slots.sync()
 
     def restore(self, others: Slots | SlotFiles) -> int:
-        """Go on from saved fields: all are upper bounds of the distances. How many there were.
+        """Continue from saved fields, upper bounds of the distances; return their number.
 
-        A field that is not whole counts as never seen: the others, and the sources, lead into it.
+        A damaged field counts as never visited: its neighbours and sources reach it again.
 
         Parameters
         ----------
         others
-            Fields that were saved in the other way, on a cluster or on one machine; they go.
+            Fields that a run on a cluster saved, if this one runs on one machine, or the
+            reverse; they are removed.
         """
         self._slots.close()
         self._slots = self._new_slots(resume=True)
@@ -301,7 +302,7 @@ class Relaxation:
         return new_tile_work(self.dtype)
 
     def _next(self) -> Block | None:
-        """The block with the least key that nobody works on; None at the end."""
+        """Return the idle block with the least key; None at the end."""
         with self._lock:
             while self._error is None:
                 found = self._pop()
@@ -393,7 +394,7 @@ class Relaxation:
         return (self.targets.rows // b == at[0]) & (self.targets.cols // b == at[1])
 
     def _halo(self, at: Block) -> np.ndarray:
-        """What the neighbours' rims hold beside a block, see `receive`."""
+        """Return the cells of neighbours' rims next to a block, see `receive`."""
         height, width = self.shape(at)
         halo = np.full((4, max(height, width) + 2), self.infinity, self.dtype)
         i, j = at
@@ -433,7 +434,7 @@ class Relaxation:
                     break
                 victims[other] = self._fields.pop(other)
             self._loading.add(at)
-            self._busy.update(victims)  # nobody loads them before they are written
+            self._busy.update(victims)  # no thread may load them before they are written
         try:
             self._evict(victims)
             field = self._load(at)
@@ -447,7 +448,7 @@ class Relaxation:
         return field
 
     def _evict(self, victims: dict[Block, Field]) -> None:
-        """Save fields that left memory; all return to it if one cannot be, for it has no other."""
+        """Save fields that leave memory; if one cannot be saved, all stay: there is no other copy."""
         try:
             for at, field in victims.items():
                 self._save(at, field)
@@ -475,13 +476,13 @@ class Relaxation:
         self._whole[at] = np.zeros((height // TILE, width // TILE), bool)
         rows, cols, values = self.ground.seeds(at, field)
         seed(field.distances, self._keys[at], self._whole[at], rows, cols, values)
-        # Sources on the rim concern the neighbours as well.
+        # Sources on the rim also affect the neighbours.
         take_rim(field.distances, self._rims[at])
         self._sides[at] = self._rim_sides(field.distances)
         return field
 
     def _rim_sides(self, padded: np.ndarray) -> np.ndarray:
-        """The least distance on each side and corner, by D8 direction."""
+        """Return the least distance on each side and corner, by D8 direction."""
         d = padded[1:-1, 1:-1]
         east, south, west, north = d[:, -1].min(), d[-1].min(), d[:, 0].min(), d[0].min()
         found = (east, d[-1, -1], south, d[-1, 0], west, d[0, 0], north, d[0, -1])
@@ -505,7 +506,7 @@ class Relaxation:
         return self._slot(at) in self._slots
 
     def close(self) -> None:
-        """Close the spill; the fields go."""
+        """Close and delete the spill."""
         self._fields.clear()
         forget_spare_pages()
         self._slots.close()
@@ -522,12 +523,12 @@ class Relaxation:
                 self.start(at, self.dtype.type(0))
 
     def pending(self) -> list[Block]:
-        """Blocks that wait."""
+        """Pending blocks."""
         return list(self._pending)
 
     @contextmanager
     def solved(self, at: Block) -> Iterator[Field]:
-        """A block after `run`, its halo complete; for phase 3, from any thread."""
+        """Return a block after `run`, with a complete halo, for phase 3; from any thread."""
         with self._lock:
             while at in self._busy:
                 self._lock.wait()
@@ -540,7 +541,7 @@ class Relaxation:
             self._release(at)
 
     def _complete(self, at: Block, field: Field) -> None:
-        """Bring the halo of a field up to date."""
+        """Update the halo of a field."""
         receive(field.distances, self._keys[at].copy(), self._halo(at))
 
     def _release(self, at: Block) -> None:

@@ -37,7 +37,7 @@ FINALISE, FLATS = Phase("finalise", writes=True), Phase("flats", writes=True, co
 
 
 class Visit(NamedTuple):
-    """What a worker must know to visit a block.
+    """The input of a visit.
 
     Attributes
     ----------
@@ -52,7 +52,7 @@ class Visit(NamedTuple):
         Keys of tiles, which of them are whole, and the least distances on the sides; None before
         the first visit.
     after
-        For hops: the last visit, which finds the distances.
+        For hops: the last visit, which computed the distances.
     """
 
     at: Block
@@ -67,7 +67,7 @@ class Visit(NamedTuple):
 
 
 class Visited(NamedTuple):
-    """What a visit has found.
+    """The result of a visit.
 
     Attributes
     ----------
@@ -88,7 +88,7 @@ class Visited(NamedTuple):
 
 
 class InFiles(Relaxation):
-    """A relaxation whose fields several processes see."""
+    """A relaxation whose fields are files that several processes share."""
 
     @property
     def files(self) -> SlotFiles:
@@ -101,7 +101,7 @@ class InFiles(Relaxation):
 
 @dataclass
 class Dispatch(InFiles):
-    """A relaxation whose blocks workers visit; iterating gives what is to be visited now.
+    """A relaxation whose blocks workers visit; iterating yields the visits to start now.
 
     Attributes
     ----------
@@ -143,7 +143,7 @@ class Dispatch(InFiles):
         return self.visit(at, self._sides.pop(at, None))
 
     def visit(self, at: Block, sides: np.ndarray | None = None) -> Visit:
-        """What there is to know of a block."""
+        """Return the input of a visit."""
         targets = None
         if self.targets is not None and (mine := self._targets_in(at)).any():
             own = self.targets
@@ -174,12 +174,12 @@ class Dispatch(InFiles):
 
 
 class RemotePhases(Phases):
-    """The phases on a cluster. Allocation is left to this process."""
+    """The phases on a cluster. This process computes the allocation."""
 
     paths: Dispatch
 
     def __init__(self, problem: CostDistance, run: Run, spill: Path) -> None:
-        # Sources and targets travel with the blocks that they lie in.
+        # Sources and targets are sent with the blocks that contain them.
         wide = problem.dtype == np.uint64
         bare = replace(problem, sources=NO_PLACES, targets=None, wide=wide)
         self.host = replace(run, operation=bare.over(problem.layers))
@@ -277,7 +277,7 @@ class Visitor(InFiles):
         return self.visit.halo
 
     def found(self) -> Visited:
-        """What the visit finds; distances are saved."""
+        """Return the result of the visit; distances are saved."""
         assert self.visit is not None
         at = self.visit.at
         self._visit(at, self._new_work(self.shape(at)))
@@ -301,24 +301,24 @@ def _of_distances(problem: CostDistance, visit: Visit) -> Visitor:
 
 
 def _of_hops(problem: CostDistance, visit: Visit) -> tuple[Visitor, np.ndarray, np.ndarray]:
-    """Also predecessors, and the steps on flats."""
+    """Also compute predecessors, and the steps on flats."""
     assert visit.after is not None
     paths = _of_distances(problem, visit.after)
     codes, flat, _count = steps_of(problem, paths, visit.at)
-    paths.close()  # memory has room for one of them
+    paths.close()  # memory has room for one field only
     how = problem.blocks, lambda at: flat, 1, visit.folder
     return relaxation_of_hops(Visitor, *how, visit=visit), codes, flat
 
 
 def visit_block(problem: CostDistance, folder: Path, visit: Visit) -> Visited:
-    """Relax a block as far as it goes, in a worker."""
+    """Relax a block until nothing in it is pending, in a worker."""
     if visit.after is None:
         return _of_distances(problem, visit).found()
     return _of_hops(problem, visit)[0].found()
 
 
 def solve_remotely(problem: CostDistance, phase: Phase, at: Block, visit: Visit) -> SolvedBlock:
-    """What is written of a block, in a worker."""
+    """Compute the outputs of a block, in a worker."""
     if phase == FLATS:
         flats, codes, flat = _of_hops(problem, visit)
         return SolvedBlock((closed_codes(problem, flats, at, codes, flat),))

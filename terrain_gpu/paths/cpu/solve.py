@@ -32,13 +32,13 @@ if TYPE_CHECKING:
     from ..problem import CostDistance
 
 CHECKPOINT = 60.0
-"""Seconds between savings of what a killed run goes on from."""
+"""Seconds between checkpoints, from which a killed run continues."""
 
 
 def solve_on_cpu(phases: Phases) -> dict[str, Any]:
-    """All phases; what the layers record. `run.told` receives what depends on the way."""
+    """Run all phases; return the attributes of the layers. `run.told` gets counts of the work."""
     problem, run = phases.problem, phases.run
-    # An error may outlive the run, and open files keep their space.
+    # An error may outlive the run, and open files would keep their space on disk.
     with phases.opened:
         with run.report.phase("relax"):
             restored = phases.relax()
@@ -65,7 +65,7 @@ def solve_on_cpu(phases: Phases) -> dict[str, Any]:
 
 
 class Phases:
-    """What the phases have in common.
+    """The phases of a run, and what they share.
 
     Attributes
     ----------
@@ -93,11 +93,11 @@ class Phases:
         return relaxation_of(kind, problem, *how)
 
     def _left(self) -> Slots | SlotFiles:
-        """What an earlier run has left that went the other way: on a cluster."""
+        """Return fields that an earlier run on a cluster has left."""
         return SlotFiles.left(self.spill)
 
     def relax(self) -> int:
-        """Distances, to convergence; how many blocks an earlier run has left."""
+        """Compute distances; return how many blocks an earlier run has left."""
         paths, problem = self.paths, self.problem
         if not paths.compiled(*self.ground.types):
             tell_compiling(paths.operator, f"cost {problem.cost}")
@@ -112,7 +112,7 @@ class Phases:
 
     @contextmanager
     def _saved_when_stopped(self) -> Iterator[None]:
-        """After an interrupt, what there is serves the run that resumes."""
+        """Save all fields after an interrupt, for a run that resumes."""
         try:
             yield
         except Exception:
@@ -123,14 +123,14 @@ class Phases:
             raise
 
     def _tick(self, seen: int) -> None:
-        """Progress counts every cell twice: when it is first seen, and when it is final."""
+        """Report progress. Each cell counts twice: when first reached, and when final."""
         cells = self.problem.grid.cells
         seen = min(seen, cells)
         self.run.progress(seen - self._told, cells)
         self._told = seen
 
     def finalise(self) -> tuple[int, int]:
-        """Write distances and backlinks; how many cells are reached, and have a value."""
+        """Write distances and backlinks; return how many cells are reached, and have a value."""
         paths, problem, run = self.paths, self.problem, self.run
         blocks = problem.blocks
         reached, valid = np.zeros((2, *blocks.shape), np.int64)
@@ -165,7 +165,7 @@ class Phases:
         return flats
 
     def _close_flats(self, flats: Relaxation) -> None:
-        """Backlinks of blocks with flats, along the hops."""
+        """Write the backlinks of blocks with flats, along the hops."""
         uneven = flats.pending()
         flats.run(self.threads)
 
@@ -197,7 +197,7 @@ class Phases:
         work: Callable[[Block], Any],
         done: Callable[[Block], None] | None = None,
     ) -> None:
-        """Do something for every block, in threads."""
+        """Call a function for every block, in threads."""
         stream(
             blocks,
             lambda at, _: at,
