@@ -448,7 +448,7 @@ class Relaxation:
         return field
 
     def _evict(self, victims: dict[Block, Field]) -> None:
-        """Save fields that leave memory; if one cannot be saved, all stay: there is no other copy."""
+        """Save fields that leave memory; if one cannot be saved, all stay, for want of copies."""
         try:
             for at, field in victims.items():
                 self._save(at, field)
