@@ -26,9 +26,9 @@ from terrain_gpu import TileStore, create_layer, label_components
 from terrain_gpu.cells import is_nodata
 from terrain_gpu.cli import options
 from terrain_gpu.cli.main import group
-from terrain_gpu.components import pipeline, table
+from terrain_gpu.components import problem, table
 from terrain_gpu.components.joins import joins_bytes
-from terrain_gpu.components.pipeline import LabelComponents
+from terrain_gpu.components.problem import LabelComponents
 from terrain_gpu.errors import InputError, OutputError, PlanError, StoreError
 from terrain_gpu.grid import BlockGrid, GridSpec
 from terrain_gpu.grid.lengths import area_units, cell_areas, step_lengths
@@ -457,12 +457,12 @@ def test_a_table_that_cannot_be_written(tmp_path, monkeypatch):
 
 
 def test_labels_beyond_32_bits(tmp_path, monkeypatch):
-    assert pipeline.label_dtype(1, 2**31 - 1, 4) == np.uint32
-    assert pipeline.label_dtype(131_000, 131_000, 8) == np.uint32
-    assert pipeline.label_dtype(93_000, 93_000, 4) == np.int64
+    assert problem.label_dtype(1, 2**31 - 1, 4) == np.uint32
+    assert problem.label_dtype(131_000, 131_000, 8) == np.uint32
+    assert problem.label_dtype(93_000, 93_000, 4) == np.int64
     mask = PATTERNS["noise"]
     store = make_store(tmp_path / "s.zarr", mask.astype(np.uint8), None, 64)
-    monkeypatch.setattr(pipeline, "label_dtype", lambda *shape: np.dtype("<i8"))
+    monkeypatch.setattr(problem, "label_dtype", lambda *shape: np.dtype("<i8"))
     found = label_components(store, "elevation == 1")
     assert found.layer.dtype == np.int64
     assert np.array_equal(found.labels(), expected_labels(mask))
@@ -471,7 +471,7 @@ def test_labels_beyond_32_bits(tmp_path, monkeypatch):
 def test_plan():
     def plan(side, limit, **more):
         dtypes = [np.dtype(np.float32)]
-        return pipeline.plan_components(side, side, dtypes, 1024, memory_limit=limit, **more)
+        return problem.plan_components(side, side, dtypes, 1024, memory_limit=limit, **more)
 
     for connectivity in (4, 8):
         small = plan(20_000, 512 * 10**6, threads=8, connectivity=connectivity)

@@ -81,7 +81,7 @@ class RegionField:
         self.rims = rims
         self.begun: set[Region] = set()
 
-    def leave(
+    def evict(
         self, at: Region, piece: Piece, cells: Any, kernels: Any, blocks: list[Block] | None = None
     ) -> None:
         """Save blocks of the region on the GPU, all when None, and update its neighbours."""
@@ -106,14 +106,14 @@ class RegionField:
         launch(kernels.get_function("rim"), len(rim), cells, *size, rim)
         self.rims.put(at, rim.get())
 
-    def bringer(
+    def restorer(
         self, piece: Piece, cells: Any, kernels: Any
     ) -> Callable[[Block, BlockStaging], None]:
         """Return a function that copies a saved block back to a piece on the GPU."""
         inside, dtype = set(piece.blocks()), self.rims.dtype
-        restore = kernels.get_function("restore")
+        kernel = kernels.get_function("restore")
 
-        def bring(block: Block, staging: BlockStaging) -> None:
+        def restore(block: Block, staging: BlockStaging) -> None:
             if block not in self.spill.saved or block not in inside:
                 return
             r0, r1, c0, c1 = piece.problem.blocks.window(*block)
@@ -122,9 +122,9 @@ class RegionField:
             place = *host.shape, r0 - piece.window[0], c0 - piece.window[2], piece.shape.pitch
             with staging:
                 staging.copy(host.nbytes, back=False)
-                launch(restore, host.size, cells, *place, staging.device)
+                launch(kernel, host.size, cells, *place, staging.device)
 
-        return bring
+        return restore
 
     def receive(self, at: Region, piece: Piece, cells: Any, kernels: Any, pending: Any) -> None:
         """Take the distances that neighbours have lowered since the last visit."""
@@ -274,7 +274,7 @@ class Regions:
             piece.relaxing.farthest = self.farthest
         else:
             piece = self._piece(lane, at)
-            piece.read(then=field.bringer(piece, piece.distances, piece.kernels))
+            piece.read(then=field.restorer(piece, piece.distances, piece.kernels))
             if at not in field.begun:
                 piece.seed()
         self._receive(at, piece, field)
@@ -287,7 +287,7 @@ class Regions:
         piece = self._piece(lane, at)
         saved = field.spill.saved & set(piece.blocks())
         piece.read(blocks=set(piece.blocks()) - saved)
-        piece.each(field.bringer(piece, piece.distances, piece.kernels), blocks=saved)
+        piece.each(field.restorer(piece, piece.distances, piece.kernels), blocks=saved)
         return piece
 
     def _piece(self, lane: Lane, at: Region) -> Piece:
@@ -355,21 +355,21 @@ class Regions:
             self._receive(at, piece, field)
         self._relax_piece(lane, piece, field)
         changed = [] if self.lanes.own else lane.resident.changed()
-        field.leave(at, piece, piece.distances, piece.kernels, changed)
+        field.evict(at, piece, piece.distances, piece.kernels, changed)
         self._look_at_targets(piece)
         if first:
             self.lanes.tick(self._size(piece.window))
 
     def _relax_piece(self, lane: Lane, piece: Piece, field: RegionField) -> None:
         """Relax the region on a GPU, and read blocks when pending tiles need them."""
-        bring = field.bringer(piece, piece.distances, piece.kernels)
+        restore = field.restorer(piece, piece.distances, piece.kernels)
         before = piece.relaxing.state()
         while True:
             state = piece.relax(self.lanes.check)
             blocks = lane.resident.wanted()
             if not blocks:
                 break
-            piece.read(blocks=set(blocks), then=bring)
+            piece.read(blocks=set(blocks), then=restore)
             lane.resident.admit(blocks)
         with self.lock:
             self.visits += 1
@@ -446,7 +446,7 @@ class Regions:
                 return
             hopping = self._hopping(lane, at, field, hops)
             hopping.relax()
-            hops.leave(at, hopping.piece, hopping.hops, hopping.kernels)
+            hops.evict(at, hopping.piece, hopping.hops, hopping.kernels)
 
         def close(lane: Lane, at: Region) -> None:
             hopping = self._hopping(lane, at, field, hops)
@@ -463,7 +463,7 @@ class Regions:
         piece.link(self.farthest)
         hopping = FlatDistance(piece)
         if at in hops.begun:
-            piece.each(hops.bringer(piece, hopping.hops, hopping.kernels))
+            piece.each(hops.restorer(piece, hopping.hops, hopping.kernels))
         else:
             hopping.begin()
         pending = hopping.relaxing.pending
