@@ -1,4 +1,4 @@
-"""Distances beyond 32 bits: the run starts again with 64, whatever it has written."""
+"""Distances beyond 32 bits: the run starts again with 64, whatever was written before."""
 
 from __future__ import annotations
 
