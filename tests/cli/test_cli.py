@@ -87,7 +87,7 @@ def world(tmp_path, monkeypatch):
 
 @pytest.fixture
 def store(world, capfd):
-    """... and with the store s.zarr of it."""
+    """The same folder with a store of dem.tif, s.zarr."""
     assert call(capfd, "convert-dataset dem.tif s.zarr --block-size 128")[0] == 0
     return world / "s.zarr"
 
@@ -174,7 +174,7 @@ def test_help_needs_no_heavy_library():
 
 
 def test_the_way_through_as_processes(world):
-    """convert, info, plan, export: each a program run, the cells the same at the end."""
+    """convert, info, plan, export: each run as a program; the cells come back the same."""
     done = spawn("convert-dataset dem.tif s.zarr --threads 2 --memory-limit 600MB")
     assert (done.returncode, done.stderr) == (0, "")
     assert re.fullmatch(
@@ -292,7 +292,7 @@ def test_report_of_a_conversion(world):
     stored = result["stored_bytes"]
     assert stored == shard_bytes(world / "s.zarr")
     assert stored <= report["settings"]["plan"]["bytes_written"]
-    # Beside the shards: metadata, coordinates, the manifest.
+    # Besides the shards: metadata, coordinates and the manifest.
     assert stored < report["bytes_written"] < stored + 100_000
     # Once for the cells, once for the checksum.
     assert report["bytes_read"] > 2 * ROWS * COLS * 4
@@ -473,7 +473,7 @@ def test_plan_of_shortest_paths(world, capfd, problem, distance, results):
         assert call(capfd, command)[0] == 0
     more = "--memory-limit 700MB --threads 2 --json -"
     plan = json.loads(call(capfd, f"plan s.zarr --for sssp {problem} {more}")[1])["result"]
-    # Of a raster that is not there: types instead of layers.
+    # For a raster that does not exist: types instead of layers.
     shape = f"plan {ROWS}x{COLS} --block-size 128 --for sssp --dtype {plan['dtype']}"
     types = re.sub("friction (friction|walls)", "friction uint8", problem).replace("walls", "uint8")
     found = call(capfd, f"{shape} {types.replace('--layer real', '')} {more}")
@@ -505,7 +505,7 @@ def test_plan_of_shortest_paths_that_do_not_fit(capfd):
     for block in (512, 1024, 2048):
         _, _, err = call(capfd, f"{command} --memory-limit 1GB --block-size {block}")
         least[block] = int(re.search(r"give at least (\d+) MB", err)[1])
-    assert least[512] > least[1024] > least[2048]  # where rims take the memory
+    assert least[512] > least[1024] > least[2048]  # rims take most of the memory
 
 
 @pytest.mark.parametrize("option", ["--cost tobler", "--friction float32", "--allocation"])
@@ -551,7 +551,7 @@ def test_quiet_says_nothing(world):
         done = forked(command)
         assert (done.returncode, done.stdout, done.stderr) == (0, "", ""), command
     done = forked("terrain-gpu export s.zarr back.tif -q")
-    assert done.returncode == 2  # but for errors
+    assert done.returncode == 2  # except for errors
     assert done.stderr == "Error: back.tif: exists; --overwrite replaces it\n"
 
 
@@ -760,7 +760,7 @@ def test_the_first_run_of_a_cell_type_compiles_and_says_so(store):
 
 
 def test_compiling_is_interrupted_at_once(store):
-    """Long before its end: several kernels are compiled, and few of them are kept by then."""
+    """Long before the end: of several kernels, few are compiled and cached by then."""
     folder = store.parent / "cache"
     words = [*program("compute-mst"), "s.zarr"]
     cache = {**os.environ, "NUMBA_CACHE_DIR": str(folder)}

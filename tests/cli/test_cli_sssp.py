@@ -63,7 +63,7 @@ def call(capfd, command: str) -> tuple[int, str, str]:
 
 
 def fine(capfd, command: str) -> dict:
-    """Run compute-sssp, which succeeds; its report."""
+    """Run compute-sssp, which must succeed; return its report."""
     code, out, err = call(capfd, f"compute-sssp {command} --json -")
     assert code == 0, err
     return json.loads(out)
@@ -446,7 +446,7 @@ def test_paths_to_files_of_both_kinds(world, capfd):
 
 
 def test_every_target_has_its_path_also_in_a_cell_of_others(world, capfd):
-    """Of eleven huts two once lay in one cell, and ten paths were written, without a word."""
+    """Two of eleven huts once shared a cell, and only ten paths were written, silently."""
     places = [(10 * k + 20, 7 * k + 30) for k in range(1, 10)]
     write_points("ends.geojson", [*places, places[4], places[4]], id=[*range(10, 19), 99, 5])
     for file in ("p.geojson", "p.gpkg"):
@@ -481,7 +481,7 @@ def test_sources_in_one_cell_are_told(world):
 
 
 def test_heights_are_frictions_only_when_named_such(world, capfd):
-    """They were taken for frictions without a word where no layer was given."""
+    """They were once silently taken for frictions where no layer was given."""
     for command in (
         "compute-sssp s.zarr --source-rowcol 30,40 --overwrite",
         "compute-sssp s.zarr --source-rowcol 30,40 --overwrite --build-index",
@@ -623,7 +623,7 @@ HERE = "--source-rowcol 30,40"
 
 
 def nothing() -> None:
-    """The command line alone is wrong."""
+    """Only the command line is wrong."""
 
 
 def text(name: str, content: str = "hello\n") -> Callable[[], None]:

@@ -35,7 +35,7 @@ SIDE, BLOCK = 1536, 512
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory, cluster):
-    """A folder with a raster; its workers have loaded what they need."""
+    """A folder with a raster; the workers have loaded their modules."""
     folder = tmp_path_factory.mktemp("world")
     with rasterio.open(
         folder / "r.tif",
@@ -57,7 +57,7 @@ def world(tmp_path_factory, cluster):
 
 
 def runs(world, client):
-    """All operations that run on clusters, by purpose, in an order that has what each reads."""
+    """Purpose and report of every operation that runs on clusters, each after what it reads."""
     store, again = world.store, {"client": client, "overwrite": True}
     yield "convert", convert_dataset(world.raster, store, block_size=BLOCK, **again)
     yield "slope", slope(store, **again).report
@@ -76,8 +76,8 @@ def planned(*words):
 
 
 def differences(told, predicted):
-    """Tasks, and what they carry, that differ by more than a fifth."""
-    # Tasks hold names of folders, too.
+    """Counts of tasks and of their bytes that differ by more than a fifth."""
+    # Tasks also hold folder names.
     slack = {"tasks": 0, "bytes_received": 0, "bytes_sent": 500 * told["tasks"]}
     return {
         key: (told[key], predicted[key])
@@ -130,7 +130,7 @@ def forecast_of(purpose, workers):
 
 
 def test_a_trillion_cells():
-    """The process that starts the run holds what is known of all blocks; workers do not."""
+    """The process that starts the run holds data on all blocks; workers do not."""
     words = ["--for", "accumulate", "--memory-limit", "600GB"]
     plan = planned("1000000x1000000", *words)
     assert plan["worker_memory"] < 600 * MB < plan["memory"]

@@ -116,7 +116,7 @@ def world(template, tmp_path, monkeypatch):
 
 
 def nothing() -> None:
-    """The command line alone is wrong."""
+    """Only the command line is wrong."""
 
 
 def text(path: str, content: str | bytes) -> Callable[[], None]:
@@ -143,7 +143,7 @@ def tif(path: str = "bad.tif", data: np.ndarray | None = None, **profile) -> Cal
 
 
 def cell(row: int, col: int, value: float, dtype="float32", **profile) -> Callable[[], None]:
-    """bad.tif, ordinary but for one cell."""
+    """bad.tif, ordinary except for one cell."""
 
     def build() -> None:
         data = numbers(dtype)
@@ -251,9 +251,9 @@ def two(*steps: Callable[[], None]) -> Callable[[], None]:
 
 
 def meta(file: str, *keys: str | int, to: object) -> Callable[[], None]:
-    """Another value in a zarr.json of the store; `to` is `del` to take the key away.
+    """Change a value in a zarr.json of the store; `del` as `to` removes the key.
 
-    The checksum goes as well: whoever changes metadata on purpose takes it away.
+    The checksum is removed too, as by anyone who changes metadata on purpose.
     """
 
     def build() -> None:
@@ -274,7 +274,7 @@ def meta(file: str, *keys: str | int, to: object) -> Callable[[], None]:
 
 
 def without_checksums(layer: str) -> Callable[[], None]:
-    """The layer as another program would have made it: nothing is recorded of its cells."""
+    """The layer as another program would have made it: nothing is recorded about its cells."""
 
     def build() -> None:
         path = Path("s.zarr") / layer / "zarr.json"
@@ -374,11 +374,11 @@ class Case:
     command
         The command line.
     says
-        Regular expressions, all of which match the message: file, value, remedy.
+        Regular expressions, all of which must match the message: file, value, remedy.
     code
         Exit code.
     leaves
-        The paths that may appear: none, unless the message promises that a run can go on.
+        The paths that may appear: none, unless the message promises that a run can resume.
     """
 
     name: str
@@ -568,7 +568,7 @@ VALUES = [
         f"{BAD} --round --block-size 64",
         (r"bad.tif: row 141, column 97: value 1e\+20 does not fit int32", "--round"),
     ),
-    # 2^31 - 1 is no float32: the least value that does not fit is 2^31 itself.
+    # 2^31 - 1 is not a float32: the least value that does not fit is 2^31 itself.
     Case(
         "rounding overflow by one",
         cell(3, 4, 2.0**31),
@@ -1617,7 +1617,7 @@ def test_another_run_is_writing(world, capfd, command, layer):
 
 @contextmanager
 def open_run(store: Path, layer: str):
-    """Another process's run, which has written a block and goes on."""
+    """A run in another process that has written a block and is not finished."""
     program = (
         "import sys, numpy as np; from terrain_gpu.store import TileStore, create_layer\n"
         f"grid = TileStore.open({str(store)!r}).grid\n"
@@ -1648,7 +1648,7 @@ def test_declared_nodata_that_no_cell_can_hold(world, capfd, declared):
 
 
 def test_each_damaged_byte_of_a_header(world, capfd):
-    """Whatever a TIFF header says: done, or one line and exit code 2, and nothing left behind."""
+    """Whatever a TIFF header says: success, or one line and exit code 2; nothing left behind."""
     write_tif("good.tif", numbers(shape=(70, 65)), compress="deflate", nodata=-1)
     good = Path("good.tif").read_bytes()
     random = np.random.default_rng(3)
@@ -1671,7 +1671,7 @@ def test_each_damaged_byte_of_a_header(world, capfd):
 
 
 def test_each_damaged_value_of_metadata(world, capfd):
-    """Whatever a zarr.json says: done, or one line and exit code 2, and nothing left behind."""
+    """Whatever a zarr.json says: success, or one line and exit code 2; nothing left behind."""
     values = [None, -1, 0, 2**63, 1e308, float("inf"), "word", [], {}, [1, 2], ["a"], True]
     codes = set()
     for file in (ROOT, LAYER):
@@ -1692,7 +1692,7 @@ def test_each_damaged_value_of_metadata(world, capfd):
 
 
 def key_paths(node, prefix=()):
-    """Every path to a value of a JSON document but those through long texts."""
+    """Every path to a value of a JSON document except through long texts."""
     pairs = node.items() if isinstance(node, dict) else enumerate(node)
     for key, value in pairs:
         yield (*prefix, key)

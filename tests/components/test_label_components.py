@@ -236,7 +236,7 @@ def test_units_of_area_cannot_overflow():
     units, unit = area_units(grid)
     assert 2**61 <= sum(units.tolist()) * grid.cols < 2**63
     np.testing.assert_allclose(units * unit, cell_areas(grid), rtol=0, atol=unit / 2)
-    assert unit < 1e-3  # square metres, of 5e14
+    assert unit < 1e-3  # square metres, of 5e14 in all
 
 
 def projected(tmp_path, epsg, left, top, cell=1000.0):
@@ -333,7 +333,7 @@ class Stopped(Exception):
 
 
 def stop_after(blocks):
-    """A progress callback that fails after so many blocks."""
+    """A progress callback that fails after this many blocks."""
     calls = iter(range(blocks))
 
     def progress(cells, total):

@@ -251,7 +251,7 @@ def test_refusals(store, tmp_path):
 
 @pytest.mark.parametrize("value", [15, 16])
 def test_a_layer_that_is_no_forest_is_refused(store, value):
-    """Cycles inside of a block, and codes that are none."""
+    """Cycles inside a block, and invalid codes."""
     edges = without_checksums(TileStore.open(store).layer("mst"))
     with open(edges.shard_path(1, 1), "r+b") as file:
         file.write(bytes([value]) * 3000)
@@ -277,7 +277,7 @@ def test_a_cycle_through_four_blocks_is_refused(store):
 
 
 def test_a_forest_of_another_weight_is_refused(store, capfd):
-    """Water knows heights, not differences: its divides would be wrong, without a word."""
+    """Water follows heights, not differences: its divides would be silently wrong."""
     minimum_spanning_tree(store, weight="absdiff", overwrite=True)
     with pytest.raises(StoreError, match=r"weight absdiff, .*compute-mst --weight max --overwrite"):
         accumulate(store)

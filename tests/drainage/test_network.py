@@ -77,9 +77,9 @@ def step(u, v):
 
 
 def longest(beside, kept):
-    """The longest path that begins with a step from u to v, for all u and v; infinite to a point.
+    """{(u, v): length of the longest path that starts with this step}; infinite through `kept`.
 
-    Every path from u over v goes on from v, not back to u.
+    A path from u to v continues from v, never back to u.
     """
     found = {}
     for u in beside:
@@ -137,12 +137,12 @@ def network(z, weight, nodata, least, kept):
 
 
 def middles(line):
-    """Of the steps of a line, doubled; two steps cross where they share one."""
+    """Doubled midpoints of a line's steps; two steps cross where they share one."""
     return [(a + c, b + d) for (a, b), (c, d) in pairwise(line)]
 
 
 def without_crossings(line):
-    """A line in as few parts as cross not, each as long as can be, and from its lesser end."""
+    """A line in as few parts as do not cross themselves, each from its lesser end."""
     parts, part = [], line[:1]
     for cell in line[1:]:
         if len(set(middles([*part, cell]))) < len(part):
@@ -153,7 +153,7 @@ def without_crossings(line):
 
 
 def read(path, cols):
-    """What `network` gives, from the file."""
+    """The lines of a file, as `network` gives them."""
     lines = []
     for feature in json.loads(path.read_text())["features"]:
         xy = np.array(feature["geometry"]["coordinates"])
@@ -188,7 +188,7 @@ def check(folder, data, nodata, weight, least, kept, threads=1):
 
 
 def some(cells, count, seed):
-    """So many of the cells that are there, or all."""
+    """`count` of the true cells, or all of them."""
     good = np.argwhere(cells)
     chosen = np.random.default_rng(seed).permutation(good)[:count]
     return [tuple(cell) for cell in chosen.tolist()]
@@ -255,7 +255,7 @@ def test_strips(folders, rows, cols, heights, tall, least, count, seed):
 
 
 def test_no_line_crosses_itself(tmp_path, monkeypatch):
-    """Both diagonals of a square may be in a tree; what is cut is joined as before."""
+    """Both diagonals of a square may be in a tree; the parts of a cut line join as before."""
     rng, cut = np.random.default_rng(0), 0
     for _ in range(40):
         data = rng.integers(0, 4, (70, 80)).astype(np.int16)
@@ -293,7 +293,7 @@ def store(tmp_path):
 
 
 def test_files_do_not_depend_on_blocks(tmp_path):
-    """Real heights, and lengths of a geographic CRS."""
+    """Real heights, and lengths in a geographic CRS."""
     data = np.random.default_rng(7).random((200, 300)).astype(np.float32)
     grid = GridSpec(200, 300, (0.01, 0, 7, 0, -0.01, 47), CRS.from_epsg(4326).to_wkt())
     files = []
@@ -319,7 +319,7 @@ def test_files_do_not_depend_on_blocks(tmp_path):
 
 
 def test_geopackage(store, tmp_path, monkeypatch):
-    """The lines of the GeoJSON, written in several batches; without any, an empty layer."""
+    """The lines of the GeoJSON, written in several batches; with no lines, an empty layer."""
     monkeypatch.setattr(lines, "BATCH", 1000)
     extract_network(store, tmp_path / "a.geojson", min_length=50)
     found = extract_network(store, tmp_path / "a.gpkg", min_length=50)
@@ -383,7 +383,7 @@ def test_keeping_pieces_does_not_look_at_those_of_other_blocks(tmp_path):
     )
     with contextlib.closing(lines.PieceFile(tmp_path, np.dtype(float), 0, 10**9)) as pieces:
         pieces._tables = Tables()
-        for _ in range(2):  # in place of earlier ones
+        for _ in range(2):  # the second round replaces the first
             for k in range(5):
                 pieces.put((k, 0), one)
         pieces.put((0, 0), none)

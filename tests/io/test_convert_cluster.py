@@ -65,7 +65,7 @@ WANTED = {"block_size": 64, "round_cells": True, "clamp_min": 10}
 
 
 def test_the_same_bytes(strips, cluster, monkeypatch):
-    """Of a new store, from names that are not absolute."""
+    """A new store, from relative paths."""
     inputs = ["west.tif", "east.tif"]
     alone = convert_dataset(inputs, "alone.zarr", **WANTED)
     monkeypatch.setattr(convert_problem, "PART", 10_000)
@@ -94,7 +94,7 @@ def test_a_finished_run_is_left_as_it_is(strips, cluster):
     ],
 )
 def test_a_worker_that_sees_other_files(strips, cluster, monkeypatch, raster, message):
-    """As on a host whose folders are others."""
+    """As on a host with other folders."""
     state = Convert.__getstate__
     named = str(strips / raster)
     monkeypatch.setattr(Convert, "__getstate__", lambda one: state(one) | {"rasters": (named,)})

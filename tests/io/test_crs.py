@@ -64,7 +64,7 @@ def test_an_equal_crs_has_its_code(text):
 @pytest.mark.parametrize("text", [UTAH, LIE, NONE["shifted"], *SAME])
 def test_from_the_raster_to_every_output(tmp_path, capfd, text):
     code = SAME.get(text)
-    # A GeoTIFF would keep the lie's id alone, so it comes from a VRT.
+    # A GeoTIFF would keep only the lie's id, so it comes from a VRT.
     write_tif(tmp_path / "a.tif", "EPSG:32633" if text == LIE else text)
     if text == LIE:
         vrt = tmp_path / "a.vrt"
@@ -79,7 +79,7 @@ def test_from_the_raster_to_every_output(tmp_path, capfd, text):
     terrain_gpu.convert_dataset(source, store)
     grid = terrain_gpu.TileStore.open(store).grid
     assert grid_crs(grid) == there
-    # GeoTIFF has no order of axes.
+    # GeoTIFF does not record the order of axes.
     assert grid.crs_code in (code, "EPSG:4326") if code == "OGC:CRS84" else grid.crs_code == code
     attributes = json.loads((store / "elevation/zarr.json").read_text())["attributes"]
     assert attributes.get("proj:code") == grid.crs_code

@@ -1,4 +1,4 @@
-"""GRASS ASCII rasters: the header's dialects, nulls, text cut anywhere, and what is refused."""
+"""GRASS ASCII rasters: header dialects, nulls, text cut anywhere, refusals."""
 
 from __future__ import annotations
 
@@ -334,7 +334,7 @@ def test_garbage_names_the_row(save, junk, type_):
     text = (HEADER + f"type: {type_}\n" + ROWS.replace("14", junk)).encode("latin-1")
     reader = GrassAscii(save(text))
     out = np.empty((3, 5), reader.dtype)
-    for _ in range(2):  # and it stays refused
+    for _ in range(2):  # it is refused again
         with pytest.raises(InputError, match=r"a\.txt: near row 2, column 3: .* is not a number"):
             reader.read((0, 3, 0, 5), out)
     reader.close()
@@ -377,7 +377,7 @@ def test_reals_beyond_their_type_are_refused(save, value):
 
 
 def test_more_values_than_cells_are_refused(save):
-    """A wrong number of columns would shift every row: it must not pass without a word."""
+    """A wrong number of columns would shift every row: it must not pass silently."""
     with pytest.raises(InputError, match=r"a\.txt: .*more .*than 3 x 5"):
         read(save(HEADER + ROWS + "16\n"))
     assert same_bits(read(save(HEADER + ROWS + " \n\n\t\n")), CELLS)

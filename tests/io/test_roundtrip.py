@@ -47,7 +47,7 @@ pytestmark = pytest.mark.usefixtures("quick")
 
 @pytest.fixture(scope="module")
 def quick():
-    """No waiting for the disk: nothing here pulls a plug."""
+    """No waiting for the disk: nothing here pulls the plug."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(os, "fsync", lambda fd: None)
         yield
@@ -58,7 +58,7 @@ def save(path, data, nodata=None, *, crs=UTM, transform=PLACE, units=None, scali
     profile = {"driver": "GTiff"} | profile
     rows, cols = data.shape
     if nodata is not None and data.dtype.name in ("int64", "uint64") and abs(nodata) > 2**53:
-        # rasterio would make a double of it; GDAL itself can copy it.
+        # rasterio would convert it to a double; GDAL itself can copy it.
         plain = path.with_name("plain.tif")
         save(plain, data, crs=crs, transform=transform)
         kind = {"int64": "Int64", "uint64": "UInt64"}[data.dtype.name]
@@ -148,7 +148,7 @@ def test_real_rasters(tmp_path, name, large):
 
 
 def check_grass(source, folder, block):
-    """GDAL misreads nulls and degrees of these: the reference is numpy's reader of text."""
+    """GDAL misreads their nulls and degrees: compare with numpy's text reader."""
     with open(source, encoding="ascii") as file:
         header = dict(next(file).split(":") for _ in range(6))
     expected = np.loadtxt(source, skiprows=6, dtype=np.int32)
@@ -222,7 +222,7 @@ def test_any_geotiff(folders, raster, layout, block, transform, crs, compress):
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_every_type_with_nodata_at_its_limits(tmp_path, dtype):
-    """64-bit nodata values have no room in a double: they must not move by one."""
+    """A double cannot hold every 64-bit nodata value: none may be off by one."""
     info = np.finfo(dtype) if dtype.kind == "f" else np.iinfo(dtype)
     data = np.array([[info.min, info.max, 4], [1, 2, 3]], dtype)
     data[1] += dtype.type(data[1] == 0)
@@ -259,7 +259,7 @@ def test_nodata_values_beyond_a_double_survive_in_every_profile(tmp_path, nodata
     "text", ["-3.402823466385289e+38", "-3.4028234663852886e+38", "-3.4028235e+38", "-3.40282e+38"]
 )
 def test_the_lowest_float_in_every_spelling_is_nodata(tmp_path, text):
-    """Programs write it with 6 to 17 digits, some of which round beyond the type."""
+    """Programs write it with 6 to 17 digits; some spellings round beyond the type."""
     lowest = np.float32(-3.40282e38) if text == "-3.40282e+38" else np.finfo(np.float32).min
     data = np.array([[lowest, 1.0, 2.0]], np.float32)
     source = vrt_of(save(tmp_path / "a.tif", data), data, nodata=text, dtype="Float32")
@@ -280,7 +280,7 @@ def test_units_scale_and_offset_are_kept(tmp_path):
 
 
 def test_a_nodata_value_that_no_cell_can_hold_is_ignored_with_a_warning(tmp_path, caplog):
-    """As GDAL's own masks do. rasterio hides values out of range; fractions come through."""
+    """GDAL's own masks ignore it too. rasterio hides values out of range, but not fractions."""
     data = np.arange(6, dtype=np.uint8).reshape(2, 3)
     source = save(tmp_path / "a.tif", data)
     vrt = vrt_of(source, data, nodata="1.5")
@@ -323,7 +323,7 @@ def test_envi(tmp_path, dtype, shape):
 @pytest.mark.parametrize("fraction_in", [None, 0, 130])
 @pytest.mark.parametrize("indent", ["", " "])
 def test_esri_ascii(tmp_path, fraction_in, indent):
-    """A fraction anywhere makes all cells real, even where GDAL's own look does not reach."""
+    """A fraction anywhere makes all cells real, even beyond where GDAL looks."""
     rows, cols = 131, 40
     data = np.arange(rows * cols).reshape(rows, cols) % 977
     lines = [" ".join(map(str, row)) for row in data.tolist()]
@@ -375,7 +375,7 @@ def test_esri_ascii_with_a_fraction_far_behind(tmp_path):
 def test_esri_ascii_cells_that_are_no_int32(
     tmp_path, monkeypatch, word, dtype, value, place, piece
 ):
-    """GDAL wraps large integers and reads nan as 0, without a word."""
+    """GDAL silently wraps large integers and reads nan as 0."""
     monkeypatch.setattr(gdal, "_PIECE", piece)
     cols = 3
     words = ["7"] * (2 * cols)
@@ -619,7 +619,7 @@ def plainly_recoded(raster, nodata, clamp, *, rounded):
             result.append(value if out is None else out)
             continue
         if rounded:
-            value = round(value)  # noqa: PLW2901 - Python, too, rounds ties to even
+            value = round(value)  # noqa: PLW2901 - Python also rounds ties to even
         if clamp is not None:
             value = max(value, clamp)  # noqa: PLW2901
         if not cells.fits(value, out_type) or same_value(value, out):
@@ -953,7 +953,7 @@ def test_combinations_cover_every_dtype():
 
 
 def test_cells_of_minus_zero_where_zero_is_nodata(tmp_path):
-    """GDAL drops the sign of such cells; that is no damage, and export must not call it so."""
+    """GDAL drops the sign of such cells; that is not damage, and export must not report it."""
     data = np.full((70, 70), -0.0, np.float32)
     source = save(tmp_path / "a.tif", data, -0.0)
     convert_dataset([source], tmp_path / "s", nodata=0.0)
@@ -968,7 +968,7 @@ def test_a_coordinate_system_for_inputs_that_name_none(tmp_path, name):
     (tmp_path / "a.txt").write_text(header + "1 2\n3 4\n5 6\n")
     header = "ncols 2\nnrows 3\nxllcorner 20\nyllcorner 0\ncellsize 10\n"
     (tmp_path / "b.asc").write_text(header + "7 8\n9 1\n2 3\n")
-    # Beside them one that names the same.
+    # And one that names the same system.
     save(
         tmp_path / "c.tif",
         np.ones((3, 2), np.int32),

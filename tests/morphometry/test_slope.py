@@ -30,7 +30,7 @@ class TestSlope(OperationContract):
 @pytest.mark.parametrize("facing", range(0, 360, 15))
 @pytest.mark.parametrize("steep", [0.01, 1, 50])
 def test_planes(tmp_path, facing, steep):
-    """A plane that descends towards `facing` by `steep` for each unit."""
+    """A plane that descends towards `facing` by `steep` per unit."""
     rows, cols = np.indices((70, 80))
     north, east = math.cos(math.radians(facing)), math.sin(math.radians(facing))
     z = -steep * (10 * cols * east - 20 * rows * north)

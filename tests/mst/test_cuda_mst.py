@@ -1,4 +1,4 @@
-"""The spanning forest on a GPU: the same bits as on the CPU and as Kruskal's."""
+"""The spanning forest on a GPU: the same bits as on the CPU and by Kruskal's algorithm."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ small = rasters(shape=shapes(200, 5000)).filter(has_no_largest)
 
 @pytest.fixture(params=[64, 128, 4096])
 def side(request, monkeypatch):
-    """Sides of regions, so that some have rims and are joined."""
+    """Region sides; with the small ones, regions have rims and are joined."""
     monkeypatch.setattr(plan, "MOST_SIDE", request.param)
 
 
@@ -114,7 +114,7 @@ def on_gpu(memory_limit):
 
 
 def both_ways(data, nodata, weight, connectivity, memory_limit):
-    """Join blocks of 64 on the CPU and on the GPU, level by level; counts of what was compared."""
+    """Join blocks of 64 on the CPU and the GPU, level by level; return final edges per merge."""
     kind = Weight(weight, data.dtype)
     cpu = Solver(data.shape, 64, kind, nodata, connectivity == 8)
     blocks = BlockGrid(*data.shape, 64)
@@ -152,7 +152,7 @@ def sides_of(region):
 
 
 def by_id(region):
-    """Candidates in order; their ends have none."""
+    """Candidates sorted by id, each with its lesser end first."""
     keys, ids, us, vs = region.candidates
     order = np.argsort(ids)
     return keys[order], ids[order], np.minimum(us, vs)[order], np.maximum(us, vs)[order]
@@ -167,7 +167,7 @@ def test_merges(raster, weight, connectivity):
 @pytest.mark.parametrize("kind", ["flat", "ties", "noise", "terrain"])
 @pytest.mark.parametrize("dtype", ["uint16", "int32", "int64", "float32", "float64"])
 def test_merges_of_three_levels(monkeypatch, kind, dtype):
-    """None falls back to the CPU."""
+    """No merge falls back to the CPU."""
     monkeypatch.setattr(gpu.frozen, "merge", None)
     monkeypatch.setattr(Solver, "merge", on_the_cpu)
     for weight in ("max", "absdiff"):
@@ -184,7 +184,7 @@ def on_the_cpu(solver, children, sums):
 
 @pytest.mark.parametrize("dtype", ["uint16", "float64"])
 def test_a_merge_keeps_to_its_bytes(monkeypatch, dtype):
-    """What does not fit is joined on the CPU; what is planned suffices."""
+    """A merge that does not fit runs on the CPU; the planned bytes suffice."""
     data, planned, fallen = make("noise", dtype, (1024, 1024), 2), [], []
     monkeypatch.setattr(gpu, "RESERVED", 0)
     bytes_of = gpu.merge_bytes
@@ -206,7 +206,7 @@ def test_a_merge_keeps_to_its_bytes(monkeypatch, dtype):
 
 
 def test_the_same_store(tmp_path, side):
-    """File by file, whatever computed it."""
+    """Both backends write the same files."""
     data = make("terrain", "int16", (700, 900), 3)
     files = []
     for backend in ("cpu", "cuda"):
@@ -241,7 +241,7 @@ def test_resumed_by_the_other_backend(tmp_path, monkeypatch):
 
 
 def test_resumed_with_other_regions(tmp_path, monkeypatch):
-    """Small regions write over blocks of larger ones, which then are not solved any more."""
+    """Small regions overwrite blocks of larger ones, which then no longer count as solved."""
     data = make("noise", "uint16", (512, 512), 7)
     expected = forest(data)._forward
     store = make_store(tmp_path / "s.zarr", data, None, 64)

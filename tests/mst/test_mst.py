@@ -30,7 +30,7 @@ from terrain_gpu.store import LayerWriter
 
 @pytest.fixture(scope="module", autouse=True)
 def small_regions(backend):
-    """All of this on both backends; on a GPU regions are as small as blocks."""
+    """Run this module on both backends; on a GPU, regions are as small as blocks."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(gpu, "MOST_SIDE", 64)
         yield
@@ -161,7 +161,7 @@ def test_real_rasters_do_not_depend_on_blocks_and_threads(tmp_path, dem):
     path, bounds = DEMS / dem, None
     with rasterio.open(path) as data:
         if data.width * data.height > 10**7:
-            # A part of the largest one, with coast; all of it would take scipy minutes.
+            # Part of the largest one, with a coast; all of it would take scipy minutes.
             a = data.transform
             bounds = (a.c + 3000 * a.a, a.f + 9000 * a.e, a.c + 4100 * a.a, a.f + 8000 * a.e)
     found = []
@@ -262,7 +262,7 @@ def test_a_run_stopped_in_any_phase_resumes_to_the_same_result(
 
 
 def test_what_a_run_with_other_regions_solved_is_dropped(tmp_path):
-    """Its blocks are written again, so that it must not find its regions solved."""
+    """Its blocks are overwritten, so its regions no longer count as solved."""
     store = make_store(tmp_path / "s.zarr", np.eye(300, dtype=np.int16), None, 64)
 
     def stop(cells, total):
@@ -312,10 +312,10 @@ def test_reading_and_writing_is_what_the_plan_says(backend, tmp_path):
     store = tmp_path / "s.zarr"
     data = np.random.default_rng(2).integers(0, 99, (700, 900)).astype(np.int16)
     make_store(store, data, None, 128)
-    minimum_spanning_tree(store)  # compiled code is read once, too
+    minimum_spanning_tree(store)  # the first run also reads compiled code
     report = minimum_spanning_tree(store, overwrite=True).report
     plan = report.settings["plan"]
-    # Beside cells and spill: metadata, the manifest.
+    # Besides cells and spill: metadata and the manifest.
     assert 0.8 * plan["bytes_written"] <= report.bytes_written <= plan["bytes_written"] + 50_000
     assert report.settings["backend"] == backend
     assert 0.8 * plan["bytes_read"] <= report.bytes_read <= plan["bytes_read"] + 10**6

@@ -30,7 +30,7 @@ CLOSED = (False, False, False, False)
 
 @numba.njit
 def played(keys, ids, before):
-    """All come, with keys that are `before` more; become less; and leave, the least first."""
+    """All enter with keys raised by `before`, drop to their own, and leave, least first."""
     tree = np.full(2 * len(keys), tournament.NOBODY)
     high = keys + before
     for player in range(len(keys)):
@@ -186,7 +186,7 @@ def test_dead_ends_and_paths_follow_their_definitions(weight, sides):
 def test_a_path_keeps_only_its_largest_edge():
     z = np.array([[3, 1, 7, 7, 2]], np.uint8)
     mask, final, exact, (keys, ids, us, vs) = solved(z, sides=(False, False, True, True))
-    # 3, 7, 7, 7: of three equal edges the last in the total order.
+    # Weights 3, 7, 7, 7: the last of the three equal edges in the total order.
     assert (keys.tolist(), ids.tolist()) == ([7], [4 * 3])
     assert {us.item(), vs.item()} == {0, 4}
     assert (mask.tolist(), final, exact) == ([[1, 1, 1, 0, 0]], 3, 17)
@@ -281,7 +281,7 @@ def test_what_goes_up_is_bounded_by_the_boundary(most):
     assert len(region.candidates[0]) <= 2 * (4 * 128 - 4)
     assert np.unique(final).size == final.size
     assert not np.isin(final, region.candidates[1]).any()
-    # Both keep every edge that some outside may still ask for; "contract" names more vertices.
+    # Both keep every edge that cells outside may still need; "contract" names more vertices.
     assert np.isin(region_frozen.candidates[1], region.candidates[1]).all()
 
 

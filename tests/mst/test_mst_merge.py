@@ -1,4 +1,4 @@
-"""What joins regions: numbers of their border cells, edges across the cuts."""
+"""Joining regions: numbers of their border cells, edges across the cuts."""
 
 from __future__ import annotations
 

@@ -27,14 +27,14 @@ KINDS = [("max", 8), ("max", 4), ("absdiff", 8), ("absdiff", 4)]
 
 
 def solved(data, nodata, weight, connectivity):
-    """The forest by Kruskal, and what a run records of it."""
+    """The forest by Kruskal's algorithm, and what a run records about it."""
     mask, total, count = reference.kruskal(data, weight, nodata, connectivity)
     vertices = int(reference.vertices(data, nodata).sum())
     return mask, {"edges": count, "components": vertices - count, "total_weight": total}
 
 
 def broken(data, nodata, mask, weight, connectivity, **options):
-    """The error that the edges `mask` are met with."""
+    """The error raised for the edges `mask`."""
     with pytest.raises(VerificationError) as caught:
         verify_arrays(data, nodata, mask, weight, connectivity, **options)
     assert caught.value.exit_code == 1
@@ -53,7 +53,7 @@ def edges_of(mask):
 
 
 def flipped(mask, *edges):
-    """The mask with the bits of (cell, direction) changed."""
+    """The mask with the bits of these (cell, direction) flipped."""
     changed = mask.copy()
     for cell, direction in edges:
         changed.ravel()[cell] ^= np.uint8(1 << direction)
@@ -82,7 +82,7 @@ def path(mask, u, v):
 
 
 def swaps(data, nodata, mask, weight, connectivity):
-    """(edge of the forest, edge that is none): exchanged, they give another spanning forest."""
+    """(edge in the forest, edge not in it): swapping them gives another spanning forest."""
     for _, cell, d in reference.edges(data, weight, nodata, connectivity):
         if not mask.ravel()[cell] >> d & 1:
             for edge in path(mask, cell, other_end(mask.shape, cell, d)):
@@ -239,7 +239,7 @@ def test_no_wrong_bit_passes(weight, connectivity, unit, high):
             if mask.ravel()[cell] >> bit & 1:
                 assert error.check == "spanning"
             elif (cell, bit) in grid:
-                # A piece may know a cycle through another edge before the one in the forest.
+                # A piece may see a cycle through another edge before the one in the forest.
                 assert error.check in ("acyclic", "minimal")
             else:
                 assert error.check == "edges"
@@ -251,7 +251,7 @@ def test_no_wrong_bit_passes(weight, connectivity, unit, high):
 @pytest.mark.parametrize(("weight", "connectivity"), KINDS)
 @pytest.mark.parametrize(("unit", "high"), [(1, 3), (2, 1), (2, 1000), (3, 3), (64, 3)])
 def test_no_other_spanning_forest_passes(weight, connectivity, unit, high):
-    """Every exchange of one edge: for a larger one, or an equal one later in the order."""
+    """Every swap of one edge: for a larger one, or an equal one later in the order."""
     data = terrain((5, 5), high, seed=high)
     data[1, 3] = -1
     mask, recorded = solved(data, -1, weight, connectivity)

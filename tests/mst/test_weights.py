@@ -1,4 +1,4 @@
-"""Edge weights: keys in the weights' order, exact sums."""
+"""Edge weights: keys that sort like the weights, exact sums."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The distance index from a GPU: the files of the CPU, byte for byte."""
+"""The distance index from a GPU: the same files as from the CPU, byte for byte."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_kernels_compile_for_real_gpus(tmp_path):
 
 
 def files(store):
-    """All that an index consists of."""
+    """All files of an index."""
     found = sorted(p for p in (store / NAME).rglob("*") if p.is_file())
     return {str(p.relative_to(store)): p.read_bytes() for p in found}
 
@@ -104,7 +104,7 @@ def test_as_the_cpu(rough, cost, dtype, how, shape, block):
 @pytest.mark.gpu
 @pytest.mark.parametrize("axis", [0, 1])
 def test_corridors(rough, axis):
-    """Rim cells with steps along a row or a column alone."""
+    """Rim cells with steps only along a row or a column."""
     store = rough(np.int16)
     walls = np.zeros((150, 210), np.uint8)
     walls[1::2] = axis == 0

@@ -1,4 +1,4 @@
-"""The classical ways to relax on a GPU: the same bits as the default one, and as Dijkstra's."""
+"""Classical ways to relax on a GPU: the same bits as the default and Dijkstra's algorithm."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def test_the_command_refuses(tmp_path, no_fsync, method):
 
 
 def variants():
-    """A choice of macros that covers every line."""
+    """A selection of macros that covers every line."""
     types = {
         "integers": (np.uint16, None, np.uint32),
         "long": (np.int64, None, np.uint64),
@@ -113,7 +113,7 @@ def test_kernels_compile_for_real_gpus(tmp_path):
 
 
 def assert_as_relax(data, sources, **how):
-    """On the GPU, by all methods."""
+    """On the GPU, all methods give the result of `relax`."""
     expected, *others = (
         shortest_paths(data, sources, **ALL, **how, backend="cuda", method=method)
         for method in ("relax", *GPU_METHODS)

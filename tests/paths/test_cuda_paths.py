@@ -1,4 +1,4 @@
-"""Shortest paths on a GPU: the same bits as on the CPU and as Dijkstra's."""
+"""Shortest paths on a GPU: the same bits as on the CPU and by Dijkstra's algorithm."""
 
 from __future__ import annotations
 
@@ -246,7 +246,7 @@ def test_the_command(tmp_path, no_fsync):
 
 @pytest.fixture(params=[1, 2, 3])
 def regions(request, monkeypatch):
-    """The GPU takes regions of so many blocks on a side."""
+    """The GPU uses regions of this many blocks on a side."""
     usual = gpu.Problem.plan
     monkeypatch.setattr(gpu.Problem, "plan", lambda self: (usual(self)[0], request.param))
 
@@ -277,7 +277,7 @@ def test_allocation_holds_one_region_at_a_time(regions, monkeypatch):
     found = both(hills(1536, 1536).astype(np.uint8), [(0, 0), (900, 900)], block_size=256)
     count = found.report.result["regions"]
     assert len(used) == 2 * count
-    assert max(used) - min(used) < 4 * 1536**2 / count  # labels take 8 bytes of each cell
+    assert max(used) - min(used) < 4 * 1536**2 / count  # labels take 8 bytes per cell
 
 
 def test_a_flat_over_regions(regions):
@@ -346,7 +346,7 @@ def test_a_stopped_run_goes_on_from_the_distances_found(
         def failing(self, *args):
             if next(calls) != stop:
                 return write(self, *args)
-            if of == "save":  # half of a block, maybe over an older one
+            if of == "save":  # half a block, maybe over an older one
                 _, at, cells = args
                 half = memoryview(cells).cast("B")[: cells.nbytes // 2]
                 slots, slot = self._slots, self._slot(at)
@@ -357,7 +357,7 @@ def test_a_stopped_run_goes_on_from_the_distances_found(
         with pytest.raises(KeyboardInterrupt):
             run(backend="cuda")
     expected = both(z, sources, block_size=64)
-    for side in (2, 3):  # the regions need not be the same
+    for side in (2, 3):  # a resumed run may use other regions
         folder = tmp_path / f"{side}"
         shutil.copytree(tmp_path / "s.zarr", folder)
         with monkeypatch.context() as patch:

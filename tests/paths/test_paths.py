@@ -35,7 +35,7 @@ pytestmark = pytest.mark.usefixtures("backend")
 
 
 def as_sources(problem):
-    """Sources of a problem, cheapest first where several are on a cell."""
+    """Sources of a problem; of several in a cell, only the cheapest."""
     best = {}
     for row, col, cost, name in problem.sources:
         start = 0.0 if cost is None else float(cost)
@@ -100,7 +100,7 @@ def assert_same(found, problem):
 
 
 def within_reach(problem):
-    """What the engine refuses, or gives as float64 where the reference has integers."""
+    """Skip what the engine refuses, or gives as float64 where the reference has integers."""
     wide = problem.cells.dtype.kind in "iu" and problem.cells.dtype.itemsize == 8
     if wide and problem.model in ("absdiff", "minimax"):
         hypothesis.assume(np.abs(problem.cells.astype(np.float64)).max() < 2**52)
@@ -148,7 +148,7 @@ def make_store(path, problem, block):
 
 @contextmanager
 def fields_in_memory(count):
-    """Runs keep so many blocks in memory, or their square on a GPU; the others are spilled."""
+    """Runs keep `count` blocks in memory, or its square on a GPU; the others are spilled."""
     usual, usual_on_gpu = CostDistance.plan, gpu.Problem.plan
 
     def plan(self, memory_limit, threads, gpu=None):
@@ -211,7 +211,7 @@ def no_fsync_session():
 
 @pytest.fixture(scope="module")
 def rough(tmp_path_factory, no_fsync_session):
-    """A store of rough heights and frictions in blocks of 512, of which no tile is absent."""
+    """A store of rough heights and frictions in blocks of 512, with no tile absent."""
     rng = np.random.default_rng(8)
     store = tmp_path_factory.mktemp("rough") / "s.zarr"
     make_layers(
@@ -249,11 +249,11 @@ def test_reading_and_writing_is_what_the_plan_says(rough, fields, how):
     how = {"overwrite": True, **how}
     run = partial(shortest_paths, rough, [(650, 755)], **how)
     with fields_in_memory(fields):
-        run()  # compiled code is read once, too
+        run()  # the first run also reads compiled code
         report = run().report
     plan, spilled = report.settings["plan"], report.result["spilled_bytes"]
     assert (spilled > 0) == (fields == 2)
-    # Beside cells and spill: metadata, the manifest.
+    # Besides cells and spill: metadata and the manifest.
     written = report.bytes_written - spilled
     assert 0.9 * plan["bytes_written"] <= written <= plan["bytes_written"] + 50_000
     assert 0.9 * plan["bytes_read"] <= report.bytes_read - report.result["loaded_bytes"]
@@ -264,7 +264,7 @@ def test_reading_and_writing_is_what_the_plan_says(rough, fields, how):
 @only_cpu
 @pytest.mark.parametrize("limit", [295, 2000])
 def test_the_peak_is_within_the_plan(tmp_path, limit):
-    """Of a process of its own, for the peak is that of all it ever did."""
+    """In its own process, since the peak covers all that a process has done."""
     rng = np.random.default_rng(9)
     cells = rng.integers(1, 99, (1100, 1000)).astype(np.int16)
     frictions = rng.uniform(1, 5, cells.shape).astype(np.float32)
@@ -277,7 +277,7 @@ def test_the_peak_is_within_the_plan(tmp_path, limit):
         "s.zarr --source-rowcol 500,500 --cost friction --friction friction --allocation a.tif "
         f"--memory-limit {limit}MB --threads 2 --backend cpu --overwrite -q --json r.json"
     )
-    # Through a shell: the peak of a new process starts with the size of the one it came from.
+    # Through a shell: the peak of a new process starts at the size of its parent.
     subprocess.run(["sh", "-c", f"{shlex.join(command)}; exit $?"], check=True, cwd=tmp_path)
     report = json.loads((tmp_path / "r.json").read_text())
     plan = report["settings"]["plan"]
@@ -288,7 +288,7 @@ def test_the_peak_is_within_the_plan(tmp_path, limit):
 
 
 class Stop(BaseException):
-    """What no handler expects."""
+    """An exception that no handler expects."""
 
 
 @pytest.fixture
@@ -352,7 +352,7 @@ def test_a_run_stopped_in_any_phase_resumes_to_the_same_result(
     found = run(resume=True)
     for mine, theirs in zip(all_of(found), all_of(expected), strict=True):
         np.testing.assert_array_equal(mine, theirs)
-    if phase == "relax" and backend == "cpu":  # what a GPU holds whole, it computes again
+    if phase == "relax" and backend == "cpu":  # a GPU that holds it whole starts again
         assert found.report.result["blocks_resumed"] > 0
     assert not (store / ".incomplete").exists()
 
@@ -459,7 +459,7 @@ def test_integers_that_overflow_32_bits_are_promoted(tmp_path, no_fsync):
 
 
 def test_promoted_integers_whose_fields_are_spilled(tmp_path, no_fsync):
-    """What 32 bits have spilled is dropped, and the plan is that of 64."""
+    """The spill of the 32-bit run is dropped, and the plan is that for 64 bits."""
     spiral = strategies._spiral((513, 513))
     data = np.zeros(spiral.shape, np.uint16)
     data[np.add.outer(np.arange(513), np.arange(513)) % 2 == 1] = 65535
@@ -497,10 +497,10 @@ def corridor(walls):
 
 
 def along(order, start, values, step, connectivity):
-    """Distances of a corridor's cells from one of them: summed, but for bends cut diagonally."""
+    """Distances along a corridor from one of its cells: sums, except where bends are cut."""
     distance = [math.inf] * len(order)
     distance[start] = 0
-    bend = (np.abs(order[2:] - order[:-2]) == 1).all(axis=1).tolist()  # round cell k + 1
+    bend = (np.abs(order[2:] - order[:-2]) == 1).all(axis=1).tolist()  # around cell k + 1
     for way, end in ((1, len(order)), (-1, -1)):
         for k in range(start + way, end, way):
             j = k - way

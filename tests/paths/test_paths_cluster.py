@@ -54,7 +54,7 @@ def store(tmp_path):
 
 
 def both(store, cluster, sources=SOURCES, **how):
-    """The reports of a run on a cluster and of one here, once they gave the same layers."""
+    """Run on the cluster and in this process, compare the layers, and return both reports."""
     beside = shortest_paths(store, sources, client=cluster, **how)
     cells = {name: whole(layer) for name, layer in beside.layers.items()}
     alone = shortest_paths(store, sources, overwrite=True, backend="cpu", **how)
@@ -106,7 +106,7 @@ def test_errors_of_workers_are_those_of_one_machine(store, cluster):
 
 
 def visit_and_die(problem, folder, visit):
-    """Visit a block; one process dies before it has visited one again, and one after that."""
+    """Visit a block; one process dies before it visits a block again, and one after."""
     for mark in (folder / "before", folder / "after"):
         if mark.name == "after":
             found = remote.visit_block(problem, folder, visit)
@@ -179,7 +179,7 @@ def test_who_saves_late_changes_nothing(tmp_path):
 
 @pytest.mark.parametrize("torn", [[0], [1], [0, 1]])
 def test_fields_of_killed_workers(tmp_path, torn):
-    """One of two files for a slot is whole, whichever is found first; or none."""
+    """Of two files for a slot the whole one is used, whichever is found first; or none."""
     files, cells = SlotFiles.beside(tmp_path / "f"), np.arange(9.0)
     files.begin()
     for k in range(2):

@@ -1,4 +1,4 @@
-"""The other ways to the same distances: Dijkstra's algorithm in blocks, and the distance index."""
+"""Other ways to the same distances: Dijkstra's algorithm in blocks, and the distance index."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ large = strategies.rasters(shape=strategies.shapes(200, 6000))
 
 
 def for_the_index():
-    """Of each kind of cost one: integer, real, directed, and joined by max.
+    """One cost of each kind: integer, real, directed, and joined by max.
 
-    Each model, type and multiplier compiles kernels of its own, for long; all of them are met
-    above and in test_paths.py, with the same edge functions.
+    Each model, type and multiplier compiles its own kernels, which takes long; all are covered
+    in test_paths.py, with the same edge functions.
     """
     some = strategies.rasters(st.sampled_from(TYPES), strategies.shapes(200, 6000))
     models = "absdiff", "friction", "tobler", "minimax"
@@ -95,7 +95,7 @@ def graph_of(problem):
 
 
 def assert_near(found, problem):
-    """Within 1e-12 of the reference; cells as far as `max_cost` may be on either side of it."""
+    """Within 1e-12 of the reference; cells at `max_cost` may fall on either side of it."""
     expected = reference.dijkstra(
         problem.cells, problem.model, problem.sources, **problem.graph
     ).astype(float)
@@ -178,7 +178,7 @@ SOURCES = [(75, 95), (140, 3, 2)]
 @pytest.mark.parametrize("reverse", [False, True])
 @pytest.mark.parametrize("cost", ["tobler", "langmuir"])
 def test_what_is_in_the_files(terrain, cost, reverse):
-    """Any Zarr reader sees distances inside of tiles, and the steps between these."""
+    """Any Zarr reader sees distances inside tiles, and the steps between tiles."""
     store = terrain()
     build_index(store, cost=cost, reverse=reverse)
     entries = zarr.open_array(str(store / NAME), mode="r")[...]
@@ -203,7 +203,7 @@ def test_what_is_in_the_files(terrain, cost, reverse):
 @pytest.mark.parametrize("connectivity", [4, 8])
 @pytest.mark.parametrize("cost", ["absdiff", "surface", "tobler", "minimax"])
 def test_entries_around_barriers(terrain, cost, connectivity):
-    """Also from rim cells between two that are closed: they have no step along their side."""
+    """Also from rim cells between two closed ones: they have no step along their side."""
     store = terrain()
     how = {"connectivity": connectivity, "corner_cutting": False}
     build_index(store, cost=cost, **how, barriers="walls")

@@ -1,4 +1,4 @@
-"""GPUs that share regions, without a GPU: who takes what, and how it ends."""
+"""GPUs that share regions, tested without a GPU: who takes what, and how it ends."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ INFINITY = 2**31 - 1
 
 @pytest.fixture
 def shared(monkeypatch):
-    """Makes `Lanes` of so many GPUs, over a square of so many regions of one cell."""
+    """A function that makes `Lanes` of some GPUs over a square of one-cell regions."""
     cupy = SimpleNamespace(cuda=SimpleNamespace(Device=lambda number: nullcontext()))
     monkeypatch.setitem(sys.modules, "cupy", cupy)
     monkeypatch.setattr(lanes, "Lane", lambda device, *_: SimpleNamespace(device=device, at=None))
@@ -35,7 +35,7 @@ def shared(monkeypatch):
 
 
 class Steps:
-    """Relaxes regions of one cell: a cell is one more than the least beside it."""
+    """Relaxes one-cell regions: a cell becomes one more than its least neighbour."""
 
     def __init__(self, shared, rims):
         self.shared, self.rims = shared, rims
@@ -92,7 +92,7 @@ def test_the_first_error_ends_all(shared):
         met.wait(60)
         if lane.device:
             raise ZeroDivisionError
-        while True:  # relaxes until it is told
+        while True:  # relaxes until told of the error
             found.check()
 
     for at in ((0, 0), (1, 1)):

@@ -32,7 +32,7 @@ class TestCostDistance(OperationContract):
         layer = TileStore.open(store).layer("elevation")
         try:
             sources = ends(reference.vertices(layer.read_window(*layer.grid.window), layer.nodata))
-        except StoreError:  # a damaged layer, which the operation is to find
+        except StoreError:  # a damaged layer, which the operation must find
             sources = [(0, 0)]
         places = as_places(layer.grid, [cell[:2] for cell in sources], "sources")
         names = "distance", "backlink", "allocation"

@@ -39,7 +39,7 @@ def land(request):
     part = most_varied(masked)
     heights = np.where(masked[part], np.nan, cells[part].astype(np.float64))
     assert not masked.any() or np.isnan(heights).any()
-    # Any real numbers that differ from cell to cell, dearer where it is steep.
+    # Any real numbers that differ from cell to cell, higher where it is steep.
     rough = np.random.default_rng(1).uniform(0.5, 1, heights.shape)
     steep = np.hypot(*np.gradient(np.nan_to_num(heights)))
     frictions = np.where(np.isnan(heights), np.nan, rough + np.log1p(steep))
@@ -49,9 +49,9 @@ def land(request):
 
 @pytest.mark.parametrize("connectivity", [8, 4])
 def test_scikit_image_agrees(land, connectivity):
-    """MCP_Geometric takes the mean of both costs times the length, too.
+    """MCP_Geometric also multiplies the mean of both costs by the length.
 
-    0.26 gave the same bits; another compiler may fuse operations.
+    Version 0.26 gave the same bits; another compiler may fuse operations.
     """
     graph = pytest.importorskip("skimage.graph")
     _, frictions, sources = land
@@ -96,9 +96,9 @@ def walked(land, tmp_path_factory):
 
 
 def test_r_cost_agrees(walked):
-    """It counts lengths in widths of a cell, we in units of the map.
+    """It measures lengths in cell widths, we in map units.
 
-    So its sums are rounded elsewhere: 8.2 differed by up to 2.3e-15 of the cost.
+    So its sums round differently: GRASS 8.2 differed by up to 2.3e-15 of the cost.
     """
     _, frictions, sources, maps = walked
     how = {"cost": "friction", "friction": frictions, "cell_size": CELL, "allocation": True}
@@ -116,7 +116,7 @@ def test_r_cost_agrees(walked):
 def test_r_walk_agrees(walked):
     """It adds the parts of a step (up or down, length, friction) to the cost one by one.
 
-    That is three roundings at each step instead of one: 8.2 differed by up to 1.1e-14 of the cost.
+    So each step rounds three times, not once: GRASS 8.2 differed by up to 1.1e-14 of the cost.
     """
     heights, frictions, sources, maps = walked
     found = shortest_paths(heights, sources, cost="langmuir", friction=frictions, cell_size=CELL)

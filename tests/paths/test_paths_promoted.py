@@ -1,4 +1,4 @@
-"""Distances beyond 32 bits: the run starts again with 64, whatever has been written before."""
+"""Distances beyond 32 bits: the run starts again with 64, whatever was written before."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def names(request):
 
 @pytest.fixture
 def peak(tmp_path):
-    """Six blocks without flats; only cells inside of a tile of the last are far, none on a rim."""
+    """Six blocks without flats; only cells inside a tile of the last are far, none on a rim."""
     data = 4 * np.random.default_rng(7).integers(0, 9, (128, 192)).astype(np.uint16)
     data[100:103, 160:163] = 40_000
     data += np.tile(np.array([[0, 1], [2, 3]], np.uint16), (64, 96))
@@ -63,7 +63,7 @@ def test_every_layer_starts_again(peak, monkeypatch, method, names, resume):
 
 
 def test_what_an_earlier_run_left_starts_again_too(peak, monkeypatch, method, names):
-    """Its blocks have 32 bits, all is there but the last of them."""
+    """Its blocks have 32 bits; all but the last are written."""
     run, expected = peak
     usual, last = LayerWriter.write_block, ["distance", *names][-1]
 
@@ -82,7 +82,7 @@ def test_what_an_earlier_run_left_starts_again_too(peak, monkeypatch, method, na
 
 @pytest.mark.parametrize("at", ["write_block", "commit"])
 def test_a_promoted_run_that_was_stopped_goes_on(peak, monkeypatch, method, names, at):
-    """Before its first block of the last layer, or between the commits."""
+    """Stopped before the first block of the last layer, or between the commits."""
     run, expected = peak
     monkeypatch.setitem(GUARDS, 4, BEYOND)
     usual, last = getattr(LayerWriter, at), ["distance", *names][-1]

@@ -256,7 +256,7 @@ def test_a_flat_is_crossed_by_hops_from_its_rim():
         z, "absdiff", [(0, 0, None, 1), (0, 4, None, 2)], connectivity=4
     )
     assert distance == [[0, 9, 9, 9, 0], [0, 0, 0, 0, 0]]
-    # All 9s have a nearer one below, S 4; beside the sources W 16 and E 1 are as near.
+    # Every 9 has a nearer cell below (S, 4); beside the sources, W (16) and E (1) are as near.
     assert codes == [[0, 4, 4, 1, 0], [64, 16, 1, 1, 64]]
     assert hops == [[0, 0, 0, 0, 0], [1, 2, 3, 2, 1]]
 
@@ -330,7 +330,7 @@ def test_reverse_is_the_way_to_the_source():
 
 
 def scipy_distances(z, f, lengths, sources, *, directed, connectivity):
-    """By scipy, on a matrix built from whole slices; surface or tobler times friction."""
+    """Distances by scipy, on a matrix built from whole slices; surface or tobler times friction."""
     rows, cols = z.shape
     ids = np.arange(z.size).reshape(z.shape)
     us, vs, ws = [], [], []
@@ -349,7 +349,7 @@ def scipy_distances(z, f, lengths, sources, *, directed, connectivity):
             us.append(ids[a].ravel())
             vs.append(ids[b].ravel())
             ws.append((w * ((f[a] + f[b]) / 2)).ravel())
-    # One more vertex leads to every source at its start cost, by which scipy has one root.
+    # An extra vertex leads to every source at its start cost, so that scipy has one root.
     us.append(np.full(len(sources), z.size))
     vs.append(np.array([ids[row, col] for row, col, _, _ in sources]))
     ws.append(np.array([start for _, _, start, _ in sources], float))

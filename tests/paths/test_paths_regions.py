@@ -100,7 +100,7 @@ def test_rims_keep_what_is_away():
     put(
         (0, 0), infinity, infinity, 2, infinity, infinity, infinity, infinity, infinity, 2, infinity
     )
-    assert rims.pending == {(0, 1): 2}  # the cell beside (1, 0) is as it was
+    assert rims.pending == {(0, 1): 2}  # the cell beside (1, 0) is unchanged
     assert rims.next(9) == (0, 1)
     ring, seen = rims.ring((0, 1))
     # Above, below: nothing; left: the right column of (0, 0); right: nothing.

@@ -45,7 +45,7 @@ def new_paths(folder, capacity):
 
 
 def in_threads(*bodies):
-    """What each body returns or raises, all at once; fails where one does not end."""
+    """What each body returns or raises, all run at once; fails if one does not end."""
     found = [None] * len(bodies)
 
     def run(k):
@@ -78,7 +78,7 @@ def test_a_field_that_cannot_be_saved_is_not_waited_for_nor_lost(tmp_path, monke
     paths.run(1)
     (held,) = paths._fields
     paths._fields[held].dirty = True
-    paths._slots.sums.pop(paths._slot(held), None)  # all there is of it is in memory
+    paths._slots.sums.pop(paths._slot(held), None)  # it exists only in memory
     other = next(at for at in paths.blocks.ids() if at != held)
     saving, waited_for = threading.Event(), threading.Event()
     wait = paths._lock.wait
@@ -148,7 +148,7 @@ def test_threads_that_cannot_be_started(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("saved", [0, 1, 4, 9])
 def test_a_disk_that_fills_up_ends_the_run_with_the_error(tmp_path, monkeypatch, no_fsync, saved):
-    """In the relaxation or after it, whatever threads wait for at that moment."""
+    """During the relaxation or after it, whatever threads are waiting for."""
     make_layers(tmp_path / "s.zarr", 64, elevation=HEIGHTS)
     how = {"backlink": True, "threads": 2}
     usual, calls = Slots.save, []
@@ -156,7 +156,7 @@ def test_a_disk_that_fills_up_ends_the_run_with_the_error(tmp_path, monkeypatch,
     def save(self, *what):
         calls.append(what)
         if len(calls) > saved:
-            # As `Slots` says it.
+            # The message of `Slots`.
             raise OutputError(f"{self.path}: no space left on the disk; free some and --resume")
         usual(self, *what)
 
@@ -171,7 +171,7 @@ def test_a_disk_that_fills_up_ends_the_run_with_the_error(tmp_path, monkeypatch,
 
 
 class Slow(int):
-    """A count that other threads get between when it grows."""
+    """A count whose increments other threads can interrupt."""
 
     def __add__(self, more):
         time.sleep(1e-4)
@@ -206,7 +206,7 @@ def test_counts_of_several_threads_are_all_there(tmp_path, monkeypatch, no_fsync
             method=method,
             build_index=method == "index",
         )
-    visits = max(made, key=lambda one: one.blocks)  # the other is that of a rehearsal
+    visits = max(made, key=lambda one: one.blocks)  # the other is from a rehearsal
     assert visits.seen == 384**2
     assert visits.blocks >= 36
     assert visits.spilled == sum(moved["spilled"])

@@ -57,12 +57,12 @@ def grid_of(rows, cols):
 
 
 def at(col, row):
-    """Map coordinates of a place in columns and rows."""
+    """Map coordinates of a place given in columns and rows."""
     return [X0 + CELL * col, Y0 - CELL * row]
 
 
 def rows_of(found: Places):
-    """(row, col, id, cost) of every cell, after a look at the types."""
+    """(row, col, id, cost) of every cell, after checking the types."""
     assert [c.dtype for c in (found.rows, found.cols, found.ids, found.costs)] == [
         "int64",
         "int64",
@@ -203,7 +203,7 @@ def test_points_in_one_cell_are_all_kept_and_as_sources_the_cheapest_then_the_le
 
 @pytest.mark.parametrize("kind", ["geojson", "gpkg"])
 def test_features_in_one_cell_are_all_kept(tmp_path, kind):
-    """Positions of one feature in one cell are one, and so are features that share an id there."""
+    """Positions of one feature in a cell count once, and so do features that share an id there."""
     several = geometry("MultiPoint", [at(1.1, 1.1), at(1.9, 1.9)])
     shapes = [point(1.2, 1.2), point(1.7, 1.7), several]
     found = from_vector(GRID, save(kind, tmp_path, *shapes))
@@ -845,7 +845,7 @@ def test_a_feature_that_cannot_be_reprojected_is_named(tmp_path):
 
 @pytest.mark.parametrize("place", [[500_030.0, 4_999_970.0], [15.0, 90.5], [-540.5, 45.0]])
 def test_metres_without_a_crs_are_no_longitude_and_latitude(tmp_path, place):
-    """RFC 7946 says WGS 84; what cannot be that is told so, for any raster."""
+    """RFC 7946 prescribes WGS 84; coordinates that cannot be that are refused, for any raster."""
     for members in ({"bbox": None}, {"name": "plain"}):
         shapes = feature(geometry("Point", lonlat(1, 1))), feature(geometry("Point", place))
         path = save_json(tmp_path / "f.geojson", collection(*shapes, **members))
@@ -913,7 +913,7 @@ def test_a_crs_of_the_raster_that_is_no_wkt(tmp_path):
 
 
 def touched_by(path, tiny=1e-6):
-    """Cells that a line crosses for more than a tiny way, and those of its vertices."""
+    """Cells that a line crosses by more than a tiny length, and those of its vertices."""
     found = {(math.floor(y), math.floor(x)) for x, y in path}
     for (x0, y0), (x1, y1) in pairwise(path):
         cuts = {0.0, 1.0}
@@ -930,7 +930,7 @@ def touched_by(path, tiny=1e-6):
 
 
 def centres_in(ring, rows, cols):
-    """Cells whose centre lies inside of a ring: odd number of crossings to the right."""
+    """Cells whose centre lies inside a ring: odd number of crossings to the right."""
     found = set()
     for row in range(rows):
         for col in range(cols):
@@ -949,7 +949,7 @@ def places(rows, cols):
 
 
 def near_corner(path, distance):
-    """Whether a line passes close by a corner of cells, where touching is a matter of rounding."""
+    """Whether a line passes close to a cell corner, where rounding decides what it touches."""
     for (x0, y0), (x1, y1) in pairwise(path):
         length = math.hypot(x1 - x0, y1 - y0)
         if length < distance:
@@ -1137,7 +1137,7 @@ def test_a_path_longer_than_a_piece_reads_few_blocks():
     found = trace_path(*reader(backlinks(path, (300, 250)), log=log), *path[-1])
     assert len(path) > 2**16
     assert found.tolist() == [list(cell) for cell in path]
-    assert len(log) == 20  # four across, which are kept
+    assert len(log) == 20  # each once: the four across are kept
 
 
 def test_sources_and_unreached_cells():

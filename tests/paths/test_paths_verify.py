@@ -36,14 +36,14 @@ blocks = st.sampled_from([64, 128, 1024])
 
 @pytest.fixture(scope="module", autouse=True)
 def proofs(backend):
-    """All of these tests, on both backends."""
+    """Run this module on both backends."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Case, "gpu", find_gpu(backend, 0, None, None, 64))
         yield
 
 
 class Case:
-    """A problem, its result as arrays that may be changed, and the proof of these."""
+    """A problem, its result as arrays that tests may change, and their proof."""
 
     gpu = None
     """Where its proofs are made as well, and must say the same as on the CPU."""
@@ -110,7 +110,7 @@ class Case:
         return right
 
     def verdict(self, gpu, *, links=True, ids=True, threads=1):
-        """What is found, or the error."""
+        """The findings, or the error."""
 
         def read(array):
             return lambda w: array[w[0] : w[1], w[2] : w[3]]
@@ -146,7 +146,7 @@ class Case:
         return error
 
     def wrong_distance(self):
-        """Found with backlinks and without."""
+        """The error; it is found with backlinks and without."""
         self.wrong()
         return self.wrong(links=False)
 
@@ -330,18 +330,18 @@ def test_only_the_circle_betrays_a_flat(block, where):
     case.proof(links=False)
     case.distance[window[where]] -= 1
     if where != "whole":
-        # The rest is a flat at 20, the flat one step of 7 away.
+        # The rest is a flat at distance 20; this one is a step of 7 away.
         assert case.wrong(links=False).check in ("acyclic", "tight")
         return
     error = case.wrong(links=False)
     assert (error.check, "run in a circle" in str(error)) == ("acyclic", True)
     assert error.row is not None
-    assert case.wrong().check in ("tight", "backlink")  # the source is no root
+    assert case.wrong().check in ("tight", "backlink")  # the source is not a root
 
 
 @pytest.mark.parametrize("block", [64, 256])
 def test_steps_that_cost_nothing_one_way(block):
-    """A plateau, free to leave and not to climb, at the distance of the ground."""
+    """A plateau, free to leave but not to climb, given the distance of the ground."""
     cells = np.zeros((150, 140))
     cells[40:90, 50:100] = 0.1
     how = {"cost": "langmuir", "parameters": {"a": 0.0, "c": 1.0}, "block_size": block}
@@ -465,7 +465,7 @@ def write(name, cells, nodata):
 
 
 def rewrite(name, change):
-    """Change cells behind the back of what is recorded."""
+    """Change cells without the records showing it."""
     layer = TileStore.open("s.zarr").layer(name)
     cells = layer.read_window(*layer.grid.window)
     change(cells)

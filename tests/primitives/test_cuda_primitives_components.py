@@ -1,4 +1,4 @@
-"""Connected components on a GPU: every method as on the CPU; and its kernels compiled for GPUs."""
+"""Connected components on a GPU: every method agrees with the CPU, and its kernels compile."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ def test_kernels_compile_for_real_gpus(tmp_path):
 
 @pytest.fixture
 def small_groups(monkeypatch):
-    """So that "stages" has many groups."""
+    """Give "stages" many groups."""
     monkeypatch.setattr(edge_components, "LEAST_GROUP", 50)
 
 
 @pytest.fixture(params=[0.02, 0.4, 0.97])
 def share(request, monkeypatch):
-    """The part of the CPU in "hybrid"."""
+    """The share of the CPU in "hybrid"."""
     monkeypatch.setattr(components_gpu, "FIRST_SHARE", request.param)
     monkeypatch.setattr(components_gpu, "_shares", {})
 
@@ -61,7 +61,7 @@ def test_hybrid(name, share):
 
 @pytest.mark.gpu
 def test_large_graphs():
-    """Where threads get into each other's way; as scipy finds them, and Rem on the CPU."""
+    """Large enough for threads to interfere; compared with Rem's method on the CPU."""
     rng = np.random.default_rng(7)
     n = 300_000
     path = rng.permutation(n)

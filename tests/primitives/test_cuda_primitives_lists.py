@@ -1,4 +1,4 @@
-"""List ranking, Euler tours and contraction on a GPU: as plain walks, and as on the CPU."""
+"""List ranking, Euler tours and contraction on a GPU, against plain walks and the CPU."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def test_no_lists(method, splitters):
 
 @gpu
 def test_a_large_cycle_beside_a_list():
-    """Too large for jumping alone: seen by the walks, or in the list of sublists."""
+    """Too large for jumping alone: found by the walks, or in the list of sublists."""
     succ = make_lists(2_000_000, 1, "random", 4)
     ring = np.roll(np.arange(1_000_000), 1) + 2_000_000
     for method in METHODS:

@@ -32,14 +32,14 @@ def plain(edges, n):
 
 
 def rmat(rng, scale, m):
-    """R-MAT edges: at each bit one of four quarters, 0.45, 0.15, 0.15, 0.25."""
+    """R-MAT edges: each bit picks one of four quarters, with odds 0.45, 0.15, 0.15, 0.25."""
     quarters = rng.choice(4, (m, scale), p=(0.45, 0.15, 0.15, 0.25))
     bits = 1 << np.arange(scale)
     return np.stack([(quarters >> 1) @ bits, (quarters & 1) @ bits], 1)
 
 
 def torus(rows, cols):
-    """A grid whose sides are joined."""
+    """A grid whose opposite sides are joined."""
     cells = np.arange(rows * cols).reshape(rows, cols)
     right, down = np.roll(cells, -1, 1), np.roll(cells, -1, 0)
     return np.concatenate([np.stack([cells, other], -1).reshape(-1, 2) for other in (right, down)])
@@ -76,7 +76,7 @@ GRAPHS = graphs()
 
 @pytest.fixture
 def small_groups(monkeypatch):
-    """So that "stages" has many groups."""
+    """Give "stages" many groups."""
     monkeypatch.setattr(edge_components, "LEAST_GROUP", 50)
 
 

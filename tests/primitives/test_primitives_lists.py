@@ -15,7 +15,7 @@ ORDERS = ("random", "ordered", "reversed")
 
 
 def make_lists(count, lists, order, seed):
-    """Successors of `count` elements in at most so many lists."""
+    """Successors of `count` elements in at most `lists` lists."""
     rng = np.random.default_rng(seed)
     chain = np.arange(count)
     chain = {"random": rng.permutation(count), "ordered": chain, "reversed": chain[::-1]}[order]
@@ -103,7 +103,7 @@ def test_the_input_is_left_alone():
 
 
 def faults():
-    """Arrays that are no lists, and what is said."""
+    """Arrays that are not lists, and the error messages."""
     ring = np.roll(np.arange(300), -1)
     two_rings = np.concatenate((make_lists(300, 2, "ordered", 5), ring + 300))
     wide = make_lists(300, 2, "random", 5)

@@ -14,7 +14,7 @@ SHAPES = ("random", "path", "star", "caterpillar", "binary", "forest")
 
 
 def make_tree(shape, count, seed=0, shuffled=True):
-    """Parents of a tree of so many vertices."""
+    """Parents of a tree of `count` vertices."""
     rng = np.random.default_rng(seed)
     v = np.arange(count)
     parent = {
@@ -91,7 +91,7 @@ def edges_of(parent, rng):
 
 
 def rerooted(parent, root):
-    """Parents when the tree hangs from another vertex."""
+    """Parents after the tree is rooted at another vertex."""
     parent = parent.copy()
     v, above = root, root
     while True:
@@ -122,7 +122,7 @@ def test_a_deep_path():
 
 
 def no_trees():
-    """Arguments that are no trees, and what is said."""
+    """Arguments that are not trees, and the error messages."""
     ring = np.roll(np.arange(9), 1)
     beside = np.concatenate((make_tree("random", 5, shuffled=False), np.roll(np.arange(4), 1) + 5))
     return [
@@ -225,7 +225,7 @@ def test_contraction(parent, seed, share, method):
 
 
 def test_a_path_becomes_one():
-    """Kept are its ends, the root is inside."""
+    """Its ends are kept; the root is inside."""
     tour = euler_tour(edges=[[i, i + 1] for i in range(9)], root=4, backend="cpu")
     keep = np.isin(np.arange(10), (0, 9))
     found = contract_tree(tour, keep, backend="cpu")
