@@ -1,4 +1,4 @@
-"""Time connected components, data resident: every method on the graphs of the literature.
+"""Time connected components on data in memory: every method, on graphs from the literature.
 
     python scripts/bench_components.py               # on a GPU
     python scripts/bench_components.py --cpu         # on the CPU, smaller graphs, beside scipy
@@ -24,7 +24,7 @@ QUARTERS = 0.45, 0.6, 0.75  # R-MAT with a = 0.45, b = 0.15, c = 0.15, d = 0.25
 
 
 def rmat(xp: Any, n: int, m: int) -> Any:
-    """R-MAT edges: a quarter of the adjacency matrix at each bit; then fitted to n vertices."""
+    """R-MAT edges: each bit picks a quarter of the adjacency matrix; then fitted to n vertices."""
     bits = (n - 1).bit_length()
     edges = xp.zeros((m, 2), np.int32)
     part = 1 << 25
@@ -92,7 +92,7 @@ class Machine:
     def time(self, least: float, call: Callable[..., Any], *args: Any, **options: Any) -> Any:
         """Median in ms, and the result.
 
-        After one call to warm up; for `least` seconds, three times at least.
+        After a warm-up call; repeated for `least` seconds, at least three times.
         """
         result = call(*args, **options)
         self.sync()
@@ -186,7 +186,7 @@ def peer(machine: Machine, edges: np.ndarray, n: int, labels: Any, least: float)
 
 
 def masks(xp: Any, side: int) -> Iterator[tuple[str, Any]]:
-    """Noise of some densities, and terrain above its median."""
+    """Noise of several densities, and terrain above its median."""
     xp.random.seed(2)
     for share in (0.1, 0.4, 0.5, 0.6):
         yield f"noise {share}", xp.random.random((side, side)) < share

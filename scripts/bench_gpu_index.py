@@ -2,7 +2,7 @@
 
     python scripts/bench_gpu_index.py FOLDER [--side 4096] [--rounds 3] [--threads N] [--no-cpu]
 
-Terrain from white noise of which frequency f keeps f^-1.8, made on the GPU: heights of 0 to 1000 m
+Terrain is white noise with frequency f scaled by f^-1.8, made on the GPU: heights of 0 to 1000 m
 in cells of 10 m, as float32 and, in 1/65 m, as uint16. From store to committed index, the files of
 both backends compared byte for byte; "kernels" is what the GPU computes, cells and entries in its
 memory.

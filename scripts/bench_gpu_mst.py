@@ -1,4 +1,4 @@
-"""Time the spanning tree on a GPU: data resident, and end to end on a cold disk.
+"""Time the spanning tree on a GPU: on resident data, and end to end on a cold disk.
 
     python scripts/bench_gpu_mst.py --side 16384 --work /tmp
     python scripts/bench_gpu_mst.py --programs --huge 60000 --work /tmp
@@ -154,7 +154,7 @@ def end_to_end(work: Path, tiles: np.ndarray, side: int, rounds: int) -> None:
 
 
 def new_store(store: Path, rows: int, cols: int, block: int) -> None:
-    """Waves with noise, made on the GPU piece by piece."""
+    """Waves and noise, made on the GPU piece by piece."""
     shutil.rmtree(store, ignore_errors=True)
     down, across = (
         cupy.sin(line / 9000) * 4000 + cupy.sin(line / 700) * 300
@@ -179,7 +179,7 @@ def new_store(store: Path, rows: int, cols: int, block: int) -> None:
 
 
 def program(command: str, store: Path) -> None:
-    """A command on a store with a cold cache, as a process of its own, as users run it."""
+    """Run a command as users do, in its own process, on a store with a cold cache."""
     cold()
     report = Path(f"{store}.json")
     words = f"{command.format(store)} --json {report}".split()

@@ -4,11 +4,11 @@
                                       [--disk FOLDER] [--gpu-memory-limits BYTES ...]
     python scripts/bench_gpu_paths.py --methods 2048 4096 8192 --disk FOLDER
 
-Terrain from white noise of which frequency f keeps f^-1.8, made on the GPU; the source is the
-middle cell. Timed is `relax` alone, from a seed to convergence. Distances of a raster of `--check`
+Terrain is white noise with frequency f scaled by f^-1.8, made on the GPU; the source is the
+middle cell. Only `relax` is timed, from a seed to convergence. Distances of a raster of `--check`
 cells on a side are compared with the CPU's, bit for bit. With `--disk`, also from store to
 committed store, within limits of the GPU's memory (0: none). With `--methods`, only the classical
-ways beside the default, for rasters of these sides; distances must have the same bits.
+methods beside the default, for rasters of these sides; distances must be bit-identical.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def rings(side: int) -> Any:
     depth = cupy.minimum(cupy.minimum(r, side - 1 - r), cupy.minimum(c, side - 1 - c))
     walls = depth % 2 == 1
     for k in range(1, side // 2, 2):
-        # Each ring is shut beside the gap that leads to the next one: one way round.
+        # Each ring is closed beside the gap to the next one, so there is one way round.
         walls[k, k + 1] = False
         walls[k + 1 : k + 2, k + 2] |= k + 2 < side // 2
     return walls
@@ -88,7 +88,7 @@ class Bench:
         )
 
     def solve(self, method: str = "relax") -> tuple[float, Any]:
-        """Seconds, and the method's account."""
+        """Seconds, and the method's report."""
         top = 2**31 - 1 if self.integer else np.inf
         inside = self._inside(self.distances)
         inside[...] = top
@@ -172,7 +172,7 @@ MOST = 30.0
 
 
 def methods(sides: list[int], rounds: int, disk: Path | None) -> None:
-    """The classical ways beside the default."""
+    """The classical methods beside the default."""
     print("| raster | method | s | M cells/s | store to store s | visits of a tile | rounds |")
     print("| --- " * 7 + "|")
     slow: set[tuple[str, str]] = set()
@@ -193,7 +193,7 @@ def methods(sides: list[int], rounds: int, disk: Path | None) -> None:
             for method in ("relax", *RELAXERS):
                 if (name, method) in slow:
                     continue
-                bench.solve(method)  # once to compile, and to be compared
+                bench.solve(method)  # once to compile and to compare
                 result = bench.result()
                 expected = result if expected is None else expected
                 if not np.array_equal(result, expected):
@@ -214,7 +214,7 @@ def methods(sides: list[int], rounds: int, disk: Path | None) -> None:
 
 
 def on_disk(folder: Path, cells: np.ndarray, limits: list[int]) -> None:
-    """Whole runs, of which the first also writes backlinks."""
+    """Whole runs; the first also writes backlinks."""
     store, side = new_store(folder, cells), len(cells)
     for k, limit in enumerate(limits):
         found = shortest_paths(

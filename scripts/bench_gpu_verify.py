@@ -1,4 +1,4 @@
-"""The proof of spanning forests and of distances on a GPU, beside the CPU's.
+"""Time the proof of spanning forests and of distances on a GPU, beside the CPU's.
 
     python scripts/bench_gpu_verify.py [--side 16384] [--huge 60000] [--work /tmp]
     python scripts/bench_gpu_verify.py --paths
@@ -85,7 +85,7 @@ def of_store(what: str, store: Path, weight: str, backend: str, threads: int | N
 
 
 def of_distances(side: int, z: Any, store: Path) -> None:
-    """Time proofs of distances from the store, on both backends, beside the reading of it."""
+    """Time proofs of distances from the store, on both backends, and reading it alone."""
     middle = [(side // 2, side // 2)]
     for name, cost, friction in ("uint16", "absdiff", None), ("float32", "friction", "elevation"):
         make_store(store, tiles_of(z + 1).astype(name), side)
@@ -113,7 +113,7 @@ def of_distances(side: int, z: Any, store: Path) -> None:
 
 
 def all_edges(mask: Any) -> None:
-    """Every edge of the grid: all that are picked are there, so the proof runs to its end."""
+    """Every edge of the grid: all picked edges exist, so the proof runs to its end."""
     mask[...] = 15
     mask[:, 0] = 13
     mask[:, -1] = 6
@@ -122,7 +122,7 @@ def all_edges(mask: Any) -> None:
 
 
 def huge(side: int) -> None:
-    """Waves with noise, and one value."""
+    """Waves and noise, and one value."""
     raster = GpuRaster((side, side), Weight("max", np.dtype(np.uint16)), None, True)
     all_edges(raster.mask)
     line = cupy.arange(side, dtype=cupy.float32)

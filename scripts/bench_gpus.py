@@ -2,8 +2,8 @@
 
     python scripts/bench_gpus.py [--rows 32768] [--cols 16384] [--devices 0 0,1] [--rounds 3]
 
-Shortest paths get so much memory of each GPU that half of the raster fits: one GPU takes two
-regions in turn, two keep one each. The results must have the same bits.
+Shortest paths may use enough memory of each GPU for half of the raster: one GPU takes two
+regions in turn, two keep one each. The results must be bit-identical.
 """
 
 from __future__ import annotations

@@ -71,7 +71,7 @@ def seconds_of(out: str) -> float:
 
 
 def scipy_seconds(data: np.ndarray, weight: str) -> float:
-    """minimum_spanning_tree of scipy alone; the graph, with zero weights lifted, is made before."""
+    """scipy's minimum_spanning_tree alone; its graph, with zero weights raised, is made before."""
     from scipy.sparse import coo_matrix
     from scipy.sparse.csgraph import minimum_spanning_tree as scipy_tree
 

@@ -3,7 +3,7 @@
     python scripts/bench_primitives.py                      # CPU
     python scripts/bench_primitives.py --backend cuda       # GPU, arrays resident there
 
-Median of five runs after one to warm up, in milliseconds. "walk" is one thread that goes along the
+Median of five runs after a warm-up, in milliseconds. "walk" is one thread that follows the
 list, once; its head and length are given, and nothing is checked. "sequential" finds and checks
 them first, as all methods do. Every result is compared with the walk's.
 """
@@ -43,7 +43,7 @@ METHODS: dict[str, dict[str, Any]] = {
 
 @numba.njit
 def walk(succ: np.ndarray, head: int, ranks: np.ndarray) -> None:
-    """The plain walk along one list."""
+    """Walk along one list, plainly."""
     v = head
     for rank in range(len(succ) - 1, -1, -1):
         ranks[v] = rank
@@ -71,7 +71,7 @@ def make_tree(xp: Any, count: int) -> Any:
 
 
 def milliseconds(call: Callable[[], Any], wait: Callable[[], None], repeat: int) -> float:
-    """Median time after a call to warm up."""
+    """Median time after a warm-up call."""
     times = []
     for _ in range(repeat + 1):
         wait()

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Random pipelines under random faults, for so many minutes: campaign.sh MINUTES [SEED] [--one].
-# Exit code 1 when any failed. tests/campaign/README.md tells what is done.
+# Random pipelines under random faults, for some minutes: campaign.sh MINUTES [SEED] [--one].
+# Exit code 1 when any failed. See tests/campaign/README.md.
 set -euo pipefail
 source "$(dirname -- "${BASH_SOURCE[0]}")/environment.sh"
 

@@ -6,6 +6,6 @@ source "$(dirname -- "${BASH_SOURCE[0]}")/environment.sh"
 
 install_project "[plot]"
 if (($# == 0)); then
-    set -- --overwrite # demo-output is the demo's own, so the demo can run again
+    set -- --overwrite # nothing else writes to demo-output
 fi
 exec "$venv/bin/terrain-gpu" demo "$@"

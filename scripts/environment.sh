@@ -1,6 +1,6 @@
 # Sourced by demo.sh and test.sh: makes .venv in the repository and installs the project into it.
 #   install_project ""          the project
-#   install_project "[test]"    with what its tests need
+#   install_project "[test]"    and what its tests need
 # $PYTHON names the interpreter that makes .venv (default python3).
 
 repo=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.." && pwd)
@@ -24,11 +24,11 @@ make_venv() {
 }
 
 install_project() {
-    # A .venv that was killed half way, or whose Python is gone or too old, is made again.
+    # Rebuild a .venv that was left half made, or whose Python is gone or too old.
     if ! { "$venv/bin/python" -c "$needed" && "$venv/bin/python" -m pip --version; } >/dev/null 2>&1; then
         make_venv
     fi
-    # Installed once for this place and this pyproject.toml.
+    # Install once for this path and this pyproject.toml.
     local stamp=$venv/.terrain_gpu$1 wanted
     wanted=$(printf '%s\n' "$repo" && cat "$repo/pyproject.toml")
     if [[ ! -x $venv/bin/terrain-gpu || $(cat "$stamp" 2>/dev/null) != "$wanted" ]]; then

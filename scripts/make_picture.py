@@ -25,7 +25,7 @@ def main(out: Path) -> None:
         layer = terrain_gpu.TileStore.open(store).layer("elevation")
         raw, small = Path(folder) / "raw.png", io.BytesIO()
         draw_tree(raw, layer.read_window(*layer.grid.window), edges, layer.grid)
-        # A palette makes a third of the bytes; the eye sees no difference.
+        # A palette takes a third of the bytes, and looks the same.
         Image.open(raw).convert("RGB").quantize(COLOURS).save(small, "png", optimize=True)
     out.parent.mkdir(parents=True, exist_ok=True)
     out.write_bytes(small.getvalue())

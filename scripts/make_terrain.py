@@ -92,7 +92,7 @@ def _add_octaves(out, r0, c0, octaves):
 def _octaves(seed, field, size, roughness):
     """Return shifts, amplitudes and keys of the octaves with periods size ... 2 (unit variance)."""
     shifts = np.arange(size.bit_length() - 1, 0, -1)
-    # Rounding hides the last bit, in which the power function of platforms may differ.
+    # Rounding hides the last bit, where platforms' power functions may differ.
     gain = round(2.0**-roughness, 12)
     amplitudes = np.cumprod(np.full(shifts.size, gain))
     amplitudes /= OCTAVE_SIGMA * math.sqrt(math.fsum(amplitudes**2))
@@ -178,7 +178,7 @@ def write_geotiff(path, shape, window, *, dtype, threads, compress, strips):
     if compress != "none":
         predictor = 3 if dtype.startswith("float") else 2
         profile |= {"compress": compress, "predictor": predictor, "num_threads": threads}
-    # A killed run must not leave a whole-looking file.
+    # A killed run must not leave a file that looks whole.
     part = path.with_name(f"{path.name}.part")
     with rasterio.open(part, "w", **profile) as dst:
         for (r0, r1, c0, c1), cells in _in_order(lambda w: (w, window(*w)), windows, threads):

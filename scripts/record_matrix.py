@@ -1,4 +1,4 @@
-"""Digests of all that the commands write, over a matrix of methods, block sizes and runs.
+"""Record digests of all that the commands write, over methods, block sizes and runs.
 
 To change code and show that nothing else changed:
 
@@ -6,7 +6,7 @@ To change code and show that nothing else changed:
     ...
     python scripts/record_matrix.py after.json --against before.json
 
-Stores, exports and reports are digested as they are; of reports all but what no two runs share
+Stores, exports and reports are digested as they are; reports without what no two runs share
 (times, memory, bytes read and written, versions). `--conversions` records conversions, exports and
 networks instead, with their messages and progress.
 """
@@ -124,7 +124,7 @@ CONVERSIONS = [
             "east.tif west.tif --round --bounds 600900 4001000 609000 4007000",
             "west.tif far.tif --nodata -1",
             "noise.tif east.tif --threads 1",
-            # Refused, at once or half way.
+            # Refused, at once or midway.
             "west.tif far.tif",
             "bands.tif",
             "tiles.tif nothing.tif",
@@ -189,7 +189,7 @@ STOPPED = {
 
 
 def sources(folder: Path) -> None:
-    """Rasters of many kinds, small ones."""
+    """Small rasters of many kinds."""
     rng = np.random.default_rng(7)
     noise = rng.uniform(0, 900, (300, 330)).astype(np.float32)
     noise[rng.random(noise.shape) < 0.1] = -9999
@@ -238,7 +238,7 @@ def sources(folder: Path) -> None:
 
 
 def record_conversions(block: int) -> dict[str, object]:
-    """What conversions, exports and networks leave, tell and report."""
+    """What conversions, exports and networks leave, print and report."""
     found: dict[str, object] = {}
     here = Path.cwd()
     folder = Path(tempfile.gettempdir()) / "terrain_gpu-matrix"
@@ -262,7 +262,7 @@ def record_conversions(block: int) -> dict[str, object]:
 
 
 def told(words: str, *, stop: float | None) -> dict[str, object]:
-    """What a command leaves, tells and reports."""
+    """What a command leaves, prints and reports."""
     messages: list[str] = []
     seen: list[tuple[int, int]] = []
     handler = logging.Handler()
@@ -277,7 +277,7 @@ def told(words: str, *, stop: float | None) -> dict[str, object]:
     report = {"error": error} if error else json.loads(Path("r.json").read_text())
     messages = [m for m in messages if not m.startswith("compiling")]
     progress = [sum(cells for cells, _ in seen), *sorted({total for _, total in seen})]
-    # How much is done where a run stops depends on how its threads are scheduled.
+    # How much a stopped run has done depends on how its threads are scheduled.
     part = "finished blocks are kept", "cannot resume"
     whole = stop is None and not any(words in error for words in part)
     return {
@@ -313,7 +313,7 @@ def rasters(folder: Path) -> list[str]:
 def call(
     words: str, *, stop: float | None = None, seen: list[tuple[int, int]] | None = None
 ) -> str:
-    """Run a command here; the error that it raised, if any: its name, its words where seen."""
+    """Run a command here; return the name of the error it raised, and its text if shown."""
     from terrain_gpu import progress
 
     done = 0.0
@@ -376,7 +376,7 @@ def record(block: int, backend: str) -> dict[str, object]:
     """What a series of commands leaves, for all rasters."""
     found: dict[str, object] = {}
     here = Path.cwd()
-    # Metadata tell where the cells came from: the same folder and times for all recordings.
+    # Metadata name the cells' source, so all recordings need the same folder and times.
     folder = Path(tempfile.gettempdir()) / "terrain_gpu-matrix"
     folder.mkdir()
     try:

@@ -1,6 +1,6 @@
-"""A bucket for tests: moto's server on the loopback, and a proxy before it that can fail.
+"""A bucket for tests: moto's server on the loopback, behind a proxy that can fail.
 
-The programs under test must not import boto3, nor do these.
+The programs under test must not import boto3, so these do not either.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def serve():
 
 
 def new_bucket(server: str, patch, scratch) -> str:
-    """The URL of an empty bucket, for whatever runs in the environment that is patched."""
+    """The URL of an empty bucket, for whatever runs in the patched environment."""
     for name in [name for name in os.environ if name.startswith("AWS_")]:
         patch.delenv(name)
     for name, value in KEYS.items():
@@ -70,8 +70,8 @@ class Proxy:
     Attributes
     ----------
     fault
-        Told method, path and body of a request: None, or what goes wrong: a status such as 503,
-        "cut" (half of the body arrives), "drop" (no answer), "lose" (it is done, and no answer),
+        Given method, path and body of a request: None, or what goes wrong: a status such as 503,
+        "cut" (half of the body arrives), "drop" (no answer), "lose" (done, but no answer),
         "hang" (no answer until the proxy ends), "plain" (conditions are ignored).
     seen
         Method and path of all requests.

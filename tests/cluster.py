@@ -8,16 +8,16 @@ from contextlib import contextmanager
 from multiprocessing import forkserver
 
 import dask
-import distributed  # noqa: F401  brings its settings, of which one is changed here
+import distributed  # noqa: F401  loads its settings; one is changed here
 
 import terrain_gpu
 from terrain_gpu.engine import cluster
 
 
 def share_imports() -> None:
-    """Import in one process, from which others are then forked, what each would need seconds for.
+    """Fork the workers from one process that has done the slow imports.
 
-    That process has nothing of this one, so what is sent to the others must be pickled.
+    It shares nothing with this process, so what is sent to them must be pickled.
     """
     ours = {getattr(terrain_gpu, name).__module__ for name in terrain_gpu.__all__}
     forkserver.set_forkserver_preload(["distributed.nanny", *sorted(ours)])
@@ -26,7 +26,7 @@ def share_imports() -> None:
 
 @contextmanager
 def processes(workers):
-    """A client of so many workers, which are started again when they die."""
+    """A client with this many workers, which are restarted when they die."""
     share_imports()
     with (
         dask.config.set({"distributed.worker.multiprocessing-method": "forkserver"}),
@@ -36,6 +36,6 @@ def processes(workers):
 
 
 def kill_a_worker(client):
-    """Without a word, as the system does where memory is short."""
+    """Kill one without notice, as the system does when memory is short."""
     for pid in sorted(client.run(os.getpid, on_error="ignore").values())[:1]:
         os.kill(pid, signal.SIGKILL)

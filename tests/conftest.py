@@ -20,14 +20,14 @@ from hypothesis import HealthCheck, Phase, settings
 import terrain_gpu
 from terrain_gpu.cuda import device
 
-# Hypothesis draws numbers that it finds in the source of loaded modules, also when derandomized.
+# Even derandomized, Hypothesis draws numbers that it finds in the source of loaded modules.
 # All are loaded, so that examples do not depend on which tests a process has run before.
 for found in pkgutil.walk_packages(terrain_gpu.__path__, "terrain_gpu."):
     if not found.name.endswith("__main__"):
-        with contextlib.suppress(ImportError):  # of an extra that is not installed
+        with contextlib.suppress(ImportError):  # its extra is not installed
             importlib.import_module(found.name)
 
-# A shell that starts the tests in the background lets them, and all that they start, ignore Ctrl-C.
+# Tests that a shell starts in the background ignore Ctrl-C, as does all that they start.
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
@@ -56,14 +56,14 @@ def pytest_collection_modifyitems(items):
 
 
 def pytest_collection_finish(session):
-    """Collect seldom: libraries have made millions of objects that stay, compiling makes more."""
+    """Collect rarely: libraries have made millions of lasting objects, and compiling adds more."""
     gc.freeze()
     gc.set_threshold(50_000, 20, 50)
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item):
-    """Tests that are not marked look at the CPU, also where a GPU works."""
+    """Unmarked tests use the CPU, even where a GPU works."""
     if item.get_closest_marker("gpu") or "cuda" in item.path.stem:
         return (yield)
     with pytest.MonkeyPatch.context() as patch:
@@ -76,7 +76,7 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 
 @pytest.fixture(scope="session", params=["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
 def backend(request):
-    """Tests that use it run on both: "auto" is the CPU, or the GPU."""
+    """Tests that use it run twice: "auto" is the CPU, then the GPU."""
     return request.param
 
 
@@ -85,14 +85,14 @@ only_cpu = pytest.mark.parametrize("backend", ["cpu"], indirect=True)
 
 @pytest.fixture(autouse=True)
 def no_quiet_left():
-    """A command with -q that a test called must not silence what the next one listens to."""
+    """Undo a test's -q, which would silence the logs that the next one checks."""
     yield
     logging.getLogger("terrain_gpu").setLevel(logging.NOTSET)
 
 
 @pytest.fixture
 def no_fsync(monkeypatch):
-    """For tests that write many small files and pull no plug."""
+    """For tests that write many small files and simulate no power cut."""
     monkeypatch.setattr(os, "fsync", lambda fd: None)
 
 
@@ -142,7 +142,7 @@ def bucket(s3_server, monkeypatch, tmp_path):
 
 @pytest.fixture
 def proxy(s3_server, bucket, monkeypatch):
-    """What passes requests on to the bucket's server, or does not, see `bucket.Proxy`."""
+    """The proxy before the bucket's server, see `bucket.Proxy`."""
     from bucket import Proxy
 
     from terrain_gpu.store import client, objects

@@ -1,6 +1,6 @@
 """The contract of operations: a test class that the tests of every operation inherit.
 
-A subclass says how the operation is made, what it must find, and which command runs it; see
+A subclass says how to make the operation, what it must find, and which command runs it; see
 tests/morphometry/test_slope.py.
 """
 
@@ -51,7 +51,7 @@ class Stop(Exception):
 
 
 def stop_at(share: float):
-    """Progress that stops the run at this share of it."""
+    """Progress that stops the run at this share."""
     seen = 0
 
     def stop(cells, total):
@@ -88,7 +88,7 @@ def same(one: np.ndarray, other: np.ndarray) -> bool:
 
 
 class Processes(Threads):
-    """A toy engine: every block is solved by another process, from what can be pickled."""
+    """A toy engine: another process solves every block, from pickled data."""
 
     remote = True
 
@@ -102,7 +102,7 @@ class Processes(Threads):
 
 
 def change(patch: pytest.MonkeyPatch, kind: type, name: str, cell: tuple[int, int]) -> None:
-    """Let operations of a kind change the last bit of a cell of an output, once it is computed."""
+    """Make operations of a kind flip the last bit of an output's cell once it is computed."""
     execute = kind.execute
 
     def wrong(self, run):
@@ -114,7 +114,7 @@ def change(patch: pytest.MonkeyPatch, kind: type, name: str, cell: tuple[int, in
         r0, _, c0, _ = target.block_window(*at)
         cells = target.read_block(*at).copy()
         here = cell[0] - r0, cell[1] - c0
-        if np.isnan(cells[here]):  # of which all bits mean the same
+        if np.isnan(cells[here]):  # all its bit patterns mean the same
             cells[here] = 1
         else:
             cells.view(f"u{cells.itemsize}")[here] ^= 1
@@ -125,7 +125,7 @@ def change(patch: pytest.MonkeyPatch, kind: type, name: str, cell: tuple[int, in
 
 
 def verify(store: Path) -> tuple[int, set[str]]:
-    """The exit code of `terrain-gpu verify`, and the layers that it has proven."""
+    """The exit code of `terrain-gpu verify`, and the layers it proved."""
     report = store.parent / "verified.json"
     words = ["verify", str(store), "--backend", "cpu", "-q", "--json", str(report)]
     code = options._guarded(lambda: group.main(words, standalone_mode=False))
@@ -153,7 +153,7 @@ class OperationContract:
     """Whether reports name the digests of the inputs."""
 
     def prepare(self, store: Path) -> None:
-        """Make what the operation reads besides elevation."""
+        """Make the inputs besides elevation."""
 
     def make(self, store: Path):
         """The operation over a store."""
@@ -181,7 +181,7 @@ class OperationContract:
         }
 
     def there(self, store: Path) -> set[str]:
-        """Names of the outputs that are there."""
+        """Names of the outputs that exist."""
         return {o.name for o in self.make(store).outputs} & set(TileStore.open(store).layers)
 
     def damage(self, store: Path) -> None:
@@ -192,7 +192,7 @@ class OperationContract:
         data[100] ^= 1
         shard.write_bytes(data)
 
-    # -- the right answer, whatever the way ----------------------------------------------------
+    # -- the right answer, however computed ----------------------------------------------------
 
     # Every subclass has operations of its own.
     @settings(max_examples=30, suppress_health_check=list(HealthCheck))
@@ -364,7 +364,7 @@ class OperationContract:
 
     @pytest.mark.parametrize("cell", [(20, 20), (64, 100), (50, 40)], ids=["inner", "rim", "void"])
     def test_its_proof_refuses_mutations(self, store, monkeypatch, cell):
-        """A bit of one cell: inside of a block, on its rim, and where there is no value."""
+        """A bit of one cell: inside a block, on its rim, and where there is no value."""
         for output in self.make(store).outputs:
             with monkeypatch.context() as patch:
                 change(patch, type(self.make(store)), output.name, cell)
@@ -381,12 +381,12 @@ class OperationContract:
 
 
 class FileContract(OperationContract):
-    """What every operation promises that writes a file."""
+    """What every operation that writes a file promises."""
 
     exists = InputError
     identified = False
 
-    # A run that stops has left nothing to go on with, and blocks are written in order.
+    # A stopped run leaves nothing to resume from, and blocks are written in order.
     test_on_a_cluster = test_a_worker_dies_and_the_run_goes_on = None
     test_stopped_on_a_cluster_and_resumed_here = None
     test_stopped_here_and_resumed_on_a_cluster = None
@@ -408,7 +408,7 @@ class FileContract(OperationContract):
         assert len(os.listdir(store.parent)) == len(before) + len(self.there(store))
 
     def full(self, patch: pytest.MonkeyPatch, after: int) -> None:
-        """Let there be no room on the disk, after so much was written."""
+        """Fill the disk once this much is written."""
         raise NotImplementedError
 
     @pytest.mark.parametrize("after", [0, 1])

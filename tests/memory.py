@@ -39,7 +39,7 @@ def measured(folder: Path, command: str) -> tuple[int, int, str]:
 
 
 def within(folder: Path, command: str, limit: int) -> tuple[int, int]:
-    """Run a program under a limit, or under the least one beyond it that its plan accepts.
+    """Run a program under a limit, or under the least one above it that its plan accepts.
 
     Returns
     -------
@@ -48,7 +48,7 @@ def within(folder: Path, command: str, limit: int) -> tuple[int, int]:
     """
     for _ in range(8):
         code, peak, err = measured(folder, f"{command} --memory-limit {limit}B")
-        # Below the baseline every limit is refused, but not before libraries and kernels are there.
+        # Limits below the baseline are refused, but only after libraries and kernels are loaded.
         most = max(limit, planner.COMPILED_BASELINE)
         assert peak <= most, f"{command}: refused with a peak of {peak}: {err}"
         refused = re.search(r"give (at least|more than) ([0-9]+) ?MB", err)

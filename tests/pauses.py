@@ -1,6 +1,6 @@
-"""Programs that pause by themselves, for signals at moments that depend on no process's pace.
+"""Programs that pause by themselves, for signals at moments that do not depend on speed.
 
-A test that waits until it sees a run half way, and only then sends a signal, may come too late.
+A test that waits until it sees a run midway, and only then sends a signal, may be too late.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ HANGS = 600
 class Pause(NamedTuple):
     """Where a program stops as if by Ctrl-Z: at one of Python's audit events.
 
-    Once it goes on it may do some more; when it does more than `most` it ends with exit code 99.
+    Once continued it may do some more; beyond `most` it ends with exit code 99.
     """
 
     event: str
@@ -56,12 +56,12 @@ class Pause(NamedTuple):
 
 
 def pausing(script: str, words: list[str], pause: Pause) -> list[str]:
-    """The words that start a program as a user does, but for the pause."""
+    """The command line that starts a program as a user does, but with the pause."""
     return [sys.executable, __file__, json.dumps(pause), script, *words]
 
 
 def wait_for_pause(process: Run | subprocess.Popen) -> None:
-    """Until a program has paused; it must not end before."""
+    """Wait until a program has paused; it must not end before."""
     end = time.monotonic() + HANGS
     while process.poll() is None:
         with contextlib.suppress(FileNotFoundError):  # it ended just now
@@ -73,7 +73,7 @@ def wait_for_pause(process: Run | subprocess.Popen) -> None:
 
 
 def go_on(process: Run | subprocess.Popen, number: int) -> tuple[str, str]:
-    """Send a paused program a signal and let it go on to its end: its standard streams."""
+    """Signal a paused program, let it run to its end, and return its standard streams."""
     process.send_signal(number)
     process.send_signal(signal.SIGCONT)
     return process.communicate()

@@ -1,7 +1,7 @@
-"""The programs as processes of their own: started as a user does, or forked from one that waits.
+"""The programs as separate processes: started as a user does, or forked from a server.
 
-A start imports for a second. Tests that need very many processes, with real signals, streams and
-exit codes, but nothing of the start, get them from a server that has imported everything.
+A start spends a second on imports. Tests that need many processes, with real signals, streams and
+exit codes, but not the start itself, get them from a server that has imported everything.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from terrain_gpu.cli import main
 
 
 def program(name: str) -> list[str]:
-    """The installed program beside this Python, or what it would run."""
+    """The program installed beside this Python, or what it would run."""
     script = Path(sys.executable).parent / name
     if script.exists():
         return [str(script)]
@@ -61,12 +61,12 @@ def forked(command: str) -> subprocess.CompletedProcess:
 
 @functools.cache
 def server() -> Server:
-    """What forks, started at the first call."""
+    """The server, started at the first call."""
     return Server()
 
 
 class Server:
-    """The process that waits; it ends with this one.
+    """The server process; it ends with this one.
 
     Parameters
     ----------
@@ -90,14 +90,14 @@ class Server:
         return self.begin(folder, shlex.split(command), pause)
 
     def begin(self, folder: Path, words: list[str], pause: Pause | None = None) -> Run:
-        """Fork a program of these words; one at a time."""
+        """Fork a program with this command line; one at a time."""
         self.pipe.send((str(folder), words, tuple(pause or ())))
         self.run = Run(self.pipe, self.streams)
         return self.run
 
 
 class Run:
-    """A forked program, as much of a `subprocess.Popen` as the tests use."""
+    """A forked program: as much of `subprocess.Popen` as the tests use."""
 
     def __init__(self, pipe: Connection, streams: Path) -> None:
         self.pipe, self.streams = pipe, streams
@@ -128,7 +128,7 @@ class Run:
 
 
 def _wait_and_fork(pipe: Connection, streams: Path) -> None:
-    """For each command that comes: return, in a new process that is to run it."""
+    """For each command received, return in a new process that is to run it."""
     pipe.send("ready")
     while True:
         try:

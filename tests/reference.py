@@ -1,4 +1,4 @@
-"""Plain, slow, obviously right implementations that every fast path is compared with."""
+"""Plain, slow, obviously right implementations to compare every fast path with."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ def tobler(dz, length):
 
 
 def exponential(x):
-    """exp(x) for x >= 0 by fdlibm's operations, so that compilers and libraries have no say."""
+    """exp(x) for x >= 0 by fdlibm's operations, the same with every compiler and library."""
     if not x <= 709.782712893384:
         return math.inf
     k = round(x * 1.44269504088896338700)
@@ -143,7 +143,7 @@ def exponential(x):
 def langmuir(
     dz, length, friction, *, a=0.72, b=6.0, c=1.9998, d=-1.9998, slope_factor=-0.2125, lam=1.0
 ):
-    """Seconds of walking as GRASS r.walk has them; friction in seconds per unit of length."""
+    """Seconds of walking as in GRASS r.walk; friction in seconds per unit of length."""
     if dz >= 0:
         climb = b * dz
     elif dz / length >= slope_factor:
@@ -184,7 +184,7 @@ def arcs(
     z, f
         Heights, and friction or None.
     valid, barriers
-        Masks of what is and is not a cell; `vertices(z)` and none by default.
+        Masks of what is a cell and what is not; `vertices(z)` and none by default.
     lengths
         Shape (4, rows), as `step_lengths` gives them; cells of 1 x 1 by default.
     corner_cutting
@@ -222,7 +222,7 @@ def arcs(
 
 
 def seeds(z, model, sources):
-    """{cell: (distance to begin with, id)} of sources (row, col, cost or None, id).
+    """{cell: (initial distance, id)} of sources (row, col, cost or None, id).
 
     Without a cost it is 0, for minimax the cell's own height, which is always included. Of several
     sources in one cell the cheapest counts, then the one with the lowest id.
@@ -284,9 +284,9 @@ def backlinks(distance, z, model, sources, **graph):
 
     The predecessor of v is a neighbour u with a tight step, d(u) extended by it being d(v):
 
-    1. none (code 0) at a root, a source whose distance is what it began with;
+    1. none (code 0) at a root, a source that keeps its initial distance;
     2. the one of lowest code among those strictly nearer;
-    3. where there is none, v lies in a flat: the one of lowest code among those that are equally
+    3. failing those, v lies in a flat: the one of lowest code among those that are equally
        far and one hop nearer to the rim of the flat. Cells of cases 1 and 2 are the rim, hop 0.
 
     Returns
@@ -389,7 +389,7 @@ def rooted(z, weight, outlets, nodata=None, connectivity=8):
 
 
 def hung(shape, outlets, edges):
-    """As `rooted`: edges (cell, step down, step right) are taken where they close no circle.
+    """As `rooted`: edges (cell, step down, step right) are taken where they close no cycle.
 
     All outlets hang on one root outside by edges lighter than all others.
     """

@@ -41,7 +41,7 @@ def block_sizes(largest: int = 1024):
 
 
 def sides(largest: int = 300):
-    """Rows or columns: anything, with a liking for 1, primes and the neighbours of tile edges."""
+    """Rows or columns: anything, with a preference for 1, primes and sizes next to tile edges."""
     edges = [k * TILE + d for k in range(1, largest // TILE + 2) for d in (-1, 0, 1)]
     liked = sorted({n for n in [1, *PRIMES, *edges] if n <= largest})
     return st.one_of(st.sampled_from(liked), st.integers(1, largest))
@@ -82,7 +82,7 @@ def scalars(dtype: np.dtype):
 
 
 def nodata_values(dtype: np.dtype, *, none: bool = True):
-    """What a raster may declare as nodata: None, the usual codes, NaN, infinities, any value."""
+    """What a raster may declare as nodata: None, usual codes, NaN, infinities, any value."""
     usual = [v for v in (-9999, -32768, 255, 0, -1) if cells.fits(v, dtype)]
     if dtype.kind == "f":
         usual = [float(v) for v in usual] + [math.nan, math.inf, -math.inf]
@@ -203,7 +203,7 @@ def rasters(
     nodata
         Whether there may be a nodata value. Without one there are no voids.
     special
-        Whether extreme values and, in float rasters, NaN and infinities may be strewn in.
+        Whether to scatter extreme values and, in float rasters, NaN and infinities.
     terrains, voids
         Allowed kinds of `TERRAINS` and `VOIDS`.
     """
@@ -334,7 +334,7 @@ def _walls(rng: np.random.Generator, kind: str, shape: tuple[int, int]) -> np.nd
     elif kind == "diagonal":
         walls = (row + col) % int(rng.integers(3, 9)) == 0
     elif kind == "comb":
-        # Every other column; the gap is at the top and at the bottom in turn.
+        # Every other column, with the gap at the top and the bottom in turn.
         gap = np.where(col % 4 == 1, 0, shape[0] - 1)
         walls = (col % 2 == 1) & (row != gap)
     elif kind == "spiral":
@@ -367,7 +367,7 @@ def cost_problems(
     geographic=True,
     multiplied=True,
 ):
-    """A `CostProblem` with up to 5 sources; without any when no cell is left.
+    """A `CostProblem` with up to 5 sources, or none when no cell is left.
 
     Parameters
     ----------
@@ -444,7 +444,7 @@ def same_bits(one: np.ndarray, other: np.ndarray) -> bool:
 
 
 def without_checksums(layer: Layer) -> Layer:
-    """The layer as another program would have made it: nothing is recorded of its cells."""
+    """The layer as another program would make it: nothing is recorded of its cells."""
     path = layer.path / "zarr.json"
     metadata = json.loads(path.read_text())
     for key in ("digest", "checksum"):

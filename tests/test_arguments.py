@@ -27,7 +27,7 @@ HEIGHTS = np.arange(30, dtype=np.int16).reshape(5, 6)
 
 
 class Opaque:
-    """Nothing that anybody knows."""
+    """A type that nothing knows."""
 
     def __repr__(self):
         return "<opaque>"
@@ -204,7 +204,7 @@ def test_wrong_values_are_refused_in_our_words(
     function, good = CALLS[name]
     for kind, value in WRONG.items():
         if (argument, kind) == ("progress", "type"):
-            continue  # it can be called, and what happens then is the caller's affair
+            continue  # it can be called; what happens then is up to the caller
         given = value() if kind == "generator" else value
         try:
             function(**{**good(folder), argument: given})

@@ -1,4 +1,4 @@
-"""The campaign itself (tests/campaign): it plays, finds what is planted, and makes it small."""
+"""The campaign itself (tests/campaign): it plays cases, finds planted faults, and shrinks them."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_a_killed_run_goes_on():
 
 @pytest.fixture
 def wrong_components(monkeypatch):
-    """An oracle that differs from the program in one cell."""
+    """An oracle that disagrees with the program in one cell."""
     right = oracles.components
 
     def wrong(where: np.ndarray, connectivity: int) -> oracles.Truth:

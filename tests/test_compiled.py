@@ -1,4 +1,4 @@
-"""Kernels that numba keeps on disk: where it can, and whoever compiles at the same time."""
+"""Kernels that numba caches on disk: where it can, and with others compiling at the same time."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def compile_beside_others(folder, kind, together):
 
 def slowly(save_index):
     def save(self, overloads):
-        time.sleep(0.2)  # time to go wrong in, after the index was read
+        time.sleep(0.2)  # time for races, after the index was read
         save_index(self, overloads)
 
     return save

@@ -1,4 +1,4 @@
-"""Runs that are killed, interrupted or out of disk: nothing is lost, and --resume ends them.
+"""Runs that are killed, interrupted or out of disk: nothing is lost, and --resume finishes them.
 
 Real processes get real signals at moments drawn from a fixed seed over the usual duration of the
 run; what a resumed run leaves is compared file for file with what an undisturbed one leaves.
@@ -95,7 +95,7 @@ class Situation:
         self.folder, self.command, self.before, self.layer = folder, command, before, layer
         self.store = folder / "s.zarr"
         self.reset()
-        server()  # its start is no part of the time
+        server()  # so that the start is not timed
         begin = time.perf_counter()
         run(folder, command)
         self.seconds = time.perf_counter() - begin
@@ -111,11 +111,11 @@ class Situation:
             shutil.copytree(self.before, self.store)
 
     def pause(self) -> Pause:
-        """When a quarter of the blocks is written; few may follow once it is interrupted."""
+        """Pause when a quarter of the blocks is written; few may follow the interrupt."""
         return Pause("os.rename", f"{self.layer}/c/", self.blocks // 4, FOLLOW)
 
     def finish(self) -> int:
-        """Resume to the end, compare, and count the blocks that were found done."""
+        """Resume to the end, compare, and count the blocks already done."""
         report = run(self.folder, f"{self.command} --resume")
         assert snapshot(self.store) == self.wanted
         assert not list(self.folder.glob("s.zarr.*"))
@@ -158,7 +158,7 @@ def trees(tmp_path_factory):
     write_tif(folder / "heights.tif", terrain(1))
     run(folder, f"convert-dataset heights.tif heights.zarr --block-size {BLOCK}")
     shutil.copytree(folder / "heights.zarr", folder / "tree.zarr")
-    # Quietly, for this may be the run that compiles.
+    # Quiet, as this may be the run that compiles.
     run(folder, "compute-mst tree.zarr --weight absdiff -q")
     return folder
 
@@ -219,7 +219,7 @@ def kill_in_the_middle(situation: Situation, check) -> None:
 
 def test_kill_a_conversion(new_store):
     def check():
-        """Nothing under the final name, or all of it."""
+        """Under the final name is nothing, or all of it."""
         assert not new_store.store.exists() or snapshot(new_store.store) == new_store.wanted
 
     kill_often(new_store, 7, 1, check)
@@ -279,7 +279,7 @@ def new_paths(tmp_path_factory):
 
 
 def test_kill_shortest_paths(new_paths):
-    """What is there under its name is whole, whenever the run is killed."""
+    """What has the final name is whole, whenever the run is killed."""
     names = ("distance", "backlink", "allocation")
 
     def of(found, layer):
@@ -318,7 +318,7 @@ def test_interrupt_shortest_paths(new_paths):
 
 
 def interrupted_in_the_middle(situation: Situation) -> bool:
-    """Whether a resumed run finds what was there at the pause, and not much more."""
+    """Whether a resumed run finds what was done at the pause, and not much more."""
     return situation.blocks // 5 < situation.finish() < situation.blocks
 
 
@@ -351,7 +351,7 @@ def test_interrupt_a_spanning_tree(replaced_tree):
 
 
 def test_interrupt_the_export_of_a_spanning_tree(new_tree):
-    """The layer is there by then: resuming only exports it."""
+    """The layer is complete by then: resuming only exports it."""
     folder = new_tree.folder
     new_tree.reset()
     target = folder / "edges.tif"
@@ -372,7 +372,7 @@ def test_interrupt_the_export_of_a_spanning_tree(new_tree):
 
 
 def exporting(layer: str, situation: Situation) -> Pause:
-    """When a quarter of the blocks is read."""
+    """Pause when a quarter of the blocks is read."""
     return Pause("open", f"s.zarr/{layer}/c/", situation.blocks // 4, FOLLOW)
 
 
@@ -422,7 +422,7 @@ def disk(path: Path, size: str):
 
 
 def fill(path: Path, leave: int) -> None:
-    """A ballast file that leaves so many bytes free."""
+    """A ballast file that leaves this many bytes free."""
     found = os.statvfs(path.parent)
     path.write_bytes(b"\1" * (found.f_bavail * found.f_frsize - leave))
 
@@ -506,9 +506,9 @@ def test_full_disk_in_every_phase_of_a_spanning_tree(tmp_path, monkeypatch, capf
 
 
 def test_full_disk_in_every_phase_of_shortest_paths(tmp_path, monkeypatch, capfd):
-    """Also while fields are spilled, of which few fit under the limit.
+    """Also while fields are spilled, as few fit under the limit.
 
-    How many are depends on the order in which threads solve blocks, so there is one.
+    How many depends on the order in which threads solve blocks, so there is one thread.
     """
     write_tif(tmp_path / "a.tif", np.random.default_rng(7).integers(0, 99, SMALL).astype("int16"))
     monkeypatch.chdir(tmp_path)
@@ -588,7 +588,7 @@ def call(command: str) -> int:
 
 
 def test_spanning_tree_of_a_damaged_layer(replaced_tree):
-    """Found in the last block: the older tree stays, and once repaired the run goes on."""
+    """Damage is found in the last block: the older tree stays, and the repaired run resumes."""
     replaced_tree.reset()
     old = snapshot(replaced_tree.store / "mst")
     shard = replaced_tree.store / "elevation/c/14/11"
@@ -641,7 +641,7 @@ CORRUPT, SHORT = "corrupt shard index (crc32c differs)", "truncated: no room for
     ids=["corrupt-far", "empty-at-the-source", "cut-off-far", "truncated-at-the-source"],
 )
 def test_shortest_paths_of_a_damaged_layer(walks, shard, damage, words):
-    """The older results stay, and once repaired the run goes on."""
+    """The older results stay, and the repaired run resumes."""
     folder, command = walks
     store = folder / "s.zarr"
     shard = store / shard
@@ -657,7 +657,7 @@ def test_shortest_paths_of_a_damaged_layer(walks, shard, damage, words):
     assert {name: after[name] for name in now} == now
     assert {name: (folder / name).read_bytes() for name in files} == files
     shard.write_bytes(whole)
-    # Of a new store, so that the older results of this one remain for the next case.
+    # In a new store, so that the older results here remain for the next case.
     copy = folder / "copy.zarr"
     shutil.copytree(store, copy)
     run(folder, f"{command.replace('s.zarr', 'copy.zarr')} --resume")

@@ -1,4 +1,4 @@
-"""Sizes that a reader can take in, names that mean one thing, imports without circles."""
+"""Sizes that a reader can take in, names that mean one thing, no circular imports."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ SHARED_NAMES = {"Batches": 2, "Level": 2}
 
 
 def within(found, known):
-    """Nothing is beyond what is known, and nothing known is out of date."""
+    """Nothing exceeds the known exceptions, and none of these is out of date."""
     assert {n: k for n, k in found.items() if k > known.get(n, 0)} == {}
     assert {n: k for n, k in known.items() if n not in found} == {}, "take these off the list"
 
@@ -57,7 +57,7 @@ def test_no_module_is_long():
 
 
 def code_lines(function):
-    """Lines of a function, its docstring apart."""
+    """Lines of a function without its docstring."""
     first, lines = function.body[0], function.end_lineno - function.lineno + 1
     described = ast.get_docstring(function) is not None
     return lines - (first.end_lineno - first.lineno + 1) * described
@@ -93,7 +93,7 @@ def test_few_parameters():
 
 
 def test_kernel_modules_hold_kernels():
-    """So that none escapes mypy without a need."""
+    """No module escapes mypy without need."""
     for module in kernel_modules():
         text = MODULES[module][0].read_text()
         assert any(word in text for word in ("@jit", "@register_jitable", "@overload")), module

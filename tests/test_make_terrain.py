@@ -1,4 +1,4 @@
-"""scripts/make_terrain.py: one cell, one value; options and files as promised."""
+"""scripts/make_terrain.py: each cell has one value; options and files work as promised."""
 
 import hashlib
 import sys

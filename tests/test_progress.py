@@ -1,4 +1,4 @@
-"""Progress adds up: never more than all, the same total throughout, and all of it at the end."""
+"""Progress adds up: a constant total, never exceeded, and reached at the end."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The tables of cost models and of weights: one row is all that a new one takes."""
+"""The tables of cost models and of weights: a new one takes a single row."""
 
 from __future__ import annotations
 
@@ -65,11 +65,11 @@ def test_the_gpu_knows_every_model():
     assert [model.cuda for model in MODELS.values() if model.parameters] == ["LANGMUIR"]
 
 
-# -- a model more ------------------------------------------------------------------------------
+# -- one more model ----------------------------------------------------------------------------
 
 
 class Climb(NamedTuple):
-    """Metres uphill, and a share of those downhill."""
+    """Metres uphill, plus a share of those downhill."""
 
     share: float = 0.5
 

@@ -1,4 +1,4 @@
-"""Run cases for so many minutes: `python -m campaign MINUTES [SEED]`."""
+"""Run cases for some minutes: `python -m campaign MINUTES [SEED]`."""
 
 from __future__ import annotations
 

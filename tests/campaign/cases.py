@@ -1,7 +1,7 @@
 """What a case is, and how one is drawn from its seed.
 
 A case is plain data: its `repr` is Python that makes it again, and any step or fault may be left
-out. So nothing here looks at files; which cells and files are meant is given as shares of 1.
+out. So nothing here looks at files; cells and files are chosen by shares of 1.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class Step:
 
 @dataclass(frozen=True)
 class Terrain:
-    """The recipe of the rasters of a case; nodata as JSON has it."""
+    """The recipe of a case's rasters; nodata as in JSON."""
 
     dtype: str = "int16"
     rows: int = 40
@@ -153,13 +153,13 @@ class _Draw:
             if do in ("accumulate", "network") and "mst" not in [s.do for s in steps]:
                 steps.append(self.step("mst"))
             steps.append(self.step(do))
-        # Faults come last, so that a pipeline has one or two whatever its length.
+        # Faults come last, so that a pipeline of any length has one or two.
         for _ in range(self.some([0, 1, 1, 1, 2, 2])):
             k = self.rng.randrange(len(steps))
             steps[k] = self.faulty(steps[k])
             damaged = steps[k].faults[-1].kind == "damage"
             if damaged and steps[k].do in RESUMABLE and self.chance(0.5) and k:
-                # What a killed run leaves is damaged before it goes on.
+                # What a killed run leaves is damaged before it resumes.
                 kill = Fault("kill", "SIGKILL", at=self.event(20))
                 steps[k] = Step(steps[k].do, steps[k].options, (kill,))
                 hurt = Fault("damage", self.some(["manifest", "spill"]), self.way(), 0, self.pick())
@@ -329,14 +329,14 @@ class _Draw:
         return round(self.rng.random(), 4)
 
     def event(self, first: int = 1) -> int:
-        """A file operation: any of the first hundreds, early ones as often as late ones."""
+        """A file operation among the first hundreds, early ones as often as late ones."""
         return int(math.exp(self.rng.uniform(math.log(first), math.log(500))))
 
     def way(self) -> str:
         return self.some(WAYS)
 
     def faulty(self, step: Step) -> Step:
-        """The step with one more fault, or with a second writer."""
+        """The step with another fault, or with a second writer."""
         kind = self.some(
             ["kill"] * 15 + ["damage"] * 21 + ["error"] * 6 + ["disk"] * 6 + ["fsize"] * 3
             + ["files"] * 3 + ["nobody"] * 3 + ["two"] * 6 + ["home"]

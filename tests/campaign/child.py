@@ -1,6 +1,6 @@
-"""The forked side of a step: faults of the process are set up, then the program runs.
+"""The forked side of a step: set up the faults of the process, then run the program.
 
-Besides the programs that users have there are a few in Python: what is done through the API.
+Besides the users' programs there are a few in Python, which use the API.
 """
 
 from __future__ import annotations
@@ -88,11 +88,11 @@ def at_event(number: int, signal_name: str = "", error: str = "", always: bool =
     sys.addaudithook(hook)
 
 
-# -- what is done through the API --------------------------------------------------------------
+# -- through the API ---------------------------------------------------------------------------
 
 
 def dump(store: str, out: str) -> None:
-    """All layers as arrays, and what else is known of them; why they cannot be read, where so."""
+    """All layers as arrays, with what else is known of them, or why they cannot be read."""
     facts: dict[str, Any] = {"layers": {}}
     arrays = {}
     try:
@@ -117,7 +117,7 @@ def dump(store: str, out: str) -> None:
 
 
 def create(store: str, name: str, cells: str, options: str) -> None:
-    """A layer of an array in a file, through `create_layer`."""
+    """Make a layer from an array in a file, through `create_layer`."""
     given = json.loads(options)
     data = np.load(cells)
     rows, cols, *transform = given.pop("grid")
@@ -133,7 +133,7 @@ def create(store: str, name: str, cells: str, options: str) -> None:
 
 def read_by(how: str, store: str, out: str) -> None:
     """The layer of heights through zarr, xarray or maps."""
-    warnings.simplefilter("ignore")  # of what zarr finds that is not its own
+    warnings.simplefilter("ignore")  # about what zarr finds that is not its own
     if how == "zarr":
         import zarr
 
@@ -164,7 +164,7 @@ def gdal(path: str, out: str) -> None:
 
 
 def run(words: list[str]) -> None:
-    """The program of these words; those of this file are guarded as the others are."""
+    """The program of this command line; those of this file are guarded like the others."""
     own = {"dump": dump, "create": create, "read": read_by, "gdal": gdal}
     name = words[0]
     if name not in own:

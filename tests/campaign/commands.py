@@ -37,7 +37,7 @@ class Commands:
         """WKT and code of the store."""
 
     def words(self, step: Step, folder: Path) -> list[str] | None:
-        """The command line of a step, its files written; None where it has nothing to work on."""
+        """Write a step's files, return its command line; None where it has nothing to work on."""
         given = dict(step.options)
         there = "elevation" in self.truth
         if not there and step.do not in ("convert", "plan"):
@@ -79,7 +79,7 @@ class Commands:
     def create(
         self, folder: Path, name: str, truth: Truth, block: int, *, resume: bool = False
     ) -> list[str]:
-        """Words of `child.create` for a layer of these cells."""
+        """Arguments of `child.create` for a layer of these cells."""
         np.save(folder / f"new-{name}.npy", truth.cells)
         place = [self.terrain.rows, self.terrain.cols, *self.terrain.grid.transform]
         given = {
@@ -111,7 +111,7 @@ class Commands:
         return words
 
     def exported(self, step: Step) -> str:
-        """The layer that is exported: the one drawn, where it is there."""
+        """The layer to export: the one drawn, if it exists."""
         layer = step.options["layer"]
         return layer if layer in self.before else "elevation"
 
@@ -133,13 +133,13 @@ class Commands:
         return [tuple(there[int(pick * len(there))].tolist()) for pick in picks]
 
     def points(self, step: Step) -> list[inputs.Point]:
-        """Sources or outlets, with numbers from 1; some sources cost something to begin with."""
+        """Sources or outlets, numbered from 1; some sources have a start cost."""
         found = self.cells_at(step.options.get("from", []), step.options)
         costs = [None, None, 7] if step.do == "sssp" else [None]
         return [(*cell, costs[k % len(costs)], k + 1) for k, cell in enumerate(found)]
 
     def condition(self, step: Step) -> tuple[str, np.ndarray]:
-        """A --where, and the cells where it holds."""
+        """A --where, and the cells that satisfy it."""
         old, z = self.before["elevation"], self.truth["elevation"]
         some = np.sort(old.cells[old.good])
         low = some[int(step.options["bound"] * len(some))].item() if len(some) else 0
@@ -155,7 +155,7 @@ class Commands:
         }[step.options["where"]]
 
     def altered(self, step: Step) -> Truth:
-        """The heights with one cell changed, so that count and range stay where that can be."""
+        """The heights with one cell changed; count and range stay if possible."""
         old = self.before["elevation"]
         data = old.cells.copy()
         some = data[old.good]

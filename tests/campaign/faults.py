@@ -1,4 +1,4 @@
-"""Faults in files, done between steps. Those of processes are in `child.py`."""
+"""Faults in files, made between steps. Those of processes are in `child.py`."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def files_of(folder: Path, kind: str) -> list[Path]:
 
 
 def damage(folder: Path, older: Path, kind: str, way: str, pick: float) -> str | None:
-    """Damage one file; what was done, or None where there is nothing to damage."""
+    """Damage one file; return what was done, or None where there is nothing to damage."""
     files = files_of(folder, kind)
     if not files:
         return None
@@ -96,7 +96,7 @@ def _changed(data: bytes, way: str, rng: random.Random, *, is_json: bool) -> byt
 
 
 def hostile_json(data: bytes, rng: random.Random) -> bytes:
-    """The JSON with one of its values replaced, or nested without end."""
+    """The JSON with one of its values replaced, or nested very deeply."""
     try:
         tree = json.loads(data)
     except (ValueError, RecursionError):

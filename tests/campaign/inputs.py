@@ -25,7 +25,7 @@ Point = tuple[int, int, float | None, int]
 def write(
     folder: Path, terrain: Terrain, layer: str, how: str, variant: int
 ) -> tuple[list[str], Truth]:
-    """Names of the files of one raster, written where they are not there, and what they hold."""
+    """Names of one raster's files, written if missing, and what they hold."""
     if layer == "friction":
         truth = Truth(terrain.friction())
     elif layer == "barriers":
@@ -51,7 +51,7 @@ def write(
                 rasterio.shutil.copy(source, path, driver="AAIGrid")
             for beside in (folder / "for.tif", path.with_suffix(".prj")):
                 beside.unlink(missing_ok=True)
-        with rasterio.open(path) as file:  # GDAL chooses the type by what it finds
+        with rasterio.open(path) as file:  # GDAL chooses the type from the values
             data, nodata = file.read(1), file.nodata
         data = data.astype(data.dtype.newbyteorder("<"))
         return [path.name], Truth(
@@ -59,7 +59,7 @@ def write(
         )
     cols = terrain.cols
     parts = [(0, cols)]
-    if how == "mosaic" and cols > 2 and not terrain.special:  # which keeps no bits of NaN
+    if how == "mosaic" and cols > 2 and not terrain.special:  # it does not keep the bits of NaN
         parts = [(0, cols // 2 + 1), (cols // 3, cols)]
     names = []
     for k, (left, right) in enumerate(parts):

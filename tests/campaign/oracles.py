@@ -30,7 +30,7 @@ class Truth:
     loose: bool = False
 
     def agrees(self, found: np.ndarray) -> bool:
-        """Whether these are the cells: bit for bit; numbers of Python by value."""
+        """Whether these are the cells: bit for bit; Python numbers by value."""
         if self.cells.dtype == object:
             return same_distances(found, self)
         found = found.astype(found.dtype.newbyteorder("<"), copy=False)
@@ -52,7 +52,7 @@ class Truth:
 
 
 def converted(data: np.ndarray, nodata: Any, options: dict[str, Any]) -> np.ndarray:
-    """--round and --clamp-min; cells without a value take the nodata value, where there is one."""
+    """--round and --clamp-min; cells without a value take the nodata value, if there is one."""
     good = ~cells.is_nodata(data, nodata)
     if options.get("round") and data.dtype.kind == "f":
         whole = np.where(good, np.rint(data), 0).astype(np.int64)
@@ -147,7 +147,7 @@ def paths(
 ) -> dict[str, Truth]:
     """Distances, backlinks and allocation by Dijkstra's algorithm."""
     model = options["cost"]
-    # The raster's own cells are the friction when the model is that and no layer is named.
+    # With model "friction" and no named layer, the raster's own cells are the friction.
     f = friction or (z if model == "friction" else None)
     good = z.good & (f.good if f else True)
     walls = None if barriers is None else ~barriers.good | (barriers.cells != 0)
@@ -174,7 +174,7 @@ def paths(
 
 
 def same_distances(found: np.ndarray, wanted: Truth) -> bool:
-    """Against numbers of Python, whatever the type of the cells."""
+    """Compare with Python numbers, whatever the type of the cells."""
     void = np.isnan(found) if found.dtype.kind == "f" else found == np.iinfo(found.dtype).max
     if not np.array_equal(~void, wanted.nodata):
         return False

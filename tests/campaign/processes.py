@@ -30,7 +30,7 @@ NOTES = ("WARNING: ", "INFO: ", "_tiff")
 
 
 class Failure(Exception):
-    """A promise that was broken: what kind, what exactly, and the commands up to there."""
+    """A broken promise: its kind, its details, and the commands up to it."""
 
     def __init__(self, kind: str, what: str, transcript: list[str]) -> None:
         super().__init__(f"{kind}: {what}")
@@ -38,7 +38,7 @@ class Failure(Exception):
 
     @property
     def signature(self) -> str:
-        """What failures of one cause have in common: no numbers, no names of files."""
+        """What failures of one cause share: no numbers, no file names."""
         lines = [line for line in self.what.strip().splitlines() if line.strip()]
         text = " ".join(dict.fromkeys(lines[:1] + lines[-1:]))
         names = r"[/\w.-]*/[/\w.-]+|0x\w+|\d[\d.e+-]*|'[^']*'"
@@ -75,11 +75,11 @@ class Processes:
         raise Failure(kind, what, self.transcript)
 
     def aside(self, words: list[str], folder: Path | None = None) -> Outcome:
-        """A program of the campaign's own, without faults and without a line of transcript."""
+        """Run one of the campaign's own programs, without faults or transcript."""
         return self._wait(_server(1).begin(folder or self.folder, ["{}", *words]))
 
     def run(self, words: list[str], fault: Fault | None, beside: list[str] | None) -> list[Outcome]:
-        """One program under a fault, or two at once."""
+        """Run one program under a fault, or two at once."""
         self.transcript.append(shlex.join(words) + (f"    # {fault}" if fault else ""))
         plan = self._plan(fault)
         first: Any
@@ -155,9 +155,9 @@ class Processes:
 
 
 class Homeless:
-    """A process that starts by itself, where neither the package nor the home can be written.
+    """A process started afresh, where neither the package nor the home is writable.
 
-    So there is no place for compiled kernels. As much of a `programs.Run` as is needed.
+    So there is no place for compiled kernels. As much of `programs.Run` as is needed.
     """
 
     def __init__(self, folder: Path, words: list[str]) -> None:
@@ -165,7 +165,7 @@ class Homeless:
         copy = self.package / "terrain_gpu"
         compiled = shutil.ignore_patterns("__pycache__")
         shutil.copytree(Path(terrain_gpu.__file__).parent, copy, ignore=compiled)
-        # A copy, mounted on itself: whatever goes wrong, nothing but the copy can be lost.
+        # A copy, mounted on itself: whatever goes wrong, only the copy can be lost.
         bind = ["mount", "--bind", str(copy), str(copy)]
         self.bound = not subprocess.run(bind, check=False, capture_output=True).returncode
         if self.bound:

@@ -39,7 +39,7 @@ def _failure(case: Case) -> Failure | None:
 
 
 def _smaller(case: Case) -> Iterator[Case]:
-    """Cases with a step, a fault, an option or some cells less, the boldest first."""
+    """Cases without a step, a fault, an option or some cells, the boldest first."""
     steps = case.steps
     for k in reversed(range(len(steps))):
         yield replace(case, steps=steps[:k] + steps[k + 1 :])
@@ -81,7 +81,7 @@ def _simpler(step: Step) -> Iterator[Step]:
 
 
 def script(case: Case, failure: Failure) -> str:
-    """A test of the minimal case, with the commands it ran and what came out."""
+    """A test of the minimal case, with its commands and their outcome."""
     lines = [f"# {line}" for line in "\n".join(failure.transcript).splitlines()]
     lines += ["#", *(f"# {line}" for line in str(failure).splitlines()[-40:])]
     steps = ",\n            ".join(map(repr, case.steps))

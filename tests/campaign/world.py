@@ -1,7 +1,7 @@
-"""Playing a case: its commands run, and every outcome is judged.
+"""Play a case: run its commands and judge every outcome.
 
 The world remembers what each layer must hold. After every step all layers are read again, in a
-process of their own: each holds what it held, or what the step must make of it, or says that a file
+separate process: each holds what it held, or what the step must make of it, or says that a file
 of it is damaged.
 """
 
@@ -72,7 +72,7 @@ def check(case: Case) -> Counter:
 
 @contextmanager
 def _disk(folder: Path, case: Case) -> Iterator[None]:
-    """The folder of a case; a small file system where one is to be full."""
+    """The folder of a case; a small file system if the disk is to be full."""
     folder.mkdir()
     wanted = any(fault.kind == "disk" for step in case.steps for fault in step.faults)
     mount = ["mount", "-t", "tmpfs", "-o", f"size={DISK}", "tmpfs", str(folder)]
@@ -106,7 +106,7 @@ class World(Commands, Processes):
         """Files outside of the store that links in it lead to."""
 
     def take(self, step: Step) -> None:
-        """Run a step and judge it; then, where it says so, the same with --resume."""
+        """Run a step and judge it; then, if it says so, the same with --resume."""
         self.before = dict(self.truth)
         words = self.words(step, self.folder)
         if words is None:
@@ -138,7 +138,7 @@ class World(Commands, Processes):
     # -- faults in files ---------------------------------------------------------------------
 
     def hurt_a_file(self, fault: Fault) -> bool:
-        """Damage a file, where there is one of the kind."""
+        """Damage a file, if there is one of the kind."""
         done = damage(self.folder, self.older, fault.what, fault.how, fault.pick)
         self.transcript.append(f"# {done or f'nothing to {fault.how} in {fault.what}'}")
         if done and fault.what in ("input", "vector"):
@@ -156,7 +156,7 @@ class World(Commands, Processes):
     # -- what must come out ------------------------------------------------------------------
 
     def is_sound(self, step: Step) -> bool:
-        """Whether a command must succeed: nothing is in its way, and its input is whole."""
+        """Whether a command must succeed: nothing hinders it, and its input is whole."""
         given, terrain = step.options, self.terrain
         if self.hurt or given.get("memory-limit", "1GiB") not in ("512MB", "1GiB"):
             return False
@@ -249,7 +249,7 @@ class World(Commands, Processes):
         if not given.keys() & {"round", "clamp-min"}:
             return truth
         if nodata is None and not truth.good.all():
-            return None  # a value for the cells without one is chosen
+            return None  # a nodata value is chosen
         if given.get("round") and truth.cells.dtype.kind == "f":
             if nodata is not None and not values.fits(nodata, np.dtype("int32")):
                 return None
@@ -314,7 +314,7 @@ class World(Commands, Processes):
                 others = [other for other, _ in pairs if other is not step]
                 for name, truth in self._candidates(step, others):
                     wanted.setdefault(name, []).append((truth, step))
-        for name in sorted(arrays, key="distance".__ne__):  # backlinks go with it, and come behind
+        for name in sorted(arrays, key="distance".__ne__):  # backlinks go with it, and come later
             cells = arrays[name]
             if name in self.unknown and name not in wanted:
                 continue
@@ -342,7 +342,7 @@ class World(Commands, Processes):
                 self.truth = before
 
     def _is_old(self, name: str, cells: np.ndarray, facts: dict[str, Any]) -> bool:
-        """Cells and nodata are those of before; inputs may differ in their nodata only."""
+        """Cells and nodata are as before; inputs may differ in nodata only."""
         if name not in self.truth or not self.truth[name].agrees(cells):
             return False
         return repr(values.from_json(facts["nodata"])) == repr(self.truth[name].nodata)
@@ -355,13 +355,13 @@ class World(Commands, Processes):
         truth: Truth | None,
         step: Step | None,
     ) -> None:
-        """Remember what a layer holds, once its nodata and statistics are right, too."""
+        """Remember what a layer holds, once its nodata and statistics are also right."""
         nodata = values.from_json(facts["nodata"])
         raster = name in ("elevation", "friction", "barriers")
         if truth is not None and raster and repr(nodata) != repr(truth.nodata):
             self.fail("wrong", f"layer {name}: nodata {nodata}, not {truth.nodata}")
         if truth is None or step is not None:
-            if raster:  # the same cells again are of another run
+            if raster:  # the same cells, but from another run
                 self.stale |= {layer for layers in LAYERS.values() for layer in layers} - {name}
             elif not raster:
                 self.stale -= {name}
@@ -377,7 +377,7 @@ class World(Commands, Processes):
             self.fail("wrong", f"layer {name}: recorded {recorded}, is {stats}")
 
     def check_files(self, step: Step, *, alone: bool) -> None:
-        """The files of a step that ended well; of two at once they may show what was before."""
+        """The files of a step that succeeded; with two at once they may show the earlier state."""
         given, here = step.options, self.folder
         results = LAYERS.get(step.do, [""])
         files = {given[name]: name for name in ("backlink", "allocation") if name in given}
@@ -431,7 +431,7 @@ class World(Commands, Processes):
 
 
 def _difference(cells: np.ndarray, truths: list[Truth | None]) -> str:
-    """How cells differ from the first of what they might be."""
+    """How cells differ from the first of the possible results."""
     if not truths or truths[0] is None:
         return "it should not be there"
     theirs = truths[0].cells

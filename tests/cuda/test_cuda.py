@@ -269,7 +269,7 @@ def compile_for_real_gpus(folder, name, macros):
 
 
 def compile_all(folder, name, variants):
-    """Every variant, as namespaces of one file: reading CUDA's headers takes longer than most.
+    """Every variant, as namespaces of one file: CUDA's headers take longer than most.
 
     Nothing is optimised; that is what takes long.
     """

@@ -1,6 +1,6 @@
 """Several GPUs: the same bits as one, whoever takes which region.
 
-A GPU named twice stands for two; where there are two, these are used as well.
+A GPU named twice stands for two; if there are two, both are used as well.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def devices(request, monkeypatch):
 
 
 def in_regions(monkeypatch, side):
-    """The GPUs take regions of so many blocks on a side."""
+    """The GPUs take regions of this many blocks on a side."""
     usual = paths_problem.Problem.plan
     monkeypatch.setattr(paths_problem.Problem, "plan", lambda self: (usual(self)[0], side))
 
@@ -149,7 +149,7 @@ def test_an_error_on_one_ends_all(devices, monkeypatch):
 
 
 def test_distances_of_64_bits(devices, monkeypatch):
-    """Found only on the way: all begins again."""
+    """Found only midway: all starts again."""
     in_regions(monkeypatch, 2)
     heights = np.arange(200 * 200, dtype=np.uint32).reshape(200, 200) % 7 * 2**29
     assert both(heights, [(0, 0)], block_size=64)["regions"] == 4

@@ -1,4 +1,4 @@
-"""What is entered is left, and what is held is given back, also where one of the steps fails."""
+"""What is entered is left and what is held is released, even if a step fails."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class CudaError(RuntimeError):
 
 @pytest.fixture
 def cupy(monkeypatch):
-    """A stand-in for CuPy that notes what is entered, left and waited for; some of it fails."""
+    """A stand-in for CuPy that records what is entered, left and waited for; some of it fails."""
     seen = []
     failing = set()
 

@@ -1,4 +1,4 @@
-"""From the GPU to the CPU: one decision for all that compute on either. None of it needs a GPU."""
+"""From the GPU to the CPU: one decision for all that run on either. No test needs a GPU."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def run_out(*_, **__):
 
 @pytest.fixture
 def asked(monkeypatch):
-    """A GPU that seems to work; how often its free memory was asked for."""
+    """A GPU that seems to work; counts requests for its free memory."""
     found = []
 
     def usable_memory(number, limit):
@@ -73,14 +73,14 @@ class Shown:
 
 @pytest.fixture
 def shown():
-    """Checked afterwards: it ends at all of it, and never goes beyond."""
+    """Checked afterwards: it ends at the total and never exceeds it."""
     bar = Shown()
     yield bar
     assert 0 < bar.cells == bar.most == bar.total
 
 
 def warnings(caplog):
-    """But for those of kernels that are compiled, which depend on numba's cache."""
+    """Except those about compiling kernels, which depend on numba's cache."""
     told = [r for r in caplog.records if r.name != "terrain_gpu.compiled"]
     return [record.getMessage() for record in told if record.levelname == "WARNING"]
 
@@ -259,7 +259,7 @@ def sized(data, **how):
 
 @pytest.fixture(params=[64, 256])
 def half_solved(request, monkeypatch):
-    """Regions of this side are written, wrong and not all of them; then there is no memory left."""
+    """Some regions of this side are written wrongly; then no memory is left."""
     monkeypatch.setattr(mst_plan, "MOST_SIDE", request.param)
 
     def solve_regions(source, solver, target, there, spill, plan, progress):
@@ -405,7 +405,7 @@ SOURCES = [(0, 0), (250, 200)]
 
 @pytest.fixture
 def half_relaxed(monkeypatch):
-    """Some blocks of all layers are written, wrong, distances spilled; then no memory is left."""
+    """Some blocks of all layers are written wrongly, distances spilled; then no memory is left."""
 
     def solve(problem, report, tick, write, read):
         types = {"distance": problem.ground.dtype, "backlink": np.uint8, "allocation": np.uint32}
@@ -463,12 +463,12 @@ def test_paths_that_the_gpu_alone_may_compute(asked, half_relaxed, heights, capl
     assert not caplog.records
     if heights is not HEIGHTS:
         for left in (heights / ".incomplete" / "distance.spill").iterdir():
-            left.unlink()  # for the check of the fixture: a GPU would go on from it
+            left.unlink()  # for the fixture's check: a GPU would continue from it
         assert_same(run(backend="cpu", resume=True))
 
 
 def test_planning_does_not_ask_again(asked, monkeypatch, caplog, heights):
-    """The GPU's memory may have gone in between: that is met when it is needed."""
+    """The GPU's memory may be gone by then, which shows when it is needed."""
     monkeypatch.setattr(
         paths_gpu, "memory_bounds", lambda limit, numbers: run_out() if limit == 10**10 else None
     )
@@ -526,7 +526,7 @@ def test_the_proof_of_paths(asked, monkeypatch, caplog, tmp_path, on, shown):
 
 @pytest.fixture
 def half_indexed(monkeypatch, cupy):
-    """A solver of the CPU in the GPU's place, which has no memory for the fourth block."""
+    """A CPU solver in the GPU's place, without memory for the fourth block."""
     calls = []
 
     class Solved(EntrySolver):
@@ -597,7 +597,7 @@ def test_primitives(asked, cupy, caplog, error):
         assert line.startswith("on the CPU from now on: the GPU has no memory left (")
         with pytest.raises(PlanError, match=r"no memory left .*; free some, or use numpy"):
             call(backend="cuda")
-    assert not asked  # they take what there is
+    assert not asked  # they take what is available
 
 
 # -- the programs ----------------------------------------------------------------------------------

@@ -56,7 +56,7 @@ def test_kernels_compile_for_real_gpus(tmp_path):
 
 
 def verdict(backend, *how, **more):
-    """What is found, or what is said against it."""
+    """What is found, or the error."""
     try:
         found = verify_arrays(*how, **more, backend=backend)
     except VerificationError as error:
@@ -66,7 +66,7 @@ def verdict(backend, *how, **more):
 
 
 def same_verdict(*how, narrow=2**32, strip=2**28, **more):
-    """The one verdict of both backends; `narrow` and `strip` are those of `verify_gpu`."""
+    """The common verdict of both backends; `narrow` and `strip` as in `verify_gpu`."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(verify_gpu, "NARROW", narrow)
         patch.setattr(verify_gpu, "STRIP", strip)

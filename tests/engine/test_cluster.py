@@ -58,7 +58,7 @@ def store(tmp_path):
 
 @pytest.fixture(scope="module")
 def edges(tmp_path_factory):
-    """The spanning tree of `store`, and its report's result, by this process alone."""
+    """The spanning tree of `store`, and its report's result, made in this process alone."""
     path = make_store(tmp_path_factory.mktemp("alone") / "s.zarr", heights(), -1, 64)
     found = run(SpanningForest(str(path)))
     return whole(found.layers["mst"]), found.found
@@ -122,7 +122,7 @@ def start_worker(scheduler):
 
 @pytest.fixture
 def by_hand(scheduler, start_worker, monkeypatch):
-    """A scheduler with two workers, which may take their time."""
+    """A scheduler with two workers, which may start slowly."""
     monkeypatch.setattr(clusters, "WAIT", HANGS)
     monkeypatch.setattr(clusters, "CONNECT", HANGS)
     for _ in range(2):
@@ -206,7 +206,7 @@ def test_whoever_looks_for_paths_dies(store, by_hand):
 
 
 def test_the_command_is_killed_and_goes_on_alone(store, edges, by_hand):
-    """It pauses by itself when all blocks are written, and none is patched."""
+    """It pauses by itself when all blocks are written and none is patched."""
     command = f"compute-mst {store} --scheduler {by_hand.address}"
     run = fork(store.parent, command, Pause("os.rename", "gone-lent", 1, 0))
     wait_for_pause(run)
@@ -248,7 +248,7 @@ def test_what_died_with_its_worker_is_told(store, tmp_path, cluster):
 
 
 def meet(operation, folder, place):
-    """Wait for another process that does so."""
+    """Wait for another process that waits too."""
     (place / str(os.getpid())).touch()
     end = time.monotonic() + HANGS
     while len(found := os.listdir(place)) < 2:
@@ -312,7 +312,7 @@ def test_workers_that_join_later_are_asked_too(store, cluster, wrong, error, mes
 
 
 def test_workers_whose_own_limit_is_less(store, scheduler, start_worker):
-    """Dask would pause them for ever."""
+    """Dask would pause them forever."""
     start_worker("400MB")
     with clusters.open_client(None, scheduler.address) as client:
         with pytest.raises(PlanError, match=r"may use 320 MB, .*; choose a smaller --memory-limit"):
@@ -453,7 +453,7 @@ def no_interrupts():
 
 
 def test_only_who_started_workers_hears_an_interrupt():
-    """A terminal sends it to all. Workers as commands start them: not forked from a server."""
+    """A terminal signals all. Workers start as commands start them, not forked from a server."""
     with (
         dask.config.set({"distributed.worker.multiprocessing-method": "spawn"}),
         clusters.open_client(1, None) as client,

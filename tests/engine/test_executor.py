@@ -165,7 +165,7 @@ def test_writers_wait_for_a_caller_that_falls_behind(writers):
         if not told:
             while len(ahead) < schedule._BACKLOG + writers:
                 time.sleep(0.001)
-            time.sleep(0.05)  # time to go wrong in
+            time.sleep(0.05)  # time for races
         told.append(item)
         assert len(ahead) <= len(told) + schedule._BACKLOG + writers
 
@@ -257,7 +257,7 @@ def test_ctrl_c_stops_soon_and_finishes_what_is_written():
 
     with pytest.raises(KeyboardInterrupt):
         stream(range(10_000), lambda i, b: b, write, buffers=[1, 2], writers=2)
-    # Not when it has time: the caller may sleep as long as it likes, then writers wait.
+    # Not while idle: the caller may sleep as long as it likes, then writers wait.
     assert 10 < len(started) <= 10 + 2 * schedule._BACKLOG
     assert sorted(started) == sorted(ended)
 

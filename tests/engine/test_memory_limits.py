@@ -1,4 +1,4 @@
-"""Every command within its memory limit: the peak of a process of its own, all extras installed.
+"""Every command within its memory limit: the peak of its own process, all extras installed.
 
 The limit is the least that the plan accepts, for a raster whose blocks, rims and rows matter. By
 default few cases, those that came nearest; ``HYPOTHESIS_PROFILE=search`` runs all commands over odd
@@ -62,7 +62,7 @@ def cells(pattern: str, shape: tuple[int, int], dtype: np.dtype) -> np.ndarray:
     rows, cols = np.indices(shape, sparse=True)
     if pattern == "flat":
         return np.full(shape, 7, dtype)
-    if pattern == "winding":  # one way through all of it
+    if pattern == "winding":  # one path through all of it
         end = np.where(rows % 4 == 1, cols == shape[1] - 1, cols == 0)
         return np.where((rows % 2 == 0) | end, 5, 0).astype(dtype)
     found = np.random.default_rng(1).integers(1, 120, shape)

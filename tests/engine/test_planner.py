@@ -209,7 +209,7 @@ def test_units_and_blocks_cover_every_cell_once(rows, cols, limit, width):
 def test_what_the_message_asks_for_is_enough():
     with pytest.raises(PlanError, match="give at least") as caught:
         plan_for_shape(10**5, 10**5, np.dtype("float64"), memory_limit=10**8)
-    # The message rounds to three digits; a per cent more must do.
+    # The message rounds to three digits; one per cent more must do.
     words = str(caught.value).split("give at least ")[1]
     enough = int(parse_size(words) * 1.01)
     assert plan_for_shape(10**5, 10**5, np.dtype("float64"), memory_limit=enough).memory <= enough
@@ -233,7 +233,7 @@ def test_smaller_blocks_are_advised_where_there_are_any(plan):
 
 
 def test_larger_blocks_are_advised_where_rims_take_the_memory():
-    # The rims of all blocks together are the longer the smaller these are.
+    # The smaller the blocks, the longer all their rims together.
     with pytest.raises(PlanError, match=r"MB, or convert with a larger --block-size$"):
         plan_paths(10**5, 10**5, INT16, 64, distance=INT16, memory_limit=10**9)
     plan_paths(10**5, 10**5, INT16, 1024, distance=INT16, memory_limit=10**9)

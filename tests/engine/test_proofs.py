@@ -1,6 +1,6 @@
 """Proofs of slopes, labels and drainage: right results pass, and no wrong one does.
 
-The contract of operations changes single cells; here are results that are consistent, and wrong.
+The contract of operations changes single cells; here results are consistent but wrong.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ LIMITS = Limits(memory_limit="8GB", threads=1)
 
 
 class Blocks(BlockGrid):
-    """Of any side, so that small rasters have many."""
+    """Blocks of any side, so that small rasters have many."""
 
     def __post_init__(self):
         pass
@@ -144,7 +144,7 @@ def test_components_that_share_a_label_are_found_wherever_they_are(block):
 
 
 class Drained:
-    """A forest of small heights, outlets, and what drains, by plain Python."""
+    """A forest of small heights, its outlets and what drains, by plain Python."""
 
     def __init__(self, heights, outlets, block):
         self.heights, self.outlets, self.block = heights, outlets, block
@@ -225,7 +225,7 @@ def test_drainage_to_the_border(data):
 
 @pytest.mark.parametrize("block", [2, 7, 64])
 def test_directions_that_lead_round_in_a_circle(block):
-    """Within a block, and over the line between two."""
+    """Within a block, and across the border of two."""
     world = Drained(np.zeros((1, 9), np.int16), [(0, 8)], block)
     codes = np.array([[1, 1, 1, 1, 1, 1, 1, 16, 0]])
     assert refused(world.verify, np.ones((1, 9)), codes) == "acyclic"

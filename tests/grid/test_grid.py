@@ -269,7 +269,7 @@ def test_cells_beyond_32_bits(rows, cols):
 
 
 def test_ids_of_a_long_strip_are_walked_lazily():
-    """Quadrants outside the raster are skipped whole: a strip costs its own length."""
+    """Quadrants outside the raster are skipped whole: a strip costs only its length."""
     blocks = BlockGrid(1, MAX_SIDE, 8192)
     assert list(blocks.ids()) == [(0, j) for j in range(2**18)]
 

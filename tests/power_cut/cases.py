@@ -57,11 +57,11 @@ class Case:
     run
         Called with the folder of the run, that of the inputs, and `resume` and `overwrite`.
     prepare
-        Makes what is there before, in the folder of the run.
+        Makes what exists before, in the folder of the run.
     layers, files
         What to look at: layers of the store, files and "index".
     results
-        Those of them that the run makes; the others it must leave as they are.
+        Those of them that the run makes; it must leave the others as they are.
     overwrite
         Whether the command replaces something.
     """
@@ -79,7 +79,7 @@ class Case:
 
 
 def run(name: str, root: Path, inputs: Path, resume: bool = False, overwrite: bool = False) -> None:
-    """Run the command of a case; in a module, so that other processes find it."""
+    """Run the command of a case; at module level, so that other processes find it."""
     case = CASES[name]
     case.run(root, inputs, resume=resume, overwrite=overwrite or case.overwrite)
 
@@ -100,7 +100,7 @@ def _look(root: Path, name: str) -> Found:
 
 
 def _content(root: Path, name: str) -> tuple[bytes, ...]:
-    """Cells, and what is recorded of them; of files all in one."""
+    """Cells, and what is recorded of them; for files, both in one."""
     path = root / name
     if path.suffix == ".gpkg":
         return (_features(path),)
@@ -127,7 +127,7 @@ def _content_of_index(store: TileStore) -> bytes:
 
 
 def _features(path: Path) -> bytes:
-    """Features of a GeoPackage, which has the time of its writing in it."""
+    """Features of a GeoPackage; the file itself also holds the time it was written."""
     if not path.exists():
         raise FileNotFoundError
     meta, _, geometry, fields = pyogrio.raw.read(path)
@@ -182,7 +182,7 @@ def heights(root: Path, inputs: Path) -> None:
 
 
 def after(*steps: Callable[..., Any], unfinished: int = 0) -> Callable[[Path, Path], None]:
-    """Start from what runs leave; the last was interrupted when it told of progress so often."""
+    """Start from what runs leave; the last was interrupted after this many progress reports."""
 
     def prepare(root: Path, inputs: Path) -> None:
         heights(root, inputs)
@@ -278,7 +278,7 @@ def other_tree(root: Path, inputs: Path, **more: Any) -> None:
 
 @contextlib.contextmanager
 def little_memory(stop: bool = False) -> Iterator[None]:
-    """Of fields three fit, and all are saved after every fourth visit."""
+    """Three fields fit, and all are saved after every fourth visit."""
     plan_paths, visit, count = problem.plan_paths, relax.Relaxation._visit, [0]
 
     def small(*arguments: Any, **more: Any) -> Any:
@@ -313,7 +313,7 @@ def other_distances(root: Path, inputs: Path, **more: Any) -> None:
 
 
 def real_distances(root: Path, inputs: Path, **more: Any) -> None:
-    """Real ones alone: no backlinks that may happen not to fit them."""
+    """Real distances alone: no backlinks that may happen not to fit them."""
     how = {"cost": "friction", "friction": "friction", "backlink": False, "allocation": False}
     distances(root, inputs, **how, **more)
 
@@ -335,7 +335,7 @@ def by_index(root: Path, inputs: Path, **more: Any) -> None:
 
 def components(root: Path, inputs: Path, level: int = 900, **more: Any) -> None:
     where, table = f"elevation > {level}", root / "table.csv"
-    # The table, which was made before the layer, is no reason to stop.
+    # The table, made before the layer, is no reason to stop.
     more["overwrite"] = more.get("overwrite") or (more.get("resume", False) and table.exists())
     label_components(root / STORE, where, table=table, **{"threads": 1, **more})
 

@@ -89,7 +89,7 @@ class Subject:
         return cases.CASES[self.name]
 
     def check_all(self, states: Iterator[State], most: int, seconds: float) -> list[Failure]:
-        """Check states, but none twice, until there were so many or the time is over."""
+        """Check states, none twice, until there were enough or time is up."""
         failures: dict[str, Failure] = {}
         known_before = set(self.kinds)
         end = time.monotonic() + seconds
@@ -116,7 +116,7 @@ class Subject:
         return [self.smallest(failure) for failure in failures.values()]
 
     def check(self, state: State, reader: bool = True) -> Failure | None:
-        """Look at a state and resume the run in it; `reader` says that it is looked at first."""
+        """Resume the run in a state and check the result; with `reader`, read the state first."""
         root = self.folder / "cut"
         try:
             state.make(root)
@@ -136,7 +136,7 @@ class Subject:
             shutil.rmtree(root, ignore_errors=True)
 
     def _look(self, root: Path, finished: bool) -> str | None:
-        """What is wrong with what is under its name after the cut."""
+        """What is wrong with what has its final name after the cut."""
         for key, found in self.case.look(root).items():
             if finished and found[0] != "is":
                 return f"after the end: {key} is {_placeless(': '.join(found), root)}"
@@ -153,7 +153,7 @@ class Subject:
         return None
 
     def _resume(self, root: Path) -> str | None:
-        """What is wrong with what the resumed run, or the remedy that it names, leaves."""
+        """What is wrong with what the resumed run, or the remedy it names, leaves."""
         how = "resumed"
         try:
             cases.run(self.name, root, self.inputs, resume=self.case.resumes)
@@ -229,7 +229,7 @@ class Subject:
         return best
 
     def cut_again(self, state: State, number: int) -> Subject | None:
-        """Record the run that resumes in a state, to cut it again; None where it is refused."""
+        """Record the run that resumes in a state, to cut it again; None if it is refused."""
         folder = self.folder / f"again-{number}"
         root, before = folder / "run", folder / "before"
         folder.mkdir()

@@ -33,7 +33,7 @@ Tree = dict[str, bytes | None]
 
 
 class Unmodelled(Exception):
-    """The log holds what the model does not know, or lacks what happened."""
+    """The log holds what the model does not know, or misses what happened."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class Operation:
     kind
         "names", "write", "size", "sync" or "sync all".
     text
-        For people.
+        For readers.
     names
         Entries that it sets: (folder, name, inode or None).
     inode
@@ -63,7 +63,7 @@ class Operation:
 
     @property
     def deletes(self) -> bool:
-        """Whether it takes names away and gives none."""
+        """Whether it removes names and adds none."""
         return bool(self.names) and all(inode is None for _, _, inode in self.names)
 
 
@@ -177,7 +177,7 @@ class Trace:
             self._append(Operation("size", text, inode=inode, offset=size))
 
     def _set_content(self, path: str, data: bytes) -> None:
-        """What was not seen as writes becomes writes of pages."""
+        """What was not recorded as writes becomes writes of pages."""
         inode = self._inode(path)
         if data == self._data[inode]:
             return
@@ -192,7 +192,7 @@ class Trace:
     # -- the rules -------------------------------------------------------------------------
 
     def _dependencies(self) -> list[tuple[int, ...]]:
-        """For each operation the earlier ones that it cannot be there without."""
+        """For each operation, the earlier ones that it needs."""
         last: dict[Entry, int] = {}
         sizes: dict[int, int] = {}
         needs = []
@@ -208,7 +208,7 @@ class Trace:
         return needs
 
     def _with_needs(self, numbers: Iterable[int]) -> set[int]:
-        """Operations and all that they cannot be there without."""
+        """Operations and all that they need."""
         found: set[int] = set()
         left = list(numbers)
         while left:
@@ -240,7 +240,7 @@ class Trace:
         return {folder for folder, _, _ in operation.names} or {operation.inode}
 
     def without(self, done: int, dropped: Iterable[int]) -> set[int]:
-        """All pending operations but some, and but those that need them."""
+        """All pending operations except some, and those that need them."""
         gone = set(dropped)
         kept = set()
         for number in self.pending[done]:
@@ -353,7 +353,7 @@ class State:
     kind
         How it was chosen.
     modes
-        For each pending operation that is there: how many sectors of its data are, -1 for all.
+        For each pending operation that is present: how many sectors of its data are, -1 for all.
     """
 
     trace: Trace
@@ -366,7 +366,7 @@ class State:
         return {path: data for path, data, _ in self._walk()}
 
     def _walk(self) -> Iterator[tuple[str, bytes | None, int | None]]:
-        """Path, content, and time of change where it is that of before."""
+        """Path, content, and time of change where it is the old one."""
         pending = set(self.trace.pending[self.done])
         entries = {folder: dict(names) for folder, names in self.trace.entries.items()}
         changes: dict[int, list[int]] = {}
@@ -428,11 +428,11 @@ class State:
         return found.hexdigest()
 
     def missing(self) -> list[int]:
-        """Pending operations that are not wholly there."""
+        """Pending operations that are not wholly present."""
         return [k for k in self.trace.pending[self.done] if self.modes.get(k, 0) >= 0]
 
     def with_all_but(self, missing: Iterable[int]) -> State:
-        """The same moment, with more there: all but some of what is missing."""
+        """The same moment with less missing: only some of it."""
         missing = set(missing)
         lost = self.trace.without(self.done, missing - self.modes.keys())
         modes = {k: self.modes[k] if k in missing and k in self.modes else -1 for k in lost}

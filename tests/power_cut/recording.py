@@ -1,4 +1,4 @@
-"""Functions run under the recorder, each in a process forked from one that has imported all."""
+"""Run functions under the recorder, each in a process forked from one that has imported all."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def why_not() -> str | None:
 
 
 def record(root: Path, log: Path, function: Callable[..., None], *arguments: Any) -> str | None:
-    """Call a function of a module; what it does below `root` is logged. Its error, if any."""
+    """Call a function of a module, log what it does below `root`, and return its error, if any."""
     return _server().call(root, log, function, arguments)
 
 
@@ -73,8 +73,8 @@ class _Server:
 
 
 def serve() -> None:
-    """For each call that comes: do it in a process of its own."""
-    from power_cut import cases  # noqa: F401  all that the calls need
+    """Run each call received in a process of its own."""
+    from power_cut import cases  # noqa: F401  what the calls need
 
     for name in terrain_gpu.__all__:
         getattr(terrain_gpu, name)  # imports it

@@ -14,7 +14,7 @@ OLD, NEW = b"old" * 1000, b"new" * 1000
 
 
 def careful(root: Path) -> None:
-    """Replace a file as one must."""
+    """Replace a file correctly."""
     _replace(root, data=True)
     folder = os.open(root, os.O_RDONLY)
     os.fsync(folder)
@@ -36,7 +36,7 @@ def _replace(root: Path, *, data: bool) -> None:
 
 
 def many_ways(root: Path) -> None:
-    """Write by everything that the C library has."""
+    """Write by every means of the C library."""
     np.arange(1000).tofile(root / "tofile")
     words = np.memmap(root / "mapped", np.uint8, "w+", shape=9000)
     words[5000:] = 7

@@ -59,7 +59,7 @@ def fill(writer, data, blocks=None):
 
 
 def begun(store, blocks, **more) -> None:
-    """A run of the layer other that was stopped."""
+    """A stopped run of the layer "other"."""
     with contextlib.suppress(Stop), begin(store, **more) as writer:
         fill(writer, cells(), blocks)
         raise Stop
@@ -94,7 +94,7 @@ def test_all_operations_leave_the_bytes_that_they_leave_on_a_disk(store, tmp_pat
     assert objects(store) == files(tmp_path / "s.zarr")
     here, there = files(tmp_path / "here"), files(tmp_path / "there")
     assert here.keys() == there.keys()
-    for name in here.keys() - {"lines.gpkg"}:  # in which there are times
+    for name in here.keys() - {"lines.gpkg"}:  # it contains times
         assert here[name] == there[name], name
     assert list((tmp_path / "scratch").iterdir()) == []
 
@@ -168,7 +168,7 @@ def test_a_layer_is_replaced_again_and_again(store):
             fill(writer, cells(seed))
             writer.commit()
         names = {name for name in objects(store) if name.startswith("other/c")}
-        assert len(names) == 5  # of one version, without the empty block
+        assert len(names) == 5  # of one version; the empty block has none
         assert all(("/c." in name) == bool(seed % 2) for name in names)
         assert same(whole(TileStore.open(store).layer("other")), cells(seed))
     assert leftovers(store) == []
@@ -330,7 +330,7 @@ def test_a_writer_elsewhere_takes_over_and_the_first_is_told(store, two_machines
             fill(second, cells(), [(0, 0), (1, 0)])
             with told():
                 first.write_block(0, 0, np.zeros((64, 64), np.int16))
-            first.write_block(0, 2, np.zeros((64, 22), np.int16))  # nobody has, so far
+            first.write_block(0, 2, np.zeros((64, 22), np.int16))  # nobody has so far
             fill(second, cells())
             second.commit()
         with told():

@@ -1,4 +1,4 @@
-"""Results over layers that were rewritten since: every command tells them from fresh ones.
+"""Results over layers rewritten since: every command tells them from fresh ones.
 
 The rewritten layer has the minimum, maximum and number of cells of the old one; one cell differs.
 """
@@ -170,7 +170,7 @@ def test_an_index_of_other_cells_is_not_used(store):
 
 
 def test_what_belongs_to_other_distances_is_stale(store, capfd):
-    """Backlinks and allocation that an earlier run left beside new distances."""
+    """Backlinks and allocation of an earlier run beside new distances."""
     shortest_paths(store, [(5, 5)], backlink=True, allocation=True)
     stale = TileStore.open(store).describe()["layers"]
     assert [stale[name]["stale"] for name in ("distance", "backlink", "allocation")] == [[]] * 3
@@ -260,7 +260,7 @@ def test_changes_on_purpose_are_accepted(store, capfd):
 
 
 def test_layers_of_other_programs_are_told_by_all_their_cells(store):
-    """Without a recorded digest all cells are read, so that results over them are told as well."""
+    """Without a recorded digest all cells are read, so that stale results are still found."""
     import zarr
 
     path = TileStore.open(store).layer("elevation").path / "zarr.json"

@@ -1,4 +1,4 @@
-"""Output files: whole or not there, whatever kills the writer; of any name; the same bytes."""
+"""Output files: whole or absent, whatever kills the writer; any name; the same bytes."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ def test_what_a_killed_writer_leaves_goes_with_the_next(store, kind):
     assert re.fullmatch(OURS, left)
     assert os.listdir(left)
     assert call(*words_of(kind, name.replace("a file", "another"))) == 0
-    assert left in os.listdir()  # it is of another file
+    assert left in os.listdir()  # it belongs to another file
     assert call(*words_of(kind, name)) == 0
     assert {*os.listdir()} - before == {name, name.replace("a file", "another")}
     assert sound(Path(name))
@@ -295,7 +295,7 @@ def test_names_that_cannot_be(store, capfd, kind):
 
 @pytest.mark.parametrize("name", NAMES, ids=ascii)
 def test_any_name_of_an_input(store, no_fsync, capfd, name):
-    """Read as what it is, or refused in one line with its name; never another file."""
+    """Read correctly, or refused in one line with its name; never another file."""
     z = np.arange(1, 1 + 60 * 90, dtype=np.int32).reshape(60, 90)
     how = {"height": 60, "width": 90, "count": 1, "dtype": "int32", "crs": "EPSG:32633"}
     with rasterio.open("plain.tif", "w", transform=GRID.transform, **how) as out:
@@ -345,7 +345,7 @@ def test_any_name_of_an_input(store, no_fsync, capfd, name):
 
 @pytest.mark.parametrize("kind", [k for k in OUTPUTS if k != "report"])
 def test_equal_runs_write_equal_bytes(store, kind, no_fsync):
-    """However late, and whatever the folder, the name and the number of threads."""
+    """Whatever the time, the folder, the name and the number of threads."""
     suffix = OUTPUTS[kind][0]
     Path("other").mkdir()
     first, second = Path("a" + suffix), Path("other/b" + suffix)
@@ -358,7 +358,7 @@ def test_equal_runs_write_equal_bytes(store, kind, no_fsync):
 
 @pytest.mark.parametrize("how", [{}, {"compress": "zstd"}, {"compress": "deflate"}, {"cog": True}])
 def test_rasters_do_not_depend_on_which_thread_is_first(tmp_path, no_fsync, monkeypatch, how):
-    """Compressed tiles lie in the file as they came, so they are written in order."""
+    """Compressed tiles lie in the file in order of arrival, so they are written in order."""
     z = np.random.default_rng(1).integers(0, 100, (500, 600)).astype(np.int16)
     with create_layer(tmp_path / "s.zarr", "elevation", GridSpec(*z.shape), z.dtype,
                       block_size=64) as writer:  # fmt: skip

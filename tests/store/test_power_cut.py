@@ -1,4 +1,4 @@
-"""Power cuts: after any of them a resumed run is right, or refuses and says what to do.
+"""Power cuts: after any, a resumed run is right, or refuses and says what to do.
 
 The runs of `power_cut.cases` are recorded, and resumed in states that a disk may be left in, see
 `power_cut.model`. By default a sample of the states is tried, the same each time;
@@ -89,7 +89,7 @@ def test_power_cut(subject, no_fsync):
     end = State(subject.trace, len(subject.trace.operations), "none", {})
     states = itertools.chain([end], subject.trace.states(SEED))
     failures = subject.check_all(states, most, seconds)
-    # Again while it resumes, from states that are spread over the run.
+    # Cut again while it resumes, from states spread over the run.
     states = itertools.islice(subject.trace.states(SEED + 1), 0, None, 7)
     for number, state in enumerate(itertools.islice(states, 12 if BUDGET else 1)):
         again = subject.cut_again(state, number)

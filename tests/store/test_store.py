@@ -337,7 +337,7 @@ class TestConformance:
             if raster.nodata is None:
                 assert same_bits(found.values, raster.cells)
             else:
-                # xarray compares after it made floats, which have no room for all 64-bit integers.
+                # xarray converts to float to compare, which cannot hold all 64-bit integers.
                 expected = raster.cells.astype(found.dtype)
                 expected[expected == found.dtype.type(raster.nodata)] = np.nan
                 assert found.dtype.kind == "f"
@@ -346,7 +346,7 @@ class TestConformance:
                 assert encoded == raster.nodata or (np.isnan(encoded) and np.isnan(raster.nodata))
             assert found.dims == ("y", "x")
             if not name.endswith("sparse"):
-                continue  # once for each cell type: these take rioxarray long
+                continue  # once for each cell type: rioxarray is slow at these
             assert found.rio.crs == CRS.from_epsg(32611)
             assert tuple(found.rio.transform())[:6] == layer.grid.transform
             assert found.y.values.tolist() == layer.grid.y_centres().tolist()
@@ -724,7 +724,7 @@ WAYS = {
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("compress", [None, "zstd"])
 def test_every_flipped_bit_of_a_shard_is_found(tmp_path, compress, way):
-    """Whatever bit of the file differs: an error that names it, in every way to read."""
+    """Whichever bit of the file differs: an error that names it, however it is read."""
     raster = Raster(np.dtype("<i2"), (128, 128), -1, "bits", seed=3)
     layer = write(tmp_path / "s", raster, block=128, compress=compress)
     path = layer.shard_path(0, 0)
@@ -905,7 +905,7 @@ def test_conventions_are_declared_and_valid(tmp_path, crs):
 
 
 def reseal(data, change):
-    """The shard with its index changed and a checksum that is right again."""
+    """The shard with a changed index and a matching checksum."""
     index = np.frombuffer(data[-68:-4], "<u8").reshape(4, 2).copy()
     change(index)
     raw = index.tobytes()
@@ -946,7 +946,7 @@ def test_damaged_shards_are_named(tmp_path, kind):
     layer = write(tmp_path / "s", DENSE, block=128)
     path = layer.shard_path(0, 0)
     path.write_bytes(DAMAGE[kind](path.read_bytes()))
-    if kind in RESEALED:  # else it is not even the block that was written
+    if kind in RESEALED:  # otherwise it is not even the block that was written
         layer = without_checksums(layer)
     for action in (
         lambda: layer.read_block(0, 0),
@@ -1628,7 +1628,7 @@ def test_forked_processes_write_different_blocks(path):
 
 
 def fork(action):
-    """Run `action` in a forked child; exit code 0, 1 when it raised, or what it chose."""
+    """Run `action` in a forked child; exit code 0, 1 if it raised, or its own."""
     child = os.fork()
     if child == 0:
         gc.disable()  # collecting would touch, hence copy, every page of the parent
@@ -1741,7 +1741,7 @@ def kill_everywhere(folders, action, check, before=None, first=1):
 
 
 def again(path, raster, **options):
-    """The remedy after a kill: --resume, which must do whatever is left to do."""
+    """The remedy after a kill: --resume, which must do whatever is left."""
     with begin(path, raster, resume=True, **options) as writer:
         fill(writer, raster.cells, [b for b in writer.blocks.ids() if not writer.done[b]])
         writer.commit()
@@ -1783,7 +1783,7 @@ def test_kills_while_a_store_is_replaced(folders, tmp_path, no_fsync):
 
     before = write(tmp_path / "s", TINY).path.parent
     action = functools.partial(write, raster=TINY_GRID, overwrite=True)
-    # Building the new store is the same as above; what is new comes when the old one is there.
+    # Building the new store is the same as above; only swapping it with the old one is new.
     assert kill_everywhere(folders, action, check, before, first=40) > 60
     assert len(seen) == 2
 
