@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from ..errors import InputError
-from ..grid import MAX_SIDE
+from ..grid import MAX_SIDE, BlockGrid
 from ..paths.costs import MODELS, CostModel, friction_beside
 from . import options
 
@@ -20,6 +21,17 @@ if TYPE_CHECKING:
     from ..engine.plan import StreamPlan
 
 MOST_WORKERS = 10**6
+PURPOSES = (
+    "convert",
+    "export",
+    "mst",
+    "sssp",
+    "index",
+    "components",
+    "accumulate",
+    "network",
+    "slope",
+)
 
 
 @click.command("plan")
@@ -30,7 +42,7 @@ MOST_WORKERS = 10**6
 @click.option(
     "--for",
     "purpose",
-    type=click.Choice(["convert", "mst", "sssp", "components", "accumulate", "network", "slope"]),
+    type=click.Choice(PURPOSES),
     default="convert",
     show_default=True,
     help="The operation to plan.",
@@ -86,12 +98,7 @@ def command(
     from ..cells import layer_dtype
     from ..report import Report
 
-    if purpose != "sssp" and (given := [name for name, value in problem.items() if value]):
-        raise click.UsageError(f"--{given[0]} needs --for sssp: give that too")
-    if workers is not None and purpose == "sssp":
-        raise click.UsageError(
-            "--workers: shortest paths visit blocks as often as the cells need; no forecast"
-        )
+    _refuse(purpose, problem, workers)
     if workers is not None and threads is not None:
         raise click.UsageError("--threads is of one process; leave it out beside --workers")
     shape = re.fullmatch(r"([0-9]{1,99})x([0-9]{1,99})", what)
@@ -139,6 +146,19 @@ def command(
         options.say(text)
 
 
+def _refuse(purpose: str, problem: dict[str, Any], workers: int | None) -> None:
+    """Refuse options that say nothing about what is planned."""
+    of = {"sssp": set(problem), "index": {"cost", "friction", "barriers"}}.get(purpose, set())
+    if given := [name for name, value in problem.items() if value and name not in of]:
+        raise click.UsageError(f"--{given[0]} needs --for sssp: give that too")
+    if workers is not None and purpose == "sssp":
+        raise click.UsageError(
+            "--workers: shortest paths visit blocks as often as the cells need; no forecast"
+        )
+    if workers is not None and purpose in ("export", "index"):
+        raise click.UsageError(f"--workers: there is no forecast --for {purpose}")
+
+
 def _plan(
     purpose: str,
     rows: int,
@@ -176,9 +196,24 @@ def _plan(
         from ..drainage import plan_network
 
         return plan_network(rows, cols, cells, block_size, **limits)
-    if purpose == "sssp":
-        return _plan_paths(rows, cols, cells, layer, block_size, also_read, problem, **limits)
+    if purpose == "export":
+        return _plan_export(rows, cols, cells, block_size, **limits)
+    if purpose in ("sssp", "index"):
+        how = rows, cols, cells, layer, block_size, also_read, problem
+        return _plan_paths(*how, index=purpose == "index", **limits)
     return plan
+
+
+def _plan_export(
+    rows: int, cols: int, cells: np.dtype, block_size: int, **limits: Any
+) -> StreamPlan:
+    """Plan the export of a whole layer in its own data type."""
+    from ..engine.plan import layer_bytes
+    from ..engine.plan_stream import SourceShape, plan_stream
+
+    stored = layer_bytes(rows, cols, cells.itemsize, block_size)
+    source = SourceShape((block_size, block_size), cells.itemsize, stored, extra=1)
+    return plan_stream(rows, cols, cells, source, block_size=block_size, **limits)
 
 
 def _plan_paths(
@@ -189,14 +224,24 @@ def _plan_paths(
     block_size: int,
     also_read: Callable[[str | None], np.dtype | None],
     problem: dict[str, Any],
+    *,
+    index: bool,
     **limits: Any,
 ) -> StreamPlan:
-    """Plan the shortest paths that the options of `--for sssp` describe."""
+    """Plan the shortest paths that the options describe, or the distance index for them."""
     from ..engine.plan import plan_paths
 
     cost = problem["cost"] or "absdiff"
     friction = friction_beside(cost, layer, problem["friction"])
     model = CostModel(cost, friction is not None, {})
+    beside = [also_read(friction), also_read(problem["barriers"])]
+    if index:
+        from ..paths.index.files import NAME, new_index
+        from ..paths.index.problem import plan_index
+
+        planned = new_index(Path(NAME), BlockGrid(rows, cols, block_size), model, cells, {})
+        read = rows * cols * sum(kind.itemsize for kind in (cells, *beside) if kind is not None)
+        return plan_index(planned, cells, model, read=read, **limits)
     allocation = problem["allocation"]
     wanted = {"backlink": problem["backlink"] or allocation, "allocation": allocation}
     return plan_paths(
@@ -205,8 +250,8 @@ def _plan_paths(
         cells,
         block_size,
         distance=model.distance_dtype(cells),
-        friction=also_read(friction),
-        barriers=also_read(problem["barriers"]),
+        friction=beside[0],
+        barriers=beside[1],
         layers=["distance", *(name for name, yes in wanted.items() if yes)],
         **limits,
     )

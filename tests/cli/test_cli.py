@@ -508,6 +508,37 @@ def test_plan_of_shortest_paths_that_do_not_fit(capfd):
     assert least[512] > least[1024] > least[2048]  # rims take most of the memory
 
 
+@pytest.mark.parametrize("problem", ["", "--cost tobler --friction elevation"])
+def test_plan_of_an_index(store, capfd, problem):
+    more = "--memory-limit 700MB --threads 2 --json -"
+    plan = json.loads(call(capfd, f"plan s.zarr --for index {problem} {more}")[1])["result"]
+    shape = f"plan {ROWS}x{COLS} --block-size 128 --for index --dtype {plan['dtype']}"
+    typed = problem.replace("--friction elevation", f"--friction {plan['dtype']}")
+    assert json.loads(call(capfd, f"{shape} {typed} {more}")[1])["result"] == plan
+    run = json.loads(call(capfd, f"build-index s.zarr {problem} --backend cpu {more}")[1])
+    assert run["settings"]["plan"] == plan
+    code, _, err = call(capfd, "plan 9999x9999 --for index --memory-limit 200MB")
+    assert (code, "to build a distance index in blocks of 1024" in err) == (2, True)
+
+
+def test_plan_of_an_export(store, capfd):
+    more = "--memory-limit 300MB --threads 2 --json -"
+    plan = json.loads(call(capfd, f"plan s.zarr --for export {more}")[1])["result"]
+    shape = f"plan {ROWS}x{COLS} --block-size 128 --for export --dtype {plan['dtype']}"
+    assert json.loads(call(capfd, f"{shape} {more}")[1])["result"] == plan
+    run = json.loads(call(capfd, f"export s.zarr x.tif {more}")[1])["settings"]["plan"]
+    # Some tiles of the store are absent.
+    assert 0 <= plan["bytes_read"] - run["bytes_read"] < ROWS * COLS * 4
+    assert {**plan, "bytes_read": run["bytes_read"]} == run
+
+
+@pytest.mark.parametrize("purpose", ["export", "index", "sssp"])
+def test_plan_has_no_forecast_of_these(capfd, purpose):
+    code, out, err = call(capfd, f"plan 999x999 --for {purpose} --workers 2")
+    assert (code, out) == (2, "")
+    assert "no forecast" in err
+
+
 @pytest.mark.parametrize("option", ["--cost tobler", "--friction float32", "--allocation"])
 def test_plan_says_which_options_are_for_shortest_paths(capfd, option):
     for purpose in ("", "--for mst"):

@@ -240,3 +240,15 @@ def index_dtype(model: CostModel, heights: np.dtype) -> np.dtype:
             "use another method, or convert to float64"
         )
     return model.distance_dtype(heights)
+
+
+def new_index(
+    path: Path, blocks: BlockGrid, model: CostModel, heights: np.dtype, settings: dict[str, Any]
+) -> Index:
+    """Return an index in a folder that need not exist yet, for heights of a dtype."""
+    own = {
+        "settings": settings,
+        "dtype": index_dtype(model, heights).name,
+        "symmetric": not model.kind.directed,
+    }
+    return Index(path, blocks, own)

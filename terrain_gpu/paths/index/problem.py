@@ -28,11 +28,12 @@ from ...engine.run import Run
 from ...errors import PlanError
 from ...grid import TILE, Block, ceil_div
 from ...io.places import NO_PLACES
+from ..costs import CostModel
 from ..cpu.tile import PADDED
 from ..fields import Field
 from ..graph import CostGraph
 from ..ground import Terrain
-from .files import NAME, Index, index_dtype, index_settings
+from .files import NAME, Index, index_settings, new_index
 from .tile import LANES, entries_of, index_tile, new_index_work
 from .writer import OutputIndex
 
@@ -72,12 +73,7 @@ class DistanceIndex(CostGraph):
 
     def new_index(self, path: Path) -> Index:
         """The index of this operation in a folder, which need not exist yet."""
-        own = {
-            "settings": self.settings(),
-            "dtype": index_dtype(self.model, self.heights.dtype).name,
-            "symmetric": not self.model.kind.directed,
-        }
-        return Index(path, self.blocks, own)
+        return new_index(path, self.blocks, self.model, self.heights.dtype, self.settings())
 
     @cached_property
     def index(self) -> Index:
@@ -101,49 +97,14 @@ class DistanceIndex(CostGraph):
     def plan(
         self, memory_limit: int | str | None, threads: int | None, gpu: Gpu | None = None
     ) -> StreamPlan:
-        index, rows = self.index, self.blocks.block
-        baseline = COMPILED_BASELINE + (loaded() if gpu is None else CUDA_BASELINE)
-        most = self._threads_within(memory_limit, threads, baseline)
-        if gpu is not None:
-            from .gpu import plan
-
-            most, tile_rows = plan(index, most, gpu.memory)
-            rows = tile_rows * TILE
-        found = StreamPlan.of_blocks(
-            self.blocks,
-            self.heights.dtype.name,
-            buffers=most,
-            readers=1,
-            workers=0,  # writers solve and write blocks, one row of tiles at a time
-            writers=most,
-            passes=1,
-            memory=baseline + most * self._thread_bytes,
-            memory_limit=limit_of(memory_limit),
-            bytes_read=sum(layer.grid.cells * layer.dtype.itemsize for layer in self.layers),
-            bytes_written=self._found["bytes"],
-        )
-        return replace(found, unit_rows=min(rows, self.blocks.rows))
-
-    @property
-    def _thread_bytes(self) -> int:
-        item = self.index.dtype.itemsize
-        # Heights, frictions and barriers, as read and in the dtypes of kernels; masks; a row of
-        # tiles, and a copy of it as bytes; the lanes.
-        one = (self.blocks.block + 2) ** 2 * (2 * item + 16 * self.model.needs_friction + 8 + 3)
-        row = 2 * (self.blocks.block // TILE) * entries_of(False) * item
-        return one + row + PADDED**2 * LANES * item
-
-    def _threads_within(
-        self, memory_limit: int | str | None, threads: int | None, baseline: int
-    ) -> int:
-        """Number of threads that fit the memory limit."""
-        limit, one = limit_of(memory_limit), self._thread_bytes
-        for n in range(min(threads_of(threads), self.blocks.count), 0, -1):
-            if baseline + n * one <= limit:
-                return n
-        raise PlanError(
-            f"a memory limit of {format_size(limit)} is too small to build a distance index in "
-            f"blocks of {self.blocks.block}; give at least {ceil_div(baseline + one, MB)} MB"
+        return plan_index(
+            self.index,
+            self.heights.dtype,
+            self.model,
+            read=sum(layer.grid.cells * layer.dtype.itemsize for layer in self.layers),
+            memory_limit=memory_limit,
+            threads=threads,
+            gpu=gpu,
         )
 
     # -- the phase ------------------------------------------------------------------------------
@@ -250,3 +211,66 @@ class EntrySolver:
         absent, lengths = np.ones((PADDED, PADDED), bool), np.ones((4, PADDED))
         field = Field(heights, frictions, absent, lengths, None)  # type: ignore[arg-type]
         self.solve(field, 0, 0, self._row[0])
+
+
+def plan_index(
+    index: Index,
+    dtype: np.dtype,
+    model: CostModel,
+    *,
+    read: int,
+    memory_limit: int | str | None = None,
+    threads: int | None = None,
+    gpu: Gpu | None = None,
+) -> StreamPlan:
+    """Plan the build of an index that need not exist yet.
+
+    Parameters
+    ----------
+    dtype
+        Of the heights.
+    read
+        Bytes of all layers that are read.
+
+    Raises
+    ------
+    PlanError
+        when the memory limit is too small for one thread.
+    """
+    blocks, limit, rows = index.blocks, limit_of(memory_limit), index.blocks.block
+    baseline = COMPILED_BASELINE + (loaded() if gpu is None else CUDA_BASELINE)
+    one = _thread_bytes(index, model)
+    most = min(threads_of(threads), blocks.count, (limit - baseline) // one)
+    if most < 1:
+        raise PlanError(
+            f"a memory limit of {format_size(limit)} is too small to build a distance index in "
+            f"blocks of {blocks.block}; give at least {ceil_div(baseline + one, MB)} MB"
+        )
+    if gpu is not None:
+        from .gpu import plan
+
+        most, tile_rows = plan(index, most, gpu.memory)
+        rows = tile_rows * TILE
+    found = StreamPlan.of_blocks(
+        blocks,
+        dtype.name,
+        buffers=most,
+        readers=1,
+        workers=0,  # writers solve and write blocks, one row of tiles at a time
+        writers=most,
+        passes=1,
+        memory=baseline + most * one,
+        memory_limit=limit,
+        bytes_read=read,
+        bytes_written=blocks.count * index.file_bytes,
+    )
+    return replace(found, unit_rows=min(rows, blocks.rows))
+
+
+def _thread_bytes(index: Index, model: CostModel) -> int:
+    item, block = index.dtype.itemsize, index.blocks.block
+    # Heights, frictions and barriers, as read and in the dtypes of kernels; masks; a row of
+    # tiles, and a copy of it as bytes; the lanes.
+    one = (block + 2) ** 2 * (2 * item + 16 * model.needs_friction + 8 + 3)
+    row = 2 * (block // TILE) * entries_of(False) * item
+    return one + row + PADDED**2 * LANES * item
