@@ -19,6 +19,7 @@ import pyogrio
 import pyogrio.raw
 import pytest
 import reference
+from contract import Processes
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from rasterio.crs import CRS
@@ -29,6 +30,8 @@ from terrain_gpu import TileStore, create_layer, extract_network, minimum_spanni
 from terrain_gpu.cli import options
 from terrain_gpu.cli.main import group
 from terrain_gpu.drainage import lines, prune
+from terrain_gpu.drainage.network_problem import ExtractNetwork
+from terrain_gpu.engine.run import run
 from terrain_gpu.errors import InputError, PlanError, StoreError
 from terrain_gpu.grid import GridSpec
 from terrain_gpu.grid.lengths import step_lengths
@@ -459,3 +462,14 @@ def test_the_command(store, tmp_path, capfd):
     code, said, _ = call(f"network {store} {tmp_path}/m.geojson --min-length 0")
     assert code == 0
     assert sum(len(line) - 1 for line, *_ in read(tmp_path / "m.geojson", 300)) == 200 * 300 - 1
+
+
+def test_in_processes_of_their_own(tmp_path):
+    """Blocks are solved elsewhere, from what can be sent."""
+    data = np.random.default_rng(4).integers(0, 90, (200, 270)).astype(np.int16)
+    store = make_store(tmp_path / "s.zarr", data, 7, 64)
+    minimum_spanning_tree(store, backend="cpu")
+    here, there = tmp_path / "here.geojson", tmp_path / "there.geojson"
+    extract_network(store, here, min_length=20)
+    run(ExtractNetwork(str(store), str(there), 20.0), engine=Processes())
+    assert here.read_bytes() == there.read_bytes()
