@@ -65,7 +65,7 @@ Solved = TypeVar("Solved")
     barriers=raster_or_layer,
     method=word(PathMethod),
 )
-def shortest_paths(
+def shortest_paths(  # noqa: PLR0913 - keyword-only
     data: np.ndarray | str | os.PathLike[str] | TileStore,
     sources: PlacesLike,
     *,
