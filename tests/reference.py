@@ -22,7 +22,7 @@ def vertices(z, nodata=None):
 
 def weight_of(a, b, weight):
     """Weight between two cells: exact for integers, in the cells' own type for floats."""
-    if weight == "max":
+    if weight in ("max", "flow"):
         return max(a.item(), b.item())
     if a.dtype.kind in "iu":
         return abs(int(a) - int(b))
@@ -30,10 +30,20 @@ def weight_of(a, b, weight):
         return abs(a - b).item()
 
 
-def edges(z, weight, nodata=None, connectivity=8):
-    """All edges as (weight, id of the lower endpoint, direction)."""
+def slope_of(a, b, length):
+    return np.float32(abs(float(a) - float(b)) * (1 / length)).item()
+
+
+def edges(z, weight, nodata=None, connectivity=8, lengths=None):
+    """All edges as (weight, id of the lower endpoint, direction).
+
+    By "flow", the weight is a pair that sorts as it does: (weight, slope less than 0). `lengths` of
+    steps are by direction and row; by default those between square cells.
+    """
     good = vertices(z, nodata)
     rows, cols = z.shape
+    if lengths is None:
+        lengths = np.repeat([[1], [2**0.5], [1], [2**0.5]], rows, axis=1)
     found = []
     for row in range(rows):
         for col in range(cols):
@@ -43,11 +53,15 @@ def edges(z, weight, nodata=None, connectivity=8):
                     continue
                 if not (r < rows and 0 <= c < cols and good[row, col] and good[r, c]):
                     continue
-                found.append((weight_of(z[row, col], z[r, c], weight), row * cols + col, d))
+                ends = z[row, col], z[r, c]
+                size = weight_of(*ends, weight)
+                if weight == "flow":
+                    size = size, -slope_of(*ends, lengths[d, row])
+                found.append((size, row * cols + col, d))
     return found
 
 
-def kruskal(z, weight, nodata=None, connectivity=8):
+def kruskal(z, weight, nodata=None, connectivity=8, lengths=None):
     """Minimum spanning forest by Kruskal: (mask of forward edges, exact total weight, edges)."""
     rows, cols = z.shape
     parent = list(range(rows * cols))
@@ -60,13 +74,13 @@ def kruskal(z, weight, nodata=None, connectivity=8):
 
     mask = np.zeros(rows * cols, np.uint8)
     total, count = [], 0
-    for w, cell, d in sorted(edges(z, weight, nodata, connectivity)):
+    for w, cell, d in sorted(edges(z, weight, nodata, connectivity, lengths)):
         dr, dc = FORWARD[d]
         u, v = find(cell), find(cell + dr * cols + dc)
         if u != v:
             parent[u] = v
             mask[cell] |= 1 << d
-            total.append(w)
+            total.append(w[0] if weight == "flow" else w)
             count += 1
     return mask.reshape(rows, cols), exact_sum(total), count
 
@@ -382,9 +396,9 @@ def border(good):
     return [tuple(cell) for cell in np.argwhere(good & ~inner).tolist()]
 
 
-def rooted(z, weight, outlets, nodata=None, connectivity=8):
+def rooted(z, weight, outlets, nodata=None, connectivity=8, lengths=None):
     """Next cell of each that drains to an outlet, None at outlets: Kruskal from the outlets."""
-    found = sorted(edges(z, weight, nodata, connectivity))
+    found = sorted(edges(z, weight, nodata, connectivity, lengths))
     return hung(z.shape, outlets, [(cell, *FORWARD[d]) for _, cell, d in found])
 
 

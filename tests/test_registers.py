@@ -172,4 +172,4 @@ def test_a_weight_more_is_known(monkeypatch):
         weights.Weight("drop", np.dtype(np.int16))
     monkeypatch.setitem(weights.WEIGHTS, "drop", row)
     found = weights.Weight("drop", np.dtype(np.int16))
-    assert found.low == np.iinfo(np.uint32).max
+    assert found.rule() == np.iinfo(np.uint32).max

@@ -150,7 +150,7 @@ def accumulate(  # noqa: PLR0913 - keyword-only
         when the memory limit is too small, an outlet has no value, a result would replace one of
         its own inputs, or `verify` is set without `directions`.
     StoreError
-        when there is no spanning forest, its weight is not "max", it is damaged, or the result
+        when there is no spanning forest, its weight is "absdiff", it is damaged, or the result
         exists already.
     OutputError
         when the disk is full. Finished blocks are kept for `resume`.
@@ -165,10 +165,10 @@ def accumulate(  # noqa: PLR0913 - keyword-only
     """
     opened = store if isinstance(store, TileStore) else TileStore.open(store)
     forest = open_forest(opened)
-    if forest.weight.name != "max":
+    if forest.weight.subtracts:
         raise StoreError(
             f"{forest.edges.path}: computed with weight {forest.weight.name}, but drainage needs "
-            "weight max; compute it again (compute-mst --weight max --overwrite)"
+            "weight flow or max; compute it again (compute-mst --weight flow --overwrite)"
         )
     if outlets is not None:
         outlets = as_places(forest.cells.grid, outlets, "outlets")

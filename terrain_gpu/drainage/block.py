@@ -15,7 +15,7 @@ from ..compiled import jit
 from ..errors import StoreError
 from ..grid import BlockGrid, Window, clip
 from ..grid.neighbours import COL_STEP, EDGE_OF, ROW_STEP
-from ..mst.cpu.boruvka import edge_key
+from ..mst.cpu.boruvka import edge_key, rule_at
 from ..mst.weights import Weight, valid_cells
 from .source import Forest
 
@@ -118,19 +118,18 @@ class BlockForest:
         corner = np.array((*self.window, self.cols), np.int64)
         work = self.work
         tree = self.order, work.code, work.parent
-        parent_edges(self.operands, self.weight.low, corner, *tree, work.keys, work.ids)
+        rule = self.weight.rule()
+        parent_edges(self.operands, rule, corner, *tree, work.keys, work.ids)
 
     def crossing_keys(self) -> np.ndarray:
         """Keys of the edges to other blocks, uint64."""
         row, col = self.out_cell // self.width + 1, self.out_cell % self.width + 1
         there = row + ROW_STEP[self.out_step], col + COL_STEP[self.out_step]
-        one, other = self.operands[row, col], self.operands[there]
-        if self.weight.subtracts_floats:
-            with np.errstate(over="ignore"):
-                keys = np.abs(one - other).view(self.weight.key_dtype)
-        else:
-            keys = np.maximum(one, other) - (np.minimum(one, other) & self.weight.low)
-        return keys.astype(np.uint64)
+        forward = _DIRECTION[self.out_step]
+        lower = np.where(forward < 0, there[0], row) - 1 + self.window[0]
+        direction = np.maximum(forward, _DIRECTION[(self.out_step + 4) & 7])
+        of_step = rule_at(self.weight.rule(), direction, lower)
+        return edge_key(self.operands[row, col], self.operands[there], of_step).astype(np.uint64)
 
 
 def read_forest(
@@ -265,7 +264,7 @@ def root_trees(forward, valid, links, code, order, parent, out_cell, out_step):
 
 
 @jit
-def parent_edges(operands, low, corner, order, code, parent, keys, ids):
+def parent_edges(operands, rule, corner, order, code, parent, keys, ids):
     """Compute key and id of the edge from each cell of `order` to its parent, if it has one."""
     row0, _, col0, col1, cols = corner
     width = col1 - col0
@@ -275,10 +274,11 @@ def parent_edges(operands, low, corner, order, code, parent, keys, ids):
         k = code[v]
         row, col = v // width, v % width
         r, c = row + ROW_STEP[k], col + COL_STEP[k]
-        keys[v] = np.uint64(edge_key(operands[row + 1, col + 1], operands[r + 1, c + 1], low))
+        here, there = operands[row + 1, col + 1], operands[r + 1, c + 1]
         d = _DIRECTION[k]
         if d < 0:
             row, col, d = r, c, _DIRECTION[k - 4]
+        keys[v] = np.uint64(edge_key(here, there, rule_at(rule, d, row0 + row)))
         ids[v] = 4 * ((row0 + row) * cols + col0 + col) + d
 
 

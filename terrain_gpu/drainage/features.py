@@ -104,7 +104,7 @@ def _crossings(line: np.ndarray, cols: int) -> list[int]:
 def _weights(weight: Weight, heights: np.ndarray) -> np.ndarray:
     """Weights of the edges between consecutive cells, float64."""
     high, low = np.maximum(heights[1:], heights[:-1]), np.minimum(heights[1:], heights[:-1])
-    if weight.name == "max":
+    if not weight.subtracts:
         return high.astype(np.float64)
     with np.errstate(over="ignore"):
         found = high - low

@@ -65,4 +65,4 @@ def open_forest(store: str | os.PathLike[str] | TileStore) -> Forest:
         )
     if edges.block_size != cells.block_size:
         raise StoreError(f"{edges.path}: its block size is not that of {cells.path}; {again}")
-    return Forest(opened, cells, edges, Weight(weight, cells.dtype))
+    return Forest(opened, cells, edges, Weight.on(cells.grid, weight, cells.dtype))

@@ -73,7 +73,11 @@ class Solver:
         """Return whether numba's cache has the kernels for these cells, so nothing is compiled."""
         known = known_types(self.method.kernel)
         cells = numba.from_dtype(self.weight.operand_dtype)
-        return any(types[0].dtype == cells for types in known)
+        slopes = self.weight.slopes
+        return any(
+            types[0].dtype == cells and isinstance(types[2], numba.types.Array) == slopes
+            for types in known
+        )
 
     def solve(self, window: Window, data: np.ndarray, mask: np.ndarray) -> Solved:
         """Solve a block; `mask` receives its final edges."""
@@ -91,7 +95,7 @@ class Solver:
         edges, (keys, ids, us, vs) = self.method.solve_block(
             cells,
             valid,
-            self.weight.low,
+            self.weight.rule(window[0], window[1]),
             self.diagonal,
             open_sides,
             work,
@@ -112,7 +116,7 @@ class Solver:
         """Join siblings, see `merge.merge`; adds the weights of the final edges to `sums`."""
         weight = self.weight
         return self.method.merge(
-            children, self.shape, weight.low, self.diagonal, sums, weight.sum_mode
+            children, self.shape, weight.rule(), self.diagonal, sums, weight.sum_mode
         )
 
     def _refuse_largest(self, window: Window, data: np.ndarray, valid: np.ndarray) -> None:

@@ -83,7 +83,7 @@ class SpanningForest(Operation):
 
     @property
     def kind(self) -> Weight:
-        return Weight(self.weight, self.source.dtype)
+        return Weight.on(self.grid, self.weight, self.source.dtype)
 
     def plan(
         self, memory_limit: int | str | None, threads: int | None, gpu: Gpu | None = None
@@ -323,11 +323,11 @@ def plan_spanning_tree(  # noqa: PLR0913 - keyword-only
         from .cuda.plan import keeps_cells, plan_regions
 
         for device in gpu.devices:
-            keeps_cells(dtype, device)
+            keeps_cells(kind, device)
         return plan_regions(
             rows,
             cols,
-            dtype,
+            kind,
             block_size,
             spill=spill,
             levels=(rows + cols) * module.levels_per_side(key),

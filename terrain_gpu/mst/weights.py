@@ -1,19 +1,25 @@
 """Edge weights of the spanning tree and their total order.
 
 Edges are ordered by (weight, global id of the lower endpoint, direction), directions E < SW < S <
-SE. Kernels compare weights as unsigned *keys* in the same order: 32 bits for cells of up to 16 bits
-and float32, 64 bits otherwise. Only the difference of two floats is rounded, in the layer's type.
+SE; by "flow", the steeper of two edges of one weight comes first, before ids. Kernels compare
+weights as unsigned *keys* in the same order: 32 bits for cells of up to 16 bits and float32, 64
+bits otherwise and for "flow". The difference of two floats is rounded in the layer's type.
+
+The slope of an edge is the difference of its cells, an exact double for cells of up to 32 bits,
+times the reciprocal of its length, rounded to float32.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from .. import cells
 from ..errors import InputError
+from ..grid import GridSpec
+from ..grid.lengths import step_lengths
 
 
 @dataclass(frozen=True)
@@ -26,14 +32,30 @@ class WeightKind:
         The users' name of the weight.
     subtracts
         Whether the weight is the higher cell minus the lower one, or the higher one alone.
+    slopes
+        Whether of edges of one weight the steeper comes first.
     """
 
     name: str
     subtracts: bool
+    slopes: bool = False
 
 
-WEIGHTS = {row.name: row for row in (WeightKind("max", False), WeightKind("absdiff", True))}
+WEIGHTS = {
+    row.name: row
+    for row in (
+        WeightKind("max", False),
+        WeightKind("absdiff", True),
+        WeightKind("flow", False, slopes=True),
+    )
+}
 """Weights by name; kernels, macros and the choices of options follow it."""
+
+
+def weights_of(dtype: np.dtype) -> list[str]:
+    """Return the weights that cells of a type can have."""
+    return [name for name, row in WEIGHTS.items() if not (row.slopes and dtype.itemsize > 4)]
+
 
 _STRIP = 16
 """Rows processed at a time, so that temporaries stay in the cache."""
@@ -46,17 +68,38 @@ class Weight:
     Attributes
     ----------
     name
-        "max": the higher of the two cells; "absdiff": their absolute difference.
+        "max": the higher of the two cells; "absdiff": their absolute difference; "flow": the
+        higher of the two cells, then the steeper edge.
     dtype
         Type of the cells.
+    per_length
+        Reciprocals of the lengths of the steps E, SW, S and SE from each row; None unless the
+        weight has slopes.
     """
 
     name: str
     dtype: np.dtype
+    per_length: np.ndarray | None = field(default=None, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         if self.name not in WEIGHTS:
             raise InputError(f"weight {self.name!r} is not known; use {' or '.join(WEIGHTS)}")
+        if self.name not in weights_of(self.dtype):
+            raise InputError(
+                f"weight {self.name} needs cells of at most 32 bits, these are {self.dtype.name}; "
+                "convert the raster to float32 first (gdal_translate -ot Float32)"
+            )
+
+    @classmethod
+    def on(cls, grid: GridSpec, name: str, dtype: np.dtype) -> Weight:
+        """Return the weight of the cells of a raster."""
+        bare = cls(name, dtype)
+        return cls(name, dtype, 1 / step_lengths(grid)) if bare.slopes else bare
+
+    @property
+    def slopes(self) -> bool:
+        """Whether of edges of one weight the steeper comes first."""
+        return WEIGHTS[self.name].slopes
 
     @property
     def subtracts(self) -> bool:
@@ -67,21 +110,35 @@ class Weight:
     def key_dtype(self) -> np.dtype:
         """uint32 or uint64."""
         small = self.dtype.itemsize <= 2 or self.dtype == np.float32
-        return np.dtype(np.uint32 if small else np.uint64)
+        return np.dtype(np.uint32 if small and not self.slopes else np.uint64)
+
+    @property
+    def key_bits(self) -> int:
+        """How many bits of a key may be set."""
+        return 64 if self.slopes else 8 * self.dtype.itemsize
 
     @property
     def subtracts_floats(self) -> bool:
-        """Whether the kernels take float cells and use the bits of their difference."""
+        """Whether keys are the bits of the difference of two floats."""
         return self.subtracts and self.dtype.kind == "f"
 
     @property
     def operand_dtype(self) -> np.dtype:
         """Type of the `operands`."""
-        return self.dtype.newbyteorder("=") if self.subtracts_floats else self.key_dtype
+        if (self.subtracts or self.slopes) and self.dtype.kind == "f":
+            return self.dtype.newbyteorder("=")
+        return np.dtype(np.uint32) if self.slopes else self.key_dtype
 
-    @property
-    def low(self) -> np.unsignedinteger:
-        """Mask in `key = max(a, b) - (min(a, b) & low)`: all ones to subtract, else 0."""
+    def rule(self, row0: int = 0, row1: int | None = None) -> np.unsignedinteger | np.ndarray:
+        """Return how `edge_key` joins the operands of two cells, the first in one of these rows.
+
+        The mask `low` in `max(a, b) - (min(a, b) & low)`: all ones to subtract, else 0. With
+        slopes, `per_length` of these rows.
+        """
+        if self.slopes:
+            assert self.per_length is not None
+            whole = row0 == 0 and row1 is None
+            return self.per_length if whole else np.ascontiguousarray(self.per_length[:, row0:row1])
         key = self.key_dtype
         return key.type(np.iinfo(key).max if self.subtracts else 0)
 
@@ -94,6 +151,8 @@ class Weight:
             out = np.empty(data.shape, self.operand_dtype)
         if self.subtracts_floats or self.dtype.kind == "u":
             out[...] = data
+        elif out.dtype.kind == "f":
+            np.add(data, data.dtype.type(0), out=out)  # turns -0.0 into 0.0
         elif self.dtype.kind == "f":
             # + 0 turns -0.0 into 0.0. Negative bits are inverted, for others the sign bit is set.
             np.add(data, data.dtype.type(0), out=out.view(self.dtype.newbyteorder("=")))
@@ -112,10 +171,13 @@ class Weight:
 
     @property
     def sum_mode(self) -> int:
-        """Mode of `add_weight`: 0 integer keys, 1 bits of floats >= 0, 2 order-mapped floats."""
-        if self.dtype.kind != "f":
-            return 0
-        return 1 if self.subtracts_floats else 2
+        """Mode of `add_weight`.
+
+        0 integer keys, 1 bits of floats >= 0, 2 order-mapped floats; 4 more if weights are only
+        the upper half of keys.
+        """
+        floats = 1 if self.subtracts else 2
+        return (floats if self.dtype.kind == "f" else 0) + 4 * self.slopes
 
     def new_sums(self) -> np.ndarray:
         """Return zeroed accumulators for `add_weight`: a low and a high word per exponent."""
@@ -124,11 +186,11 @@ class Weight:
 
     def add(self, sums: np.ndarray, keys: np.ndarray) -> None:
         """Add the weights of edges to accumulators, as `add_weight` does for one edge."""
-        sizes = keys.astype(np.uint64)
+        sizes = keys.astype(np.uint64) >> np.uint64(32 * self.slopes)
         exponents, signs = np.zeros(len(keys), np.int64), np.ones(len(keys), np.int64)
         if self.dtype.kind == "f":
             bits, point = (31, 23) if self.dtype.itemsize == 4 else (63, 52)
-            if self.sum_mode == 2:
+            if not self.subtracts:
                 negative = sizes >> bits == 0
                 signs[negative] = -1
                 sizes[negative] = 2**bits - 1 - sizes[negative]

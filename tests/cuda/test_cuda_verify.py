@@ -37,6 +37,7 @@ from terrain_gpu.cuda.backend import NoGpu
 from terrain_gpu.errors import PlanError, VerificationError
 from terrain_gpu.mst.verify import gpu as verify_gpu
 from terrain_gpu.mst.verify.forest import verify_arrays, verify_forest
+from terrain_gpu.mst.weights import weights_of
 
 small = rasters(shape=shapes(200, 5000))
 widths = st.sampled_from([2**32, 1])
@@ -87,6 +88,7 @@ def same_verdict(*how, narrow=2**32, strip=2**28, **more):
 )
 def test_a_right_forest_passes(raster, weight, connectivity, narrow, strip, block):
     data, nodata = raster.cells, raster.nodata
+    assume(weight in weights_of(data.dtype))
     mask, recorded = solved(data, nodata, weight, connectivity)
     how = data, nodata, mask, weight, connectivity
     more = {"narrow": narrow, "strip": strip, "block_size": block}
@@ -109,6 +111,7 @@ def test_a_right_forest_passes(raster, weight, connectivity, narrow, strip, bloc
 )
 def test_mutations(raster, weight, connectivity, narrow, draw):
     data, nodata = raster.cells, raster.nodata
+    assume(weight in weights_of(data.dtype))
     mask, recorded = solved(data, nodata, weight, connectivity)
 
     def check_of(*edges):

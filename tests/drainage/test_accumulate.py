@@ -26,7 +26,7 @@ from terrain_gpu.drainage.skeleton import Outline, Skeleton
 from terrain_gpu.engine.plan import COMPILED_BASELINE
 from terrain_gpu.errors import InputError, PlanError, StoreError
 from terrain_gpu.grid import GridSpec
-from terrain_gpu.grid.lengths import cell_areas
+from terrain_gpu.grid.lengths import cell_areas, step_lengths
 from terrain_gpu.io.places import from_rowcol
 
 int16 = st.just(np.dtype("<i2"))
@@ -53,6 +53,19 @@ class TestContract(OperationContract):
     def expected(self, data, nodata, grid):
         outlets = border(reference.vertices(data, nodata))
         tree = rooted(data, "max", outlets, nodata)
+        sums, codes = drained(data.shape, *tree, np.ones(len(data), int))
+        return sums.astype(np.int64), codes
+
+
+class TestContractOfFlow(TestContract):
+    rasters = rasters(st.sampled_from(["<i2", "<f4", "<u4"]).map(np.dtype), shapes(200, 6000))
+
+    def prepare(self, store):
+        minimum_spanning_tree(store, weight="flow", backend="cpu")
+
+    def expected(self, data, nodata, grid):
+        outlets = border(reference.vertices(data, nodata))
+        tree = rooted(data, "flow", outlets, nodata, lengths=step_lengths(grid))
         sums, codes = drained(data.shape, *tree, np.ones(len(data), int))
         return sums.astype(np.int64), codes
 

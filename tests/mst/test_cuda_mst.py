@@ -6,7 +6,7 @@ from contextlib import suppress
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from strategies import rasters, shapes
 from test_mst import check, connectivities, has_no_largest, make_store, weights
@@ -15,12 +15,12 @@ from terrain_gpu import TileStore, minimum_spanning_tree
 from terrain_gpu.cells import DTYPES
 from terrain_gpu.cuda.backend import Gpu
 from terrain_gpu.errors import InputError, PlanError
-from terrain_gpu.grid import BlockGrid
+from terrain_gpu.grid import BlockGrid, GridSpec
 from terrain_gpu.mst.cpu.merge import merge
 from terrain_gpu.mst.cuda import plan
 from terrain_gpu.mst.cuda import regions as gpu
 from terrain_gpu.mst.levels import MemorySpill, Solver, Totals, join_levels
-from terrain_gpu.mst.weights import Weight
+from terrain_gpu.mst.weights import Weight, weights_of
 
 pytestmark = pytest.mark.gpu
 
@@ -46,6 +46,7 @@ def forest(data, **options):
 )
 def test_as_kruskal(raster, weight, connectivity, most):
     data, nodata = raster.cells, raster.nodata
+    assume(weight in weights_of(data.dtype))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(plan, "MOST_SIDE", most)
         tree = forest(
@@ -77,8 +78,7 @@ def make(kind, dtype, shape, seed):
     return data
 
 
-@pytest.mark.parametrize("dtype", [d.name for d in DTYPES])
-@pytest.mark.parametrize("weight", ["max", "absdiff"])
+@pytest.mark.parametrize(("weight", "dtype"), [(w, d.name) for d in DTYPES for w in weights_of(d)])
 def test_as_the_cpu(side, dtype, weight):
     for seed, (kind, shape, connectivity) in enumerate(
         [
@@ -115,7 +115,7 @@ def on_gpu(memory_limit):
 
 def both_ways(data, nodata, weight, connectivity, memory_limit):
     """Join blocks of 64 on the CPU and the GPU, level by level; return final edges per merge."""
-    kind = Weight(weight, data.dtype)
+    kind = Weight.on(GridSpec(*data.shape), weight, data.dtype)
     cpu = Solver(data.shape, 64, kind, nodata, connectivity == 8)
     blocks = BlockGrid(*data.shape, 64)
     other = gpu.GpuSolver(blocks, 64, kind, nodata, connectivity == 8, on_gpu(memory_limit))
@@ -161,6 +161,7 @@ def by_id(region):
 @settings(max_examples=60)
 @given(raster=small, weight=weights, connectivity=connectivities)
 def test_merges(raster, weight, connectivity):
+    assume(weight in weights_of(raster.cells.dtype))
     both_ways(raster.cells, raster.nodata, weight, connectivity, 2**40)
 
 
@@ -170,7 +171,7 @@ def test_merges_of_three_levels(monkeypatch, kind, dtype):
     """No merge falls back to the CPU."""
     monkeypatch.setattr(gpu.frozen, "merge", None)
     monkeypatch.setattr(Solver, "merge", on_the_cpu)
-    for weight in ("max", "absdiff"):
+    for weight in weights_of(np.dtype(dtype)):
         data = make(kind, dtype, (500, 330), 1)
         merges = both_ways(data, 7, weight, 8, 2**40)
         assert len(merges) > 10
@@ -179,7 +180,7 @@ def test_merges_of_three_levels(monkeypatch, kind, dtype):
 
 def on_the_cpu(solver, children, sums):
     weight = solver.weight
-    return merge(children, solver.shape, weight.low, solver.diagonal, sums, weight.sum_mode)
+    return merge(children, solver.shape, weight.rule(), solver.diagonal, sums, weight.sum_mode)
 
 
 @pytest.mark.parametrize("dtype", ["uint16", "float64"])

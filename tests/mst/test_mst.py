@@ -10,7 +10,7 @@ import pytest
 import rasterio
 import reference
 from conftest import only_cpu
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from samples import DEMS
 from scipy.sparse import coo_matrix
@@ -25,6 +25,7 @@ from terrain_gpu.io.convert import convert_dataset
 from terrain_gpu.io.export import export_layer
 from terrain_gpu.mst import levels
 from terrain_gpu.mst.cuda import plan as gpu
+from terrain_gpu.mst.weights import WEIGHTS, weights_of
 from terrain_gpu.store import LayerWriter
 
 
@@ -59,7 +60,7 @@ def has_no_largest(raster):
 small = rasters(shape=shapes(200, 9000)).filter(has_no_largest)
 """Kruskal in plain Python takes a second for 30 000 cells."""
 
-weights = st.sampled_from(["max", "absdiff"])
+weights = st.sampled_from(list(WEIGHTS))
 connectivities = st.sampled_from([8, 4])
 
 
@@ -90,6 +91,7 @@ def check(tree, forward, data, nodata, weight, connectivity):
 )
 def test_arrays(backend, raster, weight, connectivity, block):
     data, nodata = raster.cells, raster.nodata
+    assume(weight in weights_of(data.dtype))
     tree = minimum_spanning_tree(
         data, weight=weight, connectivity=connectivity, nodata=nodata, block_size=block, threads=2
     )
@@ -110,6 +112,7 @@ def test_arrays(backend, raster, weight, connectivity, block):
 def test_stores(
     folders, no_fsync_session, backend, method, raster, weight, connectivity, block, threads, limit
 ):
+    assume(weight in weights_of(raster.cells.dtype))
     with folders() as folder:
         store = make_store(folder / "s.zarr", raster.cells, raster.nodata, block)
         tree = minimum_spanning_tree(

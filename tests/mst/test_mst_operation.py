@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import numpy as np
 import reference
 from contract import OperationContract
-from strategies import rasters, shapes
+from hypothesis import strategies as st
+from strategies import DTYPES, rasters, shapes
 from test_mst import has_no_largest
 
+from terrain_gpu.grid.lengths import step_lengths
 from terrain_gpu.mst.problem import SpanningForest
+from terrain_gpu.mst.weights import weights_of
 
 
 class TestSpanningForest(OperationContract):
@@ -22,6 +26,19 @@ class TestSpanningForest(OperationContract):
 
     def expected(self, data, nodata, grid):
         return [reference.kruskal(data, self.weight, nodata, self.connectivity)[0]]
+
+
+class TestSpanningForestOfFlow(TestSpanningForest):
+    command = "compute-mst s.zarr --weight flow"
+    rasters = rasters(
+        st.sampled_from([dtype for dtype in map(np.dtype, DTYPES) if "flow" in weights_of(dtype)]),
+        shapes(200, 9000),
+    )
+    weight = "flow"
+
+    def expected(self, data, nodata, grid):
+        lengths = step_lengths(grid)
+        return [reference.kruskal(data, "flow", nodata, 8, lengths)[0]]
 
 
 class TestSpanningForestOfPasses(TestSpanningForest):

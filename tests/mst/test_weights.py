@@ -10,19 +10,19 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from reference import exact_sum, weight_of
+from reference import exact_sum, slope_of, weight_of
 from strategies import DTYPES, scalars
 
 from terrain_gpu.errors import InputError
 from terrain_gpu.mst.cpu.boruvka import add_weight, edge_key
-from terrain_gpu.mst.weights import WEIGHTS, Weight
+from terrain_gpu.mst.weights import Weight, weights_of
 
 
 @numba.njit
-def keys_of(cells, low):
+def keys_of(cells, rule):
     found = np.zeros(len(cells) // 2, np.uint64)
     for k in range(len(found)):
-        found[k] = edge_key(cells[2 * k], cells[2 * k + 1], low)
+        found[k] = edge_key(cells[2 * k], cells[2 * k + 1], rule)
     return found
 
 
@@ -33,11 +33,15 @@ def sum_of(keys, sums, mode):
 
 
 def keys(weight, cells):
-    return keys_of(weight.operands(cells), weight.low).astype(weight.key_dtype)
+    rule = np.float64(1 / LENGTH) if weight.slopes else weight.rule()
+    return keys_of(weight.operands(cells), rule).astype(weight.key_dtype)
 
 
-@pytest.mark.parametrize("name", WEIGHTS)
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+LENGTH = 28.28
+KINDS = [(name, dtype) for dtype in DTYPES for name in weights_of(dtype)]
+
+
+@pytest.mark.parametrize(("name", "dtype"), KINDS, ids=str)
 @given(data=st.data())
 def test_keys_have_the_order_of_the_weights_and_sums_are_exact(name, dtype, data):
     values = data.draw(st.lists(scalars(dtype), min_size=2, max_size=40))
@@ -45,8 +49,12 @@ def test_keys_have_the_order_of_the_weights_and_sums_are_exact(name, dtype, data
     weight = Weight(name, dtype)
     found = keys(weight, cells).tolist()
     plain = [weight_of(a, b, name) for a, b in cells.reshape(-1, 2)]
-    for key, w in zip(found, plain, strict=True):
-        for other_key, other_w in zip(found, plain, strict=True):
+    order = plain
+    if name == "flow":
+        slopes = [-slope_of(a, b, LENGTH) for a, b in cells.reshape(-1, 2)]
+        order = list(zip(plain, slopes, strict=True))
+    for key, w in zip(found, order, strict=True):
+        for other_key, other_w in zip(found, order, strict=True):
             assert (key < other_key) == (w < other_w)
             assert (key == other_key) == (w == other_w)
     sums = weight.new_sums()
@@ -87,6 +95,11 @@ def test_a_difference_beyond_the_type_is_infinite():
 def test_negative_and_positive_zero_are_one_value():
     weight = Weight("max", np.dtype("<f4"))
     assert len(set(weight.operands(np.array([0.0, -0.0], np.float32)).tolist())) == 1
+
+
+def test_slopes_need_cells_of_32_bits():
+    with pytest.raises(InputError, match="flow needs cells of at most 32 bits, these are float64"):
+        Weight("flow", np.dtype("f8"))
 
 
 def test_unknown_weights_are_refused():

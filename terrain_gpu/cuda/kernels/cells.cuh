@@ -17,6 +17,7 @@ struct Region {
     int sides;         // bits: the raster goes on above (1), below (2), left (4), right (8)
     int has_nodata;
     int diagonal;
+    const double* per_length;  // 1 / length of the steps in each direction, from each row
 };
 
 __device__ __forceinline__ u32 spread(u32 v) {

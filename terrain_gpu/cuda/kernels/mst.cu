@@ -1,47 +1,66 @@
 // The spanning forest of a region: Boruvka with frozen components, first inside each tile in
 // shared memory, then over the remaining edges between rim cells. Macros: CELL, the type of cells;
-// ABSDIFF, whether the weight is |dz| (1) or the higher cell (0); CACHED, whether a tile's cells
-// are kept in shared memory; TILE_BYTES, the shared memory of a tile; WIDE_KEYS, whether cells
-// have 64 bits.
+// ABSDIFF, whether the weight is |dz| (1) or the higher cell (0); SLOPES, whether of edges of one
+// weight the steeper comes first; CACHED, whether a tile's cells are kept in shared memory;
+// TILE_BYTES, the shared memory of a tile; WIDE_KEYS, whether keys have 64 bits.
 #include "cells.cuh"
 
 typedef CELL Cell;
 constexpr bool FLOAT = (Cell)0.5 != (Cell)0;
 constexpr int BITS = 8 * sizeof(Cell);
-constexpr bool WIDE = BITS == 64;
+constexpr bool LONG = BITS == 64, WIDE = LONG || SLOPES;
 
 template <bool B, typename T, typename F> struct Pick { typedef T type; };
 template <typename T, typename F> struct Pick<false, T, F> { typedef F type; };
 
 typedef Pick<WIDE, u64, u32>::type Key;
-typedef Pick<FLOAT && ABSDIFF, Cell, Pick<(BITS <= 16), u16, Key>::type>::type Operand;
-constexpr Key SIGN = (Key)1 << (BITS - 1);
+typedef Pick<LONG, u64, u32>::type Bits;
+typedef Pick<SLOPES || (FLOAT && ABSDIFF), Cell, Pick<(BITS <= 16), u16, Bits>::type>::type Operand;
+constexpr Bits SIGN = (Bits)1 << (BITS - 1);
 
 // -- weights: unsigned keys in the order of weights, as on the CPU ---------------------------------
 
 __device__ __forceinline__ u32 bits_of(float z) { return __float_as_uint(z); }
 __device__ __forceinline__ u64 bits_of(double z) { return (u64)__double_as_longlong(z); }
-template <typename T> __device__ __forceinline__ Key bits_of(T z) { return (Key)z; }
+template <typename T> __device__ __forceinline__ Bits bits_of(T z) { return (Bits)z; }
 
-__device__ __forceinline__ Operand operand(Cell z) {
-    if constexpr (FLOAT && ABSDIFF) {
-        return z;
-    } else if constexpr (FLOAT) {
-        Key bits = bits_of(z + (Cell)0);  // turns -0 into +0
+// Unsigned numbers in the order of cells.
+__device__ __forceinline__ Bits order(Cell z) {
+    if constexpr (FLOAT) {
+        Bits bits = bits_of(z + (Cell)0);  // turns -0 into +0
         return bits & SIGN ? ~bits : bits ^ SIGN;
     } else if constexpr ((Cell)-1 < (Cell)1) {
-        return (Operand)((Key)z + SIGN);  // the least value becomes 0
+        return (Bits)z + SIGN;  // the least value becomes 0
     } else {
-        return (Operand)z;
+        return (Bits)z;
     }
 }
 
-__device__ __forceinline__ Key edge_key(Operand a, Operand b) {
-    if constexpr (FLOAT && ABSDIFF) {
+__device__ __forceinline__ Operand operand(Cell z) {
+    if constexpr (SLOPES || (FLOAT && ABSDIFF)) return z;
+    else return (Operand)order(z);
+}
+
+// The weight, without the slope.
+__device__ __forceinline__ Bits weight_bits(Operand a, Operand b) {
+    if constexpr (SLOPES) {
+        return order(a > b ? a : b);
+    } else if constexpr (FLOAT && ABSDIFF) {
         return bits_of(a < b ? b - a : a - b) & ~SIGN;
     } else {
-        Key high = a > b ? a : b, low = a > b ? b : a;
+        Bits high = a > b ? a : b, low = a > b ? b : a;
         return ABSDIFF ? high - low : high;
+    }
+}
+
+// The key of an edge in a direction from a row of the region.
+__device__ __forceinline__ Key edge_key(const Region& g, Operand a, Operand b, int k, i64 row) {
+    if constexpr (SLOPES) {
+        const double drop = (double)a - (double)b;
+        const float slope = (float)((drop < 0 ? -drop : drop) * g.per_length[k * g.rows + row]);
+        return (Key)((u64)weight_bits(a, b) << 32 | (0x7FFFFFFFu - __float_as_uint(slope)));
+    } else {
+        return weight_bits(a, b);
     }
 }
 
@@ -55,7 +74,7 @@ constexpr int THREADS = 512;
 constexpr int STRIP = CELLS / THREADS;  // cells of one column per thread
 constexpr u32 NONE = 0xFFFF, FROZEN = 0x1000, ROOT = 0xFFF;
 
-typedef Pick<(BITS <= 16), u32, u64>::type Word;
+typedef Pick<(BITS <= 16 && !SLOPES), u32, u64>::type Word;
 constexpr Word NO_WORD = ~(Word)0;
 
 struct Tile {
@@ -76,9 +95,14 @@ static_assert(sizeof(Tile) <= TILE_BYTES, "more shared memory than is asked for"
 struct TileCells {
     const Tile& tile;
     const Cell* cells;
+    const Region& region;
+    const i64 row;  // of the first cell
     __device__ __forceinline__ Operand operator[](int c) const {
         if constexpr (CACHED) return tile.cells[c];
         else return operand(cells[c]);
+    }
+    __device__ __forceinline__ Key key(Operand a, Operand b, int number) const {
+        return edge_key(region, a, b, number & 3, row + (number >> 2) / TILE);
     }
 };
 
@@ -115,7 +139,7 @@ __device__ void least_edges(Tile& s, const TileCells& z, int diagonal) {
             const u32 label = s.label[other];
             if (label == own || label == NONE) return;
             if (!ready) { here = z[c]; ready = true; }
-            const Key key = edge_key(here, z[other]);
+            const Key key = z.key(here, z[other], number);
             Word word;
             if constexpr (PASS == 1) {
                 if (key != least_key) return;
@@ -216,7 +240,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) tile_forest(
     const Region g = *region;
     const int row = blockIdx.x / g.tiles_across, col = blockIdx.x % g.tiles_across;
     const i64 start = tile_start(g, row, col);
-    const TileCells z{s, cells + start};
+    const TileCells z{s, cells + start, g, row * (i64)TILE};
     const bool above = row > 0 || g.sides & 1, below = (row + 1) * (i64)TILE < g.rows || g.sides & 2;
     const bool before = col > 0 || g.sides & 4, after = (col + 1) * (i64)TILE < g.cols || g.sides & 8;
     if (threadIdx.x == 0) s.count = 0;
@@ -248,7 +272,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) tile_forest(
         const int number = s.found[threadIdx.x], a = number >> 2, b = upper_end(number);
         const i64 at = s.base + threadIdx.x;
         const i64 cell = (row * (i64)TILE + a / TILE) * g.cols + col * (i64)TILE + a % TILE;
-        PUT(at, edge_key(z[a], z[b]), (u32)(4 * cell + (number & 3)));
+        PUT(at, z.key(z[a], z[b], number), (u32)(4 * cell + (number & 3)));
         us[at] = blockIdx.x * RING + ring_index(s.rim[a]);
         vs[at] = blockIdx.x * RING + ring_index(s.rim[b]);
     }
@@ -288,7 +312,7 @@ extern "C" __global__ void separators(
         if (!has_value<Cell>(a, nodata, g.has_nodata) || !has_value<Cell>(b, nodata, g.has_nodata))
             continue;
         slots[e] = atomicAdd(&count, 1u);
-        keys_of[e] = edge_key(operand(a), operand(b));
+        keys_of[e] = edge_key(g, operand(a), operand(b), k, row);
         ids_of[e] = (u32)(4 * (row * g.cols + col) + k);
         u_of[e] = blockIdx.x * RING + ring_index(y * TILE + x);
         v_of[e] = (u32)(r / TILE * g.tiles_across + c / TILE) * RING +
@@ -453,7 +477,7 @@ extern "C" __global__ void flatten(i64 vertices, u32* parent, u64* best, u32* be
 
 // Exact sum of the weights of a tile's edges, with a low and a high word per exponent, as on the
 // CPU; also counts edges and vertices.
-constexpr int EXPONENTS = FLOAT ? (WIDE ? 2048 : 256) : 1;
+constexpr int EXPONENTS = FLOAT ? (LONG ? 2048 : 256) : 1;
 
 extern "C" __global__ void weigh(
     const Region* region, const Cell* cells, Cell nodata, const u8* mask, u64* sums, u64* totals
@@ -474,20 +498,20 @@ extern "C" __global__ void weigh(
         if (high) atomicAdd(&sum[2 * run + 1], (u64)high);
         low = high = 0;
     };
-    auto add = [&](Key key) {
+    auto add = [&](Bits key) {
         if constexpr (!FLOAT) {
             low += (u32)key;
-            if constexpr (WIDE) high += (i64)((u64)key >> 32);
+            if constexpr (LONG) high += (i64)((u64)key >> 32);
         } else {
-            constexpr int POINT = WIDE ? 52 : 23;
+            constexpr int POINT = LONG ? 52 : 23;
             i64 sign = 1;
-            Key size = key & ~SIGN;
+            Bits size = key & ~SIGN;
             if (!ABSDIFF && !(key & SIGN)) {
                 sign = -1;
                 size = ~SIGN - size;
             }
             const int exponent = (int)(size >> POINT);
-            u64 mantissa = size & (((Key)1 << POINT) - 1);
+            u64 mantissa = size & (((Bits)1 << POINT) - 1);
             if (exponent > 0) mantissa |= (u64)1 << POINT;
             if (exponent != run) {
                 flush();
@@ -504,14 +528,14 @@ extern "C" __global__ void weigh(
         const bool good = has_value<Cell>(here, nodata, g.has_nodata);
         valid += good;
         // The key of the largest 64-bit integer means "no edge": report such a cell.
-        if (WIDE && !FLOAT && good && operand(here) == (Operand)NO_WORD)
+        if (LONG && !FLOAT && good && operand(here) == (Operand)NO_WORD)
             atomicMax(&totals[2], (u64)(row * g.cols + col + 1));
         const u32 bits = mask[start + c];
         for (int k = 0; k < 4; k++) {
             if (!(bits >> k & 1)) continue;
             edges++;
             const i64 there = cell_at(g, row + (k != 0), col + (k == 0 ? 1 : k - 2));
-            add(edge_key(operand(here), operand(cells[there])));
+            add(weight_bits(operand(here), operand(cells[there])));
         }
     }
     flush();

@@ -3,8 +3,8 @@
 // 4 * lower cell + direction (E, SW, S, SE), and edges are ordered by weight and id, so the forest
 // is unique: the mask is the forest if and only if it holds every edge picked, and no other edge.
 // Deliberately simple, and shares no code with the kernels that compute forests. Macros: CELL, the
-// type of cells; ABSDIFF, whether the weight is |dz| (1) or the higher cell (0); VERTEX, the
-// unsigned type of a cell's number.
+// type of cells; ABSDIFF, whether the weight is |dz| (1) or the higher cell (0); SLOPES, whether of
+// edges of one weight the steeper comes first; VERTEX, the unsigned type of a cell's number.
 typedef unsigned char u8;
 typedef unsigned int u32;
 typedef unsigned long long u64;
@@ -68,6 +68,18 @@ __device__ __forceinline__ u64 key(Cell a, Cell b) {
         const u64 x = ordered(a), y = ordered(b);
         const u64 low = x < y ? x : y, high = x < y ? y : x;
         return ABSDIFF ? high - low : high;
+    }
+}
+
+// The same, with the slope: the difference of heights times the reciprocal of the length.
+__device__ __forceinline__ u64 key(
+    Cell a, Cell b, const double* per_length, i64 rows, i64 row, int direction
+) {
+    if constexpr (SLOPES) {
+        const float slope = (float)(fabs((double)a - (double)b) * per_length[direction * rows + row]);
+        return key(a, b) << 32 | (0x7FFFFFFFu - bits_of(slope));
+    } else {
+        return key(a, b);
     }
 }
 
@@ -159,17 +171,19 @@ extern "C" __global__ void survey(
 // Find the least edge out of every component, stored at its root. Each cell first finds its own
 // least edge, without atomics.
 extern "C" __global__ void least_edges(
-    i64 rows, i64 cols, int diagonal, const Cell* cells, const Vertex* parent, u64* best
+    i64 rows, i64 cols, int diagonal, const Cell* cells, const double* per_length,
+    const Vertex* parent, u64* best
 ) {
     for (i64 k = thread(); k < rows * cols; k += threads()) {
-        const auto [row, col] = place(k, rows, cols);
+        const auto at = place(k, rows, cols);
+        const i64 row = at.row, col = at.col;
         const i64 v = row * cols + col;
         const Vertex own = parent[v];
         if (own == ABSENT) continue;
         u64 weight = 0, edge = NONE;
-        auto look = [&](i64 other, u64 id) {
+        auto look = [&](i64 other, i64 upper, u64 id) {
             if (parent[other] == own || parent[other] == ABSENT) return;
-            const u64 k = key(cells[v], cells[other]);
+            const u64 k = key(cells[v], cells[other], per_length, rows, upper, (int)(id & 3));
             if (edge != NONE && (k > weight || (k == weight && id > edge))) return;
             weight = k;
             edge = id;
@@ -180,15 +194,18 @@ extern "C" __global__ void least_edges(
             const bool forth = d == 0 ? right : down && (d != 1 || left) && (d != 3 || right);
             const bool back = d == 0 ? left : up && (d != 1 || right) && (d != 3 || left);
             const i64 by = step(d, cols);
-            if (back) look(v - by, 4 * (u64)(v - by) + d);
-            if (forth) look(v + by, 4 * (u64)v + d);
+            if (back) look(v - by, row - (d > 0), 4 * (u64)(v - by) + d);
+            if (forth) look(v + by, row, 4 * (u64)v + d);
         }
         if (edge == NONE) continue;
         u64 seen = *(volatile u64*)&best[own];
         for (;;) {
             if (seen != NONE) {
                 const i64 cell = (i64)(seen >> 2);
-                const u64 k = key(cells[cell], cells[cell + step((int)(seen & 3), cols)]);
+                const int d = (int)(seen & 3);
+                const Cell there = cells[cell + step(d, cols)];
+                const i64 upper = SLOPES ? cell / cols : 0;
+                const u64 k = key(cells[cell], there, per_length, rows, upper, d);
                 if (k < weight || (k == weight && seen <= edge)) break;
             }
             const u64 now = atomicCAS(&best[own], seen, edge);

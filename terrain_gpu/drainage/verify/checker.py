@@ -24,6 +24,7 @@ from ...errors import VerificationError
 from ...grid import Block
 from ...grid.lengths import area_units
 from ...grid.neighbours import symmetric
+from ...mst.weights import Weight
 from ...store import Layer, TileStore
 from ..source import Forest, open_forest
 from .kernels import (
@@ -226,14 +227,17 @@ class _DrainageChecker:
         order = order[:count]
         if cell >= 0:
             self._wrong(at, codes, cell, "leads round in a circle", "acyclic")
-        keys = self.forest.weight.operands(heights)
+        keys = Weight("max", heights.dtype).operands(heights)
+        cells = keys, keys, np.empty((4, 0))  # without slopes, the type of heights is no matter
+        if (per_length := self.forest.weight.per_length) is not None:
+            cells = keys, heights, per_length
         corner = np.array([r0, c0, self.grid.cols])
         exits, tops = np.empty(size, np.int32), np.empty(size, np.uint64)
         numbers = np.empty(size, np.int64)
-        leave = heaviest_edges(keys, corner, codes, target, order, exits, tops, numbers)
+        leave = heaviest_edges(cells, corner, codes, target, order, exits, tops, numbers)
         least = np.full(leave, _MOST), np.full(leave, np.iinfo(np.int64).max)
         ways = links, order, exits, tops, numbers
-        cell, k = check_divides(keys, corner, codes, *ways, *least)
+        cell, k = check_divides(cells, corner, codes, *ways, *least)
         if cell >= 0:
             what = (
                 f"drains over a heavier edge than the one to the {_NAMES[k]}, which is the divide"
@@ -249,7 +253,7 @@ class _DrainageChecker:
         into = np.flatnonzero(entered)
         over, number = np.empty((2, leave), np.int64)
         top = np.empty(leave, np.uint64)
-        crossing_edges(keys, corner, codes, leaving, over, top, number)
+        crossing_edges(cells, corner, codes, leaving, over, top, number)
         known = _Ways(
             self._globally(at, leaving),
             over,

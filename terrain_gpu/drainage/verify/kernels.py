@@ -127,12 +127,21 @@ def order_cells(codes, target, waiting, order):
 
 
 @jit
-def edge(keys, corner, row, col, k):
-    """Key and id of the edge from a cell of a block to a neighbour."""
+def edge(cells, corner, row, col, k):
+    """Key and id of the edge from a cell of a block to a neighbour.
+
+    `cells` are keys of the heights, the heights, and reciprocals of the lengths of steps by
+    direction and row of the raster, without rows unless the steeper of two edges comes first.
+    """
+    keys, heights, per_length = cells
     r, c = row + ROW_STEP[k], col + COL_STEP[k]
     key = max(np.uint64(keys[row + 1, col + 1]), np.uint64(keys[r + 1, c + 1]))
+    drop = abs(np.float64(heights[row + 1, col + 1]) - np.float64(heights[r + 1, c + 1]))
     if k >= 4:
         row, col = r, c
+    if per_length.shape[1]:
+        slope = np.float32(drop * per_length[EDGE_OF[k], corner[0] + row])
+        key = (key << np.uint64(32)) + np.uint64(np.int64(2**31 - 1) - slope.view(np.int32))
     return key, 4 * ((corner[0] + row) * corner[2] + corner[1] + col) + EDGE_OF[k]
 
 
@@ -143,7 +152,7 @@ def heavier(key, number, than_key, than_number):
 
 
 @jit
-def heaviest_edges(keys, corner, codes, target, order, exits, tops, numbers):
+def heaviest_edges(cells, corner, codes, target, order, exits, tops, numbers):
     """The heaviest edge on the way from each cell until it ends or leaves the block.
 
     Parameters
@@ -172,7 +181,7 @@ def heaviest_edges(keys, corner, codes, target, order, exits, tops, numbers):
                 count += 1
             continue
         row, col = at // cols, at % cols
-        key, number = edge(keys, corner, row, col, _step(codes[row + 1, col + 1]))
+        key, number = edge(cells, corner, row, col, _step(codes[row + 1, col + 1]))
         exits[at], tops[at], numbers[at] = exits[to], tops[to], numbers[to]
         if heavier(key, number, tops[at], numbers[at]):
             tops[at], numbers[at] = key, number
@@ -180,7 +189,7 @@ def heaviest_edges(keys, corner, codes, target, order, exits, tops, numbers):
 
 
 @jit
-def check_divides(keys, corner, codes, links, order, exits, tops, numbers, least, least_numbers):
+def check_divides(cells, corner, codes, links, order, exits, tops, numbers, least, least_numbers):
     """Compare each edge along which nothing drains with the way from each of its ends.
 
     Parameters
@@ -202,7 +211,7 @@ def check_divides(keys, corner, codes, links, order, exits, tops, numbers, least
                 continue
             if codes[row + 1 + ROW_STEP[k], col + 1 + COL_STEP[k]] == 1 << (k + 4 & 7):
                 continue
-            key, number = edge(keys, corner, row, col, k)
+            key, number = edge(cells, corner, row, col, k)
             if not heavier(key, number, tops[at], numbers[at]):
                 return at, k
             x = exits[at]
@@ -236,13 +245,13 @@ def entries(codes, entered):
 
 
 @jit
-def crossing_edges(keys, corner, codes, leaving, target, top, number):
+def crossing_edges(cells, corner, codes, leaving, target, top, number):
     """Key and id of the edge, and the cell of the raster, to which cells leave a block."""
     cols = codes.shape[1] - 2
     for i in range(len(leaving)):
         row, col = leaving[i] // cols, leaving[i] % cols
         k = _step(codes[row + 1, col + 1])
-        top[i], number[i] = edge(keys, corner, row, col, k)
+        top[i], number[i] = edge(cells, corner, row, col, k)
         r, c = corner[0] + row + ROW_STEP[k], corner[1] + col + COL_STEP[k]
         target[i] = r * corner[2] + c
 

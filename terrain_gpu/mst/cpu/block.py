@@ -8,7 +8,7 @@ from numba.extending import register_jitable
 from ...compiled import jit
 from ...grid import TILE
 from ..weights import Weight
-from .boruvka import contract, edge_key, new_list_work
+from .boruvka import contract, edge_key, new_list_work, rule_at
 from .tile import RING, new_tile_work, ring_cell, ring_index, tile_forest
 
 
@@ -22,14 +22,14 @@ def new_block_work(block: int, weight: Weight) -> tuple:
 
 
 @jit
-def block_forest(cells, valid, low, diagonal, sides, work, mask, sums, mode):
+def block_forest(cells, valid, rule, diagonal, sides, work, mask, sums, mode):
     """Compute the spanning forest of a block.
 
     Parameters
     ----------
     cells, valid
         Operands and validity, of one shape.
-    low, mode
+    rule, mode
         See `Weight`.
     diagonal
         Whether diagonal neighbours are joined.
@@ -67,14 +67,25 @@ def block_forest(cells, valid, low, diagonal, sides, work, mask, sums, mode):
             )
             start = count
             count, more = tile_forest(
-                cells, valid, window, low, diagonal, near, tile_work, mask, sums, mode, edges, count
+                cells,
+                valid,
+                window,
+                rule,
+                diagonal,
+                near,
+                tile_work,
+                mask,
+                sums,
+                mode,
+                edges,
+                count,
             )
             final += more
             first = (ti * across + tj) * RING
             for k in range(start, count):
                 edges[2][k] += first
                 edges[3][k] += first
-    count = _separators(cells, valid, low, diagonal, across, edges, count)
+    count = _separators(cells, valid, rule, diagonal, across, edges, count)
     vertices = down * across * RING
     frozen[:vertices] = False
     for row in range(rows):
@@ -112,7 +123,7 @@ def _cell(vertex, across, cols):
 
 
 @register_jitable
-def _separators(cells, valid, low, diagonal, across, edges, count):
+def _separators(cells, valid, rule, diagonal, across, edges, count):
     """Append the edges between tiles."""
     keys, ids, us, vs = edges
     rows, cols = cells.shape
@@ -129,7 +140,7 @@ def _separators(cells, valid, low, diagonal, across, edges, count):
                     continue
                 if y // TILE == row // TILE and x // TILE == col // TILE:
                     continue
-                keys[count] = edge_key(cells[row, col], cells[y, x], low)
+                keys[count] = edge_key(cells[row, col], cells[y, x], rule_at(rule, d, row))
                 ids[count] = 4 * (row * cols + col) + d
                 us[count] = _vertex(row, col, across)
                 vs[count] = _vertex(y, x, across)

@@ -32,7 +32,7 @@ from ...compiled import jit
 from ...primitives.tournament import NOBODY, challenge, first, leave, new_tree, plays, precedes
 from ..region import Edges, Region
 from ..weights import Weight
-from .boruvka import add_weight, edge_key
+from .boruvka import add_weight, edge_key, rule_at
 from .merge import Children, Frame
 
 __all__ = [
@@ -97,7 +97,7 @@ def new_work(block: int, weight: Weight) -> tuple:
 def solve_block(
     cells: np.ndarray,
     valid: np.ndarray,
-    low: np.unsignedinteger,
+    rule: np.unsignedinteger | np.ndarray,
     diagonal: bool,
     open_sides: tuple[bool, bool, bool, bool],
     work: Any,
@@ -111,7 +111,7 @@ def solve_block(
     ----------
     cells, valid
         Operands and validity, of one shape.
-    low, mode
+    rule, mode
         See `Weight`.
     diagonal
         Whether diagonal neighbours are joined.
@@ -130,19 +130,19 @@ def solve_block(
         Number of final edges; and keys, ids ``4 * (row * cols + col) + direction`` and both ends
         (row * cols + col) of the contracted paths, valid until `work` is used again.
     """
-    edges, count = kernel(cells, valid, low, diagonal, open_sides, work, mask, sums, mode)
+    edges, count = kernel(cells, valid, rule, diagonal, open_sides, work, mask, sums, mode)
     keys, ids, us, vs = work[2]
     return int(edges), (keys[:count], ids[:count], us[:count], vs[:count])
 
 
 @jit
-def contract_block(cells, valid, low, diagonal, open_sides, work, mask, sums, mode):
+def contract_block(cells, valid, rule, diagonal, open_sides, work, mask, sums, mode):
     """Run steps 1 to 3; return the numbers of final edges and of candidates. See `solve_block`."""
     forest, whole_tree, candidates = work
     rows, cols = cells.shape
     tree = whole_tree[: 2 * rows * cols]
     _mark_boundary(rows, cols, open_sides, forest[4])
-    reached = block_mst(cells, valid, low, diagonal, forest, tree)
+    reached = block_mst(cells, valid, rule, diagonal, forest, tree)
     final, count = contract_forest(forest, reached, candidates, sums, mode)
     for k in range(final):
         edge = forest[3][k]
@@ -172,7 +172,7 @@ def _mark_boundary(rows, cols, open_sides, branches):
 
 
 @jit
-def block_mst(cells, valid, low, diagonal, forest, tree):
+def block_mst(cells, valid, rule, diagonal, forest, tree):
     """Grow the spanning forest of a block by Prim; return the number of its vertices."""
     parent, branches = forest[2], forest[4]
     rows, cols = cells.shape
@@ -185,13 +185,13 @@ def block_mst(cells, valid, low, diagonal, forest, tree):
                 root = row * cols + col
                 if parent[root] < 0 and valid[row, col] and (branches[root] == 0) == interior:
                     reached = _grow_in_block(
-                        root, cells, valid, low, diagonal, forest, tree, reached
+                        root, cells, valid, rule, diagonal, forest, tree, reached
                     )
     return reached
 
 
 @jit
-def _grow_in_block(root, cells, valid, low, diagonal, forest, tree, reached):
+def _grow_in_block(root, cells, valid, rule, diagonal, forest, tree, reached):
     """Grow the tree of the component of `root`; return the number of vertices reached so far."""
     keys, ids, parent, order, _ = forest
     rows, cols = cells.shape
@@ -208,7 +208,7 @@ def _grow_in_block(root, cells, valid, low, diagonal, forest, tree, reached):
                 if y < 0 or y >= rows or x < 0 or x >= cols or not valid[y, x]:
                     continue
                 u = y * cols + x
-                key = edge_key(cells[row, col], cells[y, x], low)
+                key = edge_key(cells[row, col], cells[y, x], rule_at(rule, d, min(row, y)))
                 _offer(forest, tree, u, v, key, 4 * min(u, v) + d)
         v = first(tree)
         if v != NOBODY:
@@ -297,7 +297,7 @@ def _contract_paths(keys, ids, parent, order, branches, reached):
 def merge(
     children: Children,
     shape: tuple[int, int],
-    low: np.unsignedinteger,
+    rule: np.unsignedinteger | np.ndarray,
     diagonal: bool,
     sums: np.ndarray,
     mode: int,
@@ -308,7 +308,7 @@ def merge(
     region.
     """
     frame = Frame(children, shape)
-    keys, ids, us, vs = frame.edges(low, diagonal)
+    keys, ids, us, vs = frame.edges(rule, diagonal)
     cells, ends = np.unique(np.concatenate((us, vs)), return_inverse=True)
     del us, vs
 

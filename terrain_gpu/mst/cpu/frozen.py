@@ -40,7 +40,7 @@ __all__ = [
 def solve_block(
     cells: np.ndarray,
     valid: np.ndarray,
-    low: np.unsignedinteger,
+    rule: np.unsignedinteger | np.ndarray,
     diagonal: bool,
     open_sides: tuple[bool, bool, bool, bool],
     work: Any,
@@ -52,5 +52,5 @@ def solve_block(
 
     The candidates' ids and ends refer to the block's own cells.
     """
-    edges, count = kernel(cells, valid, low, diagonal, open_sides, work, mask, sums, mode)
+    edges, count = kernel(cells, valid, rule, diagonal, open_sides, work, mask, sums, mode)
     return int(edges), tuple(a[:count] for a in work[1][0])

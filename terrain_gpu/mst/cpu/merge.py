@@ -11,7 +11,7 @@ import numpy as np
 
 from ...grid import Window
 from ..region import Border, Edges, Region
-from .boruvka import contract, edge_key, new_list_work
+from .boruvka import contract, edge_key, new_list_work, rule_at
 
 Children = dict[tuple[int, int], Region]
 """Up to four siblings, keyed by (row, column) 0 or 1; (0, 0) always exists."""
@@ -23,7 +23,7 @@ _STRIP = 2**14
 def merge(
     children: Children,
     shape: tuple[int, int],
-    low: np.unsignedinteger,
+    rule: np.unsignedinteger | np.ndarray,
     diagonal: bool,
     sums: np.ndarray,
     mode: int,
@@ -34,7 +34,7 @@ def merge(
     ----------
     shape
         Rows and columns of the raster.
-    low, sums, mode
+    rule, sums, mode
         See `Weight`.
     diagonal
         Whether diagonal neighbours are joined.
@@ -45,7 +45,7 @@ def merge(
         The joined region, and the global ids of the edges now final.
     """
     frame = Frame(children, shape)
-    keys, ids, us, vs = frame.edges(low, diagonal)
+    keys, ids, us, vs = frame.edges(rule, diagonal)
     edges = keys, ids, frame.number(us), frame.number(vs)
     del us, vs
     work = edges, *new_list_work(frame.cells.size, keys.size, keys.dtype)[1:]
@@ -119,7 +119,7 @@ class Frame:
         inherited = sum(child.candidates[0].size for child in self._children.values())
         return inherited + 3 * (row1 - row0 + col1 - col0)
 
-    def edges(self, low: np.unsignedinteger, diagonal: bool) -> Edges:
+    def edges(self, rule: np.unsignedinteger | np.ndarray, diagonal: bool) -> Edges:
         """Return the siblings' candidates and the edges across the cuts; ends are global cells."""
         row0, row1, col0, col1 = self.window
         row_cut, col_cut = self._cuts
@@ -129,13 +129,13 @@ class Frame:
             cells = np.arange(row0, row1) * cols + col_cut
             left = cells - 1, *self._line((0, 0), (1, 0), 3)
             right = cells, *self._line((0, 1), (1, 1), 2)
-            found += _across(left, right, 0, low, diagonal)
+            found += _across(left, right, 0, cols, rule, diagonal)
         if (1, 0) in self._children:
             cells = np.arange(col0, col1) + row_cut * cols
             above = cells - cols, *self._line((0, 0), (0, 1), 1)
             below = cells, *self._line((1, 0), (1, 1), 0)
             # The diagonals through the crossing of the cuts are already included.
-            found += _across(above, below, 2, low, diagonal, but=col_cut - col0 - 1)
+            found += _across(above, below, 2, cols, rule, diagonal, but=col_cut - col0 - 1)
         keys, ids, us, vs = (np.concatenate(arrays) for arrays in zip(*found, strict=True))
         return keys, ids, us, vs
 
@@ -171,7 +171,8 @@ def _across(
     one: Line,
     other: Line,
     straight: int,
-    low: np.unsignedinteger,
+    cols: int,
+    rule: np.unsignedinteger | np.ndarray,
     diagonal: bool,
     but: int | None = None,
 ) -> list[Edges]:
@@ -189,6 +190,7 @@ def _across(
         if direction != straight and but is not None:
             good[but : but + 1] = False
         u, v = u[good], v[good]
-        ids = 4 * np.minimum(u, v) + direction
-        found.append((edge_key(z_u[good], z_v[good], low), ids, u, v))
+        lower = np.minimum(u, v)
+        of_step = rule_at(rule, direction, lower // cols)
+        found.append((edge_key(z_u[good], z_v[good], of_step), 4 * lower + direction, u, v))
     return found

@@ -14,7 +14,7 @@ from numba.extending import overload, register_jitable
 from ...compiled import jit
 from ...grid import TILE
 from ..weights import Weight
-from .boruvka import add_weight, compress, edge_key
+from .boruvka import add_weight, compress, edge_key, rule_at
 
 CELLS = TILE * TILE
 PAD = TILE + 1
@@ -58,7 +58,7 @@ NUMBER = 14
 
 def _word_dtype(weight: Weight) -> np.dtype | None:
     """Return the unsigned type that holds key and number; None if none is wide enough."""
-    bits = 8 * weight.dtype.itemsize + NUMBER
+    bits = weight.key_bits + NUMBER
     return np.dtype(np.uint32 if bits <= 32 else np.uint64) if bits <= 64 else None
 
 
@@ -140,7 +140,7 @@ def ring_cell(k):
 
 
 @jit
-def tile_forest(cells, valid, window, low, diagonal, sides, work, mask, sums, mode, out, count):
+def tile_forest(cells, valid, window, rule, diagonal, sides, work, mask, sums, mode, out, count):
     """Write the final edges of a tile to `mask`, and append its candidates to `out`.
 
     Parameters
@@ -149,8 +149,8 @@ def tile_forest(cells, valid, window, low, diagonal, sides, work, mask, sums, mo
         Operands and validity of the block.
     window
         (row0, row1, col0, col1) of the tile in the block.
-    low
-        See `Weight.low`.
+    rule
+        See `Weight.rule`, of the block's rows.
     diagonal
         Whether diagonal neighbours are joined.
     sides
@@ -172,7 +172,7 @@ def tile_forest(cells, valid, window, low, diagonal, sides, work, mask, sums, mo
     """
     edges, label, ring, least, _, parent, active, frozen, picked = work
     row0, _, col0, _ = window
-    _fill(cells, valid, window, low, diagonal, edges, least)
+    _fill(cells, valid, window, rule, diagonal, edges, least)
     _freeze_rim(window, sides, frozen)
     for c in range(CELLS):
         label[c + PAD] = c
@@ -274,7 +274,7 @@ def _word_of(key, number, choices, edges):
 
 
 @register_jitable
-def _fill(cells, valid, window, low, diagonal, edges, choices):
+def _fill(cells, valid, window, rule, diagonal, edges, choices):
     """Fill in all edges inside the tile, by direction; all ones if there is no edge."""
     row0, row1, col0, col1 = window
     width = col1 - col0
@@ -285,27 +285,31 @@ def _fill(cells, valid, window, low, diagonal, edges, choices):
         at = PAD + first
         here, good = cells[y, col0:col1], valid[y, col0:col1]
         east = edges[0, at : at + width]
+        of_step = rule_at(rule, 0, y)
         for x in range(width - 1):
-            key = edge_key(here[x], here[x + 1], low)
+            key = edge_key(here[x], here[x + 1], of_step)
             word = _word(key, 4 * (first + x), choices, edges)
             east[x] = word if good[x] & good[x + 1] else top
         if y + 1 == row1:
             break
         below, fine = cells[y + 1, col0:col1], valid[y + 1, col0:col1]
         south = edges[2, at : at + width]
+        of_step = rule_at(rule, 2, y)
         for x in range(width):
-            key = edge_key(here[x], below[x], low)
+            key = edge_key(here[x], below[x], of_step)
             word = _word(key, 4 * (first + x) + 2, choices, edges)
             south[x] = word if good[x] & fine[x] else top
         if not diagonal:
             continue
         south_west, south_east = edges[1, at : at + width], edges[3, at : at + width]
+        of_step = rule_at(rule, 1, y)
         for x in range(1, width):
-            key = edge_key(here[x], below[x - 1], low)
+            key = edge_key(here[x], below[x - 1], of_step)
             word = _word(key, 4 * (first + x) + 1, choices, edges)
             south_west[x] = word if good[x] & fine[x - 1] else top
+        of_step = rule_at(rule, 3, y)
         for x in range(width - 1):
-            key = edge_key(here[x], below[x + 1], low)
+            key = edge_key(here[x], below[x + 1], of_step)
             word = _word(key, 4 * (first + x) + 3, choices, edges)
             south_east[x] = word if good[x] & fine[x + 1] else top
 

@@ -22,7 +22,7 @@ from ...engine.plan import (
 from ...errors import PlanError
 from ...grid import TILE, BlockGrid, RegionGrid, ceil_div, round_up
 from ..cpu.tile import RING
-from ..weights import WEIGHTS
+from ..weights import Weight, weights_of
 
 MOST_SIDE = 2**15
 """The largest side of a region: ids of its edges have 32 bits."""
@@ -36,34 +36,41 @@ TILE_EDGES = RING - 1 + 6 * TILE - 2
 
 def variants() -> list[dict[str, Any]]:
     """Return macros that cover every type and weight, with and without cells in shared memory."""
+    types = [np.dtype(dtype) for dtype in CELL_TYPES]
     return [
-        macros(np.dtype(dtype), name, cached)
-        for dtype in CELL_TYPES
-        for name, cached in zip(WEIGHTS, cycle((True, False)), strict=False)
+        macros(Weight(name, dtype), cached)
+        for dtype in types
+        for name, cached in zip(weights_of(dtype), cycle((True, False)), strict=False)
     ]
 
 
-def macros(dtype: np.dtype, weight: str, cached: bool) -> dict[str, Any]:
+def macros(weight: Weight, cached: bool) -> dict[str, Any]:
     """Return the macros of ``cuda/kernels/mst.cu``."""
     return {
-        "CELL": CELL_TYPES[dtype.name],
-        "ABSDIFF": WEIGHTS[weight].subtracts,
+        "CELL": CELL_TYPES[weight.dtype.name],
+        "ABSDIFF": weight.subtracts,
+        "SLOPES": weight.slopes,
         "CACHED": cached,
-        "TILE_BYTES": tile_bytes(dtype, cached),
-        "WIDE_KEYS": dtype.itemsize == 8,
+        "TILE_BYTES": tile_bytes(weight, cached),
+        "WIDE_KEYS": is_wide(weight),
     }
 
 
-def tile_bytes(dtype: np.dtype, cached: bool) -> int:
+def is_wide(weight: Weight) -> bool:
+    """Return whether keys have 64 bits, so that no word holds key and number of an edge."""
+    return weight.key_bits == 64
+
+
+def tile_bytes(weight: Weight, cached: bool) -> int:
     """Return the shared memory of a tile in bytes: `Tile` in the kernels."""
-    cells, item = TILE * TILE, dtype.itemsize
-    word = 4 if item <= 2 else 8
-    numbers = 4 * cells if item == 8 else 4
+    cells, item = TILE * TILE, weight.dtype.itemsize
+    word = 4 if weight.key_bits <= 16 else 8
+    numbers = 4 * cells if is_wide(weight) else 4
     operand = max(item, 2) * (cells if cached else 1)
     return cells * (word + 6 + 1) + numbers + 4 * RING + operand + 64
 
 
-def keeps_cells(dtype: np.dtype, device: int) -> bool:
+def keeps_cells(weight: Weight, device: int) -> bool:
     """Return whether a tile fits into shared memory together with its cells.
 
     Raises
@@ -72,12 +79,12 @@ def keeps_cells(dtype: np.dtype, device: int) -> bool:
         when a tile does not fit even without its cells.
     """
     room = shared_memory(device)
-    if tile_bytes(dtype, False) > room:
+    if tile_bytes(weight, False) > room:
         raise PlanError(
-            f"cells of {dtype.name} need {tile_bytes(dtype, False)} bytes of shared memory, "
-            f"this GPU has {room}; use --backend cpu"
+            f"cells of {weight.dtype.name} need {tile_bytes(weight, False)} bytes of shared "
+            f"memory, this GPU has {room}; use --backend cpu"
         )
-    return tile_bytes(dtype, True) <= room
+    return tile_bytes(weight, True) <= room
 
 
 def slot_bytes(dtype: np.dtype) -> int:
@@ -85,17 +92,17 @@ def slot_bytes(dtype: np.dtype) -> int:
     return dtype.itemsize + 1
 
 
-def work_bytes(dtype: np.dtype) -> float:
+def work_bytes(weight: Weight) -> float:
     """Return the additional GPU memory for solving a region, in bytes per cell."""
-    edge = 8 + 4 * 3 + 4 * (dtype.itemsize == 8)
+    edge = 8 + 4 * 3 + 4 * is_wide(weight)
     vertex = 8 + 4 + 1 + 4
     # Two lists of edges, a copy of the edges to choose candidates from, and their tags.
     return (TILE_EDGES * (2.5 * edge + 4) + RING * vertex) / TILE**2
 
 
-def merge_bytes(vertices: int, edges: int, dtype: np.dtype) -> int:
+def merge_bytes(vertices: int, edges: int, weight: Weight) -> int:
     """Return the GPU memory for joining regions, in bytes."""
-    wide = dtype.itemsize == 8
+    wide = is_wide(weight)
     # Two lists of edges with tags, plus either the sort or the edges found, chosen and kept.
     return edges * (2 * (8 + 4 * 3 + 4 * wide) + 48) + vertices * (8 + 4 + 1 + 4 * wide)
 
@@ -103,7 +110,7 @@ def merge_bytes(vertices: int, edges: int, dtype: np.dtype) -> int:
 def plan_regions(
     rows: int,
     cols: int,
-    dtype: np.dtype,
+    weight: Weight,
     block: int,
     *,
     spill: Callable[[BlockGrid], int],
@@ -125,7 +132,7 @@ def plan_regions(
     PlanError
         when a region of one block does not fit one of the limits.
     """
-    limit = limit_of(memory_limit)
+    limit, dtype = limit_of(memory_limit), weight.dtype
     item = dtype.itemsize
     # A staging buffer and the work memory of a writer.
     thread = block**2 * (2 * item + 6)
@@ -137,7 +144,9 @@ def plan_regions(
     def device(side: int) -> int:
         slots = min(SLOTS, RegionGrid(rows, cols, side).count)
         cells = min(side, round_up(rows, block)) * min(side, round_up(cols, block))
-        return RESERVED + int(cells * (slots * slot_bytes(dtype) + work_bytes(dtype)))
+        lengths = 4 * 8 * min(side, rows) * weight.slopes
+        of_cell = slots * slot_bytes(dtype) + work_bytes(weight)
+        return RESERVED + int(cells * of_cell) + lengths
 
     if host > limit or device(block) > gpu.memory:
         raise PlanError(

@@ -28,7 +28,7 @@ from ..cpu.tile import RING
 from ..levels import Solved, Spill
 from ..region import Border, Edges, Region
 from ..weights import Weight, valid_cells
-from .plan import TILE_EDGES, keeps_cells, macros, merge_bytes, tile_bytes
+from .plan import TILE_EDGES, is_wide, keeps_cells, macros, merge_bytes, tile_bytes
 
 ROUNDS = 4
 """Rounds between the host's checks for convergence."""
@@ -45,6 +45,7 @@ _REGION = np.dtype(
         ("cols", "<i8"),
         *((name, "<i4") for name in ("shift", "blocks_across", "tiles_across")),
         *((name, "<i4") for name in ("sides", "has_nodata", "diagonal")),
+        ("per_length", "<u8"),
     ]
 )
 
@@ -105,9 +106,9 @@ class GpuSolver:
         self.device, self.memory_limit = gpu.device, gpu.memory
         self.lanes = [SolverLane(device) for device in gpu.devices]
         self._joins = Placement(gpu, doing="joining regions ")
-        cached = all(keeps_cells(weight.dtype, device) for device in gpu.devices)
-        self._macros = macros(weight.dtype, weight.name, cached)
-        self._shared = tile_bytes(weight.dtype, cached)
+        cached = all(keeps_cells(weight, device) for device in gpu.devices)
+        self._macros = macros(weight, cached)
+        self._shared = tile_bytes(weight, cached)
 
     def blocks_in(self, at: Block) -> list[Block]:
         """Return the blocks of a region, row by row."""
@@ -145,14 +146,14 @@ class GpuSolver:
         """Join siblings like `merge.merge`; on the CPU if they do not fit the GPU's memory."""
         weight = self.weight
         frame = Frame(children, self.shape)
-        needed = merge_bytes(frame.cells.size, frame.most_edges, weight.dtype)
+        needed = merge_bytes(frame.cells.size, frame.most_edges, weight)
         fits = frame.most_edges < 2**32 and RESERVED + needed <= self.memory_limit
 
         def join(gpu: Gpu | None) -> tuple[Region, np.ndarray]:
             if gpu is not None and fits:
                 return self._merge(frame, sums)
-            low, mode = weight.low, weight.sum_mode
-            return frozen.merge(children, self.shape, low, self.diagonal, sums, mode)
+            rule, mode = weight.rule(), weight.sum_mode
+            return frozen.merge(children, self.shape, rule, self.diagonal, sums, mode)
 
         return self._joins.run(join)
 
@@ -160,7 +161,7 @@ class GpuSolver:
         import cupy
 
         weight = self.weight
-        keys, ids, us, vs = frame.edges(weight.low, self.diagonal)
+        keys, ids, us, vs = frame.edges(weight.rule(), self.diagonal)
         graph = keys, ids, frame.number(us), frame.number(vs)
         with memory_bound(self.memory_limit, self.device), cupy.cuda.Device(self.device):
             found = self._contract(graph, frame.is_open(frame.cells))
@@ -212,7 +213,7 @@ class _EdgeList:
 
     def __init__(self, solver: GpuSolver, cupy: Any, vertices: int, edges: int) -> None:
         self.cupy, self.kernels = cupy, module("mst", solver._macros)
-        self.wide, self.vertices = solver.weight.dtype.itemsize == 8, vertices
+        self.wide, self.vertices = is_wide(solver.weight), vertices
         self._lists = [self._new_list(edges) for _ in range(2)]
         self.edges = self._lists[0][0]
         self.parent = cupy.empty(vertices, np.uint32)
@@ -319,6 +320,7 @@ class _Workspace:
             self.sums = cupy.empty(len(solver.weight.new_sums()), np.int64)
             self.totals = cupy.empty(3, np.uint64)
             self.region = cupy.empty(_REGION.itemsize, np.uint8)
+            self.per_length = cupy.empty(4 * min(side, solver.shape[0]) * solver.weight.slopes)
         self.tile_kernel = self.list.kernels.get_function("tile_forest")
         self.tile_kernel.max_dynamic_shared_size_bytes = solver._shared
         self.nodata = solver.weight.dtype.type(0 if solver.nodata is None else solver.nodata)
@@ -342,7 +344,10 @@ class _Workspace:
             sides,
             solver.nodata is not None,
             solver.diagonal,
+            self.per_length.data.ptr,
         )
+        if solver.weight.slopes:
+            self.per_length[: 4 * (r1 - r0)].set(solver.weight.rule(r0, r1).ravel())
         self.region.set(np.array([described], _REGION).view(np.uint8))
 
     def run(self) -> None:

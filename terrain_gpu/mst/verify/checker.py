@@ -92,10 +92,11 @@ class ForestChecker:
         window = (corner[0], corner[0] + rows, corner[1], corner[1] + cols)
         cells, valid, bits = self.weight.operands(data), valid_cells(data, self.nodata), bits.copy()
         keys = np.empty((4, rows, cols), self.weight.key_dtype)
-        keys[0, :, :-1] = self.keys(cells[:, :-1], cells[:, 1:])
-        keys[1, :-1, 1:] = self.keys(cells[:-1, 1:], cells[1:, :-1])
-        keys[2, :-1] = self.keys(cells[:-1], cells[1:])
-        keys[3, :-1, :-1] = self.keys(cells[:-1, :-1], cells[1:, 1:])
+        row = np.arange(*window[:2])[:, None]
+        keys[0, :, :-1] = self.keys(cells[:, :-1], cells[:, 1:], 0, row)
+        keys[1, :-1, 1:] = self.keys(cells[:-1, 1:], cells[1:, :-1], 1, row[:-1])
+        keys[2, :-1] = self.keys(cells[:-1], cells[1:], 2, row[:-1])
+        keys[3, :-1, :-1] = self.keys(cells[:-1, :-1], cells[1:, 1:], 3, row[:-1])
         edges = PieceEdges(
             np.empty(4 * data.size, keys.dtype),
             np.empty(4 * data.size, np.int64),
@@ -171,7 +172,7 @@ class ForestChecker:
         if (tree & ~good).any():
             raise self.violation("edges", int(ids[tree & ~good][0]), FAULTS[NODATA])
         ids, tree = ids[good], tree[good]
-        keys = self.keys(lower.cells[good], upper.cells[good])
+        keys = self.keys(lower.cells[good], upper.cells[good], direction, (ids >> 2) // self.cols)
         ends = lower.vertex[good], upper.vertex[good]
         edges = PieceEdges(keys, ids, *ends, tree, np.where(tree, -1, ids))
         self.count(edges, tally)
@@ -210,13 +211,22 @@ class ForestChecker:
         edges = PieceEdges(keys, ids, us, vs, tree, strange)
         return CheckedPiece(window, tuple(side.renumbered(number) for side in sides), left, edges)
 
-    def keys(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
-        """Return the weights between operands as unsigned integers in the same order."""
+    def keys(self, a: np.ndarray, b: np.ndarray, direction: int, row: np.ndarray) -> np.ndarray:
+        """Return the weights between operands as unsigned integers in the same order.
+
+        `row` is the row of the lower endpoint of each edge.
+        """
         if self.weight.subtracts_floats:
             with np.errstate(over="ignore", invalid="ignore"):
                 return np.abs(a - b).view(self.weight.key_dtype)
         high = np.maximum(a, b)
-        return high if self.weight.name == "max" else high - np.minimum(a, b)
+        if self.weight.per_length is None:
+            return high - np.minimum(a, b) if self.weight.subtracts else high
+        drop = np.subtract(a, b, dtype=np.float64)
+        slope = np.abs(drop * self.weight.per_length[direction][row]).astype(np.float32)
+        order = Weight("max", self.weight.dtype) if high.dtype.kind == "f" else None
+        height = high if order is None else order.operands(high)
+        return height.astype(np.uint64) * 2**32 + (2**31 - 1 - slope.view(np.uint32))
 
     # -- sums ------------------------------------------------------------------------------
 
@@ -229,6 +239,8 @@ class ForestChecker:
 
     def exact(self, keys: np.ndarray) -> int | float:
         """Sum keys; for real cells, sum weights in units of 2**-1126, possibly infinite."""
+        if self.weight.slopes:
+            keys = (keys >> np.uint64(32)).astype(np.uint32)
         if self.weight.dtype.kind != "f":
             # In halves, because the sum of whole keys could overflow.
             half = 4 * keys.itemsize
@@ -260,7 +272,7 @@ class ForestChecker:
                 return float(Fraction(tally.exact, 2**1126))
             except OverflowError:
                 return math.inf if tally.exact > 0 else -math.inf
-        least = int(np.iinfo(dtype).min) if self.weight.name == "max" else 0
+        least = 0 if self.weight.subtracts else int(np.iinfo(dtype).min)
         return tally.exact + tally.edges * least
 
     def result(self, tally: ForestTally, expected: dict[str, Any] | None) -> dict[str, Any]:

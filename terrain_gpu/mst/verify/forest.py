@@ -40,7 +40,7 @@ from ...engine.plan import (
 )
 from ...engine.schedule import stream
 from ...errors import InputError, PlanError, VerificationError
-from ...grid import Block, ceil_div
+from ...grid import Block, GridSpec, ceil_div
 from ...progress import Progress, silent
 from ...store import Layer
 from ..weights import Weight
@@ -125,7 +125,7 @@ def verify_forest(  # noqa: PLR0913 - keyword-only
         raise InputError(
             f"{forest.path}: cells of type {forest.dtype.name} are not edges; name a uint8 layer"
         )
-    model = Weight(weight, source.dtype)
+    model = Weight.on(source.grid, weight, source.dtype)
     checker = ForestChecker(source.blocks, model, source.nodata, connectivity, UNIT)
     limit = limit_of(memory_limit)
     how = _How(limit, threads, backend, device, gpu_memory_limit, gpu)
@@ -171,7 +171,8 @@ def verify_arrays(  # noqa: PLR0913 - keyword-only
     if forward.dtype != np.uint8:
         raise InputError(f"an array of {forward.dtype.name} does not hold edges; give uint8")
     cells, edges = ArrayBlocks(data, nodata, block_size), ArrayBlocks(forward, 0, block_size)
-    checker = ForestChecker(cells.blocks, Weight(weight, data.dtype), nodata, connectivity, unit)
+    model = Weight.on(GridSpec(*data.shape), weight, data.dtype)
+    checker = ForestChecker(cells.blocks, model, nodata, connectivity, unit)
     how = _How(memory_limit, 1, backend, device, gpu_memory_limit, gpu, held)
     return _prove(cells, edges, checker, expected, how, progress)
 

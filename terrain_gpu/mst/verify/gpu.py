@@ -20,7 +20,7 @@ from ...engine.schedule import stream
 from ...errors import PlanError
 from ...grid import ceil_div
 from ...progress import Progress
-from ..weights import WEIGHTS, Weight
+from ..weights import WEIGHTS, Weight, weights_of
 
 if TYPE_CHECKING:
     from .blocks import Blocks
@@ -47,7 +47,7 @@ def variants() -> list[dict[str, Any]]:
     return [
         macros(np.dtype(dtype), name, narrow)
         for dtype in CELL_TYPES
-        for name, narrow in zip(WEIGHTS, cycle((True, False)), strict=False)
+        for name, narrow in zip(weights_of(np.dtype(dtype)), cycle((True, False)), strict=False)
     ]
 
 
@@ -56,6 +56,7 @@ def macros(dtype: np.dtype, weight: str, narrow: bool) -> dict[str, Any]:
     return {
         "CELL": CELL_TYPES[dtype.name],
         "ABSDIFF": WEIGHTS[weight].subtracts,
+        "SLOPES": WEIGHTS[weight].slopes,
         "VERTEX": CELL_TYPES["uint32" if narrow else "uint64"],
     }
 
@@ -179,6 +180,7 @@ class GpuRaster:
         self.cells, self.mask = cupy.empty(shape, dtype), cupy.empty(shape, np.uint8)
         self._parent = cupy.empty(n, np.uint32 if narrow else np.uint64)
         self._best = cupy.empty(n, np.uint64)
+        self._per_length = cupy.asarray(weight.rule()) if weight.slopes else np.uint64(0)
         # A nodata value that does not fit the cells' type marks no cell.
         marks = nodata is not None and fits(nodata, dtype)
         self._nodata = dtype.type(nodata if marks else 0), np.int32(marks)
@@ -222,7 +224,7 @@ class GpuRaster:
         while True:
             counts = self._zeros(2)
             work = self._parent, self._best
-            self._launch("least_edges", *self._grid, self.cells, *work)
+            self._launch("least_edges", *self._grid, self.cells, self._per_length, *work)
             self._launch("aim", self._n, self._grid[1], self.mask, *work, counts)
             self._launch("hook", self._n, *work, counts[1:])
             lacking, picks = counts.get().tolist()
