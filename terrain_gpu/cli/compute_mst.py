@@ -24,7 +24,8 @@ from . import options
     type=click.Choice(tuple(WEIGHTS)),
     default="max",
     show_default=True,
-    help="Weight of an edge: the higher of its two cells, or their absolute difference.",
+    help="Weight of an edge: the higher of its two cells, or their absolute difference. By flow, "
+    "the higher cell, and the steeper of two edges first: for drainage.",
 )
 @options.connectivity_option
 @click.option(

@@ -104,7 +104,9 @@ def minimum_spanning_tree(  # noqa: PLR0913 - keyword-only
         A store, its path, or a 2-D array (or nested lists).
     weight
         "max": the higher of the two cells, so that paths in the tree cross the lowest passes;
-        "absdiff": their absolute difference.
+        "absdiff": their absolute difference; "flow": as "max", but of edges with one weight the
+        steeper comes first, so that the tree of a cell follows its steepest descent. Cells of at
+        most 32 bits; arrays have square cells.
     connectivity
         8 or 4.
     method
