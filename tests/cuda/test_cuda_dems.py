@@ -39,7 +39,7 @@ def same(store, run, *layers):
         np.testing.assert_array_equal(cpu, gpu, err_msg=name)
 
 
-@pytest.mark.parametrize("weight", ["absdiff", "max"])
+@pytest.mark.parametrize("weight", ["absdiff", "max", "flow"])
 def test_spanning_tree(store, weight):
     same(store, lambda **how: minimum_spanning_tree(store, weight=weight, **how), "mst")
 

@@ -19,6 +19,7 @@ from terrain_gpu.cuda.backend import Gpu
 from terrain_gpu.errors import CellError, InputError
 from terrain_gpu.io.places import from_rowcol
 from terrain_gpu.mst.cuda import plan as mst_plan
+from terrain_gpu.mst.weights import weights_of
 from terrain_gpu.paths.cuda import problem as paths_problem
 from terrain_gpu.paths.cuda import regions as paths_regions
 from terrain_gpu.paths.cuda.piece import Piece
@@ -180,7 +181,7 @@ def test_regions_that_are_owned_stay(devices, monkeypatch):
 def test_trees(devices, monkeypatch, side, dtype):
     if side:
         monkeypatch.setattr(mst_plan, "MOST_SIDE", side)
-    for weight in ("max", "absdiff"):
+    for weight in weights_of(np.dtype(dtype)):
         data = test_cuda_mst.make("terrain", dtype, (777, 333), 3)
         how = {"weight": weight, "nodata": 7, "block_size": 64}
         one, other = (minimum_spanning_tree(data, **how, backend=b) for b in ("cpu", "cuda"))

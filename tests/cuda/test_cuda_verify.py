@@ -140,7 +140,7 @@ def test_mutations(raster, weight, connectivity, narrow, draw):
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize(("weight", "connectivity"), [("max", 8), ("absdiff", 4)])
+@pytest.mark.parametrize(("weight", "connectivity"), [("max", 8), ("absdiff", 4), ("flow", 8)])
 @pytest.mark.parametrize("high", [1, 3])
 def test_no_other_spanning_forest_passes(weight, connectivity, high):
     """Every exchange of one edge; most are for an equal one later in the order."""
@@ -156,8 +156,7 @@ def test_no_other_spanning_forest_passes(weight, connectivity, high):
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("weight", ["max", "absdiff"])
-@pytest.mark.parametrize("dtype", [d.name for d in DTYPES])
+@pytest.mark.parametrize(("weight", "dtype"), [(w, d.name) for d in DTYPES for w in weights_of(d)])
 def test_rasters_of_many_thread_blocks(dtype, weight):
     rng = np.random.default_rng(1)
     for seed, (kind, shape, connectivity) in enumerate(

@@ -12,14 +12,16 @@ import reference
 from conftest import only_cpu
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from rasterio.crs import CRS
 from samples import DEMS
 from scipy.sparse import coo_matrix
 from scipy.sparse.csgraph import minimum_spanning_tree as scipy_tree
 from strategies import rasters, shapes
 
-from terrain_gpu import TileStore, create_layer, minimum_spanning_tree
+from terrain_gpu import TileStore, accumulate, create_layer, minimum_spanning_tree
 from terrain_gpu.errors import InputError, PlanError, StoreError, TerrainError
 from terrain_gpu.grid import GridSpec
+from terrain_gpu.grid.lengths import step_lengths
 from terrain_gpu.grid.neighbours import symmetric
 from terrain_gpu.io.convert import convert_dataset
 from terrain_gpu.io.export import export_layer
@@ -417,3 +419,28 @@ def test_verify_passes_and_catches_a_wrong_forest(tmp_path, monkeypatch):
         minimum_spanning_tree(data, verify=True, block_size=64)
     kept = TileStore.open(store).layer("mst").info["result"]
     assert kept["total_weight"] == report.result["total_weight"]
+
+
+@every_method
+@pytest.mark.parametrize("dtype", ["int16", "float32"])
+def test_slopes_on_the_ellipsoid(tmp_path, no_fsync, backend, method, dtype):
+    """Steps towards E shrink to a third from the first row to the last."""
+    crs = CRS.from_epsg(4326).to_wkt()
+    grid = GridSpec(150, 130, (0.2, 0, 0, 0, -0.5, 75), crs, "")
+    data = np.random.default_rng(1).integers(0, 5, grid.shape).astype(dtype)
+    store = tmp_path / "s.zarr"
+    with create_layer(store, "elevation", grid, data.dtype, block_size=64) as writer:
+        for i, j in writer.blocks.ids():
+            r0, r1, c0, c1 = writer.block_window(i, j)
+            writer.write_block(i, j, data[r0:r1, c0:c1])
+        writer.commit()
+    minimum_spanning_tree(store, weight="flow", method=method, verify=True)
+    expected, *_ = reference.kruskal(data, "flow", lengths=step_lengths(grid))
+    found = TileStore.open(store).layer("mst").read_window(*grid.window)
+    assert np.array_equal(found, expected)
+    assert not np.array_equal(found, reference.kruskal(data, "flow")[0])
+    outlets = reference.border(np.ones(grid.shape, bool))
+    tree = reference.rooted(data, "flow", outlets, lengths=step_lengths(grid))
+    _, codes = reference.drained(grid.shape, *tree, np.ones(grid.rows, int))
+    directions = accumulate(store, directions="codes", verify=True).directions
+    assert np.array_equal(directions.read_window(*grid.window), codes)
