@@ -22,8 +22,8 @@ from terrain_gpu.cli import options
 from terrain_gpu.cli.main import group
 from terrain_gpu.components.expression import Expression
 from terrain_gpu.components.verify import verify_labels
-from terrain_gpu.drainage.source import Forest
-from terrain_gpu.drainage.verify import verify_drainage
+from terrain_gpu.drainage.source import Forest, open_forest
+from terrain_gpu.drainage.verify import checker, verify_drainage
 from terrain_gpu.drainage.verify.checker import outlets_digest
 from terrain_gpu.engine.arrays import ArrayLayer
 from terrain_gpu.engine.proof import Limits
@@ -361,3 +361,18 @@ def test_limits_that_are_too_small_for_the_proof_are_refused_before_the_work(sto
         make(store, verify=True, memory_limit="1MB")
     assert TileStore.open(store).layers == before
     assert not (store / ".incomplete").exists()
+
+
+def test_more_ways_between_blocks_than_planned(tmp_path, no_fsync, monkeypatch):
+    data = np.random.default_rng(2).integers(0, 9, (300, 200)).astype(np.int16)
+    store = make_store(tmp_path / "s.zarr", data, None, 64)
+    minimum_spanning_tree(store, backend="cpu")
+    accumulate(store, directions="codes", verify=True)
+    forest = open_forest(store)
+    codes = TileStore.open(store).layer("codes")
+    monkeypatch.setattr(checker, "_ways_between", lambda blocks: 0)
+    (plan,) = checker.plan_passes(forest, codes, None, Limits(None, 1))
+    with pytest.raises(PlanError, match=r"codes: more cells drain from block to block .* MB to"):
+        checker.verify_drainage(
+            forest, codes, None, "border", False, codes.info["result"], Limits(plan.memory, 1)
+        )

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, NoReturn
 import numpy as np
 
 from ...cells import is_nodata
-from ...engine.plan import StreamPlan
+from ...engine.plan import MB, StreamPlan, format_size
 from ...engine.proof import (
     Limits,
     Read,
@@ -20,8 +20,8 @@ from ...engine.proof import (
     wrong,
     wrong_totals,
 )
-from ...errors import VerificationError
-from ...grid import Block
+from ...errors import PlanError, VerificationError
+from ...grid import Block, BlockGrid, ceil_div
 from ...grid.lengths import area_units
 from ...grid.neighbours import symmetric
 from ...mst.weights import Weight
@@ -153,14 +153,21 @@ def plan_passes(
 ) -> list[StreamPlan]:
     """How both passes stream, or the one without sums; `outlets` that are given."""
     blocks = forest.cells.blocks
-    down, across = blocks.shape
-    # Over a line between blocks drain fewer cells than it is long, in all but odd rasters.
-    held = _WAY_BYTES * ((down - 1) * blocks.cols + (across - 1) * blocks.rows) + 48 * outlets
+    held = _WAY_BYTES * _ways_between(blocks) + 48 * outlets
     ring, key = (blocks.block + 2) ** 2, forest.weight.key_dtype.itemsize
     return [
         plan_proof(blocks, reads, limits, worker=ring * worker, held=held)
         for reads, worker in zip(_reads(forest, codes, sums), (key + 60, 40), strict=False)
     ]
+
+
+def _ways_between(blocks: BlockGrid) -> int:
+    """How many cells drain into another block, planned: one for each cell of a line between them.
+
+    Twice as many can, in odd rasters; see `_DrainageChecker._add`.
+    """
+    down, across = blocks.shape
+    return (down - 1) * blocks.cols + (across - 1) * blocks.rows
 
 
 def _reads(forest: Forest, codes: Any, sums: Any | None) -> list[list[Read]]:
@@ -199,6 +206,7 @@ class _DrainageChecker:
         """Both passes; one without sums."""
         forest, blocks, progress = self.forest, self.blocks, limits.progress
         plans = plan_passes(forest, self.codes, self.layer, limits, outlets=self.most)
+        self._plan, self._planned = plans[0], _ways_between(blocks)
         reads = _reads(forest, self.codes, self.layer)
         check_blocks(plans[0], blocks, reads[0], self._check, self._add, progress)
         if not self.border:
@@ -280,6 +288,14 @@ class _DrainageChecker:
             if type(self.expected) is int and self.outlets > self.expected:
                 wrong_totals(self.codes, "outlets or more", self.outlets, self.expected)
         self._ways.append(ways)
+        self._planned -= len(ways.leaving)
+        needed = self._plan.memory - _WAY_BYTES * min(self._planned, 0)
+        if needed > self._plan.memory_limit:
+            raise PlanError(
+                f"{self.codes.path}: more cells drain from block to block than a memory limit of "
+                f"{format_size(self._plan.memory_limit)} has room for; give at least "
+                f"{ceil_div(needed, MB)} MB to verify them"
+            )
 
     def _join(self) -> None:
         """Follow the ways from block to block."""
