@@ -390,7 +390,6 @@ class FileContract(OperationContract):
     test_on_a_cluster = test_a_worker_dies_and_the_run_goes_on = None
     test_stopped_on_a_cluster_and_resumed_here = None
     test_stopped_here_and_resumed_on_a_cluster = None
-    test_its_proof_accepts_it = test_its_proof_refuses_mutations = None
 
     def there(self, store):
         return {o.name for o in self.make(store).outputs if Path(o.name).exists()}
@@ -421,3 +420,41 @@ class FileContract(OperationContract):
         assert sorted(os.listdir(store.parent)) == before
         run(self.make(store))
         self.check(store)
+
+    def change(self, file: Path, cell: tuple[int, int]) -> None:
+        """Change a cell of a finished file."""
+        raise NotImplementedError
+
+    def test_its_proof_accepts_it(self, store):
+        told = []
+        place = Here(lambda *seen: told.append(seen))
+        done = run(self.make(store), threads=2, place=place, verify=True)
+        assert sum(cells for cells, _ in told) == told[-1][1]
+        assert done.report.seconds["verify"] > 0
+        assert any(key.startswith("verified_") for key in done.report.result)
+        self.check(store)
+
+    @pytest.mark.parametrize("cell", [(20, 20), (64, 100), (50, 40)], ids=["inner", "rim", "void"])
+    def test_its_proof_refuses_mutations(self, store, monkeypatch, cell):
+        """A cell inside a block, on its rim, and where there is no value."""
+        kind, before = type(self.make(store)), sorted(os.listdir(store.parent))
+        execute = kind.execute
+
+        def wrong(operation, run):
+            found = execute(operation, run)
+            for made in run.writers.values():
+                self.change(made.part, cell)
+            return found
+
+        monkeypatch.setattr(kind, "execute", wrong)
+        with pytest.raises(VerificationError):
+            run(self.make(store), verify=True)
+        assert sorted(os.listdir(store.parent)) == before
+        # One that is there already is kept.
+        files = {Path(output.name): b"older" for output in self.make(store).outputs}
+        for file, data in files.items():
+            file.write_bytes(data)
+        with pytest.raises(VerificationError):
+            run(self.make(store), verify=True, overwrite=True)
+        assert {file: file.read_bytes() for file in files} == files
+        assert len(os.listdir(store.parent)) == len(before) + len(files)

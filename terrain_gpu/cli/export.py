@@ -24,6 +24,7 @@ from . import options
 )
 @options.memory_limit_option
 @options.threads_option
+@options.verify_option
 @options.overwrite_option
 @options.json_option
 @options.verbosity_options
@@ -39,6 +40,7 @@ def command(store: str, path: str, json_target: str | None, **settings: Any) -> 
     result = report.result
     options.say(
         f"{path}: {result['rows']} x {result['cols']} cells of {result['dtype']}, "
-        f"{format_size(result['file_bytes'])}, {report.seconds['total']:.2f} s",
+        f"{format_size(result['file_bytes'])}, {report.seconds['total']:.2f} s"
+        + (", verified" if settings["verify"] else ""),
         json_target,
     )

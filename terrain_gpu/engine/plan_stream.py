@@ -45,6 +45,8 @@ class SourceShape:
         Bytes that a reader holds to decode a chunk.
     extra
         Further copies of a unit that reading needs (mosaics, conversions of the cell type).
+    work
+        Bytes of a reader beside these.
     """
 
     chunk: tuple[int, int]
@@ -52,6 +54,7 @@ class SourceShape:
     source_bytes: int
     sequential: bool = False
     extra: int = 0
+    work: int = 0
     also_read: int = 0
     decoding: int = 0
 
@@ -102,7 +105,7 @@ def plan_stream(
                 fixed = (
                     base
                     + 3 * writers * block * block * dtype.itemsize
-                    + readers * source.extra * unit_bytes
+                    + readers * (source.extra * unit_bytes + source.work)
                     + max(0, readers * source.decoding - GDAL_CACHE)
                     + objects_bytes(block)
                 )

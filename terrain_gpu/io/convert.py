@@ -25,7 +25,7 @@ from ..store.objects import is_url, named
 from ..store.swap import refuse_inside
 from .convert_problem import Convert
 from .gdal import gdal_environment
-from .mosaic import SEQUENTIAL
+from .inputs import SEQUENTIAL
 
 log = logging.getLogger(__name__)
 

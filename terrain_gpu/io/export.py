@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 from .. import cells
 from ..arguments import FileCompression, FloatType, checked, word
@@ -29,6 +30,7 @@ def export_layer(  # noqa: PLR0913 - keyword-only
     dtype: FloatType | None = None,
     memory_limit: int | str | None = None,
     threads: int | None = None,
+    verify: bool = False,
     overwrite: bool = False,
     progress: Progress = silent,
 ) -> Report:
@@ -51,13 +53,16 @@ def export_layer(  # noqa: PLR0913 - keyword-only
         NaN. None keeps the cells as they are.
     memory_limit, threads, progress
         As for `convert_dataset`.
+    verify
+        Read the file again and compare every cell with the layer, before it appears.
     overwrite
         Replace an existing file, once the new one is complete.
 
     Returns
     -------
     Report
-        ``result`` holds path, rows, cols, dtype, nodata and file_bytes.
+        ``result`` holds path, rows, cols, dtype, nodata and file_bytes, and with `verify`
+        verified_cells.
 
     Raises
     ------
@@ -67,6 +72,8 @@ def export_layer(  # noqa: PLR0913 - keyword-only
         when the file exists, `bounds` miss the raster, or a value exceeds the range of `dtype`.
     OutputError
         when the file cannot be written.
+    VerificationError
+        when the proof fails; nothing is written or replaced then.
     """
     opened = store if isinstance(store, TileStore) else TileStore.open(store)
     opened.layer(layer)
@@ -79,6 +86,7 @@ def export_layer(  # noqa: PLR0913 - keyword-only
             memory_limit=memory_limit,
             threads=threads,
             overwrite=overwrite,
+            verify=verify,
             place=Here(progress),
         )
     report = result.report
@@ -90,8 +98,14 @@ def export_layer(  # noqa: PLR0913 - keyword-only
         "dtype": operation.kind.name,
         "nodata": cells.to_json(operation.nodata),
         "file_bytes": target.stat().st_size,
+        **verified(report),
     }
     return report
+
+
+def verified(report: Report) -> dict[str, Any]:
+    """The entries of a report that its proof made."""
+    return {key: value for key, value in report.result.items() if key.startswith("verified_")}
 
 
 def checked_target(path: str | os.PathLike[str], *, overwrite: bool) -> Path:

@@ -15,11 +15,14 @@ from ..cells import is_nodata, stats
 from ..engine.operation import Operation, OutputFile, Phase, SolvedBlock, State
 from ..engine.plan import StreamPlan
 from ..engine.plan_stream import SourceShape, plan_stream
+from ..engine.proof import Limits
+from ..engine.run import Run
 from ..errors import InputError
 from ..grid import Block, GridSpec, Window, clip
 from ..grid.neighbours import FORWARD_EDGES, symmetric
 from ..store import Layer
 from .geotiff import OutputProfile, RasterOutput
+from .verify.raster import plan_raster, verify_raster
 
 # Ordered, so that equal runs write equal bytes.
 EXPORT = Phase("export", writes=True, ordered=True)
@@ -131,6 +134,20 @@ class Export(Operation):
         (data,) = cells
         valid = stats(data, self.source.nodata).valid
         return SolvedBlock((self._converted(at, data),), valid)
+
+    def execute(self, run: Run) -> dict[str, Any]:
+        found = super().execute(run)
+        with run.report.phase("finish"):
+            run.writers[self.path].finish()
+        return found
+
+    def plan_verify(self, memory_limit: int, threads: int | None) -> None:
+        plan_raster(self.source, self.part, self.kind, Limits(memory_limit, threads))
+
+    def verify(self, run: Run, found: dict[str, Any]) -> dict[str, Any]:
+        made, limits = run.writers[self.path].part, run.proof_limits
+        proven = verify_raster(made, self.source, self.part, self.kind, limits, name=self.path)
+        return {"verified_cells": proven["cells"]}
 
     def _converted(self, at: Block, data: np.ndarray) -> np.ndarray:
         """Cells in the float dtype of the file, NaN at nodata; as they are if it is the same."""

@@ -58,6 +58,11 @@ def bound_cache() -> None:
     set_gdal_config("GDAL_CACHEMAX", GDAL_CACHE)
 
 
+def gdal_thread() -> Any:
+    """GDAL's environment in a thread of a run; without one, it prints its warnings to stderr."""
+    return rasterio.Env(**_GDAL, **_endpoint())
+
+
 def _endpoint() -> dict[str, str]:
     """GDAL options for the endpoint that other programs take from AWS_ENDPOINT_URL."""
     url = urlsplit(endpoint_url())
@@ -92,7 +97,7 @@ class GdalInput:
         self._lock = threading.Lock()
         self._opened: set[Any] = set()
         self._options: dict[str, Any] = {}
-        data = self._handle()
+        data = self.dataset()
         try:
             self._describe(data, band)
         except CRSError as error:
@@ -118,7 +123,7 @@ class GdalInput:
         if data.driver == "AAIGrid" and data.dtypes[0] == "int32" and (wider := _wider(path)):
             self._options = {"DATATYPE": wider}
             self.close()
-            data = self._handle()
+            data = self.dataset()
         k = self.band - 1
         try:
             self.dtype = cells.layer_dtype(data.dtypes[k])
@@ -153,7 +158,14 @@ class GdalInput:
     def _local(data: Any) -> list[str]:
         return [f for f in data.files if os.path.isfile(f)]
 
-    def _handle(self) -> Any:
+    def dataset(self) -> Any:
+        """The thread's own handle, of rasterio.
+
+        Raises
+        ------
+        InputError
+            when the file cannot be opened.
+        """
         mine = _handles.open
         if self in mine:
             mine.move_to_end(self)
@@ -182,8 +194,7 @@ class GdalInput:
         InputError
             when the file is truncated or damaged there.
         """
-        # Without an environment in this thread, GDAL prints its warnings to stderr.
-        with rasterio.Env(**_GDAL, **_endpoint()):
+        with gdal_thread():
             self._read(window, out)
 
     def _read(self, window: Window, out: np.ndarray) -> None:
@@ -191,9 +202,9 @@ class GdalInput:
         frame = GdalWindow(col0, row0, col1 - col0, row1 - row0)
         try:
             # GDAL writes native words, which are the layer's little-endian dtype on all platforms.
-            self._handle().read(self.band, window=frame, out=out)
+            self.dataset().read(self.band, window=frame, out=out)
             if self.masked:
-                mask = self._handle().read_masks(self.band, window=frame)
+                mask = self.dataset().read_masks(self.band, window=frame)
                 out[mask == 0] = self.nodata
         except RasterioError as error:
             reason = error.__cause__ or error

@@ -6,7 +6,6 @@ import errno
 import logging
 import os
 from array import array
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -146,6 +145,11 @@ class RasterOutput(FileWriter):
                 raise output_error(self.path, error) from None
             raise
 
+    @property
+    def part(self) -> Path:
+        """The path of the file that is published."""
+        return self._parts[self.profile.cog]
+
     def __enter__(self) -> RasterOutput:
         return self
 
@@ -176,24 +180,21 @@ class RasterOutput(FileWriter):
         except GDAL_ERRORS as error:
             raise output_error(self.path, error) from None
 
-    def commit(self, attributes: Mapping[str, Any] | None = None) -> None:
-        """Finish the file (with overviews if it is a COG), check it and move it to its name."""
+    def finish(self) -> None:
+        """Complete the file at `part`, with overviews if it is a COG, and read it back."""
         try:
             self._data.close()
-            done = self._parts[0]
             if self.profile.cog:
-                done = self._parts[1]
                 rasterio.shutil.copy(
                     self._parts[0],
-                    done,
+                    self.part,
                     driver="COG",
                     **self.profile.creation_options(self._dtype) | {"predictor": "yes"},
                     # An average of codes or classes is meaningless: for integers take one of them.
                     overview_resampling="average" if self._dtype.kind == "f" else "nearest",
                     bigtiff="if_safer",
                 )
-            self._check(done)
-            self.output.publish(done)
+            self._check(self.part)
         except TerrainError:
             raise
         except GDAL_ERRORS as error:

@@ -6,7 +6,7 @@ import math
 import os
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from rasterio.crs import CRS
@@ -16,26 +16,10 @@ from .. import cells
 from ..errors import InputError
 from ..grid import GridSpec, Window, clip, is_empty
 from .crs import crs_name, placed
-from .gdal import GdalInput
-from .grass_ascii import GrassAscii, is_grass_ascii
+from .inputs import SEQUENTIAL, open_input
 
 ALIGNMENT = 1e-3
 """Grids are aligned when they agree within this fraction of a cell."""
-
-SEQUENTIAL = {"AAIGrid", "GRASSASCIIGrid", "XYZ", "ISG"}
-
-
-class Input(Protocol):
-    """One raster to read: `GdalInput` or `GrassAscii`."""
-
-    path: str
-    grid: GridSpec
-    dtype: np.dtype
-    nodata: float | int | None
-
-    def read(self, window: Window, out: np.ndarray) -> None: ...
-
-    def close(self) -> None: ...
 
 
 class Mosaic:
@@ -77,7 +61,7 @@ class Mosaic:
         self.inputs: list[Any] = []
         try:
             for path in paths:
-                self.inputs.append(_open(path, band))
+                self.inputs.append(open_input(path, band))
             if crs is not None:
                 self._name(crs)
             self._fit_together(nodata)
@@ -242,27 +226,6 @@ class Mosaic:
     def fingerprint(self) -> list[list[Any]]:
         """Path, size and modification time of every source file, which a resumed run compares."""
         return [[f, os.stat(f).st_size, os.stat(f).st_mtime_ns] for f in self.files]
-
-
-def _open(path: str, band: int | None) -> Any:
-    if os.path.exists(path) and not (os.path.isfile(path) or os.path.isdir(path)):
-        raise InputError(f"{path}: a pipe or device; save it as a file first")
-    if is_grass_ascii(path):
-        if band not in (None, 1):
-            raise InputError(f"{path}: has no band {band}; its last is band 1")
-        try:
-            grass = GrassAscii(path)
-        except InputError as error:
-            raise InputError(
-                str(error) if str(error).startswith(path) else f"{path}: {error}"
-            ) from None
-        described: Any = grass
-        described.crs, described.driver, described.files = None, "GRASSASCIIGrid", [path]
-        described.chunk, described.masked = (1, grass.grid.cols), False
-        described.decoding = 0
-        described.units, described.scale, described.offset = "", 1.0, 0.0
-        return described
-    return GdalInput(path, band)
 
 
 def _must_match(first: Any, other: Any) -> None:

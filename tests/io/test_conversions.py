@@ -6,9 +6,11 @@ from types import SimpleNamespace
 from typing import ClassVar
 
 import numpy as np
+import pytest
 import rasterio
 from contract import FileContract, OperationContract
 from rasterio.shutil import copy
+from rasterio.windows import Window
 from strategies import dtypes, rasters, shapes
 from test_roundtrip import plainly_recoded
 
@@ -95,9 +97,27 @@ class TestExport(FileContract):
 
         patch.setattr(geotiff, "free_space", free)
 
+    corner = 0, 0
+
+    def change(self, file, cell):
+        with rasterio.open(file, "r+", IGNORE_COG_LAYOUT_BREAK="YES") as data:
+            here = Window(cell[1] - self.corner[1], cell[0] - self.corner[0], 1, 1)
+            found = data.read(1, window=here)
+            if np.isnan(found).any():  # all its bit patterns mean the same
+                found[...] = 1
+            else:
+                found.view(f"u{found.itemsize}")[...] ^= 1
+            data.write(found, 1, window=here)
+
 
 class TestExportOfPartAsReals(TestExport):
     command = "export s.zarr x.tif --cog --compress lzw --bounds 500495 5499045 501195 5499795"
+
+    corner = 37, 70
+
+    @pytest.mark.parametrize("cell", [(40, 80), (64, 100), (50, 89)], ids=["inner", "rim", "void"])
+    def test_its_proof_refuses_mutations(self, store, monkeypatch, cell):
+        super().test_its_proof_refuses_mutations(store, monkeypatch, cell)
 
     @staticmethod
     def part(rows: int, cols: int) -> tuple[int, int, int, int]:

@@ -1,0 +1,56 @@
+"""Open any raster that can be converted."""
+
+from __future__ import annotations
+
+import os
+from typing import Any, Protocol
+
+import numpy as np
+
+from ..errors import InputError
+from ..grid import GridSpec, Window
+from .gdal import GdalInput
+from .grass_ascii import GrassAscii, is_grass_ascii
+
+SEQUENTIAL = {"AAIGrid", "GRASSASCIIGrid", "XYZ", "ISG"}
+
+
+class Input(Protocol):
+    """One raster to read: `GdalInput` or `GrassAscii`."""
+
+    path: str
+    grid: GridSpec
+    dtype: np.dtype
+    nodata: float | int | None
+
+    def read(self, window: Window, out: np.ndarray) -> None: ...
+
+    def close(self) -> None: ...
+
+
+def open_input(path: str, band: int | None) -> Any:
+    """Open a raster.
+
+    Raises
+    ------
+    InputError
+        when it cannot be read, or has no such band.
+    """
+    if os.path.exists(path) and not (os.path.isfile(path) or os.path.isdir(path)):
+        raise InputError(f"{path}: a pipe or device; save it as a file first")
+    if is_grass_ascii(path):
+        if band not in (None, 1):
+            raise InputError(f"{path}: has no band {band}; its last is band 1")
+        try:
+            grass = GrassAscii(path)
+        except InputError as error:
+            raise InputError(
+                str(error) if str(error).startswith(path) else f"{path}: {error}"
+            ) from None
+        described: Any = grass
+        described.crs, described.driver, described.files = None, "GRASSASCIIGrid", [path]
+        described.chunk, described.masked = (1, grass.grid.cols), False
+        described.decoding = 0
+        described.units, described.scale, described.offset = "", 1.0, 0.0
+        return described
+    return GdalInput(path, band)

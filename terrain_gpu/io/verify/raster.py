@@ -1,0 +1,184 @@
+"""Proof that a GeoTIFF holds the cells of a layer: `verify_raster`.
+
+The file is opened anew, and each of its cells is computed from the layer and compared with what
+GDAL reads.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+
+from ... import cells
+from ...engine.plan import StreamPlan
+from ...engine.proof import Limits, wrong
+from ...errors import InputError, VerificationError
+from ...grid import GridSpec, Window
+from ...grid.neighbours import DIRECTIONS, FORWARD_EDGES, NEIGHBOUR
+from ..crs import crs_name, same_crs
+from ..gdal import GdalInput
+from .windows import (
+    check_windows,
+    differ,
+    equals,
+    pieces,
+    plan_windows,
+    read_cells,
+    read_mask,
+    same_value,
+)
+
+_CHUNK = 512
+"""Side of the largest tiles of a file that this package writes."""
+
+
+def plan_raster(layer: Any, part: Window, dtype: np.dtype, limits: Limits) -> StreamPlan:
+    """How windows stream through `verify_raster`; the file need not exist yet."""
+    grid = layer.grid.crop(part)
+    stored = layer.info.get("stored_bytes") or 0
+    # The second copy is for GDAL's mask, or for the ring around the window.
+    return plan_windows(
+        grid, dtype, layer, limits, chunk=(_CHUNK, _CHUNK), source_bytes=stored, extra=1
+    )
+
+
+def verify_raster(
+    path: str | os.PathLike[str],
+    layer: Any,
+    part: Window,
+    dtype: np.dtype,
+    limits: Limits,
+    *,
+    name: str | os.PathLike[str] = "",
+) -> dict[str, Any]:
+    """Check all cells of a file, its type, nodata value, place and attributes.
+
+    Parameters
+    ----------
+    path
+        The file.
+    layer, part
+        The layer, and its window that the file holds.
+    dtype
+        Type of the file's cells: the layer's own, or a float that its cells were converted to.
+    name
+        The file's name for messages.
+
+    Returns
+    -------
+    dict
+        "cells", those compared.
+
+    Raises
+    ------
+    VerificationError
+        at the first wrong cell found, or when anything else differs.
+    PlanError
+        when the memory limit is too small.
+    StoreError
+        when the layer is damaged.
+    """
+    at = SimpleNamespace(path=name or path)
+    plan = plan_raster(layer, part, dtype, limits)
+    own = dtype == layer.dtype
+    nodata = layer.nodata if own else math.nan
+    try:
+        file = GdalInput(os.fspath(path), None)
+    except InputError as error:
+        raise _refused(at.path, f"cannot be read: {error}", "file") from None
+    try:
+        _check_header(at.path, file, layer, layer.grid.crop(part), dtype, nodata)
+        masked = dtype.kind != "f" and nodata is not None
+
+        def check(window: Window, found: np.ndarray, data: np.ndarray) -> None:
+            try:
+                read_cells(file, window, found)
+                void = read_mask(file, window) == 0 if masked else None
+            except InputError as error:
+                raise _refused(at.path, f"cannot be read: {error}", "file") from None
+            r0, r1, c0, c1 = window
+            there = r0 + part[0], r1 + part[0], c0 + part[2], c1 + part[2]
+            if layer.info.get("encoding") == FORWARD_EDGES:
+                data = _at_both_ends(layer.read_ring(there, halo=1))
+            else:
+                layer.read_window(*there, out=data)
+            for here in pieces(*data.shape):
+                right = data[here] if own else _converted(data[here], layer.nodata, dtype)
+                bad = differ(found[here], right)
+                if not own:  # a NaN is as good as any other
+                    bad &= ~(np.isnan(right) & np.isnan(found[here]))
+                if nodata == 0:  # GDAL leaves blocks of it out, so -0.0 becomes 0.0
+                    bad &= (found[here] != 0) | (right != 0)
+                if bad.any():
+                    row, col = np.argwhere(bad)[0]
+                    what = f"{found[here][row, col]!s} where {right[row, col]!s} is right"
+                    wrong(at, what, "cells", *_cell(window, here, row, col))
+                if void is None:
+                    continue
+                bad = void[here] != equals(right, nodata)
+                if bad.any():
+                    row, col = np.argwhere(bad)[0]
+                    what = "is masked" if void[here][row, col] else "is not masked as nodata"
+                    wrong(at, what, "nodata", *_cell(window, here, row, col))
+
+        check_windows(plan, dtype, layer, check, lambda _: None, limits)
+    finally:
+        file.close()
+    return {"cells": plan.rows * plan.cols}
+
+
+def _cell(window: Window, here: tuple[slice, slice], row: int, col: int) -> tuple[int, int]:
+    return int(window[0] + here[0].start + row), int(window[2] + here[1].start + col)
+
+
+def _refused(path: Any, what: str, check: str) -> VerificationError:
+    return VerificationError(f"{path}: {what}; export it again", check)
+
+
+def _check_header(
+    path: Any,
+    file: GdalInput,
+    layer: Any,
+    grid: GridSpec,
+    dtype: np.dtype,
+    nodata: float | int | None,
+) -> None:
+    """Refuse a file whose description is not that of the cells."""
+    facts: list[tuple[str, Any, Any]] = [
+        ("shape", file.grid.shape, grid.shape),
+        ("type", file.dtype.name, dtype.name),
+        ("transform", file.grid.transform, grid.transform),
+        ("units", file.units, layer.attributes.get("units") or ""),
+        ("scale", file.scale, layer.attributes.get("scale_factor", 1.0)),
+        ("offset", file.offset, layer.attributes.get("add_offset", 0.0)),
+    ]
+    for name, found, right in facts:
+        if found != right:
+            raise _refused(path, f"its {name} is {found}, not {right}", name)
+    if not same_value(file.nodata, nodata):
+        raise _refused(path, f"its nodata value is {file.nodata}, not {nodata}", "nodata")
+    if bool(file.crs) != bool(grid.crs_wkt) or not same_crs(file.grid.crs_wkt, grid.crs_wkt):
+        is_in, belongs = crs_name(file.crs), grid.crs_code or grid.crs_wkt[:60] or "none"
+        raise _refused(path, f"its coordinate system is {is_in}, not {belongs}", "crs")
+
+
+def _converted(data: np.ndarray, nodata: float | int | None, dtype: np.dtype) -> np.ndarray:
+    """Cells as the nearest floats, and NaN where there is no value."""
+    with np.errstate(over="ignore"):  # of cells without a value
+        return np.where(cells.is_nodata(data, nodata), dtype.type(math.nan), data.astype(dtype))
+
+
+def _at_both_ends(ring: np.ndarray) -> np.ndarray:
+    """D8 codes of a window, from edges that are recorded at one end; one ring around it."""
+    rows, cols = ring.shape[0] - 2, ring.shape[1] - 2
+    found = np.zeros((rows, cols), np.uint8)
+    for bit, (down, right) in enumerate(DIRECTIONS):
+        edges = ring >> np.uint8(bit) & np.uint8(1)
+        found |= edges[1:-1, 1:-1] << NEIGHBOUR[1 + down, 1 + right]
+        from_it = edges[1 - down : 1 - down + rows, 1 - right : 1 - right + cols]
+        found |= from_it << NEIGHBOUR[1 - down, 1 - right]
+    return found

@@ -1,0 +1,151 @@
+"""Rasters and layers side by side, window by window: what both proofs are made of."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+from rasterio.errors import RasterioError
+from rasterio.windows import Window as GdalWindow
+
+from ...engine.plan import StreamPlan
+from ...engine.plan_stream import SourceShape, plan_stream
+from ...engine.proof import Limits
+from ...engine.schedule import stream
+from ...errors import InputError
+from ...grid import GridSpec, Window
+from ..gdal import GdalInput, gdal_thread
+
+_PIECE = 1 << 16
+"""Cells that are compared together, so that temporaries stay small."""
+
+_TEMPORARIES = 96 * _PIECE
+"""Bytes of these temporaries."""
+
+
+def plan_windows(
+    grid: GridSpec,
+    dtype: np.dtype,
+    layer: Any,
+    limits: Limits,
+    **raster: Any,
+) -> StreamPlan:
+    """How windows of a raster and of a layer stream.
+
+    Parameters
+    ----------
+    grid, dtype
+        What is compared, and the type of the raster's cells.
+    layer
+        Anything with the `dtype` and the `block_size` of the layer; it need not exist yet.
+    raster
+        Properties of the raster, see `SourceShape`.
+
+    Raises
+    ------
+    PlanError
+        when the limit is too small.
+    """
+    # Reading cells of a shard may read all of it.
+    scratch = layer.block_size**2 * layer.dtype.itemsize
+    shape = SourceShape(
+        itemsize=dtype.itemsize + layer.dtype.itemsize, work=scratch + _TEMPORARIES, **raster
+    )
+    return plan_stream(
+        *grid.shape, dtype, shape, memory_limit=limits.memory_limit, threads=limits.threads
+    )
+
+
+def check_windows(
+    plan: StreamPlan,
+    dtype: np.dtype,
+    layer: Any,
+    check: Callable[[Window, np.ndarray, np.ndarray], Any],
+    add: Callable[[Any], None],
+    limits: Limits,
+) -> None:
+    """Give every window to `check`, with arrays for both, and what that returns to `add`.
+
+    `check` runs in several threads, `add` in one.
+    """
+    cells = plan.unit_rows * plan.unit_cols
+
+    def read(window: Window, buffer: list[np.ndarray]) -> Any:
+        r0, r1, c0, c1 = window
+        one, other = (flat[: (r1 - r0) * (c1 - c0)].reshape(r1 - r0, c1 - c0) for flat in buffer)
+        with gdal_thread():
+            return check(window, one, other)
+
+    def done(window: Window) -> None:
+        r0, r1, c0, c1 = window
+        limits.progress((r1 - r0) * (c1 - c0), plan.rows * plan.cols)
+
+    stream(
+        plan.units(),
+        read,
+        lambda _, found: add(found),
+        buffers=[
+            [np.empty(cells, dtype), np.empty(cells, layer.dtype)] for _ in range(plan.buffers)
+        ],
+        readers=plan.readers,
+        done=done,
+    )
+
+
+def pieces(rows: int, cols: int) -> Iterator[tuple[slice, slice]]:
+    """Small pieces of an array of this shape."""
+    wide = min(cols, _PIECE)
+    tall = max(_PIECE // wide, 1)
+    for row in range(0, rows, tall):
+        for col in range(0, cols, wide):
+            yield slice(row, row + tall), slice(col, col + wide)
+
+
+def read_cells(raster: GdalInput, window: Window, out: np.ndarray) -> None:
+    """Read a window as GDAL gives it, without regard to a mask.
+
+    Raises
+    ------
+    InputError
+        when the file is damaged there.
+    """
+    _read(raster, "read", window, out)
+
+
+def read_mask(raster: GdalInput, window: Window) -> np.ndarray:
+    """GDAL's mask of a window, 0 where there is no value; uint8."""
+    return _read(raster, "read_masks", window)
+
+
+def _read(raster: GdalInput, method: str, window: Window, *out: np.ndarray) -> Any:
+    r0, r1, c0, c1 = window
+    try:
+        read = getattr(raster.dataset(), method)
+        frame = GdalWindow(c0, r0, c1 - c0, r1 - r0)
+        return read(raster.band, window=frame, **({"out": out[0]} if out else {}))
+    except RasterioError as error:
+        raise InputError(
+            f"{raster.path}: rows {r0} to {r1 - 1} cannot be read: {error.__cause__ or error}"
+        ) from None
+
+
+def equals(cells: np.ndarray, value: float | int | None) -> np.ndarray:
+    """Where cells have this value; NaN equals NaN, and nothing equals None."""
+    if value is None:
+        return np.zeros(cells.shape, bool)
+    return np.isnan(cells) if math.isnan(value) else cells == value
+
+
+def same_value(one: float | int | None, other: float | int | None) -> bool:
+    """Whether two values are equal, NaN and None too."""
+    if one is None or other is None:
+        return one is other
+    return one == other or (math.isnan(one) and math.isnan(other))
+
+
+def differ(one: np.ndarray, other: np.ndarray) -> np.ndarray:
+    """Where cells of the same type differ in a bit."""
+    word = f"u{one.itemsize}"
+    return np.ascontiguousarray(one).view(word) != np.ascontiguousarray(other).view(word)
