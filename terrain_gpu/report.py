@@ -103,6 +103,11 @@ class Report:
         trim()
         self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - start
 
+    @property
+    def verified(self) -> dict[str, Any]:
+        """The entries of `result` that a proof made."""
+        return {k: v for k, v in self.result.items() if k.startswith("verified_")}
+
     def to_json(self) -> str:
         """Strict JSON with the documented keys."""
         keys = (

@@ -54,6 +54,7 @@ class Number(click.ParamType):
 @options.memory_limit_option
 @options.threads_option
 @options.cluster_options
+@options.verify_option
 @options.resume_option
 @options.overwrite_option
 @options.json_option
@@ -84,6 +85,6 @@ def command(inputs: tuple[str, ...], store: str, json_target: str | None, **sett
         f"{store}: layer {result['layer']}, {result['rows']} x {result['cols']} cells of "
         f"{result['dtype']}, {report.valid_cells / report.cells:.1%} with a value, "
         f"{format_size(result['stored_bytes'])} stored ({format_size(result['raw_bytes'])} raw), "
-        f"{report.seconds['total']:.2f} s",
+        f"{report.seconds['total']:.2f} s" + (", verified" if settings["verify"] else ""),
         json_target,
     )

@@ -44,12 +44,12 @@ def command(
     **limits: Any,
 ) -> None:
     """Verify the results in STORE: its layers mst, distance, backlink and allocation, and the
-    layers made by slope, label-components and accumulate.
+    layers made by convert-dataset, slope, label-components and accumulate.
 
     Checks every cell, and every edge of the grid, of each result. The sources of distances are not
     recorded: cells whose backlink is 0 count as sources, or, without backlinks, cells at distance
     0. Sums of drainage can be verified only if there is a layer of directions (accumulate
-    --directions).
+    --directions), and converted layers only while their sources are where they were.
 
     The GPU verifies a spanning forest if the whole raster fits its memory (15 bytes per 16-bit
     cell), and distances of any raster, region by region. The CPU follows backlinks and allocation,
@@ -232,6 +232,8 @@ def _on_the_cpu(store: TileStore) -> dict[str, Callable[..., tuple[dict[str, Any
             checks[name] = partial(_slopes, name=name)
         elif "where" in settings:
             checks[name] = partial(_labels, name=name)
+        elif "rasters" in settings:
+            checks[name] = partial(_conversion, name=name)
         elif "outlets" in settings:
             of_run = drained.setdefault(json.dumps(settings), ([], []))
             of_run["encoding" in layer.info].append(name)
@@ -243,6 +245,18 @@ def _on_the_cpu(store: TileStore) -> dict[str, Callable[..., tuple[dict[str, Any
         for name in codes[1:]:
             checks[name] = partial(_drainage, sums=[], codes=[name])
     return checks
+
+
+def _conversion(store: TileStore, name: str, **how: Any) -> tuple[dict[str, Any], str]:
+    from ..engine.proof import Limits
+    from ..io.verify.conversion import verify_stored_conversion
+
+    found = verify_stored_conversion(store.layer(name), Limits(**how))
+    if "unproven" in found:
+        return found, f"layer {name} not proven: {found['unproven']}"
+    cells, rasters = found["cells"], found["sources"]
+    several = "s" * (rasters != 1)
+    return found, f"layer {name} verified, {cells:,} cells against {rasters} raster{several}"
 
 
 def _slopes(store: TileStore, name: str, **how: Any) -> tuple[dict[str, Any], str]:

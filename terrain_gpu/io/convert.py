@@ -47,6 +47,7 @@ def convert_dataset(  # noqa: PLR0913 - keyword-only
     memory_limit: int | str | None = None,
     threads: int | None = None,
     client: Any = None,
+    verify: bool = False,
     resume: bool = False,
     overwrite: bool = False,
     progress: Progress = silent,
@@ -90,6 +91,8 @@ def convert_dataset(  # noqa: PLR0913 - keyword-only
     client
         A ``distributed.Client``: its workers solve the blocks, and `memory_limit` applies to each.
         They must see the inputs, which must not be text formats. This process when None.
+    verify
+        Read the inputs again and compare every cell with the layer, before it appears.
     resume
         Continue an unfinished run; a finished one is left as it is.
     overwrite
@@ -101,7 +104,7 @@ def convert_dataset(  # noqa: PLR0913 - keyword-only
     -------
     Report
         ``result`` holds store, layer, rows, cols, dtype, nodata, block_size, stored_bytes and
-        raw_bytes.
+        raw_bytes, and with `verify` verified_cells.
 
     Raises
     ------
@@ -111,6 +114,8 @@ def convert_dataset(  # noqa: PLR0913 - keyword-only
         when the layer exists, or the grid of the store is different.
     OutputError
         when the disk is full. Finished blocks are kept for `resume`.
+    VerificationError
+        when the proof fails; nothing is written or replaced then.
     """
     several = [inputs] if isinstance(inputs, str | os.PathLike) else inputs
     paths = tuple(os.fspath(one) for one in several)
@@ -141,7 +146,13 @@ def convert_dataset(  # noqa: PLR0913 - keyword-only
         operation = problem.sized(_block_size(problem, resume=resume), planned)
         place = Here(progress)
         result = run(
-            operation, **limits, resume=resume, overwrite=overwrite, place=place, client=client
+            operation,
+            **limits,
+            resume=resume,
+            overwrite=overwrite,
+            verify=verify,
+            place=place,
+            client=client,
         )
     report, written = result.report, result.layers[layer]
     plan = report.settings.pop("plan")
@@ -151,6 +162,7 @@ def convert_dataset(  # noqa: PLR0913 - keyword-only
         "layer": layer,
         **_described(written, operation.grid),
         "blocks_resumed": report.result["blocks_resumed"],
+        **report.verified,
     }
     if compress is None:
         _warn_of_padding(store, report.result["stored_bytes"], report.result["raw_bytes"])

@@ -19,6 +19,7 @@ from ..engine import plan as planner
 from ..engine.operation import Operation, OutputLayer, Phase, SolvedBlock, State
 from ..engine.plan import StreamPlan
 from ..engine.plan_stream import SourceShape, plan_stream
+from ..engine.proof import Limits
 from ..engine.run import Run
 from ..errors import CellError, ClusterError, InputError
 from ..grid import Block, BlockGrid, GridSpec, ceil_div
@@ -31,6 +32,7 @@ from .crs import crs_name, same_crs
 from .gdal import bound_cache, gdal_environment
 from .mosaic import Mosaic
 from .recode import Recode
+from .verify.conversion import Conversion, plan_conversion, verify_conversion
 
 PART = 1 << 28
 """Bytes of a file of which a task computes the checksum."""
@@ -136,10 +138,13 @@ class Convert(Operation):
     @cached_property
     def _settings(self) -> dict[str, Any]:
         return {
+            # Other names may hold passwords, as those of databases do.
+            "rasters": [one.path if one.files else None for one in self.mosaic.inputs],
             "inputs": self.mosaic.fingerprint(),
             "band": self.band,
             "round": self.round_cells,
             "clamp_min": cells.to_json(self.clamp_min),
+            "nodata": cells.to_json(self.nodata),
             "bounds": list(self.bounds) if self.bounds else None,
             "crs": self.crs,
         }
@@ -239,6 +244,16 @@ class Convert(Operation):
                 ) from error
             with run.report.phase("convert"):
                 return {"sources": sums.result()}
+
+    def plan_verify(self, memory_limit: int, threads: int | None) -> None:
+        (output,), files = self.outputs, self.mosaic.inputs
+        limits = Limits(memory_limit, threads)
+        plan_conversion(files, self.grid, output.dtype, self.blocks.block, limits)
+
+    def verify(self, run: Run, found: dict[str, Any]) -> dict[str, Any]:
+        how = Conversion.of(self)
+        proven = verify_conversion(run.layer(self.layer), how, run.proof_limits)
+        return {"verified_cells": proven["cells"]}
 
     # -- in another process ---------------------------------------------------------------------
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Any
 
 from .. import cells
 from ..arguments import FileCompression, FloatType, checked, word
@@ -98,14 +97,9 @@ def export_layer(  # noqa: PLR0913 - keyword-only
         "dtype": operation.kind.name,
         "nodata": cells.to_json(operation.nodata),
         "file_bytes": target.stat().st_size,
-        **verified(report),
+        **report.verified,
     }
     return report
-
-
-def verified(report: Report) -> dict[str, Any]:
-    """The entries of a report that its proof made."""
-    return {key: value for key, value in report.result.items() if key.startswith("verified_")}
 
 
 def checked_target(path: str | os.PathLike[str], *, overwrite: bool) -> Path:

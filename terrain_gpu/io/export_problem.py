@@ -137,7 +137,7 @@ class Export(Operation):
 
     def execute(self, run: Run) -> dict[str, Any]:
         found = super().execute(run)
-        with run.report.phase("finish"):
+        with run.report.phase("commit"):
             run.writers[self.path].finish()
         return found
 

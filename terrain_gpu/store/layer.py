@@ -115,6 +115,10 @@ class Layer:
             digests[at] = block_digest(self.read_block(*at).tobytes())
         return layer_digest(self.facts, digests)
 
+    def statistics(self) -> dict[str, Any]:
+        """The recorded statistics: valid_cells, min and max."""
+        return {key: self.info.get(key) for key in ("valid_cells", "min", "max")}
+
     @property
     def facts(self) -> dict[str, Any]:
         """The meaning of the cells, as JSON: shape, location, dtype, nodata, layout."""

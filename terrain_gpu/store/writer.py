@@ -358,7 +358,12 @@ class LayerWriter(BlockWriter):
         self.finished = True
         return layer
 
-    def _complete(self, attributes: Mapping[str, Any]) -> None:
+    def statistics(self) -> dict[str, Any]:
+        """Statistics of the finished blocks, as `commit` records them."""
+        return self._tally()[2]
+
+    def _tally(self) -> tuple[np.ndarray, np.ndarray, dict[str, Any]]:
+        """Bytes and digests of all blocks, and statistics."""
         shape = self.blocks.shape
         seen = np.zeros(shape, bool)
         size, valid = np.zeros(shape, np.int64), np.zeros(shape, np.int64)
@@ -374,12 +379,22 @@ class LayerWriter(BlockWriter):
         if not seen.all():
             raise StoreError(f"{self.path}: {np.count_nonzero(~seen)} blocks were never written")
         some = valid > 0
+        return (
+            size,
+            digests,
+            {
+                "valid_cells": int(valid.sum()),
+                "min": low[some].min().item() if some.any() else None,
+                "max": high[some].max().item() if some.any() else None,
+            },
+        )
+
+    def _complete(self, attributes: Mapping[str, Any]) -> None:
+        size, digests, statistics = self._tally()
         own = {
             **self.info,
             **attributes,
-            "valid_cells": int(valid.sum()),
-            "min": low[some].min().item() if some.any() else None,
-            "max": high[some].max().item() if some.any() else None,
+            **statistics,
             "stored_bytes": int(size.sum()),
             "digest": layer_digest(self.facts, digests),
         }

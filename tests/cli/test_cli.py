@@ -96,11 +96,11 @@ def store(world, capfd):
 
 OPTIONS = {
     "convert-dataset": "layer band block-size round clamp-min nodata bounds crs compress "
-    "memory-limit threads workers scheduler resume scratch overwrite json quiet verbose version "
-    "help",
-    "terrain-gpu convert-dataset": "layer band block-size round clamp-min nodata bounds crs "
-    "compress memory-limit threads workers scheduler resume scratch overwrite json quiet verbose "
+    "memory-limit threads workers scheduler verify resume scratch overwrite json quiet verbose "
     "version help",
+    "terrain-gpu convert-dataset": "layer band block-size round clamp-min nodata bounds crs "
+    "compress memory-limit threads workers scheduler verify resume scratch overwrite json quiet "
+    "verbose version help",
     "compute-mst": "output weight connectivity method layer memory-limit threads backend device "
     "gpu-memory-limit workers scheduler verify resume scratch overwrite json quiet verbose "
     "version help",
@@ -117,8 +117,8 @@ OPTIONS = {
     "terrain-gpu info": "json quiet verbose help",
     "terrain-gpu plan": "dtype for layer block-size cost friction barriers backlink allocation "
     "memory-limit threads workers json quiet verbose help",
-    "terrain-gpu export": "layer bounds cog compress memory-limit threads overwrite json quiet "
-    "verbose help",
+    "terrain-gpu export": "layer bounds cog compress memory-limit threads verify overwrite json "
+    "quiet verbose help",
     "terrain-gpu demo": "overwrite quiet verbose help",
     "terrain-gpu": "version help",
 }

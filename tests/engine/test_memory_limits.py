@@ -51,10 +51,16 @@ COMMANDS = {
     "one strip": f"convert-dataset strip.tif c.zarr --compress zstd {ALWAYS}",
     "mosaic": f"convert-dataset strip.tif x.tif c.zarr --clamp-min 2 {ALWAYS}",
     "text": f"convert-dataset text.asc c.zarr {ALWAYS}",
+    "proven export": f"terrain-gpu export s.zarr x.tif --verify --compress deflate {ALWAYS}",
+    "proven overviews": f"terrain-gpu export s.zarr x.tif --cog --verify {ALWAYS}",
+    "proven tree": f"terrain-gpu export s.zarr x.tif --layer mst --verify {ALWAYS}",
+    "proven strip": f"convert-dataset strip.tif c.zarr --compress zstd --verify {ALWAYS}",
+    "proven mosaic": f"convert-dataset strip.tif x.tif c.zarr --clamp-min 2 --verify {ALWAYS}",
+    "proven text": f"convert-dataset text.asc c.zarr --verify {ALWAYS}",
 }
 """In an order in which each finds what it needs."""
 
-SHORT = ("tree", "paths", "lines", "network", "one strip")
+SHORT = ("tree", "paths", "lines", "network", "one strip", "proven strip")
 
 
 def cells(pattern: str, shape: tuple[int, int], dtype: np.dtype) -> np.ndarray:

@@ -32,7 +32,6 @@ class TestConvert(OperationContract):
     rasters = rasters(shape=shapes(200, 30_000)).filter(faithful)
     damaged = InputError, "r.tif: rows .* cannot be read; the file is truncated or damaged"
     identified = False
-    test_its_proof_accepts_it = test_its_proof_refuses_mutations = None
     layout: ClassVar = {"tiled": True, "blockxsize": 64, "blockysize": 64}
     recoding: ClassVar = {}
 

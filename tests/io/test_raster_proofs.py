@@ -5,22 +5,37 @@ The contract of operations changes single cells within a run; here files and lay
 
 from __future__ import annotations
 
+import json
 import math
+import os
+from pathlib import Path
 
 import numpy as np
 import pytest
 import rasterio
-from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import HealthCheck, assume, given, reject, settings
 from hypothesis import strategies as st
 from rasterio.crs import CRS
 from rasterio.windows import Window
-from strategies import block_sizes, dtypes, rasters, shapes, transforms
+from strategies import Raster, block_sizes, dtypes, nodata_values, rasters, shapes, transforms
+from test_roundtrip import same_value, save
 
-from terrain_gpu import TileStore, create_layer, export_layer, minimum_spanning_tree
+from terrain_gpu import (
+    TileStore,
+    convert_dataset,
+    create_layer,
+    export_layer,
+    minimum_spanning_tree,
+)
+from terrain_gpu.cells import Stats, is_nodata, stats
+from terrain_gpu.cli.main import group
+from terrain_gpu.cli.options import _guarded as guarded
 from terrain_gpu.engine.proof import Limits
-from terrain_gpu.errors import PlanError, VerificationError
+from terrain_gpu.errors import InputError, PlanError, VerificationError
 from terrain_gpu.grid import GridSpec
 from terrain_gpu.io.gdal import gdal_environment
+from terrain_gpu.io.recode import Recode
+from terrain_gpu.io.verify.conversion import Conversion, verify_conversion
 from terrain_gpu.io.verify.raster import verify_raster
 
 LIMITS = Limits("1GB", 2)
@@ -197,3 +212,295 @@ def test_a_damaged_value_is_told_as_such(tmp_path):
         file.write(np.full((1, 1), 7.0), 1, window=Window(5, 66, 1, 1))
     error = refused(verified, path, layer, layer.grid.window, "float64")
     assert str(error).startswith(f"{path}: row 66, column 5: 7.0 where 2.5 is right;")
+
+
+# -- conversions ---------------------------------------------------------------------------------
+
+
+class Changed:
+    """A layer with other cells, and the statistics of these."""
+
+    def __init__(self, layer, data, **facts):
+        vars(self).update({key: getattr(layer, key) for key in FACTS}, **facts)
+        self.data = data
+
+    def read_window(self, r0, r1, c0, c1, out):
+        out[...] = self.data[r0:r1, c0:c1]
+
+    def statistics(self):
+        found = stats(self.data, self.nodata)
+        return {"valid_cells": found.valid, "min": found.low, "max": found.high}
+
+
+FACTS = ("path", "grid", "dtype", "nodata", "block_size", "attributes")
+PLACE = rasterio.Affine(30.0, 0.0, 500_000.0, 0.0, -30.0, 4_000_000.0)
+
+
+def proven(layer, how, limits=LIMITS):
+    with gdal_environment():
+        return verify_conversion(layer, how, limits)
+
+
+def numbers(dtype):
+    return st.one_of(st.none(), nodata_values(dtype, none=False))
+
+
+@st.composite
+def conversions(draw, folder):
+    """Rasters saved in a folder, and options for `convert_dataset`."""
+    dtype = draw(dtypes())
+    files = []
+    for k in range(draw(st.integers(1, 3))):
+        raster = draw(rasters(st.just(dtype), shapes(100, 4000)))
+        down, right = draw(st.tuples(st.integers(-70, 70), st.integers(-70, 70)))
+        layout = draw(
+            st.sampled_from([{}, {"tiled": True, "blockxsize": 64, "blockysize": 64}, GRASS])
+        )
+        place = PLACE @ rasterio.Affine.translation(right, down)
+        if layout is GRASS and dtype.name in ("int32", "float32", "float64"):
+            files.append(grass(folder / f"{k}.asc", raster, place))
+        else:
+            name, crs = folder / f"{k}.tif", draw(st.sampled_from([UTM, None]))
+            layout = {} if layout is GRASS else layout
+            files.append(
+                save(name, raster.cells, raster.nodata, crs=crs, transform=place, **layout)
+            )
+    sides = st.floats(-20, 120).map(lambda cells: 30 * cells)
+    x, y = (sorted(draw(st.tuples(sides, sides))) for _ in range(2))
+    bounds = (5e5 + x[0], 4e6 - y[1], 5e5 + x[1], 4e6 - y[0])
+    return [str(file) for file in files], {
+        "round_cells": draw(st.booleans()),
+        "clamp_min": draw(st.one_of(st.none(), st.integers(0, 100))),
+        "nodata": draw(numbers(dtype)),
+        "bounds": draw(st.sampled_from([None, bounds])),
+        "crs": "EPSG:32611",
+    }
+
+
+GRASS = object()
+
+
+def grass(path, raster, place):
+    """Save as GRASS ASCII, infinities and NaN as null."""
+    rows, cols = raster.shape
+    types = {"int32": "int", "float32": "float", "float64": "double"}
+    lines = [
+        f"north: {place.f!r}",
+        f"south: {place.f - 30 * rows!r}",
+        f"east: {place.c + 30 * cols!r}",
+        f"west: {place.c!r}",
+        f"rows: {rows}",
+        f"cols: {cols}",
+        f"type: {types[raster.dtype.name]}",
+    ]
+    void = is_nodata(raster.cells, raster.nodata)
+    if raster.dtype.kind == "i":
+        void |= raster.cells == np.iinfo(np.int32).min
+    for row, empty in zip(raster.cells.tolist(), void, strict=True):
+        lines.append(" ".join("*" if gone else repr(v) for v, gone in zip(row, empty, strict=True)))
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+@given(data=st.data())
+@settings(many, max_examples=60)
+def test_conversions(folders, data):
+    with folders() as folder:
+        files, options = data.draw(conversions(folder))
+        block, threads = data.draw(block_sizes(128)), data.draw(st.integers(1, 3))
+        try:
+            found = convert_dataset(
+                files, folder / "s", block_size=block, verify=True, threads=threads, **options
+            )
+        except InputError:
+            reject()
+        layer = TileStore.open(folder / "s").layer("elevation")
+        cells = layer.read_window(*layer.grid.window)
+        assert found.result["verified_cells"] == cells.size
+        how = Conversion(files, **options)
+        assert proven(Changed(layer, cells), how) == {"cells": cells.size, "sources": len(files)}
+        row = data.draw(st.integers(0, layer.grid.rows - 1))
+        col = data.draw(st.integers(0, layer.grid.cols - 1))
+        wrong = cells.copy()
+        flip(wrong, row, col, data.draw(st.integers(0, 63)))
+        one, other = cells[row, col], wrong[row, col]
+        void = is_nodata(np.array([one, other]), layer.nodata).all()
+        # The same nodata value in other bits.
+        assume(not (void and same_value(one.item(), other.item())))
+        error = refused(proven, Changed(layer, wrong), how)
+        assert (error.check, error.row, error.col) == ("cells", row, col)
+
+
+@pytest.fixture
+def converted(tmp_path):
+    """Two files that overlap, converted with their names relative to the folder."""
+    rng = np.random.default_rng(5)
+    west = rng.uniform(0, 90, (150, 120)).astype(np.float32)
+    east = rng.uniform(0, 90, (150, 120)).astype(np.float32)
+    west[40:70, 50:] = -1
+    shift = rasterio.Affine.translation(60, 0)
+    for name, data, place in (("west", west, PLACE), ("east", east, PLACE @ shift)):
+        save(tmp_path / f"{name}.tif", data, -1, transform=place, units="m", scaling=(2.0, 1.0))
+    files = [str(tmp_path / "west.tif"), str(tmp_path / "east.tif")]
+    convert_dataset(files, tmp_path / "s.zarr", clamp_min=10, block_size=64, verify=True)
+    return tmp_path / "s.zarr", Conversion(files, clamp_min=10)
+
+
+OTHERS = {
+    "cells": {"clamp_min": 11},
+    "nodata": {"nodata": -2},
+    "place": {"bounds": (500_000, 3_996_000, 503_000, 4_000_000)},
+    "type": {"round_cells": True},
+}
+
+
+@pytest.mark.parametrize("check", OTHERS)
+def test_a_conversion_with_other_options_is_refused(converted, check):
+    store, how = converted
+    layer = TileStore.open(store).layer("elevation")
+    assert proven(layer, how)["sources"] == 2
+    assert refused(proven, layer, how._replace(**OTHERS[check])).check == check
+
+
+def test_a_mosaic_in_another_order_is_refused(converted):
+    store, how = converted
+    layer = TileStore.open(store).layer("elevation")
+    error = refused(proven, layer, how._replace(rasters=how.rasters[::-1]))
+    assert (error.check, error.row, error.col) == ("cells", 0, 60)
+    assert refused(proven, layer, how._replace(rasters=how.rasters[:1])).check == "place"
+
+
+@pytest.mark.parametrize(
+    ("check", "facts"),
+    [
+        (
+            "place",
+            {"grid": GridSpec(150, 180, tuple(PLACE @ rasterio.Affine.translation(1, 0))[:6])},
+        ),
+        ("crs", {"grid": GridSpec(150, 180, tuple(PLACE)[:6], CRS.from_epsg(32612).to_wkt())}),
+        ("nodata", {"nodata": -9.0}),
+        ("nodata", {"nodata": None}),
+        ("units", {"attributes": {"scale_factor": 2.0, "add_offset": 1.0}}),
+        ("scale", {"attributes": {"units": "m", "add_offset": 1.0}}),
+        ("offset", {"attributes": {"units": "m", "scale_factor": 2.0}}),
+    ],
+)
+def test_a_layer_with_a_wrong_description_is_refused(converted, check, facts):
+    store, how = converted
+    layer = TileStore.open(store).layer("elevation")
+    cells = layer.read_window(*layer.grid.window)
+    assert refused(proven, Changed(layer, cells, **facts), how).check == check
+
+
+def verify(store):
+    """Exit code and report of `terrain-gpu verify`."""
+    report = store.parent / "v.json"
+    words = ["verify", str(store), "--backend", "cpu", "-q", "--json", str(report)]
+    code = guarded(lambda: group.main(words, standalone_mode=False))
+    return code, json.loads(report.read_text())["result"]["elevation"]
+
+
+@pytest.mark.parametrize(("name", "by"), [("valid_cells", 1), ("min", -1), ("max", 0.5)])
+def test_wrong_statistics_are_refused(converted, name, by):
+    store, _ = converted
+    file = store / "elevation/zarr.json"
+    recorded = json.loads(file.read_text())
+    own = recorded["attributes"]["terrain_gpu"]
+    right, own[name] = own[name], own[name] + by
+    del own["checksum"]
+    file.write_text(json.dumps(recorded))
+    code, found = verify(store)
+    assert (code, found["verified"]) == (1, False)
+    assert f"wrong totals: {name} is {right}, not {own[name]};" in found["error"]
+
+
+def test_wrong_statistics_are_refused_before_they_are_written(converted, monkeypatch, tmp_path):
+    _, how = converted
+    monkeypatch.setattr("terrain_gpu.store.writer.cells.stats", lambda *_: Stats(7, 1.0, 2.0))
+    with pytest.raises(VerificationError, match="wrong totals: valid_cells is"):
+        convert_dataset(how.rasters, tmp_path / "t.zarr", block_size=64, verify=True)
+    assert not (tmp_path / "t.zarr/elevation").exists()
+    assert not (tmp_path / "t.zarr/.incomplete").exists()
+
+
+def test_a_failed_proof_keeps_the_older_layer(converted, monkeypatch):
+    store, how = converted
+    with monkeypatch.context() as patch:
+        patch.setattr(Recode, "__call__", lambda self, data, row, col: data + np.float32(1))
+        with pytest.raises(VerificationError, match=r"elevation: row \d+, column \d+: "):
+            convert_dataset(how.rasters, store, block_size=64, verify=True, overwrite=True)
+    assert sorted(os.listdir(store)) == ["elevation", "spatial_ref", "x", "y", "zarr.json"]
+    assert verify(store)[0] == 0
+    convert_dataset(how.rasters, store, resume=True, clamp_min=10, block_size=64, verify=True)
+
+
+def test_sources_that_are_as_they_were_are_read_again(converted):
+    store, how = converted
+    code, found = verify(store)
+    assert (code, found) == (0, {"verified": True, "cells": 150 * 180, "sources": 2})
+    os.utime(how.rasters[0], (1, 1))  # the same bytes
+    assert verify(store) == (0, found)
+
+
+def test_sources_that_are_not_there_leave_a_layer_unproven(converted):
+    store, how = converted
+    path = Path(how.rasters[1])
+    with open(path, "rb+") as file:
+        file.seek(9000)
+        file.write(b"other")
+    code, found = verify(store)
+    assert (code, found["verified"]) == (0, False)
+    assert found["unproven"] == f"its source {path} has changed since"
+    path.unlink()
+    code, found = verify(store)
+    assert (code, found["verified"]) == (0, False)
+    assert found["unproven"] == f"its source {path} is not there any more"
+
+
+def test_recorded_nonsense_is_told(converted):
+    store, _ = converted
+    file = store / "elevation/zarr.json"
+    recorded = json.loads(file.read_text())
+    own = recorded["attributes"]["terrain_gpu"]
+    own["settings"]["inputs"] = 3
+    del own["checksum"]
+    file.write_text(json.dumps(recorded))
+    code, found = verify(store)
+    assert code == 2
+    assert "recorded settings are invalid" in found["error"]
+
+
+def test_masks_bands_and_missing_coordinate_systems(tmp_path):
+    data = np.arange(70 * 90, dtype=np.uint8).reshape(70, 90)
+    with rasterio.open(
+        tmp_path / "a.tif", "w", driver="GTiff", height=70, width=90, count=2, dtype="uint8",
+        transform=PLACE,
+    ) as file:  # fmt: skip
+        file.write(255 - data, 1)
+        file.write(data, 2)
+        file.write_mask(data % 3 != 0)
+    how = Conversion([str(tmp_path / "a.tif")], band=2, nodata=7, crs="EPSG:32611")
+    convert_dataset(how.rasters, tmp_path / "s", band=2, nodata=7, crs="EPSG:32611", verify=True)
+    layer = TileStore.open(tmp_path / "s").layer("elevation")
+    cells = layer.read_window(*layer.grid.window)
+    assert (cells == 7).sum() == ((data % 3 == 0) | (data == 7)).sum()
+    wrong = cells.copy()
+    wrong[0, 3] = data[0, 3]  # masked
+    assert refused(proven, Changed(layer, wrong), how).col == 3
+    assert refused(proven, layer, how._replace(band=1)).check == "cells"
+    assert verify(tmp_path / "s")[0] == 0
+
+
+def test_text_is_read_forwards_once(tmp_path):
+    data = np.arange(700 * 90, dtype=np.int32).reshape(700, 90)
+    file = grass(tmp_path / "a.asc", Raster(np.dtype("<i4"), (700, 90)), PLACE)
+    convert_dataset([str(file)], tmp_path / "s", block_size=64, verify=True, threads=3)
+    lines = file.read_text().split("\n")
+    lines[7:] = " ".join(lines[7:]).split()
+    file.write_text("\n".join(lines))  # words, not lines, make rows
+    how = Conversion([str(file)])
+    layer = TileStore.open(tmp_path / "s").layer("elevation")
+    assert proven(layer, how)["cells"] == data.size
+    file.write_text(file.read_text()[:-40])
+    with pytest.raises(InputError, match="truncated"):
+        proven(layer, how)

@@ -41,9 +41,8 @@ def plan_raster(layer: Any, part: Window, dtype: np.dtype, limits: Limits) -> St
     grid = layer.grid.crop(part)
     stored = layer.info.get("stored_bytes") or 0
     # The second copy is for GDAL's mask, or for the ring around the window.
-    return plan_windows(
-        grid, dtype, layer, limits, chunk=(_CHUNK, _CHUNK), source_bytes=stored, extra=1
-    )
+    file: dict[str, Any] = {"chunk": (_CHUNK, _CHUNK), "source_bytes": stored, "extra": 1}
+    return plan_windows(grid, dtype, layer.dtype, layer.block_size, limits, **file)
 
 
 def verify_raster(

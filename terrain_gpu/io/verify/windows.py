@@ -28,7 +28,8 @@ _TEMPORARIES = 96 * _PIECE
 def plan_windows(
     grid: GridSpec,
     dtype: np.dtype,
-    layer: Any,
+    layer: np.dtype,
+    block: int,
     limits: Limits,
     **raster: Any,
 ) -> StreamPlan:
@@ -38,8 +39,8 @@ def plan_windows(
     ----------
     grid, dtype
         What is compared, and the type of the raster's cells.
-    layer
-        Anything with the `dtype` and the `block_size` of the layer; it need not exist yet.
+    layer, block
+        Type and block size of the layer.
     raster
         Properties of the raster, see `SourceShape`.
 
@@ -49,10 +50,8 @@ def plan_windows(
         when the limit is too small.
     """
     # Reading cells of a shard may read all of it.
-    scratch = layer.block_size**2 * layer.dtype.itemsize
-    shape = SourceShape(
-        itemsize=dtype.itemsize + layer.dtype.itemsize, work=scratch + _TEMPORARIES, **raster
-    )
+    work = block**2 * layer.itemsize + _TEMPORARIES
+    shape = SourceShape(itemsize=dtype.itemsize + layer.itemsize, work=work, **raster)
     return plan_stream(
         *grid.shape, dtype, shape, memory_limit=limits.memory_limit, threads=limits.threads
     )

@@ -1,0 +1,364 @@
+"""Proof that a layer holds the cells of its sources: `verify_conversion`.
+
+The sources are opened anew and placed on the layer's own grid. Each window is put together from
+them and compared with the layer. Of `io/gdal.py` and `io/grass_ascii.py` only the description of a
+file is used; rounding, clamping, nodata and the order of a mosaic are written down here again.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from rasterio.crs import CRS
+
+from ... import cells
+from ...engine.plan import StreamPlan
+from ...engine.proof import Limits, wrong
+from ...errors import StoreError, VerificationError
+from ...grid import GridSpec, Window, clip, is_empty
+from ...store import Layer
+from ...store.checksums import checksum
+from ..crs import placed, same_crs
+from ..gdal import gdal_environment
+from ..grass_ascii import GrassAscii
+from ..inputs import SEQUENTIAL, open_input
+from .text import TextCells
+from .windows import (
+    check_windows,
+    differ,
+    equals,
+    pieces,
+    plan_windows,
+    read_cells,
+    read_mask,
+    same_value,
+)
+
+
+class Conversion(NamedTuple):
+    """The sources of a layer, and the options of `convert_dataset` that its cells depend on."""
+
+    rasters: Sequence[str]
+    band: int | None = None
+    round_cells: bool = False
+    clamp_min: float | int | None = None
+    nodata: float | int | None = None
+    bounds: tuple[float, float, float, float] | None = None
+    crs: str | None = None
+
+    @classmethod
+    def of(cls, problem: Any) -> Conversion:
+        """Of anything with these attributes."""
+        return cls(*(getattr(problem, name) for name in cls._fields))
+
+    @classmethod
+    def recorded(cls, settings: dict[str, Any]) -> Conversion:
+        """From what a layer records."""
+        bounds = settings["bounds"]
+        return cls(
+            settings["rasters"],
+            settings["band"],
+            settings["round"],
+            cells.from_json(settings["clamp_min"]),
+            cells.from_json(settings["nodata"]),
+            tuple(bounds) if bounds else None,
+            settings["crs"],
+        )
+
+
+def plan_conversion(
+    files: Sequence[Any], grid: GridSpec, dtype: np.dtype, block: int, limits: Limits
+) -> StreamPlan:
+    """How windows stream through `verify_conversion`.
+
+    Parameters
+    ----------
+    files
+        The opened sources.
+    grid, dtype, block
+        Of the layer, which need not exist yet.
+    """
+    source = {
+        "chunk": tuple(max(one.chunk[k] for one in files) for k in range(2)),
+        "source_bytes": sum(os.path.getsize(path) for one in files for path in one.files),
+        "sequential": any(one.driver in SEQUENTIAL for one in files),
+        "decoding": max(one.decoding for one in files),
+        # A mask; of a mosaic also the cells of a source, and which cells are still without a value.
+        "extra": 1 + (len(files) > 1),
+    }
+    return plan_windows(grid, files[0].dtype, dtype, block, limits, **source)
+
+
+def verify_conversion(layer: Any, how: Conversion, limits: Limits) -> dict[str, Any]:
+    """Check all cells of a layer, its type, nodata value, place, attributes and statistics.
+
+    Returns
+    -------
+    dict
+        "cells", those compared, and "sources", the number of rasters.
+
+    Raises
+    ------
+    VerificationError
+        at the first wrong cell found, or when anything else differs.
+    InputError
+        when a source cannot be read.
+    PlanError
+        when the memory limit is too small.
+    StoreError
+        when the layer is damaged.
+    """
+    files: list[Any] = []
+    try:
+        for path in how.rasters:
+            files.append(open_input(path, how.band))
+            if how.crs is not None and not files[-1].crs:
+                files[-1].grid = placed(files[-1].grid, CRS.from_user_input(how.crs))
+        rule = _Rule.of(how, files)
+        sources = _Sources(files, layer.grid, rule.nodata)
+        _check_header(layer, files, rule, sources.whole, how.bounds)
+        plan = plan_conversion(files, layer.grid, layer.dtype, layer.block_size, limits)
+        statistics = _Statistics()
+
+        def check(window: Window, data: np.ndarray, found: np.ndarray) -> list[cells.Stats]:
+            sources.read(window, data)
+            layer.read_window(*window, out=found)
+            seen = []
+            for here in pieces(*found.shape):
+                bad = rule.broken(data[here], found[here])
+                if bad.any():
+                    row, col = np.argwhere(bad)[0]
+                    right = rule.right(data[here])[0][row, col]
+                    what = f"{found[here][row, col]!s} where {right!s} is right"
+                    row, col = window[0] + here[0].start + row, window[2] + here[1].start + col
+                    wrong(layer, what, "cells", int(row), int(col))
+                seen.append(cells.stats(found[here], layer.nodata))
+            return seen
+
+        check_windows(plan, rule.source, layer, check, statistics.add, limits)
+    finally:
+        for one in files:
+            one.close()
+    recorded = layer.statistics()
+    for name, right in statistics.found.items():
+        if recorded[name] != right:
+            raise _refused(
+                layer, f"wrong totals: {name} is {right}, not {recorded[name]}", "totals"
+            )
+    return {"cells": layer.grid.cells, "sources": len(how.rasters)}
+
+
+def verify_stored_conversion(layer: Layer, limits: Limits) -> dict[str, Any]:
+    """`verify_conversion` from what is recorded with a layer.
+
+    Returns
+    -------
+    dict
+        As `verify_conversion`; if the sources are not there as they were, "verified" (False) and
+        "unproven", the reason.
+    """
+    settings = layer.info["settings"]
+    try:
+        how = Conversion.recorded(settings)
+        sums = {one["path"]: one["crc32c"] for one in layer.info.get("sources", [])}
+        why = "" if None not in how.rasters else "a source is not a file"
+        for path, size, changed in settings["inputs"]:
+            why = why or _changed(path, size, changed, sums.get(path))
+    except (KeyError, TypeError, ValueError) as error:
+        raise StoreError(
+            f"{layer.path}/zarr.json: recorded settings are invalid ({error!r}); convert it again"
+        ) from None
+    if why:
+        return {"verified": False, "unproven": why}
+    with gdal_environment():
+        return verify_conversion(layer, how, limits)
+
+
+def _changed(path: str, size: int, changed: int, crc: str | None) -> str:
+    """Why a source is no longer what it was; empty if it is."""
+    try:
+        now = os.stat(path)
+        if now.st_size == size and (now.st_mtime_ns == changed or checksum(path) == crc):
+            return ""
+    except OSError:
+        return f"its source {path} is not there any more"
+    return f"its source {path} has changed since"
+
+
+class _Statistics:
+    """Cells with a value, and their range, as a layer records them."""
+
+    def __init__(self) -> None:
+        self.found: dict[str, Any] = {"valid_cells": 0, "min": None, "max": None}
+
+    def add(self, seen: list[cells.Stats]) -> None:
+        for one in seen:
+            self.found["valid_cells"] += one.valid
+            for name, value, pick in (("min", one.low, min), ("max", one.high, max)):
+                if value is not None:
+                    before = self.found[name]
+                    self.found[name] = value if before is None else pick(before, value)
+
+
+class _Rule(NamedTuple):
+    """What becomes of a cell.
+
+    Attributes
+    ----------
+    source, result
+        Types of the cells before and after.
+    nodata, void
+        Nodata values of the sources together, and of the layer.
+    rounds, least
+        Whether cells are rounded, and the value that lower ones are raised to.
+    """
+
+    source: np.dtype
+    result: np.dtype
+    nodata: float | int | None
+    void: float | int | None
+    rounds: bool
+    least: float | int | None
+
+    @classmethod
+    def of(cls, how: Conversion, files: Sequence[Any]) -> _Rule:
+        dtype, nodata = files[0].dtype, how.nodata
+        if nodata is None:
+            nodata = next((one.nodata for one in files if one.nodata is not None), None)
+        else:
+            nodata = cells.as_scalar(nodata, dtype)
+        rounds = how.round_cells and dtype.kind == "f"
+        result, void = dtype, nodata
+        if rounds:
+            result, wanted = np.dtype("<i4"), nodata if how.nodata is None else how.nodata
+            void = -(2**31)
+            if wanted is not None and cells.fits(wanted, result):
+                void = int(wanted)
+        least = how.clamp_min
+        least = None if least is None else cells.as_scalar(least, result)
+        return cls(dtype, result, nodata, void, rounds, least)
+
+    @property
+    def changes(self) -> bool:
+        """Whether values change; then infinities and NaN become nodata, too."""
+        return self.rounds or self.least is not None
+
+    def right(self, data: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """What cells must become (as float64 where they are rounded), and which have no value."""
+        void = equals(data, self.nodata)
+        if self.changes and data.dtype.kind == "f":
+            void |= ~np.isfinite(data)
+        found = np.rint(data.astype(np.float64)) if self.rounds else data
+        if self.least is not None:
+            low = (found < self.least) & ~void
+            found = np.where(low, found.dtype.type(self.least), found)
+        if self.void is not None:
+            found = np.where(void, found.dtype.type(self.void), found)
+        return found, void
+
+    def broken(self, data: np.ndarray, found: np.ndarray) -> np.ndarray:
+        """Which cells of a layer are not what the sources' cells must become."""
+        right, void = self.right(data)
+        bad = found != right if self.rounds else differ(found, right)
+        if self.void is None:
+            return bad
+        # A value must not become nodata; all bit patterns that mean nodata are as good.
+        return np.where(void, ~equals(found, self.void), bad | equals(found, self.void))
+
+
+class _Sources:
+    """Rasters on the grid of a layer.
+
+    Attributes
+    ----------
+    whole
+        The grid that they cover together.
+    """
+
+    def __init__(self, files: Sequence[Any], grid: GridSpec, nodata: float | int | None) -> None:
+        self.files, self.nodata = files, nodata
+        a, _, c, _, e, f = grid.transform
+        self.places: list[Window] = []
+        for one in files:
+            row = round((one.grid.transform[5] - f) / e)
+            col = round((one.grid.transform[2] - c) / a)
+            self.places.append((row, row + one.grid.rows, col, col + one.grid.cols))
+        tops, bottoms, lefts, rights = zip(*self.places, strict=True)
+        row, _, col, _ = self.places[0]
+        around = min(tops) - row, max(bottoms) - row, min(lefts) - col, max(rights) - col
+        self.whole = files[0].grid.crop(around)
+        self._texts = {
+            one: TextCells(one.path, one.grid.cols) for one in files if isinstance(one, GrassAscii)
+        }
+
+    def read(self, window: Window, out: np.ndarray) -> None:
+        """Read a window; of several rasters, a cell is that of the first one with a value there."""
+        alone = len(self.files) == 1
+        if self.nodata is not None:
+            out[...] = self.nodata
+        left = np.ones((0, 0) if alone else out.shape, bool)
+        for one, place in zip(self.files, self.places, strict=True):
+            part = clip(window, place)
+            if is_empty(part):
+                continue
+            rows, cols = part[1] - part[0], part[3] - part[2]
+            down, right = part[0] - window[0], part[2] - window[2]
+            target = out[down : down + rows, right : right + cols]
+            piece = target if alone else np.empty((rows, cols), out.dtype)
+            frame = part[0] - place[0], part[1] - place[0], part[2] - place[2], part[3] - place[2]
+            mask = self._read(one, frame, piece)
+            open_cells = left[down : down + rows, right : right + cols]
+            for here in pieces(rows, cols):
+                void = equals(piece[here], one.nodata) | equals(piece[here], self.nodata)
+                if mask is not None:
+                    void |= mask[here] == 0
+                if alone and void.any():
+                    np.copyto(piece[here], out.dtype.type(self.nodata), where=void)
+                elif not alone:
+                    taken = open_cells[here] & ~void
+                    np.copyto(target[here], piece[here], where=taken)
+                    open_cells[here] &= void
+
+    def _read(self, one: Any, window: Window, out: np.ndarray) -> np.ndarray | None:
+        """Read cells as they are in a file; returns its mask, if it has one."""
+        if one in self._texts:
+            self._texts[one].read(window, out, one.nodata)
+            return None
+        read_cells(one, window, out)
+        return read_mask(one, window) if one.masked else None
+
+
+def _refused(layer: Any, what: str, check: str) -> VerificationError:
+    return VerificationError(f"{layer.path}: {what}; convert it again with --overwrite", check)
+
+
+def _check_header(
+    layer: Any,
+    files: Sequence[Any],
+    rule: _Rule,
+    whole: GridSpec,
+    bounds: tuple[float, float, float, float] | None,
+) -> None:
+    """Refuse a layer whose description is not that of its sources."""
+    first = files[0]
+    facts: list[tuple[str, Any, Any]] = [
+        ("type", layer.dtype.name, rule.result.name),
+        ("units", layer.attributes.get("units", ""), first.units or ""),
+        ("scale", layer.attributes.get("scale_factor", 1.0), first.scale),
+        ("offset", layer.attributes.get("add_offset", 0.0), first.offset),
+    ]
+    facts += [("source's type", one.dtype.name, rule.source.name) for one in files]
+    for name, found, right in facts:
+        if found != right:
+            raise _refused(layer, f"its {name} is {found}, not {right}", name)
+    if not same_value(layer.nodata, rule.void):
+        raise _refused(layer, f"its nodata value is {layer.nodata}, not {rule.void}", "nodata")
+    right = whole.crop(whole.window_of(bounds)) if bounds else whole
+    if not right.same_place(layer.grid):
+        raise _refused(layer, f"its grid {layer.grid} is not that of its sources, {right}", "place")
+    for one in files:
+        if not same_crs(layer.grid.crs_wkt, one.grid.crs_wkt):
+            raise _refused(layer, f"its coordinate system is not that of {one.path}", "crs")

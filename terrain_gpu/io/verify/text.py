@@ -1,0 +1,55 @@
+"""Cells of GRASS ASCII rasters, word by word: GDAL reads their null markers as 0."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from itertools import chain, islice
+
+import numpy as np
+
+from ...errors import InputError
+from ...grid import Window
+
+_PIECE = 1 << 16
+
+
+class TextCells:
+    """Reads rows forwards in one pass; going back starts again at the top."""
+
+    def __init__(self, path: str, cols: int) -> None:
+        self.path, self.cols = path, cols
+        self._row, self._cells = 0, chain.from_iterable(_numbers(path))
+
+    def read(self, window: Window, out: np.ndarray, null: float) -> None:
+        """Read a window; null cells take the value `null`."""
+        r0, r1, c0, c1 = window
+        if r0 < self._row:
+            self._row, self._cells = 0, chain.from_iterable(_numbers(self.path))
+        while self._row < r1:
+            row = np.fromiter(islice(self._cells, self.cols), np.float64)
+            if row.size < self.cols:
+                raise InputError(f"{self.path}: ends in row {self._row}; the file is truncated")
+            if self._row >= r0:
+                row[np.isnan(row)] = null
+                out[self._row - r0] = row[c0:c1]
+            self._row += 1
+
+
+def _numbers(path: str) -> Iterator[list[float]]:
+    """The numbers after the header, NaN for null, a few thousand at a time."""
+    nulls, start = {b"*"}, 0
+    with open(path, "rb") as file:
+        while b":" in (line := file.readline(4096)):
+            name, _, value = line.partition(b":")
+            if name.strip().lower() == b"null":
+                nulls.add(value.strip())
+            start = file.tell()
+        file.seek(start)
+        rest = b""
+        while piece := file.read(_PIECE):
+            text = rest + piece
+            words = text.split()
+            rest = b"" if text[-1:].isspace() or not words else words.pop()
+            yield [math.nan if word in nulls else float(word) for word in words]
+        yield [math.nan if word in nulls else float(word) for word in rest.split()]
