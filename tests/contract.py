@@ -421,7 +421,7 @@ class FileContract(OperationContract):
         run(self.make(store))
         self.check(store)
 
-    def change(self, file: Path, cell: tuple[int, int]) -> None:
+    def spoil(self, file: Path, cell: tuple[int, int]) -> None:
         """Change a cell of a finished file."""
         raise NotImplementedError
 
@@ -443,7 +443,7 @@ class FileContract(OperationContract):
         def wrong(operation, run):
             found = execute(operation, run)
             for made in run.writers.values():
-                self.change(made.part, cell)
+                self.spoil(made.part, cell)
             return found
 
         monkeypatch.setattr(kind, "execute", wrong)

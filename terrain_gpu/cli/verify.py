@@ -20,6 +20,10 @@ if TYPE_CHECKING:
 @click.argument("store", metavar="STORE")
 @click.option("--data", is_flag=True, help="Check every tile of every layer against its checksum.")
 @click.option(
+    "--file", metavar="OUT.tif", help="Compare a file that export wrote with the layer, instead."
+)
+@click.option("--layer", metavar="NAME", help="The layer for --file.  [default: elevation]")
+@click.option(
     "--accept-changes",
     "accepted",
     metavar="LAYER",
@@ -36,6 +40,8 @@ if TYPE_CHECKING:
 def command(
     store: str,
     data: bool,
+    file: str | None,
+    layer: str | None,
     accepted: tuple[str, ...],
     backend: str,
     device: int,
@@ -60,6 +66,7 @@ def command(
     \b
     terrain-gpu verify dem.zarr
     terrain-gpu verify dem.zarr --data
+    terrain-gpu verify dem.zarr --file dem.tif
     """
     from ..errors import StoreError, TerrainError, VerificationError
     from ..mst import LAYER
@@ -68,11 +75,17 @@ def command(
     from ..store import TileStore
     from ..store.accept import accept_changes
 
+    if bool(file) + data + bool(accepted) > 1:
+        raise click.UsageError("give only one of --file, --data and --accept-changes")
+    if layer and not file:
+        raise click.UsageError("--layer needs --file: give that too")
     opened = TileStore.open(store)
     checks: dict[str, Callable[..., tuple[dict[str, Any], str]]] = {}
     if data:
         checks = {name: partial(_data, name=name) for name in opened.layers}
         limits = {"threads": limits["threads"]}
+    elif file:
+        checks = {file: partial(_file, file=file, name=layer or "elevation")}
     elif not accepted:
         if LAYER in opened.layers:
             checks[LAYER] = _forest
@@ -94,8 +107,8 @@ def command(
     with report.measured():
         for name in accepted:
             with bar(f"accept {name}", quiet=options.quiet()) as progress:
-                layer = accept_changes(opened, name, progress)
-            lines.append(f"{store}: layer {name} accepted as it is now, {layer.identity}")
+                taken = accept_changes(opened, name, progress)
+            lines.append(f"{store}: layer {name} accepted as it is now, {taken.identity}")
         for name, check in checks.items():
             advice = "the store is unchanged"
             with (
@@ -108,7 +121,7 @@ def command(
                 except TerrainError as error:  # go on: verify the other results too
                     found, line = {"error": str(error)}, ""
                     if isinstance(error, VerificationError):
-                        line = f"layer {name} is wrong"
+                        line = f"{'file' if file else 'layer'} {name} is wrong"
                     wrong.append(error)
             report.result[name] = {"verified": "error" not in found, **found}
             lines += [f"{store}: {line}, {report.seconds[name]:.2f} s"] if line else []
@@ -257,6 +270,14 @@ def _conversion(store: TileStore, name: str, **how: Any) -> tuple[dict[str, Any]
     cells, rasters = found["cells"], found["sources"]
     several = "s" * (rasters != 1)
     return found, f"layer {name} verified, {cells:,} cells against {rasters} raster{several}"
+
+
+def _file(store: TileStore, file: str, name: str, **how: Any) -> tuple[dict[str, Any], str]:
+    from ..engine.proof import Limits
+    from ..io.verify.raster import verify_exported
+
+    found = verify_exported(file, store.layer(name), Limits(**how))
+    return found, f"file {file} verified, {found['cells']:,} cells of layer {name}"
 
 
 def _slopes(store: TileStore, name: str, **how: Any) -> tuple[dict[str, Any], str]:

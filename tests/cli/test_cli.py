@@ -112,7 +112,7 @@ OPTIONS = {
     "stop-at-targets output dtype backlink allocation path layer memory-limit threads "
     "backend device gpu-memory-limit workers scheduler method build-index verify resume scratch "
     "overwrite json quiet verbose version help",
-    "terrain-gpu verify": "data accept-changes memory-limit threads backend device "
+    "terrain-gpu verify": "data file layer accept-changes memory-limit threads backend device "
     "gpu-memory-limit json quiet verbose help",
     "terrain-gpu info": "json quiet verbose help",
     "terrain-gpu plan": "dtype for layer block-size cost friction barriers backlink allocation "

@@ -98,7 +98,7 @@ class TestExport(FileContract):
 
     corner = 0, 0
 
-    def change(self, file, cell):
+    def spoil(self, file, cell):
         with rasterio.open(file, "r+", IGNORE_COG_LAYOUT_BREAK="YES") as data:
             here = Window(cell[1] - self.corner[1], cell[0] - self.corner[0], 1, 1)
             found = data.read(1, window=here)

@@ -392,12 +392,36 @@ def test_a_layer_with_a_wrong_description_is_refused(converted, check, facts):
     assert refused(proven, Changed(layer, cells, **facts), how).check == check
 
 
-def verify(store):
+def verify(store, *more):
     """Exit code and report of `terrain-gpu verify`."""
     report = store.parent / "v.json"
-    words = ["verify", str(store), "--backend", "cpu", "-q", "--json", str(report)]
+    words = ["verify", str(store), "--backend", "cpu", "-q", "--json", str(report), *more]
     code = guarded(lambda: group.main(words, standalone_mode=False))
-    return code, json.loads(report.read_text())["result"]["elevation"]
+    return code, json.loads(report.read_text())["result"][more[1] if more else "elevation"]
+
+
+@pytest.mark.parametrize("dtype", [None, "float64"])
+def test_a_file_is_proven_later(tmp_path, dtype):
+    data = np.arange(300 * 200, dtype=np.float32).reshape(300, 200)
+    layer = make_layer(tmp_path / "s", data, -1, 64)
+    path, bounds = tmp_path / "x.tif", (501_000, 3_993_000, 503_000, 3_998_000)
+    export_layer(tmp_path / "s", path, bounds=bounds, dtype=dtype)
+    r0, r1, c0, c1 = layer.grid.window_of(bounds)
+    cells = (r1 - r0) * (c1 - c0)
+    found = verify(tmp_path / "s", "--file", str(path), "--layer", "elevation")
+    assert found == (0, {"verified": True, "cells": cells})
+    with rasterio.open(path, "r+") as file:
+        file.write(np.full((1, 1), 7.0), 1, window=Window(5, 66, 1, 1))
+    code, found = verify(tmp_path / "s", "--file", str(path))
+    assert (code, found["verified"]) == (1, False)
+    assert found["error"].startswith(f"{path}: row 66, column 5: 7.0 where ")
+    save(path, data, -1, transform=PLACE @ rasterio.Affine.translation(0, 300))
+    code, found = verify(tmp_path / "s", "--file", str(path))
+    assert (code, found["error"]) == (
+        1, f"{path}: does not lie where the layer does; export it again"
+    )  # fmt: skip
+    path.write_text("nothing")
+    assert verify(tmp_path / "s", "--file", str(path))[0] == 2
 
 
 @pytest.mark.parametrize(("name", "by"), [("valid_cells", 1), ("min", -1), ("max", 0.5)])

@@ -17,10 +17,10 @@ from ... import cells
 from ...engine.plan import StreamPlan
 from ...engine.proof import Limits, wrong
 from ...errors import InputError, VerificationError
-from ...grid import GridSpec, Window
+from ...grid import GridSpec, Window, clip, is_empty
 from ...grid.neighbours import DIRECTIONS, FORWARD_EDGES, NEIGHBOUR
 from ..crs import crs_name, same_crs
-from ..gdal import GdalInput
+from ..gdal import GdalInput, gdal_environment
 from .windows import (
     check_windows,
     differ,
@@ -128,6 +128,27 @@ def verify_raster(
     finally:
         file.close()
     return {"cells": plan.rows * plan.cols}
+
+
+def verify_exported(path: str | os.PathLike[str], layer: Any, limits: Limits) -> dict[str, Any]:
+    """`verify_raster` of a file that was written earlier: of the part and in the type that it has.
+
+    Raises
+    ------
+    InputError
+        when the file is not a raster.
+    """
+    with gdal_environment():
+        file = GdalInput(os.fspath(path), None)
+        file.close()
+        a, _, c, _, e, f = layer.grid.transform
+        row = round((file.grid.transform[5] - f) / e)
+        col = round((file.grid.transform[2] - c) / a)
+        part = clip((row, row + file.grid.rows, col, col + file.grid.cols), layer.grid.window)
+        if is_empty(part):
+            raise _refused(path, "does not lie where the layer does", "transform")
+        dtype = file.dtype if file.dtype.kind == "f" else layer.dtype
+        return verify_raster(path, layer, part, dtype, limits)
 
 
 def _cell(window: Window, here: tuple[slice, slice], row: int, col: int) -> tuple[int, int]:
