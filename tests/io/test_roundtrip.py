@@ -104,7 +104,9 @@ def check_round_trip(source, folder, *, block, expected=None, nodata=AS_GDAL_SAY
             nodata = given.nodatavals[0]
         transform, crs = given.transform, given.crs
         described = given.units, given.scales, given.offsets
-    converted = convert_dataset([source], folder / "s", block_size=block, **options)
+    converted = convert_dataset(
+        [source], folder / "s", block_size=block, verify=True, **options
+    )
     found, layer = stored(folder / "s")
     assert same_bits(found, data)
     assert layer.block_size == block
@@ -113,7 +115,7 @@ def check_round_trip(source, folder, *, block, expected=None, nodata=AS_GDAL_SAY
     empty = cells.is_nodata(data, layer.nodata)
     assert converted.cells == data.size
     assert converted.valid_cells == layer.info["valid_cells"] == np.count_nonzero(~empty)
-    exported = export_layer(folder / "s", folder / "out.tif")
+    exported = export_layer(folder / "s", folder / "out.tif", verify=True)
     assert exported.valid_cells == converted.valid_cells
     with rasterio.open(folder / "out.tif") as back:
         assert same_bits(back.read(1), data)
