@@ -47,6 +47,8 @@ class SourceShape:
         Further copies of a unit that reading needs (mosaics, conversions of the cell type).
     work
         Bytes of a reader beside these.
+    beside
+        Bytes of libraries that a conversion does not load.
     """
 
     chunk: tuple[int, int]
@@ -55,6 +57,7 @@ class SourceShape:
     sequential: bool = False
     extra: int = 0
     work: int = 0
+    beside: int = 0
     also_read: int = 0
     decoding: int = 0
 
@@ -104,6 +107,7 @@ def plan_stream(
                 # Each writer holds a padded block, its tiles and, for sparse blocks, a copy.
                 fixed = (
                     base
+                    + source.beside
                     + 3 * writers * block * block * dtype.itemsize
                     + readers * (source.extra * unit_bytes + source.work)
                     + max(0, readers * source.decoding - GDAL_CACHE)

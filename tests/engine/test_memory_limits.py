@@ -56,6 +56,7 @@ COMMANDS = {
     "proven tree": f"terrain-gpu export s.zarr x.tif --layer mst --verify {ALWAYS}",
     "proven strip": f"convert-dataset strip.tif c.zarr --compress zstd --verify {ALWAYS}",
     "proven mosaic": f"convert-dataset strip.tif x.tif c.zarr --clamp-min 2 --verify {ALWAYS}",
+    "sources": "terrain-gpu verify c.zarr --threads 2 -q",
     "proven text": f"convert-dataset text.asc c.zarr --verify {ALWAYS}",
 }
 """In an order in which each finds what it needs."""

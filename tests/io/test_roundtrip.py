@@ -104,9 +104,7 @@ def check_round_trip(source, folder, *, block, expected=None, nodata=AS_GDAL_SAY
             nodata = given.nodatavals[0]
         transform, crs = given.transform, given.crs
         described = given.units, given.scales, given.offsets
-    converted = convert_dataset(
-        [source], folder / "s", block_size=block, verify=True, **options
-    )
+    converted = convert_dataset([source], folder / "s", block_size=block, verify=True, **options)
     found, layer = stored(folder / "s")
     assert same_bits(found, data)
     assert layer.block_size == block

@@ -15,10 +15,12 @@ import numpy as np
 from rasterio.crs import CRS
 
 from ... import cells
+from ...engine import plan as planner
 from ...engine.plan import StreamPlan
 from ...engine.proof import Limits, wrong
 from ...errors import StoreError, VerificationError
 from ...grid import GridSpec, Window, clip, is_empty
+from ...report import return_large_arrays
 from ...store import Layer
 from ...store.checksums import checksum
 from ..crs import placed, same_crs
@@ -122,6 +124,8 @@ def verify_conversion(layer: Any, how: Conversion, limits: Limits) -> dict[str, 
         _check_header(layer, files, rule, sources.whole, how.bounds)
         plan = plan_conversion(files, layer.grid, layer.dtype, layer.block_size, limits)
         statistics = _Statistics()
+        if planner.whole_process and any(one.decoding for one in files):
+            return_large_arrays()
 
         def check(window: Window, data: np.ndarray, found: np.ndarray) -> list[cells.Stats]:
             sources.read(window, data)

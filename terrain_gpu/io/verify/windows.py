@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -10,7 +11,8 @@ import numpy as np
 from rasterio.errors import RasterioError
 from rasterio.windows import Window as GdalWindow
 
-from ...engine.plan import StreamPlan
+from ...engine import plan as planner
+from ...engine.plan import BASELINE, COMPILED_BASELINE, StreamPlan
 from ...engine.plan_stream import SourceShape, plan_stream
 from ...engine.proof import Limits
 from ...engine.schedule import stream
@@ -51,7 +53,11 @@ def plan_windows(
     """
     # Reading cells of a shard may read all of it.
     work = block**2 * layer.itemsize + _TEMPORARIES
-    shape = SourceShape(itemsize=dtype.itemsize + layer.itemsize, work=work, **raster)
+    # `terrain-gpu verify` has loaded the proofs of other layers.
+    compiled = planner.whole_process and "numba" in sys.modules
+    beside = (COMPILED_BASELINE - BASELINE) * compiled
+    size = dtype.itemsize + layer.itemsize
+    shape = SourceShape(itemsize=size, work=work, beside=beside, **raster)
     return plan_stream(
         *grid.shape, dtype, shape, memory_limit=limits.memory_limit, threads=limits.threads
     )
