@@ -48,7 +48,7 @@ class SourceShape:
     work
         Bytes of a reader beside these.
     beside
-        Bytes of libraries that a conversion does not load.
+        Bytes of libraries that need not be loaded, and of their work.
     """
 
     chunk: tuple[int, int]

@@ -81,7 +81,7 @@ def export_layer(  # noqa: PLR0913 - keyword-only
     operation = Export(str(opened.path), str(target), layer, bounds, cog, compress, dtype)
     with gdal_environment():
         result = run(
-            operation,
+            operation.within(memory_limit, threads),
             memory_limit=memory_limit,
             threads=threads,
             overwrite=overwrite,

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -13,12 +14,12 @@ import numpy as np
 
 from ..cells import is_nodata, stats
 from ..engine.operation import Operation, OutputFile, Phase, SolvedBlock, State
-from ..engine.plan import StreamPlan
+from ..engine.plan import BASELINE, MB, StreamPlan, format_size, limit_of, threads_of
 from ..engine.plan_stream import SourceShape, plan_stream
 from ..engine.proof import Limits
 from ..engine.run import Run
-from ..errors import InputError
-from ..grid import Block, GridSpec, Window, clip
+from ..errors import InputError, PlanError
+from ..grid import Block, GridSpec, Window, ceil_div, clip
 from ..grid.neighbours import FORWARD_EDGES, symmetric
 from ..store import Layer
 from .geotiff import OutputProfile, RasterOutput
@@ -39,6 +40,7 @@ class Export(Operation):
     cog: bool = False
     compress: str = "none"
     dtype: str | None = None
+    profile: OutputProfile = field(default=OutputProfile(), compare=False, repr=False)
 
     command = "export"
     mark = ""
@@ -81,7 +83,7 @@ class Export(Operation):
 
     def settings(self) -> dict[str, Any]:
         found = super().settings()
-        del found["path"]
+        del found["path"], found["profile"]
         return found | {"bounds": list(self.bounds) if self.bounds else None}
 
     def fingerprint(self) -> dict[str, Any]:
@@ -91,15 +93,36 @@ class Export(Operation):
         self, memory_limit: int | str | None, threads: int | None, gpu: Any = None
     ) -> StreamPlan:
         source, size = self.source, self.source.block_size
-        stored = source.info.get("stored_bytes") or 0
-        return plan_stream(
+        stored, limit = source.info.get("stored_bytes") or 0, limit_of(memory_limit)
+        copying = self.profile.copying and BASELINE + self.profile.copying
+        if copying > limit:
+            raise PlanError(
+                f"a memory limit of {format_size(limit)} is too small to make overviews; give at "
+                f"least {ceil_div(copying, MB)} MB"
+            )
+        itemsize, beside = source.dtype.itemsize, self.profile.writing
+        plan = plan_stream(
             *self.grid.shape,
             max(source.dtype, self.kind, key=lambda one: one.itemsize),
-            SourceShape((size, size), source.dtype.itemsize, stored, extra=1),
+            SourceShape((size, size), itemsize, stored, extra=1, beside=beside),
             memory_limit=memory_limit,
             threads=threads,
             block_size=size,
         )
+        return replace(plan, memory=max(plan.memory, copying))
+
+    def within(self, memory_limit: int | str | None, threads: int | None) -> Export:
+        """Return the same with as many threads that compress as fit the limit."""
+        most = threads_of(threads)
+        while True:
+            profile = OutputProfile(self.compress, self.cog, most)
+            found = replace(self, profile=profile)
+            if most == 1:
+                return found
+            with suppress(PlanError):
+                found.plan(memory_limit, threads)
+                return found
+            most = ceil_div(most, 2)
 
     # The blocks of the layer, clipped to the part.
 
@@ -192,7 +215,7 @@ class OutputRaster(OutputFile):
             operation.grid,
             operation.kind,
             operation.nodata,
-            OutputProfile(operation.compress, operation.cog),
+            operation.profile,
             source.attributes,
             source.path,
             operation.blocks,

@@ -18,7 +18,7 @@ from rasterio.crs import CRS
 from rasterio.errors import CRSError
 from rasterio.windows import Window as GdalWindow
 
-from ..engine.plan import GDAL_CACHE, format_size
+from ..engine.plan import GDAL_CACHE, MB, format_size
 from ..errors import InputError, OutputError, TerrainError
 from ..grid import BlockGrid, GridSpec, Window, ceil_div, clip
 from ..store.file_writer import FileWriter
@@ -28,6 +28,11 @@ from .gdal import GDAL_ERRORS
 log = logging.getLogger(__name__)
 
 OUTPUT_TILE = 256
+
+CODEC_BYTES = {"none": 0, "deflate": 3 * MB, "lzw": 3 * MB, "zstd": 22 * MB}
+"""Of GDAL's compressors, for each thread; measured on up to 64 threads."""
+OVERVIEWS, OVERVIEWS_THREAD = 100 * MB, 28 * MB
+"""Of GDAL's driver COG: of the first thread and of each further one, beside its block cache."""
 
 
 @dataclass(frozen=True)
@@ -40,13 +45,31 @@ class OutputProfile:
         "none", "deflate", "lzw" or "zstd".
     cog
         Cloud-optimised GeoTIFF with overviews.
+    threads
+        Number of threads that compress.
     """
 
     compress: str = "none"
     cog: bool = False
+    threads: int = 1
+
+    @property
+    def plain(self) -> OutputProfile:
+        """Of the file that is written first: a COG is copied from an uncompressed one."""
+        return OutputProfile(threads=self.threads) if self.cog else self
+
+    @property
+    def writing(self) -> int:
+        """Bytes that GDAL needs beside its block cache while cells are written."""
+        return self.threads * CODEC_BYTES[self.plain.compress]
+
+    @property
+    def copying(self) -> int:
+        """Bytes that GDAL needs beside its block cache to make overviews."""
+        return self.cog * (OVERVIEWS + (self.threads - 1) * OVERVIEWS_THREAD)
 
     def creation_options(self, dtype: np.dtype) -> dict[str, Any]:
-        options: dict[str, Any] = {"compress": self.compress, "num_threads": "all_cpus"}
+        options: dict[str, Any] = {"compress": self.compress, "num_threads": self.threads}
         if self.compress != "none":
             options["predictor"] = 3 if dtype.kind == "f" else 2
         return options
@@ -91,11 +114,7 @@ class RasterOutput(FileWriter):
         self._dtype = dtype
         self._written = array("q")
         """Window and checksum of every write, five numbers each."""
-        options = (
-            OutputProfile().creation_options(dtype)
-            if profile.cog
-            else (profile.creation_options(dtype))
-        )
+        options = profile.plain.creation_options(dtype)
         side = OUTPUT_TILE
         tiles = ceil_div(grid.rows, side) * ceil_div(grid.cols, side)
         self._left = tiles * (side * side * dtype.itemsize + 16) + (1 << 12)
@@ -202,7 +221,7 @@ class RasterOutput(FileWriter):
 
     def _check(self, path: Path) -> None:
         """Read everything back: on a full disk GDAL may silently leave holes in the file."""
-        with rasterio.open(path, num_threads="all_cpus") as data:
+        with rasterio.open(path, num_threads=self.profile.threads) as data:
             levels = len(data.overviews(1))
             for k in range(0, len(self._written), 5):
                 row0, row1, col0, col1, crc = self._written[k : k + 5]
@@ -241,7 +260,7 @@ def _create_exact(
         f"<NoDataValue>{nodata}</NoDataValue></VRTRasterBand></VRTDataset>"
     )
     rasterio.shutil.copy(template, path, driver="GTiff", sparse_ok=True, **options)
-    data = rasterio.open(path, "r+", num_threads="all_cpus")
+    data = rasterio.open(path, "r+", num_threads=options["num_threads"])
     data.transform = place["transform"]
     if place["crs"]:
         data.crs = place["crs"]

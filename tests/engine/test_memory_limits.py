@@ -212,3 +212,21 @@ def test_pyogrio_does_not_bring_what_it_imports_for_others(tmp_path):
     code, peak, err = memory.measured(folder, f"compute-sssp s.zarr --sources p.gpkg {CPU}")
     assert code == 0, err
     assert peak - without < 60 * MB
+
+
+@pytest.mark.parametrize("profile", ["--compress zstd", "--cog", "--cog --compress lzw"])
+@pytest.mark.parametrize("limit", [1, 450])
+def test_codecs_of_many_threads(tmp_path, no_fsync, profile, limit):
+    """As many threads compress as the limit has room for."""
+    cells = np.random.default_rng(1).uniform(0, 1000, (1500, 6000)).astype(np.float32)
+    grid = terrain_gpu.GridSpec(*cells.shape, TRANSFORM, "", "")
+    with terrain_gpu.create_layer(
+        tmp_path / "s.zarr", "elevation", grid, cells.dtype, block_size=512
+    ) as writer:
+        for i, j in writer.blocks.ids():
+            r0, r1, c0, c1 = writer.block_window(i, j)
+            writer.write_block(i, j, cells[r0:r1, c0:c1])
+        writer.commit()
+    command = f"terrain-gpu export s.zarr x.tif {profile} --threads 16 --overwrite -q"
+    granted, peak = memory.within(tmp_path, command, limit * MB)
+    assert peak <= granted
