@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+from fractions import Fraction
 from itertools import pairwise
 from pathlib import Path
 from unittest import mock
@@ -19,7 +20,7 @@ import pyogrio
 import pyogrio.raw
 import pytest
 import reference
-from contract import Processes
+from contract import FileContract, OperationContract
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from rasterio.crs import CRS
@@ -31,11 +32,10 @@ from terrain_gpu.cli import options
 from terrain_gpu.cli.main import group
 from terrain_gpu.drainage import lines, prune
 from terrain_gpu.drainage.network_problem import ExtractNetwork
-from terrain_gpu.engine.run import run
 from terrain_gpu.errors import InputError, PlanError, StoreError
 from terrain_gpu.grid import GridSpec
 from terrain_gpu.grid.lengths import step_lengths
-from terrain_gpu.io.places import from_rowcol
+from terrain_gpu.io.places import NO_PLACES, from_rowcol
 
 TRANSFORM = (3.0, 0.0, 100.0, 0.0, -4.0, 50.0)
 """Steps of 3, 4 and 5."""
@@ -75,11 +75,16 @@ def forest(z, weight, nodata):
     return beside
 
 
-def step(u, v):
-    return {(0, 1): 3, (1, 0): 4, (1, 1): 5}[abs(u[0] - v[0]), abs(u[1] - v[1])]
+STEPS = step_lengths(GridSpec(1, 1, TRANSFORM))[:, 0].tolist()
+"""Lengths of steps E, SW, S and SE on every row."""
 
 
-def longest(beside, kept):
+def step(u, v, steps):
+    """The length of a step, to be added without rounding."""
+    return Fraction(steps[0 if u[0] == v[0] else 2 if u[1] == v[1] else 3])
+
+
+def longest(beside, kept, steps):
     """{(u, v): length of the longest path that starts with this step}; infinite through `kept`.
 
     A path from u to v continues from v, never back to u.
@@ -97,14 +102,14 @@ def longest(beside, kept):
                     continue
                 stack.pop()
                 rest = max((found[edge] for edge in onward), default=0)
-                found[a, b] = math.inf if b in kept else step(a, b) + rest
+                found[a, b] = math.inf if b in kept else step(a, b, steps) + rest
     return found
 
 
-def network(z, weight, nodata, least, kept):
+def network(z, weight, nodata, least, kept, steps=STEPS):
     """Lines as (cells, weight, pass height, length), from the lesser end, in order."""
     beside = forest(z, weight, nodata)
-    reach = longest(beside, kept)
+    reach = longest(beside, kept, steps)
     chosen = {u: [v for v in beside[u] if min(reach[u, v], reach[v, u]) >= least] for u in beside}
     ends = [(u, None) for u in chosen if len(chosen[u]) == 1 and u not in kept]
     core = {u: list(near) for u, near in chosen.items()}
@@ -133,7 +138,7 @@ def network(z, weight, nodata, least, kept):
                     part,
                     sum(reference.weight_of(z[u], z[v], weight) for u, v in pairs),
                     max(z[u].item() for u in part),
-                    sum(step(u, v) for u, v in pairs),
+                    float(sum(step(u, v, steps) for u, v in pairs)),
                 )
             )
     return found
@@ -155,12 +160,12 @@ def without_crossings(line):
     return [min(p, p[::-1], key=lambda way: way[0]) for p in [*parts, part]]
 
 
-def read(path, cols):
+def read(path, cols, transform=TRANSFORM):
     """The lines of a file, as `network` gives them."""
     lines = []
     for feature in json.loads(path.read_text())["features"]:
         xy = np.array(feature["geometry"]["coordinates"])
-        a, _, c, _, e, f = TRANSFORM
+        a, _, c, _, e, f = transform
         cells = np.stack(((xy[:, 1] - f) / e - 0.5, (xy[:, 0] - c) / a - 0.5), axis=1)
         assert np.abs(cells - np.rint(cells)).max() < 1e-9
         line = [tuple(cell) for cell in np.rint(cells).astype(int).tolist()]
@@ -188,6 +193,61 @@ def check(folder, data, nodata, weight, least, kept, threads=1):
     assert found.cells == sum(len(line[0]) for line in expected)
     assert found.length == sum(line[3] for line in expected)
     assert sorted(os.listdir(folder)) == ["lines.geojson", "s.zarr"]
+
+
+def as_bytes(lines):
+    plain = [(line, float(weight), float(top), float(far)) for line, weight, top, far in lines]
+    return np.frombuffer(repr(plain).encode(), np.uint8)
+
+
+class TestContract(FileContract):
+    command = "network s.zarr lines.geojson --min-length 60"
+    rasters = small
+    identified = True
+    test_on_a_cluster = OperationContract.test_on_a_cluster
+    test_a_worker_dies_and_the_run_goes_on = (
+        OperationContract.test_a_worker_dies_and_the_run_goes_on
+    )
+
+    def prepare(self, store):
+        minimum_spanning_tree(store, backend="cpu")
+
+    def kept(self, valid):
+        """Some cells that lines end at."""
+        return list(map(tuple, np.argwhere(valid)[7::1009].tolist()))
+
+    def make(self, store):
+        layer = TileStore.open(store).layer("elevation")
+        try:
+            valid = reference.vertices(layer.read_window(*layer.grid.window), layer.nodata)
+        except StoreError:  # a damaged layer, which the operation must find
+            valid = np.zeros(layer.grid.shape, bool)
+        kept = from_rowcol(layer.grid, self.kept(valid)) if valid.sum() > 7 else NO_PLACES
+        return ExtractNetwork(str(store), str(store.parent / "lines.geojson"), 60.0, kept)
+
+    def outputs(self, store):
+        grid, path = TileStore.open(store).grid, store.parent / "lines.geojson"
+        return {str(path): as_bytes(read(path, grid.cols, grid.transform))}
+
+    def expected(self, data, nodata, grid):
+        steps = step_lengths(grid)[:, 0].tolist()
+        kept = self.kept(reference.vertices(data, nodata))
+        return [as_bytes(network(data, "max", nodata, 60, set(kept), steps))]
+
+    def counted(self, store):
+        return TileStore.open(store).grid.cells
+
+    def full(self, patch, after):
+        left, put = after, lines.PieceFile.put
+
+        def full(*args):
+            nonlocal left
+            left -= 1
+            if left < 0:
+                raise OSError(28, "No space left on device")
+            return put(*args)
+
+        patch.setattr(lines.PieceFile, "put", full)
 
 
 def some(cells, count, seed):
@@ -241,7 +301,7 @@ def test_strips(folders, rows, cols, heights, tall, least, count, seed):
     with folders() as folder, mock.patch.object(prune, "solve", solve):
         check(folder, data, None, "max", least, kept)
     # What blocks are told of each other is seldom decisive for the lines, so it is compared itself.
-    reach = longest(forest(data, "max", None), set(kept))
+    reach = longest(forest(data, "max", None), set(kept), STEPS)
     _, unit = prune.whole_lengths(grid := GridSpec(*data.shape, TRANSFORM), step_lengths(grid))
     cells, steps, far, _ = told[0]._columns
     borders = {
@@ -462,14 +522,3 @@ def test_the_command(store, tmp_path, capfd):
     code, said, _ = call(f"network {store} {tmp_path}/m.geojson --min-length 0")
     assert code == 0
     assert sum(len(line) - 1 for line, *_ in read(tmp_path / "m.geojson", 300)) == 200 * 300 - 1
-
-
-def test_in_processes_of_their_own(tmp_path):
-    """Blocks are solved elsewhere, from what can be sent."""
-    data = np.random.default_rng(4).integers(0, 90, (200, 270)).astype(np.int16)
-    store = make_store(tmp_path / "s.zarr", data, 7, 64)
-    minimum_spanning_tree(store, backend="cpu")
-    here, there = tmp_path / "here.geojson", tmp_path / "there.geojson"
-    extract_network(store, here, min_length=20)
-    run(ExtractNetwork(str(store), str(there), 20.0), engine=Processes())
-    assert here.read_bytes() == there.read_bytes()

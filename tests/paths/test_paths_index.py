@@ -14,17 +14,18 @@ import reference
 import strategies
 import test_paths
 import zarr
-from contract import Processes
+from contract import OperationContract
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy import sparse
 
 from terrain_gpu import GridSpec, InputError, StoreError, TileStore, create_layer
 from terrain_gpu.cli import options
 from terrain_gpu.cli.main import group
-from terrain_gpu.engine.run import run
+from terrain_gpu.grid.lengths import step_lengths
 from terrain_gpu.grid.neighbours import COL_STEP, ROW_STEP
 from terrain_gpu.io.places import Places
-from terrain_gpu.paths.index import build_index
+from terrain_gpu.paths.index import build_index, writer
 from terrain_gpu.paths.index.files import NAME
 from terrain_gpu.paths.index.problem import DistanceIndex
 from terrain_gpu.paths.index.tile import CROSSINGS, RING, RING_COL, RING_ROW
@@ -85,6 +86,81 @@ def test_dijkstra_over_stores(folders, problem, block, threads, fields):
 
 
 # -- the index -------------------------------------------------------------------------------------
+
+
+def entries(z, model, valid, lengths, dtype):
+    """All entries of an index: scipy's distances inside tiles, and the steps between them."""
+    steps = reference.arcs(z, model, valid=valid, lengths=lengths)
+    never = np.inf if dtype.kind == "f" else np.iinfo(dtype).max >> 1
+    tiles = (len(z) + 63) // 64, (z.shape[1] + 63) // 64
+    lower = None if model == "tobler" else np.tril_indices(RING, -1)
+    found = np.full((*tiles, (RING**2 if lower is None else len(lower[0])) + 764), never, dtype)
+    for i, j in np.ndindex(tiles):
+
+        def inside(cell, i=i, j=j):
+            return 64 * i <= cell[0] < 64 * i + 64 and 64 * j <= cell[1] < 64 * j + 64
+
+        number = {cell: n for n, cell in enumerate(filter(inside, steps))}
+        rim = list(zip((64 * i + RING_ROW).tolist(), (64 * j + RING_COL).tolist(), strict=True))
+        here = [b for b in range(RING) if rim[b] in number]
+        within = [
+            (cost, n, number[v]) for u, n in number.items() for v, cost, _ in steps[u] if inside(v)
+        ]
+        between = np.full((RING, RING), np.inf)
+        if here:
+            costs, *ends = np.array(within or np.empty((0, 3))).T
+            graph = sparse.csr_array((costs, np.array(ends, int)), (len(number),) * 2)
+            own = [number[rim[b]] for b in here]
+            far = sparse.csgraph.dijkstra(graph, indices=own)
+            between[np.ix_(here, here)] = far[:, own]
+        way = between.ravel() if lower is None else between[lower]
+        found[i, j, :-764][way < np.inf] = way[way < np.inf]
+        for p, (b, k) in enumerate(CROSSINGS[:2].T.tolist()):
+            u = rim[b][0] + int(ROW_STEP[k]), rim[b][1] + int(COL_STEP[k])
+            for v, cost, _ in steps.get(u, []):
+                if v == rim[b]:
+                    found[i, j, p - 764] = cost
+    return found
+
+
+class TestContract(OperationContract):
+    command = "build-index s.zarr --cost tobler"
+    cost = "tobler"
+    rasters = strategies.rasters(shape=strategies.shapes(150, 4000))
+    identified = False  # the digests are settings of the index itself
+    writing = writer
+    test_its_proof_accepts_it = test_its_proof_refuses_mutations = None
+
+    def make(self, store):
+        return DistanceIndex(str(store), "elevation", cost=self.cost)
+
+    def dtype(self, cells):
+        return np.dtype(np.float64)
+
+    def outputs(self, store):
+        return {NAME: zarr.open_array(str(store / NAME), mode="r")[...]}
+
+    def expected(self, data, nodata, grid):
+        valid = reference.vertices(data, nodata)
+        return [entries(data, self.cost, valid, step_lengths(grid), self.dtype(data.dtype))]
+
+    def counted(self, store):
+        return TileStore.open(store).grid.cells
+
+    def there(self, store):
+        return {NAME} if (store / NAME).exists() else set()
+
+
+class TestContractOfIntegers(TestContract):
+    command = "build-index s.zarr"
+    cost = "absdiff"
+    rasters = strategies.rasters(
+        strategies.dtypes("ui").filter(lambda dtype: dtype.itemsize < 8),
+        strategies.shapes(150, 4000),
+    )
+
+    def dtype(self, cells):
+        return np.dtype(np.uint32 if cells.itemsize <= 2 else np.uint64)
 
 
 def graph_of(problem):
@@ -438,25 +514,6 @@ def test_a_stopped_build_goes_on(terrain, monkeypatch, stop):
             assert file.read_bytes() == (store / file.relative_to(twin)).read_bytes()
     assert not (store / ".incomplete").exists()
     assert index_of(store, {}).reached == 150 * 180
-
-
-@pytest.mark.parametrize("engine", ["processes", "cluster"])
-def test_other_processes_write_the_same_files(terrain, engine, request):
-    store = terrain()
-    how = {"friction": "friction", "barriers": "walls", "cost": "surface"}
-
-    def files():
-        found = (f for f in (store / NAME / "c").rglob("*") if f.is_file())
-        return {f: f.read_bytes() for f in found}
-
-    build_index(store, **how)
-    expected = files()
-    if engine == "cluster":
-        build_index(store, **how, client=request.getfixturevalue("cluster"), overwrite=True)
-    else:
-        run(DistanceIndex(str(store), "elevation", **how), engine=Processes(), overwrite=True)
-    assert files() == expected
-    assert not (store / ".incomplete").exists()
 
 
 def test_an_unfinished_build_of_something_else_starts_again(terrain, monkeypatch):
