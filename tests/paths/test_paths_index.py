@@ -19,7 +19,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import sparse
 
-from terrain_gpu import GridSpec, InputError, StoreError, TileStore, create_layer
+from terrain_gpu import (
+    GridSpec,
+    InputError,
+    StoreError,
+    TileStore,
+    VerificationError,
+    create_layer,
+)
 from terrain_gpu.cli import options
 from terrain_gpu.cli.main import group
 from terrain_gpu.grid.lengths import step_lengths
@@ -123,13 +130,25 @@ def entries(z, model, valid, lengths, dtype):
     return found
 
 
+def change_entry(patch, entry):
+    """Make builds flip the last bit of an entry of the last tile that is written."""
+    write_block = EntryWriter.write_block
+
+    def wrong(self, i, j, rows):
+        rows = [row.copy() for row in rows]
+        cells = rows[-1].view(f"u{rows[-1].itemsize}")
+        cells[self.index.tiles((i, j))[1] - 1, entry] ^= 1
+        write_block(self, i, j, rows)
+
+    patch.setattr(EntryWriter, "write_block", wrong)
+
+
 class TestContract(OperationContract):
-    command = "build-index s.zarr --cost tobler"
+    command = "build-index s.zarr --cost tobler --verify"
     cost = "tobler"
     rasters = strategies.rasters(shape=strategies.shapes(150, 4000))
     identified = False  # the digests are settings of the index itself
     writing = writer
-    test_its_proof_accepts_it = test_its_proof_refuses_mutations = None
 
     def make(self, store):
         return DistanceIndex(str(store), "elevation", cost=self.cost)
@@ -147,12 +166,15 @@ class TestContract(OperationContract):
     def counted(self, store):
         return TileStore.open(store).grid.cells
 
+    def change(self, patch, kind, name, cell):
+        change_entry(patch, {(20, 20): 0, (64, 100): -764, (50, 40): -1}[cell])
+
     def there(self, store):
         return {NAME} if (store / NAME).exists() else set()
 
 
 class TestContractOfIntegers(TestContract):
-    command = "build-index s.zarr"
+    command = "build-index s.zarr --verify"
     cost = "absdiff"
     rasters = strategies.rasters(
         strategies.dtypes("ui").filter(lambda dtype: dtype.itemsize < 8),
@@ -196,7 +218,7 @@ def test_index_gives_the_distances_of_dijkstra(folders, problem, block, threads)
     hypothesis.assume(not wide)
     with folders() as folder:
         store = test_paths.make_store(folder / "s.zarr", problem, block)
-        built = build_index(store, **graph_of(problem), threads=threads)
+        built = build_index(store, **graph_of(problem), threads=threads, verify=True)
         assert built.result["built"]
         links = exact(problem)
         found = shortest_paths(
@@ -477,8 +499,7 @@ def test_damaged_metadata_is_refused_and_rebuilt(terrain, change):
     assert found.report.result["index_built"]["built"]
 
 
-@pytest.mark.parametrize("stop", [KeyboardInterrupt, OSError(28, "no space"), None])
-def test_a_stopped_build_goes_on(terrain, monkeypatch, stop):
+def test_a_killed_build_goes_on(terrain, monkeypatch):
     store = terrain()
     twin = terrain(name="twin.zarr")
     for layer in ("elevation", "friction", "walls"):
@@ -490,22 +511,16 @@ def test_a_stopped_build_goes_on(terrain, monkeypatch, stop):
     def failing(*args):
         calls.append(args)
         if len(calls) == 5:
-            if stop is None:
-                os._exit(9)
-            raise stop
+            os._exit(9)
         return usual(*args)
 
     with monkeypatch.context() as patch:
         patch.setattr(EntryWriter, "write_block", failing)
-        if stop is None:
-            child = os.fork()
-            if child == 0:
-                build_index(store, threads=1)
-                os._exit(0)
-            assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 9
-        else:
-            with pytest.raises((KeyboardInterrupt, OSError)):
-                build_index(store, threads=1)
+        child = os.fork()
+        if child == 0:
+            build_index(store, threads=1)
+            os._exit(0)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 9
     with pytest.raises(StoreError, match="there is none"):
         index_of(store, {})
     assert build_index(store).result["blocks_resumed"] == 4
@@ -514,6 +529,48 @@ def test_a_stopped_build_goes_on(terrain, monkeypatch, stop):
             assert file.read_bytes() == (store / file.relative_to(twin)).read_bytes()
     assert not (store / ".incomplete").exists()
     assert index_of(store, {}).reached == 150 * 180
+
+
+def test_a_proof_that_fails_keeps_an_older_index(terrain, monkeypatch):
+    store = terrain()
+    build_index(store, connectivity=4)
+    before = (store / NAME / "zarr.json").read_bytes()
+    with monkeypatch.context() as patch:
+        change_entry(patch, 1000)
+        with pytest.raises(
+            VerificationError,
+            match=r"s\.zarr/distance_index: the way inside its tile from row .* has",
+        ):
+            build_index(store, verify=True, overwrite=True)
+        assert (store / NAME / "zarr.json").read_bytes() == before
+        assert not (store / ".incomplete").exists()
+    with monkeypatch.context() as patch:
+        change_entry(patch, -5)
+        with pytest.raises(VerificationError, match=r"the step from row .* build the index again"):
+            build_index(store, verify=True, overwrite=True)
+    assert build_index(store, connectivity=4, verify=True).result["verified_entries"] > 0
+
+
+def test_an_index_that_cannot_be_verified(terrain, capfd):
+    store = terrain()
+    build_index(store, friction="friction", barriers="walls")
+    file = store / NAME / "c" / "1" / "1" / "0"
+    cells = file.read_bytes()
+    file.write_bytes(cells[:50] + b"?" + cells[51:])
+    code, _, wrong = call(capfd, f"verify {store}")
+    assert (code, "corrupt (crc32c differs)" in wrong) == (2, True)
+    file.write_bytes(cells)
+    code, said, _ = call(capfd, f"verify {store}")
+    assert (code, "distance index of absdiff verified" in said) == (0, True)
+    with pytest.raises(InputError, match="too small to verify a distance index in blocks of 64"):
+        DistanceIndex(str(store), "elevation").plan_verify(280 * 10**6, 2)
+    write_layer(store, "friction", np.ones((150, 180), np.float32))
+    code, _, wrong = call(capfd, f"verify {store}")
+    assert (code, "the friction layer has changed since; build it again" in wrong) == (2, True)
+    meta = store / NAME / "zarr.json"
+    meta.write_text(meta.read_text().replace('"cost":', '"costs":'))
+    code, _, wrong = call(capfd, f"verify {store}")
+    assert (code, "damaged distance index (KeyError: 'cost')" in wrong) == (2, True)
 
 
 def test_an_unfinished_build_of_something_else_starts_again(terrain, monkeypatch):
