@@ -35,7 +35,6 @@ from terrain_gpu.cli import options
 from terrain_gpu.cli.main import group
 from terrain_gpu.drainage import lines, prune
 from terrain_gpu.drainage.network_problem import ExtractNetwork
-from terrain_gpu.engine.run import Here, run
 from terrain_gpu.errors import InputError, PlanError, StoreError, VerificationError
 from terrain_gpu.grid import GridSpec
 from terrain_gpu.grid.lengths import step_lengths
@@ -254,16 +253,23 @@ class TestContract(FileContract):
 
         patch.setattr(lines.PieceFile, "put", full)
 
-    def test_its_proof_accepts_it(self, store):
-        told = []
-        place = Here(lambda *seen: told.append(seen))
-        found = run(self.make(store), threads=2, place=place, verify=True)
-        assert sum(cells for cells, _ in told) == told[-1][1]
-        assert found.report.seconds["verify"] > 0
-        assert found.report.result["verified_lines"] == found.found["lines"] > 20
-        self.check(store)
+    def spoil(self, file, cell):
+        """Move a point of a line by a cell."""
 
-    test_its_proof_refuses_mutations = None  # below
+        def move(features):
+            points = features[sum(cell) % len(features)]["geometry"]["coordinates"]
+            points[cell[0] % len(points)][0] += 10
+
+        rewrite(file, move)
+
+
+def rewrite(file, how):
+    """Change the features of a file."""
+    head, text = file.read_text().split('"features": [\n')
+    features = [json.loads(line.rstrip(",")) for line in text.splitlines()[:-1]]
+    how(features)
+    body = ",\n".join(json.dumps(feature) for feature in features)
+    file.write_text(f'{head}"features": [\n{body}' + "\n" * bool(body) + "]}\n")
 
 
 def some(cells, count, seed):
@@ -695,11 +701,7 @@ def mutate(patch, how):
     def wrong(self, run):
         found = execute(self, run)
         (writer,) = run.writers.values()
-        head, text = writer.part.read_text().split('"features": [\n')
-        features = [json.loads(line.rstrip(",")) for line in text.splitlines()[:-1]]
-        how(features, self.grid)
-        body = ",\n".join(json.dumps(feature) for feature in features)
-        writer.part.write_text(f'{head}"features": [\n{body}' + "\n" * bool(body) + "]}\n")
+        rewrite(writer.part, lambda features: how(features, self.grid))
         return found
 
     patch.setattr(ExtractNetwork, "execute", wrong)
