@@ -152,6 +152,9 @@ class OperationContract:
     identified = True
     """Whether reports name the digests of the inputs."""
 
+    writing = writer
+    """The module whose new files are refused where the disk is full."""
+
     def prepare(self, store: Path) -> None:
         """Make the inputs besides elevation."""
 
@@ -179,6 +182,16 @@ class OperationContract:
         return {
             output.name: whole(opened.layer(output.name)) for output in self.make(store).outputs
         }
+
+    def counted(self, store: Path) -> int:
+        """The number of cells that its report names."""
+        return next(iter(self.outputs(store).values())).size
+
+    def change(
+        self, patch: pytest.MonkeyPatch, kind: type, name: str, cell: tuple[int, int]
+    ) -> None:
+        """Make it compute one bit of an output wrongly, at a cell."""
+        change(patch, kind, name, cell)
 
     def there(self, store: Path) -> set[str]:
         """Names of the outputs that exist."""
@@ -299,8 +312,8 @@ class OperationContract:
 
         before = sorted(os.listdir(store))
         with monkeypatch.context() as patch:
-            new_file = writer.new_file
-            patch.setattr(writer, "new_file", full)
+            new_file = self.writing.new_file
+            patch.setattr(self.writing, "new_file", full)
             with pytest.raises(OutputError, match="no space left"):
                 run(self.make(store), threads=1)
         assert sorted(set(os.listdir(store)) - {".incomplete"}) == before
@@ -342,7 +355,7 @@ class OperationContract:
         if self.identified:
             assert report["settings"]["of"].keys() >= set(self.make(store).inputs)
         assert report["settings"]["plan"]["memory"] <= report["settings"]["plan"]["memory_limit"]
-        assert report["cells"] == next(iter(self.outputs(store).values())).size
+        assert report["cells"] == self.counted(store)
         phases = {p.name for p in self.make(store).phases}
         assert report["seconds"].keys() >= {"total", "commit", *phases}
         assert sum(cells for cells, _ in told) == told[-1][1]
@@ -367,7 +380,7 @@ class OperationContract:
         """A bit of one cell: inside a block, on its rim, and where there is no value."""
         for output in self.make(store).outputs:
             with monkeypatch.context() as patch:
-                change(patch, type(self.make(store)), output.name, cell)
+                self.change(patch, type(self.make(store)), output.name, cell)
                 with pytest.raises(VerificationError):
                     run(self.make(store), verify=True)
                 assert not self.there(store)

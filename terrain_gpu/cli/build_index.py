@@ -19,6 +19,7 @@ from . import compute_sssp, options
 @options.device_option
 @options.gpu_memory_limit_option
 @options.cluster_options
+@options.verify_option
 @options.overwrite_option
 @options.json_option
 @options.verbosity_options
@@ -55,6 +56,8 @@ def command(
     found = report.result
     options.say(
         f"{store}: distance index, {format_size(found['bytes'])}, {found['bytes_per_cell']} bytes "
-        f"per cell, " + (f"{report.seconds['total']:.2f} s" if found["built"] else "already built"),
+        f"per cell, "
+        + (f"{report.seconds['total']:.2f} s" if found["built"] else "already built")
+        + (", verified" if settings["verify"] else ""),
         json_target,
     )

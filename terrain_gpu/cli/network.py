@@ -31,6 +31,7 @@ from .places import from_file, naming, not_negative, refuse_shared_files
 @options.memory_limit_option
 @options.threads_option
 @options.cluster_options
+@options.verify_option
 @options.overwrite_option
 @options.json_option
 @options.verbosity_options
@@ -70,6 +71,7 @@ def command(
     options.write_json(found.report.to_json(), json_target)
     options.say(
         f"{output}: {found.lines:,} line{'s' * (found.lines != 1)} over {found.cells:,} cells, "
-        f"length {found.length:.10g}, {found.report.seconds['total']:.2f} s",
+        f"length {found.length:.10g}, {found.report.seconds['total']:.2f} s"
+        + (", verified" if settings["verify"] else ""),
         json_target,
     )

@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from ..store import TileStore
 
 
+INDEX = "distance_index"
+
+
 @click.command("verify")
 @click.argument("store", metavar="STORE")
 @click.option("--data", is_flag=True, help="Check every tile of every layer against its checksum.")
@@ -49,8 +52,8 @@ def command(
     json_target: str | None,
     **limits: Any,
 ) -> None:
-    """Verify the results in STORE: its layers mst, distance, backlink and allocation, and the
-    layers made by convert-dataset, slope, label-components and accumulate.
+    """Verify the results in STORE: its layers mst, distance, backlink and allocation, the layers
+    made by convert-dataset, slope, label-components and accumulate, and the distance index.
 
     Checks every cell, and every edge of the grid, of each result. The sources of distances are not
     recorded: cells whose backlink is 0 count as sources, or, without backlinks, cells at distance
@@ -97,7 +100,7 @@ def command(
         if not checks:
             raise StoreError(
                 f"{store}: no results to verify; run compute-mst, compute-sssp, slope, "
-                "label-components or accumulate first"
+                "label-components, accumulate or build-index first"
             )
     report = Report("verify")
     report.cells = opened.grid.cells
@@ -234,6 +237,8 @@ def _paths(store: TileStore, **how: Any) -> tuple[dict[str, Any], str]:
 
 def _on_the_cpu(store: TileStore) -> dict[str, Callable[..., tuple[dict[str, Any], str]]]:
     """Proofs of the layers of other operations, which are known by what they record."""
+    from ..store.objects import is_there
+
     checks: dict[str, Callable[..., tuple[dict[str, Any], str]]] = {}
     drained: dict[str, tuple[list[str], list[str]]] = {}
     for name in store.layers:
@@ -250,6 +255,8 @@ def _on_the_cpu(store: TileStore) -> dict[str, Callable[..., tuple[dict[str, Any
         elif "outlets" in settings:
             of_run = drained.setdefault(json.dumps(settings), ([], []))
             of_run["encoding" in layer.info].append(name)
+    if is_there(store.path / INDEX / "zarr.json"):
+        checks[INDEX] = _index
     for sums, codes in drained.values():
         # Directions of another run are as good, where it had the same outlets.
         for name in sums or codes[:1]:
@@ -278,6 +285,14 @@ def _file(store: TileStore, file: str, name: str, **how: Any) -> tuple[dict[str,
 
     found = verify_exported(file, store.layer(name), Limits(**how))
     return found, f"file {file} verified, {found['cells']:,} cells of layer {name}"
+
+
+def _index(store: TileStore, **how: Any) -> tuple[dict[str, Any], str]:
+    from ..engine.proof import Limits
+    from ..paths.index.stored import verify_stored_index
+
+    found = verify_stored_index(store, Limits(**how))
+    return found, f"distance index of {found['cost']} verified, {found['entries']:,} entries"
 
 
 def _slopes(store: TileStore, name: str, **how: Any) -> tuple[dict[str, Any], str]:

@@ -53,6 +53,7 @@ def extract_network(
     memory_limit: int | str | None = None,
     threads: int | None = None,
     client: Any = None,
+    verify: bool = False,
     overwrite: bool = False,
     progress: Progress = silent,
 ) -> Network:
@@ -92,6 +93,8 @@ def extract_network(
     client
         A ``distributed.Client`` whose workers solve the blocks; `memory_limit` then applies to
         each worker. None: this process solves them.
+    verify
+        Read the file back and verify all lines, in two more passes over the cells.
     overwrite
         Replace an existing file, once the new one is complete.
     progress
@@ -108,6 +111,8 @@ def extract_network(
         when the file cannot be written.
     ClusterError
         when the cluster has no workers, or is lost.
+    VerificationError
+        when the proof fails; there is no file then, and an older one is kept.
     """
     if min_length is None and keep is None:
         raise InputError("give a minimum length, points to keep, or both")
@@ -125,10 +130,13 @@ def extract_network(
         memory_limit=memory_limit,
         threads=threads,
         overwrite=overwrite,
+        verify=verify,
         place=Here(progress),
         client=client,
     )
     report, found = result.report, result.found
     report.valid_cells = forest.edges.info["result"]["vertices"]
-    report.result = {**found, "store": str(forest.store.path), "output": str(path)}
+    report.result = {**report.result, "output": str(path)}
+    for key in ("layers", "blocks_resumed"):
+        del report.result[key]
     return Network(target, found["lines"], found["cells"], found["length"], report)

@@ -21,6 +21,7 @@ import numpy as np
 
 from ..engine.operation import Operation, OutputFile, Phase, SolvedBlock, State
 from ..engine.plan import MB, StreamPlan
+from ..engine.proof import Limits
 from ..engine.run import Run
 from ..grid import Block, BlockGrid
 from ..grid.lengths import step_lengths
@@ -34,6 +35,7 @@ from .lines import PieceFile, trace_pieces
 from .plan import plan_blocks
 from .skeleton import ByBlock, Skeleton
 from .source import Forest, open_forest
+from .verify.network import plan_network_proof, verify_network
 
 _LINES = 32 * MB
 """Memory reserved for lines."""
@@ -57,6 +59,7 @@ class ExtractNetwork(Operation):
     mark = ""
     halo = 1
     phases = (OUTLINES, LINES, ENDS)
+    proof_passes = 2
 
     @cached_property
     def forest(self) -> Forest:
@@ -114,6 +117,16 @@ class ExtractNetwork(Operation):
         beyond, tips = given
         bits, arcs = prune.keep(block, points, units, beyond, tips, least)
         return SolvedBlock(known=(trace_pieces(block, bits, points), arcs))
+
+    def plan_verify(self, memory_limit: int, threads: int | None) -> None:
+        plan_network_proof(self.forest, Limits(memory_limit, threads))
+
+    def verify(self, run: Run, found: dict[str, Any]) -> dict[str, Any]:
+        (writer,) = run.writers.values()
+        files = writer.part, writer.path
+        with writer.errors():
+            verify_network(self.forest, files, self.min_length, self.kept, found, run.proof_limits)
+        return {"verified_lines": found["lines"]}
 
     def execute(self, run: Run) -> dict[str, Any]:
         (writer,) = run.writers.values()

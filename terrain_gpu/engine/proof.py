@@ -118,7 +118,7 @@ def wrong(layer: Any, what: str, check: str, row: int, col: int) -> NoReturn:
     )
 
 
-def wrong_totals(layer: Any, what: str, found: int, recorded: Any) -> None:
+def wrong_totals(layer: Any, what: str, found: float, recorded: Any) -> None:
     """Raise `VerificationError` unless a figure is the one that is recorded."""
     if found != recorded:
         raise VerificationError(

@@ -57,6 +57,8 @@ def new_file(path: Path, temporary: Path, *, sync: bool = True) -> Iterator[Bina
             try:
                 os.rename(temporary, path)
             except FileNotFoundError:  # the first file of its folder
+                if not temporary.exists():
+                    raise  # `withdraw` took it: the folder may be that of a finished run
                 path.parent.mkdir(parents=True, exist_ok=True)
                 os.rename(temporary, path)
         except BaseException:

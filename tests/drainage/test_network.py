@@ -7,9 +7,12 @@ import json
 import math
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
 import tempfile
+from fractions import Fraction
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from unittest import mock
@@ -19,11 +22,12 @@ import pyogrio
 import pyogrio.raw
 import pytest
 import reference
-from contract import Processes
+from contract import FileContract, OperationContract
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from memory import MB, within
 from rasterio.crs import CRS
-from strategies import rasters, shapes
+from strategies import _spiral, rasters, shapes
 from test_mst import has_no_largest
 
 from terrain_gpu import TileStore, create_layer, extract_network, minimum_spanning_tree
@@ -31,11 +35,10 @@ from terrain_gpu.cli import options
 from terrain_gpu.cli.main import group
 from terrain_gpu.drainage import lines, prune
 from terrain_gpu.drainage.network_problem import ExtractNetwork
-from terrain_gpu.engine.run import run
-from terrain_gpu.errors import InputError, PlanError, StoreError
+from terrain_gpu.errors import InputError, PlanError, StoreError, VerificationError
 from terrain_gpu.grid import GridSpec
 from terrain_gpu.grid.lengths import step_lengths
-from terrain_gpu.io.places import from_rowcol
+from terrain_gpu.io.places import NO_PLACES, from_rowcol
 
 TRANSFORM = (3.0, 0.0, 100.0, 0.0, -4.0, 50.0)
 """Steps of 3, 4 and 5."""
@@ -51,8 +54,8 @@ def no_fsync_session():
         yield
 
 
-def make_store(path, data, nodata, block, transform=TRANSFORM):
-    grid = GridSpec(*data.shape, transform=transform)
+def make_store(path, data, nodata, block, transform=TRANSFORM, crs=""):
+    grid = GridSpec(*data.shape, transform, crs)
     with create_layer(
         path, "elevation", grid, data.dtype, nodata=nodata, block_size=block, overwrite=True
     ) as writer:
@@ -75,11 +78,16 @@ def forest(z, weight, nodata):
     return beside
 
 
-def step(u, v):
-    return {(0, 1): 3, (1, 0): 4, (1, 1): 5}[abs(u[0] - v[0]), abs(u[1] - v[1])]
+STEPS = step_lengths(GridSpec(1, 1, TRANSFORM))[:, 0].tolist()
+"""Lengths of steps E, SW, S and SE on every row."""
 
 
-def longest(beside, kept):
+def step(u, v, steps):
+    """The length of a step, to be added without rounding."""
+    return Fraction(steps[0 if u[0] == v[0] else 2 if u[1] == v[1] else 3])
+
+
+def longest(beside, kept, steps):
     """{(u, v): length of the longest path that starts with this step}; infinite through `kept`.
 
     A path from u to v continues from v, never back to u.
@@ -97,14 +105,14 @@ def longest(beside, kept):
                     continue
                 stack.pop()
                 rest = max((found[edge] for edge in onward), default=0)
-                found[a, b] = math.inf if b in kept else step(a, b) + rest
+                found[a, b] = math.inf if b in kept else step(a, b, steps) + rest
     return found
 
 
-def network(z, weight, nodata, least, kept):
+def network(z, weight, nodata, least, kept, steps=STEPS):
     """Lines as (cells, weight, pass height, length), from the lesser end, in order."""
     beside = forest(z, weight, nodata)
-    reach = longest(beside, kept)
+    reach = longest(beside, kept, steps)
     chosen = {u: [v for v in beside[u] if min(reach[u, v], reach[v, u]) >= least] for u in beside}
     ends = [(u, None) for u in chosen if len(chosen[u]) == 1 and u not in kept]
     core = {u: list(near) for u, near in chosen.items()}
@@ -133,7 +141,7 @@ def network(z, weight, nodata, least, kept):
                     part,
                     sum(reference.weight_of(z[u], z[v], weight) for u, v in pairs),
                     max(z[u].item() for u in part),
-                    sum(step(u, v) for u, v in pairs),
+                    float(sum(step(u, v, steps) for u, v in pairs)),
                 )
             )
     return found
@@ -155,12 +163,12 @@ def without_crossings(line):
     return [min(p, p[::-1], key=lambda way: way[0]) for p in [*parts, part]]
 
 
-def read(path, cols):
+def read(path, cols, transform=TRANSFORM):
     """The lines of a file, as `network` gives them."""
     lines = []
     for feature in json.loads(path.read_text())["features"]:
         xy = np.array(feature["geometry"]["coordinates"])
-        a, _, c, _, e, f = TRANSFORM
+        a, _, c, _, e, f = transform
         cells = np.stack(((xy[:, 1] - f) / e - 0.5, (xy[:, 0] - c) / a - 0.5), axis=1)
         assert np.abs(cells - np.rint(cells)).max() < 1e-9
         line = [tuple(cell) for cell in np.rint(cells).astype(int).tolist()]
@@ -181,6 +189,7 @@ def check(folder, data, nodata, weight, least, kept, threads=1):
         min_length=least,
         keep=from_rowcol(GridSpec(*data.shape), kept) if kept else None,
         threads=threads,
+        verify=True,
     )
     expected = network(data, weight, nodata, math.inf if least is None else least, set(kept))
     assert read(path, data.shape[1]) == expected
@@ -188,6 +197,79 @@ def check(folder, data, nodata, weight, least, kept, threads=1):
     assert found.cells == sum(len(line[0]) for line in expected)
     assert found.length == sum(line[3] for line in expected)
     assert sorted(os.listdir(folder)) == ["lines.geojson", "s.zarr"]
+
+
+def as_bytes(lines):
+    plain = [(line, float(weight), float(top), float(far)) for line, weight, top, far in lines]
+    return np.frombuffer(repr(plain).encode(), np.uint8)
+
+
+class TestContract(FileContract):
+    command = "network s.zarr lines.geojson --min-length 60 --verify"
+    rasters = small
+    identified = True
+    test_on_a_cluster = OperationContract.test_on_a_cluster
+    test_a_worker_dies_and_the_run_goes_on = (
+        OperationContract.test_a_worker_dies_and_the_run_goes_on
+    )
+
+    def prepare(self, store):
+        minimum_spanning_tree(store, backend="cpu")
+
+    def kept(self, valid):
+        """Some cells that lines end at."""
+        return list(map(tuple, np.argwhere(valid)[7::1009].tolist()))
+
+    def make(self, store):
+        layer = TileStore.open(store).layer("elevation")
+        try:
+            valid = reference.vertices(layer.read_window(*layer.grid.window), layer.nodata)
+        except StoreError:  # a damaged layer, which the operation must find
+            valid = np.zeros(layer.grid.shape, bool)
+        kept = from_rowcol(layer.grid, self.kept(valid)) if valid.sum() > 7 else NO_PLACES
+        return ExtractNetwork(str(store), str(store.parent / "lines.geojson"), 60.0, kept)
+
+    def outputs(self, store):
+        grid, path = TileStore.open(store).grid, store.parent / "lines.geojson"
+        return {str(path): as_bytes(read(path, grid.cols, grid.transform))}
+
+    def expected(self, data, nodata, grid):
+        steps = step_lengths(grid)[:, 0].tolist()
+        kept = self.kept(reference.vertices(data, nodata))
+        return [as_bytes(network(data, "max", nodata, 60, set(kept), steps))]
+
+    def counted(self, store):
+        return TileStore.open(store).grid.cells
+
+    def full(self, patch, after):
+        left, put = after, lines.PieceFile.put
+
+        def full(*args):
+            nonlocal left
+            left -= 1
+            if left < 0:
+                raise OSError(28, "No space left on device")
+            return put(*args)
+
+        patch.setattr(lines.PieceFile, "put", full)
+
+    def spoil(self, file, cell):
+        """Move a point of a line by a cell."""
+
+        def move(features):
+            points = features[sum(cell) % len(features)]["geometry"]["coordinates"]
+            points[cell[0] % len(points)][0] += 10
+
+        rewrite(file, move)
+
+
+def rewrite(file, how):
+    """Change the features of a file."""
+    head, text = file.read_text().split('"features": [\n')
+    features = [json.loads(line.rstrip(",")) for line in text.splitlines()[:-1]]
+    how(features)
+    body = ",\n".join(json.dumps(feature) for feature in features)
+    file.write_text(f'{head}"features": [\n{body}' + "\n" * bool(body) + "]}\n")
 
 
 def some(cells, count, seed):
@@ -241,7 +323,7 @@ def test_strips(folders, rows, cols, heights, tall, least, count, seed):
     with folders() as folder, mock.patch.object(prune, "solve", solve):
         check(folder, data, None, "max", least, kept)
     # What blocks are told of each other is seldom decisive for the lines, so it is compared itself.
-    reach = longest(forest(data, "max", None), set(kept))
+    reach = longest(forest(data, "max", None), set(kept), STEPS)
     _, unit = prune.whole_lengths(grid := GridSpec(*data.shape, TRANSFORM), step_lengths(grid))
     cells, steps, far, _ = told[0]._columns
     borders = {
@@ -308,7 +390,7 @@ def test_files_do_not_depend_on_blocks(tmp_path):
                 writer.write_block(i, j, data[r0:r1, c0:c1])
             writer.commit()
         minimum_spanning_tree(store, weight="absdiff")
-        found = extract_network(store, path, min_length=20_000.0, threads=threads)
+        found = extract_network(store, path, min_length=20_000.0, threads=threads, verify=True)
         assert found.lines > 20
         files.append(path.read_bytes())
     assert files[0] == files[1] == files[2]
@@ -325,7 +407,7 @@ def test_geopackage(store, tmp_path, monkeypatch):
     """The lines of the GeoJSON, written in several batches; with no lines, an empty layer."""
     monkeypatch.setattr(lines, "BATCH", 1000)
     extract_network(store, tmp_path / "a.geojson", min_length=50)
-    found = extract_network(store, tmp_path / "a.gpkg", min_length=50)
+    found = extract_network(store, tmp_path / "a.gpkg", min_length=50, verify=True)
     expected = json.loads((tmp_path / "a.geojson").read_text())["features"]
     meta, _, wkb, columns = pyogrio.raw.read(tmp_path / "a.gpkg", layer="network")
     assert found.lines == len(expected) == len(wkb)
@@ -334,7 +416,7 @@ def test_geopackage(store, tmp_path, monkeypatch):
         assert {name: columns[n][k] for n, name in enumerate(names)} == feature["properties"]
         xy = np.frombuffer(wkb[k], "<f8", offset=9).reshape(-1, 2)
         assert xy.tolist() == feature["geometry"]["coordinates"]
-    none = extract_network(store, tmp_path / "b.gpkg", min_length=1e9)
+    none = extract_network(store, tmp_path / "b.gpkg", min_length=1e9, verify=True)
     assert none.lines == 0
     assert pyogrio.read_info(tmp_path / "b.gpkg", layer="network")["features"] == 0
 
@@ -464,12 +546,246 @@ def test_the_command(store, tmp_path, capfd):
     assert sum(len(line) - 1 for line, *_ in read(tmp_path / "m.geojson", 300)) == 200 * 300 - 1
 
 
-def test_in_processes_of_their_own(tmp_path):
-    """Blocks are solved elsewhere, from what can be sent."""
-    data = np.random.default_rng(4).integers(0, 90, (200, 270)).astype(np.int16)
-    store = make_store(tmp_path / "s.zarr", data, 7, 64)
-    minimum_spanning_tree(store, backend="cpu")
-    here, there = tmp_path / "here.geojson", tmp_path / "there.geojson"
-    extract_network(store, here, min_length=20)
-    run(ExtractNetwork(str(store), str(there), 20.0), engine=Processes())
-    assert here.read_bytes() == there.read_bytes()
+# -- what the proof must refuse ----------------------------------------------------------------
+
+
+def whole_lines(features, grid):
+    """Cells of the lines of a file."""
+    a, _, c, _, e, f = grid.transform
+    lines = []
+    for feature in features:
+        x, y = np.array(feature["geometry"]["coordinates"]).T
+        rows, cols = (y - f) / e - 0.5, (x - c) / a - 0.5
+        lines.append(list(zip(np.rint(rows).tolist(), np.rint(cols).tolist(), strict=True)))
+    return lines
+
+
+def moved(cells, down, right, transform=TRANSFORM):
+    a, _, c, _, e, f = transform
+    return [[c + a * (col + right + 0.5), f + e * (row + down + 0.5)] for row, col in cells]
+
+
+def parts_of(features, k, at, grid):
+    """A line as two, with the attributes of each but for its weight and height."""
+    cells = whole_lines([features[k]], grid)[0]
+    found = []
+    for way in (cells[: at + 1], cells[at:]):
+        part = min(way, way[::-1], key=lambda cells: cells[0])
+        ids = [int(r * grid.cols + c) for r, c in part]
+        steps = step_lengths(grid)[:, 0]
+        length = math.fsum(float(step(u, v, steps)) for u, v in pairwise(part))
+        own = {"start": ids[0], "end": ids[-1], "length": length, "cells": len(part)}
+        line = {"type": "LineString", "coordinates": moved(part, 0, 0)}
+        properties = {**features[k]["properties"], **own}
+        found.append({"type": "Feature", "properties": properties, "geometry": line})
+    return found
+
+
+def longest_of(features):
+    return max(range(len(features)), key=lambda k: features[k]["properties"]["cells"])
+
+
+def shifted(features, grid):
+    k = next(k for k, cells in enumerate(whole_lines(features, grid)) if min(cells)[0] > 0)
+    features[k]["geometry"]["coordinates"] = moved(whole_lines(features, grid)[k], -1, 0)
+
+
+def nudged(features, grid):
+    features[3]["geometry"]["coordinates"][1][0] += 1e-9
+
+
+def with_a_detour(features, grid):
+    """One cell of the longest line beside where it was, both steps still possible."""
+    k = longest_of(features)
+    cells = whole_lines(features, grid)[k]
+    n, cell = next(
+        (n, (r, c))
+        for n, (u, v, w) in enumerate(zip(cells, cells[1:], cells[2:], strict=False), 1)
+        for r in (v[0] - 1, v[0], v[0] + 1)
+        for c in (v[1] - 1, v[1], v[1] + 1)
+        if (r, c) not in cells and all(max(abs(r - a), abs(c - b)) == 1 for a, b in (u, w))
+    )
+    cells[n] = cell
+    features[k]["geometry"]["coordinates"] = moved(cells, 0, 0)
+
+
+def shortened(features, grid):
+    """Without the last cell, at an end that is no junction."""
+    ends = [end for f in features for end in (f["properties"]["start"], f["properties"]["end"])]
+    k = next(
+        k
+        for k, f in enumerate(features)
+        if ends.count(f["properties"]["end"]) == 1 and f["properties"]["cells"] > 4
+    )
+    one, _ = parts_of(features, k, features[k]["properties"]["cells"] - 2, grid)
+    features[k] = one
+
+
+def turned(features, grid):
+    own, line = features[5]["properties"], features[5]["geometry"]["coordinates"]
+    own["start"], own["end"] = own["end"], own["start"]
+    line.reverse()
+
+
+def cut(features, grid):
+    k = longest_of(features)
+    features[k : k + 1] = parts_of(features, k, 5, grid)
+
+
+def joined(features, grid):
+    """Two lines that meet, as one."""
+    lines = whole_lines(features, grid)
+    for k, one in enumerate(lines):
+        for m, other in enumerate(lines):
+            if k != m and one[-1] == other[0] and one[0] < other[-1]:
+                cells = one + other[1:]
+                own = features[k]["properties"]
+                own["end"], own["cells"] = features[m]["properties"]["end"], len(cells)
+                own["length"] = math.fsum(
+                    float(step(u, v, step_lengths(grid)[:, 0])) for u, v in pairwise(cells)
+                )
+                for name, of in (("weight", sum), ("pass_height", max)):
+                    own[name] = float(of((own[name], features[m]["properties"][name])))
+                features[k]["geometry"]["coordinates"] = moved(cells, 0, 0)
+                del features[m]
+                return
+    raise AssertionError
+
+
+def change(features, grid, name):
+    """An attribute becomes the next number."""
+    own = features[4]["properties"]
+    old = own[name]
+    own[name] = old + 1 if isinstance(old, int) else float(np.nextafter(old, np.inf))
+
+
+MUTATIONS = {
+    "removed": (lambda f, g: f.pop(2), "an edge of the network is on no line"),
+    "the last removed": (lambda f, g: f.pop(), "an edge of the network is on no line"),
+    "all removed": (lambda f, g: f.clear(), "an edge of the network is on no line"),
+    "twice": (lambda f, g: f.insert(2, f[2]), "an edge is on two lines"),
+    "swapped": (lambda f, g: f.insert(2, f.pop(3)), "not in the order of its nodes"),
+    "shifted": (shifted, "start is|not an edge of the forest|no line|not in the network|two lines"),
+    "nudged": (nudged, "not the centres of cells"),
+    "a detour": (with_a_detour, "not an edge of the forest|no line|not in the network|two lines"),
+    "shortened": (shortened, "an edge of the network is on no line"),
+    "turned": (turned, "does not begin at its lesser end"),
+    "cut": (cut, "weight is|pass_height is|cut too early"),
+    "joined": (joined, "a node lies between its ends"),
+    "a cell twice": (
+        lambda f, g: f[1]["geometry"]["coordinates"].insert(1, f[1]["geometry"]["coordinates"][1]),
+        "not beside each other",
+    ),
+    "one cell": (
+        lambda f, g: f[1]["geometry"].update(coordinates=f[1]["geometry"]["coordinates"][:1]),
+        "has less than two cells",
+    ),
+    "another attribute": (lambda f, g: f[0]["properties"].update(colour=1), "other attributes"),
+    "an attribute less": (lambda f, g: f[0]["properties"].pop("cells"), "cells is None"),
+    "no geometry": (lambda f, g: f[0].pop("geometry"), "cannot be read"),
+    "a whole number": (
+        lambda f, g: f[0]["properties"].update(weight=int(f[0]["properties"]["weight"])),
+        "weight is",
+    ),
+    **{
+        name: (partial(change, name=name), f"{name} is")
+        for name in ("start", "end", "weight", "pass_height", "length", "cells")
+    },
+}
+
+
+def mutate(patch, how):
+    """Let runs change the features of the file that they have written."""
+    execute = ExtractNetwork.execute
+
+    def wrong(self, run):
+        found = execute(self, run)
+        (writer,) = run.writers.values()
+        rewrite(writer.part, lambda features: how(features, self.grid))
+        return found
+
+    patch.setattr(ExtractNetwork, "execute", wrong)
+
+
+@pytest.mark.parametrize("name", MUTATIONS)
+def test_its_proof_refuses(store, tmp_path, monkeypatch, name):
+    how, words = MUTATIONS[name]
+    path = tmp_path / "lines.geojson"
+    path.write_text("an older file")
+    extract = partial(extract_network, store, path, min_length=60, overwrite=True)
+    with monkeypatch.context() as patch:
+        mutate(patch, how)
+        with pytest.raises(VerificationError, match=words) as error:
+            extract(verify=True)
+        assert str(path) in str(error.value)
+        assert path.read_text() == "an older file"
+        assert sorted(os.listdir(tmp_path)) == ["lines.geojson", "s.zarr"]
+    assert extract(verify=True).lines > 20
+
+
+@pytest.mark.parametrize(
+    ("sql", "words"),
+    [
+        ("UPDATE network SET weight = weight + 1 WHERE fid = 7", "line 7: weight is"),
+        ("UPDATE network SET geom = (SELECT geom FROM network WHERE fid = 8) WHERE fid = 7", "two"),
+        ("UPDATE network SET geom = NULL WHERE fid = 7", "cannot be read back"),
+        ("DELETE FROM network WHERE fid = 7", "an edge of the network is on no line"),
+        ("ALTER TABLE network RENAME TO other", "cannot be read back"),
+    ],
+)
+def test_its_proof_refuses_geopackages(store, tmp_path, monkeypatch, sql, words):
+    execute = ExtractNetwork.execute
+
+    def wrong(self, run):
+        found = execute(self, run)
+        (writer,) = run.writers.values()
+        with contextlib.closing(sqlite3.connect(writer.part)) as base, base:
+            for trigger in ("insert", "update1", "update2", "update3", "update4", "update5"):
+                base.execute(f"DROP TRIGGER IF EXISTS rtree_network_geom_{trigger}")
+            for trigger in ("update6", "update7", "delete"):
+                base.execute(f"DROP TRIGGER IF EXISTS rtree_network_geom_{trigger}")
+            base.execute(sql)
+        return found
+
+    with monkeypatch.context() as patch:
+        patch.setattr(ExtractNetwork, "execute", wrong)
+        with pytest.raises(VerificationError, match=words):
+            extract_network(store, tmp_path / "a.gpkg", min_length=60, verify=True)
+    assert os.listdir(tmp_path) == ["s.zarr"]
+    assert extract_network(store, tmp_path / "a.gpkg", min_length=60, verify=True).lines > 20
+
+
+@pytest.mark.parametrize("name", ["a.geojson", "a.gpkg"])
+def test_memory_to_verify_a_long_line(tmp_path, name):
+    """More than 500 000 cells, in GeoJSON in longitude and latitude."""
+    data = np.where(_spiral((1025, 1025)), -1, 0).astype(np.int16)
+    grid = 3.0, 0.0, 500000.0, 0.0, -4.0, 5500000.0
+    store = make_store(tmp_path / "s.zarr", data, -1, 256, grid, CRS.from_epsg(32632).to_wkt())
+    minimum_spanning_tree(store)
+    command = f"terrain-gpu network s.zarr {name} --min-length 100 --threads 1 --verify --overwrite"
+    limit, peak = within(tmp_path, command, MB)
+    assert peak <= limit
+
+
+@pytest.mark.parametrize(
+    ("code", "transform", "cut"),
+    [
+        (32660, (1000.0, 0, 690_000, 0, -1000, 5_600_000), True),
+        (3832, (1000.0, 0, 3_330_000, 0, -1000, 1_000_000), True),
+        (4326, (0.01, 0, 179.5, 0, -0.01, 10), None),
+        (4326, (3.0, 0, 0, 0, -3, 60), None),
+        (3031, (90_000.0, 0, -4e6, 0, -90_000, 2e6), True),
+        (3857, (0.001, 0, 1e6, 0, -0.001, 6e6), False),
+    ],
+)
+def test_its_proof_accepts_longitude_and_latitude(tmp_path, code, transform, cut):
+    """Also where lines cross the antimeridian, or a cell is a millimetre wide."""
+    data = np.random.default_rng(code).integers(0, 99, (40, 120)).astype(np.int16)
+    crs = CRS.from_epsg(code).to_wkt()
+    store = make_store(tmp_path / "s.zarr", data, None, 64, transform, crs)
+    minimum_spanning_tree(store, weight=("max", "absdiff", "flow")[code % 3])
+    for name in ("a.geojson", "a.gpkg"):
+        found = extract_network(store, tmp_path / name, min_length=0, verify=True)
+        assert found.report.result["verified_lines"] == found.lines > 1000
+    if cut is not None:
+        assert cut == ("MultiLineString" in (tmp_path / "a.geojson").read_text())

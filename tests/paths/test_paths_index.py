@@ -14,17 +14,25 @@ import reference
 import strategies
 import test_paths
 import zarr
-from contract import Processes
+from contract import OperationContract
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy import sparse
 
-from terrain_gpu import GridSpec, InputError, StoreError, TileStore, create_layer
+from terrain_gpu import (
+    GridSpec,
+    InputError,
+    StoreError,
+    TileStore,
+    VerificationError,
+    create_layer,
+)
 from terrain_gpu.cli import options
 from terrain_gpu.cli.main import group
-from terrain_gpu.engine.run import run
+from terrain_gpu.grid.lengths import step_lengths
 from terrain_gpu.grid.neighbours import COL_STEP, ROW_STEP
 from terrain_gpu.io.places import Places
-from terrain_gpu.paths.index import build_index
+from terrain_gpu.paths.index import build_index, writer
 from terrain_gpu.paths.index.files import NAME
 from terrain_gpu.paths.index.problem import DistanceIndex
 from terrain_gpu.paths.index.tile import CROSSINGS, RING, RING_COL, RING_ROW
@@ -87,6 +95,96 @@ def test_dijkstra_over_stores(folders, problem, block, threads, fields):
 # -- the index -------------------------------------------------------------------------------------
 
 
+def entries(z, model, valid, lengths, dtype):
+    """All entries of an index: scipy's distances inside tiles, and the steps between them."""
+    steps = reference.arcs(z, model, valid=valid, lengths=lengths)
+    never = np.inf if dtype.kind == "f" else np.iinfo(dtype).max >> 1
+    tiles = (len(z) + 63) // 64, (z.shape[1] + 63) // 64
+    lower = None if model == "tobler" else np.tril_indices(RING, -1)
+    found = np.full((*tiles, (RING**2 if lower is None else len(lower[0])) + 764), never, dtype)
+    for i, j in np.ndindex(tiles):
+
+        def inside(cell, i=i, j=j):
+            return 64 * i <= cell[0] < 64 * i + 64 and 64 * j <= cell[1] < 64 * j + 64
+
+        number = {cell: n for n, cell in enumerate(filter(inside, steps))}
+        rim = list(zip((64 * i + RING_ROW).tolist(), (64 * j + RING_COL).tolist(), strict=True))
+        here = [b for b in range(RING) if rim[b] in number]
+        within = [
+            (cost, n, number[v]) for u, n in number.items() for v, cost, _ in steps[u] if inside(v)
+        ]
+        between = np.full((RING, RING), np.inf)
+        if here:
+            costs, *ends = np.array(within or np.empty((0, 3))).T
+            graph = sparse.csr_array((costs, np.array(ends, int)), (len(number),) * 2)
+            own = [number[rim[b]] for b in here]
+            far = sparse.csgraph.dijkstra(graph, indices=own)
+            between[np.ix_(here, here)] = far[:, own]
+        way = between.ravel() if lower is None else between[lower]
+        found[i, j, :-764][way < np.inf] = way[way < np.inf]
+        for p, (b, k) in enumerate(CROSSINGS[:2].T.tolist()):
+            u = rim[b][0] + int(ROW_STEP[k]), rim[b][1] + int(COL_STEP[k])
+            for v, cost, _ in steps.get(u, []):
+                if v == rim[b]:
+                    found[i, j, p - 764] = cost
+    return found
+
+
+def change_entry(patch, entry):
+    """Make builds flip the last bit of an entry of the last tile that is written."""
+    write_block = EntryWriter.write_block
+
+    def wrong(self, i, j, rows):
+        rows = [row.copy() for row in rows]
+        cells = rows[-1].view(f"u{rows[-1].itemsize}")
+        cells[self.index.tiles((i, j))[1] - 1, entry] ^= 1
+        write_block(self, i, j, rows)
+
+    patch.setattr(EntryWriter, "write_block", wrong)
+
+
+class TestContract(OperationContract):
+    command = "build-index s.zarr --cost tobler --verify"
+    cost = "tobler"
+    rasters = strategies.rasters(shape=strategies.shapes(150, 4000))
+    identified = False  # the digests are settings of the index itself
+    writing = writer
+
+    def make(self, store):
+        return DistanceIndex(str(store), "elevation", cost=self.cost)
+
+    def dtype(self, cells):
+        return np.dtype(np.float64)
+
+    def outputs(self, store):
+        return {NAME: zarr.open_array(str(store / NAME), mode="r")[...]}
+
+    def expected(self, data, nodata, grid):
+        valid = reference.vertices(data, nodata)
+        return [entries(data, self.cost, valid, step_lengths(grid), self.dtype(data.dtype))]
+
+    def counted(self, store):
+        return TileStore.open(store).grid.cells
+
+    def change(self, patch, kind, name, cell):
+        change_entry(patch, {(20, 20): 0, (64, 100): -764, (50, 40): -1}[cell])
+
+    def there(self, store):
+        return {NAME} if (store / NAME).exists() else set()
+
+
+class TestContractOfIntegers(TestContract):
+    command = "build-index s.zarr --verify"
+    cost = "absdiff"
+    rasters = strategies.rasters(
+        strategies.dtypes("ui").filter(lambda dtype: dtype.itemsize < 8),
+        strategies.shapes(150, 4000),
+    )
+
+    def dtype(self, cells):
+        return np.dtype(np.uint32 if cells.itemsize <= 2 else np.uint64)
+
+
 def graph_of(problem):
     """What an index depends on."""
     layers = {name: name for name in ("friction", "barriers") if getattr(problem, name) is not None}
@@ -120,7 +218,7 @@ def test_index_gives_the_distances_of_dijkstra(folders, problem, block, threads)
     hypothesis.assume(not wide)
     with folders() as folder:
         store = test_paths.make_store(folder / "s.zarr", problem, block)
-        built = build_index(store, **graph_of(problem), threads=threads)
+        built = build_index(store, **graph_of(problem), threads=threads, verify=True)
         assert built.result["built"]
         links = exact(problem)
         found = shortest_paths(
@@ -401,8 +499,7 @@ def test_damaged_metadata_is_refused_and_rebuilt(terrain, change):
     assert found.report.result["index_built"]["built"]
 
 
-@pytest.mark.parametrize("stop", [KeyboardInterrupt, OSError(28, "no space"), None])
-def test_a_stopped_build_goes_on(terrain, monkeypatch, stop):
+def test_a_killed_build_goes_on(terrain, monkeypatch):
     store = terrain()
     twin = terrain(name="twin.zarr")
     for layer in ("elevation", "friction", "walls"):
@@ -414,22 +511,16 @@ def test_a_stopped_build_goes_on(terrain, monkeypatch, stop):
     def failing(*args):
         calls.append(args)
         if len(calls) == 5:
-            if stop is None:
-                os._exit(9)
-            raise stop
+            os._exit(9)
         return usual(*args)
 
     with monkeypatch.context() as patch:
         patch.setattr(EntryWriter, "write_block", failing)
-        if stop is None:
-            child = os.fork()
-            if child == 0:
-                build_index(store, threads=1)
-                os._exit(0)
-            assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 9
-        else:
-            with pytest.raises((KeyboardInterrupt, OSError)):
-                build_index(store, threads=1)
+        child = os.fork()
+        if child == 0:
+            build_index(store, threads=1)
+            os._exit(0)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 9
     with pytest.raises(StoreError, match="there is none"):
         index_of(store, {})
     assert build_index(store).result["blocks_resumed"] == 4
@@ -440,23 +531,46 @@ def test_a_stopped_build_goes_on(terrain, monkeypatch, stop):
     assert index_of(store, {}).reached == 150 * 180
 
 
-@pytest.mark.parametrize("engine", ["processes", "cluster"])
-def test_other_processes_write_the_same_files(terrain, engine, request):
+def test_a_proof_that_fails_keeps_an_older_index(terrain, monkeypatch):
     store = terrain()
-    how = {"friction": "friction", "barriers": "walls", "cost": "surface"}
+    build_index(store, connectivity=4)
+    before = (store / NAME / "zarr.json").read_bytes()
+    with monkeypatch.context() as patch:
+        change_entry(patch, 1000)
+        with pytest.raises(
+            VerificationError,
+            match=r"s\.zarr/distance_index: the way inside its tile from row .* has",
+        ):
+            build_index(store, verify=True, overwrite=True)
+        assert (store / NAME / "zarr.json").read_bytes() == before
+        assert not (store / ".incomplete").exists()
+    with monkeypatch.context() as patch:
+        change_entry(patch, -5)
+        with pytest.raises(VerificationError, match=r"the step from row .* build the index again"):
+            build_index(store, verify=True, overwrite=True)
+    assert build_index(store, connectivity=4, verify=True).result["verified_entries"] > 0
 
-    def files():
-        found = (f for f in (store / NAME / "c").rglob("*") if f.is_file())
-        return {f: f.read_bytes() for f in found}
 
-    build_index(store, **how)
-    expected = files()
-    if engine == "cluster":
-        build_index(store, **how, client=request.getfixturevalue("cluster"), overwrite=True)
-    else:
-        run(DistanceIndex(str(store), "elevation", **how), engine=Processes(), overwrite=True)
-    assert files() == expected
-    assert not (store / ".incomplete").exists()
+def test_an_index_that_cannot_be_verified(terrain, capfd):
+    store = terrain()
+    build_index(store, friction="friction", barriers="walls")
+    file = store / NAME / "c" / "1" / "1" / "0"
+    cells = file.read_bytes()
+    file.write_bytes(cells[:50] + b"?" + cells[51:])
+    code, _, wrong = call(capfd, f"verify {store}")
+    assert (code, "corrupt (crc32c differs)" in wrong) == (2, True)
+    file.write_bytes(cells)
+    code, said, _ = call(capfd, f"verify {store}")
+    assert (code, "distance index of absdiff verified" in said) == (0, True)
+    with pytest.raises(InputError, match="too small to verify a distance index in blocks of 64"):
+        DistanceIndex(str(store), "elevation").plan_verify(280 * 10**6, 2)
+    write_layer(store, "friction", np.ones((150, 180), np.float32))
+    code, _, wrong = call(capfd, f"verify {store}")
+    assert (code, "the friction layer has changed since; build it again" in wrong) == (2, True)
+    meta = store / NAME / "zarr.json"
+    meta.write_text(meta.read_text().replace('"cost":', '"costs":'))
+    code, _, wrong = call(capfd, f"verify {store}")
+    assert (code, "damaged distance index (KeyError: 'cost')" in wrong) == (2, True)
 
 
 def test_an_unfinished_build_of_something_else_starts_again(terrain, monkeypatch):

@@ -49,6 +49,8 @@ from terrain_gpu.errors import InputError, OutputError, StoreError, TerrainError
 from terrain_gpu.grid import TILE, GridSpec
 from terrain_gpu.store import TileStore, checksums, create_layer, unfinished_block_size
 from terrain_gpu.store.accept import accept_changes
+from terrain_gpu.store.files import new_file
+from terrain_gpu.store.swap import withdraw
 
 UTM = CRS.from_epsg(32611).to_wkt(version="WKT2_2019")
 LATLON = CRS.from_epsg(4326).to_wkt(version="WKT2_2019")
@@ -2071,3 +2073,13 @@ def test_a_store_without_crs(path):
     opened = xr.open_zarr(path, consolidated=False, chunks=None)
     assert opened.elevation.rio.crs is None
     assert tuple(opened.elevation.rio.transform())[:6] == grid.transform
+
+
+def test_a_file_whose_temporary_folder_was_withdrawn_leaves_nothing(tmp_path):
+    """A process of a stopped run goes on; a later run has finished where it would write."""
+    (tmp_path / "lent").mkdir()
+    late = new_file(tmp_path / "run" / "c" / "0", tmp_path / "lent" / "0")
+    with contextlib.suppress(OutputError), late as file:
+        file.write(b"late")
+        withdraw(tmp_path / "lent")
+    assert not any(tmp_path.iterdir())

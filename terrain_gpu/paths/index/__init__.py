@@ -7,8 +7,8 @@ without reading cells. It is phase 1 of docs/design/shortest-paths.md. The files
 see `Index`.
 
 `tile` has the kernels and `files` the index on disk. `problem` is the operation that builds it, on
-a GPU with `gpu`, through `writer`; `build` is the function for users. `solve` computes distances
-from the index.
+a GPU with `gpu`, through `writer`; `build` is the function for users. `stored` verifies the index
+of a store. `solve` computes distances from the index.
 """
 
 from .build import build_index

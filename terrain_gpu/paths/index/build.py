@@ -40,6 +40,7 @@ def build_index(  # noqa: PLR0913 - keyword-only
     device: int = 0,
     gpu_memory_limit: int | str | None = None,
     client: Any = None,
+    verify: bool = False,
     overwrite: bool = False,
     progress: Progress = silent,
 ) -> Report:
@@ -67,6 +68,8 @@ def build_index(  # noqa: PLR0913 - keyword-only
     client
         A ``distributed.Client`` whose workers solve the blocks; `memory_limit` then applies to
         each worker. None: this process solves them.
+    verify
+        Verify the index, also one that is kept, in another pass over the cells, on the CPU.
     overwrite
         Replace an index for other costs, or a damaged one.
     progress
@@ -88,6 +91,8 @@ def build_index(  # noqa: PLR0913 - keyword-only
         when there is an index for other costs, or another run is building one.
     OutputError
         when the disk is full.
+    VerificationError
+        when an entry is wrong; a new index is then discarded.
     """
     problem = DistanceIndex(
         str(TileStore.open(data).path),
@@ -112,6 +117,7 @@ def build_index(  # noqa: PLR0913 - keyword-only
         threads=threads,
         resume=True,
         overwrite=overwrite,
+        verify=verify,
         place=Placement(gpu, progress),
         client=client,
     )

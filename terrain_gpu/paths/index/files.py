@@ -7,9 +7,11 @@ import mmap
 import os
 import threading
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import google_crc32c
 import numpy as np
@@ -28,6 +30,7 @@ from .tile import entries_of
 
 NAME = "distance_index"
 FORMAT = 1
+_REMEDY = "build the index again with --overwrite"
 
 
 def index_settings(
@@ -188,42 +191,67 @@ class Index:
         return found
 
     def _mapped(self, at: Block) -> np.ndarray:
+        with self._opened(at) as file:
+            whole = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        if at not in self._sound:
+            flat = np.frombuffer(whole, np.uint8)
+            step = 1 << 22  # google_crc32c takes only bytes objects, that is copies
+            pieces = (flat[k : k + step].tobytes() for k in range(0, len(flat), step))
+            self._refuse_corrupt(at, pieces)
+            self._sound.add(at)
+        cells = np.frombuffer(whole, self.dtype, (len(whole) - 4) // self.dtype.itemsize)
+        return cells.reshape(*self.chunk, self.entries)
+
+    def rows(self, at: Block) -> Iterator[np.ndarray]:
+        """Read the entries of a block's tiles, (columns, entries), one row of tiles at a time.
+
+        Raises
+        ------
+        StoreError
+            when the file is missing or damaged, before the first row.
+        """
+        down, across = self.chunk[1], self.entries
+        size = down * across * self.dtype.itemsize
+        with self._opened(at) as file:
+            self._refuse_corrupt(at, iter(partial(file.read, 1 << 22), b""))
+            file.seek(0)
+            for _ in range(self.tiles(at)[0]):
+                yield np.frombuffer(file.read(size), self.dtype).reshape(down, across)
+
+    @contextmanager
+    def _opened(self, at: Block) -> Iterator[BinaryIO]:
+        """Open the file of a block, if it has the right size."""
         path = self.file(at)
-        remedy = "build the index again with --overwrite"
         try:
             with open(path, "rb") as file:
                 size = os.fstat(file.fileno()).st_size
                 if size != self.file_bytes:
                     raise StoreError(
                         f"{path}: has {size} bytes, not {self.file_bytes}: truncated or another "
-                        f"file; {remedy}"
+                        f"file; {_REMEDY}"
                     )
-                whole = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+                yield file
         except FileNotFoundError:
-            raise StoreError(f"{path}: missing from the distance index; {remedy}") from None
+            raise StoreError(f"{path}: missing from the distance index; {_REMEDY}") from None
         except OSError as error:
             if isinstance(error, StoreError):
                 raise
             raise StoreError(f"{path}: cannot be read: {error.strerror}") from error
-        if at not in self._sound:
-            flat = np.frombuffer(whole, np.uint8)
-            if _crc(flat[:-4]) != int.from_bytes(flat[-4:].tobytes(), "little"):
-                raise StoreError(f"{path}: corrupt (crc32c differs); {remedy}")
-            self._sound.add(at)
-        cells = np.frombuffer(whole, self.dtype, (len(whole) - 4) // self.dtype.itemsize)
-        return cells.reshape(*self.chunk, self.entries)
+
+    def _refuse_corrupt(self, at: Block, pieces: Iterable[bytes]) -> None:
+        """Refuse a file whose last four bytes are not the checksum of the others."""
+        crc, left = 0, self.file_bytes - 4
+        stored = b""
+        for data in pieces:
+            crc = google_crc32c.extend(crc, data[:left])
+            stored += data[left:]
+            left = max(left - len(data), 0)
+        if crc != int.from_bytes(stored, "little"):
+            raise StoreError(f"{self.file(at)}: corrupt (crc32c differs); {_REMEDY}")
 
     def close(self) -> None:
         """Release the mapped files."""
         self._open.clear()
-
-
-def _crc(data: np.ndarray) -> int:
-    """CRC-32C, computed in pieces: google_crc32c takes only bytes objects, that is copies."""
-    crc = 0
-    for start in range(0, len(data), 1 << 22):
-        crc = google_crc32c.extend(crc, data[start : start + (1 << 22)].tobytes())
-    return crc
 
 
 def index_dtype(model: CostModel, heights: np.dtype) -> np.dtype:

@@ -24,6 +24,7 @@ from ...engine.plan import (
     loaded,
     threads_of,
 )
+from ...engine.proof import Limits
 from ...engine.run import Run
 from ...errors import PlanError
 from ...grid import TILE, Block, ceil_div
@@ -33,6 +34,7 @@ from ..cpu.tile import PADDED
 from ..fields import Field
 from ..graph import CostGraph
 from ..ground import Terrain
+from ..verify.entries import plan_entries, verify_entries
 from .files import NAME, Index, index_settings, new_index
 from .tile import LANES, entries_of, index_tile, new_index_work
 from .writer import OutputIndex
@@ -142,6 +144,14 @@ class DistanceIndex(CostGraph):
         with memory_bound(run.gpu.memory, run.gpu.device):
             replace(run, operation=on_gpu).map(self.phases[0], State())
         return self._found
+
+    def plan_verify(self, memory_limit: int, threads: int | None) -> None:
+        plan_entries(self.index, self.model, Limits(memory_limit, threads))
+
+    def verify(self, run: Run, found: dict[str, Any]) -> dict[str, Any]:
+        index, path = run.writers[NAME].index, Path(self.store) / NAME
+        proven = verify_entries(self.ground, self.options, index, path, run.proof_limits)
+        return {"verified_entries": proven["entries"]}
 
     def solve(
         self,

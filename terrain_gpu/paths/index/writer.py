@@ -52,6 +52,8 @@ class OutputIndex:
                     raise StoreError(
                         f"{there.path}: is for other costs: {different}; --overwrite replaces it"
                     )
+                if not resume:
+                    raise StoreError(f"{there.path}: exists; --overwrite replaces it")
                 return IndexWriter(target, there, finished=True)
             index = operation.new_index(target.work)
             header = json.loads(json.dumps({"format": FORMAT, **index.own}))

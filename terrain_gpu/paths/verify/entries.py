@@ -1,0 +1,224 @@
+"""Proof that the entries of a distance index are right: `verify_entries`.
+
+Every entry is computed again and compared, bit for bit. Within a tile, distances from many rim
+cells at once are improved along single steps, in sweeps over its cells, until no step shortens any.
+Each is then the length of a path, added from its first cell onwards, and the least of all: rounded
+addition is monotonic, so a shorter path would contain a step that shortens. Nothing is shared with
+the program that builds the index but the cost of a step and how costs combine; the layout of a
+tile's entries is written down here once more.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+
+from ...engine.plan import COMPILED_BASELINE, format_size, limit_of, loaded, require, threads_of
+from ...engine.proof import Limits
+from ...engine.schedule import stream
+from ...errors import VerificationError
+from ...grid import TILE, Block, BlockGrid
+from ...grid.neighbours import COL_STEP, ROW_STEP
+from ..costs import CostModel
+from ..edges import joining
+from ..fields import Field
+from ..ground import Terrain
+from .entry_kernels import relax_from, step_costs
+
+_SIDE = range(TILE - 1)
+RIM = np.array(
+    [(0, n) for n in _SIDE]
+    + [(n, TILE - 1) for n in _SIDE]
+    + [(TILE - 1, TILE - 1 - n) for n in _SIDE]
+    + [(TILE - 1 - n, 0) for n in _SIDE]
+)
+"""Rows and columns of the rim cells of a tile, clockwise from the upper left one."""
+
+_INTO = np.array(
+    [
+        (b, k)
+        for b, cell in enumerate(RIM.tolist())
+        for k in range(8)
+        if not {cell[0] + ROW_STEP[k], cell[1] + COL_STEP[k]} <= set(range(TILE))
+    ]
+)
+"""Rim cells and directions of neighbours in other tiles."""
+
+_LANES = 63
+"""Number of rim cells from which distances are computed at once; it divides their number."""
+
+
+class CheckedIndex(Protocol):
+    """A distance index, such as `paths.index.Index`."""
+
+    blocks: BlockGrid
+    dtype: np.dtype
+    symmetric: bool
+    entries: int
+
+    @property
+    def chunk(self) -> tuple[int, int]: ...
+
+    def tiles(self, at: Block) -> tuple[int, int]: ...
+
+    def rows(self, at: Block) -> Iterator[np.ndarray]: ...
+
+
+def plan_entries(index: CheckedIndex, model: CostModel, limits: Limits) -> int:
+    """Number of threads that can verify an index within a memory limit.
+
+    Raises
+    ------
+    PlanError
+        when the limit is too small for one.
+    """
+    item, block, limit = index.dtype.itemsize, index.blocks.block, limit_of(limits.memory_limit)
+    baseline = COMPILED_BASELINE + loaded()
+    # Heights, frictions and barriers, as read and as computed with; masks.
+    one = (block + 2) ** 2 * (2 * item + 16 * model.needs_friction + 8 + 3)
+    # A row of tiles as read; the entries of one, as computed and compared; distances and costs.
+    one += (index.chunk[1] + 3) * index.entries * item + TILE**2 * (_LANES + 8) * item
+    require(
+        baseline + one,
+        limit,
+        f"to verify a distance index in blocks of {block} ({format_size(one)} for a thread)",
+    )
+    return min(threads_of(limits.threads), index.blocks.count, (limit - baseline) // one)
+
+
+def verify_entries(
+    terrain: Terrain,
+    options: tuple[bool, bool, bool],
+    index: CheckedIndex,
+    path: Path,
+    limits: Limits,
+) -> dict[str, Any]:
+    """Check every entry of an index.
+
+    Parameters
+    ----------
+    terrain
+        The cells.
+    options
+        (diagonal, corner_cutting, reverse).
+    path
+        Where the index is, or will be, for messages.
+
+    Returns
+    -------
+    dict
+        "entries", the number that is compared.
+
+    Raises
+    ------
+    VerificationError
+        at the first wrong entry found.
+    PlanError
+        when the memory limit is too small.
+    StoreError
+        when a file of the index or a layer is damaged.
+    """
+    threads, blocks, found = plan_entries(index, terrain.model, limits), index.blocks, 0
+    local = threading.local()
+
+    def check(at: Block, _: Any) -> int:
+        if not hasattr(local, "tile"):
+            local.tile = _Tile(terrain, options, index)
+        field, tile, count = terrain.load(at), local.tile, 0
+        for i, row in enumerate(index.rows(at)):
+            for j in range(index.tiles(at)[1]):
+                right = tile.entries(field, i * TILE, j * TILE)
+                bits = f"u{right.itemsize}"
+                wrong = np.flatnonzero(right.view(bits) != row[j].view(bits))
+                if len(wrong):
+                    tile.refuse(path, at, (i, j), int(wrong[0]), row[j])
+                count += len(right)
+        return count
+
+    def add(at: Block, count: int) -> None:
+        nonlocal found
+        found += count
+
+    def done(at: Block) -> None:
+        r0, r1, c0, c1 = blocks.window(*at)
+        limits.progress((r1 - r0) * (c1 - c0), blocks.rows * blocks.cols)
+
+    _Tile(terrain, options, index).compile()
+    stream(
+        blocks.ids(),
+        lambda at, _: None,
+        add,
+        compute=check,
+        buffers=[None] * threads,
+        workers=threads,
+        done=done,
+    )
+    return {"entries": found}
+
+
+class _Tile:
+    """Computes the entries of tiles, one at a time, in arrays of its own."""
+
+    def __init__(
+        self, terrain: Terrain, options: tuple[bool, bool, bool], index: CheckedIndex
+    ) -> None:
+        self.terrain, self.options, self.index = terrain, options, index
+        self._costs = np.empty((TILE, TILE, 8), index.dtype)
+        self._far = np.empty((TILE, TILE, _LANES), index.dtype)
+        self._stale = np.empty((TILE, TILE), bool)
+        self._found = np.empty(index.entries, index.dtype)
+        self._start = index.dtype.type(-np.inf if terrain.model.kind.bottleneck else 0)
+
+    def entries(self, field: Field, row: int, col: int) -> np.ndarray:
+        """The right entries of the tile from this row and column of a block; reused."""
+        model, count = self.terrain.model.kernel, len(RIM)
+        place = field.lengths, row, col, self.options
+        step_costs(model, field.heights, field.frictions, field.absent, *place, self._costs)
+        ways, into = self._found[: -len(_INTO)], self._found[-len(_INTO) :]
+        rim = RIM[_INTO[:, 0]]
+        into[:] = self._costs[rim[:, 0], rim[:, 1], _INTO[:, 1]]
+        for first in range(0, count, _LANES):
+            own = RIM[first : first + _LANES]
+            open_ = ~field.absent[1 + row + own[:, 0], 1 + col + own[:, 1]]
+            relax_from(joining(model), self._costs, own, open_, self._start, self._far, self._stale)
+            far = self._far[RIM[:, 0], RIM[:, 1]].T
+            for b, line in enumerate(far, first):
+                if self.index.symmetric:
+                    ways[b * (b - 1) // 2 :][:b] = line[:b]
+                else:
+                    ways[b * count :][:count] = line
+        return self._found
+
+    def compile(self) -> None:
+        """Compile in this thread, where Ctrl-C works."""
+        heights, frictions = (np.zeros((TILE + 2,) * 2, dtype) for dtype in self.terrain.types)
+        absent, lengths = np.ones((TILE + 2,) * 2, bool), np.ones((4, TILE + 2))
+        self.entries(Field(heights, frictions, absent, lengths, None), 0, 0)  # type: ignore[arg-type]
+
+    def refuse(
+        self, path: Path, at: Block, tile: tuple[int, int], entry: int, found: np.ndarray
+    ) -> None:
+        """Raise the error for a wrong entry."""
+        r0, _, c0, _ = self.index.blocks.window(*at)
+        corner, count = np.array([r0, c0]) + TILE * np.array(tile), len(RIM)
+        into = entry - (len(found) - len(_INTO))
+        if into >= 0:
+            b, k = _INTO[into]
+            first, last, what = RIM[b] + (ROW_STEP[k], COL_STEP[k]), RIM[b], "the step"
+        else:
+            b = int((1 + (1 + 8 * entry) ** 0.5) / 2) if self.index.symmetric else entry // count
+            a = entry - b * (b - 1) // 2 if self.index.symmetric else entry % count
+            first, last, what = RIM[b], RIM[a], "the way inside its tile"
+        (row, col), (r, c) = (corner + first).tolist(), (corner + last).tolist()
+        raise VerificationError(
+            f"{path}: {what} from row {row}, column {col} to row {r}, column {c} "
+            f"has {found[entry]!s} where {self._found[entry]!s} is right; build the index again "
+            "with --overwrite",
+            "entry",
+            row,
+            col,
+        )

@@ -1,0 +1,102 @@
+"""Kernels of the proof of a distance index: the steps of a tile, and distances inside it."""
+
+from __future__ import annotations
+
+from ...compiled import jit
+from ...grid import TILE
+from ...grid.neighbours import COL_STEP, EDGE_OF, ROW_STEP
+from ..edges import edge, infinity_of, join
+
+
+@jit
+def step_costs(cost, heights, frictions, absent, lengths, row, col, options, costs):
+    """The cost of the step into each cell of a tile from each neighbour; without one, infinity.
+
+    Parameters
+    ----------
+    heights, frictions, absent, lengths
+        Of a block, see `fields.Field`.
+    row, col
+        Of the tile's first cell in the block.
+    options
+        (diagonal, corner_cutting, reverse).
+    costs
+        (TILE, TILE, 8), receives them.
+    """
+    diagonal, corner_cutting, reverse = options
+    kind, infinity = costs.dtype.type, infinity_of(costs)
+    costs[:] = infinity
+    for y in range(TILE):
+        for x in range(TILE):
+            r, c = row + y + 1, col + x + 1
+            for k in range(8):
+                r2, c2 = r + ROW_STEP[k], c + COL_STEP[k]
+                if absent[r, c] or absent[r2, c2]:
+                    continue
+                if r != r2 and c != c2:
+                    if not diagonal:
+                        continue
+                    if not corner_cutting and absent[r, c2] and absent[r2, c]:
+                        continue
+                r0, c0, r1, c1 = (r, c, r2, c2) if reverse else (r2, c2, r, c)
+                a, b = kind(heights[r0, c0]), kind(heights[r1, c1])
+                fa, fb = kind(frictions[r0, c0]), kind(frictions[r1, c1])
+                step = kind(edge(cost, a, b, fa, fb, lengths[EDGE_OF[k], min(r, r2)]))
+                if step <= infinity:  # not for NaN
+                    costs[y, x, k] = step
+
+
+@jit
+def relax_from(way, costs, cells, there, start, far, stale):
+    """Distances inside a tile from several cells, one lane for each.
+
+    Parameters
+    ----------
+    way
+        From `edges.joining`.
+    costs
+        From `step_costs`.
+    cells, there
+        Rows and columns of the cells, and whether they have a value.
+    start
+        Distance of a cell from itself.
+    far
+        (TILE, TILE, lanes), receives the distances.
+    stale
+        Work space: cells with a neighbour whose distances have changed.
+    """
+    infinity = infinity_of(far)
+    far[:] = infinity
+    stale[:] = False
+    for lane in range(len(cells)):
+        if there[lane]:
+            y, x = cells[lane]
+            far[y, x, lane] = start
+            stale[max(y - 1, 0) : y + 2, max(x - 1, 0) : x + 2] = True
+    sweep, busy = 0, True
+    while busy:
+        busy = False
+        for n in range(TILE * TILE):
+            # Rows downwards or upwards, columns to the right or to the left, in turn.
+            y = n // TILE if sweep & 2 == 0 else TILE - 1 - n // TILE
+            x = n % TILE if sweep & 1 == 0 else TILE - 1 - n % TILE
+            if not stale[y, x]:
+                continue
+            stale[y, x] = False
+            here, changed = far[y, x], False
+            for k in range(8):
+                y2, x2 = y + ROW_STEP[k], x + COL_STEP[k]
+                step = costs[y, x, k]
+                if step == infinity or not (0 <= y2 < TILE and 0 <= x2 < TILE):
+                    continue
+                nearby = far[y2, x2]
+                for lane in range(len(here)):
+                    old = here[lane]
+                    new = min(old, join(way, nearby[lane], step))
+                    changed |= new != old
+                    here[lane] = new
+            if changed:
+                busy = True
+                stale[max(y - 1, 0) : y + 2, max(x - 1, 0) : x + 2] = True
+                stale[y, x] = False
+        sweep += 1
