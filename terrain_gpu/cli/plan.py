@@ -12,6 +12,7 @@ import click
 
 from ..errors import InputError
 from ..grid import MAX_SIDE, BlockGrid
+from ..mst.weights import WEIGHTS
 from ..paths.costs import MODELS, CostModel, friction_beside
 from . import options
 
@@ -53,6 +54,11 @@ PURPOSES = (
     type=click.IntRange(64, 8192),
     metavar="N",
     help="Side of a block in cells.  [default: planned]",
+)
+@click.option(
+    "--weight",
+    type=click.Choice(tuple(WEIGHTS)),
+    help="Weight of the edges of a spanning tree.  [default: max]",
 )
 @click.option(
     "--cost",
@@ -148,9 +154,14 @@ def command(
 
 def _refuse(purpose: str, problem: dict[str, Any], workers: int | None) -> None:
     """Refuse options that say nothing about what is planned."""
-    of = {"sssp": set(problem), "index": {"cost", "friction", "barriers"}}.get(purpose, set())
+    of = {
+        "mst": {"weight"},
+        "sssp": set(problem) - {"weight"},
+        "index": {"cost", "friction", "barriers"},
+    }.get(purpose, set())
     if given := [name for name, value in problem.items() if value and name not in of]:
-        raise click.UsageError(f"--{given[0]} needs --for sssp: give that too")
+        needed = "mst" if given[0] == "weight" else "sssp"
+        raise click.UsageError(f"--{given[0]} needs --for {needed}: give that too")
     if workers is not None and purpose == "sssp":
         raise click.UsageError(
             "--workers: shortest paths visit blocks as often as the cells need; no forecast"
@@ -179,7 +190,8 @@ def _plan(
     if purpose == "mst":
         from ..mst import plan_spanning_tree
 
-        return plan_spanning_tree(rows, cols, cells, block_size, **limits)
+        weight = problem["weight"] or "max"
+        return plan_spanning_tree(rows, cols, cells, block_size, weight=weight, **limits)
     if purpose == "components":
         from ..components import plan_components
 

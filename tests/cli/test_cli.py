@@ -31,6 +31,7 @@ from samples import SAMPLE
 import terrain_gpu
 from terrain_gpu.cli import options
 from terrain_gpu.cli.main import group
+from terrain_gpu.mst.weights import WEIGHTS
 
 ROWS, COLS = 300, 500
 VOID = -9999
@@ -439,8 +440,9 @@ def test_plan_of_a_store_is_that_of_its_shape(store, capfd):
     assert (other["dtype"], other["block_size"]) == ("uint8", 64)
 
 
-def test_plan_of_a_spanning_tree(store, capfd):
-    more = "--memory-limit 700MB --threads 2 --json -"
+@pytest.mark.parametrize("weight", WEIGHTS)
+def test_plan_of_a_spanning_tree(store, capfd, weight):
+    more = f"--weight {weight} --memory-limit 700MB --threads 2 --json -"
     plan = json.loads(call(capfd, f"plan s.zarr --for mst {more}")[1])["result"]
     shape = f"plan {ROWS}x{COLS} --block-size 128 --for mst"
     assert json.loads(call(capfd, f"{shape} {more}")[1])["result"] == plan
@@ -545,6 +547,9 @@ def test_plan_says_which_options_are_for_shortest_paths(capfd, option):
         code, out, err = call(capfd, f"plan 9x9 {purpose} {option}")
         assert (code, out) == (2, "")
         assert f"{option.split()[0]} needs --for sssp" in err
+    code, out, err = call(capfd, "plan 9x9 --for sssp --weight flow")
+    assert (code, out) == (2, "")
+    assert "--weight needs --for mst" in err
 
 
 @pytest.mark.parametrize("dtype", ["uint8", "int16", "float64"])
