@@ -20,6 +20,7 @@ from . import compute_sssp, options
 @options.gpu_memory_limit_option
 @options.cluster_options
 @options.verify_option
+@options.scratch_option
 @options.overwrite_option
 @options.json_option
 @options.verbosity_options

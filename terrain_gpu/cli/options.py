@@ -172,16 +172,18 @@ def _scratch(ctx: click.Context, param: click.Parameter, value: str | None) -> N
     os.environ["TERRAIN_GPU_SCRATCH"] = value
 
 
+scratch_option = click.option(
+    "--scratch", metavar="FOLDER", expose_value=False, callback=_scratch,
+    help="Folder for temporary files of a run over object storage.  "
+    "[default: TERRAIN_GPU_SCRATCH, or the folder for temporary files]",
+)  # fmt: skip
+
+
 def resume_option(command: Any) -> Any:
     """Add --resume and --scratch."""
-    command = click.option(
-        "--scratch", metavar="FOLDER", expose_value=False, callback=_scratch,
-        help="Folder for temporary files of a run over object storage.  "
-        "[default: TERRAIN_GPU_SCRATCH, or the folder for temporary files]",
-    )(command)  # fmt: skip
     return click.option(
         "--resume", is_flag=True, help="Continue a run that was interrupted or killed."
-    )(command)
+    )(scratch_option(command))
 
 
 layer_option = click.option(

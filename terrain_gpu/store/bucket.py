@@ -17,20 +17,29 @@ import threading
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
 from ..errors import OutputError, StoreError
-from ..grid import Block, GridSpec
+from ..grid import Block, BlockGrid, GridSpec
 from .layer import KEY, Layer, digests_name
 from .metadata import TileStore, array_json, group_files, without_consolidated
 from .objects import ObjectPath, for_each, uploads
 from .scratch import Scratch
 from .writer import Record
 
-SHARDS = {"/": re.compile(r"c/(\d+)/(\d+)"), ".": re.compile(r"c\.(\d+)\.(\d+)")}
-"""Patterns of the names of shards, by the separator of a version."""
+SHARDS = {"/": re.compile(r"c/(\d+)/(\d+)(?:/0)?"), ".": re.compile(r"c\.(\d+)\.(\d+)(?:\.0)?")}
+"""Patterns of the names of shards, by the separator of a version; a distance index has 3 axes."""
+
+
+class Sharded(Protocol):
+    """An array that a run builds: `Layer`, or a distance index."""
+
+    blocks: BlockGrid
+    separator: str
+
+    def holds(self, i: int, j: int, digest: int, *, small: bool) -> bool: ...
 
 
 class _Claim(NamedTuple):
@@ -68,13 +77,17 @@ class LentShards(NamedTuple):
 
     def put(self, path: Any, name: str, parts: list[Any], size: int) -> tuple[str]:
         """Write a shard, or delete it if it has no parts."""
+        with uploads.bytes(size):
+            return self.put_whole(path, b"".join(parts) if parts else None)
+
+    def put_whole(self, path: Any, data: Any) -> tuple[str]:
+        """Write a shard that is in memory, or delete it if there are no data."""
         if not self.temporary.is_dir():
             raise OutputError(f"{path}: cannot be written: this worker was given up")
-        if parts:
-            with uploads.bytes(size):
-                path.write(b"".join(parts))
-        else:
+        if data is None:
             path.delete()
+        else:
+            path.write(data)
         return ("",)  # no e-tag: another process may write the same shard
 
 
@@ -86,26 +99,31 @@ class ObjectShards(NamedTuple):
     def put(self, path: Any, name: str, parts: list[Any], size: int) -> tuple[str]:
         """Write a shard, or delete it if it has no parts; returns its e-tag."""
         with uploads.bytes(size):
-            data = b"".join(parts)
-            while True:
-                # The shard exists, from this run or one that has taken it over. Read the e-tag
-                # first, then check who owns the run, so that no later write of another is replaced.
-                found = path.head()
+            return self.put_whole(path, b"".join(parts) if parts else None)
+
+    def put_whole(self, path: Any, data: Any) -> tuple[str]:
+        """Write a shard that is in memory, or delete it if there are no data; returns its e-tag."""
+        while True:
+            # The shard exists, from this run or one that has taken it over. Read the e-tag
+            # first, then check who owns the run, so that no later write of another is replaced.
+            found = path.head()
+            if found is not None:
+                self.target.check()
+            if data is None:
                 if found is not None:
-                    self.target.check()
-                if not parts:
-                    if found is not None:
-                        path.delete()
-                    return ("",)
-                tag = path.create(data) if found is None else path.replace(data, found.tag)
-                if tag is not None:
-                    return (tag,)
+                    path.delete()
+                return ("",)
+            tag = path.create(data) if found is None else path.replace(data, found.tag)
+            if tag is not None:
+                return (tag,)
 
 
 class BucketTarget:
     """The place in a bucket where a layer is built; see `run.Target`."""
 
     replace_store = False
+    what, again = "layer", "--resume"
+    """What is built, and how a run is continued, for messages."""
 
     def __init__(self, root: Any, name: str) -> None:
         self.root = self.base = root
@@ -160,8 +178,8 @@ class BucketTarget:
 
     def _lost(self) -> StoreError:
         return StoreError(
-            f"{self.place}: another run has begun to write this layer; wait until it ends, then "
-            "--resume"
+            f"{self.place}: another run has begun to write this {self.what}; wait until it ends, "
+            f"then {self.again}"
         )
 
     def check(self) -> None:
@@ -188,7 +206,12 @@ class BucketTarget:
     # -- begin -----------------------------------------------------------------------------
 
     def start(self, layer: Layer, header: dict[str, Any], *, resumed: bool) -> None:
-        """Begin or resume the run, as its only writer."""
+        """Begin or resume the run of a layer, as its only writer."""
+        layer.separator = self.claim(header, resumed=resumed)
+        array_json(layer)  # sets the same attributes, in the same order, as in a folder
+
+    def claim(self, header: dict[str, Any], *, resumed: bool) -> str:
+        """Begin or resume the run; returns the separator in the names of its shards."""
         _refuse_unconditional(self.root)
         # run.json is not read again: a run that has begun since then wins.
         found = self._found
@@ -209,8 +232,7 @@ class BucketTarget:
             scratch.end(keep=True)
             raise
         self._scratch = scratch
-        layer.separator = run.separator
-        array_json(layer)  # sets the same attributes, in the same order, as in a folder
+        return run.separator
 
     def _next_version(self) -> tuple[str, str]:
         """Separator of the next version of the layer, and e-tag of the existing one."""
@@ -271,7 +293,7 @@ class BucketTarget:
         assert record is not None
         (self._records / f"{record.at[0]}-{record.at[1]}").write(line)
 
-    def look(self, layer: Layer, *, checked: bool) -> Callable[[Record], bool]:
+    def look(self, layer: Sharded, *, checked: bool) -> Callable[[Record], bool]:
         """Return a function that tells whether the shard of a record exists."""
         listed: list[tuple[np.ndarray, np.ndarray]] = []
 
@@ -289,7 +311,7 @@ class BucketTarget:
 
         return is_there
 
-    def _listed(self, layer: Layer) -> tuple[np.ndarray, np.ndarray]:
+    def _listed(self, layer: Sharded) -> tuple[np.ndarray, np.ndarray]:
         """Sizes of all shards, 0 if missing, and hashes of their e-tags."""
         size, tag = np.zeros(layer.blocks.shape, np.int64), np.zeros(layer.blocks.shape, np.uint64)
         for name, meta in self.place.walk():
@@ -307,8 +329,12 @@ class BucketTarget:
     def complete_layer(self, layer: Layer, size: np.ndarray, digests: np.ndarray) -> None:
         """Write the files of the layer besides its shards, and mark the run as complete."""
         (self.place / digests_name(layer.separator)).write(digests.astype("<u8").tobytes())
-        (self._records / "zarr.json").write(array_json(layer))
-        self._make_group(layer.grid)
+        self.complete_array(array_json(layer), layer.grid)
+
+    def complete_array(self, metadata: bytes, grid: GridSpec) -> None:
+        """Keep the zarr.json of the array to publish, and mark the run as complete."""
+        (self._records / "zarr.json").write(metadata)
+        self._make_group(grid)
         self._hold(self._own._replace(complete=True), self._tag)
 
     def _make_group(self, grid: GridSpec) -> None:
@@ -329,13 +355,17 @@ class BucketTarget:
     def publish(self, *, finished: bool) -> Layer:
         """Make the layer visible, unless it was `finished` before."""
         if not finished:
-            if not self._end(self._own):
-                raise StoreError(
-                    f"{self.place}: another program changed this layer while this run was building "
-                    "it; --overwrite starts again"
-                )
-            self._here.end(keep=False)
+            self.publish_array()
         return TileStore.open(self.root).layer(self.place.name)
+
+    def publish_array(self) -> None:
+        """Make the array visible."""
+        if not self._end(self._own):
+            raise StoreError(
+                f"{self.place}: another program changed this {self.what} while this run was "
+                "building it; --overwrite starts again"
+            )
+        self._here.end(keep=False)
 
     def recover(self) -> None:
         """Complete a run that was killed during its commit."""
@@ -432,4 +462,4 @@ def _refuse_unconditional(root: ObjectPath) -> None:
     _trusted.add(root.bucket)
 
 
-__all__ = ["BucketTarget", "LentShards", "ObjectShards"]
+__all__ = ["BucketTarget", "LentShards", "ObjectShards", "Sharded"]

@@ -75,7 +75,7 @@ def group_files(grid: GridSpec) -> Iterator[tuple[str, bytes]]:
     }
     own["checksum"] = crc_of_json(own)
     attributes = {"Conventions": "CF-1.11", KEY: own, **_conventions(grid)}
-    yield "zarr.json", _node_json(zarr.create_group({}, attributes=attributes))
+    yield "zarr.json", node_json(zarr.create_group({}, attributes=attributes))
     geographic = "GEOGCRS[" in grid.crs_wkt and "PROJCRS[" not in grid.crs_wkt
     for name, values in (("y", grid.y_centres()), ("x", grid.x_centres())):
         standard = {"x": "longitude", "y": "latitude"} if geographic else {}
@@ -91,7 +91,7 @@ def group_files(grid: GridSpec) -> Iterator[tuple[str, bytes]]:
                 "standard_name": standard.get(name, f"projection_{name}_coordinate"),
             },
         )
-        yield f"{name}/zarr.json", _node_json(array)
+        yield f"{name}/zarr.json", node_json(array)
         if values.any():
             yield f"{name}/c/0", values.astype("<f8").tobytes()
     a, b, c, d, e, f = grid.transform
@@ -99,21 +99,17 @@ def group_files(grid: GridSpec) -> Iterator[tuple[str, bytes]]:
     if grid.crs_wkt:
         reference |= {"crs_wkt": grid.crs_wkt, "spatial_ref": grid.crs_wkt}
     scalar = zarr.create_array({}, shape=(), dtype=np.int64, attributes=reference)
-    yield "spatial_ref/zarr.json", _node_json(scalar)
+    yield "spatial_ref/zarr.json", node_json(scalar)
 
 
-def _node_json(node: Any) -> bytes:
+def node_json(node: Any) -> bytes:
     """The zarr.json of an array or group in memory, as zarr-python would write it."""
     return node.metadata.to_buffer_dict(default_buffer_prototype())["zarr.json"].to_bytes()
 
 
-def write_node(path: Path, node: Any, temporary: Path | None = None) -> None:
-    """Write the zarr.json of an array or group in memory."""
+def write_json(path: Path, data: bytes, temporary: Path) -> None:
+    """Write the zarr.json of an array or group, through a folder for temporary files."""
     path.mkdir(exist_ok=True)
-    _write_json(path, _node_json(node), temporary or path)
-
-
-def _write_json(path: Path, data: bytes, temporary: Path) -> None:
     with new_file(path / "zarr.json", temporary / "zarr.json.partial") as out:
         out.write(data)
 
@@ -151,8 +147,7 @@ def without_consolidated(metadata: bytes) -> bytes | None:
 
 def write_array(layer: Layer, temporary: Path) -> None:
     """Write the Zarr metadata of a layer again, through a folder for temporary files."""
-    layer.path.mkdir(exist_ok=True)
-    _write_json(layer.path, array_json(layer), temporary)
+    write_json(layer.path, array_json(layer), temporary)
 
 
 def array_json(layer: Layer) -> bytes:
@@ -181,7 +176,7 @@ def array_json(layer: Layer) -> bytes:
         chunk_key_encoding={"name": "default", "separator": layer.separator},
         attributes={**attributes, **layer.attributes},
     )
-    return _node_json(array)
+    return node_json(array)
 
 
 def _checksum(layer: Layer) -> str:
@@ -390,13 +385,22 @@ def _whole(value: Any) -> int:
     return value
 
 
+def node_at(path: Path) -> Any:
+    """The argument from which zarr opens the array or group at a path; None if it is missing."""
+    if not isinstance(path, ObjectPath):
+        return str(path)
+    metadata = (path / "zarr.json").read()
+    if metadata is None:
+        return None
+    return {"zarr.json": default_buffer_prototype().buffer.from_bytes(metadata[0])}
+
+
 def _open_node(path: Path, opener: Any) -> Any:
-    where: Any = str(path)
+    where = node_at(path)
+    if where is None:
+        raise StoreError(f"{path}: no such store; convert-dataset makes one")
     if isinstance(path, ObjectPath):
-        metadata = (path / "zarr.json").read()
-        if metadata is None:
-            raise StoreError(f"{path}: no such store; convert-dataset makes one")
-        where = {"zarr.json": default_buffer_prototype().buffer.from_bytes(metadata[0])}
+        pass
     elif not path.exists():
         raise StoreError(f"{path}: no such store; convert-dataset makes one")
     elif not path.is_dir():
@@ -457,11 +461,7 @@ def _checked_layer(path: Path, grid: GridSpec, array: Any) -> Layer:
     block, across = metadata.chunk_grid.chunk_shape
     if block != across:
         raise InputError(f"blocks of {block} x {across} are not square")
-    keys = metadata.chunk_key_encoding
-    separator = _word(getattr(keys, "separator", None))
-    # In a bucket, the shards of the next version have other names, so that one write replaces it.
-    if keys.name != "default" or separator not in "/."[: 1 + isinstance(path, ObjectPath)]:
-        raise InputError("shard files are not named c/ROW/COLUMN")
+    separator = separator_of(path, metadata)
     dtype = cells.layer_dtype(array.dtype)
     attributes = array.attrs.asdict()
     own = attributes.get(KEY)
@@ -480,6 +480,22 @@ def _checked_layer(path: Path, grid: GridSpec, array: Any) -> Layer:
             "purpose)"
         )
     return layer
+
+
+def separator_of(path: Path, metadata: Any) -> str:
+    """The separator in the names of an array's files.
+
+    Raises
+    ------
+    InputError
+        unless it is a slash, or in object storage a dot.
+    """
+    keys = metadata.chunk_key_encoding
+    found = _word(getattr(keys, "separator", None))
+    # In a bucket, the files of the next version have other names, so that one write replaces it.
+    if keys.name != "default" or found not in "/."[: 1 + isinstance(path, ObjectPath)]:
+        raise InputError("shard files are not named c/ROW/COLUMN")
+    return str(found)
 
 
 def _word(value: Any) -> Any:

@@ -37,7 +37,13 @@ CLIENT_BYTES = 24 * 10**6
 ATTEMPTS = 4
 """Number of attempts if a transfer is interrupted."""
 
+LARGEST = 5 * 10**9
+"""Bytes of the largest object that one request can write, on Amazon's and Azure's servers."""
+
 _CHUNK = 1 << 20
+
+_PART = 16 << 20
+"""Bytes of a large object that one request reads, while others read other parts."""
 
 _requests = threading.BoundedSemaphore(AT_ONCE)
 
@@ -203,6 +209,27 @@ class ObjectPath:
 
         if buffer.size and self._read(get) is None:
             raise StoreError(f"{self}: is gone, replaced or deleted by another program")
+
+    def download(self, file: int, size: int) -> None:
+        """Write the first `size` bytes to a file on disk, in several requests at once."""
+
+        def fetch(start: int) -> None:
+            end = min(start + _PART, size)
+
+            def get(o: Any, store: Any) -> bool:
+                done = start
+                for piece in o.get(store, self.key, options={"range": (start, end)}).stream(
+                    min_chunk_size=_CHUNK
+                ):
+                    os.pwrite(file, memoryview(piece)[: max(end - done, 0)], done)
+                    done += len(piece)
+                _whole(range(start, done), end - start)
+                return True
+
+            if not self._read(get):
+                raise StoreError(f"{self}: is gone, replaced or deleted by another program")
+
+        for_each(fetch, range(0, size, _PART))
 
     def ranges(self, starts: Sequence[int], lengths: Sequence[int]) -> list[np.ndarray]:
         """Read parts of an object; parts that are close together share a request."""

@@ -47,11 +47,6 @@ class Target:
     """The folders in which a layer is built and its final place; does all renames of a run."""
 
     def __init__(self, root: Path, name: str, *, replace_store: bool) -> None:
-        if isinstance(root, ObjectPath):  # only the distance index gets here
-            raise InputError(
-                f"{root}: a distance index cannot be built in object storage yet; build it in a "
-                "store on disk"
-            )
         self.root = root
         self.replace_store = replace_store
         """Whether the whole store is new; it is then built beside its final name."""

@@ -81,7 +81,7 @@ def pipeline(store, folder: Path) -> None:
     terrain_gpu.accumulate(store, directions="directions")
     terrain_gpu.extract_network(store, folder / "lines.gpkg", min_length=100)
     terrain_gpu.shortest_paths(
-        store, [(75, 5), (3, 140)], backlink=True, allocation=True, verify=True
+        store, [(75, 5), (3, 140)], backlink=True, allocation=True, build_index=True, verify=True
     )
     for name in ("elevation", "mst", "slope", "distance"):
         terrain_gpu.export_layer(store, folder / f"{name}.tif", layer=name)
@@ -152,11 +152,6 @@ def test_others_open_it_by_its_url(store):
     data = xr.open_zarr(there, consolidated=False, mask_and_scale=False, chunks=None)
     assert same(data["mst"].values, whole(opened.layer("mst")))
     assert data["x"].size == 150
-
-
-def test_a_distance_index_is_refused(store):
-    with pytest.raises(InputError, match=r"s3://.*cannot be built in object storage yet"):
-        terrain_gpu.shortest_paths(store, [(0, 0)], method="index", build_index=True)
 
 
 # -- replaced, resumed --------------------------------------------------------------------------

@@ -88,6 +88,7 @@ class Phases:
         if problem.index is not None:
             spare = plan.memory_limit - plan.memory
             problem.index.capacity = self.threads + spare // problem.index.file_bytes
+            problem.index.cache = self.spill.with_name("index")
             kind = partial(FromIndex, problem.index)
         how = self.ground, problem.farthest, plan.buffers, self.spill, problem.ends
         return relaxation_of(kind, problem, *how)

@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import mmap
 import os
+import shutil
+import tempfile
 import threading
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -18,11 +20,14 @@ import numpy as np
 import zarr
 from zarr.codecs import BytesCodec, Crc32cCodec
 
-from ...errors import InputError, StoreError
+from ...errors import InputError, OutputError, StoreError
 from ...grid import TILE, Block, BlockGrid, ceil_div
 from ...store import TileStore
+from ...store.files import output_errors
 from ...store.layer import KEY
-from ...store.metadata import write_node
+from ...store.metadata import node_at, node_json, separator_of
+from ...store.objects import ObjectPath, is_there
+from ...store.scratch import scratch_folder
 from ..costs import CostModel
 from ..edges import infinity_of
 from ..ground import Raster
@@ -71,10 +76,18 @@ class Index:
         Dtype of entries, which hold its largest value (`edges.infinity_of`) if there is no path.
     bytes
         Total size of the files.
+    separator
+        Separator in the names of files: a slash, or in object storage also a dot.
+    cache
+        Folder for copies of the files that are read from object storage, to read them again; None
+        downloads them every time.
     """
 
-    def __init__(self, path: Path, blocks: BlockGrid, own: Mapping[str, Any]) -> None:
-        self.path, self.blocks = path, blocks
+    def __init__(
+        self, path: Path, blocks: BlockGrid, own: Mapping[str, Any], separator: str = "/"
+    ) -> None:
+        self.path, self.blocks, self.separator = path, blocks, separator
+        self.cache: Path | None = None
         self.own = {key: own[key] for key in ("settings", "dtype", "symmetric")}
         self.settings = own["settings"]
         self.symmetric = bool(own["symmetric"])
@@ -100,15 +113,15 @@ class Index:
 
     def file(self, at: Block) -> Path:
         """File of a block."""
-        return self.path / "c" / str(at[0]) / str(at[1]) / "0"
+        return self.path / self.separator.join(("c", str(at[0]), str(at[1]), "0"))
 
     def tiles(self, at: Block) -> tuple[int, int]:
         """Number of tile rows and columns in a block."""
         r0, r1, c0, c1 = self.blocks.window(*at)
         return ceil_div(r1 - r0, TILE), ceil_div(c1 - c0, TILE)
 
-    def write_metadata(self, own: Mapping[str, Any]) -> None:
-        """Write the metadata of the Zarr array."""
+    def metadata(self, own: Mapping[str, Any]) -> bytes:
+        """The metadata of the Zarr array."""
         shape = ceil_div(self.blocks.rows, TILE), ceil_div(self.blocks.cols, TILE), self.entries
         array = zarr.create_array(
             {},
@@ -120,9 +133,10 @@ class Index:
             filters=None,
             fill_value=infinity_of(np.empty(0, self.dtype)),
             dimension_names=("tile_row", "tile_column", "entry"),
+            chunk_key_encoding={"name": "default", "separator": self.separator},
             attributes={KEY: dict(own)},
         )
-        write_node(self.path, array)
+        return node_json(array)
 
     @classmethod
     def open(cls, store: TileStore, blocks: BlockGrid) -> Index | None:
@@ -134,22 +148,23 @@ class Index:
             when its metadata is damaged, or does not match the blocks.
         """
         path = store.path / NAME
-        if not (path / "zarr.json").exists():
+        if not is_there(path / "zarr.json"):
             return None
+        there = node_at(path)
         remedy = "build it again with --overwrite, or delete the folder"
         try:
-            array = zarr.open_array(str(path), mode="r", zarr_format=3)
+            array = zarr.open_array(there, mode="r", zarr_format=3)
             own: Any = array.attrs.asdict()[KEY]
             if own["dtype"] not in ("float64", "uint32", "uint64"):
                 raise ValueError(f"entries of type {own['dtype']!r}")
             if not isinstance(own["settings"], dict) or type(own["symmetric"]) is not bool:
                 raise ValueError("settings must be a JSON object and symmetric a boolean")
-            found = cls(path, blocks, own)
+            found = cls(path, blocks, own, separator_of(path, array.metadata))
             tiles = ceil_div(blocks.rows, TILE), ceil_div(blocks.cols, TILE)
             expected = (*tiles, found.entries), (*found.chunk, found.entries), found.dtype
-            there = array.shape, array.chunks, array.dtype
-            if there != expected:
-                raise ValueError(f"shape, chunks and type are {there}, not {expected}")
+            facts = array.shape, array.chunks, array.dtype
+            if facts != expected:
+                raise ValueError(f"shape, chunks and type are {facts}, not {expected}")
             codecs = array.metadata.codecs  # type: ignore[union-attr]
             if [type(c) for c in codecs] != [BytesCodec, Crc32cCodec]:
                 raise ValueError("its codecs are not plain bytes with crc32c")
@@ -220,23 +235,48 @@ class Index:
 
     @contextmanager
     def _opened(self, at: Block) -> Iterator[BinaryIO]:
-        """Open the file of a block, if it has the right size."""
+        """Open the file of a block, or a copy of the object, if it has the right size."""
         path = self.file(at)
         try:
-            with open(path, "rb") as file:
-                size = os.fstat(file.fileno()).st_size
-                if size != self.file_bytes:
-                    raise StoreError(
-                        f"{path}: has {size} bytes, not {self.file_bytes}: truncated or another "
-                        f"file; {_REMEDY}"
-                    )
+            is_object = isinstance(path, ObjectPath)
+            with self._downloaded(path, at) if is_object else open(path, "rb") as file:
+                self._check_size(path, os.fstat(file.fileno()).st_size)
                 yield file
         except FileNotFoundError:
             raise StoreError(f"{path}: missing from the distance index; {_REMEDY}") from None
         except OSError as error:
-            if isinstance(error, StoreError):
+            if isinstance(error, StoreError | OutputError):
                 raise
             raise StoreError(f"{path}: cannot be read: {error.strerror}") from error
+
+    @contextmanager
+    def _downloaded(self, path: Any, at: Block) -> Iterator[BinaryIO]:
+        """Open a copy of an object on disk; without `cache`, in a file without a name."""
+        copy = self.cache / f"{at[0]}-{at[1]}" if self.cache else None
+        if copy and at in self._sound:
+            with open(copy, "rb") as file:
+                yield file
+            return
+        if (found := path.head()) is None:
+            raise FileNotFoundError
+        self._check_size(path, found.size)
+        scratch = self.cache or scratch_folder()
+        with ExitStack() as opened:
+            with output_errors(scratch):
+                scratch.mkdir(parents=True, exist_ok=True)
+                nameless = partial(tempfile.TemporaryFile, dir=scratch)
+                new: Any = partial(open, copy) if copy else nameless
+                made = opened.enter_context(new(mode="w+b"))
+                os.posix_fallocate(made.fileno(), 0, found.size)
+            path.download(made.fileno(), found.size)
+            yield made
+
+    def _check_size(self, path: Path, size: int) -> None:
+        if size != self.file_bytes:
+            raise StoreError(
+                f"{path}: has {size} bytes, not {self.file_bytes}: truncated or another file; "
+                f"{_REMEDY}"
+            )
 
     def _refuse_corrupt(self, at: Block, pieces: Iterable[bytes]) -> None:
         """Refuse a file whose last four bytes are not the checksum of the others."""
@@ -249,9 +289,20 @@ class Index:
         if crc != int.from_bytes(stored, "little"):
             raise StoreError(f"{self.file(at)}: corrupt (crc32c differs); {_REMEDY}")
 
+    def holds(self, i: int, j: int, digest: int, *, small: bool) -> bool:
+        """Whether the file of a block is whole; `digest` and `small` are those of layers."""
+        try:
+            self.read((i, j))
+        except StoreError:
+            return False
+        return True
+
     def close(self) -> None:
-        """Release the mapped files."""
+        """Release the mapped files, and delete the copies of objects."""
         self._open.clear()
+        if self.cache is not None:
+            shutil.rmtree(self.cache, ignore_errors=True)
+            self._sound.clear()
 
 
 def index_dtype(model: CostModel, heights: np.dtype) -> np.dtype:

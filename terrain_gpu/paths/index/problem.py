@@ -29,6 +29,7 @@ from ...engine.run import Run
 from ...errors import PlanError
 from ...grid import TILE, Block, ceil_div
 from ...io.places import NO_PLACES
+from ...store.objects import is_url, named
 from ..costs import CostModel
 from ..cpu.tile import PADDED
 from ..fields import Field
@@ -79,7 +80,7 @@ class DistanceIndex(CostGraph):
 
     @cached_property
     def index(self) -> Index:
-        return self.new_index(Path(self.store) / NAME)
+        return self.new_index(named(self.store) / NAME)
 
     @cached_property
     def ground(self) -> Terrain:
@@ -149,7 +150,7 @@ class DistanceIndex(CostGraph):
         plan_entries(self.index, self.model, Limits(memory_limit, threads))
 
     def verify(self, run: Run, found: dict[str, Any]) -> dict[str, Any]:
-        index, path = run.writers[NAME].index, Path(self.store) / NAME
+        index, path = run.writers[NAME].index, named(self.store) / NAME
         proven = verify_entries(self.ground, self.options, index, path, run.proof_limits)
         return {"verified_entries": proven["entries"]}
 
@@ -282,5 +283,6 @@ def _thread_bytes(index: Index, model: CostModel) -> int:
     # Heights, frictions and barriers, as read and in the dtypes of kernels; masks; a row of
     # tiles, and a copy of it as bytes; the lanes.
     one = (block + 2) ** 2 * (2 * item + 16 * model.needs_friction + 8 + 3)
+    one += index.file_bytes * is_url(index.path)  # an object is written with one request
     row = 2 * (block // TILE) * entries_of(False) * item
     return one + row + PADDED**2 * LANES * item

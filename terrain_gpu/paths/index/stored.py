@@ -9,6 +9,7 @@ from ...engine.proof import Limits
 from ...errors import InputError, StoreError
 from ...store import TileStore
 from ...store.layer import KEY
+from ...store.objects import read_small
 from ..verify.entries import verify_entries
 from .files import NAME, Index
 from .problem import DistanceIndex
@@ -27,7 +28,7 @@ def verify_stored_index(store: TileStore, limits: Limits) -> dict[str, Any]:
     path = store.path / NAME
     remedy = "build it again with --overwrite"
     try:
-        recorded = json.loads((path / "zarr.json").read_text())["attributes"][KEY]["settings"]
+        recorded = json.loads(read_small(path / "zarr.json"))["attributes"][KEY]["settings"]
         operation = DistanceIndex(
             str(store.path),
             *(recorded[key] for key in ("layer", "friction", "barriers", "cost", "parameters")),

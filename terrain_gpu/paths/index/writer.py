@@ -17,15 +17,19 @@ import google_crc32c
 import numpy as np
 
 from ...errors import StoreError
-from ...grid import Block, BlockGrid
-from ...store.checksums import sealed_line, unsealed_line
+from ...grid import Block, BlockGrid, GridSpec
+from ...store.checksums import crc32c, sealed_line, unsealed_line
 from ...store.files import new_file, output_errors, sync_tree
-from ...store.metadata import TileStore, drop_consolidated
+from ...store.metadata import TileStore, drop_consolidated, write_json
+from ...store.objects import ObjectPath
 from ...store.run import Target
-from ...store.swap import beside, exclusive, is_locked, swap
+from ...store.swap import beside, exclusive, swap
+from ...store.writer import FileShards
 from .files import FORMAT, NAME, Index
 
 if TYPE_CHECKING:
+    from ...store.bucket import LentShards, ObjectShards
+    from .bucket import IndexBucket
     from .problem import DistanceIndex
 
 
@@ -42,9 +46,9 @@ class OutputIndex:
     def open(self, operation: DistanceIndex, *, resume: bool, overwrite: bool) -> IndexWriter:
         """Begin or continue the index, or find it complete."""
         store, settings = TileStore.open(operation.store), operation.fingerprint()
-        target = Target(store.path, self.name, replace_store=False)
-        with output_errors(store.path), exclusive(store.path):
-            if is_locked(target.manifest):
+        target = self._target(store.path)
+        with output_errors(store.path), _exclusive(store.path):
+            if target.is_busy():
                 raise StoreError(f"{store.path}: another run is building the distance index")
             there = None if overwrite else Index.open(store, operation.blocks)
             if there is not None:
@@ -55,13 +59,59 @@ class OutputIndex:
                 if not resume:
                     raise StoreError(f"{there.path}: exists; --overwrite replaces it")
                 return IndexWriter(target, there, finished=True)
-            index = operation.new_index(target.work)
+            index = operation.new_index(target.place)
             header = json.loads(json.dumps({"format": FORMAT, **index.own}))
-            if not resume or target.header() != header:
-                target.begin(store.grid, header)
-            target.lock()
-            index.write_metadata(header)
+            resumed = target.header() == header and resume
+            target.claim_index(index, header, store.grid, resumed=resumed)
         return IndexWriter(target, index, finished=False)
+
+    def _target(self, root: Any) -> IndexFolder | IndexBucket:
+        """Where an index is built; completes a build that was killed during its commit."""
+        if not isinstance(root, ObjectPath):
+            return IndexFolder(root, self.name, replace_store=False)
+        from .bucket import IndexBucket
+
+        target = IndexBucket(root, self.name)
+        target.recover()
+        return target
+
+
+def _exclusive(root: Path) -> AbstractContextManager[None]:
+    """`exclusive`, except in object storage, which has no locks."""
+    return contextlib.nullcontext() if isinstance(root, ObjectPath) else exclusive(root)
+
+
+class IndexFolder(Target):
+    """The folders in which an index is built."""
+
+    def claim_index(
+        self, index: Index, header: dict[str, Any], grid: GridSpec, *, resumed: bool
+    ) -> None:
+        """Begin or resume the build, as its only writer."""
+        index.path = self.work
+        if not resumed:
+            self.begin(grid, header)
+        self.lock()
+        self.temporary.mkdir(exist_ok=True)
+        write_json(index.path, index.metadata(header), self.temporary)
+
+    def written(self, index: Index) -> Iterator[Block]:
+        """Yield the blocks that an earlier run finished."""
+        with open(self.manifest, "rb") as lines:
+            next(lines, None)
+            for line in lines:
+                # A killed run may leave the last line incomplete; its block is done again.
+                if (at := unsealed_line(line)) and index.holds(at[0], at[1], 0, small=False):
+                    yield at[0], at[1]
+
+    def publish_index(self, index: Index, own: dict[str, Any]) -> None:
+        """Move the index into place; it replaces any older one."""
+        with exclusive(self.root):
+            write_json(index.path, index.metadata(own), self.temporary)
+            sync_tree(self.work)
+            swap(self.work, self.place, beside(self.work, "replaced"))
+            drop_consolidated(self.base)
+            self.clear()
 
 
 class EntryWriter:
@@ -73,17 +123,24 @@ class EntryWriter:
         Records of blocks written so far.
     """
 
-    def __init__(self, index: Index, temporary: Path, suffix: str = "") -> None:
-        self.index, self._temporary, self._suffix = index, temporary, suffix
+    def __init__(self, index: Index, shards: FileShards | ObjectShards | LentShards) -> None:
+        self.index, self._shards = index, shards
         self.lines: list[bytes] = []
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _lent, (self.index.path, self.index.blocks, self.index.own, self._temporary)
+        index = self.index
+        return _lent, (index.path, index.blocks, index.own, index.separator, self._shards)
 
     def write_block(self, i: int, j: int, rows: Iterable[np.ndarray]) -> None:
         """Write the entries of a block, given by rows of tiles."""
-        own = self._temporary / f"{i}-{j}{self._suffix}"
-        with new_file(self.index.file((i, j)), own) as file:
+        path = self.index.file((i, j))
+        write = self._to_object if isinstance(path, ObjectPath) else self._to_file
+        self.record(sealed_line(write(path, (i, j), rows)))
+
+    def _to_file(self, path: Path, at: Block, rows: Iterable[np.ndarray]) -> tuple[Any, ...]:
+        """Write a file; return its record in the manifest."""
+        shards: Any = self._shards
+        with new_file(path, shards.temporary / f"{at[0]}-{at[1]}{shards.suffix}") as file:
             crc, written = 0, 0
             for row in rows:
                 data = row.tobytes()
@@ -94,50 +151,51 @@ class EntryWriter:
             crc = google_crc32c.extend(crc, bytes(rest)) if rest else crc
             file.seek(rest, os.SEEK_CUR)
             file.write(crc.to_bytes(4, "little"))
-        self.record(sealed_line((i, j)))
+        return at
+
+    def _to_object(self, path: Any, at: Block, rows: Iterable[np.ndarray]) -> tuple[Any, ...]:
+        """Write an object with one request, so that the write can be conditional."""
+        data, end = np.zeros(self.index.file_bytes, np.uint8), 0
+        for row in rows:
+            part = np.frombuffer(row.tobytes(), np.uint8)
+            data[end : end + part.size] = part
+            end += part.size
+        crc = crc32c(data[:-4])
+        data[-4:] = np.frombuffer(crc.to_bytes(4, "little"), np.uint8)
+        shards: Any = self._shards
+        return (*at, data.size, 0, None, None, f"{crc:016x}", *shards.put_whole(path, data))
 
     def record(self, line: bytes) -> None:
         """Keep the record of a written block; the process that lent this writer collects it."""
         self.lines.append(line)
 
 
-def _lent(path: Path, blocks: BlockGrid, own: Mapping[str, Any], temporary: Path) -> EntryWriter:
+def _lent(
+    path: Path, blocks: BlockGrid, own: Mapping[str, Any], separator: str, shards: Any
+) -> EntryWriter:
     """A writer in another process. Two of them may write the same block at the same time."""
-    return EntryWriter(Index(path, blocks, own), temporary, f"-{uuid.uuid4().hex}")
+    index = Index(path, blocks, own, separator)
+    return EntryWriter(index, shards._replace(suffix=f"-{uuid.uuid4().hex}"))
 
 
 class IndexWriter(EntryWriter):
-    """An index that is written in a folder of its own until `commit` moves it into place.
+    """An index that is being written; it appears under its name with `commit`.
 
     Without `commit`, finished blocks are kept for a later run.
     """
 
-    def __init__(self, target: Target, index: Index, *, finished: bool) -> None:
-        super().__init__(index, target.temporary)
+    def __init__(self, target: IndexFolder | IndexBucket, index: Index, *, finished: bool) -> None:
+        super().__init__(index, target.shards)
         self._target, self.finished, self.keep = target, finished, True
-        self.spill, self.block_size = target.spill, index.blocks.block
-        self.info = {"bytes": index.bytes}
+        self.block_size, self.info = index.blocks.block, {"bytes": index.bytes}
         self.done = np.full(index.blocks.shape, finished)
         if finished:
             return
-        target.temporary.mkdir(exist_ok=True)
         self._log = os.open(target.manifest, os.O_WRONLY | os.O_APPEND)
         os.write(self._log, b"\n")  # ends a line that a killed run left incomplete
-        for at in self._records():
+        for at in target.written(index):
             self.done[at] = True
-
-    def _records(self) -> Iterator[Block]:
-        """Blocks that an earlier run finished."""
-        with open(self._target.manifest, "rb") as lines:
-            next(lines, None)
-            for line in lines:
-                # A killed run may leave the last line incomplete; its block is done again.
-                if not (at := unsealed_line(line)):
-                    continue
-                with contextlib.suppress(StoreError):
-                    self.index.read(tuple(at))
-                    yield tuple(at)
-        self.index.close()
+        index.close()
 
     def __enter__(self) -> IndexWriter:
         return self
@@ -147,6 +205,11 @@ class IndexWriter(EntryWriter):
             os.close(self._log)
             self._target.release(keep=self.keep)
 
+    @property
+    def spill(self) -> Path:
+        """A folder for data that the run keeps beside the index; removed at the end of the run."""
+        return self._target.spill
+
     def errors(self) -> AbstractContextManager[None]:
         """Turn an `OSError` in the body into an `OutputError`."""
         return output_errors(self._target.manifest)
@@ -155,21 +218,17 @@ class IndexWriter(EntryWriter):
         with self.errors():
             if os.write(self._log, line) != len(line):
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        self._target.recorded(line)
 
     def lent(self, folder: Path) -> EntryWriter:
         """A writer for other processes, with `folder` for its temporary files."""
-        return EntryWriter(self.index, folder)
+        return EntryWriter(self.index, self._target.shards_by(folder))
 
     def commit(self, attributes: Mapping[str, Any] | None = None) -> None:
-        """Move the index into place; it replaces any older one."""
+        """Make the index visible; it replaces any older one."""
         if self.finished:
             return
-        target, root = self._target, self._target.root
         stored = self.index.blocks.count * self.index.file_bytes
-        with output_errors(root), exclusive(root):
+        with output_errors(self._target.root):
             own = {"format": FORMAT, **self.index.own, "stored_bytes": stored}
-            self.index.write_metadata(own)
-            sync_tree(target.work)
-            swap(target.work, target.place, beside(target.work, "replaced"))
-            drop_consolidated(target.base)
-            target.clear()
+            self._target.publish_index(self.index, own)

@@ -1,0 +1,71 @@
+"""The place in a bucket where a distance index is built: `IndexBucket`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from ...errors import InputError, StoreError
+from ...grid import Block, GridSpec
+from ...store.bucket import BucketTarget
+from ...store.objects import LARGEST
+from ...store.writer import Record
+from .files import Index
+
+
+class IndexBucket(BucketTarget):
+    """Builds an index as `BucketTarget` builds layers: its zarr.json is written last."""
+
+    what, again = "distance index", "run this again"
+
+    def claim_index(
+        self, index: Index, header: dict[str, Any], grid: GridSpec, *, resumed: bool
+    ) -> None:
+        """Begin or resume the build, as its only writer.
+
+        Raises
+        ------
+        InputError
+            when a file is larger than one request can write.
+        """
+        if index.file_bytes > LARGEST:
+            raise InputError(
+                f"{self.place}: an object would have {index.file_bytes:,} bytes, and servers take "
+                f"{LARGEST:,} at once; convert with a smaller --block-size"
+            )
+        self._grid = grid
+        index.separator = self.claim(header, resumed=resumed)
+
+    def written(self, index: Index) -> Iterator[Block]:
+        """Yield the blocks that an earlier run finished."""
+        for found in self._blocks(index, checked=True):
+            yield found.at
+
+    def _blocks(self, index: Index, *, checked: bool) -> Iterator[Record]:
+        """Yield the records of blocks whose objects exist, in the order of the manifest."""
+        is_there = self.look(index, checked=checked)
+        with open(self.manifest, "rb") as lines:
+            for line in lines:
+                if (found := Record.read(line)) and is_there(found):
+                    yield found
+
+    def publish_index(self, index: Index, own: dict[str, Any]) -> None:
+        """Make the index visible; it replaces any older one.
+
+        Raises
+        ------
+        StoreError
+            when blocks are missing, or another program wrote here.
+        """
+        missing = np.ones(index.blocks.shape, bool)
+        for found in self._blocks(index, checked=False):
+            missing[found.at] = False
+        if missing.any():
+            raise StoreError(
+                f"{self.place}: {np.count_nonzero(missing)} blocks were never written, or another "
+                f"program replaced them; {self.again}"
+            )
+        self.complete_array(index.metadata(own), self._grid)
+        self.publish_array()
