@@ -88,6 +88,9 @@ def _json_target(ctx: click.Context, param: click.Parameter, value: str | None) 
     """Refuse, before the run, a file that the report cannot be written to."""
     if value is None or value == "-":
         return value
+    from ..store.objects import refuse_url
+
+    refuse_url(value)
     path = Path(value)
     if path.is_dir():
         raise click.BadParameter(f"{value!r} is a folder", ctx, param)

@@ -273,7 +273,9 @@ def _not_readable(path: str, error: Exception) -> str:
         return f"{path}: too many open files; raise the limit (ulimit -n)"
     if isinstance(error, UnicodeError):
         return f"{path}: its name is not UTF-8, which GDAL requires; rename it"
-    return f"{path}: not a raster that GDAL can read: {error}"
+    # The rest of a server's answer may contain the id of a key.
+    said = re.search(r"<Code>(\w+)</Code>", str(error))
+    return f"{path}: not a raster that GDAL can read: {said[1] if said else error}"
 
 
 def _grid(data: Any, path: str) -> GridSpec:

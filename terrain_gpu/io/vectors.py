@@ -26,6 +26,7 @@ from ..engine import plan as planner
 from ..engine.plan import BASELINE, VECTOR_BYTES, limit_of, require
 from ..errors import InputError
 from ..grid import GridSpec
+from ..store.objects import refuse_url
 from .crs import crs_name
 
 log = logging.getLogger(__name__)
@@ -487,6 +488,7 @@ def _wkb_positions(data: bytes, at: int, count: int) -> np.ndarray:
 
 
 def _not_readable(path: Path, error: Exception) -> str:
+    refuse_url(path, "a vector file")
     if not path.exists():
         return f"{path}: no such file"
     if path.is_dir():

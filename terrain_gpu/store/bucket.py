@@ -448,8 +448,8 @@ def _refuse_unconditional(root: ObjectPath) -> None:
     if root.bucket in _trusted:
         return
     probe = root / ".incomplete" / f"probe-{uuid.uuid4().hex}"
+    probe.create(b"1")
     try:
-        probe.create(b"1")
         other = "1" if root.bucket.startswith("gs:") else f'"{"0" * 32}"'
         again, wrong = probe.create(b"2"), probe.replace(b"3", other)
     finally:

@@ -49,17 +49,73 @@ def connected(bucket: str) -> tuple[Any, Any]:
     return obstore, _client(bucket, settings, endpoint_url(), os.getpid())
 
 
+def _check_settings(profile: dict[str, str]) -> None:
+    """Refuse settings for S3 on which the client would fail with a message that is hard to read.
+
+    Raises
+    ------
+    InputError
+        that names the variable, and never contains a key.
+    """
+    have = {name: value for name, value in os.environ.items() if name.startswith("AWS_")}
+    pair = "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"
+    for one, other in (pair, pair[::-1]):
+        if have.get(one) and not have.get(other):
+            raise InputError(f"{other} is not set, but {one} is; set both or none")
+    named = {f"{name} of the profile": value for name, value in profile.items()}
+    for name, value in ({key: have.get(key, "") for key in _SENT} | named).items():
+        if not re.fullmatch("[!-~]*", value):
+            raise InputError(f"{name} contains a space, a line break or another odd character")
+    if endpoint := profile.get("endpoint"):
+        _server("endpoint_url of the profile", endpoint)
+
+
+_SENT = (
+    "AWS_ACCESS_KEY_ID",
+    "AWS_SECRET_ACCESS_KEY",
+    "AWS_SESSION_TOKEN",
+    "AWS_REGION",
+    "AWS_DEFAULT_REGION",
+)
+"""Variables with values that the client sends in headers."""
+
+
 def endpoint_url() -> str:
-    """URL of an S3 server other than Amazon's; empty if the environment does not name one."""
+    """URL of an S3 server other than Amazon's; empty if the environment does not name one.
+
+    Raises
+    ------
+    InputError
+        when it is not a URL.
+    """
     names = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT")
-    return next((os.environ[name] for name in names if os.environ.get(name)), "")
+    name = next((name for name in names if os.environ.get(name)), "")
+    return _server(name, os.environ[name]) if name else ""
+
+
+def _server(name: str, url: str) -> str:
+    """The URL of a server, from the setting with this name.
+
+    Raises
+    ------
+    InputError
+        when it is not one.
+    """
+    if re.fullmatch(r"https?://[^/\s@]+(/\S*)?", url):
+        return url
+    shown = f" {url!r}" if "@" not in url else ""
+    raise InputError(
+        f"{name}{shown}: not the URL of a server; write it as http://host:9000, without credentials"
+    )
 
 
 @functools.lru_cache(64)
 def _client(bucket: str, settings: tuple[tuple[str, str], ...], endpoint: str, _: int) -> Any:
     config = dict(settings)
-    if endpoint and bucket.startswith("s3:"):
-        config["endpoint"] = endpoint
+    if bucket.startswith("s3:"):
+        _check_settings(config)
+        if endpoint:
+            config["endpoint"] = endpoint
     plain = config.get("endpoint", "").startswith("http:")
     how: dict[str, Any] = {
         "client_options": {
@@ -145,10 +201,10 @@ def explained(path: Any, done: str, kind: type[StoreError | OutputError]) -> Ite
         yield
     except (StoreError, InputError, OutputError):
         raise
-    except Exception as error:
+    except BaseException as error:
         module = type(error).__module__
         ours = isinstance(error, Truncated | OSError)
-        if not ours and not module.startswith(("obstore", "builtins")):
+        if not ours and not module.startswith(("obstore", "pyo3_runtime", "builtins")):
             raise
         if not ours and module == "builtins" and not isinstance(error, ValueError | RuntimeError):
             raise
@@ -157,22 +213,48 @@ def explained(path: Any, done: str, kind: type[StoreError | OutputError]) -> Ite
 
 
 _AGAIN = "try again later; --resume continues a run"
+_CHECK = "check endpoint (AWS_ENDPOINT_URL), region and bucket"
 _SAID = (
     ("NoSuchBucket", "no such bucket", "create it, or name another"),
+    (
+        "ExpiredToken|InvalidToken|TokenRefreshRequired",
+        "the credentials have expired",
+        "renew them; --resume continues a run",
+    ),
+    ("RequestTimeTooSkewed", "the clock of this machine is wrong", "set it"),
+    (
+        "^301|PermanentRedirect|AuthorizationHeaderMalformed|IllegalLocationConstraint",
+        "the bucket is in another region",
+        "set AWS_REGION to its region",
+    ),
+    ("EntityTooLarge", "too large for the server", "convert with a smaller --block-size"),
     (
         "^40[13]|Unauthenticated|PermissionDenied|InvalidAccessKey|SignatureDoesNotMatch",
         "access denied",
         "check the credentials (environment, profile) and their permissions for the bucket",
     ),
     ("^501|NotImplemented", "the server does not support this", "use another server, or a disk"),
+    ("^4(?!08|29)", "", _CHECK),
 )
 """Pattern of a server's response or of the type of error; its meaning; the remedy."""
 
+_NO_CREDENTIALS = (
+    r"169\.254\.169\.254|169\.254\.170\.2|metadata\.google|MissingAccount|OpenCredentials",
+    "no credentials",
+    "set them in the environment or a profile, or AWS_SKIP_SIGNATURE=true for a public bucket",
+)
 _HAPPENED = (
+    _NO_CREDENTIALS,
+    ("InvalidAccessKey|Decode", "the credentials are not valid", "set them again"),
     (
-        r"169\.254\.169\.254|169\.254\.170\.2|metadata\.google",
-        "no credentials",
-        "set them in the environment or a profile, or AWS_SKIP_SIGNATURE=true for a public bucket",
+        "redirect without LOCATION",
+        "the bucket is in another region",
+        "set AWS_REGION to its region",
+    ),
+    (
+        "InvalidContentType|InvalidMessage|[Cc]ertificate|UnknownIssuer",
+        "no TLS connection to the server",
+        "check whether its URL begins with http:// or https://, and its certificate",
     ),
     ("timed out|TimedOut|kind: Timeout", "the server did not answer in time", _AGAIN),
     ("dns error|lookup address", "the server's name is unknown", "check endpoint and region"),
@@ -180,7 +262,7 @@ _HAPPENED = (
     (
         "[Cc]onnection refused|error trying to connect|error sending request",
         "no connection to the server",
-        _AGAIN,
+        f"check the network and the endpoint (AWS_ENDPOINT_URL), or {_AGAIN}",
     ),
 )
 """The same for errors of the connection."""
@@ -198,7 +280,9 @@ def _reason(error: BaseException) -> tuple[str, str]:
     status, retried = status_of(error), re.search(r"after (\d+) retries", text)
     code = re.search(r"<Code>(\w{1,60})</Code>", text)
     said = ", ".join(filter(None, (status, code and code[1])))
-    rows = [row for row in _SAID if re.search(row[0], f"{said} {kind}")]
+    if re.search(_NO_CREDENTIALS[0], text):  # whatever the server for credentials said
+        said = ""
+    rows = [row for row in _SAID if said and re.search(row[0], f"{said} {kind}")]
     rows += [row for row in _HAPPENED if not said and re.search(row[0], text)]
     _, words, remedy = rows[0] if rows else ("", "" if said else f"{kind} of the client", _AGAIN)
     reason = f"{words} ({said})" if words and said else words or said

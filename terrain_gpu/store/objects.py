@@ -397,8 +397,21 @@ def place(path: str | os.PathLike[str]) -> Any:
 
 
 def named(path: str | os.PathLike[str]) -> Any:
-    """The `ObjectPath` of a URL, or the `Path` of a folder."""
-    return place(path) if is_url(path) else Path(path)
+    """The `ObjectPath` of a URL, or the `Path` of a folder.
+
+    Raises
+    ------
+    InputError
+        for a URL of another kind, or of a bucket without a name.
+    """
+    if is_url(path):
+        return place(path)
+    if re.match("[A-Za-z][A-Za-z0-9+.-]*://", os.fspath(path)):
+        raise InputError(
+            f"{os.fspath(path)}: a store is a folder, or at a URL such as s3://bucket/dem.zarr "
+            f"({', '.join(SCHEMES)})"
+        )
+    return Path(path)
 
 
 def has_store(path: Any) -> bool:

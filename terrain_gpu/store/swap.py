@@ -10,17 +10,19 @@ import shutil
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from ..errors import InputError, StoreError
 from .files import sync_folder
 from .layer import KEY
-from .objects import is_url, place, read_small
+from .objects import ObjectPath, named, read_small
 
 
-def absolute(path: str | os.PathLike[str]) -> Path:
+def absolute(path: str | os.PathLike[str]) -> Any:
     """The path without ``..`` and links: its last part is a name, to derive other names from."""
-    if is_url(path):
-        return place(path)
+    found = named(path)
+    if isinstance(found, ObjectPath):
+        return found
     root = Path(os.path.realpath(path))
     if not root.name:
         raise InputError(f"{os.fspath(path)}: not the path of a store; name a folder below it")

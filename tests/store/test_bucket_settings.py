@@ -1,0 +1,147 @@
+"""Wrong settings of object storage: every message names the cause and the remedy, never a key."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from bucket import KEYS
+from contract import make_store
+from programs import spawn
+
+import terrain_gpu
+from terrain_gpu.errors import InputError, OutputError, StoreError
+from terrain_gpu.store import TileStore, client
+
+
+@pytest.fixture
+def store(bucket):
+    return str(make_store(f"{bucket}/s.zarr", np.ones((70, 70), np.int16), None, 64))
+
+
+def told(store: str, kind=(InputError, StoreError)) -> str:
+    """The message on opening a store."""
+    with pytest.raises(kind) as found:
+        TileStore.open(store)
+    return str(found.value)
+
+
+@pytest.fixture
+def no_retries(monkeypatch):
+    monkeypatch.setattr(client, "SERVER_RETRIES", 0)
+    monkeypatch.setattr("terrain_gpu.store.objects.ATTEMPTS", 1)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"AWS_ENDPOINT_URL": "127.0.0.1:9000"}, "AWS_ENDPOINT_URL '127.0.0.1:9000': not the URL"),
+        ({"AWS_ENDPOINT_URL_S3": "a server"}, "AWS_ENDPOINT_URL_S3 'a server': not the URL"),
+        ({"AWS_ENDPOINT_URL": "http://me:hidden@host:1"}, "AWS_ENDPOINT_URL: not the URL .*write"),
+        ({"AWS_SECRET_ACCESS_KEY": ""}, "AWS_SECRET_ACCESS_KEY is not set, but AWS_ACCESS_KEY_ID"),
+        ({"AWS_ACCESS_KEY_ID": "hid den"}, "AWS_ACCESS_KEY_ID contains a space"),
+        ({"AWS_SESSION_TOKEN": "hidden\n"}, "AWS_SESSION_TOKEN contains a space, a line break"),
+        ({"AWS_REGION": "eu west"}, "AWS_REGION contains a space"),
+    ],
+)
+def test_wrong_variables(store, monkeypatch, settings, message):
+    for name, value in settings.items():
+        monkeypatch.setenv(name, value)
+    client._client.cache_clear()
+    with pytest.raises(InputError, match=message) as found:
+        TileStore.open(store)
+    assert not any(word in str(found.value) for word in ("hid", *KEYS.values()))
+
+
+def test_wrong_profiles(store, monkeypatch, tmp_path):
+    for name in KEYS:
+        monkeypatch.delenv(name)
+    monkeypatch.delenv("AWS_ENDPOINT_URL")
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "keys"))
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "settings"))
+    (tmp_path / "keys").write_text(
+        "[default]\naws_access_key_id = a\naws_secret_access_key = hidden\n"
+    )
+    (tmp_path / "settings").write_text("[default]\nendpoint_url = host:9000\n")
+    assert "endpoint_url of the profile 'host:9000': not the URL" in told(store)
+    (tmp_path / "settings").write_text("")
+    (tmp_path / "keys").write_text(
+        "[default]\naws_access_key_id = a\naws_secret_access_key = hid den\n"
+    )
+    message = told(store)
+    assert "aws_secret_access_key of the profile contains a space" in message
+    assert "hid" not in message.replace("which", "")
+
+
+@pytest.mark.parametrize(
+    ("status", "message"),
+    [
+        (400, "400 Bad Request, SlowDown; check endpoint"),
+        (401, "access denied"),
+        (301, "the bucket is in another region; set AWS_REGION"),
+        (405, "405 Method Not Allowed.*; check endpoint"),
+        (429, "429 Too Many Requests.*; try again later"),
+    ],
+)
+def test_refusals_of_a_server(store, proxy, no_retries, status, message):
+    proxy.fault = lambda method, path, body: status
+    with pytest.raises(StoreError, match=f"{store}/zarr.json: cannot be read: {message}"):
+        TileStore.open(store)
+
+
+@pytest.mark.parametrize(
+    ("code", "message"),
+    [
+        ("ExpiredToken", "the credentials have expired"),
+        ("RequestTimeTooSkewed", "the clock of this machine is wrong"),
+        ("AuthorizationHeaderMalformed", "the bucket is in another region"),
+        ("EntityTooLarge", "too large for the server"),
+    ],
+)
+def test_codes_of_a_server(code, message):
+    error = OSError(f"status code: 400 Bad Request: <Code>{code}</Code><Key>hidden</Key>")
+    explained = client.explained("x", "read", StoreError)
+    with pytest.raises(StoreError, match=message) as found, explained:
+        raise error
+    assert "hidden" not in str(found.value)
+
+
+@pytest.mark.parametrize(
+    ("url", "message"),
+    [
+        ("http://127.0.0.1:9", "no connection to the server; check the network and the endpoint"),
+        ("http://no-such-host.invalid", "the server's name is unknown|no connection"),
+    ],
+)
+def test_no_server(store, monkeypatch, no_retries, url, message):
+    monkeypatch.setenv("AWS_ENDPOINT_URL", url)
+    with pytest.raises(StoreError, match=message):
+        TileStore.open(store)
+
+
+def test_https_of_a_server_without_it(store, bucket, monkeypatch, no_retries):
+    monkeypatch.setenv("AWS_ENDPOINT_URL", client.endpoint_url().replace("http:", "https:"))
+    with pytest.raises(StoreError, match="no TLS connection to the server; check whether its URL"):
+        TileStore.open(store)
+
+
+def test_who_may_only_read_is_told_so(store, proxy):
+    proxy.fault = lambda method, path, body: 403 if method in ("PUT", "DELETE") else None
+    assert TileStore.open(store).layer("elevation").read_block(0, 0).all()
+    with pytest.raises(OutputError, match=r"s\.zarr/.*: cannot be written: access denied"):
+        terrain_gpu.slope(store)
+
+
+@pytest.mark.parametrize("url", ["gcs://a/b", "S3://a/b", "https://a/b", "s3://", "file:///a"])
+def test_other_urls_are_no_stores(url):
+    message = f"{url}: a store is a folder, or at a URL such as"
+    with pytest.raises(InputError, match=message):
+        TileStore.open(url)
+    with pytest.raises(InputError, match=message):
+        terrain_gpu.create_layer(url, "a", terrain_gpu.GridSpec(2, 2), np.int16)
+
+
+def test_files_that_must_be_on_a_disk(store):
+    for more in ("slope {} --json s3://b/c.json", "compute-sssp {} --sources s3://b/c.gpkg"):
+        done = spawn(f"terrain-gpu {more.format(store)}")
+        assert done.returncode == 2
+        assert "cannot be in object storage; name a file on disk" in done.stderr
