@@ -292,10 +292,11 @@ class Cluster:
                 )
             found[address] = Facts(*answer)
             refuse(address, found[address], self._needs)
-        together = Counter(one.share for one in found.values())
-        together[facts(folder).share] += 1  # this process
+        together = Counter(
+            name for one in (*found.values(), facts(folder)) for name, _ in one.limits
+        )
         for address, one in found.items():
-            room = one.memory // together[one.share]
+            room = min(limit // together[name] for name, limit in one.limits)
             if own := workers.get(address, {}).get("memory_limit"):
                 room = min(room, int(PAUSES * own))
             found[address] = one._replace(memory=room)

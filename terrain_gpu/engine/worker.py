@@ -9,7 +9,6 @@ import socket
 import threading
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,7 +17,7 @@ from ..errors import ClusterError, PlanError, TerrainError
 from ..grid import Block, ceil_div
 from ..report import peak_rss, process_io
 from ..store.writer import BlockWriter
-from .machine import machine_memory
+from .machine import machine_memory, memory_limits
 from .operation import Operation, Phase
 from .plan import MB, StreamPlan
 
@@ -50,8 +49,8 @@ class Facts(NamedTuple):
     host: str
     version: str | None
     sees: bool = True
-    share: str = ""
-    """Equal for processes that share one memory limit."""
+    limits: tuple[tuple[str, int], ...] = ()
+    """Limits in bytes on processes together; names are equal for those that share a limit."""
     memory: int = 0
 
 
@@ -130,10 +129,8 @@ def task(
 
 def facts(folder: str) -> Facts:
     """Return the facts about this process."""
-    share = socket.gethostname()
-    with suppress(OSError):
-        share += os.readlink("/proc/self/ns/cgroup") + Path("/proc/self/cgroup").read_text()
-    return Facts(socket.gethostname(), __version__, os.path.isdir(folder), share, machine_memory())
+    limits = tuple(memory_limits().items())
+    return Facts(socket.gethostname(), __version__, os.path.isdir(folder), limits, machine_memory())
 
 
 def refuse(address: str, found: Facts, needs: Needs) -> None:

@@ -315,10 +315,27 @@ def test_the_memory_of_a_container_or_a_job(tmp_path, line, files, expected):
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(text + "\n")
     physical = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    found = machine.machine_memory(tmp_path / "proc", tmp_path / "groups")
-    assert found == min(expected or physical, physical)
+    found = machine.memory_limits(tmp_path / "proc", tmp_path / "groups")
+    assert min(found.values()) == min(expected or physical, physical)
 
 
 def test_without_control_groups_the_machine_counts(tmp_path):
     physical = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    assert machine.machine_memory(tmp_path, tmp_path) == physical
+    assert list(machine.memory_limits(tmp_path, tmp_path).values()) == [physical]
+
+
+def test_tasks_of_a_job_share_its_limit(tmp_path):
+    """As in SLURM, where every task has a group of its own."""
+    job = tmp_path / "groups/memory/slurm/uid_0/job_7"
+    found = []
+    for task in ("step_batch/task_0", "step_0/task_0", "step_0/task_1"):
+        (job / task).mkdir(parents=True)
+        (job / task / "memory.limit_in_bytes").write_text(str(2**63 - 4096))
+        (tmp_path / "self").mkdir(exist_ok=True)
+        (tmp_path / "self/cgroup").write_text(f"4:memory:/slurm/uid_0/job_7/{task}\n")
+        for folder, limit in ((job, 2**21), ((job / task).parent, 2**20)):
+            (folder / "memory.limit_in_bytes").write_text(str(limit))
+        found.append(machine.memory_limits(tmp_path, tmp_path / "groups"))
+    for limit, sharing in ((2**21, 3), (2**20, 2)):
+        names = [name for limits in found for name, value in limits.items() if value == limit]
+        assert max(map(names.count, names)) == sharing
