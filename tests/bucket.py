@@ -72,7 +72,9 @@ class Proxy:
     fault
         Given method, path and body of a request: None, or what goes wrong: a status such as 503,
         "cut" (half of the body arrives), "drop" (no answer), "lose" (done, but no answer),
-        "hang" (no answer until the proxy ends), "plain" (conditions are ignored).
+        "hang" (no answer until the proxy ends), "plain" (conditions are ignored),
+        "bare" (e-tags in conditions must have no quotation marks, as on Ceph's server),
+        "never" (replacing on a condition is refused).
     seen
         Method and path of all requests.
     """
@@ -102,6 +104,10 @@ class Proxy:
                 headers = dict(self.headers.items())
                 if fault == "plain":
                     headers = {k: v for k, v in headers.items() if not k.lower().startswith("if-")}
+                tag = headers.get("If-Match", headers.get("if-match"))
+                if tag and (fault == "never" or (fault == "bare" and tag.startswith('"'))):
+                    self.answer(412, [], b"<Error><Code>PreconditionFailed</Code></Error>")
+                    return
                 passed = http.client.HTTPConnection(there, timeout=60)
                 passed.request(self.command, self.path, body, headers)
                 found = passed.getresponse()

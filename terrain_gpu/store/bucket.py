@@ -212,7 +212,6 @@ class BucketTarget:
 
     def claim(self, header: dict[str, Any], *, resumed: bool) -> str:
         """Begin or resume the run; returns the separator in the names of its shards."""
-        _refuse_unconditional(self.root)
         # run.json is not read again: a run that has begun since then wins.
         found = self._found
         if resumed and found is not None:
@@ -224,6 +223,7 @@ class BucketTarget:
         scratch.begin()
         try:
             self._hold(run, found and found[1])
+            self._refuse_unconditional(resumed=resumed)
             if resumed:
                 self._fetch_records(scratch.manifest)
             else:
@@ -233,6 +233,26 @@ class BucketTarget:
             raise
         self._scratch = scratch
         return run.separator
+
+    def _refuse_unconditional(self, *, resumed: bool) -> None:
+        """Refuse a server without conditional writes, which detect a second writer.
+
+        Raises
+        ------
+        OutputError
+        """
+        if self.root.bucket in _trusted:
+            return
+        # In the folder of the run, whose end deletes what a kill leaves here.
+        wrong = _wrong_answers(self._folder / f"probe-{self._writer}")
+        if wrong:
+            self.check()  # another run may have deleted the probe
+            if not resumed:
+                self._state.delete()
+            raise OutputError(
+                f"{self.root.bucket}: the server {wrong}; use another server, or a disk"
+            )
+        _trusted.add(self.root.bucket)
 
     def _next_version(self) -> tuple[str, str]:
         """Separator of the next version of the layer, and e-tag of the existing one."""
@@ -438,28 +458,21 @@ _trusted: set[str] = set()
 """Buckets whose server is known to respect conditions."""
 
 
-def _refuse_unconditional(root: ObjectPath) -> None:
-    """Refuse a server that ignores the conditions of writes, which detect a second writer.
-
-    Raises
-    ------
-    OutputError
-    """
-    if root.bucket in _trusted:
-        return
-    probe = root / ".incomplete" / f"probe-{uuid.uuid4().hex}"
+def _wrong_answers(probe: ObjectPath) -> str:
+    """What a server does wrong with the conditions of writes; empty if nothing."""
     probe.create(b"1")
     try:
-        other = "1" if root.bucket.startswith("gs:") else f'"{"0" * 32}"'
-        again, wrong = probe.create(b"2"), probe.replace(b"3", other)
+        made = probe.head()
+        other = "1" if probe.bucket.startswith("gs:") else f'"{"0" * 32}"'
+        if probe.create(b"2") is not None or probe.replace(b"3", other) is not None:
+            return "ignores the conditions of writes, so writers would not notice each other"
+        if made is not None and probe.replace(b"4", made.tag) is None:
+            found = probe.read()
+            if found is None or found[0] != b"4":  # otherwise only the response was lost
+                return "refuses conditional writes although their conditions hold"
+        return ""
     finally:
         probe.delete()
-    if again is not None or wrong is not None:
-        raise OutputError(
-            f"{root.bucket}: the server ignores the conditions of conditional writes, so writers "
-            "would not notice each other; use another server, or a disk"
-        )
-    _trusted.add(root.bucket)
 
 
 __all__ = ["BucketTarget", "LentShards", "ObjectShards", "Sharded"]

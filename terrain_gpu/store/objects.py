@@ -45,6 +45,9 @@ _CHUNK = 1 << 20
 _PART = 16 << 20
 """Bytes of a large object that one request reads, while others read other parts."""
 
+_unquoted: set[str] = set()
+"""Buckets whose server expects e-tags in conditions without quotation marks."""
+
 _requests = threading.BoundedSemaphore(AT_ONCE)
 
 
@@ -288,7 +291,15 @@ class ObjectPath:
 
     def replace(self, data: Any, tag: str) -> str | None:
         """Replace the version with this e-tag; returns the new e-tag, or None if it has changed."""
-        return self._write(data, {self._version: tag})
+        if self.bucket not in _unquoted:
+            done = self._write(data, {self._version: tag})
+            if done is not None or not tag.startswith('"'):
+                return done
+        # Some servers, such as Ceph's, compare with the e-tag without its quotation marks.
+        done = self._write(data, {self._version: tag.strip('"')})
+        if done is not None:
+            _unquoted.add(self.bucket)
+        return done
 
     def delete(self) -> None:
         """Delete an object if it exists."""

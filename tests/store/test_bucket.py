@@ -337,11 +337,14 @@ def test_a_writer_elsewhere_takes_over_and_the_first_is_told(store, two_machines
 def test_two_that_begin_at_once(store, two_machines, monkeypatch):
     both = []
 
-    def meanwhile(root):
-        monkeypatch.setattr(runs, "_refuse_unconditional", lambda root: None)
-        both.append(begin(store))
+    usual = runs.BucketTarget._next_version
 
-    monkeypatch.setattr(runs, "_refuse_unconditional", meanwhile)
+    def meanwhile(self):
+        monkeypatch.setattr(runs.BucketTarget, "_next_version", usual)
+        both.append(begin(store))
+        return usual(self)
+
+    monkeypatch.setattr(runs.BucketTarget, "_next_version", meanwhile)
     with pytest.raises(StoreError, match="another run has begun to write this layer"):
         begin(store)
     with both[0] as writer:
@@ -377,6 +380,45 @@ def test_a_server_that_ignores_conditions_is_refused(bucket, proxy):
     with pytest.raises(OutputError, match="ignores the conditions"):
         make_store(f"{bucket}/s.zarr", cells(), -1, 64)
     assert objects(bucket) == {}
+
+
+def test_a_server_that_never_replaces_is_refused(bucket, proxy):
+    proxy.fault = lambda method, path, body: "never"
+    with pytest.raises(OutputError, match="refuses conditional writes although their conditions"):
+        make_store(f"{bucket}/s.zarr", cells(), -1, 64)
+    assert objects(bucket) == {}
+
+
+def test_a_kill_while_a_server_is_tested_leaves_nothing_in_the_end(bucket, monkeypatch):
+    def die(probe):
+        probe.create(b"1")
+        raise Stop
+
+    with monkeypatch.context() as dying:
+        dying.setattr(runs, "_wrong_answers", die)
+        with pytest.raises(Stop):
+            begin(f"{bucket}/s.zarr")
+    assert len(leftovers(f"{bucket}/s.zarr")) == 2
+    with begin(f"{bucket}/s.zarr", resume=True) as writer:
+        fill(writer, cells())
+        writer.commit()
+    assert leftovers(f"{bucket}/s.zarr") == []
+
+
+def test_a_server_that_compares_tags_without_quotation_marks(store, proxy):
+    proxy.fault = lambda method, path, body: "bare"
+    for seed in range(3):
+        with begin(store, overwrite=True) as writer:
+            fill(writer, cells(8))
+            fill(writer, cells(seed))
+            writer.commit()
+        assert same(whole(TileStore.open(store).layer("other")), cells(seed))
+    assert leftovers(store) == []
+    place = ObjectPath(store) / "other/zarr.json"
+    tag = place.head().tag
+    assert place.replace(b"{}", tag) is not None
+    assert place.replace(b"[]", tag) is None
+    assert place.read()[0] == b"{}"
 
 
 # -- faults -------------------------------------------------------------------------------------
