@@ -38,6 +38,7 @@ INDEX = "distance_index"
 @options.backend_option
 @options.device_option
 @options.gpu_memory_limit_option
+@options.scratch_option
 @options.json_option
 @options.verbosity_options
 def command(

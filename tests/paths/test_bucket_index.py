@@ -23,6 +23,7 @@ from terrain_gpu.paths.index import bucket as places
 from terrain_gpu.paths.index.files import NAME
 from terrain_gpu.paths.index.writer import EntryWriter
 from terrain_gpu.store import TileStore
+from terrain_gpu.store.checksums import crc32c
 from terrain_gpu.store.objects import ObjectPath
 
 SOURCES = [(75, 5), (3, 140)]
@@ -121,6 +122,22 @@ def test_it_is_downloaded_once_in_several_requests(store, proxy, monkeypatch, tm
     asked = [path for method, path in proxy.seen if method == "GET" and f"{NAME}/c" in path]
     index = Index.open(TileStore.open(store), kept.layers["distance"].blocks)
     assert index.bytes // 100_000 < len(asked) <= index.bytes // 100_000 + 9
+    assert leftovers(store, tmp_path) == []
+
+
+def test_it_is_proven(store, proxy, tmp_path):
+    assert build_index(store, verify=True).result["verified_entries"] > 0
+    done = spawn(f"terrain-gpu verify {store} --scratch {tmp_path}")
+    assert done.returncode == 0, done.stderr
+    assert "distance index of absdiff verified" in done.stdout
+    file = ObjectPath(store) / NAME / "c/1/1/0"
+    wrong = bytearray(file.read()[0])
+    wrong[5] ^= 1
+    wrong[-4:] = crc32c(bytes(wrong[:-4])).to_bytes(4, "little")
+    file.write(bytes(wrong))
+    done = spawn(f"terrain-gpu verify {store}")
+    assert done.returncode == 1
+    assert "distance_index" in done.stderr + done.stdout
     assert leftovers(store, tmp_path) == []
 
 
