@@ -292,7 +292,9 @@ def test_a_cycle_through_four_blocks_is_refused(store):
 def test_a_forest_of_another_weight_is_refused(store, capfd):
     """Water follows heights, not differences: its divides would be silently wrong."""
     minimum_spanning_tree(store, weight="absdiff", overwrite=True)
-    with pytest.raises(StoreError, match=r"weight absdiff, .*compute-mst --weight flow --overwrite"):
+    with pytest.raises(
+        StoreError, match=r"weight absdiff, .*compute-mst --weight flow --overwrite"
+    ):
         accumulate(store)
     code = options._guarded(lambda: group.main(["accumulate", str(store)], standalone_mode=False))
     assert code == 2
