@@ -12,14 +12,12 @@ import logging
 import math
 import pickle
 import re
-import signal
 import time
 import uuid
 from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import ExitStack, closing, contextmanager, suppress
 from itertools import islice
-from multiprocessing import resource_tracker
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any
 
@@ -29,6 +27,7 @@ from ..store.objects import is_url
 from ..store.scratch import scratch_folder
 from ..store.swap import lent_folder, withdraw
 from . import plan as planner
+from .forks import without_interrupts, without_pandas
 from .machine import default_memory_limit
 from .operation import Operation, Phase, State
 from .plan import MB, StreamPlan
@@ -432,7 +431,11 @@ def open_client(workers: int | None, scheduler: str | None) -> Iterator[Any]:
         raise ClusterError("a cluster needs Dask: pip install 'terrain_gpu[dask]'") from None
     # Its log messages repeat our errors, or do not help the user of a command.
     logging.getLogger("distributed").setLevel(logging.CRITICAL)
-    with dask.config.set({"distributed.scheduler.allowed-failures": DEATHS}):
+    settings = {
+        "distributed.scheduler.allowed-failures": DEATHS,
+        "distributed.worker.multiprocessing-method": "forkserver",
+    }
+    with dask.config.set(settings):
         if scheduler is not None:
             if not re.fullmatch(r"(\w+://)?[^/:]+:[0-9]+", scheduler):
                 raise InputError(
@@ -448,7 +451,7 @@ def open_client(workers: int | None, scheduler: str | None) -> Iterator[Any]:
                 yield client
             return
         with ExitStack() as stack:
-            with _without_interrupts():
+            with without_interrupts(), without_pandas():
                 cluster = LocalCluster(
                     n_workers=workers,
                     threads_per_worker=1,
@@ -461,17 +464,6 @@ def open_client(workers: int | None, scheduler: str | None) -> Iterator[Any]:
                 )
                 stack.enter_context(cluster)
             yield stack.enter_context(Client(cluster, set_as_default=False))
-
-
-@contextmanager
-def _without_interrupts() -> Iterator[None]:
-    """Block Ctrl-C for threads and processes started in this context: their parent handles it."""
-    resource_tracker.ensure_running()  # starting it inside would unblock the signal
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 __all__ = ["Cluster", "open_client"]
