@@ -15,7 +15,7 @@ import re
 import time
 import uuid
 from collections import Counter
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator
 from contextlib import ExitStack, closing, contextmanager, suppress
 from itertools import islice
 from queue import Empty, SimpleQueue
@@ -173,7 +173,8 @@ class Cluster:
 
     def plan(self, operation: Operation, memory_limit: int) -> StreamPlan:
         """Plan for each process; the limit holds for one process, Dask included."""
-        with planner.of_cluster(OVERHEAD):
+        rooms = [room.memory for room in self._room.values()]
+        with planner.of_cluster(OVERHEAD, min(rooms, default=memory_limit)):
             plan = operation.plan(memory_limit, self.threads)
         self._needs = self._needs._replace(memory=plan.worker_memory or plan.memory)
         for address, room in self._room.items():
@@ -212,13 +213,37 @@ class Cluster:
                 _record(writers, lines)
 
     def each(
-        self, run: Run, work: Callable[..., Any], items: Iterable[Any], *, ahead: bool = True
+        self, run: Run, work: Callable[..., Any], items: Iterable[Any]
     ) -> Generator[Any, None, None]:
         """Yield ``work(operation, folder, item)`` for all items, computed in the workers."""
-        # Unlike a generator, `map` goes on after an iterator that ended for a while.
-        works = map(lambda item: (work, item), items)
         with self._lent(run, run.operation.phases[-1], []) as packed:
-            yield from self._run(do_each, packed, works, ahead=ahead)
+            yield from self._run(do_each, packed, ((work, item) for item in items))
+
+    def converse(
+        self, run: Run, work: Callable[..., Any], give: Callable[[str, Collection[str]], Any]
+    ) -> Generator[tuple[str, Any], None, None]:
+        """Yield workers and ``work(operation, folder, item)`` for items given to them."""
+        with self._lent(run, run.operation.phases[-1], []) as packed:
+            tasks = Tasks(self, do_each, packed)
+
+            def give_all() -> None:
+                for address, threads in self.present.items():
+                    while tasks.of_worker[address] < threads:
+                        if (item := give(address, self.present)) is None:
+                            break
+                        tasks.submit([(work, item)], address)
+
+            def more() -> None:
+                give_all()
+                if not tasks.running:  # workers may have gone, and others come
+                    while not self._look():
+                        time.sleep(LOOK / 10)
+                    give_all()
+
+            for (found,), told, _count in tasks.results(more):
+                if told.worker not in self.present:
+                    self._look()
+                yield told.worker, found
 
     @contextmanager
     def _lent(self, run: Run, phase: Phase, writers: list[Any]) -> Iterator[bytes]:
@@ -242,7 +267,8 @@ class Cluster:
             workers = self.client.scheduler_info(n_workers=-1)["workers"]
         self._looked = time.monotonic()
         if workers:
-            self.slots = sum(worker["nthreads"] for worker in workers.values())
+            self.present = {a: worker["nthreads"] for a, worker in workers.items()}
+            self.slots = sum(self.present.values())
             self._alone = self._looked
         elif not self._alone:
             self._alone = self._looked
@@ -306,51 +332,21 @@ class Cluster:
         function: Callable[[Job, list[Any]], list[Any]],
         packed: bytes,
         items: Iterator[Any],
-        *,
-        ahead: bool = True,
     ) -> Generator[Any, None, None]:
-        """Yield the results of `function` for all items, which are sent in batches.
+        """Yield the results of `function` for all items, which are sent in batches."""
+        tasks, seconds, done = Tasks(self, function, packed), 0.0, 0
 
-        Unless `ahead`, items are sent one by one, and only to threads that have nothing to do.
-        """
-        # Two tasks per thread: one waits while the other runs.
-        most, tasks = (MOST_BLOCKS, 2) if ahead else (1, 1)
-        seconds, done, name = 0.0, 0, f"terrain_gpu-{uuid.uuid4().hex}"
-        running: dict[Any, int] = {}
-        ready: SimpleQueue[Any] = SimpleQueue()
+        def more() -> None:
+            # Two tasks per thread: one waits while the other runs.
+            while len(tasks.running) < 2 * self.slots:
+                count = int(TASK_SECONDS * done / seconds) if seconds else 1
+                if not (some := list(islice(items, min(max(count, 1), MOST_BLOCKS)))):
+                    break
+                tasks.submit(some)
 
-        def submit() -> bool:
-            count = int(TASK_SECONDS * done / seconds) if seconds else 1
-            if not (some := list(islice(items, min(max(count, 1), most)))):
-                return False
-            sent = pickle.dumps(some)
-            self.figures.sent(packed, sent)
-            future = self.client.submit(
-                task, function, self._needs, packed, sent,
-                key=f"{name}-{self.figures.tasks}", pure=False, retries=0,
-            )  # fmt: skip
-            running[future] = len(some)
-            future.add_done_callback(ready.put)
-            return True
-
-        with _told(self.client):
-            try:
-                while True:
-                    while len(running) < tasks * self.slots and submit():
-                        pass
-                    if not running:
-                        break
-                    if (future := self._next(ready)) is None:
-                        continue
-                    found, told = future.result()
-                    seconds, done = seconds + told.seconds, done + running.pop(future)
-                    del future
-                    self.figures.received(found, told)
-                    yield from pickle.loads(found)
-                self.figures.retries += self._again(name)
-            finally:
-                if running:
-                    self.client.cancel(list(running), force=True)
+        for found, told, count in tasks.results(more):
+            seconds, done = seconds + told.seconds, done + count
+            yield from found
 
     def _next(self, ready: SimpleQueue[Any]) -> Any:
         """Return a finished task, or None after checking for new and lost workers."""
@@ -375,6 +371,97 @@ class Cluster:
             )
 
         return self.client.run_on_scheduler(count)
+
+
+class Tasks:
+    """The tasks of a phase: what is under way, and in which workers.
+
+    Attributes
+    ----------
+    running
+        Futures, with the number and the pickle of items, and the worker that each was meant for
+        ("" for any).
+    of_worker
+        The number of these tasks by worker.
+    """
+
+    def __init__(
+        self, cluster: Cluster, function: Callable[[Job, list[Any]], list[Any]], packed: bytes
+    ) -> None:
+        self.cluster, self.function, self.packed = cluster, function, packed
+        self.name = f"terrain_gpu-{uuid.uuid4().hex}"
+        self.running: dict[Any, tuple[int, bytes, str]] = {}
+        self.orphans: set[Any] = set()
+        self.of_worker: Counter[str] = Counter()
+        self.ready: SimpleQueue[Any] = SimpleQueue()
+
+    def submit(self, items: list[Any], worker: str = "") -> None:
+        """Submit a task; another worker does it if this one dies."""
+        self._send(len(items), pickle.dumps(items), worker)
+
+    def _send(self, count: int, sent: bytes, worker: str) -> None:
+        figures, client = self.cluster.figures, self.cluster.client
+        figures.sent(self.packed, sent)
+        place = {"workers": [worker], "allow_other_workers": True} if worker else {}
+        future = client.submit(
+            task, self.function, self.cluster._needs, self.packed, sent,
+            key=f"{self.name}-{figures.tasks}", pure=False, retries=0, **place,
+        )  # fmt: skip
+        self.running[future] = count, sent, worker
+        self.of_worker[worker] += 1
+        future.add_done_callback(self.ready.put)
+
+    def _send_again(self) -> None:
+        """Send tasks to any worker whose own is gone since the last call.
+
+        The scheduler does so itself, except when there was no worker at all at that moment.
+        """
+        present = self.cluster.present
+        gone = {f for f, (_, _, worker) in self.running.items() if worker and worker not in present}
+        for future in gone & self.orphans:
+            self.cluster.figures.retries += 1
+            count, sent, _ = self._finish(future)
+            self.cluster.client.cancel([future], force=True)
+            self._send(count, sent, "")
+        self.orphans = gone
+
+    def _finish(self, future: Any) -> tuple[int, bytes, str]:
+        found = self.running.pop(future)
+        self.of_worker[found[2]] -= 1
+        return found
+
+    def results(
+        self, more: Callable[[], None]
+    ) -> Generator[tuple[list[Any], Told, int], None, None]:
+        """Yield results, figures and numbers of items of tasks, which `more` submits."""
+        cluster, patience = self.cluster, LOOK
+        with _told(cluster.client):
+            try:
+                while True:
+                    more()
+                    if not self.running:
+                        break
+                    if (future := cluster._next(self.ready)) is None:
+                        self._send_again()
+                        continue
+                    if future not in self.running:  # cancelled
+                        continue
+                    try:
+                        found, told = future.result(timeout=patience)
+                    except TimeoutError:  # its worker died with the result
+                        patience *= 2
+                        cluster._look()
+                        self._send_again()
+                        self.ready.put(future)
+                        continue
+                    count, _, _ = self._finish(future)
+                    del future
+                    cluster.figures.received(found, told)
+                    yield pickle.loads(found), told, count
+                cluster.figures.retries += cluster._again(self.name)
+            finally:
+                if self.running:
+                    cluster.client.cancel(list(self.running), force=True)
 
 
 def _record(writers: list[Any], lines: list[list[bytes]]) -> None:

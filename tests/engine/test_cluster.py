@@ -157,6 +157,28 @@ def test_a_scheduler_dies(store, edges, by_hand):
     check(store, edges)
 
 
+def test_a_scheduler_dies_while_blocks_are_visited(store, by_hand):
+    seen, kill = [], []
+
+    def progress(cells, total):
+        seen.append(cells)
+        if sum(seen) >= 0.4 * total and not kill:
+            kill.append(by_hand.kill())
+
+    how = {"backlink": True, "allocation": True}
+    with (
+        clusters.open_client(None, by_hand.address) as client,
+        pytest.raises(ClusterError, match="the scheduler is gone; --resume continues"),
+    ):
+        shortest_paths(store, [(3, 5)], client=client, progress=progress, **how)
+    found = shortest_paths(store, [(3, 5)], resume=True, **how)
+    assert found.report.result["blocks_resumed"] > 0
+    cells = {name: whole(layer) for name, layer in found.layers.items()}
+    alone = shortest_paths(store, [(3, 5)], overwrite=True, **how)
+    assert all(same(cells[name], whole(layer)) for name, layer in alone.layers.items())
+    assert not (store / ".incomplete").exists()
+
+
 DRIVER = """
 import os, signal, sys
 from terrain_gpu.engine.cluster import open_client
