@@ -114,10 +114,10 @@ OPTIONS = {
     "backend device gpu-memory-limit workers scheduler method build-index verify resume scratch "
     "overwrite json quiet verbose version help",
     "terrain-gpu verify": "data file layer accept-changes memory-limit threads backend device "
-    "gpu-memory-limit json quiet verbose help",
+    "gpu-memory-limit scratch json quiet verbose help",
     "terrain-gpu info": "json quiet verbose help",
-    "terrain-gpu plan": "dtype for layer block-size cost friction barriers backlink allocation "
-    "memory-limit threads workers json quiet verbose help",
+    "terrain-gpu plan": "dtype for layer block-size weight cost friction barriers backlink "
+    "allocation memory-limit threads workers json quiet verbose help",
     "terrain-gpu export": "layer bounds cog compress memory-limit threads verify overwrite json "
     "quiet verbose help",
     "terrain-gpu demo": "overwrite quiet verbose help",
