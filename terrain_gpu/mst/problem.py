@@ -26,7 +26,7 @@ from ..engine.arrays import ArrayLayer
 from ..engine.operation import Operation, OutputLayer, Phase, SolvedBlock, State
 from ..engine.plan import StreamPlan, layer_bytes, limit_of, plan_forest, threads_of
 from ..engine.run import Run
-from ..errors import CellError
+from ..errors import CellError, InputError
 from ..grid import TILE, Block, BlockGrid, RegionGrid
 from ..grid.neighbours import FORWARD_EDGES
 from .levels import (
@@ -83,7 +83,12 @@ class SpanningForest(Operation):
 
     @property
     def kind(self) -> Weight:
-        return Weight.on(self.grid, self.weight, self.source.dtype)
+        try:
+            return Weight.on(self.grid, self.weight, self.source.dtype)
+        except InputError as error:
+            if isinstance(self.source, ArrayLayer):
+                raise
+            raise InputError(f"{self.source.path}: {error}") from None
 
     def plan(
         self, memory_limit: int | str | None, threads: int | None, gpu: Gpu | None = None
@@ -97,7 +102,7 @@ class SpanningForest(Operation):
             *self.grid.shape,
             source.dtype,
             source.block_size,
-            weight=self.weight,
+            weight=self.kind.name,
             method=self.method,
             source_bytes=stored,
             held=held,

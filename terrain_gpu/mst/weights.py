@@ -87,7 +87,7 @@ class Weight:
         if self.name not in weights_of(self.dtype):
             raise InputError(
                 f"weight {self.name} needs cells of at most 32 bits, these are {self.dtype.name}; "
-                "convert the raster to float32 first (gdal_translate -ot Float32)"
+                "make them float32 first (gdal_translate -ot Float32, or astype)"
             )
 
     @classmethod

@@ -421,6 +421,16 @@ def test_verify_passes_and_catches_a_wrong_forest(tmp_path, monkeypatch):
     assert kept["total_weight"] == report.result["total_weight"]
 
 
+@only_cpu
+def test_slopes_of_64_bit_cells_are_refused(tmp_path, no_fsync, backend):
+    store = make_store(tmp_path / "s.zarr", np.zeros((70, 80)), None, 64)
+    wrong = "flow needs cells of at most 32 bits, these are float64; make them float32 first"
+    with pytest.raises(InputError, match=rf"s\.zarr/elevation: weight {wrong}"):
+        minimum_spanning_tree(store, weight="flow")
+    with pytest.raises(InputError, match=f"^weight {wrong}"):
+        minimum_spanning_tree(np.zeros((70, 80)), weight="flow")
+
+
 @every_method
 @pytest.mark.parametrize("dtype", ["int16", "float32"])
 def test_slopes_on_the_ellipsoid(tmp_path, no_fsync, backend, method, dtype):
