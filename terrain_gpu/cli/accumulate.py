@@ -55,7 +55,7 @@ from .places import Place, Point, places, refuse_shared_files
 @click.option("-o", "--output", metavar="SUMS.tif", help="Also write the accumulation as a raster.")
 @options.memory_limit_option
 @options.threads_option
-@options.cluster_options("drainage.accumulation")
+@options.cluster_options
 @options.verify_option
 @options.resume_option
 @options.overwrite_option

@@ -75,7 +75,7 @@ def command_of(operation: ModuleType) -> click.Command:
         ),
         options.memory_limit_option,
         options.threads_option,
-        options.cluster_options(f"{operation.__name__.split('.')[1]}.problem"),
+        options.cluster_options,
         *([options.verify_option] if operation.PROVEN else []),
         options.resume_option,
         options.overwrite_option,

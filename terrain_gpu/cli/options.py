@@ -13,7 +13,6 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import wraps
-from importlib import import_module
 from pathlib import Path
 from typing import Any, get_args
 
@@ -199,41 +198,25 @@ bounds_option = click.option(
 )  # fmt: skip
 
 
-def cluster_options(*modules: str) -> Callable[[Any], Any]:
-    """Add --workers and --scheduler, and pass the command a `client` (None without them).
+def cluster_options(command: Any) -> Any:
+    """Add --workers and --scheduler, and pass the command a `client` (None without them)."""
 
-    Parameters
-    ----------
-    modules
-        The modules of the package that workers of the command need.
-    """
+    @wraps(command)
+    def connected(
+        *args: Any, workers: int | None = None, scheduler: str | None = None, **more: Any
+    ) -> Any:
+        if workers is None and scheduler is None:
+            return command(*args, client=None, **more)
+        if more.get("threads") is not None:
+            raise click.UsageError(
+                "--threads cannot be combined with --workers or --scheduler; leave it out"
+            )
+        from ..engine.cluster import open_client  # brings Dask
 
-    def decorator(command: Any) -> Any:
-        @wraps(command)
-        def connected(
-            *args: Any, workers: int | None = None, scheduler: str | None = None, **more: Any
-        ) -> Any:
-            if workers is None and scheduler is None:
-                return command(*args, client=None, **more)
-            if more.get("threads") is not None:
-                raise click.UsageError(
-                    "--threads cannot be combined with --workers or --scheduler; leave it out"
-                )
-            if workers is not None and scheduler is None:
-                from ..engine.forks import start_server
+        with open_client(workers, scheduler) as client:
+            return command(*args, client=client, **more)
 
-                needed = tuple(f"terrain_gpu.{name}" for name in modules)
-                start_server(needed)
-                for name in needed:  # at the same time: the cluster waits for the server
-                    import_module(name)
-            from ..engine.cluster import open_client  # brings Dask
-
-            with open_client(workers, scheduler) as client:
-                return command(*args, client=client, **more)
-
-        return workers_option(scheduler_option(connected))
-
-    return decorator
+    return workers_option(scheduler_option(connected))
 
 
 def quiet() -> bool:

@@ -12,12 +12,14 @@ import logging
 import math
 import pickle
 import re
+import signal
 import time
 import uuid
 from collections import Counter
-from collections.abc import Callable, Collection, Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import ExitStack, closing, contextmanager, suppress
 from itertools import islice
+from multiprocessing import resource_tracker
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any
 
@@ -27,7 +29,6 @@ from ..store.objects import is_url
 from ..store.scratch import scratch_folder
 from ..store.swap import lent_folder, withdraw
 from . import plan as planner
-from .forks import without_interrupts, without_pandas
 from .machine import default_memory_limit
 from .operation import Operation, Phase, State
 from .plan import MB, StreamPlan
@@ -173,8 +174,7 @@ class Cluster:
 
     def plan(self, operation: Operation, memory_limit: int) -> StreamPlan:
         """Plan for each process; the limit holds for one process, Dask included."""
-        rooms = [room.memory for room in self._room.values()]
-        with planner.of_cluster(OVERHEAD, min(rooms, default=memory_limit)):
+        with planner.of_cluster(OVERHEAD):
             plan = operation.plan(memory_limit, self.threads)
         self._needs = self._needs._replace(memory=plan.worker_memory or plan.memory)
         for address, room in self._room.items():
@@ -213,37 +213,13 @@ class Cluster:
                 _record(writers, lines)
 
     def each(
-        self, run: Run, work: Callable[..., Any], items: Iterable[Any]
+        self, run: Run, work: Callable[..., Any], items: Iterable[Any], *, ahead: bool = True
     ) -> Generator[Any, None, None]:
         """Yield ``work(operation, folder, item)`` for all items, computed in the workers."""
+        # Unlike a generator, `map` goes on after an iterator that ended for a while.
+        works = map(lambda item: (work, item), items)
         with self._lent(run, run.operation.phases[-1], []) as packed:
-            yield from self._run(do_each, packed, ((work, item) for item in items))
-
-    def converse(
-        self, run: Run, work: Callable[..., Any], give: Callable[[str, Collection[str]], Any]
-    ) -> Generator[tuple[str, Any], None, None]:
-        """Yield workers and ``work(operation, folder, item)`` for items given to them."""
-        with self._lent(run, run.operation.phases[-1], []) as packed:
-            tasks = Tasks(self, do_each, packed)
-
-            def give_all() -> None:
-                for address, threads in self.present.items():
-                    while tasks.of_worker[address] < threads:
-                        if (item := give(address, self.present)) is None:
-                            break
-                        tasks.submit([(work, item)], address)
-
-            def more() -> None:
-                give_all()
-                if not tasks.running:  # workers may have gone, and others come
-                    while not self._look():
-                        time.sleep(LOOK / 10)
-                    give_all()
-
-            for (found,), told, _count in tasks.results(more):
-                if told.worker not in self.present:
-                    self._look()
-                yield told.worker, found
+            yield from self._run(do_each, packed, works, ahead=ahead)
 
     @contextmanager
     def _lent(self, run: Run, phase: Phase, writers: list[Any]) -> Iterator[bytes]:
@@ -267,8 +243,7 @@ class Cluster:
             workers = self.client.scheduler_info(n_workers=-1)["workers"]
         self._looked = time.monotonic()
         if workers:
-            self.present = {a: worker["nthreads"] for a, worker in workers.items()}
-            self.slots = sum(self.present.values())
+            self.slots = sum(worker["nthreads"] for worker in workers.values())
             self._alone = self._looked
         elif not self._alone:
             self._alone = self._looked
@@ -332,21 +307,51 @@ class Cluster:
         function: Callable[[Job, list[Any]], list[Any]],
         packed: bytes,
         items: Iterator[Any],
+        *,
+        ahead: bool = True,
     ) -> Generator[Any, None, None]:
-        """Yield the results of `function` for all items, which are sent in batches."""
-        tasks, seconds, done = Tasks(self, function, packed), 0.0, 0
+        """Yield the results of `function` for all items, which are sent in batches.
 
-        def more() -> None:
-            # Two tasks per thread: one waits while the other runs.
-            while len(tasks.running) < 2 * self.slots:
-                count = int(TASK_SECONDS * done / seconds) if seconds else 1
-                if not (some := list(islice(items, min(max(count, 1), MOST_BLOCKS)))):
-                    break
-                tasks.submit(some)
+        Unless `ahead`, items are sent one by one, and only to threads that have nothing to do.
+        """
+        # Two tasks per thread: one waits while the other runs.
+        most, tasks = (MOST_BLOCKS, 2) if ahead else (1, 1)
+        seconds, done, name = 0.0, 0, f"terrain_gpu-{uuid.uuid4().hex}"
+        running: dict[Any, int] = {}
+        ready: SimpleQueue[Any] = SimpleQueue()
 
-        for found, told, count in tasks.results(more):
-            seconds, done = seconds + told.seconds, done + count
-            yield from found
+        def submit() -> bool:
+            count = int(TASK_SECONDS * done / seconds) if seconds else 1
+            if not (some := list(islice(items, min(max(count, 1), most)))):
+                return False
+            sent = pickle.dumps(some)
+            self.figures.sent(packed, sent)
+            future = self.client.submit(
+                task, function, self._needs, packed, sent,
+                key=f"{name}-{self.figures.tasks}", pure=False, retries=0,
+            )  # fmt: skip
+            running[future] = len(some)
+            future.add_done_callback(ready.put)
+            return True
+
+        with _told(self.client):
+            try:
+                while True:
+                    while len(running) < tasks * self.slots and submit():
+                        pass
+                    if not running:
+                        break
+                    if (future := self._next(ready)) is None:
+                        continue
+                    found, told = future.result()
+                    seconds, done = seconds + told.seconds, done + running.pop(future)
+                    del future
+                    self.figures.received(found, told)
+                    yield from pickle.loads(found)
+                self.figures.retries += self._again(name)
+            finally:
+                if running:
+                    self.client.cancel(list(running), force=True)
 
     def _next(self, ready: SimpleQueue[Any]) -> Any:
         """Return a finished task, or None after checking for new and lost workers."""
@@ -371,97 +376,6 @@ class Cluster:
             )
 
         return self.client.run_on_scheduler(count)
-
-
-class Tasks:
-    """The tasks of a phase: what is under way, and in which workers.
-
-    Attributes
-    ----------
-    running
-        Futures, with the number and the pickle of items, and the worker that each was meant for
-        ("" for any).
-    of_worker
-        The number of these tasks by worker.
-    """
-
-    def __init__(
-        self, cluster: Cluster, function: Callable[[Job, list[Any]], list[Any]], packed: bytes
-    ) -> None:
-        self.cluster, self.function, self.packed = cluster, function, packed
-        self.name = f"terrain_gpu-{uuid.uuid4().hex}"
-        self.running: dict[Any, tuple[int, bytes, str]] = {}
-        self.orphans: set[Any] = set()
-        self.of_worker: Counter[str] = Counter()
-        self.ready: SimpleQueue[Any] = SimpleQueue()
-
-    def submit(self, items: list[Any], worker: str = "") -> None:
-        """Submit a task; another worker does it if this one dies."""
-        self._send(len(items), pickle.dumps(items), worker)
-
-    def _send(self, count: int, sent: bytes, worker: str) -> None:
-        figures, client = self.cluster.figures, self.cluster.client
-        figures.sent(self.packed, sent)
-        place = {"workers": [worker], "allow_other_workers": True} if worker else {}
-        future = client.submit(
-            task, self.function, self.cluster._needs, self.packed, sent,
-            key=f"{self.name}-{figures.tasks}", pure=False, retries=0, **place,
-        )  # fmt: skip
-        self.running[future] = count, sent, worker
-        self.of_worker[worker] += 1
-        future.add_done_callback(self.ready.put)
-
-    def _send_again(self) -> None:
-        """Send tasks to any worker whose own is gone since the last call.
-
-        The scheduler does so itself, except when there was no worker at all at that moment.
-        """
-        present = self.cluster.present
-        gone = {f for f, (_, _, worker) in self.running.items() if worker and worker not in present}
-        for future in gone & self.orphans:
-            self.cluster.figures.retries += 1
-            count, sent, _ = self._finish(future)
-            self.cluster.client.cancel([future], force=True)
-            self._send(count, sent, "")
-        self.orphans = gone
-
-    def _finish(self, future: Any) -> tuple[int, bytes, str]:
-        found = self.running.pop(future)
-        self.of_worker[found[2]] -= 1
-        return found
-
-    def results(
-        self, more: Callable[[], None]
-    ) -> Generator[tuple[list[Any], Told, int], None, None]:
-        """Yield results, figures and numbers of items of tasks, which `more` submits."""
-        cluster, patience = self.cluster, LOOK
-        with _told(cluster.client):
-            try:
-                while True:
-                    more()
-                    if not self.running:
-                        break
-                    if (future := cluster._next(self.ready)) is None:
-                        self._send_again()
-                        continue
-                    if future not in self.running:  # cancelled
-                        continue
-                    try:
-                        found, told = future.result(timeout=patience)
-                    except TimeoutError:  # its worker died with the result
-                        patience *= 2
-                        cluster._look()
-                        self._send_again()
-                        self.ready.put(future)
-                        continue
-                    count, _, _ = self._finish(future)
-                    del future
-                    cluster.figures.received(found, told)
-                    yield pickle.loads(found), told, count
-                cluster.figures.retries += cluster._again(self.name)
-            finally:
-                if self.running:
-                    cluster.client.cancel(list(self.running), force=True)
 
 
 def _record(writers: list[Any], lines: list[list[bytes]]) -> None:
@@ -518,11 +432,7 @@ def open_client(workers: int | None, scheduler: str | None) -> Iterator[Any]:
         raise ClusterError("a cluster needs Dask: pip install 'terrain_gpu[dask]'") from None
     # Its log messages repeat our errors, or do not help the user of a command.
     logging.getLogger("distributed").setLevel(logging.CRITICAL)
-    settings = {
-        "distributed.scheduler.allowed-failures": DEATHS,
-        "distributed.worker.multiprocessing-method": "forkserver",
-    }
-    with dask.config.set(settings):
+    with dask.config.set({"distributed.scheduler.allowed-failures": DEATHS}):
         if scheduler is not None:
             if not re.fullmatch(r"(\w+://)?[^/:]+:[0-9]+", scheduler):
                 raise InputError(
@@ -538,7 +448,7 @@ def open_client(workers: int | None, scheduler: str | None) -> Iterator[Any]:
                 yield client
             return
         with ExitStack() as stack:
-            with without_interrupts(), without_pandas():
+            with _without_interrupts():
                 cluster = LocalCluster(
                     n_workers=workers,
                     threads_per_worker=1,
@@ -551,6 +461,17 @@ def open_client(workers: int | None, scheduler: str | None) -> Iterator[Any]:
                 )
                 stack.enter_context(cluster)
             yield stack.enter_context(Client(cluster, set_as_default=False))
+
+
+@contextmanager
+def _without_interrupts() -> Iterator[None]:
+    """Block Ctrl-C for threads and processes started in this context: their parent handles it."""
+    resource_tracker.ensure_running()  # starting it inside would unblock the signal
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 __all__ = ["Cluster", "open_client"]

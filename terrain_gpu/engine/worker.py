@@ -91,7 +91,7 @@ class _Local(threading.local):
 
     def clear(self) -> None:
         """Free what a job has opened and allocated."""
-        if self.job is not None and self.job.operation is not None:
+        if self.buffer is not None:
             self.job.operation.close()
         self.key, self.job, self.buffer, self.work = b"", None, None, None
 

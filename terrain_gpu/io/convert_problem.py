@@ -289,8 +289,7 @@ class Convert(Operation):
             return_large_arrays()
 
     def close(self) -> None:
-        if "mosaic" in vars(self):
-            self.mosaic.close()
+        self.mosaic.close()
 
     # -------------------------------------------------------------------------------------------
 
