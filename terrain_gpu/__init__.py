@@ -14,7 +14,15 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from .components import Components, label_components
-    from .drainage import Accumulation, Network, accumulate, extract_network
+    from .drainage import (
+        Accumulation,
+        Network,
+        accumulate,
+        extract_network,
+        fill,
+        flow_accumulation,
+        flow_direction,
+    )
     from .errors import (
         ClusterError,
         InputError,
@@ -56,6 +64,9 @@ _HOME = {
     "create_layer": "store",
     "export_layer": "io.export",
     "extract_network": "drainage",
+    "fill": "drainage",
+    "flow_accumulation": "drainage",
+    "flow_direction": "drainage",
     "label_components": "components",
     "minimum_spanning_tree": "mst",
     "shortest_paths": "paths",
@@ -85,6 +96,9 @@ __all__ = [
     "create_layer",
     "export_layer",
     "extract_network",
+    "fill",
+    "flow_accumulation",
+    "flow_direction",
     "label_components",
     "minimum_spanning_tree",
     "shortest_paths",

@@ -375,6 +375,7 @@ _CHECKS: dict[str, Check] = {
     "crs": _crs,
     "device": device,
     "directions": text,
+    "exclude_self": flag,
     "gpu_memory_limit": memory,
     "inputs": _inputs,
     "into": text,

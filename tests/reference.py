@@ -396,6 +396,53 @@ def border(good):
     return [tuple(cell) for cell in np.argwhere(good & ~inner).tolist()]
 
 
+def edge(good):
+    """Cells with a value at the raster's edge or beside voids that reach it."""
+    outside, _ = ndimage.label(np.pad(~good, 1, constant_values=True), np.ones((3, 3)))
+    coast = ndimage.binary_dilation(outside == outside[0, 0], np.ones((3, 3)))[1:-1, 1:-1]
+    return listed(good & coast)
+
+
+def downstream(codes, row, col):
+    """The cell that a D8 code leads to, None where the way ends."""
+    code = int(codes[row, col])
+    if code in (0, 255):
+        return None
+    r, c = np.add((row, col), TOWARD[code.bit_length() - 1]).tolist()
+    inside = 0 <= r < codes.shape[0] and 0 <= c < codes.shape[1]
+    return (r, c) if inside and codes[r, c] != 255 else None
+
+
+def flow_sums(codes, values):
+    """What drains through each cell along D8 codes: every cell's value goes all its way."""
+    sums = np.zeros(codes.shape, object)
+    for start in listed(codes != 255):
+        cell = start
+        while cell is not None:
+            sums[cell] += int(values[start[0]])
+            cell = downstream(codes, *cell)
+    return sums
+
+
+def filled(z, codes, nodata=None, connectivity=8):
+    """Priority-flood (Barnes, Lehman, Mulla 2014) from the cells at which ways end."""
+    good, levels, done = vertices(z, nodata), z.copy(), set()
+    ends = [cell for cell in listed(codes != 255) if downstream(codes, *cell) is None]
+    heap = [(z[cell].item(), cell) for cell in ends]
+    heapq.heapify(heap)
+    while heap:
+        level, (row, col) = heapq.heappop(heap)
+        if (row, col) in done:
+            continue
+        done.add((row, col))
+        levels[row, col] = level
+        for down, right in TOWARD[:: 8 // connectivity]:
+            r, c = row + down, col + right
+            if 0 <= r < z.shape[0] and 0 <= c < z.shape[1] and good[r, c]:
+                heapq.heappush(heap, (max(level, z[r, c].item()), (r, c)))
+    return levels
+
+
 def rooted(z, weight, outlets, nodata=None, connectivity=8, lengths=None):
     """Next cell of each that drains to an outlet, None at outlets: Kruskal from the outlets."""
     found = sorted(edges(z, weight, nodata, connectivity, lengths))

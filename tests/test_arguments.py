@@ -85,12 +85,13 @@ WRONG = {
 
 @pytest.fixture(scope="module")
 def store(tmp_path_factory):
-    """A store with heights and a spanning tree."""
+    """A store with heights, a spanning tree and flow directions."""
     path = tmp_path_factory.mktemp("arguments") / "s.zarr"
     with terrain_gpu.create_layer(path, "elevation", GRID, "int16", block_size=64) as writer:
         writer.write_block(0, 0, HEIGHTS)
         writer.commit()
-    terrain_gpu.minimum_spanning_tree(path, backend="cpu")
+    terrain_gpu.minimum_spanning_tree(path, weight="flow", backend="cpu")
+    terrain_gpu.flow_direction(path)
     return path
 
 
@@ -131,6 +132,15 @@ CALLS = {
         terrain_gpu.accumulate,
         lambda s: {"store": s / "s.zarr", "overwrite": True},
     ),
+    "flow_direction": (
+        terrain_gpu.flow_direction,
+        lambda s: {"store": s / "s.zarr", "into": "toward", "overwrite": True},
+    ),
+    "flow_accumulation": (
+        terrain_gpu.flow_accumulation,
+        lambda s: {"store": s / "s.zarr", "overwrite": True},
+    ),
+    "fill": (terrain_gpu.fill, lambda s: {"store": s / "s.zarr", "overwrite": True}),
     "extract_network": (
         terrain_gpu.extract_network,
         lambda s: {

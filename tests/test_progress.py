@@ -52,6 +52,9 @@ RUNS = {
     ),
     "components": lambda s, p: terrain_gpu.label_components(s, "elevation > 3", progress=p),
     "accumulate": lambda s, p: terrain_gpu.accumulate(s, progress=p),
+    "directions": lambda s, p: terrain_gpu.flow_direction(s, verify=True, progress=p),
+    "flow": lambda s, p: terrain_gpu.flow_accumulation(s, verify=True, progress=p),
+    "fill": lambda s, p: terrain_gpu.fill(s, verify=True, progress=p),
     "network": lambda s, p: terrain_gpu.extract_network(
         s, s.parent / "n.geojson", min_length=50, progress=p
     ),
@@ -61,8 +64,10 @@ RUNS = {
 
 @pytest.mark.parametrize("name", RUNS)
 def test_a_run_counts_to_its_total(name, store):
-    if name in ("accumulate", "network"):
-        terrain_gpu.minimum_spanning_tree(store)
+    if name in ("accumulate", "network", "directions", "flow", "fill"):
+        terrain_gpu.minimum_spanning_tree(store, weight="flow")
+    if name in ("flow", "fill"):
+        terrain_gpu.flow_direction(store)
     told = Recorded()
     RUNS[name](store, told)
     assert told.seen == told.total

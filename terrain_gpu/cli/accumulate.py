@@ -2,38 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import click
 
 from . import options
 from .operations import also_export, refuse_output
-from .places import Place, Point, places, refuse_shared_files
+from .places import given_outlets, outlet_options, refuse_shared_files
 
 
 @click.command("accumulate")
 @click.argument("store", metavar="STORE")
-@click.option(
-    "--outlet",
-    type=Place("X,Y"),
-    metavar="X,Y",
-    multiple=True,
-    help="An outlet: a point in the raster's CRS. Repeatable.  [default: the border of the data]",
-)
-@click.option(
-    "--outlet-rowcol",
-    type=Place("ROW,COL"),
-    metavar="ROW,COL",
-    multiple=True,
-    help="An outlet: a cell; rows and columns count from 0. Repeatable.",
-)
-@click.option(
-    "--outlets",
-    metavar="FILE",
-    help="Outlets at the points, lines and polygons of a vector file (FILE:LAYER for one layer of "
-    "several), or at the cells of an aligned raster that are neither 0 nor nodata.",
-)
+@options.all_of(outlet_options)
 @click.option(
     "--areas",
     is_flag=True,
@@ -63,9 +43,6 @@ from .places import Place, Point, places, refuse_shared_files
 @options.verbosity_options
 def command(
     store: str,
-    outlet: Sequence[Point],
-    outlet_rowcol: Sequence[Point],
-    outlets: str | None,
     output: str | None,
     json_target: str | None,
     **settings: Any,
@@ -84,12 +61,10 @@ def command(
     from ..progress import bar
     from ..store import TileStore
 
-    refuse_shared_files({"--outlets": outlets}, {"--output": output, "--json": json_target})
+    inputs = {"--outlets": settings["outlets"]}
+    refuse_shared_files(inputs, {"--output": output, "--json": json_target})
     opened = TileStore.open(store)
-    given = None
-    if outlet or outlet_rowcol or outlets is not None:
-        limit = settings["memory_limit"]
-        given = places(opened.grid, "--outlet", outlet, outlet_rowcol, outlets, limit)
+    given = given_outlets(opened.grid, settings)
     refuse_output(output, overwrite=settings["overwrite"])
     advice = "finished blocks are kept, --resume continues"
     with options.if_interrupted(advice), bar("accumulate", quiet=options.quiet()) as progress:

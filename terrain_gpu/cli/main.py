@@ -10,7 +10,18 @@ from . import build_index as build_index_file
 from . import compute_mst as compute_mst_file
 from . import compute_sssp as compute_sssp_file
 from . import convert_dataset as convert_dataset_file
-from . import demo, export, info, network, options, plan, verify
+from . import (
+    demo,
+    export,
+    fill,
+    flow_accumulation,
+    flow_direction,
+    info,
+    network,
+    options,
+    plan,
+    verify,
+)
 from . import label_components as label_components_file
 from .operations import command_of
 
@@ -39,7 +50,7 @@ for _file in (
     demo,
 ):
     group.add_command(_file.command)
-for _operation in (slope_command,):
+for _operation in (slope_command, flow_direction, flow_accumulation, fill):
     group.add_command(command_of(_operation))
 
 

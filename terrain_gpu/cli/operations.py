@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
@@ -42,24 +47,47 @@ def command_of(operation: ModuleType) -> click.Command:
 
     Adds the options common to all operations: -o (the first output as a raster), --memory-limit,
     --threads, --workers, --scheduler, --resume, --overwrite, --json, -v and -q; and --verify if it
-    is PROVEN.
+    is PROVEN. A module may say what it found (`tell`). One with `provide`, which computes the
+    layers that it needs, accepts a raster in place of a store.
     """
+    provide = getattr(operation, "provide", None)
+    tell = getattr(operation, "tell", _cells_with_a_value)
 
     def command(store: str, output: str | None, json_target: str | None, **settings: Any) -> None:
         from ..progress import bar
+        from ..store import TileStore
 
-        refuse_shared_files({}, {"--output": output, "--json": json_target})
+        given = {f"--{name}": settings[name] for name in ("outlets",) if settings.get(name)}
+        raster = provide is not None and _is_raster(store)
+        inputs = {**given, "STORE": store} if raster else given
+        refuse_shared_files(inputs, {"--output": output, "--json": json_target})
         refuse_output(output, overwrite=settings["overwrite"])
-        advice = "finished blocks are kept, --resume continues"
-        with options.if_interrupted(advice), bar(operation.NAME, quiet=options.quiet()) as progress:
-            found = operation.run(store, progress=progress, **settings)
-        report, names = found.report, list(found.layers)
-        also_export(found.layers[names[0]], output, report, settings)
+        advice = "nothing is kept" if raster else "finished blocks are kept, --resume continues"
+        if raster and (output is None or settings["resume"]):
+            raise click.UsageError(
+                f"{store} is a raster: --resume needs a store; convert-dataset makes one"
+                if output
+                else f"{store} is a raster: give -o, or convert it first (convert-dataset)"
+            )
+
+        def show(step: str) -> Any:
+            return bar(step, quiet=options.quiet())
+
+        with options.if_interrupted(advice), _as_store(store, raster, output, settings, show) as at:
+            opened, how = TileStore.open(at), ("memory_limit", "threads", "client", "resume")
+            before = {} if provide is None else provide(
+                opened, show, {name: settings[name] for name in how}, settings
+            )  # fmt: skip
+            with show(operation.NAME) as progress:
+                found = operation.run(TileStore.open(at), progress=progress, **settings)
+            report, names = found.report, list(found.layers)
+            also_export(found.layers[names[0]], output, report, settings)
+        report.seconds |= {f"before: {step}": seconds for step, seconds in before.items()}
         options.write_json(report.to_json(), json_target)
+        total = report.seconds["total"] + sum(before.values())
         options.say(
-            f"{store}: layer{'s' * (len(names) > 1)} {', '.join(names)}, "
-            f"{report.valid_cells:,} of {report.cells:,} cells with a value, "
-            f"{report.seconds['total']:.2f} s"
+            ("" if raster else f"{store}: layer{'s' * (len(names) > 1)} {', '.join(names)}, ")
+            + f"{tell(found)}, {total:.2f} s"
             + (", verified" if settings.get("verify") else "")
             + (f"\nwritten: {output}" if output else ""),
             json_target,
@@ -68,7 +96,7 @@ def command_of(operation: ModuleType) -> click.Command:
     command.__doc__ = operation.HELP
     decorators = [
         click.command(operation.NAME),
-        click.argument("store", metavar="STORE"),
+        click.argument("store", metavar="STORE" if provide is None else "STORE|RASTER"),
         *operation.OPTIONS,
         click.option(
             "-o", "--output", metavar="RASTER.tif", help="Also write the first layer as a raster."
@@ -82,7 +110,33 @@ def command_of(operation: ModuleType) -> click.Command:
         options.json_option,
         options.verbosity_options,
     ]
-    made: Any = command
-    for decorator in reversed(decorators):
-        made = decorator(made)
+    made: Any = options.all_of(decorators)(command)
     return made
+
+
+def _cells_with_a_value(found: Any) -> str:
+    return f"{found.report.valid_cells:,} of {found.report.cells:,} cells with a value"
+
+
+def _is_raster(path: str) -> bool:
+    return os.path.isfile(path) or path.startswith("/vsi")
+
+
+@contextmanager
+def _as_store(
+    path: str, raster: bool, output: str | None, settings: dict[str, Any], show: Any
+) -> Iterator[str]:
+    """The store itself; or one that a raster is converted to, beside the output, and removed."""
+    if not raster:
+        yield path
+        return
+    from ..io.convert import convert_dataset
+
+    assert output is not None
+    beside = Path(output).absolute().parent
+    with TemporaryDirectory(prefix=".terrain-gpu-", dir=beside, ignore_cleanup_errors=True) as made:
+        store = os.path.join(made, "store.zarr")
+        with show("convert") as progress:
+            how = {name: settings[name] for name in ("memory_limit", "threads", "client")}
+            convert_dataset(path, store, progress=progress, **how)
+        yield store

@@ -10,7 +10,7 @@ import signal
 import sys
 import traceback
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import wraps
 from pathlib import Path
@@ -217,6 +217,17 @@ def cluster_options(command: Any) -> Any:
             return command(*args, client=client, **more)
 
     return workers_option(scheduler_option(connected))
+
+
+def all_of(decorators: Sequence[Callable[[Any], Any]]) -> Callable[[Any], Any]:
+    """Return a decorator that applies several, in the order in which --help lists them."""
+
+    def decorate(command: Any) -> Any:
+        for decorator in reversed(decorators):
+            command = decorator(command)
+        return command
+
+    return decorate
 
 
 def quiet() -> bool:

@@ -36,6 +36,39 @@ class Place(click.ParamType):
         return found
 
 
+outlet_options = [
+    click.option(
+        "--outlet",
+        type=Place("X,Y"),
+        metavar="X,Y",
+        multiple=True,
+        help="An outlet: a point in the raster's CRS. Repeatable.  [default: the border of the "
+        "data]",
+    ),
+    click.option(
+        "--outlet-rowcol",
+        type=Place("ROW,COL"),
+        metavar="ROW,COL",
+        multiple=True,
+        help="An outlet: a cell; rows and columns count from 0. Repeatable.",
+    ),
+    click.option(
+        "--outlets",
+        metavar="FILE",
+        help="Outlets at the points, lines and polygons of a vector file (FILE:LAYER for one layer "
+        "of several), or at the cells of an aligned raster that are neither 0 nor nodata.",
+    ),
+]
+
+
+def given_outlets(grid: GridSpec, settings: dict[str, Any]) -> Places | None:
+    """Take the outlets out of a command's settings; None if there are none."""
+    points, cells, file = (settings.pop(f"outlet{kind}") for kind in ("", "_rowcol", "s"))
+    if not points and not cells and file is None:
+        return None
+    return places(grid, "--outlet", points, cells, file, settings["memory_limit"])
+
+
 def not_negative(ctx: click.Context, param: click.Parameter, value: float | None) -> float | None:
     """Refuse a negative number or NaN; a callback for options."""
     if value is not None and not value >= 0:

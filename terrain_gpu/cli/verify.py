@@ -253,6 +253,10 @@ def _on_the_cpu(store: TileStore) -> dict[str, Callable[..., tuple[dict[str, Any
             checks[name] = partial(_labels, name=name)
         elif "rasters" in settings:
             checks[name] = partial(_conversion, name=name)
+        elif "fill_of" in settings:
+            checks[name] = partial(_filled, name=name)
+        elif "accumulation_of" in settings:
+            checks[name] = partial(_sums, name=name)
         elif "outlets" in settings:
             of_run = drained.setdefault(json.dumps(settings), ([], []))
             of_run["encoding" in layer.info].append(name)
@@ -302,6 +306,22 @@ def _slopes(store: TileStore, name: str, **how: Any) -> tuple[dict[str, Any], st
 
     found = verify_stored_slopes(store, store.layer(name), Limits(**how))
     return found, f"layer {name} verified, {found['cells']:,} cells with a value"
+
+
+def _filled(store: TileStore, name: str, **how: Any) -> tuple[dict[str, Any], str]:
+    from ..drainage.verify.fill import verify_stored_fill
+    from ..engine.proof import Limits
+
+    found = verify_stored_fill(store, store.layer(name), Limits(**how))
+    return found, f"layer {name} verified, {found['cells']:,} cells that drain"
+
+
+def _sums(store: TileStore, name: str, **how: Any) -> tuple[dict[str, Any], str]:
+    from ..drainage.verify.sums import verify_stored_sums
+    from ..engine.proof import Limits
+
+    found = verify_stored_sums(store, store.layer(name), Limits(**how))
+    return found, f"layer {name} verified, {found['cells']:,} cells that drain"
 
 
 def _labels(store: TileStore, name: str, **how: Any) -> tuple[dict[str, Any], str]:

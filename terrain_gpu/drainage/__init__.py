@@ -7,6 +7,8 @@ into polylines, and `features`, which writes them.
 """
 
 from .accumulation import Accumulation, accumulate, plan_accumulation
+from .directions import flow_direction
+from .flow import fill, flow_accumulation
 from .network import Network, extract_network
 from .network_problem import plan_network
 
@@ -15,6 +17,9 @@ __all__ = [
     "Network",
     "accumulate",
     "extract_network",
+    "fill",
+    "flow_accumulation",
+    "flow_direction",
     "plan_accumulation",
     "plan_network",
 ]

@@ -7,7 +7,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -21,24 +20,26 @@ from ..engine.operation import Operation, OutputLayer, Phase, SolvedBlock, State
 from ..engine.plan import StreamPlan, layer_bytes
 from ..engine.proof import Limits
 from ..engine.run import Here, Run, run
-from ..errors import InputError, StoreError
+from ..errors import InputError
 from ..grid import Block, BlockGrid
-from ..grid.lengths import area_units
-from ..io.places import Places, PlacesLike, as_places, refuse_nodata
+from ..io.places import Places, PlacesLike
+from ..mst.weights import valid_cells
 from ..progress import Progress, silent
 from ..report import Report
 from ..store import Layer, TileStore
-from .block import BlockForest, Work, read_forest
+from .block import Work, read_forest
+from .codes import ENCODING, NOWHERE
 from .drain import VERTEX_BYTES, Flows, drain, outline, solve
+from .outlets import BORDER, EDGE, Outlets
 from .plan import plan_blocks
 from .skeleton import Skeleton
-from .source import Forest, open_forest
+from .source import Forest, open_drained, open_forest
+from .sums import SumRule
 from .verify import verify_drainage
 from .verify.checker import plan_passes
+from .voids import Voids, label_voids, outside, rim_of, voids_bytes
 
 LAYER = "accumulation"
-NOWHERE = 255
-"""D8 code of cells that do not drain to an outlet."""
 
 
 @dataclass
@@ -72,7 +73,9 @@ def plan_accumulation(
     dtype: np.dtype,
     block: int,
     *,
+    sums: bool = True,
     directions: bool = False,
+    voids: bool = False,
     memory_limit: int | str | None = None,
     threads: int | None = None,
 ) -> StreamPlan:
@@ -83,13 +86,16 @@ def plan_accumulation(
     PlanError
         when the limit is too small.
     """
+    blocks, sizes = BlockGrid(rows, cols, block), [8] * sums + [1] * directions
     return plan_blocks(
-        BlockGrid(rows, cols, block),
+        blocks,
         dtype,
         "accumulate",
         vertex=VERTEX_BYTES,
+        work=6 * voids,
         results=9,
-        written=sum(layer_bytes(rows, cols, size, block) for size in (8, 1)[: 1 + directions]),
+        beside=voids_bytes(blocks) if voids else 0,
+        written=sum(layer_bytes(rows, cols, size, block) for size in sizes),
         memory_limit=memory_limit,
         threads=threads,
     )
@@ -136,7 +142,7 @@ def accumulate(  # noqa: PLR0913 - keyword-only
         A ``distributed.Client`` whose workers solve the blocks; `memory_limit` then applies to
         each worker. None: this process solves them.
     verify
-        Verify the result in two more passes over the cells; needs `directions`.
+        Verify the result in three more passes over the cells; needs `directions`.
     resume
         Continue an unfinished run.
     overwrite
@@ -164,20 +170,9 @@ def accumulate(  # noqa: PLR0913 - keyword-only
     depend on the blocks; see `area_units`.
     """
     opened = store if isinstance(store, TileStore) else TileStore.open(store)
-    forest = open_forest(opened)
-    if forest.weight.subtracts:
-        raise StoreError(
-            f"{forest.edges.path}: computed with weight {forest.weight.name}, but drainage needs "
-            "weight flow or max; compute it again (compute-mst --weight flow --overwrite)"
-        )
-    if outlets is not None:
-        outlets = as_places(forest.cells.grid, outlets, "outlets")
-        if not len(outlets):
-            raise InputError("there are no outlets; give some, or None for the raster's edge")
-        refuse_nodata(outlets, forest.cells)
-        outlets = outlets.one_per_cell("outlets")
-    digest = "border" if outlets is None else _digest(outlets)
-    operation = Accumulate(str(opened.path), digest, areas, into, directions, outlets)
+    forest = open_drained(opened, "drainage")
+    ends = Outlets.of(forest.cells, BORDER if outlets is None else outlets)
+    operation = Accumulate(str(opened.path), ends.digest, areas, into, directions, ends.places)
     result = run(
         operation,
         memory_limit=memory_limit,
@@ -197,43 +192,35 @@ def accumulate(  # noqa: PLR0913 - keyword-only
     return Accumulation(layers[into], codes, found["outlets"], reached or 0, report)
 
 
-def _digest(outlets: Places) -> str:
-    return hashlib.sha256(np.ascontiguousarray(outlets.places).tobytes()).hexdigest()
-
-
-def outlets_in(block: BlockForest, given: Places | None) -> np.ndarray:
-    """Outlets in a block, int32: those given, or else the cells at the border of the data."""
-    r0, r1, c0, c1 = block.window
-    if given is None:
-        valid = block.valid
-        across = valid[:, :-2] & valid[:, 1:-1] & valid[:, 2:]
-        inner = across[:-2] & across[1:-1] & across[2:]
-        return np.flatnonzero(valid[1:-1, 1:-1] & ~inner).astype(np.int32)
-    first, last = np.searchsorted(given.rows, [r0, r1])
-    rows, cols = given.rows[first:last], given.cols[first:last]
-    here = (cols >= c0) & (cols < c1)
-    return ((rows[here] - r0) * block.width + cols[here] - c0).astype(np.int32)
-
-
 @dataclass(frozen=True)
 class Accumulate(Operation):
     """The operation. `digest` identifies the outlets; other fields are as for `accumulate`."""
 
     store: str
-    digest: str = "border"
+    digest: str = BORDER
     areas: bool = False
-    into: str = LAYER
+    into: str | None = LAYER
     directions: str | None = None
-    outlets: Places | None = field(default=None, compare=False, repr=False)
+    places: Places | None = field(default=None, compare=False, repr=False)
 
     command = "accumulate"
     mark = "outlets"
     halo = 1
-    proof_passes = 2
 
     @property
     def phases(self) -> tuple[Phase, ...]:
-        return Phase("outlines", joined="skeleton"), Phase("drain", writes=True)
+        solved = Phase("outlines", joined="skeleton"), Phase("drain", writes=True)
+        return (Phase("voids", joined="outside"), *solved) if self.has_voids else solved
+
+    @property
+    def has_voids(self) -> bool:
+        """Whether it matters which voids reach the edge of the raster."""
+        cells = self.forest.cells
+        return self.digest == EDGE and (cells.nodata is not None or cells.dtype.kind == "f")
+
+    @property
+    def proof_passes(self) -> int:  # type: ignore[override]
+        return 1 + self.has_voids + 2 * (self.into is not None)
 
     @cached_property
     def forest(self) -> Forest:
@@ -245,14 +232,15 @@ class Accumulate(Operation):
 
     @property
     def outputs(self) -> tuple[OutputLayer, ...]:
-        sums = OutputLayer(self.into, np.dtype(np.float64 if self.areas else np.int64), 0, "sums")
-        if self.directions is None:
-            return (sums,)
-        code = {"encoding": "esri-d8-downstream"}
-        codes = OutputLayer(
-            self.directions, np.dtype(np.uint8), NOWHERE, "drainage directions", code
-        )
-        return sums, codes
+        found = []
+        if self.into is not None:
+            found.append(OutputLayer(self.into, self.rule.dtype, self.rule.nodata, "sums"))
+        if self.directions is not None:
+            code = np.dtype(np.uint8)
+            found.append(
+                OutputLayer(self.directions, code, NOWHERE, "drainage directions", ENCODING)
+            )
+        return tuple(found)
 
     def settings(self) -> dict[str, Any]:
         return {"outlets": self.digest, "areas": self.areas}
@@ -265,21 +253,22 @@ class Accumulate(Operation):
             *cells.grid.shape,
             cells.dtype,
             cells.block_size,
+            sums=self.into is not None,
             directions=self.directions is not None,
+            voids=self.has_voids,
             memory_limit=memory_limit,
             threads=threads,
         )
 
     @cached_property
-    def units(self) -> tuple[np.ndarray, float]:
-        """The value of a cell of each row, as an integer number of units, and the unit."""
-        return area_units(self.grid) if self.areas else (np.ones(self.grid.rows, np.int64), 1.0)
+    def rule(self) -> SumRule:
+        return SumRule.of(self.grid, self.areas)
 
     def new_work(self) -> Any:
         return Work(self.blocks), np.empty(self.blocks.block**2, np.uint8)
 
     def begin(self, plan: StreamPlan, spill: Path) -> State:
-        return _Drainage(self.blocks, plan.memory_limit)
+        return _Drainage(self.blocks, plan.memory_limit, self.has_voids)
 
     def solve(
         self,
@@ -290,18 +279,24 @@ class Accumulate(Operation):
         given: Any,
         work: Any,
     ) -> SolvedBlock:
-        units, unit = self.units
-        block = read_forest(self.forest, self.blocks.window(*at), cells[0], cells[1], work[0])
-        r0, r1, _, _ = block.window
-        outlets = outlets_in(block, self.outlets)
-        values = block.valid[1:-1, 1:-1] * units[r0:r1, None]
+        window = self.blocks.window(*at)
+        known, flows = given
+        if phase.name == "voids":
+            absent = ~valid_cells(cells[0][1:-1, 1:-1], self.forest.cells.nodata)
+            return SolvedBlock(known=rim_of(label_voids(absent)[0]) if absent.any() else None)
+        block = read_forest(self.forest, window, cells[0], cells[1], work[0])
+        outer = None if known is None else outside(~block.valid[1:-1, 1:-1], known)
+        outlets = Outlets(self.digest, self.places).within(window, block.valid, outer)
+        values = block.valid[1:-1, 1:-1] * self.rule.units[window[0] : window[1], None]
         if not phase.writes:
             return SolvedBlock(
                 known=(outline(block, outlets, values), len(block.order), len(outlets))
             )
-        codes = out[1].reshape(-1) if len(out) > 1 else work[1][: block.size]
-        total = drain(block, outlets, values, given, codes).reshape(out[0].shape)
-        np.multiply(total, unit if self.areas else 1, out=out[0])
+        shape = values.shape
+        codes = out[-1] if self.directions is not None else work[1][: block.size].reshape(shape)
+        total = drain(block, outlets, values, flows, codes.reshape(-1)).reshape(shape)
+        if self.into is not None:
+            self.rule.write(total, window, codes, out[0])
         return SolvedBlock(tuple(out))
 
     def plan_verify(self, memory_limit: int, threads: int | None) -> None:
@@ -310,15 +305,18 @@ class Accumulate(Operation):
                 "verify (--verify) adds the sums up along the directions; name a layer for these "
                 "too (--directions)"
             )
-        sums, codes = self.outputs
-        given = 0 if self.outlets is None else len(self.outlets)
-        plan_passes(self.forest, codes, sums, Limits(memory_limit, threads), outlets=given)
+        *sums, codes = self.outputs
+        given = 0 if self.places is None else len(self.places)
+        limits = Limits(memory_limit, threads)
+        total = sums[0] if sums else None
+        voids = self.has_voids
+        plan_passes(self.forest, codes, total, limits, outlets=given, voids=voids)
 
     def verify(self, run: Run, found: dict[str, Any]) -> dict[str, Any]:
         verify_drainage(
             self.forest,
             run.layer(str(self.directions)),
-            run.layer(self.into),
+            None if self.into is None else run.layer(self.into),
             self.digest,
             self.areas,
             found,
@@ -330,23 +328,34 @@ class Accumulate(Operation):
 class _Drainage(State):
     """The outlines of all blocks; then the flows between them."""
 
-    def __init__(self, blocks: BlockGrid, memory_limit: int) -> None:
+    def __init__(self, blocks: BlockGrid, memory_limit: int, has_voids: bool) -> None:
         self._blocks = blocks
+        self._voids = Voids(blocks) if has_voids else None
         self._skeleton = Skeleton(VERTEX_BYTES, memory_limit)
         self._flows: Flows | None = None
         self._found = {"cells": 0, "outlets": 0}
 
     def given(self, phase: Phase, at: Block) -> Any:
-        return None if self._flows is None else self._flows.of(at)
+        if phase.name == "voids":
+            return None, None
+        outer = None if self._voids is None else self._voids.of(at)
+        return outer, None if self._flows is None else self._flows.of(at)
 
     def add(self, phase: Phase, at: Block, known: Any) -> None:
-        if known is not None:
+        if phase.name == "voids":
+            assert self._voids is not None
+            self._voids.add(at, known)
+        elif known is not None:
             outline, cells, outlets = known
             self._skeleton.add(outline)
             self._found["cells"] += cells
             self._found["outlets"] += outlets
 
     def join(self, phase: Phase) -> None:
+        if phase.name == "voids":
+            assert self._voids is not None
+            self._voids.join()
+            return
         self._flows = solve(self._skeleton.join(), self._blocks)
 
     def found(self) -> dict[str, Any]:

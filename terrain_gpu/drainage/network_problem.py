@@ -28,10 +28,10 @@ from ..grid.lengths import step_lengths
 from ..io.lines import is_geopackage, reprojection_errors, tell_without_crs
 from ..io.places import NO_PLACES, Places
 from . import prune
-from .accumulation import outlets_in
 from .block import read_forest
 from .features import features, write_features
 from .lines import PieceFile, trace_pieces
+from .outlets import cells_in
 from .plan import plan_blocks
 from .skeleton import ByBlock, Skeleton
 from .source import Forest, open_forest
@@ -111,7 +111,7 @@ class ExtractNetwork(Operation):
     ) -> SolvedBlock:
         units, least = self.lengths
         block = read_forest(self.forest, self.blocks.window(*at), cells[0], cells[1], work)
-        points = outlets_in(block, self.kept)
+        points = cells_in(block.window, self.kept)
         if phase == OUTLINES:
             return SolvedBlock(known=prune.outline(block, points, units))
         beyond, tips = given

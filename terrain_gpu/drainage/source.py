@@ -31,6 +31,11 @@ class Forest:
     weight: Weight
 
     @property
+    def connectivity(self) -> int:
+        """Number of neighbours that edges lead to: 8 or 4."""
+        return 4 if self.edges.info["settings"].get("connectivity") == 4 else 8
+
+    @property
     def identity(self) -> dict[str, str]:
         """Identities of both layers. A run over a different forest is not resumed."""
         return {layer.name: layer.identity for layer in (self.cells, self.edges)}
@@ -66,3 +71,23 @@ def open_forest(store: str | os.PathLike[str] | TileStore) -> Forest:
     if edges.block_size != cells.block_size:
         raise StoreError(f"{edges.path}: its block size is not that of {cells.path}; {again}")
     return Forest(opened, cells, edges, Weight.on(cells.grid, weight, cells.dtype))
+
+
+def open_drained(
+    store: str | os.PathLike[str] | TileStore, what: str, weights: tuple[str, ...] = ("flow", "max")
+) -> Forest:
+    """Open the spanning forest of a store, for drainage along it.
+
+    Raises
+    ------
+    StoreError
+        as `open_forest`; and when its weight is another: `what` needs one of these.
+    """
+    forest = open_forest(store)
+    if forest.weight.name not in weights:
+        raise StoreError(
+            f"{forest.edges.path}: computed with weight {forest.weight.name}, but {what} needs "
+            f"weight {' or '.join(weights)}; compute it again (compute-mst --weight flow "
+            "--overwrite)"
+        )
+    return forest

@@ -370,7 +370,7 @@ def test_more_ways_between_blocks_than_planned(tmp_path, no_fsync, monkeypatch):
     accumulate(store, directions="codes", verify=True)
     forest = open_forest(store)
     codes = TileStore.open(store).layer("codes")
-    monkeypatch.setattr(checker, "_ways_between", lambda blocks: 0)
+    monkeypatch.setattr(checker, "ways_between", lambda blocks: 0)
     (plan,) = checker.plan_passes(forest, codes, None, Limits(None, 1))
     with pytest.raises(PlanError, match=r"codes: more cells drain from block to block .* MB to"):
         checker.verify_drainage(

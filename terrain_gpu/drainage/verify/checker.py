@@ -21,23 +21,29 @@ from ...engine.proof import (
     wrong_totals,
 )
 from ...errors import PlanError, VerificationError
-from ...grid import Block, BlockGrid, ceil_div
-from ...grid.lengths import area_units
+from ...grid import Block, ceil_div
 from ...grid.neighbours import symmetric
 from ...mst.weights import Weight
 from ...store import Layer, TileStore
+from ..outlets import BORDER, EDGE
 from ..source import Forest, open_forest
+from ..sums import SumRule
 from .kernels import (
     FAULTS,
-    add_up,
     check_codes,
     check_divides,
     crossing_edges,
+    crossings,
     entries,
     heaviest_edges,
     join_ways,
     order_cells,
+    order_ways,
+    ways_out,
 )
+from .sums import plan_sums, verify_sums
+from .voids import VOID_BYTES, Floods, floods_bytes
+from .ways import ways_between
 
 _NAMES = ("E", "SE", "S", "SW", "W", "NW", "N", "NE")
 _MOST = np.iinfo(np.uint64).max
@@ -63,7 +69,7 @@ def verify_drainage(
     sums
         The layer of sums, int64 cells or float64 areas; None if there is none.
     outlets
-        "border", or the digest of the outlets, see `outlets_digest`.
+        "border" or "edge", see `drainage.outlets`, or a digest, see `outlets_digest`.
     areas
         Whether areas are summed.
     expected
@@ -83,8 +89,10 @@ def verify_drainage(
     StoreError
         when a layer is damaged.
     """
-    checker = _DrainageChecker(forest, codes, sums, outlets, areas, expected)
+    checker = _DrainageChecker(forest, codes, outlets, expected)
     checker.run(limits)
+    if sums is not None:
+        verify_sums(codes, sums, SumRule.of(forest.cells.grid, areas), limits)
     found = {"cells": checker.cells, "outlets": checker.outlets}
     for name, value in found.items():
         wrong_totals(codes, name, value, expected.get(name))
@@ -119,8 +127,6 @@ class _Ways(NamedTuple):
     ----------
     leaving, target
         Ids of the cells at which ways leave it, and of those that they drain to.
-    sums
-        What drains through the former from this block.
     top, number
         Key and id of the edge between both.
     least, least_number
@@ -133,7 +139,6 @@ class _Ways(NamedTuple):
 
     leaving: np.ndarray
     target: np.ndarray
-    sums: np.ndarray
     top: np.ndarray
     number: np.ndarray
     least: np.ndarray
@@ -144,36 +149,34 @@ class _Ways(NamedTuple):
     between_number: np.ndarray
 
 
-_WAY_BYTES = 12 * 8 * 3
+_WAY_BYTES = 11 * 8 * 3
 """Of a cell at which ways leave a block, and of one at which they enter: kept, joined, followed."""
 
 
 def plan_passes(
-    forest: Forest, codes: Any, sums: Any | None, limits: Limits, *, outlets: int = 0
+    forest: Forest,
+    codes: Any,
+    sums: Any | None,
+    limits: Limits,
+    *,
+    outlets: int = 0,
+    voids: bool = False,
 ) -> list[StreamPlan]:
-    """How both passes stream, or the one without sums; `outlets` that are given."""
-    blocks = forest.cells.blocks
-    held = _WAY_BYTES * _ways_between(blocks) + 48 * outlets
-    ring, key = (blocks.block + 2) ** 2, forest.weight.key_dtype.itemsize
-    return [
-        plan_proof(blocks, reads, limits, worker=ring * worker, held=held)
-        for reads, worker in zip(_reads(forest, codes, sums), (key + 60, 40), strict=False)
-    ]
+    """How the passes stream: for directions, and two for sums.
 
-
-def _ways_between(blocks: BlockGrid) -> int:
-    """How many cells drain into another block, planned: one for each cell of a line between them.
-
-    Twice as many can, in odd rasters; see `_DrainageChecker._add`.
+    `outlets` are given ones; with `voids`, there is a pass over them before all others.
     """
-    down, across = blocks.shape
-    return (down - 1) * blocks.cols + (across - 1) * blocks.rows
+    blocks = forest.cells.blocks
+    held = _WAY_BYTES * ways_between(blocks) + 48 * outlets + floods_bytes(blocks) * voids
+    ring, key = (blocks.block + 2) ** 2, forest.weight.key_dtype.itemsize
+    reads = _reads(forest, codes)
+    worker = ring * (key + 60 + VOID_BYTES * voids)
+    first = plan_proof(blocks, reads, limits, worker=worker, held=held)
+    return [first] if sums is None else [first, *plan_sums(blocks, codes, sums, limits)]
 
 
-def _reads(forest: Forest, codes: Any, sums: Any | None) -> list[list[Read]]:
-    cells, edges = forest.cells, forest.edges
-    first = [Read(cells, 1), Read(edges, 1), Read(codes, 1)]
-    return [first] if sums is None else [first, [Read(codes, 1), Read(sums)]]
+def _reads(forest: Forest, codes: Any) -> list[Read]:
+    return [Read(forest.cells, 1), Read(forest.edges, 1), Read(codes, 1)]
 
 
 class _DrainageChecker:
@@ -181,49 +184,56 @@ class _DrainageChecker:
         self,
         forest: Forest,
         codes: Any,
-        sums: Any | None,
         outlets: str,
-        areas: bool,
         expected: Mapping[str, Any],
     ) -> None:
-        self.forest, self.codes, self.layer = forest, codes, sums
+        self.forest, self.codes = forest, codes
         self.blocks, self.grid = forest.cells.blocks, forest.cells.grid
-        self.border, self.digest = outlets == "border", outlets
+        self.border, self.digest = outlets in (BORDER, EDGE), outlets
+        cells = forest.cells
+        has_voids = outlets == EDGE and (cells.nodata is not None or cells.dtype.kind == "f")
+        self.floods = Floods(self.blocks) if has_voids else None
         self.expected = expected.get("outlets")
         self.most = 0
         if not self.border and type(self.expected) is int:
             self.most = min(self.expected, self.grid.cells)
-        self.units, self.unit = np.ones(self.grid.rows, np.int64), 1.0
-        if areas:
-            self.units, self.unit = area_units(self.grid)
-        self.areas = areas
         self.cells = self.outlets = self.reached = 0
         self._mouths: list[np.ndarray] = []
         self._ways: list[_Ways] = []
-        self._into = self._amounts = np.empty(0, np.int64)
 
     def run(self, limits: Limits) -> None:
-        """Both passes; one without sums."""
-        forest, blocks, progress = self.forest, self.blocks, limits.progress
-        plans = plan_passes(forest, self.codes, self.layer, limits, outlets=self.most)
-        self._plan, self._planned = plans[0], _ways_between(blocks)
-        reads = _reads(forest, self.codes, self.layer)
-        check_blocks(plans[0], blocks, reads[0], self._check, self._add, progress)
+        """One pass, and one before it over voids if it matters which of them are outer."""
+        forest, blocks, progress, floods = self.forest, self.blocks, limits.progress, self.floods
+        (self._plan,) = plan_passes(
+            forest, self.codes, None, limits, outlets=self.most, voids=floods is not None
+        )
+        self._planned = ways_between(blocks)
+        if floods is not None:
+
+            def look(at: Block, data: list[np.ndarray]) -> Any:
+                return floods.look(at, is_nodata(data[0], forest.cells.nodata))
+
+            def add(at: Block, found: Any) -> None:
+                floods.add(found)
+
+            check_blocks(self._plan, blocks, [Read(forest.cells)], look, add, progress)
+            floods.join()
+        reads = _reads(forest, self.codes)
+        check_blocks(self._plan, blocks, reads, self._check, self._add, progress)
         if not self.border:
             self._check_outlets()
         self._join()
-        if self.layer is not None:
-            check_blocks(plans[1], blocks, reads[1], self._check_sums, _nothing, progress)
-
-    # -- directions -----------------------------------------------------------------------------
 
     def _check(self, at: Block, data: list[np.ndarray]) -> tuple[Any, ...]:
         """Look at a block, from any thread; what `_add` is told."""
         heights, forward, codes = data
-        r0, r1, c0, _ = self.blocks.window(*at)
+        r0, _, c0, _ = self.blocks.window(*at)
         ring = self._valid(at, heights)
         valid = ring[1:-1, 1:-1]
-        outlets = valid & around(~ring) if self.border else valid
+        outlets = valid
+        if self.border:
+            outside = ~ring if self.floods is None else self.floods.outside(at, ~ring)
+            outlets = valid & around(outside)
         links = symmetric(forward)
         fault, cell = check_codes(codes, links, valid, outlets, self.border)
         if fault:
@@ -242,7 +252,8 @@ class _DrainageChecker:
         corner = np.array([r0, c0, self.grid.cols])
         exits, tops = np.empty(size, np.int32), np.empty(size, np.uint64)
         numbers = np.empty(size, np.int64)
-        leave = heaviest_edges(cells, corner, codes, target, order, exits, tops, numbers)
+        leave = ways_out(target, order, exits)
+        heaviest_edges(cells, corner, codes, target, order, tops, numbers)
         least = np.full(leave, _MOST), np.full(leave, np.iinfo(np.int64).max)
         ways = links, order, exits, tops, numbers
         cell, k = check_divides(cells, corner, codes, *ways, *least)
@@ -251,21 +262,17 @@ class _DrainageChecker:
                 f"drains over a heavier edge than the one to the {_NAMES[k]}, which is the divide"
             )
             self._wrong(at, codes, cell, what, "minimal")
-        sums = (valid * self.units[r0:r1, None]).ravel()
-        add_up(target, order, sums)
         mouths = self._globally(at, np.flatnonzero(codes[1:-1, 1:-1] == 0))
-        leaving = np.flatnonzero(target == -2)
-        leaving = leaving[np.argsort(exits[leaving])]
+        leaving, over, number = np.empty((3, leave), np.int64)
+        crossings(codes, corner, target, exits, leaving, over)
         entered = np.empty(size, bool)
         entries(codes, entered)
         into = np.flatnonzero(entered)
-        over, number = np.empty((2, leave), np.int64)
         top = np.empty(leave, np.uint64)
-        crossing_edges(cells, corner, codes, leaving, over, top, number)
+        crossing_edges(cells, corner, codes, leaving, top, number)
         known = _Ways(
             self._globally(at, leaving),
             over,
-            sums[leaving],
             top,
             number,
             *least,
@@ -312,20 +319,19 @@ class _DrainageChecker:
         top, number = joined.top, joined.number
         more = _heavier(between, between_number, top, number)
         top[more], number[more] = between[more], between_number[more]
-        space = np.empty((2, len(following)), np.int64)
-        x = join_ways(following, *space, top, number, joined.sums)
+        waiting, order = np.empty((2, len(following)), np.int64)
+        count, x = order_ways(following, waiting, order)
         cols = self.grid.cols
         if x >= 0:
             row, col = divmod(int(joined.leaving[x]), cols)
             wrong(self.codes, "direction leads round in a circle", "acyclic", row, col)
+        join_ways(following, order[:count], top, number)
         less = ~_heavier(joined.least, joined.least_number, top, number)
         less &= joined.least_number < np.iinfo(np.int64).max
         for x in np.flatnonzero(less)[:1].tolist():
             row, col = divmod(int(joined.least_number[x]) >> 2, cols)
             what = "an edge that is a divide, and a way from it to an outlet has a heavier one"
             wrong(self.codes, what, "minimal", row, col)
-        order = np.argsort(joined.target)
-        self._into, self._amounts = joined.target[order], joined.sums[order]
 
     def _check_outlets(self) -> None:
         found = np.concatenate(self._mouths)
@@ -336,32 +342,6 @@ class _DrainageChecker:
                 "it again with --overwrite",
                 "outlet",
             )
-
-    # -- sums -----------------------------------------------------------------------------------
-
-    def _check_sums(self, at: Block, data: list[np.ndarray]) -> None:
-        codes, found = data
-        r0, r1, c0, c1 = self.blocks.window(*at)
-        size = found.size
-        target, order = np.empty(size, np.int32), np.empty(size, np.int32)
-        count, _ = order_cells(codes, target, np.empty(size, np.uint8), order)
-        reached = codes[1:-1, 1:-1] != 255
-        sums = (reached * self.units[r0:r1, None]).ravel()
-        starts = np.arange(r0, r1) * self.grid.cols
-        ends = np.searchsorted(self._into, (starts + c0, starts + c1)).T.tolist()
-        for row, (first, last) in enumerate(ends):
-            if first < last:
-                into = self._into[first:last] - starts[row] - c0 + row * (c1 - c0)
-                np.add.at(sums, into, self._amounts[first:last])
-        add_up(target, order[:count], sums)
-        right = sums.reshape(found.shape)
-        if self.areas:
-            right = right * self.unit
-        faults = np.argwhere(right.view(np.int64) != found.view(np.int64))
-        if len(faults):
-            row, col = faults[0].tolist()
-            what = f"sum {found[row, col]} where {right[row, col]} drains through the cell"
-            wrong(self.layer, what, "sum", r0 + row, c0 + col)
 
     # -------------------------------------------------------------------------------------------
 
@@ -386,10 +366,6 @@ class _DrainageChecker:
         row, col = divmod(cell, c1 - c0)
         what = f"direction {codes[row + 1, col + 1]} {what}"
         wrong(self.codes, what, check, r0 + row, c0 + col)
-
-
-def _nothing(at: Block, found: None) -> None:
-    """Nothing is known of a block."""
 
 
 def _heavier(

@@ -10,8 +10,8 @@ import numpy as np
 
 from ...compiled import jit
 from ...grid.neighbours import COL_STEP, EDGE_OF, ROW_STEP
+from ..codes import NOWHERE
 
-NOWHERE = 255
 FAULTS = (
     "",
     "is not a direction",
@@ -82,8 +82,8 @@ def order_cells(codes, target, waiting, order):
     Parameters
     ----------
     target
-        int32, receives the cell of the block that each drains to; -1 at outlets, -2 where that is
-        in another block, -3 where it drains nowhere.
+        int32, receives the cell of the block that each drains to; -1 where the way ends, -2 where
+        that is in another block, -3 where it drains nowhere, -4 where the code is none.
     waiting
         uint8 work space.
     order
@@ -92,7 +92,7 @@ def order_cells(codes, target, waiting, order):
     Returns
     -------
     int, int
-        How many there are, and a cell on a circle; -1 when there is none.
+        How many there are, and a cell on a circle, or one whose code is none; -1 if all are good.
     """
     rows, cols = codes.shape[0] - 2, codes.shape[1] - 2
     waiting[: rows * cols] = 0
@@ -102,8 +102,13 @@ def order_cells(codes, target, waiting, order):
             target[at] = -3 if code == NOWHERE else -1
             k = _step(code)
             if k < 0:
+                if code not in (0, NOWHERE):
+                    target[at] = -4
+                    return 0, at
                 continue
             r, c = row + ROW_STEP[k], col + COL_STEP[k]
+            if codes[r + 1, c + 1] == NOWHERE:
+                continue
             if 0 <= r < rows and 0 <= c < cols:
                 target[at] = r * cols + c
                 waiting[target[at]] += 1
@@ -152,40 +157,68 @@ def heavier(key, number, than_key, than_number):
 
 
 @jit
-def heaviest_edges(cells, corner, codes, target, order, exits, tops, numbers):
-    """The heaviest edge on the way from each cell until it ends or leaves the block.
+def ways_out(target, order, exits):
+    """Number the cells at which ways leave the block; returns how many there are.
+
+    Parameters
+    ----------
+    exits
+        int32, receives the number of the cell at which the way from each leaves the block; -1
+        where it ends inside.
+    """
+    count = 0
+    for i in range(len(order) - 1, -1, -1):
+        at = order[i]
+        to = target[at]
+        exits[at] = exits[to] if to >= 0 else -1
+        if to == -2:
+            exits[at] = count
+            count += 1
+    return count
+
+
+@jit
+def crossings(codes, corner, target, exits, leaving, over):
+    """List the cells at which ways leave a block, by number, and the ids of those they lead to.
 
     Parameters
     ----------
     corner
         First row and column of the block, columns of the raster.
-    exits
-        int32, receives the number of the cell at which the way leaves the block, -1 where it ends
-        at an outlet of the block; these cells are numbered against `order`.
+    leaving, over
+        int64, receive the cells and the ids.
+    """
+    cols = codes.shape[1] - 2
+    for at in range(len(target)):
+        if target[at] != -2:
+            continue
+        row, col = at // cols, at % cols
+        k = _step(codes[row + 1, col + 1])
+        r, c = corner[0] + row + ROW_STEP[k], corner[1] + col + COL_STEP[k]
+        leaving[exits[at]], over[exits[at]] = at, r * corner[2] + c
+
+
+@jit
+def heaviest_edges(cells, corner, codes, target, order, tops, numbers):
+    """The heaviest edge on the way from each cell until it ends or leaves the block.
+
+    Parameters
+    ----------
     tops, numbers
         uint64 and int64, receive key and id of the edge; 0 and -1 where there is none.
-
-    Returns
-    -------
-    int
-        Cells that drain into another block.
     """
-    cols, count = codes.shape[1] - 2, 0
+    cols = codes.shape[1] - 2
     for i in range(len(order) - 1, -1, -1):
         at = order[i]
         to = target[at]
         if to < 0:
-            tops[at], numbers[at], exits[at] = 0, -1, -1
-            if to == -2:
-                exits[at] = count
-                count += 1
+            tops[at], numbers[at] = 0, -1
             continue
         row, col = at // cols, at % cols
         key, number = edge(cells, corner, row, col, _step(codes[row + 1, col + 1]))
-        exits[at], tops[at], numbers[at] = exits[to], tops[to], numbers[to]
+        tops[at], numbers[at] = tops[to], numbers[to]
         if heavier(key, number, tops[at], numbers[at]):
             tops[at], numbers[at] = key, number
-    return count
 
 
 @jit
@@ -245,36 +278,32 @@ def entries(codes, entered):
 
 
 @jit
-def crossing_edges(cells, corner, codes, leaving, target, top, number):
-    """Key and id of the edge, and the cell of the raster, to which cells leave a block."""
+def crossing_edges(cells, corner, codes, leaving, top, number):
+    """Key and id of the edge by which each way leaves a block."""
     cols = codes.shape[1] - 2
     for i in range(len(leaving)):
         row, col = leaving[i] // cols, leaving[i] % cols
         k = _step(codes[row + 1, col + 1])
         top[i], number[i] = edge(cells, corner, row, col, k)
-        r, c = corner[0] + row + ROW_STEP[k], corner[1] + col + COL_STEP[k]
-        target[i] = r * corner[2] + c
 
 
 @jit
-def join_ways(following, waiting, order, tops, numbers, sums):
-    """Follow ways from block to block.
+def order_ways(following, waiting, order):
+    """Order ways from block to block, each before the one that follows.
 
     Parameters
     ----------
     following
         int64: of each cell at which ways leave a block, the next one; -1 where they end.
-    waiting, order
+    waiting
         int64 work space.
-    tops, numbers
-        The heaviest edge up to the next one; receive that of the whole way.
-    sums
-        int64, what drains through it from its block; receive what drains through it in all.
+    order
+        int64, receives them.
 
     Returns
     -------
-    int
-        One that is on a circle; -1 when there is none.
+    int, int
+        How many there are, and one on a circle; -1 when there is none.
     """
     waiting[:] = 0
     for x in following:
@@ -290,16 +319,57 @@ def join_ways(following, waiting, order, tops, numbers, sums):
             break
         x = following[order[i]]
         if x >= 0:
-            sums[x] += sums[order[i]]
             waiting[x] -= 1
             if waiting[x] == 0:
                 order[count] = x
                 count += 1
-    for i in range(count - 1, -1, -1):
+    for x in range(len(following)):
+        if waiting[x] > 0:
+            return count, x
+    return count, -1
+
+
+@jit
+def join_ways(following, order, tops, numbers):
+    """Make the heaviest edge up to the next block that of the whole way."""
+    for i in range(len(order) - 1, -1, -1):
         at, x = order[i], following[order[i]]
         if x >= 0 and heavier(tops[x], numbers[x], tops[at], numbers[at]):
             tops[at], numbers[at] = tops[x], numbers[x]
-    for x in range(len(following)):
-        if waiting[x] > 0:
-            return x
-    return -1
+
+
+@jit
+def check_levels(codes, heights, levels, connectivity):
+    """Look at the levels of a block; see `fill` for what must hold.
+
+    Parameters
+    ----------
+    codes, heights, levels
+        With one ring; `codes` is `NOWHERE` outside of the raster.
+
+    Returns
+    -------
+    int, int
+        Which rule is broken, 0 for none, and the cell.
+    """
+    rows, cols = codes.shape[0] - 2, codes.shape[1] - 2
+    for row in range(rows):
+        for col in range(cols):
+            at, r, c = row * cols + col, row + 1, col + 1
+            code, height, level = codes[r, c], heights[r, c], levels[r, c]
+            if code == NOWHERE:
+                if level != height and not (np.isnan(level) and np.isnan(height)):
+                    return 4, at
+                continue
+            k = _step(code)
+            if k < 0 or codes[r + ROW_STEP[k], c + COL_STEP[k]] == NOWHERE:
+                if level != height:
+                    return 1, at
+                continue
+            if level != max(height, levels[r + ROW_STEP[k], c + COL_STEP[k]]):
+                return 2, at
+            for k in range(0, 8, 8 // connectivity):
+                y, x = r + ROW_STEP[k], c + COL_STEP[k]
+                if codes[y, x] != NOWHERE and level > max(height, levels[y, x]):
+                    return 3, at
+    return 0, 0

@@ -1,0 +1,41 @@
+"""terrain-gpu fill: fill depressions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from .flow_accumulation import directions_option, provide
+
+__all__ = ["HELP", "NAME", "OPTIONS", "PROVEN", "provide", "run"]
+
+NAME = "fill"
+PROVEN = True
+HELP = """Fill the depressions of STORE, or of a raster (then give -o).
+
+Every cell is raised to the level at which water leaves it for an outlet. The outlets are those of
+the flow directions, which are computed if they are not there: the raster's edge, and the coast of
+voids that reach it. Other outlets need other directions (flow-direction --outlets), but no other
+tree.
+
+\b
+terrain-gpu fill dem.zarr
+terrain-gpu fill dem.tif -o filled.tif
+"""
+OPTIONS = [
+    directions_option,
+    click.option(
+        "--into",
+        default="filled",
+        show_default=True,
+        metavar="NAME",
+        help="Layer to write the filled heights to.",
+    ),
+]
+
+
+def run(store: Any, **settings: Any) -> Any:
+    from ..drainage.flow import fill
+
+    return fill(store, **settings)

@@ -1,0 +1,62 @@
+"""terrain-gpu flow-accumulation: what drains through each cell."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from ..store import TileStore
+
+NAME = "flow-accumulation"
+PROVEN = True
+HELP = """Count the cells, or sum the areas, that drain through each cell of STORE, or of a raster
+(then give -o).
+
+Follows the layer of flow directions, which is computed if it is not there (flow-direction). Cells
+that do not drain are nodata.
+
+\b
+terrain-gpu flow-accumulation dem.zarr --areas
+terrain-gpu flow-accumulation dem.tif -o accumulation.tif
+"""
+
+directions_option = click.option(
+    "--directions",
+    default="flow_direction",
+    show_default=True,
+    metavar="NAME",
+    help="Layer of D8 flow directions.",
+)
+
+OPTIONS = [
+    directions_option,
+    click.option(
+        "--areas",
+        is_flag=True,
+        help="Sum areas instead of cells, in square map units (square metres in a geographic CRS).",
+    ),
+    click.option("--exclude-self", is_flag=True, help="Leave out the cell itself."),
+    click.option(
+        "--into",
+        default="flow_accumulation",
+        show_default=True,
+        metavar="NAME",
+        help="Layer to write to.",
+    ),
+]
+
+
+def provide(
+    store: TileStore, show: Any, how: dict[str, Any], settings: dict[str, Any]
+) -> dict[str, float]:
+    from ..drainage.chain import provide_directions
+
+    return provide_directions(store, settings["directions"], show, **how)
+
+
+def run(store: TileStore, **settings: Any) -> Any:
+    from ..drainage.flow import flow_accumulation
+
+    return flow_accumulation(store, **settings)

@@ -1,0 +1,67 @@
+"""terrain-gpu flow-direction: D8 flow directions."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from .places import given_outlets, outlet_options
+
+if TYPE_CHECKING:
+    from ..store import TileStore
+
+NAME = "flow-direction"
+PROVEN = True
+HELP = """Compute the D8 flow direction of every cell of STORE, or of a raster (then give -o).
+
+Every cell drains to its steepest lower neighbour. Flats drain along the spanning tree, depressions
+are carved at their lowest passes: all ways end at outlets. By default, these are the cells at the
+raster's edge and beside voids that reach it. Codes: E 1, SE 2, S 4, SW 8, W 16, NW 32, N 64,
+NE 128; 0 at outlets, 255 (nodata) where none is reached.
+
+\b
+terrain-gpu flow-direction dem.zarr
+terrain-gpu flow-direction dem.tif -o directions.tif
+"""
+OPTIONS = [
+    *outlet_options,
+    click.option(
+        "--inner-voids",
+        is_flag=True,
+        help="Cells beside inner voids are outlets, too.",
+    ),
+    click.option(
+        "--into",
+        default="flow_direction",
+        show_default=True,
+        metavar="NAME",
+        help="Layer to write the directions to.",
+    ),
+]
+
+
+def provide(
+    store: TileStore, show: Any, how: dict[str, Any], settings: dict[str, Any]
+) -> dict[str, float]:
+    from ..drainage.chain import provide_tree
+
+    return provide_tree(store, show, **how)
+
+
+def run(store: TileStore, inner_voids: bool, **settings: Any) -> Any:
+    from ..drainage.directions import flow_direction
+
+    given = given_outlets(store.grid, settings)
+    if given is not None and inner_voids:
+        raise click.UsageError("--inner-voids: leave it out where outlets are given")
+    ends = given if given is not None else "border" if inner_voids else "edge"
+    return flow_direction(store, ends, **settings)
+
+
+def tell(found: Any) -> str:
+    cells, outlets, reached = found.found["cells"], found.found["outlets"], found.report.valid_cells
+    text = f"{reached:,} cells drain to {outlets:,} outlet{'s' * (outlets != 1)}"
+    if cells > reached:
+        text += f", {cells - reached:,} reach none"
+    return text

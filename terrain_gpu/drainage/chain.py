@@ -1,0 +1,54 @@
+"""Layers that hydrology needs before the one that is asked for: computed where they are missing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+from ..mst import LAYER as TREE
+from ..mst import minimum_spanning_tree
+from ..progress import Progress, silent
+from ..store import TileStore
+from .codes import DIRECTIONS
+from .directions import flow_direction
+
+Show = Callable[[str], AbstractContextManager[Progress]]
+"""Shows the progress of a named step."""
+
+
+def provide_tree(
+    store: TileStore, show: Show = lambda step: nullcontext(silent), **how: Any
+) -> dict[str, float]:
+    """Compute the spanning forest of weight "flow", unless there is one.
+
+    Parameters
+    ----------
+    how
+        Of all steps: memory_limit, threads, client, resume.
+
+    Returns
+    -------
+    dict
+        Seconds of each step that was run.
+    """
+    if TREE in store.layers:
+        return {}
+    with show("mst") as progress:
+        found = minimum_spanning_tree(store, weight="flow", progress=progress, **how)
+    return {TREE: found.report.seconds["total"]}
+
+
+def provide_directions(
+    store: TileStore,
+    name: str = DIRECTIONS,
+    show: Show = lambda step: nullcontext(silent),
+    **how: Any,
+) -> dict[str, float]:
+    """Compute flow directions by default, unless there are some, or they have another name."""
+    if name != DIRECTIONS or name in store.layers:
+        return {}
+    seconds = provide_tree(store, show, **how)
+    with show("flow-direction") as progress:
+        found = flow_direction(store, progress=progress, **how)
+    return {**seconds, DIRECTIONS: found.report.seconds["total"]}

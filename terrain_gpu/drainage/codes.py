@@ -1,0 +1,67 @@
+"""Layers of D8 flow directions: which codes they hold, and where ways end.
+
+Ways end at outlets: cells of code 0, and cells that lead to a cell that does not drain, or out of
+the raster.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ..errors import StoreError
+from ..grid import GridSpec, Window
+from ..store import Layer, TileStore
+
+DIRECTIONS = "flow_direction"
+"""Name of the layer, unless another is given."""
+
+OUTLET, NOWHERE = 0, 255
+"""Codes of outlets, and of cells that do not drain or have no value."""
+
+ENCODING = {"encoding": "esri-d8-downstream"}
+"""How layers of directions record what they hold."""
+
+CODES = "E 1, SE 2, S 4, SW 8, W 16, NW 32, N 64, NE 128; 0 outlet, 255 none"
+
+
+def open_directions(store: TileStore, name: str) -> Layer:
+    """Open a layer of directions.
+
+    Raises
+    ------
+    StoreError
+        when it does not exist, or cannot hold D8 codes.
+    """
+    if name not in store.layers:
+        raise StoreError(
+            f"{store.path}: has no layer {name!r} of flow directions; terrain-gpu flow-direction "
+            "makes it"
+        )
+    layer = store.layer(name)
+    if layer.dtype != np.uint8:
+        raise StoreError(
+            f"{layer.path}: holds {layer.dtype.name}, but flow directions are D8 codes of uint8 "
+            f"({CODES})"
+        )
+    return layer
+
+
+def end_ways(layer: Layer, grid: GridSpec, window: Window, codes: np.ndarray) -> None:
+    """Set codes to `NOWHERE` where the layer has no value, and outside of the raster.
+
+    Parameters
+    ----------
+    window, codes
+        A block, and its codes with one ring.
+    """
+    r0, r1, c0, c1 = window
+    if layer.nodata not in (None, NOWHERE):
+        codes[codes == layer.nodata] = NOWHERE
+    codes[: r0 == 0] = NOWHERE
+    codes[codes.shape[0] - (r1 == grid.rows) :] = NOWHERE
+    codes[:, : c0 == 0] = NOWHERE
+    codes[:, codes.shape[1] - (c1 == grid.cols) :] = NOWHERE
+
+
+def no_code(layer: Layer, row: int, col: int, code: int) -> StoreError:
+    return StoreError(f"{layer.path}: row {row}, column {col}: {code} is not a D8 code ({CODES})")

@@ -1,0 +1,10 @@
+"""Operations along layers of D8 flow directions.
+
+`kernels` follows the flow within a `block`; `entries` joins the blocks; `operation` has the passes
+that all operations share.
+"""
+
+from .accumulation import FlowAccumulation, flow_accumulation
+from .fill import Fill, fill
+
+__all__ = ["Fill", "FlowAccumulation", "fill", "flow_accumulation"]

@@ -1,0 +1,176 @@
+"""What blocks of flow directions know about each other: where flow enters, and where it goes then.
+
+Flow enters a block at some cells of its rim, its *entries*. From each it leads to an entry of
+another block, or ends inside. Only these arcs are kept in memory, at most one for each cell of the
+rims: sums are passed along them downstream, and values of ways are followed upstream.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ...engine.operation import Phase, State
+from ...engine.plan import COMPILED_BASELINE, MB, format_size
+from ...errors import PlanError, StoreError
+from ...grid import Block, BlockGrid, ceil_div
+from .kernels import UNKNOWN, follow, join_upstream
+
+ENTRY_BYTES = 150
+"""Bytes of an entry while all are joined; before that, about a third of it."""
+
+NONE = np.empty(0, np.int64)
+
+
+def most_entries(blocks: BlockGrid) -> int:
+    """Return how many entries are planned for: one for each cell of the lines between blocks.
+
+    Lidar and satellite DEMs have 0.6 to 0.7. At most, there are two.
+    """
+    down, across = blocks.shape
+    return (down - 1) * blocks.cols + (across - 1) * blocks.rows
+
+
+class FlowEntries(State):
+    """The entries of all blocks.
+
+    Parameters
+    ----------
+    path
+        The layer of directions, for messages.
+    memory_limit
+        Limit on the peak resident set of the process, in bytes.
+    """
+
+    def __init__(self, path: object, blocks: BlockGrid, memory_limit: int) -> None:
+        self._path, self._blocks, self._limit = path, blocks, memory_limit
+        self._parts: list[tuple[np.ndarray, ...]] = []
+        self._count = 0
+        self._ids = self._values = NONE
+
+    def add(self, phase: Phase, at: Block, known: tuple[np.ndarray, ...] | None) -> None:
+        """Add a block: ids of its entries and of those that follow, -1 for none; and more."""
+        if phase.writes or known is None:
+            return
+        self._parts.append(known)
+        self._count += len(known[0])
+        needed = COMPILED_BASELINE + self._count * ENTRY_BYTES
+        if needed > self._limit:
+            raise PlanError(
+                f"{self._path}: a memory limit of {format_size(self._limit)} is too small for "
+                f"{self._count:,} or more cells at which flow enters blocks; give more than "
+                f"{ceil_div(needed, MB)} MB, or convert with a larger --block-size"
+            )
+
+    def _joined(self) -> tuple[np.ndarray, list[np.ndarray]]:
+        """Sort the entries; return which one follows each, and the further columns."""
+        if not self._parts:
+            return NONE, []
+        ids, following, *more = map(np.concatenate, zip(*self._parts, strict=True))
+        self._parts.clear()
+        order = np.argsort(ids)
+        self._ids = ids[order]
+        following = following[order]
+        found = np.where(following < 0, -1, np.searchsorted(self._ids, following))
+        return found, [column[order] if len(column) == len(order) else column for column in more]
+
+    def _refuse_circle(self, entry: int) -> None:
+        if entry >= 0:
+            row, col = divmod(int(self._ids[entry]), self._blocks.cols)
+            raise circle(self._path, row, col)
+
+    def among(self, ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return which of some cells are entries, and the values of these."""
+        if not len(self._ids):
+            return np.zeros(len(ids), bool), self._values
+        at = np.minimum(np.searchsorted(self._ids, ids), len(self._ids) - 1)
+        known = self._ids[at] == ids
+        return known, self._values[at[known]]
+
+
+def circle(path: object, row: int, col: int) -> StoreError:
+    return StoreError(f"{path}: row {row}, column {col}: directions lead round in a circle")
+
+
+class Inflows(FlowEntries):
+    """What enters each block.
+
+    Blocks add where flow leaves them and how much of it comes from their own cells.
+    """
+
+    def __init__(self, path: object, blocks: BlockGrid, memory_limit: int) -> None:
+        super().__init__(path, blocks, memory_limit)
+        self._left: list[tuple[np.ndarray, np.ndarray]] = []
+
+    def add(self, phase: Phase, at: Block, known: tuple[np.ndarray, ...] | None) -> None:
+        if known is None:
+            return
+        ids, following, leaving, amounts = known
+        super().add(phase, at, (ids, following))
+        self._left.append((leaving, amounts))
+
+    def join(self, phase: Phase) -> None:
+        if phase.writes:
+            return
+        following, _ = self._joined()
+        self._values = np.zeros(len(following), np.int64)
+        for leaving, amounts in self._left:
+            np.add.at(self._values, np.searchsorted(self._ids, leaving), amounts)
+        self._left.clear()
+        self._refuse_circle(join_upstream(following, np.empty_like(following), self._values))
+
+    def given(self, phase: Phase, at: Block) -> tuple[np.ndarray, np.ndarray] | None:
+        """Return the cells of the block at which flow enters, and how much."""
+        if not phase.writes:
+            return None
+        ids = ring_ids(self._blocks, at, inside=True)
+        known, values = self.among(ids)
+        return ids[known], values
+
+
+class Beyond(FlowEntries):
+    """The value of the way from each entry.
+
+    Parameters
+    ----------
+    how
+        See `kernels.follow`.
+    """
+
+    def __init__(self, path: object, blocks: BlockGrid, memory_limit: int, how: int) -> None:
+        super().__init__(path, blocks, memory_limit)
+        self._how = how
+
+    def join(self, phase: Phase) -> None:
+        if phase.writes:
+            return
+        following, columns = self._joined()
+        if not columns:
+            return
+        (own,), count = columns, len(following)
+        exits, stack = np.full(count, UNKNOWN, np.int64), np.empty(count, np.int64)
+        self._values = np.empty_like(own)
+        none = np.empty(0, bool)
+        entries = np.arange(count)
+        self._refuse_circle(
+            follow(following, entries, own, none, self._how, exits, self._values, stack)
+        )
+
+    def given(self, phase: Phase, at: Block) -> tuple[np.ndarray, np.ndarray] | None:
+        """Return the entries around the block, and their values."""
+        if not phase.writes:
+            return None
+        ids = ring_ids(self._blocks, at, inside=False)
+        known, values = self.among(ids)
+        return ids[known], values
+
+
+def ring_ids(blocks: BlockGrid, at: Block, *, inside: bool) -> np.ndarray:
+    """Ids of the cells at the rim of a block, or of the ring around it within the raster."""
+    r0, r1, c0, c1 = blocks.window(*at)
+    if not inside:
+        r0, r1, c0, c1 = r0 - 1, r1 + 1, c0 - 1, c1 + 1
+    rows, cols = np.arange(r0, r1), np.arange(c0, c1)
+    row = np.concatenate((np.repeat([r0, r1 - 1], len(cols)), np.tile(rows[1:-1], 2)))
+    col = np.concatenate((np.tile(cols, 2), np.repeat([c0, c1 - 1], max(len(rows) - 2, 0))))
+    good = (row >= 0) & (row < blocks.rows) & (col >= 0) & (col < blocks.cols)
+    return np.unique(row[good] * blocks.cols + col[good])

@@ -1,0 +1,178 @@
+"""Fill depressions along flow directions: `fill`."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ...arguments import checked
+from ...engine.operation import OutputLayer, State
+from ...engine.plan import StreamPlan
+from ...engine.proof import Limits, RunRecord
+from ...engine.run import Here, Result, Run, run
+from ...errors import StoreError
+from ...progress import Progress, silent
+from ...store import TileStore
+from ..codes import DIRECTIONS, open_directions
+from ..source import open_forest
+from ..verify.fill import plan_fill, verify_fill
+from .block import FlowBlock
+from .entries import Beyond
+from .kernels import MAX
+from .operation import AlongFlow
+
+LAYER = "filled"
+_NO_STOPS = np.empty(0, bool)
+
+
+@dataclass(frozen=True)
+class Fill(AlongFlow):
+    """The operation; fields are parameters of `fill`, and the layer of heights."""
+
+    store: str
+    layer: str = "elevation"
+    directions: str = DIRECTIONS
+    into: str = LAYER
+
+    command = "fill"
+    mark = "fill_of"
+    proof_passes = 2
+    worker_bytes = 8
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        return self.directions, self.layer
+
+    @property
+    def outputs(self) -> tuple[OutputLayer, ...]:
+        heights = self.layers[1]
+        return (OutputLayer(self.into, heights.dtype, heights.nodata, "filled heights"),)
+
+    def settings(self) -> dict[str, Any]:
+        return {"fill_of": self.layer, "directions": self.directions}
+
+    def begin(self, plan: StreamPlan, spill: Path) -> State:
+        return Beyond(self.layers[0].path, self.blocks, plan.memory_limit, MAX)
+
+    def ways(self, block: FlowBlock, cells: list[np.ndarray]) -> tuple[np.ndarray, ...]:
+        heights = cells[0].ravel()
+        least = -np.inf if heights.dtype.kind == "f" else np.iinfo(heights.dtype).min
+        levels = np.full(block.size, least, heights.dtype)
+        into = block.entries()
+        exits = block.follow(into, heights, _NO_STOPS, MAX, levels)
+        return block.globally(into), block.globally(exits), levels[into]
+
+    def finish(
+        self, block: FlowBlock, cells: list[np.ndarray], given: Any, out: list[np.ndarray]
+    ) -> None:
+        heights, (ids, around) = cells[0].ravel(), given
+        levels = np.empty(block.size, heights.dtype)
+        levels[block.locally(ids)] = around
+        block.follow(block.inner, heights, _NO_STOPS, MAX, levels)
+        out[0][...] = levels.reshape(block.codes.shape)[1:-1, 1:-1]
+
+    def plan_verify(self, memory_limit: int, threads: int | None) -> None:
+        limits = Limits(memory_limit, threads)
+        codes, heights = self.layers
+        plan_fill(self.blocks, codes, heights, self.outputs[0], limits)
+
+    def verify(self, run: Run, found: dict[str, Any]) -> dict[str, Any]:
+        codes, heights = self.layers
+        connectivity = open_forest(self.store).connectivity
+        verify_fill(codes, heights, run.layer(self.into), connectivity, run.proof_limits)
+        return {"verified_cells": self.grid.cells}
+
+
+@checked()
+def fill(
+    store: str | os.PathLike[str] | TileStore,
+    *,
+    directions: str = DIRECTIONS,
+    into: str = LAYER,
+    memory_limit: int | str | None = None,
+    threads: int | None = None,
+    client: Any = None,
+    verify: bool = False,
+    resume: bool = False,
+    overwrite: bool = False,
+    progress: Progress = silent,
+) -> Result:
+    """Fill depressions: raise every cell to the level at which water leaves it for an outlet.
+
+    Parameters
+    ----------
+    store
+        A store with flow directions, or its path.
+    directions
+        Layer of flow directions that `flow_direction` made; its outlets hold.
+    into
+        Layer to write, of the type of the heights, with the nodata value of these. Cells that
+        reach no outlet keep their heights.
+    memory_limit
+        Limit on the peak resident set of the process in bytes; a quarter of RAM when None.
+    threads
+        Number of threads; all processors when None.
+    client
+        A ``distributed.Client`` whose workers solve the blocks, each within `memory_limit`. None
+        for this process.
+    verify
+        Verify the result in two more passes over the cells.
+    resume
+        Continue an unfinished run.
+    overwrite
+        Replace an existing result once the new one is complete.
+    progress
+        Called with the cells just done and all cells of both passes.
+
+    Returns
+    -------
+    Result
+        Its `layers` are named `into`.
+
+    Raises
+    ------
+    InputError
+        when a name cannot be used.
+    PlanError
+        when the memory limit is too small.
+    StoreError
+        when the store is damaged or has no such directions, the heights or the spanning forest
+        have changed since, or the layer exists already.
+    OutputError
+        when the disk is full. Finished blocks are kept for `resume`.
+    VerificationError
+        when the proof fails; there is no result then.
+
+    Notes
+    -----
+    The result of priority-flood (R. Barnes, C. Lehman, D. Mulla 2014, Computers & Geosciences 62).
+    The way to an outlet along the spanning forest has the lowest highest cell, which is the level.
+
+    Examples
+    --------
+    >>> filled = fill("dem.zarr").layers["filled"]
+    """
+    opened = store if isinstance(store, TileStore) else TileStore.open(store)
+    codes = open_directions(opened, directions)
+    if "outlets" not in (codes.info.get("settings") or {}):
+        raise StoreError(
+            f"{codes.path}: not made by flow-direction; levels need ways over the lowest passes"
+        )
+    recorded, forest = RunRecord(opened, codes), open_forest(opened)
+    for name in forest.identity:
+        recorded.input(name)
+    operation = Fill(str(opened.path), forest.cells.name, directions, into)
+    return run(
+        operation,
+        memory_limit=memory_limit,
+        threads=threads,
+        resume=resume,
+        overwrite=overwrite,
+        verify=verify,
+        place=Here(progress),
+        client=client,
+    )

@@ -1,0 +1,95 @@
+"""Operations along flow directions: `AlongFlow`.
+
+1. *Ways*: each block is read, and what its entries need to know is found.
+2. The entries of all blocks are joined in memory.
+3. *Cells*: each block is read again, with what it now knows, and written.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ...engine.operation import Operation, OutputLayer, Phase, SolvedBlock
+from ...engine.plan import StreamPlan, fit_blocks, layer_bytes
+from ...grid import Block
+from .block import FlowBlock, FlowWork, read_flow
+from .entries import ENTRY_BYTES, most_entries
+
+
+class AlongFlow(Operation):
+    """An operation whose first input is a layer of flow directions."""
+
+    directions: str
+    halo = 1
+    worker_bytes = 0
+    """Bytes per cell that a worker needs beside `FlowWork`."""
+
+    @property
+    def phases(self) -> tuple[Phase, ...]:
+        return Phase("ways", joined="join"), Phase("cells", writes=True)
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        return (self.directions,)
+
+    @property
+    def layers_out(self) -> list[OutputLayer]:
+        return [output for output in self.outputs if isinstance(output, OutputLayer)]
+
+    def plan(
+        self, memory_limit: int | str | None, threads: int | None, gpu: Any = None
+    ) -> StreamPlan:
+        blocks, (rows, cols) = self.blocks, self.grid.shape
+        ring = (blocks.block + 2) ** 2
+        read = sum(layer.dtype.itemsize for layer in self.layers)
+        written = [output.dtype.itemsize for output in self.layers_out]
+        entries = most_entries(blocks) * ENTRY_BYTES
+        return fit_blocks(
+            blocks,
+            self.layers[0].dtype.name,
+            f"to {self.command}",
+            buffer=ring * (read + sum(written)),
+            worker=ring * (FlowWork.BYTES + self.worker_bytes),
+            scratch=ring * (read + 2 * sum(written)) + 64 * rows,
+            held=entries // 3,
+            joined=entries,
+            passes=2,
+            bytes_read=2 * sum(
+                layer_bytes(rows, cols, layer.dtype.itemsize, layer.block_size)
+                for layer in self.layers
+            ),
+            bytes_written=sum(layer_bytes(rows, cols, size, blocks.block) for size in written),
+            memory_limit=memory_limit,
+            threads=threads,
+        )  # fmt: skip
+
+    def new_work(self) -> FlowWork:
+        return FlowWork(self.blocks)
+
+    def solve(
+        self,
+        phase: Phase,
+        at: Block,
+        cells: list[np.ndarray],
+        out: list[np.ndarray],
+        given: Any,
+        work: Any,
+    ) -> SolvedBlock:
+        codes = self.layers[0]
+        block = read_flow(codes, self.grid, self.blocks.window(*at), cells[0], work)
+        if not phase.writes:
+            return SolvedBlock(known=self.ways(block, cells[1:]))
+        self.finish(block, cells[1:], given, out)
+        return SolvedBlock(tuple(out))
+
+    def ways(self, block: FlowBlock, cells: list[np.ndarray]) -> tuple[np.ndarray, ...]:
+        """Return what the state adds for a block."""
+        raise NotImplementedError
+
+    def finish(
+        self, block: FlowBlock, cells: list[np.ndarray], given: Any, out: list[np.ndarray]
+    ) -> None:
+        """Compute the outputs of a block."""
+        raise NotImplementedError

@@ -1,0 +1,57 @@
+"""What sums of drainage are: whole numbers of units, so that their order does not matter."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..grid import GridSpec, Window
+from ..grid.lengths import area_units
+from .codes import NOWHERE
+
+
+@dataclass(frozen=True)
+class SumRule:
+    """How much each cell contributes, and how sums are written.
+
+    Attributes
+    ----------
+    units
+        int64, shape (rows of the raster,): what a cell of each row contributes.
+    unit
+        The value of one of them.
+    dtype
+        int64 for cells, float64 for areas.
+    exclude_self
+        Whether a cell's own contribution is left out of its sum.
+    """
+
+    units: np.ndarray
+    unit: float
+    dtype: np.dtype
+    exclude_self: bool = False
+
+    @classmethod
+    def of(cls, grid: GridSpec, areas: bool, exclude_self: bool = False) -> SumRule:
+        """The rule for areas, or for numbers of cells."""
+        if areas:
+            return cls(*area_units(grid), np.dtype(np.float64), exclude_self)
+        return cls(np.ones(grid.rows, np.int64), 1.0, np.dtype(np.int64), exclude_self)
+
+    @property
+    def nodata(self) -> int:
+        """The sum at cells that do not drain."""
+        return -1 if self.exclude_self else 0
+
+    def own(self, window: Window, codes: np.ndarray) -> np.ndarray:
+        """What each cell of a window contributes."""
+        return (codes != NOWHERE) * self.units[window[0] : window[1], None]
+
+    def write(self, sums: np.ndarray, window: Window, codes: np.ndarray, out: np.ndarray) -> None:
+        """Write the sums of a window's cells, in units, to `out`."""
+        if self.exclude_self:
+            sums = sums - self.own(window, codes)
+        np.multiply(sums, self.unit if self.dtype.kind == "f" else 1, out=out)
+        if self.exclude_self:
+            out[codes == NOWHERE] = self.nodata

@@ -1,0 +1,171 @@
+"""Voids that reach the edge of the raster, found again for proofs: by flooding."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ...compiled import jit
+from ...grid import Block, BlockGrid, Window
+
+VOID_BYTES = 9
+"""Of a worker, per cell of a block."""
+
+
+class _Rim(NamedTuple):
+    """Ids of cells along the rim of a block that have no value, and the voids they are in."""
+
+    ids: np.ndarray
+    voids: np.ndarray
+
+
+def floods_bytes(blocks: BlockGrid) -> int:
+    """Bytes that `Floods` may take."""
+    down, across = blocks.shape
+    return 2 * (across * blocks.rows + down * blocks.cols) * 60
+
+
+class Floods:
+    """Voids of all blocks; after `join`, which of the cells at their rims are in outer ones."""
+
+    def __init__(self, blocks: BlockGrid) -> None:
+        self.blocks = blocks
+        self._rims: list[_Rim] = []
+        self._count = 0
+        self._ids, self._outer = np.empty(0, np.int64), np.empty(0, bool)
+
+    def look(self, at: Block, absent: np.ndarray) -> _Rim | None:
+        """Flood the voids of a block, from any thread; what `add` is told."""
+        if not absent.any():
+            return None
+        window = self.blocks.window(*at)
+        labels = _labels(absent)
+        rim = np.zeros(absent.shape, bool)
+        rim[[0, -1]] = rim[:, [0, -1]] = True
+        where = np.flatnonzero(rim & absent)
+        return _Rim(self._globally(window, where), labels[where].astype(np.int64))
+
+    def _globally(self, window: Window, cells: np.ndarray) -> np.ndarray:
+        row, col = np.divmod(cells, window[3] - window[2])
+        return (window[0] + row) * self.blocks.cols + window[2] + col
+
+    def add(self, found: _Rim | None) -> None:
+        if found is None or not len(found.ids):
+            return
+        names, which = np.unique(found.voids, return_inverse=True)
+        self._rims.append(_Rim(found.ids, which.reshape(-1) + self._count))
+        self._count += len(names)
+
+    def join(self) -> None:
+        """Spread over the lines between blocks what touches the edge of the raster."""
+        if not self._rims:
+            return
+        ids, voids = (np.concatenate(one) for one in zip(*self._rims, strict=True))
+        self._rims.clear()
+        order = np.argsort(ids)
+        ids, voids = ids[order], voids[order]
+        rows, cols = self.blocks.rows, self.blocks.cols
+        row, col = np.divmod(ids, cols)
+        edge = (row == 0) | (row == rows - 1) | (col == 0) | (col == cols - 1)
+        arcs = []
+        for down, right in ((0, 1), (1, -1), (1, 0), (1, 1)):
+            inside = (row + down < rows) & (col + right >= 0) & (col + right < cols)
+            there = ids[inside] + down * cols + right
+            at = np.minimum(np.searchsorted(ids, there), len(ids) - 1)
+            met = ids[at] == there
+            arcs.append(np.stack((voids[inside][met], voids[at[met]])))
+        outer = np.zeros(self._count, bool)
+        outer[voids[edge]] = True
+        one, other = np.unique(np.concatenate(arcs, axis=1), axis=1)
+        spread(outer, *_lists(np.append(one, other), np.append(other, one), self._count))
+        self._ids, self._outer = ids, outer[voids]
+
+    def outside(self, at: Block, absent: np.ndarray) -> np.ndarray:
+        """Which cells of a block and one ring around it are in outer voids, or off the raster.
+
+        Parameters
+        ----------
+        absent
+            Which of them have no value.
+        """
+        r0, r1, c0, c1 = window = self.blocks.window(*at)
+        found = np.ones(absent.shape, bool)
+        top, left = int(r0 == 0), int(c0 == 0)
+        bottom, right = int(r1 == self.blocks.rows), int(c1 == self.blocks.cols)
+        inside = (slice(top, absent.shape[0] - bottom), slice(left, absent.shape[1] - right))
+        found[inside] = False
+        ring = np.zeros(absent.shape, bool)
+        ring[[0, -1]] = ring[:, [0, -1]] = True
+        around = np.flatnonzero(ring & absent & ~found)
+        row, col = np.divmod(around, absent.shape[1])
+        found.ravel()[around] = self._are_outer((r0 + row - 1) * self.blocks.cols + c0 + col - 1)
+        own = absent[1:-1, 1:-1]
+        if own.any():
+            labels = _labels(own)
+            rim = np.zeros(own.shape, bool)
+            rim[[0, -1]] = rim[:, [0, -1]] = True
+            where = np.flatnonzero(rim & own)
+            outer = np.zeros(int(labels.max()) + 1, bool)
+            outer[labels[where]] = self._are_outer(self._globally(window, where))
+            outer[0] = False
+            found[1:-1, 1:-1] = outer[labels].reshape(own.shape)
+        return found
+
+    def _are_outer(self, ids: np.ndarray) -> Any:
+        if not len(self._ids):
+            return np.zeros(len(ids), bool)
+        at = np.minimum(np.searchsorted(self._ids, ids), len(self._ids) - 1)
+        return (self._ids[at] == ids) & self._outer[at]
+
+
+def _labels(absent: np.ndarray) -> np.ndarray:
+    """The void that each cell is in, int32, flat; 0 for none."""
+    labels = np.zeros(absent.size, np.int32)
+    flood(np.ascontiguousarray(absent), labels, np.empty(absent.size, np.int32))
+    return labels
+
+
+def _lists(one: np.ndarray, other: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
+    """Which voids meet each: where its list begins, and the lists."""
+    order = np.argsort(one, kind="stable")
+    return np.searchsorted(one[order], np.arange(count + 1)), other[order]
+
+
+@jit
+def flood(absent, labels, stack):
+    """Number the voids of a block, from each cell of it that is met first."""
+    rows, cols = absent.shape
+    count = 0
+    for start in range(rows * cols):
+        if labels[start] or not absent[start // cols, start % cols]:
+            continue
+        count += 1
+        labels[start] = count
+        stack[0], depth = start, 1
+        while depth:
+            depth -= 1
+            row, col = stack[depth] // cols, stack[depth] % cols
+            for r in range(max(row - 1, 0), min(row + 2, rows)):
+                for c in range(max(col - 1, 0), min(col + 2, cols)):
+                    if absent[r, c] and not labels[r * cols + c]:
+                        labels[r * cols + c] = count
+                        stack[depth] = r * cols + c
+                        depth += 1
+
+
+@jit
+def spread(outer, starts, lists):
+    """Mark all voids that can be reached from those marked."""
+    stack = np.flatnonzero(outer)
+    waiting = np.empty(len(outer), np.int64)
+    waiting[: len(stack)] = stack
+    depth = len(stack)
+    while depth:
+        depth -= 1
+        at = waiting[depth]
+        for k in range(starts[at], starts[at + 1]):
+            if not outer[lists[k]]:
+                outer[lists[k]] = True
+                waiting[depth] = lists[k]
+                depth += 1

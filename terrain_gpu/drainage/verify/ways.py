@@ -1,0 +1,128 @@
+"""Ways along a layer of directions, as proofs follow them: within blocks, then between them."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ...engine.plan import MB, StreamPlan, format_size
+from ...engine.proof import wrong
+from ...errors import PlanError
+from ...grid import Block, BlockGrid, ceil_div
+from ..codes import NOWHERE, end_ways, no_code
+from .kernels import crossings, entries, order_cells, order_ways, ways_out
+
+ORDER_BYTES = 45
+"""Of a worker, per cell of a block."""
+
+_WAY_BYTES = 8 * 8
+"""Of a cell at which flow leaves a block, and of one at which it enters."""
+
+
+def ways_between(blocks: BlockGrid) -> int:
+    """How many cells drain into another block, planned; twice as many can, in odd rasters."""
+    down, across = blocks.shape
+    return (down - 1) * blocks.cols + (across - 1) * blocks.rows
+
+
+def ways_bytes(blocks: BlockGrid) -> int:
+    """Bytes that `FlowWays` may take."""
+    return _WAY_BYTES * ways_between(blocks)
+
+
+class BlockFlow(NamedTuple):
+    """The ways of a block that go on in other blocks, or come from there.
+
+    Attributes
+    ----------
+    target
+        Ids of the cells to which ways leave it.
+    entered, way
+        Ids of the cells into which others drain, and which of the former follows, -1 if none.
+    """
+
+    target: np.ndarray
+    entered: np.ndarray
+    way: np.ndarray
+
+
+class FlowWays:
+    """The ways of all blocks.
+
+    Attributes
+    ----------
+    target
+        After `join`, in the order in which blocks were added: ids of the cells to which ways lead.
+    following, order
+        The way that follows each, -1 if none; and an order of them, each before the one after it.
+    """
+
+    def __init__(self, codes: Any, blocks: BlockGrid, plan: StreamPlan) -> None:
+        self.codes, self.blocks, self._plan = codes, blocks, plan
+        self._parts: list[BlockFlow] = []
+        self._count = 0
+        self.target = self.following = self.order = np.empty(0, np.int64)
+
+    def within(self, at: Block, codes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Where cells drain to within the block, see `order_cells`; and their order."""
+        r0, _, c0, c1 = window = self.blocks.window(*at)
+        end_ways(self.codes, self.codes.grid, window, codes)
+        size = (codes.shape[0] - 2) * (codes.shape[1] - 2)
+        target, order = np.empty(size, np.int32), np.empty(size, np.int32)
+        count, cell = order_cells(codes, target, np.empty(size, np.uint8), order)
+        if cell >= 0:
+            row, col = divmod(cell, c1 - c0)
+            code = int(codes[row + 1, col + 1])
+            if target[cell] == -4:
+                raise no_code(self.codes, r0 + row, c0 + col, code)
+            what = f"direction {code} leads round in a circle"
+            wrong(self.codes, what, "acyclic", r0 + row, c0 + col)
+        return target, order[:count]
+
+    def look(
+        self, at: Block, codes: np.ndarray, target: np.ndarray, order: np.ndarray
+    ) -> tuple[np.ndarray, BlockFlow]:
+        """Look at a block, from any thread: the cells at which ways leave it, and for `add`."""
+        window, cols = self.blocks.window(*at), self.blocks.cols
+        exits = np.empty(len(target), np.int32)
+        leaving = np.empty(ways_out(target, order, exits), np.int64)
+        over = np.empty_like(leaving)
+        corner = np.array([window[0], window[2], cols])
+        crossings(codes, corner, target, exits, leaving, over)
+        entered = np.empty(len(target), bool)
+        entries(codes, entered)
+        into = np.flatnonzero(entered & (codes[1:-1, 1:-1].ravel() != NOWHERE))
+        row, col = np.divmod(into, window[3] - window[2])
+        ids = (window[0] + row) * cols + window[2] + col
+        return leaving, BlockFlow(over, ids, exits[into].astype(np.int64))
+
+    def add(self, ways: BlockFlow) -> None:
+        """Add the ways of a block."""
+        self._parts.append(ways)
+        self._count += max(len(ways.target), len(ways.entered))
+        more = max(self._count - ways_between(self.blocks), 0)
+        needed = self._plan.memory + _WAY_BYTES * more
+        if needed > self._plan.memory_limit:
+            raise PlanError(
+                f"{self.codes.path}: more cells drain from block to block than a memory limit of "
+                f"{format_size(self._plan.memory_limit)} has room for; give at least "
+                f"{ceil_div(needed, MB)} MB to verify them"
+            )
+
+    def join(self) -> None:
+        """Follow the ways from block to block; refuse circles."""
+        bases = np.cumsum([0, *(len(ways.target) for ways in self._parts[:-1])])
+        own = zip(self._parts, bases, strict=True)
+        way = np.concatenate([np.where(ways.way < 0, -1, ways.way + base) for ways, base in own])
+        self.target, entered, _ = (np.concatenate(one) for one in zip(*self._parts, strict=True))
+        self._parts.clear()
+        order = np.argsort(entered)
+        # Its block has marked each, for it read the same codes around itself.
+        self.following = way[order[np.searchsorted(entered, self.target, sorter=order)]]
+        waiting, order = np.empty((2, len(self.target)), np.int64)
+        count, x = order_ways(self.following, waiting, order)
+        if x >= 0:
+            row, col = divmod(int(self.target[x]), self.blocks.cols)
+            wrong(self.codes, "direction leads round in a circle", "acyclic", row, col)
+        self.order = order[:count]

@@ -1,0 +1,362 @@
+"""Flow directions and what follows them, block by block, against plain Python."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+import rasterio
+import reference
+from contract import OperationContract, make_store, same, whole
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from strategies import rasters, shapes
+
+from terrain_gpu import TileStore, accumulate, create_layer, minimum_spanning_tree
+from terrain_gpu.cli import options
+from terrain_gpu.cli.main import group
+from terrain_gpu.drainage.codes import DIRECTIONS
+from terrain_gpu.drainage.directions import FlowDirection, flow_direction
+from terrain_gpu.drainage.flow import Fill, FlowAccumulation, fill, flow_accumulation
+from terrain_gpu.errors import InputError, PlanError, StoreError
+from terrain_gpu.grid import GridSpec
+from terrain_gpu.grid.lengths import area_units, step_lengths
+
+types = st.sampled_from(["<i2", "<f4", "<u4"]).map(np.dtype)
+small = rasters(types, shapes(200, 6000))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def no_fsync_in_flow():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", lambda fd: None)
+        yield
+
+
+def right_codes(data, nodata, grid):
+    outlets = reference.edge(reference.vertices(data, nodata))
+    tree = reference.rooted(data, "flow", outlets, nodata, lengths=step_lengths(grid))
+    return reference.drained(data.shape, *tree, np.ones(len(data), int))[1]
+
+
+class TestFlowDirectionContract(OperationContract):
+    command = "flow-direction s.zarr"
+    rasters = small
+
+    def prepare(self, store):
+        minimum_spanning_tree(store, weight="flow", backend="cpu")
+
+    def make(self, store):
+        return FlowDirection(str(store))
+
+    def expected(self, data, nodata, grid):
+        return [right_codes(data, nodata, grid)]
+
+
+class AlongDirections(OperationContract):
+    rasters = small
+
+    def prepare(self, store):
+        minimum_spanning_tree(store, weight="flow", backend="cpu")
+        flow_direction(store)
+
+
+class TestFlowAccumulationContract(AlongDirections):
+    command = "flow-accumulation s.zarr"
+
+    def make(self, store):
+        return FlowAccumulation(str(store))
+
+    def expected(self, data, nodata, grid):
+        codes = right_codes(data, nodata, grid)
+        return [reference.flow_sums(codes, np.ones(len(data), int)).astype(np.int64)]
+
+
+class TestFillContract(AlongDirections):
+    command = "fill s.zarr"
+
+    def make(self, store):
+        return Fill(str(store))
+
+    def expected(self, data, nodata, grid):
+        return [reference.filled(data, right_codes(data, nodata, grid), nodata)]
+
+
+# -- directions ----------------------------------------------------------------------------------
+
+
+@settings(max_examples=60)
+@given(
+    raster=rasters(st.just(np.dtype("<i2")), shapes(200, 8000)),
+    connectivity=st.sampled_from([8, 4]),
+    block=st.sampled_from([64, 128]),
+)
+def test_the_coast_of_outer_voids(folders, raster, connectivity, block):
+    with folders() as folder:
+        data, nodata = raster.cells, raster.nodata
+        store = make_store(folder / "s.zarr", data, nodata, block)
+        minimum_spanning_tree(store, weight="flow", connectivity=connectivity)
+        found = flow_direction(store, verify=True)
+        codes = whole(found.layers[DIRECTIONS])
+        good = reference.vertices(data, nodata)
+        assert reference.listed(codes == 0) == reference.edge(good)
+        assert found.found == {"cells": good.sum(), "outlets": (codes == 0).sum()}
+        assert found.report.valid_cells == (codes != 255).sum()
+        filled = whole(fill(store, verify=True).layers["filled"])
+        assert same(filled, reference.filled(data, codes, nodata, connectivity))
+
+
+def test_an_inner_void_is_an_outlet_only_if_asked(tmp_path):
+    data = np.add.outer(np.arange(200), np.zeros(200)).astype(np.float32)
+    data[100:120, 60:130] = np.nan  # across blocks
+    data[110, 100] = -5  # an island in it
+    store = make_store(tmp_path / "s.zarr", data, None, 64)
+    minimum_spanning_tree(store, weight="flow")
+    found = flow_direction(store, verify=True)
+    codes = whole(found.layers[DIRECTIONS])
+    assert found.report.valid_cells == found.found["cells"] - 1
+    assert codes[110, 100] == 255
+    assert (codes[99, 60:130] != 0).all()
+    asked = flow_direction(store, "border", into="border", verify=True)
+    codes = whole(asked.layers["border"])
+    assert (codes[99, 60:130] == 0).all()
+    assert asked.report.valid_cells == asked.found["cells"]
+    one = flow_direction(store, [(7, 3)], into="one")
+    assert (whole(one.layers["one"]) == 0).sum() == 1
+    with pytest.raises(InputError, match="outlets 'sea': give cells, or one of edge, border"):
+        flow_direction(store, "sea")
+
+
+def test_directions_need_a_tree_of_weight_flow(tmp_path):
+    data = np.random.default_rng(1).integers(0, 9, (70, 80)).astype(np.int16)
+    store = make_store(tmp_path / "s.zarr", data, None, 64)
+    with pytest.raises(StoreError, match="has no spanning forest"):
+        flow_direction(store)
+    minimum_spanning_tree(store)
+    with pytest.raises(StoreError, match="weight max, but flow-direction needs weight flow;"):
+        flow_direction(store)
+
+
+# -- given directions ----------------------------------------------------------------------------
+
+
+def store_of_codes(path, codes, block=64, nodata=255, grid=None):
+    grid = grid or GridSpec(*codes.shape)
+    with create_layer(path, "codes", grid, codes.dtype, nodata=nodata, block_size=block) as target:
+        for at in target.blocks.ids():
+            r0, r1, c0, c1 = target.block_window(*at)
+            target.write_block(*at, np.ascontiguousarray(codes[r0:r1, c0:c1]))
+        target.commit()
+    return path
+
+
+@st.composite
+def acyclic_codes(draw):
+    """Directions down a random surface, off the raster, into cells without one, or nowhere."""
+    rows, cols = draw(shapes(200, 6000))
+    rng = np.random.default_rng(draw(st.integers(0, 999)))
+    height = rng.permutation(rows * cols).reshape(rows, cols)
+    if draw(st.booleans()):  # long ways
+        height = np.add.outer(np.arange(rows), np.arange(cols)) * rows * cols + height
+    k = rng.integers(0, 8, height.shape)
+    steps = np.array(reference.TOWARD)[k]
+    there = np.indices(height.shape).transpose(1, 2, 0) + steps
+    inside = ((there >= 0) & (there < height.shape)).all(axis=2)
+    beyond = height[tuple(np.where(inside[..., None], there, 0).transpose(2, 0, 1))]
+    codes = np.where(~inside | (beyond < height), 1 << k, 0).astype(np.uint8)
+    codes[rng.random(codes.shape) < draw(st.sampled_from([0, 0.02, 0.3]))] = 255
+    return codes
+
+
+@settings(max_examples=60)
+@given(
+    codes=acyclic_codes(),
+    block=st.sampled_from([64, 128, 256]),
+    threads=st.integers(1, 3),
+    exclude=st.booleans(),
+)
+def test_accumulation_along_given_directions(folders, codes, block, threads, exclude):
+    with folders() as folder:
+        store = store_of_codes(folder / "s.zarr", codes, block)
+        found = flow_accumulation(
+            store, directions="codes", exclude_self=exclude, threads=threads, verify=True
+        )
+        sums = reference.flow_sums(codes, np.ones(len(codes), int)).astype(np.int64)
+        right = np.where(codes == 255, -1, sums - 1) if exclude else sums
+        assert same(whole(found.layers["flow_accumulation"]), right)
+
+
+def test_areas_on_the_ellipsoid(tmp_path):
+    from rasterio.crs import CRS
+
+    grid = GridSpec(150, 90, (0.1, 0, 7, 0, -0.1, 60), CRS.from_epsg(4326).to_wkt(), "")
+    codes = np.full((150, 90), 4, np.uint8)
+    codes[:, 40:] = 16
+    store = store_of_codes(tmp_path / "s.zarr", codes, grid=grid)
+    units, unit = area_units(grid)
+    sums = reference.flow_sums(codes, units).astype(np.int64)
+    found = flow_accumulation(store, directions="codes", areas=True, verify=True)
+    assert same(whole(found.layers["flow_accumulation"]), sums * unit)
+    found = flow_accumulation(
+        store, directions="codes", areas=True, exclude_self=True, into="above", verify=True
+    )
+    assert same(whole(found.layers["above"]), (sums - units[:, None]) * unit)
+
+
+def test_a_way_through_all_blocks(tmp_path):
+    rows, cols = 139, 200
+    codes = np.full((rows, cols), 1, np.uint8)
+    codes[1::2] = 16
+    codes[::2, -1] = codes[1::2, 0] = 4
+    store = store_of_codes(tmp_path / "s.zarr", codes)
+    found = flow_accumulation(store, directions="codes", verify=True)
+    assert whole(found.layers["flow_accumulation"]).max() == rows * cols
+
+
+@pytest.mark.parametrize(
+    "ring",
+    [
+        [(10, 10, 1), (10, 11, 4), (11, 11, 16), (11, 10, 64)],
+        [(10, 63, 1), (10, 64, 4), (11, 64, 16), (11, 63, 64)],
+        [(63, 63, 1), (63, 64, 4), (64, 64, 16), (64, 63, 64)],
+    ],
+    ids=["in a block", "of two blocks", "of four"],
+)
+def test_circles_are_refused(tmp_path, ring):
+    codes = np.full((130, 140), 0, np.uint8)
+    for row, col, code in ring:
+        codes[row, col] = code
+    store = store_of_codes(tmp_path / "s.zarr", codes)
+    cells = "|".join(f"row {row}, column {col}" for row, col, _ in ring)
+    with pytest.raises(StoreError, match=rf"({cells}): directions lead round in a circle"):
+        flow_accumulation(store, directions="codes")
+    assert TileStore.open(store).layers == ["codes"]
+
+
+def test_what_is_no_direction_is_refused(tmp_path):
+    codes = np.zeros((70, 80), np.uint8)
+    codes[65, 3] = 3
+    store = store_of_codes(tmp_path / "s.zarr", codes)
+    with pytest.raises(StoreError, match=r"codes: row 65, column 3: 3 is not a D8 code \(E 1, "):
+        flow_accumulation(store, directions="codes")
+    with pytest.raises(StoreError, match="no layer 'flow_direction' of flow directions; terrain"):
+        flow_accumulation(store)
+    data = np.zeros((70, 80))
+    other = make_store(tmp_path / "t.zarr", data, None, 64)
+    with pytest.raises(StoreError, match="holds float64, but flow directions are D8 codes of uin"):
+        flow_accumulation(other, directions="elevation")
+
+
+def test_another_nodata_value(tmp_path):
+    codes = np.full((70, 80), 1, np.uint8)
+    codes[5, 70] = codes[6, 71] = 247
+    store = store_of_codes(tmp_path / "s.zarr", codes, nodata=247)
+    found = flow_accumulation(store, directions="codes", verify=True)
+    codes[codes == 247] = 255
+    right = reference.flow_sums(codes, np.ones(70, int)).astype(np.int64)
+    assert same(whole(found.layers["flow_accumulation"]), right)
+
+
+def test_too_many_entries_for_the_limit(tmp_path):
+    from terrain_gpu.drainage.flow.entries import Inflows
+    from terrain_gpu.engine.operation import Phase
+    from terrain_gpu.engine.plan import COMPILED_BASELINE
+    from terrain_gpu.grid import BlockGrid
+
+    state = Inflows("codes", BlockGrid(200, 200, 64), COMPILED_BASELINE + 150)
+    some = np.arange(2)
+    with pytest.raises(PlanError, match=r"codes: a memory limit of .* give more than \d+ MB"):
+        state.add(Phase("ways"), (0, 0), (some, some, some, some))
+
+
+# -- fill ----------------------------------------------------------------------------------------
+
+
+def test_other_outlets_need_no_other_tree(tmp_path):
+    data = np.random.default_rng(4).integers(0, 99, (100, 150)).astype(np.int16)
+    store = make_store(tmp_path / "s.zarr", data, None, 64)
+    minimum_spanning_tree(store, weight="flow")
+    flow_direction(store, [(40, 50)])
+    found = fill(store, verify=True)
+    codes = whole(TileStore.open(store).layer(DIRECTIONS))
+    assert (codes == 0).sum() == 1
+    assert same(whole(found.layers["filled"]), reference.filled(data, codes))
+
+
+def test_fill_needs_ways_over_the_lowest_passes(tmp_path):
+    data = np.random.default_rng(4).integers(0, 99, (100, 150)).astype(np.int16)
+    store = make_store(tmp_path / "s.zarr", data, None, 64)
+    store_of_codes(store, np.zeros((100, 150), np.uint8), grid=TileStore.open(store).grid)
+    minimum_spanning_tree(store)
+    with pytest.raises(StoreError, match="codes: not made by flow-direction; levels need ways"):
+        fill(store, directions="codes")
+    accumulate(store, directions="ways")  # of weight max: its passes are as low
+    found = fill(store, directions="ways", verify=True)
+    codes = whole(TileStore.open(store).layer("ways"))
+    assert same(whole(found.layers["filled"]), reference.filled(data, codes))
+    minimum_spanning_tree(store, weight="flow", overwrite=True)
+    with pytest.raises(StoreError, match="ways: computed from other cells than"):
+        fill(store, directions="ways", overwrite=True)
+
+
+# -- commands ------------------------------------------------------------------------------------
+
+
+def call(words):
+    return options._guarded(lambda: group.main(words.split(), standalone_mode=False))
+
+
+@pytest.fixture
+def dem(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    data = np.random.default_rng(8).integers(0, 99, (100, 150)).astype(np.int16)
+    transform = rasterio.transform.from_origin(5e5, 5e6, 30, 30)
+    how = {"width": 150, "height": 100, "count": 1, "dtype": "int16", "crs": "EPSG:32633"}
+    with rasterio.open("dem.tif", "w", driver="GTiff", transform=transform, **how) as file:
+        file.write(data, 1)
+    return data
+
+
+def test_from_a_raster_to_a_raster(dem, tmp_path, capsys):
+    before = set(os.listdir(tmp_path))
+    for name in ("fill", "flow-direction", "flow-accumulation"):
+        assert call(f"{name} dem.tif -o {name}.tif") == 0
+    assert set(os.listdir(tmp_path)) - before == {
+        "fill.tif", "flow-direction.tif", "flow-accumulation.tif"
+    }  # fmt: skip
+    assert "15,000 cells drain to 496 outlets, " in capsys.readouterr().out
+    with rasterio.open("flow-direction.tif") as file:
+        codes = file.read(1)
+    with rasterio.open("fill.tif") as file:
+        assert same(file.read(1), reference.filled(dem, codes))
+        assert file.crs.to_epsg() == 32633
+    with rasterio.open("flow-accumulation.tif") as file:
+        assert np.array_equal(file.read(1), reference.flow_sums(codes, np.ones(100, int)))
+    assert call("fill dem.tif") == 2
+    assert "dem.tif is a raster: give -o, or convert it first" in capsys.readouterr().err
+    assert call("fill dem.tif -o x.tif --resume") == 2
+    assert "--resume needs a store" in capsys.readouterr().err
+
+
+def test_what_is_missing_is_computed(dem, capsys):
+    assert call("convert-dataset dem.tif s.zarr") == 0
+    assert call("flow-accumulation s.zarr --json report.json") == 0
+    report = json.loads(Path("report.json").read_text())
+    assert {"before: mst", "before: flow_direction"} < report["seconds"].keys()
+    layers = ["elevation", "flow_accumulation", "flow_direction", "mst"]
+    assert TileStore.open("s.zarr").layers == layers
+    assert call("verify s.zarr") == 0
+    out = capsys.readouterr().out
+    assert "layer flow_accumulation verified, 15,000 cells that drain" in out
+    assert "layer flow_direction verified, 15,000 cells drain to 496 outlets" in out
+    assert call("fill s.zarr --directions other") == 2
+    assert "has no layer 'other' of flow directions" in capsys.readouterr().err
+    words = "flow-direction s.zarr --outlet-rowcol 5,5 --inner-voids --overwrite"
+    assert call(words) == 2
+    assert "--inner-voids: leave it out where outlets are given" in capsys.readouterr().err
+    assert call("flow-direction s.zarr --outlet-rowcol 5,5 --overwrite") == 0
+    assert "15,000 cells drain to 1 outlet, " in capsys.readouterr().out
+    assert call("verify s.zarr") == 2  # made from other directions
