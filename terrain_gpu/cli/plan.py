@@ -30,9 +30,15 @@ PURPOSES = (
     "index",
     "components",
     "accumulate",
+    "flow-direction",
+    "flow-accumulation",
+    "fill",
     "network",
     "slope",
 )
+
+UNFORECAST = ("export", "index", "flow-direction", "flow-accumulation", "fill")
+"""Purposes for which there are no measured rates yet."""
 
 
 @click.command("plan")
@@ -166,7 +172,7 @@ def _refuse(purpose: str, problem: dict[str, Any], workers: int | None) -> None:
         raise click.UsageError(
             "--workers: shortest paths visit blocks as often as the cells need; no forecast"
         )
-    if workers is not None and purpose in ("export", "index"):
+    if workers is not None and purpose in UNFORECAST:
         raise click.UsageError(f"--workers: there is no forecast --for {purpose}")
 
 
@@ -200,6 +206,19 @@ def _plan(
         from ..drainage import plan_accumulation
 
         return plan_accumulation(rows, cols, cells, block_size, **limits)
+    if purpose == "flow-direction":
+        from ..drainage import plan_accumulation
+
+        kind = {"sums": False, "directions": True, "voids": True}
+        return plan_accumulation(rows, cols, cells, block_size, **kind, **limits)
+    if purpose in ("flow-accumulation", "fill"):
+        from ..drainage.flow.operation import plan_flow
+
+        read, written = ([1], [8])
+        if purpose == "fill":
+            read, written = [1, cells.itemsize], [cells.itemsize]
+        blocks = BlockGrid(rows, cols, block_size)
+        return plan_flow(blocks, purpose, read, written, **limits)
     if purpose == "slope":
         from ..morphometry import plan_slope
 

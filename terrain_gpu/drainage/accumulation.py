@@ -37,7 +37,7 @@ from .source import Forest, open_drained, open_forest
 from .sums import SumRule
 from .verify import verify_drainage
 from .verify.checker import plan_passes
-from .voids import Voids, label_voids, outside, rim_of, voids_bytes
+from .voids import Voids, known_bytes, label_voids, outside, rim_of, voids_bytes
 
 LAYER = "accumulation"
 
@@ -94,7 +94,8 @@ def plan_accumulation(
         vertex=VERTEX_BYTES,
         work=6 * voids,
         results=9,
-        beside=voids_bytes(blocks) if voids else 0,
+        beside=known_bytes(blocks) if voids else 0,
+        before=voids_bytes(blocks) if voids else 0,
         written=sum(layer_bytes(rows, cols, size, block) for size in sizes),
         memory_limit=memory_limit,
         threads=threads,

@@ -11,7 +11,7 @@ from .block import work_bytes
 from .skeleton import OUTLINE_BYTES
 
 
-def plan_blocks(
+def plan_blocks(  # noqa: PLR0913 - keyword-only
     blocks: BlockGrid,
     dtype: np.dtype,
     what: str,
@@ -20,6 +20,7 @@ def plan_blocks(
     work: int = 0,
     results: int = 0,
     beside: int = 0,
+    before: int = 0,
     written: int = 0,
     memory_limit: int | str | None,
     threads: int | None,
@@ -39,6 +40,8 @@ def plan_blocks(
         a buffer.
     beside
         Additional bytes, whatever the block size.
+    before
+        Bytes held during another pass, before there is a skeleton.
     written
         Upper bound on the bytes written.
 
@@ -59,7 +62,7 @@ def plan_blocks(
         buffer=ring * (item + 1 + results),
         worker=work_bytes(block, dtype, Weight("max", dtype).key_dtype) + ring * work,
         scratch=block * block * (item + 2 * results),
-        held=vertices * OUTLINE_BYTES + beside,
+        held=max(vertices * OUTLINE_BYTES + beside, before),
         joined=vertices * vertex + beside,
         passes=2,
         bytes_read=2 * sum(layer_bytes(rows, cols, size, block) for size in (item, 1)),

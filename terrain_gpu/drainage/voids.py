@@ -35,10 +35,15 @@ def rim_of(labels: np.ndarray) -> VoidRim:
     return VoidRim(labels[0].copy(), labels[-1].copy(), labels[:, 0].copy(), labels[:, -1].copy())
 
 
-def voids_bytes(blocks: BlockGrid) -> int:
-    """Return the bytes of `Voids`."""
+def known_bytes(blocks: BlockGrid) -> int:
+    """Return the bytes of `Voids` after `join`."""
     down, across = blocks.shape
-    return 2 * (across * blocks.rows + down * blocks.cols) * 24
+    return 2 * (across * blocks.rows + down * blocks.cols)
+
+
+def voids_bytes(blocks: BlockGrid) -> int:
+    """Return the bytes of `Voids` before that: names, and their parents."""
+    return 24 * known_bytes(blocks)
 
 
 class Voids:

@@ -13,7 +13,7 @@ import numpy as np
 
 from ...engine.operation import Operation, OutputLayer, Phase, SolvedBlock
 from ...engine.plan import StreamPlan, fit_blocks, layer_bytes
-from ...grid import Block
+from ...grid import Block, BlockGrid
 from .block import FlowBlock, FlowWork, read_flow
 from .entries import ENTRY_BYTES, most_entries
 
@@ -41,29 +41,15 @@ class AlongFlow(Operation):
     def plan(
         self, memory_limit: int | str | None, threads: int | None, gpu: Any = None
     ) -> StreamPlan:
-        blocks, (rows, cols) = self.blocks, self.grid.shape
-        ring = (blocks.block + 2) ** 2
-        read = sum(layer.dtype.itemsize for layer in self.layers)
-        written = [output.dtype.itemsize for output in self.layers_out]
-        entries = most_entries(blocks) * ENTRY_BYTES
-        return fit_blocks(
-            blocks,
-            self.layers[0].dtype.name,
-            f"to {self.command}",
-            buffer=ring * (read + sum(written)),
-            worker=ring * (FlowWork.BYTES + self.worker_bytes),
-            scratch=ring * (read + 2 * sum(written)) + 64 * rows,
-            held=entries // 3,
-            joined=entries,
-            passes=2,
-            bytes_read=2 * sum(
-                layer_bytes(rows, cols, layer.dtype.itemsize, layer.block_size)
-                for layer in self.layers
-            ),
-            bytes_written=sum(layer_bytes(rows, cols, size, blocks.block) for size in written),
+        return plan_flow(
+            self.blocks,
+            self.command,
+            [layer.dtype.itemsize for layer in self.layers],
+            [output.dtype.itemsize for output in self.layers_out],
+            worker=self.worker_bytes,
             memory_limit=memory_limit,
             threads=threads,
-        )  # fmt: skip
+        )
 
     def new_work(self) -> FlowWork:
         return FlowWork(self.blocks)
@@ -93,3 +79,46 @@ class AlongFlow(Operation):
     ) -> None:
         """Compute the outputs of a block."""
         raise NotImplementedError
+
+
+def plan_flow(
+    blocks: BlockGrid,
+    command: str,
+    read: list[int],
+    written: list[int],
+    *,
+    worker: int = 8,
+    memory_limit: int | str | None = None,
+    threads: int | None = None,
+) -> StreamPlan:
+    """Plan both passes of an operation along flow directions.
+
+    Parameters
+    ----------
+    read, written
+        Bytes per cell of each layer.
+    worker
+        Bytes per cell that a worker needs beside `FlowWork`.
+
+    Raises
+    ------
+    PlanError
+        when the limit is too small.
+    """
+    rows, cols, ring = blocks.rows, blocks.cols, (blocks.block + 2) ** 2
+    entries = most_entries(blocks) * ENTRY_BYTES
+    return fit_blocks(
+        blocks,
+        "uint8",
+        f"for {command} of",
+        buffer=ring * (sum(read) + sum(written)),
+        worker=ring * (FlowWork.BYTES + worker),
+        scratch=ring * (sum(read) + 2 * sum(written)) + 64 * rows,
+        held=entries // 3,
+        joined=entries,
+        passes=2,
+        bytes_read=2 * sum(layer_bytes(rows, cols, size, blocks.block) for size in read),
+        bytes_written=sum(layer_bytes(rows, cols, size, blocks.block) for size in written),
+        memory_limit=memory_limit,
+        threads=threads,
+    )
