@@ -24,7 +24,7 @@ NONE = np.empty(0, np.int64)
 def most_entries(blocks: BlockGrid) -> int:
     """Return how many entries are planned for: one for each cell of the lines between blocks.
 
-    Lidar and satellite DEMs have 0.6 to 0.7. At most, there are two.
+    DEMs from lidar and satellites have 0.5 to 0.7. At most, there are two.
     """
     down, across = blocks.shape
     return (down - 1) * blocks.cols + (across - 1) * blocks.rows
