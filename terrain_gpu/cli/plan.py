@@ -52,7 +52,8 @@ UNFORECAST = ("export", "index", "flow-direction", "flow-accumulation", "fill")
     type=click.Choice(PURPOSES),
     default="convert",
     show_default=True,
-    help="The operation to plan.",
+    metavar="OPERATION",
+    help=f"What to plan: {', '.join(PURPOSES)}.",
 )
 @options.layer_option
 @click.option(
