@@ -8,6 +8,7 @@ each block is recorded once, by the first result, and both wrote the same bytes.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import math
 import pickle
@@ -16,7 +17,8 @@ import signal
 import time
 import uuid
 from collections import Counter
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Coroutine, Generator, Iterable, Iterator
+from concurrent.futures import wait
 from contextlib import ExitStack, closing, contextmanager, suppress
 from itertools import islice
 from multiprocessing import resource_tracker
@@ -61,6 +63,9 @@ MOST_BLOCKS = 256
 
 WAIT, CONNECT, LOOK = 30.0, 30.0, 2.0
 """Seconds to wait for a worker, and for the scheduler; seconds between counts of the workers."""
+
+POLL = 0.1
+"""Seconds between checks of the connection while the driver waits for the scheduler."""
 
 ANSWER = 60.0
 """Seconds that workers may take to import the package."""
@@ -154,12 +159,7 @@ class Cluster:
         # For a store in object storage, workers must be able to access the spilled data instead.
         shared = str(scratch_folder()) if is_url(store) else store
         self.workers, self._needs = len(workers), Needs(__version__, shared, self.threads, 0)
-        log.info(
-            "%d workers of %d threads; dashboard: %s",
-            self.workers,
-            self.threads,
-            client.dashboard_link or "none",
-        )
+        log.info("%d workers of %d threads; dashboard: %s", self.workers, self.threads, self._link)
         self._room = self._ask(workers)
 
     def settings(self) -> dict[str, Any]:
@@ -239,9 +239,8 @@ class Cluster:
 
     def _look(self) -> dict[str, Any]:
         """Return the present workers; raise if there have been none for too long."""
-        with _told(self.client):
-            workers = self.client.scheduler_info(n_workers=-1)["workers"]
-        self._looked = time.monotonic()
+        found = self._query(lambda: self.client.scheduler.identity(n_workers=-1))
+        self._looked, workers = time.monotonic(), found["workers"]
         if workers:
             self.slots = sum(worker["nthreads"] for worker in workers.values())
             self._alone = self._looked
@@ -271,16 +270,18 @@ class Cluster:
 
             return tuple(facts(folder))
 
-        with _told(self.client):
-            try:
-                answers = self.client.sync(
-                    self.client._run, ask, on_error="return", callback_timeout=ANSWER
-                )
-            except TimeoutError:
-                raise ClusterError(
-                    f"{address_of(self.client)}: a worker does not answer; stop it, or wait until "
-                    "the scheduler removes it"
-                ) from None
+        try:
+            answers = _answer(
+                self.client,
+                lambda: self.client.run(ask, on_error="return", asynchronous=True),
+                ANSWER,
+            )
+        except TimeoutError:
+            self._look()  # it may be the scheduler that does not answer
+            raise ClusterError(
+                f"{address_of(self.client)}: a worker does not answer; stop it, or wait until "
+                "the scheduler removes it"
+            ) from None
         found = {}
         for address, answer in answers.items():
             if isinstance(answer, OSError):  # the worker died, which may happen at any moment
@@ -317,6 +318,7 @@ class Cluster:
         # Two tasks per thread: one waits while the other runs.
         most, tasks = (MOST_BLOCKS, 2) if ahead else (1, 1)
         seconds, done, name = 0.0, 0, f"terrain_gpu-{uuid.uuid4().hex}"
+        patience = LOOK
         running: dict[Any, int] = {}
         ready: SimpleQueue[Any] = SimpleQueue()
 
@@ -343,15 +345,26 @@ class Cluster:
                         break
                     if (future := self._next(ready)) is None:
                         continue
-                    found, told = future.result()
+                    if future.status == "error":
+                        future.result()  # raises
+                    try:
+                        found, told = future.result(timeout=patience)
+                    except TimeoutError:  # it died with its worker, or the scheduler is stopped
+                        self._look()
+                        patience *= 2
+                        future.add_done_callback(ready.put)
+                        continue
                     seconds, done = seconds + told.seconds, done + running.pop(future)
                     del future
                     self.figures.received(found, told)
                     yield from pickle.loads(found)
                 self.figures.retries += self._again(name)
             finally:
-                if running:
-                    self.client.cancel(list(running), force=True)
+                with suppress(ClusterError):  # then there is nothing left to cancel
+                    if running:
+                        self._query(
+                            lambda: self.client.cancel(list(running), asynchronous=True, force=True)
+                        )
 
     def _next(self, ready: SimpleQueue[Any]) -> Any:
         """Return a finished task, or None after checking for new and lost workers."""
@@ -375,7 +388,28 @@ class Cluster:
                 for key in map(str, event.get("processing-tasks", ()))
             )
 
-        return self.client.run_on_scheduler(count)
+        return self._query(lambda: self.client.run_on_scheduler(count, asynchronous=True))
+
+    def _query(self, call: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
+        """Return the scheduler's answer to a call; raise if it does not answer."""
+        try:
+            return _answer(self.client, call, CONNECT)
+        except TimeoutError:
+            raise ClusterError(
+                f"{address_of(self.client)}: the scheduler is gone or stopped: no answer for "
+                f"{CONNECT:g} s; {RESUME}"
+            ) from None
+
+    @property
+    def _link(self) -> str:
+        """The address of Dask's dashboard."""
+        from distributed.utils import format_dashboard_link
+
+        port = self._query(lambda: self.client.scheduler.identity(n_workers=0))["services"].get(
+            "dashboard"
+        )
+        host = re.sub(r"^\w+://|:\d+$", "", address_of(self.client))
+        return format_dashboard_link(host, port) if port else "none"
 
 
 def _record(writers: list[Any], lines: list[list[bytes]]) -> None:
@@ -387,6 +421,37 @@ def _record(writers: list[Any], lines: list[list[bytes]]) -> None:
 def address_of(client: Any) -> str:
     """Return the address of a client's scheduler."""
     return getattr(getattr(client, "scheduler", None), "address", "")
+
+
+def _answer(client: Any, call: Callable[[], Coroutine[Any, Any, Any]], seconds: float) -> Any:
+    """Return the result of one of Dask's coroutines, which may wait for ever by themselves.
+
+    Raises
+    ------
+    TimeoutError
+        when this process, unless suspended, has waited so many seconds.
+    ClusterError
+        when the connection is lost; Dask may restore it, but not the tasks.
+    """
+    from distributed.comm import CommClosedError
+
+    with _told(client):
+        if client.status != "running":
+            raise CommClosedError
+        asked = asyncio.run_coroutine_threadsafe(call(), client.loop.asyncio_loop)
+        try:
+            for _ in range(math.ceil(seconds / POLL)):
+                if wait([asked], POLL).done:
+                    break
+                if client.status != "running":
+                    raise CommClosedError
+            else:
+                raise TimeoutError
+            if isinstance(error := asked.exception(), OSError):
+                raise CommClosedError from error
+            return asked.result()
+        finally:
+            asked.cancel()
 
 
 @contextmanager
@@ -439,12 +504,14 @@ def open_client(workers: int | None, scheduler: str | None) -> Iterator[Any]:
                     f"--scheduler {scheduler}: is not an address; write for example tcp://host:8786"
                 )
             try:
+                # Dask's client would wait for ever for one that is stopped.
+                asyncio.run(asyncio.wait_for(_greet(scheduler), CONNECT))
                 client = Client(scheduler, timeout=CONNECT, set_as_default=False)
             except (OSError, ValueError):
                 raise ClusterError(
                     f"{scheduler}: no scheduler answers; start one (dask scheduler)"
                 ) from None
-            with client:
+            with _closing(client):
                 yield client
             return
         with ExitStack() as stack:
@@ -460,7 +527,25 @@ def open_client(workers: int | None, scheduler: str | None) -> Iterator[Any]:
                     host="127.0.0.1",
                 )
                 stack.enter_context(cluster)
-            yield stack.enter_context(Client(cluster, set_as_default=False))
+            yield stack.enter_context(_closing(Client(cluster, set_as_default=False)))
+
+
+async def _greet(scheduler: str) -> None:
+    """Return when a scheduler has answered."""
+    from distributed.core import rpc
+
+    async with rpc(scheduler, timeout=CONNECT) as remote:
+        await remote.identity(n_workers=0)
+
+
+@contextmanager
+def _closing(client: Any) -> Iterator[Any]:
+    """Close a client, which may take long if the scheduler does not answer."""
+    try:
+        yield client
+    finally:
+        with suppress(TimeoutError):
+            client.close(timeout=CONNECT)
 
 
 @contextmanager

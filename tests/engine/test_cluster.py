@@ -89,6 +89,10 @@ class Daemon:
         self.process.kill()
         self.process.join()
 
+    def stop(self):
+        """As a host that hangs, or a network that drops everything: nothing is closed."""
+        os.kill(self.process.pid, signal.SIGSTOP)
+
 
 @pytest.fixture
 def scheduler(tmp_path):
@@ -142,20 +146,116 @@ def test_any_number_of_workers_gives_the_same_bytes(store, edges, workers):
     assert same(one, whole(TileStore.open(store).layer("accumulation")))
 
 
-def test_a_scheduler_dies(store, edges, by_hand):
-    kill = []
+GONE = "the scheduler is gone.*; --resume continues"
 
-    def progress(cells, total):
-        if not kill:
-            kill.append(by_hand.kill())
 
+@pytest.fixture(params=["kill", "stop"])
+def lose(request, by_hand, monkeypatch):
+    """A progress callback that makes the scheduler die or hang, at a share of the work."""
+    seen = []
+
+    def lose_at(share):
+        def progress(cells, total):
+            before = sum(seen)
+            seen.append(cells)
+            if before < share * total <= before + cells:
+                getattr(by_hand, request.param)()
+                if request.param == "stop":
+                    monkeypatch.setattr(clusters, "CONNECT", 0.5)
+
+        return progress
+
+    return lose_at
+
+
+@pytest.mark.parametrize("share", [1e-9, 1])
+def test_a_scheduler_dies(store, edges, by_hand, lose, share):
+    """At first, and when there is only left to count who died."""
     with (
         clusters.open_client(None, by_hand.address) as client,
-        pytest.raises(ClusterError, match="the scheduler is gone; --resume continues"),
+        pytest.raises(ClusterError, match=GONE),
     ):
-        run(SpanningForest(str(store)), client=client, place=Here(progress))
+        run(SpanningForest(str(store)), client=client, place=Here(lose(share)))
     assert run(SpanningForest(str(store)), resume=True).report.result["blocks_resumed"] > 0
     check(store, edges)
+
+
+def test_a_scheduler_dies_while_blocks_are_visited(store, by_hand, lose):
+    how = {"backlink": True, "allocation": True}
+    with (
+        clusters.open_client(None, by_hand.address) as client,
+        pytest.raises(ClusterError, match=GONE),
+    ):
+        shortest_paths(store, [(3, 5)], client=client, progress=lose(0.4), **how)
+    found = shortest_paths(store, [(3, 5)], resume=True, **how)
+    assert found.report.result["blocks_resumed"] > 0
+    cells = {name: whole(layer) for name, layer in found.layers.items()}
+    alone = shortest_paths(store, [(3, 5)], overwrite=True, **how)
+    assert all(same(cells[name], whole(layer)) for name, layer in alone.layers.items())
+    assert not (store / ".incomplete").exists()
+
+
+@pytest.mark.parametrize("question", ["who works", "what can they", "result", "who died"])
+@pytest.mark.parametrize("how", ["kill", "stop"])
+def test_a_scheduler_dies_before_it_answers(store, by_hand, monkeypatch, question, how):
+    """Each question that a run asks, and that Dask might ask for ever."""
+    name = {"who works": "_look", "what can they": "_ask", "who died": "_again"}.get(question)
+
+    def lose(*_):
+        getattr(by_hand, how)()
+        monkeypatch.setattr(clusters, "CONNECT", 0.5)
+        monkeypatch.setattr(clusters, "ANSWER", 0.5)
+
+    def lose_before(self, *args):
+        lose()
+        return before(self, *args)
+
+    def lose_after(self, ready):
+        if found := before(self, ready):
+            lose()
+        return found
+
+    before = getattr(clusters.Cluster, name or "_next")
+    with clusters.open_client(None, by_hand.address) as client:
+        client.wait_for_workers(2)
+        monkeypatch.setattr(clusters.Cluster, name or "_next", lose_before if name else lose_after)
+        monkeypatch.setattr(clusters, "LOOK", 0.2)
+        with pytest.raises(ClusterError, match=GONE):
+            in_workers(client, store, print, [0])
+
+
+STOPPED = """
+import os, signal, sys
+from terrain_gpu import ClusterError, slope
+from terrain_gpu.engine import cluster
+
+address, pid, store = sys.argv[1:]
+with cluster.open_client(None, address) as client:
+    def stop(cells, total):
+        os.kill(int(pid), signal.SIGSTOP)
+        cluster.CONNECT = 0.5
+    try:
+        slope(store, client=client, progress=stop)
+    except ClusterError as error:
+        print(error)
+try:
+    with cluster.open_client(None, address):
+        pass
+except ClusterError as error:
+    print(error)
+"""
+
+
+def test_a_process_ends_though_the_scheduler_hangs(store, by_hand):
+    words = [STOPPED, by_hand.address, str(by_hand.process.pid), str(store)]
+    ended = subprocess.run(
+        [sys.executable, "-c", *words], capture_output=True, text=True, check=True
+    )
+    told = f"{by_hand.address}: the scheduler is gone or stopped: no answer for 0.5 s; --resume"
+    gone, refused = ended.stdout.splitlines()
+    assert gone.startswith(told)
+    assert refused == f"{by_hand.address}: no scheduler answers; start one (dask scheduler)"
+    assert ended.stderr == ""
 
 
 DRIVER = """
