@@ -35,7 +35,7 @@ from .places import given_outlets, outlet_options, refuse_shared_files
 @click.option("-o", "--output", metavar="SUMS.tif", help="Also write the accumulation as a raster.")
 @options.memory_limit_option
 @options.threads_option
-@options.cluster_options
+@options.cluster_options("drainage.accumulation")
 @options.verify_option
 @options.resume_option
 @options.overwrite_option

@@ -18,7 +18,7 @@ from . import compute_sssp, options
 @options.backend_option
 @options.device_option
 @options.gpu_memory_limit_option
-@options.cluster_options
+@options.cluster_options("paths.index.problem")
 @options.verify_option
 @options.scratch_option
 @options.overwrite_option

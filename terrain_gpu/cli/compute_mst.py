@@ -41,7 +41,7 @@ from . import options
 @options.backend_option
 @options.devices_option
 @options.gpu_memory_limit_option
-@options.cluster_options
+@options.cluster_options("mst.problem")
 @options.verify_option
 @options.resume_option
 @options.overwrite_option

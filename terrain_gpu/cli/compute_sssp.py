@@ -185,7 +185,7 @@ def cost_options(command: Any) -> Any:
 @options.backend_option
 @options.devices_option
 @options.gpu_memory_limit_option
-@options.cluster_options
+@options.cluster_options("paths.problem")
 @click.option(
     "--method",
     type=click.Choice(get_args(PathMethod)),

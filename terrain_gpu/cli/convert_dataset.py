@@ -53,7 +53,7 @@ class Number(click.ParamType):
 )
 @options.memory_limit_option
 @options.threads_option
-@options.cluster_options
+@options.cluster_options("io.convert_problem")
 @options.verify_option
 @options.resume_option
 @options.overwrite_option

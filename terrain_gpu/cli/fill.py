@@ -12,6 +12,7 @@ __all__ = ["HELP", "NAME", "OPTIONS", "PROVEN", "provide", "run"]
 
 NAME = "fill"
 PROVEN = True
+MODULES = "mst.problem", "drainage.flow", "drainage.directions"
 HELP = """Fill the depressions of STORE, or of a raster (then give -o).
 
 Every cell is raised to the level at which water leaves it for an outlet. The outlets are those of

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
 
 NAME = "flow-accumulation"
 PROVEN = True
+MODULES = "mst.problem", "drainage.flow", "drainage.directions"
 HELP = """Count the cells, or sum the areas, that drain through each cell of STORE, or of a raster
 (then give -o).
 

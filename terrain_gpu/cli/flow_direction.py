@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
 NAME = "flow-direction"
 PROVEN = True
+MODULES = "mst.problem", "drainage.flow", "drainage.directions"
 HELP = """Compute the D8 flow direction of every cell of STORE, or of a raster (then give -o).
 
 Every cell drains to its steepest lower neighbour. Flats drain along the spanning tree, depressions

@@ -67,7 +67,7 @@ CHECKSUM_RATE = 1e9
 TASK_COST = 1e-3
 """Seconds of the scheduler for each task, at most."""
 
-JOB, WRITING_JOB, BLOCK, ANSWER, EDGE = 720, 2060, 20, 50, 8
+JOB, WRITING_JOB, BLOCK, ANSWER, EDGE = 760, 2100, 20, 50, 8
 """Bytes of a task, of one that writes, of a block in it, of what returns, and of a final edge."""
 
 

@@ -37,7 +37,7 @@ from .places import refuse_shared_files
 @click.option("-o", "--output", metavar="LABELS.tif", help="Also write the labels as a raster.")
 @options.memory_limit_option
 @options.threads_option
-@options.cluster_options
+@options.cluster_options("components.problem")
 @options.verify_option
 @options.resume_option
 @options.overwrite_option

@@ -30,7 +30,7 @@ from .places import from_file, naming, not_negative, refuse_shared_files
 )
 @options.memory_limit_option
 @options.threads_option
-@options.cluster_options
+@options.cluster_options("drainage.network_problem")
 @options.verify_option
 @options.overwrite_option
 @options.json_option

@@ -47,8 +47,9 @@ def command_of(operation: ModuleType) -> click.Command:
 
     Adds the options common to all operations: -o (the first output as a raster), --memory-limit,
     --threads, --workers, --scheduler, --resume, --overwrite, --json, -v and -q; and --verify if it
-    is PROVEN. A module may say what it found (`tell`). One with `provide`, which computes the
-    layers that it needs, accepts a raster in place of a store.
+    is PROVEN. A module may say which MODULES of the package its workers import before they start,
+    and what it found (`tell`). One with `provide`, which computes the layers that it needs, accepts
+    a raster in place of a store.
     """
     provide = getattr(operation, "provide", None)
     tell = getattr(operation, "tell", _cells_with_a_value)
@@ -103,7 +104,7 @@ def command_of(operation: ModuleType) -> click.Command:
         ),
         options.memory_limit_option,
         options.threads_option,
-        options.cluster_options,
+        options.cluster_options(*getattr(operation, "MODULES", ())),
         *([options.verify_option] if operation.PROVEN else []),
         options.resume_option,
         options.overwrite_option,

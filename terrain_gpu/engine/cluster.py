@@ -8,29 +8,26 @@ each block is recorded once, by the first result, and both wrote the same bytes.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import math
 import pickle
 import re
-import signal
 import time
 import uuid
 from collections import Counter
-from collections.abc import Callable, Coroutine, Generator, Iterable, Iterator
-from concurrent.futures import wait
-from contextlib import ExitStack, closing, contextmanager, suppress
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator
+from contextlib import closing, contextmanager, suppress
 from itertools import islice
-from multiprocessing import resource_tracker
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any
 
-from ..errors import ClusterError, InputError
+from ..errors import ClusterError
 from ..grid import Block
 from ..store.objects import is_url
 from ..store.scratch import scratch_folder
 from ..store.swap import lent_folder, withdraw
 from . import plan as planner
+from .connection import RESUME, address_of, answer_of, dask_errors, open_client, query
 from .machine import default_memory_limit
 from .operation import Operation, Phase, State
 from .plan import MB, StreamPlan
@@ -61,19 +58,11 @@ TASK_SECONDS = 0.2
 MOST_BLOCKS = 256
 """Most blocks of a task."""
 
-WAIT, CONNECT, LOOK = 30.0, 30.0, 2.0
-"""Seconds to wait for a worker, and for the scheduler; seconds between counts of the workers."""
-
-POLL = 0.1
-"""Seconds between checks of the connection while the driver waits for the scheduler."""
+WAIT, LOOK = 30.0, 2.0
+"""Seconds to wait for a worker, and between counts of the workers."""
 
 ANSWER = 60.0
 """Seconds that workers may take to import the package."""
-
-DEATHS = 10
-"""Workers that may die during a task before the task is taken for the cause."""
-
-RESUME = "--resume continues, also on one machine"
 
 PAUSES = 0.8
 """The share of its own memory limit at which a Dask worker pauses."""
@@ -150,7 +139,7 @@ class Cluster:
         if client.status == "closed":
             raise ClusterError("the client is closed; give a connected one")
         self.client = client
-        self.figures = Figures()
+        self.figures, self._run_id = Figures(), uuid.uuid4().hex
         self._looked, self._alone = -math.inf, 0.0
         # Wait for workers: the cluster may have been started a moment ago.
         while not (workers := self._look()):
@@ -174,7 +163,8 @@ class Cluster:
 
     def plan(self, operation: Operation, memory_limit: int) -> StreamPlan:
         """Plan for each process; the limit holds for one process, Dask included."""
-        with planner.of_cluster(OVERHEAD):
+        rooms = [room.memory for room in self._room.values()]
+        with planner.of_cluster(OVERHEAD, min(rooms, default=memory_limit)):
             plan = operation.plan(memory_limit, self.threads)
         self._needs = self._needs._replace(memory=plan.worker_memory or plan.memory)
         for address, room in self._room.items():
@@ -213,36 +203,61 @@ class Cluster:
                 _record(writers, lines)
 
     def each(
-        self, run: Run, work: Callable[..., Any], items: Iterable[Any], *, ahead: bool = True
+        self, run: Run, work: Callable[..., Any], items: Iterable[Any]
     ) -> Generator[Any, None, None]:
         """Yield ``work(operation, folder, item)`` for all items, computed in the workers."""
-        # Unlike a generator, `map` goes on after an iterator that ended for a while.
-        works = map(lambda item: (work, item), items)
         with self._lent(run, run.operation.phases[-1], []) as packed:
-            yield from self._run(do_each, packed, works, ahead=ahead)
+            yield from self._run(do_each, packed, ((work, item) for item in items))
+
+    def converse(
+        self, run: Run, work: Callable[..., Any], give: Callable[[str, Collection[str]], Any]
+    ) -> Generator[tuple[str, Any], None, None]:
+        """Yield workers and ``work(operation, folder, item)`` for items given to them."""
+        with self._lent(run, run.operation.phases[-1], []) as packed:
+            tasks = Tasks(self, do_each, packed)
+
+            def give_all() -> None:
+                for address, threads in self.present.items():
+                    while tasks.of_worker[address] < threads:
+                        if (item := give(address, self.present)) is None:
+                            break
+                        tasks.submit([(work, item)], address)
+
+            def more() -> None:
+                give_all()
+                if not tasks.running:  # workers may have gone, and others come
+                    while not self._look():
+                        time.sleep(LOOK / 10)
+                    give_all()
+
+            for (found,), told, _count in tasks.results(more):
+                if told.worker not in self.present:
+                    self._look()
+                yield told.worker, found
 
     @contextmanager
     def _lent(self, run: Run, phase: Phase, writers: list[Any]) -> Iterator[bytes]:
         """Yield a pickled job whose writers use a temporary folder, deleted with the job."""
         if not writers:
-            yield pickle.dumps(Job(run.operation, phase, run.folder, [], run.plan))
+            yield pickle.dumps(Job(run.operation, phase, run.folder, [], run.plan, self._run_id))
             return
         folder, seen = lent_folder(run.spill), self._needs.folder
         # Other hosts may have a folder of the same name as the store's; they have none like this.
         self._needs = self._needs._replace(folder=str(folder))
         try:
             lent = [writer.lent(folder) for writer in writers]
-            yield pickle.dumps(Job(run.operation, phase, run.folder, lent, run.plan))
+            yield pickle.dumps(Job(run.operation, phase, run.folder, lent, run.plan, self._run_id))
         finally:
             self._needs = self._needs._replace(folder=seen)
             withdraw(folder)
 
     def _look(self) -> dict[str, Any]:
         """Return the present workers; raise if there have been none for too long."""
-        found = self._query(lambda: self.client.scheduler.identity(n_workers=-1))
+        found = query(self.client, lambda: self.client.scheduler.identity(n_workers=-1))
         self._looked, workers = time.monotonic(), found["workers"]
         if workers:
-            self.slots = sum(worker["nthreads"] for worker in workers.values())
+            self.present = {a: worker["nthreads"] for a, worker in workers.items()}
+            self.slots = sum(self.present.values())
             self._alone = self._looked
         elif not self._alone:
             self._alone = self._looked
@@ -271,7 +286,7 @@ class Cluster:
             return tuple(facts(folder))
 
         try:
-            answers = _answer(
+            answers = answer_of(
                 self.client,
                 lambda: self.client.run(ask, on_error="return", asynchronous=True),
                 ANSWER,
@@ -308,63 +323,21 @@ class Cluster:
         function: Callable[[Job, list[Any]], list[Any]],
         packed: bytes,
         items: Iterator[Any],
-        *,
-        ahead: bool = True,
     ) -> Generator[Any, None, None]:
-        """Yield the results of `function` for all items, which are sent in batches.
+        """Yield the results of `function` for all items, which are sent in batches."""
+        tasks, seconds, done = Tasks(self, function, packed), 0.0, 0
 
-        Unless `ahead`, items are sent one by one, and only to threads that have nothing to do.
-        """
-        # Two tasks per thread: one waits while the other runs.
-        most, tasks = (MOST_BLOCKS, 2) if ahead else (1, 1)
-        seconds, done, name = 0.0, 0, f"terrain_gpu-{uuid.uuid4().hex}"
-        patience = LOOK
-        running: dict[Any, int] = {}
-        ready: SimpleQueue[Any] = SimpleQueue()
+        def more() -> None:
+            # Two tasks per thread: one waits while the other runs.
+            while len(tasks.running) < 2 * self.slots:
+                count = int(TASK_SECONDS * done / seconds) if seconds else 1
+                if not (some := list(islice(items, min(max(count, 1), MOST_BLOCKS)))):
+                    break
+                tasks.submit(some)
 
-        def submit() -> bool:
-            count = int(TASK_SECONDS * done / seconds) if seconds else 1
-            if not (some := list(islice(items, min(max(count, 1), most)))):
-                return False
-            sent = pickle.dumps(some)
-            self.figures.sent(packed, sent)
-            future = self.client.submit(
-                task, function, self._needs, packed, sent,
-                key=f"{name}-{self.figures.tasks}", pure=False, retries=0,
-            )  # fmt: skip
-            running[future] = len(some)
-            future.add_done_callback(ready.put)
-            return True
-
-        with _told(self.client):
-            try:
-                while True:
-                    while len(running) < tasks * self.slots and submit():
-                        pass
-                    if not running:
-                        break
-                    if (future := self._next(ready)) is None:
-                        continue
-                    if future.status == "error":
-                        future.result()  # raises
-                    try:
-                        found, told = future.result(timeout=patience)
-                    except TimeoutError:  # it died with its worker, or the scheduler is stopped
-                        self._look()
-                        patience *= 2
-                        future.add_done_callback(ready.put)
-                        continue
-                    seconds, done = seconds + told.seconds, done + running.pop(future)
-                    del future
-                    self.figures.received(found, told)
-                    yield from pickle.loads(found)
-                self.figures.retries += self._again(name)
-            finally:
-                with suppress(ClusterError):  # then there is nothing left to cancel
-                    if running:
-                        self._query(
-                            lambda: self.client.cancel(list(running), asynchronous=True, force=True)
-                        )
+        for found, told, count in tasks.results(more):
+            seconds, done = seconds + told.seconds, done + count
+            yield from found
 
     def _next(self, ready: SimpleQueue[Any]) -> Any:
         """Return a finished task, or None after checking for new and lost workers."""
@@ -388,175 +361,121 @@ class Cluster:
                 for key in map(str, event.get("processing-tasks", ()))
             )
 
-        return self._query(lambda: self.client.run_on_scheduler(count, asynchronous=True))
-
-    def _query(self, call: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
-        """Return the scheduler's answer to a call; raise if it does not answer."""
-        try:
-            return _answer(self.client, call, CONNECT)
-        except TimeoutError:
-            raise ClusterError(
-                f"{address_of(self.client)}: the scheduler is gone or stopped: no answer for "
-                f"{CONNECT:g} s; {RESUME}"
-            ) from None
+        return query(self.client, lambda: self.client.run_on_scheduler(count, asynchronous=True))
 
     @property
     def _link(self) -> str:
         """The address of Dask's dashboard."""
         from distributed.utils import format_dashboard_link
 
-        port = self._query(lambda: self.client.scheduler.identity(n_workers=0))["services"].get(
-            "dashboard"
-        )
+        found = query(self.client, lambda: self.client.scheduler.identity(n_workers=0))
+        port = found["services"].get("dashboard")
         host = re.sub(r"^\w+://|:\d+$", "", address_of(self.client))
         return format_dashboard_link(host, port) if port else "none"
+
+
+class Tasks:
+    """The tasks of a phase: what is under way, and in which workers.
+
+    Attributes
+    ----------
+    running
+        Futures, with the number and the pickle of items, and the worker that each was meant for
+        ("" for any).
+    of_worker
+        The number of these tasks by worker.
+    """
+
+    def __init__(
+        self, cluster: Cluster, function: Callable[[Job, list[Any]], list[Any]], packed: bytes
+    ) -> None:
+        self.cluster, self.function, self.packed = cluster, function, packed
+        self.name = f"terrain_gpu-{uuid.uuid4().hex}"
+        self.running: dict[Any, tuple[int, bytes, str]] = {}
+        self.orphans: set[Any] = set()
+        self.of_worker: Counter[str] = Counter()
+        self.ready: SimpleQueue[Any] = SimpleQueue()
+
+    def submit(self, items: list[Any], worker: str = "") -> None:
+        """Submit a task; another worker does it if this one dies."""
+        self._send(len(items), pickle.dumps(items), worker)
+
+    def _send(self, count: int, sent: bytes, worker: str) -> None:
+        figures, client = self.cluster.figures, self.cluster.client
+        figures.sent(self.packed, sent)
+        place = {"workers": [worker], "allow_other_workers": True} if worker else {}
+        future = client.submit(
+            task, self.function, self.cluster._needs, self.packed, sent,
+            key=f"{self.name}-{figures.tasks}", pure=False, retries=0, **place,
+        )  # fmt: skip
+        self.running[future] = count, sent, worker
+        self.of_worker[worker] += 1
+        future.add_done_callback(self.ready.put)
+
+    def _send_again(self) -> None:
+        """Send tasks to any worker whose own is gone since the last call.
+
+        The scheduler does so itself, except when there was no worker at all at that moment.
+        """
+        present = self.cluster.present
+        gone = {f for f, (_, _, worker) in self.running.items() if worker and worker not in present}
+        for future in gone & self.orphans:
+            self.cluster.figures.retries += 1
+            count, sent, _ = self._finish(future)
+            self._cancel([future])
+            self._send(count, sent, "")
+        self.orphans = gone
+
+    def _finish(self, future: Any) -> tuple[int, bytes, str]:
+        found = self.running.pop(future)
+        self.of_worker[found[2]] -= 1
+        return found
+
+    def results(
+        self, more: Callable[[], None]
+    ) -> Generator[tuple[list[Any], Told, int], None, None]:
+        """Yield results, figures and numbers of items of tasks, which `more` submits."""
+        cluster, patience = self.cluster, LOOK
+        with dask_errors(cluster.client):
+            try:
+                while True:
+                    more()
+                    if not self.running:
+                        break
+                    if (future := cluster._next(self.ready)) is None:
+                        self._send_again()
+                        continue
+                    if future not in self.running:  # cancelled
+                        continue
+                    if future.status == "error":
+                        future.result()  # raises
+                    try:
+                        found, figures = future.result(timeout=patience)
+                    except TimeoutError:  # it died with its worker, or the scheduler is stopped
+                        patience *= 2
+                        cluster._look()
+                        self._send_again()
+                        future.add_done_callback(self.ready.put)
+                        continue
+                    count, _, _ = self._finish(future)
+                    del future
+                    cluster.figures.received(found, figures)
+                    yield pickle.loads(found), figures, count
+                cluster.figures.retries += cluster._again(self.name)
+            finally:
+                with suppress(ClusterError):  # then there is nothing left to cancel
+                    self._cancel(list(self.running))
+
+    def _cancel(self, futures: list[Any]) -> None:
+        client = self.cluster.client
+        if futures:
+            query(client, lambda: client.cancel(futures, asynchronous=True, force=True))
 
 
 def _record(writers: list[Any], lines: list[list[bytes]]) -> None:
     for writer, own in zip(writers, lines, strict=False):
         for line in own:
             writer.record(line)
-
-
-def address_of(client: Any) -> str:
-    """Return the address of a client's scheduler."""
-    return getattr(getattr(client, "scheduler", None), "address", "")
-
-
-def _answer(client: Any, call: Callable[[], Coroutine[Any, Any, Any]], seconds: float) -> Any:
-    """Return the result of one of Dask's coroutines, which may wait for ever by themselves.
-
-    Raises
-    ------
-    TimeoutError
-        when this process, unless suspended, has waited so many seconds.
-    ClusterError
-        when the connection is lost; Dask may restore it, but not the tasks.
-    """
-    from distributed.comm import CommClosedError
-
-    with _told(client):
-        if client.status != "running":
-            raise CommClosedError
-        asked = asyncio.run_coroutine_threadsafe(call(), client.loop.asyncio_loop)
-        try:
-            for _ in range(math.ceil(seconds / POLL)):
-                if wait([asked], POLL).done:
-                    break
-                if client.status != "running":
-                    raise CommClosedError
-            else:
-                raise TimeoutError
-            if isinstance(error := asked.exception(), OSError):
-                raise CommClosedError from error
-            return asked.result()
-        finally:
-            asked.cancel()
-
-
-@contextmanager
-def _told(client: Any) -> Iterator[None]:
-    """Turn Dask's exceptions into `ClusterError`."""
-    from concurrent.futures import CancelledError
-
-    from distributed import KilledWorker
-    from distributed.client import ClosedClientError
-    from distributed.comm import CommClosedError
-
-    where = address_of(client)
-    try:
-        yield
-    except KilledWorker as error:
-        raise ClusterError(
-            f"{where}: a task was given up after the death of its worker "
-            f"({error.allowed_failures + 1} in all); check that the hosts have the memory of "
-            f"--memory-limit, and that terrain_gpu is installed there; {RESUME}"
-        ) from error
-    except (CommClosedError, CancelledError, ClosedClientError) as error:
-        raise ClusterError(f"{where}: the scheduler is gone; {RESUME}") from error
-
-
-@contextmanager
-def open_client(workers: int | None, scheduler: str | None) -> Iterator[Any]:
-    """Open a client for --workers or --scheduler; None without either.
-
-    Raises
-    ------
-    ClusterError
-        when the scheduler does not answer, or Dask is not installed.
-    """
-    if workers is None and scheduler is None:
-        yield None
-        return
-    if workers is not None and scheduler is not None:
-        raise InputError("--workers starts processes on this machine; leave out --scheduler")
-    try:
-        import dask
-        from distributed import Client, LocalCluster
-    except ImportError:
-        raise ClusterError("a cluster needs Dask: pip install 'terrain_gpu[dask]'") from None
-    # Its log messages repeat our errors, or do not help the user of a command.
-    logging.getLogger("distributed").setLevel(logging.CRITICAL)
-    with dask.config.set({"distributed.scheduler.allowed-failures": DEATHS}):
-        if scheduler is not None:
-            if not re.fullmatch(r"(\w+://)?[^/:]+:[0-9]+", scheduler):
-                raise InputError(
-                    f"--scheduler {scheduler}: is not an address; write for example tcp://host:8786"
-                )
-            try:
-                # Dask's client would wait for ever for one that is stopped.
-                asyncio.run(asyncio.wait_for(_greet(scheduler), CONNECT))
-                client = Client(scheduler, timeout=CONNECT, set_as_default=False)
-            except (OSError, ValueError):
-                raise ClusterError(
-                    f"{scheduler}: no scheduler answers; start one (dask scheduler)"
-                ) from None
-            with _closing(client):
-                yield client
-            return
-        with ExitStack() as stack:
-            with _without_interrupts():
-                cluster = LocalCluster(
-                    n_workers=workers,
-                    threads_per_worker=1,
-                    processes=True,
-                    # The plan keeps the limit; Dask's own would kill workers that obey it.
-                    memory_limit=0,
-                    dashboard_address="127.0.0.1:0",
-                    silence_logs=logging.CRITICAL,
-                    host="127.0.0.1",
-                )
-                stack.enter_context(cluster)
-            yield stack.enter_context(_closing(Client(cluster, set_as_default=False)))
-
-
-async def _greet(scheduler: str) -> None:
-    """Return when a scheduler has answered."""
-    from distributed.core import rpc
-
-    async with rpc(scheduler, timeout=CONNECT) as remote:
-        await remote.identity(n_workers=0)
-
-
-@contextmanager
-def _closing(client: Any) -> Iterator[Any]:
-    """Close a client, which may take long if the scheduler does not answer."""
-    try:
-        yield client
-    finally:
-        with suppress(TimeoutError):
-            client.close(timeout=CONNECT)
-
-
-@contextmanager
-def _without_interrupts() -> Iterator[None]:
-    """Block Ctrl-C for threads and processes started in this context: their parent handles it."""
-    resource_tracker.ensure_running()  # starting it inside would unblock the signal
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 __all__ = ["Cluster", "open_client"]

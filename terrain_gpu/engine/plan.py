@@ -89,20 +89,24 @@ def require(needed: int, limit: int, what: str) -> None:
 cluster_overhead = 0
 """Bytes that Dask takes in each process; 0 where there is no cluster, see `of_cluster`."""
 
+cluster_room = 2**63 - 1
+"""Bytes that every worker may use; plans use no more for what they can do without."""
+
 
 @contextmanager
-def of_cluster(size: int) -> Iterator[None]:
+def of_cluster(size: int, room: int = cluster_room) -> Iterator[None]:
     """Plan for each process of a cluster, where the cluster's software takes `size` bytes.
 
     Data held while blocks stream are in the process that starts the run, not in those that solve
-    blocks.
+    blocks, which may use `room` bytes.
     """
-    global cluster_overhead
-    cluster_overhead, before = size, cluster_overhead
+    global cluster_overhead, cluster_room
+    before = cluster_overhead, cluster_room
+    cluster_overhead, cluster_room = size, room
     try:
         yield
     finally:
-        cluster_overhead = before
+        cluster_overhead, cluster_room = before
 
 
 def loaded(block: int = DEFAULT_BLOCK) -> int:
@@ -424,7 +428,9 @@ def plan_paths(  # noqa: PLR0913 - keyword-only
     if "allocation" in layers:
         rims += count * 32 * block  # where the backlinks lead
     always = COMPILED_BASELINE + loaded(block) + rims + beside
-    least = always + field + passing
+    if cluster_overhead:
+        field += 4 * block * item + (block // TILE) ** 2 * (item + 1)  # workers hold rims of these
+    least = always + (threads if cluster_overhead else 1) * (field + passing)
     if least > limit:
         raise PlanError(
             f"a memory limit of {format_size(limit)} is too small for shortest paths over "
@@ -433,11 +439,14 @@ def plan_paths(  # noqa: PLR0913 - keyword-only
         )
     while threads > 1 and always + threads * (field + passing) > limit:
         threads -= 1
-    fields = min((limit - always - threads * passing) // field, count)
+    held_there = rims - 64 * rows if cluster_overhead else 0
+    room = min(limit, cluster_room + held_there) - always - threads * passing
+    fields = max(min(room // field, count), 1)
     threads = min(threads, fields)
-    if cluster_overhead:
-        fields = threads  # the others are in files, because any worker may need them
     memory = always + fields * field + threads * passing
+    worker_memory = 0
+    if cluster_overhead:  # workers keep the fields
+        worker_memory, memory = memory - held_there, memory - (fields - threads) * field
     size = partial(layer_bytes, rows, cols, block=block)
     read = sum(size(kind.itemsize) for kind in (dtype, friction, barriers) if kind is not None)
     if "allocation" in layers:
@@ -453,7 +462,7 @@ def plan_paths(  # noqa: PLR0913 - keyword-only
         passes=1,
         memory_limit=limit,
         memory=memory,
-        worker_memory=memory - rims + 64 * rows if cluster_overhead else 0,
+        worker_memory=worker_memory,
         bytes_read=read,
         bytes_written=sum(size(results[name]) for name in layers),
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import cache, partial
@@ -75,15 +75,21 @@ class Engine(Protocol):
         """Set bits in written blocks; `patches` are arguments of `LayerWriter.patch_block`."""
 
     def each(
-        self, run: Run, work: Callable[..., Any], items: Iterable[Any], *, ahead: bool = True
+        self, run: Run, work: Callable[..., Any], items: Iterable[Any]
     ) -> Generator[Any, None, None]:
-        """Yield ``work(operation, folder, item)`` for all items, in any order.
+        """Yield ``work(operation, folder, item)`` for all items, in any order."""
+
+    def converse(
+        self, run: Run, work: Callable[..., Any], give: Callable[[str, Collection[str]], Any]
+    ) -> Generator[tuple[str, Any], None, None]:
+        """Yield places and ``work(operation, folder, item)`` for items that depend on results.
 
         Parameters
         ----------
-        ahead
-            False if items depend on earlier results: an item is then taken only when there is room
-            for it, and the iterator may end for a while, until a further result is there.
+        give
+            Is called with a place (a process) that has nothing to do, and all places. Returns an
+            item, or None: there is nothing for this place before a further result. An item may be
+            done at another place if its own is lost.
         """
 
 
@@ -147,10 +153,16 @@ class Threads:
         )
 
     def each(
-        self, run: Run, work: Callable[..., Any], items: Iterable[Any], *, ahead: bool = True
+        self, run: Run, work: Callable[..., Any], items: Iterable[Any]
     ) -> Generator[Any, None, None]:
         for item in items:
             yield work(run.operation, run.folder, item)
+
+    def converse(
+        self, run: Run, work: Callable[..., Any], give: Callable[[str, Collection[str]], Any]
+    ) -> Generator[tuple[str, Any], None, None]:
+        while (item := give("here", ["here"])) is not None:
+            yield "here", work(run.operation, run.folder, item)
 
 
 class Location(Protocol):

@@ -30,6 +30,8 @@ class Job(NamedTuple):
     folder: Path | None
     writers: list[BlockWriter]
     plan: StreamPlan | None = None
+    run: str = ""
+    """Unique: what a worker has opened for an earlier run may have been replaced since."""
 
 
 class Needs(NamedTuple):
@@ -91,7 +93,7 @@ class _Local(threading.local):
 
     def clear(self) -> None:
         """Free what a job has opened and allocated."""
-        if self.buffer is not None:
+        if self.job is not None and self.job.operation is not None:
             self.job.operation.close()
         self.key, self.job, self.buffer, self.work = b"", None, None, None
 
@@ -156,7 +158,7 @@ def refuse(address: str, found: Facts, needs: Needs) -> None:
 
 def solve_blocks(job: Job, groups: list[list[Wanted]]) -> list[Solution]:
     """Solve and write blocks, those of a group read together, in a worker."""
-    operation, phase, folder, writers, plan = job
+    operation, phase, folder, writers, plan, _run = job
     assert plan is not None
     if _local.buffer is None:
         operation.open()

@@ -289,7 +289,8 @@ class Convert(Operation):
             return_large_arrays()
 
     def close(self) -> None:
-        self.mosaic.close()
+        if "mosaic" in vars(self):
+            self.mosaic.close()
 
     # -------------------------------------------------------------------------------------------
 

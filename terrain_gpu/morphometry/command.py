@@ -8,6 +8,7 @@ import click
 
 NAME = "slope"
 PROVEN = True
+MODULES = ("morphometry.problem",)
 HELP = """Compute the slope of every cell of STORE in degrees, by Horn's method.
 
 In a geographic CRS, cells are measured on the ellipsoid, and heights must be in metres. Cells on

@@ -14,7 +14,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -32,8 +32,9 @@ from ..store import Layer, TileStore
 from ..store.swap import withdraw
 from .cpu.dijkstra import new_players
 from .cpu.relax import GUARDS, Overflow
-from .cpu.remote import RemotePhases, solve_remotely
+from .cpu.remote import RemotePhases
 from .cpu.solve import Phases, solve_on_cpu
+from .cpu.visits import solve_remotely
 from .graph import CostGraph
 from .ground import Terrain
 from .index import Index, rims_bytes
@@ -350,6 +351,13 @@ class CostDistance(CostGraph):
         return {"verified_steps": checked["checked_steps"], "verified_on": checked["backend"]}
 
     # For the workers of a cluster, which read each block with one ring of cells around it.
+
+    visitor: ClassVar[Any] = None
+    """What this process keeps between visits."""
+
+    def close(self) -> None:
+        if self.visitor is not None:
+            vars(self).pop("visitor").close()
 
     def new_buffer(self) -> list[np.ndarray]:
         return []

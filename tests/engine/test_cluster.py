@@ -15,7 +15,6 @@ from importlib import import_module
 from multiprocessing import get_context
 from types import SimpleNamespace
 
-import dask
 import numpy as np
 import pytest
 from cluster import kill_a_worker, processes, share_imports
@@ -35,6 +34,7 @@ from terrain_gpu import (
 )
 from terrain_gpu.drainage.accumulation import Accumulate
 from terrain_gpu.engine import cluster as clusters
+from terrain_gpu.engine import connection
 from terrain_gpu.engine.run import Here, run
 from terrain_gpu.engine.worker import Job, do_each
 from terrain_gpu.errors import CellError, InputError, PlanError, StoreError
@@ -115,8 +115,8 @@ def start_worker(scheduler):
     """Starts workers, each a process of its own; without a nanny they die for good."""
     started = []
 
-    def start(limit="0"):
-        words = ("--nthreads", "1", "--memory-limit", limit, "--no-nanny")
+    def start(limit="0", threads=1):
+        words = ("--nthreads", str(threads), "--memory-limit", limit, "--no-nanny")
         started.append(Daemon("worker", scheduler.address, *words))
 
     yield start
@@ -128,7 +128,7 @@ def start_worker(scheduler):
 def by_hand(scheduler, start_worker, monkeypatch):
     """A scheduler with two workers, which may start slowly."""
     monkeypatch.setattr(clusters, "WAIT", HANGS)
-    monkeypatch.setattr(clusters, "CONNECT", HANGS)
+    monkeypatch.setattr(connection, "CONNECT", HANGS)
     for _ in range(2):
         start_worker()
     return scheduler
@@ -146,6 +146,22 @@ def test_any_number_of_workers_gives_the_same_bytes(store, edges, workers):
     assert same(one, whole(TileStore.open(store).layer("accumulation")))
 
 
+def test_workers_with_threads(store, edges, scheduler, start_worker):
+    """They share a process, but not what they keep."""
+    how = {"backlink": True, "allocation": True}
+    start_worker(threads=2)
+    start_worker(threads=2)
+    with clusters.open_client(None, scheduler.address) as client:
+        client.wait_for_workers(2)
+        found = run(SpanningForest(str(store)), client=client)
+        paths = shortest_paths(store, [(3, 5), (300, 400)], client=client, **how)
+    check(store, edges)
+    assert found.report.settings["cluster"]["threads"] == 4
+    cells = {name: whole(layer) for name, layer in paths.layers.items()}
+    alone = shortest_paths(store, [(3, 5), (300, 400)], overwrite=True, **how)
+    assert all(same(cells[name], whole(layer)) for name, layer in alone.layers.items())
+
+
 GONE = "the scheduler is gone.*; --resume continues"
 
 
@@ -161,7 +177,7 @@ def lose(request, by_hand, monkeypatch):
             if before < share * total <= before + cells:
                 getattr(by_hand, request.param)()
                 if request.param == "stop":
-                    monkeypatch.setattr(clusters, "CONNECT", 0.5)
+                    monkeypatch.setattr(connection, "CONNECT", 0.5)
 
         return progress
 
@@ -203,7 +219,7 @@ def test_a_scheduler_dies_before_it_answers(store, by_hand, monkeypatch, questio
 
     def lose(*_):
         getattr(by_hand, how)()
-        monkeypatch.setattr(clusters, "CONNECT", 0.5)
+        monkeypatch.setattr(connection, "CONNECT", 0.5)
         monkeypatch.setattr(clusters, "ANSWER", 0.5)
 
     def lose_before(self, *args):
@@ -227,13 +243,13 @@ def test_a_scheduler_dies_before_it_answers(store, by_hand, monkeypatch, questio
 STOPPED = """
 import os, signal, sys
 from terrain_gpu import ClusterError, slope
-from terrain_gpu.engine import cluster
+from terrain_gpu.engine import cluster, connection
 
 address, pid, store = sys.argv[1:]
 with cluster.open_client(None, address) as client:
     def stop(cells, total):
         os.kill(int(pid), signal.SIGSTOP)
-        cluster.CONNECT = 0.5
+        connection.CONNECT = 0.5
     try:
         slope(store, client=client, progress=stop)
     except ClusterError as error:
@@ -290,6 +306,43 @@ PATHS = DRIVER.replace(
     "run(SpanningForest(sys.argv[1]), client=client, place=Here(kill))",
     "shortest_paths(sys.argv[1], [(3, 5)], backlink=True, client=client, progress=kill)",
 ).replace("import open_client", "import open_client\nfrom terrain_gpu import shortest_paths")
+
+
+WORKERS = """
+import os, signal, sys
+from terrain_gpu import shortest_paths, slope
+from terrain_gpu.engine import cluster, forks
+
+forks.start_server(("terrain_gpu.paths.problem",))
+with cluster.open_client(2, None) as client:
+    print(*client.run(os.getpid).values(), *{pid for pid in client.run(os.getppid).values()})
+    sys.stdout.flush()
+    def kill(cells, total):
+        os.kill(os.getpid(), signal.SIGKILL)
+    shortest_paths(sys.argv[1], [(3, 5)], client=client, progress=kill)
+"""
+
+
+def test_no_worker_outlives_who_started_it(store):
+    """Nor does the server that they were forked from."""
+    ended = subprocess.run(
+        [sys.executable, "-c", WORKERS, store], check=False, stdout=subprocess.PIPE
+    )
+    assert ended.returncode == -signal.SIGKILL
+    pids = set(map(int, ended.stdout.split()))
+    assert len(pids) == 3
+    end = time.monotonic() + HANGS
+    while pids := {pid for pid in pids if is_running(pid)}:
+        assert time.monotonic() < end
+        time.sleep(0.02)
+
+
+def is_running(pid):
+    try:
+        with open(f"/proc/{pid}/stat") as file:
+            return file.read().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
 
 
 def test_whoever_looks_for_paths_dies(store, by_hand):
@@ -385,7 +438,7 @@ def test_the_last_worker_dies(store, scheduler, start_worker, monkeypatch):
 
 
 def test_a_task_that_kills_its_workers(store, monkeypatch, tmp_path):
-    monkeypatch.setattr(clusters, "DEATHS", 0)
+    monkeypatch.setattr(connection, "DEATHS", 0)
     with (
         processes(2) as client,
         pytest.raises(ClusterError, match=r"given up after the death of its worker .1 in all"),
@@ -520,7 +573,7 @@ def test_a_scheduler_without_workers(store, scheduler, monkeypatch):
 
 
 def test_no_scheduler(monkeypatch):
-    monkeypatch.setattr(clusters, "CONNECT", 0.1)
+    monkeypatch.setattr(connection, "CONNECT", 0.1)
     with (
         pytest.raises(ClusterError, match=r"tcp://127.0.0.1:1: no scheduler answers; start one"),
         clusters.open_client(None, "tcp://127.0.0.1:1"),
@@ -548,18 +601,38 @@ def test_a_worker_that_does_not_answer(store, scheduler, start_worker, monkeypat
             slope(store, client=client)
 
 
-def no_interrupts():
+def test_workers_know_the_environment(monkeypatch):
+    """Also if the server that they are forked from is older than a variable."""
+    with processes(1):
+        pass
+    monkeypatch.setenv("TERRAIN_GPU_TEST", "new")
+    with processes(1) as client:
+        assert [*client.run(os.getenv, "TERRAIN_GPU_TEST").values()] == ["new"]
+
+
+STARTED = """
+import os, signal, sys
+from terrain_gpu.engine import cluster, forks
+
+def blocked():
     return signal.SIGINT in signal.pthread_sigmask(signal.SIG_BLOCK, [])
+
+def threads(pid):
+    return len(os.listdir(f"/proc/{pid}/task"))
+
+forks.start_server(("terrain_gpu.mst.problem", "terrain_gpu.drainage.accumulation"))
+with cluster.open_client(1, None) as client:
+    (server,) = client.run(os.getppid).values()
+    assert threads(server) == 1  # a fork copies the locks of other threads, and they stay locked
+    assert all(client.run(blocked).values())
+assert not blocked()
+assert "pandas" not in sys.modules  # which Dask imports if it may
+"""
 
 
 def test_only_who_started_workers_hears_an_interrupt():
-    """A terminal signals all. Workers start as commands start them, not forked from a server."""
-    with (
-        dask.config.set({"distributed.worker.multiprocessing-method": "spawn"}),
-        clusters.open_client(1, None) as client,
-    ):
-        assert all(client.run(no_interrupts).values())
-    assert not no_interrupts()
+    """A terminal signals all."""
+    subprocess.run([sys.executable, "-c", STARTED], check=True)
 
 
 def test_a_client_that_is_closed(store, scheduler):

@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import math
 import os
+import pickle
 import signal
+from dataclasses import replace
+from itertools import count
 
 import numpy as np
 import pytest
-from contract import make_store, same, stop_at, whole
+from contract import Stop, make_store, same, stop_at, whole
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from terrain_gpu import create_layer, shortest_paths
-from terrain_gpu.engine.run import Here, run
+from terrain_gpu.engine.run import Here, Threads, run
 from terrain_gpu.errors import InputError
 from terrain_gpu.io.places import as_places
-from terrain_gpu.paths.cpu import remote
+from terrain_gpu.paths.cpu import remote, solve, visits
+from terrain_gpu.paths.cpu.visits import visit_blocks
 from terrain_gpu.paths.problem import LAYERS, CostDistance
 from terrain_gpu.store import TileStore
 from terrain_gpu.store.spill import SlotFiles
@@ -105,23 +112,135 @@ def test_errors_of_workers_are_those_of_one_machine(store, cluster):
         shortest_paths(store, [(row, col)], barriers="barriers", client=cluster)
 
 
-def visit_and_die(problem, folder, visit):
-    """Visit a block; one process dies before it visits a block again, and one after."""
+def visit_and_die(problem, folder, visits):
+    """Visit blocks; one process dies before it visits a block again, and one after."""
     for mark in (folder / "before", folder / "after"):
         if mark.name == "after":
-            found = remote.visit_block(problem, folder, visit)
-        if visit.name is not None and not mark.exists():
+            found = visit_blocks(problem, folder, visits)
+        if any(visit.stamp for visit in visits) and not mark.exists():
             mark.touch()
             os.kill(os.getpid(), signal.SIGKILL)
     return found
 
 
 def test_workers_die_in_a_visit(store, cluster, monkeypatch):
-    monkeypatch.setattr(remote, "visit_block", visit_and_die)
+    monkeypatch.setattr(remote, "visit_blocks", visit_and_die)
     beside, alone = both(store, cluster, **ALL)
     assert beside.settings["cluster"]["retries"] >= 2
     assert alone.result["reached"] == beside.result["reached"]
     assert not (store / ".incomplete").exists()
+
+
+class Lossy(Threads):
+    """Workers of which some die, before or after visits, or keep fields that do not count.
+
+    After `losses` none does: with all the time some lost, the visits would hardly end.
+    """
+
+    remote, slots, losses = True, 3, 30
+
+    def __init__(self, draw):
+        self.draw, self.names = draw, count()
+        self.workers = {}
+
+    def join(self, operation):
+        self.workers[f"w{next(self.names)}"] = passed(operation)
+
+    def map(self, run, phase, state, blocks):
+        for at in blocks:
+            given = passed(state.given(phase, at))
+            solved = run.operation.solve_read(phase, at, [], given, None)
+            run.take(phase, state, at, passed(solved))
+
+    def converse(self, run, work, give):
+        self.workers = {}
+        for _ in range(self.slots):
+            self.join(run.operation)
+        under_way = {}
+        while True:
+            for name in self.workers.keys() - under_way.keys():
+                if (item := give(name, list(self.workers))) is not None:
+                    under_way[name] = passed(item)
+            if not under_way:
+                return
+            name = self.draw(st.sampled_from(sorted(under_way)))
+            item, place = under_way.pop(name), name
+            fates = ["done"] * 9 + ["died", "died late", "unheard"] * (self.losses > 0)
+            fate = self.draw(st.sampled_from(fates))
+            self.losses -= fate != "done"
+            if fate in ("died late", "unheard"):
+                work(self.workers[name], run.folder, item)
+            if fate in ("died", "died late"):
+                del self.workers[name]
+                self.join(run.operation)
+            if fate != "done":
+                place = self.draw(st.sampled_from(sorted(self.workers)))
+            yield place, passed(work(self.workers[place], run.folder, item))
+
+
+def passed(item):
+    """As another process gets it."""
+    return pickle.loads(pickle.dumps(item))
+
+
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory):
+    return make(tmp_path_factory.mktemp("kept") / "s.zarr", heights())
+
+
+@settings(max_examples=12)
+@given(
+    st.data(),
+    st.sampled_from([1, 2, 5, 40]),
+    st.sampled_from([0.0, 1.0]),
+    st.sampled_from([0.0, math.inf]),
+    st.sampled_from(
+        [
+            {"cost": "tobler", "barriers": "barriers", "names": LAYERS[:1]},
+            {"cost": "friction", "friction": "friction", "names": LAYERS[:2]},
+            {"cost": "minimax", "source_edge": True, "names": LAYERS},
+        ]
+    ),
+)
+def test_whatever_workers_lose(kept, data, capacity, seconds, checkpoint, how):
+    """With room for `capacity` fields, calls of that many seconds, and checkpoints or none."""
+    layer = TileStore.open(kept).layer("elevation")
+    sources = as_places(layer.grid, SOURCES, "sources")
+    problem = CostDistance(str(kept), "elevation", sources=sources, **how)
+    alone = run(problem, overwrite=True, threads=1)
+    cells = {name: whole(layer) for name, layer in alone.layers.items()}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(visits.Visitor.visit, "__defaults__", (seconds,))
+        patch.setattr(solve, "CHECKPOINT", checkpoint)
+        narrow = lambda self, *limits: replace(plan(self, *limits), buffers=capacity)  # noqa: E731
+        plan = CostDistance.plan
+        patch.setattr(CostDistance, "plan", narrow)
+        beside = run(problem, overwrite=True, threads=1, engine=Lossy(data.draw))
+    for name, layer in beside.layers.items():
+        assert same(cells[name], whole(layer))
+    assert beside.found == alone.found
+
+
+def test_heights_are_replaced_between_runs(store, cluster):
+    """What workers have opened for the first run, stopped at a visit, is not of the second."""
+    layer = TileStore.open(store).layer("elevation")
+    sources = as_places(layer.grid, SOURCES, "sources")
+    problem = CostDistance(
+        str(store), "elevation", cost="absdiff", sources=sources, names=LAYERS[:1]
+    )
+    with pytest.raises(Stop):
+        run(replace(problem), client=cluster, place=Here(stop_at(0.3)))
+    how = {"nodata": -1, "block_size": 64, "overwrite": True}
+    with create_layer(store, "elevation", layer.grid, "i2", **how) as target:
+        for at in target.blocks.ids():
+            r0, r1, c0, c1 = target.block_window(*at)
+            target.write_block(*at, np.ascontiguousarray(heights()[::-1][r0:r1, c0:c1]))
+        target.commit()
+    beside, alone = (
+        whole(run(replace(problem), client=client, overwrite=True).layers["distance"])
+        for client in (cluster, None)
+    )
+    assert same(beside, alone)
 
 
 def test_fields_go_from_a_cluster_to_one_machine_and_back(store, cluster):

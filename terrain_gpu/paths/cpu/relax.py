@@ -262,19 +262,23 @@ class Relaxation:
         others.close(keep=False)
         for owner in self._slots:
             at = divmod(owner, across)
-            height, width = self.shape(at)
             distances = self._new_distances(at)
             self.visits.add(loaded=distances.nbytes)
             if not self._slots.is_whole(owner, distances):
                 continue
-            tiles = distances[1:-1, 1:-1].reshape(height // TILE, TILE, width // TILE, TILE)
-            self._keys[at] = tiles.min(axis=(1, 3))
-            self._whole[at] = self._keys[at] < self.infinity
-            self._rims[at] = np.full((4, max(height, width)), self.infinity, self.dtype)
-            take_rim(distances, self._rims[at])
+            self._make_pending(at, distances)
             self.start(at, self._keys[at].min())
             self._sides[at] = self._rim_sides(distances)
         return len(list(self._slots))
+
+    def _make_pending(self, at: Block, distances: np.ndarray) -> None:
+        """All that a block's upper bounds have reached may still have to be passed on."""
+        height, width = self.shape(at)
+        tiles = distances[1:-1, 1:-1].reshape(height // TILE, TILE, width // TILE, TILE)
+        self._keys[at] = tiles.min(axis=(1, 3))
+        self._whole[at] = self._keys[at] < self.infinity
+        self._rims[at] = np.full((4, max(height, width)), self.infinity, self.dtype)
+        take_rim(distances, self._rims[at])
 
     def _new_distances(self, at: Block) -> np.ndarray:
         height, width = self.shape(at)

@@ -1,107 +1,45 @@
 """Shortest paths on a cluster: workers visit blocks, this process keeps their order.
 
-A visit may happen twice, or be lost with its worker: it lowers upper bounds, and what it writes
-counts once this process has heard of it, see `SlotFiles`. So a repeat changes nothing.
+A visit may happen twice, or be lost with its worker and all fields that this one kept: see
+docs/design/cluster.md for why the result is the same.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from contextlib import closing
+import heapq
+import math
+import time
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable
+from contextlib import closing, suppress
 from dataclasses import dataclass, replace
+from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ...engine.operation import Phase, SolvedBlock, State
+from ...engine.operation import Phase, State
 from ...engine.run import Run
 from ...grid import Block
 from ...io.places import NO_PLACES, Places
 from ...store.spill import SlotFiles, Slots
-from .final import (
-    closed_codes,
-    distances_of,
-    own_cells,
-    relaxation_of,
-    relaxation_of_hops,
-    steps_of,
-)
-from .relax import Relaxation, rim_of_hops
+from .final import relaxation_of, relaxation_of_hops
 from .solve import Phases
+from .visits import FINALISE, FLATS, InFiles, Visit, Visited, least_key, visit_blocks
 
 if TYPE_CHECKING:
     from ..problem import CostDistance
 
-FINALISE, FLATS = Phase("finalise", writes=True), Phase("flats", writes=True, counted=False)
-
-
-class Visit(NamedTuple):
-    """The input of a visit.
-
-    Attributes
-    ----------
-    folder, name
-        Where distances are saved, and the file with those of the block; None before its first
-        visit.
-    sources, targets
-        In the block.
-    halo
-        See `receive`.
-    known
-        Keys of tiles, which of them are whole, and the least distances on the sides; None before
-        the first visit.
-    after
-        For hops: the last visit, which computed the distances.
-    """
-
-    at: Block
-    folder: Path
-    name: str | None
-    sources: Places
-    targets: Places | None
-    farthest: Any
-    halo: np.ndarray
-    known: tuple[np.ndarray, np.ndarray, np.ndarray | None] | None
-    after: Visit | None
-
-
-class Visited(NamedTuple):
-    """The result of a visit.
-
-    Attributes
-    ----------
-    pending
-        Keys of blocks.
-    at_targets
-        Distances of the targets in the block.
-    """
-
-    at: Block
-    name: str
-    rim: np.ndarray
-    keys: np.ndarray
-    whole: np.ndarray
-    pending: dict[Block, Any]
-    at_targets: np.ndarray | None
-    counts: dict[str, int]
-
-
-class InFiles(Relaxation):
-    """A relaxation whose fields are files that several processes share."""
-
-    @property
-    def files(self) -> SlotFiles:
-        assert isinstance(self._slots, SlotFiles)
-        return self._slots
-
-
-# -- in the driver ------------------------------------------------------------------------------
+MOST = 8
+"""Most blocks that a worker is given at a time."""
 
 
 @dataclass
 class Dispatch(InFiles):
-    """A relaxation whose blocks workers visit; iterating yields the visits to start now.
+    """A relaxation whose blocks workers visit.
+
+    A block has a home: the worker that visited it last, which keeps its field.
 
     Attributes
     ----------
@@ -117,6 +55,19 @@ class Dispatch(InFiles):
     sources: Callable[[Block], Places] = lambda at: NO_PLACES
     after: Dispatch | None = None
 
+    def __post_init__(self) -> None:
+        self._queues: defaultdict[str, list[tuple[Any, Block]]] = defaultdict(list)
+        self._homes: dict[Block, str] = {}
+        self._unsaved: defaultdict[str, set[Block]] = defaultdict(set)
+        self._present: Collection[str] = ()
+        self._stamps: dict[Block, str] = {}
+        self._file_stamps: dict[Block, str] = {}
+        self._saved_at: dict[Block, float] = {}
+        self._saving: set[Block] = set()
+        self._checkpoint = math.inf
+        self._stopped = False
+        super().__post_init__()
+
     def _new_slots(self, *, resume: bool) -> SlotFiles:
         if not resume:
             return SlotFiles.beside(self.spill)
@@ -124,53 +75,148 @@ class Dispatch(InFiles):
         left.begin()
         return left
 
-    def run(self, threads: int, checkpoint: float = 0.0, tick: Any = lambda cells: None) -> None:
-        assert self.host is not None
+    def run(
+        self, threads: int, checkpoint: float = math.inf, tick: Any = lambda cells: None
+    ) -> None:
         self.files.begin()
-        with closing(self.host.engine.each(self.host, visit_block, self, ahead=False)) as visits:
-            for visited in visits:
-                self._take_visit(visited)
+        self._checkpoint = checkpoint
+        self._converse(tick)
+
+    def save_all(self) -> None:
+        """Have the workers save the fields that they keep."""
+        self._stopped = True
+        self._converse(lambda cells: None)
+
+    def _converse(self, tick: Callable[[int], None]) -> None:
+        assert self.host is not None
+        engine = self.host.engine
+        with closing(engine.converse(self.host, visit_blocks, self.give)) as results:
+            for home, visited in results:
+                self._take_visited(home, visited)
                 tick(self.visits.seen)
 
-    def __iter__(self) -> Dispatch:
-        return self
+    # -- what workers are given ----------------------------------------------------------------
 
-    def __next__(self) -> Visit:
-        at = self._pop()
-        if at is None:
-            raise StopIteration
-        self._busy.add(at)
-        return self.visit(at, self._sides.pop(at, None))
+    def start(self, at: Block, key: Any) -> None:
+        if key < self._pending.get(at, self.infinity) and key <= self.farthest:
+            self._pending[at] = key
+            heapq.heappush(self._queues[self._home(at)], (key, at))
 
-    def visit(self, at: Block, sides: np.ndarray | None = None) -> Visit:
-        """Return the input of a visit."""
-        targets = None
+    def _home(self, at: Block) -> str:
+        home = self._homes.get(at, "")
+        return home if home in self._present else ""
+
+    def give(self, home: str, homes: Collection[str]) -> list[Visit] | None:
+        """Return blocks for a worker to visit, the least keys first, or to save; None for none."""
+        self._present = homes
+        for gone in {*self._queues, *self._unsaved}.difference(homes, ("",)):
+            self._leave(gone)
+        visits = [] if self._stopped else self._to_visit(home)
+        if not (visits or self._pending or self._busy - self._saving) or self._stopped:
+            some = islice((at for at in self._unsaved[home] if at not in self._busy), MOST)
+            visits = [self.visit(at, self.infinity, save=True) for at in some]
+            self._saving.update(visit.at for visit in visits)
+        self._busy.update(visit.at for visit in visits)
+        return visits or None
+
+    def _leave(self, gone: str) -> None:
+        """What a worker that is gone had not saved must be found again."""
+        for key, at in self._queues.pop(gone, ()):
+            heapq.heappush(self._queues[""], (key, at))
+        for at in self._unsaved.pop(gone, ()):
+            self.start(at, least_key(self.dtype))
+
+    def _to_visit(self, home: str) -> list[Visit]:
+        mine, new = self._popped(home, MOST), self._popped("", 1)
+        # One new block at a time, so that workers get equally many, and none before its turn.
+        if mine and new and new[0] > mine[0]:
+            self.start(new[0][1], new[0][0])
+            new = []
+        now = time.monotonic()
+        return [
+            self.visit(at, key, save=now >= self._saved_at.get(at, -math.inf) + self._checkpoint)
+            for key, at in new + mine
+        ]
+
+    def _popped(self, home: str, count: int) -> list[tuple[Any, Block]]:
+        """Take idle blocks of a home, those with the least keys."""
+        queue = self._queues[home]
+        found: list[tuple[Any, Block]] = []
+        busy: list[tuple[Any, Block]] = []
+        while queue and len(found) < count:
+            key, at = heapq.heappop(queue)
+            if self._pending.get(at) != key:
+                continue
+            if (moved := self._home(at)) != home:
+                heapq.heappush(self._queues[moved], (key, at))
+                continue
+            if at in self._busy:
+                busy.append((key, at))
+                continue
+            del self._pending[at]
+            found.append((key, at))
+        for entry in busy:
+            heapq.heappush(queue, entry)
+        return found
+
+    def visit(self, at: Block, key: Any = None, *, save: bool = False) -> Visit:
+        """Return the input of a visit; of a final one without `key`."""
+        assert self.host is not None
+        targets, plan = None, self.host.plan
         if self.targets is not None and (mine := self._targets_in(at)).any():
             own = self.targets
             targets = Places(*(a[mine] for a in (own.rows, own.cols, own.ids, own.costs)))
-        keys = self._keys.get(at)
+        name, stamp = self.files.names.get(self._slot(at)), self._stamps.get(at, "")
+        newest = name is not None and self._file_stamps.get(at, "") == stamp
         return Visit(
             at,
+            self.infinity if key is None else key,
+            stamp,
             self.files.folder,
-            self.files.names.get(self._slot(at)),
+            name,
+            (self._keys[at], self._whole[at]) if newest else None,
+            self._sides.get(at),
             self.sources(at),
             targets,
             self.farthest,
             self._halo(at),
-            None if keys is None else (keys, self._whole[at], sides),
+            plan.buffers // plan.workers,
+            save or plan.workers > 1,  # any thread of a worker may get the next visit
             None if self.after is None else self.after.visit(at),
         )
 
-    def _take_visit(self, visited: Visited) -> None:
-        at = visited.at
-        self.files.rename(self._slot(at), visited.name)
-        self._rims[at], self._keys[at], self._whole[at] = visited.rim, visited.keys, visited.whole
+    # -- what they return ----------------------------------------------------------------------
+
+    def _take_visited(self, home: str, visited: Visited) -> None:
+        self._busy.difference_update(visited.given)
+        self._saving.difference_update(visited.given)
         self.visits.add(**visited.counts)
-        self._busy.discard(at)
-        for other, key in visited.pending.items():
-            self.start(other, key)
-        if visited.at_targets is not None:
-            self._reach_targets(self._targets_in(at), visited.at_targets)
+        for at, left in visited.left.items():
+            if at not in self._keys:
+                self.visits.add(seen=math.prod(self.shape(at)))
+            self._unsaved[self._homes.get(at, "")].discard(at)
+            self._unsaved[home].add(at)
+            self._homes[at], self._stamps[at] = home, visited.stamp
+            self._rims[at], self._keys[at], self._whole[at], at_targets = left
+            self._sides.pop(at, None)
+            if at_targets is not None:
+                self._reach_targets(self._targets_in(at), at_targets)
+        for at, stamp, name in visited.saved:
+            self._take_file(at, stamp, name, visited)
+        for at, key in visited.pending.items():
+            self.start(at, key)
+
+    def _take_file(self, at: Block, stamp: str, name: str, visited: Visited) -> None:
+        newest = stamp == self._stamps.get(at)
+        # A visit under way may read the file before, if its worker is not the one that keeps it.
+        if at in self._busy or (not newest and (stamp or at not in visited.left)):
+            with suppress(OSError):
+                (self.files.folder / name).unlink()
+            return
+        self.files.rename(self._slot(at), name)
+        self._file_stamps[at], self._saved_at[at] = stamp, time.monotonic()
+        if newest:
+            self._unsaved[self._homes[at]].discard(at)
 
 
 class RemotePhases(Phases):
@@ -246,87 +292,3 @@ class _Closing(State):
 
     def given(self, phase: Phase, at: Block) -> Visit:
         return self.flats.visit(at)
-
-
-# -- in the workers -----------------------------------------------------------------------------
-
-
-@dataclass
-class Visitor(InFiles):
-    """A relaxation of one block."""
-
-    visit: Visit | None = None
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        assert self.visit is not None
-        at, known = self.visit.at, self.visit.known
-        if known is not None:
-            self._keys[at], self._whole[at], sides = known
-            self._rims[at] = np.empty((4, max(self.shape(at))), self.dtype)
-            if sides is not None:
-                self._sides[at] = sides
-
-    def _new_slots(self, *, resume: bool) -> SlotFiles:
-        visit = self.visit
-        assert visit is not None
-        return SlotFiles(visit.folder, {self._slot(visit.at): visit.name} if visit.name else {})
-
-    def _halo(self, at: Block) -> np.ndarray:
-        assert self.visit is not None
-        return self.visit.halo
-
-    def found(self) -> Visited:
-        """Return the result of the visit; distances are saved."""
-        assert self.visit is not None
-        at = self.visit.at
-        self._visit(at, self._new_work(self.shape(at)))
-        self._save(at, self._fields[at])
-        return Visited(
-            at,
-            self.files.names[self._slot(at)],
-            self._rims[at],
-            self._keys[at],
-            self._whole[at],
-            self._pending,
-            self._at_targets,
-            self.visits.counts,
-        )
-
-
-def _of_distances(problem: CostDistance, visit: Visit) -> Visitor:
-    ground = problem.ground.holding(visit.sources)
-    how = ground, visit.farthest, 1, visit.folder, visit.targets
-    return relaxation_of(Visitor, problem, *how, visit=visit)
-
-
-def _of_hops(problem: CostDistance, visit: Visit) -> tuple[Visitor, np.ndarray, np.ndarray]:
-    """Also compute predecessors, and the steps on flats."""
-    assert visit.after is not None
-    paths = _of_distances(problem, visit.after)
-    codes, flat, _count = steps_of(problem, paths, visit.at)
-    paths.close()  # memory has room for one field only
-    how = problem.blocks, lambda at: flat, 1, visit.folder
-    return relaxation_of_hops(Visitor, *how, visit=visit), codes, flat
-
-
-def visit_block(problem: CostDistance, folder: Path, visit: Visit) -> Visited:
-    """Relax a block until nothing in it is pending, in a worker."""
-    if visit.after is None:
-        return _of_distances(problem, visit).found()
-    return _of_hops(problem, visit)[0].found()
-
-
-def solve_remotely(problem: CostDistance, phase: Phase, at: Block, visit: Visit) -> SolvedBlock:
-    """Compute the outputs of a block, in a worker."""
-    if phase == FLATS:
-        flats, codes, flat = _of_hops(problem, visit)
-        return SolvedBlock((closed_codes(problem, flats, at, codes, flat),))
-    paths = _of_distances(problem, visit)
-    distances, *counts = distances_of(problem, paths, at)
-    if "backlink" not in problem.names:
-        return SolvedBlock((distances,), (*counts, None, 0))
-    codes, flat, count = steps_of(problem, paths, at)
-    rim = rim_of_hops(flat, np.dtype(np.uint32))
-    own = None if count else own_cells(problem.blocks.window(*at), codes)
-    return SolvedBlock((distances, own), (*counts, rim, count))

@@ -1,0 +1,174 @@
+"""The connection to a Dask cluster: what starts it, and questions that end if nobody answers."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+import os
+import re
+from collections.abc import Callable, Coroutine, Iterator
+from concurrent.futures import wait
+from contextlib import ExitStack, contextmanager, suppress
+from typing import Any
+
+from ..errors import ClusterError, InputError
+from .forks import without_interrupts, without_pandas
+
+CONNECT = 30.0
+"""Seconds to wait for the scheduler."""
+
+POLL = 0.1
+"""Seconds between checks of the connection while the driver waits for the scheduler."""
+
+DEATHS = 10
+"""Workers that may die during a task before the task is taken for the cause."""
+
+RESUME = "--resume continues, also on one machine"
+
+
+def address_of(client: Any) -> str:
+    """Return the address of a client's scheduler."""
+    return getattr(getattr(client, "scheduler", None), "address", "")
+
+
+def answer_of(client: Any, call: Callable[[], Coroutine[Any, Any, Any]], seconds: float) -> Any:
+    """Return the result of one of Dask's coroutines, which may wait for ever by themselves.
+
+    Raises
+    ------
+    TimeoutError
+        when this process, unless suspended, has waited so many seconds.
+    ClusterError
+        when the connection is lost; Dask may restore it, but not the tasks.
+    """
+    from distributed.comm import CommClosedError
+
+    with dask_errors(client):
+        if client.status != "running":
+            raise CommClosedError
+        asked = asyncio.run_coroutine_threadsafe(call(), client.loop.asyncio_loop)
+        try:
+            for _ in range(math.ceil(seconds / POLL)):
+                if wait([asked], POLL).done:
+                    break
+                if client.status != "running":
+                    raise CommClosedError
+            else:
+                raise TimeoutError
+            if isinstance(error := asked.exception(), OSError):
+                raise CommClosedError from error
+            return asked.result()
+        finally:
+            asked.cancel()
+
+
+def query(client: Any, call: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
+    """Return the scheduler's answer to a call; raise if it does not answer."""
+    try:
+        return answer_of(client, call, CONNECT)
+    except TimeoutError:
+        raise ClusterError(
+            f"{address_of(client)}: the scheduler is gone or stopped: no answer for {CONNECT:g} s; "
+            f"{RESUME}"
+        ) from None
+
+
+@contextmanager
+def dask_errors(client: Any) -> Iterator[None]:
+    """Turn Dask's exceptions into `ClusterError`."""
+    from concurrent.futures import CancelledError
+
+    from distributed import KilledWorker
+    from distributed.client import ClosedClientError
+    from distributed.comm import CommClosedError
+
+    where = address_of(client)
+    try:
+        yield
+    except KilledWorker as error:
+        raise ClusterError(
+            f"{where}: a task was given up after the death of its worker "
+            f"({error.allowed_failures + 1} in all); check that the hosts have the memory of "
+            f"--memory-limit, and that terrain_gpu is installed there; {RESUME}"
+        ) from error
+    except (CommClosedError, CancelledError, ClosedClientError) as error:
+        raise ClusterError(f"{where}: the scheduler is gone; {RESUME}") from error
+
+
+@contextmanager
+def open_client(workers: int | None, scheduler: str | None) -> Iterator[Any]:
+    """Open a client for --workers or --scheduler; None without either.
+
+    Raises
+    ------
+    ClusterError
+        when the scheduler does not answer, or Dask is not installed.
+    """
+    if workers is None and scheduler is None:
+        yield None
+        return
+    if workers is not None and scheduler is not None:
+        raise InputError("--workers starts processes on this machine; leave out --scheduler")
+    try:
+        import dask
+        from distributed import Client, LocalCluster
+    except ImportError:
+        raise ClusterError("a cluster needs Dask: pip install 'terrain_gpu[dask]'") from None
+    # Its log messages repeat our errors, or do not help the user of a command.
+    logging.getLogger("distributed").setLevel(logging.CRITICAL)
+    settings = {
+        "distributed.scheduler.allowed-failures": DEATHS,
+        "distributed.worker.multiprocessing-method": "forkserver",
+    }
+    with dask.config.set(settings):
+        if scheduler is not None:
+            if not re.fullmatch(r"(\w+://)?[^/:]+:[0-9]+", scheduler):
+                raise InputError(
+                    f"--scheduler {scheduler}: is not an address; write for example tcp://host:8786"
+                )
+            try:
+                # Dask's client would wait for ever for one that is stopped.
+                asyncio.run(asyncio.wait_for(_greet(scheduler), CONNECT))
+                client = Client(scheduler, timeout=CONNECT, set_as_default=False)
+            except (OSError, ValueError):
+                raise ClusterError(
+                    f"{scheduler}: no scheduler answers; start one (dask scheduler)"
+                ) from None
+            with _closing(client):
+                yield client
+            return
+        with ExitStack() as stack:
+            with without_interrupts(), without_pandas():
+                cluster = LocalCluster(
+                    n_workers=workers,
+                    threads_per_worker=1,
+                    processes=True,
+                    # The plan keeps the limit; Dask's own would kill workers that obey it.
+                    memory_limit=0,
+                    # The server that they are forked from may be older than a variable.
+                    env=dict(os.environ),
+                    dashboard_address="127.0.0.1:0",
+                    silence_logs=logging.CRITICAL,
+                    host="127.0.0.1",
+                )
+                stack.enter_context(cluster)
+            yield stack.enter_context(_closing(Client(cluster, set_as_default=False)))
+
+
+async def _greet(scheduler: str) -> None:
+    """Return when a scheduler has answered."""
+    from distributed.core import rpc
+
+    async with rpc(scheduler, timeout=CONNECT) as remote:
+        await remote.identity(n_workers=0)
+
+
+@contextmanager
+def _closing(client: Any) -> Iterator[Any]:
+    """Close a client, which may take long if the scheduler does not answer."""
+    try:
+        yield client
+    finally:
+        with suppress(TimeoutError):
+            client.close(timeout=CONNECT)

@@ -1,0 +1,11 @@
+"""Imported last by the server that workers are forked from: what they all need."""
+
+import gc
+
+import distributed.nanny  # noqa: F401
+
+from . import worker  # noqa: F401
+from .forks import load_numba
+
+load_numba()
+gc.freeze()  # a collection in a fork, such as the last one, would look at all of it, and so copy it

@@ -1,0 +1,5 @@
+"""Imported first by the server that workers are forked from."""
+
+from .forks import leave_out_unused
+
+leave_out_unused()

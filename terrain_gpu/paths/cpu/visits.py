@@ -1,0 +1,333 @@
+"""Shortest paths in the workers of a cluster: visits of blocks, and the fields they leave.
+
+A worker keeps the fields of its last visits, as many as its memory limit allows, and saves those
+that leave. Whether the field it keeps is the one that the driver means is told by a stamp: each
+call of `visit_blocks` gives its blocks a new one, which the driver knows once it has the result.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from ...engine.operation import Phase, SolvedBlock
+from ...grid import Block
+from ...io.places import Places
+from ...store.spill import SlotFiles
+from ..fields import Field
+from .final import (
+    closed_codes,
+    distances_of,
+    own_cells,
+    relaxation_of,
+    relaxation_of_hops,
+    steps_of,
+)
+from .finalise import Flats
+from .relax import Relaxation, Visits, rim_of_hops
+
+if TYPE_CHECKING:
+    from ..problem import CostDistance
+
+FINALISE, FLATS = Phase("finalise", writes=True), Phase("flats", writes=True, counted=False)
+
+SECONDS = 0.05
+"""Target duration of the visits of a call: a task costs some milliseconds, but halos get old."""
+
+
+class Visit(NamedTuple):
+    """The input of visits of a block.
+
+    Attributes
+    ----------
+    key
+        The least pending distance; infinite if nothing is pending.
+    stamp
+        That of the field.
+    folder, name
+        Where distances are saved, and the file with those of the block, if there is one.
+    known
+        Keys of tiles, and which of them are whole; None if the file is older than the stamp.
+    sides
+        The least distances on the sides, of a field that an earlier run has saved.
+    sources, targets
+        In the block.
+    halo
+        See `receive`.
+    capacity
+        Fields that a worker keeps.
+    save
+        Whether to save the field in the end.
+    after
+        For hops: the last visit, which computed the distances.
+    """
+
+    at: Block
+    key: Any
+    stamp: str
+    folder: Path
+    name: str | None
+    known: tuple[np.ndarray, np.ndarray] | None
+    sides: np.ndarray | None
+    sources: Places
+    targets: Places | None
+    farthest: Any
+    halo: np.ndarray
+    capacity: int
+    save: bool
+    after: Visit | None
+
+
+class Left(NamedTuple):
+    """What a visit leaves for the driver: see `Visit`; `at_targets` are their distances."""
+
+    rim: np.ndarray
+    keys: np.ndarray
+    whole: np.ndarray
+    at_targets: np.ndarray | None
+
+
+class Visited(NamedTuple):
+    """The result of `visit_blocks`.
+
+    Attributes
+    ----------
+    given
+        The blocks that might be visited.
+    stamp
+        Of the blocks that were.
+    left
+        What these leave.
+    pending
+        Keys of blocks.
+    saved
+        Blocks with stamps and names of new files; also blocks that were not given.
+    """
+
+    given: list[Block]
+    stamp: str
+    left: dict[Block, Left]
+    pending: dict[Block, Any]
+    saved: list[tuple[Block, str, str]]
+    counts: dict[str, int]
+
+
+def least_key(dtype: np.dtype) -> Any:
+    """Return the key of a block that comes first."""
+    return dtype.type(0 if dtype.kind == "u" else -np.inf)
+
+
+class InFiles(Relaxation):
+    """A relaxation whose fields are saved in files that several processes share."""
+
+    @property
+    def files(self) -> SlotFiles:
+        assert isinstance(self._slots, SlotFiles)
+        return self._slots
+
+
+@dataclass
+class Visitor(InFiles):
+    """A relaxation of the blocks that a worker is given, which keeps their fields."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._given: dict[Block, Visit] = {}
+        self._away: dict[Block, Any] = {}
+        self._stamps: dict[Block, str] = {}
+        self._older: set[Block] = set()
+        self._left: dict[Block, Left] = {}
+        self._named: dict[Block, str] = {}
+        self._work_memory = self._new_work(self.shape((0, 0)))
+
+    def _new_slots(self, *, resume: bool) -> SlotFiles:
+        return SlotFiles(self.spill)
+
+    def visit(self, visits: list[Visit], seconds: float = SECONDS) -> Visited:
+        """Visit pending blocks, the least key first, for a while; save those that are due."""
+        self.visits, self._left, self._named, self._away = Visits(), {}, {}, {}
+        self._given, stamp = {one.at: one for one in visits}, uuid.uuid4().hex
+        self.farthest = visits[0].farthest
+        for one in visits:
+            self.prepare(one)
+        end = time.perf_counter() + seconds
+        while (at := self._pop()) is not None:
+            self._visit(at, self._work_memory)
+            if time.perf_counter() >= end:
+                break
+        for one in visits:
+            if one.save and (field := self._fields.get(one.at)) is not None:
+                # The driver may not have heard of a file that was saved earlier.
+                field.dirty |= self.files.names.get(self._slot(one.at)) != one.name
+                self._save(one.at, field)
+        pending = self._away | self._pending
+        self._pending, self._queue = {}, []
+        return Visited(
+            list(self._given), stamp, self._left, pending, self._end(stamp), self._told()
+        )
+
+    def one(self, visit: Visit) -> Visitor:
+        """Get ready for one block that is not pending."""
+        self._given = {visit.at: visit}
+        self.prepare(visit)
+        return self
+
+    def prepare(self, visit: Visit) -> None:
+        """Get ready for a block: its field is there, or in its file, or begins anew."""
+        at, key = visit.at, visit.key
+        if at not in self._fields or self._stamps.get(at) != visit.stamp:
+            self._forget(at)
+            if visit.name is not None:
+                self.files.names[self._slot(at)] = visit.name
+            if visit.known is not None:
+                self._keys[at], self._whole[at] = visit.known
+                self._rims[at] = np.full((4, max(self.shape(at))), self.infinity, self.dtype)
+            elif visit.stamp:  # the field is lost: what the file lacks must be found again
+                key = least_key(self.dtype)
+                self._older.add(at)
+        if visit.sides is not None:
+            self._sides[at] = visit.sides
+        self.start(at, key)
+
+    def _forget(self, at: Block) -> None:
+        for of_block in (self._fields, self._stamps, self._keys, self._whole, self._rims):
+            of_block.pop(at, None)
+        self._sides.pop(at, None)
+        self._older.discard(at)
+        self.files.names.pop(self._slot(at), None)
+
+    def _end(self, stamp: str) -> list[tuple[Block, str, str]]:
+        """Stamp the visited blocks, forget what left memory, and return the saved files."""
+        saved = []
+        for at, name in self._named.items():
+            # A field that was visited after it was saved is newer than its file.
+            dirty = at in self._fields and self._fields[at].dirty
+            own = stamp if at in self._left else self._stamps.get(at, "")
+            saved.append((at, "" if dirty else own, name))
+        self._stamps |= dict.fromkeys(self._left, stamp)
+        for at in {*self._given, *self._stamps} - self._fields.keys():
+            self._forget(at)
+        return saved
+
+    def _told(self) -> dict[str, int]:
+        counts = self.visits.counts
+        del counts["seen"]  # a block may begin twice
+        return counts
+
+    def start(self, at: Block, key: Any) -> None:
+        if at in self._given:
+            super().start(at, key)
+        elif key < self._away.get(at, self.infinity) and key <= self.farthest:
+            self._away[at] = key
+
+    def _visit(self, at: Block, work: Any) -> None:
+        tiles, new = self.visits.tiles, at not in self._fields and not self._is_saved(at)
+        super()._visit(at, work)
+        if self.visits.tiles == tiles and not new and not self._fields[at].dirty:
+            return  # the field is as before
+        field, targets = self._fields[at], self._given[at].targets
+        at_targets = None
+        if targets is not None:
+            rows, cols = targets.rows % self.blocks.block, targets.cols % self.blocks.block
+            at_targets = field.distances[rows + 1, cols + 1]
+        self._left[at] = Left(self._rims[at], self._keys[at], self._whole[at], at_targets)
+
+    def _halo(self, at: Block) -> np.ndarray:
+        # The neighbours that are visited in this call are newer than what the driver knew.
+        return np.minimum(self._given[at].halo, super()._halo(at))
+
+    def _load(self, at: Block) -> Field:
+        found = super()._load(at)
+        if at in self._older:
+            self._older.discard(at)
+            if self._is_saved(at):
+                padded, inside = found.distances, found.distances[1:-1, 1:-1].copy()
+                padded[...] = self.infinity  # the halo as well
+                padded[1:-1, 1:-1] = inside
+                self._make_pending(at, padded)
+                found.dirty = True  # newer than the file as soon as it is visited
+        return found
+
+    def _save(self, at: Block, field: Field) -> None:
+        if not field.dirty and self._is_saved(at):
+            return
+        before = self._named.get(at)
+        super()._save(at, field)
+        self._named[at] = self.files.names[self._slot(at)]
+        if before is not None:
+            (self.files.folder / before).unlink(missing_ok=True)
+
+
+# -- functions of tasks -------------------------------------------------------------------------
+
+
+def visit_blocks(problem: CostDistance, folder: Path, visits: list[Visit]) -> Visited:
+    """Relax some blocks until nothing in them is pending, in a worker."""
+    return _visitor(problem, visits).visit(visits)
+
+
+def _visitor(problem: CostDistance, visits: list[Visit]) -> Visitor:
+    """Return the visitor that this process keeps for the blocks of a run."""
+    one, kept = visits[0], problem.visitor
+    after = {visit.at: visit.after for visit in visits}
+
+    def steps(at: Block) -> np.ndarray:
+        final = after[at]
+        assert final is not None
+        return _steps(problem, final)[1]
+
+    if kept is None or kept.spill != one.folder:
+        problem.close()
+        kept = _of_distances(problem, one) if one.after is None else _of_hops(problem, one, steps)
+        vars(problem)["visitor"] = kept
+    if one.after is None:
+        kept.ground = problem.ground.holding(_joined([visit.sources for visit in visits]))
+    else:
+        kept.ground = Flats(problem.blocks, steps)
+    return kept
+
+
+def _of_distances(problem: CostDistance, visit: Visit) -> Visitor:
+    ground = problem.ground.holding(visit.sources)
+    how = ground, visit.farthest, visit.capacity, visit.folder, None
+    return relaxation_of(Visitor, problem, *how)
+
+
+def _of_hops(problem: CostDistance, visit: Visit, steps: Callable[[Block], np.ndarray]) -> Visitor:
+    return relaxation_of_hops(Visitor, problem.blocks, steps, visit.capacity, visit.folder)
+
+
+def _joined(places: list[Places]) -> Places:
+    names = "rows", "cols", "ids", "costs"
+    return Places(*(np.concatenate([getattr(one, name) for one in places]) for name in names))
+
+
+def _steps(problem: CostDistance, visit: Visit) -> tuple[np.ndarray, np.ndarray]:
+    """Return predecessors, and the steps on flats."""
+    paths = _of_distances(problem, visit).one(visit)
+    codes, flat, _count = steps_of(problem, paths, visit.at)
+    paths.close()  # memory has room for one field only
+    return codes, flat
+
+
+def solve_remotely(problem: CostDistance, phase: Phase, at: Block, visit: Visit) -> SolvedBlock:
+    """Compute the outputs of a block, in a worker."""
+    if phase == FLATS:
+        assert visit.after is not None
+        codes, flat = _steps(problem, visit.after)
+        flats = _of_hops(problem, visit, lambda at: flat).one(visit)
+        return SolvedBlock((closed_codes(problem, flats, at, codes, flat),))
+    paths = _of_distances(problem, visit).one(visit)
+    distances, *counts = distances_of(problem, paths, at)
+    if "backlink" not in problem.names:
+        return SolvedBlock((distances,), (*counts, None, 0))
+    codes, flat, count = steps_of(problem, paths, at)
+    rim = rim_of_hops(flat, np.dtype(np.uint32))
+    own = None if count else own_cells(problem.blocks.window(*at), codes)
+    return SolvedBlock((distances, own), (*counts, rim, count))
