@@ -20,7 +20,9 @@ def share_imports() -> None:
     It shares nothing with this process, so what is sent to them must be pickled.
     """
     ours = {getattr(terrain_gpu, name).__module__ for name in terrain_gpu.__all__}
-    forkserver.set_forkserver_preload(["distributed.nanny", *sorted(ours)])
+    forkserver.set_forkserver_preload(
+        ["distributed.nanny", *sorted(ours), "terrain_gpu.engine.preload"]
+    )
     forkserver.ensure_running()
 
 

@@ -149,7 +149,8 @@ def open_client(workers: int | None, scheduler: str | None) -> Iterator[Any]:
                     # The server that they are forked from may be older than a variable.
                     env=dict(os.environ),
                     dashboard_address="127.0.0.1:0",
-                    silence_logs=logging.CRITICAL,
+                    # It would silence handlers that the logger shares with others. See `preload`.
+                    silence_logs=False,
                     host="127.0.0.1",
                 )
                 stack.enter_context(cluster)
