@@ -1,0 +1,130 @@
+"""Time hydrology on a fractal DEM, from store to store, beside pyflwdir and TopoToolbox in memory.
+
+    taskset -c 0,1 python scripts/bench_hydrology.py 8192 /tmp/hydrology
+
+Peers run if they are installed; their inputs are in memory before the clock starts. Medians of
+seconds. Results are compared: filled heights with TopoToolbox's, cell for cell; accumulation along
+pyflwdir's directions with its own.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import resource
+import statistics
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from make_terrain import terrain_window
+
+import terrain_gpu
+from terrain_gpu.grid import GridSpec
+
+RUNS = 3
+
+
+def cpu() -> float:
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    return used.ru_utime + used.ru_stime
+
+
+def timed(name: str, cells: int, work: Callable[[], Any], runs: int = RUNS) -> Any:
+    """Run once to compile, then `runs` times."""
+    found = work()
+    wall, processor = [], []
+    for _ in range(runs):
+        start, before = time.perf_counter(), cpu()
+        found = work()
+        wall.append(time.perf_counter() - start)
+        processor.append(cpu() - before)
+    seconds = statistics.median(wall)
+    print(
+        f"{name:34s} {seconds:8.2f} s  {cells / seconds / 1e6:7.1f} M cells/s  "
+        f"{statistics.median(processor):8.2f} s of processors",
+        flush=True,
+    )
+    return found
+
+
+def make(path: Path, z: np.ndarray) -> None:
+    grid = GridSpec(*z.shape, (10.0, 0.0, 0.0, 0.0, -10.0, 0.0))
+    with terrain_gpu.create_layer(path, "elevation", grid, z.dtype, block_size=1024) as target:
+        for at in target.blocks.ids():
+            r0, r1, c0, c1 = target.block_window(*at)
+            target.write_block(*at, np.ascontiguousarray(z[r0:r1, c0:c1]))
+        target.commit()
+
+
+def ours(path: Path, z: np.ndarray) -> dict[str, np.ndarray]:
+    cells, how = z.size, {"overwrite": True}
+    make(path, z)
+    tree = timed("spanning tree", cells, lambda: terrain_gpu.minimum_spanning_tree(
+        path, weight="flow", backend="cpu", **how
+    ))  # fmt: skip
+    assert tree.report.valid_cells == cells
+    timed("flow-direction", cells, lambda: terrain_gpu.flow_direction(path, **how))
+    found = {
+        "sums": timed("flow-accumulation", cells, lambda: terrain_gpu.flow_accumulation(
+            path, **how
+        )),
+        "filled": timed("fill", cells, lambda: terrain_gpu.fill(path, **how)),
+    }  # fmt: skip
+    return {
+        name: one.layers[next(iter(one.layers))].read_window(0, z.shape[0], 0, z.shape[1])
+        for name, one in found.items()
+    }
+
+
+def topotoolbox(z: np.ndarray, found: dict[str, np.ndarray]) -> None:
+    try:
+        from topotoolbox import _grid
+    except ImportError:
+        return
+    fixed = np.zeros(z.shape, np.uint8)
+    fixed[[0, -1]] = fixed[:, [0, -1]] = 1
+    out, queue = np.empty_like(z), np.empty(z.shape, np.int64)
+    dims = (z.shape[1], z.shape[0])
+    timed("TopoToolbox fillsinks hybrid", z.size, lambda: _grid.fillsinks_hybrid(
+        out, queue, z, fixed, dims
+    ))  # fmt: skip
+    print("filled heights are equal:", np.array_equal(out, found["filled"]))
+
+
+def pyflwdir(z: np.ndarray, path: Path) -> None:
+    try:
+        import pyflwdir
+    except ImportError:
+        return
+    outer = timed("pyflwdir from_dem", z.size, lambda: pyflwdir.from_dem(z, outlets="edge"), 1)
+    sums = timed("pyflwdir upstream_area", z.size, lambda: outer.upstream_area("cell"), 1)
+    grid = terrain_gpu.TileStore.open(path).grid
+    codes = outer.to_array(ftype="d8")
+    with terrain_gpu.create_layer(path, "theirs", grid, "uint8", nodata=247, block_size=1024) as to:
+        for at in to.blocks.ids():
+            r0, r1, c0, c1 = to.block_window(*at)
+            to.write_block(*at, np.ascontiguousarray(codes[r0:r1, c0:c1]))
+        to.commit()
+    along = terrain_gpu.flow_accumulation(path, directions="theirs", into="along")
+    own = along.layers["along"].read_window(0, z.shape[0], 0, z.shape[1])
+    print("sums along its directions are equal:", np.array_equal(own, sums))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("side", type=int)
+    parser.add_argument("folder", type=Path)
+    asked = parser.parse_args()
+    print(f"{asked.side} x {asked.side} float32, {len(os.sched_getaffinity(0))} cores")
+    z = terrain_window(0, asked.side, 0, asked.side, lakes=True)
+    path = asked.folder / f"hydrology{asked.side}.zarr"
+    found = ours(path, z)
+    topotoolbox(z, found)
+    pyflwdir(z, path)
+
+
+if __name__ == "__main__":
+    main()
