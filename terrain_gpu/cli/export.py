@@ -6,7 +6,7 @@ from typing import Any, get_args
 
 import click
 
-from ..arguments import FileCompression
+from ..arguments import FileCompression, FlowEncoding
 from ..engine.plan import format_size
 from . import options
 
@@ -21,6 +21,11 @@ from . import options
     "--compress",
     type=click.Choice(get_args(FileCompression)),
     help="Compression of the file.  [default: none; deflate with --cog]",
+)
+@click.option(
+    "--encoding",
+    type=click.Choice(get_args(FlowEncoding)),
+    help="Flow directions as another program has them.  [default: esri]",
 )
 @options.memory_limit_option
 @options.threads_option

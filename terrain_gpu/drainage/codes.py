@@ -10,6 +10,7 @@ import numpy as np
 
 from ..errors import StoreError
 from ..grid import GridSpec, Window
+from ..grid.neighbours import FLOW_DIRECTIONS
 from ..store import Layer, TileStore
 
 DIRECTIONS = "flow_direction"
@@ -18,7 +19,7 @@ DIRECTIONS = "flow_direction"
 OUTLET, NOWHERE = 0, 255
 """Codes of outlets, and of cells that do not drain or have no value."""
 
-ENCODING = {"encoding": "esri-d8-downstream"}
+ENCODING = {"encoding": FLOW_DIRECTIONS}
 """How layers of directions record what they hold."""
 
 CODES = "E 1, SE 2, S 4, SW 8, W 16, NW 32, N 64, NE 128; 0 outlet, 255 none"

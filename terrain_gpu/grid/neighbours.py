@@ -14,6 +14,20 @@ E, SE, S, SW, W, NW, N, NE = (1 << k for k in range(8))
 FORWARD_EDGES = "forward edges"
 """Encoding of a layer that stores each edge once, at its lower endpoint: bits E, SW, S, SE."""
 
+FLOW_DIRECTIONS = "esri-d8-downstream"
+"""Encoding of a layer of flow directions: the code of the neighbour, 0 at outlets, 255 nowhere."""
+
+ENCODINGS = {
+    "esri": (1, 2, 4, 8, 16, 32, 64, 128, 0),
+    "grass": (8, 7, 6, 5, 4, 3, 2, 1, 0),
+    "taudem": (1, 8, 7, 6, 5, 4, 3, 2, 255),
+    "whitebox": (2, 4, 8, 16, 32, 64, 128, 1, 0),
+    "ldd": (6, 3, 2, 1, 4, 7, 8, 9, 5),
+}
+"""What other programs write for flow to each neighbour, and at outlets; 255 where there is none.
+
+Of r.watershed, TauDEM, WhiteboxTools and PCRaster. TauDEM has no value for outlets.
+"""
 
 ROW_STEP = np.array([0, 1, 1, 1, 0, -1, -1, -1])
 COL_STEP = np.array([1, 1, 0, -1, -1, -1, 0, 1])
@@ -27,6 +41,14 @@ DIRECTIONS = ((0, 1), (1, -1), (1, 0), (1, 1))
 
 EDGE_OF = np.array([0, 3, 2, 1, 0, 3, 2, 1])
 """Direction of the edge to each neighbour. The first four also map directions to neighbours."""
+
+
+def encoded(encoding: str) -> np.ndarray:
+    """Return what an encoding has for each code of flow directions, int64; -1 for other values."""
+    table = np.full(256, -1)
+    table[[1 << k for k in range(8)] + [0]] = ENCODINGS[encoding]
+    table[255] = 255
+    return table
 
 
 def symmetric(ring: np.ndarray) -> np.ndarray:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+import numpy as np
+
 from .. import cells
-from ..arguments import FileCompression, FloatType, checked, word
+from ..arguments import FileCompression, FloatType, FlowEncoding, checked, word
 from ..engine.run import Here, run
 from ..errors import InputError
 from ..progress import Progress, silent
@@ -17,7 +19,7 @@ from .export_problem import Export
 from .gdal import gdal_environment
 
 
-@checked(compress=word(FileCompression), dtype=word(FloatType))
+@checked(compress=word(FileCompression), dtype=word(FloatType), encoding=word(FlowEncoding))
 def export_layer(  # noqa: PLR0913 - keyword-only
     store: str | os.PathLike[str] | TileStore,
     path: str | os.PathLike[str],
@@ -27,6 +29,7 @@ def export_layer(  # noqa: PLR0913 - keyword-only
     cog: bool = False,
     compress: FileCompression | None = None,
     dtype: FloatType | None = None,
+    encoding: FlowEncoding | None = None,
     memory_limit: int | str | None = None,
     threads: int | None = None,
     verify: bool = False,
@@ -50,6 +53,9 @@ def export_layer(  # noqa: PLR0913 - keyword-only
     dtype
         "float32" or "float64": convert cells to the nearest number of this type, and nodata to
         NaN. None keeps the cells as they are.
+    encoding
+        For a layer of flow directions, the encoding of the file: "esri" (also when None), "grass",
+        "taudem", "whitebox" or "ldd". The band's tag FLOW_DIRECTION_ENCODING names it.
     memory_limit, threads, progress
         As for `convert_dataset`.
     verify
@@ -78,7 +84,13 @@ def export_layer(  # noqa: PLR0913 - keyword-only
     opened.layer(layer)
     target = checked_target(path, overwrite=overwrite)
     compress = compress or ("deflate" if cog else "none")
-    operation = Export(str(opened.path), str(target), layer, bounds, cog, compress, dtype)
+    if encoding == "esri":
+        encoding = None
+    if encoding and opened.layer(layer).dtype != np.uint8:
+        raise InputError(
+            f"{opened.path}: layer {layer!r} does not hold flow directions; leave out --encoding"
+        )
+    operation = Export(str(opened.path), str(target), layer, bounds, cog, compress, dtype, encoding)
     with gdal_environment():
         result = run(
             operation.within(memory_limit, threads),

@@ -20,7 +20,7 @@ from ..engine.proof import Limits
 from ..engine.run import Run
 from ..errors import InputError, PlanError
 from ..grid import Block, GridSpec, Window, ceil_div, clip
-from ..grid.neighbours import FORWARD_EDGES, symmetric
+from ..grid.neighbours import FLOW_DIRECTIONS, FORWARD_EDGES, encoded, symmetric
 from ..store import Layer
 from .geotiff import OutputProfile, RasterOutput
 from .verify.raster import plan_raster, verify_raster
@@ -40,6 +40,7 @@ class Export(Operation):
     cog: bool = False
     compress: str = "none"
     dtype: str | None = None
+    encoding: str | None = None
     profile: OutputProfile = field(default=OutputProfile(), compare=False, repr=False)
 
     command = "export"
@@ -68,6 +69,12 @@ class Export(Operation):
         """Nodata value of the file."""
         return self.source.nodata if self.kind == self.source.dtype else math.nan
 
+    @property
+    def encoding_tag(self) -> str | None:
+        """How the file says which flow directions it holds."""
+        own = "esri" if self.source.info.get("encoding") == FLOW_DIRECTIONS else None
+        return self.encoding or own
+
     @cached_property
     def part(self) -> Window:
         """The cells of the layer that `bounds` touch."""
@@ -84,6 +91,8 @@ class Export(Operation):
     def settings(self) -> dict[str, Any]:
         found = super().settings()
         del found["path"], found["profile"]
+        if self.encoding is None:
+            del found["encoding"]
         return found | {"bounds": list(self.bounds) if self.bounds else None}
 
     def fingerprint(self) -> dict[str, Any]:
@@ -169,11 +178,21 @@ class Export(Operation):
 
     def verify(self, run: Run, found: dict[str, Any]) -> dict[str, Any]:
         made, limits = run.writers[self.path].part, run.proof_limits
-        proven = verify_raster(made, self.source, self.part, self.kind, limits, name=self.path)
+        proven = verify_raster(
+            made,
+            self.source,
+            self.part,
+            self.kind,
+            limits,
+            encoding=self.encoding_tag,
+            name=self.path,
+        )
         return {"verified_cells": proven["cells"]}
 
     def _converted(self, at: Block, data: np.ndarray) -> np.ndarray:
-        """Cells in the float dtype of the file, NaN at nodata; as they are if it is the same."""
+        """Cells in the encoding and the float dtype of the file, there NaN at nodata."""
+        if self.encoding is not None:
+            data = self._encoded(at, data)
         if self.kind == data.dtype:
             return data
         void = is_nodata(data, self.source.nodata)
@@ -189,6 +208,19 @@ class Export(Operation):
                 f"beyond the range of {self.kind.name}; write float64"
             )
         return found
+
+    def _encoded(self, at: Block, data: np.ndarray) -> np.ndarray:
+        """Flow directions in another encoding."""
+        assert self.encoding is not None
+        found = encoded(self.encoding)[data]
+        if (wrong := found < 0).any():
+            row, col = np.argwhere(wrong)[0]
+            top, _, left, _ = self.window(at)
+            raise InputError(
+                f"{self.source.path}: {data[row, col]} at row {top + row}, column {left + col} is "
+                "not a flow direction; leave out --encoding"
+            )
+        return found.astype(np.uint8)
 
 
 class _ValidCells(State):
@@ -210,13 +242,14 @@ class OutputRaster(OutputFile):
     def open(self, operation: Operation, *, resume: bool, overwrite: bool) -> RasterOutput:
         assert isinstance(operation, Export)
         source = operation.source
+        described = {**source.attributes, "encoding": operation.encoding_tag}
         return RasterOutput(
             Path(self.name),
             operation.grid,
             operation.kind,
             operation.nodata,
             operation.profile,
-            source.attributes,
+            described,
             source.path,
             operation.blocks,
             operation.part,

@@ -42,6 +42,9 @@ OPEN_FILES = 32
 """Number of datasets that a thread keeps open."""
 
 TerrainErrors = (InputError, RasterioError)
+ENCODING_TAG = "FLOW_DIRECTION_ENCODING"
+"""Tag of a band of flow directions."""
+
 GDAL_ERRORS = (RasterioError, CPLE_BaseError, OSError)
 
 
@@ -139,6 +142,7 @@ class GdalInput:
         self.decoding = self._decoding(data, k)
         self.units = data.units[k] or ""
         self.scale, self.offset = data.scales[k], data.offsets[k]
+        self.encoding = data.tags(self.band).get(ENCODING_TAG)
         self.masked = (
             MaskFlags.per_dataset in data.mask_flag_enums[k]
             and MaskFlags.nodata not in data.mask_flag_enums[k]

@@ -23,7 +23,7 @@ from ..errors import InputError, OutputError, TerrainError
 from ..grid import BlockGrid, GridSpec, Window, ceil_div, clip
 from ..store.file_writer import FileWriter
 from ..store.outputs import free_space, output_error
-from .gdal import GDAL_ERRORS
+from .gdal import ENCODING_TAG, GDAL_ERRORS
 
 log = logging.getLogger(__name__)
 
@@ -89,7 +89,7 @@ class RasterOutput(FileWriter):
     profile
         Compression, and whether the file is cloud-optimised.
     attributes
-        CF attributes of the cells: units, scale and offset.
+        CF attributes of the cells: units, scale and offset; and the encoding of flow directions.
     origin
         Where the cells come from, for messages.
     blocks, part
@@ -145,6 +145,8 @@ class RasterOutput(FileWriter):
                     **place,
                     **options,
                 )
+            if attributes.get("encoding"):
+                self._data.update_tags(1, **{ENCODING_TAG: attributes["encoding"]})
             if attributes.get("units"):
                 self._data.units = [str(attributes["units"])]
             if "scale_factor" in attributes or "add_offset" in attributes:

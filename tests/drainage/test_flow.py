@@ -341,6 +341,56 @@ def test_from_a_raster_to_a_raster(dem, tmp_path, capsys):
     assert "--resume needs a store" in capsys.readouterr().err
 
 
+THEIRS = {
+    "esri": (1, 2, 4, 8, 16, 32, 64, 128, 0),
+    "grass": (8, 7, 6, 5, 4, 3, 2, 1, 0),  # r.watershed: times 45 degrees from E, against the clock
+    "taudem": (1, 8, 7, 6, 5, 4, 3, 2, 255),  # from E, against the clock
+    "whitebox": (2, 4, 8, 16, 32, 64, 128, 1, 0),  # D8Pointer: bits from NE, clockwise
+    "ldd": (6, 3, 2, 1, 4, 7, 8, 9, 5),  # PCRaster: the keys of a keypad
+}
+"""E, SE, S, SW, W, NW, N, NE, outlet."""
+
+
+@pytest.mark.parametrize("encoding", THEIRS)
+@pytest.mark.parametrize("more", ["", " --cog", " --bounds 500100 5498000 500900 5499500"])
+def test_directions_as_other_programs_have_them(dem, capsys, encoding, more):
+    dem[20:40, 30:50] = -1
+    store = make_store(Path("s.zarr"), dem, -1, 64)
+    minimum_spanning_tree(store, weight="flow")
+    flow_direction(store)
+    words = f"export s.zarr x.tif --layer flow_direction --encoding {encoding} --verify{more}"
+    codes = whole(TileStore.open(store).layer(DIRECTIONS))
+    if "bounds" in more:
+        bounds = tuple(map(float, more.split()[1:]))
+        r0, r1, c0, c1 = TileStore.open(store).grid.window_of(bounds)
+        codes = codes[r0:r1, c0:c1]
+    assert call(words) == 0
+    right = codes.copy()
+    for code, theirs in zip([1, 2, 4, 8, 16, 32, 64, 128, 0], THEIRS[encoding], strict=True):
+        right[codes == code] = theirs
+    with rasterio.open("x.tif") as file:
+        assert np.array_equal(file.read(1), right)
+        assert file.nodata == 255
+        assert file.tags(1)["FLOW_DIRECTION_ENCODING"] == encoding
+    assert call("verify s.zarr --file x.tif --layer flow_direction") == 0
+    with rasterio.open("x.tif", "r+", IGNORE_COG_LAYOUT_BREAK="YES") as file:
+        file.write(np.full((1, 1), 77, np.uint8), 1, window=((3, 4), (5, 6)))
+    assert call("verify s.zarr --file x.tif --layer flow_direction") == 1
+    assert "x.tif: row 3, column 5: 77 where" in capsys.readouterr().err
+
+
+def test_only_directions_have_an_encoding(dem, capsys):
+    make_store(Path("s.zarr"), dem, None, 64)
+    assert call("export s.zarr x.tif --encoding grass") == 2
+    assert "'elevation' does not hold flow directions; leave out" in capsys.readouterr().err
+    codes = np.full((70, 80), 1, np.uint8)
+    codes[3, 4] = 7
+    store_of_codes(Path("t.zarr"), codes)
+    assert call("export t.zarr x.tif --layer codes --encoding ldd") == 2
+    assert "codes: 7 at row 3, column 4 is not a flow direction" in capsys.readouterr().err
+    assert not Path("x.tif").exists()
+
+
 def test_what_is_missing_is_computed(dem, capsys):
     assert call("convert-dataset dem.tif s.zarr") == 0
     assert call("flow-accumulation s.zarr --json report.json") == 0

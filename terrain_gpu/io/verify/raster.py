@@ -18,7 +18,7 @@ from ...engine.plan import StreamPlan
 from ...engine.proof import Limits, wrong
 from ...errors import InputError, VerificationError
 from ...grid import GridSpec, Window, clip, is_empty
-from ...grid.neighbours import DIRECTIONS, FORWARD_EDGES, NEIGHBOUR
+from ...grid.neighbours import DIRECTIONS, ENCODINGS, FORWARD_EDGES, NEIGHBOUR, encoded
 from ..crs import crs_name, same_crs
 from ..gdal import GdalInput, gdal_environment
 from .windows import (
@@ -52,6 +52,7 @@ def verify_raster(
     dtype: np.dtype,
     limits: Limits,
     *,
+    encoding: str | None = None,
     name: str | os.PathLike[str] = "",
 ) -> dict[str, Any]:
     """Check all cells of a file, its type, nodata value, place and attributes.
@@ -64,6 +65,8 @@ def verify_raster(
         The layer, and its window that the file holds.
     dtype
         Type of the file's cells: the layer's own, or a float that its cells were converted to.
+    encoding
+        Of the flow directions that it holds, if any.
     name
         The file's name for messages.
 
@@ -91,6 +94,10 @@ def verify_raster(
         raise _refused(at.path, f"cannot be read: {error}", "file") from None
     try:
         _check_header(at.path, file, layer, layer.grid.crop(part), dtype, nodata)
+        if file.encoding != encoding:
+            what = f"its flow directions are of {file.encoding}, not {encoding}"
+            raise _refused(at.path, what, "encoding")
+        codes = None if encoding in (None, "esri") else encoded(str(encoding)).astype(np.uint8)
         masked = dtype.kind != "f" and nodata is not None
 
         def check(window: Window, found: np.ndarray, data: np.ndarray) -> None:
@@ -105,6 +112,8 @@ def verify_raster(
                 data = _at_both_ends(layer.read_ring(there, halo=1))
             else:
                 layer.read_window(*there, out=data)
+            if codes is not None:
+                data = codes[data]
             for here in pieces(*data.shape):
                 right = data[here] if own else _converted(data[here], layer.nodata, dtype)
                 bad = differ(found[here], right)
@@ -148,7 +157,9 @@ def verify_exported(path: str | os.PathLike[str], layer: Any, limits: Limits) ->
         if is_empty(part):
             raise _refused(path, "does not lie where the layer does", "transform")
         dtype = file.dtype if file.dtype.kind == "f" else layer.dtype
-        return verify_raster(path, layer, part, dtype, limits)
+        if file.encoding not in (None, *ENCODINGS) or (file.encoding and layer.dtype != np.uint8):
+            raise _refused(path, f"its encoding {file.encoding!r} is unknown", "encoding")
+        return verify_raster(path, layer, part, dtype, limits, encoding=file.encoding)
 
 
 def _cell(window: Window, here: tuple[slice, slice], row: int, col: int) -> tuple[int, int]:
