@@ -62,6 +62,8 @@ def run(store: TileStore, inner_voids: bool, **settings: Any) -> Any:
 
 def tell(found: Any) -> str:
     cells, outlets, reached = found.found["cells"], found.found["outlets"], found.report.valid_cells
+    if not cells:
+        return "no cell has a value"
     text = f"{reached:,} cells drain to {outlets:,} outlet{'s' * (outlets != 1)}"
     if cells > reached:
         text += f", {cells - reached:,} reach none"

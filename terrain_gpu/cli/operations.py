@@ -83,6 +83,9 @@ def command_of(operation: ModuleType) -> click.Command:
                 found = operation.run(TileStore.open(at), progress=progress, **settings)
             report, names = found.report, list(found.layers)
             also_export(found.layers[names[0]], output, report, settings)
+        if raster:
+            report.result["raster"] = store
+            del report.result["store"]
         report.seconds |= {f"before: {step}": seconds for step, seconds in before.items()}
         options.write_json(report.to_json(), json_target)
         total = report.seconds["total"] + sum(before.values())
@@ -131,6 +134,7 @@ def _as_store(
     if not raster:
         yield path
         return
+    from ..errors import TerrainError
     from ..io.convert import convert_dataset
 
     assert output is not None
@@ -140,4 +144,8 @@ def _as_store(
         with show("convert") as progress:
             how = {name: settings[name] for name in ("memory_limit", "threads", "client")}
             convert_dataset(path, store, progress=progress, **how)
-        yield store
+        try:
+            yield store
+        except TerrainError as error:  # name what the user gave
+            text = str(error).replace(f"{store}/elevation", path).replace(store, path)
+            raise type(error)(text, *error.args[1:]) from None

@@ -90,7 +90,7 @@ def plan_accumulation(
     return plan_blocks(
         blocks,
         dtype,
-        "accumulate",
+        "drain",
         vertex=VERTEX_BYTES,
         work=6 * voids,
         results=9,

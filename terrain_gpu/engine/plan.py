@@ -267,7 +267,7 @@ def fit_blocks(  # noqa: PLR0913 - keyword-only
     Parameters
     ----------
     what
-        The purpose, for messages: "to accumulate", "for the slope of".
+        The purpose, for messages: "to drain", "for the slope of".
     buffer, worker
         Bytes of a buffer, and of a worker's additional memory.
     scratch

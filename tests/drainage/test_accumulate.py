@@ -235,7 +235,7 @@ def test_a_damaged_result_is_replaced(store):
 
 
 def test_refusals(store, tmp_path):
-    with pytest.raises(PlanError, match=r"280 MB is too small to accumulate .* at least \d+ MB"):
+    with pytest.raises(PlanError, match=r"280 MB is too small to drain .* at least \d+ MB"):
         accumulate(store, memory_limit=280 * 10**6)
     with pytest.raises(InputError, match="outside the raster"):
         accumulate(store, from_rowcol(GridSpec(200, 300), [(200, 0)]))

@@ -391,6 +391,30 @@ def test_only_directions_have_an_encoding(dem, capsys):
     assert not Path("x.tif").exists()
 
 
+def test_errors_name_the_raster_and_leave_nothing(dem, tmp_path, capsys):
+    with rasterio.open("dem.tif") as file:
+        profile = file.profile | {"dtype": "float64"}
+    with rasterio.open("wide.tif", "w", **profile) as file:
+        file.write(dem.astype(float), 1)
+    before = set(os.listdir(tmp_path))
+    assert call("fill wide.tif -o x.tif") == 2
+    message = "Error: wide.tif: weight flow needs cells of at most 32 bits, these are float64; make"
+    assert message in capsys.readouterr().err
+    assert set(os.listdir(tmp_path)) == before
+    assert call("fill dem.tif -o x.tif --json report.json") == 0
+    result = json.loads(Path("report.json").read_text())["result"]
+    assert (result["raster"], result["output"], "store" in result) == ("dem.tif", "x.tif", False)
+
+
+def test_a_raster_without_values(dem, capsys):
+    store = make_store(Path("s.zarr"), np.full((70, 80), -1, np.int16), -1, 64)
+    assert call(f"flow-direction {store} --verify") == 0
+    assert "layer flow_direction, no cell has a value, " in capsys.readouterr().out
+    for name in ("flow-accumulation", "fill"):
+        assert call(f"{name} {store} --verify") == 0
+    assert (whole(TileStore.open(store).layer("filled")) == -1).all()
+
+
 def test_what_is_missing_is_computed(dem, capsys):
     assert call("convert-dataset dem.tif s.zarr") == 0
     assert call("flow-accumulation s.zarr --json report.json") == 0
