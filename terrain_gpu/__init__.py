@@ -17,11 +17,13 @@ if TYPE_CHECKING:
     from .drainage import (
         Accumulation,
         Network,
+        Streams,
         accumulate,
         extract_network,
         fill,
         flow_accumulation,
         flow_direction,
+        streams,
     )
     from .errors import (
         ClusterError,
@@ -56,6 +58,7 @@ _HOME = {
     "ShortestPaths": "paths",
     "SpanningTree": "mst",
     "StoreError": "errors",
+    "Streams": "drainage",
     "TerrainError": "errors",
     "TileStore": "store",
     "VerificationError": "errors",
@@ -71,6 +74,7 @@ _HOME = {
     "minimum_spanning_tree": "mst",
     "shortest_paths": "paths",
     "slope": "morphometry",
+    "streams": "drainage",
 }
 
 __all__ = [
@@ -88,6 +92,7 @@ __all__ = [
     "ShortestPaths",
     "SpanningTree",
     "StoreError",
+    "Streams",
     "TerrainError",
     "TileStore",
     "VerificationError",
@@ -103,6 +108,7 @@ __all__ = [
     "minimum_spanning_tree",
     "shortest_paths",
     "slope",
+    "streams",
 ]
 
 logging.getLogger(__name__).addHandler(logging.NullHandler())

@@ -27,6 +27,7 @@ Cost = Literal["absdiff", "friction", "surface", "tobler", "langmuir", "minimax"
 PathMethod = Literal["relax", "index", "dijkstra", "relax-array", "tournament"]
 TreeMethod = Literal["frozen", "contract"]
 TreeWeight = Literal["max", "absdiff", "flow"]
+StreamOrder = Literal["strahler", "shreve", "horton", "hack", "topological", "link"]
 LayerCompression = Literal["zstd"]
 FileCompression = Literal["none", "deflate", "lzw", "zstd"]
 FlowEncoding = Literal["esri", "grass", "taudem", "whitebox", "ldd"]
@@ -359,6 +360,7 @@ def device(name: str, value: Any) -> int:
 
 
 _CHECKS: dict[str, Check] = {
+    "accumulation": text,
     "allocation": flag,
     "areas": flag,
     "backend": word(Backend),
@@ -381,10 +383,12 @@ _CHECKS: dict[str, Check] = {
     "inputs": _inputs,
     "into": text,
     "layer": text,
+    "lines": path,
     "max_cost": _max_cost,
     "memory_limit": memory,
     "min_length": real,
     "nodata": real,
+    "order": word(StreamOrder),
     "overwrite": flag,
     "parameters": _parameters,
     "path": path,

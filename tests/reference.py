@@ -6,6 +6,7 @@ import heapq
 import math
 from collections import deque
 from fractions import Fraction
+from itertools import pairwise
 
 import numpy as np
 from scipy import ndimage
@@ -497,3 +498,137 @@ def drained(shape, into, order, values):
             step = (u // cols - v // cols, u % cols - v % cols)
             codes[v] = 1 << TOWARD.index(step)
     return sums.reshape(shape), codes.reshape(shape)
+
+
+def channel_links(codes, sums, least):
+    """Links of channels in row-major order: their cells, and the cell beyond, None at outlets."""
+    channels = listed((codes != 255) & (sums >= least))
+    beyond, inflows = {}, {cell: 0 for cell in channels}
+    for row, col in channels:
+        beyond[row, col] = None
+        if code := int(codes[row, col]):
+            down, right = TOWARD[code.bit_length() - 1]
+            there = row + down, col + right
+            inside = 0 <= there[0] < codes.shape[0] and 0 <= there[1] < codes.shape[1]
+            if inside and codes[there] != 255:
+                beyond[row, col] = there
+                inflows[there] += 1
+    links = []
+    for cell in channels:
+        if inflows[cell] != 1:
+            cells = [cell]
+            while (there := beyond[cells[-1]]) is not None and inflows[there] == 1:
+                cells.append(there)
+            links.append((cells, there))
+    return links
+
+
+def stream_orders(links, sums):
+    """Orders of links by name, each a list; sums grow along every link."""
+    number = {cells[0]: k for k, (cells, _) in enumerate(links)}
+    down = [number.get(beyond) for _, beyond in links]
+    up = [[] for _ in links]
+    for k, to in enumerate(down):
+        if to is not None:
+            up[to].append(k)
+    most = [(sums[cells[-1]], -cells[-1][0], -cells[-1][1]) for cells, _ in links]
+    names = ("strahler", "shreve", "horton", "hack", "topological", "link")
+    found = {name: [0] * len(links) for name in names}
+    strahler, horton = found["strahler"], found["horton"]
+    upward = sorted(range(len(links)), key=lambda k: most[k])
+    for k in upward:
+        orders = [strahler[j] for j in up[k]]
+        top = max(orders, default=0)
+        strahler[k] = top + (orders.count(top) != 1)
+        found["shreve"][k] = sum(found["shreve"][j] for j in up[k]) or 1
+        found["link"][k] = k + 1
+    for k in reversed(upward):
+        to = down[k]
+        if to is None:
+            horton[k], found["hack"][k], found["topological"][k] = strahler[k], 1, 1
+            continue
+        main = max(up[to], key=lambda j: most[j])
+        stem = max(up[to], key=lambda j: (strahler[j], most[j]))
+        horton[k] = horton[to] if k == stem else strahler[k]
+        found["hack"][k] = found["hack"][to] + (k != main)
+        found["topological"][k] = found["topological"][to] + 1
+    return found
+
+
+def pfafstetter(links, sums):
+    """Codes of links, each of which is the last of a network of its own with all that flows in."""
+    number = {cells[0]: k for k, (cells, _) in enumerate(links)}
+    down = [number.get(beyond) for _, beyond in links]
+    most = [(sums[cells[-1]], -cells[-1][0], -cells[-1][1]) for cells, _ in links]
+    up = [[] for _ in links]
+    for k, to in enumerate(down):
+        if to is not None:
+            up[to].append(k)
+
+    def part_from(link):
+        """The main stem up from a link, and what flows into it: (place on the stem, link)."""
+        stem, tributaries = [link], []
+        while flows := sorted(up[stem[-1]], key=lambda k: most[k]):
+            tributaries += [(len(stem) - 1, k) for k in flows[:-1]]
+            stem.append(flows[-1])
+        return stem, tributaries
+
+    codes = [""] * len(links)
+    parts = [(0, *part_from(k), "") for k, to in enumerate(down) if to is None]
+    while parts:
+        low, stem, tributaries, code = parts.pop()
+        if not tributaries:
+            for k in stem:
+                codes[k] = code or "1"
+            continue
+        chosen = sorted(sorted(tributaries, key=lambda at: most[at[1]])[-4:], key=tributaries.index)
+        for n, (place, link) in enumerate(chosen):
+            cut, before = place + 1 - low, tributaries.index((place, link))
+            parts.append((low, stem[:cut], tributaries[:before], f"{code}{2 * n + 1}"))
+            parts.append((0, *part_from(link), f"{code}{2 * n + 2}"))
+            low, stem, tributaries = place + 1, stem[cut:], tributaries[before + 1 :]
+        parts.append((low, stem, tributaries, f"{code}{2 * len(chosen) + 1}"))
+    return codes
+
+
+def stream_lines(codes, sums, heights, least, lengths):
+    """Cells of the line of each link, and its attributes."""
+    cols, links = codes.shape[1], channel_links(codes, sums, least)
+    number = {cells[0]: k for k, (cells, _) in enumerate(links)}
+    down = [number.get(beyond) for _, beyond in links]
+    orders = {k: v for k, v in stream_orders(links, sums).items() if k != "link"}
+    basins, found = pfafstetter(links, sums), []
+    for k, (cells, beyond) in enumerate(links):
+        line = cells + ([beyond] if beyond else [])
+        outlet = k
+        while down[outlet] is not None:
+            outlet = down[outlet]
+        steps = []
+        for (r0, c0), (r1, c1) in pairwise(line):
+            kind = 0 if r0 == r1 else 2 if c0 == c1 else 3
+            steps.append(float(lengths[kind, min(r0, r1)]))
+        length, ((r0, c0), (r1, c1)) = math.fsum(steps), (line[0], line[-1])
+        across = (lengths[0, (r0 + r1) // 2] + lengths[0, (r0 + r1 + 1) // 2]) / 2 * (c1 - c0)
+        straight = math.hypot(across, math.fsum(lengths[2, min(r0, r1) : max(r0, r1)]))
+        drop = float(heights[line[0]]) - float(heights[line[-1]])
+        found.append(
+            (
+                line,
+                {
+                    "id": k + 1,
+                    "downstream": 0 if down[k] is None else down[k] + 1,
+                    "outlet": outlet + 1,
+                    "start": r0 * cols + c0,
+                    "end": r1 * cols + c1,
+                    "cells": len(cells),
+                    "length": length,
+                    "drop": drop,
+                    "slope": drop / length if length else 0.0,
+                    "sinuosity": max(length / straight, 1.0) if length else 1.0,
+                    "accumulation": sums[cells[-1]],
+                    **{name: values[k] for name, values in orders.items()},
+                    "pfafstetter": basins[k],
+                },
+            )
+        )
+    return found

@@ -92,6 +92,7 @@ def store(tmp_path_factory):
         writer.commit()
     terrain_gpu.minimum_spanning_tree(path, weight="flow", backend="cpu")
     terrain_gpu.flow_direction(path)
+    terrain_gpu.flow_accumulation(path)
     return path
 
 
@@ -141,6 +142,10 @@ CALLS = {
         lambda s: {"store": s / "s.zarr", "overwrite": True},
     ),
     "fill": (terrain_gpu.fill, lambda s: {"store": s / "s.zarr", "overwrite": True}),
+    "streams": (
+        terrain_gpu.streams,
+        lambda s: {"store": s / "s.zarr", "threshold": 1, "overwrite": True},
+    ),
     "extract_network": (
         terrain_gpu.extract_network,
         lambda s: {

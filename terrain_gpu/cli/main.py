@@ -20,6 +20,7 @@ from . import (
     network,
     options,
     plan,
+    streams,
     verify,
 )
 from . import label_components as label_components_file
@@ -43,6 +44,7 @@ for _file in (
     label_components_file,
     accumulate_file,
     network,
+    streams,
     info,
     export,
     verify,

@@ -35,9 +35,10 @@ PURPOSES = (
     "fill",
     "network",
     "slope",
+    "streams",
 )
 
-UNFORECAST = ("export", "index", "flow-direction", "flow-accumulation", "fill")
+UNFORECAST = ("export", "index", "flow-direction", "flow-accumulation", "fill", "streams")
 """Purposes for which there are no measured rates yet."""
 
 
@@ -228,6 +229,10 @@ def _plan(
         from ..drainage import plan_network
 
         return plan_network(rows, cols, cells, block_size, **limits)
+    if purpose == "streams":
+        from ..drainage import plan_streams
+
+        return plan_streams(rows, cols, block_size, **limits)
     if purpose == "export":
         return _plan_export(rows, cols, cells, block_size, **limits)
     if purpose in ("sssp", "index"):

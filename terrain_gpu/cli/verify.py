@@ -54,7 +54,8 @@ def command(
     **limits: Any,
 ) -> None:
     """Verify the results in STORE: its layers mst, distance, backlink and allocation, the layers
-    made by convert-dataset, slope, label-components and accumulate, and the distance index.
+    made by convert-dataset, slope, label-components, accumulate and streams, and the distance
+    index.
 
     Checks every cell, and every edge of the grid, of each result. The sources of distances are not
     recorded: cells whose backlink is 0 count as sources, or, without backlinks, cells at distance
@@ -101,7 +102,7 @@ def command(
         if not checks:
             raise StoreError(
                 f"{store}: no results to verify; run compute-mst, compute-sssp, slope, "
-                "label-components, accumulate or build-index first"
+                "label-components, accumulate, streams or build-index first"
             )
     report = Report("verify")
     report.cells = opened.grid.cells
@@ -249,6 +250,8 @@ def _on_the_cpu(store: TileStore) -> dict[str, Callable[..., tuple[dict[str, Any
             continue
         if "slope_of" in settings:
             checks[name] = partial(_slopes, name=name)
+        elif "streams_of" in settings:
+            checks[name] = partial(_orders, name=name)
         elif "where" in settings:
             checks[name] = partial(_labels, name=name)
         elif "rasters" in settings:
@@ -322,6 +325,17 @@ def _sums(store: TileStore, name: str, **how: Any) -> tuple[dict[str, Any], str]
 
     found = verify_stored_sums(store, store.layer(name), Limits(**how))
     return found, f"layer {name} verified, {found['cells']:,} cells that drain"
+
+
+def _orders(store: TileStore, name: str, **how: Any) -> tuple[dict[str, Any], str]:
+    from ..drainage.verify.streams import verify_stored_orders
+    from ..engine.proof import Limits
+
+    found = verify_stored_orders(store, store.layer(name), Limits(**how))
+    if "unproven" in found:
+        return found, f"layer {name} not proven: {found['unproven']}"
+    links = found["links"]
+    return found, f"layer {name} verified, {links:,} link{'s' * (links != 1)}"
 
 
 def _labels(store: TileStore, name: str, **how: Any) -> tuple[dict[str, Any], str]:

@@ -1,12 +1,14 @@
-"""Analysis of the spanning forest: how much drains through each cell, and its main lines.
+"""Drainage: along the spanning forest, or along given flow directions.
 
 `source` opens the forest and the cells it was computed from, `block` roots the forest within a
 block, and `skeleton` joins the contracted blocks. `accumulation` uses `tree` and `drain`. `network`
 and its operation `network_problem` use `prune`, which removes dead ends, `lines`, which joins cells
-into polylines, and `features`, which writes them.
+into polylines, and `features`, which writes them. `channels` are the streams of flow directions.
 """
 
 from .accumulation import Accumulation, accumulate, plan_accumulation
+from .channels.problem import plan_streams
+from .channels.streams import Streams, streams
 from .directions import flow_direction
 from .flow import fill, flow_accumulation
 from .network import Network, extract_network
@@ -15,6 +17,7 @@ from .network_problem import plan_network
 __all__ = [
     "Accumulation",
     "Network",
+    "Streams",
     "accumulate",
     "extract_network",
     "fill",
@@ -22,4 +25,6 @@ __all__ = [
     "flow_direction",
     "plan_accumulation",
     "plan_network",
+    "plan_streams",
+    "streams",
 ]

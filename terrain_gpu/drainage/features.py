@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,10 @@ from .lines import PieceFile
 LAYER = "network"
 """Name of the layer in a GeoPackage."""
 
-_FIELDS = {
+Fields = Mapping[str, type]
+"""Data types of attributes; `object` for text."""
+
+FIELDS: Fields = {
     "start": np.int64,
     "end": np.int64,
     "weight": np.float64,
@@ -31,6 +34,7 @@ _FIELDS = {
 }
 
 Feature = tuple[np.ndarray, dict[str, Any]]
+"""Positions, fewer than two for a feature without a line, and attributes."""
 
 
 def features(pieces: PieceFile, grid: GridSpec, weight: Weight) -> Iterator[list[Feature]]:
@@ -126,11 +130,19 @@ class _Written:
         self.lengths.append(math.fsum(attributes["length"] for _, attributes in features))
 
 
-def write_features(file: Path, batches: Iterator[list[Feature]], grid: GridSpec) -> dict[str, Any]:
+def write_features(
+    file: Path,
+    batches: Iterator[list[Feature]],
+    grid: GridSpec,
+    layer: str = LAYER,
+    fields: Fields = FIELDS,
+) -> dict[str, Any]:
     """Write features to a new GeoPackage or GeoJSON file, and count lines, cells and length."""
     tally = _Written()
-    write = _write_geopackage if is_geopackage(file) else _write_geojson
-    write(file, batches, grid, tally)
+    if is_geopackage(file):
+        _write_geopackage(file, batches, grid, tally, layer, fields)
+    else:
+        _write_geojson(file, batches, grid, tally)
     return {"lines": tally.lines, "cells": tally.cells, "length": math.fsum(tally.lengths)}
 
 
@@ -147,21 +159,27 @@ def _write_geojson(
             lines = geojson_lines([xy for xy, _ in features], crs)
             for k, ((_, attributes), geometry) in enumerate(zip(features, lines, strict=True)):
                 out.write(",\n" if tally.lines + k else "\n")
-                json.dump({"type": "Feature", "properties": attributes, "geometry": geometry}, out)
+                line = geometry if len(features[k][0]) > 1 else None
+                json.dump({"type": "Feature", "properties": attributes, "geometry": line}, out)
             tally.add(features)
         out.write("\n]}\n")
 
 
 def _write_geopackage(
-    file: Path, batches: Iterator[list[Feature]], grid: GridSpec, tally: _Written
+    file: Path,
+    batches: Iterator[list[Feature]],
+    grid: GridSpec,
+    tally: _Written,
+    layer: str,
+    fields: Fields,
 ) -> None:
     def append(features: list[Feature]) -> None:
-        columns = {
+        columns: dict[str, np.ndarray] = {
             name: np.array([attributes[name] for _, attributes in features], kind)
-            for name, kind in _FIELDS.items()
+            for name, kind in fields.items()
         }
-        lines = [wkb_line(xy) for xy, _ in features]
-        write_layer(file, LAYER, lines, columns, grid, append=file.exists())
+        lines = [wkb_line(xy) if len(xy) > 1 else None for xy, _ in features]
+        write_layer(file, layer, lines, columns, grid, append=file.exists())
 
     for features in batches:
         append(features)

@@ -124,7 +124,7 @@ def _cut(lonlat: np.ndarray) -> list[np.ndarray]:
 def write_layer(
     file: Path,
     layer: str,
-    lines: Sequence[bytes],
+    lines: Sequence[bytes | None],
     columns: dict[str, np.ndarray],
     grid: GridSpec,
     *,

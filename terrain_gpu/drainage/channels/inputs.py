@@ -1,0 +1,156 @@
+"""The layers that channels are taken from, and the threshold of sums at which they begin."""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import Any
+
+import numpy as np
+
+from ...arguments import described
+from ...errors import InputError, StoreError
+from ...grid.lengths import cell_areas
+from ...store import Layer, TileStore
+from ..codes import open_directions
+
+SUMS = "flow_accumulation"
+"""Name of the layer of sums, unless another is given."""
+
+_FORM = "a number of cells such as 1000, or an area such as 5km2, 300ha or 90000m2"
+_SQUARE_METRES = {"m2": 1.0, "ha": 1e4, "km2": 1e6}
+
+
+def open_sums(store: TileStore, name: str, codes: Layer) -> Layer:
+    """Open the layer of what drains through each cell along the directions `codes`.
+
+    Raises
+    ------
+    StoreError
+        when it does not exist, has another data type, or was summed along other directions.
+    """
+    if name not in store.layers:
+        raise StoreError(
+            f"{store.path}: has no layer {name!r} of what drains through each cell; terrain-gpu "
+            "flow-accumulation makes it"
+        )
+    layer = store.layer(name)
+    if layer.dtype.name not in ("int64", "float64"):
+        raise StoreError(
+            f"{layer.path}: holds {layer.dtype.name}, but sums are int64 cells or float64 areas; "
+            "terrain-gpu flow-accumulation makes them"
+        )
+    settings, own = (_settings(one) for one in (layer, codes))
+    of = settings.get("of")
+    if not isinstance(of, dict):  # of another program
+        return layer
+    if codes.name in of:
+        good = store.holds(codes.name, of[codes.name])
+    else:  # `accumulate` writes both
+        good = all(key in own and own[key] == settings.get(key) for key in ("of", "outlets"))
+    if not good:
+        raise StoreError(
+            f"{layer.path}: not summed along the directions that {codes.path} holds now; sum along "
+            f"them (terrain-gpu flow-accumulation --directions {codes.name} --overwrite)"
+        )
+    return layer
+
+
+def open_channels(
+    store: TileStore, directions: str, accumulation: str, threshold: Any
+) -> tuple[Layer, Layer, int | float]:
+    """Open directions and sums; return them and the least sum of a channel.
+
+    Raises
+    ------
+    StoreError
+        as `open_directions` and `open_sums`.
+    InputError
+        as `least_sum`.
+    """
+    codes = open_directions(store, directions)
+    sums = open_sums(store, accumulation, codes)
+    return codes, sums, least_sum(threshold, sums)
+
+
+def least_sum(threshold: Any, sums: Layer) -> int | float:
+    """Return a threshold in the unit of the sums.
+
+    Parameters
+    ----------
+    threshold
+        A number of cells, or a text: "1000", "1000 cells", "5km2", "300ha", "90000m2".
+
+    Raises
+    ------
+    InputError
+        when it is no threshold, not positive, or cannot be converted.
+    """
+    number, unit = _parsed(threshold)
+    if not 0 < number < math.inf:
+        raise InputError(f"threshold {described(threshold)}: must be positive and finite")
+    counts, areas = sums.dtype.kind == "i", _settings(sums).get("areas") is True
+    if counts or areas:
+        if unit is not None:
+            number *= _SQUARE_METRES[unit] / _map_unit(sums, threshold) ** 2
+        if counts and unit is not None:
+            number /= _cell_area(sums, threshold, "give a number of cells, or sum areas (--areas)")
+        elif areas and unit is None:
+            number *= _cell_area(sums, threshold, "give an area such as 5km2")
+    elif unit is not None:
+        raise InputError(
+            f"threshold {described(threshold)}: {sums.path} does not say that it holds areas; give "
+            "a number in its own unit"
+        )
+    least = math.ceil(number) if counts else float(number)
+    # As a cell of the layer, so that kernels compare equal types.
+    if counts and least >= 2**63:
+        raise InputError(f"threshold {described(threshold)}: is more than any sum of cells")
+    if sums.nodata is not None and sums.nodata >= least:
+        raise InputError(
+            f"threshold {described(threshold)}: cells without a value in {sums.path} hold "
+            f"{sums.nodata}, which is not less; give a larger one"
+        )
+    return least
+
+
+def _parsed(threshold: Any) -> tuple[Any, str | None]:
+    """The number, and the unit of an area; None for cells."""
+    if isinstance(threshold, int | float | np.number) and not isinstance(threshold, bool):
+        return threshold, None
+    found = re.fullmatch(
+        r"\s*([-+]?[0-9]+\.?[0-9]*(?:e\+?[0-9]+)?)\s*(cells?|m2|ha|km2)?\s*", str(threshold), re.I
+    )
+    if found is None:
+        raise InputError(f"threshold {described(threshold)}: give {_FORM}")
+    unit = (found[2] or "cells").lower()
+    number = int(found[1]) if re.fullmatch("[-+]?[0-9]+", found[1]) else float(found[1])
+    return number, None if unit.startswith("cell") else unit
+
+
+def _map_unit(sums: Layer, threshold: Any) -> float:
+    """The unit of length of the sums' areas, in metres."""
+    if not sums.grid.crs_wkt:
+        raise InputError(
+            f"threshold {described(threshold)}: the raster has no coordinate system, so its unit "
+            "of length is unknown; give a number of cells"
+        )
+    from rasterio.crs import CRS
+
+    crs = CRS.from_wkt(sums.grid.crs_wkt)
+    return 1.0 if crs.is_geographic else float(crs.units_factor[1])
+
+
+def _cell_area(sums: Layer, threshold: Any, remedy: str) -> float:
+    """The area of every cell."""
+    areas = cell_areas(sums.grid)
+    if (areas != areas[0]).any():
+        raise InputError(
+            f"threshold {described(threshold)}: cells of this raster differ in area; {remedy}"
+        )
+    return float(areas[0])
+
+
+def _settings(layer: Layer) -> dict[str, Any]:
+    found = layer.info.get("settings")
+    return found if isinstance(found, dict) else {}

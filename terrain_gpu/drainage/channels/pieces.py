@@ -1,0 +1,197 @@
+"""Channels within a block: pieces of links, each a run of cells without a junction inside.
+
+A *link* begins at a head, into which no channel flows, or at a junction, into which several do. It
+ends at the next junction or at an outlet. A block cuts links into pieces, which also begin where
+a link enters the block.
+
+Arrays of `codes` and `sums` have one ring around the block; `state` is flat, for its own cells.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ...compiled import jit
+from ...grid.neighbours import COL_STEP, EDGE_OF, ROW_STEP
+
+NOWHERE = 255
+INFLOWS, ENTERED, CHANNEL = 15, 16, 32
+"""Of a state: channels that flow in, whether one comes from outside, and whether it is one."""
+
+NO_CODE, LESS = 1, 2
+"""Faults: a code that is none; a cell with a lesser sum than one that flows into it."""
+
+
+@jit
+def step_of(code):
+    """Number of the neighbour of a D8 code; -1 where it is none."""
+    for k in range(8):
+        if code == 1 << k:
+            return k
+    return -1
+
+
+@jit
+def survey(codes, sums, least, state):
+    """Mark channels, and count what flows into them.
+
+    Returns
+    -------
+    fault, row, col
+        0, or the first fault and its cell in the block.
+    channels, pieces
+        Numbers of channel cells and of pieces.
+    largest
+        The largest sum of a cell that drains.
+    """
+    rows, cols = codes.shape[0] - 2, codes.shape[1] - 2
+    largest = np.zeros(1, sums.dtype)[0]
+    channels = 0
+    for row in range(rows):
+        for col in range(cols):
+            found = sums[row + 1, col + 1]
+            channel = codes[row + 1, col + 1] != NOWHERE and found >= least
+            state[row * cols + col] = CHANNEL if channel else 0
+            channels += channel
+            if codes[row + 1, col + 1] != NOWHERE and found > largest:
+                largest = found
+    for row in range(-1, rows + 1):
+        for col in range(-1, cols + 1):
+            code, found = codes[row + 1, col + 1], sums[row + 1, col + 1]
+            if code in (NOWHERE, 0) or not found >= least:
+                continue
+            own = 0 <= row < rows and 0 <= col < cols
+            k = step_of(code)
+            if k < 0:
+                if own:
+                    return NO_CODE, row, col, channels, 0, largest
+                continue
+            r, c = row + ROW_STEP[k], col + COL_STEP[k]
+            inside = 0 <= r < rows and 0 <= c < cols
+            if not (own or inside) or codes[r + 1, c + 1] == NOWHERE:
+                continue
+            if not sums[r + 1, c + 1] >= found:
+                if own:
+                    return LESS, row, col, channels, 0, largest
+                continue
+            if inside:
+                state[r * cols + c] += 1
+                if not own:
+                    state[r * cols + c] |= ENTERED
+    pieces = 0
+    for at in range(rows * cols):
+        pieces += begins_piece(state[at])
+    return 0, 0, 0, channels, pieces, largest
+
+
+@jit
+def begins_piece(state):
+    return state & CHANNEL != 0 and (state & INFLOWS != 1 or state & ENTERED != 0)
+
+
+@jit
+def trace(codes, state, corner, units, first, last, after, begins, cells, lengths, steps):
+    """Trace the pieces of a block, in row-major order of their first cells.
+
+    Parameters
+    ----------
+    corner
+        First row and column of the block, columns of the raster.
+    units
+        int64, shape (4, rows of the raster): lengths of steps, see `lengths.step_lengths`.
+    first, last, after
+        int64, receive the ids of a piece's first and last cell, and of the cell that the latter
+        flows into, -1 at outlets.
+    begins
+        bool, receives whether a link begins there.
+    cells, lengths
+        int64, receive the number of cells, and the length with the step to `after`.
+    steps
+        uint8; unless empty, receives the neighbour that each cell of each piece flows into, 8 at
+        outlets.
+
+    Returns
+    -------
+    int
+        Number of cells on pieces.
+    """
+    rows, cols = codes.shape[0] - 2, codes.shape[1] - 2
+    count, total = 0, 0
+    for start in range(rows * cols):
+        if not begins_piece(state[start]):
+            continue
+        row, col = start // cols, start % cols
+        first[count] = (corner[0] + row) * corner[2] + corner[1] + col
+        begins[count] = state[start] & INFLOWS != 1
+        cells[count], lengths[count], after[count] = 0, 0, -1
+        while True:
+            cells[count] += 1
+            k = step_of(codes[row + 1, col + 1])
+            r, c = row, col
+            if k >= 0:
+                r, c = row + ROW_STEP[k], col + COL_STEP[k]
+            outlet = k < 0 or codes[r + 1, c + 1] == NOWHERE
+            if steps.size:
+                steps[total] = 8 if outlet else k
+            total += 1
+            if outlet:
+                break
+            lengths[count] += units[EDGE_OF[k], corner[0] + min(row, r)]
+            if not (0 <= r < rows and 0 <= c < cols) or begins_piece(state[r * cols + c]):
+                after[count] = (corner[0] + r) * corner[2] + corner[1] + c
+                break
+            row, col = r, c
+        last[count] = (corner[0] + row) * corner[2] + corner[1] + col
+        count += 1
+    return total
+
+
+@jit
+def on_circle(codes, state):
+    """A channel cell of the block on no piece, which the pieces are cleared from; -1 if none."""
+    rows, cols = codes.shape[0] - 2, codes.shape[1] - 2
+    for start in range(rows * cols):
+        at = start
+        while begins_piece(state[at]) or (at != start and state[at] != 0):
+            state[at] = 0
+            k = step_of(codes[at // cols + 1, at % cols + 1])
+            if k < 0:
+                break
+            r, c = at // cols + ROW_STEP[k], at % cols + COL_STEP[k]
+            if not (0 <= r < rows and 0 <= c < cols):
+                break
+            at = r * cols + c
+    for at in range(rows * cols):
+        if state[at] != 0:
+            return at
+    return -1
+
+
+@jit
+def paint(codes, starts, values, out):
+    """Write the value of each piece to its cells, and 0 to others.
+
+    Parameters
+    ----------
+    starts
+        int64, the cells of the block at which pieces begin.
+    values
+        Of the pieces, not 0.
+    out
+        Shape (rows, cols), receives the values.
+    """
+    rows, cols = out.shape
+    out[:] = 0
+    for k in range(len(starts)):
+        out[starts[k] // cols, starts[k] % cols] = values[k]
+    for piece in range(len(starts)):
+        row, col = starts[piece] // cols, starts[piece] % cols
+        while True:
+            k = step_of(codes[row + 1, col + 1])
+            if k < 0:
+                break
+            row, col = row + ROW_STEP[k], col + COL_STEP[k]
+            inside = 0 <= row < rows and 0 <= col < cols
+            if not inside or codes[row + 1, col + 1] == NOWHERE or out[row, col] != 0:
+                break
+            out[row, col] = values[piece]

@@ -1,0 +1,137 @@
+"""Orders of channels as a raster: `StreamOrders`.
+
+1. *Pieces* and links, see `operation`.
+2. *Streams*: each block is read again, and the order of each link is written to its cells.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ...engine.operation import OutputLayer, Phase, SolvedBlock
+from ...engine.plan import StreamPlan
+from ...engine.proof import Limits
+from ...engine.run import Run
+from ...errors import InputError
+from ...grid import Block, BlockGrid, GridSpec
+from ..skeleton import ByBlock
+from ..verify.streams import plan_orders, refuse_unproven, verify_orders
+from .links import LinkPieces, Links
+from .operation import TRACE, ChannelState, OnChannels, plan_blocks
+from .pieces import paint
+
+LAYER = "streams"
+ORDERS = ("strahler", "shreve", "horton", "hack", "topological", "link")
+
+
+def order_dtype(order: str, grid: GridSpec) -> np.dtype:
+    """The data type of an order, which suffices for every network in a raster of this shape."""
+    # Strahler, Horton and Hack orders grow with the logarithm of the cells.
+    if order in ("strahler", "horton", "hack"):
+        return np.dtype(np.uint8)
+    return np.dtype("<u4" if grid.cells < 2**32 else "<i8")
+
+
+def plan_streams(
+    rows: int,
+    cols: int,
+    block: int,
+    *,
+    memory_limit: int | str | None = None,
+    threads: int | None = None,
+) -> StreamPlan:
+    """Plan `streams` for layers of this shape and block size.
+
+    Raises
+    ------
+    PlanError
+        when the limit is too small.
+    """
+    dtypes = np.dtype(np.uint8), np.dtype(np.float64)
+    blocks = BlockGrid(rows, cols, block)
+    return plan_blocks(blocks, dtypes, dtypes[:1], memory_limit=memory_limit, threads=threads)
+
+
+@dataclass(frozen=True)
+class StreamOrders(OnChannels):
+    """The operation: `kind` of order, for channels with at least `least`; else as `streams`."""
+
+    store: str
+    directions: str
+    accumulation: str
+    least: int | float
+    kind: str = "strahler"
+    into: str = LAYER
+
+    command = "streams"
+    mark = "streams_of"
+
+    @property
+    def phases(self) -> tuple[Phase, ...]:
+        return TRACE, Phase("streams", writes=True)
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        return self.directions, self.accumulation
+
+    @property
+    def outputs(self) -> tuple[OutputLayer, ...]:
+        return (OutputLayer(self.into, order_dtype(self.kind, self.grid), 0, "streams"),)
+
+    def settings(self) -> dict[str, Any]:
+        return {
+            "streams_of": self.directions,
+            "accumulation": self.accumulation,
+            "least": self.least,
+            "order": self.kind,
+        }
+
+    def begin(self, plan: StreamPlan, spill: Path) -> OrderState:
+        return OrderState(self, plan)
+
+    def finish(
+        self, at: Block, cells: list[np.ndarray], out: list[np.ndarray], given: Any
+    ) -> SolvedBlock:
+        r0, _, c0, c1 = self.blocks.window(*at)
+        ids, values = given
+        starts = (ids // self.grid.cols - r0) * (c1 - c0) + ids % self.grid.cols - c0
+        paint(cells[0], starts, values, out[0])
+        return SolvedBlock(tuple(out))
+
+    def plan_verify(self, memory_limit: int, threads: int | None) -> None:
+        refuse_unproven(self.kind)
+        codes, sums = self.layers
+        plan_orders(codes, sums, self.outputs[0], Limits(memory_limit, threads))
+
+    def verify(self, run: Run, found: dict[str, Any]) -> dict[str, Any]:
+        codes, sums = self.layers
+        streams, settings = run.layer(self.into), (self.least, self.kind)
+        verify_orders(codes, sums, streams, settings, found, run.proof_limits)
+        return {"verified_cells": self.grid.cells}
+
+
+class OrderState(ChannelState):
+    """The orders of pieces, by blocks."""
+
+    _operation: StreamOrders
+    _orders: ByBlock
+
+    def given(self, phase: Phase, at: Block) -> Any:
+        return super().given(phase, at) if phase == TRACE else self._orders.of(at)
+
+    def linked(self, pieces: LinkPieces, links: Links) -> None:
+        operation = self._operation
+        values = links.number if operation.kind == "link" else getattr(links, operation.kind)
+        dtype = operation.outputs[0].dtype
+        if values.max() > np.iinfo(dtype).max:
+            raise InputError(
+                f"{operation.layers[1].path}: the {operation.kind} order of a link is "
+                f"{values.max():,}, which true sums never reach; sum along the directions again "
+                "(terrain-gpu flow-accumulation)"
+            )
+        values = values[links.link].astype(dtype)
+        self._orders = ByBlock(operation.blocks, pieces.first, values)

@@ -1,0 +1,616 @@
+"""Channels of flow directions, block by block, against plain Python."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+
+import numpy as np
+import pyogrio
+import pyogrio.raw
+import pytest
+import rasterio
+import reference
+from contract import FileContract, OperationContract, make_store
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from reference import border, drained, rooted
+from strategies import WGS84, rasters, shapes
+from test_accumulate import snake
+
+from terrain_gpu import (
+    TileStore,
+    accumulate,
+    create_layer,
+    flow_accumulation,
+    flow_direction,
+    minimum_spanning_tree,
+    streams,
+)
+from terrain_gpu.cli import options
+from terrain_gpu.cli.main import group
+from terrain_gpu.drainage.channels.line_problem import LineState, StreamLines
+from terrain_gpu.drainage.channels.problem import ORDERS, StreamOrders, order_dtype
+from terrain_gpu.errors import InputError, PlanError, StoreError
+from terrain_gpu.grid import GridSpec
+from terrain_gpu.grid.lengths import cell_areas, step_lengths
+
+int16 = st.just(np.dtype("<i2"))
+small = rasters(int16, shapes(200, 6000)).filter(
+    lambda raster: reference.vertices(raster.cells, raster.nodata).any()
+)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def no_fsync_session():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", lambda fd: None)
+        yield
+
+
+def painted(links, values, shape, dtype):
+    """A raster of a value for each link."""
+    found = np.zeros(shape, dtype)
+    for (cells, _), value in zip(links, values, strict=True):
+        for cell in cells:
+            found[cell] = value
+    return found
+
+
+class TestStreams(OperationContract):
+    command = "streams s.zarr --threshold 20"
+    rasters = small
+    kind = "strahler"
+
+    def prepare(self, store):
+        minimum_spanning_tree(store, backend="cpu")
+        accumulate(store, into="flow_accumulation", directions="flow_direction")
+
+    def make(self, store):
+        return StreamOrders(str(store), "flow_direction", "flow_accumulation", 1, self.kind)
+
+    def expected(self, data, nodata, grid):
+        outlets = border(reference.vertices(data, nodata))
+        tree = rooted(data, "max", outlets, nodata)
+        sums, codes = drained(data.shape, *tree, np.ones(len(data), int))
+        links = reference.channel_links(codes, sums, 1)
+        values = reference.stream_orders(links, sums)[self.kind]
+        return [painted(links, values, data.shape, order_dtype(self.kind, grid))]
+
+
+class TestStreamLinks(TestStreams):
+    command = "streams s.zarr --threshold 20 --order link"
+    kind = "link"
+
+
+def read(layer):
+    return layer.read_window(*layer.grid.window)
+
+
+def drains(shape, seed, outlets):
+    """Random directions without circles, and sums of cells: a random tree grows from outlets."""
+    rng = np.random.default_rng(seed)
+    heights = rng.integers(0, 60, shape)
+    places = [tuple(cell) for cell in rng.permutation(reference.listed(heights >= 0))[:outlets]]
+    tree = rooted(heights, "max", places)
+    sums, codes = drained(shape, *tree, np.ones(shape[0], int))
+    return sums.astype(np.int64), codes
+
+
+def make_flow(path, codes, sums, block=64, grid=None, **settings):
+    """A store with the layers that streams are taken from."""
+    grid = grid or GridSpec(*codes.shape)
+    write(path, "flow_direction", codes, 255, block, grid, **settings)
+    write(path, "flow_accumulation", sums, 0, block, grid, **settings)
+    return path
+
+
+@settings(max_examples=60)
+@given(
+    shape=shapes(200, 6000),
+    seed=st.integers(0, 10**6),
+    outlets=st.sampled_from([1, 2, 10, 100]),
+    threshold=st.sampled_from([1, 2, 3, 5, 20, 100, 1000]),
+    block=st.sampled_from([64, 128]),
+    kind=st.sampled_from(ORDERS),
+    threads=st.sampled_from([1, 2]),
+)
+def test_against_plain_python(folders, shape, seed, outlets, threshold, block, kind, threads):
+    sums, codes = drains(shape, seed, outlets)
+    links = reference.channel_links(codes, sums, threshold)
+    with folders() as folder:
+        store = make_flow(folder / "s.zarr", codes, sums, block)
+        how = {"order": kind, "threads": threads, "verify": kind != "horton"}
+        if not links:
+            with pytest.raises(InputError, match=f"the largest sum in .* is {sums.max():,}"):
+                streams(store, threshold, **how)
+            return
+        found = streams(store, threshold, **how)
+        values = reference.stream_orders(links, sums)[kind]
+        right = painted(links, values, shape, order_dtype(kind, found.layer.grid))
+        assert np.array_equal(read(found.layer), right)
+        assert found.links == len(links)
+        assert found.cells == (right > 0).sum()
+        assert found.outlets == sum(beyond is None for _, beyond in links)
+        assert found.heads == sum(k == 1 for k in reference.stream_orders(links, sums)["shreve"])
+
+
+# -- lines ---------------------------------------------------------------------------------------
+
+GRID = (3.0, 0.0, 100.0, 0.0, -4.0, 50.0)
+
+
+def drawn(path, cols, transform):
+    """The lines of a GeoJSON file without CRS as `reference.stream_lines` gives them."""
+    found = []
+    a, _, c, _, e, f = transform
+    for feature in json.loads(path.read_text())["features"]:
+        own, geometry = feature["properties"], feature["geometry"]
+        line = [divmod(own["start"], cols)]
+        if geometry is not None:
+            xy = np.array(geometry["coordinates"])
+            cells = np.stack(((xy[:, 1] - f) / e - 0.5, (xy[:, 0] - c) / a - 0.5), axis=1)
+            assert np.abs(cells - np.rint(cells)).max() < 1e-6
+            line = [tuple(cell) for cell in np.rint(cells).astype(int).tolist()]
+        found.append((line, own))
+    return found
+
+
+def rounded(lines):
+    """Lines with figures that do not depend on the order of sums."""
+    plain = []
+    for line, own in lines:
+        shown = {k: f"{v:.10g}" if isinstance(v, float) else str(v) for k, v in own.items()}
+        plain.append((line, shown))
+    return plain
+
+
+def as_bytes(lines):
+    return np.frombuffer(repr(rounded(lines)).encode(), np.uint8)
+
+
+class TestStreamLines(FileContract):
+    command = "streams s.zarr --threshold 20 --lines l.geojson"
+    rasters = small
+    identified = True
+    test_on_a_cluster = OperationContract.test_on_a_cluster
+    test_a_worker_dies_and_the_run_goes_on = (
+        OperationContract.test_a_worker_dies_and_the_run_goes_on
+    )
+    test_its_proof_accepts_it = test_its_proof_refuses_mutations = None
+    prepare = TestStreams.prepare
+
+    def make(self, store):
+        path = str(store.parent / "l.geojson")
+        return StreamLines(str(store), "flow_direction", "flow_accumulation", 1, path)
+
+    def outputs(self, store):
+        grid, path = TileStore.open(store).grid, store.parent / "l.geojson"
+        return {str(path): as_bytes(drawn(path, grid.cols, grid.transform))}
+
+    def expected(self, data, nodata, grid):
+        outlets = border(reference.vertices(data, nodata))
+        tree = rooted(data, "max", outlets, nodata)
+        sums, codes = drained(data.shape, *tree, np.ones(len(data), int))
+        return [as_bytes(reference.stream_lines(codes, sums, data, 1, step_lengths(grid)))]
+
+    def counted(self, store):
+        return TileStore.open(store).grid.cells
+
+    def full(self, patch, after):
+        left, kept = after, LineState.kept
+
+        def full(*args):
+            nonlocal left
+            left -= 1
+            if left < 0:
+                raise OSError(28, "No space left on device")
+            return kept(*args)
+
+        patch.setattr(LineState, "kept", full)
+
+
+@settings(max_examples=40)
+@given(
+    shape=shapes(200, 5000),
+    seed=st.integers(0, 10**6),
+    outlets=st.sampled_from([1, 2, 10, 100]),
+    threshold=st.sampled_from([1, 2, 3, 5, 20]),
+    block=st.sampled_from([64, 128]),
+    degrees=st.booleans(),
+    areas=st.booleans(),
+)
+def test_lines_against_plain_python(
+    folders, shape, seed, outlets, threshold, block, degrees, areas
+):
+    sums, codes = drains(shape, seed, outlets)
+    heights = np.random.default_rng(seed).normal(0, 50, shape)
+    grid = GridSpec(*shape, GRID)
+    if degrees:
+        grid = GridSpec(*shape, (0.01, 0.0, 7.0, 0.0, -0.01, 50.0), WGS84)
+    if areas:
+        sums = sums * 0.7
+        threshold *= 0.7
+    lengths = step_lengths(grid)
+    with folders() as folder:
+        store = make_flow(folder / "s.zarr", codes, sums, block, grid)
+        if not (sums >= threshold).any():
+            return
+        write(store, "elevation", heights, None, block, grid)
+        found = streams(store, threshold, lines=folder / "l.gpkg")
+        right = reference.stream_lines(codes, sums, heights, threshold, lengths)
+        _, _, geometries, columns = pyogrio.raw.read(folder / "l.gpkg", layer="streams")
+        names = pyogrio.read_info(folder / "l.gpkg")["fields"]
+        assert list(names) == list(right[0][1])
+        rows = [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
+        lines = [line for line, _ in right]
+        assert rounded(zip(lines, rows, strict=True)) == rounded(right)
+        a, _, c, _, e, f = grid.transform
+        for line, wkb in zip(lines, geometries, strict=True):
+            if len(line) == 1:
+                assert wkb is None
+                continue
+            xy = np.frombuffer(wkb, "<f8", offset=9).reshape(-1, 2)
+            assert np.allclose(xy, [(c + a * (q + 0.5), f + e * (p + 0.5)) for p, q in line])
+        assert math.isclose(found.length, math.fsum(own["length"] for _, own in right))
+
+
+def write(path, name, data, nodata, block, grid, **settings):
+    """A layer of a store."""
+    with create_layer(
+        path, name, grid, data.dtype, nodata=nodata, block_size=block, settings=settings
+    ) as writer:
+        for i, j in writer.blocks.ids():
+            r0, r1, c0, c1 = writer.block_window(i, j)
+            writer.write_block(i, j, np.ascontiguousarray(data[r0:r1, c0:c1]))
+        writer.commit()
+
+
+# -- networks made by hand -----------------------------------------------------------------------
+
+ARROWS = {">": 1, "\\": 2, "v": 4, "/": 8, "<": 16, "^": 64, "o": 0, ".": 255}
+
+
+def drawing(text):
+    """Codes and sums of cells from a drawing; every cell but "." is a channel."""
+    codes = np.array([[ARROWS[mark] for mark in row] for row in text.split()], np.uint8)
+    into = {}
+    for row, col in reference.listed(codes != 255):
+        into[row, col] = None
+        if codes[row, col]:
+            down, right = reference.TOWARD[int(codes[row, col]).bit_length() - 1]
+            into[row, col] = row + down, col + right
+    sums = np.zeros(codes.shape, np.int64)
+    for start in list(into):
+        at = start
+        while at in into:
+            sums[at] += 1
+            at = into[at]
+    return codes, sums
+
+
+def ordered(folder, text, **more):
+    """Orders of the links of a drawing by the row and column of their first cells."""
+    codes, sums = drawing(text)
+    store = make_flow(folder / "s.zarr", codes, sums)
+    write(store, "elevation", np.zeros(codes.shape), None, 64, GridSpec(*codes.shape))
+    streams(store, 1, lines=folder / "l.geojson", overwrite=True)
+    lines = json.loads((folder / "l.geojson").read_text())["features"]
+    cols = codes.shape[1]
+    return {divmod(f["properties"]["start"], cols): f["properties"] for f in lines}
+
+
+def test_a_classical_network(tmp_path):
+    """Two streams of order 2 meet, and one of order 1 joins later; the right one is the larger."""
+    text = """
+        ........v
+        v..v.v..v
+        v..v.v..v
+        >>v<.>v<<
+        ..v...v..
+        ..>>v<<..
+        ....v...v
+        ....v<<<<
+        ....o....
+    """
+    found = ordered(tmp_path, text)
+    names = ("strahler", "shreve", "horton", "hack", "topological", "pfafstetter", "accumulation")
+    assert {cell: tuple(own[name] for name in names) for cell, own in found.items()} == {
+        (0, 8): (1, 1, 3, 1, 4, "7", 5),
+        (1, 0): (1, 1, 2, 2, 4, "43", 4),
+        (1, 3): (1, 1, 1, 3, 4, "42", 3),
+        (1, 5): (1, 1, 1, 2, 4, "6", 3),
+        (3, 2): (2, 2, 2, 2, 3, "41", 11),
+        (3, 6): (2, 2, 3, 1, 3, "5", 12),
+        (5, 4): (3, 4, 3, 1, 2, "3", 25),
+        (6, 8): (1, 1, 1, 2, 2, "2", 5),
+        (7, 4): (3, 5, 3, 1, 1, "1", 32),
+    }
+
+
+def test_horton_streams_follow_strahler_orders(tmp_path):
+    """A long stream of order 1 meets a short one of order 2: Hack follows it, Horton does not."""
+    found = ordered(
+        tmp_path,
+        """
+        v.......
+        v.......
+        v.......
+        v.......
+        v.v...v.
+        v.>>v<<.
+        >>>>v...
+        ....o...
+        """,
+    )
+    long, short, junction = found[0, 0], found[5, 4], found[6, 4]
+    assert (junction["strahler"], long["accumulation"], short["accumulation"]) == (2, 10, 7)
+    assert (long["hack"], short["hack"]) == (1, 2)
+    assert (long["horton"], short["horton"]) == (1, 2)
+
+
+def test_pfafstetter_takes_the_four_largest_tributaries(tmp_path):
+    found = ordered(
+        tmp_path,
+        """
+        ....v....
+        ....v....
+        ....v....
+        ....v<<..
+        .>>>v....
+        ....v<...
+        >>>>v....
+        ....v<<<<
+        ...>v....
+        ....o....
+        """,
+    )
+    stem = [found[row, 4]["pfafstetter"] for row in (8, 7, 6, 5, 4, 3, 0)]
+    tributaries = {cell: own["pfafstetter"] for cell, own in found.items() if cell[1] != 4}
+    assert tributaries == {
+        (3, 6): "8",
+        (4, 1): "6",
+        (5, 5): "52",
+        (6, 0): "4",
+        (7, 8): "2",
+        (8, 3): "12",
+    }
+    assert stem == ["11", "13", "3", "51", "53", "7", "9"]
+
+
+def test_a_link_of_one_cell_at_an_outlet_has_no_line(tmp_path):
+    found = ordered(tmp_path, ">o<")
+    own = found[0, 1]
+    assert (own["cells"], own["length"], own["slope"], own["sinuosity"]) == (1, 0, 0, 1)
+    assert (own["start"], own["end"], own["downstream"]) == (1, 1, 0)
+    assert own["strahler"] == 2
+    text = json.loads((tmp_path / "l.geojson").read_text())["features"]
+    assert [feature["geometry"] is None for feature in text] == [False, True, False]
+    assert [len(f["geometry"]["coordinates"]) for f in text if f["geometry"]] == [2, 2]
+
+
+def test_one_cell(tmp_path):
+    (own,) = ordered(tmp_path, "o").values()
+    assert (own["id"], own["cells"], own["pfafstetter"]) == (1, 1, "1")
+
+
+def test_ways_end_where_the_next_cell_does_not_drain(tmp_path):
+    found = ordered(tmp_path, ">>>. <<.< >>>>".replace(" ", "\n"))
+    ends = {cell: own["end"] for cell, own in found.items()}
+    assert ends == {(0, 0): 2, (1, 1): 4, (1, 3): 7, (2, 0): 11}
+
+
+def test_a_link_through_all_blocks(tmp_path):
+    """A corridor winds through 9 blocks, back and forth over their borders."""
+    data, way = snake(139)
+    codes = np.full(data.shape, 255, np.uint8)
+    sums = np.zeros(data.shape, np.int64)
+    for n, (cell, there) in enumerate(zip(way, [*way[1:], None], strict=True)):
+        sums[cell] = n + 1
+        codes[cell] = 0
+        if there is not None:
+            step = there[0] - cell[0], there[1] - cell[1]
+            codes[cell] = 1 << reference.TOWARD.index(step)
+    store = make_flow(tmp_path / "s.zarr", codes, sums)
+    write(store, "elevation", -sums, None, 64, GridSpec(*codes.shape))
+    found = streams(store, 10, order="link", lines=tmp_path / "l.geojson", verify=True)
+    assert (found.links, found.heads, found.cells) == (1, 1, len(way) - 9)
+    assert np.array_equal(read(found.layer), (sums >= 10).astype(np.uint32))
+    ((line, own),) = drawn(tmp_path / "l.geojson", 139, GridSpec(139, 139).transform)
+    assert line == way[9:]
+    assert (own["length"], own["drop"]) == (len(way) - 10, len(way) - 10)
+
+
+# -- thresholds and refusals ---------------------------------------------------------------------
+
+
+@pytest.fixture
+def store(tmp_path):
+    data = np.random.default_rng(7).integers(0, 99, (200, 300)).astype(np.int16)
+    path = make_store(tmp_path / "s.zarr", data, None, 64)
+    TestStreams().prepare(path)
+    return path
+
+
+UTM = rasterio.crs.CRS.from_epsg(32633).to_wkt()
+
+
+@pytest.mark.parametrize(
+    ("threshold", "cells"),
+    [("9", 9), ("9 cells", 9), (9.0, 9), (8.5, 9), ("0.9 ha", 90), ("1km2", 10_000), ("950m2", 10)],
+)
+def test_thresholds(tmp_path, threshold, cells):
+    """Cells of 10 by 10 metres, counted and as areas."""
+    _, codes = drains((120, 130), 3, 1)
+    sums = drains((120, 130), 3, 1)[0]
+    grid = GridSpec(120, 130, (10.0, 0.0, 4e5, 0.0, -10.0, 5e6), UTM)
+    right = (sums >= cells).sum()
+    counts = make_flow(tmp_path / "c.zarr", codes, sums, 64, grid)
+    assert streams(counts, threshold).cells == right
+    areas = make_flow(tmp_path / "a.zarr", codes, sums * 100.0, 64, grid, areas=True)
+    same = (sums >= (8.5 if threshold == 8.5 else 9.5 if threshold == "950m2" else cells)).sum()
+    assert streams(areas, threshold).cells == same
+
+
+def test_areas_in_degrees(tmp_path):
+    sums, codes = drains((60, 70), 3, 1)
+    grid = GridSpec(60, 70, (0.1, 0.0, 7.0, 0.0, -0.1, 50.0), WGS84)
+    area = sums * float(cell_areas(grid).mean())
+    counts = make_flow(tmp_path / "c.zarr", codes, sums, 64, grid)
+    with pytest.raises(InputError, match=r"'5000km2': cells of this raster differ in area; give a"):
+        streams(counts, "5000km2")
+    areas = make_flow(tmp_path / "a.zarr", codes, area, 64, grid, areas=True)
+    assert streams(areas, "5000 km2").cells == (area >= 5e9).sum()
+    with pytest.raises(InputError, match="threshold 60: cells of this raster differ in area"):
+        streams(areas, 60)
+    other = make_flow(tmp_path / "o.zarr", codes, area, 64, grid)
+    with pytest.raises(InputError, match="does not say that it holds areas"):
+        streams(other, "5000 km2")
+    assert streams(other, 5e9).cells == (area >= 5e9).sum()
+
+
+@pytest.mark.parametrize(
+    ("threshold", "message"),
+    [
+        (0, "threshold 0: must be positive"),
+        ("-5", "threshold '-5': must be positive"),
+        (math.nan, "must be positive and finite"),
+        ("5 acres", "give a number of cells such as 1000, or an area such as 5km2"),
+        (True, "give a number"),
+        ("1e30", "is more than any sum of cells"),
+        ("5km2", "has no coordinate system"),
+        (
+            10**9,
+            r"a threshold of 1,000,000,000 leaves no channel; the largest sum in .* is [\d,]+$",
+        ),
+    ],
+)
+def test_no_thresholds(store, threshold, message):
+    with pytest.raises(InputError, match=message):
+        streams(store, threshold)
+    assert "streams" not in TileStore.open(store).layers
+
+
+def test_missing_layers(store):
+    with pytest.raises(StoreError, match="no layer 'd' of flow directions; terrain-gpu flow-direc"):
+        streams(store, 9, directions="d")
+    with pytest.raises(StoreError, match=r"no layer 'a' of what drains .*; terrain-gpu flow-accum"):
+        streams(store, 9, accumulation="a")
+    with pytest.raises(StoreError, match="elevation: holds int16, but sums are"):
+        streams(store, 9, accumulation="elevation")
+    with pytest.raises(StoreError, match="holds int64, but flow directions are"):
+        streams(store, 9, directions="flow_accumulation")
+
+
+def test_sums_along_other_directions(store):
+    elsewhere = [(0, 0)]
+    accumulate(store, elsewhere, into="sums", directions="other")
+    for names in ({"accumulation": "sums"}, {"directions": "other"}):
+        with pytest.raises(StoreError, match=r"not summed along the directions that .* holds now"):
+            streams(store, 9, **names)
+    streams(store, 9, accumulation="sums", directions="other")
+
+
+def test_the_layers_of_flow_accumulation(store):
+    minimum_spanning_tree(store, weight="flow", overwrite=True)
+    flow_direction(store, into="codes")
+    for areas in (False, True):
+        into = "areas" if areas else "counts"
+        flow_accumulation(store, directions="codes", areas=areas, into=into)
+        names = {"directions": "codes", "accumulation": into}
+        found = streams(store, 20, into=f"streams_{into}", verify=True, **names)
+        assert found.cells == (read(TileStore.open(store).layer("counts")) >= 20).sum()
+    flow_direction(store, into="codes", overwrite=True)
+    streams(
+        store, 20, overwrite=True, into="streams_counts", accumulation="counts", directions="codes"
+    )
+    with pytest.raises(StoreError, match="not summed along the directions"):
+        streams(store, 20, into="wrong", accumulation="counts")
+
+
+def test_sums_of_other_programs(tmp_path):
+    """Nothing says along which directions they were summed, but they must grow downstream."""
+    sums, codes = drains((70, 80), 3, 1)
+    wrong = sums.copy()
+    row, col = np.argwhere((sums > 100) & (codes == 4))[0]
+    wrong[row + 1, col] = 0
+    store = make_flow(tmp_path / "s.zarr", codes, wrong)
+    message = f"row {row}, column {col}: less drains through the next cell"
+    with pytest.raises(StoreError, match=message):
+        streams(store, 50)
+
+
+@pytest.mark.parametrize("at", [20, 62])
+def test_circles(tmp_path, at):
+    """Four cells within a block, and through four blocks."""
+    codes, sums = np.zeros((130, 140), np.uint8), np.ones((130, 140), np.int64)
+    codes[at : at + 4, at : at + 4] = [[1, 1, 1, 4], [64, 0, 0, 4], [64, 0, 0, 4], [64, 16, 16, 16]]
+    sums[codes > 0] = 9
+    store = make_flow(tmp_path / "s.zarr", codes, sums)
+    with pytest.raises(StoreError, match=f"round in a circle at row {at}, column {at // 10}[0-9];"):
+        streams(store, 5)
+
+
+def test_a_code_that_is_none(tmp_path):
+    sums, codes = drains((70, 80), 3, 1)
+    row, col = np.argwhere(sums > 100)[0]
+    codes[row, col] = 3
+    store = make_flow(tmp_path / "s.zarr", codes, sums)
+    with pytest.raises(StoreError, match=f"row {row}, column {col}: 3 is not a D8 code"):
+        streams(store, 50)
+
+
+def test_elevations_are_needed_only_for_lines(tmp_path):
+    codes, sums = drawing(">>>o")
+    store = make_flow(tmp_path / "s.zarr", codes, sums)
+    streams(store, 1)
+    with pytest.raises(StoreError, match="elevation"):
+        streams(store, 1, lines=tmp_path / "l.geojson", overwrite=True)
+    heights = np.array([[-9.0, 3, 2, 1]])
+    write(store, "elevation", heights, -9.0, 64, GridSpec(1, 4))
+    with pytest.raises(InputError, match="row 0, column 0 is on a channel and has no value"):
+        streams(store, 1, lines=tmp_path / "l.geojson", overwrite=True)
+    with pytest.raises(InputError, match=r"name the file .geojson"):
+        streams(store, 1, lines=tmp_path / "l.shp", overwrite=True)
+    assert not (tmp_path / "l.geojson").exists()
+
+
+def test_memory(tmp_path):
+    """Every cell is a channel: the pieces of all blocks do not fit the least limit of the plan."""
+    sums, codes = drains((1000, 300), 5, 400)
+    store = make_flow(tmp_path / "s.zarr", codes, sums, 256)
+    with pytest.raises(PlanError, match=r"at least \d+ MB") as least:
+        streams(store, 1, memory_limit="200MB", threads=1)
+    limit = str(least.value).split("at least ")[1]
+    with pytest.raises(PlanError, match=r"for so many channels; .* a larger --threshold"):
+        streams(store, 1, memory_limit=limit, threads=1)
+    streams(store, 100, memory_limit=limit, threads=1)
+
+
+def test_the_command(store, tmp_path, capfd):
+    words = f"streams {store} --threshold 20 --verify --lines {tmp_path}/l.geojson "
+    words += f"-o {tmp_path}/s.tif --json {tmp_path}/j"
+    code = options._guarded(lambda: group.main(words.split(), standalone_mode=False))
+    said = capfd.readouterr()
+    assert code == 0, said.err
+    report = json.loads((tmp_path / "j").read_text())
+    found = report["result"]
+    assert f"layer streams, {found['links']:,} links of {found['cells']:,} cells" in said.out
+    assert said.out.strip().endswith("verified")
+    assert (report["command"], report["valid_cells"]) == ("streams", found["cells"])
+    assert found["lines"] == f"{tmp_path}/l.geojson"
+    lines = json.loads((tmp_path / "l.geojson").read_text())["features"]
+    assert len(lines) == found["links"]
+    layer = TileStore.open(store).layer("streams")
+    with rasterio.open(tmp_path / "s.tif") as raster:
+        assert np.array_equal(raster.read(1), read(layer))
+    assert layer.info["settings"]["order"] == "strahler"
+    words = f"streams {store} --threshold 20 --order horton --verify --overwrite"
+    code = options._guarded(lambda: group.main(words.split(), standalone_mode=False))
+    assert (code, "there is no proof of horton orders" in capfd.readouterr().err) == (2, True)
+    words = f"streams {store} --threshold 20 --order horton --into h"
+    assert options._guarded(lambda: group.main(words.split(), standalone_mode=False)) == 0
+    words = f"verify {store}"
+    assert options._guarded(lambda: group.main(words.split(), standalone_mode=False)) == 0
+    assert "layer h not proven" in capfd.readouterr().out
