@@ -23,6 +23,7 @@ if TYPE_CHECKING:
         fill,
         flow_accumulation,
         flow_direction,
+        hand,
         streams,
     )
     from .errors import (
@@ -70,6 +71,7 @@ _HOME = {
     "fill": "drainage",
     "flow_accumulation": "drainage",
     "flow_direction": "drainage",
+    "hand": "drainage",
     "label_components": "components",
     "minimum_spanning_tree": "mst",
     "shortest_paths": "paths",
@@ -104,6 +106,7 @@ __all__ = [
     "fill",
     "flow_accumulation",
     "flow_direction",
+    "hand",
     "label_components",
     "minimum_spanning_tree",
     "shortest_paths",

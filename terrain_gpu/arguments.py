@@ -378,6 +378,7 @@ _CHECKS: dict[str, Check] = {
     "crs": _crs,
     "device": device,
     "directions": text,
+    "distance": text,
     "exclude_self": flag,
     "gpu_memory_limit": memory,
     "inputs": _inputs,
@@ -399,8 +400,10 @@ _CHECKS: dict[str, Check] = {
     "source_edge": flag,
     "stop_at_targets": flag,
     "store": store,
+    "streams": text,
     "table": path,
     "threads": _threads,
+    "threshold": real,
     "verify": flag,
     "where": text,
 }

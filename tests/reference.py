@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+import itertools
 import math
 from collections import deque
 from fractions import Fraction
@@ -442,6 +443,34 @@ def filled(z, codes, nodata=None, connectivity=8):
             if 0 <= r < z.shape[0] and 0 <= c < z.shape[1] and good[r, c]:
                 heapq.heappush(heap, (max(level, z[r, c].item()), (r, c)))
     return levels
+
+
+def way(codes, cell, stops=()):
+    """The cells of the way from a cell, the last one at its end or the first one of `stops`."""
+    found = [cell]
+    while cell not in stops and (cell := downstream(codes, *cell)) is not None:
+        found.append(cell)
+    return found
+
+
+def above_streams(z, codes, streams, lengths):
+    """Height above the first stream on the way from each cell, and the length of the way there.
+
+    `lengths` are whole, as `step_lengths` gives them; -9999 and -1 where there is no stream.
+    """
+    heights, distances = np.full(z.shape, -9999, z.dtype), np.full(z.shape, -1, object)
+    stops = set(listed(streams & (codes != 255)))
+    for start in listed(codes != 255):
+        cells = way(codes, start, stops)
+        if cells[-1] not in stops:
+            continue
+        heights[start] = z[start] - z[cells[-1]]
+        edges = [(min(pair), max(pair)) for pair in itertools.pairwise(cells)]
+        kinds = [FORWARD.index((c - a, d - b)) for (a, b), (c, d) in edges]
+        distances[start] = sum(
+            int(lengths[kind, one[0]]) for kind, (one, _) in zip(kinds, edges, strict=True)
+        )
+    return heights, distances
 
 
 def rooted(z, weight, outlets, nodata=None, connectivity=8, lengths=None):

@@ -146,6 +146,10 @@ CALLS = {
         terrain_gpu.streams,
         lambda s: {"store": s / "s.zarr", "threshold": 1, "overwrite": True},
     ),
+    "hand": (
+        terrain_gpu.hand,
+        lambda s: {"store": s / "s.zarr", "streams": "elevation", "overwrite": True},
+    ),
     "extract_network": (
         terrain_gpu.extract_network,
         lambda s: {

@@ -16,6 +16,7 @@ from . import (
     fill,
     flow_accumulation,
     flow_direction,
+    hand,
     info,
     network,
     options,
@@ -52,7 +53,7 @@ for _file in (
     demo,
 ):
     group.add_command(_file.command)
-for _operation in (slope_command, flow_direction, flow_accumulation, fill):
+for _operation in (slope_command, flow_direction, flow_accumulation, fill, hand):
     group.add_command(command_of(_operation))
 
 

@@ -33,12 +33,13 @@ PURPOSES = (
     "flow-direction",
     "flow-accumulation",
     "fill",
+    "hand",
     "network",
     "slope",
     "streams",
 )
 
-UNFORECAST = ("export", "index", "flow-direction", "flow-accumulation", "fill", "streams")
+UNFORECAST = ("export", "index", "flow-direction", "flow-accumulation", "fill", "hand", "streams")
 """Purposes for which there are no measured rates yet."""
 
 
@@ -213,14 +214,16 @@ def _plan(
 
         kind = {"sums": False, "directions": True, "voids": True}
         return plan_accumulation(rows, cols, cells, block_size, **kind, **limits)
-    if purpose in ("flow-accumulation", "fill"):
+    if purpose in ("flow-accumulation", "fill", "hand"):
         from ..drainage.flow.operation import plan_flow
 
-        read, written = ([1], [8])
+        read, written, worker = [1], [8], 8
         if purpose == "fill":
             read, written = [1, cells.itemsize], [cells.itemsize]
+        if purpose == "hand":  # of accumulation, with distances
+            read, written, worker = [1, cells.itemsize, 8], [max(cells.itemsize, 4), 8], 64
         blocks = BlockGrid(rows, cols, block_size)
-        return plan_flow(blocks, purpose, read, written, **limits)
+        return plan_flow(blocks, purpose, read, written, worker=worker, **limits)
     if purpose == "slope":
         from ..morphometry import plan_slope
 

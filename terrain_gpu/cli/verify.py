@@ -258,6 +258,8 @@ def _on_the_cpu(store: TileStore) -> dict[str, Callable[..., tuple[dict[str, Any
             checks[name] = partial(_conversion, name=name)
         elif "fill_of" in settings:
             checks[name] = partial(_filled, name=name)
+        elif "hand_of" in settings:
+            checks[name] = partial(_above, name=name)
         elif "accumulation_of" in settings:
             checks[name] = partial(_sums, name=name)
         elif "outlets" in settings:
@@ -317,6 +319,14 @@ def _filled(store: TileStore, name: str, **how: Any) -> tuple[dict[str, Any], st
 
     found = verify_stored_fill(store, store.layer(name), Limits(**how))
     return found, f"layer {name} verified, {found['cells']:,} cells that drain"
+
+
+def _above(store: TileStore, name: str, **how: Any) -> tuple[dict[str, Any], str]:
+    from ..drainage.verify.hand import verify_stored_above
+    from ..engine.proof import Limits
+
+    found = verify_stored_above(store, store.layer(name), Limits(**how))
+    return found, f"layer {name} verified, {found['cells']:,} cells above a stream"
 
 
 def _sums(store: TileStore, name: str, **how: Any) -> tuple[dict[str, Any], str]:

@@ -10,7 +10,7 @@ from .accumulation import Accumulation, accumulate, plan_accumulation
 from .channels.problem import plan_streams
 from .channels.streams import Streams, streams
 from .directions import flow_direction
-from .flow import fill, flow_accumulation
+from .flow import fill, flow_accumulation, hand
 from .network import Network, extract_network
 from .network_problem import plan_network
 
@@ -23,6 +23,7 @@ __all__ = [
     "fill",
     "flow_accumulation",
     "flow_direction",
+    "hand",
     "plan_accumulation",
     "plan_network",
     "plan_streams",

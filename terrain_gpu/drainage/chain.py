@@ -12,6 +12,8 @@ from ..progress import Progress, silent
 from ..store import TileStore
 from .codes import DIRECTIONS
 from .directions import flow_direction
+from .flow.accumulation import LAYER as ACCUMULATION
+from .flow.accumulation import flow_accumulation
 
 Show = Callable[[str], AbstractContextManager[Progress]]
 """Shows the progress of a named step."""
@@ -52,3 +54,19 @@ def provide_directions(
     with show("flow-direction") as progress:
         found = flow_direction(store, progress=progress, **how)
     return {**seconds, DIRECTIONS: found.report.seconds["total"]}
+
+
+def provide_accumulation(
+    store: TileStore,
+    name: str = ACCUMULATION,
+    directions: str = DIRECTIONS,
+    show: Show = lambda step: nullcontext(silent),
+    **how: Any,
+) -> dict[str, float]:
+    """Count the cells that drain through each, unless that is there, or has another name."""
+    seconds = provide_directions(store, directions, show, **how)
+    if name != ACCUMULATION or name in store.layers:
+        return seconds
+    with show("flow-accumulation") as progress:
+        found = flow_accumulation(store, directions=directions, progress=progress, **how)
+    return {**seconds, ACCUMULATION: found.report.seconds["total"]}

@@ -24,7 +24,7 @@ from ..engine.plan import MB, StreamPlan
 from ..engine.proof import Limits
 from ..engine.run import Run
 from ..grid import Block, BlockGrid
-from ..grid.lengths import step_lengths
+from ..grid.lengths import step_lengths, whole_lengths
 from ..io.lines import is_geopackage, reprojection_errors, tell_without_crs
 from ..io.places import NO_PLACES, Places
 from . import prune
@@ -92,7 +92,7 @@ class ExtractNetwork(Operation):
     @cached_property
     def lengths(self) -> tuple[np.ndarray, int]:
         """Step lengths as whole units, and the length that makes an edge belong to the network."""
-        units, unit = prune.whole_lengths(self.grid, step_lengths(self.grid))
+        units, unit = whole_lengths(self.grid, step_lengths(self.grid))
         if self.min_length is None:
             return units, prune.ENDLESS
         return units, math.ceil(min(self.min_length / unit, prune.ENDLESS))

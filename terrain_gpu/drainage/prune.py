@@ -12,12 +12,10 @@ the blocks they enter are processed once more.
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 
 from ..compiled import jit
-from ..grid import BlockGrid, GridSpec
+from ..grid import BlockGrid
 from .block import BlockForest, Work, edge_ids, parent_lengths
 from .skeleton import ByBlock, Columns, Crossing, Graph, Outline, neighbour
 
@@ -54,18 +52,6 @@ class LengthWork(Work):
         self.bits = np.empty(n, np.uint8)
 
 
-def whole_lengths(grid: GridSpec, lengths: np.ndarray) -> tuple[np.ndarray, float]:
-    """Convert step lengths to integers (int64) of a unit, a power of two; no path overflows.
-
-    Parameters
-    ----------
-    lengths
-        See `lengths.step_lengths`.
-    """
-    unit = 2.0 ** (math.frexp(float(lengths.max()) * grid.cells)[1] - 61)
-    return np.rint(lengths / unit).astype(np.int64), unit
-
-
 def outline(block: BlockForest, kept: np.ndarray, units: np.ndarray) -> Outline:
     """Contract the forest of a block to the cells with edges to other blocks.
 
@@ -78,7 +64,7 @@ def outline(block: BlockForest, kept: np.ndarray, units: np.ndarray) -> Outline:
     kept
         int32, kept points of the block.
     units
-        See `whole_lengths`.
+        See `grid.lengths.whole_lengths`.
     """
     work = _prepared(block, kept, units)
     terminals = np.unique(block.out_cell)

@@ -56,6 +56,18 @@ def step_lengths(grid: GridSpec) -> np.ndarray:
     return np.repeat(np.array(steps)[:, None], grid.rows, axis=1)
 
 
+def whole_lengths(grid: GridSpec, lengths: np.ndarray) -> tuple[np.ndarray, float]:
+    """Convert step lengths to integers (int64) of a unit, a power of two; no path overflows.
+
+    Parameters
+    ----------
+    lengths
+        See `step_lengths`.
+    """
+    unit = 2.0 ** (math.frexp(float(lengths.max()) * grid.cells)[1] - 61)
+    return np.rint(lengths / unit).astype(np.int64), unit
+
+
 def other_unit(grid: GridSpec) -> str | None:
     """Return the unit of `step_lengths` if it is not, or may not be, the metre; else None."""
     if not grid.crs_wkt:

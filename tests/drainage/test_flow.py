@@ -143,9 +143,9 @@ def test_directions_need_a_tree_of_weight_flow(tmp_path):
 # -- given directions ----------------------------------------------------------------------------
 
 
-def store_of_codes(path, codes, block=64, nodata=255, grid=None):
+def store_of_codes(path, codes, block=64, nodata=255, grid=None, name="codes"):
     grid = grid or GridSpec(*codes.shape)
-    with create_layer(path, "codes", grid, codes.dtype, nodata=nodata, block_size=block) as target:
+    with create_layer(path, name, grid, codes.dtype, nodata=nodata, block_size=block) as target:
         for at in target.blocks.ids():
             r0, r1, c0, c1 = target.block_window(*at)
             target.write_block(*at, np.ascontiguousarray(codes[r0:r1, c0:c1]))

@@ -37,7 +37,7 @@ from terrain_gpu.drainage import lines, prune
 from terrain_gpu.drainage.network_problem import ExtractNetwork
 from terrain_gpu.errors import InputError, PlanError, StoreError, VerificationError
 from terrain_gpu.grid import GridSpec
-from terrain_gpu.grid.lengths import step_lengths
+from terrain_gpu.grid.lengths import step_lengths, whole_lengths
 from terrain_gpu.io.places import NO_PLACES, from_rowcol
 
 TRANSFORM = (3.0, 0.0, 100.0, 0.0, -4.0, 50.0)
@@ -324,7 +324,7 @@ def test_strips(folders, rows, cols, heights, tall, least, count, seed):
         check(folder, data, None, "max", least, kept)
     # What blocks are told of each other is seldom decisive for the lines, so it is compared itself.
     reach = longest(forest(data, "max", None), set(kept), STEPS)
-    _, unit = prune.whole_lengths(grid := GridSpec(*data.shape, TRANSFORM), step_lengths(grid))
+    _, unit = whole_lengths(grid := GridSpec(*data.shape, TRANSFORM), step_lengths(grid))
     cells, steps, far, _ = told[0]._columns
     borders = {
         (u, v) for u, v in reach if any(a // 64 != b // 64 for a, b in zip(u, v, strict=True))

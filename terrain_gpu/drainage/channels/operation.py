@@ -17,9 +17,8 @@ from ...engine.operation import Operation, OutputLayer, Phase, SolvedBlock, Stat
 from ...engine.plan import MB, StreamPlan, fit_blocks, format_size, layer_bytes
 from ...errors import InputError, PlanError, StoreError
 from ...grid import Block, BlockGrid, ceil_div
-from ...grid.lengths import step_lengths
+from ...grid.lengths import step_lengths, whole_lengths
 from ..codes import end_ways, no_code
-from ..prune import whole_lengths
 from .links import PIECE_BYTES, LinkPieces, Links, circle, link_up
 from .pieces import LESS, NO_CODE, on_circle, survey, trace
 

@@ -6,5 +6,6 @@ that all operations share.
 
 from .accumulation import FlowAccumulation, flow_accumulation
 from .fill import Fill, fill
+from .hand import Hand, hand
 
-__all__ = ["Fill", "FlowAccumulation", "fill", "flow_accumulation"]
+__all__ = ["Fill", "FlowAccumulation", "Hand", "fill", "flow_accumulation", "hand"]

@@ -15,7 +15,7 @@ from ...errors import PlanError, StoreError
 from ...grid import Block, BlockGrid, ceil_div
 from .kernels import UNKNOWN, follow, join_upstream
 
-ENTRY_BYTES = 150
+ENTRY_BYTES = 190
 """Bytes of an entry while all are joined; before that, about a third of it."""
 
 NONE = np.empty(0, np.int64)
@@ -45,7 +45,8 @@ class FlowEntries(State):
         self._path, self._blocks, self._limit = path, blocks, memory_limit
         self._parts: list[tuple[np.ndarray, ...]] = []
         self._count = 0
-        self._ids = self._values = NONE
+        self._ids = NONE
+        self._values = [NONE]
 
     def add(self, phase: Phase, at: Block, known: tuple[np.ndarray, ...] | None) -> None:
         """Add a block: ids of its entries and of those that follow, -1 for none; and more."""
@@ -78,13 +79,13 @@ class FlowEntries(State):
             row, col = divmod(int(self._ids[entry]), self._blocks.cols)
             raise circle(self._path, row, col)
 
-    def among(self, ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return which of some cells are entries, and the values of these."""
+    def among(self, ids: np.ndarray) -> tuple[np.ndarray, ...]:
+        """Return which of some cells are entries, and each column of values of these."""
         if not len(self._ids):
-            return np.zeros(len(ids), bool), self._values
+            return NONE, *(values[:0] for values in self._values)
         at = np.minimum(np.searchsorted(self._ids, ids), len(self._ids) - 1)
         known = self._ids[at] == ids
-        return known, self._values[at[known]]
+        return ids[known], *(values[at[known]] for values in self._values)
 
 
 def circle(path: object, row: int, col: int) -> StoreError:
@@ -112,33 +113,32 @@ class Inflows(FlowEntries):
         if phase.writes:
             return
         following, _ = self._joined()
-        self._values = np.zeros(len(following), np.int64)
+        sums = np.zeros(len(following), np.int64)
         for leaving, amounts in self._left:
-            np.add.at(self._values, np.searchsorted(self._ids, leaving), amounts)
+            np.add.at(sums, np.searchsorted(self._ids, leaving), amounts)
         self._left.clear()
-        self._refuse_circle(join_upstream(following, np.empty_like(following), self._values))
+        self._refuse_circle(join_upstream(following, np.empty_like(following), sums))
+        self._values = [sums]
 
-    def given(self, phase: Phase, at: Block) -> tuple[np.ndarray, np.ndarray] | None:
+    def given(self, phase: Phase, at: Block) -> tuple[np.ndarray, ...] | None:
         """Return the cells of the block at which flow enters, and how much."""
         if not phase.writes:
             return None
-        ids = ring_ids(self._blocks, at, inside=True)
-        known, values = self.among(ids)
-        return ids[known], values
+        return self.among(ring_ids(self._blocks, at, inside=True))
 
 
 class Beyond(FlowEntries):
-    """The value of the way from each entry.
+    """The value of the way from each entry, or several values.
 
     Parameters
     ----------
-    how
-        See `kernels.follow`.
+    hows
+        For each, see `kernels.follow`.
     """
 
-    def __init__(self, path: object, blocks: BlockGrid, memory_limit: int, how: int) -> None:
+    def __init__(self, path: object, blocks: BlockGrid, memory_limit: int, *hows: int) -> None:
         super().__init__(path, blocks, memory_limit)
-        self._how = how
+        self._hows = hows
 
     def join(self, phase: Phase) -> None:
         if phase.writes:
@@ -146,22 +146,18 @@ class Beyond(FlowEntries):
         following, columns = self._joined()
         if not columns:
             return
-        (own,), count = columns, len(following)
-        exits, stack = np.full(count, UNKNOWN, np.int64), np.empty(count, np.int64)
-        self._values = np.empty_like(own)
-        none = np.empty(0, bool)
-        entries = np.arange(count)
-        self._refuse_circle(
-            follow(following, entries, own, none, self._how, exits, self._values, stack)
-        )
+        count, none = len(following), np.empty(0, bool)
+        exits, stack, entries = *np.empty((2, count), np.int64), np.arange(count)
+        self._values = [np.empty_like(own) for own in columns]
+        for how, own, values in zip(self._hows, columns, self._values, strict=True):
+            exits[:] = UNKNOWN
+            self._refuse_circle(follow(following, entries, own, none, how, exits, values, stack))
 
-    def given(self, phase: Phase, at: Block) -> tuple[np.ndarray, np.ndarray] | None:
+    def given(self, phase: Phase, at: Block) -> tuple[np.ndarray, ...] | None:
         """Return the entries around the block, and their values."""
         if not phase.writes:
             return None
-        ids = ring_ids(self._blocks, at, inside=False)
-        known, values = self.among(ids)
-        return ids[known], values
+        return self.among(ring_ids(self._blocks, at, inside=False))
 
 
 def ring_ids(blocks: BlockGrid, at: Block, *, inside: bool) -> np.ndarray:

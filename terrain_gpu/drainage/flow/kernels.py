@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from ...compiled import jit
-from ...grid.neighbours import COL_STEP, ROW_STEP
+from ...grid.neighbours import COL_STEP, EDGE_OF, ROW_STEP
 from ..codes import NOWHERE, OUTLET
 
 _STEP = np.full(256, 9)
@@ -223,3 +223,31 @@ def join_upstream(following, waiting, amounts):
         if waiting[at] >= 0:
             return at
     return -1
+
+
+@jit
+def step_lengths_to(codes, after, stops, row0, units, never, own):
+    """Length of the step from each cell to the next one, 0 at stops, `never` at other ends.
+
+    Parameters
+    ----------
+    stops
+        bool, flat.
+    row0
+        The row of the raster that is the first of the block.
+    units
+        int64, see `grid.lengths.step_lengths`.
+    own
+        int64, flat: receives the lengths.
+    """
+    rows, cols = codes.shape
+    flat = codes.ravel()
+    for row in range(1, rows - 1):
+        for at in range(row * cols + 1, row * cols + cols - 1):
+            if stops[at]:
+                own[at] = 0
+            elif after[at] < 0:
+                own[at] = never
+            else:
+                k = _STEP[flat[at]]
+                own[at] = units[EDGE_OF[k], row0 + row - 1 + min(ROW_STEP[k], 0)]

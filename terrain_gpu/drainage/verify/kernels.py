@@ -373,3 +373,36 @@ def check_levels(codes, heights, levels, connectivity):
                 if codes[y, x] != NOWHERE and level > max(height, levels[y, x]):
                     return 3, at
     return 0, 0
+
+
+@jit
+def steps_down(codes, row0, target, units, lengths):
+    """Length of the step from each cell that drains to another one; 0 at other cells.
+
+    Parameters
+    ----------
+    row0
+        First row of the block.
+    units
+        int64, shape (4, rows of the raster): lengths of edges by direction and lower endpoint.
+    lengths
+        int64: receives them.
+    """
+    cols = codes.shape[1] - 2
+    for at in range(len(target)):
+        lengths[at] = 0
+        if target[at] >= 0 or target[at] == -2:
+            row = at // cols
+            k = _step(codes[row + 1, at % cols + 1])
+            lengths[at] = units[EDGE_OF[k], row0 + (row if k < 4 else row + ROW_STEP[k])]
+
+
+@jit
+def carry_up(target, order, values, lengths):
+    """Carry the value at the end of each way up to its cells, and add up the lengths of steps."""
+    for i in range(len(order) - 1, -1, -1):
+        at = order[i]
+        to = target[at]
+        if to >= 0:
+            values[at] = values[to]
+            lengths[at] += lengths[to]

@@ -64,10 +64,21 @@ class FlowWays:
         self._count = 0
         self.target = self.following = self.order = np.empty(0, np.int64)
 
-    def within(self, at: Block, codes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Where cells drain to within the block, see `order_cells`; and their order."""
+    def within(
+        self, at: Block, codes: np.ndarray, stops: np.ndarray | None = None
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Where cells drain to within the block, see `order_cells`; and their order.
+
+        Parameters
+        ----------
+        codes, stops
+            With one ring; `codes` receives 0 where ways end at `stops`, and 255 where cells do not
+            drain.
+        """
         r0, _, c0, c1 = window = self.blocks.window(*at)
         end_ways(self.codes, self.codes.grid, window, codes)
+        if stops is not None:
+            codes[stops & (codes != NOWHERE)] = 0
         size = (codes.shape[0] - 2) * (codes.shape[1] - 2)
         target, order = np.empty(size, np.int32), np.empty(size, np.int32)
         count, cell = order_cells(codes, target, np.empty(size, np.uint8), order)

@@ -1,0 +1,69 @@
+"""What heights above the nearest drainage are: `AboveRule`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from ..cells import is_nodata
+from ..grid.lengths import step_lengths, whole_lengths
+
+KINDS = ("height", "distance")
+
+NODATA = -9999
+
+NEVER = -(1 << 62)
+"""Length of a step that leads to no stream: no way makes it good, see `whole_lengths`."""
+
+
+@dataclass(frozen=True)
+class AboveRule:
+    """Which cells are streams, and how heights above them, and distances to them, are written.
+
+    Attributes
+    ----------
+    heights, streams
+        Layers.
+    threshold
+        Least value of a cell of `streams` that is a stream; None: all but 0 and nodata are.
+    """
+
+    heights: Any
+    streams: Any
+    threshold: float | None
+
+    @property
+    def dtype(self) -> np.dtype:
+        """Type of the heights above streams: as narrow as holds the heights exactly."""
+        small = np.can_cast(self.heights.dtype, np.float32)
+        return np.dtype(np.float32 if small else np.float64)
+
+    @cached_property
+    def lengths(self) -> tuple[np.ndarray, float]:
+        """Lengths of steps as whole units, int64, shape (4, rows), and the unit."""
+        grid = self.heights.grid
+        return whole_lengths(grid, step_lengths(grid))
+
+    def is_stream(self, cells: np.ndarray) -> np.ndarray:
+        found = cells != 0 if self.threshold is None else cells >= self.threshold
+        return found & ~is_nodata(cells, self.streams.nodata)
+
+    def height(self, cells: np.ndarray) -> np.ndarray:
+        """Heights of cells in the result's type, NaN where there is none."""
+        found = cells.astype(self.dtype)
+        found[is_nodata(cells, self.heights.nodata)] = np.nan
+        return found
+
+    def write_heights(self, heights: np.ndarray, streams: np.ndarray, out: np.ndarray) -> None:
+        """Write heights above the heights of streams, which are NaN where there is none."""
+        with np.errstate(over="ignore"):
+            np.subtract(heights, streams, out=out)
+        out[~np.isfinite(out)] = NODATA
+
+    def write_distances(self, lengths: np.ndarray, out: np.ndarray) -> None:
+        """Write lengths of ways, in units; less than 0 where they meet no stream."""
+        np.multiply(lengths, self.lengths[1], out=out)
+        out[lengths < 0] = NODATA

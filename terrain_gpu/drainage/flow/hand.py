@@ -1,0 +1,253 @@
+"""Height above the nearest drainage along flow directions: `hand`."""
+
+from __future__ import annotations
+
+import math
+import os
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ...arguments import checked
+from ...engine.operation import OutputLayer, State
+from ...engine.plan import StreamPlan
+from ...engine.proof import Limits
+from ...engine.run import Here, Result, Run, run
+from ...errors import InputError
+from ...progress import Progress, silent
+from ...store import TileStore
+from ..above import KINDS, NEVER, NODATA, AboveRule
+from ..codes import DIRECTIONS, NOWHERE, open_directions
+from ..verify.hand import plan_above, verify_above
+from .accumulation import LAYER as ACCUMULATION
+from .block import FlowBlock
+from .entries import Beyond
+from .kernels import ADD, TAKE, step_lengths_to
+from .operation import AlongFlow
+
+LAYER = "hand"
+
+
+@dataclass(frozen=True)
+class Hand(AlongFlow):
+    """The operation; `streams` is the layer of streams, other fields are parameters of `hand`."""
+
+    store: str
+    threshold: float | None = None
+    streams: str = ACCUMULATION
+    layer: str = "elevation"
+    directions: str = DIRECTIONS
+    into: str = LAYER
+    distance: str | None = None
+
+    command = "hand"
+    mark = "hand_of"
+    proof_passes = 2
+    worker_bytes = 64
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        return self.directions, self.layer, self.streams
+
+    @property
+    def outputs(self) -> tuple[OutputLayer, ...]:
+        names = (self.into,) if self.distance is None else (self.into, self.distance)
+        types = self.rule.dtype, np.dtype(np.float64)
+        return tuple(
+            OutputLayer(name, dtype, NODATA, f"{kind}s above streams", {"holds": kind})
+            for name, dtype, kind in zip(names, types, KINDS, strict=False)
+        )
+
+    def settings(self) -> dict[str, Any]:
+        return {
+            "hand_of": self.layer,
+            "directions": self.directions,
+            "streams": self.streams,
+            "threshold": self.threshold,
+            "distance": self.distance is not None,
+        }
+
+    @cached_property
+    def rule(self) -> AboveRule:
+        _, heights, streams = self.layers
+        return AboveRule(heights, streams, self.threshold)
+
+    def begin(self, plan: StreamPlan, spill: Path) -> State:
+        hows = (TAKE,) if self.distance is None else (TAKE, ADD)
+        return Beyond(self.layers[0].path, self.blocks, plan.memory_limit, *hows)
+
+    def ways(self, block: FlowBlock, cells: list[np.ndarray]) -> tuple[np.ndarray, ...]:
+        into = block.entries()
+        heights = self.rule.height(cells[0]).ravel()
+        exits, *values = self._followed(block, heights, cells[1], into)
+        return block.globally(into), block.globally(exits), *(one[into] for one in values)
+
+    def finish(
+        self, block: FlowBlock, cells: list[np.ndarray], given: Any, out: list[np.ndarray]
+    ) -> None:
+        heights = self.rule.height(cells[0])
+        _, *values = self._followed(block, heights.ravel(), cells[1], block.inner, *given)
+        streams, *lengths = (one.reshape(heights.shape)[1:-1, 1:-1] for one in values)
+        self.rule.write_heights(heights[1:-1, 1:-1], streams, out[0])
+        if lengths:
+            self.rule.write_distances(lengths[0], out[1])
+
+    def _followed(
+        self,
+        block: FlowBlock,
+        heights: np.ndarray,
+        streams: np.ndarray,
+        starts: np.ndarray,
+        ids: np.ndarray | None = None,
+        *around: np.ndarray,
+    ) -> list[np.ndarray]:
+        """Exits of cells; height of the stream that each meets, and the length of the way there.
+
+        Parameters
+        ----------
+        ids, around
+            Entries around the block and their values; none if these are not known.
+        """
+        stops = (self.rule.is_stream(streams) & (block.codes != NOWHERE)).ravel()
+        met = np.full(block.size, np.nan, heights.dtype)
+        columns = [(np.where(stops, heights, met), met, TAKE)]
+        if self.distance is not None:
+            own = np.empty(block.size, np.int64)
+            length = block.work.sums[: block.size]
+            length[:] = 0
+            units, row = self.rule.lengths[0], block.window[0]
+            step_lengths_to(block.codes, block.after, stops, row, units, NEVER, own)
+            columns.append((own, length, ADD))
+        ring = None if ids is None else block.locally(ids)
+        for k, (own, values, how) in enumerate(columns):
+            if ring is not None:
+                values[ring] = around[k]
+            exits = block.follow(starts, own, stops, how, values)
+        return [exits, *(values for _, values, _ in columns)]
+
+    def plan_verify(self, memory_limit: int, threads: int | None) -> None:
+        plan_above(self.layers[0], self.rule, self.outputs, Limits(memory_limit, threads))
+
+    def verify(self, run: Run, found: dict[str, Any]) -> dict[str, Any]:
+        made = dict(zip(KINDS, (run.layer(one.name) for one in self.outputs), strict=False))
+        verify_above(self.layers[0], self.rule, made, run.proof_limits)
+        return {"verified_cells": self.grid.cells}
+
+
+@checked()
+def hand(  # noqa: PLR0913 - keyword-only
+    store: str | os.PathLike[str] | TileStore,
+    threshold: float | None = None,
+    *,
+    streams: str | None = None,
+    accumulation: str = ACCUMULATION,
+    directions: str = DIRECTIONS,
+    layer: str = "elevation",
+    into: str = LAYER,
+    distance: str | None = None,
+    memory_limit: int | str | None = None,
+    threads: int | None = None,
+    client: Any = None,
+    verify: bool = False,
+    resume: bool = False,
+    overwrite: bool = False,
+    progress: Progress = silent,
+) -> Result:
+    """Compute the height above the nearest drainage (HAND): above the stream a cell drains to.
+
+    Parameters
+    ----------
+    store
+        A store with flow directions, or its path.
+    threshold
+        Cells are streams where the accumulation is at least this: cells, or areas if the layer
+        holds these.
+    streams
+        Instead: a layer; cells are streams where it is neither 0 nor nodata.
+    accumulation
+        Layer of flow accumulation, for `threshold`.
+    directions
+        Layer of flow directions, see `flow_accumulation`.
+    layer
+        Layer of heights.
+    into
+        Layer to write: the height of each cell less that of the first stream cell on its way, which
+        may be the cell itself. float32; float64 for heights of float64 and of integers of 32 or
+        more bits. -9999, the nodata value, where the way meets no stream, and where the cell or the
+        stream has no height.
+    distance
+        Also write this layer: the length of the way to the stream, float64, in map units, in metres
+        for a geographic CRS; -9999 where there is no stream.
+    memory_limit
+        Limit on the peak resident set of the process in bytes; a quarter of RAM when None.
+    threads
+        Number of threads; all processors when None.
+    client
+        A ``distributed.Client`` whose workers solve the blocks, each within `memory_limit`. None
+        for this process.
+    verify
+        Verify the result in two more passes over the cells.
+    resume
+        Continue an unfinished run.
+    overwrite
+        Replace an existing result once the new one is complete.
+    progress
+        Called with the cells just done and all cells of both passes.
+
+    Returns
+    -------
+    Result
+        Its `layers` are named `into` and `distance`.
+
+    Raises
+    ------
+    InputError
+        when a name cannot be used, or there is not exactly one of `threshold` and `streams`.
+    PlanError
+        when the memory limit is too small.
+    StoreError
+        when the store is damaged or lacks a layer, when directions lead round in a circle without
+        a stream, or when the layer exists already.
+    OutputError
+        when the disk is full. Finished blocks are kept for `resume`.
+    VerificationError
+        when the proof fails; there is no result then.
+
+    Notes
+    -----
+    A. D. Nobre and others (2011), Journal of Hydrology 404. Lengths are summed as integers of a
+    unit of about 2^-61 of the longest possible way, so they do not depend on the blocks.
+
+    Examples
+    --------
+    >>> found = hand("dem.zarr", 1000, distance="distance_to_stream")
+    >>> heights = found.layers["hand"].read_window(0, 100, 0, 100)
+    """
+    opened = store if isinstance(store, TileStore) else TileStore.open(store)
+    if (threshold is None) == (streams is None):
+        raise InputError("streams: give a threshold of accumulation or a layer of streams")
+    if threshold is not None and math.isnan(threshold):
+        raise InputError("threshold nan: give a number")
+    open_directions(opened, directions)
+    operation = Hand(
+        str(opened.path),
+        None if threshold is None else float(threshold),
+        accumulation if streams is None else streams,
+        layer,
+        directions,
+        into,
+        distance,
+    )
+    return run(
+        operation,
+        memory_limit=memory_limit,
+        threads=threads,
+        resume=resume,
+        overwrite=overwrite,
+        verify=verify,
+        place=Here(progress),
+        client=client,
+    )
