@@ -453,6 +453,15 @@ def way(codes, cell, stops=()):
     return found
 
 
+def basins(codes):
+    """Number of the outlet that each cell drains to, 0 for none; outlets count row by row."""
+    labels, draining = np.zeros(codes.shape, np.uint32), listed(codes != 255)
+    outlets = [cell for cell in draining if downstream(codes, *cell) is None]
+    for cell in draining:
+        labels[cell] = 1 + outlets.index(way(codes, cell)[-1])
+    return labels
+
+
 def above_streams(z, codes, streams, lengths):
     """Height above the first stream on the way from each cell, and the length of the way there.
 

@@ -146,6 +146,7 @@ CALLS = {
         terrain_gpu.streams,
         lambda s: {"store": s / "s.zarr", "threshold": 1, "overwrite": True},
     ),
+    "basins": (terrain_gpu.basins, lambda s: {"store": s / "s.zarr", "overwrite": True}),
     "hand": (
         terrain_gpu.hand,
         lambda s: {"store": s / "s.zarr", "streams": "elevation", "overwrite": True},

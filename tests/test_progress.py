@@ -55,6 +55,7 @@ RUNS = {
     "directions": lambda s, p: terrain_gpu.flow_direction(s, verify=True, progress=p),
     "flow": lambda s, p: terrain_gpu.flow_accumulation(s, verify=True, progress=p),
     "fill": lambda s, p: terrain_gpu.fill(s, verify=True, progress=p),
+    "basins": lambda s, p: terrain_gpu.basins(s, verify=True, progress=p),
     "hand": lambda s, p: terrain_gpu.hand(s, streams="elevation", verify=True, progress=p),
     "network": lambda s, p: terrain_gpu.extract_network(
         s, s.parent / "n.geojson", min_length=50, progress=p
@@ -65,9 +66,9 @@ RUNS = {
 
 @pytest.mark.parametrize("name", RUNS)
 def test_a_run_counts_to_its_total(name, store):
-    if name in ("accumulate", "network", "directions", "flow", "fill", "hand"):
+    if name in ("accumulate", "network", "directions", "flow", "fill", "hand", "basins"):
         terrain_gpu.minimum_spanning_tree(store, weight="flow")
-    if name in ("flow", "fill", "hand"):
+    if name in ("flow", "fill", "hand", "basins"):
         terrain_gpu.flow_direction(store)
     told = Recorded()
     RUNS[name](store, told)

@@ -6,11 +6,8 @@ import click
 
 from ..morphometry import command as slope_command
 from . import accumulate as accumulate_file
-from . import build_index as build_index_file
-from . import compute_mst as compute_mst_file
-from . import compute_sssp as compute_sssp_file
-from . import convert_dataset as convert_dataset_file
 from . import (
+    basins,
     demo,
     export,
     fill,
@@ -24,6 +21,10 @@ from . import (
     streams,
     verify,
 )
+from . import build_index as build_index_file
+from . import compute_mst as compute_mst_file
+from . import compute_sssp as compute_sssp_file
+from . import convert_dataset as convert_dataset_file
 from . import label_components as label_components_file
 from .operations import command_of
 
@@ -53,7 +54,7 @@ for _file in (
     demo,
 ):
     group.add_command(_file.command)
-for _operation in (slope_command, flow_direction, flow_accumulation, fill, hand):
+for _operation in (slope_command, flow_direction, flow_accumulation, fill, hand, basins):
     group.add_command(command_of(_operation))
 
 

@@ -61,7 +61,9 @@ def command_of(operation: ModuleType) -> click.Command:
         given = {f"--{name}": settings[name] for name in ("outlets",) if settings.get(name)}
         raster = provide is not None and _is_raster(store)
         inputs = {**given, "STORE": store} if raster else given
-        refuse_shared_files(inputs, {"--output": output, "--json": json_target})
+        table = settings.get("table")
+        outputs = {"--table": table, "--output": output, "--json": json_target}
+        refuse_shared_files(inputs, outputs)
         refuse_output(output, overwrite=settings["overwrite"])
         advice = "nothing is kept" if raster else "finished blocks are kept, --resume continues"
         if raster and (output is None or settings["resume"]):
@@ -88,12 +90,13 @@ def command_of(operation: ModuleType) -> click.Command:
             del report.result["store"]
         report.seconds |= {f"before: {step}": seconds for step, seconds in before.items()}
         options.write_json(report.to_json(), json_target)
+        written = [path for path in (table, output) if path]
         total = report.seconds["total"] + sum(before.values())
         options.say(
             ("" if raster else f"{store}: layer{'s' * (len(names) > 1)} {', '.join(names)}, ")
             + f"{tell(found)}, {total:.2f} s"
             + (", verified" if settings.get("verify") else "")
-            + (f"\nwritten: {output}" if output else ""),
+            + (f"\nwritten: {', '.join(written)}" if written else ""),
             json_target,
         )
 

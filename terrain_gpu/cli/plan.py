@@ -34,12 +34,22 @@ PURPOSES = (
     "flow-accumulation",
     "fill",
     "hand",
+    "basins",
     "network",
     "slope",
     "streams",
 )
 
-UNFORECAST = ("export", "index", "flow-direction", "flow-accumulation", "fill", "hand", "streams")
+UNFORECAST = (
+    "export",
+    "index",
+    "flow-direction",
+    "flow-accumulation",
+    "fill",
+    "hand",
+    "basins",
+    "streams",
+)
 """Purposes for which there are no measured rates yet."""
 
 
@@ -214,16 +224,19 @@ def _plan(
 
         kind = {"sums": False, "directions": True, "voids": True}
         return plan_accumulation(rows, cols, cells, block_size, **kind, **limits)
-    if purpose in ("flow-accumulation", "fill", "hand"):
+    if purpose in ("flow-accumulation", "fill", "hand", "basins"):
         from ..drainage.flow.operation import plan_flow
 
-        read, written, worker = [1], [8], 8
+        blocks, worker, held = BlockGrid(rows, cols, block_size), 8, 0
+        read, written = [1], [8]
         if purpose == "fill":
             read, written = [1, cells.itemsize], [cells.itemsize]
         if purpose == "hand":  # of accumulation, with distances
-            read, written, worker = [1, cells.itemsize, 8], [max(cells.itemsize, 4), 8], 64
-        blocks = BlockGrid(rows, cols, block_size)
-        return plan_flow(blocks, purpose, read, written, worker=worker, **limits)
+            height = 4 if np.can_cast(cells, np.float32) else 8
+            read, written, worker = [1, cells.itemsize, 8], [height, 8], 64
+        if purpose == "basins":
+            written, worker, held = [8], 40, 3 * 8 * rows * blocks.shape[1]
+        return plan_flow(blocks, purpose, read, written, worker=worker, held=held, **limits)
     if purpose == "slope":
         from ..morphometry import plan_slope
 

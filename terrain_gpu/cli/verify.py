@@ -258,6 +258,8 @@ def _on_the_cpu(store: TileStore) -> dict[str, Callable[..., tuple[dict[str, Any
             checks[name] = partial(_conversion, name=name)
         elif "fill_of" in settings:
             checks[name] = partial(_filled, name=name)
+        elif "basins_of" in settings:
+            checks[name] = partial(_basins, name=name)
         elif "hand_of" in settings:
             checks[name] = partial(_above, name=name)
         elif "accumulation_of" in settings:
@@ -319,6 +321,16 @@ def _filled(store: TileStore, name: str, **how: Any) -> tuple[dict[str, Any], st
 
     found = verify_stored_fill(store, store.layer(name), Limits(**how))
     return found, f"layer {name} verified, {found['cells']:,} cells that drain"
+
+
+def _basins(store: TileStore, name: str, **how: Any) -> tuple[dict[str, Any], str]:
+    from ..drainage.verify.basins import verify_stored_basins
+    from ..engine.proof import Limits
+
+    found = verify_stored_basins(store, store.layer(name), Limits(**how))
+    basins, cells = found["basins"], found["cells"]
+    several = "s" * (basins != 1)
+    return found, f"layer {name} verified, {basins:,} basin{several} of {cells:,} cells in all"
 
 
 def _above(store: TileStore, name: str, **how: Any) -> tuple[dict[str, Any], str]:

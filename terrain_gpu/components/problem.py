@@ -326,7 +326,8 @@ class _Across(State):
         from .table import Rows, write_table
 
         if self._rows is not None:
-            write_table(Path(operation.table), self._rows, operation.grid, operation.units[1])
+            columns = self._rows.columns(operation.grid, operation.units[1])
+            write_table(Path(operation.table), columns, operation.grid)
             return
         self._joins.number()
         self._spill.mkdir(exist_ok=True)

@@ -1,4 +1,4 @@
-"""Tables of components: cell counts, areas and bounding boxes, as CSV, Parquet or GeoJSON."""
+"""Tables as CSV, Parquet or GeoJSON: `Rows` of components, with cell counts, areas and boxes."""
 
 from __future__ import annotations
 
@@ -123,20 +123,23 @@ def checked_table(path: str | os.PathLike[str], *, overwrite: bool) -> Path:
     return writable_file(path, overwrite=overwrite)
 
 
-def write_table(target: Path, rows: Rows, grid: GridSpec, unit: float) -> None:
+def write_table(target: Path, parts: Iterator[Columns], grid: GridSpec) -> None:
     """Write the table in the format of its extension; it becomes visible only when complete.
 
     Parameters
     ----------
+    parts
+        Some rows at a time, at least once. Each row has a box (west, south, east, north) or a point
+        (x, y).
     target
         .csv: a line of names, then numbers with all their digits. .parquet: int64 and float64.
-        .geojson: boxes as polygons, in longitude and latitude of WGS 84 with nine decimals (RFC
-        7946), or in map coordinates with ``"crs": null`` if the grid has no CRS.
+        .geojson: boxes as polygons, or points, in longitude and latitude of WGS 84 with nine
+        decimals (RFC 7946), or in map coordinates with ``"crs": null`` if the grid has no CRS.
 
     Raises
     ------
     InputError
-        when the boxes cannot be reprojected to WGS 84 (.geojson).
+        when places cannot be reprojected to WGS 84 (.geojson).
     OutputError
         when the file cannot be written.
     """
@@ -147,10 +150,10 @@ def write_table(target: Path, rows: Rows, grid: GridSpec, unit: float) -> None:
         tell_without_crs(target, grid)
     try:
         with whole_file(target) as part:
-            write(part, rows.columns(grid, unit), grid)
+            write(part, parts, grid)
     except CPLE_BaseError as error:
         raise InputError(
-            f"{target}: the boxes cannot be reprojected to longitude and latitude ({error}); "
+            f"{target}: its places cannot be reprojected to longitude and latitude ({error}); "
             "write a table (.csv)"
         ) from None
 
@@ -194,13 +197,14 @@ def _write_geojson(file: Path, parts: Iterator[Columns], grid: GridSpec) -> None
         out.write('"features": [')
         comma = "\n"
         for columns in parts:
-            names = list(columns)[: -len(_BOX)]
+            names = [name for name in columns if name not in (*_BOX, "x", "y")]
             values = zip(*(columns[name].tolist() for name in names), strict=True)
-            for properties, ring in zip(values, _rings(columns, grid), strict=True):
+            kind, places = ("Polygon", _rings) if "west" in columns else ("Point", _points)
+            for properties, place in zip(values, places(columns, grid), strict=True):
                 feature = {
                     "type": "Feature",
                     "properties": dict(zip(names, properties, strict=True)),
-                    "geometry": {"type": "Polygon", "coordinates": [ring]},
+                    "geometry": {"type": kind, "coordinates": place},
                 }
                 out.write(comma)
                 json.dump(feature, out)
@@ -214,11 +218,19 @@ _CORNERS = (("west", "south"), ("east", "south"), ("east", "north"), ("west", "n
 
 
 def _rings(columns: Columns, grid: GridSpec) -> list[Any]:
-    """Return the boxes as closed rings."""
+    """Return the boxes as polygons: lists of a closed ring."""
     x, y = (np.stack([columns[corner[k]] for corner in _CORNERS], axis=1) for k in (0, 1))
     if grid.crs_wkt and x.size:
         x, y = _to_lonlat(x, y, grid)
-    return np.stack([x, y], axis=2)[:, [0, 1, 2, 3, 0]].tolist()
+    return np.stack([x, y], axis=2)[:, None, [0, 1, 2, 3, 0]].tolist()
+
+
+def _points(columns: Columns, grid: GridSpec) -> list[Any]:
+    """Return the points as positions."""
+    x, y = columns["x"][:, None], columns["y"][:, None]
+    if grid.crs_wkt and x.size:
+        x, y = _to_lonlat(x, y, grid)
+    return np.hstack([x, y]).tolist()
 
 
 def _to_lonlat(x: np.ndarray, y: np.ndarray, grid: GridSpec) -> tuple[np.ndarray, np.ndarray]:

@@ -10,7 +10,7 @@ from .accumulation import Accumulation, accumulate, plan_accumulation
 from .channels.problem import plan_streams
 from .channels.streams import Streams, streams
 from .directions import flow_direction
-from .flow import fill, flow_accumulation, hand
+from .flow import basins, fill, flow_accumulation, hand
 from .network import Network, extract_network
 from .network_problem import plan_network
 
@@ -19,6 +19,7 @@ __all__ = [
     "Network",
     "Streams",
     "accumulate",
+    "basins",
     "extract_network",
     "fill",
     "flow_accumulation",

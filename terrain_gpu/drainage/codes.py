@@ -64,5 +64,10 @@ def end_ways(layer: Layer, grid: GridSpec, window: Window, codes: np.ndarray) ->
     codes[:, codes.shape[1] - (c1 == grid.cols) :] = NOWHERE
 
 
+def label_dtype(grid: GridSpec) -> np.dtype:
+    """Type of the labels of basins: uint32, which all GIS read, if it always suffices."""
+    return np.dtype(np.uint32 if grid.cells < 2**32 else np.int64)
+
+
 def no_code(layer: Layer, row: int, col: int, code: int) -> StoreError:
     return StoreError(f"{layer.path}: row {row}, column {col}: {code} is not a D8 code ({CODES})")

@@ -119,13 +119,7 @@ def test_circles_without_a_stream_are_refused(tmp_path, cols):
         hand(store, streams="z", directions="codes", layer="z", into="new")
 
 
-def test_hand_of_a_raster(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    z = np.random.default_rng(8).integers(0, 99, (100, 150)).astype(np.int16)
-    transform = rasterio.transform.from_origin(5e5, 5e6, 30, 30)
-    how = {"width": 150, "height": 100, "count": 1, "dtype": "int16", "crs": "EPSG:32633"}
-    with rasterio.open("dem.tif", "w", driver="GTiff", transform=transform, **how) as file:
-        file.write(z, 1)
+def test_hand_of_a_raster(dem, capsys):
     assert call("hand dem.tif --threshold 30 -o hand.tif") == 0
     assert call("convert-dataset dem.tif s.zarr") == 0
     assert call("hand s.zarr --threshold 30 --distance far") == 0
@@ -134,7 +128,7 @@ def test_hand_of_a_raster(tmp_path, monkeypatch, capsys):
         "elevation", "far", "flow_accumulation", "flow_direction", "hand", "mst"
     ]  # fmt: skip
     codes, sums = (whole(opened.layer(f"flow_{name}")) for name in ("direction", "accumulation"))
-    heights, distances = right(z, codes, sums >= 30, opened.grid)
+    heights, distances = right(dem, codes, sums >= 30, opened.grid)
     with rasterio.open("hand.tif") as file:
         assert same(file.read(1), heights)
     assert same(whole(opened.layer("far")), distances)

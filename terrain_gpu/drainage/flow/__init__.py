@@ -5,7 +5,17 @@ that all operations share.
 """
 
 from .accumulation import FlowAccumulation, flow_accumulation
+from .basins import Basins, basins
 from .fill import Fill, fill
 from .hand import Hand, hand
 
-__all__ = ["Fill", "FlowAccumulation", "Hand", "fill", "flow_accumulation", "hand"]
+__all__ = [
+    "Basins",
+    "Fill",
+    "FlowAccumulation",
+    "Hand",
+    "basins",
+    "fill",
+    "flow_accumulation",
+    "hand",
+]

@@ -103,7 +103,7 @@ class Inflows(FlowEntries):
         self._left: list[tuple[np.ndarray, np.ndarray]] = []
 
     def add(self, phase: Phase, at: Block, known: tuple[np.ndarray, ...] | None) -> None:
-        if known is None:
+        if phase.writes or known is None:
             return
         ids, following, leaving, amounts = known
         super().add(phase, at, (ids, following))

@@ -31,6 +31,11 @@ class AlongFlow(Operation):
         return Phase("ways", joined="join"), Phase("cells", writes=True)
 
     @property
+    def held_bytes(self) -> int:
+        """Bytes that the state needs beside the entries."""
+        return 0
+
+    @property
     def inputs(self) -> tuple[str, ...]:
         return (self.directions,)
 
@@ -47,6 +52,7 @@ class AlongFlow(Operation):
             [layer.dtype.itemsize for layer in self.layers],
             [output.dtype.itemsize for output in self.layers_out],
             worker=self.worker_bytes,
+            held=self.held_bytes,
             memory_limit=memory_limit,
             threads=threads,
         )
@@ -67,8 +73,7 @@ class AlongFlow(Operation):
         block = read_flow(codes, self.grid, self.blocks.window(*at), cells[0], work)
         if not phase.writes:
             return SolvedBlock(known=self.ways(block, cells[1:]))
-        self.finish(block, cells[1:], given, out)
-        return SolvedBlock(tuple(out))
+        return SolvedBlock(tuple(out), self.finish(block, cells[1:], given, out))
 
     def ways(self, block: FlowBlock, cells: list[np.ndarray]) -> tuple[np.ndarray, ...]:
         """Return what the state adds for a block."""
@@ -76,8 +81,8 @@ class AlongFlow(Operation):
 
     def finish(
         self, block: FlowBlock, cells: list[np.ndarray], given: Any, out: list[np.ndarray]
-    ) -> None:
-        """Compute the outputs of a block."""
+    ) -> Any:
+        """Compute the outputs of a block; return what the state adds."""
         raise NotImplementedError
 
 
@@ -88,6 +93,7 @@ def plan_flow(
     written: list[int],
     *,
     worker: int = 8,
+    held: int = 0,
     memory_limit: int | str | None = None,
     threads: int | None = None,
 ) -> StreamPlan:
@@ -99,6 +105,8 @@ def plan_flow(
         Bytes per cell of each layer.
     worker
         Bytes per cell that a worker needs beside `FlowWork`.
+    held
+        Bytes that the state needs beside the entries.
 
     Raises
     ------
@@ -114,8 +122,8 @@ def plan_flow(
         buffer=ring * (sum(read) + sum(written)),
         worker=ring * (FlowWork.BYTES + worker),
         scratch=ring * (sum(read) + 2 * sum(written)) + 64 * rows,
-        held=entries // 3,
-        joined=entries,
+        held=entries // 3 + held,
+        joined=entries + held,
         passes=2,
         bytes_read=2 * sum(layer_bytes(rows, cols, size, blocks.block) for size in read),
         bytes_written=sum(layer_bytes(rows, cols, size, blocks.block) for size in written),

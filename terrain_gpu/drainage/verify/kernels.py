@@ -406,3 +406,37 @@ def carry_up(target, order, values, lengths):
         if to >= 0:
             values[at] = values[to]
             lengths[at] += lengths[to]
+
+
+@jit
+def check_labels(codes, target, labels, firsts):
+    """Look at the labels of a block; see `basins` for what must hold.
+
+    Parameters
+    ----------
+    codes, labels
+        With one ring.
+    target
+        From `order_cells`.
+    firsts
+        int64: of each row, the number of its first outlet; is changed.
+
+    Returns
+    -------
+    int
+        A cell whose label is wrong, -1 when there is none.
+    """
+    cols = codes.shape[1] - 2
+    for at in range(len(target)):
+        row, col = at // cols, at % cols
+        label = np.int64(labels[row + 1, col + 1])
+        right = np.int64(0)
+        if target[at] == -1:
+            right = firsts[row]
+            firsts[row] += 1
+        elif target[at] != -3:
+            k = _step(codes[row + 1, col + 1])
+            right = np.int64(labels[row + 1 + ROW_STEP[k], col + 1 + COL_STEP[k]])
+        if label != right:
+            return at
+    return -1

@@ -1,0 +1,107 @@
+"""The table of basins: their outlets, cell counts and areas, added up on disk block by block."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+
+from ...errors import StoreError
+from ...grid import GridSpec, cell_centres
+
+ROW, COL, CELLS, UNITS = range(4)
+_ROW_BYTES = 8 * 4
+_ROWS = 1 << 15
+"""Rows read at a time."""
+
+
+class BasinRows:
+    """Figures of all basins, int64, in a new file, in the order of their labels."""
+
+    def __init__(self, path: Path, count: int) -> None:
+        self.path, self.count = path, count
+        self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o666)
+        os.ftruncate(self._file, count * _ROW_BYTES)
+        self._lock = threading.Lock()
+
+    def close(self) -> None:
+        os.close(self._file)
+
+    def add(self, labels: np.ndarray, figures: np.ndarray) -> None:
+        """Add the figures of a block.
+
+        Parameters
+        ----------
+        labels
+            In ascending order, without repetitions.
+        figures
+            int64, shape (n, 4): row and column of the outlet, if it lies in the block, else 0;
+            number of cells and of units of area in the block.
+        """
+        breaks = (np.flatnonzero(np.diff(labels) != 1) + 1).tolist()
+        with self._lock:
+            for start, end in zip([0, *breaks], [*breaks, len(labels)], strict=True):
+                if start < end:
+                    first, count = int(labels[start]) - 1, end - start
+                    whole = self._read(first, count) + figures[start:end]
+                    self._write(whole, first * _ROW_BYTES)
+
+    def _read(self, first: int, count: int) -> np.ndarray:
+        raw = os.pread(self._file, count * _ROW_BYTES, first * _ROW_BYTES)
+        return np.frombuffer(raw, np.int64).reshape(count, 4)
+
+    def _write(self, found: np.ndarray, offset: int) -> None:
+        left = found.data.cast("B")
+        while left:
+            done = os.pwrite(self._file, left, offset)
+            left, offset = left[done:], offset + done
+
+    def columns(self, grid: GridSpec, unit: float) -> Iterator[dict[str, np.ndarray]]:
+        """Yield the table, some rows at a time; at least once, even without rows."""
+        for start in range(0, max(self.count, 1), _ROWS):
+            found = self._read(start, min(_ROWS, self.count - start))
+            if not found[:, CELLS].all():
+                raise StoreError(f"{self.path}: rows of the table are missing; run again")
+            x, y = cell_centres(grid, found[:, :2]).T
+            yield {
+                "basin": np.arange(start + 1, start + len(found) + 1),
+                "row": found[:, ROW],
+                "col": found[:, COL],
+                "x": x,
+                "y": y,
+                "cells": found[:, CELLS],
+                "area": found[:, UNITS] * unit,
+            }
+
+
+def figures(
+    labels: np.ndarray, outlets: np.ndarray, corner: tuple[int, int], units: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the arguments of `BasinRows.add` for a block.
+
+    Parameters
+    ----------
+    labels, outlets
+        Of its cells: the basin, 0 for none; and whether they are outlets.
+    corner
+        Its first row and column.
+    units
+        int64, shape (rows,): area of a cell.
+    """
+    flat, cols = labels.ravel(), labels.shape[1]
+    new = np.append(True, flat[1:] != flat[:-1])
+    new[::cols] = True
+    starts = np.flatnonzero(new)  # of runs along rows, which are fewer than cells
+    lengths = np.diff(starts, append=len(flat))
+    ids, which = np.unique(flat[starts], return_inverse=True)
+    found = np.zeros((len(ids), 4), np.int64)
+    np.add.at(found[:, CELLS], which, lengths)
+    np.add.at(found[:, UNITS], which, lengths * units[starts // cols])
+    row, col = np.nonzero(outlets)
+    at = np.searchsorted(ids, labels[row, col])
+    found[at, ROW], found[at, COL] = row + corner[0], col + corner[1]
+    some = int(ids[0] == 0)
+    return ids[some:], found[some:]
