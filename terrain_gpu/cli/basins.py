@@ -8,10 +8,11 @@ import click
 
 from .flow_accumulation import directions_option, provide
 
-__all__ = ["HELP", "NAME", "OPTIONS", "PROVEN", "provide", "run", "tell"]
+__all__ = ["HELP", "MODULES", "NAME", "OPTIONS", "PROVEN", "provide", "run", "tell"]
 
 NAME = "basins"
 PROVEN = True
+MODULES = "mst.problem", "drainage.flow", "drainage.directions"
 HELP = """Label the drainage basins of STORE, or of a raster (then give -o): every cell with the
 number of the outlet that it drains to.
 
