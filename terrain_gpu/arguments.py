@@ -403,7 +403,6 @@ _CHECKS: dict[str, Check] = {
     "streams": text,
     "table": path,
     "threads": _threads,
-    "threshold": real,
     "verify": flag,
     "where": text,
 }

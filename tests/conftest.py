@@ -14,7 +14,9 @@ import tempfile
 from contextlib import contextmanager
 from pathlib import Path
 
+import numpy as np
 import pytest
+import rasterio
 from hypothesis import HealthCheck, Phase, settings
 
 import terrain_gpu
@@ -154,3 +156,15 @@ def proxy(s3_server, bucket, monkeypatch):
     monkeypatch.setenv("AWS_ENDPOINT_URL", found.url)
     yield found
     found.close()
+
+
+@pytest.fixture
+def dem(tmp_path, monkeypatch):
+    """A DEM as dem.tif in the current folder; its cells."""
+    monkeypatch.chdir(tmp_path)
+    data = np.random.default_rng(8).integers(0, 99, (100, 150)).astype(np.int16)
+    transform = rasterio.transform.from_origin(5e5, 5e6, 30, 30)
+    how = {"width": 150, "height": 100, "count": 1, "dtype": "int16", "crs": "EPSG:32633"}
+    with rasterio.open("dem.tif", "w", driver="GTiff", transform=transform, **how) as file:
+        file.write(data, 1)
+    return data

@@ -49,6 +49,11 @@ OPTIONS = [
 ]
 
 
+def is_area(threshold: str) -> bool:
+    """Whether a threshold of accumulation is an area, so that areas are what to sum."""
+    return threshold.strip().lower().endswith(("m2", "ha"))
+
+
 def provide(
     store: TileStore, show: Any, how: dict[str, Any], settings: dict[str, Any]
 ) -> dict[str, float]:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from .flow_accumulation import directions_option
+from .flow_accumulation import directions_option, is_area
 
 if TYPE_CHECKING:
     from ..store import TileStore
@@ -28,9 +28,9 @@ terrain-gpu hand dem.tif --threshold 1000 -o hand.tif
 OPTIONS = [
     click.option(
         "--threshold",
-        type=float,
-        metavar="N",
-        help="Cells are streams where the accumulation is at least this.",
+        metavar="N|AREA",
+        help="Cells are streams where the accumulation is at least this: a number of cells such as "
+        "1000, or an area such as 5km2, 300ha or 90000m2.",
     ),
     click.option(
         "--streams",
@@ -73,7 +73,9 @@ def provide(
     directions = settings["directions"]
     if settings["streams"] is not None:
         return provide_directions(store, directions, show, **how)
-    return provide_accumulation(store, settings["accumulation"], directions, show, **how)
+    areas = is_area(settings["threshold"])
+    named = settings["accumulation"], directions
+    return provide_accumulation(store, *named, show, areas=areas, **how)
 
 
 def run(store: TileStore, **settings: Any) -> Any:

@@ -46,7 +46,6 @@ for _file in (
     label_components_file,
     accumulate_file,
     network,
-    streams,
     info,
     export,
     verify,
@@ -54,7 +53,15 @@ for _file in (
     demo,
 ):
     group.add_command(_file.command)
-for _operation in (slope_command, flow_direction, flow_accumulation, fill, hand, basins):
+for _operation in (
+    slope_command,
+    flow_direction,
+    flow_accumulation,
+    fill,
+    hand,
+    basins,
+    streams,
+):
     group.add_command(command_of(_operation))
 
 

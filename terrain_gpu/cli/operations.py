@@ -61,22 +61,26 @@ def command_of(operation: ModuleType) -> click.Command:
         given = {f"--{name}": settings[name] for name in ("outlets",) if settings.get(name)}
         raster = provide is not None and _is_raster(store)
         inputs = {**given, "STORE": store} if raster else given
-        table = settings.get("table")
-        outputs = {"--table": table, "--output": output, "--json": json_target}
-        refuse_shared_files(inputs, outputs)
+        files = {name: settings[name] for name in ("table", "lines") if settings.get(name)}
+        written = [*files.values(), *([output] if output else [])]
+        outputs = {f"--{name}": file for name, file in files.items()}
+        refuse_shared_files(inputs, {**outputs, "--output": output, "--json": json_target})
         refuse_output(output, overwrite=settings["overwrite"])
         advice = "nothing is kept" if raster else "finished blocks are kept, --resume continues"
-        if raster and (output is None or settings["resume"]):
+        if raster and (not written or settings["resume"]):
             raise click.UsageError(
                 f"{store} is a raster: --resume needs a store; convert-dataset makes one"
-                if output
+                if written
                 else f"{store} is a raster: give -o, or convert it first (convert-dataset)"
             )
 
         def show(step: str) -> Any:
             return bar(step, quiet=options.quiet())
 
-        with options.if_interrupted(advice), _as_store(store, raster, output, settings, show) as at:
+        with (
+            options.if_interrupted(advice),
+            _as_store(store, raster, written, settings, show) as at,
+        ):
             opened, how = TileStore.open(at), ("memory_limit", "threads", "client", "resume")
             before = {} if provide is None else provide(
                 opened, show, {name: settings[name] for name in how}, settings
@@ -90,7 +94,6 @@ def command_of(operation: ModuleType) -> click.Command:
             del report.result["store"]
         report.seconds |= {f"before: {step}": seconds for step, seconds in before.items()}
         options.write_json(report.to_json(), json_target)
-        written = [path for path in (table, output) if path]
         total = report.seconds["total"] + sum(before.values())
         options.say(
             ("" if raster else f"{store}: layer{'s' * (len(names) > 1)} {', '.join(names)}, ")
@@ -131,17 +134,16 @@ def _is_raster(path: str) -> bool:
 
 @contextmanager
 def _as_store(
-    path: str, raster: bool, output: str | None, settings: dict[str, Any], show: Any
+    path: str, raster: bool, written: list[str], settings: dict[str, Any], show: Any
 ) -> Iterator[str]:
-    """The store itself; or one that a raster is converted to, beside the output, and removed."""
+    """The store itself; or one that a raster is converted to, beside what is written."""
     if not raster:
         yield path
         return
     from ..errors import TerrainError
     from ..io.convert import convert_dataset
 
-    assert output is not None
-    beside = Path(output).absolute().parent
+    beside = Path(written[-1]).absolute().parent
     with TemporaryDirectory(prefix=".terrain-gpu-", dir=beside, ignore_cleanup_errors=True) as made:
         store = os.path.join(made, "store.zarr")
         with show("convert") as progress:

@@ -61,12 +61,16 @@ def provide_accumulation(
     name: str = ACCUMULATION,
     directions: str = DIRECTIONS,
     show: Show = lambda step: nullcontext(silent),
+    *,
+    areas: bool = False,
     **how: Any,
 ) -> dict[str, float]:
-    """Count the cells that drain through each, unless that is there, or has another name."""
+    """Sum cells or areas that drain through each, unless sums are there, or have another name."""
     seconds = provide_directions(store, directions, show, **how)
     if name != ACCUMULATION or name in store.layers:
         return seconds
     with show("flow-accumulation") as progress:
-        found = flow_accumulation(store, directions=directions, progress=progress, **how)
+        found = flow_accumulation(
+            store, directions=directions, areas=areas, progress=progress, **how
+        )
     return {**seconds, ACCUMULATION: found.report.seconds["total"]}

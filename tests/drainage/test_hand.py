@@ -103,7 +103,10 @@ def test_streams_are_given_once(tmp_path):
     for given_streams in ({}, {"threshold": 5, "streams": "codes"}):
         with pytest.raises(InputError, match="streams: give a threshold of accumulation or a lay"):
             hand(store, **given_streams, directions="codes")
-    with pytest.raises(InputError, match="threshold nan"):
+    with pytest.raises(StoreError, match="no layer 'flow_accumulation'"):
+        hand(store, 5, directions="codes")
+    flow_accumulation(store, directions="codes")
+    with pytest.raises(InputError, match="threshold nan: must be positive and finite"):
         hand(store, float("nan"), directions="codes")
     with pytest.raises(StoreError, match="elevation"):
         hand(store, streams="codes", directions="codes")

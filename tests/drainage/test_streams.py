@@ -597,7 +597,7 @@ def test_the_command(store, tmp_path, capfd):
     report = json.loads((tmp_path / "j").read_text())
     found = report["result"]
     assert f"layer streams, {found['links']:,} links of {found['cells']:,} cells" in said.out
-    assert said.out.strip().endswith("verified")
+    assert f" s, verified\nwritten: {tmp_path}/l.geojson, {tmp_path}/s.tif" in said.out
     assert (report["command"], report["valid_cells"]) == ("streams", found["cells"])
     assert found["lines"] == f"{tmp_path}/l.geojson"
     lines = json.loads((tmp_path / "l.geojson").read_text())["features"]

@@ -43,6 +43,10 @@ class Streams:
     length: float
     report: Report
 
+    @property
+    def layers(self) -> dict[str, Layer]:
+        return {self.layer.name: self.layer}
+
 
 @checked()
 def streams(  # noqa: PLR0913 - keyword-only

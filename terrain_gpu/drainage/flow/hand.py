@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 from dataclasses import dataclass
 from functools import cached_property
@@ -20,6 +19,7 @@ from ...errors import InputError
 from ...progress import Progress, silent
 from ...store import TileStore
 from ..above import KINDS, NEVER, NODATA, AboveRule
+from ..channels.inputs import open_channels
 from ..codes import DIRECTIONS, NOWHERE, open_directions
 from ..verify.hand import plan_above, verify_above
 from .accumulation import LAYER as ACCUMULATION
@@ -140,7 +140,7 @@ class Hand(AlongFlow):
 @checked()
 def hand(  # noqa: PLR0913 - keyword-only
     store: str | os.PathLike[str] | TileStore,
-    threshold: float | None = None,
+    threshold: float | str | None = None,
     *,
     streams: str | None = None,
     accumulation: str = ACCUMULATION,
@@ -163,8 +163,8 @@ def hand(  # noqa: PLR0913 - keyword-only
     store
         A store with flow directions, or its path.
     threshold
-        Cells are streams where the accumulation is at least this: cells, or areas if the layer
-        holds these.
+        Cells are streams where the accumulation is at least this: a number of cells, or an area as
+        text such as "5km2".
     streams
         Instead: a layer; cells are streams where it is neither 0 nor nodata.
     accumulation
@@ -229,12 +229,13 @@ def hand(  # noqa: PLR0913 - keyword-only
     opened = store if isinstance(store, TileStore) else TileStore.open(store)
     if (threshold is None) == (streams is None):
         raise InputError("streams: give a threshold of accumulation or a layer of streams")
-    if threshold is not None and math.isnan(threshold):
-        raise InputError("threshold nan: give a number")
+    least = None
+    if threshold is not None:
+        *_, least = open_channels(opened, directions, accumulation, threshold)
     open_directions(opened, directions)
     operation = Hand(
         str(opened.path),
-        None if threshold is None else float(threshold),
+        None if least is None else float(least),
         accumulation if streams is None else streams,
         layer,
         directions,
