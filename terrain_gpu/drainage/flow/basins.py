@@ -29,6 +29,7 @@ from .kernels import TAKE
 from .operation import AlongFlow
 
 LAYER = "basins"
+_NO_STOPS = np.empty(0, bool)
 
 
 @dataclass(frozen=True)
@@ -135,7 +136,7 @@ def _followed(
     labels[:] = 0
     if around is not None:
         labels[block.locally(around[0])] = around[1]
-    exits = block.follow(starts, own.ravel(), TAKE, labels)
+    exits = block.follow(starts, own.ravel(), _NO_STOPS, TAKE, labels)
     return exits, labels
 
 

@@ -22,7 +22,8 @@ _WAY_BYTES = 8 * 8
 
 def ways_between(blocks: BlockGrid) -> int:
     """How many cells drain into another block, planned; twice as many can, in odd rasters."""
-    return blocks.line_cells
+    down, across = blocks.shape
+    return (down - 1) * blocks.cols + (across - 1) * blocks.rows
 
 
 def ways_bytes(blocks: BlockGrid) -> int:
