@@ -108,7 +108,7 @@ def predicted(purpose: str, plan: StreamPlan, workers: int) -> dict[str, Any]:
     """
     cells, blocks = plan.rows * plan.cols, BlockGrid(plan.rows, plan.cols, plan.block_size)
     down, across = blocks.shape
-    inner = 2 * ((down - 1) * plan.cols + (across - 1) * plan.rows)
+    inner = 2 * blocks.line_cells
     rims = 2 * (down * plan.cols + across * plan.rows)
     units = ceil_div(plan.rows, plan.unit_rows) * ceil_div(plan.cols, plan.unit_cols)
     tasks = sent = received = 0.0

@@ -3,7 +3,12 @@
 `source` opens the forest and the cells it was computed from, `block` roots the forest within a
 block, and `skeleton` joins the contracted blocks. `accumulation` uses `tree` and `drain`. `network`
 and its operation `network_problem` use `prune`, which removes dead ends, `lines`, which joins cells
-into polylines, and `features`, which writes them. `channels` are the streams of flow directions.
+into polylines, and `features`, which writes them.
+
+`directions` makes layers of flow directions from the forest: `outlets` says where water leaves, and
+`voids` which voids reach the edge of the raster. `codes`, `sums` and `above` define what layers of
+directions, sums and heights above streams hold, for operations and proofs alike. `flow` follows
+directions, `channels` makes them streams, and `chain` computes the layers that are missing.
 """
 
 from .accumulation import Accumulation, accumulate, plan_accumulation

@@ -30,7 +30,7 @@ from ..store import Layer, TileStore
 from .block import Work, read_forest
 from .codes import ENCODING, NOWHERE
 from .drain import VERTEX_BYTES, Flows, drain, outline, solve
-from .outlets import BORDER, EDGE, Outlets
+from .outlets import BORDER, Outlets, has_voids
 from .plan import plan_blocks
 from .skeleton import Skeleton
 from .source import Forest, open_drained, open_forest
@@ -215,9 +215,7 @@ class Accumulate(Operation):
 
     @property
     def has_voids(self) -> bool:
-        """Whether it matters which voids reach the edge of the raster."""
-        cells = self.forest.cells
-        return self.digest == EDGE and (cells.nodata is not None or cells.dtype.kind == "f")
+        return has_voids(self.digest, self.forest.cells)
 
     @property
     def proof_passes(self) -> int:  # type: ignore[override]

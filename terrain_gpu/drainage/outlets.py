@@ -76,6 +76,11 @@ class Outlets:
         return cells_in(window, self.places)
 
 
+def has_voids(outlets: str, cells: Layer) -> bool:
+    """Whether it matters to these outlets which voids reach the edge of the raster."""
+    return outlets == EDGE and (cells.nodata is not None or cells.dtype.kind == "f")
+
+
 def cells_in(window: Window, places: Places) -> np.ndarray:
     """Return the places in a window, as flat indices, int32."""
     r0, r1, c0, c1 = window

@@ -52,9 +52,8 @@ def plan_blocks(  # noqa: PLR0913 - keyword-only
     """
     rows, cols, block, item = blocks.rows, blocks.cols, blocks.block, dtype.itemsize
     ring = (block + 2) ** 2
-    down, across = blocks.shape
     # About half of the cells along a border have an edge across it. Count both ends, and branches.
-    vertices = 5 * ((down - 1) * cols + (across - 1) * rows) // 2
+    vertices = 5 * blocks.line_cells // 2
     return fit_blocks(
         blocks,
         dtype.name,

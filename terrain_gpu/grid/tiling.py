@@ -70,6 +70,12 @@ class BlockGrid:
         down, across = self.shape
         return down * across
 
+    @property
+    def line_cells(self) -> int:
+        """Number of cells along the lines between blocks, counted on one side of each line."""
+        down, across = self.shape
+        return (down - 1) * self.cols + (across - 1) * self.rows
+
     def window(self, i: int, j: int) -> Window:
         """Return the window of block (i, j), clipped to the raster."""
         b = self.block

@@ -67,7 +67,7 @@ class FlowAccumulation(AlongFlow):
         sums[1:-1, 1:-1] = 0
         leaving = np.flatnonzero(sums)
         left = block.globally(leaving), sums.ravel()[leaving]
-        exits = block.follow(into, sums.ravel(), np.empty(0, bool), TAKE, sums.ravel())
+        exits = block.follow(into, sums.ravel(), TAKE, sums.ravel())
         return block.globally(into), block.globally(exits), *left
 
     def finish(

@@ -29,7 +29,6 @@ from .kernels import TAKE
 from .operation import AlongFlow
 
 LAYER = "basins"
-_NO_STOPS = np.empty(0, bool)
 
 
 @dataclass(frozen=True)
@@ -136,7 +135,7 @@ def _followed(
     labels[:] = 0
     if around is not None:
         labels[block.locally(around[0])] = around[1]
-    exits = block.follow(starts, own.ravel(), _NO_STOPS, TAKE, labels)
+    exits = block.follow(starts, own.ravel(), TAKE, labels)
     return exits, labels
 
 

@@ -10,7 +10,7 @@ from ...grid import BlockGrid, GridSpec, Window
 from ...store import Layer
 from ..codes import end_ways, no_code
 from .entries import circle
-from .kernels import UNKNOWN, entries, follow, next_cells
+from .kernels import NO_STOPS, UNKNOWN, entries, follow, next_cells
 
 
 class FlowWork:
@@ -93,9 +93,9 @@ class FlowBlock:
         self,
         cells: np.ndarray,
         own: np.ndarray,
-        stops: np.ndarray,
         how: int,
         values: np.ndarray,
+        stops: np.ndarray = NO_STOPS,
     ) -> np.ndarray:
         """Follow the flow from cells, see `kernels.follow`; return their exits."""
         exits = self.work.exits[: self.size]

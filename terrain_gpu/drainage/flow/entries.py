@@ -13,7 +13,7 @@ from ...engine.operation import Phase, State
 from ...engine.plan import COMPILED_BASELINE, MB, format_size
 from ...errors import PlanError, StoreError
 from ...grid import Block, BlockGrid, ceil_div
-from .kernels import UNKNOWN, follow, join_upstream
+from .kernels import NO_STOPS, UNKNOWN, follow, join_upstream
 
 ENTRY_BYTES = 190
 """Bytes of an entry while all are joined; before that, about a third of it."""
@@ -26,8 +26,7 @@ def most_entries(blocks: BlockGrid) -> int:
 
     DEMs from lidar and satellites have 0.5 to 0.7. At most, there are two.
     """
-    down, across = blocks.shape
-    return (down - 1) * blocks.cols + (across - 1) * blocks.rows
+    return blocks.line_cells
 
 
 class FlowEntries(State):
@@ -146,12 +145,14 @@ class Beyond(FlowEntries):
         following, columns = self._joined()
         if not columns:
             return
-        count, none = len(following), np.empty(0, bool)
+        count = len(following)
         exits, stack, entries = *np.empty((2, count), np.int64), np.arange(count)
         self._values = [np.empty_like(own) for own in columns]
         for how, own, values in zip(self._hows, columns, self._values, strict=True):
             exits[:] = UNKNOWN
-            self._refuse_circle(follow(following, entries, own, none, how, exits, values, stack))
+            self._refuse_circle(
+                follow(following, entries, own, NO_STOPS, how, exits, values, stack)
+            )
 
     def given(self, phase: Phase, at: Block) -> tuple[np.ndarray, ...] | None:
         """Return the entries around the block, and their values."""

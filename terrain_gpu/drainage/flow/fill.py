@@ -26,7 +26,6 @@ from .kernels import MAX
 from .operation import AlongFlow
 
 LAYER = "filled"
-_NO_STOPS = np.empty(0, bool)
 
 
 @dataclass(frozen=True)
@@ -63,7 +62,7 @@ class Fill(AlongFlow):
         least = -np.inf if heights.dtype.kind == "f" else np.iinfo(heights.dtype).min
         levels = np.full(block.size, least, heights.dtype)
         into = block.entries()
-        exits = block.follow(into, heights, _NO_STOPS, MAX, levels)
+        exits = block.follow(into, heights, MAX, levels)
         return block.globally(into), block.globally(exits), levels[into]
 
     def finish(
@@ -72,7 +71,7 @@ class Fill(AlongFlow):
         heights, (ids, around) = cells[0].ravel(), given
         levels = np.empty(block.size, heights.dtype)
         levels[block.locally(ids)] = around
-        block.follow(block.inner, heights, _NO_STOPS, MAX, levels)
+        block.follow(block.inner, heights, MAX, levels)
         out[0][...] = levels.reshape(block.codes.shape)[1:-1, 1:-1]
 
     def plan_verify(self, memory_limit: int, threads: int | None) -> None:

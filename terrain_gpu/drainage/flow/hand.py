@@ -125,7 +125,7 @@ class Hand(AlongFlow):
         for k, (own, values, how) in enumerate(columns):
             if ring is not None:
                 values[ring] = around[k]
-            exits = block.follow(starts, own, stops, how, values)
+            exits = block.follow(starts, own, how, values, stops)
         return [exits, *(values for _, values, _ in columns)]
 
     def plan_verify(self, memory_limit: int, threads: int | None) -> None:

@@ -23,6 +23,9 @@ MAX, TAKE, ADD = range(3)
 UNKNOWN, ENDED, ACTIVE = -1, -2, -3
 """Where ways leave the block: not followed yet; they end inside; being followed."""
 
+NO_STOPS = np.empty(0, np.bool_)
+"""Where ways end at outlets alone."""
+
 _RING = 100
 """More than the number of neighbours: cells of the ring always wait."""
 

@@ -25,7 +25,7 @@ from ...grid import Block, ceil_div
 from ...grid.neighbours import symmetric
 from ...mst.weights import Weight
 from ...store import Layer, TileStore
-from ..outlets import BORDER, EDGE
+from ..outlets import BORDER, EDGE, has_voids
 from ..source import Forest, open_forest
 from ..sums import SumRule
 from .kernels import (
@@ -190,9 +190,7 @@ class _DrainageChecker:
         self.forest, self.codes = forest, codes
         self.blocks, self.grid = forest.cells.blocks, forest.cells.grid
         self.border, self.digest = outlets in (BORDER, EDGE), outlets
-        cells = forest.cells
-        has_voids = outlets == EDGE and (cells.nodata is not None or cells.dtype.kind == "f")
-        self.floods = Floods(self.blocks) if has_voids else None
+        self.floods = Floods(self.blocks) if has_voids(outlets, forest.cells) else None
         self.expected = expected.get("outlets")
         self.most = 0
         if not self.border and type(self.expected) is int:

@@ -89,7 +89,7 @@ def verify_fill(
     first, second = _reads(codes, heights, levels)
     check_blocks(plans[0], blocks, first, look, add, limits.progress)
     ways.join()
-    check_blocks(plans[1], blocks, second, check, _nothing, limits.progress)
+    check_blocks(plans[1], blocks, second, check, lambda at, _: None, limits.progress)
     return {"cells": cells}
 
 
@@ -117,7 +117,3 @@ def verify_stored_fill(store: TileStore, layer: Layer, limits: Limits) -> dict[s
 
 def _reads(codes: Any, heights: Any, levels: Any) -> list[list[Read]]:
     return [[Read(codes, 1)], [Read(codes, 1), Read(heights, 1), Read(levels, 1)]]
-
-
-def _nothing(at: Block, found: None) -> None:
-    """Nothing is known of a block."""

@@ -87,8 +87,7 @@ def plan_network_proof(forest: Forest, limits: Limits) -> StreamPlan:
         when the limit is too small.
     """
     blocks = forest.cells.blocks
-    down, across = blocks.shape
-    nodes = 5 * ((down - 1) * blocks.cols + (across - 1) * blocks.rows) // 2
+    nodes = 5 * blocks.line_cells // 2
     held = nodes * _NODE_BYTES + _FILE_BYTES + VECTOR_BYTES + 32 * blocks.rows
     # For each cell the reach of eight edges, ends, work space; cells of lines, as read and checked.
     one = 64 + 24 + 2 * (_RECORD.itemsize + 20 + forest.cells.dtype.itemsize)

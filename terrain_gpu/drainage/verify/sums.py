@@ -89,7 +89,7 @@ class _SumsChecker:
         blocks, progress = self.blocks, limits.progress
         check_blocks(self.plans[0], blocks, first, self._look, self._add, progress)
         self._join()
-        check_blocks(self.plans[1], blocks, second, self._check, _nothing, progress)
+        check_blocks(self.plans[1], blocks, second, self._check, lambda at, _: None, progress)
 
     def _look(self, at: Block, data: list[np.ndarray]) -> tuple[int, np.ndarray, BlockFlow]:
         """Look at a block, from any thread; what `_add` is told."""
@@ -134,7 +134,3 @@ class _SumsChecker:
             row, col = faults[0].tolist()
             what = f"sum {found[row, col]} where {right[row, col]} drains through the cell"
             wrong(self.layer, what, "sum", r0 + row, c0 + col)
-
-
-def _nothing(at: Block, found: None) -> None:
-    """Nothing is known of a block."""

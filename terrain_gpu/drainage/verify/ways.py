@@ -22,8 +22,7 @@ _WAY_BYTES = 8 * 8
 
 def ways_between(blocks: BlockGrid) -> int:
     """How many cells drain into another block, planned; twice as many can, in odd rasters."""
-    down, across = blocks.shape
-    return (down - 1) * blocks.cols + (across - 1) * blocks.rows
+    return blocks.line_cells
 
 
 def ways_bytes(blocks: BlockGrid) -> int:
