@@ -26,6 +26,7 @@ from ...grid.lengths import step_lengths
 from ...grid.neighbours import COL_STEP, ROW_STEP
 from ...io.lines import is_geopackage, reprojection_errors, tell_without_crs
 from ..features import Feature, Fields, write_features
+from ..lines import CELL_BYTES
 from .links import LinkPieces, Links
 from .operation import TRACE, ChannelState, OnChannels
 from .pfafstetter import Codes
@@ -36,8 +37,6 @@ LINES = "streams"
 ORDERS = ("strahler", "shreve", "horton", "hack", "topological")
 _BATCH = 1 << 16
 """Links are written in batches of about this many cells."""
-_CELL_BYTES = 200
-"""Bytes per cell of a link while it is written."""
 _WRITING = 32 * MB
 _PYOGRIO = 80 * MB
 """Memory that importing pyogrio takes: it brings its own copy of GDAL."""
@@ -156,7 +155,7 @@ class LineState(ChannelState):
             before = ends[first] - cells[first]
             last = max(int(np.searchsorted(ends, before + _BATCH, side="right")), first + 1)
             size = int(ends[last - 1] - before)
-            needed = plan.memory + self.bytes_beyond + max(size - _BATCH, 0) * _CELL_BYTES
+            needed = plan.memory + self.bytes_beyond + max(size - _BATCH, 0) * CELL_BYTES
             require(needed, plan.memory_limit, f"for a link of {size:,} cells")
             yield self._batch(first, last)
             first = last
