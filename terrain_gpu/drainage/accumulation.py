@@ -20,7 +20,7 @@ from ..engine.operation import Operation, OutputLayer, Phase, SolvedBlock, State
 from ..engine.plan import StreamPlan, layer_bytes
 from ..engine.proof import Limits
 from ..engine.run import Here, Run, run
-from ..errors import InputError
+from ..errors import InputError, StoreError
 from ..grid import Block, BlockGrid
 from ..io.places import Places, PlacesLike
 from ..mst.weights import valid_cells
@@ -30,7 +30,7 @@ from ..store import Layer, TileStore
 from .block import Work, read_forest
 from .codes import ENCODING, NOWHERE
 from .drain import VERTEX_BYTES, Flows, drain, outline, solve
-from .outlets import BORDER, Outlets, has_voids
+from .outlets import BORDER, Outlets, has_voids, is_full
 from .plan import plan_blocks
 from .skeleton import Skeleton
 from .source import Forest, open_drained, open_forest
@@ -267,7 +267,7 @@ class Accumulate(Operation):
         return Work(self.blocks), np.empty(self.blocks.block**2, np.uint8)
 
     def begin(self, plan: StreamPlan, spill: Path) -> State:
-        return _Drainage(self.blocks, plan.memory_limit, self.has_voids)
+        return _Drainage(self.forest.cells, plan.memory_limit, self.has_voids)
 
     def solve(
         self,
@@ -286,16 +286,18 @@ class Accumulate(Operation):
         block = read_forest(self.forest, window, cells[0], cells[1], work[0])
         outer = None if known is None else outside(~block.valid[1:-1, 1:-1], known)
         outlets = Outlets(self.digest, self.places).within(window, block.valid, outer)
-        values = block.valid[1:-1, 1:-1] * self.rule.units[window[0] : window[1], None]
+        values = None
+        if self.into is not None:
+            values = block.valid[1:-1, 1:-1] * self.rule.units[window[0] : window[1], None]
         if not phase.writes:
             return SolvedBlock(
                 known=(outline(block, outlets, values), len(block.order), len(outlets))
             )
-        shape = values.shape
+        shape = window[1] - window[0], block.width
         codes = out[-1] if self.directions is not None else work[1][: block.size].reshape(shape)
-        total = drain(block, outlets, values, flows, codes.reshape(-1)).reshape(shape)
+        total = drain(block, outlets, values, flows, codes.reshape(-1))
         if self.into is not None:
-            self.rule.write(total, window, codes, out[0])
+            self.rule.write(total.reshape(shape), window, codes, out[0])
         return SolvedBlock(tuple(out))
 
     def plan_verify(self, memory_limit: int, threads: int | None) -> None:
@@ -327,9 +329,9 @@ class Accumulate(Operation):
 class _Drainage(State):
     """The outlines of all blocks; then the flows between them."""
 
-    def __init__(self, blocks: BlockGrid, memory_limit: int, has_voids: bool) -> None:
-        self._blocks = blocks
-        self._voids = Voids(blocks) if has_voids else None
+    def __init__(self, heights: Layer, memory_limit: int, has_voids: bool) -> None:
+        self._heights, self._blocks = heights, heights.blocks
+        self._voids = Voids(self._blocks) if has_voids else None
         self._skeleton = Skeleton(VERTEX_BYTES, memory_limit)
         self._flows: Flows | None = None
         self._found = {"cells": 0, "outlets": 0}
@@ -355,6 +357,12 @@ class _Drainage(State):
             assert self._voids is not None
             self._voids.join()
             return
+        cells, heights = self._found["cells"], self._heights
+        if is_full(heights) and cells != heights.grid.cells:
+            raise StoreError(
+                f"{heights.path}: says that all cells have a value, but {cells:,} of "
+                f"{heights.grid.cells:,} have; convert the raster again"
+            )
         self._flows = solve(self._skeleton.join(), self._blocks)
 
     def found(self) -> dict[str, Any]:

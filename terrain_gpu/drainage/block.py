@@ -6,23 +6,32 @@ SW, W, NW, N, NE. Each thread allocates its work space once; see `Work`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
+from numba.extending import register_jitable
 
 from ..compiled import jit
 from ..errors import StoreError
-from ..grid import BlockGrid, Window, clip
-from ..grid.neighbours import COL_STEP, EDGE_OF, ROW_STEP
+from ..grid import BlockGrid, Window
+from ..grid.neighbours import COL_STEP, EDGE_OF, NE, NW, ROW_STEP, SE, SW, E, N, S, W, symmetric
 from ..mst.cpu.boruvka import edge_key, rule_at
-from ..mst.weights import Weight, valid_cells
+from ..mst.weights import valid_cells
 from .source import Forest
 
 _DIRECTION = np.array([0, 3, 2, 1, -1, -1, -1, -1])
 """Direction of the edge to a neighbour, -1 where the neighbour is the lower endpoint."""
-_UNSEEN = -3
-"""Parent of a cell that has not been visited yet."""
+_NONE, _KEPT, _ALONE, _ROOT = range(8, 12)
+"""Codes of cells without a value or not seen yet, of those to keep, and of roots: of a tree without
+one to keep, and of others."""
+
+_NUMBER = np.zeros(256, np.uint8)
+_NUMBER[1 << np.arange(8)] = np.arange(8)
+"""Number of the neighbour of each single bit."""
+
+_CODE = np.full(12, 255, np.uint8)
+_CODE[:8] = 1 << np.arange(8)
 
 
 class Work:
@@ -70,12 +79,16 @@ class BlockForest:
         have a value.
     work
         The thread's arrays, which may be longer than this block needs.
-    order
-        `work.order`, cut to the cells that have a value.
     out_cell, out_step
         Edges to other blocks: the cell, int32, and the number of the neighbour, uint8.
-    weight
-        The edge weight.
+    forest
+        The layers, and the edge weight.
+    order
+        `work.order`, cut to the cells that have a value; set by `root`, as are the others.
+    trunk
+        The end of `order`: all cells on paths between those that `root` was told to keep.
+    branches
+        The cells before them. Each branch leads to the trunk, or forms a tree of its own.
     """
 
     window: Window
@@ -83,10 +96,12 @@ class BlockForest:
     heights: np.ndarray
     valid: np.ndarray
     work: Work
-    order: np.ndarray
     out_cell: np.ndarray
     out_step: np.ndarray
-    weight: Weight
+    forest: Forest
+    order: np.ndarray = field(init=False)
+    trunk: np.ndarray = field(init=False)
+    branches: np.ndarray = field(init=False)
 
     @property
     def width(self) -> int:
@@ -111,14 +126,45 @@ class BlockForest:
     @cached_property
     def operands(self) -> np.ndarray:
         """`Weight.operands` of the heights, in the same shape."""
-        return self.weight.operands(self.heights)
+        return self.forest.weight.operands(self.heights)
+
+    def root(self, kept: np.ndarray | None) -> None:
+        """Order the cells, and find the parents of those of the trunk.
+
+        Parameters
+        ----------
+        kept
+            int32: cells of the trunk. They may repeat. None: all are.
+
+        Raises
+        ------
+        StoreError
+            when the edges form a cycle.
+        """
+        work, valid = self.work, self.valid[1:-1, 1:-1].reshape(-1)
+        found = np.empty(0, np.int32) if kept is None else kept
+        branches, count = root_trees(work.links, valid, found, self.width, work.code, work.order)
+        if count != np.count_nonzero(valid):
+            raise self.no_forest()
+        self.order = work.order[:count]
+        first = 0 if kept is None else branches
+        self.branches, self.trunk = self.order[:first], self.order[first:]
+        find_parents(self.trunk, self.width, work.code, work.parent)
+        work.cut[: self.size] = False
+
+    def no_forest(self) -> StoreError:
+        r0, r1, c0, c1 = self.window
+        return StoreError(
+            f"{self.forest.edges.path}: not a forest of these cells in rows {r0} .. {r1 - 1}, "
+            f"columns {c0} .. {c1 - 1}; compute it again (compute-mst --overwrite)"
+        )
 
     def weigh(self) -> None:
-        """Compute the key and the id of every cell's edge to its parent, into `work`."""
+        """Compute the key and the id of the edge from each cell of the trunk to its parent."""
         corner = np.array((*self.window, self.cols), np.int64)
         work = self.work
-        tree = self.order, work.code, work.parent
-        rule = self.weight.rule()
+        tree = self.trunk, work.code, work.parent
+        rule = self.forest.weight.rule()
         parent_edges(self.operands, rule, corner, *tree, work.keys, work.ids)
 
     def crossing_keys(self) -> np.ndarray:
@@ -128,58 +174,54 @@ class BlockForest:
         forward = _DIRECTION[self.out_step]
         lower = np.where(forward < 0, there[0], row) - 1 + self.window[0]
         direction = np.maximum(forward, _DIRECTION[(self.out_step + 4) & 7])
-        of_step = rule_at(self.weight.rule(), direction, lower)
+        of_step = rule_at(self.forest.weight.rule(), direction, lower)
         return edge_key(self.operands[row, col], self.operands[there], of_step).astype(np.uint64)
 
 
 def read_forest(
     forest: Forest, window: Window, cells: np.ndarray, edges: np.ndarray, work: Work
 ) -> BlockForest:
-    """Root the forest inside a block.
+    """Read the forest of a block, which `BlockForest.root` then roots.
 
     Parameters
     ----------
     cells, edges
         Heights and forward edges of the block and one ring around it, C-contiguous.
     work
-        Receives links, code, order, parent and cut (all False).
+        Receives links.
 
     Raises
     ------
     StoreError
-        when the edges do not form a forest, or do not match the cells.
+        when the edges do not match the cells.
     """
     valid = valid_cells(cells, forest.cells.nodata)
+    rows, cols = forest.cells.grid.shape
     r0, r1, c0, c1 = window
-    ring = (r0 - 1, r1 + 1, c0 - 1, c1 + 1)
-    inside = clip(ring, forest.cells.grid.window)
-    beyond = np.ones(valid.shape, bool)
-    beyond[inside[0] - ring[0] : inside[1] - ring[0], inside[2] - ring[2] : inside[3] - ring[2]] = (
-        False
+    sides = valid[0], valid[-1], valid[:, 0], valid[:, -1]
+    for side, beyond in zip(sides, (r0 == 0, r1 == rows, c0 == 0, c1 == cols), strict=True):
+        if beyond:
+            side[:] = False
+    links = symmetric(edges)
+    outward = np.zeros_like(links)
+    outward[0] |= NW | N | NE
+    outward[-1] |= SW | S | SE
+    outward[:, 0] |= NW | W | SW
+    outward[:, -1] |= NE | E | SE
+    outward &= links
+    rim = np.flatnonzero(outward != 0)
+    which, step = np.nonzero(
+        np.unpackbits(outward.reshape(-1)[rim, None], axis=1, bitorder="little")
     )
-    valid[beyond] = False
-    most = 16 * (r1 - r0 + c1 - c0)  # eight for each cell of the rim
-    out_cell, out_step = np.empty(most, np.int32), np.empty(most, np.uint8)
-    count, leaving, good = root_trees(
-        edges, valid, work.links, work.code, work.order, work.parent, out_cell, out_step
-    )
-    if not good:
-        raise StoreError(
-            f"{forest.edges.path}: not a forest of these cells in rows {r0} .. {r1 - 1}, columns "
-            f"{c0} .. {c1 - 1}; compute it again (compute-mst --overwrite)"
-        )
-    work.cut[: (r1 - r0) * (c1 - c0)] = False
-    return BlockForest(
-        window,
-        forest.cells.grid.cols,
-        cells,
-        valid,
-        work,
-        work.order[:count],
-        out_cell[:leaving],
-        out_step[:leaving],
-        forest.weight,
-    )
+    out_cell = rim[which].astype(np.int32)
+    row, col = np.divmod(out_cell, links.shape[1])
+    np.bitwise_xor(links, outward, out=work.links[: links.size].reshape(links.shape))
+    block = BlockForest(window, cols, cells, valid, work, out_cell, step.astype(np.uint8), forest)
+    ends = valid[row + 1 + ROW_STEP[step], col + 1 + COL_STEP[step]]
+    here = valid[1:-1, 1:-1]
+    if edges.max() > 15 or not ends.all() or not np.logical_or(here, links == 0).all():
+        raise block.no_forest()
+    return block
 
 
 def edge_ids(cols: int, cells: np.ndarray, steps: np.ndarray) -> np.ndarray:
@@ -188,79 +230,86 @@ def edge_ids(cols: int, cells: np.ndarray, steps: np.ndarray) -> np.ndarray:
     return 4 * np.where(steps < 4, cells, there) + EDGE_OF[steps & 3]
 
 
+@register_jitable
+def _remove_leaves(v, step, links, code, order, count):
+    """Remove a leaf, and what becomes a leaf by that; return the cell where this ends."""
+    bits = links[v]
+    while bits != 0 and bits & (bits - 1) == 0 and code[v] != _KEPT:
+        k = _NUMBER[bits]
+        links[v] = 0
+        code[v] = k
+        order[count] = v
+        count += 1
+        v += step[k]
+        bits = links[v] & ~(1 << (k + 4 & 7))
+        links[v] = bits
+    return v, count
+
+
 @jit
-def root_trees(forward, valid, links, code, order, parent, out_cell, out_step):
-    """Order the vertices of a block by removing leaves, and list the edges that leave the block.
+def root_trees(links, valid, kept, cols, code, order):
+    """Order the vertices of a block by removing leaves, so that each comes before its parent.
 
     Parameters
     ----------
-    forward, valid
-        Forward edges (bit 0 E, 1 SW, 2 S, 3 SE) and whether each cell has a value, with one ring.
-    links, code, order, parent, out_cell, out_step
-        See `Work` and `BlockForest`.
+    links, code, order
+        See `Work`.
+    valid
+        Whether each cell has a value.
+    kept
+        int32, cells that are removed after all others but those between them.
+    cols
+        Columns of the block.
 
     Returns
     -------
-    vertices, leaving
-        The number of cells with a value, and of edges that leave the block.
-    good
-        Whether all edges join cells with a value, and there is no cycle.
+    branches, vertices
+        How many vertices were removed first, and in all. Those on cycles are not.
     """
-    rows, cols = forward.shape[0] - 2, forward.shape[1] - 2
     step = ROW_STEP * cols + COL_STEP
-    links[: rows * cols] = 0
-    leaving, vertices = 0, 0
-    for row in range(-1, rows + 1):
-        for col in range(-1, cols + 1):
-            bits = np.int64(forward[row + 1, col + 1])
-            here = 0 <= row < rows and 0 <= col < cols
-            vertices += here and valid[row + 1, col + 1]
-            if bits == 0:
-                continue
-            if bits > 15:
-                return 0, 0, False
-            for d in range(4):
-                if not bits >> d & 1:
-                    continue
-                k = EDGE_OF[d]
-                r, c = row + ROW_STEP[k], col + COL_STEP[k]
-                there = 0 <= r < rows and 0 <= c < cols
-                if not (here or there):
-                    continue
-                if not (valid[row + 1, col + 1] and valid[r + 1, c + 1]):
-                    return 0, 0, False
-                if here and there:
-                    links[row * cols + col] |= 1 << k
-                    links[r * cols + c] |= 1 << (k + 4)
-                elif here:
-                    out_cell[leaving] = row * cols + col
-                    out_step[leaving] = k
-                    leaving += 1
-                else:
-                    out_cell[leaving] = r * cols + c
-                    out_step[leaving] = k + 4
-                    leaving += 1
-    parent[: rows * cols] = _UNSEEN
+    code[: len(valid)] = _NONE
+    code[kept] = _KEPT
     count = 0
-    for start in range(rows * cols):
-        v = start
-        while links[v] != 0 and links[v] & (links[v] - 1) == 0:
-            k = 0
-            while links[v] >> (k + 1):
-                k += 1
-            u = v + step[k]
-            links[v] = 0
-            links[u] &= ~(1 << (k + 4 & 7))
-            code[v] = k
-            parent[v] = u
+    for start in range(len(valid)):
+        v, count = _remove_leaves(start, step, links, code, order, count)
+        if links[v] == 0 and code[v] == _NONE and valid[v]:
+            code[v] = _ALONE
             order[count] = v
             count += 1
-            v = u
-        if links[v] == 0 and parent[v] == _UNSEEN and valid[v // cols + 1, v % cols + 1]:
-            parent[v] = -1
+    branches = count
+    code[kept] = _NONE
+    for start in range(len(valid)):
+        if links[start] != 0:
+            _, count = _remove_leaves(start, step, links, code, order, count)
+    for v in order[branches:count]:
+        u = v + step[code[v]]
+        if links[u] == 0 and code[u] == _NONE:
+            code[u] = _ROOT
+            order[count] = u
+            count += 1
+    for v in kept:
+        if links[v] == 0 and code[v] == _NONE:
+            code[v] = _ROOT
             order[count] = v
             count += 1
-    return count, leaving, count == vertices
+    return branches, count
+
+
+@jit
+def find_parents(order, cols, code, parent):
+    """Find the parent of each vertex of `order` from its code."""
+    step = ROW_STEP * cols + COL_STEP
+    for v in order:
+        parent[v] = v + step[code[v]] if code[v] < _NONE else -1
+
+
+@jit
+def fold(branches, cols, code, sums):
+    """Add the sum of each vertex of a branch to that of its parent."""
+    step = ROW_STEP * cols + COL_STEP
+    for v in branches:
+        if code[v] < _NONE:
+            sums[v + step[code[v]]] += sums[v]
 
 
 @jit
@@ -294,13 +343,32 @@ def parent_lengths(row0, width, order, code, parent, lengths, along):
 
 
 @jit
-def d8_codes(order, code, parent, into, codes):
-    """Encode where vertices drain to as D8 codes: 0 at outlets, 255 where they do not drain."""
-    codes[:] = 255
-    for v in order:
+def d8_codes(branches, trunk, cols, code, parent, into, codes):
+    """Encode where vertices drain to as D8 codes: 0 at outlets, 255 where they do not drain.
+
+    Parameters
+    ----------
+    into
+        Where each vertex of the trunk drains to, see `tree.gather`. Branches drain to the trunk.
+    codes
+        Receives the codes.
+    """
+    step = ROW_STEP * cols + COL_STEP
+    astray = False
+    for v in range(len(codes)):
+        codes[v] = _CODE[code[v]]
+        astray |= code[v] == _ALONE
+    for v in trunk:
         u = into[v]
-        if u == -1:
-            codes[v] = 0
-        elif u >= 0:
+        if u >= 0:
             k = code[v] if u == parent[v] else code[u] + 4
             codes[v] = 1 << (k & 7)
+        else:
+            codes[v] = 0 if u == -1 else 255
+            astray |= u != -1
+    if not astray:
+        return
+    for i in range(len(branches) - 1, -1, -1):
+        v = branches[i]
+        if code[v] >= _NONE or codes[v + step[code[v]]] == 255:
+            codes[v] = 255

@@ -15,7 +15,8 @@ import numpy as np
 
 from ..grid import Block, BlockGrid
 from ..grid.neighbours import DIRECTIONS
-from .block import BlockForest, d8_codes
+from .block import BlockForest, d8_codes, fold
+from .codes import NOWHERE
 from .skeleton import ByBlock, Crossing, Graph, Outline, neighbour
 from .tree import contract, gather, separate
 
@@ -23,7 +24,7 @@ VERTEX_BYTES = 110
 """Bytes per vertex of the skeleton while it is joined and solved."""
 
 
-def outline(block: BlockForest, outlets: np.ndarray, values: np.ndarray) -> Outline:
+def outline(block: BlockForest, outlets: np.ndarray, values: np.ndarray | None) -> Outline:
     """Contract the forest of a block; `paths` holds key and id of each path's heaviest edge.
 
     Parameters
@@ -31,11 +32,12 @@ def outline(block: BlockForest, outlets: np.ndarray, values: np.ndarray) -> Outl
     outlets
         int32, cells of the block.
     values
-        int64, shape (rows, cols): the value of each cell.
+        int64, shape (rows, cols): the value of each cell. None: no sums are wanted.
     """
-    work, order = block.work, block.order
+    work = block.work
+    block.root(np.concatenate((block.out_cell, outlets)))
     block.weigh()
-    tree = order, work.parent, work.keys, work.ids
+    tree = block.trunk, work.parent, work.keys, work.ids
     if len(outlets) > 1:
         separate(*tree, outlets, work.one, work.cut)
     terminals = np.unique(block.out_cell)
@@ -45,7 +47,7 @@ def outline(block: BlockForest, outlets: np.ndarray, values: np.ndarray) -> Outl
     more = outlets[number[outlets] < 0]
     numbered = len(terminals) + len(more)
     number[more] = np.arange(len(terminals), numbered, dtype=np.int32)
-    work.sums[: block.size] = values.ravel()
+    _fold(block, values)
     ends = np.empty((2 * numbered + 1, 2), np.int32)
     heaviest = np.empty(2 * numbered + 1, np.int32)
     size, count = contract(
@@ -71,6 +73,16 @@ def outline(block: BlockForest, outlets: np.ndarray, values: np.ndarray) -> Outl
         crossing.cells,
         (block.crossing_keys()[crossing.own], crossing.ids),
     )
+
+
+def _fold(block: BlockForest, values: np.ndarray | None) -> None:
+    """Sum the values of branches into the trunk, in `work.sums`."""
+    sums = block.work.sums
+    if values is None:
+        sums[block.trunk] = 0
+    else:
+        sums[: block.size] = values.ravel()
+        fold(block.branches, block.width, block.work.code, sums)
 
 
 BlockFlows = tuple[tuple[np.ndarray, ...], tuple[np.ndarray, ...], tuple[np.ndarray, ...]]
@@ -124,7 +136,7 @@ def solve(graph: Graph | None, blocks: BlockGrid) -> Flows:
 def drain(
     block: BlockForest,
     outlets: np.ndarray,
-    values: np.ndarray,
+    values: np.ndarray | None,
     flows: BlockFlows,
     codes: np.ndarray,
 ) -> np.ndarray:
@@ -143,12 +155,15 @@ def drain(
     Returns
     -------
     numpy.ndarray, int64, shape (cells,)
-        The sums, 0 without an outlet. A view of the work space, valid until the next block.
+        The sums, 0 without an outlet; undefined without values. A view of the work space, valid
+        until the next block.
     """
-    work, order = block.work, block.order
+    work = block.work
+    block.root(np.concatenate((block.out_cell, outlets)))
+    trunk = block.trunk
     if len(outlets) > 1:
         block.weigh()
-        separate(order, work.parent, work.keys, work.ids, outlets, work.one, work.cut)
+        separate(trunk, work.parent, work.keys, work.ids, outlets, work.one, work.cut)
     (cells, cuts), (left, steps), (entered, amounts) = flows
     if len(cuts):
         across = np.array([down * block.width + right for down, right in DIRECTIONS])
@@ -156,10 +171,12 @@ def drain(
         upper = lower + across[cuts & 3]
         work.cut[np.where(work.parent[lower] == upper, lower, upper)] = True
     sums = work.sums[: block.size]
-    sums[:] = values.ravel()
+    _fold(block, values)
     np.add.at(sums, block.locally(entered), amounts)
     leaving = block.locally(left)
-    gather(order, work.parent, work.cut, np.concatenate((outlets, leaving)), sums, work.one)
-    d8_codes(order, work.code, work.parent, work.one, codes)
+    gather(trunk, work.parent, work.cut, np.concatenate((outlets, leaving)), sums, work.one)
+    d8_codes(block.branches, trunk, block.width, work.code, work.parent, work.one, codes)
     codes[leaving] = 1 << steps
+    if values is not None:
+        sums[codes == NOWHERE] = 0
     return sums

@@ -111,6 +111,7 @@ class ExtractNetwork(Operation):
     ) -> SolvedBlock:
         units, least = self.lengths
         block = read_forest(self.forest, self.blocks.window(*at), cells[0], cells[1], work)
+        block.root(None)
         points = cells_in(block.window, self.kept)
         if phase == OUTLINES:
             return SolvedBlock(known=prune.outline(block, points, units))

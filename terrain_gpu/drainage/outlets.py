@@ -78,7 +78,13 @@ class Outlets:
 
 def has_voids(outlets: str, cells: Layer) -> bool:
     """Whether it matters to these outlets which voids reach the edge of the raster."""
-    return outlets == EDGE and (cells.nodata is not None or cells.dtype.kind == "f")
+    possible = cells.nodata is not None or cells.dtype.kind == "f"
+    return outlets == EDGE and possible and not is_full(cells)
+
+
+def is_full(cells: Layer) -> bool:
+    """Whether the layer says that all its cells have a value."""
+    return cells.statistics()["valid_cells"] == cells.grid.cells
 
 
 def cells_in(window: Window, places: Places) -> np.ndarray:

@@ -65,7 +65,6 @@ def symmetric(ring: np.ndarray) -> np.ndarray:
     """
     own, above = ring[1:-1, 1:-1], ring[:-2]
     sources = (
-        (own, 0, E),
         (own, 3, SE),
         (own, 2, S),
         (own, 1, SW),
@@ -74,7 +73,10 @@ def symmetric(ring: np.ndarray) -> np.ndarray:
         (above[:, 1:-1], 2, N),
         (above[:, 2:], 1, NE),
     )
-    result = np.zeros(own.shape, np.uint8)
+    result, moved = own & np.uint8(E), np.empty_like(own)
     for forward, bit, code in sources:
-        result |= ((forward >> bit) & 1) * np.uint8(code)
+        np.bitwise_and(forward, np.uint8(1 << bit), out=moved)
+        change = code.bit_length() - 1 - bit
+        shift = np.left_shift if change > 0 else np.right_shift
+        result |= shift(moved, np.uint8(abs(change)), out=moved)
     return result

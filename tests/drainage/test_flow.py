@@ -130,6 +130,26 @@ def test_an_inner_void_is_an_outlet_only_if_asked(tmp_path):
         flow_direction(store, "sea")
 
 
+def test_heights_that_say_to_have_no_voids(tmp_path):
+    """Without voids there is no pass over them; what a layer says is checked."""
+    data = np.random.default_rng(4).integers(1, 9, (150, 130)).astype(np.int16)
+    full = make_store(tmp_path / "full.zarr", data, 0, 64)
+    minimum_spanning_tree(full, weight="flow")
+    assert "voids" not in flow_direction(full, verify=True).report.seconds
+    data[70:80, 60:70] = 0
+    store = make_store(tmp_path / "s.zarr", data, 0, 64)
+    minimum_spanning_tree(store, weight="flow")
+    assert "voids" in flow_direction(store, verify=True).report.seconds
+    header = Path(store) / "elevation" / "zarr.json"
+    known = json.loads(header.read_text())
+    own = known["attributes"]["terrain_gpu"]
+    own["valid_cells"] = data.size
+    del own["checksum"]
+    header.write_text(json.dumps(known))
+    with pytest.raises(StoreError, match="all cells have a value, but 19,400 of 19,500 have"):
+        flow_direction(store, overwrite=True)
+
+
 def test_directions_need_a_tree_of_weight_flow(tmp_path):
     data = np.random.default_rng(1).integers(0, 9, (70, 80)).astype(np.int16)
     store = make_store(tmp_path / "s.zarr", data, None, 64)
