@@ -36,8 +36,9 @@ class Pass(NamedTuple):
     line: int = 0
 
 
-# Rates: seconds of processor time on one core of an EPYC (virtual), float32 terrain of 8192^2 in
-# blocks of 1024, 2026-11-23. Bytes: the same terrain of 2048^2 and 8192^2, blocks of 128 to 1024.
+# Rates: seconds of processor time on one core of an EPYC (virtual), hydrology on one of a Xeon,
+# float32 terrain of 8192^2 in blocks of 1024, 2026-11-23. Bytes: the same terrain of 1024^2 to
+# 8192^2, blocks of 128 to 1024. Flow directions: of rasters without voids.
 PASSES = {
     "convert": (Pass("convert", 98e6, line=110),),
     "slope": (Pass("slope", 36e6, line=110),),
@@ -47,8 +48,28 @@ PASSES = {
         Pass("label", 95e6, given=2.7, line=84),
     ),
     "accumulate": (
-        Pass("outlines", 19e6, known=41),
+        Pass("outlines", 16e6, known=41),
         Pass("drain", 14e6, given=11, line=90),
+    ),
+    "flow-direction": (
+        Pass("outlines", 19e6, known=31),
+        Pass("drain", 19e6, given=8, line=85),
+    ),
+    "flow-accumulation": (
+        Pass("ways", 22e6, known=8.5),
+        Pass("cells", 19e6, given=3.5, line=85),
+    ),
+    "fill": (
+        Pass("ways", 66e6, known=5.4),
+        Pass("cells", 17e6, given=2.5, line=85),
+    ),
+    "basins": (
+        Pass("ways", 29e6, known=9.1),
+        Pass("cells", 13e6, given=6.2, line=85),
+    ),
+    "hand": (
+        Pass("ways", 22e6, known=7.6),
+        Pass("cells", 5.8e6, given=5.4, line=170),
     ),
     "network": (
         Pass("outlines", 24e6, known=45.5),
@@ -58,7 +79,14 @@ PASSES = {
 }
 """By the purpose of a plan."""
 
-JOIN_SECONDS = {"mst": 0.3e-6, "components": 0.1e-6, "accumulate": 0.2e-6, "network": 0.2e-6}
+JOIN_SECONDS = {
+    "mst": 0.3e-6,
+    "components": 0.1e-6,
+    "accumulate": 0.2e-6,
+    "flow-direction": 0.2e-6,
+    "network": 0.2e-6,
+    **dict.fromkeys(("flow-accumulation", "fill", "basins", "hand"), 0.05e-6),
+}
 """Of the process that starts the run, for each cell beside a border between blocks."""
 LINES_RATE = 2.6e6
 """Cells per second whose lines that process writes to a GeoPackage."""

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+import numpy as np
 
 from ..errors import InputError
 from ..grid import MAX_SIDE, BlockGrid
@@ -17,8 +18,6 @@ from ..paths.costs import MODELS, CostModel, friction_beside
 from . import options
 
 if TYPE_CHECKING:
-    import numpy as np
-
     from ..engine.plan import StreamPlan
 
 MOST_WORKERS = 10**6
@@ -40,16 +39,7 @@ PURPOSES = (
     "streams",
 )
 
-UNFORECAST = (
-    "export",
-    "index",
-    "flow-direction",
-    "flow-accumulation",
-    "fill",
-    "hand",
-    "basins",
-    "streams",
-)
+UNFORECAST = ("export", "index", "streams")
 """Purposes for which there are no measured rates yet."""
 
 
@@ -235,7 +225,8 @@ def _plan(
             height = 4 if np.can_cast(cells, np.float32) else 8
             read, written, worker = [1, cells.itemsize, 8], [height, 8], 64
         if purpose == "basins":
-            written, worker, held = [8], 40, 3 * 8 * rows * blocks.shape[1]
+            written = [4 if rows * cols < 2**32 else 8]
+            worker, held = 40, 3 * 8 * rows * blocks.shape[1]
         return plan_flow(blocks, purpose, read, written, worker=worker, held=held, **limits)
     if purpose == "slope":
         from ..morphometry import plan_slope

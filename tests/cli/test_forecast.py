@@ -16,13 +16,18 @@ from samples import ROOT
 from terrain_gpu import (
     TileStore,
     accumulate,
+    basins,
     convert_dataset,
     extract_network,
+    fill,
+    flow_accumulation,
+    flow_direction,
+    hand,
     label_components,
     minimum_spanning_tree,
     slope,
 )
-from terrain_gpu.cli.plan import command
+from terrain_gpu.cli.plan import PURPOSES, command
 from terrain_gpu.engine import cluster as clusters
 from terrain_gpu.engine.plan import MB
 
@@ -52,7 +57,7 @@ def world(tmp_path_factory, cluster):
         out.write(terrain_window(0, SIDE, 0, SIDE, dtype="float32", roughness=0.5), 1)
     names = {"raster": "r.tif", "store": "s.zarr", "lines": "n.gpkg"}
     found = SimpleNamespace(**{key: folder / name for key, name in names.items()})
-    assert len(list(runs(found, cluster))) == 6  # workers read their modules only once
+    assert len(list(runs(found, cluster))) == 11  # workers read their modules only once
     return found
 
 
@@ -65,6 +70,13 @@ def runs(world, client):
     middle = TileStore.open(store).layer("elevation").read_window(0, 100, 0, 100).mean()
     yield "components", label_components(store, f"elevation > {middle}", **again).report
     yield "accumulate", accumulate(store, **again).report
+    minimum_spanning_tree(store, weight="flow", overwrite=True)
+    yield "flow-direction", flow_direction(store, **again).report
+    yield "flow-accumulation", flow_accumulation(store, **again).report
+    yield "fill", fill(store, **again).report
+    yield "basins", basins(store, **again).report
+    yield "hand", hand(store, threshold=500, distance="distance", **again).report
+    minimum_spanning_tree(store, overwrite=True)
     yield "network", extract_network(store, world.lines, min_length=200, **again).report
 
 
@@ -158,6 +170,15 @@ def test_wrong_options(words, message):
     done = spawn(f"terrain-gpu plan 100x100 {words}")
     assert done.returncode == 2
     assert message in done.stderr
+
+
+@pytest.mark.parametrize("purpose", PURPOSES)
+@pytest.mark.parametrize("dtype", ["int16", "float64"])
+def test_a_plan_for_every_operation(purpose, dtype):
+    words = ["3000x2000", "--for", purpose, "--dtype", dtype, "--json", "-"]
+    done = CliRunner().invoke(command, words)
+    assert done.exit_code == 0, done.output
+    assert json.loads(done.stdout)["result"]["memory"] > 0
 
 
 def test_in_words():
