@@ -26,6 +26,7 @@ if TYPE_CHECKING:
         flow_direction,
         hand,
         streams,
+        watershed,
     )
     from .errors import (
         ClusterError,
@@ -79,6 +80,7 @@ _HOME = {
     "shortest_paths": "paths",
     "slope": "morphometry",
     "streams": "drainage",
+    "watershed": "drainage",
 }
 
 __all__ = [
@@ -115,6 +117,7 @@ __all__ = [
     "shortest_paths",
     "slope",
     "streams",
+    "watershed",
 ]
 
 logging.getLogger(__name__).addHandler(logging.NullHandler())

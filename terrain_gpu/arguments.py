@@ -108,6 +108,13 @@ def real(name: str, value: Any) -> float | int:
     raise wrong(name, value, "a number")
 
 
+def not_negative(name: str, value: Any) -> float:
+    """A finite number of at least 0."""
+    if not 0 <= (found := real(name, value)) < math.inf:
+        raise InputError(f"{name} {value} is not a finite number of at least 0")
+    return float(found)
+
+
 def flag(name: str, value: Any) -> bool:
     """True or False."""
     if not isinstance(value, bool | np.bool_):
@@ -385,6 +392,7 @@ _CHECKS: dict[str, Check] = {
     "into": text,
     "layer": text,
     "lines": path,
+    "links": text,
     "max_cost": _max_cost,
     "memory_limit": memory,
     "min_length": real,
@@ -397,6 +405,7 @@ _CHECKS: dict[str, Check] = {
     "resume": flag,
     "reverse": flag,
     "round_cells": flag,
+    "snap": not_negative,
     "source_edge": flag,
     "stop_at_targets": flag,
     "store": store,

@@ -462,6 +462,25 @@ def basins(codes):
     return labels
 
 
+def watersheds(codes, ends, dtype=np.uint32):
+    """The label of the first of `ends`, labels by cell, on the way from each cell; 0 for none."""
+    labels = np.zeros(codes.shape, dtype)
+    for cell in listed(codes != 255):
+        labels[cell] = ends.get(way(codes, cell, ends)[-1], 0)
+    return labels
+
+
+def snapped(sums, cell, radius, across, down):
+    """The cell of the largest sum, -1 for none, within a radius; then the nearest, the first."""
+    near = []
+    for r, c in listed(sums != -1):
+        y = abs(r - cell[0]) * (down[r] + down[cell[0]]) / 2
+        x = abs(c - cell[1]) * (across[r] + across[cell[0]]) / 2
+        if np.hypot(y, x) <= radius:
+            near.append((-sums[r, c], np.hypot(y, x), r, c))
+    return min(near)[2:] if near else None
+
+
 def above_streams(z, codes, streams, lengths):
     """Height above the first stream on the way from each cell, and the length of the way there.
 

@@ -147,6 +147,10 @@ CALLS = {
         lambda s: {"store": s / "s.zarr", "threshold": 1, "overwrite": True},
     ),
     "basins": (terrain_gpu.basins, lambda s: {"store": s / "s.zarr", "overwrite": True}),
+    "watershed": (
+        terrain_gpu.watershed,
+        lambda s: {"store": s / "s.zarr", "pour_points": [(0, 0)], "overwrite": True},
+    ),
     "hand": (
         terrain_gpu.hand,
         lambda s: {"store": s / "s.zarr", "streams": "elevation", "overwrite": True},

@@ -56,6 +56,7 @@ RUNS = {
     "flow": lambda s, p: terrain_gpu.flow_accumulation(s, verify=True, progress=p),
     "fill": lambda s, p: terrain_gpu.fill(s, verify=True, progress=p),
     "basins": lambda s, p: terrain_gpu.basins(s, verify=True, progress=p),
+    "watershed": lambda s, p: terrain_gpu.watershed(s, [(0, 0)], verify=True, progress=p),
     "hand": lambda s, p: terrain_gpu.hand(s, streams="elevation", verify=True, progress=p),
     "network": lambda s, p: terrain_gpu.extract_network(
         s, s.parent / "n.geojson", min_length=50, progress=p
@@ -66,9 +67,10 @@ RUNS = {
 
 @pytest.mark.parametrize("name", RUNS)
 def test_a_run_counts_to_its_total(name, store):
-    if name in ("accumulate", "network", "directions", "flow", "fill", "hand", "basins"):
+    along = ("flow", "fill", "hand", "basins", "watershed")
+    if name in ("accumulate", "network", "directions", *along):
         terrain_gpu.minimum_spanning_tree(store, weight="flow")
-    if name in ("flow", "fill", "hand", "basins"):
+    if name in along:
         terrain_gpu.flow_direction(store)
     told = Recorded()
     RUNS[name](store, told)

@@ -20,6 +20,7 @@ from . import (
     plan,
     streams,
     verify,
+    watershed,
 )
 from . import build_index as build_index_file
 from . import compute_mst as compute_mst_file
@@ -60,6 +61,7 @@ for _operation in (
     fill,
     hand,
     basins,
+    watershed,
     streams,
 ):
     group.add_command(command_of(_operation))

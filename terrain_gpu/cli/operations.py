@@ -58,7 +58,8 @@ def command_of(operation: ModuleType) -> click.Command:
         from ..progress import bar
         from ..store import TileStore
 
-        given = {f"--{name}": settings[name] for name in ("outlets",) if settings.get(name)}
+        read = ("outlets", "pour_points")
+        given = {f"--{k.replace('_', '-')}": settings[k] for k in read if settings.get(k)}
         raster = provide is not None and _is_raster(store)
         inputs = {**given, "STORE": store} if raster else given
         files = {name: settings[name] for name in ("table", "lines") if settings.get(name)}

@@ -34,12 +34,13 @@ PURPOSES = (
     "fill",
     "hand",
     "basins",
+    "watershed",
     "network",
     "slope",
     "streams",
 )
 
-UNFORECAST = ("export", "index", "streams")
+UNFORECAST = ("export", "index", "watershed", "streams")
 """Purposes for which there are no measured rates yet."""
 
 
@@ -214,7 +215,7 @@ def _plan(
 
         kind = {"sums": False, "directions": True, "voids": True}
         return plan_accumulation(rows, cols, cells, block_size, **kind, **limits)
-    if purpose in ("flow-accumulation", "fill", "hand", "basins"):
+    if purpose in ("flow-accumulation", "fill", "hand", "basins", "watershed"):
         from ..drainage.flow.operation import plan_flow
 
         blocks, worker, held = BlockGrid(rows, cols, block_size), 8, 0
@@ -227,6 +228,8 @@ def _plan(
         if purpose == "basins":
             written = [4 if rows * cols < 2**32 else 8]
             worker, held = 40, 3 * 8 * rows * blocks.shape[1]
+        if purpose == "watershed":
+            written, worker = [4, 4], 40
         return plan_flow(blocks, purpose, read, written, worker=worker, held=held, **limits)
     if purpose == "slope":
         from ..morphometry import plan_slope

@@ -260,6 +260,9 @@ def _on_the_cpu(store: TileStore) -> dict[str, Callable[..., tuple[dict[str, Any
             checks[name] = partial(_filled, name=name)
         elif "basins_of" in settings:
             checks[name] = partial(_basins, name=name)
+        elif "watershed_of" in settings:
+            if layer.info.get("holds") != "pour points":  # which are proven with their watersheds
+                checks[name] = partial(_watersheds, name=name)
         elif "hand_of" in settings:
             checks[name] = partial(_above, name=name)
         elif "accumulation_of" in settings:
@@ -331,6 +334,18 @@ def _basins(store: TileStore, name: str, **how: Any) -> tuple[dict[str, Any], st
     basins, cells = found["basins"], found["cells"]
     several = "s" * (basins != 1)
     return found, f"layer {name} verified, {basins:,} basin{several} of {cells:,} cells in all"
+
+
+def _watersheds(store: TileStore, name: str, **how: Any) -> tuple[dict[str, Any], str]:
+    from ..drainage.verify.watershed import verify_stored_watershed
+    from ..engine.proof import Limits
+
+    found = verify_stored_watershed(store, store.layer(name), Limits(**how))
+    names = found["layers"]
+    return found, (
+        f"layer{'s' * (len(names) > 1)} {', '.join(names)} verified, {found['cells']:,} cells in "
+        "watersheds"
+    )
 
 
 def _above(store: TileStore, name: str, **how: Any) -> tuple[dict[str, Any], str]:

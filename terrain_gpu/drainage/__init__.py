@@ -7,15 +7,16 @@ into polylines, and `features`, which writes them.
 
 `directions` makes layers of flow directions from the forest: `outlets` says where water leaves, and
 `voids` which voids reach the edge of the raster. `codes`, `sums` and `above` define what layers of
-directions, sums and heights above streams hold, for operations and proofs alike. `flow` follows
-directions, `channels` makes them streams, and `chain` computes the layers that are missing.
+directions, sums and heights above streams hold, for operations and proofs alike; `pour_points` and
+`snap` where watersheds end. `flow` follows directions, `channels` makes them streams, and `chain`
+computes the layers that are missing.
 """
 
 from .accumulation import Accumulation, accumulate, plan_accumulation
 from .channels.problem import plan_streams
 from .channels.streams import Streams, streams
 from .directions import flow_direction
-from .flow import basins, fill, flow_accumulation, hand
+from .flow import basins, fill, flow_accumulation, hand, watershed
 from .network import Network, extract_network
 from .network_problem import plan_network
 
@@ -34,4 +35,5 @@ __all__ = [
     "plan_network",
     "plan_streams",
     "streams",
+    "watershed",
 ]

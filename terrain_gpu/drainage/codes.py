@@ -47,6 +47,28 @@ def open_directions(store: TileStore, name: str) -> Layer:
     return layer
 
 
+def open_links(store: TileStore, name: str) -> Layer:
+    """Open a layer of labels at which ways may end, such as links of streams.
+
+    Raises
+    ------
+    StoreError
+        when it does not exist, or does not hold whole numbers.
+    """
+    if name not in store.layers:
+        raise StoreError(
+            f"{store.path}: has no layer {name!r} of links; terrain-gpu streams --order link makes "
+            "it"
+        )
+    layer = store.layer(name)
+    if layer.dtype.kind not in "iu":
+        raise StoreError(
+            f"{layer.path}: holds {layer.dtype.name}, but links are whole numbers; give such a "
+            "layer (terrain-gpu streams --order link)"
+        )
+    return layer
+
+
 def end_ways(layer: Layer, grid: GridSpec, window: Window, codes: np.ndarray) -> None:
     """Set codes to `NOWHERE` where the layer has no value, and outside of the raster.
 

@@ -328,6 +328,26 @@ def merge(several: Sequence[Places]) -> Places:
     return _places(np.concatenate(places), np.concatenate(ids), np.concatenate(costs))
 
 
+def values_at(layer: Layer, rows: np.ndarray, cols: np.ndarray) -> np.ndarray:
+    """Read single cells of a layer, and only tiles around them.
+
+    Raises
+    ------
+    StoreError
+        when the layer is damaged.
+    """
+    # One row of tiles of a block at a time: few reads, and little memory for any block size.
+    strips = rows // TILE * layer.blocks.shape[1] + cols // layer.block_size
+    order = np.argsort(strips, kind="stable")
+    found = np.empty(len(rows), layer.dtype)
+    for here in np.split(order, np.flatnonzero(np.diff(strips[order])) + 1):
+        r, c = rows[here], cols[here]
+        row, col = int(r.min()), int(c.min())
+        data = layer.read_window(row, int(r.max()) + 1, col, int(c.max()) + 1)
+        found[here] = data[r - row, c - col]
+    return found
+
+
 def refuse_nodata(sources: Places, layer: Layer) -> None:
     """Check that every cell has a value in a layer; reads only tiles around the cells.
 
@@ -338,15 +358,7 @@ def refuse_nodata(sources: Places, layer: Layer) -> None:
     StoreError
         when the layer is damaged.
     """
-    # One row of tiles of a block at a time: few reads, and little memory for any block size.
-    strips = sources.rows // TILE * layer.blocks.shape[1] + sources.cols // layer.block_size
-    order = np.argsort(strips, kind="stable")
-    void = np.zeros(len(sources), bool)
-    for here in np.split(order, np.flatnonzero(np.diff(strips[order])) + 1):
-        rows, cols = sources.rows[here], sources.cols[here]
-        row, col = int(rows.min()), int(cols.min())
-        data = layer.read_window(row, int(rows.max()) + 1, col, int(cols.max()) + 1)
-        void[here] = cells.is_nodata(data[rows - row, cols - col], layer.nodata)
+    void = cells.is_nodata(values_at(layer, sources.rows, sources.cols), layer.nodata)
     if void.any():
         places = sources.places
         xy = cell_centres(layer.grid, places)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +14,7 @@ from ...engine.operation import OutputLayer, Phase, State
 from ...engine.plan import StreamPlan
 from ...engine.proof import Limits
 from ...engine.run import Here, Result, Run, run
-from ...errors import StoreError
 from ...grid import Block
-from ...grid.lengths import area_units
 from ...progress import Progress, silent
 from ...store import TileStore
 from ..codes import DIRECTIONS, label_dtype, open_directions
@@ -26,13 +23,13 @@ from .basin_table import BasinRows, figures
 from .block import FlowBlock
 from .entries import Beyond
 from .kernels import TAKE
-from .operation import AlongFlow
+from .labels import FlowLabels, followed
 
 LAYER = "basins"
 
 
 @dataclass(frozen=True)
-class Basins(AlongFlow):
+class Basins(FlowLabels):
     """The operation; fields are parameters of `basins`."""
 
     store: str
@@ -42,16 +39,6 @@ class Basins(AlongFlow):
 
     command = "basins"
     mark = "basins_of"
-    proof_passes = 2
-
-    @property
-    def phases(self) -> tuple[Phase, ...]:
-        ways, cells = super().phases
-        return ways, cells._replace(joined="table" if self.table else "")
-
-    @property
-    def worker_bytes(self) -> int:  # type: ignore[override]
-        return 40 if self.table is None else 120
 
     @property
     def outputs(self) -> tuple[OutputLayer, ...]:
@@ -64,18 +51,6 @@ class Basins(AlongFlow):
     def settings(self) -> dict[str, Any]:
         return {"basins_of": self.directions, "table": self.table is not None}
 
-    def refuse_finished(self) -> None:
-        if self.table is not None and not os.path.exists(self.table):
-            raise StoreError(
-                f"{self.store}: layer {self.into!r} is complete but {self.table} is missing; "
-                "--overwrite without --resume computes both again"
-            )
-
-    @cached_property
-    def units(self) -> tuple[np.ndarray, float]:
-        """Area of a cell in each row as an integer number of units, and the unit."""
-        return area_units(self.grid)
-
     def begin(self, plan: StreamPlan, spill: Path) -> State:
         return _Numbers(self, plan.memory_limit, spill)
 
@@ -84,7 +59,8 @@ class Basins(AlongFlow):
         outlets = _outlets(block)
         r0, r1, c0, _ = block.window
         slots = np.arange(r0, r1) * self.blocks.shape[1] + c0 // self.blocks.block
-        exits, labels = _followed(block, outlets, slots * self.blocks.block, into)
+        own = _numbered(block, outlets, slots * self.blocks.block)
+        exits, labels = followed(block, own, into)
         return block.globally(into), block.globally(exits), labels[into], outlets.sum(axis=1)
 
     def finish(
@@ -92,7 +68,8 @@ class Basins(AlongFlow):
     ) -> tuple[np.ndarray, np.ndarray] | None:
         firsts, ids, around = given
         outlets = _outlets(block)
-        _, flat = _followed(block, outlets, firsts, block.inner, (ids, around))
+        own = _numbered(block, outlets, firsts)
+        _, flat = followed(block, own, block.inner, (ids, around))
         labels = flat.reshape(block.codes.shape)[1:-1, 1:-1]
         out[0][...] = labels
         if self.table is None:
@@ -113,30 +90,11 @@ def _outlets(block: FlowBlock) -> np.ndarray:
     return (block.after == -1).reshape(block.codes.shape)[1:-1, 1:-1]
 
 
-def _followed(
-    block: FlowBlock,
-    outlets: np.ndarray,
-    firsts: np.ndarray,
-    starts: np.ndarray,
-    around: tuple[np.ndarray, np.ndarray] | None = None,
-) -> tuple[np.ndarray, np.ndarray]:
-    """Exits of cells, and the numbers of the outlets that they reach; of others 0.
-
-    Parameters
-    ----------
-    firsts
-        Of each row, the number of its first outlet.
-    around
-        Entries around the block and their numbers, if these are known.
-    """
+def _numbered(block: FlowBlock, outlets: np.ndarray, firsts: np.ndarray) -> np.ndarray:
+    """Numbers of outlets, flat, 0 elsewhere; `firsts` are those of the first ones of each row."""
     own = np.zeros(block.codes.shape, np.int64)
     own[1:-1, 1:-1] = np.where(outlets, np.cumsum(outlets, axis=1) - 1 + firsts[:, None], 0)
-    labels = block.work.sums[: block.size]
-    labels[:] = 0
-    if around is not None:
-        labels[block.locally(around[0])] = around[1]
-    exits = block.follow(starts, own.ravel(), TAKE, labels)
-    return exits, labels
+    return own.ravel()
 
 
 class _Numbers(Beyond):

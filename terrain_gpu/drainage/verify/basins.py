@@ -80,7 +80,9 @@ def verify_basins(
         own, found = data
         target, _ = ways.within(at, own)
         r0, r1, c0, c1 = blocks.window(*at)
-        cell = check_labels(own, target, found, firsts[r0:r1, at[1]].copy())
+        ends = (target == -1).reshape(r1 - r0, -1)
+        numbers = np.cumsum(ends, axis=1) - 1 + firsts[r0:r1, at[1], None]
+        cell = check_labels(own, target, found, numbers.ravel())
         if cell >= 0:
             row, col = divmod(cell, c1 - c0)
             what = f"label {found[row + 1, col + 1]!s} is not that of the outlet"

@@ -409,8 +409,8 @@ def carry_up(target, order, values, lengths):
 
 
 @jit
-def check_labels(codes, target, labels, firsts):
-    """Look at the labels of a block; see `basins` for what must hold.
+def check_labels(codes, target, labels, own):
+    """Look at the labels of a block: each cell has that of the next one, or at an end its own.
 
     Parameters
     ----------
@@ -418,8 +418,8 @@ def check_labels(codes, target, labels, firsts):
         With one ring.
     target
         From `order_cells`.
-    firsts
-        int64: of each row, the number of its first outlet; is changed.
+    own
+        int64, flat: labels of cells at which ways end; others are not looked at.
 
     Returns
     -------
@@ -432,8 +432,7 @@ def check_labels(codes, target, labels, firsts):
         label = np.int64(labels[row + 1, col + 1])
         right = np.int64(0)
         if target[at] == -1:
-            right = firsts[row]
-            firsts[row] += 1
+            right = own[at]
         elif target[at] != -3:
             k = _step(codes[row + 1, col + 1])
             right = np.int64(labels[row + 1 + ROW_STEP[k], col + 1 + COL_STEP[k]])

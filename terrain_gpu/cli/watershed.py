@@ -1,0 +1,119 @@
+"""terrain-gpu watershed: what drains to pour points."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from .flow_accumulation import directions_option
+from .places import Place, not_negative, places
+
+if TYPE_CHECKING:
+    from ..store import TileStore
+
+NAME = "watershed"
+PROVEN = True
+MODULES = "mst.problem", "drainage.flow", "drainage.directions"
+HELP = """Label the watersheds of STORE, or of a raster (then give -o): every cell with the pour
+point that its flow reaches first.
+
+Labels are 1, 2, ... in the order of the points, or the ids of the file. Cells that reach no pour
+point are 0. Flow directions, and the accumulation for --snap, are computed if they are not there.
+
+\b
+terrain-gpu watershed dem.zarr --pour-points gauges.gpkg --snap 200 --table gauges.csv
+terrain-gpu watershed dem.zarr --links links
+terrain-gpu watershed dem.tif --pour-point 470300,5501200 -o watershed.tif
+"""
+OPTIONS = [
+    click.option(
+        "--pour-point",
+        type=Place("X,Y"),
+        metavar="X,Y",
+        multiple=True,
+        help="A pour point in the raster's CRS. Repeatable.",
+    ),
+    click.option(
+        "--pour-point-rowcol",
+        type=Place("ROW,COL"),
+        metavar="ROW,COL",
+        multiple=True,
+        help="A pour point: a cell; rows and columns count from 0. Repeatable.",
+    ),
+    click.option(
+        "--pour-points",
+        metavar="FILE",
+        help="Pour points at the points, lines and polygons of a vector file (FILE:LAYER for one "
+        "layer of several), or at the cells of an aligned raster that are neither 0 nor nodata.",
+    ),
+    click.option(
+        "--links",
+        metavar="NAME",
+        help="Instead: label each cell with the first number on its way in this layer, such as "
+        "the links of streams (streams --order link).",
+    ),
+    click.option(
+        "--snap",
+        type=float,
+        metavar="RADIUS",
+        callback=not_negative,
+        help="Move each pour point to the cell with the largest accumulation within this "
+        "distance: map units, metres in a geographic CRS.",
+    ),
+    click.option(
+        "--accumulation",
+        default="flow_accumulation",
+        show_default=True,
+        metavar="NAME",
+        help="Layer of flow accumulation, for --snap.",
+    ),
+    directions_option,
+    click.option(
+        "--into",
+        default="watershed",
+        show_default=True,
+        metavar="NAME",
+        help="Layer to write the labels to.",
+    ),
+    click.option(
+        "--table",
+        metavar="FILE",
+        help="Also write a table of the pour points, with cell counts, areas and the next one "
+        "downstream: .csv, .parquet or .geojson.",
+    ),
+]
+
+
+def provide(
+    store: TileStore, show: Any, how: dict[str, Any], settings: dict[str, Any]
+) -> dict[str, float]:
+    from ..drainage.chain import provide_accumulation, provide_directions
+
+    points, cells = settings.pop("pour_point"), settings.pop("pour_point_rowcol")
+    file, links = settings["pour_points"], settings["links"]
+    if (links is None) == (not points and not cells and file is None):
+        raise click.UsageError("give --pour-point, --pour-point-rowcol, --pour-points or --links")
+    if links is not None:
+        for name in ("snap", "table"):
+            if settings[name] is not None:
+                raise click.UsageError(f"--{name} needs pour points; leave it out for --links")
+    else:  # before hours of work for them
+        found = places(store.grid, "--pour-point", points, cells, file, settings["memory_limit"])
+        settings["pour_points"] = found
+    directions = settings["directions"]
+    if settings["snap"] is None:
+        return provide_directions(store, directions, show, **how)
+    return provide_accumulation(store, settings["accumulation"], directions, show, **how)
+
+
+def run(store: TileStore, **settings: Any) -> Any:
+    from ..drainage.flow import watershed
+
+    return watershed(store, **settings)
+
+
+def tell(found: Any) -> str:
+    cells, count = found.report.valid_cells, found.found.get("pour_points")
+    ends = "links" if count is None else f"{count:,} pour point{'s' * (count != 1)}"
+    return f"{cells:,} cells drain to {ends}"

@@ -1,0 +1,343 @@
+"""Watersheds of pour points along flow directions: `watershed`."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ...arguments import checked
+from ...cells import is_nodata
+from ...engine.operation import OutputLayer, Phase, State
+from ...engine.plan import StreamPlan
+from ...engine.proof import Limits
+from ...engine.run import Here, Result, Run, run
+from ...errors import InputError
+from ...grid import Block, cell_centres
+from ...io.places import PlacesLike
+from ...progress import Progress, silent
+from ...store import TileStore
+from ..channels.inputs import open_sums
+from ..codes import DIRECTIONS, NOWHERE, open_directions, open_links
+from ..pour_points import HOLDS, PourPoints, points_layer
+from ..verify.watershed import plan_watershed, verify_watershed
+from .accumulation import LAYER as ACCUMULATION
+from .basin_table import CELLS, UNITS, figures
+from .block import FlowBlock
+from .entries import Beyond, circle
+from .kernels import TAKE, join_upstream
+from .labels import FlowLabels, followed
+
+LAYER = "watershed"
+
+_POINT_BYTES = 120
+"""Of a pour point, with its row of the table."""
+
+_ROWS = 1 << 15
+"""Rows of the table written at a time."""
+
+
+@dataclass(frozen=True)
+class Watershed(FlowLabels):
+    """The operation; `points` are the pour points, other fields are parameters of `watershed`."""
+
+    store: str
+    digest: str | None = None
+    links: str | None = None
+    directions: str = DIRECTIONS
+    into: str = LAYER
+    table: str | None = None
+    points: PourPoints | None = field(default=None, compare=False, repr=False)
+
+    command = "watershed"
+    mark = "watershed_of"
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        return (self.directions,) if self.links is None else (self.directions, self.links)
+
+    @property
+    def outputs(self) -> tuple[OutputLayer, ...]:
+        if self.links is not None:
+            return (OutputLayer(self.into, self.layers[1].dtype, 0, "watersheds"),)
+        number = np.dtype(np.uint32)
+        return (
+            OutputLayer(self.into, number, 0, "watersheds"),
+            OutputLayer(points_layer(self.into), number, 0, HOLDS, {"holds": HOLDS}),
+        )
+
+    @property
+    def held_bytes(self) -> int:
+        return _POINT_BYTES * self._count
+
+    @property
+    def _count(self) -> int:
+        return 0 if self.points is None else len(self.points)
+
+    def settings(self) -> dict[str, Any]:
+        if self.points is None:
+            return {"watershed_of": self.directions, "links": self.links}
+        return {
+            "watershed_of": self.directions,
+            "pour_points": self.digest,
+            "table": None if self.table is None else self.points.table_digest,
+        }
+
+    def begin(self, plan: StreamPlan, spill: Path) -> State:
+        return _Watersheds(self, plan.memory_limit)
+
+    def ways(self, block: FlowBlock, cells: list[np.ndarray]) -> tuple[np.ndarray, ...]:
+        into = block.entries()
+        own = self._own(block, cells)
+        exits, labels = followed(block, own, into, stops=own != 0)
+        return block.globally(into), block.globally(exits), labels[into]
+
+    def finish(
+        self, block: FlowBlock, cells: list[np.ndarray], given: Any, out: list[np.ndarray]
+    ) -> tuple[np.ndarray, ...] | None:
+        own = self._own(block, cells)
+        stops = own != 0
+        _, flat = followed(block, own, block.inner, given, stops)
+        labels = flat.reshape(block.codes.shape)[1:-1, 1:-1]
+        if self.points is None:
+            out[0][...] = labels
+            return None
+        names = np.append(np.uint32(0), self.points.labels)
+        out[0][...] = names[labels]
+        out[1][...] = names[own.reshape(block.codes.shape)[1:-1, 1:-1]]
+        if self.table is None:
+            return None
+        r0, r1, c0, _ = block.window
+        ends = stops.reshape(block.codes.shape)[1:-1, 1:-1]
+        after = block.after[stops]
+        beyond = np.where(after < 0, 0, flat[np.maximum(after, 0)])
+        return *figures(labels, ends, (r0, c0), self.units[0][r0:r1]), own[stops], beyond
+
+    def _own(self, block: FlowBlock, cells: list[np.ndarray]) -> np.ndarray:
+        """Labels of links, or numbers of pour points, int64, flat with one ring; 0 elsewhere."""
+        if self.points is None:
+            links = cells[0]
+            there = ~is_nodata(links, self.layers[1].nodata) & (block.codes != NOWHERE)
+            return np.where(there, links, 0).astype(np.int64).ravel()
+        own = np.zeros(block.codes.shape, np.int64)
+        rows, cols, numbers = self.points.within(block.window)
+        own[rows + 1, cols + 1] = numbers
+        return own.ravel()
+
+    def plan_verify(self, memory_limit: int, threads: int | None) -> None:
+        marks, limits = self._marks(self.outputs), Limits(memory_limit, threads)
+        plan_watershed(self.layers[0], *marks, limits, points=self._count)
+
+    def verify(self, run: Run, found: dict[str, Any]) -> dict[str, Any]:
+        made = [run.layer(output.name) for output in self.outputs]
+        how: dict[str, Any] = {"limits": run.proof_limits, "points": self._count}
+        proof = verify_watershed(self.layers[0], *self._marks(made), self.digest, **how)
+        return {"verified_cells": self.grid.cells, "labelled": proof["cells"]}
+
+    def _marks(self, made: Any) -> tuple[Any, Any]:
+        """The layers of labels where ways end, and of watersheds."""
+        return self.layers[1] if self.links is not None else made[1], made[0]
+
+
+class _Watersheds(Beyond):
+    """The watershed of each entry, and the rows of the table."""
+
+    def __init__(self, operation: Watershed, memory_limit: int) -> None:
+        super().__init__(operation.layers[0].path, operation.blocks, memory_limit, TAKE)
+        self._operation = operation
+        # What finished blocks have for the table is not stored.
+        self.again = operation.table is not None
+        count = 0 if operation.points is None else len(operation.points.places)
+        self._sums = np.zeros((2, count), np.int64)
+        self._following = np.full(count, -1)
+
+    def add(self, phase: Phase, at: Block, known: tuple[np.ndarray, ...] | None) -> None:
+        if not phase.writes:
+            super().add(phase, at, known)
+        elif known is not None:
+            numbers, found, ends, beyond = known
+            self._sums[:, numbers - 1] += found[:, [CELLS, UNITS]].T
+            self._following[ends - 1] = beyond - 1
+
+    def join(self, phase: Phase) -> None:
+        operation = self._operation
+        if not phase.writes:
+            super().join(phase)
+            return
+        from ...components.table import write_table  # brings GDAL
+
+        assert operation.table is not None
+        write_table(Path(operation.table), self._columns(), operation.grid)
+
+    def _columns(self) -> Iterator[dict[str, np.ndarray]]:
+        """Yield the table, some rows at a time; at least once, even without rows."""
+        points, (grid, unit) = self._operation.points, (self._operation.grid, 0.0)
+        assert points is not None
+        unit = self._operation.units[1]
+        total = self._sums.copy()
+        for sums in total:
+            end = join_upstream(self._following, np.empty_like(self._following), sums)
+            if end >= 0:
+                raise circle(self._path, *points.places[end].tolist())
+        names = np.append(points.labels, np.uint32(0))  # the last one for none
+        for start in range(0, max(len(points), 1), _ROWS):
+            here = slice(start, start + _ROWS)
+            which, cells = points.which[here], points.cells[here]
+            own, whole = self._sums[:, which], total[:, which]
+            given, (x, y) = cell_centres(grid, points.given[here]), cell_centres(grid, cells).T
+            yield {
+                "id": points.ids[here].astype(np.int64),
+                "label": names[which].astype(np.int64),
+                "given_x": given[:, 0],
+                "given_y": given[:, 1],
+                "row": cells[:, 0],
+                "col": cells[:, 1],
+                "x": x,
+                "y": y,
+                "cells": own[0],
+                "area": own[1] * unit,
+                "total_cells": whole[0],
+                "total_area": whole[1] * unit,
+                "downstream": names[self._following[which]].astype(np.int64),
+            }
+
+    def found(self) -> dict[str, Any]:
+        points = self._operation.points
+        return {} if points is None else {"pour_points": len(points)}
+
+
+@checked()
+def watershed(  # noqa: PLR0913 - keyword-only
+    store: str | os.PathLike[str] | TileStore,
+    pour_points: PlacesLike | None = None,
+    *,
+    links: str | None = None,
+    snap: float | None = None,
+    accumulation: str = ACCUMULATION,
+    directions: str = DIRECTIONS,
+    into: str = LAYER,
+    table: str | os.PathLike[str] | None = None,
+    memory_limit: int | str | None = None,
+    threads: int | None = None,
+    client: Any = None,
+    verify: bool = False,
+    resume: bool = False,
+    overwrite: bool = False,
+    progress: Progress = silent,
+) -> Result:
+    """Label watersheds: each cell with the pour point that its flow reaches first.
+
+    Parameters
+    ----------
+    store
+        A store with flow directions, or its path.
+    pour_points
+        Cells, in the forms that `shortest_paths` accepts as sources. Their ids are the labels: 1,
+        2, ... in the given order, or those of a `Places`. Several points in one cell have the label
+        with the lowest id.
+    links
+        Instead: a layer of whole numbers, such as the links of streams (`streams` with order
+        "link"). Each cell gets the first number on its way that is neither 0 nor nodata.
+    snap
+        Move each pour point to the cell with the largest accumulation within this distance, in map
+        units, in metres for a geographic CRS; of equal ones the nearest, then the first in
+        row-major order.
+    accumulation
+        Layer of flow accumulation, for `snap`.
+    directions
+        Layer of flow directions, see `flow_accumulation`.
+    into
+        Layer to write: 0, the nodata value, where no pour point is reached. uint32; of the type of
+        `links` if given. Pour points are written to a layer beside it, named `into` and "_points",
+        so that they can be proven.
+    table
+        Also write a table of the pour points to .csv, .parquet or .geojson, see the reference.
+    memory_limit
+        Limit on the peak resident set of the process in bytes; a quarter of RAM when None.
+    threads
+        Number of threads; all processors when None.
+    client
+        A ``distributed.Client`` whose workers solve the blocks, each within `memory_limit`. None
+        for this process.
+    verify
+        Verify the labels in two more passes over the cells; the table is not verified.
+    resume
+        Continue an unfinished run.
+    overwrite
+        Replace an existing result once the new one is complete.
+    progress
+        Called with the cells just done and all cells of both passes.
+
+    Returns
+    -------
+    Result
+        Its `layers` are named `into` and, with pour points, `into` and "_points"; `found` has the
+        number of "pour_points".
+
+    Raises
+    ------
+    InputError
+        when a name cannot be used, there is not exactly one of `pour_points` and `links`, or a
+        pour point lies outside the raster, does not drain, or has nothing to snap to.
+    PlanError
+        when the memory limit is too small.
+    StoreError
+        when the store is damaged or lacks a layer, when directions lead round in a circle without
+        a pour point, or when the layer exists already.
+    OutputError
+        when the disk is full. Finished blocks are kept for `resume`.
+    VerificationError
+        when the proof fails; there is no result then.
+
+    Examples
+    --------
+    >>> labels = watershed("dem.zarr", [(120, 40), (300, 200)], snap=200).layers["watershed"]
+    """
+    opened = store if isinstance(store, TileStore) else TileStore.open(store)
+    codes = open_directions(opened, directions)
+    if (pour_points is None) == (links is None):
+        raise InputError("pour_points: give pour points or a layer of links")
+    target = None
+    if table is not None:
+        from ...components.table import checked_table  # brings GDAL
+
+        if links is not None:
+            raise InputError(f"table {os.fspath(table)}: needs pour points; leave it out for links")
+        target = str(checked_table(table, overwrite=overwrite))
+    points = None
+    if pour_points is not None:
+        points = PourPoints.of(codes, pour_points)
+        if snap is not None:
+            points = points.snapped(open_sums(opened, accumulation, codes), snap)
+        points.refuse_undrained(codes)
+        points.tell_shared()
+    elif snap is not None:
+        raise InputError(f"snap {snap}: needs pour points; leave it out for links")
+    else:
+        open_links(opened, str(links))
+    operation = Watershed(
+        str(opened.path),
+        None if points is None else points.digest,
+        links,
+        directions,
+        into,
+        target,
+        points,
+    )
+    result = run(
+        operation,
+        memory_limit=memory_limit,
+        threads=threads,
+        resume=resume,
+        overwrite=overwrite,
+        verify=verify,
+        place=Here(progress),
+        client=client,
+    )
+    if table is not None:
+        result.report.result["table"] = os.fspath(table)
+    return result

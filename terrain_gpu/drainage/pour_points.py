@@ -1,0 +1,192 @@
+"""Pour points: the cells at which watersheds end, `PourPoints`."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+
+from ..errors import InputError
+from ..grid import GridSpec, Window, cell_centres
+from ..io.places import NAMED, PlacesLike, as_places, values_at
+from ..store import Layer
+from .codes import NOWHERE
+from .snap import distances, most_within
+
+log = logging.getLogger(__name__)
+
+HOLDS = "pour points"
+"""What the layer of pour points beside one of watersheds holds."""
+
+_REACH = (8, 64, 512)
+"""Cells around a point that does not drain, in which the nearest one that does is looked for."""
+
+
+def points_layer(labels: str) -> str:
+    """Name of the layer of the pour points of watersheds."""
+    return f"{labels}_points"
+
+
+def digest(ids: np.ndarray, *columns: np.ndarray) -> str:
+    """Return a digest of pour points: their ids, uint32, and further columns, int64."""
+    found = hashlib.sha256(ids.astype("<u4").tobytes())
+    for column in columns:
+        found.update(np.ascontiguousarray(column, "<i8").tobytes())
+    return found.hexdigest()
+
+
+@dataclass(frozen=True, eq=False)
+class PourPoints:
+    """Pour points in the order of their ids, then of the given cells.
+
+    Attributes
+    ----------
+    ids
+        uint32, 1 .. 2**32 - 2; several may have the same.
+    given, cells
+        int64, shape (n, 2): row and column of the given cells, and of those they were moved to.
+    """
+
+    ids: np.ndarray
+    given: np.ndarray
+    cells: np.ndarray
+
+    @classmethod
+    def of(cls, codes: Layer, given: PlacesLike) -> PourPoints:
+        """Check what the caller gives.
+
+        Raises
+        ------
+        InputError
+            when there are none, or one is not a cell of the raster.
+        """
+        places = as_places(codes.grid, given, "pour_points")
+        if not len(places):
+            raise InputError("there are no pour points; give one or more")
+        order = np.lexsort((places.cols, places.rows, places.ids))
+        cells = places.places[order]
+        return cls(places.ids[order], cells, cells)
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def snapped(self, sums: Layer, radius: float) -> PourPoints:
+        """Move each point to the cell with the largest sum within a radius.
+
+        Raises
+        ------
+        InputError
+            when no cell within the radius of a point has a sum.
+        """
+        cells, none = most_within(sums, self.given, radius)
+        if none.any():
+            raise InputError(
+                f"{sums.path}: no cell within {radius:g} of {self._named(none, sums.grid)} drains; "
+                "snap farther, or move the point"
+            )
+        return replace(self, cells=cells)
+
+    def refuse_undrained(self, codes: Layer) -> None:
+        """Check that all points drain.
+
+        Raises
+        ------
+        InputError
+            when one does not; names the nearest cell that does.
+        """
+        found = values_at(codes, *self.cells.T)
+        none = (found == NOWHERE) | (found == (NOWHERE if codes.nodata is None else codes.nodata))
+        if none.any():
+            first = int(np.flatnonzero(none)[0])
+            raise InputError(
+                f"{codes.path}: {none.sum()} of {len(self)} pour points do not drain: "
+                f"{self._named(none, codes.grid)}; {_nearest(codes, self.cells[first])}"
+            )
+
+    def _named(self, which: np.ndarray, grid: GridSpec) -> str:
+        marked = np.flatnonzero(which)
+        shown = marked[:NAMED]
+        xy = cell_centres(grid, self.cells[shown])
+        names = ", ".join(
+            f"{self.ids[k]} at row {self.cells[k, 0]}, column {self.cells[k, 1]} (x {x}, y {y})"
+            for k, (x, y) in zip(shown, xy.tolist(), strict=True)
+        )
+        return names + (f" and {len(marked) - NAMED} more" if len(marked) > NAMED else "")
+
+    # -- where ways end ------------------------------------------------------------------------
+
+    @cached_property
+    def _unique(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """The cells, row by row; the place among these of each point; and their least ids."""
+        row, col = self.cells.T
+        _, first, which = np.unique(row << 32 | col, return_index=True, return_inverse=True)
+        return self.cells[first], which, self.ids[first]  # the first has the least id
+
+    @property
+    def places(self) -> np.ndarray:
+        """The cells, each once, row by row; int64, shape (n, 2)."""
+        return self._unique[0]
+
+    @property
+    def which(self) -> np.ndarray:
+        """The place of each point in `places`."""
+        return self._unique[1]
+
+    @property
+    def labels(self) -> np.ndarray:
+        """The label of each of `places`: the least id of the points there."""
+        return self._unique[2]
+
+    @property
+    def digest(self) -> str:
+        """A digest of the labels and their places."""
+        return digest(self.labels, self.places)
+
+    @property
+    def table_digest(self) -> str:
+        """A digest of all points."""
+        return digest(self.ids, self.given, self.cells)
+
+    def tell_shared(self) -> None:
+        """Warn of points that share a cell with another."""
+        shared = np.flatnonzero(self.labels[self.which] != self.ids)
+        if len(shared):
+            names = ", ".join(
+                f"{self.ids[k]} (label {self.labels[self.which[k]]})" for k in shared[:NAMED]
+            )
+            more = f" and {len(shared) - NAMED} more" if len(shared) > NAMED else ""
+            log.warning(
+                "%d of %d pour points share the cell of one with a lower id and have its label: "
+                "%s%s", len(shared), len(self), names, more,
+            )  # fmt: skip
+
+    def within(self, window: Window) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Return the places in a window: rows and columns within it, and their numbers from 1."""
+        r0, r1, c0, c1 = window
+        first, last = np.searchsorted(self.places[:, 0], [r0, r1])
+        row, col = self.places[first:last].T
+        here = (col >= c0) & (col < c1)
+        return row[here] - r0, col[here] - c0, np.flatnonzero(here) + first + 1
+
+
+def _nearest(codes: Layer, cell: np.ndarray) -> str:
+    """The nearest cell that drains, and what to do."""
+    grid = codes.grid
+    row, col = cell.tolist()
+    for reach in _REACH:
+        r0, c0 = max(row - reach, 0), max(col - reach, 0)
+        window = (r0, min(row + reach + 1, grid.rows), c0, min(col + reach + 1, grid.cols))
+        data = codes.read_window(*window)
+        drains = (data != NOWHERE) & (data != (NOWHERE if codes.nodata is None else codes.nodata))
+        near = np.argwhere(drains) + np.array((r0, c0))
+        if len(near):
+            at = near[np.argmin(distances(grid, row, col, near))]
+            ((x, y),) = cell_centres(grid, at[None]).tolist()
+            return (
+                f"the nearest cell to the first that does is row {at[0]}, column {at[1]} (x {x}, "
+                f"y {y}): move it there, or snap it (--snap)"
+            )
+    return f"no cell within {_REACH[-1]} cells of the first does: move it"

@@ -1,0 +1,328 @@
+"""Watersheds of pour points and of links, block by block, against plain Python."""
+
+from __future__ import annotations
+
+import csv
+import json
+import logging
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+import reference
+from contract import TRANSFORM, same, whole
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from rasterio.crs import CRS
+from test_flow import AlongDirections, acyclic_codes, call, right_codes, store_of_codes
+
+from terrain_gpu import TileStore, flow_accumulation, watershed
+from terrain_gpu.drainage import snap
+from terrain_gpu.drainage.flow import Watershed
+from terrain_gpu.drainage.pour_points import PourPoints
+from terrain_gpu.errors import InputError, StoreError, VerificationError
+from terrain_gpu.grid import GridSpec
+from terrain_gpu.grid.lengths import cell_areas, step_lengths
+
+GRID = GridSpec(150, 140, TRANSFORM, "", "")
+
+
+def some_points(codes):
+    """Pour points by cell, many of them nested; their ids are not in the order of the cells."""
+    cells = [cell for cell in reference.listed(codes != 255) if (7 * cell[0] + cell[1]) % 23 == 5]
+    return {cell: 3 * len(cells) - 2 * k for k, cell in enumerate(cells)}
+
+
+def marked(ends, shape):
+    found = np.zeros(shape, np.uint32)
+    for cell, label in ends.items():
+        found[cell] = label
+    return found
+
+
+class TestWatershedContract(AlongDirections):
+    command = "watershed s.zarr --pour-point-rowcol 5,5 --pour-point-rowcol 66,700 --table t.csv"
+
+    def prepare(self, store):
+        super().prepare(store)
+        codes = whole(TileStore.open(store).layer("flow_direction"))
+        found = [(label, *cell) for cell, label in some_points(codes).items()]
+        np.save(store.parent / "points.npy", np.array(sorted(found), np.int64).reshape(-1, 3))
+
+    def make(self, store):
+        found = np.load(store.parent / "points.npy")
+        points = PourPoints(found[:, 0].astype(np.uint32), found[:, 1:], found[:, 1:])
+        table = str(store.parent / "t.csv")
+        return Watershed(str(store), points.digest, table=table, points=points)
+
+    def expected(self, data, nodata, grid):
+        codes = right_codes(data, nodata, grid)
+        ends = some_points(codes)
+        return [reference.watersheds(codes, ends), marked(ends, codes.shape)]
+
+
+@settings(max_examples=60)
+@given(
+    codes=acyclic_codes(),
+    block=st.sampled_from([64, 128, 256]),
+    threads=st.integers(1, 3),
+    data=st.data(),
+)
+def test_watersheds_of_given_directions(folders, codes, block, threads, data):
+    draining = reference.listed(codes != 255)
+    if not draining:
+        return
+    cells = data.draw(st.lists(st.sampled_from(draining), min_size=1, max_size=9))
+    with folders() as folder:
+        store = store_of_codes(folder / "s.zarr", codes, block)
+        found = watershed(store, cells, directions="codes", threads=threads, verify=True)
+        ends = {cell: 1 + cells.index(cell) for cell in cells}
+        right = reference.watersheds(codes, ends)
+        assert same(whole(found.layers["watershed"]), right)
+        assert same(whole(found.layers["watershed_points"]), marked(ends, codes.shape))
+        assert found.found == {"pour_points": len(cells)}
+        assert found.report.valid_cells == found.report.result["labelled"] == (right != 0).sum()
+
+
+@settings(max_examples=40)
+@given(
+    codes=acyclic_codes(),
+    block=st.sampled_from([64, 128, 256]),
+    dtype=st.sampled_from(["<u1", "<i2", "<u4", "<i8"]),
+    seed=st.integers(0, 99),
+)
+def test_watersheds_of_links(folders, codes, block, dtype, seed):
+    rng = np.random.default_rng(seed)
+    links = (rng.integers(1, 100, codes.shape) * (rng.random(codes.shape) < 0.05)).astype(dtype)
+    links[rng.random(codes.shape) < 0.05] = 7  # no label
+    grid = GridSpec(*codes.shape)
+    with folders() as folder:
+        store = store_of_codes(folder / "s.zarr", codes, block)
+        store_of_codes(store, links, 64, nodata=7, grid=grid, name="links")
+        found = watershed(store, links="links", directions="codes", threads=2, verify=True)
+        there = reference.listed((links != 0) & (links != 7) & (codes != 255))
+        right = reference.watersheds(codes, {cell: links[cell] for cell in there}, dtype)
+        assert same(whole(found.layers["watershed"]), right)
+        assert list(found.layers) == ["watershed"]
+
+
+# -- tables --------------------------------------------------------------------------------------
+
+
+def rows_of(path):
+    with open(path, newline="") as file:
+        return [{k: float(v) for k, v in row.items()} for row in csv.DictReader(file)]
+
+
+@settings(max_examples=30)
+@given(codes=acyclic_codes(), data=st.data())
+def test_the_table_of_pour_points(folders, codes, data):
+    rows, cols = codes.shape
+    grid = GridSpec(rows, cols, (0.01, 0, 7, 0, -0.01, 60), CRS.from_epsg(4326).to_wkt(), "")
+    draining = reference.listed(codes != 255)
+    if not draining:
+        return
+    cells = data.draw(st.lists(st.sampled_from(draining), min_size=1, max_size=9))
+    labels = {cell: 1 + cells.index(cell) for cell in cells}
+    tables = set()
+    with folders() as folder:
+        for block in (64, 256):
+            store = store_of_codes(folder / f"{block}.zarr", codes, block, grid=grid)
+            watershed(store, cells, directions="codes", table=folder / f"{block}.csv", threads=2)
+            tables.add((folder / f"{block}.csv").read_text())
+        found = rows_of(folder / "64.csv")
+    assert len(tables) == 1
+    areas = cell_areas(grid)
+    own = reference.watersheds(codes, labels)
+    for k, (cell, row) in enumerate(zip(cells, found, strict=True), 1):
+        upstream = [one for one in draining if cell in reference.way(codes, one)]
+        beyond = reference.downstream(codes, *cell)
+        right = {
+            "id": k,
+            "label": labels[cell],
+            "given_x": 7.005 + 0.01 * cell[1],
+            "given_y": 59.995 - 0.01 * cell[0],
+            "row": cell[0],
+            "col": cell[1],
+            "x": 7.005 + 0.01 * cell[1],
+            "y": 59.995 - 0.01 * cell[0],
+            "cells": (own == labels[cell]).sum(),
+            "area": ((own == labels[cell]).sum(axis=1) * areas).sum(),
+            "total_cells": len(upstream),
+            "total_area": sum(areas[row] for row, _ in upstream),
+            "downstream": 0 if beyond is None else own[beyond],
+        }
+        assert list(row) == list(right)
+        assert row == pytest.approx(right, rel=1e-10)
+
+
+def test_tables_and_labels_on_the_command_line(dem, tmp_path, capsys):
+    assert call("watershed dem.tif --pour-point-rowcol 50,50 -o w.tif --table t.geojson") == 0
+    out = capsys.readouterr().out
+    assert "cells drain to 1 pour point" in out
+    assert "written: t.geojson, w.tif" in out
+    assert call("convert-dataset dem.tif s.zarr") == 0
+    place = {"type": "Point", "coordinates": [500615.0, 4998485.0]}
+    some = [
+        {"type": "Feature", "properties": {"id": 70}, "geometry": place},
+        {"type": "Feature", "properties": {"id": 40}, "geometry": place},
+    ]
+    crs = {"type": "name", "properties": {"name": "EPSG:32633"}}
+    text = json.dumps({"type": "FeatureCollection", "features": some, "crs": crs})
+    Path("p.geojson").write_text(text)
+    words = "watershed s.zarr --pour-points p.geojson --pour-point 500315,4999985 --snap 200"
+    assert call(f"{words} --table t.csv --verify --json r.json") == 0
+    settings = json.loads(Path("r.json").read_text())
+    assert {"before: flow_accumulation", "verify", "table"} < settings["seconds"].keys()
+    table = rows_of("t.csv")
+    assert [row["id"] for row in table] == [40, 70, 71]
+    assert [row["label"] for row in table] == [40, 40, 71]
+    assert {**table[0], "id": 70} == table[1]
+    assert (table[0]["given_x"], table[0]["given_y"]) == (500615, 4998485)
+    sums = whole(TileStore.open("s.zarr").layer("flow_accumulation"))
+    for row in table:
+        assert row["total_cells"] == sums[int(row["row"]), int(row["col"])]
+    assert call("verify s.zarr") == 0
+    assert "layers watershed, watershed_points verified, " in capsys.readouterr().out
+    assert call(f"{words} --table t.csv --resume --overwrite --verify") == 0
+    assert call("streams s.zarr --threshold 50 --order link --into links") == 0
+    assert call("watershed s.zarr --links links --into parts --verify") == 0
+    assert "layer parts, 15,000 cells drain to links, " not in capsys.readouterr().out
+    opened = TileStore.open("s.zarr")
+    codes, links = (whole(opened.layer(name)) for name in ("flow_direction", "links"))
+    there = reference.listed((links != 0) & (codes != 255))
+    right = reference.watersheds(codes, {cell: links[cell] for cell in there}, links.dtype)
+    assert same(whole(opened.layer("parts")), right)
+    assert call("verify s.zarr") == 0
+    assert "layer parts verified, " in capsys.readouterr().out
+
+
+# -- snapping ------------------------------------------------------------------------------------
+
+
+@settings(max_examples=60)
+@given(
+    seed=st.integers(0, 999),
+    rows=st.integers(1, 90),
+    cols=st.integers(1, 90),
+    radius=st.sampled_from([0, 10, 24, 70, 300, 10**6]),
+    geographic=st.booleans(),
+    square=st.sampled_from([16, 512]),
+)
+def test_points_are_snapped_to_channels(folders, seed, rows, cols, radius, geographic, square):
+    rng = np.random.default_rng(seed)
+    sums = rng.integers(1, 9, (rows, cols))
+    sums[rng.random(sums.shape) < 0.3] = -1
+    grid = GridSpec(rows, cols, TRANSFORM, "", "")
+    if geographic:
+        place = (2e-4, 0, 7, 0, -1e-4, 60)
+        grid = GridSpec(rows, cols, place, CRS.from_epsg(4326).to_wkt(), "")
+    across, _, down, _ = step_lengths(grid)
+    points = np.stack((rng.integers(0, rows, 7), rng.integers(0, cols, 7)), axis=1)
+    with folders() as folder, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(snap, "_GROUP", square)
+        patch.setattr(snap, "_PIECE", square)
+        store = store_of_codes(folder / "s.zarr", sums, nodata=-1, grid=grid, name="sums")
+        cells, none = snap.most_within(TileStore.open(store).layer("sums"), points, radius)
+    for point, cell, nothing in zip(points.tolist(), cells.tolist(), none, strict=True):
+        right = reference.snapped(sums, point, radius, across, down)
+        assert (None if nothing else tuple(cell)) == right
+
+
+def test_points_that_are_snapped_to_one_cell(tmp_path, caplog):
+    codes = np.full((70, 90), 1, np.uint8)
+    store = store_of_codes(tmp_path / "s.zarr", codes, grid=GridSpec(70, 90, TRANSFORM, "", ""))
+    flow_accumulation(store, directions="codes")
+    given = [(5, 86), (20, 60), (5, 88)]
+    with caplog.at_level(logging.WARNING, logger="terrain_gpu"):
+        watershed(store, given, directions="codes", snap=40, table=tmp_path / "t.csv")
+    assert (
+        "1 of 3 pour points share the cell of one with a lower id and have its label: 3 (label 1)"
+        in caplog.text
+    )
+    table = rows_of(tmp_path / "t.csv")
+    assert [(row["row"], row["col"]) for row in table] == [(5, 89), (20, 64), (5, 89)]
+    assert [row["label"] for row in table] == [1, 2, 1]
+    assert [row["cells"] for row in table] == [90, 65, 90]
+
+
+# -- what cannot be --------------------------------------------------------------------------------
+
+
+def test_pour_points_that_cannot_be(tmp_path):
+    codes = np.full(GRID.shape, 1, np.uint8)
+    codes[:, :70] = 255
+    store = store_of_codes(tmp_path / "s.zarr", codes, grid=GRID)
+    before = sorted(os.listdir(store))
+    for points, words in (
+        ([(150, 3)], "pour_points: outside the raster, which has rows 0 .. 149"),
+        ([], "there are no pour points; give one or more"),
+        ([(9, 99), (9, 60)], "1 of 2 pour points do not drain: 2 at row 9, column 60 .x 500605.0"),
+        ([(9, 60)], r"to the first that does is row 9, column 70 \(x 500705.0, y 5499810.0\)"),
+        ("p.gpkg", "pour_points 'p.gpkg': read a file with io.places.from_vector"),
+        (None, "pour_points: give pour points or a layer of links"),
+    ):
+        with pytest.raises(InputError, match=words):
+            watershed(store, points, directions="codes")
+    flow_accumulation(store, directions="codes")
+    with pytest.raises(InputError, match="no cell within 30 of 1 at row 9, column 60"):
+        watershed(store, [(9, 60)], directions="codes", snap=30)
+    with pytest.raises(InputError, match="snap -1 is not a finite number of at least 0"):
+        watershed(store, [(9, 90)], directions="codes", snap=-1)
+    with pytest.raises(StoreError, match="has no layer 'links' of links; terrain-gpu streams"):
+        watershed(store, links="links", directions="codes")
+    store_of_codes(store, np.zeros(GRID.shape, np.float32), grid=GRID, name="links")
+    with pytest.raises(StoreError, match="holds float32, but links are whole numbers"):
+        watershed(store, links="links", directions="codes")
+    with pytest.raises(InputError, match=r"table t\.csv: needs pour points"):
+        watershed(store, links="links", directions="codes", table="t.csv")
+    assert sorted(os.listdir(store)) == sorted([*before, "flow_accumulation", "links"])
+
+
+def test_commands_that_cannot_be(dem, capsys):
+    assert call("convert-dataset dem.tif s.zarr") == 0
+    for words, message in (
+        ("", "give --pour-point, --pour-point-rowcol, --pour-points or --links"),
+        ("--pour-point-rowcol 5,5 --links links", "give --pour-point"),
+        ("--links links --snap 5", "--snap needs pour points"),
+        ("--pour-point 1,1", "--pour-point: outside the raster"),
+        ("--pour-points p.gpkg", "p.gpkg"),
+        ("--pour-point-rowcol 5,5 --table t.txt", "name the table .csv, .parquet or .geojson"),
+        ("--pour-point-rowcol 5,5 --table no/t.csv", "no"),
+        ("--pour-points t.csv --table t.csv", "--pour-points already names this file"),
+        ("--pour-point-rowcol 5,5 --snap -3", "-3.0 is not a number of at least 0"),
+    ):
+        assert call(f"watershed s.zarr {words}") == 2
+        assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("on_it", [False, True])
+def test_circles_have_no_watershed_unless_a_point_breaks_them(tmp_path, on_it):
+    codes = np.zeros((70, 80), np.uint8)
+    codes[10, 63], codes[10, 64] = 1, 16
+    store = store_of_codes(tmp_path / "s.zarr", codes)
+    points = [(10, 63)] if on_it else [(20, 20)]
+    if on_it:
+        found = watershed(store, points, directions="codes", verify=True)
+        assert found.report.valid_cells == 2
+        points.append((10, 64))
+    with pytest.raises(StoreError, match="directions lead round in a circle"):
+        watershed(store, points, directions="codes", table=tmp_path / "t.csv", overwrite=True)
+
+
+def test_other_points_than_were_given_are_noticed(tmp_path, capsys):
+    from terrain_gpu.drainage.verify.watershed import verify_watershed
+    from terrain_gpu.engine.proof import Limits
+
+    store = store_of_codes(tmp_path / "s.zarr", np.full((70, 80), 1, np.uint8))
+    made = watershed(store, [(5, 5), (7, 70)], directions="codes")
+    other = watershed(store, [(5, 5)], directions="codes", into="other")
+    codes, points = TileStore.open(store).layer("codes"), other.layers["other_points"]
+    digest = made.report.settings["pour_points"]
+    with pytest.raises(VerificationError, match="holds other pour points than were given"):
+        verify_watershed(codes, points, other.layers["other"], digest, Limits())
+    right = [made.layers[name] for name in ("watershed_points", "watershed")]
+    assert verify_watershed(codes, *right, digest, Limits()) == {"cells": 77, "points": 2}
+    assert call(f"verify {store}") == 0
+    assert "watershed, watershed_points verified, 77 cells in" in capsys.readouterr().out
