@@ -36,8 +36,8 @@ OPTIONS = [
     click.option(
         "--table",
         metavar="FILE",
-        help="Also write a table of the outlets, with cell counts and areas: .csv, .parquet or "
-        ".geojson.",
+        help="Also write a table of the outlets, with cell counts and areas: .csv, .parquet, "
+        ".geojson or .gpkg.",
     ),
 ]
 

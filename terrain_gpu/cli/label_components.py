@@ -32,7 +32,7 @@ from .places import refuse_shared_files
     "--table",
     metavar="FILE",
     help="Also write a table of the components' cell counts, areas and bounding boxes: .csv, "
-    ".parquet or .geojson.",
+    ".parquet, .geojson or .gpkg.",
 )
 @click.option("-o", "--output", metavar="LABELS.tif", help="Also write the labels as a raster.")
 @options.memory_limit_option

@@ -22,7 +22,7 @@ Labels are 1, 2, ... in the order of the points, or the ids of the file. Cells t
 point are 0. Flow directions, and the accumulation for --snap, are computed if they are not there.
 
 \b
-terrain-gpu watershed dem.zarr --pour-points gauges.gpkg --snap 200 --table gauges.csv
+terrain-gpu watershed dem.zarr --pour-points gauges.gpkg --snap 200
 terrain-gpu watershed dem.zarr --links links
 terrain-gpu watershed dem.tif --pour-point 470300,5501200 -o watershed.tif
 """
@@ -80,7 +80,7 @@ OPTIONS = [
         "--table",
         metavar="FILE",
         help="Also write a table of the pour points, with cell counts, areas and the next one "
-        "downstream: .csv, .parquet or .geojson.",
+        "downstream: .csv, .parquet, .geojson or .gpkg.",
     ),
 ]
 

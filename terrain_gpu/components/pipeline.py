@@ -81,9 +81,9 @@ def label_components(  # noqa: PLR0913 - keyword-only
         The layer to write the labels to: uint32, or int64 if the raster is large enough for 2**32
         components; nodata is 0.
     table
-        Also write label, cells, area and bounding box of each component, to .csv, .parquet or
-        .geojson. Areas are in square metres on the ellipsoid for a geographic CRS, else in square
-        map units.
+        Also write label, cells, area and bounding box of each component, to .csv, .parquet,
+        .geojson or .gpkg. Areas are in square metres on the ellipsoid for a geographic CRS, else
+        in square map units.
     memory_limit
         Limit on the peak resident set of the process in bytes; a quarter of RAM when None.
     threads

@@ -1,10 +1,11 @@
-"""Tables as CSV, Parquet or GeoJSON: `Rows` of components, with cell counts, areas and boxes."""
+"""Tables as CSV, Parquet, GeoJSON or GeoPackage; `Rows` of components: counts, areas and boxes."""
 
 from __future__ import annotations
 
 import csv
 import json
 import os
+import struct
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
@@ -17,12 +18,13 @@ from rasterio.crs import CRS
 
 from ..errors import InputError, StoreError
 from ..grid import GridSpec
-from ..io.lines import tell_without_crs
+from ..io.lines import is_geopackage, tell_without_crs, write_layer
+from ..io.vectors import import_pyogrio
 from ..store.file_writer import writable_file
 from ..store.outputs import whole_file
 from .block import CELLS, COL0, COL1, FIRST, MEASURES, ROW0, ROW1, UNITS
 
-SUFFIXES = (".csv", ".parquet", ".geojson", ".json")
+SUFFIXES = (".csv", ".parquet", ".geojson", ".json", ".gpkg")
 ROW_BYTES = 8 * MEASURES
 _ROWS = 1 << 15
 """Rows written at a time."""
@@ -111,15 +113,18 @@ def checked_table(path: str | os.PathLike[str], *, overwrite: bool) -> Path:
     Raises
     ------
     InputError
-        when it exists, has no folder or another extension, or is Parquet and pyarrow is missing.
+        when it exists, has no folder or another extension, or pyarrow (Parquet) or pyogrio
+        (GeoPackage) is missing.
     OutputError
         when its folder cannot be written.
     """
     path = Path(path)
     if path.suffix.lower() not in SUFFIXES:
-        raise InputError(f"{path}: name the table .csv, .parquet or .geojson")
+        raise InputError(f"{path}: name the table .csv, .parquet, .geojson or .gpkg")
     if path.suffix.lower() == ".parquet":
         _import_parquet(path)
+    if is_geopackage(path):
+        import_pyogrio(path)
     return writable_file(path, overwrite=overwrite)
 
 
@@ -135,6 +140,7 @@ def write_table(target: Path, parts: Iterator[Columns], grid: GridSpec) -> None:
         .csv: a line of names, then numbers with all their digits. .parquet: int64 and float64.
         .geojson: boxes as polygons, or points, in longitude and latitude of WGS 84 with nine
         decimals (RFC 7946), or in map coordinates with ``"crs": null`` if the grid has no CRS.
+        .gpkg: the layer "table" of boxes or points in map coordinates.
 
     Raises
     ------
@@ -143,7 +149,7 @@ def write_table(target: Path, parts: Iterator[Columns], grid: GridSpec) -> None:
     OutputError
         when the file cannot be written.
     """
-    write = {".csv": _write_csv, ".parquet": _write_parquet}.get(
+    write = {".csv": _write_csv, ".parquet": _write_parquet, ".gpkg": _write_geopackage}.get(
         target.suffix.lower(), _write_geojson
     )
     if write is _write_geojson:
@@ -189,6 +195,18 @@ def _write_parquet(file: Path, parts: Iterator[Columns], grid: GridSpec) -> None
             out.write_table(table)
 
 
+def _write_geopackage(file: Path, parts: Iterator[Columns], grid: GridSpec) -> None:
+    for number, columns in enumerate(parts):
+        boxes = "west" in columns
+        header = struct.pack("<BIII", 1, 3, 1, 5) if boxes else struct.pack("<BI", 1, 1)
+        names = [name for corner in _RING for name in corner] if boxes else ["x", "y"]
+        positions = np.stack([columns[name] for name in names], axis=1).astype("<f8")
+        geometries = [header + row.tobytes() for row in positions]
+        fields = {name: columns[name] for name in columns if name not in _PLACE}
+        kind = "Polygon" if boxes else "Point"
+        write_layer(file, "table", geometries, fields, grid, kind=kind, append=number > 0)
+
+
 def _write_geojson(file: Path, parts: Iterator[Columns], grid: GridSpec) -> None:
     with open(file, "w", encoding="utf-8") as out:
         out.write('{"type": "FeatureCollection",\n')
@@ -197,7 +215,7 @@ def _write_geojson(file: Path, parts: Iterator[Columns], grid: GridSpec) -> None
         out.write('"features": [')
         comma = "\n"
         for columns in parts:
-            names = [name for name in columns if name not in (*_BOX, "x", "y")]
+            names = [name for name in columns if name not in _PLACE]
             values = zip(*(columns[name].tolist() for name in names), strict=True)
             kind, places = ("Polygon", _rings) if "west" in columns else ("Point", _points)
             for properties, place in zip(values, places(columns, grid), strict=True):
@@ -212,9 +230,11 @@ def _write_geojson(file: Path, parts: Iterator[Columns], grid: GridSpec) -> None
         out.write("\n]}\n")
 
 
-_BOX = ("west", "south", "east", "north")
+_PLACE = ("west", "south", "east", "north", "x", "y")
 _CORNERS = (("west", "south"), ("east", "south"), ("east", "north"), ("west", "north"))
 """Counterclockwise, as RFC 7946 requires."""
+
+_RING = (*_CORNERS, _CORNERS[0])
 
 
 def _rings(columns: Columns, grid: GridSpec) -> list[Any]:

@@ -128,9 +128,10 @@ def write_layer(
     columns: dict[str, np.ndarray],
     grid: GridSpec,
     *,
+    kind: str = "LineString",
     append: bool = False,
 ) -> None:
-    """Write lines (WKB) and their fields to a GeoPackage, without the current time in it."""
+    """Write geometries (WKB) and their fields to a GeoPackage, without the current time in it."""
     pyogrio = import_pyogrio(file)
     crs = grid.crs_wkt
     if crs.startswith("BOUNDCRS"):  # given as WKT2, GDAL would store only the base CRS
@@ -147,7 +148,7 @@ def write_layer(
                 list(columns),
                 layer=layer,
                 driver="GPKG",
-                geometry_type="LineString",
+                geometry_type=kind,
                 crs=crs or None,
                 append=append,
             )

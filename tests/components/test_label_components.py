@@ -269,6 +269,20 @@ def test_geojson(tmp_path):
         np.testing.assert_allclose(ring, np.transpose(lonlat), atol=1e-8)
 
 
+def test_a_geopackage(tmp_path):
+    pyogrio = pytest.importorskip("pyogrio")
+    store, grid, boxes = projected(tmp_path, 32633, 500_000.0, 5_000_000.0)
+    label_components(store, "m == 1", table=tmp_path / "t.gpkg")
+    meta, _, rings, fields = pyogrio.raw.read(tmp_path / "t.gpkg")
+    assert (meta["crs"], meta["geometry_type"]) == ("EPSG:32633", "Polygon")
+    assert list(meta["fields"]) == ["label", "cells", "area", *BOX]
+    for k, (box, cells) in enumerate(zip(boxes, (6, 3), strict=True)):
+        assert [one[k] for one in fields] == [k + 1, cells, cells * 1e6, *box]
+        w, s, e, n = grid.crop(box).bounds
+        ring = np.frombuffer(rings[k][13:], "<f8").reshape(-1, 2).tolist()
+        assert ring == [[w, s], [e, s], [e, n], [w, n], [w, s]]
+
+
 def test_geojson_without_crs_and_across_the_antimeridian(tmp_path):
     store = make_store(tmp_path / "plain.zarr", np.ones((3, 4), np.uint8), None, 64)
     label_components(store, "elevation == 1", table=tmp_path / "plain.json")
@@ -560,7 +574,10 @@ def test_plan_command(world, capfd):
         ("--where 'elevation > 0' --connectivity 6", "'6' is not one of '8', '4'"),
         ("--where 'elevation > 0' --into elevation", "layer 'elevation' is read"),
         ("--where 'elevation > 0' --into x", "layer name 'x'"),
-        ("--where 'elevation > 0' --table t.xlsx", "name the table .csv, .parquet or .geojson"),
+        (
+            "--where 'elevation > 0' --table t.xlsx",
+            "name the table .csv, .parquet, .geojson or .gpkg",
+        ),
         ("--where 'elevation > 0' --table no/t.csv", "its folder does not exist"),
         ("--where 'elevation > 0' --table old.csv", "exists; --overwrite replaces it"),
         ("--where 'elevation > 0' -o l.png", "name the output .tif"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import struct
 
 import numpy as np
 import pytest
@@ -20,6 +21,8 @@ from terrain_gpu.drainage.flow import Basins
 from terrain_gpu.errors import StoreError, VerificationError
 from terrain_gpu.grid import GridSpec
 from terrain_gpu.grid.lengths import cell_areas
+from terrain_gpu.io.gdal import gdal_environment
+from terrain_gpu.io.vectors import import_pyogrio
 
 
 class TestBasinsContract(AlongDirections):
@@ -95,10 +98,18 @@ def test_tables_of_other_kinds(dem, tmp_path, capsys):
     assert features[7]["properties"] == properties
     assert call("basins s.zarr --table t.geojson --overwrite -o t.geojson") == 2
     assert call("basins s.zarr --table t.txt --overwrite") == 2
-    assert "t.txt: name the table .csv, .parquet or .geojson" in capsys.readouterr().err
+    assert "t.txt: name the table .csv, .parquet, .geojson or .gpkg" in capsys.readouterr().err
     (tmp_path / "t.geojson").unlink()
     assert call("basins s.zarr --table t.geojson --resume") == 2
     assert "'basins' is complete but" in capsys.readouterr().err
+    assert call("basins s.zarr --table t.gpkg --overwrite") == 0
+    with gdal_environment():
+        meta, _, points, fields = import_pyogrio(tmp_path).raw.read("t.gpkg")
+    assert (meta["crs"], meta["geometry_type"]) == ("EPSG:32633", "Point")
+    assert list(meta["fields"]) == ["basin", "row", "col", "cells", "area"]
+    assert [one[7] for one in fields] == [8, row, col, cells, 900.0 * cells]
+    assert struct.unpack("<dd", points[7][5:]) == (5e5 + 30 * col + 15, 5e6 - 30 * row - 15)
+    assert call("basins s.zarr --table t.gpkg --overwrite") == 0
     parquet = pytest.importorskip("pyarrow.parquet")
     assert call("basins s.zarr --table t.parquet --overwrite") == 0
     assert parquet.read_table("t.parquet").to_pydict()["cells"][7] == cells

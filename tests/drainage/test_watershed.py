@@ -288,7 +288,10 @@ def test_commands_that_cannot_be(dem, capsys):
         ("--links links --snap 5", "--snap needs pour points"),
         ("--pour-point 1,1", "--pour-point: outside the raster"),
         ("--pour-points p.gpkg", "p.gpkg"),
-        ("--pour-point-rowcol 5,5 --table t.txt", "name the table .csv, .parquet or .geojson"),
+        (
+            "--pour-point-rowcol 5,5 --table t.txt",
+            "name the table .csv, .parquet, .geojson or .gpkg",
+        ),
         ("--pour-point-rowcol 5,5 --table no/t.csv", "no"),
         ("--pour-points t.csv --table t.csv", "--pour-points already names this file"),
         ("--pour-point-rowcol 5,5 --snap -3", "-3.0 is not a number of at least 0"),
