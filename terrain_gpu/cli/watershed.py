@@ -79,8 +79,8 @@ OPTIONS = [
     click.option(
         "--table",
         metavar="FILE",
-        help="Also write a table of the pour points, with cell counts, areas and the next one "
-        "downstream: .csv, .parquet, .geojson or .gpkg.",
+        help="Also write a table of the pour points or links, with cell counts, areas and the next "
+        "one downstream: .csv, .parquet, .geojson or .gpkg.",
     ),
 ]
 
@@ -95,9 +95,8 @@ def provide(
     if (links is None) == (not points and not cells and file is None):
         raise click.UsageError("give --pour-point, --pour-point-rowcol, --pour-points or --links")
     if links is not None:
-        for name in ("snap", "table"):
-            if settings[name] is not None:
-                raise click.UsageError(f"--{name} needs pour points; leave it out for --links")
+        if settings["snap"] is not None:
+            raise click.UsageError("--snap needs pour points; leave it out for --links")
     else:  # before hours of work for them
         found = places(store.grid, "--pour-point", points, cells, file, settings["memory_limit"])
         settings["pour_points"] = found

@@ -100,11 +100,34 @@ def test_watersheds_of_links(folders, codes, block, dtype, seed):
     with folders() as folder:
         store = store_of_codes(folder / "s.zarr", codes, block)
         store_of_codes(store, links, 64, nodata=7, grid=grid, name="links")
-        found = watershed(store, links="links", directions="codes", threads=2, verify=True)
+        table = folder / "t.csv"
+        given = {"links": "links", "directions": "codes", "table": table}
+        found = watershed(store, **given, threads=2, verify=True)
         there = reference.listed((links != 0) & (links != 7) & (codes != 255))
         right = reference.watersheds(codes, {cell: links[cell] for cell in there}, dtype)
         assert same(whole(found.layers["watershed"]), right)
         assert list(found.layers) == ["watershed"]
+        rows = rows_of(table)
+    assert [row["label"] for row in rows] == np.unique(right[right != 0]).tolist()
+    for row in rows:
+        beyond = {}  # the next label after each cell that leads out of the link
+        for cell in there:
+            if links[cell] == row["label"]:
+                to = reference.downstream(codes, *cell)
+                if to is None or right[to] != row["label"]:
+                    beyond[cell] = 0 if to is None else right[to]
+        last = min(beyond)
+        count = (right == row["label"]).sum()
+        assert row == {
+            "label": row["label"],
+            "row": last[0],
+            "col": last[1],
+            "x": last[1] + 0.5,
+            "y": -last[0] - 0.5,
+            "cells": count,
+            "area": count,
+            "downstream": beyond[last],
+        }
 
 
 # -- tables --------------------------------------------------------------------------------------
@@ -275,8 +298,6 @@ def test_pour_points_that_cannot_be(tmp_path):
     store_of_codes(store, np.zeros(GRID.shape, np.float32), grid=GRID, name="links")
     with pytest.raises(StoreError, match="holds float32, but links are whole numbers"):
         watershed(store, links="links", directions="codes")
-    with pytest.raises(InputError, match=r"table t\.csv: needs pour points"):
-        watershed(store, links="links", directions="codes", table="t.csv")
     assert sorted(os.listdir(store)) == sorted([*before, "flow_accumulation", "links"])
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,7 @@ from ...engine.plan import StreamPlan
 from ...engine.proof import Limits
 from ...engine.run import Here, Result, Run, run
 from ...errors import InputError
-from ...grid import Block, cell_centres
+from ...grid import Block
 from ...io.places import PlacesLike
 from ...progress import Progress, silent
 from ...store import TileStore
@@ -26,19 +25,17 @@ from ..codes import DIRECTIONS, NOWHERE, open_directions, open_links
 from ..pour_points import HOLDS, PourPoints, points_layer
 from ..verify.watershed import plan_watershed, verify_watershed
 from .accumulation import LAYER as ACCUMULATION
-from .basin_table import CELLS, UNITS, figures
+from .basin_table import figures
 from .block import FlowBlock
-from .entries import Beyond, circle
-from .kernels import TAKE, join_upstream
+from .entries import Beyond
+from .kernels import TAKE
 from .labels import FlowLabels, followed
+from .watershed_table import LinkRows, PointRows
 
 LAYER = "watershed"
 
 _POINT_BYTES = 120
 """Of a pour point, with its row of the table."""
-
-_ROWS = 1 << 15
-"""Rows of the table written at a time."""
 
 
 @dataclass(frozen=True)
@@ -80,7 +77,8 @@ class Watershed(FlowLabels):
 
     def settings(self) -> dict[str, Any]:
         if self.points is None:
-            return {"watershed_of": self.directions, "links": self.links}
+            own = {"watershed_of": self.directions, "links": self.links}
+            return {**own, "table": self.table is not None}
         return {
             "watershed_of": self.directions,
             "pour_points": self.digest,
@@ -105,17 +103,19 @@ class Watershed(FlowLabels):
         labels = flat.reshape(block.codes.shape)[1:-1, 1:-1]
         if self.points is None:
             out[0][...] = labels
-            return None
-        names = np.append(np.uint32(0), self.points.labels)
-        out[0][...] = names[labels]
-        out[1][...] = names[own.reshape(block.codes.shape)[1:-1, 1:-1]]
+        else:
+            names = np.append(np.uint32(0), self.points.labels)
+            out[0][...] = names[labels]
+            out[1][...] = names[own.reshape(block.codes.shape)[1:-1, 1:-1]]
         if self.table is None:
             return None
         r0, r1, c0, _ = block.window
-        ends = stops.reshape(block.codes.shape)[1:-1, 1:-1]
-        after = block.after[stops]
+        none = np.zeros(labels.shape, bool)
+        ends = block.inner[stops[block.inner]]
+        after = block.after[ends]
         beyond = np.where(after < 0, 0, flat[np.maximum(after, 0)])
-        return *figures(labels, ends, (r0, c0), self.units[0][r0:r1]), own[stops], beyond
+        found = figures(labels, none, (r0, c0), self.units[0][r0:r1])
+        return *found, own[ends], block.globally(ends), beyond
 
     def _own(self, block: FlowBlock, cells: list[np.ndarray]) -> np.ndarray:
         """Labels of links, or numbers of pour points, int64, flat with one ring; 0 elsewhere."""
@@ -147,21 +147,21 @@ class _Watersheds(Beyond):
     """The watershed of each entry, and the rows of the table."""
 
     def __init__(self, operation: Watershed, memory_limit: int) -> None:
-        super().__init__(operation.layers[0].path, operation.blocks, memory_limit, TAKE)
+        codes, *links = (layer.path for layer in operation.layers)
+        super().__init__(codes, operation.blocks, memory_limit, TAKE)
         self._operation = operation
         # What finished blocks have for the table is not stored.
         self.again = operation.table is not None
-        count = 0 if operation.points is None else len(operation.points.places)
-        self._sums = np.zeros((2, count), np.int64)
-        self._following = np.full(count, -1)
+        if operation.points is None:
+            self._rows: LinkRows | PointRows = LinkRows(links[0], memory_limit)
+        else:
+            self._rows = PointRows(codes, operation.points)
 
     def add(self, phase: Phase, at: Block, known: tuple[np.ndarray, ...] | None) -> None:
         if not phase.writes:
             super().add(phase, at, known)
         elif known is not None:
-            numbers, found, ends, beyond = known
-            self._sums[:, numbers - 1] += found[:, [CELLS, UNITS]].T
-            self._following[ends - 1] = beyond - 1
+            self._rows.add(*known)
 
     def join(self, phase: Phase) -> None:
         operation = self._operation
@@ -171,39 +171,8 @@ class _Watersheds(Beyond):
         from ...components.table import write_table  # brings GDAL
 
         assert operation.table is not None
-        write_table(Path(operation.table), self._columns(), operation.grid)
-
-    def _columns(self) -> Iterator[dict[str, np.ndarray]]:
-        """Yield the table, some rows at a time; at least once, even without rows."""
-        points, (grid, unit) = self._operation.points, (self._operation.grid, 0.0)
-        assert points is not None
-        unit = self._operation.units[1]
-        total = self._sums.copy()
-        for sums in total:
-            end = join_upstream(self._following, np.empty_like(self._following), sums)
-            if end >= 0:
-                raise circle(self._path, *points.places[end].tolist())
-        names = np.append(points.labels, np.uint32(0))  # the last one for none
-        for start in range(0, max(len(points), 1), _ROWS):
-            here = slice(start, start + _ROWS)
-            which, cells = points.which[here], points.cells[here]
-            own, whole = self._sums[:, which], total[:, which]
-            given, (x, y) = cell_centres(grid, points.given[here]), cell_centres(grid, cells).T
-            yield {
-                "id": points.ids[here].astype(np.int64),
-                "label": names[which].astype(np.int64),
-                "given_x": given[:, 0],
-                "given_y": given[:, 1],
-                "row": cells[:, 0],
-                "col": cells[:, 1],
-                "x": x,
-                "y": y,
-                "cells": own[0],
-                "area": own[1] * unit,
-                "total_cells": whole[0],
-                "total_area": whole[1] * unit,
-                "downstream": names[self._following[which]].astype(np.int64),
-            }
+        columns = self._rows.columns(operation.grid, operation.units[1])
+        write_table(Path(operation.table), columns, operation.grid)
 
     def found(self) -> dict[str, Any]:
         points = self._operation.points
@@ -255,7 +224,7 @@ def watershed(  # noqa: PLR0913 - keyword-only
         `links` if given. Pour points are written to a layer beside it, named `into` and "_points",
         so that they can be proven.
     table
-        Also write a table of the pour points to .csv, .parquet, .geojson or .gpkg; see
+        Also write a table of the pour points or links to .csv, .parquet, .geojson or .gpkg; see
         the reference.
     memory_limit
         Limit on the peak resident set of the process in bytes; a quarter of RAM when None.
@@ -306,8 +275,6 @@ def watershed(  # noqa: PLR0913 - keyword-only
     if table is not None:
         from ...components.table import checked_table  # brings GDAL
 
-        if links is not None:
-            raise InputError(f"table {os.fspath(table)}: needs pour points; leave it out for links")
         target = str(checked_table(table, overwrite=overwrite))
     points = None
     if pour_points is not None:

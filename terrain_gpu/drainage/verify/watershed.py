@@ -86,7 +86,7 @@ def verify_watershed(
         cell = check_labels(data[0], target, data[2], right)
         if cell >= 0:
             row, col = divmod(cell, c1 - c0)
-            what = f"label {data[2][row + 1, col + 1]!s} is not that of the next pour point"
+            what = f"label {data[2][row + 1, col + 1]!s} is not the first one on its way"
             wrong(labels, what, "label", r0 + row, c0 + col)
         found = data[2][1:-1, 1:-1]
         return int(np.count_nonzero(found)), int(np.count_nonzero(right[target == -1]))
