@@ -470,14 +470,18 @@ def watersheds(codes, ends, dtype=np.uint32):
     return labels
 
 
-def snapped(sums, cell, radius, across, down):
-    """The cell of the largest sum, -1 for none, within a radius; then the nearest, the first."""
+def snapped(sums, cell, radius, across, down, expected=None):
+    """The cell of the largest sum, or nearest to one, within a radius; then the nearest, the first.
+
+    Sums are -1 where there is none.
+    """
     near = []
     for r, c in listed(sums != -1):
         y = abs(r - cell[0]) * (down[r] + down[cell[0]]) / 2
         x = abs(c - cell[1]) * (across[r] + across[cell[0]]) / 2
         if np.hypot(y, x) <= radius:
-            near.append((-sums[r, c], np.hypot(y, x), r, c))
+            score = -sums[r, c] if expected is None else abs(sums[r, c] - expected)
+            near.append((score, np.hypot(y, x), r, c))
     return min(near)[2:] if near else None
 
 

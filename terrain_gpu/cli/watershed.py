@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from .flow_accumulation import directions_option
+from .flow_accumulation import directions_option, is_area
 from .places import Place, not_negative, places
 
 if TYPE_CHECKING:
@@ -62,6 +62,12 @@ OPTIONS = [
         "distance: map units, metres in a geographic CRS.",
     ),
     click.option(
+        "--snap-area",
+        metavar="N|AREA",
+        help="Instead, move each to the cell within --snap whose accumulation differs least from "
+        "this: a number of cells such as 1000, or an area such as 5km2.",
+    ),
+    click.option(
         "--accumulation",
         default="flow_accumulation",
         show_default=True,
@@ -100,10 +106,14 @@ def provide(
     else:  # before hours of work for them
         found = places(store.grid, "--pour-point", points, cells, file, settings["memory_limit"])
         settings["pour_points"] = found
-    directions = settings["directions"]
+    directions, area = settings["directions"], settings["snap_area"]
     if settings["snap"] is None:
+        if area is not None:
+            raise click.UsageError("--snap-area needs --snap, the farthest to look")
         return provide_directions(store, directions, show, **how)
-    return provide_accumulation(store, settings["accumulation"], directions, show, **how)
+    named = settings["accumulation"], directions
+    areas = area is not None and is_area(area)
+    return provide_accumulation(store, *named, show, areas=areas, **how)
 
 
 def run(store: TileStore, **settings: Any) -> Any:

@@ -73,15 +73,15 @@ class PourPoints:
     def __len__(self) -> int:
         return len(self.ids)
 
-    def snapped(self, sums: Layer, radius: float) -> PourPoints:
-        """Move each point to the cell with the largest sum within a radius.
+    def snapped(self, sums: Layer, radius: float, expected: float | None = None) -> PourPoints:
+        """Move each point to the cell with the largest, or the expected, sum within a radius.
 
         Raises
         ------
         InputError
             when no cell within the radius of a point has a sum.
         """
-        cells, none = most_within(sums, self.given, radius)
+        cells, none = most_within(sums, self.given, radius, expected)
         if none.any():
             raise InputError(
                 f"{sums.path}: no cell within {radius:g} of {self._named(none, sums.grid)} drains; "

@@ -17,7 +17,9 @@ _PIECE = 1024
 """Sums around them are read in squares of this side."""
 
 
-def most_within(sums: Layer, points: np.ndarray, radius: float) -> tuple[np.ndarray, np.ndarray]:
+def most_within(
+    sums: Layer, points: np.ndarray, radius: float, expected: float | None = None
+) -> tuple[np.ndarray, np.ndarray]:
     """Find the cell with the largest sum within a radius of each point.
 
     Of equal ones the nearest, then the first in row-major order. Distances are between centres of
@@ -27,6 +29,8 @@ def most_within(sums: Layer, points: np.ndarray, radius: float) -> tuple[np.ndar
     ----------
     points
         int64, shape (n, 2): rows and columns.
+    expected
+        Instead of the largest sum, the one that differs least from this.
 
     Returns
     -------
@@ -36,7 +40,7 @@ def most_within(sums: Layer, points: np.ndarray, radius: float) -> tuple[np.ndar
     grid = sums.grid
     steps = step_lengths(grid)[::2].copy()
     across, down = steps
-    best = np.zeros(len(points), sums.dtype)
+    best = np.zeros(len(points), sums.dtype if expected is None else np.float64)
     away, cells = np.full(len(points), np.inf), np.full(len(points), -1)
     order = np.lexsort(tuple(points.T // _GROUP)[::-1])
     squares = points[order] // _GROUP
@@ -53,6 +57,8 @@ def most_within(sums: Layer, points: np.ndarray, radius: float) -> tuple[np.ndar
                 corner = np.array((row, col, grid.cols))
                 data = sums.read_window(row, min(row + _PIECE, r1), col, min(col + _PIECE, c1))
                 good = ~is_nodata(data, sums.nodata)
+                if expected is not None:
+                    data = -np.abs(data - expected)
                 _improve(data, good, corner, points, here, radius, steps, best, away, cells)
     none = cells < 0
     return np.stack(np.divmod(np.where(none, 0, cells), grid.cols), axis=1), none

@@ -116,9 +116,9 @@ OPTIONS = {
     "terrain-gpu streams": "threshold directions accumulation order into lines layer output "
     "memory-limit threads workers scheduler verify resume scratch overwrite json quiet verbose "
     "help",
-    "terrain-gpu watershed": "pour-point pour-point-rowcol pour-points links snap accumulation "
-    "directions into table output memory-limit threads workers scheduler verify resume scratch "
-    "overwrite json quiet verbose help",
+    "terrain-gpu watershed": "pour-point pour-point-rowcol pour-points links snap snap-area "
+    "accumulation directions into table output memory-limit threads workers scheduler verify "
+    "resume scratch overwrite json quiet verbose help",
     "terrain-gpu verify": "data file layer accept-changes memory-limit threads backend device "
     "gpu-memory-limit scratch json quiet verbose help",
     "terrain-gpu info": "json quiet verbose help",

@@ -232,8 +232,11 @@ def test_tables_and_labels_on_the_command_line(dem, tmp_path, capsys):
     radius=st.sampled_from([0, 10, 24, 70, 300, 10**6]),
     geographic=st.booleans(),
     square=st.sampled_from([16, 512]),
+    expected=st.sampled_from([None, 0.5, 3, 6.5, 99]),
 )
-def test_points_are_snapped_to_channels(folders, seed, rows, cols, radius, geographic, square):
+def test_points_are_snapped_to_channels(
+    folders, seed, rows, cols, radius, geographic, square, expected
+):
     rng = np.random.default_rng(seed)
     sums = rng.integers(1, 9, (rows, cols))
     sums[rng.random(sums.shape) < 0.3] = -1
@@ -247,10 +250,28 @@ def test_points_are_snapped_to_channels(folders, seed, rows, cols, radius, geogr
         patch.setattr(snap, "_GROUP", square)
         patch.setattr(snap, "_PIECE", square)
         store = store_of_codes(folder / "s.zarr", sums, nodata=-1, grid=grid, name="sums")
-        cells, none = snap.most_within(TileStore.open(store).layer("sums"), points, radius)
+        layer = TileStore.open(store).layer("sums")
+        cells, none = snap.most_within(layer, points, radius, expected)
     for point, cell, nothing in zip(points.tolist(), cells.tolist(), none, strict=True):
-        right = reference.snapped(sums, point, radius, across, down)
+        right = reference.snapped(sums, point, radius, across, down, expected)
         assert (None if nothing else tuple(cell)) == right
+
+
+def test_points_are_snapped_to_an_expected_area(dem, capsys):
+    assert call("convert-dataset dem.tif s.zarr") == 0
+    words = "watershed s.zarr --pour-point-rowcol 50,50 --table t.csv --overwrite --snap-area"
+    assert call(f"{words} 90000m2 --snap 300") == 0  # before sums of areas are there
+    (row,) = rows_of("t.csv")
+    sums = whole(TileStore.open("s.zarr").layer("flow_accumulation"))
+    assert row["total_area"] == sums[int(row["row"]), int(row["col"])]
+    away = np.hypot(*(np.indices(sums.shape) - 50)) * 30
+    assert abs(row["total_area"] - 90000) == abs(sums[away <= 300] - 90000).min()
+    assert call(f"{words} 100 --snap 300") == 0
+    assert rows_of("t.csv") == [row]
+    assert call(f"{words} 0km2 --snap 300") == 2
+    assert "snap_area '0km2': must be positive and finite" in capsys.readouterr().err
+    assert call(f"{words} 5km2") == 2
+    assert "--snap-area needs --snap, the farthest to look" in capsys.readouterr().err
 
 
 def test_points_that_are_snapped_to_one_cell(tmp_path, caplog):

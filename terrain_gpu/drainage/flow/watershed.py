@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ...arguments import checked
+from ...arguments import checked, described
 from ...cells import is_nodata
 from ...engine.operation import OutputLayer, Phase, State
 from ...engine.plan import StreamPlan
@@ -19,8 +19,8 @@ from ...errors import InputError
 from ...grid import Block
 from ...io.places import PlacesLike
 from ...progress import Progress, silent
-from ...store import TileStore
-from ..channels.inputs import open_sums
+from ...store import Layer, TileStore
+from ..channels.inputs import least_sum, open_sums
 from ..codes import DIRECTIONS, NOWHERE, open_directions, open_links
 from ..pour_points import HOLDS, PourPoints, points_layer
 from ..verify.watershed import plan_watershed, verify_watershed
@@ -179,6 +179,16 @@ class _Watersheds(Beyond):
         return {} if points is None else {"pour_points": len(points)}
 
 
+def _expected(snap_area: float | str | None, sums: Layer) -> float | None:
+    """An expected area in the unit of the sums."""
+    if snap_area is None:
+        return None
+    try:
+        return float(least_sum(snap_area, sums))
+    except InputError as error:
+        raise InputError(str(error).replace("threshold", "snap_area", 1)) from None
+
+
 @checked()
 def watershed(  # noqa: PLR0913 - keyword-only
     store: str | os.PathLike[str] | TileStore,
@@ -186,6 +196,7 @@ def watershed(  # noqa: PLR0913 - keyword-only
     *,
     links: str | None = None,
     snap: float | None = None,
+    snap_area: float | str | None = None,
     accumulation: str = ACCUMULATION,
     directions: str = DIRECTIONS,
     into: str = LAYER,
@@ -215,6 +226,9 @@ def watershed(  # noqa: PLR0913 - keyword-only
         Move each pour point to the cell with the largest accumulation within this distance, in map
         units, in metres for a geographic CRS; of equal ones the nearest, then the first in
         row-major order.
+    snap_area
+        Instead, move each to the cell within `snap` whose accumulation differs least from this: a
+        number of cells, or an area as text such as "5km2".
     accumulation
         Layer of flow accumulation, for `snap`.
     directions
@@ -269,6 +283,8 @@ def watershed(  # noqa: PLR0913 - keyword-only
     """
     opened = store if isinstance(store, TileStore) else TileStore.open(store)
     codes = open_directions(opened, directions)
+    if snap_area is not None and snap is None:
+        raise InputError(f"snap_area {described(snap_area)}: needs snap, the farthest to look")
     if (pour_points is None) == (links is None):
         raise InputError("pour_points: give pour points or a layer of links")
     target = None
@@ -280,7 +296,8 @@ def watershed(  # noqa: PLR0913 - keyword-only
     if pour_points is not None:
         points = PourPoints.of(codes, pour_points)
         if snap is not None:
-            points = points.snapped(open_sums(opened, accumulation, codes), snap)
+            sums = open_sums(opened, accumulation, codes)
+            points = points.snapped(sums, snap, _expected(snap_area, sums))
         points.refuse_undrained(codes)
         points.tell_shared()
     elif snap is not None:
