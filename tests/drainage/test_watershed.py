@@ -21,7 +21,7 @@ from terrain_gpu import TileStore, flow_accumulation, watershed
 from terrain_gpu.drainage import snap
 from terrain_gpu.drainage.flow import Watershed
 from terrain_gpu.drainage.pour_points import PourPoints
-from terrain_gpu.errors import InputError, StoreError, VerificationError
+from terrain_gpu.errors import InputError, PlanError, StoreError, VerificationError
 from terrain_gpu.grid import GridSpec
 from terrain_gpu.grid.lengths import cell_areas, step_lengths
 
@@ -354,6 +354,27 @@ def test_circles_have_no_watershed_unless_a_point_breaks_them(tmp_path, on_it):
         points.append((10, 64))
     with pytest.raises(StoreError, match="directions lead round in a circle"):
         watershed(store, points, directions="codes", table=tmp_path / "t.csv", overwrite=True)
+
+
+def test_a_link_that_is_a_circle_has_no_table(tmp_path):
+    codes, links = np.zeros((2, 70, 80), np.uint8)
+    codes[10, 63], codes[10, 64] = 1, 16
+    links[10, 63:65] = 3
+    store = store_of_codes(tmp_path / "s.zarr", codes)
+    store_of_codes(store, links, nodata=0, name="links")
+    with pytest.raises(StoreError, match="links: directions lead round in a circle in link 3"):
+        watershed(store, links="links", directions="codes", table=tmp_path / "t.csv")
+    assert not (tmp_path / "t.csv").exists()
+    assert "watershed" not in TileStore.open(store).layers
+
+
+def test_too_many_links_for_the_limit():
+    from terrain_gpu.drainage.flow.watershed_table import LinkRows
+    from terrain_gpu.engine.plan import COMPILED_BASELINE
+
+    rows, labels = LinkRows("links", COMPILED_BASELINE + 900), np.arange(3)
+    with pytest.raises(PlanError, match=r"links: a memory limit of .* give more than \d+ MB"):
+        rows.add(labels, np.ones((3, 4), np.int64), labels, labels, labels + 1)
 
 
 def test_other_points_than_were_given_are_noticed(tmp_path, capsys):
