@@ -28,6 +28,7 @@ PathMethod = Literal["relax", "index", "dijkstra", "relax-array", "tournament"]
 TreeMethod = Literal["frozen", "contract"]
 TreeWeight = Literal["max", "absdiff", "flow"]
 StreamOrder = Literal["strahler", "shreve", "horton", "hack", "topological", "link"]
+UpstreamStatistic = Literal["sum", "mean", "max", "min"]
 LayerCompression = Literal["zstd"]
 FileCompression = Literal["none", "deflate", "lzw", "zstd"]
 FlowEncoding = Literal["esri", "grass", "taudem", "whitebox", "ldd"]
@@ -408,10 +409,12 @@ _CHECKS: dict[str, Check] = {
     "snap": not_negative,
     "source_edge": flag,
     "stop_at_targets": flag,
+    "statistic": word(UpstreamStatistic),
     "store": store,
     "streams": text,
     "table": path,
     "threads": _threads,
     "verify": flag,
+    "weights": text,
     "where": text,
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import heapq
 import itertools
 import math
@@ -424,6 +425,23 @@ def flow_sums(codes, values):
             sums[cell] += int(values[start[0]])
             cell = downstream(codes, *cell)
     return sums
+
+
+def upstream(codes, values):
+    """Lists of the values of all cells upstream of each and of its own; None is no value."""
+    found = np.empty(codes.shape, object)
+    for cell in np.ndindex(codes.shape):
+        found[cell] = [values[cell]] if values[cell] is not None and codes[cell] != 255 else []
+    after = {cell: downstream(codes, *cell) for cell in listed(codes != 255)}
+    waiting = collections.Counter(after.values())
+    ready = [cell for cell in after if not waiting[cell]]
+    while ready:
+        cell = ready.pop()
+        if (to := after[cell]) is not None:
+            found[to] += found[cell]
+            waiting[to] -= 1
+            ready += [to] * (not waiting[to])
+    return found
 
 
 def filled(z, codes, nodata=None, connectivity=8):

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 import click
+
+from ..arguments import UpstreamStatistic
 
 if TYPE_CHECKING:
     from ..store import TileStore
@@ -13,13 +15,14 @@ NAME = "flow-accumulation"
 PROVEN = True
 MODULES = "mst.problem", "drainage.flow", "drainage.directions"
 HELP = """Count the cells, or sum the areas, that drain through each cell of STORE, or of a raster
-(then give -o).
+(then give -o); or sum a layer of weights, such as rain.
 
 Follows the layer of flow directions, which is computed if it is not there (flow-direction). Cells
 that do not drain are nodata.
 
 \b
 terrain-gpu flow-accumulation dem.zarr --areas
+terrain-gpu flow-accumulation dem.zarr --weights rain --statistic mean
 terrain-gpu flow-accumulation dem.tif -o accumulation.tif
 """
 
@@ -36,15 +39,22 @@ OPTIONS = [
     click.option(
         "--areas",
         is_flag=True,
-        help="Sum areas instead of cells, in square map units (square metres in a geographic CRS).",
+        help="Sum areas instead of cells, in square map units (square metres in a geographic CRS); "
+        "or weights times areas.",
     ),
     click.option("--exclude-self", is_flag=True, help="Leave out the cell itself."),
+    click.option("--weights", metavar="NAME", help="Layer of values to sum instead of cells."),
+    click.option(
+        "--statistic",
+        type=click.Choice(get_args(UpstreamStatistic)),
+        default="sum",
+        show_default=True,
+        help="Of --weights: what to compute over the cells upstream and the cell itself.",
+    ),
     click.option(
         "--into",
-        default="flow_accumulation",
-        show_default=True,
         metavar="NAME",
-        help="Layer to write to.",
+        help="Layer to write to.  [default: flow_accumulation, or upstream_STATISTIC of weights]",
     ),
 ]
 
@@ -66,3 +76,11 @@ def run(store: TileStore, **settings: Any) -> Any:
     from ..drainage.flow import flow_accumulation
 
     return flow_accumulation(store, **settings)
+
+
+def tell(found: Any) -> str:
+    from .operations import cells_with_a_value
+
+    without = found.found.get("without_weight")
+    more = f", {without:,} that drain without a weight" if without else ""
+    return cells_with_a_value(found) + more

@@ -52,7 +52,7 @@ def command_of(operation: ModuleType) -> click.Command:
     a raster in place of a store.
     """
     provide = getattr(operation, "provide", None)
-    tell = getattr(operation, "tell", _cells_with_a_value)
+    tell = getattr(operation, "tell", cells_with_a_value)
 
     def command(store: str, output: str | None, json_target: str | None, **settings: Any) -> None:
         from ..progress import bar
@@ -125,7 +125,8 @@ def command_of(operation: ModuleType) -> click.Command:
     return made
 
 
-def _cells_with_a_value(found: Any) -> str:
+def cells_with_a_value(found: Any) -> str:
+    """Tell the number of cells with a value."""
     return f"{found.report.valid_cells:,} of {found.report.cells:,} cells with a value"
 
 

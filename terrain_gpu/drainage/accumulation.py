@@ -297,7 +297,7 @@ class Accumulate(Operation):
         codes = out[-1] if self.directions is not None else work[1][: block.size].reshape(shape)
         total = drain(block, outlets, values, flows, codes.reshape(-1))
         if self.into is not None:
-            self.rule.write(total.reshape(shape), window, codes, out[0])
+            self.rule.write(window, codes, None, [total.reshape(shape)], out[0])
         return SolvedBlock(tuple(out))
 
     def plan_verify(self, memory_limit: int, threads: int | None) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
@@ -32,6 +33,11 @@ class SumRule:
     dtype: np.dtype
     exclude_self: bool = False
 
+    adds: ClassVar = True
+    empty: ClassVar = 0
+    columns: ClassVar = 1
+    weights: ClassVar = None
+
     @classmethod
     def of(cls, grid: GridSpec, areas: bool, exclude_self: bool = False) -> SumRule:
         """The rule for areas, or for numbers of cells."""
@@ -44,14 +50,25 @@ class SumRule:
         """The sum at cells that do not drain."""
         return -1 if self.exclude_self else 0
 
-    def own(self, window: Window, codes: np.ndarray) -> np.ndarray:
-        """What each cell of a window contributes."""
-        return (codes != NOWHERE) * self.units[window[0] : window[1], None]
+    def own(
+        self, window: Window, codes: np.ndarray, weights: None = None
+    ) -> tuple[np.ndarray, list[np.ndarray]]:
+        """Which cells of a window count, and what each contributes."""
+        known = codes != NOWHERE
+        return known, [known * self.units[window[0] : window[1], None]]
 
-    def write(self, sums: np.ndarray, window: Window, codes: np.ndarray, out: np.ndarray) -> None:
+    def write(
+        self,
+        window: Window,
+        codes: np.ndarray,
+        weights: None,
+        values: list[np.ndarray],
+        out: np.ndarray,
+    ) -> None:
         """Write the sums of a window's cells, in units, to `out`."""
+        (sums,) = values
         if self.exclude_self:
-            sums = sums - self.own(window, codes)
+            sums = sums - self.own(window, codes)[1][0]
         np.multiply(sums, self.unit if self.dtype.kind == "f" else 1, out=out)
         if self.exclude_self:
             out[codes == NOWHERE] = self.nodata

@@ -41,6 +41,11 @@ def open_sums(store: TileStore, name: str, codes: Layer) -> Layer:
             "terrain-gpu flow-accumulation makes them"
         )
     settings, own = (_settings(one) for one in (layer, codes))
+    if settings.get("statistic", "sum") != "sum":
+        raise StoreError(
+            f"{layer.path}: holds the {settings['statistic']} of what is upstream, which need not "
+            "grow downstream; give a layer of sums"
+        )
     of = settings.get("of")
     if not isinstance(of, dict):  # of another program
         return layer
@@ -89,7 +94,9 @@ def least_sum(threshold: Any, sums: Layer) -> int | float:
     number, unit = _parsed(threshold)
     if not 0 < number < math.inf:
         raise InputError(f"threshold {described(threshold)}: must be positive and finite")
-    counts, areas = sums.dtype.kind == "i", _settings(sums).get("areas") is True
+    settings = _settings(sums)
+    counts = sums.dtype.kind == "i"
+    areas = settings.get("areas") is True and "weights" not in settings
     if counts or areas:
         if unit is not None:
             number *= _SQUARE_METRES[unit] / _map_unit(sums, threshold) ** 2

@@ -10,17 +10,18 @@ from typing import Any
 
 import numpy as np
 
-from ...arguments import checked
+from ...arguments import UpstreamStatistic, checked
 from ...engine.operation import OutputLayer, State
 from ...engine.plan import StreamPlan
 from ...engine.proof import Limits
 from ...engine.run import Here, Result, Run, run
 from ...progress import Progress, silent
 from ...store import TileStore
-from ..codes import DIRECTIONS, open_directions
-from ..verify.sums import SumRule, plan_sums, verify_sums
+from ..codes import DIRECTIONS, NOWHERE, open_directions
+from ..verify.sums import plan_sums, verify_sums
+from ..weights import Rule, rule_of
 from .block import FlowBlock
-from .entries import Inflows
+from .entries import Inflows, most_entries
 from .kernels import TAKE, pass_on
 from .operation import AlongFlow
 
@@ -36,65 +37,100 @@ class FlowAccumulation(AlongFlow):
     areas: bool = False
     exclude_self: bool = False
     into: str = LAYER
+    weights: str | None = None
+    statistic: str = "sum"
 
     command = "flow-accumulation"
     mark = "accumulation_of"
     proof_passes = 2
-    worker_bytes = 8
+
+    @property
+    def worker_bytes(self) -> int:
+        return 8 if self.weights is None else 40 + 24 * self.rule.columns
+
+    @property
+    def held_bytes(self) -> int:
+        return 32 * most_entries(self.blocks) * (self.rule.columns - 1)
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        return (self.directions,) if self.weights is None else (self.directions, self.weights)
 
     @property
     def outputs(self) -> tuple[OutputLayer, ...]:
-        dtype = np.dtype(np.float64 if self.areas else np.int64)
-        return (OutputLayer(self.into, dtype, self.rule.nodata, "flow accumulation"),)
+        return (OutputLayer(self.into, self.rule.dtype, self.rule.nodata, "flow accumulation"),)
 
     def settings(self) -> dict[str, Any]:
+        weighted = {"weights": self.weights, "statistic": self.statistic}
         return {
             "accumulation_of": self.directions,
             "areas": self.areas,
             "exclude_self": self.exclude_self,
+            **(weighted if self.weights is not None else {}),
         }
 
     @cached_property
-    def rule(self) -> SumRule:
-        return SumRule.of(self.grid, self.areas, self.exclude_self)
+    def rule(self) -> Rule:
+        weights = None if self.weights is None else self.layers[1]
+        return rule_of(self.grid, weights, self.statistic, self.areas, self.exclude_self)
 
     def begin(self, plan: StreamPlan, spill: Path) -> State:
-        return Inflows(self.layers[0].path, self.blocks, plan.memory_limit)
+        return Inflows(self.layers[0].path, self.blocks, plan.memory_limit, self.rule)
 
-    def ways(self, block: FlowBlock, cells: list[np.ndarray]) -> tuple[np.ndarray, ...]:
-        into = block.entries()
-        sums = self._drained(block)
-        sums[1:-1, 1:-1] = 0
-        leaving = np.flatnonzero(sums)
-        left = block.globally(leaving), sums.ravel()[leaving]
-        exits = block.follow(into, sums.ravel(), TAKE, sums.ravel())
-        return block.globally(into), block.globally(exits), *left
+    def ways(self, block: FlowBlock, cells: list[np.ndarray]) -> tuple[Any, ...]:
+        into, empty = block.entries(), self.rule.empty
+        without, drained = self._drained(block, cells)
+        for values in drained:
+            values[1:-1, 1:-1] = empty
+        leaving = np.flatnonzero(np.logical_or.reduce([values != empty for values in drained]))
+        left = np.array([values.ravel()[leaving] for values in drained])
+        unused = drained[0].ravel()
+        exits = block.follow(into, unused, TAKE, unused)
+        return block.globally(into), block.globally(exits), block.globally(leaving), left, without
 
     def finish(
         self, block: FlowBlock, cells: list[np.ndarray], given: Any, out: list[np.ndarray]
     ) -> None:
-        sums = self._drained(block, given)[1:-1, 1:-1]
-        self.rule.write(sums, block.window, block.codes[1:-1, 1:-1], out[0])
+        _, drained = self._drained(block, cells, given)
+        values = [one[1:-1, 1:-1] for one in drained]
+        self.rule.write(block.window, *_inner(block, cells), values, out[0])
 
-    def _drained(self, block: FlowBlock, inflow: Any = None) -> np.ndarray:
-        """What drains through each cell; of the ring, what drains there."""
-        flat = block.work.sums[: block.size]
-        sums = flat.reshape(block.codes.shape)
-        sums[...] = 0
-        sums[1:-1, 1:-1] = self.rule.own(block.window, block.codes[1:-1, 1:-1])
-        if inflow is not None:
-            ids, amounts = inflow
-            flat[block.locally(ids)] += amounts
+    def _drained(
+        self, block: FlowBlock, cells: list[np.ndarray], inflow: Any = None
+    ) -> tuple[int, list[np.ndarray]]:
+        """How many cells lack a weight; and what drains through each, of the ring, drains there."""
+        codes, weights = _inner(block, cells)
+        known, columns = self.rule.own(block.window, codes, weights)
+        join = np.add if self.rule.adds else np.maximum
         waiting = block.work.waiting[: block.size]
-        block.refuse_circle(pass_on(block.codes, block.after, waiting, flat))
-        return sums
+        drained = []
+        for k, own in enumerate(columns):
+            flat = np.empty(block.size, np.int64) if k else block.work.sums[: block.size]
+            values = flat.reshape(block.codes.shape)
+            values[...] = self.rule.empty
+            values[1:-1, 1:-1] = own
+            if inflow is not None:
+                at = block.locally(inflow[0])
+                flat[at] = join(flat[at], inflow[1 + k])
+            adds = self.rule.adds
+            block.refuse_circle(pass_on(block.codes, block.after, waiting, flat, adds))
+            drained.append(values)
+        without = np.count_nonzero(codes != NOWHERE) - np.count_nonzero(known)
+        return int(without), drained
 
     def plan_verify(self, memory_limit: int, threads: int | None) -> None:
-        plan_sums(self.blocks, self.layers[0], self.outputs[0], Limits(memory_limit, threads))
+        limits = Limits(memory_limit, threads)
+        plan_sums(self.blocks, self.layers[0], self.outputs[0], limits, self.rule)
 
     def verify(self, run: Run, found: dict[str, Any]) -> dict[str, Any]:
-        verify_sums(self.layers[0], run.layer(self.into), self.rule, run.proof_limits)
+        result = run.layer(self.into)
+        verify_sums(self.layers[0], result, self.rule, run.proof_limits, found)
         return {"verified_cells": self.grid.cells}
+
+
+def _inner(block: FlowBlock, cells: list[np.ndarray]) -> tuple[np.ndarray, Any]:
+    """Directions and weights of the block without its ring."""
+    return block.codes[1:-1, 1:-1], cells[0][1:-1, 1:-1] if cells else None
 
 
 @checked()
@@ -104,7 +140,9 @@ def flow_accumulation(  # noqa: PLR0913 - keyword-only
     directions: str = DIRECTIONS,
     areas: bool = False,
     exclude_self: bool = False,
-    into: str = LAYER,
+    weights: str | None = None,
+    statistic: UpstreamStatistic = "sum",
+    into: str | None = None,
     memory_limit: int | str | None = None,
     threads: int | None = None,
     client: Any = None,
@@ -113,7 +151,7 @@ def flow_accumulation(  # noqa: PLR0913 - keyword-only
     overwrite: bool = False,
     progress: Progress = silent,
 ) -> Result:
-    """Count the cells, or sum the areas, that drain through each cell along D8 directions.
+    """Count the cells, or sum areas or weights, that drain through each cell along D8 directions.
 
     Parameters
     ----------
@@ -124,12 +162,22 @@ def flow_accumulation(  # noqa: PLR0913 - keyword-only
         outlets, 255 (or the layer's nodata) at cells that do not drain. Ways also end where the
         next cell does not drain, or lies outside the raster.
     areas
-        Sum areas (map units squared, or square metres for a geographic CRS) instead of cells.
+        Sum areas (map units squared, or square metres for a geographic CRS) instead of cells; or
+        weights times areas.
     exclude_self
-        Leave out the cell itself: 0 at cells into which nothing drains.
+        Leave out the cell itself: 0 at cells into which nothing drains. Not for extremes.
+    weights
+        Layer of values to sum over all cells upstream, such as rain or runoff; they may be
+        negative. Cells without one count nothing.
+    statistic
+        "sum", or of `weights` also "mean", "max" or "min", all over the cells upstream and the cell
+        itself. The minimum of elevations is the carved DEM: no cell is higher than what drains
+        into it.
     into
-        Layer to write: int64 cells or float64 areas. Cells that do not drain are nodata: 0, or -1
-        with `exclude_self`.
+        Layer to write; None for "flow_accumulation", or with weights "upstream_sum",
+        "upstream_mean" and so on. int64 cells or float64 areas: cells that do not drain are nodata,
+        0, or -1 with `exclude_self`. Sums and means of weights: float64, nodata is NaN. Extremes:
+        the type and nodata value of the weights; cells that do not drain keep their values.
     memory_limit
         Limit on the peak resident set of the process in bytes; a quarter of RAM when None.
     threads
@@ -149,12 +197,13 @@ def flow_accumulation(  # noqa: PLR0913 - keyword-only
     Returns
     -------
     Result
-        Its `layers` are named `into`.
+        Its `layers` are named `into`. With weights, `found` has "without_weight", the number of
+        cells that drain and have none.
 
     Raises
     ------
     InputError
-        when a name cannot be used.
+        when a name cannot be used, options exclude each other, or a weight is infinite.
     PlanError
         when the memory limit is too small.
     StoreError
@@ -167,7 +216,10 @@ def flow_accumulation(  # noqa: PLR0913 - keyword-only
 
     Notes
     -----
-    Sums are sums of integers, so they do not depend on the blocks; see `area_units`.
+    Sums are sums of integers, so they do not depend on the blocks; see `area_units`. Weights are
+    rounded to a power of two, 2^-62 to 2^-60 of the largest size of a weight times the number N of
+    cells of the raster. So a sum of n weights errs by at most n N 2^-61 of the largest, besides the
+    rounding to float64. Integers of which N times the largest is below 2^62 are summed exactly.
 
     Examples
     --------
@@ -176,7 +228,10 @@ def flow_accumulation(  # noqa: PLR0913 - keyword-only
     """
     opened = store if isinstance(store, TileStore) else TileStore.open(store)
     open_directions(opened, directions)
-    operation = FlowAccumulation(str(opened.path), directions, areas, exclude_self, into)
+    if into is None:
+        into = LAYER if weights is None else f"upstream_{statistic}"
+    names = directions, areas, exclude_self, into, weights, statistic
+    operation = FlowAccumulation(str(opened.path), *names)
     return run(
         operation,
         memory_limit=memory_limit,

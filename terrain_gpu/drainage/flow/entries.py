@@ -7,12 +7,15 @@ rims: sums are passed along them downstream, and values of ways are followed ups
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from ...engine.operation import Phase, State
 from ...engine.plan import COMPILED_BASELINE, MB, format_size
 from ...errors import PlanError, StoreError
 from ...grid import Block, BlockGrid, ceil_div
+from ..weights import Rule
 from .kernels import NO_STOPS, UNKNOWN, follow, join_upstream
 
 ENTRY_BYTES = 190
@@ -94,30 +97,50 @@ def circle(path: object, row: int, col: int) -> StoreError:
 class Inflows(FlowEntries):
     """What enters each block.
 
-    Blocks add where flow leaves them and how much of it comes from their own cells.
+    Blocks add where flow leaves them and what comes of it from their own cells, in one or more
+    columns.
+
+    Parameters
+    ----------
+    rule
+        Says how amounts are joined, see `weights.Rule`.
     """
 
-    def __init__(self, path: object, blocks: BlockGrid, memory_limit: int) -> None:
+    def __init__(
+        self, path: object, blocks: BlockGrid, memory_limit: int, rule: Rule | None = None
+    ) -> None:
         super().__init__(path, blocks, memory_limit)
-        self._left: list[tuple[np.ndarray, np.ndarray]] = []
+        self._adds, self._empty = (True, 0) if rule is None else (rule.adds, rule.empty)
+        self._weighted = rule is not None and rule.weights is not None
+        self._without = 0
+        self._left: list[tuple[np.ndarray, ...]] = []
 
-    def add(self, phase: Phase, at: Block, known: tuple[np.ndarray, ...] | None) -> None:
+    def add(self, phase: Phase, at: Block, known: tuple[Any, ...] | None) -> None:
         if phase.writes or known is None:
             return
-        ids, following, leaving, amounts = known
+        ids, following, leaving, amounts, *without = known
         super().add(phase, at, (ids, following))
-        self._left.append((leaving, amounts))
+        self._left.append((leaving, *np.atleast_2d(amounts)))
+        self._without += sum(without)
 
     def join(self, phase: Phase) -> None:
         if phase.writes:
             return
         following, _ = self._joined()
-        sums = np.zeros(len(following), np.int64)
-        for leaving, amounts in self._left:
-            np.add.at(sums, np.searchsorted(self._ids, leaving), amounts)
+        join = np.add if self._adds else np.maximum
+        columns = len(self._left[0]) - 1
+        self._values = [np.full(len(following), self._empty, np.int64) for _ in range(columns)]
+        for leaving, *amounts in self._left:
+            to = np.searchsorted(self._ids, leaving)
+            for values, own in zip(self._values, amounts, strict=True):
+                join.at(values, to, own)
         self._left.clear()
-        self._refuse_circle(join_upstream(following, np.empty_like(following), sums))
-        self._values = [sums]
+        for values in self._values:
+            waiting = np.empty_like(following)
+            self._refuse_circle(join_upstream(following, waiting, values, self._adds))
+
+    def found(self) -> dict[str, Any]:
+        return {"without_weight": self._without} if self._weighted else {}
 
     def given(self, phase: Phase, at: Block) -> tuple[np.ndarray, ...] | None:
         """Return the cells of the block at which flow enters, and how much."""

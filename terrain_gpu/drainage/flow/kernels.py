@@ -64,7 +64,7 @@ def next_cells(codes, after):
 
 
 @jit
-def pass_on(codes, after, waiting, sums):
+def pass_on(codes, after, waiting, sums, adds):
     """Pass the sum of each cell on to the next one, after all that drains into it.
 
     Parameters
@@ -76,6 +76,8 @@ def pass_on(codes, after, waiting, sums):
     sums
         int64: value of each cell and of what drains into it from other blocks, 0 in the ring.
         Receives what drains through each cell; in the ring, what drains there out of the block.
+    adds
+        Whether values are added; otherwise the larger one is kept.
 
     Returns
     -------
@@ -98,7 +100,10 @@ def pass_on(codes, after, waiting, sums):
                 to = after[at]
                 if to < 0:
                     break
-                sums[to] += sums[at]
+                if adds:
+                    sums[to] += sums[at]
+                elif sums[to] < sums[at]:
+                    sums[to] = sums[at]
                 waiting[to] -= 1
                 at = to
     for row in range(1, rows - 1):
@@ -197,7 +202,7 @@ def entries(codes, after, into):
 
 
 @jit
-def join_upstream(following, waiting, amounts):
+def join_upstream(following, waiting, amounts, adds):
     """Pass amounts on between entries; returns an entry on a circle, -1 if there is none.
 
     Parameters
@@ -208,6 +213,8 @@ def join_upstream(following, waiting, amounts):
         int64 work space.
     amounts
         int64: receives, in addition, what comes from other entries.
+    adds
+        See `pass_on`.
     """
     waiting[:] = 0
     for to in following:
@@ -219,7 +226,7 @@ def join_upstream(following, waiting, amounts):
             waiting[at] = -1
             to = following[at]
             if to >= 0:
-                amounts[to] += amounts[at]
+                amounts[to] = amounts[to] + amounts[at] if adds else max(amounts[to], amounts[at])
                 waiting[to] -= 1
             at = to
     for at in range(len(following)):

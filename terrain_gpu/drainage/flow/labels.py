@@ -28,7 +28,7 @@ class FlowLabels(AlongFlow):
         return ways, cells._replace(joined="table" if self.table else "")
 
     @property
-    def worker_bytes(self) -> int:  # type: ignore[override]
+    def worker_bytes(self) -> int:
         return 40 if self.table is None else 120
 
     def refuse_finished(self) -> None:

@@ -23,12 +23,15 @@ class AlongFlow(Operation):
 
     directions: str
     halo = 1
-    worker_bytes = 0
-    """Bytes per cell that a worker needs beside `FlowWork`."""
 
     @property
     def phases(self) -> tuple[Phase, ...]:
         return Phase("ways", joined="join"), Phase("cells", writes=True)
+
+    @property
+    def worker_bytes(self) -> int:
+        """Bytes per cell that a worker needs beside `FlowWork`."""
+        return 0
 
     @property
     def held_bytes(self) -> int:

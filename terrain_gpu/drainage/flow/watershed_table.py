@@ -62,7 +62,8 @@ class PointRows:
         """Yield the table, some rows at a time; at least once, even without rows."""
         points, total = self._points, self._sums.copy()
         for sums in total:
-            end = join_upstream(self._following, np.empty_like(self._following), sums)
+            waiting = np.empty_like(self._following)
+            end = join_upstream(self._following, waiting, sums, True)
             if end >= 0:
                 raise circle(self._path, *points.places[end].tolist())
         labels = np.append(points.labels, np.uint32(0)).astype(np.int64)  # the last one for none

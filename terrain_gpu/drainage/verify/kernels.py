@@ -262,6 +262,15 @@ def add_up(target, order, sums):
 
 
 @jit
+def carry_down(target, order, values):
+    """Make the largest value upstream of each cell, its own included, its value."""
+    for at in order:
+        to = target[at]
+        if to >= 0:
+            values[to] = max(values[to], values[at])
+
+
+@jit
 def entries(codes, entered):
     """Mark the cells of a block into which others drain; bool."""
     rows, cols = codes.shape[0] - 2, codes.shape[1] - 2

@@ -1,29 +1,34 @@
 """Proof that sums are what drains through each cell along a layer of directions: `verify_sums`.
 
-All sums are added again, as whole numbers, and compared bit for bit. In one pass over the
-directions, each block gets to know the sums of its own cells where flow leaves it, and where the
-flow that enters it goes. The flow is then followed from block to block, and each block is added up
-a second time, with what enters it. That directions lead round in no circle is proven by the way.
+All sums are added again, as whole numbers, and compared bit for bit; means and extremes of weights
+are found again in the same way. In one pass over the directions, each block gets to know the sums
+of its own cells where flow leaves it, and where the flow that enters it goes. The flow is then
+followed from block to block, and each block is added up a second time, with what enters it. That
+directions lead round in no circle is proven by the way.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, get_args
 
 import numpy as np
 
+from ...arguments import UpstreamStatistic
 from ...engine.plan import StreamPlan
-from ...engine.proof import Limits, Read, RunRecord, check_blocks, plan_proof, wrong
+from ...engine.proof import Limits, Read, RunRecord, check_blocks, plan_proof, wrong, wrong_totals
 from ...grid import Block, BlockGrid
 from ...store import Layer, TileStore
 from ..codes import open_directions
-from ..sums import SumRule
-from .kernels import add_up
+from ..weights import Rule, rule_of
+from .kernels import add_up, carry_down
 from .ways import ORDER_BYTES, BlockFlow, FlowWays, ways_bytes
 
 
-def verify_sums(codes: Any, sums: Any, rule: SumRule, limits: Limits) -> dict[str, Any]:
-    """Check the sum of every cell.
+def verify_sums(
+    codes: Any, sums: Any, rule: Rule, limits: Limits, recorded: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    """Check the sum of every cell, or the mean or extreme.
 
     Parameters
     ----------
@@ -31,6 +36,8 @@ def verify_sums(codes: Any, sums: Any, rule: SumRule, limits: Limits) -> dict[st
         The layer of directions, uint8.
     sums
         The layer of sums, of the rule's dtype.
+    recorded
+        The findings; with weights, the recorded "without_weight".
 
     Returns
     -------
@@ -48,14 +55,22 @@ def verify_sums(codes: Any, sums: Any, rule: SumRule, limits: Limits) -> dict[st
     """
     checker = _SumsChecker(codes, sums, rule, limits)
     checker.run(limits)
+    if rule.weights is not None and recorded is not None:
+        name = "without_weight"
+        wrong_totals(sums, "cells without a weight", checker.without, recorded.get(name))
     return {"cells": checker.cells}
 
 
-def plan_sums(blocks: BlockGrid, codes: Any, sums: Any, limits: Limits) -> list[StreamPlan]:
-    """How both passes stream; the layers need not exist yet."""
-    worker, held = (blocks.block + 2) ** 2 * ORDER_BYTES, 2 * ways_bytes(blocks)
+def plan_sums(
+    blocks: BlockGrid, codes: Any, sums: Any, limits: Limits, rule: Rule | None = None
+) -> list[StreamPlan]:
+    """How both passes stream; the layers need not exist yet. No rule: of cells or areas."""
+    weights = None if rule is None else rule.weights
+    more = 0 if rule is None or weights is None else 32 + 24 * rule.columns
+    worker, held = (blocks.block + 2) ** 2 * (ORDER_BYTES + more), 2 * ways_bytes(blocks)
     return [
-        plan_proof(blocks, reads, limits, worker=worker, held=held) for reads in _reads(codes, sums)
+        plan_proof(blocks, reads, limits, worker=worker, held=held)
+        for reads in _reads(codes, sums, weights)
     ]
 
 
@@ -64,73 +79,110 @@ def verify_stored_sums(store: TileStore, layer: Layer, limits: Limits) -> dict[s
     recorded = RunRecord(store, layer)
     codes = recorded.input(recorded.get("accumulation_of", str))
     open_directions(store, codes.name)
-    rule = SumRule.of(layer.grid, recorded.get("areas", bool), recorded.get("exclude_self", bool))
-    if layer.dtype != rule.dtype or layer.blocks != codes.blocks:
+    weights, statistic = None, "sum"
+    if "weights" in recorded.settings:
+        weights = recorded.input(recorded.get("weights", str))
+        statistic = recorded.get("statistic", str)
+        if statistic not in get_args(UpstreamStatistic):
+            raise recorded.damaged("statistic", statistic)
+    rule = rule_of(
+        layer.grid,
+        weights,
+        statistic,
+        recorded.get("areas", bool),
+        recorded.get("exclude_self", bool),
+    )
+    if layer.dtype != rule.dtype or layer.blocks != _blocks(codes, rule):
         raise recorded.damaged("data_type", layer.dtype.name)
-    return verify_sums(codes, layer, rule, limits)
+    return verify_sums(codes, layer, rule, limits, recorded.result)
 
 
-def _reads(codes: Any, sums: Any) -> list[list[Read]]:
-    return [[Read(codes, 1)], [Read(codes, 1), Read(sums)]]
+def _blocks(codes: Any, rule: Rule) -> BlockGrid:
+    layers = [codes] if rule.weights is None else [codes, rule.weights]
+    found: BlockGrid = max((layer.blocks for layer in layers), key=lambda one: one.block)
+    return found
+
+
+def _reads(codes: Any, sums: Any, weights: Any) -> list[list[Read]]:
+    inputs = [Read(codes, 1)] if weights is None else [Read(codes, 1), Read(weights)]
+    return [inputs, [*inputs, Read(sums)]]
 
 
 class _SumsChecker:
-    def __init__(self, codes: Any, sums: Any, rule: SumRule, limits: Limits) -> None:
+    def __init__(self, codes: Any, sums: Any, rule: Rule, limits: Limits) -> None:
         self.codes, self.layer, self.rule = codes, sums, rule
-        self.blocks: BlockGrid = codes.blocks
-        self.plans = plan_sums(self.blocks, codes, sums, limits)
+        self.blocks = _blocks(codes, rule)
+        self.plans = plan_sums(self.blocks, codes, sums, limits, rule)
         self.ways = FlowWays(codes, self.blocks, self.plans[0])
-        self.cells = 0
-        self._sums: list[np.ndarray] = []
-        self._into = self._amounts = np.empty(0, np.int64)
+        self.cells = self.without = 0
+        self.add_up = add_up if rule.adds else carry_down
+        self._sums: list[list[np.ndarray]] = []
+        self._into, self._amounts = np.empty(0, np.int64), [np.empty(0, np.int64)]
 
     def run(self, limits: Limits) -> None:
-        first, second = _reads(self.codes, self.layer)
+        first, second = _reads(self.codes, self.layer, self.rule.weights)
         blocks, progress = self.blocks, limits.progress
         check_blocks(self.plans[0], blocks, first, self._look, self._add, progress)
         self._join()
-        check_blocks(self.plans[1], blocks, second, self._check, lambda at, _: None, progress)
+        check_blocks(self.plans[1], blocks, second, self._check, _nothing, progress)
 
-    def _look(self, at: Block, data: list[np.ndarray]) -> tuple[int, np.ndarray, BlockFlow]:
+    def _own(self, at: Block, codes: np.ndarray, more: list[np.ndarray]) -> tuple[Any, ...]:
+        """Weights of a block, which cells count, and what each contributes."""
+        weights: Any = None if self.rule.weights is None else more[0]
+        known, columns = self.rule.own(self.blocks.window(*at), codes[1:-1, 1:-1], weights)
+        return weights, known, [own.ravel() for own in columns]
+
+    def _look(self, at: Block, data: list[np.ndarray]) -> tuple[int, int, Any, BlockFlow]:
         """Look at a block, from any thread; what `_add` is told."""
-        (codes,) = data
+        codes, *more = data
         target, order = self.ways.within(at, codes)
-        sums = self.rule.own(self.blocks.window(*at), codes[1:-1, 1:-1]).ravel()
-        add_up(target, order, sums)
+        _, known, columns = self._own(at, codes, more)
+        for sums in columns:
+            self.add_up(target, order, sums)
         leaving, ways = self.ways.look(at, codes, target, order)
-        return len(order), sums[leaving], ways
+        without = len(order) - int(np.count_nonzero(known))
+        return len(order), without, [sums[leaving] for sums in columns], ways
 
-    def _add(self, at: Block, found: tuple[int, np.ndarray, BlockFlow]) -> None:
-        cells, sums, ways = found
+    def _add(self, at: Block, found: tuple[int, int, Any, BlockFlow]) -> None:
+        cells, without, sums, ways = found
         self.cells += cells
+        self.without += without
         self._sums.append(sums)
         self.ways.add(ways)
 
     def _join(self) -> None:
         self.ways.join()
-        sums = np.concatenate(self._sums)
+        columns = [np.concatenate(parts) for parts in zip(*self._sums, strict=True)]
         self._sums.clear()
-        add_up(self.ways.following, self.ways.order, sums)
+        for sums in columns:
+            self.add_up(self.ways.following, self.ways.order, sums)
         order = np.argsort(self.ways.target)
-        self._into, self._amounts = self.ways.target[order], sums[order]
+        self._into, self._amounts = self.ways.target[order], [sums[order] for sums in columns]
 
     def _check(self, at: Block, data: list[np.ndarray]) -> None:
-        codes, found = data
+        codes, *more, found = data
         r0, r1, c0, c1 = window = self.blocks.window(*at)
         target, order = self.ways.within(at, codes)
-        own = codes[1:-1, 1:-1]
-        sums = self.rule.own(window, own).ravel()
+        weights, _, columns = self._own(at, codes, more)
         starts = np.arange(r0, r1) * self.blocks.cols
         ends = np.searchsorted(self._into, (starts + c0, starts + c1)).T.tolist()
+        join = np.add if self.rule.adds else np.maximum
         for row, (first, last) in enumerate(ends):
             if first < last:
                 into = self._into[first:last] - starts[row] - c0 + row * (c1 - c0)
-                np.add.at(sums, into, self._amounts[first:last])
-        add_up(target, order, sums)
+                for sums, amounts in zip(columns, self._amounts, strict=True):
+                    join.at(sums, into, amounts[first:last])
+        for sums in columns:
+            self.add_up(target, order, sums)
         right = np.empty_like(found)
-        self.rule.write(sums.reshape(found.shape), window, own, right)
-        faults = np.argwhere(right.view(np.int64) != found.view(np.int64))
-        if len(faults):
-            row, col = faults[0].tolist()
+        values = [sums.reshape(found.shape) for sums in columns]
+        self.rule.write(window, codes[1:-1, 1:-1], weights, values, right)
+        bits = f"u{right.itemsize}"
+        faults = np.argwhere(right.view(bits) != found.view(bits))
+        for row, col in faults[:1].tolist():
             what = f"sum {found[row, col]} where {right[row, col]} drains through the cell"
             wrong(self.layer, what, "sum", r0 + row, c0 + col)
+
+
+def _nothing(at: Block, found: None) -> None:
+    """Nothing is known of a block."""

@@ -1,0 +1,261 @@
+"""What is found upstream of each cell in a layer of weights: sums, means and extremes.
+
+All are computed with whole numbers, whose sums and maxima depend on no order: weights as units of a
+power of two, or the ranks of values.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, ClassVar
+
+import numpy as np
+
+from ..cells import is_nodata, stats
+from ..errors import InputError, StoreError
+from ..grid import GridSpec, Window
+from ..grid.lengths import cell_areas
+from .codes import NOWHERE
+from .sums import SumRule
+
+NONE = np.iinfo(np.int64).min
+"""Rank of a cell without a weight."""
+
+SMALLEST = -1000
+"""Least exponent of a unit, so that it and its reciprocal are ordinary float64."""
+
+
+@dataclass(frozen=True)
+class WeightRule:
+    """Sums or means of the weights upstream, as whole numbers of a unit.
+
+    Attributes
+    ----------
+    weights
+        The layer.
+    mean
+        Whether sums are divided by the number of cells with a weight.
+    areas
+        Whether weights are multiplied by the areas of their cells.
+    exclude_self
+        Whether a cell's own weight is left out.
+    """
+
+    weights: Any
+    mean: bool = False
+    areas: bool = False
+    exclude_self: bool = False
+
+    adds: ClassVar = True
+    empty: ClassVar = 0
+    nodata: ClassVar = math.nan
+    dtype: ClassVar = np.dtype(np.float64)
+
+    @property
+    def columns(self) -> int:
+        """How many numbers are kept of each cell."""
+        return 1 + self.mean
+
+    @cached_property
+    def units(self) -> tuple[np.ndarray | None, float]:
+        """Units of a weight of 1 in each row, None for weights that are units; and the unit.
+
+        The unit is a power of two such that no sum of units overflows, and 1 for integers where
+        that is large enough.
+        """
+        grid, largest = self.weights.grid, largest_weight(self.weights)
+        if self.weights.dtype.kind != "f" and not self.areas and largest * grid.cells < 2**62:
+            return None, 1.0
+        areas = cell_areas(grid) if self.areas else np.ones(grid.rows)
+        most = float(largest) * float(areas.max())
+        exponent = math.frexp(most)[1] + (grid.cells - 1).bit_length()
+        if not math.isfinite(most) or exponent > 1023:
+            raise InputError(
+                f"{self.weights.path}: sums of weights up to {largest} may be more than a float64 "
+                "holds; give them in a larger unit"
+            )
+        exponent = max(exponent - 62, SMALLEST)
+        return areas * 2.0**-exponent, 2.0**exponent
+
+    def own(
+        self, window: Window, codes: np.ndarray, weights: np.ndarray
+    ) -> tuple[np.ndarray, list[np.ndarray]]:
+        """Which cells of a window have a weight that counts, and their units, and counts of 1."""
+        known = with_weight(self.weights, window, codes, weights)
+        scale, _ = self.units
+        found = np.where(known, weights, weights.dtype.type(0))
+        if scale is None:
+            units = found.astype(np.int64)
+        else:
+            units = np.rint(found * scale[window[0] : window[1], None]).astype(np.int64)
+        most = (1 << 62) // self.weights.grid.cells + 1
+        if units.max() > most or units.min() < -most:
+            raise StoreError(
+                f"{self.weights.path}: has values beyond its recorded range; another program "
+                f"changed it (terrain-gpu verify --accept-changes {self.weights.name})"
+            )
+        return known, [units, known.astype(np.int64)][: self.columns]
+
+    def write(
+        self,
+        window: Window,
+        codes: np.ndarray,
+        weights: np.ndarray,
+        values: list[np.ndarray],
+        out: np.ndarray,
+    ) -> None:
+        """Write the results of a window's cells to `out`."""
+        if self.exclude_self:
+            _, own = self.own(window, codes, weights)
+            values = [one - two for one, two in zip(values, own, strict=True)]
+        np.multiply(values[0], self.units[1], out=out)
+        if self.mean:
+            with np.errstate(invalid="ignore"):  # 0 / 0 where there is no weight
+                np.divide(out, values[1], out=out)
+            out[values[1] == 0] = np.nan
+        out[codes == NOWHERE] = np.nan
+
+
+@dataclass(frozen=True)
+class ExtremeRule:
+    """Largest or smallest weight upstream; of cells that do not drain, their own values.
+
+    Attributes
+    ----------
+    weights
+        The layer.
+    smallest
+        Whether the smallest is looked for: then ranks are those of the opposite order.
+    """
+
+    weights: Any
+    smallest: bool
+
+    adds: ClassVar = False
+    empty: ClassVar = NONE
+    columns: ClassVar = 1
+
+    @property
+    def dtype(self) -> np.dtype:
+        return np.dtype(self.weights.dtype)
+
+    @property
+    def nodata(self) -> float | int | None:
+        found: float | int | None = self.weights.nodata
+        return math.nan if found is None and self.dtype.kind == "f" else found
+
+    def own(
+        self, window: Window, codes: np.ndarray, weights: np.ndarray
+    ) -> tuple[np.ndarray, list[np.ndarray]]:
+        """Which cells of a window have a weight that counts, and their ranks."""
+        known = with_weight(self.weights, window, codes, weights)
+        ranks = self._ranks(weights)
+        if (gap := self._gap) is not None:
+            ranks[ranks < gap] += 1
+        ranks[~known] = NONE
+        return known, [ranks]
+
+    def write(
+        self,
+        window: Window,
+        codes: np.ndarray,
+        weights: np.ndarray,
+        values: list[np.ndarray],
+        out: np.ndarray,
+    ) -> None:
+        """Write the results of a window's cells to `out`."""
+        ranks = values[0].copy()
+        if (gap := self._gap) is not None:
+            ranks[ranks <= gap] -= 1
+        if self.smallest:
+            np.invert(ranks, out=ranks)
+        if self.dtype.kind == "f":
+            bits = ranks.astype(f"i{self.dtype.itemsize}")
+            out[...] = _order(bits).view(self.dtype)
+        elif self.dtype == np.uint64:
+            out[...] = ranks.view(np.uint64) ^ np.uint64(1 << 63)
+        else:
+            out[...] = ranks.astype(self.dtype)
+        if self.nodata is not None:
+            out[values[0] == NONE] = self.nodata
+        np.copyto(out, weights, where=codes == NOWHERE)
+
+    @property
+    def _gap(self) -> int | None:
+        """Rank of the nodata value of integers of 64 bits: lower ones make room for `NONE`."""
+        if self.dtype.kind == "f" or self.dtype.itemsize < 8 or self.weights.nodata is None:
+            return None
+        return int(self._ranks(np.array([self.weights.nodata], self.dtype))[0])
+
+    def _ranks(self, weights: np.ndarray) -> np.ndarray:
+        """Whole numbers in the order of the weights; -0.0 comes before 0.0."""
+        if self.dtype.kind == "f":
+            ranks = _order(weights.view(f"i{self.dtype.itemsize}")).astype(np.int64)
+        elif self.dtype == np.uint64:
+            ranks = (weights ^ np.uint64(1 << 63)).view(np.int64)
+        else:
+            ranks = weights.astype(np.int64)
+        return ~ranks if self.smallest else ranks
+
+
+Rule = SumRule | WeightRule | ExtremeRule
+
+
+def rule_of(grid: GridSpec, weights: Any, statistic: str, areas: bool, exclude_self: bool) -> Rule:
+    """The rule of a statistic of a layer; of cells or areas where `weights` is None.
+
+    Raises
+    ------
+    InputError
+        when the choices exclude each other.
+    """
+    if weights is None:
+        if statistic != "sum":
+            raise InputError(f"statistic {statistic!r}: give the layer of values (weights)")
+        return SumRule.of(grid, areas, exclude_self)
+    if areas and statistic != "sum":
+        raise InputError(f"areas: leave it out, the {statistic} of weights counts cells alike")
+    if statistic in ("sum", "mean"):
+        return WeightRule(weights, statistic == "mean", areas, exclude_self)
+    if exclude_self:
+        raise InputError(f"exclude_self: leave it out, the {statistic} upstream has the cell, too")
+    return ExtremeRule(weights, statistic == "min")
+
+
+def largest_weight(layer: Any) -> float | int:
+    """The largest size of a value: as recorded, or of all cells where nothing is."""
+    if layer.is_sealed:
+        found = [layer.statistics()[key] for key in ("min", "max")]
+    else:  # another program wrote it
+        each = [stats(layer.read_block(*at), layer.nodata) for at in layer.blocks.ids()]
+        found = [value for one in each for value in (one.low, one.high)]
+    return max((abs(value) for value in found if value is not None), default=0)
+
+
+def with_weight(layer: Any, window: Window, codes: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    """Which cells drain and have a weight.
+
+    Raises
+    ------
+    InputError
+        for an infinite one.
+    """
+    absent = is_nodata(weights, layer.nodata)
+    if layer.dtype.kind == "f":
+        infinite = absent & (codes != NOWHERE) & np.isinf(weights)
+        if layer.nodata is not None:
+            infinite &= weights != layer.nodata
+        for row, col in np.argwhere(infinite)[:1].tolist():
+            raise InputError(
+                f"{layer.path}: row {window[0] + row}, column {window[2] + col}: the weight is "
+                f"{weights[row, col]}; give finite weights, or nodata"
+            )
+    return (codes != NOWHERE) & ~absent
+
+
+def _order(bits: np.ndarray) -> np.ndarray:
+    """Bits of floats as integers in the order of the floats, or back."""
+    ones = np.iinfo(bits.dtype).max
+    return bits ^ ((bits >> (8 * bits.itemsize - 1)) & ones)
