@@ -26,6 +26,7 @@ if TYPE_CHECKING:
         flow_direction,
         hand,
         streams,
+        terrain_indices,
         watershed,
     )
     from .errors import (
@@ -80,6 +81,7 @@ _HOME = {
     "shortest_paths": "paths",
     "slope": "morphometry",
     "streams": "drainage",
+    "terrain_indices": "drainage",
     "watershed": "drainage",
 }
 
@@ -117,6 +119,7 @@ __all__ = [
     "shortest_paths",
     "slope",
     "streams",
+    "terrain_indices",
     "watershed",
 ]
 

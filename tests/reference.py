@@ -444,6 +444,19 @@ def upstream(codes, values):
     return found
 
 
+def terrain_indices(slopes, areas, widths, min_slope):
+    """TWI, SPI and LS, float32; -9999 without a slope or an area. Widths are of rows."""
+    twi, spi, ls = (np.full(slopes.shape, -9999, np.float32) for _ in range(3))
+    for row, col in listed((slopes != -9999) & (areas > 0)):
+        a = float(areas[row, col]) * (1 / float(widths[row]))
+        b = float(slopes[row, col]) * (math.pi / 180)
+        steep = max(math.tan(b), math.tan(min_slope * (math.pi / 180)))
+        twi[row, col] = math.log(a / steep)
+        spi[row, col] = a * math.tan(b)
+        ls[row, col] = (a / 22.13) ** 0.4 * (math.sin(b) / 0.0896) ** 1.3
+    return twi, spi, ls
+
+
 def filled(z, codes, nodata=None, connectivity=8):
     """Priority-flood (Barnes, Lehman, Mulla 2014) from the cells at which ways end."""
     good, levels, done = vertices(z, nodata), z.copy(), set()

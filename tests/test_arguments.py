@@ -93,6 +93,7 @@ def store(tmp_path_factory):
     terrain_gpu.minimum_spanning_tree(path, weight="flow", backend="cpu")
     terrain_gpu.flow_direction(path)
     terrain_gpu.flow_accumulation(path)
+    terrain_gpu.slope(path)
     return path
 
 
@@ -154,6 +155,10 @@ CALLS = {
     "hand": (
         terrain_gpu.hand,
         lambda s: {"store": s / "s.zarr", "streams": "elevation", "overwrite": True},
+    ),
+    "terrain_indices": (
+        terrain_gpu.terrain_indices,
+        lambda s: {"store": s / "s.zarr", "twi": "twi", "overwrite": True},
     ),
     "extract_network": (
         terrain_gpu.extract_network,

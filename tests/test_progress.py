@@ -58,6 +58,7 @@ RUNS = {
     "basins": lambda s, p: terrain_gpu.basins(s, verify=True, progress=p),
     "watershed": lambda s, p: terrain_gpu.watershed(s, [(0, 0)], verify=True, progress=p),
     "hand": lambda s, p: terrain_gpu.hand(s, streams="elevation", verify=True, progress=p),
+    "indices": lambda s, p: terrain_gpu.terrain_indices(s, ls="ls", verify=True, progress=p),
     "network": lambda s, p: terrain_gpu.extract_network(
         s, s.parent / "n.geojson", min_length=50, progress=p
     ),
@@ -67,11 +68,14 @@ RUNS = {
 
 @pytest.mark.parametrize("name", RUNS)
 def test_a_run_counts_to_its_total(name, store):
-    along = ("flow", "fill", "hand", "basins", "watershed")
+    along = ("flow", "fill", "hand", "basins", "watershed", "indices")
     if name in ("accumulate", "network", "directions", *along):
         terrain_gpu.minimum_spanning_tree(store, weight="flow")
     if name in along:
         terrain_gpu.flow_direction(store)
+    if name == "indices":
+        terrain_gpu.flow_accumulation(store)
+        terrain_gpu.slope(store)
     told = Recorded()
     RUNS[name](store, told)
     assert told.seen == told.total

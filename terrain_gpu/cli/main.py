@@ -19,6 +19,7 @@ from . import (
     options,
     plan,
     streams,
+    terrain_indices,
     verify,
     watershed,
 )
@@ -63,6 +64,7 @@ for _operation in (
     basins,
     watershed,
     streams,
+    terrain_indices,
 ):
     group.add_command(command_of(_operation))
 

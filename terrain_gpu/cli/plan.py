@@ -38,9 +38,10 @@ PURPOSES = (
     "network",
     "slope",
     "streams",
+    "terrain-indices",
 )
 
-UNFORECAST = ("export", "index", "watershed", "streams")
+UNFORECAST = ("export", "index", "watershed", "streams", "terrain-indices")
 """Purposes for which there are no measured rates yet."""
 
 
@@ -192,6 +193,7 @@ def _plan(
     limits: dict[str, Any],
 ) -> StreamPlan:
     """Plan what `--for` names."""
+    from ..cells import layer_dtype
     from ..io.convert import plan_for_shape
 
     if purpose == "convert" or not block_size:
@@ -243,6 +245,11 @@ def _plan(
         from ..drainage import plan_streams
 
         return plan_streams(rows, cols, block_size, **limits)
+    if purpose == "terrain-indices":
+        from ..drainage.indices import plan_indices
+
+        types = [layer_dtype("float32"), layer_dtype("float64")]
+        return plan_indices(rows, cols, block_size, types, 3, **limits)
     if purpose == "export":
         return _plan_export(rows, cols, cells, block_size, **limits)
     if purpose in ("sssp", "index"):

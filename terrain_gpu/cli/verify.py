@@ -265,6 +265,8 @@ def _on_the_cpu(store: TileStore) -> dict[str, Callable[..., tuple[dict[str, Any
                 checks[name] = partial(_watersheds, name=name)
         elif "hand_of" in settings:
             checks[name] = partial(_above, name=name)
+        elif "indices_of" in settings:
+            checks[name] = partial(_indices, name=name)
         elif "accumulation_of" in settings:
             checks[name] = partial(_sums, name=name)
         elif "outlets" in settings:
@@ -315,6 +317,14 @@ def _slopes(store: TileStore, name: str, **how: Any) -> tuple[dict[str, Any], st
     from ..morphometry.verify import verify_stored_slopes
 
     found = verify_stored_slopes(store, store.layer(name), Limits(**how))
+    return found, f"layer {name} verified, {found['cells']:,} cells with a value"
+
+
+def _indices(store: TileStore, name: str, **how: Any) -> tuple[dict[str, Any], str]:
+    from ..drainage.verify.indices import verify_stored_indices
+    from ..engine.proof import Limits
+
+    found = verify_stored_indices(store, store.layer(name), Limits(**how))
     return found, f"layer {name} verified, {found['cells']:,} cells with a value"
 
 

@@ -6,10 +6,11 @@ and its operation `network_problem` use `prune`, which removes dead ends, `lines
 into polylines, and `features`, which writes them.
 
 `directions` makes layers of flow directions from the forest: `outlets` says where water leaves, and
-`voids` which voids reach the edge of the raster. `codes`, `sums` and `above` define what layers of
-directions, sums and heights above streams hold, for operations and proofs alike; `pour_points` and
-`snap` where watersheds end. `flow` follows directions, `channels` makes them streams, and `chain`
-computes the layers that are missing.
+`voids` which voids reach the edge of the raster. `codes`, `sums`, `weights`, `above` and
+`index_rule` define what layers of directions, of sums, of heights above streams and of indices
+hold, for operations and proofs alike; `pour_points` and `snap` where watersheds end. `flow` follows
+directions, `channels` makes them streams, `indices` combines slopes and areas, and `chain` computes
+the layers that are missing.
 """
 
 from .accumulation import Accumulation, accumulate, plan_accumulation
@@ -17,6 +18,7 @@ from .channels.problem import plan_streams
 from .channels.streams import Streams, streams
 from .directions import flow_direction
 from .flow import basins, fill, flow_accumulation, hand, watershed
+from .indices import terrain_indices
 from .network import Network, extract_network
 from .network_problem import plan_network
 
@@ -35,5 +37,6 @@ __all__ = [
     "plan_network",
     "plan_streams",
     "streams",
+    "terrain_indices",
     "watershed",
 ]

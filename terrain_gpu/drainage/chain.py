@@ -6,6 +6,8 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
+from ..morphometry import LAYER as SLOPE
+from ..morphometry import slope
 from ..mst import LAYER as TREE
 from ..mst import minimum_spanning_tree
 from ..progress import Progress, silent
@@ -74,3 +76,17 @@ def provide_accumulation(
             store, directions=directions, areas=areas, progress=progress, **how
         )
     return {**seconds, ACCUMULATION: found.report.seconds["total"]}
+
+
+def provide_slope(
+    store: TileStore,
+    name: str = SLOPE,
+    show: Show = lambda step: nullcontext(silent),
+    **how: Any,
+) -> dict[str, float]:
+    """Compute slopes, unless there are some, or they have another name."""
+    if name != SLOPE or name in store.layers:
+        return {}
+    with show("slope") as progress:
+        found = slope(store, progress=progress, **how)
+    return {SLOPE: found.report.seconds["total"]}

@@ -79,6 +79,16 @@ def other_unit(grid: GridSpec) -> str | None:
     return None if crs.is_geographic or factor == 1 else unit
 
 
+def metres_per_unit(grid: GridSpec) -> float:
+    """Return the metres of the unit of `step_lengths`; 1 where the CRS names none."""
+    if not grid.crs_wkt:
+        return 1.0
+    from rasterio.crs import CRS
+
+    crs = CRS.from_wkt(grid.crs_wkt)
+    return 1.0 if crs.is_geographic else float(crs.units_factor[1])
+
+
 def cell_areas(grid: GridSpec) -> np.ndarray:
     """Return the area of a cell in each row.
 

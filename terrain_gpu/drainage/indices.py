@@ -1,0 +1,266 @@
+"""Indices of terrain from slopes and catchment areas: `terrain_indices`."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..arguments import checked
+from ..engine.operation import Operation, OutputLayer, Phase, SolvedBlock, State
+from ..engine.plan import StreamPlan, fit_blocks, layer_bytes
+from ..engine.proof import Limits
+from ..engine.run import Here, Result, Run, run
+from ..errors import InputError
+from ..grid import Block, BlockGrid
+from ..morphometry import LAYER as SLOPE
+from ..progress import Progress, silent
+from ..store import TileStore
+from .flow.accumulation import LAYER as ACCUMULATION
+from .index_kernels import indices
+from .index_rule import DTYPE, KINDS, NODATA, IndexRule, check_inputs
+from .verify.indices import plan_indices_proof, verify_indices
+
+MIN_SLOPE = 0.1
+
+
+@dataclass(frozen=True)
+class TerrainIndices(Operation):
+    """The operation; fields are parameters of `terrain_indices`."""
+
+    store: str
+    twi: str | None = None
+    spi: str | None = None
+    ls: str | None = None
+    slope: str = SLOPE
+    accumulation: str = ACCUMULATION
+    min_slope: float = MIN_SLOPE
+
+    command = "terrain-indices"
+    mark = "indices_of"
+
+    @property
+    def phases(self) -> tuple[Phase, ...]:
+        return (Phase("indices", writes=True),)
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        return self.slope, self.accumulation
+
+    @property
+    def names(self) -> dict[str, str]:
+        """Names of the outputs by kind."""
+        each = {kind: getattr(self, kind) for kind in KINDS}
+        return {kind: name for kind, name in each.items() if name is not None}
+
+    @property
+    def outputs(self) -> tuple[OutputLayer, ...]:
+        return tuple(
+            OutputLayer(name, DTYPE, NODATA, "terrain indices", {"holds": kind})
+            for kind, name in self.names.items()
+        )
+
+    def settings(self) -> dict[str, Any]:
+        return {
+            "indices_of": self.slope,
+            "accumulation": self.accumulation,
+            "min_slope": self.min_slope,
+            "indices": list(self.names),
+        }
+
+    @cached_property
+    def rule(self) -> IndexRule:
+        slopes, sums = self.layers
+        return IndexRule(slopes, sums, self.min_slope)
+
+    def plan(
+        self, memory_limit: int | str | None, threads: int | None, gpu: Any = None
+    ) -> StreamPlan:
+        rows, cols = self.grid.shape
+        types = [layer.dtype for layer in self.layers]
+        return plan_indices(
+            rows,
+            cols,
+            self.blocks.block,
+            types,
+            len(self.names),
+            memory_limit=memory_limit,
+            threads=threads,
+        )
+
+    def begin(self, plan: StreamPlan, spill: Path) -> State:
+        # Compile in the main thread, which Ctrl-C stops.
+        cells = [np.zeros((1, 1), layer.dtype) for layer in self.layers]
+        out = [np.zeros((1, 1), DTYPE)] * 3
+        indices(cells[0], np.ones((1, 1), bool), cells[1], np.ones(1), 1.0, *out)
+        return State()
+
+    def solve(
+        self,
+        phase: Phase,
+        at: Block,
+        cells: list[np.ndarray],
+        out: list[np.ndarray],
+        given: Any,
+        work: Any,
+    ) -> SolvedBlock:
+        slopes, sums = cells
+        window = self.blocks.window(*at)
+        absent = self.rule.absent(window, slopes, sums)
+        per_width = self.rule.per_width[window[0] : window[1]]
+        asked = dict(zip(self.names, out, strict=True))
+        wanted = [asked.get(kind, np.empty((0, 0), DTYPE)) for kind in KINDS]
+        indices(slopes, absent, sums, per_width, self.rule.least_tangent, *wanted)
+        return SolvedBlock(tuple(out))
+
+    def plan_verify(self, memory_limit: int, threads: int | None) -> None:
+        plan_indices_proof(self.rule, self.outputs, Limits(memory_limit, threads))
+
+    def verify(self, run: Run, found: dict[str, Any]) -> dict[str, Any]:
+        results = {kind: run.layer(name) for kind, name in self.names.items()}
+        verify_indices(self.rule, results, run.proof_limits)
+        return {"verified_cells": self.grid.cells}
+
+
+def plan_indices(
+    rows: int,
+    cols: int,
+    block: int,
+    types: list[np.dtype],
+    outputs: int,
+    *,
+    memory_limit: int | str | None = None,
+    threads: int | None = None,
+) -> StreamPlan:
+    """Plan `terrain_indices` from layers of these types.
+
+    Raises
+    ------
+    PlanError
+        when the limit is too small.
+    """
+    read, written = sum(dtype.itemsize for dtype in types), DTYPE.itemsize * outputs
+    return fit_blocks(
+        BlockGrid(rows, cols, block),
+        ", ".join(dtype.name for dtype in types),
+        "for terrain-indices of",
+        buffer=block * block * (read + written),
+        worker=8 * block * block,
+        scratch=block * block * (read + 2 * written) + 64 * rows,
+        bytes_read=sum(layer_bytes(rows, cols, dtype.itemsize, block) for dtype in types),
+        bytes_written=layer_bytes(rows, cols, DTYPE.itemsize, block) * outputs,
+        memory_limit=memory_limit,
+        threads=threads,
+    )
+
+
+@checked()
+def terrain_indices(  # noqa: PLR0913 - keyword-only
+    store: str | os.PathLike[str] | TileStore,
+    *,
+    twi: str | None = None,
+    spi: str | None = None,
+    ls: str | None = None,
+    slope: str = SLOPE,
+    accumulation: str = ACCUMULATION,
+    min_slope: float = MIN_SLOPE,
+    memory_limit: int | str | None = None,
+    threads: int | None = None,
+    client: Any = None,
+    verify: bool = False,
+    resume: bool = False,
+    overwrite: bool = False,
+    progress: Progress = silent,
+) -> Result:
+    """Compute indices of terrain from the slope and the catchment area of every cell.
+
+    With slope b, and specific catchment area a: the flow accumulation divided by the width of the
+    cell, which is the square root of its area. Areas and widths are in metres where the CRS has
+    another unit; without a CRS, map units count as metres.
+
+    Parameters
+    ----------
+    store
+        A store with slopes and flow accumulation, or its path.
+    twi
+        Layer to write the topographic wetness index to: ln(a / tan b).
+    spi
+        Layer to write the stream power index to: a tan b.
+    ls
+        Layer to write the length-slope factor to: (a / 22.13)^0.4 (sin b / 0.0896)^1.3.
+    slope
+        Layer of slopes in degrees, see the function `slope`.
+    accumulation
+        Layer of flow accumulation: areas, or cells where all have the same area.
+    min_slope
+        Slope in degrees that the wetness index takes for cells that are flatter.
+    memory_limit
+        Limit on the peak resident set of the process in bytes; a quarter of RAM when None.
+    threads
+        Number of threads; all processors when None.
+    client
+        A ``distributed.Client`` whose workers solve the blocks, each within `memory_limit`. None
+        for this process.
+    verify
+        Verify the result in another pass over the cells.
+    resume
+        Continue an unfinished run.
+    overwrite
+        Replace an existing result once the new one is complete.
+    progress
+        Called with the cells just done and all cells.
+
+    Returns
+    -------
+    Result
+        Its `layers` have the names given: float32, -9999, the nodata value, where there is no slope
+        or no accumulation.
+
+    Raises
+    ------
+    InputError
+        when no index is asked for, a name cannot be used, cells are counted that differ in area, or
+        a slope is not from 0 to 90.
+    PlanError
+        when the memory limit is too small.
+    StoreError
+        when the store is damaged, lacks a layer, or already has such a layer.
+    OutputError
+        when the disk is full. Finished blocks are kept for `resume`.
+    VerificationError
+        when the proof fails; there is no result then.
+
+    Notes
+    -----
+    Beven and Kirkby (1979), Hydrological Sciences Bulletin 24 (TWI); Moore, Grayson and Ladson
+    (1991), Hydrological Processes 5 (SPI); Moore and Burch (1986), Soil Science Society of America
+    Journal 50 (LS).
+
+    Examples
+    --------
+    >>> found = terrain_indices("dem.zarr", twi="twi", ls="ls")
+    >>> wetness = found.layers["twi"].read_window(0, 100, 0, 100)
+    """
+    if not 0 < min_slope < 90:
+        raise InputError(f"min_slope {min_slope}: give degrees between 0 and 90")
+    opened = store if isinstance(store, TileStore) else TileStore.open(store)
+    operation = TerrainIndices(
+        str(opened.path), twi, spi, ls, slope, accumulation, float(min_slope)
+    )
+    if not operation.names:
+        raise InputError("terrain_indices: name a layer for at least one of twi, spi and ls")
+    check_inputs(*operation.layers)
+    return run(
+        operation,
+        memory_limit=memory_limit,
+        threads=threads,
+        resume=resume,
+        overwrite=overwrite,
+        verify=verify,
+        place=Here(progress),
+        client=client,
+    )
