@@ -9,7 +9,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 import reference
-from contract import make_store, same, verify, whole
+from contract import change, make_store, same, verify, whole
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from strategies import rasters
@@ -293,6 +293,21 @@ def test_the_proof_counts_cells_without_a_weight(plain):
     recorded["settings"]["statistic"] = "mode"
     path.write_text(json.dumps(meta))
     assert verify(plain)[0] == StoreError.exit_code
+
+
+@pytest.mark.parametrize("statistic", ["mean", "max", "min"])
+@pytest.mark.parametrize("cell", [(20, 20), (63, 64), (50, 40)])
+def test_the_proof_refuses_a_wrong_bit(tmp_path, monkeypatch, statistic, cell):
+    codes = np.full((70, 80), 1, np.uint8)
+    codes[50] = 255
+    store = store_of_codes(tmp_path / "s.zarr", codes)
+    rain = np.random.default_rng(6).random(codes.shape).astype(np.float32)
+    store_of_codes(store, rain, 64, None, name="rain")
+    how = {"directions": "codes", "weights": "rain", "statistic": statistic, "verify": True}
+    flow_accumulation(store, **how)
+    change(monkeypatch, FlowAccumulation, f"upstream_{statistic}", cell)
+    with pytest.raises(VerificationError, match=f"row {cell[0]}, column {cell[1]}: "):
+        flow_accumulation(store, **how, overwrite=True)
 
 
 def test_the_command(plain, capsys):
