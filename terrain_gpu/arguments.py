@@ -27,6 +27,7 @@ Cost = Literal["absdiff", "friction", "surface", "tobler", "langmuir", "minimax"
 PathMethod = Literal["relax", "index", "dijkstra", "relax-array", "tournament"]
 TreeMethod = Literal["frozen", "contract"]
 TreeWeight = Literal["max", "absdiff", "flow"]
+FlatsMethod = Literal["tree", "gradient"]
 StreamOrder = Literal["strahler", "shreve", "horton", "hack", "topological", "link"]
 UpstreamStatistic = Literal["sum", "mean", "max", "min"]
 LayerCompression = Literal["zstd"]
@@ -388,6 +389,8 @@ _CHECKS: dict[str, Check] = {
     "directions": text,
     "distance": text,
     "exclude_self": flag,
+    "filled": text,
+    "flats": word(FlatsMethod),
     "gpu_memory_limit": memory,
     "inputs": _inputs,
     "into": text,

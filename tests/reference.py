@@ -724,3 +724,63 @@ def stream_lines(codes, sums, heights, least, lengths):
             )
         )
     return found
+
+
+def down_gradients(filled, along, lengths):
+    """D8 codes of filled heights; flats as in Barnes and others (2014), straight steps first."""
+    along = np.pad(along, 1, constant_values=255)
+    z = np.pad(filled, 1)
+    codes = np.full(z.shape, 255, np.uint8)
+    cells = listed(along != 255)
+    beside = {
+        (r, c): [(r + dr, c + dc) if along[r + dr, c + dc] != 255 else None for dr, dc in TOWARD]
+        for r, c in cells
+    }
+    edge_of = {step: d for d, step in enumerate(FORWARD)}
+    for cell in cells:
+        lower = []
+        for k, to in enumerate(beside[cell]):
+            if to and z[to] < z[cell]:
+                first, last = sorted((cell, to))
+                d = edge_of[last[0] - first[0], last[1] - first[1]]
+                slope = slope_of(z[cell], z[to], lengths[d, first[0] - 1])
+                lower.append((-slope, first, d, k))
+        if lower:
+            codes[cell] = 1 << min(lower)[-1]
+        elif along[cell] == 0:
+            codes[cell] = 0
+    no_flow = {cell for cell in cells if codes[cell] == 255}
+
+    def flat(cell):
+        return [to for to in beside[cell] if to and z[to] == z[cell]]
+
+    low = [cell for cell in cells if cell not in no_flow and no_flow & set(flat(cell))]
+    high = [cell for cell in no_flow if any(to and z[to] > z[cell] for to in beside[cell])]
+    labels = {}
+    for label, start in enumerate(low):
+        stack = [start]
+        while stack:
+            cell = stack.pop()
+            if cell not in labels:
+                labels[cell] = label
+                stack += flat(cell)
+    assert no_flow <= labels.keys()
+
+    def grow(front):
+        loops, seen = 0, {}
+        while front:
+            loops += 1
+            seen |= dict.fromkeys(front, loops)
+            front = {to for cell in front for to in flat(cell) if to in no_flow} - seen.keys()
+        return seen
+
+    away, towards, height = grow(set(high)), grow(set(low)), {}
+    for cell, loops in away.items():
+        height[labels[cell]] = max(height.get(labels[cell], 0), loops)
+    mask = {cell: 2 * loops for cell, loops in towards.items()}
+    for cell, loops in away.items():
+        mask[cell] += height[labels[cell]] - loops
+    for cell in no_flow:
+        choice = [(mask[to], k % 2, k) for k, to in enumerate(beside[cell]) if to in flat(cell)]
+        codes[cell] = 1 << min(choice)[-1]
+    return codes[1:-1, 1:-1]

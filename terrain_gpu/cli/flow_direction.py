@@ -21,9 +21,13 @@ are carved at their lowest passes: all ways end at outlets. By default, these ar
 raster's edge and beside voids that reach it. Codes: E 1, SE 2, S 4, SW 8, W 16, NW 32, N 64,
 NE 128; 0 at outlets, 255 (nodata) where none is reached.
 
+With --flats gradient, depressions are filled instead, and flats drain towards lower and away from
+higher cells (Barnes 2014). Filled heights are computed if they are not there.
+
 \b
 terrain-gpu flow-direction dem.zarr
 terrain-gpu flow-direction dem.tif -o directions.tif
+terrain-gpu flow-direction dem.zarr --flats gradient --into gradient
 """
 OPTIONS = [
     *outlet_options,
@@ -31,6 +35,20 @@ OPTIONS = [
         "--inner-voids",
         is_flag=True,
         help="Cells beside inner voids are outlets, too.",
+    ),
+    click.option(
+        "--flats",
+        type=click.Choice(["tree", "gradient"]),
+        default="tree",
+        show_default=True,
+        help="How flats drain, and depressions.",
+    ),
+    click.option(
+        "--filled",
+        default="filled",
+        show_default=True,
+        metavar="NAME",
+        help="Layer of filled heights for gradients, for the same outlets.",
     ),
     click.option(
         "--into",
@@ -45,19 +63,26 @@ OPTIONS = [
 def provide(
     store: TileStore, show: Any, how: dict[str, Any], settings: dict[str, Any]
 ) -> dict[str, float]:
-    from ..drainage.chain import provide_tree
+    from ..drainage.chain import provide_filled, provide_tree
 
-    return provide_tree(store, show, **how)
+    if settings["flats"] == "tree":
+        return provide_tree(store, show, **how)
+    return provide_filled(store, settings["filled"], _outlets(store, dict(settings)), show, **how)
 
 
-def run(store: TileStore, inner_voids: bool, **settings: Any) -> Any:
+def run(store: TileStore, **settings: Any) -> Any:
     from ..drainage.directions import flow_direction
 
-    given = given_outlets(store.grid, settings)
+    ends = _outlets(store, settings)
+    return flow_direction(store, ends, **settings)
+
+
+def _outlets(store: TileStore, settings: dict[str, Any]) -> Any:
+    """Take the outlets out of the settings."""
+    given, inner_voids = given_outlets(store.grid, settings), settings.pop("inner_voids")
     if given is not None and inner_voids:
         raise click.UsageError("--inner-voids: leave it out where outlets are given")
-    ends = given if given is not None else "border" if inner_voids else "edge"
-    return flow_direction(store, ends, **settings)
+    return given if given is not None else "border" if inner_voids else "edge"
 
 
 def tell(found: Any) -> str:

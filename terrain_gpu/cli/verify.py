@@ -269,6 +269,8 @@ def _on_the_cpu(store: TileStore) -> dict[str, Callable[..., tuple[dict[str, Any
             checks[name] = partial(_indices, name=name)
         elif "accumulation_of" in settings:
             checks[name] = partial(_sums, name=name)
+        elif settings.get("flats") == "gradient":
+            checks[name] = partial(_gradient, name=name)
         elif "outlets" in settings:
             of_run = drained.setdefault(json.dumps(settings), ([], []))
             of_run["encoding" in layer.info].append(name)
@@ -334,6 +336,16 @@ def _filled(store: TileStore, name: str, **how: Any) -> tuple[dict[str, Any], st
 
     found = verify_stored_fill(store, store.layer(name), Limits(**how))
     return found, f"layer {name} verified, {found['cells']:,} cells that drain"
+
+
+def _gradient(store: TileStore, name: str, **how: Any) -> tuple[dict[str, Any], str]:
+    from ..drainage.verify.flats import verify_stored_gradient
+    from ..engine.proof import Limits
+
+    found = verify_stored_gradient(store, store.layer(name), Limits(**how))
+    reached, outlets = found["reached"], found["outlets"]
+    several = "s" * (outlets != 1)
+    return found, f"layer {name} verified, {reached:,} cells drain to {outlets:,} outlet{several}"
 
 
 def _basins(store: TileStore, name: str, **how: Any) -> tuple[dict[str, Any], str]:

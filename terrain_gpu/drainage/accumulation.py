@@ -32,12 +32,13 @@ from .codes import ENCODING, NOWHERE
 from .drain import VERTEX_BYTES, Flows, drain, outline, solve
 from .outlets import BORDER, Outlets, has_voids, is_full
 from .plan import plan_blocks
+from .rims import Rim
 from .skeleton import Skeleton
 from .source import Forest, open_drained, open_forest
 from .sums import SumRule
 from .verify import verify_drainage
 from .verify.checker import plan_passes
-from .voids import Voids, known_bytes, label_voids, outside, rim_of, voids_bytes
+from .voids import Voids, known_bytes, label_voids, outside, voids_bytes
 
 LAYER = "accumulation"
 
@@ -282,7 +283,7 @@ class Accumulate(Operation):
         known, flows = given
         if phase.name == "voids":
             absent = ~valid_cells(cells[0][1:-1, 1:-1], self.forest.cells.nodata)
-            return SolvedBlock(known=rim_of(label_voids(absent)[0]) if absent.any() else None)
+            return SolvedBlock(known=Rim.of(label_voids(absent)[0]) if absent.any() else None)
         block = read_forest(self.forest, window, cells[0], cells[1], work[0])
         outer = None if known is None else outside(~block.valid[1:-1, 1:-1], known)
         outlets = Outlets(self.digest, self.places).within(window, block.valid, outer)

@@ -6,16 +6,20 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
+from ..io.places import PlacesLike
 from ..morphometry import LAYER as SLOPE
 from ..morphometry import slope
 from ..mst import LAYER as TREE
 from ..mst import minimum_spanning_tree
 from ..progress import Progress, silent
 from ..store import TileStore
-from .codes import DIRECTIONS
+from .codes import DIRECTIONS, TREE_DIRECTIONS
 from .directions import flow_direction
 from .flow.accumulation import LAYER as ACCUMULATION
 from .flow.accumulation import flow_accumulation
+from .flow.fill import LAYER as FILLED
+from .flow.fill import fill
+from .outlets import EDGE
 
 Show = Callable[[str], AbstractContextManager[Progress]]
 """Shows the progress of a named step."""
@@ -56,6 +60,26 @@ def provide_directions(
     with show("flow-direction") as progress:
         found = flow_direction(store, progress=progress, **how)
     return {**seconds, DIRECTIONS: found.report.seconds["total"]}
+
+
+def provide_filled(
+    store: TileStore,
+    name: str = FILLED,
+    outlets: PlacesLike | str = EDGE,
+    show: Show = lambda step: nullcontext(silent),
+    **how: Any,
+) -> dict[str, float]:
+    """Fill depressions for outlets, unless it was done, or the layer has another name."""
+    if name != FILLED or name in store.layers:
+        return {}
+    seconds = provide_tree(store, show, **how)
+    if TREE_DIRECTIONS not in store.layers:
+        with show("flow-direction --flats tree") as progress:
+            found = flow_direction(store, outlets, into=TREE_DIRECTIONS, progress=progress, **how)
+        seconds[TREE_DIRECTIONS] = found.report.seconds["total"]
+    with show("fill") as progress:
+        found = fill(store, directions=TREE_DIRECTIONS, progress=progress, **how)
+    return {**seconds, FILLED: found.report.seconds["total"]}
 
 
 def provide_accumulation(

@@ -9,12 +9,15 @@ from __future__ import annotations
 import numpy as np
 
 from ..errors import StoreError
-from ..grid import GridSpec, Window
+from ..grid import BlockGrid, GridSpec, Window
 from ..grid.neighbours import FLOW_DIRECTIONS
 from ..store import Layer, TileStore
 
 DIRECTIONS = "flow_direction"
 """Name of the layer, unless another is given."""
+
+TREE_DIRECTIONS = "flow_direction_tree"
+"""Name of the layer along which heights are filled, where others are asked for."""
 
 OUTLET, NOWHERE = 0, 255
 """Codes of outlets, and of cells that do not drain or have no value."""
@@ -89,6 +92,11 @@ def end_ways(layer: Layer, grid: GridSpec, window: Window, codes: np.ndarray) ->
 def label_dtype(grid: GridSpec) -> np.dtype:
     """Type of the labels of basins: uint32, which all GIS read, if it always suffices."""
     return np.dtype(np.uint32 if grid.cells < 2**32 else np.int64)
+
+
+def hops_dtype(grid: BlockGrid) -> np.dtype:
+    """Type of hop distances; shortest ways take at most every other cell."""
+    return np.dtype(np.int32 if grid.rows * grid.cols < 2**32 else np.int64)
 
 
 def no_code(layer: Layer, row: int, col: int, code: int) -> StoreError:

@@ -1,4 +1,4 @@
-"""D8 flow directions from the spanning forest: `flow_direction`."""
+"""D8 flow directions, from the spanning forest or a filled DEM: `flow_direction`."""
 
 from __future__ import annotations
 
@@ -6,14 +6,18 @@ import os
 from dataclasses import dataclass
 from typing import Any
 
-from ..arguments import checked
+from ..arguments import FlatsMethod, checked
+from ..engine.proof import RunRecord
 from ..engine.run import Here, Result, run
+from ..errors import InputError, StoreError
 from ..io.places import PlacesLike
 from ..progress import Progress, silent
 from ..store import TileStore
 from .accumulation import Accumulate
 from .codes import DIRECTIONS
-from .outlets import EDGE, Outlets
+from .flats import GradientDirection
+from .flow.fill import LAYER as FILLED
+from .outlets import EDGE, NAMED, Outlets
 from .source import open_drained
 
 
@@ -29,10 +33,12 @@ class FlowDirection(Accumulate):
 
 
 @checked()
-def flow_direction(
+def flow_direction(  # noqa: PLR0913 - keyword-only
     store: str | os.PathLike[str] | TileStore,
     outlets: PlacesLike | str = EDGE,
     *,
+    flats: FlatsMethod = "tree",
+    filled: str = FILLED,
     into: str = DIRECTIONS,
     memory_limit: int | str | None = None,
     threads: int | None = None,
@@ -44,17 +50,24 @@ def flow_direction(
 ) -> Result:
     """Compute the D8 flow direction of every cell.
 
-    Each cell drains to its steepest lower neighbour. Flats drain along the spanning forest, and
-    depressions are carved at their lowest passes, so that every way ends at an outlet.
+    Each cell drains to its steepest lower neighbour. By default, flats drain along the spanning
+    forest, and depressions are carved at their lowest passes. With gradients, depressions are
+    filled, and what is flat then drains towards lower and away from higher cells. Either way, every
+    way ends at an outlet.
 
     Parameters
     ----------
     store
-        A store with the layer "mst" of weight "flow", or its path.
+        A store with the layer "mst" of weight "flow", or with filled heights; or its path.
     outlets
         "edge": the cells at the raster's edge and beside voids (cells without a value, joined over
         eight neighbours) that reach it. "border": beside inner voids too. Or cells, in the forms
-        that `shortest_paths` accepts as sources.
+        that `shortest_paths` accepts as sources. With gradients, those for which the heights were
+        filled; one with a lower neighbour drains to it.
+    flats
+        How flats drain: "tree", along the spanning forest; or "gradient".
+    filled
+        With gradients, the layer of heights, as `fill` made it.
     into
         Layer to write, uint8: E 1, SE 2, S 4, SW 8, W 16, NW 32, N 64, NE 128; 0 at outlets; 255,
         the nodata value, at cells that have no value or reach no outlet.
@@ -83,12 +96,12 @@ def flow_direction(
     Raises
     ------
     InputError
-        when a name or the outlets cannot be used.
+        when a name or the outlets cannot be used, or heights were filled for other outlets.
     PlanError
         when the memory limit is too small.
     StoreError
-        when there is no spanning forest, its weight is not "flow", it is damaged, or the layer
-        exists already.
+        when there is no spanning forest, its weight is not "flow", or there are no filled heights;
+        when one is damaged, or the layer exists already.
     OutputError
         when the disk is full. Finished blocks are kept for `resume`.
     VerificationError
@@ -97,7 +110,9 @@ def flow_direction(
     Notes
     -----
     The minimum spanning forest relative to the outlets (J. Cousty and others 2009, Watershed cuts),
-    of edges ordered by their higher end, then the steeper first.
+    of edges ordered by their higher end, then the steeper first. Gradients in flats: R. Barnes,
+    C. Lehman, D. Mulla (2014), An efficient assignment of drainage direction over flat surfaces in
+    raster digital elevation models; Computers & Geosciences 62.
 
     Examples
     --------
@@ -105,8 +120,16 @@ def flow_direction(
     >>> codes = flow_direction("dem.zarr").layers["flow_direction"]
     """
     opened = store if isinstance(store, TileStore) else TileStore.open(store)
-    ends = Outlets.of(open_drained(opened, "flow-direction", ("flow",)).cells, outlets)
-    operation = FlowDirection(str(opened.path), ends.digest, directions=into, places=ends.places)
+    operation: FlowDirection | GradientDirection
+    if flats == "gradient":
+        operation = GradientDirection(
+            str(opened.path), filled, _along(opened, filled, outlets), into
+        )
+    else:
+        ends = Outlets.of(open_drained(opened, "flow-direction", ("flow",)).cells, outlets)
+        operation = FlowDirection(
+            str(opened.path), ends.digest, directions=into, places=ends.places
+        )
     return run(
         operation,
         memory_limit=memory_limit,
@@ -117,3 +140,25 @@ def flow_direction(
         place=Here(progress),
         client=client,
     )
+
+
+def _along(store: TileStore, filled: str, outlets: PlacesLike | str) -> str:
+    """Return the directions along which heights were filled; refuse other outlets than theirs."""
+    if filled not in store.layers:
+        raise StoreError(
+            f"{store.path}: has no layer {filled!r} of filled heights; terrain-gpu fill makes it"
+        )
+    layer = store.layer(filled)
+    if "fill_of" not in (layer.info.get("settings") or {}):
+        raise StoreError(f"{layer.path}: not made by fill, so that flats may have no end")
+    recorded = RunRecord(store, layer)
+    ends = Outlets.of(recorded.input(recorded.get("fill_of", str)), outlets)
+    codes = recorded.input(recorded.get("directions", str))
+    theirs = RunRecord(store, codes).get("outlets", str)
+    if ends.digest != theirs:
+        named = f"the outlets {theirs!r}" if theirs in NAMED else "given outlets"
+        raise InputError(
+            f"{layer.path}: filled for {named}, and these are others; give the same, or fill along "
+            "directions to these (terrain-gpu fill --directions)"
+        )
+    return codes.name

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
@@ -66,8 +66,16 @@ def check_blocks(
     check: Callable[[Block, list[np.ndarray]], Any],
     add: Callable[[Block, Any], None],
     progress: Progress,
+    *,
+    only: Iterable[Block] | None = None,
 ) -> None:
-    """Give every block to `check`, in threads, and what that returns to `add`, one at a time."""
+    """Give blocks to `check`, in threads, and what that returns to `add`, one at a time.
+
+    Parameters
+    ----------
+    only
+        The blocks; all when None.
+    """
     sides = [min(blocks.block, side) for side in (blocks.rows, blocks.cols)]
 
     def new_buffer() -> list[np.ndarray]:
@@ -91,7 +99,7 @@ def check_blocks(
         progress((r1 - r0) * (c1 - c0), blocks.rows * blocks.cols)
 
     stream(
-        blocks.ids(),
+        blocks.ids() if only is None else only,
         read,
         add,
         compute=check,

@@ -161,6 +161,11 @@ def fill(
         raise StoreError(
             f"{codes.path}: not made by flow-direction; levels need ways over the lowest passes"
         )
+    if "flats" in codes.info["settings"]:
+        raise StoreError(
+            f"{codes.path}: made from filled heights (flow-direction --flats gradient); these are "
+            "levels already"
+        )
     recorded, forest = RunRecord(opened, codes), open_forest(opened)
     for name in forest.identity:
         recorded.input(name)

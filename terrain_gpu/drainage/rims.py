@@ -1,0 +1,78 @@
+"""What lies along the rims of all blocks: a row or column of values on each side of every line."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ..grid import Block, BlockGrid
+
+
+class Rim(NamedTuple):
+    """What lies along the rim of a block: first and last row, first and last column."""
+
+    north: np.ndarray
+    south: np.ndarray
+    west: np.ndarray
+    east: np.ndarray
+
+    @classmethod
+    def of(cls, cells: np.ndarray) -> Rim:
+        """Copy the rim of a block."""
+        found = cells[0], cells[-1], cells[:, 0], cells[:, -1]
+        return cls(*(side.copy() for side in found))
+
+
+class Rims:
+    """The values at the rims of all blocks.
+
+    Attributes
+    ----------
+    rows, cols
+        Of first and last rows or columns, shape (2, blocks down or across, cells).
+    """
+
+    def __init__(self, blocks: BlockGrid, dtype: Any, value: Any = 0) -> None:
+        self.blocks = blocks
+        down, across = blocks.shape
+        self.rows = np.full((2, down, blocks.cols), value, dtype)
+        self.cols = np.full((2, across, blocks.rows), value, dtype)
+
+    def of(self, at: Block) -> Rim:
+        """Return views of the rim of a block."""
+        i, j = at
+        r0, r1, c0, c1 = self.blocks.window(*at)
+        north, south = self.rows[:, i, c0:c1]
+        west, east = self.cols[:, j, r0:r1]
+        return Rim(north, south, west, east)
+
+    def put(self, at: Block, rim: Rim) -> None:
+        """Set the rim of a block."""
+        for line, side in zip(self.of(at), rim, strict=True):
+            line[:] = side
+
+    def around(self, at: Block, beyond: Any) -> Rim:
+        """Return the ring around a block; `beyond` outside of the raster.
+
+        Lines begin and end at its corners.
+        """
+        i, j = at
+        r0, r1, c0, c1 = self.blocks.window(*at)
+        rows, cols = self.rows, self.cols
+        down, across = self.blocks.shape
+
+        def line(of: np.ndarray | None, start: int, stop: int) -> np.ndarray:
+            found = np.full(stop - start + 2, beyond, rows.dtype)
+            if of is not None:
+                first, last = max(start - 1, 0), min(stop + 1, len(of))
+                found[first - start + 1 : last - start + 1] = of[first:last]
+            return found
+
+        def row(side: int, k: int) -> np.ndarray:
+            return line(rows[side, k] if 0 <= k < down else None, c0, c1)
+
+        def col(side: int, k: int) -> np.ndarray:
+            return line(cols[side, k] if 0 <= k < across else None, r0, r1)
+
+        return Rim(row(1, i - 1), row(0, i + 1), col(1, j - 1), col(0, j + 1))
