@@ -32,7 +32,7 @@ from .codes import ENCODING, NOWHERE
 from .drain import VERTEX_BYTES, Flows, drain, outline, solve
 from .outlets import BORDER, Outlets, has_voids, is_full
 from .plan import plan_blocks
-from .rims import Rim
+from .rims import BlockRim
 from .skeleton import Skeleton
 from .source import Forest, open_drained, open_forest
 from .sums import SumRule
@@ -283,7 +283,7 @@ class Accumulate(Operation):
         known, flows = given
         if phase.name == "voids":
             absent = ~valid_cells(cells[0][1:-1, 1:-1], self.forest.cells.nodata)
-            return SolvedBlock(known=Rim.of(label_voids(absent)[0]) if absent.any() else None)
+            return SolvedBlock(known=BlockRim.of(label_voids(absent)[0]) if absent.any() else None)
         block = read_forest(self.forest, window, cells[0], cells[1], work[0])
         outer = None if known is None else outside(~block.valid[1:-1, 1:-1], known)
         outlets = Outlets(self.digest, self.places).within(window, block.valid, outer)

@@ -9,7 +9,7 @@ import numpy as np
 from ..grid import Block, BlockGrid
 
 
-class Rim(NamedTuple):
+class BlockRim(NamedTuple):
     """What lies along the rim of a block: first and last row, first and last column."""
 
     north: np.ndarray
@@ -18,13 +18,13 @@ class Rim(NamedTuple):
     east: np.ndarray
 
     @classmethod
-    def of(cls, cells: np.ndarray) -> Rim:
+    def of(cls, cells: np.ndarray) -> BlockRim:
         """Copy the rim of a block."""
         found = cells[0], cells[-1], cells[:, 0], cells[:, -1]
         return cls(*(side.copy() for side in found))
 
 
-class Rims:
+class RimLines:
     """The values at the rims of all blocks.
 
     Attributes
@@ -39,20 +39,20 @@ class Rims:
         self.rows = np.full((2, down, blocks.cols), value, dtype)
         self.cols = np.full((2, across, blocks.rows), value, dtype)
 
-    def of(self, at: Block) -> Rim:
+    def of(self, at: Block) -> BlockRim:
         """Return views of the rim of a block."""
         i, j = at
         r0, r1, c0, c1 = self.blocks.window(*at)
         north, south = self.rows[:, i, c0:c1]
         west, east = self.cols[:, j, r0:r1]
-        return Rim(north, south, west, east)
+        return BlockRim(north, south, west, east)
 
-    def put(self, at: Block, rim: Rim) -> None:
+    def put(self, at: Block, rim: BlockRim) -> None:
         """Set the rim of a block."""
         for line, side in zip(self.of(at), rim, strict=True):
             line[:] = side
 
-    def around(self, at: Block, beyond: Any) -> Rim:
+    def around(self, at: Block, beyond: Any) -> BlockRim:
         """Return the ring around a block; `beyond` outside of the raster.
 
         Lines begin and end at its corners.
@@ -75,4 +75,4 @@ class Rims:
         def col(side: int, k: int) -> np.ndarray:
             return line(cols[side, k] if 0 <= k < across else None, r0, r1)
 
-        return Rim(row(1, i - 1), row(0, i + 1), col(1, j - 1), col(0, j + 1))
+        return BlockRim(row(1, i - 1), row(0, i + 1), col(1, j - 1), col(0, j + 1))

@@ -12,7 +12,7 @@ from ..compiled import jit
 from ..grid import Block, BlockGrid
 from ..primitives.grid_components import label_block
 from ..primitives.union_find import find
-from .rims import Rim, Rims
+from .rims import BlockRim, RimLines
 
 
 def label_voids(absent: np.ndarray) -> tuple[np.ndarray, int]:
@@ -36,10 +36,10 @@ class Voids:
     """The voids at the rims of all blocks, and after `join` which of them are outer."""
 
     def __init__(self, blocks: BlockGrid) -> None:
-        self._rims = Rims(blocks, np.int64)
+        self._rims = RimLines(blocks, np.int64)
         self._count = 0
 
-    def add(self, at: Block, known: Rim | None) -> None:
+    def add(self, at: Block, known: BlockRim | None) -> None:
         """Add the labels along the rim of a block; None without voids."""
         if known is None:
             return
@@ -48,7 +48,7 @@ class Voids:
         names = names[names > 0]
         self._count += len(names)
         labels = [np.where(side > 0, base + 1 + np.searchsorted(names, side), 0) for side in known]
-        self._rims.put(at, Rim(*labels))
+        self._rims.put(at, BlockRim(*labels))
 
     def join(self) -> None:
         """Join voids over the lines between blocks."""
@@ -61,7 +61,7 @@ class Voids:
         mark_outer(parent, np.concatenate(edges), outer)
         rims.rows, rims.cols = outer[rims.rows], outer[rims.cols]
 
-    def of(self, at: Block) -> tuple[Rim, Rim]:
+    def of(self, at: Block) -> tuple[BlockRim, BlockRim]:
         """Return which cells of a block's rim, and of the ring around it, are in outer voids.
 
         Lines of the ring begin and end at its corners. Outside of the raster all are.
@@ -69,7 +69,7 @@ class Voids:
         return self._rims.of(at), self._rims.around(at, True)
 
 
-def outside(absent: np.ndarray, known: tuple[Rim, Rim]) -> np.ndarray:
+def outside(absent: np.ndarray, known: tuple[BlockRim, BlockRim]) -> np.ndarray:
     """Return which cells of a block and one ring around it lie in outer voids.
 
     Parameters
@@ -84,7 +84,7 @@ def outside(absent: np.ndarray, known: tuple[Rim, Rim]) -> np.ndarray:
     labels, count = label_voids(absent)
     if count:
         outer = np.zeros(count + 1, bool)
-        for side, line in zip(Rim.of(labels), rim, strict=True):
+        for side, line in zip(BlockRim.of(labels), rim, strict=True):
             outer[side[line]] = True
         outer[0] = False
         found[1:-1, 1:-1] = outer[labels]

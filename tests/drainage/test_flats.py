@@ -14,7 +14,8 @@ from test_flow import call, right_codes, small, store_of_codes
 
 from terrain_gpu import TileStore, fill, flow_accumulation, flow_direction, minimum_spanning_tree
 from terrain_gpu.drainage.codes import TREE_DIRECTIONS
-from terrain_gpu.drainage.flats import GradientDirection
+from terrain_gpu.drainage.flats import GradientDirection, operation
+from terrain_gpu.drainage.verify import flats as proof
 from terrain_gpu.engine.run import run
 from terrain_gpu.errors import InputError, StoreError
 from terrain_gpu.grid import GridSpec
@@ -128,6 +129,17 @@ def test_across_blocks_a_lake_drains_as_in_one(tmp_path):
     assert same(found[1], found[2])
 
 
+def test_numbers_of_hops_beyond_32_bits(tmp_path, monkeypatch):
+    z = np.random.default_rng(5).integers(0, 4, (150, 140)).astype(np.int16)
+    store = make_store(tmp_path / "s.zarr", z, None, 64)
+    prepare(store)
+    found = flow_direction(store, flats="gradient", into="usual")
+    for module in (operation, proof):
+        monkeypatch.setattr(module, "hops_dtype", lambda grid: np.dtype(np.int64))
+    wide = flow_direction(store, flats="gradient", into="wide", verify=True)
+    assert same(whole(wide.layers["wide"]), whole(found.layers["usual"]))
+
+
 def test_lengths_on_the_ellipsoid(tmp_path):
     """Far north, the east is steepest, because columns are narrow there."""
     from rasterio.crs import CRS
@@ -161,6 +173,8 @@ def test_what_is_refused(tmp_path):
     flow_direction(store, flats="gradient")
     with pytest.raises(StoreError, match="flow_direction: made from filled heights"):
         fill(store, into="again")
+    with pytest.raises(InputError, match="must have different names"):
+        flow_direction(store, flats="gradient", into=TREE_DIRECTIONS, overwrite=True)
     flow_direction(store, [(5, 5)], into=TREE_DIRECTIONS, overwrite=True)
     with pytest.raises(StoreError, match=r"filled: computed from other cells .*_tree"):
         flow_direction(store, flats="gradient", into="other")

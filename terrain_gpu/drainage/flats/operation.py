@@ -21,7 +21,7 @@ from ...errors import StoreError
 from ...grid import Block, BlockGrid
 from ...grid.lengths import step_lengths
 from ..codes import DIRECTIONS, ENCODING, NOWHERE, TREE_DIRECTIONS, end_ways, hops_dtype
-from ..rims import Rim, Rims
+from ..rims import BlockRim, RimLines
 from ..verify.flats import plan_gradient, verify_gradient
 from .kernels import (
     count_outlets,
@@ -120,7 +120,7 @@ class GradientDirection(Operation):
         for hops, from_low in zip(flat, (True, False), strict=True):
             spread(heights, codes, work.kind, flats, hops, from_low, work.queue)
         if not phase.writes:
-            rims = [Rim.of(own[1:-1, 1:-1]) for own in (heights, low, high)]
+            rims = [BlockRim.of(own[1:-1, 1:-1]) for own in (heights, low, high)]
             return SolvedBlock(known=(rims, count_outlets(heights, codes)))
         cell = down_flats(heights, codes, work.kind, flats, *flat, out[0])
         if cell >= 0:
@@ -165,8 +165,8 @@ class _FlatRims(State):
     def __init__(self, blocks: BlockGrid, heights: np.dtype) -> None:
         self._blocks, hops = blocks, hops_dtype(blocks)
         self._unknown = np.iinfo(hops).max
-        hop_rims = (Rims(blocks, hops, self._unknown) for _ in range(2))
-        self._rims = Rims(blocks, heights), *hop_rims
+        hop_rims = (RimLines(blocks, hops, self._unknown) for _ in range(2))
+        self._rims = RimLines(blocks, heights), *hop_rims
         self._outlets = np.zeros(blocks.shape, np.int64)
         self.waiting, self.visits = np.ones(blocks.shape, bool), 0
 
@@ -177,7 +177,7 @@ class _FlatRims(State):
     def finished(self, phase: Phase, at: Block, written: bool) -> bool:
         return written if phase.writes else not self.waiting[at]
 
-    def given(self, phase: Phase, at: Block) -> tuple[Rim, ...]:
+    def given(self, phase: Phase, at: Block) -> tuple[BlockRim, ...]:
         return tuple(rims.around(at, self._unknown) for rims in self._rims[1:])
 
     def add(self, phase: Phase, at: Block, known: Any) -> None:

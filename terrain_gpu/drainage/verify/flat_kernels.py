@@ -57,6 +57,7 @@ def settle(heights, along, flats, low, high):
     """Lessen the hops of flat cells to one more than the least beside them, until all agree."""
     cols = heights.shape[1]
     unknown = np.iinfo(low.dtype).max
+    waits = np.ones(heights.shape, np.bool_)  # since a neighbour has changed
     changed = True
     backward = False
     while changed:
@@ -64,6 +65,9 @@ def settle(heights, along, flats, low, high):
         for i in range(len(flats)):
             cell = flats[len(flats) - 1 - i] if backward else flats[i]
             row, col = cell // cols, cell % cols
+            if not waits[row, col]:
+                continue
+            waits[row, col] = False
             nearest, farthest = low[row, col], high[row, col]
             for r in range(row - 1, row + 2):
                 for c in range(col - 1, col + 2):
@@ -74,6 +78,9 @@ def settle(heights, along, flats, low, high):
                             farthest = min(farthest, high[r, c] + 1)
             if nearest < low[row, col] or farthest < high[row, col]:
                 low[row, col], high[row, col] = nearest, farthest
+                for r in range(row - 1, row + 2):
+                    for c in range(col - 1, col + 2):
+                        waits[r, c] = True
                 changed = True
         backward = not backward
 
