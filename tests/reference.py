@@ -781,6 +781,8 @@ def down_gradients(filled, along, lengths):
     for cell, loops in away.items():
         mask[cell] += height[labels[cell]] - loops
     for cell in no_flow:
-        choice = [(mask[to], k % 2, k) for k, to in enumerate(beside[cell]) if to in flat(cell)]
-        codes[cell] = 1 << min(choice)[-1]
+        choice = [
+            (mask[to], k % 2, (k + 4) % 8) for k, to in enumerate(beside[cell]) if to in flat(cell)
+        ]
+        codes[cell] = 1 << (min(choice)[-1] + 4) % 8
     return codes[1:-1, 1:-1]

@@ -9,6 +9,7 @@ import reference
 from contract import OperationContract, make_store, same, whole
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy import ndimage
 from strategies import shapes
 from test_flow import call, right_codes, small, store_of_codes
 
@@ -90,25 +91,74 @@ def test_lakes_with_islands(folders, z, block, threads, outlets, connectivity):
         assert found.found == {"cells": (z != nodata).sum(), "outlets": (codes == 0).sum()}
 
 
-def test_the_classical_picture(tmp_path):
-    """A square flat in a rim of higher cells with one way out, as in Barnes (2014)."""
-    z = np.full((9, 9), 7, np.int16)
-    z[1:8, 1:8] = 6
-    z[8, 4] = 5
+def test_the_example_of_the_paper(tmp_path):
+    """The canyon of Garbrecht and Martz, with the directions in flats that Barnes published."""
+    z = np.array([list(row) for row in CANYON.split()]).astype(np.int16)
     store = make_store(tmp_path / "s.zarr", z, None, 64)
     prepare(store)
     codes = whole(flow_direction(store, flats="gradient").layers["flow_direction"])
-    arrows = dict(zip([1, 2, 4, 8, 16, 32, 64, 128, 0], "→↘↓↙←↖↑↗.", strict=True))
-    picture = ["".join(arrows[code] for code in row) for row in codes[1:8, 1:8].tolist()]
-    assert picture == [
-        "↘↓↓↓↓↓↙",
-        "↘↘↓↓↓↙↙",
-        "↘↘↘↓↙↙↙",
-        "↘↘↓↓↓↙↙",
-        "↘↓↘↓↙↓↙",
-        "→↘↓↓↓↙←",
-        "↗→↘↓↙←↖",
-    ]
+    arrows = np.array([list(row) for row in CANYON_DIRECTIONS.split()])
+    published = (1 << np.vectorize("→↘↓↙←↖↑↗".index)(arrows)).astype(np.uint8)
+    flat = ndimage.minimum_filter(z, 3) == z
+    flat[[0, -1]] = flat[:, [0, -1]] = False  # there, water leaves the raster
+    assert flat.sum() == 425
+    assert (codes == published)[flat].all()
+
+
+CANYON = """
+4444444444444444444444444
+4111111111111444444444444
+4111111111111111144444444
+4111111111111111111444444
+4111111111111111111114444
+4111111111111111111111444
+4111111111111111111111444
+4444444111111111111111144
+4444444444411111111111144
+4444444444441111111111114
+4444444444444411111411114
+4444444444444411114441114
+4444444444444411144444114
+4444444444444111144441114
+4444444444441111114441114
+4444444444111111114411114
+4444444111111111114111114
+4444111111111111111111144
+4444111111111111111111144
+4411111111111111111111144
+4411111111111111111111444
+4411111114444444444444444
+4411111114444444444444444
+4111111114444444444444444
+4000000004444444444444444
+"""
+CANYON_DIRECTIONS = """
+↖↑↑↑↑↑↑↑↑↑↑↑↑↑↑↑↑↑↑↑↑↑↑↑↗
+←↘↘↘↘↘↓↓↓↓↓↓↙←↓↓↓↙←↑↑↑↑↑→
+←→↘↘↘↘↘↓↓↓↓↙↓↓↓↓↙←↓↙←↓↙→→
+←→→→→→→↘↓↓↓↓↓↓↓↙↓↓↙←↓↙←→→
+←→→→→→→→↘↓↓↓↓↓↓↓↓↙↓↓↙←↙←→
+←→↗↗↗↗↗↗→↘↓↓↘↓↘↓↙↓↓↙↓↙←←→
+←↗↗↗↗↗↗→↗→↘↘↓↘↓↓↓↓↓↓↙↙←↙→
+←↑↑↑↑↑↑↗↗↗→↘↘↓↓↘↓↙↓↓↓↙↙←→
+←←↑↑↑↑↗↑↑↑↑→↘↓↘↓↓↓↙↓↙←←←→
+←←←↑↑↗↑↑↑↑↗↑→↘↘↓↓↙↓↙←↖←↙→
+←←←←↗↑↑↑↑↗↑↗↑↑↘↓↙↓↙←↖←↖←→
+←←←←↑↑↑↑↗↑↗↑↑→↘↓↙↙←↖↑↖←↖→
+←←←←↓↓→↘↓→↘→↘→↘↓↙←↖←↗↑↓↙→
+←←←←↘↓↓→↘↓→↘→↘↓↓↙←↙←→↓↙↙→
+←←←↓→↘↓↓→↘↓→↘↓↓↙←↙←↘→↙←←→
+←←↘↓↓→↘↓↓→↘↓↓↓↙↙↙←←→↙←↙←→
+←←→↘↓↓→↘↓↓↓↘↓↙↙←←←←↙←↙←↖→
+←←→→↘↓↓↓↘↓↓↓↙←←←←←↙↙↙←←←→
+←↘↓→↘↘↓↙↓↓↓↙←←←←←←←←←←←←→
+←→↘↓↓↘↓↙↙↓↙←↖↖↖↖↖←←←←←↖←→
+←→↘↘↓↓↓↙↙↙←↖↖↖↖↖↖↖↖↖↖↖←↖→
+←→↘↘↘↓↙↙↙←↑↑↑↑↑↑↑↑↑↑↑↑↖←→
+←→↓↓↓↓↓↓↓←←↑↑↑↑↑↑↑↑↑↑↑↑→→
+←↓↓↓↓↓↓↓↓↙←↓↓↓↓↓↓↓↓↓↓↓↓→→
+↙↓↓↓↓↓↓↓↓↓↓↓↓↓↓↓↓↓↓↓↓↓↓↓↘
+"""
 
 
 def test_across_blocks_a_lake_drains_as_in_one(tmp_path):

@@ -20,8 +20,8 @@ ABSENT = -1
 _BY_EDGE = np.array([5, 6, 7, 4, 0, 3, 2, 1])
 """The neighbours in the order of the edges to them, as weight "flow" breaks ties."""
 
-_STRAIGHT_FIRST = np.array([0, 2, 4, 6, 1, 3, 5, 7])
-"""The neighbours in the order in which a flat drains to them: ways across lakes do not zigzag."""
+_STRAIGHT_FIRST = np.array([4, 6, 0, 2, 5, 7, 1, 3])
+"""The neighbours in the order in which flats drain to them: as in RichDEM, clockwise from W."""
 
 
 @jit

@@ -202,7 +202,7 @@ def _is_down_flat(heights, along, row, col, code, low, high):
         return False
     unknown = np.iinfo(low.dtype).max
     best = -1
-    least = np.int64(0), 0
+    least = np.int64(0), 0, 0
     for k in range(8):
         r, c = row + ROW_STEP[k], col + COL_STEP[k]
         if along[r, c] == NOWHERE or heights[r, c] != heights[row, col]:
@@ -212,6 +212,7 @@ def _is_down_flat(heights, along, row, col, code, low, high):
             value = np.iinfo(np.int64).min
         elif high[r, c] < unknown:
             value -= high[r, c]
-        if best < 0 or (value, k & 1) < least:  # straight before diagonal
-            best, least = k, (value, k & 1)
+        rank = value, k & 1, k + 4 & 7  # straight before diagonal, then clockwise from W
+        if best < 0 or rank < least:
+            best, least = k, rank
     return best == own

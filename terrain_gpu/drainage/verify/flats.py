@@ -6,7 +6,7 @@ a neighbour is lower or it is an outlet; others are flat. Directions are right e
 1. a cell with a lower neighbour drains to the steepest one, the first in the order of edges;
 2. an outlet without one has code 0, and a cell that reaches no outlet 255;
 3. a flat cell drains to an equally high neighbour that drains, or if there is none, to the one with
-   the least 2 t - a; of several to one in its row or column, then to the first clockwise from E.
+   the least 2 t - a; of several to one in its row or column, then to the first clockwise from W.
 
 Here t is the number of hops to a cell that drains, and a that from a cell beside higher ones, which
 has 1: the only numbers that are one more than the least of the neighbours in the flat. They are
