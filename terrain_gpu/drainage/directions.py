@@ -122,9 +122,13 @@ def flow_direction(  # noqa: PLR0913 - keyword-only
     opened = store if isinstance(store, TileStore) else TileStore.open(store)
     operation: FlowDirection | GradientDirection
     if flats == "gradient":
-        operation = GradientDirection(
-            str(opened.path), filled, _along(opened, filled, outlets), into
-        )
+        along = _along(opened, filled, outlets)
+        if into == along:
+            raise InputError(
+                f"{opened.path}: {filled} was filled along {into}, which must stay; give these "
+                "directions another name (--into)"
+            )
+        operation = GradientDirection(str(opened.path), filled, along, into)
     else:
         ends = Outlets.of(open_drained(opened, "flow-direction", ("flow",)).cells, outlets)
         operation = FlowDirection(

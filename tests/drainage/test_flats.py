@@ -223,7 +223,7 @@ def test_what_is_refused(tmp_path):
     flow_direction(store, flats="gradient")
     with pytest.raises(StoreError, match="flow_direction: made from filled heights"):
         fill(store, into="again")
-    with pytest.raises(InputError, match="must have different names"):
+    with pytest.raises(InputError, match="_tree, which must stay; give these directions an"):
         flow_direction(store, flats="gradient", into=TREE_DIRECTIONS, overwrite=True)
     flow_direction(store, [(5, 5)], into=TREE_DIRECTIONS, overwrite=True)
     with pytest.raises(StoreError, match=r"filled: computed from other cells .*_tree"):
