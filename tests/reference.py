@@ -738,6 +738,9 @@ def down_gradients(filled, along, lengths):
     }
     edge_of = {step: d for d, step in enumerate(FORWARD)}
     for cell in cells:
+        if along[cell] == 0:
+            codes[cell] = 0
+            continue
         lower = []
         for k, to in enumerate(beside[cell]):
             if to and z[to] < z[cell]:
@@ -747,8 +750,6 @@ def down_gradients(filled, along, lengths):
                 lower.append((-slope, first, d, k))
         if lower:
             codes[cell] = 1 << min(lower)[-1]
-        elif along[cell] == 0:
-            codes[cell] = 0
     no_flow = {cell for cell in cells if codes[cell] == 255}
 
     def flat(cell):

@@ -63,7 +63,7 @@ def flow_direction(  # noqa: PLR0913 - keyword-only
         "edge": the cells at the raster's edge and beside voids (cells without a value, joined over
         eight neighbours) that reach it. "border": beside inner voids too. Or cells, in the forms
         that `shortest_paths` accepts as sources. With gradients, those for which the heights were
-        filled; one with a lower neighbour drains to it.
+        filled.
     flats
         How flats drain: "tree", along the spanning forest; or "gradient".
     filled

@@ -35,19 +35,6 @@ def has_lower(heights, codes, at, step):
 
 
 @jit
-def count_outlets(heights, codes):
-    """Count the outlets that have no lower neighbour."""
-    rows, cols = codes.shape
-    step = ROW_STEP * cols + COL_STEP
-    z, code = heights.ravel(), codes.ravel()
-    count = 0
-    for row in range(1, rows - 1):
-        for at in range(row * cols + 1, row * cols + cols - 1):
-            count += code[at] == OUTLET and not has_lower(z, code, at, step)
-    return count
-
-
-@jit
 def flats_at_rim(heights, codes, kind, low, high, flats):
     """List the cells of flats that reach the rim of a block.
 
@@ -138,8 +125,10 @@ def steepest(heights, codes, per_length, row0, kind, flats, out):
     for row in range(1, rows - 1):
         for col in range(1, cols - 1):
             at = row * cols + col
-            found = NOWHERE
-            if code[at] != NOWHERE:
+            found = code[at]
+            if found != NOWHERE:
+                kind[at] = DRAINS
+            if found not in (NOWHERE, OUTLET):
                 most, which = np.float32(-1), -1
                 for k in _BY_EDGE:
                     to = at + step[k]
@@ -148,11 +137,9 @@ def steepest(heights, codes, per_length, row0, kind, flats, out):
                         slope = np.float32((np.float64(z[at]) - np.float64(z[to])) * of_step)
                         if slope > most:
                             most, which = slope, k
-                kind[at] = DRAINS
-                found = OUTLET
                 if which >= 0:
                     found = 1 << which
-                elif code[at] != OUTLET:
+                else:
                     kind[at] = FLAT
                     flats[count] = at
                     count += 1

@@ -20,11 +20,10 @@ from ...engine.run import Run
 from ...errors import StoreError
 from ...grid import Block, BlockGrid
 from ...grid.lengths import step_lengths
-from ..codes import DIRECTIONS, ENCODING, NOWHERE, TREE_DIRECTIONS, end_ways, hops_dtype
+from ..codes import DIRECTIONS, ENCODING, NOWHERE, OUTLET, TREE_DIRECTIONS, end_ways, hops_dtype
 from ..rims import BlockRim, RimLines
 from ..verify.flats import plan_gradient, verify_gradient
 from .kernels import (
-    count_outlets,
     down_flats,
     flats_at_rim,
     mark_nearer,
@@ -121,7 +120,7 @@ class GradientDirection(Operation):
             spread(heights, codes, work.kind, flats, hops, from_low, work.queue)
         if not phase.writes:
             rims = [BlockRim.of(own[1:-1, 1:-1]) for own in (heights, low, high)]
-            return SolvedBlock(known=(rims, count_outlets(heights, codes)))
+            return SolvedBlock(known=(rims, np.count_nonzero(codes[1:-1, 1:-1] == OUTLET)))
         cell = down_flats(heights, codes, work.kind, flats, *flat, out[0])
         if cell >= 0:
             row, col = divmod(cell, codes.shape[1])

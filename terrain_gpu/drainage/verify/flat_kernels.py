@@ -134,6 +134,8 @@ def check_directions(heights, along, codes, per_length, above, drains, low, high
             fault = 0
             if along[r, c] == NOWHERE:
                 fault = 1 if code != NOWHERE else 0
+            elif along[r, c] == OUTLET:
+                fault = 2 if code != OUTLET else 0
             else:
                 lowest = True
                 for k in range(8):
@@ -142,8 +144,6 @@ def check_directions(heights, along, codes, per_length, above, drains, low, high
                 if not lowest:
                     if not _is_steepest(heights, along, r, c, code, per_length, above):
                         fault = 3
-                elif along[r, c] == OUTLET:
-                    fault = 2 if code != OUTLET else 0
                 elif low[r, c] == unknown:
                     fault = 4
                 elif not _is_down_flat(heights, along, r, c, code, low, high):

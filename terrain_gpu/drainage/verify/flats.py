@@ -3,8 +3,9 @@
 The outlets are cells of code 0 in the directions along which the DEM was filled. A cell *drains* if
 a neighbour is lower or it is an outlet; others are flat. Directions are right exactly when
 
-1. a cell with a lower neighbour drains to the steepest one, the first in the order of edges;
-2. an outlet without one has code 0, and a cell that reaches no outlet 255;
+1. an outlet has code 0, and a cell that reaches no outlet 255;
+2. any other cell with a lower neighbour drains to the steepest one, the first in the order of
+   edges;
 3. a flat cell drains to an equally high neighbour that drains, or if there is none, to the one with
    the least 2 t - a; of several to one in its row or column, then to the first clockwise from W.
 
@@ -34,7 +35,7 @@ from .flat_kernels import check_directions, classify, settle, touching
 _WHAT = (
     "",
     "the cell reaches no outlet",
-    "the cell is an outlet without a lower neighbour",
+    "the cell is an outlet",
     "not the steepest lower neighbour",
     "a cell in a flat from which no way leads out",
     "not the neighbour that is nearest to the end of the flat and farthest from higher cells",
