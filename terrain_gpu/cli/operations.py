@@ -67,12 +67,17 @@ def command_of(operation: ModuleType) -> click.Command:
         outputs = {f"--{name}": file for name, file in files.items()}
         refuse_shared_files(inputs, {**outputs, "--output": output, "--json": json_target})
         refuse_output(output, overwrite=settings["overwrite"])
+        _refuse_table(settings.get("table"), overwrite=settings["overwrite"])
         advice = "nothing is kept" if raster else "finished blocks are kept, --resume continues"
         if raster and (not written or settings["resume"]):
             raise click.UsageError(
                 f"{store} is a raster: --resume needs a store; convert-dataset makes one"
                 if written
                 else f"{store} is a raster: give -o, or convert it first (convert-dataset)"
+            )
+        if raster and settings.get("links"):
+            raise click.UsageError(
+                f"{store} is a raster: --links needs a store; convert-dataset makes one"
             )
 
         def show(step: str) -> Any:
@@ -128,6 +133,14 @@ def command_of(operation: ModuleType) -> click.Command:
 def cells_with_a_value(found: Any) -> str:
     """Tell the number of cells with a value."""
     return f"{found.report.valid_cells:,} of {found.report.cells:,} cells with a value"
+
+
+def _refuse_table(table: str | None, *, overwrite: bool) -> None:
+    """Refuse, before the work starts, a table that cannot be written."""
+    if table:
+        from ..components.table import checked_table  # brings GDAL
+
+        checked_table(table, overwrite=overwrite)
 
 
 def _is_raster(path: str) -> bool:

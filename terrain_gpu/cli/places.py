@@ -119,9 +119,12 @@ def places(
 
 def from_file(grid: GridSpec, name: str, memory_limit: int | None) -> Places:
     """Return the cells that a vector file (FILE or FILE:LAYER) or an aligned raster names."""
+    from ..errors import InputError
     from ..io.places import from_raster, from_vector
 
     path, layer = _file_and_layer(name)
+    if name.lower().endswith(".csv"):
+        raise InputError(f"{name}: a table, not a vector file or raster; convert it to .gpkg first")
     if Path(path).suffix.lower() in VECTOR:
         return from_vector(grid, path, layer, memory_limit)
     return from_raster(grid, path, memory_limit)

@@ -95,15 +95,18 @@ def provide(
     store: TileStore, show: Any, how: dict[str, Any], settings: dict[str, Any]
 ) -> dict[str, float]:
     from ..drainage.chain import provide_accumulation, provide_directions
+    from ..drainage.codes import open_links
 
     points, cells = settings.pop("pour_point"), settings.pop("pour_point_rowcol")
     file, links = settings["pour_points"], settings["links"]
+    # What cannot be is refused before hours of work for it.
     if (links is None) == (not points and not cells and file is None):
         raise click.UsageError("give --pour-point, --pour-point-rowcol, --pour-points or --links")
     if links is not None:
         if settings["snap"] is not None:
             raise click.UsageError("--snap needs pour points; leave it out for --links")
-    else:  # before hours of work for them
+        open_links(store, links)
+    else:
         found = places(store.grid, "--pour-point", points, cells, file, settings["memory_limit"])
         settings["pour_points"] = found
     directions, area = settings["directions"], settings["snap_area"]
@@ -125,4 +128,4 @@ def run(store: TileStore, **settings: Any) -> Any:
 def tell(found: Any) -> str:
     cells, count = found.report.valid_cells, found.found.get("pour_points")
     ends = "links" if count is None else f"{count:,} pour point{'s' * (count != 1)}"
-    return f"{cells:,} cells drain to {ends}"
+    return f"{cells:,} cell{'s drain' if cells != 1 else ' drains'} to {ends}"

@@ -84,8 +84,8 @@ class PourPoints:
         cells, none = most_within(sums, self.given, radius, expected)
         if none.any():
             raise InputError(
-                f"{sums.path}: no cell within {radius:g} of {self._named(none, sums.grid)} drains; "
-                "snap farther, or move the point"
+                f"{sums.path}: {none.sum()} of {len(self)} pour points have no cell that drains "
+                f"within {radius:g}: {self._named(none, sums.grid)}; snap farther, or move them"
             )
         return replace(self, cells=cells)
 

@@ -252,6 +252,7 @@ def from_vector(
                 f"{path}: {outside.sum()} of {len(outside)} features not inside the raster, "
                 f"which covers {_bounds(grid)}: {_named(outside, lambda k: f'feature {k + 1}')}; "
                 "clip the file to the raster first (ogr2ogr -clipdst)"
+                + (", or correct its CRS if it should lie there" if outside.all() else "")
             )
         needed = found.nbytes + COVERED_BYTES * sum(
             _most_cells(part) for parts in found.parts for part in parts

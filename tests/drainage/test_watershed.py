@@ -6,6 +6,7 @@ import csv
 import json
 import logging
 import os
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -310,7 +311,7 @@ def test_pour_points_that_cannot_be(tmp_path):
         with pytest.raises(InputError, match=words):
             watershed(store, points, directions="codes")
     flow_accumulation(store, directions="codes")
-    with pytest.raises(InputError, match="no cell within 30 of 1 at row 9, column 60"):
+    with pytest.raises(InputError, match="no cell that drains within 30: 1 at row 9, column 60"):
         watershed(store, [(9, 60)], directions="codes", snap=30)
     with pytest.raises(InputError, match="snap -1 is not a finite number of at least 0"):
         watershed(store, [(9, 90)], directions="codes", snap=-1)
@@ -320,6 +321,43 @@ def test_pour_points_that_cannot_be(tmp_path):
     with pytest.raises(StoreError, match="holds float32, but links are whole numbers"):
         watershed(store, links="links", directions="codes")
     assert sorted(os.listdir(store)) == sorted([*before, "flow_accumulation", "links"])
+
+
+def test_pour_points_replace_no_watersheds_nor_stay_behind(tmp_path):
+    store = store_of_codes(tmp_path / "s.zarr", np.full((70, 80), 1, np.uint8))
+    store_of_codes(store, np.ones((70, 80), np.uint8), nodata=0, name="links")
+    how = {"directions": "codes", "overwrite": True}
+    watershed(store, [(5, 5)], into="a", **how)
+    watershed(store, [(5, 5)], into="b_points", **how)
+    before = sorted(os.listdir(store))
+    for into, points, words in (
+        ("a", {"links": "links"}, "'a_points' holds pour points, which would not be those of the"),
+        ("a_points", {"links": "links"}, "'a_points' holds pour points, not watersheds; choose"),
+        ("a_points", {"pour_points": [(5, 5)]}, "'a_points' holds pour points, not watersheds"),
+        ("b", {"pour_points": [(5, 5)]}, "'b_points' holds watersheds, and pour points would"),
+    ):
+        with pytest.raises(InputError, match=words):
+            watershed(store, into=into, **points, **how)
+    assert sorted(os.listdir(store)) == before
+    shutil.rmtree(store / "a_points")
+    watershed(store, links="links", into="a", **how)
+    watershed(store, [(5, 5)], into="b_points", **how)
+    assert call(f"verify {store}") == 0
+
+
+def test_nothing_is_computed_for_what_cannot_be(dem, capsys):
+    assert call("convert-dataset dem.tif s.zarr") == 0
+    before = sorted(os.listdir("s.zarr"))
+    for words, message in (
+        ("watershed s.zarr --links links", "has no layer 'links' of links"),
+        ("watershed s.zarr --pour-point-rowcol 5,5 --table no/t.csv", "its folder does not exist"),
+        ("basins s.zarr --table no/t.gpkg", "no/t.gpkg: its folder does not exist"),
+        ("watershed dem.tif --links links -o w.tif", "--links needs a store; convert-dataset"),
+        ("watershed s.zarr --pour-points p.csv", "p.csv: a table, not a vector file or raster"),
+    ):
+        assert call(words) == 2
+        assert message in capsys.readouterr().err
+        assert sorted(os.listdir("s.zarr")) == before
 
 
 def test_commands_that_cannot_be(dem, capsys):
@@ -334,7 +372,7 @@ def test_commands_that_cannot_be(dem, capsys):
             "--pour-point-rowcol 5,5 --table t.txt",
             "name the table .csv, .parquet, .geojson or .gpkg",
         ),
-        ("--pour-point-rowcol 5,5 --table no/t.csv", "no"),
+        ("--pour-point-rowcol 5,5 --table no/t.csv", "no/t.csv: its folder does not exist"),
         ("--pour-points t.csv --table t.csv", "--pour-points already names this file"),
         ("--pour-point-rowcol 5,5 --snap -3", "-3.0 is not a number of at least 0"),
     ):

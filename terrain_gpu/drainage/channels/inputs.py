@@ -101,7 +101,9 @@ def least_sum(threshold: Any, sums: Layer) -> int | float:
         if unit is not None:
             number *= _SQUARE_METRES[unit] / _map_unit(sums, threshold) ** 2
         if counts and unit is not None:
-            number /= _cell_area(sums, threshold, "give a number of cells, or sum areas (--areas)")
+            number /= _cell_area(
+                sums, threshold, "give a number of cells, or sum areas (flow-accumulation --areas)"
+            )
         elif areas and unit is None:
             number *= _cell_area(sums, threshold, "give an area such as 5km2")
     elif unit is not None:

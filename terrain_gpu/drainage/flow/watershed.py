@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from ...engine.operation import OutputLayer, Phase, State
 from ...engine.plan import StreamPlan
 from ...engine.proof import Limits
 from ...engine.run import Here, Result, Run, run
-from ...errors import InputError
+from ...errors import InputError, StoreError
 from ...grid import Block
 from ...io.places import PlacesLike
 from ...progress import Progress, silent
@@ -84,6 +85,26 @@ class Watershed(FlowLabels):
             "pour_points": self.digest,
             "table": None if self.table is None else self.points.table_digest,
         }
+
+    def refuse(self, *, overwrite: bool) -> None:
+        super().refuse(overwrite=overwrite)
+        store, beside = TileStore.open(self.store), points_layer(self.into)
+        if _holds_points(store, self.into):
+            raise InputError(
+                f"{store.path}: layer {self.into!r} holds pour points, not watersheds; choose "
+                "another name for the new ones (--into)"
+            )
+        there = _holds_points(store, beside)
+        if self.links is None and there is False:
+            wrong = "holds watersheds, and pour points would replace it"
+        elif self.links is not None and there:
+            wrong = "holds pour points, which would not be those of the new watersheds"
+        else:
+            return
+        raise InputError(
+            f"{store.path}: layer {beside!r} {wrong}; delete its folder, or choose another name "
+            f"than {self.into!r} for the new ones (--into)"
+        )
 
     def begin(self, plan: StreamPlan, spill: Path) -> State:
         return _Watersheds(self, plan.memory_limit)
@@ -177,6 +198,14 @@ class _Watersheds(Beyond):
     def found(self) -> dict[str, Any]:
         points = self._operation.points
         return {} if points is None else {"pour_points": len(points)}
+
+
+def _holds_points(store: TileStore, name: str) -> bool | None:
+    """Whether a layer holds pour points; None if there is none, or it is damaged."""
+    if name in store.layers:
+        with suppress(StoreError):
+            return bool(store.layer(name).info.get("holds") == HOLDS)
+    return None
 
 
 def _expected(snap_area: float | str | None, sums: Layer) -> float | None:
