@@ -71,14 +71,14 @@ class IndexRule:
         Raises
         ------
         InputError
-            for what is no slope.
+            for a value that is not a slope.
         """
         found = is_nodata(slopes, self.slopes.nodata)
         wrong = ~found & ((slopes < 0) | (slopes > 90))
         for row, col in np.argwhere(wrong)[:1].tolist():
             raise InputError(
                 f"{self.slopes.path}: row {window[0] + row}, column {window[2] + col}: "
-                f"{slopes[row, col]} is no slope in degrees; terrain-gpu slope makes them"
+                f"{slopes[row, col]} is not a slope in degrees; terrain-gpu slope makes them"
             )
         found |= is_nodata(sums, self.sums.nodata)
         found |= sums <= 0
