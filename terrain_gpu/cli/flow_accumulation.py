@@ -59,9 +59,11 @@ OPTIONS = [
 ]
 
 
-def is_area(threshold: str) -> bool:
+def is_area(threshold: str, name: str = "threshold") -> bool:
     """Whether a threshold of accumulation is an area, so that areas are what to sum."""
-    return threshold.strip().lower().endswith(("m2", "ha"))
+    from ..drainage.channels.inputs import amount
+
+    return amount(threshold, name)[1] is not None
 
 
 def provide(

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 NAME = "hand"
 PROVEN = True
 MODULES = "mst.problem", "drainage.flow", "drainage.directions"
+WRITES = "into", "distance"
 HELP = """Compute heights above the nearest drainage (HAND) of the cells of STORE, or of a raster
 (then give -o): the height of a cell less that of the first stream cell on its way.
 

@@ -49,9 +49,10 @@ def command_of(operation: ModuleType) -> click.Command:
     --threads, --workers, --scheduler, --resume, --overwrite, --json, -v and -q; and --verify if it
     is PROVEN. A module may say which MODULES of the package its workers import before they start,
     and what it found (`tell`). One with `provide`, which computes the layers that it needs, accepts
-    a raster in place of a store.
+    a raster in place of a store; it names the options of layers that it WRITES, if not --into.
     """
     provide = getattr(operation, "provide", None)
+    writes = getattr(operation, "WRITES", ("into",))
     tell = getattr(operation, "tell", cells_with_a_value)
 
     def command(store: str, output: str | None, json_target: str | None, **settings: Any) -> None:
@@ -67,18 +68,12 @@ def command_of(operation: ModuleType) -> click.Command:
         outputs = {f"--{name}": file for name, file in files.items()}
         refuse_shared_files(inputs, {**outputs, "--output": output, "--json": json_target})
         refuse_output(output, overwrite=settings["overwrite"])
-        _refuse_table(settings.get("table"), overwrite=settings["overwrite"])
+        _refuse_files(settings)
+        if raster:
+            _refuse_raster(store, written, settings)
+        elif provide is not None:
+            _refuse_layers(store, [settings[name] for name in writes], settings)
         advice = "nothing is kept" if raster else "finished blocks are kept, --resume continues"
-        if raster and (not written or settings["resume"]):
-            raise click.UsageError(
-                f"{store} is a raster: --resume needs a store; convert-dataset makes one"
-                if written
-                else f"{store} is a raster: give -o, or convert it first (convert-dataset)"
-            )
-        if raster and settings.get("links"):
-            raise click.UsageError(
-                f"{store} is a raster: --links needs a store; convert-dataset makes one"
-            )
 
         def show(step: str) -> Any:
             return bar(step, quiet=options.quiet())
@@ -135,12 +130,42 @@ def cells_with_a_value(found: Any) -> str:
     return f"{found.report.valid_cells:,} of {found.report.cells:,} cells with a value"
 
 
-def _refuse_table(table: str | None, *, overwrite: bool) -> None:
-    """Refuse, before the work starts, a table that cannot be written."""
-    if table:
+def _refuse_raster(path: str, written: list[str], settings: dict[str, Any]) -> None:
+    """Refuse a raster in place of a store where that cannot work."""
+    if not written:
+        raise click.UsageError(
+            f"{path} is a raster: give -o, or convert it first (convert-dataset)"
+        )
+    for name in ("resume", "links"):
+        if settings.get(name):
+            raise click.UsageError(
+                f"{path} is a raster: --{name} needs a store; convert-dataset makes one"
+            )
+
+
+def _refuse_files(settings: dict[str, Any]) -> None:
+    """Refuse, before the work starts, a table or lines that cannot be written."""
+    if settings.get("table"):
         from ..components.table import checked_table  # brings GDAL
 
-        checked_table(table, overwrite=overwrite)
+        checked_table(settings["table"], overwrite=settings["overwrite"])
+    if settings.get("lines"):
+        from ..store.file_writer import writable_file
+
+        writable_file(Path(settings["lines"]), overwrite=settings["overwrite"])
+
+
+def _refuse_layers(path: str, names: list[str | None], settings: dict[str, Any]) -> None:
+    """Refuse, before what they need is computed, layers that exist."""
+    from ..errors import StoreError
+    from ..store import TileStore
+
+    if settings["overwrite"] or settings["resume"]:
+        return
+    store = TileStore.open(path)
+    for name in names:
+        if name in store.layers:
+            raise StoreError(f"{store.path}: layer {name!r} exists; --overwrite replaces it")
 
 
 def _is_raster(path: str) -> bool:

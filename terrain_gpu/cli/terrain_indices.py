@@ -18,6 +18,7 @@ MODULES = (
     "drainage.indices",
     "morphometry.problem",
 )
+WRITES = "twi", "spi", "ls"
 HELP = """Compute topographic wetness (TWI), stream power (SPI) and the length-slope factor (LS) of
 the cells of STORE, or of a raster (then give -o).
 

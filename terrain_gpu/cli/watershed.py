@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -98,24 +99,26 @@ def provide(
     from ..drainage.codes import open_links
 
     points, cells = settings.pop("pour_point"), settings.pop("pour_point_rowcol")
-    file, links = settings["pour_points"], settings["links"]
+    file, links, snap = settings["pour_points"], settings["links"], settings["snap"]
     # What cannot be is refused before hours of work for it.
     if (links is None) == (not points and not cells and file is None):
         raise click.UsageError("give --pour-point, --pour-point-rowcol, --pour-points or --links")
     if links is not None:
-        if settings["snap"] is not None:
+        if snap is not None:
             raise click.UsageError("--snap needs pour points; leave it out for --links")
         open_links(store, links)
     else:
         found = places(store.grid, "--pour-point", points, cells, file, settings["memory_limit"])
         settings["pour_points"] = found
     directions, area = settings["directions"], settings["snap_area"]
-    if settings["snap"] is None:
+    if snap is None:
         if area is not None:
             raise click.UsageError("--snap-area needs --snap, the farthest to look")
         return provide_directions(store, directions, show, **how)
+    if math.isinf(snap):
+        raise click.UsageError("--snap inf: give a finite distance")
     named = settings["accumulation"], directions
-    areas = area is not None and is_area(area)
+    areas = area is not None and is_area(area, "--snap-area")
     return provide_accumulation(store, *named, show, areas=areas, **how)
 
 

@@ -443,3 +443,31 @@ def test_what_is_missing_is_computed(dem, capsys):
     assert call("flow-direction s.zarr --outlet-rowcol 5,5 --overwrite") == 0
     assert "15,000 cells drain to 1 outlet, " in capsys.readouterr().out
     assert call("verify s.zarr") == 2  # made from other directions
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        ("flow-direction s.zarr --into taken", "layer 'taken' exists; --overwrite replaces it"),
+        ("flow-accumulation s.zarr --into taken", "layer 'taken' exists"),
+        ("fill s.zarr --into taken", "layer 'taken' exists"),
+        ("basins s.zarr --into taken", "layer 'taken' exists"),
+        ("watershed s.zarr --pour-point-rowcol 3,3 --into taken", "layer 'taken' exists"),
+        ("streams s.zarr --threshold 9 --into taken", "layer 'taken' exists"),
+        ("hand s.zarr --threshold 9 --distance taken", "layer 'taken' exists"),
+        ("terrain-indices s.zarr --twi twi --ls taken", "layer 'taken' exists"),
+        ("streams s.zarr --threshold 9 --lines dem.tif.geojson", "geojson: exists; --overwrite"),
+        ("basins s.zarr --table no/t.csv", "no/t.csv"),
+        ("streams s.zarr --threshold 9parsec", "threshold '9parsec': give a number of cells"),
+        ("hand s.zarr --threshold 0ha", "threshold '0ha': must be positive"),
+        ("watershed s.zarr --pour-point-rowcol 3,3 --snap inf", "--snap inf: give a finite"),
+        ("watershed s.zarr --pour-point-rowcol 3,3 --snap 9 --snap-area x", "--snap-area 'x': giv"),
+    ],
+)
+def test_what_is_in_the_way_is_refused_before_the_work(dem, capsys, words, told):
+    assert call("convert-dataset dem.tif s.zarr -q") == 0
+    assert call("convert-dataset dem.tif s.zarr --layer taken -q") == 0
+    Path("dem.tif.geojson").write_text("{}")
+    assert call(words) == 2
+    assert told in capsys.readouterr().err
+    assert TileStore.open("s.zarr").layers == ["elevation", "taken"]

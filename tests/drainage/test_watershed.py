@@ -270,7 +270,7 @@ def test_points_are_snapped_to_an_expected_area(dem, capsys):
     assert call(f"{words} 100 --snap 300") == 0
     assert rows_of("t.csv") == [row]
     assert call(f"{words} 0km2 --snap 300") == 2
-    assert "snap_area '0km2': must be positive and finite" in capsys.readouterr().err
+    assert "--snap-area '0km2': must be positive and finite" in capsys.readouterr().err
     assert call(f"{words} 5km2") == 2
     assert "--snap-area needs --snap, the farthest to look" in capsys.readouterr().err
 

@@ -78,71 +78,76 @@ def open_channels(
     return codes, sums, least_sum(threshold, sums)
 
 
-def least_sum(threshold: Any, sums: Layer) -> int | float:
-    """Return a threshold in the unit of the sums.
+def amount(given: Any, name: str = "threshold") -> tuple[int | float, str | None]:
+    """Return the number that a parameter gives, and the unit of an area; None for cells.
 
     Parameters
     ----------
-    threshold
+    given
         A number of cells, or a text: "1000", "1000 cells", "5km2", "300ha", "90000m2".
 
     Raises
     ------
     InputError
-        when it is no threshold, not positive, or cannot be converted.
+        when it has another form, or is not positive.
     """
-    number, unit = _parsed(threshold)
+    number, unit = given, "cells"
+    if isinstance(given, bool) or not isinstance(given, int | float | np.number):
+        found = re.fullmatch(
+            r"\s*([-+]?[0-9]+\.?[0-9]*(?:e\+?[0-9]+)?)\s*(cells?|m2|ha|km2)?\s*", str(given), re.I
+        )
+        if found is None:
+            raise InputError(f"{name} {described(given)}: give {_FORM}")
+        unit = (found[2] or "cells").lower()
+        number = int(found[1]) if re.fullmatch("[-+]?[0-9]+", found[1]) else float(found[1])
     if not 0 < number < math.inf:
-        raise InputError(f"threshold {described(threshold)}: must be positive and finite")
-    settings = _settings(sums)
+        raise InputError(f"{name} {described(given)}: must be positive and finite")
+    return number, None if unit.startswith("cell") else unit
+
+
+def least_sum(given: Any, sums: Layer, name: str = "threshold") -> int | float:
+    """Return a threshold in the unit of the sums; `given` and `name` as for `amount`.
+
+    Raises
+    ------
+    InputError
+        as `amount`, and when it cannot be converted.
+    """
+    number, unit = amount(given, name)
+    what, settings = f"{name} {described(given)}", _settings(sums)
     counts = sums.dtype.kind == "i"
     areas = settings.get("areas") is True and "weights" not in settings
     if counts or areas:
         if unit is not None:
-            number *= _SQUARE_METRES[unit] / _map_unit(sums, threshold) ** 2
+            number *= _SQUARE_METRES[unit] / _map_unit(sums, what) ** 2
         if counts and unit is not None:
             number /= _cell_area(
-                sums, threshold, "give a number of cells, or sum areas (flow-accumulation --areas)"
+                sums, what, "give a number of cells, or sum areas (flow-accumulation --areas)"
             )
         elif areas and unit is None:
-            number *= _cell_area(sums, threshold, "give an area such as 5km2")
+            number *= _cell_area(sums, what, "give an area such as 5km2")
     elif unit is not None:
         raise InputError(
-            f"threshold {described(threshold)}: {sums.path} does not say that it holds areas; give "
-            "a number in its own unit"
+            f"{what}: {sums.path} does not say that it holds areas; give a number in its own unit"
         )
     least = math.ceil(number) if counts else float(number)
     # As a cell of the layer, so that kernels compare equal types.
     if counts and least >= 2**63:
-        raise InputError(f"threshold {described(threshold)}: is more than any sum of cells")
+        raise InputError(f"{what}: is more than any sum of cells")
     if sums.nodata is not None and sums.nodata >= least:
         raise InputError(
-            f"threshold {described(threshold)}: cells without a value in {sums.path} hold "
-            f"{sums.nodata}, which is not less; give a larger one"
+            f"{what}: cells without a value in {sums.path} hold {sums.nodata}, which is not less; "
+            "give a larger one"
         )
     return least
 
 
-def _parsed(threshold: Any) -> tuple[Any, str | None]:
-    """The number, and the unit of an area; None for cells."""
-    if isinstance(threshold, int | float | np.number) and not isinstance(threshold, bool):
-        return threshold, None
-    found = re.fullmatch(
-        r"\s*([-+]?[0-9]+\.?[0-9]*(?:e\+?[0-9]+)?)\s*(cells?|m2|ha|km2)?\s*", str(threshold), re.I
-    )
-    if found is None:
-        raise InputError(f"threshold {described(threshold)}: give {_FORM}")
-    unit = (found[2] or "cells").lower()
-    number = int(found[1]) if re.fullmatch("[-+]?[0-9]+", found[1]) else float(found[1])
-    return number, None if unit.startswith("cell") else unit
-
-
-def _map_unit(sums: Layer, threshold: Any) -> float:
+def _map_unit(sums: Layer, what: str) -> float:
     """The unit of length of the sums' areas, in metres."""
     if not sums.grid.crs_wkt:
         raise InputError(
-            f"threshold {described(threshold)}: the raster has no coordinate system, so its unit "
-            "of length is unknown; give a number of cells"
+            f"{what}: the raster has no coordinate system, so its unit of length is unknown; give "
+            "a number of cells"
         )
     from rasterio.crs import CRS
 
@@ -150,13 +155,11 @@ def _map_unit(sums: Layer, threshold: Any) -> float:
     return 1.0 if crs.is_geographic else float(crs.units_factor[1])
 
 
-def _cell_area(sums: Layer, threshold: Any, remedy: str) -> float:
+def _cell_area(sums: Layer, what: str, remedy: str) -> float:
     """The area of every cell."""
     areas = cell_areas(sums.grid)
     if (areas != areas[0]).any():
-        raise InputError(
-            f"threshold {described(threshold)}: cells of this raster differ in area; {remedy}"
-        )
+        raise InputError(f"{what}: cells of this raster differ in area; {remedy}")
     return float(areas[0])
 
 

@@ -20,7 +20,7 @@ from ...errors import InputError, StoreError
 from ...grid import Block
 from ...io.places import PlacesLike
 from ...progress import Progress, silent
-from ...store import Layer, TileStore
+from ...store import TileStore
 from ..channels.inputs import least_sum, open_sums
 from ..codes import DIRECTIONS, NOWHERE, open_directions, open_links
 from ..pour_points import HOLDS, PourPoints, points_layer
@@ -208,16 +208,6 @@ def _holds_points(store: TileStore, name: str) -> bool | None:
     return None
 
 
-def _expected(snap_area: float | str | None, sums: Layer) -> float | None:
-    """An expected area in the unit of the sums."""
-    if snap_area is None:
-        return None
-    try:
-        return float(least_sum(snap_area, sums))
-    except InputError as error:
-        raise InputError(str(error).replace("threshold", "snap_area", 1)) from None
-
-
 @checked()
 def watershed(  # noqa: PLR0913 - keyword-only
     store: str | os.PathLike[str] | TileStore,
@@ -326,7 +316,10 @@ def watershed(  # noqa: PLR0913 - keyword-only
         points = PourPoints.of(codes, pour_points)
         if snap is not None:
             sums = open_sums(opened, accumulation, codes)
-            points = points.snapped(sums, snap, _expected(snap_area, sums))
+            expected = None
+            if snap_area is not None:
+                expected = float(least_sum(snap_area, sums, "snap_area"))
+            points = points.snapped(sums, snap, expected)
         points.refuse_undrained(codes)
         points.tell_shared()
     elif snap is not None:
