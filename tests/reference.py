@@ -787,3 +787,55 @@ def down_gradients(filled, along, lengths):
         ]
         codes[cell] = 1 << (min(choice)[-1] + 4) % 8
     return codes[1:-1, 1:-1]
+
+
+def depressions(z, outlets, nodata=None, connectivity=8):
+    """Depressions by their pits: (spill height, parent's pit or None), as water rises everywhere.
+
+    At each height, its cells join their neighbours' sets. In each set, the deepest pit goes on, the
+    first one of equally deep ones, and none in one that has an outlet; the others' depressions are
+    complete. Those of no depth are left out.
+    """
+    found, above, pits = {}, {}, {}
+    cells = sorted((z[cell].item(), cell) for cell in listed(vertices(z, nodata)))
+
+    def root(cell):
+        while above[cell] != cell:
+            above[cell] = cell = above[above[cell]]
+        return cell
+
+    for height, some in itertools.groupby(cells, key=lambda item: item[0]):
+        group = [cell for _, cell in some]
+        for cell in group:
+            above[cell], pits[cell] = cell, [None if cell in outlets else (height, cell)]
+        for row, col in group:
+            for down, right in TOWARD[:: 8 // connectivity]:
+                if (row + down, col + right) in above:
+                    one, other = root((row, col)), root((row + down, col + right))
+                    if one != other:
+                        pits[one] += pits.pop(other)
+                        above[other] = one
+        for top in {root(cell) for cell in group}:
+            oldest = None if None in pits[top] else min(pits[top])
+            for pit in pits[top]:
+                if pit not in (None, oldest) and pit[0] < height:
+                    found[pit[1]] = height, None if oldest is None else oldest[1]
+            pits[top] = [oldest]
+    return found
+
+
+def smallest_depressions(z, found, numbers, nodata=None, connectivity=8):
+    """The number of the smallest depression that each cell lies in, 0 for none."""
+    good, labels = vertices(z, nodata), np.zeros(z.shape, np.uint32)
+    for pit, (spill, _) in sorted(found.items(), key=lambda item: -item[1][0]):
+        stack, seen = [pit], {pit}
+        while stack:
+            row, col = stack.pop()
+            labels[row, col] = numbers[pit]
+            for down, right in TOWARD[:: 8 // connectivity]:
+                r, c = row + down, col + right
+                inside = 0 <= r < z.shape[0] and 0 <= c < z.shape[1]
+                if inside and (r, c) not in seen and good[r, c] and z[r, c] < spill:
+                    seen.add((r, c))
+                    stack.append((r, c))
+    return labels

@@ -147,6 +147,10 @@ CALLS = {
         terrain_gpu.streams,
         lambda s: {"store": s / "s.zarr", "threshold": 1, "overwrite": True},
     ),
+    "depressions": (
+        terrain_gpu.depressions,
+        lambda s: {"store": s / "s.zarr", "overwrite": True},
+    ),
     "basins": (terrain_gpu.basins, lambda s: {"store": s / "s.zarr", "overwrite": True}),
     "watershed": (
         terrain_gpu.watershed,

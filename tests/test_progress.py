@@ -55,6 +55,7 @@ RUNS = {
     "directions": lambda s, p: terrain_gpu.flow_direction(s, verify=True, progress=p),
     "flow": lambda s, p: terrain_gpu.flow_accumulation(s, verify=True, progress=p),
     "fill": lambda s, p: terrain_gpu.fill(s, verify=True, progress=p),
+    "depressions": lambda s, p: terrain_gpu.depressions(s, progress=p),
     "basins": lambda s, p: terrain_gpu.basins(s, verify=True, progress=p),
     "watershed": lambda s, p: terrain_gpu.watershed(s, [(0, 0)], verify=True, progress=p),
     "hand": lambda s, p: terrain_gpu.hand(s, streams="elevation", verify=True, progress=p),
@@ -68,7 +69,7 @@ RUNS = {
 
 @pytest.mark.parametrize("name", RUNS)
 def test_a_run_counts_to_its_total(name, store):
-    along = ("flow", "fill", "hand", "basins", "watershed", "indices")
+    along = ("flow", "fill", "hand", "basins", "watershed", "indices", "depressions")
     if name in ("accumulate", "network", "directions", *along):
         terrain_gpu.minimum_spanning_tree(store, weight="flow")
     if name in along:

@@ -9,6 +9,7 @@ from . import accumulate as accumulate_file
 from . import (
     basins,
     demo,
+    depressions,
     export,
     fill,
     flow_accumulation,
@@ -62,6 +63,7 @@ for _operation in (
     fill,
     hand,
     basins,
+    depressions,
     watershed,
     streams,
     terrain_indices,

@@ -34,6 +34,7 @@ PURPOSES = (
     "fill",
     "hand",
     "basins",
+    "depressions",
     "watershed",
     "network",
     "slope",
@@ -41,7 +42,7 @@ PURPOSES = (
     "terrain-indices",
 )
 
-UNFORECAST = ("export", "index", "watershed", "streams", "terrain-indices")
+UNFORECAST = ("export", "index", "watershed", "depressions", "streams", "terrain-indices")
 """Purposes for which there are no measured rates yet."""
 
 
@@ -233,6 +234,11 @@ def _plan(
         if purpose == "watershed":
             written, worker = [4, 4], 40
         return plan_flow(blocks, purpose, read, written, worker=worker, held=held, **limits)
+    if purpose == "depressions":
+        from ..drainage.hierarchy.operation import plan_depressions
+
+        labels = 4 if rows * cols < 2**32 else 8
+        return plan_depressions(BlockGrid(rows, cols, block_size), cells, [labels], **limits)
     if purpose == "slope":
         from ..morphometry import plan_slope
 

@@ -18,6 +18,7 @@ from .channels.problem import plan_streams
 from .channels.streams import Streams, streams
 from .directions import flow_direction
 from .flow import basins, fill, flow_accumulation, hand, watershed
+from .hierarchy import depressions
 from .indices import terrain_indices
 from .network import Network, extract_network
 from .network_problem import plan_network
@@ -28,6 +29,7 @@ __all__ = [
     "Streams",
     "accumulate",
     "basins",
+    "depressions",
     "extract_network",
     "fill",
     "flow_accumulation",

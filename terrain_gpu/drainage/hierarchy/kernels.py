@@ -1,0 +1,338 @@
+"""Depressions as the sets below a height that grow and merge along the spanning forest.
+
+A *pit* is the lowest cell of such a set. Where two sets meet, that with the higher pit dies: its
+pit's depression is complete, and spills there. Sets with an outlet never die. Of equal heights the
+first cell, row by row, counts as lower.
+
+Heights are float64. An edge has the height of its higher end, and a *key*: twice its id, plus 1 if
+its second end is higher. Edges are ordered by height, then key.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba.extending import register_jitable
+
+from ...compiled import jit
+from ...grid.neighbours import COL_STEP, EDGE_OF, ROW_STEP
+
+OCEAN = -1
+"""In place of the pit of a set that has an outlet."""
+
+LOW_BITS = 30
+"""Volumes are sums of integers of 60 bits, added up in two halves."""
+
+
+@register_jitable
+def _edge(z, row, col, k, corner):
+    """Height and key of the edge from a cell of a block to its neighbour `k`."""
+    row0, _, col0, _, cols = corner
+    r, c = row + ROW_STEP[k], col + COL_STEP[k]
+    here, there = z[row + 1, col + 1], z[r + 1, c + 1]
+    if k >= 4:
+        row, col, here, there = r, c, there, here
+    key = 2 * (4 * ((row0 + row) * cols + col0 + col) + EDGE_OF[k & 3])
+    return (here, key) if here >= there else (there, key + 1)
+
+
+@jit
+def catchments(z, links, outlets, corner, down, root, stack):
+    """Join each cell to the neighbour along its least edge, unless that is higher.
+
+    Parameters
+    ----------
+    z
+        Heights with one ring; NaN where there is no value.
+    links
+        uint8, edges of each cell as bits of neighbours, also those to other blocks.
+    outlets
+        Cells that are not joined to others, but others to them.
+    down, root, stack
+        int32. Receive the next cell of each, -1 at the last one, and the catchment of each, -1 if
+        it has no value. `stack` is work space.
+
+    Returns
+    -------
+    catchments, edges
+        Their number, and that of edges within the block that join two.
+    """
+    rows, width = z.shape[0] - 2, z.shape[1] - 2
+    joined, edges = 0, 0
+    for v in range(rows * width):
+        down[v] = -1
+        row, col = v // width, v % width
+        least, first = np.inf, np.int64(-1)
+        for k in range(8):
+            if not (links[v] >> k) & 1:
+                continue
+            r, c = row + ROW_STEP[k], col + COL_STEP[k]
+            inside = 0 <= r < rows and 0 <= c < width
+            edges += inside and k < 4
+            height, key = _edge(z, row, col, k, corner)
+            if first < 0 or height < least or (height == least and key < first):
+                least, first = height, key
+                rises = height > z[row + 1, col + 1]
+                down[v] = r * width + c if inside and not rises else -1
+    for v in outlets:
+        down[v] = -1
+    count = 0
+    for v in range(rows * width):
+        if down[v] > v and down[down[v]] == v:
+            down[v] = -1
+        root[v] = -1
+        joined += down[v] >= 0
+    for v in range(rows * width):
+        top, u = 0, v
+        if np.isnan(z[v // width + 1, v % width + 1]):
+            continue
+        while root[u] < 0 and down[u] >= 0:
+            stack[top] = u
+            top += 1
+            u = down[u]
+        if root[u] < 0:
+            root[u] = count
+            count += 1
+        for i in range(top):
+            root[stack[i]] = root[u]
+    return count, edges - joined
+
+
+@jit
+def pits(z, outlets, corner, root, heights, cells):
+    """Find the pit of each catchment: its height and the id of its cell; `OCEAN` at outlets."""
+    row0, _, col0, _, cols = corner
+    width = z.shape[1] - 2
+    heights[:] = np.inf
+    for v in range(len(root)):
+        at, row, col = root[v], v // width, v % width
+        if at >= 0 and z[row + 1, col + 1] < heights[at]:
+            heights[at] = z[row + 1, col + 1]
+            cells[at] = (row0 + row) * cols + col0 + col
+    for v in outlets:
+        heights[root[v]], cells[root[v]] = -np.inf, OCEAN
+
+
+@jit
+def edges_between(z, links, corner, root, heights, keys, ends):
+    """List the edges between catchments of a block; return how many there are."""
+    rows, width = z.shape[0] - 2, z.shape[1] - 2
+    count = 0
+    for v in range(rows * width):
+        row, col = v // width, v % width
+        for k in range(4):
+            r, c = row + ROW_STEP[k], col + COL_STEP[k]
+            if not (links[v] >> k) & 1 or not (0 <= r < rows and 0 <= c < width):
+                continue
+            u = r * width + c
+            if root[u] != root[v]:
+                if count < len(keys):
+                    heights[count], keys[count] = _edge(z, row, col, k, corner)
+                    ends[count, 0], ends[count, 1] = root[v], root[u]
+                count += 1
+    return count
+
+
+@register_jitable
+def _find(above, v):
+    while above[v] != v:
+        above[v] = above[above[v]]
+        v = above[v]
+    return v
+
+
+@register_jitable
+def _older(heights, cells, a, b):
+    return heights[a] < heights[b] or (heights[a] == heights[b] and cells[a] < cells[b])
+
+
+@jit
+def merge(order, edges, ends, pit, dead, up, node, met):
+    """Merge the sets of a block as far as it knows: one with an edge to another block stays open.
+
+    Open sets are *nodes* of the graph that joins the blocks.
+
+    Parameters
+    ----------
+    order
+        Edges in their order.
+    edges
+        Their heights and keys.
+    ends
+        int32, shape (n, 2): catchments; the second one is -1 for an edge to another block.
+    pit
+        Heights and cells of the pits of catchments.
+    dead
+        Receives the height and the key of the edge at which each catchment's set dies; infinity and
+        -1 if it does not, or nobody knows.
+    up
+        int32. Receives the catchment whose set it merges into then; -2 - node for an open set.
+    node
+        int32. Receives the node of a catchment, or -1.
+    met
+        int32, shape (n, 2). Receives the nodes that each edge joins, -1 for none; for an edge to
+        another block, the first one.
+
+    Returns
+    -------
+    int
+        The number of nodes, -1 if the edges have a cycle.
+    """
+    heights, cells = pit
+    count = len(cells)
+    above, oldest = np.arange(count), np.arange(count)
+    opened = np.full(count, -1)
+    nodes = 0
+    dead[0][:], dead[1][:] = np.inf, -1
+    up[:], node[:], met[:] = -1, -1, -1
+    for e in order:
+        a = _find(above, ends[e, 0])
+        if ends[e, 1] < 0:
+            if opened[a] < 0:
+                node[oldest[a]] = opened[a] = nodes
+                nodes += 1
+            met[e, 0] = opened[a]
+            continue
+        b = _find(above, ends[e, 1])
+        if a == b:
+            return -1
+        if _older(heights, cells, oldest[b], oldest[a]):
+            a, b = b, a
+        young = oldest[b]
+        if opened[b] >= 0:
+            if opened[a] < 0:
+                node[oldest[a]] = opened[a] = nodes
+                nodes += 1
+            met[e, 0], met[e, 1] = opened[a], opened[b]
+        elif cells[young] != OCEAN:
+            dead[0][young], dead[1][young] = edges[0][e], edges[1][e]
+            up[young] = oldest[a] if opened[a] < 0 else -2 - opened[a]
+        above[b] = a
+    return nodes
+
+
+@jit
+def merge_nodes(order, edges, ends, pit, dead, up):
+    """Merge the sets of all blocks, see `merge`; return whether the edges have no cycle."""
+    heights, cells = pit
+    above, oldest = np.arange(len(cells)), np.arange(len(cells))
+    dead[0][:], dead[1][:], up[:] = np.inf, -1, -1
+    for e in order:
+        a, b = _find(above, ends[e, 0]), _find(above, ends[e, 1])
+        if a == b:
+            return False
+        if _older(heights, cells, oldest[b], oldest[a]):
+            a, b = b, a
+        young = oldest[b]
+        if cells[young] != OCEAN:
+            dead[0][young], dead[1][young], up[young] = edges[0][e], edges[1][e], oldest[a]
+        above[b] = a
+    return True
+
+
+@jit
+def climb(starts, levels, dead, up):
+    """Move each start up to the first set that dies above its level."""
+    for i in range(len(starts)):
+        while starts[i] >= 0 and dead[starts[i]] <= levels[i]:
+            starts[i] = up[starts[i]]
+
+
+@jit
+def climb_to(at, numbers, dead, up, below):
+    """Move each branch up to the first one with a number, or -1.
+
+    A branch lies in those that die above it, and beside one that dies at the same height.
+
+    Parameters
+    ----------
+    below
+        Receives the last branch without a number on the way; -1 if the first one has one.
+    """
+    for i in range(len(at)):
+        below[i] = -1
+        while at[i] >= 0 and numbers[at[i]] == 0:
+            below[i] = at[i]
+            while at[i] >= 0 and dead[at[i]] <= dead[below[i]]:
+                at[i] = up[at[i]]
+
+
+@jit
+def regions(z, down, root, starts, dead, up, found, stack):
+    """Find the smallest depression that each cell lies in, below the height where it spills.
+
+    Parameters
+    ----------
+    down, root
+        From `catchments`.
+    starts
+        The branch of each catchment: an index of `dead` and `up`, or -1.
+    found
+        int32. Receives the branch of each cell, -1 for none.
+    stack
+        int32, work space.
+    """
+    width = z.shape[1] - 2
+    found[: len(root)] = -2
+    for v in range(len(root)):
+        if root[v] < 0:
+            found[v] = -1
+            continue
+        top, u = 0, v
+        while found[u] == -2 and down[u] >= 0:
+            stack[top] = u
+            top += 1
+            u = down[u]
+        if found[u] == -2:
+            stack[top] = u
+            top += 1
+            at = starts[root[u]]
+        else:
+            at = found[u]
+        for i in range(top - 1, -1, -1):
+            u = stack[i]
+            height = z[u // width + 1, u % width + 1]
+            while at >= 0 and dead[at] <= height:
+                at = up[at]
+            found[u] = at
+
+
+@jit
+def measure(z, found, into, dead, row0, units, areas, scale, sums):
+    """Add cells to depressions: their number, area and volume below the height of the spill.
+
+    Parameters
+    ----------
+    into
+        The depression for each branch, or -1.
+    units, areas
+        Area of a cell in each row of the raster, as a number of units and in square metres.
+    scale
+        Volumes are added in multiples of its inverse.
+    sums
+        int64, shape (n, 4): cells, units, high and low half of the volume.
+    """
+    width = z.shape[1] - 2
+    for v in range(len(found)):
+        at = found[v]
+        if at >= 0:
+            at = into[at]
+        if at < 0:
+            continue
+        row = row0 + v // width
+        depth = dead[at] - z[v // width + 1, v % width + 1]
+        volume = np.int64(np.rint(depth * areas[row] * scale))
+        sums[at, 0] += 1
+        sums[at, 1] += units[row]
+        sums[at, 2] += volume >> LOW_BITS
+        sums[at, 3] += volume & ((1 << LOW_BITS) - 1)
+
+
+@jit
+def add_up(order, parent, dead, unit, cells, units, volumes):
+    """Add to each depression those within it, which come first in `order`."""
+    for i in order:
+        p = parent[i]
+        if p >= 0:
+            volumes[p] += volumes[i] + (dead[p] - dead[i]) * (units[i] * unit)
+            cells[p] += cells[i]
+            units[p] += units[i]

@@ -1,0 +1,355 @@
+"""The hierarchy of depressions: `depressions`."""
+
+from __future__ import annotations
+
+import math
+import os
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ...arguments import checked
+from ...engine.operation import Operation, OutputLayer, Phase, SolvedBlock, State
+from ...engine.plan import StreamPlan, fit_blocks, layer_bytes
+from ...engine.proof import RunRecord
+from ...engine.run import Here, Result, run
+from ...errors import InputError, StoreError
+from ...grid import Block, BlockGrid
+from ...grid.lengths import area_units, cell_areas
+from ...mst.weights import Weight
+from ...progress import Progress, silent
+from ...store import TileStore
+from ..block import Work, read_forest, work_bytes
+from ..codes import DIRECTIONS, label_dtype, open_directions
+from ..source import Forest, open_forest
+from ..weights import largest_weight
+from . import kernels
+from .block import WORK_BYTES, BlockSets
+from .state import NODE_BYTES, Hierarchy
+from .table import DepressionTotals, Kept
+
+LAYER = "depressions"
+
+
+@dataclass(frozen=True)
+class Depressions(Operation):
+    """The operation; fields are parameters of `depressions`."""
+
+    store: str
+    directions: str = DIRECTIONS
+    into: str = LAYER
+    conditioned: str | None = None
+    table: str | None = None
+    min_depth: float = 0.0
+    min_area: float = 0.0
+    min_volume: float = 0.0
+
+    command = "depressions"
+    mark = "depressions_of"
+    halo = 1
+
+    @property
+    def phases(self) -> tuple[Phase, ...]:
+        return (
+            Phase("merge", joined="hierarchy"),
+            Phase("measure", joined="totals"),
+            Phase("label", writes=True, joined="table" if self.table else ""),
+        )
+
+    @cached_property
+    def forest(self) -> Forest:
+        return open_forest(self.store)
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        return self.forest.cells.name, self.forest.edges.name, self.directions
+
+    @property
+    def outputs(self) -> tuple[OutputLayer, ...]:
+        labels = OutputLayer(self.into, label_dtype(self.grid), 0, "depressions")
+        if self.conditioned is None:
+            return (labels,)
+        heights = self.layers[0]
+        filled = OutputLayer(self.conditioned, heights.dtype, heights.nodata, "conditioned heights")
+        return labels, filled
+
+    def settings(self) -> dict[str, Any]:
+        return {
+            "depressions_of": self.layers[0].name,
+            "directions": self.directions,
+            "min_depth": self.min_depth,
+            "min_area": self.min_area,
+            "min_volume": self.min_volume,
+            "table": self.table is not None,
+        }
+
+    def refuse_finished(self) -> None:
+        if self.table is not None and not os.path.exists(self.table):
+            raise StoreError(
+                f"{self.store}: layer {self.into!r} is complete but {self.table} is missing; "
+                "--overwrite without --resume computes both again"
+            )
+
+    def plan(
+        self, memory_limit: int | str | None, threads: int | None, gpu: Any = None
+    ) -> StreamPlan:
+        outputs = [output.dtype.itemsize for output in self.outputs]
+        return plan_depressions(
+            self.blocks,
+            self.layers[0].dtype,
+            outputs,
+            memory_limit=memory_limit,
+            threads=threads,
+        )
+
+    def new_work(self) -> Work:
+        return Work(self.blocks)
+
+    def begin(self, plan: StreamPlan, spill: Path) -> State:
+        least = self.min_area, self.min_volume
+        totals = DepressionTotals(self.grid, self.units[1], self.scale, least)
+        return _Nesting(self, totals, plan.memory_limit)
+
+    @cached_property
+    def units(self) -> tuple[np.ndarray, float]:
+        """Area of a cell in each row as an integer number of units, and the unit."""
+        return area_units(self.grid)
+
+    @cached_property
+    def areas(self) -> np.ndarray:
+        return cell_areas(self.grid)
+
+    @cached_property
+    def scale(self) -> float:
+        """By what volumes are multiplied to be integers of 60 bits; a power of two."""
+        largest = 2.0 * float(largest_weight(self.layers[0])) * float(self.areas.max())
+        return 2.0 ** (2 * kernels.LOW_BITS - 1 - math.frexp(largest)[1]) if largest else 1.0
+
+    def solve(
+        self,
+        phase: Phase,
+        at: Block,
+        cells: list[np.ndarray],
+        out: list[np.ndarray],
+        given: Any,
+        work: Any,
+    ) -> SolvedBlock:
+        window = self.blocks.window(*at)
+        block = read_forest(self.forest, window, cells[0], cells[1], work)
+        sets = BlockSets(block, cells[2][1:-1, 1:-1], self.min_depth)
+        if given is None:
+            return SolvedBlock(known=sets.known())
+        found, dead, up, numbers = sets.regions(given)
+        if not phase.writes:
+            return SolvedBlock(known=self._measured(sets, found, dead, up, numbers))
+        kept = Kept.of(dead, up, numbers)
+        shape = block.heights.shape[0] - 2, block.width
+        out[0][...] = kept.labels(found).reshape(shape)
+        if self.conditioned is not None:
+            out[1][...] = block.heights[1:-1, 1:-1]
+            levels = kept.levels(found).reshape(shape)
+            higher = np.isfinite(levels)
+            out[1][higher] = levels[higher]
+        return SolvedBlock(tuple(out))
+
+    def _measured(
+        self,
+        sets: BlockSets,
+        found: np.ndarray,
+        dead: np.ndarray,
+        up: np.ndarray,
+        numbers: np.ndarray,
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Numbers of depressions, less one, and their sums in the block."""
+        into = np.arange(len(dead))
+        kernels.climb_to(into, numbers, dead, up, np.empty_like(into))
+        sums = np.zeros((len(dead), 4), np.int64)
+        cells = sets.heights, found, into, dead, sets.window[0]
+        kernels.measure(*cells, self.units[0], self.areas, self.scale, sums)
+        some = np.flatnonzero(sums[:, 0])
+        return numbers[some] - 1, sums[some]
+
+
+class _Nesting(Hierarchy):
+    """The hierarchy; then the totals of depressions, and numbers of those that are kept."""
+
+    def __init__(self, operation: Depressions, totals: DepressionTotals, memory_limit: int) -> None:
+        path = operation.forest.edges.path
+        super().__init__(path, operation.min_depth, memory_limit)
+        self._operation, self._totals = operation, totals
+
+    def join(self, phase: Phase) -> None:
+        super().join(phase)
+        if phase.joined == "totals":
+            self.number = self._totals.number(self)
+        elif phase.joined == "table":
+            from ...components.table import write_table  # brings GDAL
+
+            operation = self._operation
+            assert operation.table is not None
+            integers = operation.layers[0].dtype.kind != "f"
+            columns = self._totals.columns(self, integers=integers)
+            write_table(Path(operation.table), columns, operation.grid)
+
+    def found(self) -> dict[str, Any]:
+        return self._totals.found(self)
+
+
+def plan_depressions(
+    blocks: BlockGrid,
+    dtype: np.dtype,
+    written: list[int],
+    *,
+    memory_limit: int | str | None = None,
+    threads: int | None = None,
+) -> StreamPlan:
+    """Plan `depressions` of heights of a type; `written` are the bytes per cell of each layer.
+
+    Raises
+    ------
+    PlanError
+        when the limit is too small.
+    """
+    rows, cols, ring = blocks.rows, blocks.cols, (blocks.block + 2) ** 2
+    read, nodes = [dtype.itemsize, 1, 1], blocks.line_cells * NODE_BYTES
+    key = Weight("max", dtype).key_dtype
+    return fit_blocks(
+        blocks,
+        dtype.name,
+        "to find depressions",
+        buffer=ring * (sum(read) + sum(written)),
+        worker=work_bytes(blocks.block, dtype, key) + ring * WORK_BYTES,
+        scratch=ring * (sum(read) + 2 * sum(written)) + 64 * rows,
+        held=nodes,
+        joined=nodes,
+        passes=3,
+        bytes_read=3 * sum(layer_bytes(rows, cols, size, blocks.block) for size in read),
+        bytes_written=sum(layer_bytes(rows, cols, size, blocks.block) for size in written),
+        memory_limit=memory_limit,
+        threads=threads,
+    )
+
+
+@checked()
+def depressions(  # noqa: PLR0913 - keyword-only
+    store: str | os.PathLike[str] | TileStore,
+    *,
+    directions: str = DIRECTIONS,
+    into: str = LAYER,
+    conditioned: str | None = None,
+    table: str | os.PathLike[str] | None = None,
+    min_depth: float = 0.0,
+    min_area: float = 0.0,
+    min_volume: float = 0.0,
+    memory_limit: int | str | None = None,
+    threads: int | None = None,
+    client: Any = None,
+    resume: bool = False,
+    overwrite: bool = False,
+    progress: Progress = silent,
+) -> Result:
+    """Find depressions, how they nest, and what they hold.
+
+    Water that fills a depression rises to its spill: the lowest height over which it leaves for a
+    deeper depression or an outlet. A depression is what lies below that height around a pit, and
+    holds all shallower ones that spill into it.
+
+    Parameters
+    ----------
+    store
+        A store with flow directions and the spanning forest they came from, or its path.
+    directions
+        Layer of flow directions that `flow_direction` made; its outlets hold.
+    into
+        Layer to write: the smallest depression in which each cell lies. Depressions are numbered
+        1, 2, ... in row-major order of their pits; 0, the nodata value, elsewhere. uint32; int64
+        for rasters of 2**32 or more cells.
+    conditioned
+        Layer to write the heights to, with all depressions filled that are left out.
+    table
+        File to write a row for each depression to: .csv, .parquet, .geojson or .gpkg.
+    min_depth, min_area, min_volume
+        Leave out depressions below any of these, in units of the heights, square map units and
+        their product (metres in a geographic CRS).
+    memory_limit
+        Limit on the peak resident set of the process in bytes; a quarter of RAM when None. Each
+        depression of `min_depth` takes about 170 bytes.
+    threads
+        Number of threads; all processors when None.
+    client
+        A ``distributed.Client`` whose workers solve the blocks, each within `memory_limit`. None
+        for this process.
+    resume
+        Continue an unfinished run.
+    overwrite
+        Replace an existing result once the new one is complete.
+    progress
+        Called with the cells just done and all cells of three passes.
+
+    Returns
+    -------
+    Result
+        Its `layers` are named `into` and `conditioned`; `found` has the number of "depressions",
+        the "deepest" depth, and the "area" and "volume" of all together.
+
+    Raises
+    ------
+    InputError
+        when a name cannot be used, a limit is negative, or heights are beyond 2**53.
+    PlanError
+        when the memory limit is too small.
+    StoreError
+        when the store is damaged or has no such directions, the heights or the spanning forest
+        have changed since, or the layer exists already.
+    OutputError
+        when the disk is full. Finished blocks are kept for `resume`.
+
+    Notes
+    -----
+    The branches of the merge tree of the heights, paired by the elder rule (H. Edelsbrunner,
+    D. Letscher, A. Zomorodian 2002, Topological persistence and simplification). The depth of a
+    depression is the persistence of its pit. R. Barnes, K. L. Callaghan, A. D. Wickert (2020,
+    Earth Surface Dynamics 8) have two entries where two depressions meet, and one more for both;
+    here the deeper one goes on.
+
+    Examples
+    --------
+    >>> found = depressions("dem.zarr", min_depth=1, table="depressions.csv")
+    """
+    opened = store if isinstance(store, TileStore) else TileStore.open(store)
+    codes = open_directions(opened, directions)
+    if "outlets" not in (codes.info.get("settings") or {}):
+        raise StoreError(f"{codes.path}: not made by flow-direction; depressions need its outlets")
+    forest = open_forest(opened)
+    if "flats" not in codes.info["settings"]:
+        for name in forest.identity:
+            RunRecord(opened, codes).input(name)
+    if forest.cells.dtype.itemsize == 8 and largest_weight(forest.cells) > 2**53:
+        raise InputError(
+            f"{forest.cells.path}: holds heights beyond 2**53; make them float32 first"
+        )
+    operation = Depressions(
+        str(opened.path),
+        directions,
+        into,
+        conditioned,
+        None if table is None else os.path.abspath(table),
+        min_depth,
+        min_area,
+        min_volume,
+    )
+    result = run(
+        operation,
+        memory_limit=memory_limit,
+        threads=threads,
+        resume=resume,
+        overwrite=overwrite,
+        place=Here(progress),
+        client=client,
+    )
+    if table is not None:
+        result.report.result["table"] = str(table)
+    return result

@@ -1,0 +1,160 @@
+"""The depressions of all blocks: `Hierarchy`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ...engine.operation import Phase, State
+from ...engine.plan import COMPILED_BASELINE, MB, format_size
+from ...errors import PlanError, StoreError
+from ...grid import Block, ceil_div
+from . import kernels
+from .block import Branches, Known
+
+NODE_BYTES = 200
+"""Bytes per node while the blocks are joined, with its edges."""
+
+ROW_BYTES = 170
+"""Bytes per depression."""
+
+
+class Hierarchy(State):
+    """Which depressions there are, in order of their pits, and into which others they spill.
+
+    Attributes
+    ----------
+    pit, pit_heights, dead, keys, parent
+        Of each depression: cell and height of the pit, height and key of the spill, and the number
+        of the depression that it spills into, less one; -1 for none.
+    sums
+        See `kernels.measure`.
+    """
+
+    def __init__(self, path: object, least: float, memory_limit: int) -> None:
+        self._path, self._least, self._limit = path, least, memory_limit
+        self._known: dict[Block, Known] = {}
+        self._rows = self._count = 0
+        self.number: np.ndarray | None = None
+
+    def add(self, phase: Phase, at: Block, known: Any) -> None:
+        if known is None:
+            return
+        if phase.joined == "totals":
+            which, sums = known
+            self.sums[which] += sums
+            self.sums[which, 2] += self.sums[which, 3] >> kernels.LOW_BITS
+            self.sums[which, 3] &= (1 << kernels.LOW_BITS) - 1
+            return
+        self._known[at] = known
+        self._count += len(known.nodes[0]) + len(known.crossing[0]) // 2
+        self._rows += len(known.closed[0])
+        needed = COMPILED_BASELINE + self._count * NODE_BYTES + self._rows * ROW_BYTES
+        if needed > self._limit:
+            raise PlanError(
+                f"{self._path}: a memory limit of {format_size(self._limit)} is too small for "
+                f"{self._rows:,} depressions so far; leave out the shallow ones (--min-depth), or "
+                f"give more than {ceil_div(needed, MB)} MB"
+            )
+
+    def join(self, phase: Phase) -> None:
+        if phase.joined == "hierarchy":
+            self._join()
+
+    def _join(self) -> None:
+        blocks = sorted(self._known)
+        counts = np.array([len(self._known[at].nodes[0]) for at in blocks], np.int64)
+        firsts = np.cumsum(counts) - counts
+        self._nodes = dict(
+            zip(blocks, zip(firsts.tolist(), counts.tolist(), strict=True), strict=True)
+        )
+        pit = self._columns(blocks, "nodes", 2)
+        self._merge(blocks, firsts, pit)
+        closed = self._columns(blocks, "closed", 5)
+        sizes = [len(self._known[at].closed[0]) for at in blocks]
+        self._known.clear()
+        parents, ids = closed[4], pit[1]
+        # Into nodes: the first one that dies above; and so for nodes themselves.
+        out = parents <= -2
+        at = -2 - parents[out] + np.repeat(firsts, sizes)[out]
+        kernels.climb(at, closed[2][out], self._dead, self._up)
+        parents[out] = self._cell(ids, at)
+        height, key = self._dead, self._keys
+        rows = np.flatnonzero((key >= 0) & (height > pit[0]) & (height - pit[0] >= self._least))
+        above = self._up[rows]
+        kernels.climb(above, height[rows], height, self._up)
+        more = pit[0][rows], ids[rows], height[rows], key[rows], self._cell(ids, above)
+        columns = [np.append(a, b) for a, b in zip(closed, more, strict=True)]
+        order = np.argsort(columns[1])
+        self.pit_heights, self.pit, self.dead, self.keys, parents = (c[order] for c in columns)
+        self.parent = np.where(parents >= 0, np.searchsorted(self.pit, parents), -1)
+        rank = np.empty(len(order), np.int64)
+        rank[order] = np.arange(len(order))
+        ends = np.cumsum([0, *sizes]).tolist()
+        self._closed = {at: rank[a:b] for at, a, b in zip(blocks, ends, ends[1:], strict=False)}
+        self._of_node = np.full(len(ids), -1)
+        self._of_node[rows] = rank[ends[-1] :]
+        self.sums = np.zeros((len(order), 4), np.int64)
+
+    def _columns(self, blocks: list[Block], part: str, width: int) -> list[np.ndarray]:
+        each = [getattr(self._known[at], part) for at in blocks]
+        return [np.concatenate([one[k] for one in each]) for k in range(width)]
+
+    def _merge(self, blocks: list[Block], firsts: np.ndarray, pit: list[np.ndarray]) -> None:
+        heights, keys, *ends = self._columns(blocks, "met", 4)
+        across = self._columns(blocks, "crossing", 3)
+        several = [np.repeat(firsts, [len(getattr(self._known[at], part)[0]) for at in blocks])
+                   for part in ("met", "crossing")]  # fmt: skip
+        a, b = (end + several[0] for end in ends)
+        order = np.argsort(across[1], kind="stable")
+        levels, twice, node = across[0][order], across[1][order], (across[2] + several[1])[order]
+        if len(twice) % 2 or (twice[::2] != twice[1::2]).any():
+            raise self._no_forest()
+        heights, keys = np.append(heights, levels[::2]), np.append(keys, twice[::2])
+        pairs = np.stack((np.append(a, node[::2]), np.append(b, node[1::2])), axis=1)
+        count = len(pit[0])
+        self._dead, self._keys, self._up = (np.empty(count, kind) for kind in (float, int, int))
+        order = np.lexsort((keys, heights))
+        dead = self._dead, self._keys
+        if not kernels.merge_nodes(order, (heights, keys), pairs, tuple(pit), dead, self._up):
+            raise self._no_forest()
+
+    def _no_forest(self) -> StoreError:
+        return StoreError(
+            f"{self._path}: not a forest of these cells; compute it again (compute-mst --overwrite)"
+        )
+
+    def _cell(self, ids: np.ndarray, nodes: np.ndarray) -> np.ndarray:
+        """Return the pits of nodes that die, -1 of others."""
+        inside = np.maximum(nodes, 0)
+        return np.where((nodes >= 0) & (self._keys[inside] >= 0), ids[inside], -1)
+
+    def given(self, phase: Phase, at: Block) -> Branches | None:
+        if phase.joined == "hierarchy":
+            return None
+        number = np.arange(1, len(self.pit) + 1) if self.number is None else self.number
+        first, count = self._nodes[at]
+        own = np.arange(first, first + count)
+        found, new = own[:0], own[self._keys[own] >= 0]
+        while len(new):
+            found = np.append(found, new)
+            above = self._up[new]
+            new = np.setdiff1d(above[self._keys[above] >= 0], found)
+        found.sort()
+        rows = self._of_node[found]
+        return Branches(
+            number[self._closed[at]],
+            _within(found, own),
+            self._dead[found],
+            _within(found, self._up[found]),
+            np.where(rows >= 0, number[rows] if len(number) else 0, 0),
+        )
+
+
+def _within(found: np.ndarray, nodes: np.ndarray) -> np.ndarray:
+    """Positions of nodes among those found, -1 for others."""
+    if not len(found):
+        return np.full(len(nodes), -1)
+    at = np.minimum(np.searchsorted(found, nodes), len(found) - 1)
+    return np.where(found[at] == nodes, at, -1)

@@ -1,0 +1,191 @@
+"""The hierarchy of depressions, block by block, against plain Python."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+
+import numpy as np
+import pytest
+import rasterio
+import reference
+from contract import TRANSFORM, make_store, same, whole
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import ndimage
+from strategies import rasters, shapes
+from test_flow import AlongDirections, call, store_of_codes
+
+from terrain_gpu import TileStore, depressions, flow_direction
+from terrain_gpu import minimum_spanning_tree as spanning_tree
+from terrain_gpu.drainage.hierarchy import Depressions
+from terrain_gpu.drainage.hierarchy.block import Known
+from terrain_gpu.drainage.hierarchy.state import Hierarchy
+from terrain_gpu.engine.operation import Phase
+from terrain_gpu.engine.plan import COMPILED_BASELINE
+from terrain_gpu.errors import InputError, PlanError, StoreError
+
+
+def right(data, nodata=None, connectivity=8, outlets=None):
+    """The depressions by their pits, and their numbers."""
+    if outlets is None:
+        outlets = reference.edge(reference.vertices(data, nodata))
+    found = reference.depressions(data, set(outlets), nodata, connectivity)
+    return found, {pit: 1 + k for k, pit in enumerate(sorted(found))}
+
+
+class TestDepressionsContract(AlongDirections):
+    command = "depressions s.zarr --table t.csv"
+    test_its_proof_accepts_it = test_its_proof_refuses_mutations = None
+
+    def make(self, store):
+        return Depressions(str(store), table=str(store.parent / "t.csv"))
+
+    def expected(self, data, nodata, grid):
+        return [reference.smallest_depressions(data, *right(data, nodata), nodata)]
+
+
+def rows_of(table):
+    with open(table, newline="") as file:
+        return [{name: float(value) for name, value in row.items()} for row in csv.DictReader(file)]
+
+
+def within(found, pit):
+    """A pit and those into whose depressions water spills; one that never spills has none."""
+    while pit in found:
+        yield pit
+        pit = found[pit][1]
+
+
+@settings(max_examples=60)
+@given(
+    raster=rasters(st.sampled_from(["<i2", "<f4", "<u4"]).map(np.dtype), shapes(200, 4000)),
+    connectivity=st.sampled_from([8, 4]),
+    ends=st.sampled_from(["edge", "border", "one"]),
+    least=st.sampled_from([(0, 0, 0), (2, 0, 0), (0, 600, 0), (1, 0, 900), (3, 800, 2000)]),
+    threads=st.integers(1, 3),
+)
+def test_tables_and_conditioned_heights(folders, raster, connectivity, ends, least, threads):
+    data, nodata = raster.cells, raster.nodata
+    good = reference.vertices(data, nodata)
+    if np.abs(data[good].astype(float)).max(initial=0) > 1e30:
+        return
+    cells = reference.listed(good)
+    if ends == "one" and cells:
+        outlets = ends = [cells[len(cells) // 3]]
+    else:
+        ends = "edge" if ends == "one" else ends
+        beside = ndimage.binary_dilation(np.pad(~good, 1, constant_values=True), np.ones((3, 3)))
+        coast = reference.listed(good & beside[1:-1, 1:-1])
+        outlets = reference.edge(good) if ends == "edge" else coast
+    found, numbers = right(data, nodata, connectivity, outlets)
+    inside = {pit: [] for pit in found}  # cells by all depressions that hold them
+    smallest = reference.smallest_depressions(data, found, numbers, nodata, connectivity)
+    by_number = dict(zip(numbers.values(), numbers, strict=True))
+    for cell in reference.listed(smallest != 0):
+        for pit in within(found, by_number[smallest[cell]]):
+            inside[pit].append(float(data[cell]))
+    area = abs(np.linalg.det(np.reshape(TRANSFORM, (2, 3))[:, :2]))
+    sizes = {}
+    for pit, (spill, _) in found.items():
+        volume = sum(float(spill) - z for z in inside[pit]) * area
+        sizes[pit] = spill - data[pit].item(), len(inside[pit]) * area, volume
+        if least[2] and abs(volume - least[2]) < 1e-6 * (volume + least[2]):
+            return
+    kept = [pit for pit in sorted(found) if all(np.array(sizes[pit]) >= least)]
+    labels, texts, tables = {pit: 1 + k for k, pit in enumerate(kept)}, set(), []
+    expected, filled = np.zeros(data.shape, np.uint32), data.copy()
+    for cell in reference.listed(smallest != 0):
+        chain = list(within(found, by_number[smallest[cell]]))
+        expected[cell] = next((labels[pit] for pit in chain if pit in labels), 0)
+        gone = [pit for pit in chain if pit not in labels]
+        filled[cell] = found[gone[-1]][0] if gone else data[cell]
+    with folders() as folder:
+        for block in (64, 256):
+            store = make_store(folder / f"{block}.zarr", data, nodata, block)
+            spanning_tree(store, weight="flow", connectivity=connectivity, backend="cpu")
+            flow_direction(store, ends)
+            result = depressions(
+                store,
+                conditioned="conditioned",
+                table=folder / f"{block}.csv",
+                threads=threads,
+                **dict(zip(("min_depth", "min_area", "min_volume"), least, strict=True)),
+            )
+            assert same(whole(result.layers["depressions"]), expected)
+            assert same(whole(result.layers["conditioned"]), filled)
+            assert result.found["depressions"] == len(kept)
+            texts.add((folder / f"{block}.csv").read_text())
+            tables.append(rows_of(folder / f"{block}.csv"))
+    assert len(texts) == 1
+    assert [(row["row"], row["col"]) for row in tables[0]] == kept
+    for row, pit in zip(tables[0], kept, strict=True):
+        spill, parent = found[pit]
+        assert row["id"] == labels[pit]
+        assert row["parent"] == labels.get(parent, 0)
+        assert (row["height"], row["spill_height"]) == (data[pit], spill)
+        assert data[int(row["spill_row"]), int(row["spill_col"])] == spill
+        assert (row["depth"], row["cells"]) == (spill - data[pit].item(), len(inside[pit]))
+        np.testing.assert_allclose(row["area"], sizes[pit][1], rtol=1e-9)
+        np.testing.assert_allclose(row["volume"], sizes[pit][2], rtol=1e-6)
+
+
+def test_nested_depressions(tmp_path):
+    """A valley in profile, across blocks; water leaves it on the right."""
+    profile = np.repeat([9, 1, 4, 2, 7, 0, 5, 3, 8, 1, 3, 2, 9, 0], 11).astype(np.int16)
+    data = np.vstack([np.full_like(profile, 99), profile, np.full_like(profile, 99)])
+    store = make_store(tmp_path / "s.zarr", data, None, 64)
+    spanning_tree(store, weight="flow")
+    flow_direction(store, [(1, data.shape[1] - 1)])
+    table = tmp_path / "t.csv"
+    found = depressions(store, table=table)
+    assert found.found["depressions"] == 6
+    rows = [(int(row["col"]) // 11, row["parent"], row["spill_height"]) for row in rows_of(table)]
+    names = {int(row["id"]): int(row["col"]) // 11 for row in rows_of(table)} | {0: None}
+    assert [(pit, names[int(parent)], spill) for pit, parent, spill in rows] == [
+        (1, 5, 7), (3, 1, 4), (5, None, 9), (7, 5, 5), (9, 5, 8), (11, 9, 3)
+    ]  # fmt: skip
+    assert [row["volume"] / 200 / 11 for row in rows_of(table)] == [14, 2, 63, 2, 18, 1]
+
+
+def test_depressions_of_a_raster(dem, tmp_path, capsys):
+    assert call("depressions dem.tif -o numbers.tif --table t.csv --json r.json") == 0
+    found, numbers = right(dem)
+    said = capsys.readouterr().out
+    assert f"{len(numbers):,} depressions, depth up to" in said
+    assert "written: t.csv, numbers.tif" in said
+    with rasterio.open("numbers.tif") as file:
+        assert same(file.read(1), reference.smallest_depressions(dem, found, numbers))
+    report = json.loads((tmp_path / "r.json").read_text())
+    codes = np.full(dem.shape, 1, np.uint8)  # outlets at the edge
+    codes[[0, -1]] = codes[:, [0, -1]] = 0
+    filled = reference.filled(dem, codes)
+    assert report["result"]["volume"] == pytest.approx(float((filled - dem).sum()) * 900)
+    assert call("convert-dataset dem.tif s.zarr") == 0
+    assert call("depressions s.zarr --min-depth 1000") == 0
+    assert "0 depressions, " in capsys.readouterr().out
+
+
+def test_depressions_that_cannot_be(dem, tmp_path, capsys):
+    assert call("convert-dataset dem.tif s.zarr --block-size 64") == 0
+    with pytest.raises(StoreError, match="no layer 'flow_direction' of flow directions"):
+        depressions("s.zarr")
+    assert call("depressions s.zarr --min-depth=-1") == 2
+    assert "'--min-depth': -1.0 is not in the range x>=0" in capsys.readouterr().err
+    for name in ("min_depth", "min_area", "min_volume"):
+        with pytest.raises(InputError, match=f"{name} nan is not a finite number of at least 0"):
+            depressions("s.zarr", **{name: float("nan")})
+    assert call("depressions s.zarr --table t.csv") == 0
+    os.remove("t.csv")
+    assert call("depressions s.zarr --table t.csv --resume") == 2
+    assert "'depressions' is complete but" in capsys.readouterr().err
+    assert call("depressions s.zarr --into elevation --overwrite") == 2
+    state = Hierarchy("s.zarr/mst", 0.0, COMPILED_BASELINE + 10_000)
+    none = np.empty(0)
+    known = Known((none, none), (none,) * 4, (none,) * 3, (np.empty(100),) * 5)
+    with pytest.raises(PlanError, match=r"for 100 depressions so far; .* \(--min-depth\)"):
+        state.add(Phase("merge", joined="hierarchy"), (0, 0), known)
+    store_of_codes("s.zarr", np.zeros(dem.shape, np.uint8), grid=TileStore.open("s.zarr").grid)
+    with pytest.raises(StoreError, match="codes: not made by flow-direction; depressions need"):
+        depressions("s.zarr", directions="codes")
