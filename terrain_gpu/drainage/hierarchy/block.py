@@ -13,7 +13,7 @@ from ..block import BlockForest, edge_ids
 from ..codes import OUTLET
 from . import kernels
 
-WORK_BYTES = 60
+WORK_BYTES = 100
 """Bytes per cell that a worker needs beside `block.Work`: edges, sets, heights and temporaries."""
 
 

@@ -214,7 +214,7 @@ def plan_depressions(
         when the limit is too small.
     """
     rows, cols, ring = blocks.rows, blocks.cols, (blocks.block + 2) ** 2
-    read, nodes = [dtype.itemsize, 1, 1], blocks.line_cells * NODE_BYTES
+    read, nodes = [dtype.itemsize, 1, 1], 2 * blocks.line_cells * NODE_BYTES
     key = Weight("max", dtype).key_dtype
     return fit_blocks(
         blocks,
@@ -276,7 +276,7 @@ def depressions(  # noqa: PLR0913 - keyword-only
         their product (metres in a geographic CRS).
     memory_limit
         Limit on the peak resident set of the process in bytes; a quarter of RAM when None. Each
-        depression of `min_depth` takes about 170 bytes.
+        depression of `min_depth` takes about 220 bytes.
     threads
         Number of threads; all processors when None.
     client

@@ -13,10 +13,10 @@ from ...grid import Block, ceil_div
 from . import kernels
 from .block import Branches, Known
 
-NODE_BYTES = 200
+NODE_BYTES = 130
 """Bytes per node while the blocks are joined, with its edges."""
 
-ROW_BYTES = 170
+ROW_BYTES = 220
 """Bytes per depression."""
 
 
