@@ -13,6 +13,9 @@ from ..block import BlockForest, edge_ids
 from ..codes import OUTLET
 from . import kernels
 
+_COUNT = np.array([bits.bit_count() for bits in range(256)], np.uint8)
+"""Number of bits."""
+
 WORK_BYTES = 100
 """Bytes per cell that a worker needs beside `block.Work`: edges, sets, heights and temporaries."""
 
@@ -85,13 +88,13 @@ class BlockSets:
         self.heights[~block.valid] = np.nan
         self.down, self.root = work.order[:size], work.parent[:size]
         links = work.links[:size]
+        edges = int(_COUNT[links].sum()) // 2
         np.bitwise_or.at(links, block.out_cell, np.uint8(1) << block.out_step)
         outlets = np.flatnonzero((self.codes == OUTLET) & block.valid[1:-1, 1:-1])
         corner = np.array((*block.window, block.cols), np.int64)
         z = self.heights
-        count, between = kernels.catchments(
-            z, links, outlets, corner, self.down, self.root, work.one
-        )
+        count, joined = kernels.catchments(z, links, outlets, self.down, self.root, work.one)
+        between = edges - joined
         self.pit = np.empty(count), np.empty(count, np.int64)
         kernels.pits(z, outlets, corner, self.root, *self.pit)
         levels, keys = np.empty(between), np.empty(between, np.int64)

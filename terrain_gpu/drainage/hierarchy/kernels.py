@@ -19,6 +19,9 @@ from ...grid.neighbours import COL_STEP, EDGE_OF, ROW_STEP
 OCEAN = -1
 """In place of the pit of a set that has an outlet."""
 
+_IN_ORDER = np.array([5, 6, 7, 4, 0, 3, 2, 1])
+"""Neighbours in the order of the keys of the edges to them: NW, N, NE, W, E, SW, S, SE."""
+
 LOW_BITS = 30
 """Volumes are sums of integers of 60 bits, added up in two halves."""
 
@@ -36,8 +39,11 @@ def _edge(z, row, col, k, corner):
 
 
 @jit
-def catchments(z, links, outlets, corner, down, root, stack):
+def catchments(z, links, outlets, down, root, stack):
     """Join each cell to the neighbour along its least edge, unless that is higher.
+
+    All edges to neighbours that are not higher have the height of the cell, so the first one in the
+    order of keys is the least.
 
     Parameters
     ----------
@@ -53,26 +59,20 @@ def catchments(z, links, outlets, corner, down, root, stack):
 
     Returns
     -------
-    catchments, edges
-        Their number, and that of edges within the block that join two.
+    catchments, joined
+        Their number, and that of cells joined to another.
     """
     rows, width = z.shape[0] - 2, z.shape[1] - 2
-    joined, edges = 0, 0
+    joined = 0
     for v in range(rows * width):
         down[v] = -1
         row, col = v // width, v % width
-        least, first = np.inf, np.int64(-1)
-        for k in range(8):
-            if not (links[v] >> k) & 1:
-                continue
+        for k in _IN_ORDER:
             r, c = row + ROW_STEP[k], col + COL_STEP[k]
-            inside = 0 <= r < rows and 0 <= c < width
-            edges += inside and k < 4
-            height, key = _edge(z, row, col, k, corner)
-            if first < 0 or height < least or (height == least and key < first):
-                least, first = height, key
-                rises = height > z[row + 1, col + 1]
-                down[v] = r * width + c if inside and not rises else -1
+            if (links[v] >> k) & 1 and z[r + 1, c + 1] <= z[row + 1, col + 1]:
+                if 0 <= r < rows and 0 <= c < width:
+                    down[v] = r * width + c
+                break
     for v in outlets:
         down[v] = -1
     count = 0
@@ -94,7 +94,7 @@ def catchments(z, links, outlets, corner, down, root, stack):
             count += 1
         for i in range(top):
             root[stack[i]] = root[u]
-    return count, edges - joined
+    return count, joined
 
 
 @jit
