@@ -476,6 +476,75 @@ def filled(z, codes, nodata=None, connectivity=8):
     return levels
 
 
+def pits_of(z, good, outlets):
+    """First cells of flats without a lower neighbour and without an outlet."""
+    found, seen = [], np.zeros(z.shape, bool)
+    for cell in listed(good):
+        if seen[cell]:
+            continue
+        flat, lowest = [cell], True
+        seen[cell] = True
+        for at in flat:
+            lowest &= at not in outlets
+            for to in around_cell(at, good):
+                lowest &= z[to] >= z[at]
+                if z[to] == z[at] and not seen[to]:
+                    seen[to] = True
+                    flat.append(to)
+        if lowest:
+            found.append(cell)
+    return found
+
+
+def around_cell(at, good):
+    """The neighbours with a value of a cell, in row-major order."""
+    row, col = at
+    beside = itertools.product(range(row - 1, row + 2), range(col - 1, col + 2))
+    rows, cols = good.shape
+    return [
+        (r, c) for r, c in beside if (r, c) != at and 0 <= r < rows and 0 <= c < cols and good[r, c]
+    ]
+
+
+def breach_way(z, good, outlets, pit, reach, deepest, per_unit):
+    """The least-cost way out of a pit, from its end; None if there is none."""
+    level, before = z[pit], {}
+    queue = [((0, 0, 0), pit, None)]
+    while queue:
+        found, at, came = heapq.heappop(queue)
+        if at in before:
+            continue
+        before[at] = found, came
+        if z[at] < level or at in outlets:
+            break
+        for to in around_cell(at, good):
+            far = max(abs(to[0] - pit[0]), abs(to[1] - pit[1])) > reach
+            if to in before or far or (z[to] > level and float(z[to]) - float(level) > deepest):
+                continue
+            cut = round(float(z[to]) * per_unit - float(level) * per_unit) if z[to] > level else 0
+            cost, steps, slanting = found
+            diagonal = to[0] != at[0] and to[1] != at[1]
+            heapq.heappush(queue, ((cost + cut, steps + 1, slanting + diagonal), to, at))
+    else:
+        return None
+    way = [at]
+    while way[-1] != pit:
+        way.append(before[way[-1]][1])
+    return way
+
+
+def breached(z, nodata, outlets, reach, deepest, per_unit):
+    """Heights along all ways lowered, and the ways by pit, None for those without."""
+    good, found = vertices(z, nodata), z.copy()
+    outlets = set(outlets)
+    ways = {}
+    for pit in pits_of(z, good, outlets):
+        ways[pit] = breach_way(z, good, outlets, pit, reach, deepest, per_unit)
+        for cell in ways[pit] or ():
+            found[cell] = min(found[cell], z[pit])
+    return found, ways
+
+
 def way(codes, cell, stops=()):
     """The cells of the way from a cell, the last one at its end or the first one of `stops`."""
     found = [cell]

@@ -143,6 +143,7 @@ CALLS = {
         lambda s: {"store": s / "s.zarr", "overwrite": True},
     ),
     "fill": (terrain_gpu.fill, lambda s: {"store": s / "s.zarr", "overwrite": True}),
+    "breach": (terrain_gpu.breach, lambda s: {"store": s / "s.zarr", "overwrite": True}),
     "streams": (
         terrain_gpu.streams,
         lambda s: {"store": s / "s.zarr", "threshold": 1, "overwrite": True},

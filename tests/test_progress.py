@@ -55,6 +55,7 @@ RUNS = {
     "directions": lambda s, p: terrain_gpu.flow_direction(s, verify=True, progress=p),
     "flow": lambda s, p: terrain_gpu.flow_accumulation(s, verify=True, progress=p),
     "fill": lambda s, p: terrain_gpu.fill(s, verify=True, progress=p),
+    "breach": lambda s, p: terrain_gpu.breach(s, verify=True, progress=p),
     "depressions": lambda s, p: terrain_gpu.depressions(s, progress=p),
     "basins": lambda s, p: terrain_gpu.basins(s, verify=True, progress=p),
     "watershed": lambda s, p: terrain_gpu.watershed(s, [(0, 0)], verify=True, progress=p),

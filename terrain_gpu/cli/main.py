@@ -8,6 +8,7 @@ from ..morphometry import command as slope_command
 from . import accumulate as accumulate_file
 from . import (
     basins,
+    breach,
     demo,
     depressions,
     export,
@@ -58,6 +59,7 @@ for _file in (
     group.add_command(_file.command)
 for _operation in (
     slope_command,
+    breach,
     flow_direction,
     flow_accumulation,
     fill,

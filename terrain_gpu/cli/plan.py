@@ -40,9 +40,12 @@ PURPOSES = (
     "slope",
     "streams",
     "terrain-indices",
+    "breach",
 )
 
-UNFORECAST = ("export", "index", "watershed", "depressions", "streams", "terrain-indices")
+UNFORECAST = (
+    "export", "index", "watershed", "depressions", "streams", "terrain-indices", "breach"
+)  # fmt: skip
 """Purposes for which there are no measured rates yet."""
 
 
@@ -209,14 +212,11 @@ def _plan(
         from ..components import plan_components
 
         return plan_components(rows, cols, [cells], block_size, **limits)
-    if purpose == "accumulate":
+    if purpose in ("accumulate", "flow-direction"):
         from ..drainage import plan_accumulation
 
-        return plan_accumulation(rows, cols, cells, block_size, **limits)
-    if purpose == "flow-direction":
-        from ..drainage import plan_accumulation
-
-        kind = {"sums": False, "directions": True, "voids": True}
+        codes = purpose == "flow-direction"
+        kind = {"sums": not codes, "directions": codes, "voids": codes}
         return plan_accumulation(rows, cols, cells, block_size, **kind, **limits)
     if purpose in ("flow-accumulation", "fill", "hand", "basins", "watershed"):
         from ..drainage.flow.operation import plan_flow
@@ -243,6 +243,10 @@ def _plan(
         from ..morphometry import plan_slope
 
         return plan_slope(rows, cols, cells, block_size, **limits)
+    if purpose == "breach":
+        from ..drainage import plan_breach
+
+        return plan_breach(rows, cols, cells, block_size, voids=True, **limits)
     if purpose == "network":
         from ..drainage import plan_network
 

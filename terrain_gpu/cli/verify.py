@@ -258,6 +258,8 @@ def _on_the_cpu(store: TileStore) -> dict[str, Callable[..., tuple[dict[str, Any
             checks[name] = partial(_conversion, name=name)
         elif "fill_of" in settings:
             checks[name] = partial(_filled, name=name)
+        elif "breach_of" in settings:
+            checks[name] = partial(_breached, name=name)
         elif "basins_of" in settings:
             checks[name] = partial(_basins, name=name)
         elif "watershed_of" in settings:
@@ -336,6 +338,14 @@ def _filled(store: TileStore, name: str, **how: Any) -> tuple[dict[str, Any], st
 
     found = verify_stored_fill(store, store.layer(name), Limits(**how))
     return found, f"layer {name} verified, {found['cells']:,} cells that drain"
+
+
+def _breached(store: TileStore, name: str, **how: Any) -> tuple[dict[str, Any], str]:
+    from ..drainage.verify.breach import verify_stored_breach
+    from ..engine.proof import Limits
+
+    found = verify_stored_breach(store, store.layer(name), Limits(**how))
+    return found, f"layer {name} verified, {found['breached']:,} pits breached"
 
 
 def _gradient(store: TileStore, name: str, **how: Any) -> tuple[dict[str, Any], str]:

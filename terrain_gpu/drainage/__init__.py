@@ -14,6 +14,7 @@ the layers that are missing.
 """
 
 from .accumulation import Accumulation, accumulate, plan_accumulation
+from .breaching import breach, plan_breach
 from .channels.problem import plan_streams
 from .channels.streams import Streams, streams
 from .directions import flow_direction
@@ -29,6 +30,7 @@ __all__ = [
     "Streams",
     "accumulate",
     "basins",
+    "breach",
     "depressions",
     "extract_network",
     "fill",
@@ -36,6 +38,7 @@ __all__ = [
     "flow_direction",
     "hand",
     "plan_accumulation",
+    "plan_breach",
     "plan_network",
     "plan_streams",
     "streams",

@@ -40,7 +40,7 @@ class Floods:
         if not absent.any():
             return None
         window = self.blocks.window(*at)
-        labels = _labels(absent)
+        labels = flooded(absent)
         rim = np.zeros(absent.shape, bool)
         rim[[0, -1]] = rim[:, [0, -1]] = True
         where = np.flatnonzero(rim & absent)
@@ -78,7 +78,7 @@ class Floods:
         outer = np.zeros(self._count, bool)
         outer[voids[edge]] = True
         one, other = np.unique(np.concatenate(arcs, axis=1), axis=1)
-        spread(outer, *_lists(np.append(one, other), np.append(other, one), self._count))
+        spread(outer, *lists_of(np.append(one, other), np.append(other, one), self._count))
         self._ids, self._outer = ids, outer[voids]
 
     def outside(self, at: Block, absent: np.ndarray) -> np.ndarray:
@@ -102,7 +102,7 @@ class Floods:
         found.ravel()[around] = self._are_outer((r0 + row - 1) * self.blocks.cols + c0 + col - 1)
         own = absent[1:-1, 1:-1]
         if own.any():
-            labels = _labels(own)
+            labels = flooded(own)
             rim = np.zeros(own.shape, bool)
             rim[[0, -1]] = rim[:, [0, -1]] = True
             where = np.flatnonzero(rim & own)
@@ -119,14 +119,14 @@ class Floods:
         return (self._ids[at] == ids) & self._outer[at]
 
 
-def _labels(absent: np.ndarray) -> np.ndarray:
+def flooded(absent: np.ndarray) -> np.ndarray:
     """The void that each cell is in, int32, flat; 0 for none."""
     labels = np.zeros(absent.size, np.int32)
     flood(np.ascontiguousarray(absent), labels, np.empty(absent.size, np.int32))
     return labels
 
 
-def _lists(one: np.ndarray, other: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
+def lists_of(one: np.ndarray, other: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
     """Which voids meet each: where its list begins, and the lists."""
     order = np.argsort(one, kind="stable")
     return np.searchsorted(one[order], np.arange(count + 1)), other[order]

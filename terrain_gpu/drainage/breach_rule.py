@@ -1,0 +1,47 @@
+"""What breaching cuts and what that costs: for the operation and its proof."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+NO_VALUE, PLAIN, OUTLET, PIT = range(4)
+"""Kinds of cells."""
+
+
+class BreachRule:
+    """The cost of a cut, in whole numbers of a unit, so that sums do not depend on their order.
+
+    Attributes
+    ----------
+    reach
+        Rows and columns that a way may lead away from its pit.
+    per_unit
+        How many units a height of 1 has: 1 for integers, else a power of two by which sums over
+        all cells within reach remain below 2^62.
+    deepest
+        The deepest cut, infinite where there is no limit.
+    """
+
+    def __init__(self, heights: Any, max_distance: int, max_depth: float | None) -> None:
+        self.reach = max_distance
+        self.deepest = math.inf if max_depth is None else float(max_depth)
+        known = heights.statistics()
+        low, high = (float(known[end] or 0) for end in ("min", "max"))
+        bits = 61 - ((2 * max_distance + 1) ** 2).bit_length()
+        # Halves: the range itself may overflow.
+        exponent = math.frexp(high / 2 - low / 2)[1] + 1 - bits
+        whole = heights.dtype.kind in "iu"
+        self.per_unit = math.ldexp(1.0, -max(exponent, 0 if whole else -1000))
+
+    @property
+    def search_bytes(self) -> int:
+        """Work space of a search."""
+        return 28 * (2 * self.reach + 1) ** 2
+
+    def units(self, heights: np.ndarray, lowered: np.ndarray) -> np.ndarray:
+        """Cuts in units, int64."""
+        scaled = [one.astype(np.float64) * self.per_unit for one in (heights, lowered)]
+        return np.rint(scaled[0] - scaled[1]).astype(np.int64)

@@ -1,0 +1,9 @@
+"""Least-cost breaching of depressions.
+
+`kernels` finds pits and ways in a block, `pits` joins flats over blocks, `operation` has the passes
+over all blocks.
+"""
+
+from .operation import Breach, breach, plan_breach
+
+__all__ = ["Breach", "breach", "plan_breach"]
