@@ -73,5 +73,5 @@ def tell(found: Any) -> str:
     left = own["pits"] - own["breached"]
     return (
         f"{own['breached']:,} of {own['pits']:,} pits breached, {left:,} left; {own['lowered']:,} "
-        f"cells lowered, by at most {own['deepest_cut']:.10g}"
+        f"cells lowered, by at most {float(own['deepest_cut']):.10g}"
     )

@@ -183,7 +183,8 @@ class Breach(Operation):
             where = out[row] < before[row]
             high, low = before[row][where], out[row][where]
             cells += len(high)
-            cut = max(cut, float((high.astype(np.float64) - low.astype(np.float64)).max()))
+            with np.errstate(over="ignore"):  # of cuts that no float holds
+                cut = max(cut, float((high.astype(np.float64) - low.astype(np.float64)).max()))
             volume += int(rule.units(high, low).sum()) * int(self.areas[0][r0 + row])
         counts = {"pits": pits, "breached": breached, "lowered": cells, "cut": cut}
         return SolvedBlock((out,), {**counts, "volume": volume})
@@ -302,7 +303,7 @@ def plan_breach(
         buffer=ring * dtype.itemsize + block * block * dtype.itemsize,
         # Masks of the rings; the search; low cells, labels, lists of pits and outlets as numbers
         # and bytes.
-        worker=3 * ring + 28 * (2 * max_distance + 1) ** 2 + cells * (28 + dtype.itemsize),
+        worker=4 * ring + 28 * (2 * max_distance + 1) ** 2 + cells * (40 + dtype.itemsize),
         scratch=ring * dtype.itemsize + 2 * block * block * dtype.itemsize + 64 * rows,
         held=held,
         joined=held + voids * voids_bytes(blocks),
