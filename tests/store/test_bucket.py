@@ -76,6 +76,7 @@ def pipeline(store, folder: Path) -> None:
     """All operations, and the files they write."""
     folder.mkdir()
     terrain_gpu.slope(store, aspect="aspect")
+    terrain_gpu.breach(store, max_distance=5, verify=True)
     terrain_gpu.minimum_spanning_tree(store, verify=True)
     terrain_gpu.label_components(store, "elevation > 30", table=folder / "table.csv")
     terrain_gpu.accumulate(store, directions="directions")
