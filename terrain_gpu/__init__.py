@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from .components import Components, label_components
+    from .components import Components, Polygons, label_components, polygons
     from .drainage import (
         Accumulation,
         Network,
@@ -60,6 +60,7 @@ _HOME = {
     "Network": "drainage",
     "OutputError": "errors",
     "PlanError": "errors",
+    "Polygons": "components",
     "Report": "report",
     "ShortestPaths": "paths",
     "SpanningTree": "mst",
@@ -82,6 +83,7 @@ _HOME = {
     "hand": "drainage",
     "label_components": "components",
     "minimum_spanning_tree": "mst",
+    "polygons": "components",
     "shortest_paths": "paths",
     "slope": "morphometry",
     "streams": "drainage",
@@ -100,6 +102,7 @@ __all__ = [
     "Network",
     "OutputError",
     "PlanError",
+    "Polygons",
     "Report",
     "ShortestPaths",
     "SpanningTree",
@@ -122,6 +125,7 @@ __all__ = [
     "hand",
     "label_components",
     "minimum_spanning_tree",
+    "polygons",
     "shortest_paths",
     "slope",
     "streams",

@@ -174,6 +174,15 @@ CALLS = {
             "overwrite": True,
         },
     ),
+    "polygons": (
+        terrain_gpu.polygons,
+        lambda s: {
+            "store": s / "s.zarr",
+            "path": s / "p.geojson",
+            "layer": "mst",
+            "overwrite": True,
+        },
+    ),
     "export_layer": (
         terrain_gpu.export_layer,
         lambda s: {"store": s / "s.zarr", "path": s / "x.tif", "overwrite": True},

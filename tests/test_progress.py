@@ -64,6 +64,9 @@ RUNS = {
     "network": lambda s, p: terrain_gpu.extract_network(
         s, s.parent / "n.geojson", min_length=50, progress=p
     ),
+    "polygons": lambda s, p: terrain_gpu.polygons(
+        s, s.parent / "p.geojson", layer="elevation", progress=p
+    ),
     "export": lambda s, p: terrain_gpu.export_layer(s, s.parent / "x.tif", progress=p),
 }
 

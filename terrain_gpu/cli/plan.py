@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -37,6 +38,7 @@ PURPOSES = (
     "depressions",
     "watershed",
     "network",
+    "polygons",
     "slope",
     "streams",
     "terrain-indices",
@@ -44,9 +46,24 @@ PURPOSES = (
 )
 
 UNFORECAST = (
-    "export", "index", "watershed", "depressions", "streams", "terrain-indices", "breach"
-)  # fmt: skip
+    "export",
+    "index",
+    "watershed",
+    "depressions",
+    "polygons",
+    "streams",
+    "terrain-indices",
+    "breach",
+)
 """Purposes for which there are no measured rates yet."""
+
+PLANNERS = {
+    "accumulate": ("drainage", "plan_accumulation"),
+    "network": ("drainage", "plan_network"),
+    "polygons": ("components.polygon_problem", "plan_polygons"),
+    "slope": ("morphometry", "plan_slope"),
+}
+"""Modules and names of those that take shape, type and block size alone."""
 
 
 @click.command("plan")
@@ -208,15 +225,20 @@ def _plan(
 
         weight = problem["weight"] or "max"
         return plan_spanning_tree(rows, cols, cells, block_size, weight=weight, **limits)
+    if purpose in PLANNERS:
+        home, name = PLANNERS[purpose]
+        planned: StreamPlan = getattr(import_module(f"..{home}", __package__), name)(
+            rows, cols, cells, block_size, **limits
+        )
+        return planned
     if purpose == "components":
         from ..components import plan_components
 
         return plan_components(rows, cols, [cells], block_size, **limits)
-    if purpose in ("accumulate", "flow-direction"):
+    if purpose == "flow-direction":
         from ..drainage import plan_accumulation
 
-        codes = purpose == "flow-direction"
-        kind = {"sums": not codes, "directions": codes, "voids": codes}
+        kind = {"sums": False, "directions": True, "voids": True}
         return plan_accumulation(rows, cols, cells, block_size, **kind, **limits)
     if purpose in ("flow-accumulation", "fill", "hand", "basins", "watershed"):
         from ..drainage.flow.operation import plan_flow
@@ -239,18 +261,10 @@ def _plan(
 
         labels = 4 if rows * cols < 2**32 else 8
         return plan_depressions(BlockGrid(rows, cols, block_size), cells, [labels], **limits)
-    if purpose == "slope":
-        from ..morphometry import plan_slope
-
-        return plan_slope(rows, cols, cells, block_size, **limits)
     if purpose == "breach":
         from ..drainage import plan_breach
 
         return plan_breach(rows, cols, cells, block_size, voids=True, **limits)
-    if purpose == "network":
-        from ..drainage import plan_network
-
-        return plan_network(rows, cols, cells, block_size, **limits)
     if purpose == "streams":
         from ..drainage import plan_streams
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -13,16 +12,12 @@ import numpy as np
 
 from ..grid import GridSpec, cell_centres
 from ..grid.lengths import step_lengths
-from ..io.lines import geojson_lines, is_geopackage, wkb_line, write_layer
-from ..io.vectors import grid_crs
+from ..io.features import LINES, Feature, Fields, write_features
 from ..mst.weights import Weight
 from .lines import PieceFile
 
 LAYER = "network"
 """Name of the layer in a GeoPackage."""
-
-Fields = Mapping[str, type]
-"""Data types of attributes; `object` for text."""
 
 FIELDS: Fields = {
     "start": np.int64,
@@ -32,9 +27,6 @@ FIELDS: Fields = {
     "length": np.float64,
     "cells": np.int64,
 }
-
-Feature = tuple[np.ndarray, dict[str, Any]]
-"""Positions, fewer than two for a feature without a line, and attributes."""
 
 
 def features(pieces: PieceFile, grid: GridSpec, weight: Weight) -> Iterator[list[Feature]]:
@@ -118,71 +110,29 @@ def _weights(weight: Weight, heights: np.ndarray) -> np.ndarray:
 
 
 class _Written:
-    """Totals of the features written so far."""
+    """Totals of the lines written so far."""
 
     def __init__(self) -> None:
         self.lines = self.cells = 0
         self.lengths: list[float] = []
 
-    def add(self, features: list[Feature]) -> None:
-        self.lines += len(features)
-        self.cells += sum(attributes["cells"] for _, attributes in features)
-        self.lengths.append(math.fsum(attributes["length"] for _, attributes in features))
+    def counted(self, batches: Iterator[list[Feature]]) -> Iterator[list[Feature]]:
+        """Yield the features, and count each batch once it is written."""
+        for features in batches:
+            yield features
+            self.lines += len(features)
+            self.cells += sum(attributes["cells"] for _, attributes in features)
+            self.lengths.append(math.fsum(attributes["length"] for _, attributes in features))
 
 
-def write_features(
+def write_lines(
     file: Path,
     batches: Iterator[list[Feature]],
     grid: GridSpec,
     layer: str = LAYER,
     fields: Fields = FIELDS,
 ) -> dict[str, Any]:
-    """Write features to a new GeoPackage or GeoJSON file, and count lines, cells and length."""
+    """Write lines to a new file, see `write_features`; count lines, cells and length."""
     tally = _Written()
-    if is_geopackage(file):
-        _write_geopackage(file, batches, grid, tally, layer, fields)
-    else:
-        _write_geojson(file, batches, grid, tally)
+    write_features(file, tally.counted(batches), grid, layer, fields, LINES)
     return {"lines": tally.lines, "cells": tally.cells, "length": math.fsum(tally.lengths)}
-
-
-def _write_geojson(
-    file: Path, batches: Iterator[list[Feature]], grid: GridSpec, tally: _Written
-) -> None:
-    crs = grid_crs(grid) if grid.crs_wkt else None
-    with open(file, "w", encoding="utf-8") as out:
-        out.write('{"type": "FeatureCollection",\n')
-        if crs is None:
-            out.write('"crs": null,\n')
-        out.write('"features": [')
-        for features in batches:
-            lines = geojson_lines([xy for xy, _ in features], crs)
-            for k, ((_, attributes), geometry) in enumerate(zip(features, lines, strict=True)):
-                out.write(",\n" if tally.lines + k else "\n")
-                line = geometry if len(features[k][0]) > 1 else None
-                json.dump({"type": "Feature", "properties": attributes, "geometry": line}, out)
-            tally.add(features)
-        out.write("\n]}\n")
-
-
-def _write_geopackage(
-    file: Path,
-    batches: Iterator[list[Feature]],
-    grid: GridSpec,
-    tally: _Written,
-    layer: str,
-    fields: Fields,
-) -> None:
-    def append(features: list[Feature]) -> None:
-        columns: dict[str, np.ndarray] = {
-            name: np.array([attributes[name] for _, attributes in features], kind)
-            for name, kind in fields.items()
-        }
-        lines = [wkb_line(xy) if len(xy) > 1 else None for xy, _ in features]
-        write_layer(file, layer, lines, columns, grid, append=file.exists())
-
-    for features in batches:
-        append(features)
-        tally.add(features)
-    if not tally.lines:
-        append([])

@@ -29,7 +29,7 @@ from ..io.lines import is_geopackage, reprojection_errors, tell_without_crs
 from ..io.places import NO_PLACES, Places
 from . import prune
 from .block import read_forest
-from .features import features, write_features
+from .features import features, write_lines
 from .lines import PieceFile, trace_pieces
 from .outlets import cells_in
 from .plan import plan_blocks
@@ -141,7 +141,7 @@ class ExtractNetwork(Operation):
             ):
                 tell_without_crs(self.path, self.grid)
                 found = features(state.pieces, self.grid, self.forest.weight)
-                return write_features(writer.part, found, self.grid)
+                return write_lines(writer.part, found, self.grid)
 
 
 class _NetworkState(State):

@@ -122,6 +122,8 @@ OPTIONS = {
     "terrain-gpu watershed": "pour-point pour-point-rowcol pour-points links snap snap-area "
     "accumulation directions into table output memory-limit threads workers scheduler verify "
     "resume scratch overwrite json quiet verbose help",
+    "terrain-gpu polygons": "layer memory-limit threads workers scheduler overwrite json quiet "
+    "verbose help",
     "terrain-gpu verify": "data file layer accept-changes memory-limit threads backend device "
     "gpu-memory-limit scratch json quiet verbose help",
     "terrain-gpu info": "json quiet verbose help",

@@ -24,8 +24,9 @@ from ...errors import InputError
 from ...grid import Block, GridSpec, cell_centres
 from ...grid.lengths import step_lengths
 from ...grid.neighbours import COL_STEP, ROW_STEP
+from ...io.features import Feature, Fields
 from ...io.lines import is_geopackage, reprojection_errors, tell_without_crs
-from ..features import Feature, Fields, write_features
+from ..features import write_lines
 from ..lines import CELL_BYTES
 from .links import LinkPieces, Links
 from .operation import TRACE, ChannelState, OnChannels
@@ -95,7 +96,7 @@ class StreamLines(OnChannels):
             run.map(TRACE, state)
             with run.report.phase("write"), reprojection_errors(self.path), writer.errors():
                 tell_without_crs(self.path, self.grid)
-                write_features(writer.part, state.features(), self.grid, LINES, self.fields)
+                write_lines(writer.part, state.features(), self.grid, LINES, self.fields)
             return state.found()
 
     @property

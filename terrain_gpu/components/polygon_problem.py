@@ -1,0 +1,440 @@
+"""Polygons of equal labels: `polygons`.
+
+1. *Trace*: the outlines in every block are traced; the directions of their edges go to a file.
+2. *Write*: pieces of outlines are joined across blocks, and written label by label.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..arguments import checked
+from ..cells import is_nodata
+from ..compiled import known_types, tell_compiling
+from ..engine.operation import Operation, OutputFile, Phase, SolvedBlock, State
+from ..engine.plan import MB, StreamPlan, fit_blocks, layer_bytes, other_blocks, require
+from ..engine.run import Here, Run, run
+from ..errors import InputError, StoreError
+from ..grid import Block, BlockGrid, GridSpec
+from ..grid.lengths import area_units
+from ..io.features import POLYGONS, Feature, Fields, write_features
+from ..io.lines import checked_target, is_geopackage, reprojection_errors, tell_without_crs
+from ..progress import Progress, silent
+from ..report import Report
+from ..store import TileStore
+from .outlines import Rings, assemble, count_edges, cycles, trace
+
+NAME = "polygons"
+"""Name of the layer in a GeoPackage."""
+
+FIELDS: Fields = {"label": np.int64, "cells": np.int64, "area": np.float64}
+
+TRACE = Phase("trace")
+
+PIECE_BYTES = 200
+"""Bytes per piece of an outline while pieces are joined."""
+
+EDGE_BYTES = 350
+"""Bytes per edge of a polygon while it is assembled and written."""
+
+_BATCH = 1 << 16
+"""Polygons are written in batches of about this many edges."""
+
+_WRITING = 32 * MB
+_PYOGRIO = 80 * MB
+"""Memory that importing pyogrio takes: it brings its own copy of GDAL."""
+
+
+@dataclass
+class Polygons:
+    """Polygons written to a file.
+
+    Attributes
+    ----------
+    path
+        The file.
+    labels, polygons, holes
+        Number of labels, which are features, of the polygons that they consist of, and of holes.
+    cells
+        Number of cells with a label.
+    report
+        The run's `Report`.
+    """
+
+    path: Path
+    labels: int
+    polygons: int
+    holes: int
+    cells: int
+    report: Report
+
+
+@checked()
+def polygons(
+    store: str | os.PathLike[str] | TileStore,
+    path: str | os.PathLike[str],
+    *,
+    layer: str,
+    memory_limit: int | str | None = None,
+    threads: int | None = None,
+    client: Any = None,
+    overwrite: bool = False,
+    progress: Progress = silent,
+) -> Polygons:
+    """Write the areas of equal labels as polygons along the edges of their cells.
+
+    Each label becomes one MultiPolygon, in ascending order: of a polygon for every part that is
+    connected by sides of cells, with its holes. All are valid, and share their edges exactly. The
+    file does not depend on block size, memory limit or threads. The attributes are
+
+    - label: the value of the layer,
+    - cells: the number of cells,
+    - area: in square metres on the ellipsoid for a geographic CRS, else in square map units.
+
+    Parameters
+    ----------
+    store
+        A store, or its path.
+    path
+        A .gpkg file (layer "polygons"), in the CRS of the raster; or a .geojson or .json file,
+        whose corners are reprojected to longitude and latitude; see `write_paths`.
+    layer
+        A layer of whole numbers, such as "basins" or "watersheds". Its nodata cells belong to no
+        polygon.
+    memory_limit
+        Limit on the peak resident set of the process in bytes; a quarter of RAM when None.
+    threads
+        Number of threads; all processors when None.
+    client
+        A ``distributed.Client`` whose workers solve the blocks, each within `memory_limit`. None
+        for this process.
+    overwrite
+        Replace an existing file, once the new one is complete.
+    progress
+        Called with the cells just done and all cells.
+
+    Raises
+    ------
+    InputError
+        when the layer has no whole numbers, or the file cannot be written there.
+    PlanError
+        when the memory limit is too small, for so many outlines or for the polygons of a label.
+    StoreError
+        when the layer is missing or damaged.
+    OutputError
+        when the file cannot be written.
+
+    Examples
+    --------
+    >>> found = polygons("dem.zarr", "basins.gpkg", layer="basins")
+    >>> found.labels, found.holes
+    """
+    target = checked_target(path, overwrite=overwrite)
+    opened = store if isinstance(store, TileStore) else TileStore.open(store)
+    labels = opened.layer(layer)
+    if labels.dtype.kind == "f" or labels.dtype == np.uint64:
+        raise InputError(
+            f"{labels.path}: holds {labels.dtype.name}, not labels that fit int64; name a layer of "
+            "whole numbers (--layer), such as basins"
+        )
+    result = run(
+        LabelPolygons(str(opened.path), layer, str(path)),
+        memory_limit=memory_limit,
+        threads=threads,
+        overwrite=overwrite,
+        place=Here(progress),
+        client=client,
+    )
+    report, found = result.report, result.found
+    report.valid_cells = found["cells"]
+    report.result = {**report.result, "output": str(path)}
+    for key in ("layers", "blocks_resumed"):
+        del report.result[key]
+    return Polygons(
+        target, found["labels"], found["polygons"], found["holes"], found["cells"], report
+    )
+
+
+@dataclass(frozen=True)
+class LabelPolygons(Operation):
+    """The operation; its fields are the parameters of `polygons`."""
+
+    store: str
+    layer: str
+    path: str
+
+    command = "polygons"
+    mark = ""
+    halo = 1
+    phases = (TRACE,)
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        return (self.layer,)
+
+    @property
+    def outputs(self) -> tuple[OutputFile, ...]:
+        return (OutputFile(self.path),)
+
+    def settings(self) -> dict[str, Any]:
+        return {"layer": self.layer}
+
+    def plan(
+        self, memory_limit: int | str | None, threads: int | None, gpu: Any = None
+    ) -> StreamPlan:
+        layer = self.layers[0]
+        return plan_polygons(
+            *layer.grid.shape,
+            layer.dtype,
+            layer.block_size,
+            geopackage=is_geopackage(Path(self.path)),
+            memory_limit=memory_limit,
+            threads=threads,
+        )
+
+    @cached_property
+    def units(self) -> tuple[np.ndarray, float]:
+        """The sum of the units of area in a column above each row; and the unit."""
+        units, unit = area_units(self.grid)
+        return np.append(0, np.cumsum(units)), unit
+
+    def new_work(self) -> Any:
+        return np.empty((self.blocks.block + 2) ** 2, np.uint8)
+
+    def solve(
+        self,
+        phase: Phase,
+        at: Block,
+        cells: list[np.ndarray],
+        out: list[np.ndarray],
+        given: Any,
+        work: Any,
+    ) -> SolvedBlock:
+        (labels,) = cells
+        r0, r1, c0, c1 = self.blocks.window(*at)
+        inside = ~is_nodata(labels, self.layers[0].nodata)
+        # Outside the raster the ring has fill values: no cells.
+        inside[:1] &= r0 > 0
+        inside[-1:] &= r1 < self.grid.rows
+        inside[:, :1] &= c0 > 0
+        inside[:, -1:] &= c1 < self.grid.cols
+        edges, rim = count_edges(labels, inside)
+        ways, heads = np.empty(edges, np.uint8), np.empty((rim + edges // 4, 3), np.int32)
+        heads = heads[: trace(labels, inside, work, ways, heads)].copy()
+        width = labels.shape[1]
+        own = labels.ravel()[heads[:, 0] >> 2]
+        corner = (r0 - 1) * self.grid.cols + c0 - 1
+        return SolvedBlock(known=(ways, heads, own, (corner, width)))
+
+    def execute(self, run: Run) -> dict[str, Any]:
+        _compile(self.layers[0].dtype)
+        (writer,) = run.writers.values()
+        with closing(Outlines(self, run.plan, writer)) as state:
+            run.map(TRACE, state)
+            with run.report.phase("write"), reprojection_errors(self.path), writer.errors():
+                tell_without_crs(self.path, self.grid)
+                write_features(writer.part, state.features(), self.grid, NAME, FIELDS, POLYGONS)
+            return state.found()
+
+
+class Outlines(State):
+    """The pieces of outlines of all blocks, then polygons.
+
+    The directions of edges are in an unnamed file in the folder of the output, so a killed process
+    leaves nothing.
+    """
+
+    def __init__(self, operation: LabelPolygons, plan: StreamPlan, writer: Any) -> None:
+        self._operation, self._plan, self._writer = operation, plan, writer
+        self._file = tempfile.TemporaryFile(dir=writer.path.parent)  # noqa: SIM115
+        self._written = self._count = 0
+        self._parts: dict[Block, tuple[np.ndarray, ...]] = {}
+        self._found = dict.fromkeys(("labels", "polygons", "holes", "cells"), 0)
+
+    def close(self) -> None:
+        self._file.close()
+
+    def found(self) -> dict[str, Any]:
+        return self._found
+
+    def add(self, phase: Phase, at: Block, known: Any) -> None:
+        ways, heads, own, (corner, width) = known
+        if earlier := self._parts.pop(at, None):  # of a worker that was lost
+            self._count -= len(earlier[0])
+        self._count += len(heads)
+        plan = self._plan
+        # A guess at how many there will be.
+        share = plan.blocks / (len(self._parts) + 1)
+        if plan.memory + self._count * PIECE_BYTES > plan.memory_limit:
+            needed = plan.memory + int(share * self._count * PIECE_BYTES)
+            require(needed, plan.memory_limit, f"for {self._count:,} or more outlines")
+        first, after = (
+            np.where(ids < 0, -1, 4 * self._cell(ids >> 2, corner, width) + (ids & 3))
+            for ids in heads[:, :2].T
+        )
+        counts = heads[:, 2].astype(np.int64)
+        places = self._written + np.cumsum(counts) - counts
+        with self._writer.errors():
+            self.keep(ways)
+        self._parts[at] = first, after, own.astype(np.int64), places, counts
+
+    def keep(self, ways: np.ndarray) -> None:
+        """Store the directions of the edges of a block."""
+        self._file.write(ways.data)
+        self._written += len(ways)
+
+    def _cell(self, local: np.ndarray, corner: int, width: int) -> np.ndarray:
+        row, col = np.divmod(local, width)
+        return row.astype(np.int64) * self._operation.grid.cols + col + corner
+
+    def features(self) -> Iterator[list[Feature]]:
+        """Yield batches of labels, each with its polygons and attributes."""
+        if not self._count:
+            return
+        self._file.flush()
+        columns = list(map(np.concatenate, zip(*self._parts.values(), strict=True)))
+        self._parts = {}
+        first, after, label, places, counts = columns
+        following = self._following(first, after)
+        pieces, starts = np.empty(len(first), np.int64), np.empty(len(first) + 1, np.int64)
+        starts = starts[: cycles(following, first, pieces, starts) + 1]
+        own = label[pieces[starts[:-1]]]
+        rings = np.lexsort((first[pieces[starts[:-1]]], own))
+        own = own[rings]
+        edges = np.add.reduceat(counts[pieces], starts[:-1])[rings]
+        ends = np.flatnonzero(np.append(own[1:] != own[:-1], True)) + 1  # of labels
+        before, begin = np.append(0, np.cumsum(edges)), 0
+        self._refuse(own[ends - 1], np.diff(before[ends], prepend=0))
+        while begin < len(rings):
+            fits = np.searchsorted(before[ends], before[begin] + _BATCH, side="right")
+            least = np.searchsorted(ends, begin, side="right")
+            end = int(ends[max(int(fits) - 1, int(least))])
+            several = [pieces[starts[k] : starts[k + 1]] for k in rings[begin:end].tolist()]
+            whole = np.concatenate(several)
+            ways = np.concatenate([self._read(*at) for at in _spans(places[whole], counts[whole])])
+            begins = np.append(0, before[begin + 1 : end + 1] - before[begin])
+            heads = first[[one[0] for one in several]]
+            operation = self._operation
+            yield self._batch(
+                assemble(ways, begins, heads, own[begin:end], operation.units[0],
+                         operation.grid.cols)
+            )  # fmt: skip
+            begin = end
+
+    def _refuse(self, labels: np.ndarray, edges: np.ndarray) -> None:
+        """Refuse labels with so many edges that they do not fit memory."""
+        most = int(edges.argmax())
+        needed = self._plan.memory + self._count * PIECE_BYTES
+        needed += max(int(edges[most]) - _BATCH, 0) * EDGE_BYTES
+        what = f"for the polygons of label {labels[most]}, with outlines of {edges[most]:,} edges"
+        require(needed, self._plan.memory_limit, what)
+
+    def _following(self, first: np.ndarray, after: np.ndarray) -> np.ndarray:
+        """The piece that follows each piece; itself if it is a ring."""
+        order, found = np.argsort(first), np.arange(len(first))
+        open_ = np.flatnonzero(after >= 0)
+        at = np.searchsorted(first, after[open_], sorter=order)
+        found[open_] = order[np.minimum(at, len(first) - 1)]
+        if (first[found[open_]] != after[open_]).any():
+            path = self._operation.layers[0].path
+            raise StoreError(f"{path}: changed while it was read; run this again")
+        return found
+
+    def _read(self, place: int, count: int) -> np.ndarray:
+        return np.frombuffer(os.pread(self._file.fileno(), count, place), np.uint8)
+
+    def _batch(self, rings: Rings) -> list[Feature]:
+        """The features of some labels."""
+        xy = _positions(self._operation.grid, rings.corners)
+        bounds = rings.starts.tolist()
+        closed = [np.concatenate((xy[a:b], xy[a : a + 1])) for a, b in pairwise(bounds)]
+        a, _, _, _, e, _ = self._operation.grid.transform
+        if a * e > 0:  # mirrored
+            closed = [ring[::-1] for ring in closed]
+        begins = [*np.flatnonzero(rings.outer).tolist(), len(closed)]
+        parts = [closed[a:b] for a, b in pairwise(begins)]
+        own = rings.label[rings.outer]
+        new = np.flatnonzero(np.append(True, own[1:] != own[:-1]))
+        first = np.flatnonzero(np.append(True, rings.label[1:] != rings.label[:-1]))
+        cells = np.add.reduceat(rings.cells, first)
+        areas = np.add.reduceat(rings.units, first) * self._operation.units[1]
+        self._found["labels"] += len(new)
+        self._found["polygons"] += len(parts)
+        self._found["holes"] += len(closed) - len(parts)
+        self._found["cells"] += int(cells.sum())
+        rows = zip(own[new].tolist(), cells.tolist(), areas.tolist(), strict=True)
+        several = (parts[a:b] for a, b in pairwise([*new.tolist(), len(parts)]))
+        return [
+            (found, dict(zip(FIELDS, row, strict=True)))
+            for found, row in zip(several, rows, strict=True)
+        ]
+
+
+def _spans(places: np.ndarray, counts: np.ndarray) -> list[tuple[int, int]]:
+    """Join what lies one behind the other, to read it at once."""
+    new = np.flatnonzero(np.append(True, places[1:] != (places + counts)[:-1]))
+    return list(zip(places[new].tolist(), np.add.reduceat(counts, new).tolist(), strict=True))
+
+
+def _positions(grid: GridSpec, corners: np.ndarray) -> np.ndarray:
+    """Positions of corners of cells."""
+    a, _, c, _, e, f = grid.transform
+    row, col = np.divmod(corners, grid.cols + 1)
+    return np.stack((c + a * col, f + e * row), axis=1)
+
+
+def plan_polygons(
+    rows: int,
+    cols: int,
+    dtype: np.dtype,
+    block: int,
+    *,
+    geopackage: bool = True,
+    memory_limit: int | str | None = None,
+    threads: int | None = None,
+) -> StreamPlan:
+    """Plan `polygons` for a layer of this shape, type and block size.
+
+    Raises
+    ------
+    PlanError
+        when the limit is too small.
+    """
+    blocks, ring = BlockGrid(rows, cols, block), (block + 2) ** 2
+    # Of a cell: directions of four edges; the head of a ring, and its label.
+    traced = block * block * (4 + 12 + dtype.itemsize)
+    return fit_blocks(
+        blocks,
+        dtype.name,
+        "for the polygons of",
+        buffer=ring * dtype.itemsize + traced,
+        worker=3 * ring + 12 * block * block,
+        scratch=block * block * dtype.itemsize,
+        held=16 * rows + _WRITING + (_PYOGRIO if geopackage else 0),
+        advice=other_blocks("smaller", block),
+        bytes_read=layer_bytes(rows, cols, dtype.itemsize, block),
+        memory_limit=memory_limit,
+        threads=threads,
+    )
+
+
+def _compile(dtype: np.dtype) -> None:
+    """Load or compile the kernels for labels of a type, in the main thread, which Ctrl-C stops."""
+    if not known_types(trace):
+        tell_compiling(trace, "polygons")
+    labels, inside = np.zeros((3, 3), dtype), np.zeros((3, 3), bool)
+    inside[1, 1] = True
+    count_edges(labels, inside)
+    ways, heads = np.empty(4, np.uint8), np.empty((5, 3), np.int32)
+    trace(labels, inside, np.empty(9, np.uint8), ways, heads)
+    assemble(ways, np.array([0, 4]), np.array([0]), np.array([1]), np.arange(2), 1)

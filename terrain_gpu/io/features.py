@@ -1,0 +1,158 @@
+"""Write features, batch by batch, with their attributes: GeoJSON and GeoPackage."""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from rasterio.crs import CRS
+
+from ..grid import GridSpec
+from .lines import geojson_lines, is_geopackage, wkb_line, write_layer
+from .vectors import WGS84, grid_crs, reprojected
+
+Fields = Mapping[str, type]
+"""Data types of attributes; `object` for text."""
+
+Feature = tuple[Any, dict[str, Any]]
+"""A geometry as its `GeometryType` takes it, and attributes."""
+
+Polygon = list[np.ndarray]
+"""Closed rings, float64 of shape (n, 2): the outer one counterclockwise, then holes, clockwise."""
+
+
+class GeometryType(NamedTuple):
+    """A type of geometry.
+
+    Attributes
+    ----------
+    kind
+        Its name.
+    wkb
+        Gives well-known binary; None for no geometry.
+    geojson
+        Gives geometries in longitude and latitude, or unchanged if there is no CRS.
+    """
+
+    kind: str
+    wkb: Callable[[Any], bytes | None]
+    geojson: Callable[[list[Any], CRS | None], Iterator[dict[str, Any] | None]]
+
+
+def write_features(
+    file: Path,
+    batches: Iterator[list[Feature]],
+    grid: GridSpec,
+    layer: str,
+    fields: Fields,
+    shape: GeometryType,
+) -> None:
+    """Write features to a new GeoPackage or GeoJSON file."""
+    write = _write_geopackage if is_geopackage(file) else _write_geojson
+    write(file, batches, grid, layer, fields, shape)
+
+
+def _write_geojson(
+    file: Path,
+    batches: Iterator[list[Feature]],
+    grid: GridSpec,
+    layer: str,
+    fields: Fields,
+    shape: GeometryType,
+) -> None:
+    crs = grid_crs(grid) if grid.crs_wkt else None
+    with open(file, "w", encoding="utf-8") as out:
+        out.write('{"type": "FeatureCollection",\n')
+        if crs is None:
+            out.write('"crs": null,\n')
+        out.write('"features": [')
+        comma = "\n"
+        for features in batches:
+            geometries = shape.geojson([geometry for geometry, _ in features], crs)
+            for (_, attributes), geometry in zip(features, geometries, strict=True):
+                out.write(comma)
+                feature = {"type": "Feature", "properties": attributes, "geometry": geometry}
+                out.write(json.dumps(feature))  # json.dump is several times as slow
+                comma = ",\n"
+        out.write("\n]}\n")
+
+
+def _write_geopackage(
+    file: Path,
+    batches: Iterator[list[Feature]],
+    grid: GridSpec,
+    layer: str,
+    fields: Fields,
+    shape: GeometryType,
+) -> None:
+    def append(features: list[Feature]) -> None:
+        columns: dict[str, np.ndarray] = {
+            name: np.array([attributes[name] for _, attributes in features], kind)
+            for name, kind in fields.items()
+        }
+        geometries = [shape.wkb(geometry) for geometry, _ in features]
+        write_layer(file, layer, geometries, columns, grid, kind=shape.kind, append=file.exists())
+
+    for features in batches:
+        append(features)
+    if not file.exists():
+        append([])
+
+
+# -- lines: positions, none if fewer than two --------------------------------------------------
+
+
+def _wkb_of_line(xy: np.ndarray) -> bytes | None:
+    return wkb_line(xy) if len(xy) > 1 else None
+
+
+def _geojson_of_lines(lines: list[np.ndarray], crs: CRS | None) -> Iterator[dict[str, Any] | None]:
+    for xy, geometry in zip(lines, geojson_lines(lines, crs), strict=True):
+        yield geometry if len(xy) > 1 else None
+
+
+LINES = GeometryType("LineString", _wkb_of_line, _geojson_of_lines)
+
+
+# -- polygons ----------------------------------------------------------------------------------
+
+
+def _wkb_of_polygons(polygons: Sequence[Polygon]) -> bytes:
+    parts = [struct.pack("<BII", 1, 6, len(polygons))]
+    for rings in polygons:
+        parts.append(struct.pack("<BII", 1, 3, len(rings)))
+        for ring in rings:
+            parts += struct.pack("<I", len(ring)), ring.astype("<f8").tobytes()
+    return b"".join(parts)
+
+
+def _geojson_of_polygons(
+    several: list[Sequence[Polygon]], crs: CRS | None
+) -> Iterator[dict[str, Any]]:
+    rings = [ring for polygons in several for rings in polygons for ring in rings]
+    if crs is not None and rings:
+        # All at once: one call of PROJ costs more than a thousand positions.
+        lonlat = reprojected(np.concatenate(rings), crs, WGS84)
+        rings = np.split(lonlat, np.cumsum([len(ring) for ring in rings])[:-1])
+    left = iter(rings)
+    for polygons in several:
+        found = [[next(left) for _ in rings] for rings in polygons]
+        if crs is not None:
+            found = [_continued(rings, turn=not crs.is_geographic) for rings in found]
+        coordinates = [[ring.tolist() for ring in rings] for rings in found]
+        yield {"type": "MultiPolygon", "coordinates": coordinates}
+
+
+def _continued(rings: Polygon, *, turn: bool) -> Polygon:
+    """Round to nine decimals; across the antimeridian, longitudes continue beyond 180 degrees."""
+    whole = np.concatenate(rings)
+    if turn:
+        whole[:, 0] = np.unwrap(whole[:, 0], period=360)
+    return np.split(np.round(whole, 9), np.cumsum([len(ring) for ring in rings])[:-1])
+
+
+POLYGONS = GeometryType("MultiPolygon", _wkb_of_polygons, _geojson_of_polygons)
