@@ -22,11 +22,13 @@ ENCODINGS = {
     "grass": (8, 7, 6, 5, 4, 3, 2, 1, 0),
     "taudem": (1, 8, 7, 6, 5, 4, 3, 2, 255),
     "whitebox": (2, 4, 8, 16, 32, 64, 128, 1, 0),
+    "saga": (2, 3, 4, 5, 6, 7, 0, 1, 255),
     "ldd": (6, 3, 2, 1, 4, 7, 8, 9, 5),
 }
 """What other programs write for flow to each neighbour, and at outlets; 255 where there is none.
 
-Of r.watershed, TauDEM, WhiteboxTools and PCRaster. TauDEM has no value for outlets.
+Of r.watershed, TauDEM, WhiteboxTools, SAGA and PCRaster. TauDEM and SAGA have no value for outlets;
+SAGA's nodata value -1 is 255 as a byte.
 """
 
 ROW_STEP = np.array([0, 1, 1, 1, 0, -1, -1, -1])

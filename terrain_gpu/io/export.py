@@ -55,7 +55,7 @@ def export_layer(  # noqa: PLR0913 - keyword-only
         NaN. None keeps the cells as they are.
     encoding
         For a layer of flow directions, the encoding of the file: "esri" (also when None), "grass",
-        "taudem", "whitebox" or "ldd". The band's tag FLOW_DIRECTION_ENCODING names it.
+        "taudem", "whitebox", "saga" or "ldd". The band's tag FLOW_DIRECTION_ENCODING names it.
     memory_limit, threads, progress
         As for `convert_dataset`.
     verify

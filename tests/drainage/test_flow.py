@@ -355,6 +355,7 @@ THEIRS = {
     "grass": (8, 7, 6, 5, 4, 3, 2, 1, 0),  # r.watershed: times 45 degrees from E, against the clock
     "taudem": (1, 8, 7, 6, 5, 4, 3, 2, 255),  # from E, against the clock
     "whitebox": (2, 4, 8, 16, 32, 64, 128, 1, 0),  # D8Pointer: bits from NE, clockwise
+    "saga": (2, 3, 4, 5, 6, 7, 0, 1, 255),  # Fill Sinks (Wang & Liu): from N, clockwise
     "ldd": (6, 3, 2, 1, 4, 7, 8, 9, 5),  # PCRaster: the keys of a keypad
 }
 """E, SE, S, SW, W, NW, N, NE, outlet."""
