@@ -12,7 +12,7 @@ from .places import refuse_shared_files
 
 @click.command("polygons")
 @click.argument("store", metavar="STORE")
-@click.argument("output", metavar="POLYGONS.gpkg|.geojson")
+@click.argument("output", metavar="POLYGONS.gpkg|.geojson|.parquet")
 @click.option(
     "--layer",
     required=True,

@@ -67,9 +67,9 @@ OPTIONS = [
     ),
     click.option(
         "--lines",
-        metavar="LINES.geojson|.gpkg",
+        metavar="LINES.geojson|.gpkg|.parquet",
         help="Also write the links as lines, with their lengths, slopes, orders and "
-        "Pfafstetter codes.",
+        "Pfafstetter codes; .gpkg gets a layer of junctions, too.",
     ),
     click.option(
         "--layer",

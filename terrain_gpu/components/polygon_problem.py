@@ -27,8 +27,8 @@ from ..engine.run import Here, Run, run
 from ..errors import InputError, StoreError
 from ..grid import Block, BlockGrid, GridSpec
 from ..grid.lengths import area_units
-from ..io.features import POLYGONS, Feature, Fields, write_features
-from ..io.lines import checked_target, is_geopackage, reprojection_errors, tell_without_crs
+from ..io.features import POLYGONS, Feature, Fields, library_bytes, write_features
+from ..io.lines import checked_target, reprojection_errors, tell_without_crs
 from ..progress import Progress, silent
 from ..report import Report
 from ..store import TileStore
@@ -51,8 +51,6 @@ _BATCH = 1 << 16
 """Polygons are written in batches of about this many edges."""
 
 _WRITING = 32 * MB
-_PYOGRIO = 80 * MB
-"""Memory that importing pyogrio takes: it brings its own copy of GDAL."""
 
 
 @dataclass
@@ -106,8 +104,9 @@ def polygons(
     store
         A store, or its path.
     path
-        A .gpkg file (layer "polygons"), in the CRS of the raster; or a .geojson or .json file,
-        whose corners are reprojected to longitude and latitude; see `write_paths`.
+        A .gpkg (layer "polygons") or .parquet file (GeoParquet), in the CRS of the raster; or a
+        .geojson or .json file, whose corners are reprojected to longitude and latitude; see
+        `write_paths`.
     layer
         A layer of whole numbers, such as "basins" or "watersheds". Its nodata cells belong to no
         polygon.
@@ -139,7 +138,7 @@ def polygons(
     >>> found = polygons("dem.zarr", "basins.gpkg", layer="basins")
     >>> found.labels, found.holes
     """
-    target = checked_target(path, overwrite=overwrite)
+    target = checked_target(path, overwrite=overwrite, parquet=True)
     opened = store if isinstance(store, TileStore) else TileStore.open(store)
     labels = opened.layer(layer)
     if labels.dtype.kind == "f" or labels.dtype == np.uint64:
@@ -197,7 +196,7 @@ class LabelPolygons(Operation):
             *layer.grid.shape,
             layer.dtype,
             layer.block_size,
-            geopackage=is_geopackage(Path(self.path)),
+            path=self.path,
             memory_limit=memory_limit,
             threads=threads,
         )
@@ -399,11 +398,11 @@ def plan_polygons(
     dtype: np.dtype,
     block: int,
     *,
-    geopackage: bool = True,
+    path: str = "polygons.gpkg",
     memory_limit: int | str | None = None,
     threads: int | None = None,
 ) -> StreamPlan:
-    """Plan `polygons` for a layer of this shape, type and block size.
+    """Plan `polygons` for a layer of this shape, type and block size, to a file such as `path`.
 
     Raises
     ------
@@ -420,7 +419,7 @@ def plan_polygons(
         buffer=ring * dtype.itemsize + traced,
         worker=3 * ring + 12 * block * block,
         scratch=block * block * dtype.itemsize,
-        held=16 * rows + _WRITING + (_PYOGRIO if geopackage else 0),
+        held=16 * rows + _WRITING + library_bytes(path),
         advice=other_blocks("smaller", block),
         bytes_read=layer_bytes(rows, cols, dtype.itemsize, block),
         memory_limit=memory_limit,

@@ -8,7 +8,6 @@ import os
 import struct
 from collections.abc import Iterator
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -18,6 +17,7 @@ from rasterio.crs import CRS
 
 from ..errors import InputError, StoreError
 from ..grid import GridSpec
+from ..io.features import import_parquet
 from ..io.lines import is_geopackage, tell_without_crs, write_layer
 from ..io.vectors import import_pyogrio
 from ..store.file_writer import writable_file
@@ -122,7 +122,7 @@ def checked_table(path: str | os.PathLike[str], *, overwrite: bool) -> Path:
     if path.suffix.lower() not in SUFFIXES:
         raise InputError(f"{path}: name the table .csv, .parquet, .geojson or .gpkg")
     if path.suffix.lower() == ".parquet":
-        _import_parquet(path)
+        import_parquet(path)
     if is_geopackage(path):
         import_pyogrio(path)
     return writable_file(path, overwrite=overwrite)
@@ -173,20 +173,8 @@ def _write_csv(file: Path, parts: Iterator[Columns], grid: GridSpec) -> None:
             writer.writerows(zip(*(column.tolist() for column in columns.values()), strict=True))
 
 
-def _import_parquet(path: Path) -> tuple[ModuleType, ModuleType]:
-    try:
-        import pyarrow
-        import pyarrow.parquet
-    except ImportError as error:
-        raise InputError(
-            f"{path}: Parquet needs pyarrow ({error}); pip install 'terrain_gpu[parquet]', "
-            "or use .csv"
-        ) from None
-    return pyarrow, pyarrow.parquet
-
-
 def _write_parquet(file: Path, parts: Iterator[Columns], grid: GridSpec) -> None:
-    pyarrow, parquet = _import_parquet(file)
+    pyarrow, parquet = import_parquet(file)
     tables = (pyarrow.table(columns) for columns in parts)
     first = next(tables)
     with parquet.ParquetWriter(file, first.schema) as out:

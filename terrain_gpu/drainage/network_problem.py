@@ -14,7 +14,6 @@ import math
 from contextlib import closing
 from dataclasses import dataclass, field
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -25,7 +24,8 @@ from ..engine.proof import Limits
 from ..engine.run import Run
 from ..grid import Block, BlockGrid
 from ..grid.lengths import step_lengths, whole_lengths
-from ..io.lines import is_geopackage, reprojection_errors, tell_without_crs
+from ..io.features import library_bytes
+from ..io.lines import reprojection_errors, tell_without_crs
 from ..io.places import NO_PLACES, Places
 from . import prune
 from .block import read_forest
@@ -39,8 +39,6 @@ from .verify.network import plan_network_proof, verify_network
 
 _LINES = 32 * MB
 """Memory reserved for lines."""
-_PYOGRIO = 80 * MB
-"""Memory that importing pyogrio takes: it brings its own copy of GDAL."""
 
 OUTLINES, LINES = Phase("outlines", joined="skeleton"), Phase("lines")
 ENDS = Phase("ends", counted=False)
@@ -84,7 +82,7 @@ class ExtractNetwork(Operation):
             *cells.grid.shape,
             cells.dtype,
             cells.block_size,
-            geopackage=is_geopackage(Path(self.path)),
+            path=self.path,
             memory_limit=memory_limit,
             threads=threads,
         )
@@ -194,11 +192,11 @@ def plan_network(
     dtype: np.dtype,
     block: int,
     *,
-    geopackage: bool = True,
+    path: str = "network.gpkg",
     memory_limit: int | str | None = None,
     threads: int | None = None,
 ) -> StreamPlan:
-    """Plan `extract_network` for a layer of this shape, dtype and block size.
+    """Plan `extract_network` for a layer of this shape, dtype and block size, to `path`.
 
     Raises
     ------
@@ -211,7 +209,7 @@ def plan_network(
         "extract the network of",
         vertex=prune.VERTEX_BYTES,
         work=prune.LengthWork.BYTES + 8,
-        beside=_LINES + (_PYOGRIO if geopackage else 0),
+        beside=_LINES + library_bytes(path),
         memory_limit=memory_limit,
         threads=threads,
     )

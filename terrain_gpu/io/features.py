@@ -1,4 +1,4 @@
-"""Write features, batch by batch, with their attributes: GeoJSON and GeoPackage."""
+"""Write features, batch by batch, with their attributes: GeoJSON, GeoPackage and GeoParquet."""
 
 from __future__ import annotations
 
@@ -6,13 +6,16 @@ import json
 import struct
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from types import ModuleType
 from typing import Any, NamedTuple
 
 import numpy as np
 from rasterio.crs import CRS
 
+from ..engine.plan import MB
+from ..errors import InputError
 from ..grid import GridSpec
-from .lines import geojson_lines, is_geopackage, wkb_line, write_layer
+from .lines import PARQUET, geojson_lines, is_geopackage, wkb_line, write_layer
 from .vectors import WGS84, grid_crs, reprojected
 
 Fields = Mapping[str, type]
@@ -51,8 +54,12 @@ def write_features(
     fields: Fields,
     shape: GeometryType,
 ) -> None:
-    """Write features to a new GeoPackage or GeoJSON file."""
-    write = _write_geopackage if is_geopackage(file) else _write_geojson
+    """Write features to a new GeoPackage, GeoParquet or GeoJSON file."""
+    write = _write_geojson
+    if is_geopackage(file):
+        write = _write_geopackage
+    elif file.suffix.lower() == PARQUET:
+        write = _write_parquet
     write(file, batches, grid, layer, fields, shape)
 
 
@@ -103,6 +110,55 @@ def _write_geopackage(
         append([])
 
 
+def _write_parquet(
+    file: Path,
+    batches: Iterator[list[Feature]],
+    grid: GridSpec,
+    layer: str,
+    fields: Fields,
+    shape: GeometryType,
+) -> None:
+    """Write GeoParquet 1.1 with a row group for each batch."""
+    pyarrow, parquet = import_parquet(file)
+    crs = grid_crs(grid).to_dict(projjson=True) if grid.crs_wkt else None
+    column = {"encoding": "WKB", "geometry_types": [shape.kind], "crs": crs}
+    about = {"version": "1.1.0", "primary_column": "geometry", "columns": {"geometry": column}}
+    types = [
+        (name, pyarrow.string() if kind is object else pyarrow.from_numpy_dtype(kind))
+        for name, kind in fields.items()
+    ]
+    schema = pyarrow.schema([*types, ("geometry", pyarrow.binary())], {"geo": json.dumps(about)})
+    with parquet.ParquetWriter(file, schema) as out:
+        for features in batches:
+            columns = {name: [own[name] for _, own in features] for name in fields}
+            columns["geometry"] = [shape.wkb(geometry) for geometry, _ in features]
+            out.write_table(pyarrow.table(columns, schema=schema))
+
+
+def import_parquet(path: Path) -> tuple[ModuleType, ModuleType]:
+    """Import pyarrow; `path` is for messages.
+
+    Raises
+    ------
+    InputError
+        when it is not installed.
+    """
+    try:
+        import pyarrow
+        import pyarrow.parquet
+    except ImportError as error:
+        raise InputError(
+            f"{path}: Parquet needs pyarrow ({error}); pip install 'terrain_gpu[parquet]', "
+            "or use another format"
+        ) from None
+    return pyarrow, pyarrow.parquet
+
+
+def library_bytes(path: str) -> int:
+    """Memory of the libraries that write a file; pyogrio brings its own copy of GDAL."""
+    return {".gpkg": 80 * MB, PARQUET: 120 * MB}.get(Path(path).suffix.lower(), 0)
+
+
 # -- lines: positions, none if fewer than two --------------------------------------------------
 
 
@@ -115,6 +171,11 @@ def _geojson_of_lines(lines: list[np.ndarray], crs: CRS | None) -> Iterator[dict
         yield geometry if len(xy) > 1 else None
 
 
+POINTS = GeometryType(
+    "Point",
+    lambda xy: struct.pack("<BIdd", 1, 1, *xy),
+    lambda points, crs: (None for _ in points),  # only written to GeoPackages
+)
 LINES = GeometryType("LineString", _wkb_of_line, _geojson_of_lines)
 
 

@@ -23,6 +23,8 @@ from .vectors import GEOJSON, GEOPACKAGE, WGS84, grid_crs, import_pyogrio, one_l
 
 log = logging.getLogger(__name__)
 
+PARQUET = ".parquet"
+
 _DATE = "OGR_CURRENT_DATE"
 """GDAL option that replaces the current time in files, so that equal runs write equal bytes."""
 
@@ -57,7 +59,7 @@ def reprojection_errors(path: str | os.PathLike[str]) -> Iterator[None]:
 
 def tell_without_crs(path: str | os.PathLike[str], grid: GridSpec) -> None:
     """Warn if a GeoJSON file will not be in longitude and latitude, which readers expect."""
-    if not grid.crs_wkt and not is_geopackage(Path(path)):
+    if not grid.crs_wkt and Path(path).suffix.lower() in GEOJSON:
         log.warning(
             "%s: the raster has no coordinate system, so its own coordinates are written, with "
             '"crs": null; readers of GeoJSON may take them for longitude and latitude',
@@ -65,23 +67,29 @@ def tell_without_crs(path: str | os.PathLike[str], grid: GridSpec) -> None:
         )
 
 
-def checked_target(path: str | os.PathLike[str], *, overwrite: bool) -> Path:
+def checked_target(path: str | os.PathLike[str], *, overwrite: bool, parquet: bool = False) -> Path:
     """Check that a vector file of lines may be written here; returns its absolute path.
 
     Raises
     ------
     InputError
-        when it exists, its folder does not exist, its extension is not .geojson, .json or .gpkg, or
-        it is a GeoPackage and pyogrio is missing.
+        when it exists, its folder does not exist, its extension is not .geojson, .json or .gpkg (or
+        .parquet, where that is written), or the library for its format is missing.
     OutputError
         when its folder cannot be written.
     """
     path = Path(path)
-    if path.suffix.lower() not in (*GEOJSON, GEOPACKAGE):
-        raise InputError(f"{path}: name the file .geojson (GeoJSON) or .gpkg (GeoPackage)")
+    kinds = (*GEOJSON, GEOPACKAGE, PARQUET) if parquet else (*GEOJSON, GEOPACKAGE)
+    if path.suffix.lower() not in kinds:
+        more = ", .parquet (GeoParquet)" if parquet else ""
+        raise InputError(f"{path}: name the file .geojson (GeoJSON){more} or .gpkg (GeoPackage)")
     target = writable_file(path, overwrite=overwrite)
     if is_geopackage(path):
         import_pyogrio(path)
+    if path.suffix.lower() == PARQUET:
+        from .features import import_parquet
+
+        import_parquet(path)
     return target
 
 

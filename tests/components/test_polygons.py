@@ -6,6 +6,7 @@ import json
 from itertools import pairwise
 
 import numpy as np
+import pyarrow.parquet
 import pyogrio
 import pytest
 from contract import FileContract, OperationContract, make_store
@@ -252,6 +253,13 @@ def test_geopackages_and_areas_in_degrees(tmp_path):
     by_row = cell_areas(grid)
     right = [((data == label).sum(axis=1) * by_row).sum() for label in (1, 2, 3)]
     np.testing.assert_allclose(areas, right, rtol=1e-12)
+    polygons(store, tmp_path / "p.parquet", layer="labels")
+    table = pyarrow.parquet.read_table(tmp_path / "p.parquet")
+    assert table["geometry"].to_pylist() == shapes_.tolist()
+    assert [table[name].to_pylist() for name in meta["fields"]] == [c.tolist() for c in columns]
+    assert json.loads(table.schema.metadata[b"geo"])["columns"]["geometry"]["geometry_types"] == [
+        "MultiPolygon"
+    ]
     for wkb, (label, *own, several) in zip(shapes_, read(tmp_path / "p.geojson"), strict=True):
         rings = [ring for _, rings in _wkb_parts(wkb)[0] for ring in rings]
         assert own == [cells[label - 1], areas[label - 1]]

@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import math
 import os
+from collections import Counter
 
 import numpy as np
+import pyarrow.parquet
 import pyogrio
 import pyogrio.raw
 import pytest
@@ -241,7 +243,7 @@ def test_lines_against_plain_python(
         found = streams(store, threshold, lines=folder / "l.gpkg")
         right = reference.stream_lines(codes, sums, heights, threshold, lengths)
         _, _, geometries, columns = pyogrio.raw.read(folder / "l.gpkg", layer="streams")
-        names = pyogrio.read_info(folder / "l.gpkg")["fields"]
+        names = pyogrio.read_info(folder / "l.gpkg", layer="streams")["fields"]
         assert list(names) == list(right[0][1])
         rows = [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
         lines = [line for line, _ in right]
@@ -254,6 +256,66 @@ def test_lines_against_plain_python(
             xy = np.frombuffer(wkb, "<f8", offset=9).reshape(-1, 2)
             assert np.allclose(xy, [(c + a * (q + 0.5), f + e * (p + 0.5)) for p, q in line])
         assert math.isclose(found.length, math.fsum(own["length"] for _, own in right))
+
+
+def points_of(lines, heights, grid):
+    """Where links begin, and outlets, with their attributes, from `reference.stream_lines`."""
+    into = Counter(own["downstream"] for _, own in lines)
+    found = []
+    for line, own in lines:
+        kind = "junction" if into[own["id"]] else "head"
+        found.append((line[0], kind, into[own["id"]], own["id"]))
+    found += [(line[-1], "outlet", 1, 0) for line, own in lines if own["downstream"] == 0]
+    a, _, c, _, e, f = grid.transform
+    return [
+        ((c + a * (col + 0.5), f + e * (row + 0.5)), number, *more, heights[row, col])
+        for number, ((row, col), *more) in enumerate(found, 1)
+    ]
+
+
+@settings(max_examples=25)
+@given(
+    shape=shapes(200, 5000),
+    seed=st.integers(0, 10**6),
+    outlets=st.sampled_from([1, 2, 10, 100]),
+    threshold=st.sampled_from([1, 3, 20]),
+    degrees=st.booleans(),
+)
+def test_junctions_and_geoparquet(folders, shape, seed, outlets, threshold, degrees):
+    sums, codes = drains(shape, seed, outlets)
+    heights = np.random.default_rng(seed).normal(0, 50, shape)
+    grid = GridSpec(*shape, GRID)
+    if degrees:
+        grid = GridSpec(*shape, (0.01, 0.0, 7.0, 0.0, -0.01, 50.0), WGS84)
+    with folders() as folder:
+        store = make_flow(folder / "s.zarr", codes, sums, 64, grid)
+        if not (sums >= threshold).any():
+            return
+        write(store, "elevation", heights, None, 64, grid)
+        for name in ("l.gpkg", "l.parquet"):
+            streams(store, threshold, lines=folder / name, overwrite=True)
+        right = reference.stream_lines(codes, sums, heights, threshold, step_lengths(grid))
+        names, kinds = pyogrio.list_layers(folder / "l.gpkg").T.tolist()
+        assert (names, kinds) == (["streams", "junctions"], ["LineString", "Point"])
+        meta, _, points, columns = pyogrio.raw.read(folder / "l.gpkg", layer="junctions")
+        assert meta["fields"].tolist() == ["id", "kind", "upstream", "downstream", "elevation"]
+        rows = zip(*columns, strict=True)
+        places = [tuple(np.frombuffer(wkb, "<f8", offset=5).tolist()) for wkb in points]
+        found = [(at, *row) for at, row in zip(places, rows, strict=True)]
+        assert found == points_of(right, heights, grid)
+        table = pyarrow.parquet.read_table(folder / "l.parquet")
+        about = json.loads(table.schema.metadata[b"geo"])
+        meta, _, lines, columns = pyogrio.raw.read(folder / "l.gpkg", layer="streams")
+        assert table["geometry"].to_pylist() == lines.tolist()
+        assert table.column_names == [*meta["fields"], "geometry"]
+        for name, column in zip(table.column_names[:-1], columns, strict=True):
+            assert table[name].to_pylist() == column.tolist()
+        assert about["version"] == "1.1.0"
+        own = about["columns"][about["primary_column"]]
+        assert (own["encoding"], own["geometry_types"]) == ("WKB", ["LineString"])
+        assert (own["crs"] is not None) == degrees
+        if degrees:
+            assert own["crs"]["type"] == "GeographicCRS"
 
 
 def write(path, name, data, nodata, block, grid, **settings):

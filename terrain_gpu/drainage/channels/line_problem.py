@@ -11,7 +11,6 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -24,7 +23,7 @@ from ...errors import InputError
 from ...grid import Block, GridSpec, cell_centres
 from ...grid.lengths import step_lengths
 from ...grid.neighbours import COL_STEP, ROW_STEP
-from ...io.features import Feature, Fields
+from ...io.features import POINTS, Feature, Fields, library_bytes, write_features
 from ...io.lines import is_geopackage, reprojection_errors, tell_without_crs
 from ..features import write_lines
 from ..lines import CELL_BYTES
@@ -32,15 +31,23 @@ from .links import LinkPieces, Links
 from .operation import TRACE, ChannelState, OnChannels
 from .pfafstetter import Codes
 
-LINES = "streams"
-"""Name of the layer in a GeoPackage."""
+LINES, JUNCTIONS = "streams", "junctions"
+"""Names of the layers in a GeoPackage."""
+
+JUNCTION_FIELDS: Fields = {
+    "id": np.int64,
+    "kind": object,
+    "upstream": np.int64,
+    "downstream": np.int64,
+    "elevation": np.float64,
+}
 
 ORDERS = ("strahler", "shreve", "horton", "hack", "topological")
 _BATCH = 1 << 16
 """Links are written in batches of about this many cells."""
+_JUNCTIONS = 1 << 14
+"""Junctions written at a time."""
 _WRITING = 32 * MB
-_PYOGRIO = 80 * MB
-"""Memory that importing pyogrio takes: it brings its own copy of GDAL."""
 
 
 @dataclass(frozen=True)
@@ -69,7 +76,7 @@ class StreamLines(OnChannels):
 
     @property
     def beside_bytes(self) -> int:  # type: ignore[override]
-        return _WRITING + (_PYOGRIO if is_geopackage(Path(self.path)) else 0)
+        return _WRITING + library_bytes(self.path)
 
     def heights(
         self, at: Block, cells: list[np.ndarray], row: np.ndarray, col: np.ndarray
@@ -97,6 +104,10 @@ class StreamLines(OnChannels):
             with run.report.phase("write"), reprojection_errors(self.path), writer.errors():
                 tell_without_crs(self.path, self.grid)
                 write_lines(writer.part, state.features(), self.grid, LINES, self.fields)
+                if is_geopackage(writer.part):
+                    ends = state.junctions()
+                    what = JUNCTIONS, JUNCTION_FIELDS, POINTS
+                    write_features(writer.part, ends, self.grid, *what)
             return state.found()
 
     @property
@@ -160,6 +171,30 @@ class LineState(ChannelState):
             require(needed, plan.memory_limit, f"for a link of {size:,} cells")
             yield self._batch(first, last)
             first = last
+
+    def junctions(self) -> Iterator[list[Feature]]:
+        """Yield batches of the cells where links begin, by their numbers, and of the outlets."""
+        links, pieces, grid = self._links, self._pieces, self._operation.grid
+        count = len(links)
+        above = np.bincount(links.down[links.down >= 0], minlength=count)
+        outlets = np.flatnonzero(links.down < 0)
+        for start in range(0, count + len(outlets), _JUNCTIONS):
+            which = np.arange(start, min(start + _JUNCTIONS, count + len(outlets)))
+            begins = which < count
+            link = np.where(begins, which, outlets[np.maximum(which - count, 0)])
+            cells = np.where(begins, pieces.first[links.head[link]], links.end[link])
+            xy = cell_centres(grid, np.stack(np.divmod(cells, grid.cols), axis=1))
+            heights = np.where(
+                begins, pieces.top[links.head[link]], pieces.bottom[links.tail[link]]
+            )
+            upstream = np.where(begins, above[link], 1)
+            kinds = np.where(begins, np.where(upstream > 0, "junction", "head"), "outlet")
+            columns = which + 1, kinds, upstream, np.where(begins, link + 1, 0), heights
+            rows = zip(*(column.tolist() for column in columns), strict=True)
+            yield [
+                (at, dict(zip(JUNCTION_FIELDS, row, strict=True)))
+                for at, row in zip(xy, rows, strict=True)
+            ]
 
     def _batch(self, first: int, last: int) -> list[Feature]:
         links, operation = slice(first, last), self._operation

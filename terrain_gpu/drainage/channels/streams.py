@@ -104,7 +104,9 @@ def streams(  # noqa: PLR0913 - keyword-only
         Layer to write: uint8 for strahler, horton and hack; else uint32, or int64 for rasters of
         2**32 cells and more. 0 where there is no channel.
     lines
-        File for the links as lines: .geojson, .json, or .gpkg (layer "streams"). None: no file.
+        File for the links as lines: .geojson, .json, .parquet (GeoParquet), or .gpkg (layer
+        "streams"; layer "junctions" has the cells where links begin, and the outlets). None: no
+        file.
     layer
         Layer of elevations, for the drop and the slope of lines.
     memory_limit
@@ -140,6 +142,10 @@ def streams(  # noqa: PLR0913 - keyword-only
     - pfafstetter: its code after Verdin and Verdin (1999), as text; equal links of the networks of
       different outlets have equal codes.
 
+    A junction has its id, its kind ("head", "junction" where links meet, or "outlet"), the number
+    of links upstream that end there, the link downstream that begins there (0 at outlets) and the
+    elevation of its cell.
+
     Raises
     ------
     InputError
@@ -163,7 +169,7 @@ def streams(  # noqa: PLR0913 - keyword-only
     opened = store if isinstance(store, TileStore) else TileStore.open(store)
     *_, least = open_channels(opened, directions, accumulation, threshold)
     if lines is not None:
-        checked_target(lines, overwrite=overwrite)
+        checked_target(lines, overwrite=overwrite, parquet=True)
         opened.layer(layer)
     passes = opened.grid.cells * (2 + verify + (lines is not None))
 
