@@ -130,6 +130,17 @@ def from_file(grid: GridSpec, name: str, memory_limit: int | None) -> Places:
     return from_raster(grid, path, memory_limit)
 
 
+def field_of(name: str, field: str, memory_limit: int | None) -> dict[int, float]:
+    """Return the positive numbers in a field of a vector file (FILE or FILE:LAYER), by ids."""
+    from ..errors import InputError
+    from ..io.vectors import read_field
+
+    path, layer = _file_and_layer(name)
+    if Path(path).suffix.lower() not in VECTOR:
+        raise InputError(f"{name}: has no fields; give a vector file")
+    return read_field(path, field, layer, memory_limit)
+
+
 def _file_and_layer(name: str) -> tuple[str, str | None]:
     """Split FILE or FILE:LAYER."""
     path, _, layer = name.rpartition(":")

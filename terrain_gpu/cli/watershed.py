@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+import re
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from .flow_accumulation import directions_option, is_area
-from .places import Place, not_negative, places
+from .places import Place, field_of, naming, not_negative, places
 
 if TYPE_CHECKING:
     from ..store import TileStore
@@ -64,9 +65,10 @@ OPTIONS = [
     ),
     click.option(
         "--snap-area",
-        metavar="N|AREA",
+        metavar="N|AREA|FIELD",
         help="Instead, move each to the cell within --snap whose accumulation differs least from "
-        "this: a number of cells such as 1000, or an area such as 5km2.",
+        "this: a number of cells such as 1000, or an area such as 5km2; or from its own, a field "
+        "of --pour-points in cells, or with its unit, such as AREA:km2.",
     ),
     click.option(
         "--accumulation",
@@ -118,7 +120,20 @@ def provide(
     if math.isinf(snap):
         raise click.UsageError("--snap inf: give a finite distance")
     named = settings["accumulation"], directions
-    areas = area is not None and is_area(area, "--snap-area")
+    areas = False
+    if area is not None and (form := re.fullmatch(r"([^\W\d][^:]*)(?::(km2|ha|m2))?", area)):
+        if file is None:
+            raise click.UsageError(
+                f"--snap-area {area}: a field needs --pour-points; give a number of cells, or an "
+                "area such as 5km2"
+            )
+        with naming("--snap-area"):
+            each = field_of(file, form[1], settings["memory_limit"])
+        unit = form[2] or ""
+        settings["snap_area"] = {key: f"{value!r}{unit}" for key, value in each.items()}
+        areas = bool(unit)
+    elif area is not None:
+        areas = is_area(area, "--snap-area")
     return provide_accumulation(store, *named, show, areas=areas, **how)
 
 

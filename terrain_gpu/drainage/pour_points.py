@@ -73,8 +73,8 @@ class PourPoints:
     def __len__(self) -> int:
         return len(self.ids)
 
-    def snapped(self, sums: Layer, radius: float, expected: float | None = None) -> PourPoints:
-        """Move each point to the cell with the largest, or the expected, sum within a radius.
+    def snapped(self, sums: Layer, radius: float, expected: np.ndarray | None = None) -> PourPoints:
+        """Move each point to the cell with the largest, or its expected, sum within a radius.
 
         Raises
         ------

@@ -18,7 +18,7 @@ _PIECE = 1024
 
 
 def most_within(
-    sums: Layer, points: np.ndarray, radius: float, expected: float | None = None
+    sums: Layer, points: np.ndarray, radius: float, expected: np.ndarray | None = None
 ) -> tuple[np.ndarray, np.ndarray]:
     """Find the cell with the largest sum within a radius of each point.
 
@@ -30,7 +30,7 @@ def most_within(
     points
         int64, shape (n, 2): rows and columns.
     expected
-        Instead of the largest sum, the one that differs least from this.
+        float64: instead of the largest sum, the one that differs least from that of each point.
 
     Returns
     -------
@@ -57,9 +57,8 @@ def most_within(
                 corner = np.array((row, col, grid.cols))
                 data = sums.read_window(row, min(row + _PIECE, r1), col, min(col + _PIECE, c1))
                 good = ~is_nodata(data, sums.nodata)
-                if expected is not None:
-                    data = -np.abs(data - expected)
-                _improve(data, good, corner, points, here, radius, steps, best, away, cells)
+                known = data, expected, good, corner, points, here
+                _improve(*known, radius, steps, best, away, cells)
     none = cells < 0
     return np.stack(np.divmod(np.where(none, 0, cells), grid.cols), axis=1), none
 
@@ -80,13 +79,13 @@ def _steps(radius: float, length: float, most: int) -> int:
 
 
 @jit
-def _improve(data, good, corner, points, here, radius, steps, best, away, cells):
+def _improve(data, expected, good, corner, points, here, radius, steps, best, away, cells):
     """Look for larger sums around some points in a piece of the raster.
 
     Parameters
     ----------
-    data, good
-        The sums of the piece, and which cells have one.
+    data, expected, good
+        The sums of the piece, those that points expect or None, and which cells have one.
     corner
         int64: first row and column of the piece, columns of the raster.
     here
@@ -94,7 +93,8 @@ def _improve(data, good, corner, points, here, radius, steps, best, away, cells)
     steps
         Lengths of steps in each row, across and down; float64, shape (2, rows).
     best, away, cells
-        Of each point: the largest sum, the distance of its cell, and its id; -1 for none.
+        Of each point: the largest sum, or the least difference, negative; the distance of its cell;
+        and its id, -1 for none.
     """
     row0, col0, width = corner
     across, down = steps
@@ -115,7 +115,11 @@ def _improve(data, good, corner, points, here, radius, steps, best, away, cells)
                 far = np.hypot(y, abs(c - col) * step)
                 if far > radius:
                     continue
-                found, at = data[r - row0, c - col0], r * width + c
+                if expected is None:
+                    found = data[r - row0, c - col0]
+                else:
+                    found = -abs(data[r - row0, c - col0] - expected[k])
+                at = r * width + c
                 if (
                     cells[k] < 0
                     or found > best[k]

@@ -113,14 +113,8 @@ def read_features(
     PlanError
         when the memory limit is too small for so many features.
     """
-    path, limit = Path(path), limit_of(memory_limit)
-    geojson = path.suffix.lower() in GEOJSON
-    if geojson and layer is not None:
-        raise InputError(f"{path}: GeoJSON has no layers; leave {layer!r} out")
-    read = _read_geojson(path, limit) if geojson else _read_ogr(path, layer, limit)
-    geometries, ids, costs, crs = read
-    if not geometries:
-        raise InputError(f"{path}: has no features")
+    path = Path(path)
+    geometries, ids, costs, crs = _read(path, layer, limit_of(memory_limit))
     for number, parts in enumerate(geometries, 1):
         if not parts:
             raise InputError(
@@ -135,6 +129,44 @@ def read_features(
     )
     _to_grid_crs(path, features, crs, grid)
     return features
+
+
+def read_field(
+    path: str | os.PathLike[str],
+    field: str,
+    layer: str | None = None,
+    memory_limit: int | str | None = None,
+) -> dict[int, float]:
+    """Read a field of positive numbers of a vector file, by the ids of its features.
+
+    Parameters
+    ----------
+    path, layer, memory_limit
+        As for `read_features`.
+
+    Raises
+    ------
+    InputError
+        as `read_features`, and when a feature has no positive number there, or features share an id
+        but not the number.
+    """
+    path = Path(path)
+    _, ids, values, _ = _read(path, layer, limit_of(memory_limit), field)
+    if not _used(path, field, values):
+        raise InputError(f"{path}: its features have no field {field!r}; name another")
+    found: dict[int, float] = {}
+    for number, (id_, value) in enumerate(zip(_ids(path, ids), values, strict=True), 1):
+        if not (_is_number(value) and 0 < value < math.inf):
+            raise InputError(
+                f"{path}: feature {number} has the {field} {value!r}, which is not a positive "
+                "number; correct it"
+            )
+        if found.setdefault(int(id_), float(value)) != value:
+            raise InputError(
+                f"{path}: feature {number} has the {field} {value!r}, but another with its id "
+                f"{id_} has {found[int(id_)]!r}; correct one, or give them different ids"
+            )
+    return found
 
 
 def _joined(geometries: list[list[Part]]) -> tuple[np.ndarray, np.ndarray, list[list[Part]]]:
@@ -261,7 +293,18 @@ Read = tuple[list[list[Part]], list[Any], list[Any], CRS | None]
 _RINGS = {"Point": lambda c: [[c]], "LineString": lambda c: [c], "Polygon": lambda c: c}
 
 
-def _read_geojson(path: Path, limit: int) -> Read:
+def _read(path: Path, layer: str | None, limit: int, field: str = "cost") -> Read:
+    """Read a file, with this field in place of costs."""
+    geojson = path.suffix.lower() in GEOJSON
+    if geojson and layer is not None:
+        raise InputError(f"{path}: GeoJSON has no layers; leave {layer!r} out")
+    read = _read_geojson(path, limit, field) if geojson else _read_ogr(path, layer, limit, field)
+    if not read[0]:
+        raise InputError(f"{path}: has no features")
+    return read
+
+
+def _read_geojson(path: Path, limit: int, field: str) -> Read:
     def may_take(needed: int) -> None:
         require(BASELINE + needed, limit, f"to read {path}")
 
@@ -296,7 +339,7 @@ def _read_geojson(path: Path, limit: int) -> Read:
         try:
             geometries.append(_json_parts(feature["geometry"]))
             properties = feature.get("properties") or {}
-            fields.append((properties.get("id"), properties.get("cost")))
+            fields.append((properties.get("id"), properties.get(field)))
         except (ValueError, TypeError, LookupError, AttributeError, RecursionError):
             raise InputError(f"{path}: feature {number} is not valid GeoJSON; repair it") from None
     if "crs" not in data:
@@ -383,7 +426,7 @@ def import_pyogrio(path: Path) -> ModuleType:
     return pyogrio
 
 
-def _read_ogr(path: Path, layer: str | None, limit: int) -> Read:
+def _read_ogr(path: Path, layer: str | None, limit: int, field: str) -> Read:
     pyogrio = import_pyogrio(path)
     _refuse_misread(path)
     try:
@@ -395,7 +438,7 @@ def _read_ogr(path: Path, layer: str | None, limit: int) -> Read:
             needed = _FEATURE_BYTES * info["features"] + 8 * path.stat().st_size
             require(BASELINE + VECTOR_BYTES + needed, limit, f"to read {path}")
             meta, fids, wkb, columns = pyogrio.raw.read(
-                path, layer=layer, columns=["id", "cost"], force_2d=True, return_fids=True
+                path, layer=layer, columns=["id", field], force_2d=True, return_fids=True
             )
     except InputError:
         raise
@@ -408,7 +451,7 @@ def _read_ogr(path: Path, layer: str | None, limit: int) -> Read:
         [None if _is_number(v) and math.isnan(v) else v for v in found[name].tolist()]
         if name in found
         else [None] * len(wkb)
-        for name in ("id", "cost")
+        for name in ("id", field)
     )
     geometries = []
     for number, one in enumerate(wkb, 1):

@@ -23,7 +23,7 @@ from terrain_gpu.drainage import snap
 from terrain_gpu.drainage.flow import Watershed
 from terrain_gpu.drainage.pour_points import PourPoints
 from terrain_gpu.errors import InputError, PlanError, StoreError, VerificationError
-from terrain_gpu.grid import GridSpec
+from terrain_gpu.grid import GridSpec, cell_centres
 from terrain_gpu.grid.lengths import cell_areas, step_lengths
 
 GRID = GridSpec(150, 140, TRANSFORM, "", "")
@@ -233,7 +233,7 @@ def test_tables_and_labels_on_the_command_line(dem, tmp_path, capsys):
     radius=st.sampled_from([0, 10, 24, 70, 300, 10**6]),
     geographic=st.booleans(),
     square=st.sampled_from([16, 512]),
-    expected=st.sampled_from([None, 0.5, 3, 6.5, 99]),
+    expected=st.none() | st.lists(st.sampled_from([0.5, 3, 6.5, 99]), min_size=7, max_size=7),
 )
 def test_points_are_snapped_to_channels(
     folders, seed, rows, cols, radius, geographic, square, expected
@@ -252,9 +252,11 @@ def test_points_are_snapped_to_channels(
         patch.setattr(snap, "_PIECE", square)
         store = store_of_codes(folder / "s.zarr", sums, nodata=-1, grid=grid, name="sums")
         layer = TileStore.open(store).layer("sums")
-        cells, none = snap.most_within(layer, points, radius, expected)
-    for point, cell, nothing in zip(points.tolist(), cells.tolist(), none, strict=True):
-        right = reference.snapped(sums, point, radius, across, down, expected)
+        wanted = None if expected is None else np.array(expected, float)
+        cells, none = snap.most_within(layer, points, radius, wanted)
+    each = zip(points.tolist(), cells.tolist(), none, expected or [None] * 7, strict=True)
+    for point, cell, nothing, own in each:
+        right = reference.snapped(sums, point, radius, across, down, own)
         assert (None if nothing else tuple(cell)) == right
 
 
@@ -273,6 +275,58 @@ def test_points_are_snapped_to_an_expected_area(dem, capsys):
     assert "--snap-area '0km2': must be positive and finite" in capsys.readouterr().err
     assert call(f"{words} 5km2") == 2
     assert "--snap-area needs --snap, the farthest to look" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("unit", ["", "km2"])
+def test_points_are_snapped_to_areas_of_their_own(dem, capsys, unit):
+    assert call("convert-dataset dem.tif s.zarr") == 0
+    grid = TileStore.open("s.zarr").grid
+    scale = 0.0009 if unit else 1  # of a cell
+    cells, wanted = [(50, 50), (20, 30), (50, 52)], [100, 3, 7]
+    xy = cell_centres(grid, np.array(cells))
+    points = [
+        {
+            "type": "Feature",
+            "properties": {"id": 10 - k, "size": area * scale},
+            "geometry": {"type": "Point", "coordinates": at},
+        }
+        for k, (at, area) in enumerate(zip(xy.tolist(), wanted, strict=True))
+    ]
+
+    def write():
+        crs = {"type": "name", "properties": {"name": "EPSG:32633"}}
+        file = {"type": "FeatureCollection", "crs": crs, "features": points}
+        Path("p.geojson").write_text(json.dumps(file))
+
+    write()
+    words = "watershed s.zarr --pour-points p.geojson --table t.csv --overwrite --snap 300"
+    assert call(f"{words} --snap-area size{':' * bool(unit)}{unit}") == 0
+    sums = whole(TileStore.open("s.zarr").layer("flow_accumulation"))
+    sums = sums / 900 if unit else sums
+    for row in rows_of("t.csv"):
+        (row0, col0), area = cells[10 - int(row["id"])], wanted[10 - int(row["id"])]
+        away = np.hypot(*(np.indices(sums.shape) - np.array([row0, col0])[:, None, None])) * 30
+        found = abs(sums[int(row["row"]), int(row["col"])] - area)
+        assert found == pytest.approx(abs(sums[(away <= 300) & (sums >= 0)] - area).min())
+    capsys.readouterr()
+    for more, told in (
+        ("--snap-area height", "--snap-area: p.geojson: its features have no field 'height'"),
+        ("--snap-area size --pour-point-rowcol 5,5", "has none for 1 of 4 pour points, such as"),
+    ):
+        assert call(f"{words} {more}") == 2
+        assert told in capsys.readouterr().err
+    points[1]["properties"]["size"] = -2
+    write()
+    assert call(f"{words} --snap-area size") == 2
+    assert (
+        "p.geojson: feature 2 has the size -2, which is not a positive" in capsys.readouterr().err
+    )
+    points[1]["properties"] = {"id": 10, "size": 1}
+    write()
+    assert call(f"{words} --snap-area size") == 2
+    assert "but another with its id 10 has" in capsys.readouterr().err
+    assert call("watershed s.zarr --pour-point-rowcol 5,5 --snap 9 --snap-area a --overwrite") == 2
+    assert "a field needs --pour-points" in capsys.readouterr().err
 
 
 def test_points_that_are_snapped_to_one_cell(tmp_path, caplog):

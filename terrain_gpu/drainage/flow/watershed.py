@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,7 +21,7 @@ from ...errors import InputError, StoreError
 from ...grid import Block
 from ...io.places import PlacesLike
 from ...progress import Progress, silent
-from ...store import TileStore
+from ...store import Layer, TileStore
 from ..channels.inputs import least_sum, open_sums
 from ..codes import DIRECTIONS, NOWHERE, open_directions, open_links
 from ..pour_points import HOLDS, PourPoints, points_layer
@@ -208,6 +209,22 @@ def _holds_points(store: TileStore, name: str) -> bool | None:
     return None
 
 
+def _expected(snap_area: Any, sums: Layer, points: PourPoints) -> np.ndarray | None:
+    """The sum that each point expects, in the unit of the sums; None for the largest."""
+    if snap_area is None:
+        return None
+    if not isinstance(snap_area, Mapping):
+        return np.full(len(points), float(least_sum(snap_area, sums, "snap_area")))
+    ids = points.ids.tolist()
+    if missing := sorted(set(ids) - set(snap_area)):
+        raise InputError(
+            f"snap_area: has none for {len(missing)} of {len(points)} pour points, such as the one "
+            f"with id {missing[0]}; give an area for each"
+        )
+    known = {key: float(least_sum(snap_area[key], sums, f"snap_area of {key}")) for key in set(ids)}
+    return np.array([known[key] for key in ids])
+
+
 @checked()
 def watershed(  # noqa: PLR0913 - keyword-only
     store: str | os.PathLike[str] | TileStore,
@@ -215,7 +232,7 @@ def watershed(  # noqa: PLR0913 - keyword-only
     *,
     links: str | None = None,
     snap: float | None = None,
-    snap_area: float | str | None = None,
+    snap_area: float | str | Mapping[int, float | str] | None = None,
     accumulation: str = ACCUMULATION,
     directions: str = DIRECTIONS,
     into: str = LAYER,
@@ -247,7 +264,7 @@ def watershed(  # noqa: PLR0913 - keyword-only
         row-major order.
     snap_area
         Instead, move each to the cell within `snap` whose accumulation differs least from this: a
-        number of cells, or an area as text such as "5km2".
+        number of cells, or an area as text such as "5km2"; or one for every id of the pour points.
     accumulation
         Layer of flow accumulation, for `snap`.
     directions
@@ -316,10 +333,7 @@ def watershed(  # noqa: PLR0913 - keyword-only
         points = PourPoints.of(codes, pour_points)
         if snap is not None:
             sums = open_sums(opened, accumulation, codes)
-            expected = None
-            if snap_area is not None:
-                expected = float(least_sum(snap_area, sums, "snap_area"))
-            points = points.snapped(sums, snap, expected)
+            points = points.snapped(sums, snap, _expected(snap_area, sums, points))
         points.refuse_undrained(codes)
         points.tell_shared()
     elif snap is not None:
