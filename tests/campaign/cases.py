@@ -25,7 +25,31 @@ WAYS = ["flip", "zero", "cut", "extend", "swap", "delete", "older", "hostile", "
 """What happens to a file: one bit, a sector, its end, garbage behind it; it changes places with its
 like, goes, comes back as it was; its JSON says something else; a link stands in its place."""
 
-RESUMABLE = ("convert", "mst", "sssp", "components", "accumulate")
+FLOWS = {
+    "flow-direction": ("flow_direction",),
+    "flow-direction --flats gradient --into gradient": ("gradient",),
+    "flow-direction --inner-voids --into inner": ("inner",),
+    "flow-accumulation": ("flow_accumulation",),
+    "flow-accumulation --areas --into area": ("area",),
+    "flow-accumulation --exclude-self --into above": ("above",),
+    "flow-accumulation --weights elevation --into rain": ("rain",),
+    "flow-accumulation --weights elevation --statistic mean --into mean": ("mean",),
+    "flow-accumulation --weights elevation --statistic min --into low": ("low",),
+    "fill": ("filled",),
+    "basins": ("basins",),
+    "basins --table b.gpkg": ("basins",),
+    "hand --threshold 9 --distance away": ("hand", "away"),
+    "streams --threshold 9 --lines l.geojson": ("streams",),
+    "streams --threshold 5 --order link --into links --lines l.gpkg": ("links",),
+    "terrain-indices --twi twi --spi spi": ("twi", "spi"),
+    "watershed --snap 100": ("watershed", "watershed_points"),
+}
+"""Commands along flow directions, and what they write; what they need they compute themselves."""
+
+NEEDED = ("mst", "flow_direction", "flow_direction_tree", "filled", "flow_accumulation", "slope")
+"""What they compute, and take where it is there."""
+
+RESUMABLE = ("convert", "mst", "sssp", "components", "accumulate", "flow")
 """Commands that write layers, and have --resume."""
 
 PLACES = [
@@ -147,8 +171,8 @@ class _Draw:
             if self.chance(0.35):
                 steps.append(self.step("convert", {"into": layer}))
         body = ["mst", "sssp", "components", "export", "create", "convert", "index", "verify"]
-        body += ["accumulate", "network", "info", "plan", "read"]
-        weights = [4, 6, 3, 3, 2, 2, 2, 2, 3, 2, 1, 1, 2]
+        body += ["accumulate", "network", "info", "plan", "read", "flow"]
+        weights = [4, 6, 3, 3, 2, 2, 2, 2, 3, 2, 1, 1, 2, 12]
         for do in self.rng.choices(body, weights, k=self.rng.randint(1, 6)):
             if do in ("accumulate", "network") and "mst" not in [s.do for s in steps]:
                 steps.append(self.step("mst"))
@@ -237,7 +261,7 @@ class _Draw:
 
     def _mst(self) -> dict[str, Any]:
         found: dict[str, Any] = {
-            "weight": self.some(["max", "absdiff"]),
+            "weight": self.some(["max", "absdiff", "flow", "flow"]),
             "connectivity": self.some([8, 8, 4]),
             "method": self.some(["frozen", "frozen", "contract"]),
         }
@@ -298,6 +322,16 @@ class _Draw:
             found["directions"] = "direction"
         return found
 
+    def _flow(self) -> dict[str, Any]:
+        found: dict[str, Any] = {"of": self.some(list(FLOWS))}
+        if "watershed" in found["of"]:
+            found["from"] = [self.pick() for _ in range(self.rng.randint(1, 4))]
+        if self.chance(0.2):
+            found["output"] = "flow.tif"
+        if self.chance(0.2) and "streams" not in found["of"]:
+            found["verify"] = True
+        return found
+
     def _network(self) -> dict[str, Any]:
         return {
             "min-length": self.some([0, 50, 300, 3000]),
@@ -347,7 +381,9 @@ class _Draw:
                 step
                 if self.chance(0.4)
                 else self.step(
-                    self.some(["mst", "sssp", "convert", "create", "info", "export", "components"])
+                    self.some(
+                        ["mst", "sssp", "convert", "create", "info", "export", "components", "flow"]
+                    )
                 )
             )
         fault = {

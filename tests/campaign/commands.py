@@ -47,7 +47,7 @@ class Commands:
         if step.do == "create":
             more = {"resume": given["resume"]}
             return self.create(folder, "elevation", self.altered(step), given["block-size"], **more)
-        words = PROGRAMS.get(step.do, f"terrain-gpu {step.do}").split()
+        words = PROGRAMS.get(step.do, f"terrain-gpu {given.pop('of', step.do)}").split()
         if step.do == "convert":
             how = [given.pop(name) for name in ("into", "input", "variant")]
             names, _ = inputs.write(folder, self.terrain, *how)
@@ -58,6 +58,9 @@ class Commands:
         words.append("s.zarr" if there or step.do == "convert" else "100x200")
         if step.do == "network":
             words.append(given.pop("to"))
+        elif step.do == "flow":
+            for row, col in self.cells_at(given.pop("from", [])):
+                words += ["--pour-point-rowcol", f"{row},{col}"]
         elif step.do == "export":
             given["layer"] = self.exported(step)
             words.append("out.tif")

@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pyogrio.raw
 import rasterio
+import rasterio.shutil
 from rasterio.transform import Affine
 
 from terrain_gpu import cells as values

@@ -69,8 +69,9 @@ def converted(data: np.ndarray, nodata: Any, options: dict[str, Any]) -> np.ndar
     return found
 
 
-def forest(z: Truth, options: dict[str, Any]) -> Truth:
-    mask, _, _ = reference.kruskal(z.cells, options["weight"], z.nodata, options["connectivity"])
+def forest(z: Truth, options: dict[str, Any], grid: GridSpec) -> Truth:
+    how = options["weight"], z.nodata, options["connectivity"], step_lengths(grid)
+    mask, _, _ = reference.kruskal(z.cells, *how)
     return Truth(mask, 0)
 
 
@@ -105,9 +106,8 @@ def accumulated(
     outside = z.cells.size
     beside: list[list[int]] = [[] for _ in parent]
     chosen = [(outside, row * cols + col) for row, col in outlets]
-    for _, cell, d in sorted(
-        reference.edges(z.cells, tree["weight"], z.nodata, tree["connectivity"])
-    ):
+    how = tree["weight"], z.nodata, tree["connectivity"], step_lengths(grid)
+    for _, cell, d in sorted(reference.edges(z.cells, *how)):
         chosen.append((cell, cell + reference.FORWARD[d][0] * cols + reference.FORWARD[d][1]))
     for u, v in chosen:
         a, b = find(u), find(v)

@@ -27,7 +27,7 @@ import rasterio
 from terrain_gpu import cells as values
 
 from . import inputs, oracles
-from .cases import RESUMABLE, Case, Fault, Step
+from .cases import FLOWS, NEEDED, RESUMABLE, Case, Fault, Step
 from .commands import Commands
 from .faults import damage, outside
 from .oracles import Truth
@@ -40,6 +40,7 @@ LAYERS = {
     "components": ["components"],
     "accumulate": ["accumulation", "direction"],
     "create": ["elevation"],
+    "flow": sorted({name for made in FLOWS.values() for name in made} | set(NEEDED)),
 }
 """What a command may write; a conversion writes the layer it is told to."""
 
@@ -181,11 +182,27 @@ class World(Commands, Processes):
         if step.do in ("accumulate", "network"):
             tree = self.truth["mst"].step if "mst" in results - self.stale else None
             usable = bool(self.usable({}).any())
-            return tree is not None and tree.options["weight"] == "max" and usable
+            return tree is not None and tree.options.get("weight") == "max" and usable
+        if step.do == "flow":
+            plain = step.options["of"].split()[0] in ("flow-direction", "fill", "basins")
+            return plain and self.is_usual() and bool(self.usable({}).any())
         return step.do in ("mst", "components", "export")
 
     def targets(self, step: Step) -> list[str]:
+        if step.do == "flow":
+            made = FLOWS[step.options["of"]]
+            return [*made, *(n for n in NEEDED if n not in (*made, *self.before))]
         return [step.options["into"]] if step.do == "convert" else LAYERS.get(step.do, [])
+
+    def is_usual(self) -> bool:
+        """Whether the layers that commands along flow directions take are as they make them."""
+        there = self.before.keys() & set(NEEDED)
+        made = [self.truth[name].step for name in there - {"mst"}]
+        tree = self.truth["mst"].step if "mst" in there else None
+        flows = tree is None or tree.do == "flow" or (
+            tree.options["weight"] == "flow" and tree.options["connectivity"] == 8
+        )  # fmt: skip
+        return flows and not there & (self.stale | self.unknown) and all(made)
 
     def expected(self, step: Step) -> dict[str, Truth | None]:
         """Layers that a step makes; None for cells that nobody knows."""
@@ -200,17 +217,19 @@ class World(Commands, Processes):
         if self.unknown & {"elevation", given.get("friction"), given.get("barriers")}:
             return unknown
         tree = self.truth["mst"].step if "mst" in self.truth else None
-        if step.do == "accumulate" and tree is None:
+        if step.do == "accumulate" and (tree is None or tree.do != "mst"):
             return unknown
+        if step.do == "flow":
+            return self.undisturbed(step) if self.is_usual() else unknown
         z = self.truth["elevation"]
         if step.do == "components":
             _, where = self.condition(step)
             return {"components": oracles.components(where, given["connectivity"])}
         if z.cells.size > oracles.LARGEST:
             return self.undisturbed(step)
-        if step.do == "mst":
-            return {"mst": oracles.forest(z, given)}
         grid = replace(self.terrain.grid, crs_wkt=self.crs[0] or "")
+        if step.do == "mst":
+            return {"mst": oracles.forest(z, given, grid)}
         points = self.points(step)
         if step.do == "accumulate":
             outlets = [point[:2] for point in points] or oracles.border(z.good)
@@ -265,6 +284,8 @@ class World(Commands, Processes):
         runs = [self.create(clean, name, self.truth[name], 256) for name in layers]
         tree = self.truth["mst"].step if "mst" in self.truth else None
         for one in [tree] * (step.do in ("accumulate", "network")) + [step]:
+            if one is None:
+                return dict.fromkeys(self.targets(step))
             leave = {"overwrite", "resume", "threads", "memory-limit", "json", "verify", "output"}
             given = {n: v for n, v in one.options.items() if n not in leave | {"build-index"}}
             if "method" in given:
@@ -276,9 +297,7 @@ class World(Commands, Processes):
         arrays, _ = self.dump(clean)
         loose = step.options.get("method") == "index"
         return {
-            name: Truth(arrays[name], loose=loose)
-            for name in LAYERS.get(step.do, [])
-            if name in arrays
+            name: Truth(arrays[name], loose=loose) for name in self.targets(step) if name in arrays
         }
 
     # -- what came out -----------------------------------------------------------------------
@@ -379,7 +398,7 @@ class World(Commands, Processes):
     def check_files(self, step: Step, *, alone: bool) -> None:
         """The files of a step that succeeded; with two at once they may show the earlier state."""
         given, here = step.options, self.folder
-        results = LAYERS.get(step.do, [""])
+        results = list(FLOWS[given["of"]]) if step.do == "flow" else LAYERS.get(step.do, [""])
         files = {given[name]: name for name in ("backlink", "allocation") if name in given}
         if "output" in given:
             files[given["output"]] = results[0]
