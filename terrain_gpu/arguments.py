@@ -28,6 +28,7 @@ PathMethod = Literal["relax", "index", "dijkstra", "relax-array", "tournament"]
 TreeMethod = Literal["frozen", "contract"]
 TreeWeight = Literal["max", "absdiff", "flow"]
 FlatsMethod = Literal["tree", "gradient"]
+FlowMethod = Literal["d8", "dinf", "mfd", "quinn"]
 StreamOrder = Literal["strahler", "shreve", "horton", "hack", "topological", "link"]
 UpstreamStatistic = Literal["sum", "mean", "max", "min"]
 LayerCompression = Literal["zstd"]
@@ -114,6 +115,13 @@ def not_negative(name: str, value: Any) -> float:
     """A finite number of at least 0."""
     if not 0 <= (found := real(name, value)) < math.inf:
         raise InputError(f"{name} {value} is not a finite number of at least 0")
+    return float(found)
+
+
+def positive(name: str, value: Any) -> float:
+    """A finite number above 0."""
+    if not 0 < (found := real(name, value)) < math.inf:
+        raise InputError(f"{name} {value} is not a finite number above 0")
     return float(found)
 
 
@@ -390,6 +398,7 @@ _CHECKS: dict[str, Check] = {
     "directions": text,
     "distance": text,
     "exclude_self": flag,
+    "exponent": positive,
     "filled": text,
     "flats": word(FlatsMethod),
     "gpu_memory_limit": memory,

@@ -13,6 +13,8 @@ from itertools import pairwise
 import numpy as np
 from scipy import ndimage
 
+from terrain_gpu.drainage.division import arctan, power
+
 FORWARD = ((0, 1), (1, -1), (1, 0), (1, 1))
 """Steps to the upper endpoint of an edge, in the order of directions: E, SW, S, SE."""
 
@@ -424,6 +426,82 @@ def flow_sums(codes, values):
         while cell is not None:
             sums[cell] += int(values[start[0]])
             cell = downstream(codes, *cell)
+    return sums
+
+
+def portions(z, codes, cell, method, exponent, lengths):
+    """How a cell divides its flow, as multiples of 2^-30 by neighbour; none where it does not."""
+    row, col = cell
+    level, length, below = float(z[cell]), {}, {}
+    for k, (dr, dc) in enumerate(TOWARD):
+        r, c = row + dr, col + dc
+        forward = (dr, dc) in FORWARD
+        edge = FORWARD.index((dr, dc) if forward else (-dr, -dc))
+        length[k] = lengths[edge, row if forward or not dr else max(row - 1, 0)]
+        if 0 <= r < z.shape[0] and 0 <= c < z.shape[1] and codes[r, c] != 255:
+            below[k] = float(z[r, c])
+    slopes = {k: (level - below[k]) / length[k] for k in below}
+    found = {}
+    if method == "dinf":
+        facets = []
+        for near, far in ((0, 1), (2, 1), (2, 3), (4, 3), (4, 5), (6, 5), (6, 7), (0, 7)):
+            d1, d2 = length[near], length[(2 * far - near) % 8]
+            if near in slopes and far in slopes:
+                s1, s2 = slopes[near], (below[near] - below[far]) / d2
+                if s2 * d1 >= s1 * d2:
+                    facets.append((slopes[far], {far: 1.0}))
+                elif s2 > 0:
+                    part = math.floor(arctan(s2 / s1) / arctan(d2 / d1) * 2**30) / 2**30
+                    facets.append((math.sqrt(s1 * s1 + s2 * s2), {near: 1 - part, far: part}))
+                else:
+                    facets.append((s1, {near: 1.0}))
+            else:
+                facets += [(slopes[k], {k: 1.0}) for k in (near, far) if k in slopes]
+        steepest = max((slope for slope, _ in facets), default=0.0)
+        if 0 < steepest < math.inf:
+            found = next(parts for slope, parts in facets if slope == steepest)
+    else:
+        lower = {k: slope for k, slope in slopes.items() if slope > 0}
+        if lower and max(lower.values()) < math.inf:
+            found = {k: power(slope / max(lower.values()), exponent) for k, slope in lower.items()}
+            if method == "quinn":
+                for k in found:
+                    down = lengths[2, max(row - (k > 4), 0)]
+                    found[k] *= lengths[0, row] * down / (2 * length[k])
+            total = sum(found.values())
+            found = {k: one / total for k, one in found.items()}
+    return {k: math.floor(one * 2**30) for k, one in found.items()}
+
+
+def divided_flow(z, codes, own, method, exponent, lengths):
+    """What drains through each cell, in whole units, where cells divide it (down filled heights).
+
+    Cells without lower neighbours give all to the next along D8 codes.
+    """
+    sums, parts, waiting = np.zeros(codes.shape, object), {}, collections.Counter()
+    for cell in listed(codes != 255):
+        sums[cell] = int(own[cell])
+        parts[cell] = {}
+        if codes[cell] != 0:
+            found = portions(z, codes, cell, method, exponent, lengths)
+            parts[cell] = {tuple(np.add(cell, TOWARD[k]).tolist()): found[k] for k in sorted(found)}
+            if not found and (to := downstream(codes, *cell)) is not None:
+                parts[cell] = {to: 2**30}
+        waiting.update(list(parts[cell]))
+    ready = [cell for cell in parts if not waiting[cell]]
+    done = 0
+    while ready:
+        cell = ready.pop()
+        done += 1
+        shares = {to: sums[cell] * part // 2**30 for to, part in parts[cell].items()}
+        if shares:
+            largest = max(parts[cell], key=parts[cell].get)
+            shares[largest] += sums[cell] - sum(shares.values())
+        for to, share in shares.items():
+            sums[to] += share
+            waiting[to] -= 1
+            ready += [to] * (not waiting[to])
+    assert done == len(parts)
     return sums
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, get_args
 
 import click
 
-from ..arguments import UpstreamStatistic
+from ..arguments import FlowMethod, UpstreamStatistic
 
 if TYPE_CHECKING:
     from ..store import TileStore
@@ -20,10 +20,15 @@ HELP = """Count the cells, or sum the areas, that drain through each cell of STO
 Follows the layer of flow directions, which is computed if it is not there (flow-direction). Cells
 that do not drain are nodata.
 
+With --method, cells divide what drains through them: between two neighbours by the steepest descent
+(dinf, Tarboton 1997), or among all lower ones by slopes (mfd, Freeman 1991), and the lengths of
+contours (quinn, Quinn 1991). Heights are filled first (fill); flats follow the directions.
+
 \b
 terrain-gpu flow-accumulation dem.zarr --areas
 terrain-gpu flow-accumulation dem.zarr --weights rain --statistic mean
 terrain-gpu flow-accumulation dem.tif -o accumulation.tif
+terrain-gpu flow-accumulation dem.tif --method dinf --areas -o areas.tif
 """
 
 directions_option = click.option(
@@ -36,6 +41,26 @@ directions_option = click.option(
 
 OPTIONS = [
     directions_option,
+    click.option(
+        "--method",
+        type=click.Choice(get_args(FlowMethod)),
+        default="d8",
+        show_default=True,
+        help="How cells divide what drains through them.",
+    ),
+    click.option(
+        "--exponent",
+        type=float,
+        metavar="P",
+        help="Of slopes.  [default: 1.1 for mfd, 1 for quinn]",
+    ),
+    click.option(
+        "--filled",
+        default="filled",
+        show_default=True,
+        metavar="NAME",
+        help="Layer of filled heights for other methods than d8, for the same outlets.",
+    ),
     click.option(
         "--areas",
         is_flag=True,
@@ -69,9 +94,13 @@ def is_area(threshold: str, name: str = "threshold") -> bool:
 def provide(
     store: TileStore, show: Any, how: dict[str, Any], settings: dict[str, Any]
 ) -> dict[str, float]:
-    from ..drainage.chain import provide_directions
+    from ..drainage.chain import provide_directions, provide_filled_along
 
-    return provide_directions(store, settings["directions"], show, **how)
+    seconds = provide_directions(store, settings["directions"], show, **how)
+    if settings.get("method", "d8") == "d8":
+        return seconds
+    names = settings["filled"], settings["directions"]
+    return {**seconds, **provide_filled_along(store, *names, show, **how)}
 
 
 def run(store: TileStore, **settings: Any) -> Any:

@@ -270,7 +270,8 @@ def _on_the_cpu(store: TileStore) -> dict[str, Callable[..., tuple[dict[str, Any
         elif "indices_of" in settings:
             checks[name] = partial(_indices, name=name)
         elif "accumulation_of" in settings:
-            checks[name] = partial(_sums, name=name)
+            check = _divided if "method" in settings else _sums
+            checks[name] = partial(check, name=name)
         elif settings.get("flats") == "gradient":
             checks[name] = partial(_gradient, name=name)
         elif "outlets" in settings:
@@ -393,6 +394,14 @@ def _sums(store: TileStore, name: str, **how: Any) -> tuple[dict[str, Any], str]
     from ..engine.proof import Limits
 
     found = verify_stored_sums(store, store.layer(name), Limits(**how))
+    return found, f"layer {name} verified, {found['cells']:,} cells that drain"
+
+
+def _divided(store: TileStore, name: str, **how: Any) -> tuple[dict[str, Any], str]:
+    from ..drainage.verify.multiflow import verify_stored_division
+    from ..engine.proof import Limits
+
+    found = verify_stored_division(store, store.layer(name), Limits(**how))
     return found, f"layer {name} verified, {found['cells']:,} cells that drain"
 
 

@@ -82,6 +82,21 @@ def provide_filled(
     return {**seconds, FILLED: found.report.seconds["total"]}
 
 
+def provide_filled_along(
+    store: TileStore,
+    name: str,
+    directions: str,
+    show: Show = lambda step: nullcontext(silent),
+    **how: Any,
+) -> dict[str, float]:
+    """Fill depressions along directions, unless it was done, or the layer has another name."""
+    if name != FILLED or name in store.layers:
+        return {}
+    with show("fill") as progress:
+        found = fill(store, directions=directions, progress=progress, **how)
+    return {FILLED: found.report.seconds["total"]}
+
+
 def provide_accumulation(
     store: TileStore,
     name: str = ACCUMULATION,

@@ -108,6 +108,11 @@ def check_inputs(slopes: Any, sums: Any) -> None:
         raise InputError(
             f"{sums.path}: leaves out the cell itself; sum again without --exclude-self"
         )
+    if "method" in settings and not settings.get("areas"):
+        raise InputError(
+            f"{sums.path}: cells that are divided among neighbours; give areas (terrain-gpu "
+            f"flow-accumulation --method {settings['method']} --areas --into area)"
+        )
     if sums.dtype.kind == "i" and len(set(cell_areas(sums.grid).tolist())) > 1:
         raise InputError(
             f"{sums.path}: cells of this raster differ in area, so their number is not enough; "

@@ -11,6 +11,9 @@ from ..grid import GridSpec, Window
 from ..grid.lengths import area_units
 from .codes import NOWHERE
 
+EXACT_BITS = 50
+"""Of the sum over the raster where flow is divided: float64 then tells all sums apart."""
+
 
 @dataclass(frozen=True)
 class SumRule:
@@ -23,7 +26,7 @@ class SumRule:
     unit
         The value of one of them.
     dtype
-        int64 for cells, float64 for areas.
+        int64 for cells, float64 for areas, and where flow is divided.
     exclude_self
         Whether a cell's own contribution is left out of its sum.
     """
@@ -39,8 +42,15 @@ class SumRule:
     weights: ClassVar = None
 
     @classmethod
-    def of(cls, grid: GridSpec, areas: bool, exclude_self: bool = False) -> SumRule:
-        """The rule for areas, or for numbers of cells."""
+    def of(
+        cls, grid: GridSpec, areas: bool, exclude_self: bool = False, divided: bool = False
+    ) -> SumRule:
+        """The rule for areas, or for numbers of cells; in fine units where flow is `divided`."""
+        if divided:
+            units, unit = area_units(grid) if areas else (np.ones(grid.rows, np.int64), 1.0)
+            spare = EXACT_BITS - (int(units.max()) * grid.cells).bit_length()
+            units = units << spare if spare >= 0 else units + (1 << ~spare) >> -spare
+            return cls(units, unit * 2.0**-spare, np.dtype(np.float64), exclude_self)
         if areas:
             return cls(*area_units(grid), np.dtype(np.float64), exclude_self)
         return cls(np.ones(grid.rows, np.int64), 1.0, np.dtype(np.int64), exclude_self)

@@ -18,7 +18,7 @@ from ..errors import InputError, StoreError
 from ..grid import GridSpec, Window
 from ..grid.lengths import cell_areas
 from .codes import NOWHERE
-from .sums import SumRule
+from .sums import EXACT_BITS, SumRule
 
 NONE = np.iinfo(np.int64).min
 """Rank of a cell without a weight."""
@@ -41,12 +41,15 @@ class WeightRule:
         Whether weights are multiplied by the areas of their cells.
     exclude_self
         Whether a cell's own weight is left out.
+    divided
+        Whether cells divide what drains through them, so that 1 is not fine enough as a unit.
     """
 
     weights: Any
     mean: bool = False
     areas: bool = False
     exclude_self: bool = False
+    divided: bool = False
 
     adds: ClassVar = True
     empty: ClassVar = 0
@@ -58,6 +61,11 @@ class WeightRule:
         """How many numbers are kept of each cell."""
         return 1 + self.mean
 
+    @property
+    def _bits(self) -> int:
+        """Of the largest sum possible."""
+        return EXACT_BITS if self.divided else 62
+
     @cached_property
     def units(self) -> tuple[np.ndarray | None, float]:
         """Units of a weight of 1 in each row, None for weights that are units; and the unit.
@@ -66,7 +74,8 @@ class WeightRule:
         that is large enough.
         """
         grid, largest = self.weights.grid, largest_weight(self.weights)
-        if self.weights.dtype.kind != "f" and not self.areas and largest * grid.cells < 2**62:
+        whole = self.weights.dtype.kind != "f" and not self.areas and not self.divided
+        if whole and largest * grid.cells < 2**62:
             return None, 1.0
         areas = cell_areas(grid) if self.areas else np.ones(grid.rows)
         most = float(largest) * float(areas.max())
@@ -76,7 +85,7 @@ class WeightRule:
                 f"{self.weights.path}: sums of weights up to {largest} may be more than a float64 "
                 "holds; give them in a larger unit"
             )
-        exponent = max(exponent - 62, SMALLEST)
+        exponent = max(exponent - self._bits, SMALLEST)
         return areas * 2.0**-exponent, 2.0**exponent
 
     def own(
@@ -90,7 +99,7 @@ class WeightRule:
             units = found.astype(np.int64)
         else:
             units = np.rint(found * scale[window[0] : window[1], None]).astype(np.int64)
-        most = (1 << 62) // self.weights.grid.cells + 1
+        most = (1 << self._bits) // self.weights.grid.cells + 1
         if units.max() > most or units.min() < -most:
             raise StoreError(
                 f"{self.weights.path}: has values beyond its recorded range; another program "
@@ -203,7 +212,14 @@ class ExtremeRule:
 Rule = SumRule | WeightRule | ExtremeRule
 
 
-def rule_of(grid: GridSpec, weights: Any, statistic: str, areas: bool, exclude_self: bool) -> Rule:
+def rule_of(
+    grid: GridSpec,
+    weights: Any,
+    statistic: str,
+    areas: bool,
+    exclude_self: bool,
+    divided: bool = False,
+) -> Rule:
     """The rule of a statistic of a layer; of cells or areas where `weights` is None.
 
     Raises
@@ -214,11 +230,11 @@ def rule_of(grid: GridSpec, weights: Any, statistic: str, areas: bool, exclude_s
     if weights is None:
         if statistic != "sum":
             raise InputError(f"statistic {statistic!r}: give the layer of values (weights)")
-        return SumRule.of(grid, areas, exclude_self)
+        return SumRule.of(grid, areas, exclude_self, divided)
     if areas and statistic != "sum":
         raise InputError(f"areas: leave it out, the {statistic} of weights counts cells alike")
     if statistic in ("sum", "mean"):
-        return WeightRule(weights, statistic == "mean", areas, exclude_self)
+        return WeightRule(weights, statistic == "mean", areas, exclude_self, divided)
     if exclude_self:
         raise InputError(f"exclude_self: leave it out, the {statistic} upstream has the cell, too")
     return ExtremeRule(weights, statistic == "min")

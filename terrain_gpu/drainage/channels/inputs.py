@@ -46,6 +46,12 @@ def open_sums(store: TileStore, name: str, codes: Layer) -> Layer:
             f"{layer.path}: holds the {settings['statistic']} of what is upstream, which need not "
             "grow downstream; give a layer of sums"
         )
+    if "method" in settings:
+        raise StoreError(
+            f"{layer.path}: divided among neighbours ({settings['method']}), so that it need not "
+            "grow along directions; give one that is not (terrain-gpu flow-accumulation --into "
+            "NAME)"
+        )
     of = settings.get("of")
     if not isinstance(of, dict):  # of another program
         return layer

@@ -10,14 +10,17 @@ from typing import Any
 
 import numpy as np
 
-from ...arguments import UpstreamStatistic, checked
+from ...arguments import FlowMethod, UpstreamStatistic, checked, word
 from ...engine.operation import OutputLayer, State
 from ...engine.plan import StreamPlan
 from ...engine.proof import Limits
 from ...engine.run import Here, Result, Run, run
+from ...errors import InputError
 from ...progress import Progress, silent
 from ...store import TileStore
 from ..codes import DIRECTIONS, NOWHERE, open_directions
+from ..division import EXPONENTS
+from ..multiflow import MultipleFlow, open_surface
 from ..verify.sums import plan_sums, verify_sums
 from ..weights import Rule, rule_of
 from .block import FlowBlock
@@ -133,11 +136,14 @@ def _inner(block: FlowBlock, cells: list[np.ndarray]) -> tuple[np.ndarray, Any]:
     return block.codes[1:-1, 1:-1], cells[0][1:-1, 1:-1] if cells else None
 
 
-@checked()
+@checked(method=word(FlowMethod))
 def flow_accumulation(  # noqa: PLR0913 - keyword-only
     store: str | os.PathLike[str] | TileStore,
     *,
     directions: str = DIRECTIONS,
+    method: FlowMethod = "d8",
+    exponent: float | None = None,
+    filled: str = "filled",
     areas: bool = False,
     exclude_self: bool = False,
     weights: str | None = None,
@@ -151,7 +157,7 @@ def flow_accumulation(  # noqa: PLR0913 - keyword-only
     overwrite: bool = False,
     progress: Progress = silent,
 ) -> Result:
-    """Count the cells, or sum areas or weights, that drain through each cell along D8 directions.
+    """Count the cells, or sum areas or weights, that drain through each cell.
 
     Parameters
     ----------
@@ -160,7 +166,18 @@ def flow_accumulation(  # noqa: PLR0913 - keyword-only
     directions
         Layer of flow directions, uint8: E 1, SE 2, S 4, SW 8, W 16, NW 32, N 64, NE 128; 0 at
         outlets, 255 (or the layer's nodata) at cells that do not drain. Ways also end where the
-        next cell does not drain, or lies outside the raster.
+        next cell does not drain, or lies outside the raster. For other methods than "d8", as
+        `flow_direction` made it.
+    method
+        How cells divide what drains through them: "d8", not at all; "dinf", between the two
+        neighbours on both sides of the steepest descent over triangular facets (D-infinity); "mfd",
+        among all lower neighbours by their slopes; "quinn", by slopes and the lengths of contours.
+        Cells without lower neighbours, and those under water, follow the directions.
+    exponent
+        Of slopes. None for 1.1 ("mfd") or 1 ("quinn").
+    filled
+        For other methods than "d8": layer of heights, as `fill` made it for the outlets of the
+        directions.
     areas
         Sum areas (map units squared, or square metres for a geographic CRS) instead of cells; or
         weights times areas.
@@ -221,17 +238,36 @@ def flow_accumulation(  # noqa: PLR0913 - keyword-only
     cells of the raster. So a sum of n weights errs by at most n N 2^-61 of the largest, besides the
     rounding to float64. Integers of which N times the largest is below 2^62 are summed exactly.
 
+    Where cells divide what drains through them, sums are float64. Units are a power of two, 2^-50
+    to 2^-49 of the largest sum possible, and a cell rounds what each neighbour receives to whole
+    units; the neighbour with the largest part gets what remains, so nothing is lost. Powers and
+    angles do not depend on the machine.
+
+    D-infinity: D. Tarboton 1997, Water Resources Research 33. Multiple flow directions: T. Freeman
+    1991, Computers & Geosciences 17; P. Quinn and others 1991, Hydrological Processes 5.
+
     Examples
     --------
     >>> found = flow_accumulation("dem.zarr", areas=True)
     >>> areas = found.layers["flow_accumulation"].read_window(0, 100, 0, 100)
     """
     opened = store if isinstance(store, TileStore) else TileStore.open(store)
-    open_directions(opened, directions)
     if into is None:
         into = LAYER if weights is None else f"upstream_{statistic}"
-    names = directions, areas, exclude_self, into, weights, statistic
-    operation = FlowAccumulation(str(opened.path), *names)
+    if exponent is not None and method not in EXPONENTS:
+        raise InputError(f"exponent {exponent}: leave it out, {method} takes no power of slopes")
+    operation: FlowAccumulation | MultipleFlow
+    if method == "d8":
+        open_directions(opened, directions)
+        names = directions, areas, exclude_self, into, weights, statistic
+        operation = FlowAccumulation(str(opened.path), *names)
+    else:
+        if statistic != "sum":
+            raise InputError(f"statistic {statistic!r}: give method d8, others sum only")
+        open_surface(opened, filled, directions)
+        exponent = EXPONENTS.get(method, 1.0) if exponent is None else exponent
+        how = method, exponent, filled, directions, areas, exclude_self, into, weights
+        operation = MultipleFlow(str(opened.path), *how)
     return run(
         operation,
         memory_limit=memory_limit,
