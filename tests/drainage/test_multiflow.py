@@ -18,7 +18,7 @@ from test_flow import call, right_codes, small, store_of_codes
 from terrain_gpu import TileStore, fill, flow_accumulation, flow_direction, minimum_spanning_tree
 from terrain_gpu.drainage import division
 from terrain_gpu.drainage.multiflow import MultipleFlow, operation
-from terrain_gpu.drainage.multiflow.visits import Visits
+from terrain_gpu.drainage.multiflow.visits import FlowVisits
 from terrain_gpu.drainage.sums import EXACT_BITS
 from terrain_gpu.engine.run import run
 from terrain_gpu.errors import InputError, StoreError
@@ -237,14 +237,14 @@ def test_blocks_that_leave_memory(tmp_path, monkeypatch, method):
     """The same bits whether blocks stay in memory or not; and they do not stay."""
     z = np.random.default_rng(1).integers(0, 60, (300, 260)).astype(np.int16)
     found, loads = [], []
-    for block, capacity in ((512, 1), (64, 100), (64, 4), (64, 1)):
+    for block, capacity, threads in ((512, 1, 1), (64, 100, 1), (64, 4, 3), (64, 1, 1)):
         path = tmp_path / f"{block}-{capacity}.zarr"
         store = make_store(path, z, None, block)
         prepare(store)
         with monkeypatch.context() as patch:
-            few = lambda rims, spill, _, n=capacity: Visits(rims, spill, n)  # noqa: E731
-            patch.setattr(operation, "Visits", few)
-            result = flow_accumulation(store, method=method, verify=True)
+            few = lambda rims, spill, _, n=capacity: FlowVisits(rims, spill, n)  # noqa: E731
+            patch.setattr(operation, "FlowVisits", few)
+            result = flow_accumulation(store, method=method, threads=threads, verify=True)
         found.append(whole(result.layers["flow_accumulation"]))
         loads.append(result.report.result["block_loads"])
         assert sorted(p.name for p in path.iterdir() if p.name.startswith(".")) == []

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Any
 
 import numpy as np
@@ -27,7 +28,7 @@ from ..rims import BlockRim, RimLines
 from ..verify.multiflow import plan_division, verify_division
 from ..weights import Rule, rule_of
 from .kernels import UNKNOWN, count_inflows, first_waiting, pass_on
-from .visits import KEPT, RINGS, Blocks, Flow, Visits
+from .visits import KEPT, RINGS, Flow, FlowSteps, FlowVisits
 
 _FLOW, _CELLS = Phase("flow"), Phase("cells", writes=True)
 
@@ -91,13 +92,13 @@ class MultipleFlow(Operation):
         read = [layer.dtype for layer in self.layers]
         return plan_multiple_flow(self.blocks, read, memory_limit=memory_limit, threads=threads)
 
-    def new_work(self) -> FlowWork:
-        return FlowWork(self.blocks)
+    def new_work(self) -> DivisionWork:
+        return DivisionWork(self.blocks)
 
     # -- the phases -----------------------------------------------------------------------------
 
     def execute(self, run: Run) -> dict[str, Any]:
-        state = _Rims(self.blocks)
+        state = _FlowRims(self.blocks)
         with run.report.phase(_FLOW.name), _saved(run, state) as restored:
             if restored:
                 for at in self.blocks.ids():
@@ -107,13 +108,16 @@ class MultipleFlow(Operation):
         run.map(_CELLS, state)
         return {} if self.weights is None else {"without_weight": int(state.without.sum())}
 
-    def _find_rims(self, run: Run, state: _Rims) -> None:
-        work = self.new_work()
+    def _find_rims(self, run: Run, state: _FlowRims) -> None:
+        threads = max(run.plan.workers, 1)
+        works: SimpleQueue[DivisionWork] = SimpleQueue()
+        for _ in range(threads):
+            works.put(self.new_work())
         capacity = self.blocks.count
         if run.folder is not None:
             one = (self.blocks.block + 2 * RINGS) ** 2 * (self.layers[0].dtype.itemsize + 1 + KEPT)
-            capacity = 1 + max(run.plan.memory_limit - run.plan.memory, 0) // one
-        visits = Visits(state.rims, (run.folder or Path()) / "flow", capacity)
+            capacity = threads + max(run.plan.memory_limit - run.plan.memory, 0) // one
+        visits = FlowVisits(state.rims, (run.folder or Path()) / "flow", capacity)
 
         def read(at: Block) -> Flow:
             window = self.blocks.window(*at)
@@ -128,11 +132,15 @@ class MultipleFlow(Operation):
             return flow, cells
 
         def advance(at: Block, flow: Flow, first: bool) -> tuple[int, np.ndarray]:
-            return self._pass_on(at, flow, first, work), work.crossed
+            work = works.get()
+            try:
+                return self._pass_on(at, flow, first, work), work.crossed.copy()
+            finally:
+                works.put(work)
 
-        of = Blocks(begin, read, advance, run.tick)
+        of = FlowSteps(begin, read, advance, run.tick)
         try:
-            visits.run(of)
+            visits.run(of, threads)
             for i, j in np.argwhere(visits.left)[:1].tolist():
                 flow, (r0, _, c0, _) = visits.load(of, (i, j)), self.blocks.window(i, j)
                 row, col = divmod(first_waiting(flow.codes, flow.waiting), flow.codes.shape[1])
@@ -162,7 +170,7 @@ class MultipleFlow(Operation):
         cells = count_inflows(heights, codes, *self.geometry, window[0], self.how, flow.waiting)
         return cells, cells - np.count_nonzero(known)
 
-    def _pass_on(self, at: Block, flow: Flow, first: bool, work: FlowWork) -> int:
+    def _pass_on(self, at: Block, flow: Flow, first: bool, work: DivisionWork) -> int:
         """Pass on what can be in a block; return how many cells are done by this."""
         row0 = self.blocks.window(*at)[0]
         done: int = pass_on(
@@ -202,7 +210,7 @@ class MultipleFlow(Operation):
         return {"verified_cells": self.grid.cells}
 
 
-class FlowWork:
+class DivisionWork:
     """Work space of one thread: `Flow.kept`, and for `kernels.pass_on`."""
 
     def __init__(self, blocks: BlockGrid) -> None:
@@ -212,7 +220,7 @@ class FlowWork:
         self.crossed = np.empty((3, 3), np.int64)
 
 
-class _Rims(State):
+class _FlowRims(State):
     """What drains through the cells at the rims of all blocks.
 
     Attributes
@@ -230,7 +238,7 @@ class _Rims(State):
 
 
 @contextmanager
-def _saved(run: Run, state: _Rims) -> Iterator[bool]:
+def _saved(run: Run, state: _FlowRims) -> Iterator[bool]:
     """Restore what an earlier run has found, if it has, else save what is found inside."""
     if run.folder is None:
         yield False

@@ -1,4 +1,4 @@
-"""What drains through the rims of all blocks: `Visits`.
+"""What drains through the rims of all blocks: `FlowVisits`.
 
 A block passes on what it can each time it is visited, and is visited again when more flow has
 reached it. Blocks in memory come first, of these the one that most flow has reached; then blocks
@@ -7,7 +7,8 @@ that were not visited yet, and at last those that had to leave memory.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -67,8 +68,8 @@ class Flow(NamedTuple):
         return sums
 
 
-class Blocks(NamedTuple):
-    """What is done with blocks.
+class FlowSteps(NamedTuple):
+    """What is done with blocks; all but `done` from any thread.
 
     Attributes
     ----------
@@ -89,7 +90,16 @@ class Blocks(NamedTuple):
     done: Callable[[Block], None]
 
 
-class Visits:
+class _VisitedFlow(NamedTuple):
+    """A block after a visit; `cells` wait for inflow."""
+
+    flow: Flow
+    cells: int
+    rim: BlockRim
+    crossed: np.ndarray
+
+
+class FlowVisits:
     """Visits of blocks until nothing changes.
 
     Parameters
@@ -118,62 +128,80 @@ class Visits:
         self._flows: dict[Block, Any] = {}
         self._slots = Slots(spill, self.blocks.count, KEPT * (self.blocks.block + 2 * RINGS) ** 2)
 
-    def run(self, of: Blocks) -> None:
-        """Visit blocks."""
-        for at in self._order():
-            first = self.left[at] < 0
-            flow = self._flows.pop(at, None)
-            if flow is None:
-                self._make_room()
-                self.loads += 1
-                if first:
-                    flow, self.left[at] = of.begin(at)
-                else:
-                    flow = self.load(of, at)
-            flow.enter(self.rims.around(at, UNKNOWN))
-            done, crossed = of.pass_on(at, flow, first)
-            self.visits += 1
-            self.left[at] -= done
-            self.rims.put(at, flow.rim())
-            self._tell(at, crossed)
-            if self.left[at]:
-                self._flows[at] = flow  # the last one used
-            else:
-                of.done(at)
+    def run(self, of: FlowSteps, threads: int) -> None:
+        """Visit blocks, some at a time; all that is known of them changes in this thread only."""
+        new = self.blocks.ids()
+        busy: dict[Future[_VisitedFlow], Block] = {}
+        with ThreadPoolExecutor(threads) as pool:
+            while True:
+                while len(busy) < threads and (at := self._next(new, busy.values())) is not None:
+                    flow = self._flows.pop(at, None)
+                    if flow is None:
+                        self._make_room(len(busy))
+                        self.loads += 1
+                    self._news[at] = 0  # the ring has all there was
+                    ring, left = self.rims.around(at, UNKNOWN), int(self.left[at])
+                    busy[pool.submit(self._visit, of, at, flow, ring, left)] = at
+                if not busy:
+                    return
+                for one in wait(busy, return_when=FIRST_COMPLETED).done:
+                    self._take(busy.pop(one), one.result(), of)
 
-    def load(self, of: Blocks, at: Block) -> Flow:
+    def _visit(
+        self, of: FlowSteps, at: Block, flow: Flow | None, ring: BlockRim, left: int
+    ) -> _VisitedFlow:
+        """Visit a block, from any thread."""
+        first = left < 0
+        if first:
+            flow, left = of.begin(at)
+        elif flow is None:
+            flow = self.load(of, at)
+        assert flow is not None
+        flow.enter(ring)
+        done, crossed = of.pass_on(at, flow, first)
+        return _VisitedFlow(flow, left - done, flow.rim(), crossed)
+
+    def _take(self, at: Block, found: _VisitedFlow, of: FlowSteps) -> None:
+        """Take note of a visit."""
+        self.visits += 1
+        self.rims.put(at, found.rim)
+        self._tell(at, found.crossed)
+        self.left[at] = found.cells
+        if found.cells:
+            self._flows[at] = found.flow  # the last one used
+        else:
+            of.done(at)
+
+    def load(self, of: FlowSteps, at: Block) -> Flow:
         """Return the flow of a block that was visited and is not complete."""
         if (flow := self._flows.get(at)) is None:
             flow = of.read(at)
             self._slots.load(self._slot(at), flow.kept)
         return flow
 
-    def _order(self) -> Iterator[Block]:
-        """Yield the block to visit next, as long as there is one."""
-        new = self.blocks.ids()
-        while True:
-            here = [at for at in self._flows if self._news[at]]
-            if here:
-                yield max(here, key=self._news.__getitem__)
-            elif (at := next(new, None)) is not None:
-                yield at
-            elif self._news.any():
-                i, j = np.unravel_index(self._news.argmax(), self._news.shape)
-                yield int(i), int(j)
-            else:
-                return
+    def _next(self, new: Iterator[Block], busy: Collection[Block]) -> Block | None:
+        """Return the block to visit next, if there is one."""
+        here = [at for at in self._flows if self._news[at]]
+        if here:
+            return max(here, key=self._news.__getitem__)
+        if (at := next(new, None)) is not None:
+            return at
+        news = self._news.copy()
+        for at in busy:
+            news[at] = 0
+        i, j = (int(k) for k in np.unravel_index(news.argmax(), news.shape))
+        return (i, j) if news[i, j] else None
 
     def _tell(self, at: Block, crossed: np.ndarray) -> None:
-        """Count flow to the blocks around one, which has heard all there was."""
+        """Count flow to the blocks around one."""
         (i, j), (down, across) = at, self.blocks.shape
-        self._news[at] = 0
         for r in range(max(i - 1, 0), min(i + 2, down)):
             for c in range(max(j - 1, 0), min(j + 2, across)):
-                if self.left[r, c] > 0:  # others hear it at their first visit
+                if self.left[r, c]:
                     self._news[r, c] += crossed[r - i + 1, c - j + 1]
 
-    def _make_room(self) -> None:
-        while len(self._flows) >= self.capacity:
+    def _make_room(self, busy: int) -> None:
+        while self._flows and len(self._flows) + busy >= self.capacity:
             at, flow = next(iter(self._flows.items()))
             self._slots.save(self._slot(at), flow.kept)
             del self._flows[at]
