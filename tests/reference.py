@@ -444,7 +444,7 @@ def portions(z, codes, cell, method, exponent, lengths):
     found = {}
     if method == "dinf":
         facets = []
-        for near, far in ((0, 1), (2, 1), (2, 3), (4, 3), (4, 5), (6, 5), (6, 7), (0, 7)):
+        for near, far in ((0, 7), (6, 7), (6, 5), (4, 5), (4, 3), (2, 3), (2, 1), (0, 1)):
             d1, d2 = length[near], length[(2 * far - near) % 8]
             if near in slopes and far in slopes:
                 s1, s2 = slopes[near], (below[near] - below[far]) / d2

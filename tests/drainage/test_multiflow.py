@@ -153,6 +153,18 @@ def test_dinf_divides_by_the_angle(tmp_path, degrees):
     assert found == pytest.approx(expected.tolist(), abs=2e-4)  # of heights as float32
 
 
+def test_of_equal_triangles_the_first_as_tarboton_numbers_them(tmp_path):
+    """In a symmetric valley towards E: the one between E and NE."""
+    z = np.array([[9, 9, 1], [9, 5, 3], [9, 9, 1]], np.float32)
+    outlets = [cell for cell in np.ndindex(3, 3) if cell != (1, 1)]
+    found = spread_of(tmp_path, z, "dinf", outlets)
+    assert found == [0, 0, 0, 0, 0, 0, 0, 1]
+    z[0, 2] = z[2, 2] = 2
+    found = spread_of(tmp_path / "divided", z, "dinf", outlets)
+    part = math.atan(0.5) / (math.pi / 4)
+    assert found == pytest.approx([1 - part, 0, 0, 0, 0, 0, 0, part], abs=1e-8)
+
+
 @pytest.mark.parametrize(
     ("method", "exponent", "diagonal"), [("mfd", 1.1, 1), ("mfd", 4, 1), ("quinn", 1, 2**-0.5)]
 )

@@ -92,8 +92,8 @@ def _steepest_facet(z, code, at, step, lengths, row, only, parts):
     A facet at the edge, with one neighbour, is a line to that.
     """
     most, straight, other, ratio = 0.0, -1, -1, 0.0
-    for facet in range(8):
-        # Clockwise from E, each between a straight step and a diagonal one.
+    for facet in range(7, -1, -1):
+        # Counterclockwise from E, as they are numbered there; from a straight step to a diagonal.
         near, far = facet, (facet + 1) & 7
         if facet & 1:
             near, far = far, near

@@ -112,8 +112,8 @@ def _weigh_slopes(around, drains, steps, widths, how, weights):
 @jit
 def _weigh_facets(around, drains, steps, weights):
     """Weights by the angle in the steepest of the eight facets; whether there is one."""
-    straight_of, diagonal_of = (0, 2, 2, 4, 4, 6, 6, 0), (1, 1, 3, 3, 5, 5, 7, 7)
-    turned_of = (2, 0, 4, 2, 6, 4, 0, 6)
+    straight_of, diagonal_of = (0, 6, 6, 4, 4, 2, 2, 0), (7, 7, 5, 5, 3, 3, 1, 1)
+    turned_of = (6, 0, 4, 6, 2, 4, 0, 2)
     steepest, chosen, tangent = 0.0, 0, 0.0
     for facet in range(8):
         straight, diagonal, turned = straight_of[facet], diagonal_of[facet], turned_of[facet]
