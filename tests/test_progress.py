@@ -54,6 +54,7 @@ RUNS = {
     "accumulate": lambda s, p: terrain_gpu.accumulate(s, progress=p),
     "directions": lambda s, p: terrain_gpu.flow_direction(s, verify=True, progress=p),
     "flow": lambda s, p: terrain_gpu.flow_accumulation(s, verify=True, progress=p),
+    "divided": lambda s, p: terrain_gpu.flow_accumulation(s, method="mfd", verify=True, progress=p),
     "fill": lambda s, p: terrain_gpu.fill(s, verify=True, progress=p),
     "breach": lambda s, p: terrain_gpu.breach(s, verify=True, progress=p),
     "depressions": lambda s, p: terrain_gpu.depressions(s, progress=p),
@@ -73,11 +74,13 @@ RUNS = {
 
 @pytest.mark.parametrize("name", RUNS)
 def test_a_run_counts_to_its_total(name, store):
-    along = ("flow", "fill", "hand", "basins", "watershed", "indices", "depressions")
+    along = ("flow", "divided", "fill", "hand", "basins", "watershed", "indices", "depressions")
     if name in ("accumulate", "network", "directions", *along):
         terrain_gpu.minimum_spanning_tree(store, weight="flow")
     if name in along:
         terrain_gpu.flow_direction(store)
+    if name == "divided":
+        terrain_gpu.fill(store)
     if name == "indices":
         terrain_gpu.flow_accumulation(store)
         terrain_gpu.slope(store)
