@@ -241,6 +241,19 @@ def _on_the_cpu(store: TileStore) -> dict[str, Callable[..., tuple[dict[str, Any
     """Proofs of the layers of other operations, which are known by what they record."""
     from ..store.objects import is_there
 
+    proofs = {
+        "slope_of": _slopes,
+        "streams_of": _orders,
+        "where": _labels,
+        "rasters": _conversion,
+        "fill_of": _filled,
+        "depressions_of": _unproven,
+        "breach_of": _breached,
+        "basins_of": _basins,
+        "watershed_of": _watersheds,
+        "hand_of": _above,
+        "indices_of": _indices,
+    }
     checks: dict[str, Callable[..., tuple[dict[str, Any], str]]] = {}
     drained: dict[str, tuple[list[str], list[str]]] = {}
     for name in store.layers:
@@ -248,27 +261,10 @@ def _on_the_cpu(store: TileStore) -> dict[str, Callable[..., tuple[dict[str, Any
         settings = layer.info.get("settings")
         if not isinstance(settings, dict):
             continue
-        if "slope_of" in settings:
-            checks[name] = partial(_slopes, name=name)
-        elif "streams_of" in settings:
-            checks[name] = partial(_orders, name=name)
-        elif "where" in settings:
-            checks[name] = partial(_labels, name=name)
-        elif "rasters" in settings:
-            checks[name] = partial(_conversion, name=name)
-        elif "fill_of" in settings:
-            checks[name] = partial(_filled, name=name)
-        elif "breach_of" in settings:
-            checks[name] = partial(_breached, name=name)
-        elif "basins_of" in settings:
-            checks[name] = partial(_basins, name=name)
-        elif "watershed_of" in settings:
-            if layer.info.get("holds") != "pour points":  # which are proven with their watersheds
-                checks[name] = partial(_watersheds, name=name)
-        elif "hand_of" in settings:
-            checks[name] = partial(_above, name=name)
-        elif "indices_of" in settings:
-            checks[name] = partial(_indices, name=name)
+        if layer.info.get("holds") == "pour points":  # which are proven with their watersheds
+            continue
+        if mark := next((mark for mark in proofs if mark in settings), None):
+            checks[name] = partial(proofs[mark], name=name)
         elif "accumulation_of" in settings:
             check = _divided if "method" in settings else _sums
             checks[name] = partial(check, name=name)
@@ -287,6 +283,11 @@ def _on_the_cpu(store: TileStore) -> dict[str, Callable[..., tuple[dict[str, Any
         for name in codes[1:]:
             checks[name] = partial(_drainage, sums=[], codes=[name])
     return checks
+
+
+def _unproven(store: TileStore, name: str, **how: Any) -> tuple[dict[str, Any], str]:
+    why = "there is no proof of depressions yet"
+    return {"verified": False, "unproven": why}, f"layer {name} not proven: {why}"
 
 
 def _conversion(store: TileStore, name: str, **how: Any) -> tuple[dict[str, Any], str]:

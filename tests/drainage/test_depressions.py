@@ -165,6 +165,8 @@ def test_depressions_of_a_raster(dem, tmp_path, capsys):
     assert call("convert-dataset dem.tif s.zarr") == 0
     assert call("depressions s.zarr --min-depth 1000") == 0
     assert "0 depressions, " in capsys.readouterr().out
+    assert call("verify s.zarr") == 0
+    assert "depressions not proven: there is no proof of depressions" in capsys.readouterr().out
 
 
 def test_depressions_that_cannot_be(dem, tmp_path, capsys):

@@ -462,7 +462,7 @@ def test_what_is_missing_is_computed(dem, capsys):
         ("streams s.zarr --threshold 9parsec", "threshold '9parsec': give a number of cells"),
         ("hand s.zarr --threshold 0ha", "threshold '0ha': must be positive"),
         ("watershed s.zarr --pour-point-rowcol 3,3 --snap inf", "--snap inf: give a finite"),
-        ("watershed s.zarr --pour-point-rowcol 3,3 --snap 9 --snap-area x", "--snap-area 'x': giv"),
+        ("watershed s.zarr --pour-point-rowcol 3,3 --snap 9 --snap-area x", "x: a field needs --p"),
     ],
 )
 def test_what_is_in_the_way_is_refused_before_the_work(dem, capsys, words, told):
