@@ -57,7 +57,8 @@ RUNS = {
     "divided": lambda s, p: terrain_gpu.flow_accumulation(s, method="mfd", verify=True, progress=p),
     "fill": lambda s, p: terrain_gpu.fill(s, verify=True, progress=p),
     "breach": lambda s, p: terrain_gpu.breach(s, verify=True, progress=p),
-    "depressions": lambda s, p: terrain_gpu.depressions(s, progress=p),
+    "depressions": lambda s, p: terrain_gpu.depressions(s, verify=True, progress=p),
+    "large": lambda s, p: terrain_gpu.depressions(s, min_area=9, verify=True, progress=p),
     "basins": lambda s, p: terrain_gpu.basins(s, verify=True, progress=p),
     "watershed": lambda s, p: terrain_gpu.watershed(s, [(0, 0)], verify=True, progress=p),
     "hand": lambda s, p: terrain_gpu.hand(s, streams="elevation", verify=True, progress=p),
@@ -75,6 +76,7 @@ RUNS = {
 @pytest.mark.parametrize("name", RUNS)
 def test_a_run_counts_to_its_total(name, store):
     along = ("flow", "divided", "fill", "hand", "basins", "watershed", "indices", "depressions")
+    along += ("large",)
     if name in ("accumulate", "network", "directions", *along):
         terrain_gpu.minimum_spanning_tree(store, weight="flow")
     if name in along:

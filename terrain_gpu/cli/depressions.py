@@ -11,7 +11,7 @@ from .flow_accumulation import directions_option, provide
 __all__ = ["HELP", "MODULES", "NAME", "OPTIONS", "PROVEN", "WRITES", "provide", "run", "tell"]
 
 NAME = "depressions"
-PROVEN = False
+PROVEN = True
 WRITES = "into", "conditioned"
 MODULES = "mst.problem", "drainage.hierarchy", "drainage.flow", "drainage.directions"
 HELP = """Find the depressions of STORE, or of a raster (then give -o or --table): how deep they

@@ -247,7 +247,7 @@ def _on_the_cpu(store: TileStore) -> dict[str, Callable[..., tuple[dict[str, Any
         "where": _labels,
         "rasters": _conversion,
         "fill_of": _filled,
-        "depressions_of": _unproven,
+        "depressions_of": _depressions,
         "breach_of": _breached,
         "basins_of": _basins,
         "watershed_of": _watersheds,
@@ -283,11 +283,6 @@ def _on_the_cpu(store: TileStore) -> dict[str, Callable[..., tuple[dict[str, Any
         for name in codes[1:]:
             checks[name] = partial(_drainage, sums=[], codes=[name])
     return checks
-
-
-def _unproven(store: TileStore, name: str, **how: Any) -> tuple[dict[str, Any], str]:
-    why = "there is no proof of depressions yet"
-    return {"verified": False, "unproven": why}, f"layer {name} not proven: {why}"
 
 
 def _conversion(store: TileStore, name: str, **how: Any) -> tuple[dict[str, Any], str]:
@@ -340,6 +335,15 @@ def _filled(store: TileStore, name: str, **how: Any) -> tuple[dict[str, Any], st
 
     found = verify_stored_fill(store, store.layer(name), Limits(**how))
     return found, f"layer {name} verified, {found['cells']:,} cells that drain"
+
+
+def _depressions(store: TileStore, name: str, **how: Any) -> tuple[dict[str, Any], str]:
+    from ..drainage.verify.nesting import verify_stored_depressions
+    from ..engine.proof import Limits
+
+    found = verify_stored_depressions(store, store.layer(name), Limits(**how))
+    count = found["depressions"]
+    return found, f"layer {name} verified, {count:,} depression{'s' * (count != 1)}"
 
 
 def _breached(store: TileStore, name: str, **how: Any) -> tuple[dict[str, Any], str]:

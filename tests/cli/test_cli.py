@@ -117,8 +117,8 @@ OPTIONS = {
     "memory-limit threads workers scheduler verify resume scratch overwrite json quiet verbose "
     "help",
     "terrain-gpu depressions": "directions min-depth min-area min-volume table into conditioned "
-    "output memory-limit threads workers scheduler resume scratch overwrite json quiet verbose "
-    "help",
+    "output memory-limit threads workers scheduler verify resume scratch overwrite json quiet "
+    "verbose help",
     "terrain-gpu watershed": "pour-point pour-point-rowcol pour-points links snap snap-area "
     "accumulation directions into table output memory-limit threads workers scheduler verify "
     "resume scratch overwrite json quiet verbose help",

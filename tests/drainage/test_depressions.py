@@ -22,9 +22,11 @@ from terrain_gpu import minimum_spanning_tree as spanning_tree
 from terrain_gpu.drainage.hierarchy import Depressions
 from terrain_gpu.drainage.hierarchy.block import Known
 from terrain_gpu.drainage.hierarchy.state import Hierarchy
+from terrain_gpu.drainage.verify.nesting import verify_stored_depressions
 from terrain_gpu.engine.operation import Phase
 from terrain_gpu.engine.plan import COMPILED_BASELINE
-from terrain_gpu.errors import InputError, PlanError, StoreError
+from terrain_gpu.engine.proof import Limits
+from terrain_gpu.errors import InputError, PlanError, StoreError, VerificationError
 
 
 def right(data, nodata=None, connectivity=8, outlets=None):
@@ -35,15 +37,31 @@ def right(data, nodata=None, connectivity=8, outlets=None):
     return found, {pit: 1 + k for k, pit in enumerate(sorted(found))}
 
 
+def conditioned(data, nodata, found, numbers, kept, connectivity=8):
+    """Labels of those that are kept, and heights without the others."""
+    labels = {pit: 1 + k for k, pit in enumerate(kept)}
+    smallest = reference.smallest_depressions(data, found, numbers, nodata, connectivity)
+    by_number = dict(zip(numbers.values(), numbers, strict=True))
+    expected, filled = np.zeros(data.shape, np.uint32), data.copy()
+    for cell in reference.listed(smallest != 0):
+        chain = list(within(found, by_number[smallest[cell]]))
+        expected[cell] = next((labels[pit] for pit in chain if pit in labels), 0)
+        gone = [pit for pit in chain if pit not in labels]
+        filled[cell] = found[gone[-1]][0] if gone else data[cell]
+    return expected, filled
+
+
 class TestDepressionsContract(AlongDirections):
-    command = "depressions s.zarr --table t.csv"
-    test_its_proof_accepts_it = test_its_proof_refuses_mutations = None
+    command = "depressions s.zarr --table t.csv --conditioned c --min-depth 20"
 
     def make(self, store):
-        return Depressions(str(store), table=str(store.parent / "t.csv"))
+        table = str(store.parent / "t.csv")
+        return Depressions(str(store), table=table, conditioned="c", min_depth=20.0)
 
     def expected(self, data, nodata, grid):
-        return [reference.smallest_depressions(data, *right(data, nodata), nodata)]
+        found, numbers = right(data, nodata)
+        kept = [pit for pit in sorted(found) if found[pit][0] - data[pit].item() >= 20]
+        return list(conditioned(data, nodata, found, numbers, kept))
 
 
 def rows_of(table):
@@ -95,12 +113,7 @@ def test_tables_and_conditioned_heights(folders, raster, connectivity, ends, lea
             return
     kept = [pit for pit in sorted(found) if all(np.array(sizes[pit]) >= least)]
     labels, texts, tables = {pit: 1 + k for k, pit in enumerate(kept)}, set(), []
-    expected, filled = np.zeros(data.shape, np.uint32), data.copy()
-    for cell in reference.listed(smallest != 0):
-        chain = list(within(found, by_number[smallest[cell]]))
-        expected[cell] = next((labels[pit] for pit in chain if pit in labels), 0)
-        gone = [pit for pit in chain if pit not in labels]
-        filled[cell] = found[gone[-1]][0] if gone else data[cell]
+    expected, filled = conditioned(data, nodata, found, numbers, kept, connectivity)
     with folders() as folder:
         for block in (64, 256):
             store = make_store(folder / f"{block}.zarr", data, nodata, block)
@@ -116,6 +129,8 @@ def test_tables_and_conditioned_heights(folders, raster, connectivity, ends, lea
             assert same(whole(result.layers["depressions"]), expected)
             assert same(whole(result.layers["conditioned"]), filled)
             assert result.found["depressions"] == len(kept)
+            for layer in result.layers.values():
+                verify_stored_depressions(TileStore.open(store), layer, Limits(threads=threads))
             texts.add((folder / f"{block}.csv").read_text())
             tables.append(rows_of(folder / f"{block}.csv"))
     assert len(texts) == 1
@@ -149,6 +164,17 @@ def test_nested_depressions(tmp_path):
     assert [row["volume"] / 200 / 11 for row in rows_of(table)] == [14, 2, 63, 2, 18, 1]
 
 
+def test_a_pit_that_spills_towards_the_last_cell_of_its_block(tmp_path):
+    data = np.full((64, 128), 100.0, np.float32)
+    data[:, 63] = np.arange(64)  # the last cell of the block is the last at its rim under water
+    data[:, 64:] = -1
+    data[10, 10] = 50
+    store = make_store(tmp_path / "s.zarr", data, None, 64)
+    spanning_tree(store, weight="flow")
+    flow_direction(store, outlets=[(5, 127)])
+    assert depressions(store, verify=True).found["depressions"] == 1
+
+
 def test_depressions_of_a_raster(dem, tmp_path, capsys):
     assert call("depressions dem.tif -o numbers.tif --table t.csv --json r.json") == 0
     found, numbers = right(dem)
@@ -165,8 +191,21 @@ def test_depressions_of_a_raster(dem, tmp_path, capsys):
     assert call("convert-dataset dem.tif s.zarr") == 0
     assert call("depressions s.zarr --min-depth 1000") == 0
     assert "0 depressions, " in capsys.readouterr().out
-    assert call("verify s.zarr") == 0
-    assert "depressions not proven: there is no proof of depressions" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("key", ["depressions", "deepest", "area", "volume"])
+def test_wrong_totals_of_depressions(dem, monkeypatch, key):
+    assert call("convert-dataset dem.tif s.zarr") == 0
+    assert call("flow-direction s.zarr") == 0
+    execute = Depressions.execute
+
+    def more(operation, own):
+        found = execute(operation, own)
+        return {**found, key: found[key] + (1 if key == "depressions" else 1e-6)}
+
+    monkeypatch.setattr(Depressions, "execute", more)
+    with pytest.raises(VerificationError, match=f"wrong totals: .* {key}"):
+        depressions("s.zarr", min_depth=1, verify=True)
 
 
 def test_depressions_that_cannot_be(dem, tmp_path, capsys):

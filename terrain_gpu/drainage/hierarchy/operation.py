@@ -14,8 +14,8 @@ import numpy as np
 from ...arguments import checked
 from ...engine.operation import Operation, OutputLayer, Phase, SolvedBlock, State
 from ...engine.plan import StreamPlan, fit_blocks, layer_bytes
-from ...engine.proof import RunRecord
-from ...engine.run import Here, Result, run
+from ...engine.proof import Limits, RunRecord
+from ...engine.run import Here, Result, Run, run
 from ...errors import InputError, StoreError
 from ...grid import Block, BlockGrid
 from ...grid.lengths import area_units, cell_areas
@@ -25,6 +25,7 @@ from ...store import TileStore
 from ..block import Work, read_forest, work_bytes
 from ..codes import DIRECTIONS, label_dtype, open_directions
 from ..source import Forest, open_forest
+from ..verify.nesting import DepressionRule, plan_depressions_proof, verify_depressions
 from ..weights import largest_weight
 from . import kernels
 from .block import WORK_BYTES, BlockSets
@@ -59,6 +60,10 @@ class Depressions(Operation):
             Phase("label", writes=True, joined="table" if self.table else ""),
         )
 
+    @property
+    def proof_passes(self) -> int:  # type: ignore[override]
+        return 3 if self.min_area or self.min_volume else 2
+
     @cached_property
     def forest(self) -> Forest:
         return open_forest(self.store)
@@ -73,7 +78,8 @@ class Depressions(Operation):
         if self.conditioned is None:
             return (labels,)
         heights = self.layers[0]
-        filled = OutputLayer(self.conditioned, heights.dtype, heights.nodata, "conditioned heights")
+        kind = "conditioned heights"
+        filled = OutputLayer(self.conditioned, heights.dtype, heights.nodata, kind, {"holds": kind})
         return labels, filled
 
     def settings(self) -> dict[str, Any]:
@@ -172,6 +178,22 @@ class Depressions(Operation):
         some = np.flatnonzero(sums[:, 0])
         return numbers[some] - 1, sums[some]
 
+    # -- the proof ------------------------------------------------------------------------------
+
+    @property
+    def rule(self) -> DepressionRule:
+        heights, _, codes = self.layers
+        least = self.min_depth, self.min_area, self.min_volume
+        return DepressionRule(codes, heights, self.forest.connectivity, *least)
+
+    def plan_verify(self, memory_limit: int, threads: int | None) -> None:
+        plan_depressions_proof(self.rule, Limits(memory_limit, threads))
+
+    def verify(self, run: Run, found: dict[str, Any]) -> dict[str, Any]:
+        heights = None if self.conditioned is None else run.layer(self.conditioned)
+        verify_depressions(self.rule, run.layer(self.into), heights, found, run.proof_limits)
+        return {"verified_cells": self.grid.cells}
+
 
 class _Nesting(Hierarchy):
     """The hierarchy; then the totals of depressions, and numbers of those that are kept."""
@@ -247,6 +269,7 @@ def depressions(  # noqa: PLR0913 - keyword-only
     memory_limit: int | str | None = None,
     threads: int | None = None,
     client: Any = None,
+    verify: bool = False,
     resume: bool = False,
     overwrite: bool = False,
     progress: Progress = silent,
@@ -282,6 +305,9 @@ def depressions(  # noqa: PLR0913 - keyword-only
     client
         A ``distributed.Client`` whose workers solve the blocks, each within `memory_limit`. None
         for this process.
+    verify
+        Verify the layers and totals in two more passes over the cells, three with `min_area` or
+        `min_volume`; not the table, which is written from the same totals.
     resume
         Continue an unfinished run.
     overwrite
@@ -306,6 +332,8 @@ def depressions(  # noqa: PLR0913 - keyword-only
         have changed since, or the layer exists already.
     OutputError
         when the disk is full. Finished blocks are kept for `resume`.
+    VerificationError
+        when the proof fails; there is no result then.
 
     Notes
     -----
@@ -345,6 +373,7 @@ def depressions(  # noqa: PLR0913 - keyword-only
         operation,
         memory_limit=memory_limit,
         threads=threads,
+        verify=verify,
         resume=resume,
         overwrite=overwrite,
         place=Here(progress),

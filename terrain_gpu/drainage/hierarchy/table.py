@@ -40,7 +40,7 @@ class DepressionTotals:
         """Add up the depressions within each; return the numbers of those kept, 0 for others."""
         cells, units, high, low = found.sums.T.copy()
         volumes = (high * 2.0**kernels.LOW_BITS + low) / self._scale
-        order = np.lexsort((found.keys, found.dead))
+        order = np.argsort(found.dead, kind="stable")  # sums of floats depend on it
         kernels.add_up(order, found.parent, found.dead, self._unit, cells, units, volumes)
         self._cells, self._areas, self._volumes = cells, units * self._unit, volumes
         kept = (self._areas >= self._least[0]) & (volumes >= self._least[1])
