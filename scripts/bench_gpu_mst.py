@@ -2,6 +2,7 @@
 
     python scripts/bench_gpu_mst.py --side 16384 --work /tmp
     python scripts/bench_gpu_mst.py --programs --huge 60000 --work /tmp
+    python scripts/bench_gpu_mst.py --huge 200704x100352 --limit "" --devices all --work /tmp
 
 Prints one line for each case. "floor" is the same bytes read by parallel pread and written with
 fsync, in the same run.
@@ -196,27 +197,37 @@ def program(command: str, store: Path) -> None:
         print(f"    {found['result']}", flush=True)
 
 
-def programs(work: Path, huge: int, verify: bool) -> None:
-    """The thesis's raster, a small GPU, and ids beyond 32 bits."""
-    mst = "compute-mst {} --backend cuda --overwrite"
+MST = "compute-mst {} --backend cuda --overwrite"
+PATHS = "compute-sssp {} --backend cuda --overwrite --source-rowcol 4096,4096"
+
+
+def programs(work: Path) -> None:
+    """The thesis's raster, and a small GPU."""
     new_store(work / "thesis.zarr", 12555, 17630, BLOCK)
     for weight in ("absdiff", "max"):
-        program(f"{mst} --weight {weight}", work / "thesis.zarr")
-    paths = "compute-sssp {} --backend cuda --overwrite --source-rowcol 4096,4096"
+        program(f"{MST} --weight {weight}", work / "thesis.zarr")
     for cost in ("absdiff", "surface"):
-        program(f"{paths} --cost {cost}", work / "thesis.zarr")
+        program(f"{PATHS} --cost {cost}", work / "thesis.zarr")
     new_store(work / "square.zarr", 16384, 16384, BLOCK)
     for _ in range(2):
         for limit in ("100GB", "4GB"):
-            program(f"{mst} --gpu-memory-limit {limit}", work / "square.zarr")
-            program(f"{paths} --gpu-memory-limit {limit}", work / "square.zarr")
-    if huge:
-        new_store(work / "huge.zarr", huge, huge, 2048)
-        limits = "--memory-limit 8GB --gpu-memory-limit 8GB"
-        program(f"{mst} {limits}", work / "huge.zarr")
-        program(f"{paths} {limits}", work / "huge.zarr")
-        if verify:
-            program("verify {} --memory-limit 8GB", work / "huge.zarr")
+            program(f"{MST} --gpu-memory-limit {limit}", work / "square.zarr")
+            program(f"{PATHS} --gpu-memory-limit {limit}", work / "square.zarr")
+
+
+def out_of_core(work: Path, shape: str, limit: str, devices: str, verify: list[str]) -> None:
+    """Ids beyond 32 bits, one operation after another: the disk holds one result at a time."""
+    store = work / "huge.zarr"
+    rows, _, cols = shape.partition("x")
+    new_store(store, int(rows), int(cols or rows), 2048)
+    how = f" --device {devices}"
+    if limit:
+        how += f" --memory-limit {limit} --gpu-memory-limit {limit}"
+    for command, layer in ((MST, "mst"), (PATHS, "distance")):
+        program(command + how, store)
+        if layer in verify:
+            program("verify {}", store)
+        shutil.rmtree(store / layer, ignore_errors=True)
 
 
 def main() -> None:
@@ -227,11 +238,18 @@ def main() -> None:
     parser.add_argument("--no-resident", action="store_true")
     parser.add_argument("--region", type=int, help="Side of a region at most.")
     parser.add_argument("--programs", action="store_true", help="Only these: whole processes.")
-    parser.add_argument("--huge", type=int, default=0, metavar="SIDE", help="Out of core, too.")
-    parser.add_argument("--verify", action="store_true", help="Prove its results as well.")
+    parser.add_argument("--huge", metavar="SIDE|ROWSxCOLS", help="Out of core, too.")
+    parser.add_argument("--limit", default="8GB", help="Memory limits of that, of host and GPU.")
+    parser.add_argument("--devices", default="0", help="GPUs of that.")
+    parser.add_argument(
+        "--verify", nargs="*", default=[], metavar="LAYER", help="Prove these, too."
+    )
     args = parser.parse_args()
     if args.programs:
-        programs(args.work, args.huge, args.verify)
+        programs(args.work)
+    if args.huge:
+        out_of_core(args.work, args.huge, args.limit, args.devices, args.verify)
+    if args.programs or args.huge:
         return
     plan.MOST_SIDE = args.region or plan.MOST_SIDE
     z = terrain(args.side)
