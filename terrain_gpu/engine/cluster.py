@@ -14,7 +14,7 @@ import pickle
 import re
 import time
 import uuid
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator
 from contextlib import closing, contextmanager, suppress
 from itertools import islice
@@ -74,6 +74,8 @@ class Figures:
     def __init__(self) -> None:
         self.tasks = self.retries = self.bytes_sent = self.bytes_received = 0
         self.done: Counter[str] = Counter()
+        self.seconds: defaultdict[str, float] = defaultdict(float)
+        self.processor: defaultdict[str, float] = defaultdict(float)
         self.first: dict[str, Told] = {}
         self.last: dict[str, Told] = {}
 
@@ -86,6 +88,8 @@ class Figures:
         """Count a finished task."""
         self.bytes_received += len(found)
         self.done[told.worker] += 1
+        self.seconds[told.worker] += told.seconds
+        self.processor[told.worker] += told.processor
         # Results of a worker's threads may arrive out of order.
         self.first[told.worker] = min(
             self.first.get(told.worker, told), told, key=lambda one: one.before
@@ -106,6 +110,8 @@ class Figures:
                 worker: {
                     "host": last.host,
                     "tasks": self.done[worker],
+                    "seconds": self.seconds[worker],
+                    "processor_seconds": self.processor[worker],
                     "peak_rss_bytes": last.peak,
                     "bytes_read": last.after[0] - self.first[worker].before[0],
                     "bytes_written": last.after[1] - self.first[worker].before[1],

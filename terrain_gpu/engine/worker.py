@@ -81,6 +81,8 @@ class Told(NamedTuple):
     peak: int
     before: tuple[int, int]
     after: tuple[int, int]
+    processor: float
+    """Seconds of processor time of the task's thread."""
 
 
 class _Local(threading.local):
@@ -108,6 +110,7 @@ def task(
     from distributed import get_worker
 
     start, before, worker = time.perf_counter(), process_io() or (0, 0), get_worker()
+    processor = time.thread_time()
     key = hashlib.sha256(packed).digest()
     if _local.key != key:  # free what another job holds first
         _local.clear()
@@ -125,8 +128,9 @@ def task(
         error.__cause__ = error.__context__ = None
         raise
     seconds = time.perf_counter() - start
-    after = process_io() or (0, 0)
-    return found, Told(worker.address, socket.gethostname(), seconds, peak_rss(), before, after)
+    after, processor = process_io() or (0, 0), time.thread_time() - processor
+    host = socket.gethostname()
+    return found, Told(worker.address, host, seconds, peak_rss(), before, after, processor)
 
 
 def facts(folder: str) -> Facts:

@@ -393,6 +393,7 @@ def test_what_died_with_its_worker_is_told(store, tmp_path, cluster):
     assert told["tasks"] == told["retries"] == 1
     (one,) = told["each"].values()
     assert one["tasks"] == 1
+    assert 0 < one["processor_seconds"] < one["seconds"] + 1
     assert one["host"] == socket.gethostname()
     assert one["bytes_read"] >= 0
     assert told["worker_peak_rss_bytes"] == one["peak_rss_bytes"] > 20 * MB
