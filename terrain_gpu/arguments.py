@@ -33,7 +33,7 @@ StreamOrder = Literal["strahler", "shreve", "horton", "hack", "topological", "li
 UpstreamStatistic = Literal["sum", "mean", "max", "min"]
 LayerCompression = Literal["zstd"]
 FileCompression = Literal["none", "deflate", "lzw", "zstd"]
-FlowEncoding = Literal["esri", "grass", "taudem", "whitebox", "saga", "ldd"]
+FlowEncoding = Literal["esri", "grass", "taudem", "whitebox", "saga", "ldd", "nextxy"]
 FloatType = Literal["float64", "float32"]
 RankMethod = Literal["auto", "sequential", "wyllie", "splitters", "recursive", "hybrid"]
 

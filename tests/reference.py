@@ -986,3 +986,29 @@ def smallest_depressions(z, found, numbers, nodata=None, connectivity=8):
                     seen.add((r, c))
                     stack.append((r, c))
     return labels
+
+
+def next_cells(codes, part):
+    """NEXTXY of a part of the raster: column and row of the next cell from 1, see CaMa-Flood."""
+    top, bottom, left, right = part
+    rows, cols = codes.shape
+    found = np.full((2, bottom - top, right - left), -9999, np.int32)
+
+    def drains(r, c):
+        return 0 <= r < rows and 0 <= c < cols and codes[r, c] != 255
+
+    for row in range(top, bottom):
+        for col in range(left, right):
+            code, at = int(codes[row, col]), (slice(None), row - top, col - left)
+            if code == 255:
+                continue
+            around = [(row + dr, col + dc) for dr in (-1, 0, 1) for dc in (-1, 0, 1)]
+            if code == 0:
+                found[at] = -10 if all(drains(*one) for one in around) else -9
+                continue
+            step = ((0, 1), (1, 1), (1, 0), (1, -1), (0, -1), (-1, -1), (-1, 0), (-1, 1))
+            down, across = step[code.bit_length() - 1]
+            r, c = row + down, col + across
+            inside = top <= r < bottom and left <= c < right and drains(r, c)
+            found[at] = (c - left + 1, r - top + 1) if inside else -9
+    return found

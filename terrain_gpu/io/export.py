@@ -17,6 +17,7 @@ from ..store import TileStore
 from ..store.file_writer import writable_file
 from .export_problem import Export
 from .gdal import gdal_environment
+from .nextxy import NEXTXY
 
 
 @checked(compress=word(FileCompression), dtype=word(FloatType), encoding=word(FlowEncoding))
@@ -55,7 +56,8 @@ def export_layer(  # noqa: PLR0913 - keyword-only
         NaN. None keeps the cells as they are.
     encoding
         For a layer of flow directions, the encoding of the file: "esri" (also when None), "grass",
-        "taudem", "whitebox", "saga" or "ldd". The band's tag FLOW_DIRECTION_ENCODING names it.
+        "taudem", "whitebox", "saga", "ldd"; or "nextxy": two bands of int32, the column and the row
+        of the next cell. The tag FLOW_DIRECTION_ENCODING of the first band names it.
     memory_limit, threads, progress
         As for `convert_dataset`.
     verify
@@ -90,6 +92,8 @@ def export_layer(  # noqa: PLR0913 - keyword-only
         raise InputError(
             f"{opened.path}: layer {layer!r} does not hold flow directions; leave out --encoding"
         )
+    if encoding == NEXTXY and dtype:
+        raise InputError(f"encoding {NEXTXY!r} has whole numbers of 32 bits; leave out the dtype")
     operation = Export(str(opened.path), str(target), layer, bounds, cog, compress, dtype, encoding)
     with gdal_environment():
         result = run(

@@ -22,7 +22,10 @@ from ..errors import InputError, PlanError
 from ..grid import Block, GridSpec, Window, ceil_div, clip
 from ..grid.neighbours import FLOW_DIRECTIONS, FORWARD_EDGES, encoded, symmetric
 from ..store import Layer
+from . import nextxy
 from .geotiff import OutputProfile, RasterOutput
+from .nextxy import NEXTXY
+from .verify.nextxy import PLANNED, plan_next_cells, verify_next_cells
 from .verify.raster import plan_raster, verify_raster
 
 # Ordered, so that equal runs write equal bytes.
@@ -62,11 +65,17 @@ class Export(Operation):
     @property
     def kind(self) -> np.dtype:
         """Dtype of the cells in the file."""
-        return np.dtype(self.dtype or self.source.dtype)
+        return nextxy.DTYPE if self.bands == 2 else np.dtype(self.dtype or self.source.dtype)
+
+    @property
+    def bands(self) -> int:
+        return 2 if self.encoding == NEXTXY else 1
 
     @property
     def nodata(self) -> float | int | None:
         """Nodata value of the file."""
+        if self.bands == 2:
+            return nextxy.NONE
         return self.source.nodata if self.kind == self.source.dtype else math.nan
 
     @property
@@ -110,9 +119,10 @@ class Export(Operation):
                 f"least {ceil_div(copying, MB)} MB"
             )
         itemsize, beside = source.dtype.itemsize, self.profile.writing
+        kinds = source.dtype, self.kind
         plan = plan_stream(
             *self.grid.shape,
-            max(source.dtype, self.kind, key=lambda one: one.itemsize),
+            PLANNED if self.bands == 2 else max(kinds, key=lambda one: one.itemsize),
             SourceShape((size, size), itemsize, stored, extra=1, beside=beside),
             memory_limit=memory_limit,
             threads=threads,
@@ -124,7 +134,7 @@ class Export(Operation):
         """Return the same with as many threads that compress as fit the limit."""
         most = threads_of(threads)
         while True:
-            profile = OutputProfile(self.compress, self.cog, most)
+            profile = OutputProfile(self.compress, self.cog, most, self.bands)
             found = replace(self, profile=profile)
             if most == 1:
                 return found
@@ -148,6 +158,8 @@ class Export(Operation):
         part = self.window(at)
         if self.source.info.get("encoding") == FORWARD_EDGES:
             return [symmetric(self.source.read_ring(part))]
+        if self.bands == 2:
+            return [self.source.read_ring(part)]
         out = buffer[0][: part[1] - part[0], : part[3] - part[2]]
         return [self.source.read_window(*part, out=out)]
 
@@ -164,6 +176,12 @@ class Export(Operation):
         work: Any,
     ) -> SolvedBlock:
         (data,) = cells
+        if self.bands == 2:
+            codes = data[1:-1, 1:-1]
+            self._refuse_others(at, codes, nextxy.no_directions(codes))
+            nextxy.end_outside(data, self.window(at), self.source.grid.shape)
+            found = nextxy.next_cells(data, self.window(at), self.part)
+            return SolvedBlock((found,), int((found[0] != nextxy.NONE).sum()))
         valid = stats(data, self.source.nodata).valid
         return SolvedBlock((self._converted(at, data),), valid)
 
@@ -174,10 +192,17 @@ class Export(Operation):
         return found
 
     def plan_verify(self, memory_limit: int, threads: int | None) -> None:
-        plan_raster(self.source, self.part, self.kind, Limits(memory_limit, threads))
+        limits = Limits(memory_limit, threads)
+        if self.bands == 2:
+            plan_next_cells(self.source, self.part, limits)
+        else:
+            plan_raster(self.source, self.part, self.kind, limits)
 
     def verify(self, run: Run, found: dict[str, Any]) -> dict[str, Any]:
         made, limits = run.writers[self.path].part, run.proof_limits
+        if self.bands == 2:
+            proven = verify_next_cells(made, self.source, self.part, limits, name=self.path)
+            return {"verified_cells": proven["cells"]}
         proven = verify_raster(
             made,
             self.source,
@@ -213,14 +238,18 @@ class Export(Operation):
         """Flow directions in another encoding."""
         assert self.encoding is not None
         found = encoded(self.encoding)[data]
-        if (wrong := found < 0).any():
+        self._refuse_others(at, data, found < 0)
+        return found.astype(np.uint8)
+
+    def _refuse_others(self, at: Block, data: np.ndarray, wrong: np.ndarray) -> None:
+        """Refuse values that are no flow directions."""
+        if wrong.any():
             row, col = np.argwhere(wrong)[0]
             top, _, left, _ = self.window(at)
             raise InputError(
                 f"{self.source.path}: {data[row, col]} at row {top + row}, column {left + col} is "
                 "not a flow direction; leave out --encoding"
             )
-        return found.astype(np.uint8)
 
 
 class _ValidCells(State):

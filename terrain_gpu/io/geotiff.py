@@ -47,16 +47,19 @@ class OutputProfile:
         Cloud-optimised GeoTIFF with overviews.
     threads
         Number of threads that compress.
+    bands
+        Number of bands; the first axis of the data that are written, if there are several.
     """
 
     compress: str = "none"
     cog: bool = False
     threads: int = 1
+    bands: int = 1
 
     @property
     def plain(self) -> OutputProfile:
         """Of the file that is written first: a COG is copied from an uncompressed one."""
-        return OutputProfile(threads=self.threads) if self.cog else self
+        return OutputProfile(threads=self.threads, bands=self.bands) if self.cog else self
 
     @property
     def writing(self) -> int:
@@ -117,7 +120,7 @@ class RasterOutput(FileWriter):
         options = profile.plain.creation_options(dtype)
         side = OUTPUT_TILE
         tiles = ceil_div(grid.rows, side) * ceil_div(grid.cols, side)
-        self._left = tiles * (side * side * dtype.itemsize + 16) + (1 << 12)
+        self._left = tiles * profile.bands * (side * side * dtype.itemsize + 16) + (1 << 12)
         if profile.cog or profile.compress == "none":
             self._check_space(self._left)
         self._data: Any = None
@@ -139,7 +142,7 @@ class RasterOutput(FileWriter):
                     driver="GTiff",
                     height=grid.rows,
                     width=grid.cols,
-                    count=1,
+                    count=profile.bands,
                     dtype=dtype.name,
                     nodata=nodata,
                     **place,
@@ -196,7 +199,8 @@ class RasterOutput(FileWriter):
         self._check_space(min(self._left, GDAL_CACHE))
         self._left -= data.nbytes
         try:
-            self._data.write(data, 1, window=GdalWindow(col0, row0, col1 - col0, row1 - row0))
+            frame = GdalWindow(col0, row0, col1 - col0, row1 - row0)
+            self._data.write(data, None if data.ndim == 3 else 1, window=frame)
             self._written.extend((*window, _crc(data)))
         except GDAL_ERRORS as error:
             raise output_error(self.path, error) from None
@@ -230,13 +234,13 @@ class RasterOutput(FileWriter):
                 found = 0
                 for row in range(row0, row1, OUTPUT_TILE):
                     size = col1 - col0, min(OUTPUT_TILE, row1 - row)
-                    found = _crc(data.read(1, window=GdalWindow(col0, row, *size)), found)
+                    found = _crc(data.read(window=GdalWindow(col0, row, *size)), found)
                 if found != crc:
                     raise OSError(errno.EIO, "the disk holds other data than written", str(path))
         for level in range(levels):
             with rasterio.open(path, overview_level=level) as data:
                 for _, window in data.block_windows(1):
-                    data.read(1, window=window)
+                    data.read(window=window)
 
     def _check_space(self, needed: int) -> None:
         free = free_space(self.path)
@@ -271,8 +275,8 @@ def _create_exact(
 
 def _crc(data: np.ndarray, crc: int = 0) -> int:
     """CRC-32C of the cells, row by row, without copying all of them at once."""
-    for k in range(0, len(data), OUTPUT_TILE):
-        part = data[k : k + OUTPUT_TILE]
+    for k in range(0, data.shape[-2], OUTPUT_TILE):
+        part = data[..., k : k + OUTPUT_TILE, :]
         if data.dtype.kind == "f":
             # GDAL omits blocks that equal a nodata value of 0, so -0.0 may be read back as 0.0.
             part = np.where(part == 0, data.dtype.type(0), part)

@@ -16,11 +16,13 @@ import numpy as np
 from ... import cells
 from ...engine.plan import StreamPlan
 from ...engine.proof import Limits, wrong
-from ...errors import InputError, VerificationError
-from ...grid import GridSpec, Window, clip, is_empty
+from ...errors import InputError
+from ...grid import Window, clip, is_empty
 from ...grid.neighbours import DIRECTIONS, ENCODINGS, FORWARD_EDGES, NEIGHBOUR, encoded
-from ..crs import crs_name, same_crs
 from ..gdal import GdalInput, gdal_environment
+from ..nextxy import NEXTXY
+from .header import check_header, refused
+from .nextxy import verify_next_cells
 from .windows import (
     check_windows,
     differ,
@@ -29,7 +31,6 @@ from .windows import (
     plan_windows,
     read_cells,
     read_mask,
-    same_value,
 )
 
 _CHUNK = 512
@@ -91,12 +92,12 @@ def verify_raster(
     try:
         file = GdalInput(os.fspath(path), None)
     except InputError as error:
-        raise _refused(at.path, f"cannot be read: {error}", "file") from None
+        raise refused(at.path, f"cannot be read: {error}", "file") from None
     try:
-        _check_header(at.path, file, layer, layer.grid.crop(part), dtype, nodata)
+        check_header(at.path, file, layer, layer.grid.crop(part), dtype, nodata)
         if file.encoding != encoding:
             what = f"its flow directions are of {file.encoding}, not {encoding}"
-            raise _refused(at.path, what, "encoding")
+            raise refused(at.path, what, "encoding")
         codes = None if encoding in (None, "esri") else encoded(str(encoding)).astype(np.uint8)
         masked = dtype.kind != "f" and nodata is not None
 
@@ -105,7 +106,7 @@ def verify_raster(
                 read_cells(file, window, found)
                 void = read_mask(file, window) == 0 if masked else None
             except InputError as error:
-                raise _refused(at.path, f"cannot be read: {error}", "file") from None
+                raise refused(at.path, f"cannot be read: {error}", "file") from None
             r0, r1, c0, c1 = window
             there = r0 + part[0], r1 + part[0], c0 + part[2], c1 + part[2]
             if layer.info.get("encoding") == FORWARD_EDGES:
@@ -148,53 +149,27 @@ def verify_exported(path: str | os.PathLike[str], layer: Any, limits: Limits) ->
         when the file is not a raster.
     """
     with gdal_environment():
-        file = GdalInput(os.fspath(path), None)
+        file = GdalInput(os.fspath(path), 1)
+        if file.encoding != NEXTXY:
+            file.close()
+            file = GdalInput(os.fspath(path), None)  # refuses several bands
         file.close()
         a, _, c, _, e, f = layer.grid.transform
         row = round((file.grid.transform[5] - f) / e)
         col = round((file.grid.transform[2] - c) / a)
         part = clip((row, row + file.grid.rows, col, col + file.grid.cols), layer.grid.window)
         if is_empty(part):
-            raise _refused(path, "does not lie where the layer does", "transform")
+            raise refused(path, "does not lie where the layer does", "transform")
         dtype = file.dtype if file.dtype.kind == "f" else layer.dtype
+        if file.encoding == NEXTXY and layer.dtype == np.uint8:
+            return verify_next_cells(path, layer, part, limits)
         if file.encoding not in (None, *ENCODINGS) or (file.encoding and layer.dtype != np.uint8):
-            raise _refused(path, f"its encoding {file.encoding!r} is unknown", "encoding")
+            raise refused(path, f"its encoding {file.encoding!r} is unknown", "encoding")
         return verify_raster(path, layer, part, dtype, limits, encoding=file.encoding)
 
 
 def _cell(window: Window, here: tuple[slice, slice], row: int, col: int) -> tuple[int, int]:
     return int(window[0] + here[0].start + row), int(window[2] + here[1].start + col)
-
-
-def _refused(path: Any, what: str, check: str) -> VerificationError:
-    return VerificationError(f"{path}: {what}; export it again", check)
-
-
-def _check_header(
-    path: Any,
-    file: GdalInput,
-    layer: Any,
-    grid: GridSpec,
-    dtype: np.dtype,
-    nodata: float | int | None,
-) -> None:
-    """Refuse a file whose description is not that of the cells."""
-    facts: list[tuple[str, Any, Any]] = [
-        ("shape", file.grid.shape, grid.shape),
-        ("type", file.dtype.name, dtype.name),
-        ("transform", file.grid.transform, grid.transform),
-        ("units", file.units, layer.attributes.get("units") or ""),
-        ("scale", file.scale, layer.attributes.get("scale_factor", 1.0)),
-        ("offset", file.offset, layer.attributes.get("add_offset", 0.0)),
-    ]
-    for name, found, right in facts:
-        if found != right:
-            raise _refused(path, f"its {name} is {found}, not {right}", name)
-    if not same_value(file.nodata, nodata):
-        raise _refused(path, f"its nodata value is {file.nodata}, not {nodata}", "nodata")
-    if bool(file.crs) != bool(grid.crs_wkt) or not same_crs(file.grid.crs_wkt, grid.crs_wkt):
-        is_in, belongs = crs_name(file.crs), grid.crs_code or grid.crs_wkt[:60] or "none"
-        raise _refused(path, f"its coordinate system is {is_in}, not {belongs}", "crs")
 
 
 def _converted(data: np.ndarray, nodata: float | int | None, dtype: np.dtype) -> np.ndarray:

@@ -1,0 +1,44 @@
+"""The description of a raster file, as proofs require it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ...errors import VerificationError
+from ...grid import GridSpec
+from ..crs import crs_name, same_crs
+from ..gdal import GdalInput
+from .windows import same_value
+
+
+def refused(path: Any, what: str, check: str) -> VerificationError:
+    return VerificationError(f"{path}: {what}; export it again", check)
+
+
+def check_header(
+    path: Any,
+    file: GdalInput,
+    layer: Any,
+    grid: GridSpec,
+    dtype: np.dtype,
+    nodata: float | int | None,
+) -> None:
+    """Refuse a file whose description is not that of the cells."""
+    facts: list[tuple[str, Any, Any]] = [
+        ("shape", file.grid.shape, grid.shape),
+        ("type", file.dtype.name, dtype.name),
+        ("transform", file.grid.transform, grid.transform),
+        ("units", file.units, layer.attributes.get("units") or ""),
+        ("scale", file.scale, layer.attributes.get("scale_factor", 1.0)),
+        ("offset", file.offset, layer.attributes.get("add_offset", 0.0)),
+    ]
+    for name, found, right in facts:
+        if found != right:
+            raise refused(path, f"its {name} is {found}, not {right}", name)
+    if not same_value(file.nodata, nodata):
+        raise refused(path, f"its nodata value is {file.nodata}, not {nodata}", "nodata")
+    if bool(file.crs) != bool(grid.crs_wkt) or not same_crs(file.grid.crs_wkt, grid.crs_wkt):
+        is_in, belongs = crs_name(file.crs), grid.crs_code or grid.crs_wkt[:60] or "none"
+        raise refused(path, f"its coordinate system is {is_in}, not {belongs}", "crs")

@@ -1,0 +1,152 @@
+"""Proof that a GeoTIFF holds the next cells of a layer of flow directions: `verify_next_cells`.
+
+The code that leads to the cell that the file names must be that of the layer.
+"""
+
+from __future__ import annotations
+
+import os
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+from rasterio.errors import RasterioError
+from rasterio.windows import Window as GdalWindow
+
+from ...engine.proof import Limits, around, wrong
+from ...errors import InputError
+from ...grid import Window
+from ...grid.neighbours import NEIGHBOUR
+from ..gdal import GdalInput
+from .header import check_header, refused
+from .windows import check_windows, plan_windows
+
+PLANNED = np.dtype(np.int64)
+"""As large as a cell of both bands."""
+
+_NONE, _MOUTH, _SINK = -9999, -9, -10
+_CHUNK = 512
+_TEMPORARIES = 64
+"""Bytes for each cell of a window."""
+
+
+def plan_next_cells(layer: Any, part: Window, limits: Limits) -> Any:
+    """How windows stream through `verify_next_cells`; the file need not exist yet."""
+    stored = layer.info.get("stored_bytes") or 0
+    file: dict[str, Any] = {"chunk": (_CHUNK, _CHUNK), "source_bytes": stored}
+    extra = _TEMPORARIES // (PLANNED.itemsize + 1) + 1
+    of = layer.grid.crop(part), PLANNED, layer.dtype, layer.block_size
+    return plan_windows(*of, limits, extra=extra, **file)
+
+
+def verify_next_cells(
+    path: str | os.PathLike[str],
+    layer: Any,
+    part: Window,
+    limits: Limits,
+    *,
+    name: str | os.PathLike[str] = "",
+) -> dict[str, Any]:
+    """Check all cells of both bands, their type, nodata value and place.
+
+    Parameters
+    ----------
+    path
+        The file.
+    layer, part
+        The layer, and its window that the file holds.
+    name
+        The file's name for messages.
+
+    Returns
+    -------
+    dict
+        "cells", those compared.
+
+    Raises
+    ------
+    VerificationError
+        at the first wrong cell found, or when anything else differs.
+    PlanError
+        when the memory limit is too small.
+    StoreError
+        when the layer is damaged.
+    """
+    at = SimpleNamespace(path=name or path)
+    plan = plan_next_cells(layer, part, limits)
+    try:
+        file = GdalInput(os.fspath(path), 1)
+    except InputError as error:
+        raise refused(at.path, f"cannot be read: {error}", "file") from None
+    try:
+        int32 = np.dtype(np.int32)
+        check_header(at.path, file, layer, layer.grid.crop(part), int32, _NONE)
+        if (bands := file.dataset().count) != 2 or file.encoding != "nextxy":
+            what = f"its {bands} bands are of {file.encoding}, not 2 of nextxy"
+            raise refused(at.path, what, "encoding")
+
+        def check(window: Window, found: np.ndarray, data: np.ndarray) -> None:
+            r0, r1, c0, c1 = window
+            both = found.view(np.int32).reshape(2, r1 - r0, c1 - c0)
+            frame = GdalWindow(c0, r0, c1 - c0, r1 - r0)
+            try:
+                file.dataset().read(out=both, window=frame)
+            except RasterioError as error:
+                why = error.__cause__ or error
+                raise refused(at.path, f"cannot be read: {why}", "file") from None
+            there = r0 + part[0], r1 + part[0], c0 + part[2], c1 + part[2]
+            bad = _wrong_cells(both, window, _codes(layer, there), part)
+            if bad.any():
+                row, col = np.argwhere(bad)[0]
+                x, y = both[:, row, col]
+                code = layer.read_window(*(int(one) for one in _one(there, row, col)))[0, 0]
+                what = f"column {x}, row {y} where the flow direction is {code}"
+                wrong(at, what, "cells", r0 + int(row), c0 + int(col))
+
+        check_windows(plan, PLANNED, layer, check, lambda _: None, limits)
+    finally:
+        file.close()
+    return {"cells": plan.rows * plan.cols}
+
+
+def _one(window: Window, row: int, col: int) -> Window:
+    return window[0] + row, window[0] + row + 1, window[2] + col, window[2] + col + 1
+
+
+def _codes(layer: Any, window: Window) -> np.ndarray:
+    """Codes of a window and one ring, 255 outside of the raster."""
+    r0, r1, c0, c1 = window
+    found: np.ndarray = layer.read_ring(window)
+    rows, cols = np.arange(r0 - 1, r1 + 1), np.arange(c0 - 1, c1 + 1)
+    found[(rows < 0) | (rows >= layer.grid.rows)] = 255
+    found[:, (cols < 0) | (cols >= layer.grid.cols)] = 255
+    return found
+
+
+def _wrong_cells(both: np.ndarray, window: Window, codes: np.ndarray, part: Window) -> np.ndarray:
+    """Mark cells whose next cell is not that of their code."""
+    r0, r1, c0, c1 = window
+    x, y = both
+    own = codes[1:-1, 1:-1]
+    row, col = np.arange(r0, r1)[:, None], np.arange(c0, c1)[None]
+    flows = (x > 0) & (y > 0)
+    down, right = np.where(flows, y - 1 - row, 0), np.where(flows, x - 1 - col, 0)
+    near = (np.abs(down) <= 1) & (np.abs(right) <= 1) & ((down != 0) | (right != 0))
+    down[~near] = right[~near] = 0
+    step = NEIGHBOUR[down + 1, right + 1]
+    inside = (y <= part[1] - part[0]) & (x <= part[3] - part[2])
+    at = np.arange(r1 - r0)[:, None] + 1 + down, np.arange(c1 - c0)[None] + 1 + right
+    good = flows & near & inside & (own == np.left_shift(1, step & 7)) & (codes[at] != 255)
+    good |= (x == _NONE) & (y == _NONE) & (own == 255)
+    beside = around(codes == 255)
+    good |= (x == _SINK) & (y == _SINK) & (own == 0) & ~beside
+    leaves = (own == 0) & beside
+    for r in range(3):
+        for c in range(3):
+            last = codes[r : r + r1 - r0, c : c + c1 - c0] == 255
+            beyond = (row + r - 1 < 0) | (row + r - 1 >= part[1] - part[0])
+            beyond = beyond | (col + c - 1 < 0) | (col + c - 1 >= part[3] - part[2])
+            if (r, c) != (1, 1):
+                leaves |= (own == 1 << int(NEIGHBOUR[r, c])) & (last | beyond)
+    good |= (x == _MOUTH) & (y == _MOUTH) & leaves
+    return ~good
