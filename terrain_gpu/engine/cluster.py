@@ -8,6 +8,7 @@ each block is recorded once, by the first result, and both wrote the same bytes.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import math
 import pickle
@@ -416,7 +417,11 @@ class Tasks:
         )  # fmt: skip
         self.running[future] = count, sent, worker
         self.of_worker[worker] += 1
-        future.add_done_callback(self.ready.put)
+        # Results are fetched as they come. One after the other, each would take some milliseconds.
+        fetched = asyncio.run_coroutine_threadsafe(
+            client.gather(future, asynchronous=True), client.loop.asyncio_loop
+        )
+        fetched.add_done_callback(lambda fetched: self.ready.put((future, fetched)))
 
     def _send_again(self) -> None:
         """Send tasks to any worker whose own is gone since the last call.
@@ -441,30 +446,22 @@ class Tasks:
         self, more: Callable[[], None]
     ) -> Generator[tuple[list[Any], Told, int], None, None]:
         """Yield results, figures and numbers of items of tasks, which `more` submits."""
-        cluster, patience = self.cluster, LOOK
+        cluster = self.cluster
         with dask_errors(cluster.client):
             try:
                 while True:
                     more()
                     if not self.running:
                         break
-                    if (future := cluster._next(self.ready)) is None:
+                    if (ready := cluster._next(self.ready)) is None:
                         self._send_again()
                         continue
+                    future, fetched = ready
                     if future not in self.running:  # cancelled
                         continue
-                    if future.status == "error":
-                        future.result()  # raises
-                    try:
-                        found, figures = future.result(timeout=patience)
-                    except TimeoutError:  # it died with its worker, or the scheduler is stopped
-                        patience *= 2
-                        cluster._look()
-                        self._send_again()
-                        future.add_done_callback(self.ready.put)
-                        continue
+                    found, figures = fetched.result()
                     count, _, _ = self._finish(future)
-                    del future
+                    del ready, future, fetched
                     cluster.figures.received(found, figures)
                     yield pickle.loads(found), figures, count
                 cluster.figures.retries += cluster._again(self.name)
