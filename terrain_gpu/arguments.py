@@ -28,6 +28,7 @@ PathMethod = Literal["relax", "index", "dijkstra", "relax-array", "tournament"]
 TreeMethod = Literal["frozen", "contract"]
 TreeWeight = Literal["max", "absdiff", "flow"]
 FlatsMethod = Literal["tree", "gradient"]
+DepressionsMethod = Literal["carve", "fill", "breach"]
 FlowMethod = Literal["d8", "dinf", "mfd", "quinn"]
 StreamOrder = Literal["strahler", "shreve", "horton", "hack", "topological", "link"]
 UpstreamStatistic = Literal["sum", "mean", "max", "min"]
@@ -378,6 +379,7 @@ def device(name: str, value: Any) -> int:
 
 _CHECKS: dict[str, Check] = {
     "accumulation": text,
+    "all_touched": flag,
     "allocation": flag,
     "areas": flag,
     "backend": word(Backend),
@@ -394,11 +396,13 @@ _CHECKS: dict[str, Check] = {
     "connectivity": word(Connectivity),
     "corner_cutting": flag,
     "crs": _crs,
+    "depressions": word(DepressionsMethod),
     "device": device,
     "directions": text,
     "distance": text,
     "exclude_self": flag,
     "exponent": positive,
+    "fields": flag,
     "filled": text,
     "flats": word(FlatsMethod),
     "gpu_memory_limit": memory,

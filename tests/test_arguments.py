@@ -144,6 +144,10 @@ CALLS = {
     ),
     "fill": (terrain_gpu.fill, lambda s: {"store": s / "s.zarr", "overwrite": True}),
     "breach": (terrain_gpu.breach, lambda s: {"store": s / "s.zarr", "overwrite": True}),
+    "burn": (
+        terrain_gpu.burn,
+        lambda s: {"store": s / "s.zarr", "streams": [(0, 0)], "depth": 1, "overwrite": True},
+    ),
     "streams": (
         terrain_gpu.streams,
         lambda s: {"store": s / "s.zarr", "threshold": 1, "overwrite": True},

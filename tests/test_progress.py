@@ -57,6 +57,7 @@ RUNS = {
     "divided": lambda s, p: terrain_gpu.flow_accumulation(s, method="mfd", verify=True, progress=p),
     "fill": lambda s, p: terrain_gpu.fill(s, verify=True, progress=p),
     "breach": lambda s, p: terrain_gpu.breach(s, verify=True, progress=p),
+    "burn": lambda s, p: terrain_gpu.burn(s, [(0, 0)], depth=1, verify=True, progress=p),
     "depressions": lambda s, p: terrain_gpu.depressions(s, verify=True, progress=p),
     "large": lambda s, p: terrain_gpu.depressions(s, min_area=9, verify=True, progress=p),
     "basins": lambda s, p: terrain_gpu.basins(s, verify=True, progress=p),

@@ -9,6 +9,7 @@ from . import accumulate as accumulate_file
 from . import (
     basins,
     breach,
+    burn,
     demo,
     depressions,
     export,
@@ -61,6 +62,7 @@ for _file in (
     group.add_command(_file.command)
 for _operation in (
     slope_command,
+    burn,
     breach,
     flow_direction,
     flow_accumulation,

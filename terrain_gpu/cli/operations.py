@@ -48,18 +48,21 @@ def command_of(operation: ModuleType) -> click.Command:
     Adds the options common to all operations: -o (the first output as a raster), --memory-limit,
     --threads, --workers, --scheduler, --resume, --overwrite, --json, -v and -q; and --verify if it
     is PROVEN. A module may say which MODULES of the package its workers import before they start,
-    and what it found (`tell`). One with `provide`, which computes the layers that it needs, accepts
-    a raster in place of a store; it names the options of layers that it WRITES, if not --into.
+    and what it found (`tell`); it may `refuse` settings before any work, and name further options
+    of files that it READS. One with `provide`, which computes the layers that it needs, accepts a
+    raster in place of a store; it names the options of layers that it WRITES, if not --into.
     """
     provide = getattr(operation, "provide", None)
     writes = getattr(operation, "WRITES", ("into",))
     tell = getattr(operation, "tell", cells_with_a_value)
+    refuse = getattr(operation, "refuse", lambda settings: None)
 
     def command(store: str, output: str | None, json_target: str | None, **settings: Any) -> None:
         from ..progress import bar
         from ..store import TileStore
 
-        read = ("outlets", "pour_points")
+        refuse(settings)
+        read = ("outlets", "pour_points", *getattr(operation, "READS", ()))
         given = {f"--{k.replace('_', '-')}": settings[k] for k in read if settings.get(k)}
         raster = provide is not None and _is_raster(store)
         inputs = {**given, "STORE": store} if raster else given

@@ -117,8 +117,13 @@ def places(
     return sources.NO_PLACES
 
 
-def from_file(grid: GridSpec, name: str, memory_limit: int | None) -> Places:
-    """Return the cells that a vector file (FILE or FILE:LAYER) or an aligned raster names."""
+def from_file(
+    grid: GridSpec, name: str, memory_limit: int | None, *, all_touched: bool = False
+) -> Places:
+    """Return the cells that a vector file (FILE or FILE:LAYER) or an aligned raster names.
+
+    With `all_touched`, all that features touch, without their ids and costs.
+    """
     from ..errors import InputError
     from ..io.places import from_raster, from_vector
 
@@ -126,7 +131,8 @@ def from_file(grid: GridSpec, name: str, memory_limit: int | None) -> Places:
     if name.lower().endswith(".csv"):
         raise InputError(f"{name}: a table, not a vector file or raster; convert it to .gpkg first")
     if Path(path).suffix.lower() in VECTOR:
-        return from_vector(grid, path, layer, memory_limit)
+        how = {"all_touched": all_touched, "fields": not all_touched}
+        return from_vector(grid, path, layer, memory_limit, **how)
     return from_raster(grid, path, memory_limit)
 
 

@@ -43,6 +43,7 @@ PURPOSES = (
     "streams",
     "terrain-indices",
     "breach",
+    "burn",
 )
 
 UNFORECAST = (
@@ -54,11 +55,13 @@ UNFORECAST = (
     "streams",
     "terrain-indices",
     "breach",
+    "burn",
 )
 """Purposes for which there are no measured rates yet."""
 
 PLANNERS = {
     "accumulate": ("drainage", "plan_accumulation"),
+    "burn": ("drainage", "plan_burn"),
     "network": ("drainage", "plan_network"),
     "polygons": ("components.polygon_problem", "plan_polygons"),
     "slope": ("morphometry", "plan_slope"),

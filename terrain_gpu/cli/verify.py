@@ -249,6 +249,7 @@ def _on_the_cpu(store: TileStore) -> dict[str, Callable[..., tuple[dict[str, Any
         "fill_of": _filled,
         "depressions_of": _depressions,
         "breach_of": _breached,
+        "burn_of": _burned,
         "basins_of": _basins,
         "watershed_of": _watersheds,
         "hand_of": _above,
@@ -352,6 +353,14 @@ def _breached(store: TileStore, name: str, **how: Any) -> tuple[dict[str, Any], 
 
     found = verify_stored_breach(store, store.layer(name), Limits(**how))
     return found, f"layer {name} verified, {found['breached']:,} pits breached"
+
+
+def _burned(store: TileStore, name: str, **how: Any) -> tuple[dict[str, Any], str]:
+    from ..drainage.verify.burn import verify_stored_burn
+    from ..engine.proof import Limits
+
+    found = verify_stored_burn(store, store.layer(name), Limits(**how))
+    return found, f"layer {name} verified, {found['burned']:,} cells lowered"
 
 
 def _gradient(store: TileStore, name: str, **how: Any) -> tuple[dict[str, Any], str]:

@@ -6,15 +6,16 @@ and its operation `network_problem` use `prune`, which removes dead ends, `lines
 into polylines, and `features`, which writes them.
 
 `directions` makes layers of flow directions from the forest: `outlets` says where water leaves, and
-`voids` which voids reach the edge of the raster. `codes`, `sums`, `weights`, `above` and
-`index_rule` define what layers of directions, of sums, of heights above streams and of indices
-hold, for operations and proofs alike; `pour_points` and `snap` where watersheds end. `flow` follows
-directions, `channels` makes them streams, `indices` combines slopes and areas, and `chain` computes
-the layers that are missing.
+`voids` which voids reach the edge of the raster. `breaching` and `burning` lower heights before.
+`codes`, `sums`, `weights`, `above` and `index_rule` define what layers of directions, of sums, of
+heights above streams and of indices hold, for operations and proofs alike; `pour_points` and `snap`
+where watersheds end. `flow` follows directions, `channels` makes them streams, `indices` combines
+slopes and areas, and `chain` computes the layers that are missing.
 """
 
 from .accumulation import Accumulation, accumulate, plan_accumulation
 from .breaching import breach, plan_breach
+from .burning import burn, plan_burn
 from .channels.problem import plan_streams
 from .channels.streams import Streams, streams
 from .directions import flow_direction
@@ -31,6 +32,7 @@ __all__ = [
     "accumulate",
     "basins",
     "breach",
+    "burn",
     "depressions",
     "extract_network",
     "fill",
@@ -39,6 +41,7 @@ __all__ = [
     "hand",
     "plan_accumulation",
     "plan_breach",
+    "plan_burn",
     "plan_network",
     "plan_streams",
     "streams",

@@ -219,6 +219,9 @@ def from_vector(
     path: str | os.PathLike[str],
     layer: str | None = None,
     memory_limit: int | str | None = None,
+    *,
+    all_touched: bool = False,
+    fields: bool = True,
 ) -> Places:
     """Find the cells of the points, lines and polygons of a vector file.
 
@@ -233,6 +236,10 @@ def from_vector(
         As for `read_features`; features are reprojected to the grid's CRS.
     memory_limit
         Bound on the peak resident set of the process, in bytes; a quarter of RAM when None.
+    all_touched
+        Whether a polygon covers all cells that it touches, also where centres lie in it.
+    fields
+        Whether ids and costs are read; else ids are 1, 2, ... and costs 0.
 
     Raises
     ------
@@ -243,7 +250,7 @@ def from_vector(
     """
     limit = limit_of(memory_limit)
     with gdal_environment():
-        found = read_features(path, grid, layer, limit)
+        found = read_features(path, grid, layer, limit, fields=fields)
         found.xy[:], beyond = _placed(grid, found.xy)
         outside = np.zeros(len(found.parts), bool)
         outside[found.owner[beyond]] = True
@@ -258,7 +265,9 @@ def from_vector(
             _most_cells(part) for parts in found.parts for part in parts
         )
         require(BASELINE + VECTOR_BYTES + needed, limit, f"for the cells that {path} covers")
-        places = [np.concatenate([_covered(part) for part in parts]) for parts in found.parts]
+        places = [
+            np.concatenate([_covered(part, all_touched) for part in parts]) for parts in found.parts
+        ]
     owner = np.repeat(np.arange(len(places)), [len(place) for place in places])
     return _places(np.concatenate(places), found.ids[owner], found.costs[owner])
 
@@ -435,16 +444,17 @@ def _placed(grid: GridSpec, xy: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return np.minimum(placed, np.nextafter(size, 0)), outside
 
 
-def _covered(part: Part) -> np.ndarray:
+def _covered(part: Part, all_touched: bool) -> np.ndarray:
     """Cells (row, column) that a part covers; its positions are fractional (column, row)."""
     kind, rings = part
+    inner = np.empty((0, 2), np.int64)
     if kind == "Point":
         return np.floor(rings[0][:, ::-1]).astype(np.int64)
     if kind == "Polygon":
         inner = _centres(rings)
-        if len(inner):
+        if len(inner) and not all_touched:
             return inner
-    return np.concatenate([_touched(ring) for ring in rings])
+    return np.concatenate([inner, *(_touched(ring) for ring in rings)])
 
 
 def _most_cells(part: Part) -> int:

@@ -91,6 +91,8 @@ def read_features(
     grid: GridSpec,
     layer: str | None = None,
     memory_limit: int | str | None = None,
+    *,
+    fields: bool = True,
 ) -> Features:
     """Read points, lines and polygons of a vector file, reprojected to the grid's CRS.
 
@@ -105,6 +107,8 @@ def read_features(
         Name of the layer; required when the file has several.
     memory_limit
         Bound on the peak resident set of the process, in bytes; a quarter of RAM when None.
+    fields
+        Whether ids and costs are read; else ids are 1, 2, ... and costs 0.
 
     Raises
     ------
@@ -122,6 +126,8 @@ def read_features(
             )
         if problem := next(filter(None, map(_problem, parts)), None):
             raise InputError(f"{path}: feature {number} {problem}; repair it")
+    if not fields:
+        ids, costs = [None] * len(geometries), [None] * len(geometries)
     features = Features(
         *_joined(geometries),
         np.array(_ids(path, ids), np.uint32),
