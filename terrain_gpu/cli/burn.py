@@ -22,6 +22,7 @@ follows known streams where the DEM hides them. The result is a layer of heights
 
 \b
 terrain-gpu burn dem.tif --streams rivers.gpkg --depth 10 -o burned.tif
+terrain-gpu flow-direction dem.zarr --burn rivers.gpkg --burn-depth 10
 """
 OPTIONS = [
     click.option(

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 import click
 
-from .places import given_outlets, outlet_options
+from ..arguments import DepressionsMethod, FlatsMethod
+from .places import from_file, given_outlets, naming, outlet_options
 
 if TYPE_CHECKING:
     from ..store import TileStore
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
 NAME = "flow-direction"
 PROVEN = True
 MODULES = "mst.problem", "drainage.flow", "drainage.directions"
+READS = ("burn",)
 HELP = """Compute the D8 flow direction of every cell of STORE, or of a raster (then give -o).
 
 Every cell drains to its steepest lower neighbour. Flats drain along the spanning tree, depressions
@@ -21,13 +23,17 @@ are carved at their lowest passes: all ways end at outlets. By default, these ar
 raster's edge and beside voids that reach it. Codes: E 1, SE 2, S 4, SW 8, W 16, NW 32, N 64,
 NE 128; 0 at outlets, 255 (nodata) where none is reached.
 
-With --flats gradient, depressions are filled instead, and flats drain towards lower and away from
-higher cells (Barnes 2014). Filled heights are computed if they are not there.
+With --depressions fill, depressions are filled instead, and flats drain towards lower and away from
+higher cells (Barnes 2014). With breach, channels are cut first (terrain-gpu breach); what is left
+is carved, or filled with --flats gradient. Layers that this needs (mst, filled, breached, burned)
+are computed if they are not there; --overwrite replaces those of other heights or settings.
 
 \b
 terrain-gpu flow-direction dem.zarr
 terrain-gpu flow-direction dem.tif -o directions.tif
-terrain-gpu flow-direction dem.zarr --flats gradient --into gradient
+terrain-gpu flow-direction dem.zarr --depressions fill --into filled_way
+terrain-gpu flow-direction dem.zarr --depressions breach --max-depth 5
+terrain-gpu flow-direction dem.zarr --burn rivers.gpkg --burn-depth 10
 """
 OPTIONS = [
     *outlet_options,
@@ -37,11 +43,38 @@ OPTIONS = [
         help="Cells beside inner voids are outlets, too.",
     ),
     click.option(
+        "--depressions",
+        type=click.Choice(get_args(DepressionsMethod)),
+        help="How water leaves depressions.  [default: fill with --flats gradient, else carve]",
+    ),
+    click.option(
         "--flats",
-        type=click.Choice(["tree", "gradient"]),
-        default="tree",
-        show_default=True,
-        help="How flats drain, and depressions.",
+        type=click.Choice(get_args(FlatsMethod)),
+        help="How flats drain.  [default: gradient with --depressions fill, else tree]",
+    ),
+    click.option(
+        "--max-distance",
+        type=click.IntRange(1, 10_000),
+        metavar="CELLS",
+        help="With breach: how many rows and columns a channel may lead away.  [default: 50]",
+    ),
+    click.option(
+        "--max-depth",
+        type=float,
+        metavar="HEIGHT",
+        help="With breach: the deepest cut.  [default: no limit]",
+    ),
+    click.option(
+        "--burn",
+        metavar="FILE",
+        help="Lower the heights that the lines and polygons of a vector file touch, or the cells "
+        "of an aligned raster, first.",
+    ),
+    click.option(
+        "--burn-depth",
+        type=float,
+        metavar="HEIGHT",
+        help="By how much --burn lowers them.",
     ),
     click.option(
         "--filled",
@@ -60,20 +93,61 @@ OPTIONS = [
 ]
 
 
+def refuse(settings: dict[str, Any]) -> None:
+    """Refuse options that contradict each other."""
+    from ..drainage.directions import ways_of
+
+    depressions, _ = ways_of(settings["depressions"], settings["flats"])
+    for name in ("max_distance", "max_depth"):
+        if settings[name] is not None and depressions != "breach":
+            option = f"--{name.replace('_', '-')}"
+            raise click.UsageError(f"{option} needs --depressions breach: give that too")
+    if bool(settings["burn"]) != (settings["burn_depth"] is not None):
+        raise click.UsageError("--burn and --burn-depth need each other: give both")
+
+
 def provide(
     store: TileStore, show: Any, how: dict[str, Any], settings: dict[str, Any]
 ) -> dict[str, float]:
-    from ..drainage.chain import provide_filled, provide_tree
+    from ..drainage.breaching import MAX_DISTANCE, breaching_of
+    from ..drainage.burning import burning_of
+    from ..drainage.chain import provide_filled, provide_heights, provide_tree, refuse_tree
+    from ..drainage.directions import ways_of
 
-    if settings["flats"] == "tree":
-        return provide_tree(store, show, **how)
-    return provide_filled(store, settings["filled"], _outlets(store, dict(settings)), show, **how)
+    depressions, flats = ways_of(settings["depressions"], settings["flats"])
+    how = {**how, "overwrite": settings["overwrite"]}
+    seconds, heights = dict[str, float](), None
+    wanted = "breached" if depressions == "breach" else "burned" if settings["burn"] else None
+    if wanted and not settings["overwrite"]:
+        refuse_tree(store, wanted)  # before the work
+    if settings["burn"]:
+        with naming("--burn"):
+            cells = from_file(store.grid, settings["burn"], how["memory_limit"], all_touched=True)
+        burning = burning_of(store, cells, settings["burn_depth"], "elevation")
+        seconds, heights = provide_heights(store, burning, show, **how), burning.into
+    if depressions == "breach":
+        breaching = breaching_of(
+            store,
+            settings["max_distance"] or MAX_DISTANCE,
+            settings["max_depth"],
+            inner_voids=settings["inner_voids"],
+            layer=heights or "elevation",
+        )
+        seconds |= provide_heights(store, breaching, show, **how)
+        heights = breaching.into
+    if flats == "tree":
+        return {**seconds, **provide_tree(store, show, layer=heights, **how)}
+    outlets = _outlets(store, dict(settings))
+    filled = provide_filled(store, settings["filled"], outlets, show, layer=heights, **how)
+    return {**seconds, **filled}
 
 
 def run(store: TileStore, **settings: Any) -> Any:
     from ..drainage.directions import flow_direction
 
     ends = _outlets(store, settings)
+    for name in ("burn", "burn_depth", "max_distance", "max_depth"):
+        del settings[name]
     return flow_direction(store, ends, **settings)
 
 

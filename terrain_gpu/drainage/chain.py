@@ -6,6 +6,10 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
+from ..engine.operation import Operation
+from ..engine.proof import RunRecord
+from ..engine.run import Here, run
+from ..errors import StoreError
 from ..io.places import PlacesLike
 from ..morphometry import LAYER as SLOPE
 from ..morphometry import slope
@@ -13,25 +17,35 @@ from ..mst import LAYER as TREE
 from ..mst import minimum_spanning_tree
 from ..progress import Progress, silent
 from ..store import TileStore
+from .breaching import Breach
+from .burning import Burn
 from .codes import DIRECTIONS, TREE_DIRECTIONS
 from .directions import flow_direction
 from .flow.accumulation import LAYER as ACCUMULATION
 from .flow.accumulation import flow_accumulation
 from .flow.fill import LAYER as FILLED
 from .flow.fill import fill
-from .outlets import EDGE
+from .outlets import EDGE, Outlets
+from .source import open_forest
 
 Show = Callable[[str], AbstractContextManager[Progress]]
 """Shows the progress of a named step."""
 
 
-def provide_tree(
-    store: TileStore, show: Show = lambda step: nullcontext(silent), **how: Any
+def provide_heights(
+    store: TileStore,
+    operation: Burn | Breach,
+    show: Show = lambda step: nullcontext(silent),
+    *,
+    overwrite: bool = False,
+    **how: Any,
 ) -> dict[str, float]:
-    """Compute the spanning forest of weight "flow", unless there is one.
+    """Run an operation on heights, unless its layer is there, of the same heights and settings.
 
     Parameters
     ----------
+    overwrite
+        Whether another layer of the operation is replaced.
     how
         Of all steps: memory_limit, threads, client, resume.
 
@@ -39,12 +53,100 @@ def provide_tree(
     -------
     dict
         Seconds of each step that was run.
+
+    Raises
+    ------
+    StoreError
+        when there is another layer, unless it is replaced.
     """
-    if TREE in store.layers:
+    there = operation.into in store.layers
+    if there and not (differs := _differences(store, operation)):
         return {}
+    if there and not overwrite:
+        raise StoreError(f"{store.path / operation.into}: made {differs}; --overwrite replaces it")
+    with show(operation.command) as progress:
+        found = run(operation, overwrite=overwrite, place=Here(progress), **how)
+    return {operation.into: found.report.seconds["total"]}
+
+
+def _differences(store: TileStore, operation: Operation) -> str:
+    """Say in which settings the layer of an operation differs; empty if in none."""
+    (output,) = operation.outputs
+    recorded = store.layer(output.name).info.get("settings") or {}
+    asked = operation.fingerprint()
+    differs = [name for name in asked if recorded.get(name) != asked[name]]
+    cells = {"of": "from other heights", "streams": "with other streams"}
+    return ", ".join(
+        cells.get(name, f"with {name} {recorded.get(name)}, not {asked[name]}") for name in differs
+    )
+
+
+def provide_tree(
+    store: TileStore,
+    show: Show = lambda step: nullcontext(silent),
+    *,
+    layer: str | None = None,
+    overwrite: bool = False,
+    **how: Any,
+) -> dict[str, float]:
+    """Compute the spanning forest of weight "flow", unless there is one.
+
+    Parameters
+    ----------
+    layer
+        The heights that it must be of. None: those of the one that is there, else "elevation".
+    overwrite
+        Whether one of other heights is replaced.
+    how
+        Of all steps: memory_limit, threads, client, resume.
+
+    Returns
+    -------
+    dict
+        Seconds of each step that was run.
+
+    Raises
+    ------
+    StoreError
+        when there is one of other heights, unless it is replaced.
+    """
+    if TREE in store.layers and (layer is None or _is_tree_of(store, layer)):
+        return {}
+    if layer is not None and not overwrite:
+        refuse_tree(store, layer)
     with show("mst") as progress:
-        found = minimum_spanning_tree(store, weight="flow", progress=progress, **how)
+        found = minimum_spanning_tree(
+            store,
+            weight="flow",
+            layer=layer or "elevation",
+            overwrite=overwrite,
+            progress=progress,
+            **how,
+        )
     return {TREE: found.report.seconds["total"]}
+
+
+def refuse_tree(store: TileStore, layer: str) -> None:
+    """Refuse a spanning forest of other heights, or of another weight, if there is one.
+
+    Raises
+    ------
+    StoreError
+    """
+    if TREE in store.layers and not _is_tree_of(store, layer):
+        raise StoreError(
+            f"{store.path / TREE}: not of weight flow, or not of the heights that {layer} will "
+            "hold; --overwrite replaces it"
+        )
+
+
+def _is_tree_of(store: TileStore, layer: str) -> bool:
+    """Whether the spanning forest has the weight "flow" and is of these heights."""
+    try:
+        forest = open_forest(store)
+    except StoreError:
+        return False
+    return forest.cells.name == layer and forest.weight.name == "flow"
 
 
 def provide_directions(
@@ -67,19 +169,51 @@ def provide_filled(
     name: str = FILLED,
     outlets: PlacesLike | str = EDGE,
     show: Show = lambda step: nullcontext(silent),
+    *,
+    layer: str | None = None,
+    overwrite: bool = False,
     **how: Any,
 ) -> dict[str, float]:
-    """Fill depressions for outlets, unless it was done, or the layer has another name."""
-    if name != FILLED or name in store.layers:
+    """Fill depressions for outlets, unless it was done, or the layer has another name.
+
+    Heights, `layer` and `overwrite` are as for `provide_tree`.
+    """
+    if name != FILLED:
         return {}
-    seconds = provide_tree(store, show, **how)
-    if TREE_DIRECTIONS not in store.layers:
+    seconds = provide_tree(store, show, layer=layer, overwrite=overwrite, **how) if layer else {}
+    if name in store.layers and (layer is None or _is_filled(store, name, layer, outlets)):
+        return seconds
+    if name in store.layers and not overwrite:
+        raise StoreError(
+            f"{store.path / name}: not filled from the heights that {layer} holds now, for these "
+            "outlets; --overwrite replaces it"
+        )
+    seconds |= provide_tree(store, show, **how)
+    again = overwrite and layer is not None
+    if TREE_DIRECTIONS not in store.layers or again:
         with show("flow-direction --flats tree") as progress:
-            found = flow_direction(store, outlets, into=TREE_DIRECTIONS, progress=progress, **how)
+            found = flow_direction(
+                store, outlets, into=TREE_DIRECTIONS, overwrite=again, progress=progress, **how
+            )
         seconds[TREE_DIRECTIONS] = found.report.seconds["total"]
     with show("fill") as progress:
-        found = fill(store, directions=TREE_DIRECTIONS, progress=progress, **how)
+        found = fill(store, directions=TREE_DIRECTIONS, overwrite=again, progress=progress, **how)
     return {**seconds, FILLED: found.report.seconds["total"]}
+
+
+def _is_filled(store: TileStore, name: str, layer: str, outlets: PlacesLike | str) -> bool:
+    """Whether these heights were filled for these outlets, and nothing has changed since."""
+    try:
+        recorded = RunRecord(store, store.layer(name))
+        if recorded.get("fill_of", str) != layer:
+            return False
+        heights = recorded.input(layer)
+        codes = RunRecord(store, recorded.input(recorded.get("directions", str)))
+        for one in open_forest(store).identity:
+            codes.input(one)
+        return bool(codes.get("outlets", str) == Outlets.of(heights, outlets).digest)
+    except StoreError:
+        return False
 
 
 def provide_filled_along(

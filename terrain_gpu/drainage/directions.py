@@ -6,13 +6,13 @@ import os
 from dataclasses import dataclass
 from typing import Any
 
-from ..arguments import FlatsMethod, checked
+from ..arguments import DepressionsMethod, FlatsMethod, checked
 from ..engine.proof import RunRecord
 from ..engine.run import Here, Result, run
 from ..errors import InputError, StoreError
 from ..io.places import PlacesLike
 from ..progress import Progress, silent
-from ..store import TileStore
+from ..store import Layer, TileStore
 from .accumulation import Accumulate
 from .codes import DIRECTIONS
 from .flats import GradientDirection
@@ -37,7 +37,8 @@ def flow_direction(  # noqa: PLR0913 - keyword-only
     store: str | os.PathLike[str] | TileStore,
     outlets: PlacesLike | str = EDGE,
     *,
-    flats: FlatsMethod = "tree",
+    depressions: DepressionsMethod | None = None,
+    flats: FlatsMethod | None = None,
     filled: str = FILLED,
     into: str = DIRECTIONS,
     memory_limit: int | str | None = None,
@@ -52,8 +53,9 @@ def flow_direction(  # noqa: PLR0913 - keyword-only
 
     Each cell drains to its steepest lower neighbour. By default, flats drain along the spanning
     forest, and depressions are carved at their lowest passes. With gradients, depressions are
-    filled, and what is flat then drains towards lower and away from higher cells. Either way, every
-    way ends at an outlet.
+    filled, and what is flat then drains towards lower and away from higher cells. Where heights
+    were breached before, either holds for the depressions that are left. Every way ends at an
+    outlet.
 
     Parameters
     ----------
@@ -64,8 +66,15 @@ def flow_direction(  # noqa: PLR0913 - keyword-only
         eight neighbours) that reach it. "border": beside inner voids too. Or cells, in the forms
         that `shortest_paths` accepts as sources. With gradients, those for which the heights were
         filled.
+    depressions
+        How water leaves depressions: "carve", along the spanning forest over their lowest passes;
+        "fill", across the surface of filled heights; or "breach": the heights, from which the
+        forest was computed or which were filled, were made by `breach`, and what it left is carved,
+        or filled with `flats` "gradient". None: "fill" with "gradient", else "carve", whether the
+        heights were breached or not.
     flats
-        How flats drain: "tree", along the spanning forest; or "gradient".
+        How flats drain: "tree", along the spanning forest; or "gradient", over filled heights.
+        None: "gradient" with "fill", else "tree".
     filled
         With gradients, the layer of heights, as `fill` made it.
     into
@@ -96,12 +105,14 @@ def flow_direction(  # noqa: PLR0913 - keyword-only
     Raises
     ------
     InputError
-        when a name or the outlets cannot be used, or heights were filled for other outlets.
+        when a name or the outlets cannot be used, heights were filled for other outlets, or flats
+        cannot drain so in such depressions.
     PlanError
         when the memory limit is too small.
     StoreError
         when there is no spanning forest, its weight is not "flow", or there are no filled heights;
-        when one is damaged, or the layer exists already.
+        when heights were breached and should not be, or the other way round; when a layer is
+        damaged, or the result exists already.
     OutputError
         when the disk is full. Finished blocks are kept for `resume`.
     VerificationError
@@ -118,11 +129,18 @@ def flow_direction(  # noqa: PLR0913 - keyword-only
     --------
     >>> minimum_spanning_tree("dem.zarr", weight="flow")
     >>> codes = flow_direction("dem.zarr").layers["flow_direction"]
+
+    Depressions breached where 5 m suffice, and the others carved:
+
+    >>> breach("dem.zarr", max_depth=5)
+    >>> minimum_spanning_tree("dem.zarr", weight="flow", layer="breached", overwrite=True)
+    >>> flow_direction("dem.zarr", depressions="breach", overwrite=True)
     """
     opened = store if isinstance(store, TileStore) else TileStore.open(store)
+    _, flats = ways_of(depressions, flats)
     operation: FlowDirection | GradientDirection
     if flats == "gradient":
-        along = _along(opened, filled, outlets)
+        along = _along(opened, filled, outlets, depressions)
         if into == along:
             raise InputError(
                 f"{opened.path}: {filled} was filled along {into}, which must stay; give these "
@@ -130,7 +148,9 @@ def flow_direction(  # noqa: PLR0913 - keyword-only
             )
         operation = GradientDirection(str(opened.path), filled, along, into)
     else:
-        ends = Outlets.of(open_drained(opened, "flow-direction", ("flow",)).cells, outlets)
+        heights = open_drained(opened, "flow-direction", ("flow",)).cells
+        _refuse_heights(heights, depressions)
+        ends = Outlets.of(heights, outlets)
         operation = FlowDirection(
             str(opened.path), ends.digest, directions=into, places=ends.places
         )
@@ -146,7 +166,51 @@ def flow_direction(  # noqa: PLR0913 - keyword-only
     )
 
 
-def _along(store: TileStore, filled: str, outlets: PlacesLike | str) -> str:
+def ways_of(
+    depressions: DepressionsMethod | None, flats: FlatsMethod | None
+) -> tuple[DepressionsMethod, FlatsMethod]:
+    """How water leaves depressions and flats: of two arguments, one may follow from the other.
+
+    Raises
+    ------
+    InputError
+        when they contradict each other.
+    """
+    if depressions == "fill" and flats == "tree":
+        raise InputError(
+            "depressions 'fill' with flats 'tree': filled depressions are flats, which drain by "
+            "gradients; leave out flats, or carve along the tree (depressions 'carve')"
+        )
+    if depressions == "carve" and flats == "gradient":
+        raise InputError(
+            "depressions 'carve' with flats 'gradient': gradients lead over filled heights; leave "
+            "out flats, or fill (depressions 'fill')"
+        )
+    filled = depressions == "fill" or flats == "gradient"
+    return depressions or ("fill" if filled else "carve"), "gradient" if filled else "tree"
+
+
+def _refuse_heights(heights: Layer, depressions: DepressionsMethod | None) -> None:
+    """Refuse heights that were breached and should not be, or the other way round."""
+    breached = "breach_of" in (heights.info.get("settings") or {})
+    if depressions == "breach" and not breached:
+        raise StoreError(
+            f"{heights.path}: not made by breach; run breach, and compute-mst --layer breached "
+            "--weight flow --overwrite"
+        )
+    if depressions in ("carve", "fill") and breached:
+        raise StoreError(
+            f"{heights.path}: the spanning tree is that of breached heights; give depressions "
+            "'breach', or compute the tree again (compute-mst --weight flow --overwrite)"
+        )
+
+
+def _along(
+    store: TileStore,
+    filled: str,
+    outlets: PlacesLike | str,
+    depressions: DepressionsMethod | None,
+) -> str:
     """Return the directions along which heights were filled; refuse other outlets than theirs."""
     if filled not in store.layers:
         raise StoreError(
@@ -156,7 +220,9 @@ def _along(store: TileStore, filled: str, outlets: PlacesLike | str) -> str:
     if "fill_of" not in (layer.info.get("settings") or {}):
         raise StoreError(f"{layer.path}: not made by fill, so that flats may have no end")
     recorded = RunRecord(store, layer)
-    ends = Outlets.of(recorded.input(recorded.get("fill_of", str)), outlets)
+    heights = recorded.input(recorded.get("fill_of", str))
+    _refuse_heights(heights, depressions)
+    ends = Outlets.of(heights, outlets)
     codes = recorded.input(recorded.get("directions", str))
     theirs = RunRecord(store, codes).get("outlets", str)
     if ends.digest != theirs:

@@ -4,6 +4,6 @@
 over all blocks.
 """
 
-from .operation import Breach, breach, plan_breach
+from .operation import MAX_DISTANCE, Breach, breach, breaching_of, plan_breach
 
-__all__ = ["Breach", "breach", "plan_breach"]
+__all__ = ["MAX_DISTANCE", "Breach", "breach", "breaching_of", "plan_breach"]

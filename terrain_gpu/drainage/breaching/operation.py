@@ -123,7 +123,7 @@ class Breach(Operation):
         return new_search(self.max_distance)
 
     def begin(self, plan: StreamPlan, spill: Path) -> State:
-        _compile(self.layers[0].dtype, self.rule)
+        compile_kernels(self.layers[0].dtype, self.rule)
         files = self.files(spill)
         files.folder.mkdir(parents=True, exist_ok=True)
         return BreachState(self, files)
@@ -141,7 +141,8 @@ class Breach(Operation):
         if phase.writes:
             return self._breached(at, heights, out[0], given, work)
         near = self.halo - 1
-        heights = np.ascontiguousarray(heights[near:-near, near:-near])
+        rows, cols = heights.shape
+        heights = np.ascontiguousarray(heights[near : rows - near, near : cols - near])
         valid = self._valid(at, heights, 1)
         inner = np.ascontiguousarray(valid[1:-1, 1:-1])
         if phase.name == "voids":
@@ -165,14 +166,8 @@ class Breach(Operation):
     def _breached(
         self, at: Block, heights: np.ndarray, out: np.ndarray, given: Any, work: Any
     ) -> SolvedBlock:
-        files, over_blocks = given
-        ring, rule = self.halo, self.rule
-        r0, _, c0, _ = self.blocks.window(*at)
-        corner = r0 - ring, c0 - ring
-        kinds = np.where(self._valid(at, heights, ring), np.uint8(PLAIN), np.uint8(NO_VALUE))
-        files.mark(kinds, self.blocks, corner, rule.reach)
-        row, col = np.divmod(over_blocks, self.grid.cols)
-        kinds[row - corner[0], col - corner[1]] = PIT
+        ring, rule, r0 = self.halo, self.rule, self.blocks.window(*at)[0]
+        kinds = self.kinds(at, heights, given)
         before = heights[ring:-ring, ring:-ring]
         out[...] = before
         how = rule.reach, rule.per_unit, rule.deepest
@@ -188,6 +183,18 @@ class Breach(Operation):
             volume += int(rule.units(high, low).sum()) * int(self.areas[0][r0 + row])
         counts = {"pits": pits, "breached": breached, "lowered": cells, "cut": cut}
         return SolvedBlock((out,), {**counts, "volume": volume})
+
+    def kinds(self, at: Block, heights: np.ndarray, given: Any) -> np.ndarray:
+        """Kinds of the cells of a block and its rings; pits not in the outer rings."""
+        files, over_blocks = given
+        r0, _, c0, _ = self.blocks.window(*at)
+        corner = r0 - self.halo, c0 - self.halo
+        valid = self._valid(at, heights, self.halo)
+        kinds = np.where(valid, np.uint8(PLAIN), np.uint8(NO_VALUE))
+        files.mark(kinds, self.blocks, corner, self.max_distance)
+        row, col = np.divmod(over_blocks, self.grid.cols)
+        kinds[row - corner[0], col - corner[1]] = PIT
+        return kinds
 
     def keep(self, phase: Phase, at: Block, known: Any, folder: Path | None) -> Any:
         assert folder is not None
@@ -220,8 +227,8 @@ class BreachState(State):
         self._low = LowRims(blocks, operation.layers[0].dtype)
 
     def given(self, phase: Phase, at: Block) -> Any:
-        if phase.writes:
-            reach = self._operation.max_distance
+        if not phase.joined:
+            reach = self._operation.halo - self._operation.max_distance
             r0, r1, c0, c1 = self._operation.blocks.window(*at)
             around = max(r0 - reach, 0), r1 + reach, c0 - reach, c1 + reach
             return self._files, self._low.within(around)
@@ -254,7 +261,7 @@ class BreachState(State):
         return {**total, "deepest_cut": to_json(cut), "volume": to_json(total["volume"] * units)}
 
 
-def _compile(dtype: np.dtype, rule: BreachRule) -> None:
+def compile_kernels(dtype: np.dtype, rule: BreachRule) -> None:
     """Load or compile the kernels, in the main thread, which Ctrl-C stops."""
     if not known_types(breach_all):
         tell_compiling(breach_all, "breach")
@@ -283,10 +290,16 @@ def plan_breach(
     *,
     max_distance: int = MAX_DISTANCE,
     voids: bool = False,
+    beside: int | None = None,
     memory_limit: int | str | None = None,
     threads: int | None = None,
 ) -> StreamPlan:
     """Plan `breach` for a layer of this shape, type and block size.
+
+    Parameters
+    ----------
+    beside
+        Of its lines: bytes that writing needs. None for the layer.
 
     Raises
     ------
@@ -294,8 +307,10 @@ def plan_breach(
         when the limit is too small.
     """
     blocks, cells = BlockGrid(rows, cols, block), (block + 2) ** 2
-    ring = (block + 4 * max_distance) ** 2
+    lines = beside is not None
+    ring = (block + (2 if lines else 4) * max_distance) ** 2
     held = low_bytes(blocks, dtype.itemsize) + voids * voids_bytes(blocks) // 24
+    held += lines * 16 * rows * blocks.shape[1]  # lines and steps of each row of each block
     return fit_blocks(
         blocks,
         dtype.name,
@@ -303,10 +318,10 @@ def plan_breach(
         buffer=ring * dtype.itemsize + block * block * dtype.itemsize,
         # Masks of the rings; the search; low cells, labels, lists of pits and outlets as numbers
         # and bytes.
-        worker=4 * ring + 28 * (2 * max_distance + 1) ** 2 + cells * (40 + dtype.itemsize),
+        worker=4 * ring + 29 * (2 * max_distance + 1) ** 2 + cells * (40 + dtype.itemsize),
         scratch=ring * dtype.itemsize + 2 * block * block * dtype.itemsize + 64 * rows,
         held=held,
-        joined=held + voids * voids_bytes(blocks),
+        joined=held + max(voids * voids_bytes(blocks), beside or 0),
         passes=2 + voids,
         bytes_read=(2 + voids) * layer_bytes(rows, cols, dtype.itemsize, block),
         bytes_written=layer_bytes(rows, cols, dtype.itemsize, block),
@@ -402,14 +417,10 @@ def breach(  # noqa: PLR0913 - keyword-only
     >>> breach("dem.zarr", max_depth=5)
     >>> minimum_spanning_tree("dem.zarr", weight="flow", layer="breached")
     """
-    if max_depth is not None and not (math.isfinite(max_depth) and max_depth > 0):
-        raise InputError(f"max_depth {max_depth}: give a height above 0")
     opened = store if isinstance(store, TileStore) else TileStore.open(store)
-    depth = None if max_depth is None else float(max_depth)
-    outlets = BORDER if inner_voids else EDGE
-    operation = Breach(str(opened.path), outlets, layer, into, max_distance, depth)
+    limits = max_distance, max_depth
     return run(
-        operation,
+        breaching_of(opened, *limits, inner_voids=inner_voids, layer=layer, into=into),
         memory_limit=memory_limit,
         threads=threads,
         resume=resume,
@@ -418,3 +429,20 @@ def breach(  # noqa: PLR0913 - keyword-only
         place=Here(progress),
         client=client,
     )
+
+
+def breaching_of(
+    store: TileStore,
+    max_distance: int = MAX_DISTANCE,
+    max_depth: float | None = None,
+    *,
+    inner_voids: bool = False,
+    layer: str = "elevation",
+    into: str = LAYER,
+) -> Breach:
+    """Check the arguments of `breach`, and return the operation."""
+    if max_depth is not None and not (math.isfinite(max_depth) and max_depth > 0):
+        raise InputError(f"max_depth {max_depth}: give a height above 0")
+    depth = None if max_depth is None else float(max_depth)
+    outlets = BORDER if inner_voids else EDGE
+    return Breach(str(store.path), outlets, layer, into, max_distance, depth)
