@@ -400,6 +400,7 @@ _CHECKS: dict[str, Check] = {
     "device": device,
     "directions": text,
     "distance": text,
+    "epsilon": flag,
     "exclude_self": flag,
     "exponent": positive,
     "fields": flag,

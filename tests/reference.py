@@ -554,6 +554,28 @@ def filled(z, codes, nodata=None, connectivity=8):
     return levels
 
 
+def filled_with_epsilon(z, codes, nodata=None, connectivity=8):
+    """The same, but every cell is above the one from which it is reached."""
+    levels, done, top = z.copy(), set(), z.dtype.type(np.inf)
+    ends = [cell for cell in listed(codes != 255) if downstream(codes, *cell) is None]
+    heap = [(z[cell], cell) for cell in ends]
+    heapq.heapify(heap)
+    while heap:
+        level, (row, col) = heapq.heappop(heap)
+        if (row, col) in done:
+            continue
+        done.add((row, col))
+        levels[row, col] = z[row, col] if level == z[row, col] else level
+        above = np.nextafter(level, top)
+        if above == nodata:
+            above = np.nextafter(above, top)
+        for down, right in TOWARD[:: 8 // connectivity]:
+            r, c = row + down, col + right
+            if 0 <= r < z.shape[0] and 0 <= c < z.shape[1] and codes[r, c] != 255:
+                heapq.heappush(heap, (max(above, z[r, c]), (r, c)))
+    return levels
+
+
 def pits_of(z, good, outlets):
     """First cells of flats without a lower neighbour and without an outlet."""
     found, seen = [], np.zeros(z.shape, bool)

@@ -52,6 +52,19 @@ class RimLines:
         for line, side in zip(self.of(at), rim, strict=True):
             line[:] = side
 
+    def put_cells(self, ids: np.ndarray, values: np.ndarray) -> None:
+        """Set cells at rims, by their ids in the raster."""
+        blocks = self.blocks
+        row, col = np.divmod(ids, blocks.cols)
+        for lines, across, along, count in (
+            (self.rows, row, col, blocks.rows),
+            (self.cols, col, row, blocks.cols),
+        ):
+            which, within = np.divmod(across, blocks.block)
+            last = (within == blocks.block - 1) | (across == count - 1)
+            for side, here in enumerate((within == 0, last)):
+                lines[side, which[here], along[here]] = values[here]
+
     def around(self, at: Block, beyond: Any) -> BlockRim:
         """Return the ring around a block; `beyond` outside of the raster.
 

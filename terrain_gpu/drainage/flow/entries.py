@@ -166,8 +166,11 @@ class Beyond(FlowEntries):
         if phase.writes:
             return
         following, columns = self._joined()
-        if not columns:
-            return
+        if columns:
+            self._combine(following, columns)
+
+    def _combine(self, following: np.ndarray, columns: list[np.ndarray]) -> None:
+        """Combine the values of ways, against the flow."""
         count = len(following)
         exits, stack, entries = *np.empty((2, count), np.int64), np.arange(count)
         self._values = [np.empty_like(own) for own in columns]

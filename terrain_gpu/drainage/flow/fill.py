@@ -10,18 +10,19 @@ from typing import Any
 import numpy as np
 
 from ...arguments import checked
-from ...engine.operation import OutputLayer, State
+from ...engine.operation import Operation, OutputLayer, State
 from ...engine.plan import StreamPlan
 from ...engine.proof import Limits, RunRecord
 from ...engine.run import Here, Result, Run, run
-from ...errors import StoreError
+from ...errors import InputError, StoreError
 from ...progress import Progress, silent
-from ...store import TileStore
+from ...store import Layer, TileStore
 from ..codes import DIRECTIONS, open_directions
 from ..source import open_forest
 from ..verify.fill import plan_fill, verify_fill
 from .block import FlowBlock
 from .entries import Beyond
+from .epsilon import EpsilonFill
 from .kernels import MAX
 from .operation import AlongFlow
 
@@ -87,11 +88,12 @@ class Fill(AlongFlow):
 
 
 @checked()
-def fill(
+def fill(  # noqa: PLR0913 - keyword-only
     store: str | os.PathLike[str] | TileStore,
     *,
     directions: str = DIRECTIONS,
     into: str = LAYER,
+    epsilon: bool = False,
     memory_limit: int | str | None = None,
     threads: int | None = None,
     client: Any = None,
@@ -102,6 +104,10 @@ def fill(
 ) -> Result:
     """Fill depressions: raise every cell to the level at which water leaves it for an outlet.
 
+    With `epsilon`, ways to outlets fall strictly: the level of a cell is the higher of its height
+    and the next float above the least level beside it. Cells that need not be raised keep their
+    heights.
+
     Parameters
     ----------
     store
@@ -111,6 +117,8 @@ def fill(
     into
         Layer to write, of the type of the heights, with the nodata value of these. Cells that
         reach no outlet keep their heights.
+    epsilon
+        Raise cells so that each has a strictly lower neighbour; only floats.
     memory_limit
         Limit on the peak resident set of the process in bytes; a quarter of RAM when None.
     threads
@@ -119,7 +127,7 @@ def fill(
         A ``distributed.Client`` whose workers solve the blocks, each within `memory_limit`. None
         for this process.
     verify
-        Verify the result in two more passes over the cells.
+        Verify the result in two more passes over the cells, or one with `epsilon`.
     resume
         Continue an unfinished run.
     overwrite
@@ -130,12 +138,14 @@ def fill(
     Returns
     -------
     Result
-        Its `layers` are named `into`.
+        Its `layers` are named `into`. `found` has, with `epsilon`, the number of cells
+        "raised_above_fill", above the levels without it, and the "largest_rise" above these.
 
     Raises
     ------
     InputError
-        when a name cannot be used.
+        when a name cannot be used, or with `epsilon` heights are integers, or would exceed the
+        largest float.
     PlanError
         when the memory limit is too small.
     StoreError
@@ -150,6 +160,7 @@ def fill(
     -----
     The result of priority-flood (R. Barnes, C. Lehman, D. Mulla 2014, Computers & Geosciences 62).
     The way to an outlet along the spanning forest has the lowest highest cell, which is the level.
+    `epsilon` is their Priority-Flood+Epsilon.
 
     Examples
     --------
@@ -169,7 +180,12 @@ def fill(
     recorded, forest = RunRecord(opened, codes), open_forest(opened)
     for name in forest.identity:
         recorded.input(name)
-    operation = Fill(str(opened.path), forest.cells.name, directions, into)
+    operation: Operation
+    if epsilon:
+        _refuse_integers(forest.cells)
+        operation = EpsilonFill(str(opened.path), forest.cells.name, directions, into)
+    else:
+        operation = Fill(str(opened.path), forest.cells.name, directions, into)
     return run(
         operation,
         memory_limit=memory_limit,
@@ -180,3 +196,11 @@ def fill(
         place=Here(progress),
         client=client,
     )
+
+
+def _refuse_integers(heights: Layer) -> None:
+    if heights.dtype.kind != "f":
+        raise InputError(
+            f"{heights.path}: heights are {heights.dtype.name}, and epsilon (--epsilon) raises by "
+            "steps of floats; make them float32 first (gdal_translate -ot Float32, or astype)"
+        )

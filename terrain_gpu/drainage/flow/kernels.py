@@ -17,7 +17,7 @@ for _k in range(8):
     _STEP[1 << _k] = _k
 """Number of the neighbour of each code, 8 for none, 9 for what is not a code."""
 
-MAX, TAKE, ADD = range(3)
+MAX, TAKE, ADD, STEP = range(4)
 """How a cell's own value and the value of the next cell combine: see `follow`."""
 
 UNKNOWN, ENDED, ACTIVE = -1, -2, -3
@@ -130,7 +130,7 @@ def follow(after, cells, own, stops, how, exits, values, stack):
     how
         The value of a way from a cell. At its end, the cell's own value. Elsewhere, of the own
         value and that of the way from the next cell: the larger one (`MAX`), the latter (`TAKE`),
-        or the sum (`ADD`).
+        the sum (`ADD`), or the larger one, with one more than the latter (`STEP`).
     exits
         int32, `UNKNOWN` inside the block. Receives the cell of the ring to which each way leaves
         the block, or `ENDED`. Its cells of the ring hold this already.
@@ -165,6 +165,8 @@ def follow(after, cells, own, stops, how, exits, values, stack):
                 values[at] = values[to]
             elif how == ADD:
                 values[at] = own[at] + values[to]
+            elif how == STEP:
+                values[at] = max(own[at], values[to] + 1)
             else:  # of equal ones the first, so that blocks do not decide between 0.0 and -0.0
                 values[at] = values[to] if values[to] > own[at] else own[at]
             to = at

@@ -97,10 +97,11 @@ def plan_flow(
     *,
     worker: int = 8,
     held: int = 0,
+    passes: int = 2,
     memory_limit: int | str | None = None,
     threads: int | None = None,
 ) -> StreamPlan:
-    """Plan both passes of an operation along flow directions.
+    """Plan the passes of an operation along flow directions.
 
     Parameters
     ----------
@@ -127,8 +128,8 @@ def plan_flow(
         scratch=ring * (sum(read) + 2 * sum(written)) + 64 * rows,
         held=entries // 3 + held,
         joined=entries + held,
-        passes=2,
-        bytes_read=2 * sum(layer_bytes(rows, cols, size, blocks.block) for size in read),
+        passes=passes,
+        bytes_read=passes * sum(layer_bytes(rows, cols, size, blocks.block) for size in read),
         bytes_written=sum(layer_bytes(rows, cols, size, blocks.block) for size in written),
         memory_limit=memory_limit,
         threads=threads,

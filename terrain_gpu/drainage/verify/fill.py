@@ -1,4 +1,4 @@
-"""Proof that a layer is the filled surface of heights: `verify_fill`.
+"""Proof that a layer is the filled surface of heights: `verify_fill`, `verify_epsilon`.
 
 With the outlets as they are, the level of a cell is the least, over all ways to an outlet, of the
 highest cell on the way. Levels are right exactly when
@@ -10,6 +10,10 @@ highest cell on the way. Levels are right exactly when
    any neighbour that drains.
 
 Cells that reach no outlet keep their values.
+
+With epsilon, the level of a cell that is no outlet is the higher of its height and the next float
+above the least level beside it. So that neighbour is strictly lower, and ways down lead round in no
+circle: they end at outlets, and there is only one solution. One look at every cell is the proof.
 """
 
 from __future__ import annotations
@@ -21,8 +25,9 @@ import numpy as np
 from ...engine.plan import StreamPlan
 from ...engine.proof import Limits, Read, RunRecord, check_blocks, plan_proof, wrong
 from ...grid import Block, BlockGrid
+from ...grid.neighbours import COL_STEP, ROW_STEP
 from ...store import Layer, TileStore
-from ..codes import open_directions
+from ..codes import NOWHERE, OUTLET, end_ways, open_directions
 from ..source import open_forest
 from .kernels import check_levels
 from .ways import ORDER_BYTES, BlockFlow, FlowWays, ways_bytes
@@ -104,15 +109,71 @@ def plan_fill(
     ]
 
 
+def verify_epsilon(
+    codes: Any, heights: Any, levels: Any, connectivity: int, limits: Limits
+) -> dict[str, Any]:
+    """Check the level of every cell, filled with epsilon; see `verify_fill`."""
+    blocks: BlockGrid = codes.blocks
+    cells = 0
+
+    def check(at: Block, data: list[np.ndarray]) -> int:
+        own, z, found = data
+        r0, _, c0, _ = window = blocks.window(*at)
+        end_ways(codes, codes.grid, window, own)
+        drains = own != NOWHERE
+        right = _rising(own, z, np.where(drains, found, np.inf), heights.nodata, connectivity)
+        inner = found[1:-1, 1:-1]
+        differ = (inner != right) & ~(np.isnan(inner) & np.isnan(right))
+        for row, col in np.argwhere(differ)[:1].tolist():
+            what = f"level {inner[row, col]!s} where {right[row, col]!s} is right"
+            wrong(levels, what, "level", r0 + row, c0 + col)
+        return int(drains[1:-1, 1:-1].sum())
+
+    def add(at: Block, found: int) -> None:
+        nonlocal cells
+        cells += found
+
+    reads = [Read(codes, 1), Read(heights), Read(levels, 1)]
+    plan = plan_epsilon(codes, heights, levels, limits)
+    check_blocks(plan, blocks, reads, check, add, limits.progress)
+    return {"cells": cells}
+
+
+def _rising(
+    codes: np.ndarray, heights: np.ndarray, levels: np.ndarray, nodata: Any, connectivity: int
+) -> np.ndarray:
+    """The levels that follow from those beside each cell; infinite where cells do not drain."""
+    (rows, cols), top = heights.shape, heights.dtype.type(np.inf)
+    levels = levels.astype(heights.dtype)
+    least = np.full((rows, cols), top)
+    for k in range(0, 8, 8 // connectivity):
+        down, right = 1 + ROW_STEP[k], 1 + COL_STEP[k]
+        np.minimum(least, levels[down : down + rows, right : right + cols], out=least)
+    above = np.nextafter(least, top)
+    if nodata is not None:
+        above = np.where(above == nodata, np.nextafter(above, top), above)
+    own = codes[1:-1, 1:-1]
+    return np.where((own == OUTLET) | (own == NOWHERE), heights, np.maximum(heights, above))
+
+
+def plan_epsilon(codes: Any, heights: Any, levels: Any, limits: Limits) -> StreamPlan:
+    """How the pass streams; the layer of levels need not exist yet."""
+    blocks: BlockGrid = codes.blocks
+    reads = [Read(codes, 1), Read(heights), Read(levels, 1)]
+    worker = (blocks.block + 2) ** 2 * (8 + 7 * heights.dtype.itemsize)
+    return plan_proof(blocks, reads, limits, worker=worker)
+
+
 def verify_stored_fill(store: TileStore, layer: Layer, limits: Limits) -> dict[str, Any]:
-    """`verify_fill` of a layer, from what is recorded with it."""
+    """Check a layer that `fill` made, from what is recorded with it."""
     recorded = RunRecord(store, layer)
     heights = recorded.input(recorded.get("fill_of", str))
     codes = recorded.input(recorded.get("directions", str))
     open_directions(store, codes.name)
     if layer.dtype != heights.dtype or layer.blocks != codes.blocks:
         raise recorded.damaged("data_type", layer.dtype.name)
-    return verify_fill(codes, heights, layer, open_forest(store).connectivity, limits)
+    verify = verify_epsilon if recorded.settings.get("epsilon") is True else verify_fill
+    return verify(codes, heights, layer, open_forest(store).connectivity, limits)
 
 
 def _reads(codes: Any, heights: Any, levels: Any) -> list[list[Read]]:

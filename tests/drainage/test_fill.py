@@ -1,0 +1,203 @@
+"""Fill with epsilon, against plain Python."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+import rasterio
+import reference
+from contract import make_store, same, whole
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from strategies import rasters, shapes
+from test_flow import AlongDirections, call, right_codes
+
+from terrain_gpu import TileStore, fill, flow_accumulation, flow_direction
+from terrain_gpu import minimum_spanning_tree as spanning_tree
+from terrain_gpu.drainage.codes import DIRECTIONS
+from terrain_gpu.drainage.flow.epsilon import EpsilonFill
+from terrain_gpu.drainage.flow.steps import heights_of, ordinals
+from terrain_gpu.errors import InputError
+
+FIVE = np.float32(5).view(np.int32)
+
+
+@st.composite
+def float_rasters(draw):
+    """Of float32 below its largest value; also with heights that are a few steps apart."""
+    raster = draw(rasters(st.just(np.dtype("<f4")), shapes(200, 6000)))
+    cells = raster.cells.copy()
+    cells[cells == np.finfo(np.float32).max] = 7
+    if draw(st.booleans()):
+        good = reference.vertices(cells, raster.nodata)
+        steps = np.abs(cells[good].astype(np.float64)) * 7 % draw(st.sampled_from([2, 9, 300]))
+        cells[good] = (FIVE + steps.astype(np.int32)).view(np.float32)
+    object.__setattr__(raster, "cells", cells)
+    return raster
+
+
+class TestEpsilonFillContract(AlongDirections):
+    command = "fill s.zarr --epsilon"
+    rasters = float_rasters()
+
+    def cells(self, shape=(150, 210), dtype=np.float32):
+        return super().cells(shape, dtype)
+
+    def make(self, store):
+        return EpsilonFill(str(store))
+
+    def expected(self, data, nodata, grid):
+        return [reference.filled_with_epsilon(data, right_codes(data, nodata, grid), nodata)]
+
+
+# -- epsilon -------------------------------------------------------------------------------------
+
+
+@settings(max_examples=60)
+@given(
+    raster=float_rasters(),
+    connectivity=st.sampled_from([8, 4]),
+    ends=st.sampled_from(["edge", "border", "one"]),
+    block=st.sampled_from([64, 128]),
+    threads=st.integers(1, 3),
+)
+def test_every_cell_has_a_lower_neighbour(folders, raster, connectivity, ends, block, threads):
+    data, nodata = raster.cells, raster.nodata
+    cells = reference.listed(reference.vertices(data, nodata))
+    if ends == "one":
+        ends = [cells[len(cells) // 3]] if cells else "edge"
+    with folders() as folder:
+        store = make_store(folder / "s.zarr", data, nodata, block)
+        spanning_tree(store, weight="flow", connectivity=connectivity, backend="cpu")
+        codes = whole(flow_direction(store, ends).layers[DIRECTIONS])
+        found = fill(store, epsilon=True, threads=threads, verify=True)
+        levels = whole(found.layers["filled"])
+        downhill = flow_direction(store, ends, flats="gradient", into="down", verify=True)
+        down = whole(downhill.layers["down"])
+    assert same(levels, reference.filled_with_epsilon(data, codes, nodata, connectivity))
+    plain, drains = reference.filled(data, codes, nodata, connectivity), codes != 255
+    rise = levels[drains].astype(float) - plain[drains]
+    assert (rise >= 0).all()
+    assert found.found == {
+        "raised_above_fill": np.count_nonzero(rise),
+        "largest_rise": float(rise.max(initial=0)),
+    }
+    # What need not be raised is not, and only outlets have no lower neighbour.
+    assert np.array_equal(down == 0, codes == 0)
+    for row, col in reference.listed(drains & (codes != 0)):
+        beside = [
+            levels[row + r, col + c]
+            for r, c in reference.TOWARD[:: 8 // connectivity]
+            if 0 <= row + r < len(data) and 0 <= col + c < data.shape[1]
+            and drains[row + r, col + c]
+        ]  # fmt: skip
+        assert min(beside) < levels[row, col]
+        assert levels[row, col] == data[row, col] or levels[row, col] == above(min(beside), nodata)
+        assert down[row, col] not in (0, 255)
+
+
+def above(level, nodata):
+    """The next float that is no nodata."""
+    found = np.nextafter(level, np.float32(np.inf))
+    return above(found, nodata) if found == nodata else found
+
+
+def test_a_lake_that_overtops_what_is_around_it(tmp_path):
+    """Steps go on over ground that is hardly higher than the lake."""
+    data = np.full((150, 200), 6, np.float32)
+    data[1:-1, 1:-1] = 1
+    steps = np.arange(200, dtype=np.int32)[::-1] // 60
+    data[70:80] = (FIVE + steps).view(np.float32)  # a bank in it: one step for 60 cells
+    data[75, -1] = 5
+    store = make_store(tmp_path / "s.zarr", data, None, 64)
+    spanning_tree(store, weight="flow")
+    codes = whole(flow_direction(store, [(75, 199)]).layers[DIRECTIONS])
+    found = fill(store, epsilon=True, verify=True)
+    levels = whole(found.layers["filled"])
+    assert same(levels, reference.filled_with_epsilon(data, codes))
+    plain = reference.filled(data, codes)
+    bank = np.s_[70:80, 1:-1]
+    assert (plain[bank] == data[bank]).all()  # not under water
+    assert (levels[bank] > data[bank]).any()
+    assert found.found["largest_rise"] == float((levels - plain.astype(float)).max())
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_ordinals(dtype):
+    top = np.finfo(dtype).max
+    tiny = np.finfo(dtype).smallest_subnormal
+    values = np.array([-top, -2, -1, -tiny, -0.0, 0.0, tiny, 1, 2, top], dtype)
+    found = ordinals(values, None)
+    assert (np.diff(found) > 0).tolist() == [True] * 4 + [False] + [True] * 4
+    assert np.array_equal(heights_of(found, values.dtype, None), values)
+    after = np.nextafter(values[:-1], dtype(np.inf))
+    assert np.array_equal(heights_of(found[:-1] + 1, values.dtype, None), after)
+    # Without nodata: what is on both sides of it are neighbours.
+    without = ordinals(values[values != 1], 1.0)
+    assert np.array_equal(heights_of(without, values.dtype, 1.0), values[values != 1])
+    before = ordinals(np.nextafter(dtype(1), dtype(0))[None], 1.0)
+    assert heights_of(before + 1, values.dtype, 1.0) == np.nextafter(dtype(1), dtype(2))
+    assert np.array_equal(ordinals(values, math.nan), found)
+
+
+def test_heights_of_float64_are_raised_by_their_own_steps(tmp_path):
+    from terrain_gpu import accumulate
+
+    data = np.random.default_rng(2).integers(0, 9, (100, 150)).astype(np.float64)
+    store = make_store(tmp_path / "s.zarr", data, None, 64)
+    spanning_tree(store)
+    accumulate(store, directions="ways")
+    found = fill(store, directions="ways", epsilon=True, verify=True)
+    codes = whole(TileStore.open(store).layer("ways"))
+    levels = whole(found.layers["filled"])
+    assert same(levels, reference.filled_with_epsilon(data, codes))
+    assert 0 < found.found["largest_rise"] < 1e-12
+
+
+def test_heights_that_have_no_room_above(tmp_path):
+    data = np.full((80, 90), np.finfo(np.float32).max)
+    data[40, 70] = 3
+    store = make_store(tmp_path / "s.zarr", data, None, 64)
+    spanning_tree(store, weight="flow")
+    flow_direction(store)
+    with pytest.raises(InputError, match=r"row \d+, column \d+: must be raised beyond the largest"):
+        fill(store, epsilon=True)
+    assert fill(store).found == {}
+
+
+def test_epsilon_needs_floats_and_leaves_nothing(dem, capsys):
+    assert call("convert-dataset dem.tif s.zarr -q") == 0
+    assert call("fill s.zarr --epsilon") == 2
+    error = capsys.readouterr().err
+    assert "elevation: heights are int16, and epsilon (--epsilon) raises by steps of" in error
+    assert "make them float32 first (gdal_translate -ot Float32, or astype)" in error
+    assert "filled" not in TileStore.open("s.zarr").layers
+
+
+def test_epsilon_from_a_raster(dem, tmp_path, capsys):
+    profile = {"driver": "GTiff", "height": 100, "width": 150, "count": 1, "dtype": "float32"}
+    with rasterio.open("f.tif", "w", **profile, nodata=-1) as file:
+        file.write(dem.astype(np.float32), 1)
+    assert call("fill f.tif --epsilon -o out.tif --verify --json r.json") == 0
+    assert " above plain fill by up to " in capsys.readouterr().out
+    codes = np.full(dem.shape, 1, np.uint8)
+    codes[[0, -1]] = codes[:, [0, -1]] = 0
+    with rasterio.open("out.tif") as file:
+        assert same(file.read(1), reference.filled_with_epsilon(dem.astype(np.float32), codes, -1))
+    result = json.loads(Path("r.json").read_text())["result"]
+    assert result["raised_above_fill"] > 0 < result["largest_rise"]
+    assert result["block_visits"] >= 1
+
+
+@pytest.mark.parametrize("method", ["dinf", "mfd", "quinn"])
+def test_flow_is_divided_over_heights_with_epsilon(tmp_path, method):
+    data = np.random.default_rng(5).integers(0, 7, (140, 150)).astype(np.float32)
+    store = make_store(tmp_path / "s.zarr", data, None, 64)
+    spanning_tree(store, weight="flow")
+    flow_direction(store)
+    fill(store, epsilon=True)
+    flow_accumulation(store, method=method, verify=True)
