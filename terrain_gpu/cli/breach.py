@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from .places import inner_voids_option
+
 if TYPE_CHECKING:
     from ..store import TileStore
 
@@ -38,11 +40,7 @@ OPTIONS = [
         metavar="HEIGHT",
         help="The deepest cut, in the unit of the heights.  [default: no limit]",
     ),
-    click.option(
-        "--inner-voids",
-        is_flag=True,
-        help="Cells beside inner voids are outlets, too.",
-    ),
+    inner_voids_option,
     click.option(
         "--layer", default="elevation", show_default=True, metavar="NAME", help="Layer of heights."
     ),

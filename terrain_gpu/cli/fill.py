@@ -2,30 +2,31 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from .flow_accumulation import directions_option, provide
+from .flow_accumulation import directions_option
+from .places import inner_voids_option, outlet_options, outlets_of
 
-__all__ = ["HELP", "MODULES", "NAME", "OPTIONS", "PROVEN", "provide", "run", "tell"]
+if TYPE_CHECKING:
+    from ..store import TileStore
 
 NAME = "fill"
 PROVEN = True
 MODULES = "mst.problem", "drainage.flow", "drainage.directions"
 HELP = """Fill the depressions of STORE, or of a raster (then give -o).
 
-Every cell is raised to the level at which water leaves it for an outlet. The outlets are those of
-the flow directions, which are computed if they are not there: the raster's edge, and the coast of
-voids that reach it. Other outlets need other directions (flow-direction --outlets), but no other
-tree.
+Every cell is raised to the level at which water leaves it for an outlet. By default, outlets are
+those of the flow directions, which are computed if they are not there: the raster's edge, and the
+coast of voids that reach it. Directions to other outlets need another name, but no other tree.
 
 With --epsilon, each cell is raised until a neighbour is strictly lower, by steps of floats.
 
 \b
 terrain-gpu fill dem.zarr
-terrain-gpu fill dem.tif -o filled.tif
 terrain-gpu fill dem.tif --epsilon -o filled.tif
+terrain-gpu fill dem.zarr --outlets lakes.gpkg --directions to_lakes --into filled_to_lakes
 """
 OPTIONS = [
     click.option(
@@ -33,6 +34,8 @@ OPTIONS = [
         is_flag=True,
         help="Raise cells until a neighbour is strictly lower; only floats.",
     ),
+    *outlet_options,
+    inner_voids_option,
     directions_option,
     click.option(
         "--into",
@@ -44,9 +47,20 @@ OPTIONS = [
 ]
 
 
-def run(store: Any, **settings: Any) -> Any:
+def provide(
+    store: TileStore, show: Any, how: dict[str, Any], settings: dict[str, Any]
+) -> dict[str, float]:
+    from ..drainage.chain import provide_directions
+
+    ends = outlets_of(store, dict(settings))
+    return provide_directions(store, settings["directions"], show, ends, **how)
+
+
+def run(store: TileStore, **settings: Any) -> Any:
     from ..drainage.flow import fill
 
+    for name in ("outlet", "outlet_rowcol", "outlets", "inner_voids"):
+        del settings[name]  # those of the directions
     return fill(store, **settings)
 
 

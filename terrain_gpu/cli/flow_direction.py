@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, get_args
 import click
 
 from ..arguments import DepressionsMethod, FlatsMethod
-from .places import from_file, given_outlets, naming, outlet_options
+from .places import from_file, inner_voids_option, naming, outlet_options, outlets_of
 
 if TYPE_CHECKING:
     from ..store import TileStore
@@ -37,11 +37,7 @@ terrain-gpu flow-direction dem.zarr --burn rivers.gpkg --burn-depth 10
 """
 OPTIONS = [
     *outlet_options,
-    click.option(
-        "--inner-voids",
-        is_flag=True,
-        help="Cells beside inner voids are outlets, too.",
-    ),
+    inner_voids_option,
     click.option(
         "--depressions",
         type=click.Choice(get_args(DepressionsMethod)),
@@ -137,26 +133,19 @@ def provide(
         heights = breaching.into
     if flats == "tree":
         return {**seconds, **provide_tree(store, show, layer=heights, **how)}
-    outlets = _outlets(store, dict(settings))
-    filled = provide_filled(store, settings["filled"], outlets, show, layer=heights, **how)
+    ends = outlets_of(store, dict(settings))
+    given = "edge" if ends is None else ends
+    filled = provide_filled(store, settings["filled"], given, show, layer=heights, **how)
     return {**seconds, **filled}
 
 
 def run(store: TileStore, **settings: Any) -> Any:
     from ..drainage.directions import flow_direction
 
-    ends = _outlets(store, settings)
+    ends = outlets_of(store, settings)
     for name in ("burn", "burn_depth", "max_distance", "max_depth"):
         del settings[name]
-    return flow_direction(store, ends, **settings)
-
-
-def _outlets(store: TileStore, settings: dict[str, Any]) -> Any:
-    """Take the outlets out of the settings."""
-    given, inner_voids = given_outlets(store.grid, settings), settings.pop("inner_voids")
-    if given is not None and inner_voids:
-        raise click.UsageError("--inner-voids: leave it out where outlets are given")
-    return given if given is not None else "border" if inner_voids else "edge"
+    return flow_direction(store, "edge" if ends is None else ends, **settings)
 
 
 def tell(found: Any) -> str:

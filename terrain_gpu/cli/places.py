@@ -13,6 +13,7 @@ import click
 if TYPE_CHECKING:
     from ..grid import GridSpec
     from ..io.places import Places
+    from ..store import TileStore
 
 VECTOR = (".geojson", ".json", ".gpkg", ".shp", ".fgb", ".kml")
 
@@ -67,6 +68,21 @@ def given_outlets(grid: GridSpec, settings: dict[str, Any]) -> Places | None:
     if not points and not cells and file is None:
         return None
     return places(grid, "--outlet", points, cells, file, settings["memory_limit"])
+
+
+inner_voids_option = click.option(
+    "--inner-voids",
+    is_flag=True,
+    help="Cells beside inner voids are outlets, too.",
+)
+
+
+def outlets_of(store: TileStore, settings: dict[str, Any]) -> Any:
+    """Take the outlets of flow directions out of a command's settings; None if there are none."""
+    given, inner_voids = given_outlets(store.grid, settings), settings.pop("inner_voids")
+    if given is not None and inner_voids:
+        raise click.UsageError("--inner-voids: leave it out where outlets are given")
+    return "border" if inner_voids else given
 
 
 def not_negative(ctx: click.Context, param: click.Parameter, value: float | None) -> float | None:

@@ -20,7 +20,7 @@ from ..store import TileStore
 from .breaching import Breach
 from .burning import Burn
 from .codes import DIRECTIONS, TREE_DIRECTIONS
-from .directions import flow_direction
+from .directions import flow_direction, refuse_other_outlets
 from .flow.accumulation import LAYER as ACCUMULATION
 from .flow.accumulation import flow_accumulation
 from .flow.fill import LAYER as FILLED
@@ -153,15 +153,33 @@ def provide_directions(
     store: TileStore,
     name: str = DIRECTIONS,
     show: Show = lambda step: nullcontext(silent),
+    outlets: PlacesLike | str | None = None,
     **how: Any,
 ) -> dict[str, float]:
-    """Compute flow directions by default, unless there are some, or they have another name."""
-    if name != DIRECTIONS or name in store.layers:
+    """Compute flow directions, unless there are some.
+
+    Parameters
+    ----------
+    outlets
+        Those that directions must have. None: the default ones, or those of the directions that are
+        there, or have another name than the default one.
+
+    Raises
+    ------
+    InputError
+        when directions are there, to other outlets.
+    """
+    if name in store.layers:
+        if outlets is not None:
+            refuse_other_outlets(store, name, outlets)
+        return {}
+    if name != DIRECTIONS and outlets is None:
         return {}
     seconds = provide_tree(store, show, **how)
+    ends = EDGE if outlets is None else outlets
     with show("flow-direction") as progress:
-        found = flow_direction(store, progress=progress, **how)
-    return {**seconds, DIRECTIONS: found.report.seconds["total"]}
+        found = flow_direction(store, ends, into=name, progress=progress, **how)
+    return {**seconds, name: found.report.seconds["total"]}
 
 
 def provide_filled(

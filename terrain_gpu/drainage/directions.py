@@ -14,11 +14,11 @@ from ..io.places import PlacesLike
 from ..progress import Progress, silent
 from ..store import Layer, TileStore
 from .accumulation import Accumulate
-from .codes import DIRECTIONS
+from .codes import DIRECTIONS, open_directions
 from .flats import GradientDirection
 from .flow.fill import LAYER as FILLED
 from .outlets import EDGE, NAMED, Outlets
-from .source import open_drained
+from .source import open_drained, open_forest
 
 
 @dataclass(frozen=True)
@@ -226,9 +226,28 @@ def _along(
     codes = recorded.input(recorded.get("directions", str))
     theirs = RunRecord(store, codes).get("outlets", str)
     if ends.digest != theirs:
-        named = f"the outlets {theirs!r}" if theirs in NAMED else "given outlets"
         raise InputError(
-            f"{layer.path}: filled for {named}, and these are others; give the same, or fill along "
-            "directions to these (terrain-gpu fill --directions)"
+            f"{layer.path}: filled for {_named(theirs)}, and these are others; give the same, or "
+            "fill along directions to these (terrain-gpu fill --directions)"
         )
     return codes.name
+
+
+def refuse_other_outlets(store: TileStore, name: str, outlets: PlacesLike | str) -> None:
+    """Refuse a layer of flow directions that lead to others than given outlets.
+
+    Raises
+    ------
+    InputError
+    """
+    codes = open_directions(store, name)
+    theirs = (codes.info.get("settings") or {}).get("outlets")
+    if theirs != Outlets.of(open_forest(store).cells, outlets).digest:
+        raise InputError(
+            f"{codes.path}: directions to {_named(theirs)}, and these are others; give directions "
+            "to these another name (--directions), for which they are computed along the same tree"
+        )
+
+
+def _named(outlets: Any) -> str:
+    return f"the outlets {outlets!r}" if outlets in NAMED else "given outlets"

@@ -1,4 +1,4 @@
-"""Fill with epsilon, against plain Python."""
+"""Fill with epsilon, and to given outlets, against plain Python."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from terrain_gpu import minimum_spanning_tree as spanning_tree
 from terrain_gpu.drainage.codes import DIRECTIONS
 from terrain_gpu.drainage.flow.epsilon import EpsilonFill
 from terrain_gpu.drainage.flow.steps import heights_of, ordinals
-from terrain_gpu.errors import InputError
+from terrain_gpu.errors import InputError, StoreError
 
 FIVE = np.float32(5).view(np.int32)
 
@@ -201,3 +201,61 @@ def test_flow_is_divided_over_heights_with_epsilon(tmp_path, method):
     flow_direction(store)
     fill(store, epsilon=True)
     flow_accumulation(store, method=method, verify=True)
+
+
+# -- outlets --------------------------------------------------------------------------------------
+
+
+def test_fill_to_given_outlets(dem, capsys):
+    assert call("fill dem.tif --outlet-rowcol 40,50 -o one.tif") == 0
+    assert call("convert-dataset dem.tif s.zarr -q") == 0
+    assert call("fill s.zarr") == 0
+    tree = TileStore.open("s.zarr").layer("mst").identity
+    capsys.readouterr()
+    assert call("fill s.zarr --outlet-rowcol 40,50 --into one") == 2
+    error = capsys.readouterr().err
+    assert "flow_direction: directions to the outlets 'edge', and these are others; give" in error
+    words = "fill s.zarr --outlet-rowcol 40,50 --directions to_one --into one --json r.json"
+    assert call(words) == 0
+    seconds = json.loads(Path("r.json").read_text())["seconds"]
+    assert "before: to_one" in seconds
+    assert "before: mst" not in seconds
+    store = TileStore.open("s.zarr")
+    assert store.layer("mst").identity == tree
+    codes = whole(store.layer("to_one"))
+    assert reference.listed(codes == 0) == [(40, 50)]
+    found = whole(store.layer("one"))
+    assert same(found, reference.filled(dem, codes))
+    with rasterio.open("one.tif") as file:
+        assert same(file.read(1), found)
+    assert call(words + " --overwrite") == 0  # the same outlets
+    assert call("fill s.zarr --outlet-rowcol 41,50 --directions to_one --overwrite") == 2
+    assert "to_one: directions to given outlets, and these are others" in capsys.readouterr().err
+    assert call("verify s.zarr") == 0
+
+
+def test_fill_to_inner_voids_and_the_coast(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    data = np.add.outer(np.arange(90), np.zeros(150)).astype(np.float32) + 5
+    data[30:50, 40:90] = np.nan  # a lake
+    data[:20, :30] = np.nan  # the sea
+    data[25:28, 60:70] = 1  # drains to the lake, if that is an outlet
+    data[10:15, 31:40] = 1  # drains to the sea
+    make_store(Path("s.zarr"), data, None, 64)
+    levels = {}
+    for words in ("", "--inner-voids --directions all --into open"):
+        assert call(f"fill s.zarr --verify {words}") == 0
+        levels[words[:7]] = whole(TileStore.open("s.zarr").layer("open" if words else "filled"))
+    plain, inner = levels.values()
+    assert (plain[26, 60:70] > 25).all()
+    assert (inner[26, 60:70] > 25).sum() == 0 or (inner[26, 60:70] < plain[26, 60:70] + 1).all()
+    good = ~np.isnan(data)
+    codes = {name: whole(TileStore.open("s.zarr").layer(name)) for name in (DIRECTIONS, "all")}
+    assert reference.listed(codes[DIRECTIONS] == 0) == reference.edge(good)
+    assert (codes["all"][29, 40:90] == 0).all()
+    for found, name in ((plain, DIRECTIONS), (inner, "all")):
+        assert same(found, reference.filled(data, codes[name]))
+    assert call("fill s.zarr --inner-voids --outlet-rowcol 3,60 --directions x --into y") == 2
+    assert "--inner-voids: leave it out where outlets are given" in capsys.readouterr().err
+    with pytest.raises(StoreError, match="has no layer 'x' of flow directions"):
+        fill("s.zarr", directions="x")
