@@ -29,12 +29,14 @@ class RimLines:
 
     Attributes
     ----------
+    dtype
+        Of a cell; one of several values adds a dimension to all arrays.
     rows, cols
         Of first and last rows or columns, shape (2, blocks down or across, cells).
     """
 
     def __init__(self, blocks: BlockGrid, dtype: Any, value: Any = 0) -> None:
-        self.blocks = blocks
+        self.blocks, self.dtype = blocks, np.dtype(dtype)
         down, across = blocks.shape
         self.rows = np.full((2, down, blocks.cols), value, dtype)
         self.cols = np.full((2, across, blocks.rows), value, dtype)
@@ -76,7 +78,7 @@ class RimLines:
         down, across = self.blocks.shape
 
         def line(of: np.ndarray | None, start: int, stop: int) -> np.ndarray:
-            found = np.full(stop - start + 2, beyond, rows.dtype)
+            found = np.full(stop - start + 2, beyond, self.dtype)
             if of is not None:
                 first, last = max(start - 1, 0), min(stop + 1, len(of))
                 found[first - start + 1 : last - start + 1] = of[first:last]

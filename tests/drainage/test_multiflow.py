@@ -17,7 +17,7 @@ from test_flow import call, right_codes, small, store_of_codes
 
 from terrain_gpu import TileStore, fill, flow_accumulation, flow_direction, minimum_spanning_tree
 from terrain_gpu.drainage import division
-from terrain_gpu.drainage.multiflow import MultipleFlow, operation
+from terrain_gpu.drainage.multiflow import MultipleFlow, base
 from terrain_gpu.drainage.multiflow.visits import FlowVisits
 from terrain_gpu.drainage.sums import EXACT_BITS
 from terrain_gpu.engine.run import run
@@ -254,8 +254,8 @@ def test_blocks_that_leave_memory(tmp_path, monkeypatch, method):
         store = make_store(path, z, None, block)
         prepare(store)
         with monkeypatch.context() as patch:
-            few = lambda rims, spill, _, n=capacity: FlowVisits(rims, spill, n)  # noqa: E731
-            patch.setattr(operation, "FlowVisits", few)
+            few = lambda rims, spill, _, kept, n=capacity: FlowVisits(rims, spill, n, kept)  # noqa: E731
+            patch.setattr(base, "FlowVisits", few)
             result = flow_accumulation(store, method=method, threads=threads, verify=True)
         found.append(whole(result.layers["flow_accumulation"]))
         loads.append(result.report.result["block_loads"])

@@ -1,8 +1,8 @@
-"""What drains through the rims of all blocks: `FlowVisits`.
+"""What is known of the rims of all blocks: `FlowVisits`.
 
-A block passes on what it can each time it is visited, and is visited again when more flow has
-reached it. Blocks in memory come first, of these the one that most flow has reached; then blocks
-that were not visited yet, and at last those that had to leave memory.
+A block passes on what it can each time it is visited, and is visited again when more has reached
+it. Blocks in memory come first, of these the one that most has reached; then blocks that were not
+visited yet, and at last those that had to leave memory.
 """
 
 from __future__ import annotations
@@ -17,13 +17,37 @@ import numpy as np
 from ...grid import Block, BlockGrid
 from ...store.spill import Slots
 from ..rims import BlockRim, RimLines
-from .kernels import DONE, UNKNOWN
+from .kernels import DONE
 
 RINGS = 2
 """Of cells around a block: those that drain into it, and those to which they may drain as well."""
 
-KEPT = 9
-"""Bytes per cell of `Flow.kept`."""
+
+INNER = np.s_[RINGS:-RINGS, RINGS:-RINGS]
+"""A block without them."""
+
+
+class KeptCells(NamedTuple):
+    """What is kept of each cell of a block between its visits.
+
+    Attributes
+    ----------
+    dtype
+        Of the values of a cell that other blocks must know.
+    unknown
+        The value of cells of which it is not known yet.
+    marks
+        Number of further bytes.
+    """
+
+    dtype: np.dtype
+    unknown: Any
+    marks: int = 1
+
+    @property
+    def size(self) -> int:
+        """Bytes per cell."""
+        return self.dtype.itemsize + self.marks
 
 
 class Flow(NamedTuple):
@@ -31,41 +55,56 @@ class Flow(NamedTuple):
 
     Attributes
     ----------
-    heights, codes
-        Filled heights and directions.
+    cells
+        Filled heights, directions, and what else is held.
     kept
-        uint8: `sums` and `waiting`.
-    sums, waiting
-        See `kernels`, flat.
+        uint8: `values` and `marks`.
+    values
+        Of each cell, flat in the first dimension.
+    marks
+        uint8, shape (`KeptCells.marks`, cells). The first are those of `waiting`, see `kernels`.
+    unknown
+        See `KeptCells`.
     """
 
-    heights: np.ndarray
-    codes: np.ndarray
+    cells: list[np.ndarray]
     kept: np.ndarray
-    sums: np.ndarray
-    waiting: np.ndarray
+    values: np.ndarray
+    marks: np.ndarray
+    unknown: Any
 
     @classmethod
-    def of(cls, heights: np.ndarray, codes: np.ndarray, kept: np.ndarray | None = None) -> Flow:
+    def of(cls, cells: list[np.ndarray], of: KeptCells, kept: np.ndarray | None = None) -> Flow:
         """Return the flow of a block, not set yet; `kept` may be longer."""
-        n = codes.size
-        kept = np.empty(KEPT * n, np.uint8) if kept is None else kept[: KEPT * n]
-        return cls(heights, codes, kept, kept[: 8 * n].view(np.int64), kept[8 * n :])
+        n, wide = cells[0].size, of.dtype.itemsize
+        kept = np.empty(of.size * n, np.uint8) if kept is None else kept[: of.size * n]
+        values = kept[: wide * n].view(of.dtype.base).reshape(n, *of.dtype.shape)
+        return cls(cells, kept, values, kept[wide * n :].reshape(of.marks, n), of.unknown)
+
+    @property
+    def codes(self) -> np.ndarray:
+        return self.cells[1]
+
+    @property
+    def waiting(self) -> np.ndarray:
+        return self.marks[0]
+
+    def inner(self, cells: np.ndarray) -> np.ndarray:
+        """Return values, flat in the first dimension, by rows and columns without the rings."""
+        return cells.reshape(*self.codes.shape, *cells.shape[1:])[INNER]
 
     def enter(self, ring: BlockRim) -> None:
-        """Set what drains through the cells around the block."""
-        sums = self.sums.reshape(self.codes.shape)[1:-1, 1:-1]
-        sums[0], sums[-1], sums[:, 0], sums[:, -1] = ring
+        """Set what is known of the cells around the block."""
+        shape = *self.codes.shape, *self.values.shape[1:]
+        values = self.values.reshape(shape)[1:-1, 1:-1]
+        values[0], values[-1], values[:, 0], values[:, -1] = ring
 
     def rim(self) -> BlockRim:
-        """Return what drains through the cells at the rim of the block, where it is known."""
-        sums, waiting = (
-            BlockRim.of(cells.reshape(self.codes.shape)[RINGS:-RINGS, RINGS:-RINGS])
-            for cells in (self.sums, self.waiting)
-        )
-        for values, waits in zip(sums, waiting, strict=True):
-            values[waits != DONE] = UNKNOWN
-        return sums
+        """Return what is known of the cells at the rim of the block."""
+        found, waiting = (BlockRim.of(self.inner(one)) for one in (self.values, self.waiting))
+        for values, waits in zip(found, waiting, strict=True):
+            values[waits != DONE] = self.unknown
+        return found
 
 
 class FlowSteps(NamedTuple):
@@ -105,11 +144,13 @@ class FlowVisits:
     Parameters
     ----------
     rims
-        Receives what drains through the cells at the rims of blocks; `UNKNOWN` at first.
+        Receives what is known of the cells at the rims of blocks; `KeptCells.unknown` at first.
     spill
         File for blocks that leave memory.
     capacity
         Number of blocks that memory holds.
+    kept
+        What is kept of a block.
 
     Attributes
     ----------
@@ -119,14 +160,15 @@ class FlowVisits:
         How often blocks were visited, and read.
     """
 
-    def __init__(self, rims: RimLines, spill: Path, capacity: int) -> None:
+    def __init__(self, rims: RimLines, spill: Path, capacity: int, kept: KeptCells) -> None:
         self.blocks: BlockGrid = rims.blocks
-        self.rims, self.capacity = rims, capacity
+        self.rims, self.capacity, self.unknown = rims, capacity, kept.unknown
         self.left = np.full(self.blocks.shape, -1, np.int64)
         self.visits = self.loads = 0
         self._news = np.zeros(self.blocks.shape, np.int64)
         self._flows: dict[Block, Any] = {}
-        self._slots = Slots(spill, self.blocks.count, KEPT * (self.blocks.block + 2 * RINGS) ** 2)
+        size = kept.size * (self.blocks.block + 2 * RINGS) ** 2
+        self._slots = Slots(spill, self.blocks.count, size)
 
     def run(self, of: FlowSteps, threads: int) -> None:
         """Visit blocks, some at a time; all that is known of them changes in this thread only."""
@@ -140,7 +182,7 @@ class FlowVisits:
                         self._make_room(len(busy))
                         self.loads += 1
                     self._news[at] = 0  # the ring has all there was
-                    ring, left = self.rims.around(at, UNKNOWN), int(self.left[at])
+                    ring, left = self.rims.around(at, self.unknown), int(self.left[at])
                     busy[pool.submit(self._visit, of, at, flow, ring, left)] = at
                 if not busy:
                     return
