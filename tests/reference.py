@@ -705,6 +705,57 @@ def above_streams(z, codes, streams, lengths):
     return heights, distances
 
 
+def divided_above_streams(z, filled, codes, streams, lengths):
+    """Averages of height above streams and distance to them over D-infinity flow.
+
+    NaN where any of the flow meets no stream or a cell without a height, NaN in z.
+    """
+    heights, distances, found = np.full(z.shape, np.nan), np.full(z.shape, np.nan), {}
+
+    def values(cell):
+        """Height and distance of a cell of which all further ones down are found."""
+        if streams[cell]:
+            return 0.0 if z[cell] == z[cell] else math.nan, 0.0
+        parts = below[cell]
+        if not parts:
+            return math.nan, math.nan
+        largest = max(parts, key=parts.get)
+        totals = []
+        for column in range(2):
+            taken = {}
+            for k in parts:
+                to = tuple(np.add(cell, TOWARD[k]).tolist())
+                row, edge = cell[0] - (k > 4), (0, 3, 2, 1)[k % 4]
+                steps = float(z[cell]) - float(z[to]), float(lengths[edge, max(row, 0)])
+                taken[k] = found[to][column] + steps[column]
+            total = taken[largest]
+            for k in sorted(parts.keys() - {largest}):
+                total += parts[k] / 2**30 * (taken[k] - taken[largest])
+            totals.append(total if math.isfinite(total) else math.nan)
+        return tuple(totals)
+
+    below, above, waiting = {}, collections.defaultdict(list), {}
+    for cell in listed(codes != 255):
+        below[cell] = {}
+        if codes[cell] != 0 and not streams[cell]:
+            below[cell] = portions(filled, codes, cell, "dinf", 1, lengths)
+            if not below[cell] and downstream(codes, *cell) is not None:
+                below[cell] = {int(codes[cell]).bit_length() - 1: 2**30}
+        below[cell] = {k: part for k, part in sorted(below[cell].items()) if part}
+        waiting[cell] = len(below[cell])
+        for k in below[cell]:
+            above[tuple(np.add(cell, TOWARD[k]).tolist())].append(cell)
+    ready = [cell for cell, count in waiting.items() if not count]
+    while ready:
+        cell = ready.pop()
+        found[cell] = heights[cell], distances[cell] = values(cell)
+        for other in above[cell]:
+            waiting[other] -= 1
+            ready += [other] * (not waiting[other])
+    assert len(found) == len(below)
+    return heights, distances
+
+
 def rooted(z, weight, outlets, nodata=None, connectivity=8, lengths=None):
     """Next cell of each that drains to an outlet, None at outlets: Kruskal from the outlets."""
     found = sorted(edges(z, weight, nodata, connectivity, lengths))

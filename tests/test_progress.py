@@ -63,6 +63,9 @@ RUNS = {
     "basins": lambda s, p: terrain_gpu.basins(s, verify=True, progress=p),
     "watershed": lambda s, p: terrain_gpu.watershed(s, [(0, 0)], verify=True, progress=p),
     "hand": lambda s, p: terrain_gpu.hand(s, streams="elevation", verify=True, progress=p),
+    "averages": lambda s, p: terrain_gpu.hand(
+        s, to_outlets=True, method="dinf", verify=True, progress=p
+    ),
     "indices": lambda s, p: terrain_gpu.terrain_indices(s, ls="ls", verify=True, progress=p),
     "network": lambda s, p: terrain_gpu.extract_network(
         s, s.parent / "n.geojson", min_length=50, progress=p
@@ -77,12 +80,12 @@ RUNS = {
 @pytest.mark.parametrize("name", RUNS)
 def test_a_run_counts_to_its_total(name, store):
     along = ("flow", "divided", "fill", "hand", "basins", "watershed", "indices", "depressions")
-    along += ("large",)
+    along += ("large", "averages")
     if name in ("accumulate", "network", "directions", *along):
         terrain_gpu.minimum_spanning_tree(store, weight="flow")
     if name in along:
         terrain_gpu.flow_direction(store)
-    if name == "divided":
+    if name in ("divided", "averages"):
         terrain_gpu.fill(store)
     if name == "indices":
         terrain_gpu.flow_accumulation(store)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 import click
 
+from ..arguments import HandMethod
 from .flow_accumulation import directions_option, is_area
 
 if TYPE_CHECKING:
@@ -18,12 +19,16 @@ WRITES = "into", "distance"
 HELP = """Compute heights above the nearest drainage (HAND) of the cells of STORE, or of a raster
 (then give -o): the height of a cell less that of the first stream cell on its way.
 
-Streams are the cells whose flow accumulation reaches --threshold, or the cells of another layer
-(--streams). Flow directions and accumulation are computed if they are not there. Cells whose way
-meets no stream are nodata (-9999).
+Streams are the cells whose flow accumulation reaches --threshold, the cells of another layer
+(--streams), or only the outlets (--to-outlets). Flow directions and accumulation are computed if
+they are not there. Cells whose way meets no stream are nodata (-9999).
+
+With --method dinf, flow divides between two neighbours (D-infinity), and heights and distances are
+averages over all ways. Heights are filled first (fill); flats follow the directions.
 
 \b
 terrain-gpu hand dem.zarr --threshold 1000 --distance distance_to_stream
+terrain-gpu hand dem.zarr --to-outlets --into relief --distance flow_length
 terrain-gpu hand dem.tif --threshold 1000 -o hand.tif
 """
 OPTIONS = [
@@ -37,6 +42,12 @@ OPTIONS = [
         "--streams",
         metavar="NAME",
         help="Instead: cells are streams where this layer is neither 0 nor nodata.",
+    ),
+    click.option(
+        "--to-outlets",
+        is_flag=True,
+        help="Instead: only the outlets are streams, where ways end; --distance is the downstream "
+        "flow length then.",
     ),
     click.option(
         "--accumulation",
@@ -61,22 +72,42 @@ OPTIONS = [
         metavar="NAME",
         help="Also write this layer: the length of the way to the stream.",
     ),
+    click.option(
+        "--method",
+        type=click.Choice(get_args(HandMethod)),
+        default="d8",
+        show_default=True,
+        help="Along directions, or averages over D-infinity flow.",
+    ),
+    click.option(
+        "--filled",
+        default="filled",
+        show_default=True,
+        metavar="NAME",
+        help="Layer of filled heights for dinf, for the same outlets.",
+    ),
 ]
 
 
 def provide(
     store: TileStore, show: Any, how: dict[str, Any], settings: dict[str, Any]
 ) -> dict[str, float]:
-    from ..drainage.chain import provide_accumulation, provide_directions
+    from ..drainage.chain import provide_accumulation, provide_directions, provide_filled_along
 
-    if (settings["threshold"] is None) == (settings["streams"] is None):
-        raise click.UsageError("give --threshold or --streams")
+    given = [settings[name] for name in ("threshold", "streams")]
+    if sum(one is not None for one in given) + settings["to_outlets"] != 1:
+        raise click.UsageError("give one of --threshold, --streams and --to-outlets")
     directions = settings["directions"]
-    if settings["streams"] is not None:
-        return provide_directions(store, directions, show, **how)
-    areas = is_area(settings["threshold"])
-    named = settings["accumulation"], directions
-    return provide_accumulation(store, *named, show, areas=areas, **how)
+    if settings["threshold"] is None:
+        seconds = provide_directions(store, directions, show, **how)
+    else:
+        areas = is_area(settings["threshold"])
+        named = settings["accumulation"], directions
+        seconds = provide_accumulation(store, *named, show, areas=areas, **how)
+    if settings["method"] == "d8":
+        return seconds
+    names = settings["filled"], directions
+    return {**seconds, **provide_filled_along(store, *names, show, **how)}
 
 
 def run(store: TileStore, **settings: Any) -> Any:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from ..cells import is_nodata
+from ..engine.operation import OutputLayer
 from ..grid.lengths import step_lengths, whole_lengths
 
 KINDS = ("height", "distance")
@@ -26,20 +27,43 @@ class AboveRule:
     Attributes
     ----------
     heights, streams
-        Layers.
+        Layers; in place of streams None for the outlets, where ways end.
     threshold
         Least value of a cell of `streams` that is a stream; None: all but 0 and nodata are.
+    divided
+        Whether results are averages over divided flow: in float64, so that each cell's follow
+        from those of others.
     """
 
     heights: Any
     streams: Any
-    threshold: float | None
+    threshold: float | None = None
+    divided: bool = False
+
+    @property
+    def inputs(self) -> tuple[Any, ...]:
+        """The layers that there are."""
+        return (self.heights,) if self.streams is None else (self.heights, self.streams)
+
+    @property
+    def exact(self) -> np.dtype:
+        """The narrowest type that holds the heights exactly."""
+        small = np.can_cast(self.heights.dtype, np.float32)
+        return np.dtype(np.float32 if small else np.float64)
 
     @property
     def dtype(self) -> np.dtype:
-        """Type of the heights above streams: as narrow as holds the heights exactly."""
-        small = np.can_cast(self.heights.dtype, np.float32)
-        return np.dtype(np.float32 if small else np.float64)
+        """Type of the heights above streams."""
+        return np.dtype(np.float64) if self.divided else self.exact
+
+    def outputs(self, into: str, distance: str | None) -> tuple[OutputLayer, ...]:
+        """The layers to write."""
+        names = (into,) if distance is None else (into, distance)
+        types = self.dtype, np.dtype(np.float64)
+        return tuple(
+            OutputLayer(name, dtype, NODATA, f"{kind}s above streams", {"holds": kind})
+            for name, dtype, kind in zip(names, types, KINDS, strict=False)
+        )
 
     @cached_property
     def lengths(self) -> tuple[np.ndarray, float]:
@@ -52,8 +76,8 @@ class AboveRule:
         return found & ~is_nodata(cells, self.streams.nodata)
 
     def height(self, cells: np.ndarray) -> np.ndarray:
-        """Heights of cells in the result's type, NaN where there is none."""
-        found = cells.astype(self.dtype)
+        """Heights of cells, NaN where there is none."""
+        found = cells.astype(self.exact)
         found[is_nodata(cells, self.heights.nodata)] = np.nan
         return found
 
@@ -67,3 +91,10 @@ class AboveRule:
         """Write lengths of ways, in units; less than 0 where they meet no stream."""
         np.multiply(lengths, self.lengths[1], out=out)
         out[lengths < 0] = NODATA
+
+
+def streams_settings(streams: str | None, threshold: float | None) -> dict[str, Any]:
+    """Return what is recorded of streams; None are the outlets."""
+    if streams is None:
+        return {"to_outlets": True}
+    return {"streams": streams, "threshold": threshold}

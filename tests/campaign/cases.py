@@ -39,6 +39,7 @@ FLOWS = {
     "basins": ("basins",),
     "basins --table b.gpkg": ("basins",),
     "hand --threshold 9 --distance away": ("hand", "away"),
+    "hand --to-outlets --into relief --method dinf": ("relief",),
     "streams --threshold 9 --lines l.geojson": ("streams",),
     "streams --threshold 5 --order link --into links --lines l.gpkg": ("links",),
     "terrain-indices --twi twi --spi spi": ("twi", "spi"),

@@ -45,6 +45,25 @@ class TestHandContract(AlongDirections):
         return right(data, codes, sums >= 20, grid, nodata)
 
 
+class TestToOutletsContract(AlongDirections):
+    command = "hand s.zarr --to-outlets --distance flow_length"
+
+    def make(self, store):
+        return Hand(str(store), streams=None, distance="flow_length")
+
+    def expected(self, data, nodata, grid):
+        codes = right_codes(data, nodata, grid)
+        return right(data, codes, ends(codes), grid, nodata)
+
+
+def ends(codes):
+    """Where ways end."""
+    found = np.zeros(codes.shape, bool)
+    for cell in reference.listed(codes != 255):
+        found[cell] = reference.downstream(codes, *cell) is None
+    return found
+
+
 def add_layer(path, name, cells, block, nodata=None):
     return store_of_codes(path, cells, block, nodata, TileStore.open(path).grid, name)
 
@@ -74,6 +93,11 @@ def test_hand_of_given_streams(folders, codes, block, other, dtype, share):
         heights, distances = right(z, codes, streams == 1, grid, 77)
         assert same(whole(found.layers["hand"]), heights)
         assert same(whole(found.layers["far"]), distances)
+        how = {"directions": "codes", "distance": "length", "into": "relief", "verify": True}
+        found = hand(store, to_outlets=True, **how)
+        heights, distances = right(z, codes, ends(codes), grid, 77)
+        assert same(whole(found.layers["relief"]), heights)
+        assert same(whole(found.layers["length"]), distances)
 
 
 def test_distances_on_the_ellipsoid(tmp_path):
@@ -100,8 +124,12 @@ def test_distances_on_the_ellipsoid(tmp_path):
 def test_streams_are_given_once(tmp_path):
     codes = np.zeros((70, 80), np.uint8)
     store = store_of_codes(tmp_path / "s.zarr", codes)
-    for given_streams in ({}, {"threshold": 5, "streams": "codes"}):
-        with pytest.raises(InputError, match="streams: give a threshold of accumulation or a lay"):
+    for given_streams in (
+        {},
+        {"threshold": 5, "streams": "codes"},
+        {"threshold": 5, "to_outlets": True},
+    ):
+        with pytest.raises(InputError, match="streams: give a threshold of accumulation, a layer"):
             hand(store, **given_streams, directions="codes")
     with pytest.raises(StoreError, match="no layer 'flow_accumulation'"):
         hand(store, 5, directions="codes")
@@ -140,5 +168,13 @@ def test_hand_of_a_raster(dem, capsys):
     count = np.count_nonzero(distances >= 0)
     assert f"layer hand verified, {count:,} cells above a stream" in capsys.readouterr().out
     assert call("hand s.zarr --overwrite") == 2
-    assert "give --threshold or --streams" in capsys.readouterr().err
+    assert "give one of --threshold, --streams and --to-outlets" in capsys.readouterr().err
     assert call("hand s.zarr --streams none --overwrite") == 2
+    assert call("hand s.zarr --to-outlets --into relief --distance flow_length") == 0
+    heights, distances = right(dem, codes, ends(codes), opened.grid)
+    opened = TileStore.open("s.zarr")
+    assert same(whole(opened.layer("relief")), heights)
+    assert same(whole(opened.layer("flow_length")), distances)
+    capsys.readouterr()
+    assert call("verify s.zarr") == 0
+    assert "layer flow_length verified, 15,000 cells above a stream" in capsys.readouterr().out

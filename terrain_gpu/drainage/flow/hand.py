@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from ...arguments import checked
+from ...arguments import HandMethod, checked, word
 from ...engine.operation import OutputLayer, State
 from ...engine.plan import StreamPlan
 from ...engine.proof import Limits
@@ -18,9 +18,10 @@ from ...engine.run import Here, Result, Run, run
 from ...errors import InputError
 from ...progress import Progress, silent
 from ...store import TileStore
-from ..above import KINDS, NEVER, NODATA, AboveRule
+from ..above import KINDS, NEVER, AboveRule, streams_settings
 from ..channels.inputs import open_channels
 from ..codes import DIRECTIONS, NOWHERE, open_directions
+from ..multiflow import DinfHand, open_surface
 from ..verify.hand import plan_above, verify_above
 from .accumulation import LAYER as ACCUMULATION
 from .block import FlowBlock
@@ -33,11 +34,17 @@ LAYER = "hand"
 
 @dataclass(frozen=True)
 class Hand(AlongFlow):
-    """The operation; `streams` is the layer of streams, other fields are parameters of `hand`."""
+    """The operation; fields are parameters of `hand`, but `streams`.
+
+    Attributes
+    ----------
+    streams
+        The layer of streams; None for the outlets.
+    """
 
     store: str
     threshold: float | None = None
-    streams: str = ACCUMULATION
+    streams: str | None = ACCUMULATION
     layer: str = "elevation"
     directions: str = DIRECTIONS
     into: str = LAYER
@@ -50,30 +57,25 @@ class Hand(AlongFlow):
 
     @property
     def inputs(self) -> tuple[str, ...]:
-        return self.directions, self.layer, self.streams
+        names = self.directions, self.layer
+        return names if self.streams is None else (*names, self.streams)
 
     @property
     def outputs(self) -> tuple[OutputLayer, ...]:
-        names = (self.into,) if self.distance is None else (self.into, self.distance)
-        types = self.rule.dtype, np.dtype(np.float64)
-        return tuple(
-            OutputLayer(name, dtype, NODATA, f"{kind}s above streams", {"holds": kind})
-            for name, dtype, kind in zip(names, types, KINDS, strict=False)
-        )
+        return self.rule.outputs(self.into, self.distance)
 
     def settings(self) -> dict[str, Any]:
         return {
             "hand_of": self.layer,
             "directions": self.directions,
-            "streams": self.streams,
-            "threshold": self.threshold,
+            **streams_settings(self.streams, self.threshold),
             "distance": self.distance is not None,
         }
 
     @cached_property
     def rule(self) -> AboveRule:
-        _, heights, streams = self.layers
-        return AboveRule(heights, streams, self.threshold)
+        _, heights, *streams = self.layers
+        return AboveRule(heights, streams[0] if streams else None, self.threshold)
 
     def begin(self, plan: StreamPlan, spill: Path) -> State:
         hows = (TAKE,) if self.distance is None else (TAKE, ADD)
@@ -82,14 +84,14 @@ class Hand(AlongFlow):
     def ways(self, block: FlowBlock, cells: list[np.ndarray]) -> tuple[np.ndarray, ...]:
         into = block.entries()
         heights = self.rule.height(cells[0]).ravel()
-        exits, *values = self._followed(block, heights, cells[1], into)
+        exits, *values = self._followed(block, heights, cells[1:], into)
         return block.globally(into), block.globally(exits), *(one[into] for one in values)
 
     def finish(
         self, block: FlowBlock, cells: list[np.ndarray], given: Any, out: list[np.ndarray]
     ) -> None:
         heights = self.rule.height(cells[0])
-        _, *values = self._followed(block, heights.ravel(), cells[1], block.inner, *given)
+        _, *values = self._followed(block, heights.ravel(), cells[1:], block.inner, *given)
         streams, *lengths = (one.reshape(heights.shape)[1:-1, 1:-1] for one in values)
         self.rule.write_heights(heights[1:-1, 1:-1], streams, out[0])
         if lengths:
@@ -99,7 +101,7 @@ class Hand(AlongFlow):
         self,
         block: FlowBlock,
         heights: np.ndarray,
-        streams: np.ndarray,
+        streams: list[np.ndarray],
         starts: np.ndarray,
         ids: np.ndarray | None = None,
         *around: np.ndarray,
@@ -111,7 +113,10 @@ class Hand(AlongFlow):
         ids, around
             Entries around the block and their values; none if these are not known.
         """
-        stops = (self.rule.is_stream(streams) & (block.codes != NOWHERE)).ravel()
+        if streams:
+            stops = (self.rule.is_stream(streams[0]) & (block.codes != NOWHERE)).ravel()
+        else:
+            stops = block.after == -1
         met = np.full(block.size, np.nan, heights.dtype)
         columns = [(np.where(stops, heights, met), met, TAKE)]
         if self.distance is not None:
@@ -137,17 +142,20 @@ class Hand(AlongFlow):
         return {"verified_cells": self.grid.cells}
 
 
-@checked()
+@checked(method=word(HandMethod))
 def hand(  # noqa: PLR0913 - keyword-only
     store: str | os.PathLike[str] | TileStore,
     threshold: float | str | None = None,
     *,
     streams: str | None = None,
+    to_outlets: bool = False,
     accumulation: str = ACCUMULATION,
     directions: str = DIRECTIONS,
     layer: str = "elevation",
     into: str = LAYER,
     distance: str | None = None,
+    method: HandMethod = "d8",
+    filled: str = "filled",
     memory_limit: int | str | None = None,
     threads: int | None = None,
     client: Any = None,
@@ -167,6 +175,9 @@ def hand(  # noqa: PLR0913 - keyword-only
         text such as "5km2".
     streams
         Instead: a layer; cells are streams where it is neither 0 nor nodata.
+    to_outlets
+        Instead: only the outlets are streams, where ways end. Then `distance` is the downstream
+        flow length.
     accumulation
         Layer of flow accumulation, for `threshold`.
     directions
@@ -181,6 +192,12 @@ def hand(  # noqa: PLR0913 - keyword-only
     distance
         Also write this layer: the length of the way to the stream, float64, in map units, in metres
         for a geographic CRS; -9999 where there is no stream.
+    method
+        "d8": along the directions. "dinf": averages over all ways of D-infinity flow, weighted by
+        the parts of the flow that take them; see Notes. Both layers are float64 then.
+    filled
+        For "dinf": layer of heights over which flow divides, as `fill` made it for the outlets of
+        the directions.
     memory_limit
         Limit on the peak resident set of the process in bytes; a quarter of RAM when None.
     threads
@@ -189,7 +206,7 @@ def hand(  # noqa: PLR0913 - keyword-only
         A ``distributed.Client`` whose workers solve the blocks, each within `memory_limit`. None
         for this process.
     verify
-        Verify the result in two more passes over the cells.
+        Verify the result in two more passes over the cells ("dinf": one).
     resume
         Continue an unfinished run.
     overwrite
@@ -205,7 +222,8 @@ def hand(  # noqa: PLR0913 - keyword-only
     Raises
     ------
     InputError
-        when a name cannot be used, or there is not exactly one of `threshold` and `streams`.
+        when a name cannot be used, or there is not exactly one of `threshold`, `streams` and
+        `to_outlets`.
     PlanError
         when the memory limit is too small.
     StoreError
@@ -221,27 +239,34 @@ def hand(  # noqa: PLR0913 - keyword-only
     A. D. Nobre and others (2011), Journal of Hydrology 404. Lengths are summed as integers of a
     unit of about 2^-61 of the longest possible way, so they do not depend on the blocks.
 
+    With "dinf", a stream has 0, and any other cell the average, over the cells that it drains to,
+    of their values and the step there: the difference of heights, or the length. That is the
+    vertical drop and the horizontal distance of TauDEM's D-Infinity Distance Down (average), with
+    its rule for edges: no value where any part of the flow meets no stream, or a cell without a
+    height. A cell that drains to one other, in flats and under water, follows the directions. See
+    `flow_accumulation` for how cells divide.
+
     Examples
     --------
     >>> found = hand("dem.zarr", 1000, distance="distance_to_stream")
     >>> heights = found.layers["hand"].read_window(0, 100, 0, 100)
     """
     opened = store if isinstance(store, TileStore) else TileStore.open(store)
-    if (threshold is None) == (streams is None):
-        raise InputError("streams: give a threshold of accumulation or a layer of streams")
+    if (threshold is not None) + (streams is not None) + to_outlets != 1:
+        raise InputError(
+            "streams: give a threshold of accumulation, a layer of streams, or outlets"
+        )
     least = None
     if threshold is not None:
+        streams = accumulation
         *_, least = open_channels(opened, directions, accumulation, threshold)
     open_directions(opened, directions)
-    operation = Hand(
-        str(opened.path),
-        None if least is None else float(least),
-        accumulation if streams is None else streams,
-        layer,
-        directions,
-        into,
-        distance,
-    )
+    threshold = None if least is None else float(least)
+    how = str(opened.path), threshold, streams, layer, directions, into, distance
+    operation: Hand | DinfHand = Hand(*how)
+    if method != "d8":
+        open_surface(opened, filled, directions)
+        operation = DinfHand(*how, filled)
     return run(
         operation,
         memory_limit=memory_limit,

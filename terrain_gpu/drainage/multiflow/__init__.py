@@ -1,10 +1,12 @@
-"""Flow accumulation over several directions: each cell divides what drains through it.
+"""What follows flow over several directions: each cell divides what drains through it.
 
-`surface` opens heights and directions; `split` says how a cell divides; `kernels` follows the flow
-within a block; `visits` takes blocks as their inflow becomes known; `operation` writes the sums.
+`surface` opens heights and directions; `split` says how a cell divides; `visits` takes blocks as
+they can go on; `base` has the passes that operations share. `operation` accumulates flow, which
+`kernels` passes on within a block; `hand` averages what is downstream, which `upward` passes up.
 """
 
+from .hand import DinfHand
 from .operation import MultipleFlow
 from .surface import open_surface
 
-__all__ = ["MultipleFlow", "open_surface"]
+__all__ = ["DinfHand", "MultipleFlow", "open_surface"]

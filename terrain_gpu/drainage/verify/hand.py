@@ -19,6 +19,7 @@ from ...grid import Block, BlockGrid
 from ...store import Layer, TileStore
 from ..above import KINDS, NEVER, AboveRule
 from ..codes import open_directions
+from .averages import verify_stored_averages
 from .kernels import carry_up, steps_down
 from .ways import ORDER_BYTES, FlowWays, ways_bytes
 
@@ -69,13 +70,12 @@ def plan_above(
 def verify_stored_above(store: TileStore, layer: Layer, limits: Limits) -> dict[str, Any]:
     """`verify_above` of a layer, from what is recorded with it."""
     recorded = RunRecord(store, layer)
+    if "method" in recorded.settings:
+        return verify_stored_averages(recorded, _recorded_streams(recorded), limits)
     heights = recorded.input(recorded.get("hand_of", str))
     codes = recorded.input(recorded.get("directions", str))
     open_directions(store, codes.name)
-    threshold = recorded.settings.get("threshold")
-    if threshold is not None:
-        threshold = recorded.get("threshold", float)
-    rule = AboveRule(heights, recorded.input(recorded.get("streams", str)), threshold)
+    rule = AboveRule(heights, *_recorded_streams(recorded))
     types = dict(zip(KINDS, (rule.dtype, np.dtype(np.float64)), strict=True))
     kind = str(layer.info.get("holds"))
     if types.get(kind) != layer.dtype:
@@ -85,15 +85,26 @@ def verify_stored_above(store: TileStore, layer: Layer, limits: Limits) -> dict[
     return verify_above(codes, rule, {kind: layer}, limits)
 
 
+def _recorded_streams(recorded: RunRecord) -> tuple[Layer | None, float | None]:
+    """Streams and threshold of an `AboveRule`."""
+    if recorded.settings.get("to_outlets") is True:
+        return None, None
+    threshold = recorded.settings.get("threshold")
+    if threshold is not None:
+        threshold = recorded.get("threshold", float)
+    return recorded.input(recorded.get("streams", str)), threshold
+
+
 def _blocks(codes: Any, rule: AboveRule) -> BlockGrid:
-    layers = codes, rule.heights, rule.streams
+    layers = codes, *rule.inputs
     found: BlockGrid = max((layer.blocks for layer in layers), key=lambda one: one.block)
     return found
 
 
 def _reads(codes: Any, rule: AboveRule, results: Iterable[Any]) -> list[list[Read]]:
-    inputs = [Read(codes, 1), Read(rule.streams, 1), Read(rule.heights)]
-    return [inputs, [*inputs, *map(Read, results)]]
+    inputs = [Read(codes, 1), Read(rule.heights)]
+    streams = [] if rule.streams is None else [Read(rule.streams, 1)]
+    return [inputs + streams, [*inputs, *map(Read, results), *streams]]
 
 
 class _AboveChecker:
@@ -126,10 +137,12 @@ class _AboveChecker:
 
     def _block(self, at: Block, data: list[np.ndarray]) -> tuple[np.ndarray, ...]:
         """Where cells drain to, an order of them, and their own heights and lengths of steps."""
-        codes, streams, heights = data[:3]
-        stops = self.rule.is_stream(streams)
+        codes, heights = data[:2]
+        stops = None if self.rule.streams is None else self.rule.is_stream(data[-1])
         target, order = self.ways.within(at, codes, stops)
-        ended = stops[1:-1, 1:-1].ravel() & (target == -1)
+        ended = target == -1
+        if stops is not None:
+            ended &= stops[1:-1, 1:-1].ravel()
         met = np.where(ended, self.rule.height(heights).ravel(), np.nan).astype(self.rule.dtype)
         lengths = np.empty(len(target), np.int64)
         steps_down(codes, self.blocks.window(*at)[0], target, self.rule.lengths[0], lengths)
@@ -160,8 +173,8 @@ class _AboveChecker:
         met[leaving] = self._met[beyond]
         lengths[leaving] += self._lengths[beyond]
         carry_up(target, order, met, lengths)
-        heights = data[2]
-        for (kind, layer), found in zip(self.results.items(), data[3:], strict=True):
+        heights = data[1]
+        for (kind, layer), found in zip(self.results.items(), data[2:], strict=False):
             right = np.empty_like(found)
             if kind == "height":
                 self.rule.write_heights(self.rule.height(heights), met.reshape(right.shape), right)

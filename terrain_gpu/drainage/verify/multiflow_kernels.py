@@ -1,4 +1,4 @@
-"""What the cells of a block receive from the cells around them, from what drains through these."""
+"""What the cells of a block receive from the cells around them, and take from those below them."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import numpy as np
 
 from ...compiled import jit
 from ...grid.neighbours import COL_STEP, ROW_STEP
+from ..above import NODATA
 from ..codes import NOWHERE, OUTLET
 from ..division import BITS, DINF, QUINN, arctan, power
 
@@ -41,16 +42,74 @@ def receive(heights, codes, sums, lengths, contours, above, how, inflow):
             drains = codes[row : row + 3, col : col + 3]
             line = above + row
             weights[:] = 0
-            if how[0] == DINF:
-                known = _weigh_facets(around, drains, lengths[:, line], weights)
-            else:
-                steps, widths = lengths[:, line], contours[:, line]
-                known = _weigh_slopes(around, drains, steps, widths, how, weights)
-            if not known:
-                for k in range(8):
-                    beside = drains[1 + ROW_STEP[k], 1 + COL_STEP[k]]
-                    weights[k] = code == 1 << k and beside != NOWHERE
+            _weigh(around, drains, lengths[:, line], contours[:, line], how, weights)
             _hand_out(sums[row, col], weights, row, col, inflow)
+
+
+@jit
+def average(heights, codes, levels, stops, to_outlets, found, rises, lengths, right):
+    """What the cells of a block must hold, from the cells that they drain to by D-infinity.
+
+    Parameters
+    ----------
+    heights, codes, levels, stops
+        With one ring of cells around the block: filled heights, directions, the heights that are
+        measured, and streams, which are there or, with `to_outlets`, where nothing drains on.
+    found
+        float64, with one ring: what cells hold.
+    rises
+        Whether that are heights above streams, and not distances.
+    lengths
+        See `division.geometry`; of the rows of the block.
+    right
+        float64: receives what is right.
+    """
+    weights = np.empty(8)
+    for row in range(right.shape[0]):
+        for col in range(right.shape[1]):
+            right[row, col] = NODATA
+            r, c = row + 1, col + 1
+            weights[:] = 0
+            if codes[r, c] == NOWHERE:
+                continue
+            if codes[r, c] != OUTLET and not stops[r, c]:
+                around = heights[row : row + 3, col : col + 3]
+                drains, steps = codes[row : row + 3, col : col + 3], lengths[:, row]
+                _weigh(around, drains, steps, steps, (DINF, 1.0), weights)
+            largest = np.argmax(weights)
+            if weights[largest] == 0:
+                if (stops[r, c] or to_outlets) and not (rises and np.isnan(levels[r, c])):
+                    right[row, col] = 0
+                continue
+            base, rest = np.nan, 0.0
+            for k in range(-1, 8):
+                to = largest if k < 0 else k
+                if weights[to] == 0 or k == largest:
+                    continue
+                y, x = r + ROW_STEP[to], c + COL_STEP[to]
+                step = lengths[to, row]
+                if rises:
+                    step = np.float64(levels[r, c]) - np.float64(levels[y, x])
+                one = np.nan if found[y, x] == NODATA else found[y, x] + step
+                if k < 0:
+                    base = rest = one
+                else:
+                    rest += weights[to] * (one - base)
+            if np.isfinite(rest):
+                right[row, col] = rest
+
+
+@jit
+def _weigh(around, drains, steps, widths, how, weights):
+    """Weights of the neighbours of a cell that is no outlet; `weights` are 0."""
+    if how[0] == DINF:
+        known = _weigh_facets(around, drains, steps, weights)
+    else:
+        known = _weigh_slopes(around, drains, steps, widths, how, weights)
+    if not known:
+        for k in range(8):
+            beside = drains[1 + ROW_STEP[k], 1 + COL_STEP[k]]
+            weights[k] = drains[1, 1] == 1 << k and beside != NOWHERE
 
 
 @jit
