@@ -1,0 +1,149 @@
+"""Small rasters from papers and from the tests of other programs, with the results they state.
+
+Rasters and numbers are facts; where they come from is said with each.
+"""
+
+from __future__ import annotations
+
+import csv
+
+import numpy as np
+import pytest
+from contract import make_store, whole
+from test_flow import store_of_codes
+
+from terrain_gpu import (
+    TileStore,
+    depressions,
+    fill,
+    flow_accumulation,
+    flow_direction,
+    minimum_spanning_tree,
+    streams,
+)
+
+
+def grid_of(text):
+    return np.array([line.split() for line in text.strip().splitlines()]).astype(np.int16)
+
+
+WANG_LIU = grid_of("""
+15 15 14 15 12  6 12
+14 13 10 12 15 17 15
+15 15  9 11  8 15 15
+16 17  8 16 15  7  5
+19 18 19 18 17 15 14
+""")
+"""Wang and Liu (2006), International Journal of Geographical Information Science 20, figure 2."""
+
+
+@pytest.mark.parametrize(
+    ("outlets", "connectivity", "levels"),
+    [
+        ("edge", 8, {(1, 2): 11, (2, 2): 11, (3, 2): 11}),
+        (
+            [(3, 6)],
+            8,
+            {(1, 2): 11, (2, 2): 11, (3, 2): 11, (0, 5): 12},
+        ),
+        (
+            "edge",
+            4,
+            {
+                **{(1, col): 14 for col in (1, 2, 3)},
+                **{(2, col): 14 for col in (2, 3, 4)},
+                (3, 2): 14,
+            },
+        ),
+    ],
+    ids=["edge", "one outlet", "4 neighbours"],
+)
+def test_fill_of_wang_and_liu(tmp_path, outlets, connectivity, levels):
+    """As pyflwdir 0.5.12 and its tests have it."""
+    store = make_store(tmp_path / "s.zarr", WANG_LIU, None, 64)
+    minimum_spanning_tree(store, weight="flow", connectivity=connectivity)
+    flow_direction(store, outlets)
+    filled = whole(fill(store, verify=True).layers["filled"])
+    expected = WANG_LIU.copy()
+    for cell, level in levels.items():
+        expected[cell] = level
+    assert filled.tolist() == expected.tolist()
+
+
+def test_fill_of_richdem(tmp_path):
+    """Two basins behind walls, RichDEM's testdem1 of depressions."""
+    z = np.zeros((10, 10), np.int16)
+    z[2:5, 1:5] = z[4:7, 2:5] = 2
+    z[3, 2:4] = z[5, 3] = 0
+    z[3, 4:8] = z[3:8, 7] = z[7, 4:8] = 2
+    store = make_store(tmp_path / "s.zarr", z, None, 64)
+    minimum_spanning_tree(store, weight="flow")
+    flow_direction(store)
+    filled = whole(fill(store, verify=True).layers["filled"])
+    expected = np.zeros_like(z)
+    expected[2:5, 1:5] = expected[5:7, 2:5] = expected[3:8, 4:8] = 2
+    assert filled.tolist() == expected.tolist()
+
+
+def test_accumulation_of_richdem(tmp_path):
+    """Ways up and down again, RichDEM's testdem10 of accumulation: 4 is NE there, 7 is S."""
+    theirs = np.zeros((10, 10), np.uint8)
+    theirs[4, 1:4] = theirs[4, 8] = 7
+    theirs[5, 0:3] = theirs[5, 7] = 4
+    codes = np.select([theirs == 7, theirs == 4], [4, 128], 0).astype(np.uint8)
+    store = store_of_codes(tmp_path / "s.zarr", codes)
+    found = flow_accumulation(store, directions="codes", verify=True)
+    expected = np.ones((10, 10), int)
+    expected[4, 1:4], expected[5, 1:4] = (2, 4, 6), (3, 5, 7)
+    expected[4:6, 8] = 2, 3
+    assert whole(found.layers["flow_accumulation"]).tolist() == expected.tolist()
+
+
+def test_hierarchy_of_barnes(tmp_path):
+    """The first example in the tests of fill-spill-merge (Barnes and others 2021).
+
+    There, two leaves, of which the smaller has a volume of 2 and spills at 8, and their parent of
+    111, which spills at 9. Here the deeper pit stands for the parent (docs/design/drainage.md).
+    """
+    z = np.pad(
+        grid_of("""
+        9  9  9  9  9  9  9  9
+        9  8  8  8  8  7  6  9
+        9  8  7  8  7  6  5  9
+        9  8  7  8  6  5  4  9
+        9  8  8  8  5  4  3  9
+        9  7  6  5  4  3  2  9
+        9  7  6  5  4  3  1  9
+        9  9  9  9  9  9  9  9
+        """),
+        1,
+        constant_values=-9,
+    )
+    store = make_store(tmp_path / "s.zarr", z, None, 64)
+    minimum_spanning_tree(store, weight="flow")
+    flow_direction(store)
+    depressions(store, table=tmp_path / "t.csv", verify=True)
+    with open(tmp_path / "t.csv", newline="") as file:
+        small, large = csv.DictReader(file)
+    area = 200  # of a cell of 10 x 20
+    for row, pit, spill, volume in ((small, 7, 8, 2), (large, 1, 9, 111)):
+        found = [float(row[key]) for key in ("height", "spill_height", "volume")]
+        assert found == [pit, spill, volume * area]
+    assert (small["parent"], large["parent"]) == (large["id"], "0")
+
+
+def test_of_three_streams_only_one_with_the_highest_order(tmp_path):
+    """Strahler (1957): orders of 1, 2 and 1 meet as 2, whichever comes first."""
+    codes = np.zeros((5, 7), np.uint8)
+    codes[0, 2], codes[0, 4] = 2, 8  # two sources meet at row 1, column 3
+    codes[1, 3] = 4
+    codes[2, 3] = 4
+    codes[2, 2], codes[2, 4] = 2, 8  # two further ones at row 3, column 3
+    codes[3, 3] = 4
+    store = store_of_codes(tmp_path / "s.zarr", codes)
+    flow_accumulation(store, directions="codes")
+    found = streams(store, 1, directions="codes", verify=True)
+    orders = whole(found.layers["streams"])
+    assert orders[0, 2] == orders[2, 2] == orders[2, 4] == 1
+    assert orders[1, 3] == orders[2, 3] == orders[3, 3] == orders[4, 3] == 2
+    assert TileStore.open(store).layers == ["codes", "flow_accumulation", "streams"]
