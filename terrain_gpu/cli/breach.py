@@ -22,7 +22,7 @@ voids that reach it. Pits without a way within the limits remain, for fill.
 
 \b
 terrain-gpu breach dem.tif -o breached.tif
-terrain-gpu breach dem.zarr --max-depth 5
+terrain-gpu breach dem.zarr --max-depth 5 --lines cuts.gpkg
 compute-mst dem.zarr --layer breached --weight flow
 """
 OPTIONS = [
@@ -50,6 +50,12 @@ OPTIONS = [
         show_default=True,
         metavar="NAME",
         help="Layer to write the breached heights to.",
+    ),
+    click.option(
+        "--lines",
+        metavar="FILE",
+        help="Also write the ways as lines: .gpkg, .geojson or .parquet, with pit, end, length, "
+        "cost, largest cut and heights.",
     ),
 ]
 

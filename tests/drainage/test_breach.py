@@ -27,13 +27,16 @@ def right(data, nodata, reach, depth=None, *, inner_voids=False):
     """Breached heights, and the way out of each pit."""
     good = reference.vertices(data, nodata)
     outlets = reference.border(good) if inner_voids else reference.edge(good)
-    values = data[good].astype(float)
+    deepest, scale = math.inf if depth is None else depth, per_unit(data, nodata, reach)
+    return reference.breached(data, nodata, outlets, reach, deepest, scale)
+
+
+def per_unit(data, nodata, reach):
+    """Units of costs in a height of 1: sums over all cells within reach stay below 2^62."""
+    values = data[reference.vertices(data, nodata)].astype(float)
     low, high = (values.min(), values.max()) if len(values) else (0.0, 0.0)
-    # Sums over all cells within reach stay below 2^62.
     exponent = math.frexp(high / 2 - low / 2)[1] + 1 - 61 + ((2 * reach + 1) ** 2).bit_length()
-    least = 0 if data.dtype.kind in "iu" else -1000
-    deepest = math.inf if depth is None else depth
-    return reference.breached(data, nodata, outlets, reach, deepest, 2.0 ** -max(exponent, least))
+    return 2.0 ** -max(exponent, 0 if data.dtype.kind in "iu" else -1000)
 
 
 class TestBreachContract(OperationContract):

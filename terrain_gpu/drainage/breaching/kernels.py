@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from ...compiled import jit
-from ...grid.neighbours import COL_STEP, ROW_STEP
+from ...grid.neighbours import COL_STEP, EDGE_OF, NEIGHBOUR, ROW_STEP
 from ...primitives.union_find import find
 from ..breach_rule import NO_VALUE, OUTLET, PIT
 
@@ -158,6 +158,49 @@ def breach_all(heights, kinds, reach, per_unit, deepest, work, out):
                 if 0 <= r < rows and 0 <= c < cols and out[r, c] > heights[row, col]:
                     out[r, c] = heights[row, col]
     return pits, breached
+
+
+@jit
+def trace_way(heights, kinds, row, col, limits, work, units, top, steps):
+    """Find the way out of a pit, and measure it.
+
+    Parameters
+    ----------
+    heights, kinds
+        With a ring of `reach` cells or more around the pit.
+    limits
+        `reach`, `per_unit` and `deepest`, as for `breach_all`.
+    units
+        int64, shape (4, rows of the raster): lengths of steps, see `lengths.step_lengths`.
+    top
+        Row of the raster that is the first of `heights`.
+    steps
+        uint8, receives the neighbour that each cell but the last leads to.
+
+    Returns
+    -------
+    count, cost, cut, length, row, col
+        Number of steps, 0 without a way; the sum of all cuts in units, the largest cut, the length
+        in units, and the cell at the end.
+    """
+    reach, per_unit, deepest = limits
+    count = search(heights, kinds, row, col, reach, per_unit, deepest, work)
+    cost, cut, length = np.int64(0), 0.0, np.int64(0)
+    if count == 0:
+        return 0, cost, cut, length, row, col
+    here, side, way = heights[row, col], 2 * reach + 1, work[3]
+    base = np.float64(here) * per_unit
+    r, c = row, col
+    for at in range(count - 2, -1, -1):
+        y, x = row - reach + way[at] // side, col - reach + way[at] % side
+        k = NEIGHBOUR[y - r + 1, x - c + 1]
+        steps[count - 2 - at] = k
+        length += units[EDGE_OF[k], top + min(r, y)]
+        r, c = y, x
+        if heights[r, c] > here:
+            cost += np.int64(np.rint(np.float64(heights[r, c]) * per_unit - base))
+            cut = max(cut, np.float64(heights[r, c]) - np.float64(here))
+    return count - 1, cost, cut, length, r, c
 
 
 def new_search(reach):

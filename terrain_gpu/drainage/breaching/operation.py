@@ -28,6 +28,7 @@ from ...engine.run import Here, Result, Run, run
 from ...errors import InputError
 from ...grid import Block, BlockGrid
 from ...grid.lengths import area_units
+from ...io.lines import checked_target
 from ...progress import Progress, silent
 from ...store import TileStore
 from ..breach_rule import NO_VALUE, PIT, PLAIN, BreachRule
@@ -339,6 +340,7 @@ def breach(  # noqa: PLR0913 - keyword-only
     inner_voids: bool = False,
     layer: str = "elevation",
     into: str = LAYER,
+    lines: str | os.PathLike[str] | None = None,
     memory_limit: int | str | None = None,
     threads: int | None = None,
     client: Any = None,
@@ -369,15 +371,18 @@ def breach(  # noqa: PLR0913 - keyword-only
         Layer of heights.
     into
         Layer to write, of the type of the heights, with the nodata value of these.
+    lines
+        File for the ways as lines: .geojson, .json, .parquet (GeoParquet) or .gpkg (layer
+        "breach_lines"). None: no file.
     memory_limit
         Limit on the peak resident set of the process in bytes; a quarter of RAM when None.
     threads
         Number of threads; all processors when None.
     client
         A ``distributed.Client`` whose workers solve the blocks, each within `memory_limit`. None
-        for this process.
+        for this process, which draws the lines in any case.
     verify
-        Verify the result in two more passes over the cells, three where there are voids.
+        Verify the layer in two more passes over the cells, three where there are voids.
     resume
         Continue an unfinished run.
     overwrite
@@ -395,7 +400,7 @@ def breach(  # noqa: PLR0913 - keyword-only
     Raises
     ------
     InputError
-        when a name, the distance or the depth cannot be used.
+        when a name, the distance or the depth cannot be used, or lines cannot be written there.
     PlanError
         when the memory limit is too small.
     StoreError
@@ -407,6 +412,12 @@ def breach(  # noqa: PLR0913 - keyword-only
 
     Notes
     -----
+    A line leads from a pit to the end of its way, in the order of pits, row by row. Its attributes
+    are pit and end, ids (row * columns + column) of these cells; the number of its cells; its
+    length, in map units, or in metres for a geographic CRS; cost, the sum of all cuts below the
+    heights as they were, and the largest cut; height and end_height, those of the pit and, before
+    it is cut, of the end.
+
     J. B. Lindsay (2016), Efficient hybrid breaching-filling sink removal methods for flow path
     enforcement in digital elevation models; Hydrological Processes 30. J. B. Lindsay and K. Dhun
     (2015), Modelling surface drainage patterns in altered landscapes using LiDAR; International
@@ -419,16 +430,22 @@ def breach(  # noqa: PLR0913 - keyword-only
     """
     opened = store if isinstance(store, TileStore) else TileStore.open(store)
     limits = max_distance, max_depth
-    return run(
-        breaching_of(opened, *limits, inner_voids=inner_voids, layer=layer, into=into),
-        memory_limit=memory_limit,
-        threads=threads,
-        resume=resume,
-        overwrite=overwrite,
-        verify=verify,
-        place=Here(progress),
-        client=client,
-    )
+    operation = breaching_of(opened, *limits, inner_voids=inner_voids, layer=layer, into=into)
+    how: dict[str, Any] = {"memory_limit": memory_limit, "threads": threads, "overwrite": overwrite}
+    again: dict[str, Any] = {"resume": resume, "verify": verify, "client": client}
+    if lines is None:
+        return run(operation, place=Here(progress), **how, **again)
+    from .lines import both, lines_of
+
+    checked_target(lines, overwrite=overwrite, parquet=True)
+    drawn = lines_of(operation, str(lines))
+    passes = operation.passes + drawn.passes + operation.proof_passes * verify
+
+    def counted(cells: int, total: int) -> None:
+        progress(cells, opened.grid.cells * passes)
+
+    found = run(operation, place=Here(counted), **how, **again)
+    return both(found, run(drawn, place=Here(counted), **how), str(lines))
 
 
 def breaching_of(

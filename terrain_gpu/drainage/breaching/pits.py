@@ -158,6 +158,10 @@ class BlockFiles:
                 place(kinds, pits, *where, PIT, ring)
                 place(kinds, outlets, *where, OUTLET, 0)
 
+    def ways(self, at: Block) -> Path:
+        """The file of the ways out of a block's pits."""
+        return self._path("ways", at)
+
     def save_counts(self, at: Block, counts: dict[str, Any]) -> None:
         write_sealed(self._path("counts", at), json.dumps(counts).encode())
 
