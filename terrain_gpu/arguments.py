@@ -411,6 +411,7 @@ _CHECKS: dict[str, Check] = {
     "inner_voids": flag,
     "inputs": _inputs,
     "into": text,
+    "keep_deeper_than": not_negative,
     "layer": text,
     "lines": path,
     "links": text,

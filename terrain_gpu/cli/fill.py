@@ -14,18 +14,21 @@ if TYPE_CHECKING:
 
 NAME = "fill"
 PROVEN = True
-MODULES = "mst.problem", "drainage.flow", "drainage.directions"
+MODULES = "mst.problem", "drainage.flow", "drainage.hierarchy", "drainage.directions"
 HELP = """Fill the depressions of STORE, or of a raster (then give -o).
 
 Every cell is raised to the level at which water leaves it for an outlet. By default, outlets are
 those of the flow directions, which are computed if they are not there: the raster's edge, and the
 coast of voids that reach it. Directions to other outlets need another name, but no other tree.
 
-With --epsilon, each cell is raised until a neighbour is strictly lower, by steps of floats.
+With --epsilon, each cell is raised until a neighbour is strictly lower, by steps of floats. With
+--keep-deeper-than or --keep-larger-than, such depressions stay, as closed lakes do; with both,
+those that are deeper and larger.
 
 \b
 terrain-gpu fill dem.zarr
 terrain-gpu fill dem.tif --epsilon -o filled.tif
+terrain-gpu fill dem.tif --keep-deeper-than 5 --keep-larger-than 1km2 -o filled.tif
 terrain-gpu fill dem.zarr --outlets lakes.gpkg --directions to_lakes --into filled_to_lakes
 """
 OPTIONS = [
@@ -33,6 +36,18 @@ OPTIONS = [
         "--epsilon",
         is_flag=True,
         help="Raise cells until a neighbour is strictly lower; only floats.",
+    ),
+    click.option(
+        "--keep-deeper-than",
+        type=click.FloatRange(min=0),
+        metavar="DEPTH",
+        help="Keep depressions that are deeper, in units of the heights.",
+    ),
+    click.option(
+        "--keep-larger-than",
+        metavar="AREA|N",
+        help="Keep depressions that are larger than an area such as 5km2, 300ha or 90000m2, or a "
+        "number of cells.",
     ),
     *outlet_options,
     inner_voids_option,
@@ -68,6 +83,10 @@ def tell(found: Any) -> str:
     from .operations import cells_with_a_value
 
     own, text = found.found, cells_with_a_value(found)
+    if "depressions" in own:
+        count = own["depressions"]
+        text += f", {count:,} depression{'s' * (count != 1)} kept"
+        text += f", depth up to {own['deepest']:g}" * (count > 0)
     if "raised_above_fill" in own:
         count, most = own["raised_above_fill"], own["largest_rise"]
         text += f", {count:,} above plain fill" + f" by up to {most:.3g}" * (count > 0)

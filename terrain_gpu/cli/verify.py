@@ -335,7 +335,9 @@ def _filled(store: TileStore, name: str, **how: Any) -> tuple[dict[str, Any], st
     from ..engine.proof import Limits
 
     found = verify_stored_fill(store, store.layer(name), Limits(**how))
-    return found, f"layer {name} verified, {found['cells']:,} cells that drain"
+    if "cells" in found:
+        return found, f"layer {name} verified, {found['cells']:,} cells that drain"
+    return found, f"layer {name} verified, {_depressions_of(found)} kept"
 
 
 def _depressions(store: TileStore, name: str, **how: Any) -> tuple[dict[str, Any], str]:
@@ -343,8 +345,12 @@ def _depressions(store: TileStore, name: str, **how: Any) -> tuple[dict[str, Any
     from ..engine.proof import Limits
 
     found = verify_stored_depressions(store, store.layer(name), Limits(**how))
+    return found, f"layer {name} verified, {_depressions_of(found)}"
+
+
+def _depressions_of(found: dict[str, Any]) -> str:
     count = found["depressions"]
-    return found, f"layer {name} verified, {count:,} depression{'s' * (count != 1)}"
+    return f"{count:,} depression{'s' * (count != 1)}"
 
 
 def _breached(store: TileStore, name: str, **how: Any) -> tuple[dict[str, Any], str]:

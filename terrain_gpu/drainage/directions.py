@@ -18,7 +18,7 @@ from .codes import DIRECTIONS, open_directions
 from .flats import GradientDirection
 from .flow.fill import LAYER as FILLED
 from .outlets import EDGE, NAMED, Outlets
-from .source import open_drained, open_forest
+from .source import open_drained, open_filled, open_forest
 
 
 @dataclass(frozen=True)
@@ -212,13 +212,7 @@ def _along(
     depressions: DepressionsMethod | None,
 ) -> str:
     """Return the directions along which heights were filled; refuse other outlets than theirs."""
-    if filled not in store.layers:
-        raise StoreError(
-            f"{store.path}: has no layer {filled!r} of filled heights; terrain-gpu fill makes it"
-        )
-    layer = store.layer(filled)
-    if "fill_of" not in (layer.info.get("settings") or {}):
-        raise StoreError(f"{layer.path}: not made by fill, so that flats may have no end")
+    layer = open_filled(store, filled)
     recorded = RunRecord(store, layer)
     heights = recorded.input(recorded.get("fill_of", str))
     _refuse_heights(heights, depressions)

@@ -91,3 +91,27 @@ def open_drained(
             "--overwrite)"
         )
     return forest
+
+
+def open_filled(store: TileStore, name: str) -> Layer:
+    """Open a layer of filled heights, in which water finds a way out everywhere.
+
+    Raises
+    ------
+    StoreError
+        when there is none, it was not made by `fill`, or depressions were kept.
+    """
+    if name not in store.layers:
+        raise StoreError(
+            f"{store.path}: has no layer {name!r} of filled heights; terrain-gpu fill makes it"
+        )
+    layer = store.layer(name)
+    settings = layer.info.get("settings") or {}
+    if "fill_of" not in settings:
+        raise StoreError(f"{layer.path}: not made by fill, so that flow may have no end")
+    if "keep_depth" in settings:
+        raise StoreError(
+            f"{layer.path}: deep or large depressions were kept, and flow has no end there; fill "
+            "all of them (terrain-gpu fill --into NAME), and give that layer (--filled NAME)"
+        )
+    return layer

@@ -1,4 +1,4 @@
-"""Fill with epsilon, and to given outlets, against plain Python."""
+"""Fill with epsilon, around depressions that stay, and to given outlets, against plain Python."""
 
 from __future__ import annotations
 
@@ -14,13 +14,15 @@ from contract import make_store, same, whole
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from strategies import rasters, shapes
+from test_depressions import conditioned, right
 from test_flow import AlongDirections, call, right_codes
 
-from terrain_gpu import TileStore, fill, flow_accumulation, flow_direction
+from terrain_gpu import TileStore, depressions, fill, flow_accumulation, flow_direction
 from terrain_gpu import minimum_spanning_tree as spanning_tree
 from terrain_gpu.drainage.codes import DIRECTIONS
 from terrain_gpu.drainage.flow.epsilon import EpsilonFill
 from terrain_gpu.drainage.flow.steps import heights_of, ordinals
+from terrain_gpu.drainage.hierarchy.filling import FillAround
 from terrain_gpu.errors import InputError, StoreError
 
 FIVE = np.float32(5).view(np.int32)
@@ -52,6 +54,18 @@ class TestEpsilonFillContract(AlongDirections):
 
     def expected(self, data, nodata, grid):
         return [reference.filled_with_epsilon(data, right_codes(data, nodata, grid), nodata)]
+
+
+class TestFillAroundContract(AlongDirections):
+    command = "fill s.zarr --keep-deeper-than 20"
+
+    def make(self, store):
+        return FillAround.keeping(str(store), DIRECTIONS, "filled", 20.0, None)
+
+    def expected(self, data, nodata, grid):
+        found, numbers = right(data, nodata)
+        kept = [pit for pit in sorted(found) if found[pit][0] - data[pit].item() > 20]
+        return [conditioned(data, nodata, found, numbers, kept)[1]]
 
 
 # -- epsilon -------------------------------------------------------------------------------------
@@ -175,6 +189,8 @@ def test_epsilon_needs_floats_and_leaves_nothing(dem, capsys):
     error = capsys.readouterr().err
     assert "elevation: heights are int16, and epsilon (--epsilon) raises by steps of" in error
     assert "make them float32 first (gdal_translate -ot Float32, or astype)" in error
+    assert call("fill s.zarr --epsilon --keep-deeper-than 3") == 2
+    assert "leaves no depression, and some are to be kept" in capsys.readouterr().err
     assert "filled" not in TileStore.open("s.zarr").layers
 
 
@@ -201,6 +217,114 @@ def test_flow_is_divided_over_heights_with_epsilon(tmp_path, method):
     flow_direction(store)
     fill(store, epsilon=True)
     flow_accumulation(store, method=method, verify=True)
+
+
+# -- depressions that stay ------------------------------------------------------------------------
+
+
+@settings(max_examples=40)
+@given(
+    raster=rasters(st.sampled_from(["<i2", "<f4"]).map(np.dtype), shapes(200, 3000), special=False),
+    connectivity=st.sampled_from([8, 4]),
+    depth=st.sampled_from([None, 0, 2, 3, 2500]),
+    area=st.sampled_from([None, 1, "3 cells", 4, 30]),
+    block=st.sampled_from([64, 256]),
+)
+def test_depressions_that_are_kept(folders, raster, connectivity, depth, area, block):
+    data, nodata = raster.cells, raster.nodata
+    outlets = reference.edge(reference.vertices(data, nodata))
+    found, numbers = right(data, nodata, connectivity, outlets)
+    smallest = reference.smallest_depressions(data, found, numbers, nodata, connectivity)
+    sizes = {pit: 0 for pit in found}
+    pits = dict(zip(numbers.values(), numbers, strict=True))
+    for cell in reference.listed(smallest != 0):
+        pit = pits[smallest[cell]]
+        while pit in found:
+            sizes[pit] += 1
+            pit = found[pit][1]
+    kept = [
+        pit for pit in sorted(found)
+        if (depth is None or found[pit][0] - data[pit].item() > depth)
+        and (area is None or sizes[pit] > int(str(area).split()[0]))
+    ]  # fmt: skip
+    expected = conditioned(data, nodata, found, numbers, kept, connectivity)[1]
+    with folders() as folder:
+        store = make_store(folder / "s.zarr", data, nodata, block)
+        spanning_tree(store, weight="flow", connectivity=connectivity, backend="cpu")
+        flow_direction(store)
+        result = fill(store, keep_deeper_than=depth, keep_larger_than=area, verify=True)
+        assert same(whole(result.layers["filled"]), expected)
+        if depth is None and area is None:
+            assert result.found == {}
+            return
+        assert result.found["depressions"] == len(kept)
+        # As `depressions` fills those that are left out, up to what is just as deep or large.
+        least = (0.0 if depth is None else math.nextafter(depth, math.inf), 0.0)
+        if area is None:
+            more = depressions(store, min_depth=least[0], conditioned="c")
+            assert same(whole(more.layers["c"]), expected)
+
+
+def test_lakes_that_stay(tmp_path, capsys, monkeypatch):
+    """Four pits: deep and large, deep, large, neither."""
+    monkeypatch.chdir(tmp_path)
+    data = np.full((70, 150), 20, np.int16)
+    data[10:40, 10:40], data[10:12, 60:62] = 10, 10
+    data[10:40, 80:120], data[50:52, 60:62] = 16, 16
+    profile = {"driver": "GTiff", "height": 70, "width": 150, "count": 1, "dtype": "int16"}
+    place = rasterio.Affine(10, 0, 500000, 0, -10, 5500000)
+    with rasterio.open("lakes.tif", "w", **profile, transform=place, crs="EPSG:32633") as file:
+        file.write(data, 1)
+    assert call("convert-dataset lakes.tif s.zarr --block-size 64 -q") == 0
+
+    def levels(words):
+        assert call(f"fill s.zarr --overwrite --verify {words}") == 0
+        found = whole(TileStore.open("s.zarr").layer("filled"))
+        return [found[cell] == 20 for cell in ((20, 20), (10, 60), (20, 90), (50, 60))]
+
+    assert levels("--keep-deeper-than 4") == [False, False, True, True]
+    assert "2 depressions kept, depth up to 10" in capsys.readouterr().out
+    assert levels("--keep-deeper-than 3.9") == [False] * 4
+    assert levels("--keep-deeper-than 10") == [True] * 4  # none is deeper
+    assert "0 depressions kept, " in capsys.readouterr().out
+    assert levels("--keep-larger-than 1ha") == [False, True, False, True]
+    assert levels("--keep-larger-than 9ha") == [True, True, False, True]  # exactly 9 ha
+    assert levels("--keep-larger-than 899") == [False, True, False, True]
+    assert levels("--keep-deeper-than 4 --keep-larger-than 0.01km2") == [False, True, True, True]
+    assert call("verify s.zarr") == 0
+    # A lake has no way out.
+    capsys.readouterr()
+    assert call("flow-direction s.zarr --flats gradient --into g") == 2
+    assert "filled: deep or large depressions were kept, and flow" in capsys.readouterr().err
+    assert call("flow-accumulation s.zarr --method mfd") == 2
+    assert "fill all of them (terrain-gpu fill --into NAME)" in capsys.readouterr().err
+    assert levels("") == [True] * 4
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        ("--keep-deeper-than=-1", "-1.0 is not in the range x>=0"),
+        ("--keep-larger-than 5parsec", "keep_larger_than '5parsec': give a number of cells such"),
+        ("--keep-larger-than 0ha", "keep_larger_than '0ha': must be positive"),
+    ],
+)
+def test_what_cannot_be_kept(dem, capsys, words, told):
+    assert call("convert-dataset dem.tif s.zarr -q") == 0
+    assert call(f"fill s.zarr {words}") == 2
+    assert told in capsys.readouterr().err
+
+
+def test_areas_need_a_unit_of_length(tmp_path):
+    data = np.random.default_rng(5).integers(0, 7, (70, 80)).astype(np.int16)
+    store = make_store(tmp_path / "s.zarr", data, None, 64)
+    spanning_tree(store, weight="flow")
+    flow_direction(store)
+    with pytest.raises(InputError, match="no coordinate system, so its unit of length is unknown"):
+        fill(store, keep_larger_than="1ha")
+    with pytest.raises(InputError, match="keep_deeper_than nan is not a finite number"):
+        fill(store, keep_deeper_than=math.nan)
+    assert fill(store, keep_larger_than=3).found["depressions"] >= 0
 
 
 # -- outlets --------------------------------------------------------------------------------------

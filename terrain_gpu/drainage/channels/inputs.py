@@ -148,6 +148,21 @@ def least_sum(given: Any, sums: Layer, name: str = "threshold") -> int | float:
     return least
 
 
+def area_of(given: Any, layer: Layer, name: str) -> float:
+    """Return an area in square map units (metres in a geographic CRS); given as for `amount`.
+
+    Raises
+    ------
+    InputError
+        as `amount`, and when it cannot be converted.
+    """
+    number, unit = amount(given, name)
+    what = f"{name} {described(given)}"
+    if unit is None:
+        return number * _cell_area(layer, what, "give an area such as 5km2")
+    return number * _SQUARE_METRES[unit] / _map_unit(layer, what) ** 2
+
+
 def _map_unit(sums: Layer, what: str) -> float:
     """The unit of length of the sums' areas, in metres."""
     if not sums.grid.crs_wkt:

@@ -17,7 +17,10 @@ from ...engine.run import Here, Result, Run, run
 from ...errors import InputError, StoreError
 from ...progress import Progress, silent
 from ...store import Layer, TileStore
+from ..channels.inputs import area_of
 from ..codes import DIRECTIONS, open_directions
+from ..hierarchy.filling import FillAround
+from ..hierarchy.operation import refuse_beyond
 from ..source import open_forest
 from ..verify.fill import plan_fill, verify_fill
 from .block import FlowBlock
@@ -94,6 +97,8 @@ def fill(  # noqa: PLR0913 - keyword-only
     directions: str = DIRECTIONS,
     into: str = LAYER,
     epsilon: bool = False,
+    keep_deeper_than: float | None = None,
+    keep_larger_than: str | float | None = None,
     memory_limit: int | str | None = None,
     threads: int | None = None,
     client: Any = None,
@@ -119,6 +124,11 @@ def fill(  # noqa: PLR0913 - keyword-only
         reach no outlet keep their heights.
     epsilon
         Raise cells so that each has a strictly lower neighbour; only floats.
+    keep_deeper_than
+        Keep the depressions whose depth, from pit to spill, is greater, in units of the heights.
+    keep_larger_than
+        Keep the depressions whose area below the spill is greater: "5km2", "300ha", "90000m2", or a
+        number of cells. With both, keep those that are deeper and larger.
     memory_limit
         Limit on the peak resident set of the process in bytes; a quarter of RAM when None.
     threads
@@ -127,7 +137,8 @@ def fill(  # noqa: PLR0913 - keyword-only
         A ``distributed.Client`` whose workers solve the blocks, each within `memory_limit`. None
         for this process.
     verify
-        Verify the result in two more passes over the cells, or one with `epsilon`.
+        Verify the result in two more passes over the cells; one with `epsilon`, three with
+        `keep_larger_than`.
     resume
         Continue an unfinished run.
     overwrite
@@ -139,13 +150,15 @@ def fill(  # noqa: PLR0913 - keyword-only
     -------
     Result
         Its `layers` are named `into`. `found` has, with `epsilon`, the number of cells
-        "raised_above_fill", above the levels without it, and the "largest_rise" above these.
+        "raised_above_fill", above the levels without it, and the "largest_rise" above these. With
+        depressions to keep, it has their number "depressions", the "deepest" depth, and the "area"
+        and "volume" of all together.
 
     Raises
     ------
     InputError
-        when a name cannot be used, or with `epsilon` heights are integers, or would exceed the
-        largest float.
+        when a name, a limit or `epsilon` with one cannot be used, or with `epsilon` heights are
+        integers, or would exceed the largest float.
     PlanError
         when the memory limit is too small.
     StoreError
@@ -160,7 +173,8 @@ def fill(  # noqa: PLR0913 - keyword-only
     -----
     The result of priority-flood (R. Barnes, C. Lehman, D. Mulla 2014, Computers & Geosciences 62).
     The way to an outlet along the spanning forest has the lowest highest cell, which is the level.
-    `epsilon` is their Priority-Flood+Epsilon.
+    `epsilon` is their Priority-Flood+Epsilon. Depressions to keep are those of `depressions`, with
+    thresholds.
 
     Examples
     --------
@@ -180,10 +194,13 @@ def fill(  # noqa: PLR0913 - keyword-only
     recorded, forest = RunRecord(opened, codes), open_forest(opened)
     for name in forest.identity:
         recorded.input(name)
+    kept = keep_deeper_than, keep_larger_than
     operation: Operation
     if epsilon:
-        _refuse_integers(forest.cells)
+        _refuse_epsilon(forest.cells, kept)
         operation = EpsilonFill(str(opened.path), forest.cells.name, directions, into)
+    elif kept != (None, None):
+        operation = _filling_around(opened, forest.cells, directions, into, *kept)
     else:
         operation = Fill(str(opened.path), forest.cells.name, directions, into)
     return run(
@@ -198,9 +215,22 @@ def fill(  # noqa: PLR0913 - keyword-only
     )
 
 
-def _refuse_integers(heights: Layer) -> None:
+def _refuse_epsilon(heights: Layer, kept: tuple[Any, ...]) -> None:
+    if kept != (None, None):
+        raise InputError(
+            "epsilon (--epsilon) leaves no depression, and some are to be kept (--keep-...); leave "
+            "one of both out"
+        )
     if heights.dtype.kind != "f":
         raise InputError(
             f"{heights.path}: heights are {heights.dtype.name}, and epsilon (--epsilon) raises by "
             "steps of floats; make them float32 first (gdal_translate -ot Float32, or astype)"
         )
+
+
+def _filling_around(
+    store: TileStore, heights: Layer, directions: str, into: str, depth: float | None, area: Any
+) -> Operation:
+    refuse_beyond(heights)
+    least = None if area is None else area_of(area, heights, "keep_larger_than")
+    return FillAround.keeping(str(store.path), directions, into, depth, least)

@@ -21,7 +21,7 @@ from ...grid import Block, BlockGrid
 from ...grid.lengths import area_units, cell_areas
 from ...mst.weights import Weight
 from ...progress import Progress, silent
-from ...store import TileStore
+from ...store import Layer, TileStore
 from ..block import Work, read_forest, work_bytes
 from ..codes import DIRECTIONS, label_dtype, open_directions
 from ..source import Forest, open_forest
@@ -41,7 +41,7 @@ class Depressions(Operation):
 
     store: str
     directions: str = DIRECTIONS
-    into: str = LAYER
+    into: str | None = LAYER
     conditioned: str | None = None
     table: str | None = None
     min_depth: float = 0.0
@@ -74,13 +74,13 @@ class Depressions(Operation):
 
     @property
     def outputs(self) -> tuple[OutputLayer, ...]:
-        labels = OutputLayer(self.into, label_dtype(self.grid), 0, "depressions")
-        if self.conditioned is None:
-            return (labels,)
-        heights = self.layers[0]
-        kind = "conditioned heights"
-        filled = OutputLayer(self.conditioned, heights.dtype, heights.nodata, kind, {"holds": kind})
-        return labels, filled
+        heights, kind, found = self.layers[0], "conditioned heights", []
+        if self.into is not None:
+            found.append(OutputLayer(self.into, label_dtype(self.grid), 0, "depressions"))
+        if self.conditioned is not None:
+            like = heights.dtype, heights.nodata
+            found.append(OutputLayer(self.conditioned, *like, kind, {"holds": kind}))
+        return tuple(found)
 
     def settings(self) -> dict[str, Any]:
         return {
@@ -153,12 +153,13 @@ class Depressions(Operation):
             return SolvedBlock(known=self._measured(sets, found, dead, up, numbers))
         kept = Kept.of(dead, up, numbers)
         shape = block.heights.shape[0] - 2, block.width
-        out[0][...] = kept.labels(found).reshape(shape)
+        if self.into is not None:
+            out[0][...] = kept.labels(found).reshape(shape)
         if self.conditioned is not None:
-            out[1][...] = block.heights[1:-1, 1:-1]
+            out[-1][...] = block.heights[1:-1, 1:-1]
             levels = kept.levels(found).reshape(shape)
             higher = np.isfinite(levels)
-            out[1][higher] = levels[higher]
+            out[-1][higher] = levels[higher]
         return SolvedBlock(tuple(out))
 
     def _measured(
@@ -190,8 +191,9 @@ class Depressions(Operation):
         plan_depressions_proof(self.rule, Limits(memory_limit, threads))
 
     def verify(self, run: Run, found: dict[str, Any]) -> dict[str, Any]:
-        heights = None if self.conditioned is None else run.layer(self.conditioned)
-        verify_depressions(self.rule, run.layer(self.into), heights, found, run.proof_limits)
+        named = self.into, self.conditioned
+        numbers, heights = (None if name is None else run.layer(name) for name in named)
+        verify_depressions(self.rule, numbers, heights, found, run.proof_limits)
         return {"verified_cells": self.grid.cells}
 
 
@@ -218,6 +220,12 @@ class _Nesting(Hierarchy):
 
     def found(self) -> dict[str, Any]:
         return self._totals.found(self)
+
+
+def refuse_beyond(heights: Layer) -> None:
+    """Refuse heights that float64 does not hold exactly."""
+    if heights.dtype.itemsize == 8 and largest_weight(heights) > 2**53:
+        raise InputError(f"{heights.path}: holds heights beyond 2**53; make them float32 first")
 
 
 def plan_depressions(
@@ -355,10 +363,7 @@ def depressions(  # noqa: PLR0913 - keyword-only
     if "flats" not in codes.info["settings"]:
         for name in forest.identity:
             RunRecord(opened, codes).input(name)
-    if forest.cells.dtype.itemsize == 8 and largest_weight(forest.cells) > 2**53:
-        raise InputError(
-            f"{forest.cells.path}: holds heights beyond 2**53; make them float32 first"
-        )
+    refuse_beyond(forest.cells)
     operation = Depressions(
         str(opened.path),
         directions,

@@ -6,6 +6,7 @@ from ...engine.proof import RunRecord
 from ...errors import InputError, StoreError
 from ...store import Layer, TileStore
 from ..codes import open_directions
+from ..source import open_filled
 
 
 def open_surface(store: TileStore, filled: str, directions: str) -> tuple[Layer, Layer]:
@@ -23,13 +24,7 @@ def open_surface(store: TileStore, filled: str, directions: str) -> tuple[Layer,
         when directions do not belong to the heights.
     """
     codes = open_directions(store, directions)
-    if filled not in store.layers:
-        raise StoreError(
-            f"{store.path}: has no layer {filled!r} of filled heights; terrain-gpu fill makes it"
-        )
-    heights = store.layer(filled)
-    if "fill_of" not in (heights.info.get("settings") or {}):
-        raise StoreError(f"{heights.path}: not made by fill, so that flow may have no end")
+    heights = open_filled(store, filled)
     if "outlets" not in (codes.info.get("settings") or {}):
         raise StoreError(
             f"{codes.path}: not made by flow-direction, so that flow may have no end in flats"

@@ -30,6 +30,7 @@ from ...store import Layer, TileStore
 from ..codes import NOWHERE, OUTLET, end_ways, open_directions
 from ..source import open_forest
 from .kernels import check_levels
+from .nesting import verify_stored_depressions
 from .ways import ORDER_BYTES, BlockFlow, FlowWays, ways_bytes
 
 _WHAT = (
@@ -167,6 +168,8 @@ def plan_epsilon(codes: Any, heights: Any, levels: Any, limits: Limits) -> Strea
 def verify_stored_fill(store: TileStore, layer: Layer, limits: Limits) -> dict[str, Any]:
     """Check a layer that `fill` made, from what is recorded with it."""
     recorded = RunRecord(store, layer)
+    if "keep_depth" in recorded.settings:
+        return verify_stored_depressions(store, layer, limits)
     heights = recorded.input(recorded.get("fill_of", str))
     codes = recorded.input(recorded.get("directions", str))
     open_directions(store, codes.name)

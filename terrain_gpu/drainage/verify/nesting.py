@@ -125,13 +125,15 @@ class _Like(NamedTuple):
 def verify_stored_depressions(store: TileStore, layer: Layer, limits: Limits) -> dict[str, Any]:
     """`verify_depressions` of one layer, from what is recorded with it."""
     recorded = RunRecord(store, layer)
-    heights = recorded.input(recorded.get("depressions_of", str))
+    kept = "keep_depth" in recorded.settings  # by `fill`
+    heights = recorded.input(recorded.get("fill_of" if kept else "depressions_of", str))
     codes = recorded.input(recorded.get("directions", str))
     open_directions(store, codes.name)
-    least = [recorded.get(f"min_{what}", float) for what in ("depth", "area", "volume")]
-    for value, what in zip(least, ("depth", "area", "volume"), strict=True):
+    keys = ("keep_depth", "keep_area") if kept else ("min_depth", "min_area", "min_volume")
+    least = [recorded.get(key, float) for key in keys] + [0.0] * kept
+    for value, key in zip(least, keys, strict=False):
         if not 0 <= value < math.inf:
-            raise recorded.damaged(f"min_{what}", value)
+            raise recorded.damaged(key, value)
     conditioned = layer.info.get("holds") == CONDITIONED
     kind = heights.dtype if conditioned else label_dtype(layer.grid)
     if layer.dtype != kind or layer.blocks != codes.blocks:

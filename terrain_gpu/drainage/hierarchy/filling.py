@@ -1,0 +1,36 @@
+"""Fill all depressions but the deep and large ones, as an operation: `FillAround`."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from .operation import Depressions
+
+
+@dataclass(frozen=True)
+class FillAround(Depressions):
+    """The operation. `conditioned` is the layer to write; other fields are as of `Depressions`."""
+
+    into: None = None
+    conditioned: str | None = "filled"
+
+    command = "fill"
+    mark = "fill_of"
+
+    @classmethod
+    def keeping(
+        cls, store: str, directions: str, into: str, depth: float | None, area: float | None
+    ) -> FillAround:
+        """Keep depressions that are deeper and larger than this; None is no condition."""
+        least = (0.0 if one is None else math.nextafter(one, math.inf) for one in (depth, area))
+        return cls(store, directions, None, into, None, *least)
+
+    def settings(self) -> dict[str, Any]:
+        return {
+            "fill_of": self.layers[0].name,
+            "directions": self.directions,
+            "keep_depth": self.min_depth,
+            "keep_area": self.min_area,
+        }
