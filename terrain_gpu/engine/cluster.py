@@ -44,6 +44,7 @@ from .worker import (
     refuse,
     solve_blocks,
     task,
+    write_each,
 )
 
 if TYPE_CHECKING:
@@ -216,31 +217,12 @@ class Cluster:
         with self._lent(run, run.operation.phases[-1], []) as packed:
             yield from self._run(do_each, packed, ((work, item) for item in items))
 
-    def converse(
-        self, run: Run, work: Callable[..., Any], give: Callable[[str, Collection[str]], Any]
-    ) -> Generator[tuple[str, Any], None, None]:
-        """Yield workers and ``work(operation, folder, item)`` for items given to them."""
-        with self._lent(run, run.operation.phases[-1], []) as packed:
-            tasks = Tasks(self, do_each, packed)
-
-            def give_all() -> None:
-                for address, threads in self.present.items():
-                    while tasks.of_worker[address] < threads:
-                        if (item := give(address, self.present)) is None:
-                            break
-                        tasks.submit([(work, item)], address)
-
-            def more() -> None:
-                give_all()
-                if not tasks.running:  # workers may have gone, and others come
-                    while not self._look():
-                        time.sleep(LOOK / 10)
-                    give_all()
-
-            for (found,), told, _count in tasks.results(more):
-                if told.worker not in self.present:
-                    self._look()
-                yield told.worker, found
+    @contextmanager
+    def lend(self, run: Run, names: Iterable[str]) -> Iterator[LentToWorkers]:
+        """Lend writers to the workers, see `run.Engine`."""
+        writers = [run.writers[name] for name in names]
+        with self._lent(run, run.operation.phases[-1], writers) as packed:
+            yield LentToWorkers(self, packed, writers)
 
     @contextmanager
     def _lent(self, run: Run, phase: Phase, writers: list[Any]) -> Iterator[bytes]:
@@ -379,6 +361,48 @@ class Cluster:
         port = found["services"].get("dashboard")
         host = re.sub(r"^\w+://|:\d+$", "", address_of(self.client))
         return format_dashboard_link(host, port) if port else "none"
+
+
+class LentToWorkers:
+    """Work of the workers with writers, see `run.Loan`. Their records are of this process."""
+
+    def __init__(self, cluster: Cluster, packed: bytes, writers: list[Any]) -> None:
+        self.cluster, self.packed, self.writers = cluster, packed, writers
+
+    def each(self, work: Callable[..., Any], items: Iterable[Any]) -> Generator[Any, None, None]:
+        """Yield ``work(operation, writers, item)`` for all items."""
+        pairs = ((work, item) for item in items)
+        with closing(self.cluster._run(write_each, self.packed, pairs)) as results:
+            for found, lines in results:
+                _record(self.writers, lines)
+                yield found
+
+    def converse(
+        self, give: Callable[[str, Collection[str]], Any]
+    ) -> Generator[tuple[str, Any], None, None]:
+        """Yield workers and results of what is given to them: functions and items."""
+        cluster, tasks = self.cluster, Tasks(self.cluster, write_each, self.packed)
+
+        def give_all() -> None:
+            for address, threads in cluster.present.items():
+                while tasks.of_worker[address] < threads:
+                    if (given := give(address, cluster.present)) is None:
+                        break
+                    tasks.submit([given], address)
+
+        def more() -> None:
+            give_all()
+            if not tasks.running:  # workers may have gone, and others come
+                while not cluster._look():
+                    time.sleep(LOOK / 10)
+                give_all()
+
+        with closing(tasks.results(more)) as results:
+            for ((found, lines),), told, _count in results:
+                _record(self.writers, lines)
+                if told.worker not in cluster.present:
+                    cluster._look()
+                yield told.worker, found
 
 
 class Tasks:

@@ -120,6 +120,10 @@ def open_client(workers: int | None, scheduler: str | None) -> Iterator[Any]:
     settings = {
         "distributed.scheduler.allowed-failures": DEATHS,
         "distributed.worker.multiprocessing-method": "forkserver",
+        # What watches workers for a dashboard, a hundred times a second, would take their time.
+        "distributed.worker.profile.enabled": False,
+        "distributed.admin.tick.interval": "500ms",
+        "distributed.admin.system-monitor.interval": "5s",
     }
     with dask.config.set(settings):
         if scheduler is not None:

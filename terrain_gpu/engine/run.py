@@ -5,11 +5,11 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import cache, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
@@ -79,17 +79,28 @@ class Engine(Protocol):
     ) -> Generator[Any, None, None]:
         """Yield ``work(operation, folder, item)`` for all items, in any order."""
 
+    def lend(self, run: Run, names: Iterable[str]) -> AbstractContextManager[Loan]:
+        """Lend the writers of some outputs to the places (processes) that solve blocks."""
+
+
+class Loan(Protocol):
+    """Work in places that have writers, see `Engine.lend`. What a place keeps stays until then."""
+
+    def each(self, work: Callable[..., Any], items: Iterable[Any]) -> Generator[Any, None, None]:
+        """Yield ``work(operation, writers, item)`` for all items, in any order."""
+
     def converse(
-        self, run: Run, work: Callable[..., Any], give: Callable[[str, Collection[str]], Any]
+        self, give: Callable[[str, Collection[str]], Any]
     ) -> Generator[tuple[str, Any], None, None]:
-        """Yield places and ``work(operation, folder, item)`` for items that depend on results.
+        """Yield places and results of items that depend on earlier results.
 
         Parameters
         ----------
         give
-            Is called with a place (a process) that has nothing to do, and all places. Returns an
-            item, or None: there is nothing for this place before a further result. An item may be
-            done at another place if its own is lost.
+            Is called with a place that has nothing to do, and all places. Returns a function and
+            an item, of which the result is ``work(operation, writers, item)``, or None: there is
+            nothing for this place before a further result. An item may be done at another place if
+            its own is lost.
         """
 
 
@@ -158,11 +169,27 @@ class Threads:
         for item in items:
             yield work(run.operation, run.folder, item)
 
+    @contextmanager
+    def lend(self, run: Run, names: Iterable[str]) -> Iterator[Loan]:
+        yield _Own(run.operation, [run.writers[name] for name in names])
+
+
+class _Own(NamedTuple):
+    """The `Loan` of this process to itself."""
+
+    operation: Operation
+    writers: list[Any]
+
+    def each(self, work: Callable[..., Any], items: Iterable[Any]) -> Generator[Any, None, None]:
+        for item in items:
+            yield work(self.operation, self.writers, item)
+
     def converse(
-        self, run: Run, work: Callable[..., Any], give: Callable[[str, Collection[str]], Any]
+        self, give: Callable[[str, Collection[str]], Any]
     ) -> Generator[tuple[str, Any], None, None]:
-        while (item := give("here", ["here"])) is not None:
-            yield "here", work(run.operation, run.folder, item)
+        while (given := give("here", ["here"])) is not None:
+            work, item = given
+            yield "here", work(self.operation, self.writers, item)
 
 
 class Location(Protocol):

@@ -192,6 +192,13 @@ def do_each(job: Job, items: list[tuple[Callable[..., Any], Any]]) -> list[Any]:
     return [work(job.operation, job.folder, item) for work, item in items]
 
 
+def write_each(
+    job: Job, items: list[tuple[Callable[..., Any], Any]]
+) -> list[tuple[Any, list[list[bytes]]]]:
+    """Call functions that may write blocks, in a worker."""
+    return [(work(job.operation, job.writers, item), _lines(job.writers)) for work, item in items]
+
+
 def _lines(writers: list[BlockWriter]) -> list[list[bytes]]:
     """Return and clear the manifest lines of blocks written since the last call."""
     found = [writer.lines[:] for writer in writers]

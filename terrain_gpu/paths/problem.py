@@ -34,7 +34,6 @@ from .cpu.dijkstra import new_players
 from .cpu.relax import GUARDS, Overflow
 from .cpu.remote import RemotePhases
 from .cpu.solve import Phases, solve_on_cpu
-from .cpu.visits import solve_remotely
 from .graph import CostGraph
 from .ground import Terrain
 from .index import Index, rims_bytes
@@ -350,7 +349,7 @@ class CostDistance(CostGraph):
         )
         return {"verified_steps": checked["checked_steps"], "verified_on": checked["backend"]}
 
-    # For the workers of a cluster, which read each block with one ring of cells around it.
+    # For the workers of a cluster.
 
     visitor: ClassVar[Any] = None
     """What this process keeps between visits."""
@@ -358,12 +357,6 @@ class CostDistance(CostGraph):
     def close(self) -> None:
         if self.visitor is not None:
             vars(self).pop("visitor").close()
-
-    def new_buffer(self) -> list[np.ndarray]:
-        return []
-
-    def read(self, at: Block, buffer: list[np.ndarray]) -> list[np.ndarray]:
-        return []
 
     def solve(
         self,
@@ -374,7 +367,7 @@ class CostDistance(CostGraph):
         given: Any,
         work: Any,
     ) -> SolvedBlock:
-        return solve_remotely(self, phase, at, given)
+        raise NotImplementedError("blocks are visited again and again: cpu.relax, cpu.remote")
 
 
 def _any_left(folder: Path) -> bool:

@@ -40,6 +40,7 @@ from terrain_gpu.engine.worker import Job, do_each
 from terrain_gpu.errors import CellError, InputError, PlanError, StoreError
 from terrain_gpu.morphometry import Slope
 from terrain_gpu.mst.problem import SpanningForest
+from terrain_gpu.paths.cpu import solve
 from terrain_gpu.store.swap import lent_folder
 
 pytestmark = pytest.mark.usefixtures("no_fsync")
@@ -196,7 +197,8 @@ def test_a_scheduler_dies(store, edges, by_hand, lose, share):
     check(store, edges)
 
 
-def test_a_scheduler_dies_while_blocks_are_visited(store, by_hand, lose):
+def test_a_scheduler_dies_while_blocks_are_visited(store, by_hand, lose, monkeypatch):
+    monkeypatch.setattr(solve, "CHECKPOINT", 0.0)
     how = {"backlink": True, "allocation": True}
     with (
         clusters.open_client(None, by_hand.address) as client,
@@ -305,7 +307,13 @@ def test_whoever_started_the_run_dies(store, edges, by_hand):
 PATHS = DRIVER.replace(
     "run(SpanningForest(sys.argv[1]), client=client, place=Here(kill))",
     "shortest_paths(sys.argv[1], [(3, 5)], backlink=True, client=client, progress=kill)",
-).replace("import open_client", "import open_client\nfrom terrain_gpu import shortest_paths")
+).replace(
+    "import open_client",
+    "import open_client\n"
+    "from terrain_gpu import shortest_paths\n"
+    "from terrain_gpu.paths.cpu import solve\n"
+    "solve.CHECKPOINT = 0.0  # seconds",
+)
 
 
 WORKERS = """

@@ -6,7 +6,9 @@ import math
 import os
 import pickle
 import signal
+from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from itertools import count
 
 import numpy as np
@@ -20,10 +22,11 @@ from terrain_gpu.engine.run import Here, Threads, run
 from terrain_gpu.errors import InputError
 from terrain_gpu.io.places import as_places
 from terrain_gpu.paths.cpu import remote, solve, visits
-from terrain_gpu.paths.cpu.visits import visit_blocks
+from terrain_gpu.paths.cpu.visits import visit_blocks, write_blocks
 from terrain_gpu.paths.problem import LAYERS, CostDistance
 from terrain_gpu.store import TileStore
 from terrain_gpu.store.spill import SlotFiles
+from terrain_gpu.store.swap import lent_folder, withdraw
 
 pytestmark = pytest.mark.usefixtures("no_fsync")
 
@@ -112,23 +115,28 @@ def test_errors_of_workers_are_those_of_one_machine(store, cluster):
         shortest_paths(store, [(row, col)], barriers="barriers", client=cluster)
 
 
-def visit_and_die(problem, folder, visits):
-    """Visit blocks; one process dies before it visits a block again, and one after."""
-    for mark in (folder / "before", folder / "after"):
-        if mark.name == "after":
-            found = visit_blocks(problem, folder, visits)
+def dying(work, problem, writers, visits):
+    """Do it; one process dies before it gets a block again, and one after."""
+    for when in ("before", "after"):
+        mark = visits[0].folder.parent / f"{work.__name__}-{when}"
+        if when == "after":
+            found = work(problem, writers, visits)
         if any(visit.stamp for visit in visits) and not mark.exists():
             mark.touch()
             os.kill(os.getpid(), signal.SIGKILL)
     return found
 
 
-def test_workers_die_in_a_visit(store, cluster, monkeypatch):
-    monkeypatch.setattr(remote, "visit_blocks", visit_and_die)
+def test_workers_die_in_visits_and_while_they_write(store, cluster, monkeypatch):
+    monkeypatch.setattr(remote, "visit_blocks", partial(dying, visit_blocks))
+    monkeypatch.setattr(remote, "write_blocks", partial(dying, write_blocks))
     beside, alone = both(store, cluster, **ALL)
-    assert beside.settings["cluster"]["retries"] >= 2
+    assert beside.settings["cluster"]["retries"] >= 4
     assert alone.result["reached"] == beside.result["reached"]
     assert not (store / ".incomplete").exists()
+
+
+FATES = ["died", "died late", "unheard"]
 
 
 class Lossy(Threads):
@@ -146,36 +154,61 @@ class Lossy(Threads):
     def join(self, operation):
         self.workers[f"w{next(self.names)}"] = passed(operation)
 
-    def map(self, run, phase, state, blocks):
-        for at in blocks:
-            given = passed(state.given(phase, at))
-            solved = run.operation.solve_read(phase, at, [], given, None)
-            run.take(phase, state, at, passed(solved))
-
-    def converse(self, run, work, give):
-        self.workers = {}
+    @contextmanager
+    def lend(self, run, names):
+        self.workers, self.run = {}, run
+        self.folder = lent_folder(run.spill)
+        self.writers = [run.writers[name] for name in names]
         for _ in range(self.slots):
             self.join(run.operation)
+        yield self
+        withdraw(self.folder)
+
+    def do(self, name, work, item):
+        """The result of an item that a worker does, and the records of what it wrote."""
+        lent = passed([writer.lent(self.folder) for writer in self.writers])
+        return passed(work(self.workers[name], lent, item)), [writer.lines for writer in lent]
+
+    def heard(self, found, records):
+        for writer, lines in zip(self.writers, records, strict=True):
+            for line in lines:
+                writer.record(line)
+        return found
+
+    def lose(self, name):
+        del self.workers[name]
+        self.join(self.run.operation)
+
+    def fate(self, name, work, item):
+        """Do an item in a worker, which may die, or whose result may be lost; say what happened."""
+        fate = self.draw(st.sampled_from(["done"] * 9 + FATES * (self.losses > 0)))
+        self.losses -= fate != "done"
+        if fate in ("died late", "unheard"):
+            self.do(name, work, item)
+        if fate in ("died", "died late"):
+            self.lose(name)
+        return fate
+
+    def each(self, work, items):
+        for item in items:
+            name = self.draw(st.sampled_from(sorted(self.workers)))
+            if self.fate(name, work, passed(item)) != "done":
+                name = self.draw(st.sampled_from(sorted(self.workers)))
+            yield self.heard(*self.do(name, work, passed(item)))
+
+    def converse(self, give):
         under_way = {}
         while True:
             for name in self.workers.keys() - under_way.keys():
-                if (item := give(name, list(self.workers))) is not None:
-                    under_way[name] = passed(item)
+                if (given := give(name, list(self.workers))) is not None:
+                    under_way[name] = given[0], passed(given[1])
             if not under_way:
                 return
-            name = self.draw(st.sampled_from(sorted(under_way)))
-            item, place = under_way.pop(name), name
-            fates = ["done"] * 9 + ["died", "died late", "unheard"] * (self.losses > 0)
-            fate = self.draw(st.sampled_from(fates))
-            self.losses -= fate != "done"
-            if fate in ("died late", "unheard"):
-                work(self.workers[name], run.folder, item)
-            if fate in ("died", "died late"):
-                del self.workers[name]
-                self.join(run.operation)
-            if fate != "done":
+            place = name = self.draw(st.sampled_from(sorted(under_way)))
+            work, item = under_way.pop(name)
+            if self.fate(name, work, item) != "done":
                 place = self.draw(st.sampled_from(sorted(self.workers)))
-            yield place, passed(work(self.workers[place], run.folder, item))
+            yield place, self.heard(*self.do(place, work, item))
 
 
 def passed(item):
@@ -193,7 +226,7 @@ def kept(tmp_path_factory):
     st.data(),
     st.sampled_from([1, 2, 5, 40]),
     st.sampled_from([0.0, 1.0]),
-    st.sampled_from([0.0, math.inf]),
+    st.sampled_from([0.0, 0.002, math.inf]),
     st.sampled_from(
         [
             {"cost": "tobler", "barriers": "barriers", "names": LAYERS[:1]},

@@ -10,12 +10,14 @@ import numpy as np
 
 from ...grid import TILE, Block, BlockGrid, Window
 from ..costs import Hops
+from ..edges import infinity_of
 from ..steps import unreached
 from .finalise import Flats, close_flats, predecessors
-from .relax import Relaxation
+from .relax import CellSource, Relaxation
 
 if TYPE_CHECKING:
     from ...io.places import Places
+    from ..fields import Field
     from ..ground import Terrain
     from ..problem import CostDistance
 
@@ -43,26 +45,32 @@ def steps_of(
 ) -> tuple[np.ndarray, np.ndarray, int]:
     """Return predecessors of a block, the steps on its flats, and the number of cells on these."""
     with paths.solved(at) as field:
-        height, width = field.absent.shape[0] - 2, field.absent.shape[1] - 2
-        distances = field.distances
-        if paths.farthest != paths.infinity:
-            distances = np.where(distances <= paths.farthest, distances, paths.infinity)
-        codes = np.empty((height, width), np.uint8)
-        flat = np.empty((height + 2, width + 2), np.uint8)
-        work = np.empty((8, TILE, TILE), problem.dtype)
-        count = predecessors(
-            problem.model.kernel,
-            field.heights,
-            field.frictions,
-            field.absent,
-            field.lengths,
-            problem.options,
-            distances,
-            paths.ground.seeds(at, field),
-            work,
-            codes,
-            flat,
-        )
+        return steps_in(problem, paths.ground, at, field, paths.farthest)
+
+
+def steps_in(
+    problem: CostDistance, ground: CellSource, at: Block, field: Field, farthest: Any
+) -> tuple[np.ndarray, np.ndarray, int]:
+    """As `steps_of`, from the field of a block with its halo."""
+    height, width = field.absent.shape[0] - 2, field.absent.shape[1] - 2
+    distances, infinity = field.distances, infinity_of(field.distances)
+    if farthest != infinity:
+        distances = np.where(distances <= farthest, distances, infinity)
+    codes = np.empty((height, width), np.uint8)
+    flat = np.empty((height + 2, width + 2), np.uint8)
+    count = predecessors(
+        problem.model.kernel,
+        field.heights,
+        field.frictions,
+        field.absent,
+        field.lengths,
+        problem.options,
+        distances,
+        ground.seeds(at, field),
+        np.empty((8, TILE, TILE), problem.dtype),
+        codes,
+        flat,
+    )
     return codes, flat, int(count)
 
 

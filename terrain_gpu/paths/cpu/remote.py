@@ -9,24 +9,23 @@ from __future__ import annotations
 import heapq
 import math
 import time
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Callable, Collection, Iterable
 from contextlib import closing, suppress
 from dataclasses import dataclass, replace
-from itertools import islice
+from itertools import islice, takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ...engine.operation import Phase, State
-from ...engine.run import Run
-from ...grid import Block
+from ...engine.run import Loan, Run
+from ...grid import Block, ceil_div
 from ...io.places import NO_PLACES, Places
 from ...store.spill import SlotFiles, Slots
 from .final import relaxation_of, relaxation_of_hops
 from .solve import Phases
-from .visits import FINALISE, FLATS, InFiles, Visit, Visited, least_key, visit_blocks
+from .visits import InFiles, Visit, Visited, least_key, visit_blocks, write_blocks
 
 if TYPE_CHECKING:
     from ..problem import CostDistance
@@ -37,7 +36,7 @@ MOST = 8
 
 @dataclass
 class Dispatch(InFiles):
-    """A relaxation whose blocks workers visit.
+    """A relaxation whose blocks workers visit, and write in the end.
 
     A block has a home: the worker that visited it last, which keeps its field.
 
@@ -45,6 +44,8 @@ class Dispatch(InFiles):
     ----------
     host
         The run.
+    loan
+        Its workers, with the writers of distances and backlinks.
     sources
         Those in a block.
     after
@@ -52,20 +53,22 @@ class Dispatch(InFiles):
     """
 
     host: Run | None = None
+    loan: Loan | None = None
     sources: Callable[[Block], Places] = lambda at: NO_PLACES
     after: Dispatch | None = None
 
     def __post_init__(self) -> None:
         self._queues: defaultdict[str, list[tuple[Any, Block]]] = defaultdict(list)
         self._homes: dict[Block, str] = {}
-        self._unsaved: defaultdict[str, set[Block]] = defaultdict(set)
+        self._unsaved: defaultdict[str, dict[Block, float]] = defaultdict(dict)
+        """By home: blocks, and since when; those of the longest time come first."""
         self._present: Collection[str] = ()
         self._stamps: dict[Block, str] = {}
         self._file_stamps: dict[Block, str] = {}
-        self._saved_at: dict[Block, float] = {}
-        self._saving: set[Block] = set()
         self._checkpoint = math.inf
         self._stopped = False
+        self._unwritten: defaultdict[str, deque[Block]] | None = None
+        self._write: tuple[bool, ...] = ()
         super().__post_init__()
 
     def _new_slots(self, *, resume: bool) -> SlotFiles:
@@ -80,20 +83,40 @@ class Dispatch(InFiles):
     ) -> None:
         self.files.begin()
         self._checkpoint = checkpoint
-        self._converse(tick)
+        self._converse(lambda visited: tick(self.visits.seen))
+
+    def finish(
+        self,
+        blocks: Iterable[Block],
+        write: tuple[bool, ...],
+        done: Callable[[Block, Any], None] = lambda at, left: None,
+    ) -> None:
+        """Have the workers write blocks, after `run`; `done` gets what each leaves."""
+        self._write, self._unwritten = write, defaultdict(deque)
+        for at in blocks:
+            home = self._home(at)
+            if at in self._unsaved[home]:  # a field in memory comes first, and stays
+                self._unwritten[home].appendleft(at)
+            else:
+                self._unwritten[home].append(at)
+
+        def took(visited: Visited) -> None:
+            for at, left in visited.written.items():
+                done(at, left)
+
+        self._converse(took)
 
     def save_all(self) -> None:
         """Have the workers save the fields that they keep."""
         self._stopped = True
-        self._converse(lambda cells: None)
+        self._converse(lambda visited: None)
 
-    def _converse(self, tick: Callable[[int], None]) -> None:
-        assert self.host is not None
-        engine = self.host.engine
-        with closing(engine.converse(self.host, visit_blocks, self.give)) as results:
+    def _converse(self, took: Callable[[Visited], None]) -> None:
+        assert self.loan is not None
+        with closing(self.loan.converse(self.give)) as results:
             for home, visited in results:
                 self._take_visited(home, visited)
-                tick(self.visits.seen)
+                took(visited)
 
     # -- what workers are given ----------------------------------------------------------------
 
@@ -106,25 +129,27 @@ class Dispatch(InFiles):
         home = self._homes.get(at, "")
         return home if home in self._present else ""
 
-    def give(self, home: str, homes: Collection[str]) -> list[Visit] | None:
-        """Return blocks for a worker to visit, the least keys first, or to save; None for none."""
-        self._present = homes
+    def give(self, home: str, homes: Collection[str]) -> tuple[Any, list[Visit]] | None:
+        """Return blocks for a worker to visit, the least keys first, to save, or to write."""
+        self._present, work = homes, visit_blocks
         for gone in {*self._queues, *self._unsaved}.difference(homes, ("",)):
             self._leave(gone)
-        visits = [] if self._stopped else self._to_visit(home)
-        if not (visits or self._pending or self._busy - self._saving) or self._stopped:
-            some = islice((at for at in self._unsaved[home] if at not in self._busy), MOST)
-            visits = [self.visit(at, self.infinity, save=True) for at in some]
-            self._saving.update(visit.at for visit in visits)
+        if self._stopped:
+            visits = self._to_save(home)
+        elif self._unwritten is None:
+            visits = self._to_visit(home)
+        else:
+            visits, work = self._to_write(home, self._unwritten), write_blocks
         self._busy.update(visit.at for visit in visits)
-        return visits or None
+        return (work, visits) if visits else None
 
     def _leave(self, gone: str) -> None:
-        """What a worker that is gone had not saved must be found again."""
+        """What a worker that is gone had not saved must be found again, unless all is final."""
         for key, at in self._queues.pop(gone, ()):
             heapq.heappush(self._queues[""], (key, at))
         for at in self._unsaved.pop(gone, ()):
-            self.start(at, least_key(self.dtype))
+            if self._unwritten is None:
+                self.start(at, least_key(self.dtype))
 
     def _to_visit(self, home: str) -> list[Visit]:
         mine, new = self._popped(home, MOST), self._popped("", 1)
@@ -132,11 +157,35 @@ class Dispatch(InFiles):
         if mine and new and new[0] > mine[0]:
             self.start(new[0][1], new[0][0])
             new = []
-        now = time.monotonic()
+        unsaved, now = self._unsaved[home], time.monotonic()
+
+        def due(at: Block) -> bool:
+            return now >= unsaved.get(at, now) + self._checkpoint
+
+        pending = {at: key for key, at in new + mine}
+        long = islice(takewhile(due, unsaved), MOST)
+        idle = [at for at in long if at not in pending and at not in self._busy]
         return [
-            self.visit(at, key, save=now >= self._saved_at.get(at, -math.inf) + self._checkpoint)
-            for key, at in new + mine
+            *(self.visit(at, key, save=due(at)) for at, key in pending.items()),
+            *(self.visit(at, self.infinity, save=True) for at in idle),
         ]
+
+    def _to_save(self, home: str) -> list[Visit]:
+        some = islice((at for at in self._unsaved[home] if at not in self._busy), MOST)
+        return [self.visit(at, self.infinity, save=True) for at in some]
+
+    def _to_write(self, home: str, unwritten: defaultdict[str, deque[Block]]) -> list[Visit]:
+        for gone in unwritten.keys() - {*self._present, ""}:
+            unwritten[""].extend(unwritten.pop(gone))
+        mine = unwritten[home] or unwritten[""]
+        some = [mine.popleft() for _ in range(min(MOST, len(mine)))]
+        if not some:  # help another worker, with what it has saved
+            theirs = max(unwritten.values(), key=len)
+            for _ in range(min(MOST, ceil_div(len(theirs), 2))):
+                if theirs[-1] in self._unsaved[self._home(theirs[-1])]:
+                    break
+                some.append(theirs.pop())
+        return [self.visit(at) for at in some]
 
     def _popped(self, home: str, count: int) -> list[tuple[Any, Block]]:
         """Take idle blocks of a home, those with the least keys."""
@@ -160,7 +209,7 @@ class Dispatch(InFiles):
         return found
 
     def visit(self, at: Block, key: Any = None, *, save: bool = False) -> Visit:
-        """Return the input of a visit; of a final one without `key`."""
+        """Return the input of a visit; of the last one without `key`."""
         assert self.host is not None
         targets, plan = None, self.host.plan
         if self.targets is not None and (mine := self._targets_in(at)).any():
@@ -182,6 +231,7 @@ class Dispatch(InFiles):
             self._halo(at),
             plan.buffers // plan.workers,
             save or plan.workers > 1,  # any thread of a worker may get the next visit
+            self._write,
             None if self.after is None else self.after.visit(at),
         )
 
@@ -189,13 +239,13 @@ class Dispatch(InFiles):
 
     def _take_visited(self, home: str, visited: Visited) -> None:
         self._busy.difference_update(visited.given)
-        self._saving.difference_update(visited.given)
         self.visits.add(**visited.counts)
         for at, left in visited.left.items():
             if at not in self._keys:
                 self.visits.add(seen=math.prod(self.shape(at)))
-            self._unsaved[self._homes.get(at, "")].discard(at)
-            self._unsaved[home].add(at)
+            if (before := self._homes.get(at, "")) != home:
+                self._unsaved[before].pop(at, None)
+            self._unsaved[home].setdefault(at, time.monotonic())
             self._homes[at], self._stamps[at] = home, visited.stamp
             self._rims[at], self._keys[at], self._whole[at], at_targets = left
             self._sides.pop(at, None)
@@ -214,9 +264,9 @@ class Dispatch(InFiles):
                 (self.files.folder / name).unlink()
             return
         self.files.rename(self._slot(at), name)
-        self._file_stamps[at], self._saved_at[at] = stamp, time.monotonic()
+        self._file_stamps[at] = stamp
         if newest:
-            self._unsaved[self._homes[at]].discard(at)
+            self._unsaved[self._homes[at]].pop(at, None)
 
 
 class RemotePhases(Phases):
@@ -230,6 +280,9 @@ class RemotePhases(Phases):
         bare = replace(problem, sources=NO_PLACES, targets=None, wide=wide)
         self.host = replace(run, operation=bare.over(problem.layers))
         super().__init__(problem, run, spill)
+        # One loan for all: workers keep their fields until its end.
+        self.loan = self.opened.enter_context(run.engine.lend(self.host, problem.names))
+        self.paths.loan = self.loan
 
     def _relaxation(self) -> Dispatch:
         problem = self.problem
@@ -242,53 +295,29 @@ class RemotePhases(Phases):
 
     def finalise(self) -> tuple[int, int]:
         self._tick(self.problem.grid.cells)
-        state = _Finishing(self.paths, self._flats() if "backlink" in self.problem.names else None)
-        self._map(FINALISE, state, self.problem.blocks.ids(), self.problem.names[:2])
-        flats = state.flats
+        write = tuple(not self.run.writers[name].finished for name in self.problem.names)
+        flats = self._flats() if "backlink" in self.problem.names else None
+        reached = valid = 0
+
+        def done(at: Block, left: tuple[int, int, Any, int]) -> None:
+            nonlocal reached, valid
+            reached, valid = reached + left[0], valid + left[1]
+            if flats is not None:
+                flats.take_offer(at, *left[2:])
+            self.run.tick(at)
+
+        with self._saved_when_stopped():
+            self.paths.finish(self.problem.blocks.ids(), write, done)
         if flats is not None and (uneven := flats.pending()):
             flats.run(self.threads)
-            self._map(FLATS, _Closing(self.paths, flats), uneven, ("backlink",))
+            flats.finish(uneven, write)
             self.paths.visits.add(spilled=flats.visits.spilled, loaded=flats.visits.loaded)
             flats.files.close(keep=False)
-        return state.reached, state.valid
+        return reached, valid
 
     def _flats(self) -> Dispatch:
         spill = self.spill.with_suffix(".flats")
         SlotFiles.left(spill).close(keep=False)
         blocks, nowhere = self.problem.blocks, lambda at: np.empty(0)
-        return relaxation_of_hops(
-            Dispatch, blocks, nowhere, 1, spill, host=self.host, after=self.paths
-        )
-
-    def _map(
-        self, phase: Phase, state: State, blocks: Iterable[Block], names: tuple[str, ...]
-    ) -> None:
-        writers = {name: self.run.writers[name] for name in names}
-        host = replace(self.host, writers=writers, counted=phase.counted)
-        host.engine.map(host, phase, state, iter(blocks))
-
-
-class _Finishing(State):
-    """Of `FINALISE`: the rims of hops, and how many cells are reached and have a value."""
-
-    def __init__(self, paths: Dispatch, flats: Dispatch | None) -> None:
-        self.paths, self.flats, self.reached, self.valid = paths, flats, 0, 0
-
-    def given(self, phase: Phase, at: Block) -> Visit:
-        return self.paths.visit(at)
-
-    def add(self, phase: Phase, at: Block, known: Any) -> None:
-        reached, valid, rim, count = known
-        self.reached, self.valid = self.reached + reached, self.valid + valid
-        if self.flats is not None:
-            self.flats.take_offer(at, rim, count)
-
-
-class _Closing(State):
-    """Of `FLATS`."""
-
-    def __init__(self, paths: Dispatch, flats: Dispatch) -> None:
-        self.flats = flats
-
-    def given(self, phase: Phase, at: Block) -> Visit:
-        return self.flats.visit(at)
+        more = {"host": self.host, "loan": self.loan, "after": self.paths}
+        return relaxation_of_hops(Dispatch, blocks, nowhere, 1, spill, **more)

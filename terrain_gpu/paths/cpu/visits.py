@@ -3,6 +3,8 @@
 A worker keeps the fields of its last visits, as many as its memory limit allows, and saves those
 that leave. Whether the field it keeps is the one that the driver means is told by a stamp: each
 call of `visit_blocks` gives its blocks a new one, which the driver knows once it has the result.
+When nothing is pending any more, `write_blocks` writes the layers from these fields; one that is
+lost is found again from the halo, which is final then.
 """
 
 from __future__ import annotations
@@ -11,22 +13,27 @@ import time
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from ...engine.operation import Phase, SolvedBlock
-from ...grid import Block
+from ...cells import is_nodata
+from ...grid import TILE, Block
 from ...io.places import Places
 from ...store.spill import SlotFiles
-from ..fields import Field
+from ..edges import infinity_of
+from ..fields import Field, pages
+from ..steps import unreached
+from .block import receive
 from .final import (
     closed_codes,
     distances_of,
     own_cells,
     relaxation_of,
     relaxation_of_hops,
+    steps_in,
     steps_of,
 )
 from .finalise import Flats
@@ -34,8 +41,6 @@ from .relax import Relaxation, Visits, rim_of_hops
 
 if TYPE_CHECKING:
     from ..problem import CostDistance
-
-FINALISE, FLATS = Phase("finalise", writes=True), Phase("flats", writes=True, counted=False)
 
 SECONDS = 0.05
 """Target duration of the visits of a call: a task costs some milliseconds, but halos get old."""
@@ -64,8 +69,10 @@ class Visit(NamedTuple):
         Fields that a worker keeps.
     save
         Whether to save the field in the end.
+    write
+        Which of the lent layers to write, distances and backlinks.
     after
-        For hops: the last visit, which computed the distances.
+        For hops: the last visit for the distances, which are written.
     """
 
     at: Block
@@ -81,6 +88,7 @@ class Visit(NamedTuple):
     halo: np.ndarray
     capacity: int
     save: bool
+    write: tuple[bool, ...]
     after: Visit | None
 
 
@@ -94,12 +102,12 @@ class Left(NamedTuple):
 
 
 class Visited(NamedTuple):
-    """The result of `visit_blocks`.
+    """The result of `visit_blocks`, and of `write_blocks`.
 
     Attributes
     ----------
     given
-        The blocks that might be visited.
+        The blocks that might be visited, or were written.
     stamp
         Of the blocks that were.
     left
@@ -108,6 +116,8 @@ class Visited(NamedTuple):
         Keys of blocks.
     saved
         Blocks with stamps and names of new files; also blocks that were not given.
+    written
+        What blocks that were written leave for later phases.
     """
 
     given: list[Block]
@@ -116,6 +126,7 @@ class Visited(NamedTuple):
     pending: dict[Block, Any]
     saved: list[tuple[Block, str, str]]
     counts: dict[str, int]
+    written: dict[Block, Any]
 
 
 def least_key(dtype: np.dtype) -> Any:
@@ -151,9 +162,8 @@ class Visitor(InFiles):
 
     def visit(self, visits: list[Visit], seconds: float = SECONDS) -> Visited:
         """Visit pending blocks, the least key first, for a while; save those that are due."""
-        self.visits, self._left, self._named, self._away = Visits(), {}, {}, {}
+        self._begin(visits[0])
         self._given, stamp = {one.at: one for one in visits}, uuid.uuid4().hex
-        self.farthest = visits[0].farthest
         for one in visits:
             self.prepare(one)
         end = time.perf_counter() + seconds
@@ -167,16 +177,26 @@ class Visitor(InFiles):
                 field.dirty |= self.files.names.get(self._slot(one.at)) != one.name
                 self._save(one.at, field)
         pending = self._away | self._pending
-        self._pending, self._queue = {}, []
-        return Visited(
-            list(self._given), stamp, self._left, pending, self._end(stamp), self._told()
-        )
+        return self._end(visits, stamp, pending, {})
 
-    def one(self, visit: Visit) -> Visitor:
-        """Get ready for one block that is not pending."""
-        self._given = {visit.at: visit}
-        self.prepare(visit)
-        return self
+    def finish(self, visits: list[Visit], write: Callable[[Visitor, Visit], Any]) -> Visited:
+        """Write blocks whose halos are final; a field that is lost is found again from its halo."""
+        self._begin(visits[0])
+        written = {}
+        for one in visits:
+            self._given = {one.at: one}
+            self.prepare(one)
+            while self._pop() is not None:
+                self._visit(one.at, self._work_memory)
+            written[one.at] = write(self, one)
+            if one.at in self._left or not self._fields[one.at].dirty:
+                self._forget(one.at)  # others may resume from a dirty one with its stamp
+        self._left = {}
+        return self._end(visits, "", {}, written)
+
+    def _begin(self, one: Visit) -> None:
+        self.visits, self._left, self._named, self._away = Visits(), {}, {}, {}
+        self._pending, self._queue, self.farthest = {}, [], one.farthest
 
     def prepare(self, visit: Visit) -> None:
         """Get ready for a block: its field is there, or in its file, or begins anew."""
@@ -202,23 +222,22 @@ class Visitor(InFiles):
         self._older.discard(at)
         self.files.names.pop(self._slot(at), None)
 
-    def _end(self, stamp: str) -> list[tuple[Block, str, str]]:
-        """Stamp the visited blocks, forget what left memory, and return the saved files."""
-        saved = []
+    def _end(
+        self, visits: list[Visit], stamp: str, pending: dict[Block, Any], written: dict[Block, Any]
+    ) -> Visited:
+        """Stamp the visited blocks, forget what left memory, and return the result."""
+        saved, given = [], [one.at for one in visits]
         for at, name in self._named.items():
             # A field that was visited after it was saved is newer than its file.
             dirty = at in self._fields and self._fields[at].dirty
             own = stamp if at in self._left else self._stamps.get(at, "")
             saved.append((at, "" if dirty else own, name))
         self._stamps |= dict.fromkeys(self._left, stamp)
-        for at in {*self._given, *self._stamps} - self._fields.keys():
+        for at in {*given, *self._stamps} - self._fields.keys():
             self._forget(at)
-        return saved
-
-    def _told(self) -> dict[str, int]:
         counts = self.visits.counts
         del counts["seen"]  # a block may begin twice
-        return counts
+        return Visited(given, stamp, self._left, pending, saved, counts, written)
 
     def start(self, at: Block, key: Any) -> None:
         if at in self._given:
@@ -267,12 +286,51 @@ class Visitor(InFiles):
 # -- functions of tasks -------------------------------------------------------------------------
 
 
-def visit_blocks(problem: CostDistance, folder: Path, visits: list[Visit]) -> Visited:
+def visit_blocks(problem: CostDistance, writers: list[Any], visits: list[Visit]) -> Visited:
     """Relax some blocks until nothing in them is pending, in a worker."""
-    return _visitor(problem, visits).visit(visits)
+    return _visitor(problem, writers, visits).visit(visits)
 
 
-def _visitor(problem: CostDistance, visits: list[Visit]) -> Visitor:
+def write_blocks(problem: CostDistance, writers: list[Any], visits: list[Visit]) -> Visited:
+    """Write some blocks when nothing is pending anywhere, in a worker."""
+    write = _write_distances if visits[0].after is None else _write_hops
+    return _visitor(problem, writers, visits).finish(visits, partial(write, problem, writers))
+
+
+def _write_distances(
+    problem: CostDistance, writers: list[Any], paths: Visitor, visit: Visit
+) -> tuple[int, int, np.ndarray | None, int]:
+    """Write distances, and backlinks unless there are flats.
+
+    Returns
+    -------
+    reached, valid
+        Numbers of cells.
+    rim, count
+        Hops on the rim if there are backlinks, and the number of cells on flats.
+    """
+    at = visit.at
+    distances, reached, valid = distances_of(problem, paths, at)
+    if visit.write[0]:
+        writers[0].write_block(*at, distances)
+    if len(writers) == 1:
+        return reached, valid, None, 0
+    codes, flat, count = steps_of(problem, paths, at)
+    if visit.write[1] and not count:
+        writers[1].write_block(*at, own_cells(problem.blocks.window(*at), codes))
+    return reached, valid, rim_of_hops(flat, np.dtype(np.uint32)), count
+
+
+def _write_hops(problem: CostDistance, writers: list[Any], flats: Visitor, visit: Visit) -> None:
+    """Write the backlinks of a block with flats."""
+    assert visit.after is not None
+    codes, flat = _steps(problem, writers, visit.after)
+    found = closed_codes(problem, flats, visit.at, codes, flat)
+    if visit.write[1]:
+        writers[1].write_block(*visit.at, found)
+
+
+def _visitor(problem: CostDistance, writers: list[Any], visits: list[Visit]) -> Visitor:
     """Return the visitor that this process keeps for the blocks of a run."""
     one, kept = visits[0], problem.visitor
     after = {visit.at: visit.after for visit in visits}
@@ -280,7 +338,7 @@ def _visitor(problem: CostDistance, visits: list[Visit]) -> Visitor:
     def steps(at: Block) -> np.ndarray:
         final = after[at]
         assert final is not None
-        return _steps(problem, final)[1]
+        return _steps(problem, writers, final)[1]
 
     if kept is None or kept.spill != one.folder:
         problem.close()
@@ -308,26 +366,18 @@ def _joined(places: list[Places]) -> Places:
     return Places(*(np.concatenate([getattr(one, name) for one in places]) for name in names))
 
 
-def _steps(problem: CostDistance, visit: Visit) -> tuple[np.ndarray, np.ndarray]:
-    """Return predecessors, and the steps on flats."""
-    paths = _of_distances(problem, visit).one(visit)
-    codes, flat, _count = steps_of(problem, paths, visit.at)
-    paths.close()  # memory has room for one field only
+def _steps(
+    problem: CostDistance, writers: list[Any], visit: Visit
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return predecessors, and the steps on flats, from the distances that are written."""
+    ground = problem.ground.holding(visit.sources)
+    field, cells = ground.load(visit.at), writers[0].read_block(*visit.at)
+    infinity = infinity_of(cells)
+    cells[is_nodata(cells, unreached(problem.dtype))] = infinity
+    field.distances = pages(field.absent.shape, problem.dtype)
+    field.distances[...] = infinity
+    Relaxation.interior(problem.blocks.window(*visit.at), field.distances)[...] = cells
+    tiles = (field.absent.shape[0] - 2) // TILE, (field.absent.shape[1] - 2) // TILE
+    receive(field.distances, np.empty(tiles, problem.dtype), visit.halo)
+    codes, flat, _count = steps_in(problem, ground, visit.at, field, visit.farthest)
     return codes, flat
-
-
-def solve_remotely(problem: CostDistance, phase: Phase, at: Block, visit: Visit) -> SolvedBlock:
-    """Compute the outputs of a block, in a worker."""
-    if phase == FLATS:
-        assert visit.after is not None
-        codes, flat = _steps(problem, visit.after)
-        flats = _of_hops(problem, visit, lambda at: flat).one(visit)
-        return SolvedBlock((closed_codes(problem, flats, at, codes, flat),))
-    paths = _of_distances(problem, visit).one(visit)
-    distances, *counts = distances_of(problem, paths, at)
-    if "backlink" not in problem.names:
-        return SolvedBlock((distances,), (*counts, None, 0))
-    codes, flat, count = steps_of(problem, paths, at)
-    rim = rim_of_hops(flat, np.dtype(np.uint32))
-    own = None if count else own_cells(problem.blocks.window(*at), codes)
-    return SolvedBlock((distances, own), (*counts, rim, count))
