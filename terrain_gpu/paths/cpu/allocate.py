@@ -6,7 +6,7 @@ import numpy as np
 
 from ...compiled import jit
 from ...errors import StoreError
-from ...grid import Block, BlockGrid
+from ...grid import Block, BlockGrid, Window
 from ...grid.neighbours import COL_STEP, ROW_STEP
 
 _UNKNOWN, _ON_THE_WAY = -1, -2
@@ -79,21 +79,67 @@ def _jump(part: np.ndarray, flat: np.ndarray) -> bool:
     return bool((part[open_] >= 0).any())
 
 
+def labels_of(blocks: BlockGrid, at: Block, codes: np.ndarray, *sources: np.ndarray) -> np.ndarray:
+    """Return the labels of a block from `follow`; `sources` are rows and columns in it, and ids."""
+    r0, _, c0, _ = blocks.window(*at)
+    labels = np.empty(codes.shape, np.int64)
+    if follow(codes, r0, c0, blocks.cols, *sources, labels):
+        raise StoreError(f"the backlinks of block {at} are damaged; compute them again")
+    return labels
+
+
+def ids_of(
+    blocks: BlockGrid, at: Block, codes: np.ndarray, labels: np.ndarray, around: np.ndarray
+) -> np.ndarray:
+    """Return the source ids of a block's cells, uint32; 0 where there is none.
+
+    Parameters
+    ----------
+    labels
+        From `labels_of`; they are overwritten.
+    around
+        From `BacklinkForest.around`.
+    """
+    r0, r1, c0, c1 = blocks.window(*at)
+    down, across = r1 - r0, c1 - c0
+    found = np.empty(labels.shape, np.uint32)
+    strip = max(1, _STRIP // across)
+    for row in range(0, down, strip):
+        part = labels[row : row + strip]
+        outside = part >= 0
+        r, c = part[outside] // blocks.cols - r0, part[outside] % blocks.cols - c0
+        # As `cells_around` numbers them.
+        beside = np.where(c == -1, r, down + r) + 2 * (across + 2)
+        places = np.where(r == -1, c + 1, np.where(r == down, across + 3 + c, beside))
+        part[part < 0] = -part[part < 0] - 2  # _UNKNOWN becomes -1
+        part[outside] = around[places]
+        part[part == _UNKNOWN] = 0
+        if ((part == 0) & (codes[row : row + strip] != 255)).any():
+            raise StoreError(f"backlinks of block {at} lead to unreached cells; compute them again")
+        found[row : row + strip] = part
+    return found
+
+
+def cells_around(window: Window) -> tuple[np.ndarray, np.ndarray]:
+    """Rows and columns of the cells around a window, as kernels/fields.cu numbers them."""
+    r0, r1, c0, c1 = window
+    across, down = np.arange(c0 - 1, c1 + 1), np.arange(r0, r1)
+    rows = np.full_like(across, r0 - 1), np.full_like(across, r1), down, down
+    cols = across, across, np.full_like(down, c0 - 1), np.full_like(down, c1)
+    return np.concatenate(rows), np.concatenate(cols)
+
+
+def sides_of(labels: np.ndarray) -> tuple[np.ndarray, ...]:
+    """Return the labels of a block's top, bottom, left and right."""
+    return labels[0], labels[-1], labels[:, 0], labels[:, -1]
+
+
 class BacklinkForest:
     """The backlinks of the whole raster, reduced to the rims of blocks."""
 
     def __init__(self, blocks: BlockGrid) -> None:
         self.blocks = blocks
         self._rims = np.full((blocks.count, 4 * blocks.block), _UNKNOWN, np.int64)
-
-    def _follow(
-        self, at: Block, codes: np.ndarray, rows: np.ndarray, cols: np.ndarray, ids: np.ndarray
-    ) -> np.ndarray:
-        r0, _, c0, _ = self.blocks.window(*at)
-        labels = np.empty(codes.shape, np.int64)
-        if follow(codes, r0, c0, self.blocks.cols, rows, cols, ids, labels):
-            raise StoreError(f"the backlinks of block {at} are damaged; compute them again")
-        return labels
 
     def _slot(self, cells: np.ndarray) -> np.ndarray:
         """Return the places, in the flattened rims, of cells on a rim."""
@@ -108,11 +154,10 @@ class BacklinkForest:
 
     def add(self, at: Block, codes: np.ndarray, *sources: np.ndarray) -> None:
         """Store where the backlinks from a block's rim lead."""
-        labels = self._follow(at, codes, *sources)
-        self.put(at, labels[0], labels[-1], labels[:, 0], labels[:, -1])
+        self.put(at, *sides_of(labels_of(self.blocks, at, codes, *sources)))
 
     def put(self, at: Block, *sides: np.ndarray) -> None:
-        """Store the labels from `follow` of a block's top, bottom, left and right."""
+        """Store the labels from `follow` of a block's sides, see `sides_of`."""
         rim = self._rims[at[0] * self.blocks.shape[1] + at[1]].reshape(4, -1)
         for place, labels in zip(rim, sides, strict=True):
             place[: len(labels)] = labels
@@ -139,18 +184,12 @@ class BacklinkForest:
         found[inside] = self._rims.reshape(-1)[self._slot(cells)]
         return found
 
+    def around(self, at: Block) -> np.ndarray:
+        """Return the ids of the sources of the cells around a block, uint32; 0 for none."""
+        labels = self.labels_at(*cells_around(self.blocks.window(*at)))
+        return np.where(labels == _UNKNOWN, 0, -labels - 2).astype(np.uint32)
+
     def labels(self, at: Block, codes: np.ndarray, *sources: np.ndarray) -> np.ndarray:
         """Return the source ids of a block's cells, uint32; 0 where there is none."""
-        labels, flat = self._follow(at, codes, *sources), self._rims.reshape(-1)
-        found = np.empty(labels.shape, np.uint32)
-        rows = max(1, _STRIP // labels.shape[1])
-        for row in range(0, len(labels), rows):
-            part = labels[row : row + rows]
-            outside = part >= 0
-            part[outside] = flat[self._slot(part[outside])]
-            if (part[codes[row : row + rows] != 255] == _UNKNOWN).any():
-                raise StoreError(
-                    f"backlinks of block {at} lead to unreached cells; compute them again"
-                )
-            found[row : row + rows] = np.where(part == _UNKNOWN, 0, -part - 2)
-        return found
+        labels = labels_of(self.blocks, at, codes, *sources)
+        return ids_of(self.blocks, at, codes, labels, self.around(at))

@@ -23,9 +23,20 @@ from ...engine.run import Loan, Run
 from ...grid import Block, ceil_div
 from ...io.places import NO_PLACES, Places
 from ...store.spill import SlotFiles, Slots
+from .allocate import BacklinkForest
 from .final import relaxation_of, relaxation_of_hops
 from .solve import Phases
-from .visits import InFiles, Visit, Visited, least_key, visit_blocks, write_blocks
+from .visits import (
+    Followed,
+    InFiles,
+    Visit,
+    Visited,
+    allocate_block,
+    follow_block,
+    least_key,
+    visit_blocks,
+    write_blocks,
+)
 
 if TYPE_CHECKING:
     from ..problem import CostDistance
@@ -270,7 +281,7 @@ class Dispatch(InFiles):
 
 
 class RemotePhases(Phases):
-    """The phases on a cluster. This process computes the allocation."""
+    """The phases on a cluster. This process joins the allocation from rim to rim."""
 
     paths: Dispatch
 
@@ -321,3 +332,16 @@ class RemotePhases(Phases):
         blocks, nowhere = self.problem.blocks, lambda at: np.empty(0)
         more = {"host": self.host, "loan": self.loan, "after": self.paths}
         return relaxation_of_hops(Dispatch, blocks, nowhere, 1, spill, **more)
+
+    def allocate(self) -> None:
+        if self.run.writers["allocation"].finished:
+            return
+        blocks, ground = self.problem.blocks, self.ground
+        forest = BacklinkForest(blocks)
+        given = (Followed(at, ground.places(at)) for at in blocks.ids())
+        for at, sides in self.loan.each(follow_block, given):
+            forest.put(at, *sides)
+        forest.resolve()
+        given = (Followed(at, ground.places(at), forest.around(at)) for at in blocks.ids())
+        for _ in self.loan.each(allocate_block, given):
+            pass

@@ -26,6 +26,7 @@ from ...store.spill import SlotFiles
 from ..edges import infinity_of
 from ..fields import Field, pages
 from ..steps import unreached
+from .allocate import ids_of, labels_of, sides_of
 from .block import receive
 from .final import (
     closed_codes,
@@ -328,6 +329,38 @@ def _write_hops(problem: CostDistance, writers: list[Any], flats: Visitor, visit
     found = closed_codes(problem, flats, visit.at, codes, flat)
     if visit.write[1]:
         writers[1].write_block(*visit.at, found)
+
+
+class Followed(NamedTuple):
+    """A block whose backlinks are followed: its sources, and later the ids around it."""
+
+    at: Block
+    sources: Places
+    around: np.ndarray | None = None
+
+
+def follow_block(
+    problem: CostDistance, writers: list[Any], given: Followed
+) -> tuple[Block, tuple[np.ndarray, ...]]:
+    """Return where the backlinks from a block's rim lead, in a worker."""
+    return given.at, sides_of(_labels(problem, writers, given)[1])
+
+
+def allocate_block(problem: CostDistance, writers: list[Any], given: Followed) -> None:
+    """Write the sources of a block's cells, in a worker."""
+    assert given.around is not None
+    found = *_labels(problem, writers, given), given.around
+    writers[2].write_block(*given.at, ids_of(problem.blocks, given.at, *found))
+
+
+def _labels(
+    problem: CostDistance, writers: list[Any], given: Followed
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the backlinks of a block, and where they lead."""
+    problem.close()  # the fields of visits
+    codes = writers[1].read_block(*given.at)
+    roots = problem.ground.holding(given.sources).roots(given.at)
+    return codes, labels_of(problem.blocks, given.at, codes, *roots)
 
 
 def _visitor(problem: CostDistance, writers: list[Any], visits: list[Visit]) -> Visitor:

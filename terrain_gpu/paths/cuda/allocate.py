@@ -14,7 +14,7 @@ import numpy as np
 from ...cuda import device
 from ...engine.schedule import stream
 from ...grid import Block, RegionGrid, Window, ceil_div
-from ..cpu.allocate import BacklinkForest
+from ..cpu.allocate import BacklinkForest, cells_around
 from .memory import BlockStaging
 from .piece import PieceLayer
 from .problem import Problem, Read, Write
@@ -127,7 +127,7 @@ class Allocation:
 
     def _sides(self, window: Window) -> list[np.ndarray]:
         """Labels of a region's top, bottom, left and right, as `BacklinkForest` takes them."""
-        labels, (rows, cols) = self._labels(window), _around(window)
+        labels, (rows, cols) = self._labels(window), cells_around(window)
         sides = [a.get() for a in (labels[0], labels[-1], labels[:, 0], labels[:, -1])]
         for side in sides:
             out = side <= OUTSIDE
@@ -139,7 +139,7 @@ class Allocation:
         import cupy
 
         labels = self._labels(window)
-        around = cupy.array(forest.labels_at(*_around(window)))
+        around = cupy.array(forest.labels_at(*cells_around(window)))
         output = naming(self.kernels, labels, around, labels.shape[1])
         cupy.cuda.Device().synchronize()
 
@@ -160,12 +160,3 @@ class Allocation:
         for i in range(r0 // b, ceil_div(r1, b)):
             for j in range(c0 // b, ceil_div(c1, b)):
                 yield i, j
-
-
-def _around(window: Window) -> tuple[np.ndarray, np.ndarray]:
-    """Rows and columns of the cells around a region, as kernels/fields.cu numbers them."""
-    r0, r1, c0, c1 = window
-    across, down = np.arange(c0 - 1, c1 + 1), np.arange(r0, r1)
-    rows = np.full_like(across, r0 - 1), np.full_like(across, r1), down, down
-    cols = across, across, np.full_like(down, c0 - 1), np.full_like(down, c1)
-    return np.concatenate(rows), np.concatenate(cols)
