@@ -19,7 +19,7 @@ from ...engine.run import Run
 from ...errors import InputError
 from ...grid import Block, BlockGrid, GridSpec
 from ..skeleton import ByBlock
-from ..verify.streams import plan_orders, refuse_unproven, verify_orders
+from ..verify.streams import plan_orders, verify_orders
 from .links import LinkPieces, Links
 from .operation import TRACE, ChannelState, OnChannels, plan_blocks
 from .pieces import paint
@@ -103,9 +103,8 @@ class StreamOrders(OnChannels):
         return SolvedBlock(tuple(out))
 
     def plan_verify(self, memory_limit: int, threads: int | None) -> None:
-        refuse_unproven(self.kind)
         codes, sums = self.layers
-        plan_orders(codes, sums, self.outputs[0], Limits(memory_limit, threads))
+        plan_orders(codes, sums, self.outputs[0], self.kind, Limits(memory_limit, threads))
 
     def verify(self, run: Run, found: dict[str, Any]) -> dict[str, Any]:
         codes, sums = self.layers

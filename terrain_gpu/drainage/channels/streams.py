@@ -117,7 +117,7 @@ def streams(  # noqa: PLR0913 - keyword-only
         A ``distributed.Client`` whose workers solve the blocks, each within `memory_limit`. None
         for this process.
     verify
-        Verify the layer in another pass over the cells; not for "horton", and not the lines.
+        Verify the layer in another pass over the cells; not the lines.
     resume
         Continue an unfinished run.
     overwrite

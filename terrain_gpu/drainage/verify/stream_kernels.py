@@ -1,4 +1,7 @@
-"""The local rule of orders of channels, as a proof checks it."""
+"""The local rule of orders of channels, and their reaches in a block, as proofs look at them.
+
+A reach is what a block has of a link; one begins where a link does, and where a link comes in.
+"""
 
 from __future__ import annotations
 
@@ -6,8 +9,8 @@ import numpy as np
 
 from ...compiled import jit
 from ...grid.neighbours import COL_STEP, ROW_STEP
+from ..codes import NOWHERE
 
-NOWHERE = 255
 FAULTS = (
     "",
     "is that of a cell that is no channel",
@@ -20,7 +23,7 @@ FAULTS = (
 )
 OF_SUMS = 6
 """Faults from here on are of directions and sums."""
-STRAHLER, SHREVE, HACK, TOPOLOGICAL, LINK = range(5)
+STRAHLER, SHREVE, HACK, TOPOLOGICAL, LINK, HORTON = range(6)
 
 _ROW_MAJOR = np.array([5, 6, 7, 4, 0, 3, 2, 1])
 """Neighbours in row-major order."""
@@ -95,7 +98,7 @@ def check_orders(codes, sums, found, least, strict, rule, begins, counts):
                 if own != (right if inflows else 1):
                     return (2 if inflows else 3), row - 1, col - 1
                 continue
-            if rule == LINK:
+            if rule in (LINK, HORTON):
                 if (inflows == 1 and own != top) or own < 1:
                     return 2, row - 1, col - 1
                 continue
@@ -109,3 +112,85 @@ def check_orders(codes, sums, found, least, strict, rule, begins, counts):
                 if found[r, c] != own + more:
                     return 5, row - 1, col - 1
     return 0, 0, 0
+
+
+NO_CHANNEL, INNER, ENTERED, BEGINS = range(4)
+"""States of cells: on no channel; within a reach; a link comes into the block; a link begins."""
+
+
+@jit
+def next_cell(codes, row, col):
+    """The cell that a cell drains to, in a block with one ring; itself at outlets."""
+    for k in range(8):
+        if codes[row, col] == 1 << k:
+            r, c = row + ROW_STEP[k], col + COL_STEP[k]
+            if codes[r, c] != NOWHERE:
+                return r, c
+    return row, col
+
+
+@jit
+def find_reaches(codes, sums, least, state):
+    """Tell where links begin and come into a block.
+
+    Parameters
+    ----------
+    codes, sums
+        With one ring.
+    state
+        uint8, shape (rows, cols), receives the state of each cell.
+    """
+    rows, cols = state.shape
+    for row in range(1, rows + 1):
+        for col in range(1, cols + 1):
+            state[row - 1, col - 1] = NO_CHANNEL
+            if codes[row, col] == NOWHERE or not sums[row, col] >= least:
+                continue
+            inflows, entered = 0, False
+            for k in range(8):
+                r, c = row + ROW_STEP[k], col + COL_STEP[k]
+                if codes[r, c] == 1 << (k + 4 & 7) and sums[r, c] >= least:
+                    inflows += 1
+                    entered |= not (0 < r <= rows and 0 < c <= cols)
+            within = ENTERED if entered else INNER
+            state[row - 1, col - 1] = within if inflows == 1 else BEGINS
+
+
+@jit
+def follow_reaches(codes, state, corner, first, last, after):
+    """Follow each reach of a block from its first cell to its last one.
+
+    Parameters
+    ----------
+    codes
+        With one ring.
+    state
+        See `find_reaches`; the inner cells of reaches become `NO_CHANNEL`; any that are left are
+        on circles.
+    corner
+        First row and column of the block, columns of the raster.
+    first, last, after
+        int64, receive the ids of the first and last cell, and of the one after it; -1 at outlets.
+    """
+    rows, cols = state.shape
+    count = 0
+    for row in range(rows):
+        for col in range(cols):
+            if state[row, col] < ENTERED:
+                continue
+            first[count] = (corner[0] + row) * corner[2] + corner[1] + col
+            after[count] = -1
+            at = row, col
+            while True:
+                r, c = next_cell(codes, at[0] + 1, at[1] + 1)
+                to = r - 1, c - 1
+                if to == at:
+                    break
+                inside = 0 <= to[0] < rows and 0 <= to[1] < cols
+                if not inside or state[to] != INNER:
+                    after[count] = (corner[0] + to[0]) * corner[2] + corner[1] + to[1]
+                    break
+                at = to
+                state[at] = NO_CHANNEL
+            last[count] = (corner[0] + at[0]) * corner[2] + corner[1] + at[1]
+            count += 1

@@ -11,16 +11,20 @@ neighbours:
 
 Sums grow along every step, so no way leads round in a circle, and the rule determines all orders.
 Sums of areas may also stay the same, where an area is lost in rounding.
+
+A Horton order depends on the Strahler orders of links, whose cells may show a greater one. Cells of
+a link must have the same; and the reaches of blocks, joined from cell to cell, give the graph of
+links, from which the orders are found again, see `link_graph`. Memory is O(reaches).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
-from ...engine.plan import StreamPlan
+from ...engine.plan import MB, StreamPlan, require
 from ...engine.proof import (
     Limits,
     Read,
@@ -30,18 +34,35 @@ from ...engine.proof import (
     wrong,
     wrong_totals,
 )
-from ...errors import InputError
-from ...grid import Block
+from ...grid import Block, Window
 from ...store import Layer, TileStore
 from ..codes import end_ways
-from .stream_kernels import FAULTS, OF_SUMS, check_orders
+from .link_graph import LINK_BYTES, find_orders, jump
+from .stream_kernels import (
+    BEGINS,
+    ENTERED,
+    FAULTS,
+    INNER,
+    OF_SUMS,
+    check_orders,
+    find_reaches,
+    follow_reaches,
+)
 
-RULES = ("strahler", "shreve", "hack", "topological", "link")
-"""The orders that have a proof."""
-_LINK_BYTES = 48
+RULES = ("strahler", "shreve", "hack", "topological", "link", "horton")
+"""The orders, by the number of their rule."""
+_NUMBER_BYTES = 48
+"""Of a link, whose number is checked."""
+_REACH_BYTES = LINK_BYTES + 100
+_HELD = 16 * MB
+"""Memory planned for the reaches of all blocks; more is counted as they come."""
+_SHARE, _FOLLOWED_BYTES = 16, 120
+"""Memory is planned for a reach in so many cells of a block; and its bytes there."""
 
 
-def plan_orders(codes: Any, sums: Any, streams: Any, limits: Limits, links: int = 0) -> StreamPlan:
+def plan_orders(
+    codes: Any, sums: Any, streams: Any, order: str, limits: Limits, links: int = 0
+) -> StreamPlan:
     """How blocks stream through the check; `streams` need not exist yet.
 
     Raises
@@ -50,22 +71,11 @@ def plan_orders(codes: Any, sums: Any, streams: Any, limits: Limits, links: int 
         when the limit is too small.
     """
     reads = [Read(layer, 1) for layer in (codes, sums, streams)]
-    worker, held = codes.blocks.block**2, _LINK_BYTES * links
+    horton = order == "horton"
+    held = _HELD if horton else _NUMBER_BYTES * links
+    cells = codes.blocks.block**2
+    worker = cells + horton * (cells + cells // _SHARE * _FOLLOWED_BYTES)
     return plan_proof(codes.blocks, reads, limits, worker=worker, held=held)
-
-
-def refuse_unproven(order: str) -> None:
-    """Refuse to verify an order without a proof.
-
-    Raises
-    ------
-    InputError
-    """
-    if order not in RULES:
-        raise InputError(
-            f"verify (--verify): there is no proof of {order} orders, which no rule tells from "
-            f"neighbouring cells; leave it out, or write {', '.join(RULES[:-1])} or {RULES[-1]}"
-        )
 
 
 def verify_orders(
@@ -102,16 +112,16 @@ def verify_orders(
         when a layer is damaged.
     """
     least, order = settings
-    refuse_unproven(order)
     blocks, cols = codes.blocks, codes.grid.cols
     numbered = order == "link"
     links = expected.get("links")
     known = links if numbered and type(links) is int and 0 <= links <= codes.grid.cells else 0
-    plan = plan_orders(codes, sums, streams, limits, known)
+    plan = plan_orders(codes, sums, streams, order, limits, known)
     totals = np.zeros(4, np.int64)
     starts: list[np.ndarray] = []
+    reaches = _Reaches(codes, sums, streams, plan) if order == "horton" else None
 
-    def check(at: Block, data: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+    def check(at: Block, data: list[np.ndarray]) -> tuple[np.ndarray, Any]:
         r0, r1, c0, c1 = window = blocks.window(*at)
         end_ways(codes, codes.grid, window, data[0])
         begins, counts = np.empty((r1 - r0, c1 - c0), bool), np.empty(4, np.int64)
@@ -125,14 +135,18 @@ def verify_orders(
         if fault:
             what = f"order {data[2][row + 1, col + 1]} {FAULTS[fault]}"
             wrong(streams, what, order, r0 + row, c0 + col)
+        if reaches is not None:
+            return counts, reaches.of(window, data, bound)
         row, col = np.nonzero(begins) if numbered else np.empty((2, 0), np.int64)
         ids = (r0 + row) * cols + c0 + col
         return counts, np.stack((ids, data[2][row + 1, col + 1].astype(np.int64)))
 
-    def add(at: Block, found: tuple[np.ndarray, np.ndarray]) -> None:
+    def add(at: Block, found: tuple[np.ndarray, Any]) -> None:
         counts, numbers = found
         totals[:] += counts
-        if numbered:
+        if reaches is not None:
+            reaches.add(numbers)
+        elif numbered:
             starts.append(numbers)
             if totals[1] > known:
                 wrong_totals(streams, "links or more", int(totals[1]), links)
@@ -146,10 +160,84 @@ def verify_orders(
         for k in np.flatnonzero(numbers != np.arange(1, len(numbers) + 1))[:1].tolist():
             row, col = divmod(int(cells[k]), cols)
             wrong(streams, f"number {numbers[k]} of link {k + 1}", order, row, col)
+    if reaches is not None:
+        reaches.check()
     found = dict(zip(("cells", "links", "heads", "outlets"), totals.tolist(), strict=True))
     for name, value in found.items():
         wrong_totals(streams, name, value, expected.get(name))
     return found
+
+
+class _Reaches:
+    """The reaches of all blocks, see `stream_kernels`, with their sums and orders."""
+
+    def __init__(self, codes: Any, sums: Any, streams: Any, plan: StreamPlan) -> None:
+        self._codes, self._streams, self._plan = codes, streams, plan
+        kinds = {
+            **dict.fromkeys(("first", "last", "after"), np.int64),
+            "sum": sums.dtype,
+            "order": streams.dtype,
+            "begins": np.bool_,
+        }
+        self._parts = [np.empty(0, list(kinds.items()))]
+        self._count = 0
+
+    def of(self, window: Window, data: list[np.ndarray], least: Any) -> np.ndarray:
+        """The reaches of a block, from any thread."""
+        codes, sums, orders = data
+        r0, r1, c0, c1 = window
+        cols = self._codes.grid.cols
+        state = np.empty((r1 - r0, c1 - c0), np.uint8)
+        find_reaches(codes, sums, least, state)
+        count = int(np.count_nonzero(state >= ENTERED))
+        beyond = max(count - self._plan.block_size**2 // _SHARE, 0)
+        self._require(beyond * _FOLLOWED_BYTES * self._plan.buffers)
+        found = np.empty(count, self._parts[0].dtype)
+        first, last, after = np.empty((3, count), np.int64)
+        follow_reaches(codes, state, np.array([r0, c0, cols]), first, last, after)
+        for row, col in np.argwhere(state == INNER)[:1].tolist():
+            self._refuse_circle((r0 + row) * cols + c0 + col)
+        found["first"], found["last"], found["after"] = first, last, after
+        found["sum"] = sums[last // cols - r0 + 1, last % cols - c0 + 1]
+        found["order"] = orders[first // cols - r0 + 1, first % cols - c0 + 1]
+        found["begins"] = state[first // cols - r0, first % cols - c0] == BEGINS
+        return found
+
+    def _require(self, more: int) -> None:
+        plan = self._plan
+        require(plan.memory + more, plan.memory_limit, "to verify orders of so many links")
+
+    def add(self, found: np.ndarray) -> None:
+        self._parts.append(found)
+        self._count += len(found)
+        self._require(max(_REACH_BYTES * self._count - _HELD, 0))
+
+    def check(self) -> None:
+        """Compare the orders of all links."""
+        found = np.concatenate(self._parts)
+        self._parts = []
+        found = found[np.argsort(found["first"])]
+        first, begins = found["first"], found["begins"]
+        # Where a reach goes on: its block has marked each, for it read the same codes around it.
+        to = np.where(found["after"] < 0, -1, np.searchsorted(first, found["after"]))
+        same = (to >= 0) & ~begins[to]
+        joined = jump(np.where(same, to, np.arange(len(to))), same)
+        if isinstance(joined, int):
+            self._refuse_circle(int(first[joined]))
+        head = np.flatnonzero(begins)
+        tail = joined[0][head]
+        down = np.where(to[tail] < 0, -1, np.searchsorted(head, to[tail]))
+        orders = find_orders(down, found["sum"][tail], found["last"][tail])
+        if isinstance(orders, int):
+            self._refuse_circle(int(first[head[orders]]))
+        for k in np.flatnonzero(found["order"][head] != orders.horton)[:1].tolist():
+            row, col = divmod(int(first[head[k]]), self._codes.grid.cols)
+            what = f"order {found['order'][head[k]]} where {orders.horton[k]} is right"
+            wrong(self._streams, what, "horton", row, col)
+
+    def _refuse_circle(self, cell: int) -> NoReturn:
+        row, col = divmod(cell, self._codes.grid.cols)
+        wrong(self._codes, "direction leads round in a circle", "acyclic", row, col)
 
 
 def verify_stored_orders(store: TileStore, layer: Layer, limits: Limits) -> dict[str, Any]:
@@ -163,5 +251,5 @@ def verify_stored_orders(store: TileStore, layer: Layer, limits: Limits) -> dict
     if layer.dtype.kind not in "ui" or layer.blocks != codes.blocks or sums.blocks != codes.blocks:
         raise recorded.damaged("data_type", layer.dtype.name)
     if order not in RULES:
-        return {"verified": False, "unproven": f"there is no proof of {order} orders"}
+        raise recorded.damaged("order", order)
     return verify_orders(codes, sums, layer, (least, order), recorded.result, limits)
