@@ -1,27 +1,69 @@
-"""Read the lines of a network back from their file, as cells: `read_lines`."""
+"""Read lines back from their file, as cells: `read_lines`."""
 
 from __future__ import annotations
 
 import json
 import math
+import os
 import sqlite3
 from collections.abc import Callable, Iterator
-from contextlib import closing
-from functools import partial
+from contextlib import closing, contextmanager
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 
-from ...errors import VerificationError
-from ...grid import GridSpec, cell_centres
-from ...io.lines import geojson_lines, is_geopackage
+from ...errors import TerrainError, VerificationError
+from ...grid import Block, BlockGrid, GridSpec, cell_centres
+from ...grid.neighbours import NEIGHBOUR
+from ...io.features import import_parquet
+from ...io.lines import PARQUET, geojson_lines, is_geopackage
 from ...io.vectors import WGS84, grid_crs, reprojected
 
-FIELDS = ("start", "end", "weight", "pass_height", "length", "cells")
 _BATCH = 1 << 16
+_ROWS = 1 << 10
+"""Rows of GeoParquet that become Python objects at a time."""
 _ENVELOPES = (0, 32, 48, 48, 64)
 """Bytes of the envelope in the header of a GeoPackage's geometry, by its kind."""
+PARSED, COLUMNAR = 18, 4
+"""Bytes in memory for each of a line in its file: 10 measured for GeoPackage, 17 for GeoJSON; and
+of a row group of GeoParquet before that."""
+
+Room = Callable[[int], None]
+"""Is called with the bytes that a line takes in memory; refuses those that it has no room for."""
+
+Line = tuple[dict[str, Any], Any, np.ndarray]
+"""Attributes, geometry if it is in longitude and latitude, and positions."""
+
+
+class LineFile(NamedTuple):
+    """A file of lines.
+
+    Attributes
+    ----------
+    file, path
+        Where it is, and its final path, for messages.
+    grid
+        The raster that it belongs to.
+    layer, fields
+        The name of its layer, and of the attributes.
+    gaps
+        Whether lines may have no geometry.
+    """
+
+    file: Path
+    path: Path
+    grid: GridSpec
+    layer: str
+    fields: tuple[str, ...]
+    gaps: bool = False
+
+    @property
+    def lonlat(self) -> bool:
+        """Whether its positions are in longitude and latitude, whatever the raster's are."""
+        geojson = not is_geopackage(self.file) and self.file.suffix.lower() != PARQUET
+        return geojson and bool(self.grid.crs_wkt)
 
 
 class Batch(NamedTuple):
@@ -44,141 +86,290 @@ class Batch(NamedTuple):
     cells: np.ndarray
     starts: np.ndarray
 
+    def steps(self, path: Path, cols: int) -> np.ndarray:
+        """The neighbour that each cell's line goes on to, 8 at its end.
+
+        Raises
+        ------
+        VerificationError
+            when cells of a line are not beside each other.
+        """
+        row, col = np.divmod(self.cells, cols)
+        down, right = np.diff(row), np.diff(col)
+        beside = (np.abs(down) <= 1) & (np.abs(right) <= 1) & ((down != 0) | (right != 0))
+        between = np.ones(max(len(row) - 1, 0), bool)
+        ends = self.starts[1:-1]
+        between[ends[(ends > 0) & (ends < len(row))] - 1] = False
+        apart = np.flatnonzero(between & ~beside)
+        if len(apart):
+            line = int(np.searchsorted(self.starts, apart[0], side="right")) - 1
+            wrong_line(path, self.number + line, "its cells are not beside each other")
+        step = NEIGHBOUR[np.where(between, down, 0) + 1, np.where(between, right, 0) + 1]
+        return np.append(np.where(between, step, 8), np.full(min(len(row), 1), 8)).astype(np.uint8)
+
 
 def wrong_line(path: Path, number: int, what: str, check: str = "line") -> NoReturn:
     """Raise `VerificationError` for a line of a file."""
     raise VerificationError(
-        f"{path}: line {number:,}: {what}; extract the network again with --overwrite", check
+        f"{path}: line {number:,}: {what}; write it again with --overwrite", check
     )
 
 
-def read_lines(
-    file: Path, path: Path, grid: GridSpec, allow: Callable[[int], None]
-) -> Iterator[Batch]:
+def read_lines(of: LineFile, room: Room) -> Iterator[Batch]:
     """Yield the lines of a file in batches of about 65 536 cells; no line is shared by two.
-
-    Parameters
-    ----------
-    file, path
-        The file, and its final path, for messages.
-    allow
-        Called with the bytes of each line as stored; refuses those that do not fit the memory.
 
     Raises
     ------
     VerificationError
         when positions are not exactly those of cells of the raster.
     """
-    read = _geopackage if is_geopackage(file) else partial(_geojson, crs=bool(grid.crs_wkt))
+    read = _geojson
+    if is_geopackage(of.file):
+        read = _geopackage
+    elif of.file.suffix.lower() == PARQUET:
+        read = _parquet
     number, gathered = 1, 0
-    held: list[tuple[dict[str, Any], Any, np.ndarray]] = []
-    for found in read(file, path, allow):
+    held: list[Line] = []
+    for found in read(of, room):
         held.append(found)
-        gathered += len(found[2])
+        # An attribute takes no more memory than a cell.
+        gathered += len(found[2]) + len(of.fields)
         if gathered > _BATCH:
-            yield _located(path, number, held, grid)
+            yield _located(of, number, held)
             number, gathered, held = number + len(held), 0, []
     if held:
-        yield _located(path, number, held, grid)
+        yield _located(of, number, held)
 
 
-def _located(path: Path, number: int, held: list[tuple[Any, ...]], grid: GridSpec) -> Batch:
+def _located(of: LineFile, number: int, held: list[Line]) -> Batch:
     """Find the cells of positions, and compare these with the centres of the cells."""
     attributes, geometries, lines = zip(*held, strict=True)
-    starts = np.cumsum([0, *map(len, lines)])
+    starts, grid = np.cumsum([0, *map(len, lines)]), of.grid
     xy = np.concatenate(lines)
-    lonlat = geometries[0] is not None
-    if lonlat:
+    if of.lonlat and len(xy):
         xy = reprojected(xy, WGS84, grid_crs(grid))
     a, _, c, _, e, f = grid.transform
     with np.errstate(all="ignore"):
         col, row = ((xy - (c, f)) / (a, e)).T - 0.5
         inside = (row > -0.5) & (row < grid.rows - 0.5) & (col > -0.5) & (col < grid.cols - 0.5)
     places = np.rint(np.where(inside, (row, col), 0)).astype(np.int64).T
+    there = [k for k, line in enumerate(lines) if len(line)]
     centres = np.split(cell_centres(grid, places), starts[1:-1])
-    if lonlat:
-        right = zip(geojson_lines(centres, grid_crs(grid)), geometries, strict=True)
-        same = [one == other for one, other in right]
+    if of.lonlat:
+        right = geojson_lines([centres[k] for k in there], grid_crs(grid))
+        same = [one == geometries[k] for k, one in zip(there, right, strict=True)]
     else:
-        same = [one.tobytes() == other.tobytes() for one, other in zip(centres, lines, strict=True)]
-    same = [one and inside[i:j].all() for one, (i, j) in zip(same, _pairs(starts), strict=True)]
-    if not all(same):
-        wrong_line(path, number + same.index(False), "positions are not the centres of cells")
+        same = [centres[k].tobytes() == lines[k].tobytes() for k in there]
+    for k, good in zip(there, same, strict=True):
+        if not (good and inside[starts[k] : starts[k + 1]].all()):
+            wrong_line(of.path, number + k, "positions are not the centres of cells")
     return Batch(number, list(attributes), places[:, 0] * grid.cols + places[:, 1], starts)
 
 
-def _pairs(starts: np.ndarray) -> list[tuple[int, int]]:
-    return list(zip(starts[:-1].tolist(), starts[1:].tolist(), strict=True))
-
-
-def _geojson(
-    file: Path, path: Path, allow: Callable[[int], None], crs: bool
-) -> Iterator[tuple[dict[str, Any], Any, np.ndarray]]:
-    """Attributes, geometry if it is in longitude and latitude, and positions of each line."""
-    frame, number, more = [], 0, True
-    with open(file, encoding="utf-8") as text:
+def _geojson(of: LineFile, room: Room) -> Iterator[Line]:
+    frame, number, more, crs = [], 0, True, bool(of.grid.crs_wkt)
+    with open(of.file, encoding="utf-8") as text:
         for line in text:
             if not line.startswith('{"type": "Feature",'):
                 frame.append(line.rstrip("\n"))
                 continue
-            allow(len(line))
+            room(PARSED * len(line))
             number += 1
             try:
                 feature = json.loads(line.rstrip(",\n"))
                 geometry, attributes = feature["geometry"], feature["properties"]
-                parts = geometry["coordinates"]
-                several = geometry["type"] == "MultiLineString"
-                if not several:
-                    parts = [parts]
-                positions = [np.array(part, np.float64).reshape(-1, 2) for part in parts]
+                several = False
+                if geometry is None and of.gaps:
+                    positions = [np.empty((0, 2))]
+                else:
+                    parts = geometry["coordinates"]
+                    several = geometry["type"] == "MultiLineString"
+                    if not several:
+                        parts = [parts]
+                    positions = [np.array(part, np.float64).reshape(-1, 2) for part in parts]
             except (ValueError, KeyError, TypeError):
-                wrong_line(path, number, "cannot be read")
+                wrong_line(of.path, number, "cannot be read")
             if not more or len(frame) < 2 or (several and not crs):
-                wrong_line(path, number, "is not written as this program does")
+                wrong_line(of.path, number, "is not written as this program does")
             more = line.endswith(",\n")
             for k in range(len(positions) - 1):  # without the ends that a cut adds
                 positions[k], positions[k + 1] = positions[k][:-1], positions[k + 1][1:]
-            yield attributes, geometry if crs else None, np.concatenate(positions)
+            xy = np.concatenate(positions)
+            _refuse_short(of, number, geometry, xy)
+            yield attributes, geometry if crs else None, xy
     head = ['{"type": "FeatureCollection",', *([] if crs else ['"crs": null,']), '"features": [']
     if frame != [*head, "]}"] or (number and more):
-        wrong_line(path, number, "the file around the lines is not written as this program does")
+        what = "the file around the lines is not written as this program does"
+        wrong_line(of.path, number, what)
 
 
-def _geopackage(
-    file: Path, path: Path, allow: Callable[[int], None]
-) -> Iterator[tuple[dict[str, Any], None, np.ndarray]]:
-    """As `_geojson`, read without GDAL, which has written it."""
-    names = ", ".join(f'"{name}"' for name in FIELDS)
-    with closing(sqlite3.connect(f"{file.absolute().as_uri()}?immutable=1", uri=True)) as base:
-        try:
-            ((column,),) = base.execute(
-                "SELECT column_name FROM gpkg_geometry_columns WHERE table_name = 'network'"
-            )
-            rows = base.execute(f'SELECT "{column}", {names} FROM network ORDER BY rowid')
-            for number, (blob, *values) in enumerate(rows, 1):
-                allow(len(blob))
-                start = 8 + _ENVELOPES[blob[3] >> 1 & 7]
-                if blob[:2] != b"GP" or blob[start : start + 5] != b"\x01\x02\x00\x00\x00":
-                    wrong_line(path, number, "is not a line")
-                xy = np.frombuffer(blob, "<f8", offset=start + 9).reshape(-1, 2)
-                if int.from_bytes(blob[start + 5 : start + 9], "little") != len(xy):
-                    wrong_line(path, number, "is not a line")
-                # SQLite has no NaN, and its infinities are plain numbers.
-                yield dict(zip(FIELDS, values, strict=True)), None, xy
-        except (sqlite3.Error, ValueError, TypeError, IndexError) as error:
-            raise VerificationError(
-                f"{path}: cannot be read back ({error}); extract the network again with "
-                "--overwrite",
-                "line",
-            ) from error
+def _refuse_short(of: LineFile, number: int, geometry: Any, xy: np.ndarray) -> None:
+    if geometry is not None and len(xy) < 2:
+        wrong_line(of.path, number, "has less than two cells")
 
 
-def same_number(found: Any, right: float | int) -> bool:
-    """Whether an attribute is a number, of the right type and with the same bits."""
-    if type(right) is int:
-        return type(found) is int and found == right
+@contextmanager
+def readable(path: Path) -> Iterator[None]:
+    """Turn what libraries say of a file that they cannot read into a `VerificationError`."""
+    try:
+        yield
+    except TerrainError:
+        raise
+    except (sqlite3.Error, ValueError, TypeError, IndexError, KeyError) as error:
+        raise VerificationError(
+            f"{path}: cannot be read back ({error}); write it again with --overwrite", "line"
+        ) from error
+
+
+def read_geopackage(
+    file: Path, path: Path, layer: str, fields: tuple[str, ...]
+) -> Iterator[tuple[Any, ...]]:
+    """Yield the geometry and fields of each row of a layer, without GDAL, which has written it."""
+    names = ", ".join(f'"{name}"' for name in fields)
+    address = f"{file.absolute().as_uri()}?immutable=1"
+    with closing(sqlite3.connect(address, uri=True)) as base, readable(path):
+        ((column,),) = base.execute(
+            "SELECT column_name FROM gpkg_geometry_columns WHERE table_name = ?", (layer,)
+        )
+        # SQLite has no NaN, and its infinities are plain numbers.
+        yield from base.execute(f'SELECT "{column}", {names} FROM "{layer}" ORDER BY rowid')
+
+
+def well_known(blob: bytes) -> bytes:
+    """The well-known binary in a geometry of a GeoPackage; none in other bytes."""
+    return blob[8 + _ENVELOPES[blob[3] >> 1 & 7] :] if blob[:2] == b"GP" else b""
+
+
+def _positions(of: LineFile, number: int, wkb: bytes) -> np.ndarray:
+    if wkb[:5] != b"\x01\x02\x00\x00\x00" or (len(wkb) - 9) % 16:
+        wrong_line(of.path, number, "is not a line")
+    xy = np.frombuffer(wkb, "<f8", offset=9).reshape(-1, 2)
+    if int.from_bytes(wkb[5:9], "little") != len(xy):
+        wrong_line(of.path, number, "is not a line")
+    _refuse_short(of, number, wkb, xy)
+    return xy
+
+
+def _geopackage(of: LineFile, room: Room) -> Iterator[Line]:
+    rows = read_geopackage(of.file, of.path, of.layer, of.fields)
+    with readable(of.path):
+        for number, (blob, *values) in enumerate(rows, 1):
+            attributes = dict(zip(of.fields, values, strict=True))
+            if blob is None and of.gaps:
+                yield attributes, None, np.empty((0, 2))
+                continue
+            room(PARSED * len(blob))
+            yield attributes, None, _positions(of, number, well_known(blob))
+
+
+def _parquet(of: LineFile, room: Room) -> Iterator[Line]:
+    pyarrow, parquet = import_parquet(of.path)
+    number = 0
+    try:
+        with parquet.ParquetFile(of.file) as source, readable(of.path):
+            for group in range(source.num_row_groups):
+                room(COLUMNAR * source.metadata.row_group(group).total_byte_size)
+                rows = source.iter_batches(_ROWS, row_groups=[group], use_threads=False)
+                for row in (row for some in rows for row in some.to_pylist()):
+                    number += 1
+                    wkb = row.pop("geometry")
+                    if wkb is None and of.gaps:
+                        yield row, None, np.empty((0, 2))
+                        continue
+                    room(PARSED * len(wkb))
+                    yield row, None, _positions(of, number, wkb)
+    except pyarrow.ArrowException as error:
+        raise VerificationError(
+            f"{of.path}: cannot be read back ({error}); write it again with --overwrite", "line"
+        ) from error
+
+
+class BlockRecords:
+    """Records of the cells of lines on disk, batch by batch, in each of these sorted by blocks.
+
+    Attributes
+    ----------
+    where
+        For each block, where its records are: the number of the first, and how many.
+    total
+        Number of records.
+    """
+
+    _PART_BYTES = 160
+    """Of the records that a batch has in a block, of which memory holds the place on disk."""
+
+    def __init__(self, file: int, kind: np.dtype, blocks: BlockGrid) -> None:
+        self._file, self.kind, self.blocks = file, kind, blocks
+        self.where: dict[Block, list[tuple[int, int]]] = {}
+        self.total = self._parts = 0
+
+    def order(self, cells: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The order in which records of cells are kept, and their blocks by number."""
+        row, col = np.divmod(cells, self.blocks.cols)
+        owner = row // self.blocks.block * self.blocks.shape[1] + col // self.blocks.block
+        order = np.argsort(owner, kind="stable")
+        return order, owner[order]
+
+    def put(self, found: np.ndarray) -> None:
+        """Keep the records of a batch, which have a field "cell"."""
+        order, owner = self.order(found["cell"])
+        write_records(self._file, found[order], self.total)
+        cuts = np.flatnonzero(np.diff(owner)) + 1
+        for first, last in pairwise([0, *cuts.tolist(), len(owner)] if len(owner) else []):
+            at = divmod(int(owner[first]), self.blocks.shape[1])
+            self.where.setdefault(at, []).append((self.total + first, last - first))
+        self.total, self._parts = self.total + len(found), self._parts + len(cuts) + 1
+
+    def of(self, at: Block) -> np.ndarray:
+        """The records of a block."""
+        parts = (read_records(self._file, self.kind, *part) for part in self.where.get(at, []))
+        return np.concatenate([np.empty(0, self.kind), *parts])
+
+    @property
+    def memory(self) -> int:
+        """Bytes for what memory holds."""
+        return self._parts * self._PART_BYTES
+
+
+def write_records(file: int, data: np.ndarray, first: int) -> None:
+    """Write records from the number `first` onwards."""
+    view = memoryview(data.tobytes())
+    place = first * data.itemsize
+    while view:
+        done = os.pwrite(file, view, place)
+        view, place = view[done:], place + done
+
+
+def read_records(file: int, kind: np.dtype, first: int, count: int) -> np.ndarray:
+    data = os.pread(file, count * kind.itemsize, first * kind.itemsize)
+    return np.frombuffer(data, kind)
+
+
+def same_value(found: Any, right: float | int | str) -> bool:
+    """Whether an attribute has the right type and the same bits; for NaN, none is as good."""
+    if type(right) is not float:
+        return type(found) is type(right) and found == right
+    if math.isnan(right):
+        return found is None or (type(found) is float and math.isnan(found))
     return (
         type(found) is float
         and found == right
         and math.copysign(1, found) == math.copysign(1, right)
     )
+
+
+def check_attributes(
+    path: Path, number: int, own: dict[str, Any], right: dict[str, float | int | str]
+) -> None:
+    """Compare the attributes of a line of a file.
+
+    Raises
+    ------
+    VerificationError
+    """
+    for name, value in right.items():
+        if name not in own or not same_value(own[name], value):
+            what = f"{name} is {own.get(name)!r} where {value!r} is right"
+            wrong_line(path, number, what, "attribute")
+    if own.keys() != right.keys():
+        wrong_line(path, number, "has other attributes", "attribute")

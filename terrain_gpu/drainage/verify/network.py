@@ -30,9 +30,8 @@ That the layer "mst" is the minimum spanning forest is another proof's, `mst.ver
 from __future__ import annotations
 
 import math
-import os
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from contextlib import ExitStack
 from itertools import pairwise
 from pathlib import Path
@@ -40,15 +39,24 @@ from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 
-from ...engine.plan import MB, VECTOR_BYTES, StreamPlan, format_size, require
+from ...engine.plan import MB, VECTOR_BYTES, StreamPlan, require
 from ...engine.proof import Limits, Read, check_blocks, plan_proof, wrong_totals
 from ...errors import VerificationError
 from ...grid import Block
 from ...grid.lengths import step_lengths
-from ...grid.neighbours import COL_STEP, NEIGHBOUR, ROW_STEP, symmetric
+from ...grid.neighbours import COL_STEP, ROW_STEP, symmetric
 from ...io.places import Places
 from ..source import Forest
-from .line_files import Batch, read_lines, same_number, wrong_line
+from .line_files import (
+    Batch,
+    BlockRecords,
+    LineFile,
+    check_attributes,
+    read_lines,
+    read_records,
+    write_records,
+    wrong_line,
+)
 from .line_kernels import (
     EXCESS,
     MISSING,
@@ -66,10 +74,7 @@ _NODE_BYTES = 400
 """Of a cell where paths between blocks begin, meet or end, while these are joined."""
 _FILE_BYTES = 48 * MB
 """Of a batch of lines, in Python's objects."""
-_PARSED = 18
-"""Bytes of a line in memory for each of its bytes in the file: 10 measured for GeoPackage, 17."""
-_PART_BYTES = 160
-"""Of the cells that a batch of lines has in a block, of which memory holds the place on disk."""
+_FIELDS = ("start", "end", "weight", "pass_height", "length", "cells")
 _RECORD = np.dtype([("cell", "<i8"), ("edges", "u1")])
 _WHAT = {
     NO_EDGE: "a line takes a step that is not an edge of the forest",
@@ -168,7 +173,8 @@ class _NetworkChecker:
         scratch: list[Any],
     ) -> None:
         self.forest, self.grid, self.blocks = forest, forest.cells.grid, forest.cells.blocks
-        self.file, self.path = files
+        self.path = files[1]
+        self.lines = LineFile(*files, self.grid, "network", _FIELDS)
         self.kept = np.sort(kept.rows * self.grid.cols + kept.cols)
         self.memory, self.limit = memory
         self.lengths = step_lengths(self.grid)
@@ -178,65 +184,34 @@ class _NetworkChecker:
         self.least = _ENDLESS
         if min_length is not None:
             self.least = math.ceil(min(min_length / unit, _ENDLESS))
-        self.records, self.results = (file.fileno() for file in scratch)
+        records, self.results = (file.fileno() for file in scratch)
+        self.records = BlockRecords(records, _RECORD, self.blocks)
         self.result = np.dtype([("height", forest.cells.dtype), ("node", "?")])
-        self.where: dict[Block, list[tuple[int, int]]] = {}
         self.known: dict[Block, _Paths] = {}
         self.reaches: dict[Block, tuple[np.ndarray, ...]] = {}
 
     # -- the file -------------------------------------------------------------------------------
 
-    def _allow(self, size: int) -> None:
-        """Refuse a line that takes so many bytes in the file if its cells do not fit the memory."""
-        more = max(_PARSED * size - _FILE_BYTES, 0)
-        require(self.memory + more, self.limit, f"to verify a line of {format_size(size)}")
-
-    def _batches(self) -> Iterator[tuple[Batch, np.ndarray]]:
-        """The lines, and the order in which their cells are kept on disk: by blocks."""
-        for batch in read_lines(self.file, self.path, self.grid, self._allow):
-            row, col = np.divmod(batch.cells, self.grid.cols)
-            side = self.blocks.block
-            owner = row // side * self.blocks.shape[1] + col // side
-            yield batch, np.argsort(owner, kind="stable")
+    def _room(self, size: int) -> None:
+        """Refuse a line that takes so many bytes if they do not fit the memory."""
+        more = max(size - _FILE_BYTES, 0)
+        require(self.memory + more, self.limit, "to verify a line of so many cells")
 
     def sort_cells(self) -> None:
         """Write the cells of lines with their edges by blocks, and check that they are lines."""
-        total, parts, side = 0, 0, self.blocks.block
-        for batch, order in self._batches():
-            edges = self._edges(batch)
-            found = np.empty(len(order), _RECORD)
-            found["cell"], found["edges"] = batch.cells[order], edges[order]
-            _write(self.records, found, total)
-            row, col = np.divmod(found["cell"], self.grid.cols)
-            owner = row // side * self.blocks.shape[1] + col // side
-            cuts = np.flatnonzero(np.diff(owner)) + 1
-            for first, last in pairwise([0, *cuts.tolist(), len(owner)]):
-                at = divmod(int(owner[first]), self.blocks.shape[1])
-                self.where.setdefault(at, []).append((total + first, last - first))
-            total, parts = total + len(order), parts + len(cuts) + 1
-            more = parts * _PART_BYTES
-            require(self.memory + more, self.limit, f"to verify {total:,} or more cells of lines")
+        for batch in read_lines(self.lines, self._room):
+            found = np.empty(len(batch.cells), _RECORD)
+            found["cell"], found["edges"] = batch.cells, self._edges(batch)
+            self.records.put(found)
+            needed = self.memory + self.records.memory
+            require(needed, self.limit, f"to verify {self.records.total:,} or more cells of lines")
 
     def _edges(self, batch: Batch) -> np.ndarray:
         """The edges of each cell along its line, as D8 bits."""
-        few = np.flatnonzero(np.diff(batch.starts) < 2)
-        if len(few):
-            wrong_line(self.path, batch.number + int(few[0]), "has less than two cells")
-        row, col = np.divmod(batch.cells, self.grid.cols)
-        down, right = np.diff(row), np.diff(col)
-        beside = (np.abs(down) <= 1) & (np.abs(right) <= 1) & ((down != 0) | (right != 0))
-        between = np.ones(len(down), bool)
-        between[batch.starts[1:-1] - 1] = False
-        apart = np.flatnonzero(between & ~beside)
-        if len(apart):
-            line = int(np.searchsorted(batch.starts, apart[0], side="right")) - 1
-            wrong_line(self.path, batch.number + line, "its cells are not beside each other")
-        step = NEIGHBOUR[np.where(between, down, 0) + 1, np.where(between, right, 0) + 1]
-        step = np.where(between, step, 8).astype(np.int64)
-        code = np.append(1 << np.arange(8), 0)
-        edges = np.zeros(len(row), np.uint8)
-        edges[:-1] |= code[step].astype(np.uint8)
-        edges[1:] |= np.where(between, code[step + 4 & 7], 0).astype(np.uint8)
+        step = batch.steps(self.path, self.grid.cols)
+        code = np.append(1 << np.arange(8), 0).astype(np.uint8)
+        edges = code[step]
+        edges[1:] |= code[np.where(step < 8, step + 4 & 7, 8)[:-1]]
         return edges
 
     # -- the blocks -----------------------------------------------------------------------------
@@ -348,9 +323,7 @@ class _NetworkChecker:
         reach_inside(links, units, width, ends, reach, left, space)
         if left.any():
             self._no_forest()
-        pieces = self.where.get(at, [])
-        found = [_read(self.records, _RECORD, first, count) for first, count in pieces]
-        records = np.concatenate([np.empty(0, _RECORD), *found])
+        records = self.records.of(at)
         local = self._local(at, records["cell"])
         bits = np.empty(len(links), np.uint8)
         twice = gather_edges(local, np.ascontiguousarray(records["edges"]), bits)
@@ -364,15 +337,14 @@ class _NetworkChecker:
         degree = np.bitwise_count(bits[local])
         told["node"] = (degree != 2) | (ends[local] > 0)
         done = 0
-        for first, count in pieces:
-            _write(self.results, told[done : done + count], first)
+        for first, count in self.records.where.get(at, []):
+            write_records(self.results, told[done : done + count], first)
             done += count
 
     def _wrong(self, cell: int, what: str) -> NoReturn:
         row, col = divmod(cell, self.grid.cols)
         raise VerificationError(
-            f"{self.path}: row {row}, column {col}: {what}; extract the network again with "
-            "--overwrite",
+            f"{self.path}: row {row}, column {col}: {what}; write it again with --overwrite",
             "network",
             row,
             col,
@@ -384,10 +356,11 @@ class _NetworkChecker:
         """Read the file again, with the heights of cells, and which are nodes."""
         order = _LineOrder(self.path, self.grid.cols)
         lines, cells, done, lengths = 0, 0, 0, []
-        for batch, by_block in self._batches():
+        for batch in read_lines(self.lines, self._room):
             count = len(batch.cells)
             known = np.empty(count, self.result)
-            known[by_block] = _read(self.results, self.result, done, count)
+            by_block, _ = self.records.order(batch.cells)
+            known[by_block] = read_records(self.results, self.result, done, count)
             done += count
             lengths.append(self._check_attributes(batch, known["height"]))
             bounds = batch.starts.tolist()
@@ -424,12 +397,7 @@ class _NetworkChecker:
                 "length": math.fsum(steps[first : last - 1].tolist()),
                 "cells": last - first,
             }
-            for name, value in right.items():
-                if name not in own or not same_number(own[name], value):
-                    what = f"{name} is {own.get(name)!r} where {value!r} is right"
-                    wrong_line(self.path, number, what, "attribute")
-            if own.keys() != right.keys():
-                wrong_line(self.path, number, "has other attributes", "attribute")
+            check_attributes(self.path, number, own, right)
             total.append(right["length"])
         return math.fsum(total)
 
@@ -484,17 +452,3 @@ class _LineOrder:
         row, col = np.divmod(way, self.cols)
         square = np.minimum(row[1:], row[:-1]) * self.cols + np.minimum(col[1:], col[:-1])
         return np.where((row[1:] != row[:-1]) & (col[1:] != col[:-1]), square, -1)
-
-
-def _write(file: int, data: np.ndarray, first: int) -> None:
-    """Write records from the number `first` onwards."""
-    view = memoryview(data.tobytes())
-    place = first * data.itemsize
-    while view:
-        done = os.pwrite(file, view, place)
-        view, place = view[done:], place + done
-
-
-def _read(file: int, kind: np.dtype, first: int, count: int) -> np.ndarray:
-    data = os.pread(file, count * kind.itemsize, first * kind.itemsize)
-    return np.frombuffer(data, kind)
