@@ -90,6 +90,17 @@ def test_same_bits(store, cluster, how):
     both(store, cluster, **how)
 
 
+def test_distances_that_are_finished_are_read(store, cluster):
+    """The flats of backlinks need them; a run may be killed between two commits."""
+    shortest_paths(store, SOURCES)
+    written = (store / "distance" / "zarr.json").stat().st_ino
+    beside = shortest_paths(store, SOURCES, client=cluster, resume=True, **ALL)
+    assert (store / "distance" / "zarr.json").stat().st_ino == written
+    cells = {name: whole(layer) for name, layer in beside.layers.items()}
+    alone = shortest_paths(store, SOURCES, overwrite=True, backend="cpu", **ALL)
+    assert all(same(cells[name], whole(layer)) for name, layer in alone.layers.items())
+
+
 def test_distances_that_need_64_bits(tmp_path, cluster):
     data = np.zeros(SHAPE, np.int32)
     data[::2] = 2**30
