@@ -29,12 +29,15 @@ class SumRule:
         int64 for cells, float64 for areas, and where flow is divided.
     exclude_self
         Whether a cell's own contribution is left out of its sum.
+    small
+        Whether uint32 holds the sum over the raster in units.
     """
 
     units: np.ndarray
     unit: float
     dtype: np.dtype
     exclude_self: bool = False
+    small: bool = False
 
     adds: ClassVar = True
     empty: ClassVar = 0
@@ -53,7 +56,13 @@ class SumRule:
             return cls(units, unit * 2.0**-spare, np.dtype(np.float64), exclude_self)
         if areas:
             return cls(*area_units(grid), np.dtype(np.float64), exclude_self)
-        return cls(np.ones(grid.rows, np.int64), 1.0, np.dtype(np.int64), exclude_self)
+        ones, small = np.ones(grid.rows, np.int64), grid.cells < 2**32
+        return cls(ones, 1.0, np.dtype(np.int64), exclude_self, small)
+
+    @property
+    def sums_dtype(self) -> np.dtype:
+        """Type of sums in units."""
+        return np.dtype(np.uint32 if self.small else np.int64)
 
     @property
     def nodata(self) -> int:
@@ -63,9 +72,10 @@ class SumRule:
     def own(
         self, window: Window, codes: np.ndarray, weights: None = None
     ) -> tuple[np.ndarray, list[np.ndarray]]:
-        """Which cells of a window count, and what each contributes."""
+        """Which cells of a window count, and what each contributes; perhaps a read-only view."""
         known = codes != NOWHERE
-        return known, [known * self.units[window[0] : window[1], None]]
+        units = self.units[window[0] : window[1], None]
+        return known, [np.broadcast_to(units, codes.shape) if known.all() else known * units]
 
     def write(
         self,
@@ -79,6 +89,9 @@ class SumRule:
         (sums,) = values
         if self.exclude_self:
             sums = sums - self.own(window, codes)[1][0]
-        np.multiply(sums, self.unit if self.dtype.kind == "f" else 1, out=out)
+        if self.dtype.kind == "f":
+            np.multiply(sums, self.unit, out=out)
+        else:
+            out[...] = sums
         if self.exclude_self:
             out[codes == NOWHERE] = self.nodata

@@ -55,6 +55,7 @@ class WeightRule:
     empty: ClassVar = 0
     nodata: ClassVar = math.nan
     dtype: ClassVar = np.dtype(np.float64)
+    sums_dtype: ClassVar = np.dtype(np.int64)
 
     @property
     def columns(self) -> int:
@@ -145,6 +146,7 @@ class ExtremeRule:
     adds: ClassVar = False
     empty: ClassVar = NONE
     columns: ClassVar = 1
+    sums_dtype: ClassVar = np.dtype(np.int64)
 
     @property
     def dtype(self) -> np.dtype:

@@ -25,7 +25,7 @@ from ..verify.sums import plan_sums, verify_sums
 from ..weights import Rule, rule_of
 from .block import FlowBlock
 from .entries import Inflows, most_entries
-from .kernels import TAKE, pass_on
+from .kernels import TAKE
 from .operation import AlongFlow
 
 LAYER = "flow_accumulation"
@@ -81,15 +81,13 @@ class FlowAccumulation(AlongFlow):
         return Inflows(self.layers[0].path, self.blocks, plan.memory_limit, self.rule)
 
     def ways(self, block: FlowBlock, cells: list[np.ndarray]) -> tuple[Any, ...]:
-        into, empty = block.entries(), self.rule.empty
         without, drained = self._drained(block, cells)
-        for values in drained:
-            values[1:-1, 1:-1] = empty
-        leaving = np.flatnonzero(np.logical_or.reduce([values != empty for values in drained]))
-        left = np.array([values.ravel()[leaving] for values in drained])
-        unused = drained[0].ravel()
-        exits = block.follow(into, unused, TAKE, unused)
-        return block.globally(into), block.globally(exits), block.globally(leaving), left, without
+        into, ring = block.entries, block.ring
+        left = np.array([sums.ravel()[ring] for sums in drained], np.int64)
+        leaving = (left != self.rule.empty).any(axis=0)
+        exits = block.follow(into, TAKE, drained[0])
+        ways = block.globally(into), block.globally(exits)
+        return *ways, block.globally(ring[leaving]), left[:, leaving], without
 
     def finish(
         self, block: FlowBlock, cells: list[np.ndarray], given: Any, out: list[np.ndarray]
@@ -102,24 +100,23 @@ class FlowAccumulation(AlongFlow):
         self, block: FlowBlock, cells: list[np.ndarray], inflow: Any = None
     ) -> tuple[int, list[np.ndarray]]:
         """How many cells lack a weight; and what drains through each, of the ring, drains there."""
-        codes, weights = _inner(block, cells)
-        known, columns = self.rule.own(block.window, codes, weights)
-        join = np.add if self.rule.adds else np.maximum
-        waiting = block.work.waiting[: block.size]
+        rule, (codes, weights) = self.rule, _inner(block, cells)
+        known, columns = rule.own(block.window, codes, weights)
+        join = np.add if rule.adds else np.maximum
         drained = []
         for k, own in enumerate(columns):
-            flat = np.empty(block.size, np.int64) if k else block.work.sums[: block.size]
-            values = flat.reshape(block.codes.shape)
-            values[...] = self.rule.empty
-            values[1:-1, 1:-1] = own
+            sums = np.empty(block.codes.shape, np.int64) if k else block.array(rule.sums_dtype)
+            sums[...] = rule.empty
+            sums[1:-1, 1:-1] = own
             if inflow is not None:
-                at = block.locally(inflow[0])
+                flat, at = sums.ravel(), block.locally(inflow[0])
                 flat[at] = join(flat[at], inflow[1 + k])
-            adds = self.rule.adds
-            block.refuse_circle(pass_on(block.codes, block.after, waiting, flat, adds))
-            drained.append(values)
-        without = np.count_nonzero(codes != NOWHERE) - np.count_nonzero(known)
-        return int(without), drained
+            block.pass_on(sums, rule.adds)
+            drained.append(sums)
+        without = 0
+        if weights is not None:
+            without = int(np.count_nonzero(codes != NOWHERE) - np.count_nonzero(known))
+        return without, drained
 
     def plan_verify(self, memory_limit: int, threads: int | None) -> None:
         limits = Limits(memory_limit, threads)

@@ -23,7 +23,7 @@ from .basin_table import BasinRows, figures
 from .block import FlowBlock
 from .entries import Beyond
 from .kernels import TAKE
-from .labels import FlowLabels, followed
+from .labels import FlowLabels, labelled
 
 LAYER = "basins"
 
@@ -55,27 +55,27 @@ class Basins(FlowLabels):
         return _Numbers(self, plan.memory_limit, spill)
 
     def ways(self, block: FlowBlock, cells: list[np.ndarray]) -> tuple[np.ndarray, ...]:
-        into = block.entries()
-        outlets = _outlets(block)
+        into, outlets = block.entries, block.outlets
         r0, r1, c0, _ = block.window
         slots = np.arange(r0, r1) * self.blocks.shape[1] + c0 // self.blocks.block
-        own = _numbered(block, outlets, slots * self.blocks.block)
-        exits, labels = followed(block, own, into)
-        return block.globally(into), block.globally(exits), labels[into], outlets.sum(axis=1)
+        labels = _numbered(block, outlets, slots * self.blocks.block, np.int64)
+        exits = block.follow(into, TAKE, labels)
+        own = labels.ravel()[into]
+        return block.globally(into), block.globally(exits), own, outlets.sum(axis=1)
 
     def finish(
         self, block: FlowBlock, cells: list[np.ndarray], given: Any, out: list[np.ndarray]
     ) -> tuple[np.ndarray, np.ndarray] | None:
         firsts, ids, around = given
-        outlets = _outlets(block)
-        own = _numbered(block, outlets, firsts)
-        _, flat = followed(block, own, block.inner, (ids, around))
-        labels = flat.reshape(block.codes.shape)[1:-1, 1:-1]
-        out[0][...] = labels
+        outlets = block.outlets
+        found = _numbered(block, outlets, firsts, out[0].dtype)
+        found.ravel()[block.locally(ids)] = around
+        block.follow_all(TAKE, found)
+        out[0][...] = found[1:-1, 1:-1]
         if self.table is None:
             return None
         r0, r1, c0, _ = block.window
-        return figures(labels, outlets, (r0, c0), self.units[0][r0:r1])
+        return figures(out[0], outlets, (r0, c0), self.units[0][r0:r1])
 
     def plan_verify(self, memory_limit: int, threads: int | None) -> None:
         plan_basins(self.layers[0], self.outputs[0], Limits(memory_limit, threads))
@@ -85,16 +85,13 @@ class Basins(FlowLabels):
         return {"verified_cells": self.grid.cells}
 
 
-def _outlets(block: FlowBlock) -> np.ndarray:
-    """Which cells of a block are outlets."""
-    return (block.after == -1).reshape(block.codes.shape)[1:-1, 1:-1]
-
-
-def _numbered(block: FlowBlock, outlets: np.ndarray, firsts: np.ndarray) -> np.ndarray:
-    """Numbers of outlets, flat, 0 elsewhere; `firsts` are those of the first ones of each row."""
-    own = np.zeros(block.codes.shape, np.int64)
-    own[1:-1, 1:-1] = np.where(outlets, np.cumsum(outlets, axis=1) - 1 + firsts[:, None], 0)
-    return own.ravel()
+def _numbered(
+    block: FlowBlock, outlets: np.ndarray, firsts: np.ndarray, dtype: np.dtype | type
+) -> np.ndarray:
+    """Numbers of outlets, see `labelled`; `firsts` are those of the first ones of each row."""
+    cells, counts = np.flatnonzero(outlets), outlets.sum(axis=1)
+    before = firsts - (np.cumsum(counts) - counts)
+    return labelled(block, cells, np.arange(len(cells)) + np.repeat(before, counts), dtype)
 
 
 class _Numbers(Beyond):

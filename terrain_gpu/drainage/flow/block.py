@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 
 from ...grid import BlockGrid, GridSpec, Window
+from ...grid.neighbours import COL_STEP, ROW_STEP
 from ...store import Layer
-from ..codes import end_ways, no_code
+from ..codes import NOWHERE, OUTLET, end_ways, no_code
 from .entries import circle
-from .kernels import NO_STOPS, UNKNOWN, entries, follow, next_cells
+from .kernels import (
+    UNKNOWN,
+    end_inside,
+    entries,
+    first_wrong,
+    follow,
+    follow_all,
+    pass_on,
+    sort_cells,
+)
 
 
 class FlowWork:
@@ -18,21 +29,21 @@ class FlowWork:
 
     Attributes
     ----------
-    after, exits, stack
-        int32, see `kernels.follow`.
-    waiting
-        uint8, see `kernels.pass_on`.
+    exits, order
+        int32, see `kernels.follow` and `kernels.sort_cells`.
+    inflow
+        uint8, see `kernels.sort_cells`.
     sums
         int64.
     """
 
-    BYTES = 4 + 4 + 4 + 1 + 8
+    BYTES = 4 + 4 + 1 + 8
     """Per cell."""
 
     def __init__(self, blocks: BlockGrid) -> None:
         n = (min(blocks.block, blocks.rows) + 2) * (min(blocks.block, blocks.cols) + 2)
-        self.after, self.exits, self.stack = (np.empty(n, np.int32) for _ in range(3))
-        self.waiting, self.sums = np.empty(n, np.uint8), np.empty(n, np.int64)
+        self.exits, self.order = np.empty(n, np.int32), np.empty(n, np.int32)
+        self.inflow, self.sums = np.empty(n, np.uint8), np.empty(n, np.int64)
 
 
 @dataclass
@@ -48,9 +59,9 @@ class FlowBlock:
     cols
         Columns of the raster.
     codes
-        uint8, shape (rows + 2, cols + 2).
-    after
-        See `kernels.next_cells`.
+        uint8, shape (rows + 2, cols + 2). Ways end in the ring, and at cells of code `OUTLET`.
+    entries
+        int32, indices of the cells at which flow enters the block.
     work
         The thread's arrays, which may be longer.
     """
@@ -59,7 +70,7 @@ class FlowBlock:
     window: Window
     cols: int
     codes: np.ndarray
-    after: np.ndarray
+    entries: np.ndarray
     work: FlowWork
 
     @property
@@ -77,37 +88,62 @@ class FlowBlock:
         row, col = ids // self.cols - self.window[0], ids % self.cols - self.window[2]
         return ((row + 1) * self.codes.shape[1] + col + 1).astype(np.int32)
 
+    def after(self, cells: np.ndarray) -> np.ndarray:
+        """Indices of the cells that cells drain to; -1 where their ways end."""
+        code = self.codes.ravel()[cells]
+        k = np.unpackbits(code[:, None], axis=1, bitorder="little").argmax(axis=1)
+        to = cells + ROW_STEP[k] * self.codes.shape[1] + COL_STEP[k]
+        return np.where((code == OUTLET) | (code == NOWHERE), -1, to)
+
     @property
-    def inner(self) -> np.ndarray:
-        """Indices of its cells, row by row, int32."""
-        rows, cols = self.codes.shape
-        return np.arange(rows * cols, dtype=np.int32).reshape(rows, cols)[1:-1, 1:-1].ravel()
+    def outlets(self) -> np.ndarray:
+        """Which cells of the block are outlets."""
+        return self.codes[1:-1, 1:-1] == OUTLET
 
-    def entries(self) -> np.ndarray:
-        """Indices of the cells at which flow enters the block."""
+    @property
+    def ring(self) -> np.ndarray:
+        """Indices of the cells of the ring, int32."""
         rows, cols = self.codes.shape
-        into = np.empty(2 * (rows + cols), np.int32)
-        return np.unique(into[: entries(self.codes, self.after, into)])
+        across, down = np.arange(cols), np.arange(cols, (rows - 1) * cols, cols)
+        sides = across, down, down + cols - 1, across + (rows - 1) * cols
+        return np.concatenate(sides).astype(np.int32)
 
-    def follow(
-        self,
-        cells: np.ndarray,
-        own: np.ndarray,
-        how: int,
-        values: np.ndarray,
-        stops: np.ndarray = NO_STOPS,
-    ) -> np.ndarray:
-        """Follow the flow from cells, see `kernels.follow`; return their exits."""
-        exits = self.work.exits[: self.size]
-        ring = exits.reshape(self.codes.shape)
-        inside = ring[1:-1, 1:-1]
-        exits[:] = np.arange(self.size, dtype=np.int32)
-        inside[:] = UNKNOWN
-        at = follow(self.after, cells, own, stops, how, exits, values, self.work.stack)
-        self.refuse_circle(at)
+    def array(self, dtype: np.dtype | type) -> np.ndarray:
+        """The sums of the work space as an array of this type, of the shape of the codes."""
+        return self.work.sums.view(dtype)[: self.size].reshape(self.codes.shape)
+
+    def stopped(self, stops: np.ndarray) -> FlowBlock:
+        """This block with ways that end at more cells."""
+        return replace(self, codes=np.where(stops, np.uint8(OUTLET), self.codes))
+
+    @cached_property
+    def _order(self) -> np.ndarray:
+        inflow, order = self.work.inflow[: self.size], self.work.order
+        count, at = sort_cells(self.codes, inflow.reshape(self.codes.shape), order)
+        self._refuse_circle(at)
+        return order[:count]
+
+    def pass_on(self, sums: np.ndarray, adds: bool) -> None:
+        """Pass sums on to the next cells, see `kernels.pass_on`."""
+        pass_on(self.codes, self._order, sums, adds)
+
+    def follow_all(self, how: int, values: np.ndarray) -> None:
+        """Follow the flow from all cells, see `kernels.follow_all`."""
+        follow_all(self.codes, self._order, how, values)
+
+    def follow(self, cells: np.ndarray, how: int, values: np.ndarray) -> np.ndarray:
+        """Follow the flow from some cells, see `kernels.follow`; return their exits.
+
+        The order of the cells is lost.
+        """
+        exits, ring = self.work.exits[: self.size], self.ring
+        exits[:] = UNKNOWN
+        exits[ring] = ring
+        at = follow(self.codes, cells, how, exits, values, self.work.order)
+        self._refuse_circle(at)
         return exits[cells]
 
-    def refuse_circle(self, at: int) -> None:
+    def _refuse_circle(self, at: int) -> None:
         if at >= 0:
             row, col = divmod(at, self.codes.shape[1])
             raise circle(self.path, self.window[0] + row - 1, self.window[2] + col - 1)
@@ -116,7 +152,7 @@ class FlowBlock:
 def read_flow(
     layer: Layer, grid: GridSpec, window: Window, codes: np.ndarray, work: FlowWork
 ) -> FlowBlock:
-    """Prepare a block of directions that was read with one ring; `codes` may be changed.
+    """Prepare a block of directions that was read with one ring; `codes` are changed.
 
     Raises
     ------
@@ -124,9 +160,11 @@ def read_flow(
         when a cell holds no D8 code.
     """
     end_ways(layer, grid, window, codes)
-    after = work.after[: codes.size]
-    at = next_cells(codes, after)
+    at = first_wrong(codes)
     if at >= 0:
         row, col = divmod(at, codes.shape[1])
         raise no_code(layer, window[0] + row - 1, window[2] + col - 1, codes[row, col])
-    return FlowBlock(layer.path, window, grid.cols, codes, after, work)
+    into = np.empty(2 * sum(codes.shape), np.int32)
+    into = np.unique(into[: entries(codes, into)])
+    end_inside(codes)
+    return FlowBlock(layer.path, window, grid.cols, codes, into, work)

@@ -16,7 +16,7 @@ from ...engine.plan import COMPILED_BASELINE, MB, format_size
 from ...errors import PlanError, StoreError
 from ...grid import Block, BlockGrid, ceil_div
 from ..weights import Rule
-from .kernels import NO_STOPS, UNKNOWN, follow, join_upstream
+from .kernels import join_downstream, join_upstream
 
 ENTRY_BYTES = 190
 """Bytes of an entry while all are joined; before that, about a third of it."""
@@ -170,15 +170,11 @@ class Beyond(FlowEntries):
             self._combine(following, columns)
 
     def _combine(self, following: np.ndarray, columns: list[np.ndarray]) -> None:
-        """Combine the values of ways, against the flow."""
-        count = len(following)
-        exits, stack, entries = *np.empty((2, count), np.int64), np.arange(count)
-        self._values = [np.empty_like(own) for own in columns]
-        for how, own, values in zip(self._hows, columns, self._values, strict=True):
-            exits[:] = UNKNOWN
-            self._refuse_circle(
-                follow(following, entries, own, NO_STOPS, how, exits, values, stack)
-            )
+        """Combine the values of ways, against the flow; in place."""
+        order, waiting = np.empty((2, len(following)), np.int64)
+        self._values = columns
+        for how, values in zip(self._hows, columns, strict=True):
+            self._refuse_circle(join_downstream(following, order, waiting, values, how))
 
     def given(self, phase: Phase, at: Block) -> tuple[np.ndarray, ...] | None:
         """Return the entries around the block, and their values."""

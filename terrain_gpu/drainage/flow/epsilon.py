@@ -113,45 +113,43 @@ class EpsilonFill(AlongFlow):
         return SolvedBlock(known=self._look(block, cells[1], given))
 
     def _own(self, block: FlowBlock, heights: np.ndarray) -> np.ndarray:
-        """Ordinals of the heights of cells that drain, flat."""
-        found = ordinals(heights, self.layers[1].nodata).ravel()
-        found[block.codes.ravel() == NOWHERE] = UNKNOWN
+        """Ordinals of the heights of cells that drain."""
+        found = ordinals(heights, self.layers[1].nodata)
+        found[block.codes == NOWHERE] = UNKNOWN
         return found
 
     def ways(self, block: FlowBlock, cells: list[np.ndarray]) -> tuple[np.ndarray, ...]:
-        own, into = self._own(block, cells[0]), block.entries()
-        values = block.work.sums[: block.size]
+        own, into, values = self._own(block, cells[0]), block.entries, block.array(np.int64)
         columns = []
         for how, beyond in ((MAX, LOWEST), (STEP, LOWEST), (ADD, 0)):
-            values[:] = beyond
-            exits = block.follow(into, np.ones_like(own) if how == ADD else own, how, values)
-            columns.append(values[into])
+            values[...] = 1 if how == ADD else own
+            values.ravel()[block.ring] = beyond
+            exits = block.follow(into, how, values)
+            columns.append(values.ravel()[into])
         return block.globally(into), block.globally(exits), *columns
 
     def _levels(self, block: FlowBlock, own: np.ndarray, ring: BlockRim) -> np.ndarray:
         """The least levels of a block that follow from those around it; `own` receives these."""
-        levels, work, shape = block.work.sums[: block.size], block.work, block.codes.shape
-        for values in (own, levels):
-            lines = values.reshape(shape)
-            lines[0], lines[-1], lines[:, 0], lines[:, -1] = ring
-        block.follow(block.inner, own, STEP, levels)
-        by = 8 // self.connectivity
-        count = shores(shape, own, levels, by, work.waiting, work.exits)
+        levels, work, shape = block.array(np.int64), block.work, block.codes.shape
+        own[0], own[-1], own[:, 0], own[:, -1] = ring
+        levels[...] = own
+        block.follow_all(STEP, levels)
+        by, flat = 8 // self.connectivity, (own.ravel(), levels.ravel())
+        count = shores(shape, *flat, by, work.inflow, work.exits)
         listed = work.exits[:count]
-        order = listed[np.argsort(own[listed])]
-        rise(shape[1], order, own, levels, by, work.waiting, work.stack)
+        order = listed[np.argsort(flat[0][listed])]
+        rise(shape[1], order, *flat, by, work.inflow, work.order)
         return levels
 
     def _look(self, block: FlowBlock, heights: np.ndarray, given: Any) -> tuple[Any, ...]:
         """What a block tells: levels at its rim, and by how much they exceed plain ones."""
         ids, around, ring = given
         own = self._own(block, heights)
-        filled = np.empty_like(own)
-        filled[block.locally(ids)] = around
-        block.follow(block.inner, own, MAX, filled)
+        filled = own.copy()
+        filled.ravel()[block.locally(ids)] = around
+        block.follow_all(MAX, filled)
         levels = self._levels(block, own, ring)
-        shape = block.codes.shape
-        inner, ground, plain = (one.reshape(shape)[1:-1, 1:-1] for one in (levels, own, filled))
+        inner, ground, plain = (one[1:-1, 1:-1] for one in (levels, own, filled))
         higher = inner > plain
         kind = self.layers[1].dtype, self.layers[1].nodata
         with np.errstate(over="ignore", invalid="ignore"):  # beyond the type; refused later
@@ -168,7 +166,7 @@ class EpsilonFill(AlongFlow):
         heights, nodata = cells[0], self.layers[1].nodata
         own = self._own(block, heights)
         levels = self._levels(block, own, given[2])
-        inner, ground = (one.reshape(block.codes.shape)[1:-1, 1:-1] for one in (levels, own))
+        inner, ground = levels[1:-1, 1:-1], own[1:-1, 1:-1]
         raised = inner > ground
         found = heights_of(inner[raised], heights.dtype, nodata)
         if not np.isfinite(found).all():

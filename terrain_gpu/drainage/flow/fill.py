@@ -44,7 +44,6 @@ class Fill(AlongFlow):
     command = "fill"
     mark = "fill_of"
     proof_passes = 2
-    worker_bytes = 8
 
     @property
     def inputs(self) -> tuple[str, ...]:
@@ -62,21 +61,19 @@ class Fill(AlongFlow):
         return Beyond(self.layers[0].path, self.blocks, plan.memory_limit, MAX)
 
     def ways(self, block: FlowBlock, cells: list[np.ndarray]) -> tuple[np.ndarray, ...]:
-        heights = cells[0].ravel()
-        least = -np.inf if heights.dtype.kind == "f" else np.iinfo(heights.dtype).min
-        levels = np.full(block.size, least, heights.dtype)
-        into = block.entries()
-        exits = block.follow(into, heights, MAX, levels)
-        return block.globally(into), block.globally(exits), levels[into]
+        levels, into = cells[0], block.entries
+        least = -np.inf if levels.dtype.kind == "f" else np.iinfo(levels.dtype).min
+        levels.ravel()[block.ring] = least
+        exits = block.follow(into, MAX, levels)
+        return block.globally(into), block.globally(exits), levels.ravel()[into]
 
     def finish(
         self, block: FlowBlock, cells: list[np.ndarray], given: Any, out: list[np.ndarray]
     ) -> None:
-        heights, (ids, around) = cells[0].ravel(), given
-        levels = np.empty(block.size, heights.dtype)
-        levels[block.locally(ids)] = around
-        block.follow(block.inner, heights, MAX, levels)
-        out[0][...] = levels.reshape(block.codes.shape)[1:-1, 1:-1]
+        levels, (ids, around) = cells[0], given
+        levels.ravel()[block.locally(ids)] = around
+        block.follow_all(MAX, levels)
+        out[0][...] = levels[1:-1, 1:-1]
 
     def plan_verify(self, memory_limit: int, threads: int | None) -> None:
         limits = Limits(memory_limit, threads)

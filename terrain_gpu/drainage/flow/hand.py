@@ -20,7 +20,7 @@ from ...progress import Progress, silent
 from ...store import TileStore
 from ..above import KINDS, NEVER, AboveRule, streams_settings
 from ..channels.inputs import open_channels
-from ..codes import DIRECTIONS, NOWHERE, open_directions
+from ..codes import DIRECTIONS, NOWHERE, OUTLET, open_directions
 from ..multiflow import DinfHand, open_surface
 from ..verify.hand import plan_above, verify_above
 from .accumulation import LAYER as ACCUMULATION
@@ -82,56 +82,48 @@ class Hand(AlongFlow):
         return Beyond(self.layers[0].path, self.blocks, plan.memory_limit, *hows)
 
     def ways(self, block: FlowBlock, cells: list[np.ndarray]) -> tuple[np.ndarray, ...]:
-        into = block.entries()
-        heights = self.rule.height(cells[0]).ravel()
-        exits, *values = self._followed(block, heights, cells[1:], into)
-        return block.globally(into), block.globally(exits), *(one[into] for one in values)
+        block, columns = self._own(block, self.rule.height(cells[0]), cells[1:])
+        into = block.entries
+        for how, values in columns:
+            exits = block.follow(into, how, values)
+        ways = block.globally(into), block.globally(exits)
+        return *ways, *(values.ravel()[into] for _, values in columns)
 
     def finish(
         self, block: FlowBlock, cells: list[np.ndarray], given: Any, out: list[np.ndarray]
     ) -> None:
         heights = self.rule.height(cells[0])
-        _, *values = self._followed(block, heights.ravel(), cells[1:], block.inner, *given)
-        streams, *lengths = (one.reshape(heights.shape)[1:-1, 1:-1] for one in values)
+        block, columns = self._own(block, heights, cells[1:])
+        ring = block.locally(given[0])
+        for (how, values), around in zip(columns, given[1:], strict=True):
+            values.ravel()[ring] = around
+            block.follow_all(how, values)
+        streams, *lengths = (values[1:-1, 1:-1] for _, values in columns)
         self.rule.write_heights(heights[1:-1, 1:-1], streams, out[0])
         if lengths:
             self.rule.write_distances(lengths[0], out[1])
 
-    def _followed(
-        self,
-        block: FlowBlock,
-        heights: np.ndarray,
-        streams: list[np.ndarray],
-        starts: np.ndarray,
-        ids: np.ndarray | None = None,
-        *around: np.ndarray,
-    ) -> list[np.ndarray]:
-        """Exits of cells; height of the stream that each meets, and the length of the way there.
+    def _own(
+        self, block: FlowBlock, heights: np.ndarray, streams: list[np.ndarray]
+    ) -> tuple[FlowBlock, list[tuple[int, np.ndarray]]]:
+        """The block with ways that end at streams; and what cells contribute to ways, and how.
 
-        Parameters
-        ----------
-        ids, around
-            Entries around the block and their values; none if these are not known.
+        That is the heights of streams; and lengths of steps, where distances are asked for.
         """
+        stops = block.codes == OUTLET
         if streams:
-            stops = (self.rule.is_stream(streams[0]) & (block.codes != NOWHERE)).ravel()
-        else:
-            stops = block.after == -1
-        met = np.full(block.size, np.nan, heights.dtype)
-        columns = [(np.where(stops, heights, met), met, TAKE)]
+            stops = self.rule.is_stream(streams[0]) & (block.codes != NOWHERE)
+        stopped = block.stopped(stops)
+        met = np.where(stops, heights, heights.dtype.type(np.nan))
+        met.ravel()[block.ring] = np.nan
+        columns = [(TAKE, met)]
         if self.distance is not None:
-            own = np.empty(block.size, np.int64)
-            length = block.work.sums[: block.size]
-            length[:] = 0
-            units, row = self.rule.lengths[0], block.window[0]
-            step_lengths_to(block.codes, block.after, stops, row, units, NEVER, own)
-            columns.append((own, length, ADD))
-        ring = None if ids is None else block.locally(ids)
-        for k, (own, values, how) in enumerate(columns):
-            if ring is not None:
-                values[ring] = around[k]
-            exits = block.follow(starts, own, how, values, stops)
-        return [exits, *(values for _, values, _ in columns)]
+            lengths = block.array(np.int64)
+            lengths[...] = np.where(stops, 0, NEVER)
+            lengths.ravel()[block.ring] = 0
+            step_lengths_to(stopped.codes, block.window[0], self.rule.lengths[0], lengths)
+            columns.append((ADD, lengths))
+        return stopped, columns
 
     def plan_verify(self, memory_limit: int, threads: int | None) -> None:
         plan_above(self.layers[0], self.rule, self.outputs, Limits(memory_limit, threads))

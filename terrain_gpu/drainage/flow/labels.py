@@ -11,7 +11,6 @@ from ...engine.operation import Phase
 from ...errors import StoreError
 from ...grid.lengths import area_units
 from .block import FlowBlock
-from .kernels import NO_STOPS, TAKE
 from .operation import AlongFlow
 
 
@@ -44,26 +43,15 @@ class FlowLabels(AlongFlow):
         return area_units(self.grid)
 
 
-def followed(
-    block: FlowBlock,
-    own: np.ndarray,
-    starts: np.ndarray,
-    around: tuple[np.ndarray, np.ndarray] | None = None,
-    stops: np.ndarray = NO_STOPS,
-) -> tuple[np.ndarray, np.ndarray]:
-    """Exits of cells, and the labels where their ways end; of others 0.
+def labelled(
+    block: FlowBlock, cells: np.ndarray, labels: np.ndarray, dtype: np.dtype | type
+) -> np.ndarray:
+    """The labels of some cells, flat indices within the block, as an array with one ring; else 0.
 
-    Parameters
-    ----------
-    own
-        Labels of cells at which ways may end, int64, flat.
-    around
-        Entries around the block and their labels, if these are known.
-    stops
-        Where ways end, besides outlets.
+    In the work space, so valid until the next call.
     """
-    labels = block.work.sums[: block.size]
-    labels[:] = 0
-    if around is not None:
-        labels[block.locally(around[0])] = around[1]
-    return block.follow(starts, own, TAKE, labels, stops), labels
+    found = block.array(dtype)
+    found[...] = 0
+    row, col = np.divmod(cells, block.codes.shape[1] - 2)
+    found[row + 1, col + 1] = labels
+    return found

@@ -31,7 +31,7 @@ from .basin_table import figures
 from .block import FlowBlock
 from .entries import Beyond
 from .kernels import TAKE
-from .labels import FlowLabels, followed
+from .labels import FlowLabels, labelled
 from .watershed_table import LinkRows, PointRows
 
 LAYER = "watershed"
@@ -111,44 +111,43 @@ class Watershed(FlowLabels):
         return _Watersheds(self, plan.memory_limit)
 
     def ways(self, block: FlowBlock, cells: list[np.ndarray]) -> tuple[np.ndarray, ...]:
-        into = block.entries()
-        own = self._own(block, cells)
-        exits, labels = followed(block, own, into, stops=own != 0)
-        return block.globally(into), block.globally(exits), labels[into]
+        into, labels = block.entries, self._own(block, cells)
+        exits = block.stopped(labels != 0).follow(into, TAKE, labels)
+        return block.globally(into), block.globally(exits), labels.ravel()[into].astype(np.int64)
 
     def finish(
         self, block: FlowBlock, cells: list[np.ndarray], given: Any, out: list[np.ndarray]
     ) -> tuple[np.ndarray, ...] | None:
-        own = self._own(block, cells)
-        stops = own != 0
-        _, flat = followed(block, own, block.inner, given, stops)
-        labels = flat.reshape(block.codes.shape)[1:-1, 1:-1]
-        if self.points is None:
-            out[0][...] = labels
-        else:
+        found = self._own(block, cells)
+        stops, inner = found != 0, found[1:-1, 1:-1]
+        ends = np.flatnonzero(stops).astype(np.int32)
+        own = found.ravel()[ends].astype(np.int64)
+        if self.points is not None:
             names = np.append(np.uint32(0), self.points.labels)
-            out[0][...] = names[labels]
-            out[1][...] = names[own.reshape(block.codes.shape)[1:-1, 1:-1]]
+            out[1][...] = 0
+            out[1][stops[1:-1, 1:-1]] = names[own]
+        found.ravel()[block.locally(given[0])] = given[1]
+        block.stopped(stops).follow_all(TAKE, found)
+        out[0][...] = inner if self.points is None else names[inner]
         if self.table is None:
             return None
         r0, r1, c0, _ = block.window
-        none = np.zeros(labels.shape, bool)
-        ends = block.inner[stops[block.inner]]
-        after = block.after[ends]
-        beyond = np.where(after < 0, 0, flat[np.maximum(after, 0)])
-        found = figures(labels, none, (r0, c0), self.units[0][r0:r1])
-        return *found, own[ends], block.globally(ends), beyond
+        labels, none = inner.astype(np.int64), np.zeros(inner.shape, bool)
+        after = block.after(ends)
+        beyond = np.where(after < 0, 0, found.ravel()[np.maximum(after, 0)].astype(np.int64))
+        rows = figures(labels, none, (r0, c0), self.units[0][r0:r1])
+        return *rows, own, block.globally(ends), beyond
 
     def _own(self, block: FlowBlock, cells: list[np.ndarray]) -> np.ndarray:
-        """Labels of links, or numbers of pour points, int64, flat with one ring; 0 elsewhere."""
+        """Labels of links, int64, or numbers of pour points, uint32, see `labelled`."""
         if self.points is None:
-            links = cells[0]
-            there = ~is_nodata(links, self.layers[1].nodata) & (block.codes != NOWHERE)
-            return np.where(there, links, 0).astype(np.int64).ravel()
-        own = np.zeros(block.codes.shape, np.int64)
+            links = cells[0][1:-1, 1:-1]
+            here = ~is_nodata(links, self.layers[1].nodata) & (block.codes[1:-1, 1:-1] != NOWHERE)
+            at = np.flatnonzero(here & (links != 0))
+            return labelled(block, at, links.ravel()[at].astype(np.int64), np.int64)
         rows, cols, numbers = self.points.within(block.window)
-        own[rows + 1, cols + 1] = numbers
-        return own.ravel()
+        width = block.codes.shape[1] - 2
+        return labelled(block, rows * width + cols, numbers, np.uint32)
 
     def plan_verify(self, memory_limit: int, threads: int | None) -> None:
         marks, limits = self._marks(self.outputs), Limits(memory_limit, threads)

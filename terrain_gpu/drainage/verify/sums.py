@@ -130,7 +130,7 @@ class _SumsChecker:
         """Weights of a block, which cells count, and what each contributes."""
         weights: Any = None if self.rule.weights is None else more[0]
         known, columns = self.rule.own(self.blocks.window(*at), codes[1:-1, 1:-1], weights)
-        return weights, known, [own.ravel() for own in columns]
+        return weights, known, [np.require(own.ravel(), requirements="W") for own in columns]
 
     def _look(self, at: Block, data: list[np.ndarray]) -> tuple[int, int, Any, BlockFlow]:
         """Look at a block, from any thread; what `_add` is told."""
