@@ -15,7 +15,7 @@ from numba.extending import register_jitable
 from ..compiled import jit
 from ..errors import StoreError
 from ..grid import BlockGrid, Window
-from ..grid.neighbours import COL_STEP, EDGE_OF, NE, NW, ROW_STEP, SE, SW, E, N, S, W, symmetric
+from ..grid.neighbours import COL_STEP, EDGE_OF, NE, NW, ROW_STEP, SE, SW, E, N, S, W
 from ..mst.cpu.boruvka import edge_key, rule_at
 from ..mst.weights import valid_cells
 from .source import Forest
@@ -29,9 +29,6 @@ one to keep, and of others."""
 _NUMBER = np.zeros(256, np.uint8)
 _NUMBER[1 << np.arange(8)] = np.arange(8)
 """Number of the neighbour of each single bit."""
-
-_CODE = np.full(12, 255, np.uint8)
-_CODE[:8] = 1 << np.arange(8)
 
 
 class Work:
@@ -54,7 +51,7 @@ class Work:
     def __init__(self, blocks: BlockGrid) -> None:
         n = min(blocks.block, blocks.rows) * min(blocks.block, blocks.cols)
         self.links, self.code = np.empty(n, np.uint8), np.empty(n, np.uint8)
-        self.order, self.parent = np.empty(n, np.int32), np.empty(n, np.int32)
+        self.order, self.parent = np.empty(n + 1, np.int32), np.empty(n, np.int32)
         self.keys, self.ids = np.empty(n, np.uint64), np.empty(n, np.int64)
         self.one, self.two, self.three = (np.empty(n, np.int32) for _ in range(3))
         self.cut, self.sums = np.empty(n, np.bool_), np.empty(n, np.int64)
@@ -202,7 +199,8 @@ def read_forest(
     for side, beyond in zip(sides, (r0 == 0, r1 == rows, c0 == 0, c1 == cols), strict=True):
         if beyond:
             side[:] = False
-    links = symmetric(edges)
+    links = work.links[: (r1 - r0) * (c1 - c0)].reshape(r1 - r0, c1 - c0)
+    known = join_edges(edges, links)
     outward = np.zeros_like(links)
     outward[0] |= NW | N | NE
     outward[-1] |= SW | S | SE
@@ -215,13 +213,44 @@ def read_forest(
     )
     out_cell = rim[which].astype(np.int32)
     row, col = np.divmod(out_cell, links.shape[1])
-    np.bitwise_xor(links, outward, out=work.links[: links.size].reshape(links.shape))
     block = BlockForest(window, cols, cells, valid, work, out_cell, step.astype(np.uint8), forest)
     ends = valid[row + 1 + ROW_STEP[step], col + 1 + COL_STEP[step]]
     here = valid[1:-1, 1:-1]
-    if edges.max() > 15 or not ends.all() or not np.logical_or(here, links == 0).all():
+    if not known or not ends.all() or not np.logical_or(here, links == 0).all():
         raise block.no_forest()
+    links ^= outward
     return block
+
+
+@jit
+def join_edges(edges, links):
+    """Compute the D8 edge bits of a window, see `grid.neighbours.symmetric`.
+
+    Parameters
+    ----------
+    edges
+        uint8: the forward edges of the window and of a ring around it.
+    links
+        uint8, of the shape of the window: receives the bits.
+
+    Returns
+    -------
+    bool
+        Whether the forward edges are such.
+    """
+    rows, cols = links.shape
+    every = np.uint8(0)
+    for row in range(rows):
+        above, into = edges[row], links[row]
+        west, own = edges[row + 1, 0:cols], edges[row + 1, 1 : cols + 1]
+        north_west, north, north_east = above[0:cols], above[1 : cols + 1], above[2 : cols + 2]
+        for x in range(cols):
+            here = own[x]
+            every |= here
+            bits = (here & 1) | (here >> 2 & 2) | (here & 4) | (here << 2 & 8)
+            bits |= (west[x] & 1) << 4 | (north_west[x] & 8) << 2
+            into[x] = bits | (north[x] & 4) << 4 | (north_east[x] & 2) << 6
+    return every < 16
 
 
 def edge_ids(cols: int, cells: np.ndarray, steps: np.ndarray) -> np.ndarray:
@@ -230,30 +259,17 @@ def edge_ids(cols: int, cells: np.ndarray, steps: np.ndarray) -> np.ndarray:
     return 4 * np.where(steps < 4, cells, there) + EDGE_OF[steps & 3]
 
 
-@register_jitable
-def _remove_leaves(v, step, links, code, order, count):
-    """Remove a leaf, and what becomes a leaf by that; return the cell where this ends."""
-    bits = links[v]
-    while bits != 0 and bits & (bits - 1) == 0 and code[v] != _KEPT:
-        k = _NUMBER[bits]
-        links[v] = 0
-        code[v] = k
-        order[count] = v
-        count += 1
-        v += step[k]
-        bits = links[v] & ~(1 << (k + 4 & 7))
-        links[v] = bits
-    return v, count
-
-
 @jit
 def root_trees(links, valid, kept, cols, code, order):
     """Order the vertices of a block by removing leaves, so that each comes before its parent.
 
+    Leaves are removed row by row, then what became a leaf by that, and so on. Most neighbours in
+    this order are independent, so the processor need not wait for one to begin the next.
+
     Parameters
     ----------
     links, code, order
-        See `Work`.
+        See `Work`; `order` has room for one more.
     valid
         Whether each cell has a value.
     kept
@@ -266,33 +282,41 @@ def root_trees(links, valid, kept, cols, code, order):
     branches, vertices
         How many vertices were removed first, and in all. Those on cycles are not.
     """
-    step = ROW_STEP * cols + COL_STEP
     code[: len(valid)] = _NONE
     code[kept] = _KEPT
     count = 0
-    for start in range(len(valid)):
-        v, count = _remove_leaves(start, step, links, code, order, count)
-        if links[v] == 0 and code[v] == _NONE and valid[v]:
-            code[v] = _ALONE
-            order[count] = v
-            count += 1
-    branches = count
-    code[kept] = _NONE
-    for start in range(len(valid)):
-        if links[start] != 0:
-            _, count = _remove_leaves(start, step, links, code, order, count)
-    for v in order[branches:count]:
-        u = v + step[code[v]]
-        if links[u] == 0 and code[u] == _NONE:
-            code[u] = _ROOT
-            order[count] = u
-            count += 1
+    for v in range(len(valid)):
+        order[count] = v
+        count += (links[v] & (links[v] - 1) == 0) & valid[v] & (code[v] == _NONE)
+    branches = _remove_leaves(links, cols, code, order, 0, count, _ALONE)
+    count = branches
     for v in kept:
-        if links[v] == 0 and code[v] == _NONE:
-            code[v] = _ROOT
-            order[count] = v
-            count += 1
-    return branches, count
+        order[count] = v
+        count += (links[v] & (links[v] - 1) == 0) & (code[v] == _KEPT)
+        code[v] = _NONE
+    return branches, _remove_leaves(links, cols, code, order, branches, count, _ROOT)
+
+
+@register_jitable
+def _remove_leaves(links, cols, code, order, done, count, root):
+    """Remove the leaves from `done` to `count`, and what becomes a leaf by that; count all."""
+    step = ROW_STEP * cols + COL_STEP
+    while done < count:
+        v = np.int64(order[done])
+        done += 1
+        bits = links[v]
+        if bits == 0:  # its last neighbour was removed before it
+            code[v] = root
+            continue
+        k = _NUMBER[bits]
+        code[v] = k
+        links[v] = 0
+        u = v + step[k]
+        bits = links[u] & ~(1 << (k + 4 & 7))
+        links[u] = bits
+        order[count] = u
+        count += (bits & (bits - 1) == 0) & (bits != 0) & (code[u] == _NONE)
+    return count
 
 
 @jit
@@ -354,10 +378,11 @@ def d8_codes(branches, trunk, cols, code, parent, into, codes):
         Receives the codes.
     """
     step = ROW_STEP * cols + COL_STEP
-    astray = False
+    alone = 0
     for v in range(len(codes)):
-        codes[v] = _CODE[code[v]]
-        astray |= code[v] == _ALONE
+        codes[v] = 1 << code[v] if code[v] < _NONE else 255
+        alone += code[v] == _ALONE
+    astray = alone > 0
     for v in trunk:
         u = into[v]
         if u >= 0:

@@ -42,7 +42,7 @@ def outline(block: BlockForest, outlets: np.ndarray, values: np.ndarray | None) 
         separate(*tree, outlets, work.one, work.cut)
     terminals = np.unique(block.out_cell)
     number = work.one[: block.size]
-    number[:] = -1
+    number[block.trunk] = -1
     number[terminals] = np.arange(len(terminals), dtype=np.int32)
     more = outlets[number[outlets] < 0]
     numbered = len(terminals) + len(more)
@@ -59,7 +59,7 @@ def outline(block: BlockForest, outlets: np.ndarray, values: np.ndarray | None) 
     kept[: len(terminals)] = True
     kept[ends] = True
     renumbered = np.cumsum(kept, dtype=np.int32) - 1
-    here = np.flatnonzero(number >= 0)
+    here = block.trunk[number[block.trunk] >= 0]
     sums = np.empty(size, np.int64)
     sums[number[here]] = work.sums[here]
     mouths = number[outlets]

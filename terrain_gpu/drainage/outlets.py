@@ -71,8 +71,10 @@ class Outlets:
             "edge".
         """
         if self.places is None:
-            beside = around(~valid if outside is None else outside)
-            return np.flatnonzero(valid[1:-1, 1:-1] & beside).astype(np.int32)
+            beyond = ~valid if outside is None else outside
+            if not beyond.any():
+                return np.empty(0, np.int32)
+            return np.flatnonzero(valid[1:-1, 1:-1] & around(beyond)).astype(np.int32)
         return cells_in(window, self.places)
 
 
