@@ -402,11 +402,14 @@ def _numbers(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Convert points to pairs, shape (n, 2), and start costs, float64."""
     try:
-        several = enumerate(points, 1)
+        several = list(points)
     except TypeError:
         raise InputError(f"{what}s {described(points)}: give {names} of each") from None
+    plain = _plain_numbers(several)
+    if plain is not None:
+        return plain[:, :2], plain[:, 2]
     values = []
-    for number, point in several:
+    for number, point in enumerate(several, 1):
         try:
             if isinstance(point, str) or not all(isinstance(one, Real) for one in point):
                 raise TypeError
@@ -551,3 +554,19 @@ def _named(which: np.ndarray, name: Callable[[int], str]) -> str:
     marked = np.flatnonzero(which).tolist()
     names = ", ".join(map(name, marked[:NAMED]))
     return names + (f" and {len(marked) - NAMED} more" if len(marked) > NAMED else "")
+
+
+def _plain_numbers(points: list[Sequence[float]]) -> np.ndarray | None:
+    """Convert many good pairs, or triples, of Python's numbers at once; None for all else."""
+    if not {type(point) for point in points} <= {tuple, list}:
+        return None
+    if not {type(one) for point in points for one in point} <= {int, float}:
+        return None
+    if {len(point) for point in points} not in ({2}, {3}):
+        return None
+    try:
+        found = np.array(points, np.float64)
+    except OverflowError:
+        return None
+    found = np.column_stack((found, np.zeros((len(found), 3 - found.shape[1]))))
+    return found if np.isfinite(found).all() and (found[:, 2] >= 0).all() else None

@@ -1,0 +1,27 @@
+"""Places given as numbers: many at once, and one by one."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from terrain_gpu.errors import InputError
+from terrain_gpu.io.places import _numbers
+
+numbers = st.integers(-5, 5) | st.floats() | st.sampled_from([10**400, "3", True])
+points = st.lists(numbers, min_size=1, max_size=4) | st.tuples(numbers, numbers)
+good = st.tuples(st.integers(0, 9), st.floats(0, 9), st.floats(0, 9))
+
+
+def outcome(given):
+    try:
+        return [part.tolist() for part in _numbers(given, "cell", "row, column")]
+    except InputError as error:
+        return str(error)
+
+
+@given(st.lists(points, min_size=1) | st.lists(good, min_size=1))
+def test_points_are_the_same_at_once_and_one_by_one(points):
+    slow = outcome([*points, (np.int64(0), 0)])  # one of another type: each is looked at
+    assert outcome(points) == (slow if isinstance(slow, str) else [part[:-1] for part in slow])
