@@ -73,6 +73,18 @@ def ours(path: Path, z: np.ndarray) -> dict[str, np.ndarray]:
         )),
         "filled": timed("fill", cells, lambda: terrain_gpu.fill(path, **how)),
     }  # fmt: skip
+    lines = path.with_suffix(".geojson")
+    timed("basins", cells, lambda: terrain_gpu.basins(path, **how))
+    timed("hand, 1000 cells", cells, lambda: terrain_gpu.hand(path, 1000, **how))
+    for count in (1, 100_000):
+        drawn = np.random.default_rng(0).integers(0, z.shape, (count, 2))
+        points = list(map(tuple, drawn.tolist()))
+        timed(f"watershed, {count} points", cells, lambda given=points: terrain_gpu.watershed(
+            path, given, **how
+        ))  # fmt: skip
+    timed("streams, 1000 cells, with lines", cells, lambda: terrain_gpu.streams(
+        path, 1000, lines=lines, **how
+    ))  # fmt: skip
     return {
         name: one.layers[next(iter(one.layers))].read_window(0, z.shape[0], 0, z.shape[1])
         for name, one in found.items()
