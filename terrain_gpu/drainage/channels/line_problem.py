@@ -18,6 +18,7 @@ import numpy as np
 from ...cells import is_nodata
 from ...engine.operation import OutputFile, Phase, SolvedBlock
 from ...engine.plan import MB, StreamPlan, require
+from ...engine.proof import Limits
 from ...engine.run import Run
 from ...errors import InputError
 from ...grid import Block, GridSpec, cell_centres
@@ -27,6 +28,7 @@ from ...io.features import POINTS, Feature, Fields, library_bytes, write_feature
 from ...io.lines import is_geopackage, reprojection_errors, tell_without_crs
 from ..features import write_lines
 from ..lines import CELL_BYTES
+from ..verify.stream_lines import Channels, plan_lines_proof, verify_lines
 from .links import LinkPieces, Links
 from .operation import TRACE, ChannelState, OnChannels
 from .pfafstetter import Codes
@@ -90,12 +92,26 @@ class StreamLines(OnChannels):
                 "a channel and has no value; name the layer that the directions were computed from "
                 "(--layer)"
             )
-        return found.astype(np.float64)
+        return found.astype(np.float64) + 0.0  # SQLite has no -0.0
 
     def finish(
         self, at: Block, cells: list[np.ndarray], out: list[np.ndarray], given: Any
     ) -> SolvedBlock:
         raise AssertionError("there is one phase")
+
+    @property
+    def _channels(self) -> Channels:
+        codes, sums, heights = self.layers
+        return Channels(codes, sums, heights, self.least)
+
+    def plan_verify(self, memory_limit: int, threads: int | None) -> None:
+        plan_lines_proof(self._channels, self.path, Limits(memory_limit, threads))
+
+    def verify(self, run: Run, found: dict[str, Any]) -> dict[str, Any]:
+        (writer,) = run.writers.values()
+        with writer.errors():
+            verify_lines(self._channels, (writer.part, writer.path), found, run.proof_limits)
+        return {"verified_lines": found["links"]}
 
     def execute(self, run: Run) -> dict[str, Any]:
         (writer,) = run.writers.values()

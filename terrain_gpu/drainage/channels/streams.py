@@ -117,7 +117,8 @@ def streams(  # noqa: PLR0913 - keyword-only
         A ``distributed.Client`` whose workers solve the blocks, each within `memory_limit`. None
         for this process.
     verify
-        Verify the layer in another pass over the cells; not the lines.
+        Verify the layer in another pass over the cells; and the lines, read back from their file,
+        in another one.
     resume
         Continue an unfinished run.
     overwrite
@@ -171,7 +172,7 @@ def streams(  # noqa: PLR0913 - keyword-only
     if lines is not None:
         checked_target(lines, overwrite=overwrite, parquet=True)
         opened.layer(layer)
-    passes = opened.grid.cells * (2 + verify + (lines is not None))
+    passes = opened.grid.cells * (2 + verify + (lines is not None) * (1 + verify))
 
     def counted(cells: int, total: int) -> None:
         progress(cells, passes)
@@ -188,7 +189,7 @@ def streams(  # noqa: PLR0913 - keyword-only
     found, report = result.found, result.report
     if lines is not None:
         drawn = StreamLines(str(opened.path), directions, accumulation, least, str(lines), layer)
-        more = run(drawn, **{**how, "place": Here(counted)}).report
+        more = run(drawn, verify=verify, **{**how, "place": Here(counted)}).report
         report.seconds = {
             name: report.seconds.get(name, 0.0) + more.seconds.get(name, 0.0)
             for name in {**report.seconds, **more.seconds}
@@ -199,6 +200,8 @@ def streams(  # noqa: PLR0913 - keyword-only
         report.peak_rss_bytes = more.peak_rss_bytes
         report.settings["layer"] = layer
         report.result["lines"] = str(lines)
+        if verify:
+            report.result["verified_lines"] = more.result["verified_lines"]
     return Streams(
         result.layers[into],
         found["links"],

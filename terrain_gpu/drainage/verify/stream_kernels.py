@@ -194,3 +194,71 @@ def follow_reaches(codes, state, corner, first, last, after):
                 state[at] = NO_CHANNEL
             last[count] = (corner[0] + at[0]) * corner[2] + corner[1] + at[1]
             count += 1
+
+
+FIRST, END, BEFORE = 16, 32, 64
+"""Marks of a step: of the first cell of a line; of the last one, and the one before, of several."""
+LINE_FAULTS = (
+    "",
+    "takes a cell that is on no channel",
+    "does not follow the directions",
+    "ends where no link does",
+    "begins where no link does",
+    "a link begins between its ends",
+    "takes a cell of another line",
+    "is on a channel and on no line",
+)
+UNDRAWN = 7
+"""The fault of a cell without a line."""
+
+
+@jit
+def check_steps(codes, state, cells, steps, own, taken):
+    """Compare the cells of lines in a block with its channels.
+
+    Parameters
+    ----------
+    codes
+        With one ring.
+    state
+        See `find_reaches`.
+    cells, steps
+        Of the cells of lines: where they are in the block, and the neighbour to which the line goes
+        on, 8 if none, with its marks.
+    own
+        bool, receives whether a cell belongs to the link of the line.
+    taken
+        bool, shape (rows, cols), receives whether a cell belongs to a line.
+
+    Returns
+    -------
+    int, int
+        Which of `LINE_FAULTS`, and which of `cells`; or the cell of the block on no line.
+    """
+    cols = state.shape[1]
+    taken[:] = False
+    for k in range(len(cells)):
+        at = cells[k] // cols, cells[k] % cols
+        step = steps[k] & 15
+        if state[at] == NO_CHANNEL:
+            return 1, k
+        begins = state[at] == BEGINS
+        own[k] = not (steps[k] & END and begins)
+        if not own[k]:
+            continue
+        r, c = next_cell(codes, at[0] + 1, at[1] + 1)
+        to = r - 1, c - 1
+        if step == 8 and to != at:
+            return 3, k
+        if step < 8 and to != (at[0] + ROW_STEP[step], at[1] + COL_STEP[step]):
+            return 2, k
+        if begins != (steps[k] & FIRST != 0):
+            return (5 if begins else 4), k
+        if taken[at]:
+            return 6, k
+        taken[at] = True
+    for row in range(state.shape[0]):
+        for col in range(cols):
+            if state[row, col] != NO_CHANNEL and not taken[row, col]:
+                return UNDRAWN, row * cols + col
+    return 0, 0
