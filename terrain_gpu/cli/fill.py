@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from ..store import TileStore
 
 NAME = "fill"
-PROVEN = True
+PROVEN = ON_GPU = True
 MODULES = "mst.problem", "drainage.flow", "drainage.hierarchy", "drainage.directions"
 HELP = """Fill the depressions of STORE, or of a raster (then give -o).
 
@@ -60,6 +60,15 @@ OPTIONS = [
         help="Layer to write the filled heights to.",
     ),
 ]
+
+
+def refuse(settings: dict[str, Any]) -> None:
+    """Refuse a GPU for what it cannot compute."""
+    from ..drainage.flow.fill import only_on_cpu
+    from ..drainage.location import refuse_cuda
+
+    kept = settings["keep_deeper_than"], settings["keep_larger_than"]
+    refuse_cuda(settings["backend"], only_on_cpu(settings["epsilon"], kept))
 
 
 def provide(

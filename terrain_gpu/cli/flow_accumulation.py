@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from ..store import TileStore
 
 NAME = "flow-accumulation"
-PROVEN = True
+PROVEN = ON_GPU = True
 MODULES = "mst.problem", "drainage.flow", "drainage.directions"
 HELP = """Count the cells, or sum the areas, that drain through each cell of STORE, or of a raster
 (then give -o); or sum a layer of weights, such as rain.
@@ -89,6 +89,14 @@ def is_area(threshold: str, name: str = "threshold") -> bool:
     from ..drainage.channels.inputs import amount
 
     return amount(threshold, name)[1] is not None
+
+
+def refuse(settings: dict[str, Any]) -> None:
+    """Refuse a GPU for what it cannot compute."""
+    from ..drainage.flow.accumulation import only_on_cpu
+    from ..drainage.location import refuse_cuda
+
+    refuse_cuda(settings["backend"], only_on_cpu(settings["method"], settings["weights"]))
 
 
 def provide(

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from ..store import TileStore
 
 NAME = "flow-direction"
-PROVEN = True
+PROVEN = ON_GPU = True
 MODULES = "mst.problem", "drainage.flow", "drainage.directions"
 READS = ("burn",)
 HELP = """Compute the D8 flow direction of every cell of STORE, or of a raster (then give -o).
@@ -90,10 +90,12 @@ OPTIONS = [
 
 
 def refuse(settings: dict[str, Any]) -> None:
-    """Refuse options that contradict each other."""
-    from ..drainage.directions import ways_of
+    """Refuse options that contradict each other, and a GPU for what it cannot compute."""
+    from ..drainage.directions import only_on_cpu, ways_of
+    from ..drainage.location import refuse_cuda
 
-    depressions, _ = ways_of(settings["depressions"], settings["flats"])
+    depressions, flats = ways_of(settings["depressions"], settings["flats"])
+    refuse_cuda(settings["backend"], only_on_cpu(flats))
     for name in ("max_distance", "max_depth"):
         if settings[name] is not None and depressions != "breach":
             option = f"--{name.replace('_', '-')}"

@@ -42,6 +42,9 @@ def also_export(layer: Layer, output: str | None, report: Report, settings: dict
     report.result["output"] = output
 
 
+gpu_options = [options.backend_option, options.device_option, options.gpu_memory_limit_option]
+
+
 def command_of(operation: ModuleType) -> click.Command:
     """Build the command of a module with NAME, HELP, OPTIONS, PROVEN and `run` (gives a `Result`).
 
@@ -49,11 +52,13 @@ def command_of(operation: ModuleType) -> click.Command:
     --threads, --workers, --scheduler, --resume, --overwrite, --json, -v and -q; and --verify if it
     is PROVEN. A module may say which MODULES of the package its workers import before they start,
     and what it found (`tell`); it may `refuse` settings before any work, and name further options
-    of files that it READS. One with `provide`, which computes the layers that it needs, accepts a
+    of files that it READS. One that can run ON_GPU also has --backend, --device and
+    --gpu-memory-limit. One with `provide`, which computes the layers that it needs, accepts a
     raster in place of a store; it names the options of layers that it WRITES, if not --into.
     """
     provide = getattr(operation, "provide", None)
     writes = getattr(operation, "WRITES", ("into",))
+    on_gpu = getattr(operation, "ON_GPU", False)
     tell = getattr(operation, "tell", cells_with_a_value)
     refuse = getattr(operation, "refuse", lambda settings: None)
 
@@ -85,7 +90,8 @@ def command_of(operation: ModuleType) -> click.Command:
             options.if_interrupted(advice),
             _as_store(store, raster, written, settings, show) as at,
         ):
-            opened, how = TileStore.open(at), ("memory_limit", "threads", "client", "resume")
+            opened, how = TileStore.open(at), ["memory_limit", "threads", "client", "resume"]
+            how += ["backend", "device", "gpu_memory_limit"] if on_gpu else []
             before = {} if provide is None else provide(
                 opened, show, {name: settings[name] for name in how}, settings
             )  # fmt: skip
@@ -117,6 +123,7 @@ def command_of(operation: ModuleType) -> click.Command:
         ),
         options.memory_limit_option,
         options.threads_option,
+        *(gpu_options if on_gpu else []),
         options.cluster_options(*getattr(operation, "MODULES", ())),
         *([options.verify_option] if operation.PROVEN else []),
         options.resume_option,

@@ -40,6 +40,17 @@ CELL_TYPES = {
 }
 """C++ names of the cell types."""
 
+REGION = np.dtype(
+    [
+        ("rows", "<i8"),
+        ("cols", "<i8"),
+        *((name, "<i4") for name in ("shift", "blocks_across", "tiles_across")),
+        *((name, "<i4") for name in ("sides", "has_nodata", "diagonal")),
+        ("per_length", "<u8"),
+    ]
+)
+"""`Region` in ``cuda/kernels/cells.cuh``."""
+
 OPTIONS = ("--std=c++17", "--fmad=false", "--ftz=false")
 """Compiler options. No fused multiply-add: it rounds once where the CPU rounds twice."""
 

@@ -20,7 +20,7 @@ from ..engine.operation import Operation, OutputLayer, Phase, SolvedBlock, State
 from ..engine.plan import StreamPlan, layer_bytes
 from ..engine.proof import Limits
 from ..engine.run import Here, Run, run
-from ..errors import InputError, StoreError
+from ..errors import InputError
 from ..grid import Block, BlockGrid
 from ..io.places import Places, PlacesLike
 from ..mst.weights import valid_cells
@@ -30,7 +30,7 @@ from ..store import Layer, TileStore
 from .block import Work, read_forest
 from .codes import ENCODING, NOWHERE
 from .drain import VERTEX_BYTES, Flows, drain, outline, solve
-from .outlets import BORDER, Outlets, has_voids, is_full
+from .outlets import BORDER, Outlets, has_voids, refuse_missing
 from .plan import plan_blocks
 from .rims import BlockRim
 from .skeleton import Skeleton
@@ -358,12 +358,7 @@ class _Drainage(State):
             assert self._voids is not None
             self._voids.join()
             return
-        cells, heights = self._found["cells"], self._heights
-        if is_full(heights) and cells != heights.grid.cells:
-            raise StoreError(
-                f"{heights.path}: says that all cells have a value, but {cells:,} of "
-                f"{heights.grid.cells:,} have; convert the raster again"
-            )
+        refuse_missing(self._heights, self._found["cells"])
         self._flows = solve(self._skeleton.join(), self._blocks)
 
     def found(self) -> dict[str, Any]:

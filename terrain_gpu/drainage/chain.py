@@ -47,7 +47,8 @@ def provide_heights(
     overwrite
         Whether another layer of the operation is replaced.
     how
-        Of all steps: memory_limit, threads, client, resume.
+        Of all steps: memory_limit, threads, client, resume, and where: backend, device,
+        gpu_memory_limit.
 
     Returns
     -------
@@ -64,6 +65,8 @@ def provide_heights(
         return {}
     if there and not overwrite:
         raise StoreError(f"{store.path / operation.into}: made {differs}; --overwrite replaces it")
+    for name in ("backend", "device", "gpu_memory_limit"):  # these run on the CPU
+        how.pop(name, None)
     with show(operation.command) as progress:
         found = run(operation, overwrite=overwrite, place=Here(progress), **how)
     return {operation.into: found.report.seconds["total"]}
@@ -98,7 +101,8 @@ def provide_tree(
     overwrite
         Whether one of other heights is replaced.
     how
-        Of all steps: memory_limit, threads, client, resume.
+        Of all steps: memory_limit, threads, client, resume, and where: backend, device,
+        gpu_memory_limit.
 
     Returns
     -------

@@ -6,9 +6,11 @@ import os
 from dataclasses import dataclass
 from typing import Any
 
-from ..arguments import DepressionsMethod, FlatsMethod, checked
+from ..arguments import Backend, DepressionsMethod, FlatsMethod, checked
+from ..cuda.backend import Gpu
+from ..engine.plan import StreamPlan
 from ..engine.proof import RunRecord
-from ..engine.run import Here, Result, run
+from ..engine.run import Result, Run, run
 from ..errors import InputError, StoreError
 from ..io.places import PlacesLike
 from ..progress import Progress, silent
@@ -17,6 +19,7 @@ from .accumulation import Accumulate
 from .codes import DIRECTIONS, open_directions
 from .flats import GradientDirection
 from .flow.fill import LAYER as FILLED
+from .location import placed, refuse_cuda
 from .outlets import EDGE, NAMED, Outlets
 from .source import open_drained, open_filled, open_forest
 
@@ -31,6 +34,22 @@ class FlowDirection(Accumulate):
 
     command = "flow-direction"
 
+    def plan(
+        self, memory_limit: int | str | None, threads: int | None, gpu: Gpu | None = None
+    ) -> StreamPlan:
+        if gpu is None:
+            return super().plan(memory_limit, threads)
+        from .cuda.directions import plan_directions
+
+        return plan_directions(self, memory_limit, threads, gpu)
+
+    def execute(self, run: Run) -> dict[str, Any]:
+        if run.gpu is None:
+            return super().execute(run)
+        from .cuda.directions import solve
+
+        return solve(self, run)
+
 
 @checked()
 def flow_direction(  # noqa: PLR0913 - keyword-only
@@ -43,6 +62,9 @@ def flow_direction(  # noqa: PLR0913 - keyword-only
     into: str = DIRECTIONS,
     memory_limit: int | str | None = None,
     threads: int | None = None,
+    backend: Backend = "auto",
+    device: int = 0,
+    gpu_memory_limit: int | str | None = None,
     client: Any = None,
     verify: bool = False,
     resume: bool = False,
@@ -84,6 +106,13 @@ def flow_direction(  # noqa: PLR0913 - keyword-only
         Limit on the peak resident set of the process in bytes; a quarter of RAM when None.
     threads
         Number of threads; all processors when None.
+    backend
+        "cuda", "cpu", or "auto": CUDA if it works and the raster fits its memory. The results have
+        the same bits.
+    device
+        Number of the GPU.
+    gpu_memory_limit
+        Limit on the GPU memory in bytes; nine tenths of the free memory when None.
     client
         A ``distributed.Client`` whose workers solve the blocks, each within `memory_limit`. None
         for this process.
@@ -139,6 +168,7 @@ def flow_direction(  # noqa: PLR0913 - keyword-only
     opened = store if isinstance(store, TileStore) else TileStore.open(store)
     _, flats = ways_of(depressions, flats)
     operation: FlowDirection | GradientDirection
+    refuse_cuda(backend, why := only_on_cpu(flats))
     if flats == "gradient":
         along = _along(opened, filled, outlets, depressions)
         if into == along:
@@ -154,6 +184,7 @@ def flow_direction(  # noqa: PLR0913 - keyword-only
         operation = FlowDirection(
             str(opened.path), ends.digest, directions=into, places=ends.places
         )
+    where = backend, device, gpu_memory_limit, memory_limit, client, progress, why
     return run(
         operation,
         memory_limit=memory_limit,
@@ -161,9 +192,14 @@ def flow_direction(  # noqa: PLR0913 - keyword-only
         resume=resume,
         overwrite=overwrite,
         verify=verify,
-        place=Here(progress),
+        place=placed(operation.blocks.block, *where),
         client=client,
     )
+
+
+def only_on_cpu(flats: str) -> str | None:
+    """Return what of this runs on the CPU alone, see `placed`."""
+    return "gradients in flats run" if flats == "gradient" else None
 
 
 def ways_of(

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..engine.proof import around
-from ..errors import InputError
+from ..errors import InputError, StoreError
 from ..grid import Window
 from ..io.places import Places, PlacesLike, as_places, refuse_nodata
 from ..store import Layer
@@ -87,6 +87,20 @@ def has_voids(outlets: str, cells: Layer) -> bool:
 def is_full(cells: Layer) -> bool:
     """Whether the layer says that all its cells have a value."""
     return cells.statistics()["valid_cells"] == cells.grid.cells
+
+
+def refuse_missing(cells: Layer, found: int) -> None:
+    """Refuse a layer that says that all its cells have a value, if not as many were found.
+
+    Raises
+    ------
+    StoreError
+    """
+    if is_full(cells) and found != cells.grid.cells:
+        raise StoreError(
+            f"{cells.path}: says that all cells have a value, but {found:,} of "
+            f"{cells.grid.cells:,} have; convert the raster again"
+        )
 
 
 def cells_in(window: Window, places: Places) -> np.ndarray:

@@ -269,7 +269,8 @@ class Run:
     @property
     def proof_limits(self) -> Limits:
         """For a proof on the CPU."""
-        return Limits(self.memory_limit, self.asked_threads, self.progress)
+        cuda = self.held if self.gpu is None else CUDA_BASELINE
+        return Limits(self.memory_limit - cuda, self.asked_threads, self.progress)
 
     @property
     def in_memory(self) -> bool:
@@ -400,7 +401,7 @@ def run(
     plan_on = _planner(operation, memory_limit, threads, place, cluster)
     place.run(plan_on)
     if verify:
-        operation.plan_verify(limit_of(memory_limit), threads)
+        _plan_proof(operation, memory_limit, threads, place)
     with report.measured(), ExitStack() as stack:
         writers = {
             output.name: stack.enter_context(
@@ -520,6 +521,18 @@ def _verify(begun: Run, found: dict[str, Any]) -> None:
             if not begun.in_memory:
                 begun.forget()
             raise
+
+
+def _plan_proof(
+    operation: Operation, memory_limit: int | str | None, threads: int | None, place: Location
+) -> None:
+    """Refuse limits that are too small for the proof, beside CUDA where it is used."""
+
+    def plan(gpu: Any) -> None:
+        cuda = place.held if gpu is None else CUDA_BASELINE
+        operation.plan_verify(limit_of(memory_limit) - cuda, threads)
+
+    place.run(plan)
 
 
 def _planner(

@@ -86,7 +86,7 @@ def euler_tour(
         raise InputError("give either parent or edges, and not both")
 
     def work(xp: Any, take: Any, give: Any) -> EulerTour:
-        above = parent if edges is None else _rooted(xp, take(edges), root, method)
+        above = parent if edges is None else root_tree(xp, take(edges), root, method)
         tour = _tour(xp, integers("parent", take(above)), method)
         return EulerTour(*(give(array) for array in tour))
 
@@ -157,8 +157,8 @@ def _on_cycle(xp: Any, parent: Any) -> int:
     return int(far[(parent[far] != far).argmax()])
 
 
-def _rooted(xp: Any, edges: Any, root: int, method: str) -> Any:
-    """Return the parents in the tree of these edges."""
+def root_tree(xp: Any, edges: Any, root: int, method: str = "auto") -> Any:
+    """Return the parents in the tree of these edges, see `euler_tour`; `xp` is numpy or cupy."""
     if not edges.size:
         edges = edges.reshape(0, 2).astype(np.int64)
     if edges.ndim != 2 or edges.shape[1] != 2:

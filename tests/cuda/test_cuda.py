@@ -21,6 +21,8 @@ from terrain_gpu.cli.main import group
 from terrain_gpu.cuda import device
 from terrain_gpu.cuda.backend import NoGpu, choose
 from terrain_gpu.cuda.device import OPTIONS, defines, source, why_not
+from terrain_gpu.drainage.cuda import directions as directions_gpu
+from terrain_gpu.drainage.cuda import flow as flow_gpu
 from terrain_gpu.errors import InputError, PlanError
 from terrain_gpu.grid.neighbours import COL_STEP, EDGE_OF, ROW_STEP
 from terrain_gpu.mst.cuda import plan as mst_gpu
@@ -255,6 +257,8 @@ VARIANTS = [
     *(("mst", macros) for macros in mst_gpu.variants()),
     *paths_variants.variants(),
     *(("proof", macros) for macros in proof_gpu.variants()),
+    *(("directions", macros) for macros in directions_gpu.variants()),
+    *(("flow", macros) for macros in flow_gpu.variants()),
     *(("gaps", {"CELL": name}) for name in mst_gpu.CELL_TYPES.values()),
 ]
 
@@ -308,7 +312,7 @@ def test_kernels_compile_for_real_gpus(tmp_path, name):
     compile_for_real_gpus(tmp_path, name, macros)
 
 
-@pytest.mark.parametrize("name", ["paths", "fields", "index", "proof", "classic"])
+@pytest.mark.parametrize("name", ["paths", "fields", "index", "proof", "classic", "flow"])
 def test_neighbours_are_those_of_the_grid(name):
     text = source(name)
     tables = {"row_step": ROW_STEP, "col_step": COL_STEP, "edge_of": EDGE_OF}

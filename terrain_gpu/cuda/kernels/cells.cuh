@@ -7,7 +7,6 @@ typedef long long i64;
 
 constexpr int TILE = 64;
 constexpr int CELLS = TILE * TILE;
-constexpr int RING = 4 * TILE - 4;
 
 struct Region {
     i64 rows, cols;    // of the raster inside the region

@@ -4,71 +4,14 @@
 // weight the steeper comes first; CACHED, whether a tile's cells are kept in shared memory;
 // TILE_BYTES, the shared memory of a tile; WIDE_KEYS, whether keys have 64 bits.
 #include "cells.cuh"
-
-typedef CELL Cell;
-constexpr bool FLOAT = (Cell)0.5 != (Cell)0;
-constexpr int BITS = 8 * sizeof(Cell);
-constexpr bool LONG = BITS == 64, WIDE = LONG || SLOPES;
-
-template <bool B, typename T, typename F> struct Pick { typedef T type; };
-template <typename T, typename F> struct Pick<false, T, F> { typedef F type; };
-
-typedef Pick<WIDE, u64, u32>::type Key;
-typedef Pick<LONG, u64, u32>::type Bits;
-typedef Pick<SLOPES || (FLOAT && ABSDIFF), Cell, Pick<(BITS <= 16), u16, Bits>::type>::type Operand;
-constexpr Bits SIGN = (Bits)1 << (BITS - 1);
-
-// -- weights: unsigned keys in the order of weights, as on the CPU ---------------------------------
-
-__device__ __forceinline__ u32 bits_of(float z) { return __float_as_uint(z); }
-__device__ __forceinline__ u64 bits_of(double z) { return (u64)__double_as_longlong(z); }
-template <typename T> __device__ __forceinline__ Bits bits_of(T z) { return (Bits)z; }
-
-// Unsigned numbers in the order of cells.
-__device__ __forceinline__ Bits order(Cell z) {
-    if constexpr (FLOAT) {
-        Bits bits = bits_of(z + (Cell)0);  // turns -0 into +0
-        return bits & SIGN ? ~bits : bits ^ SIGN;
-    } else if constexpr ((Cell)-1 < (Cell)1) {
-        return (Bits)z + SIGN;  // the least value becomes 0
-    } else {
-        return (Bits)z;
-    }
-}
-
-__device__ __forceinline__ Operand operand(Cell z) {
-    if constexpr (SLOPES || (FLOAT && ABSDIFF)) return z;
-    else return (Operand)order(z);
-}
-
-// The weight, without the slope.
-__device__ __forceinline__ Bits weight_bits(Operand a, Operand b) {
-    if constexpr (SLOPES) {
-        return order(a > b ? a : b);
-    } else if constexpr (FLOAT && ABSDIFF) {
-        return bits_of(a < b ? b - a : a - b) & ~SIGN;
-    } else {
-        Bits high = a > b ? a : b, low = a > b ? b : a;
-        return ABSDIFF ? high - low : high;
-    }
-}
-
-// The key of an edge in a direction from a row of the region.
-__device__ __forceinline__ Key edge_key(const Region& g, Operand a, Operand b, int k, i64 row) {
-    if constexpr (SLOPES) {
-        const double drop = (double)a - (double)b;
-        const float slope = (float)((drop < 0 ? -drop : drop) * g.per_length[k * g.rows + row]);
-        return (Key)((u64)weight_bits(a, b) << 32 | (0x7FFFFFFFu - __float_as_uint(slope)));
-    } else {
-        return weight_bits(a, b);
-    }
-}
+#include "weights.cuh"
 
 // -- tiles -----------------------------------------------------------------------------------------
 // An edge of a tile has a 14-bit number, 4 * lower cell + direction (E, SW, S, SE). Key and number
 // are packed into one word, of 32 bits if the key has at most 18. 64-bit keys do not fit: these
 // are compared first, then the numbers of edges with equal keys.
 
+constexpr int RING = 4 * TILE - 4;  // cells at the rim of a tile
 constexpr int NUMBER = 14;
 constexpr int THREADS = 512;
 constexpr int STRIP = CELLS / THREADS;  // cells of one column per thread
@@ -362,13 +305,7 @@ extern "C" __global__ void rank_edges(i64 n, const i64* order, EDGES) {
     }
 }
 
-// Reserve a place at the end of a list for this thread's item, if any; one atomic per warp.
-__device__ __forceinline__ i64 append(bool has, u64* count) {
-    const u32 all = __ballot_sync(~0u, has), lane = threadIdx.x & 31;
-    u64 first = 0;
-    if (lane == 0 && all) first = atomicAdd(count, (u64)__popc(all));
-    return __shfl_sync(~0u, first, 0) + __popc(all & ((1u << lane) - 1));
-}
+#include "append.cuh"
 
 // Replace the ends of edges by their roots, drop edges inside a component, and find the least edge
 // of each component. `tags` holds the index of each edge in the first list.

@@ -1,7 +1,10 @@
-// Rem's union-find. Label is int or i64. Parents only decrease, so a root is the least vertex of
+// Rem's union-find. Label is int, unsigned or i64. Parents only decrease, so a root is the least vertex of
 // its tree.
 __device__ __forceinline__ Label look(const Label* at) { return *(const volatile Label*)at; }
 __device__ __forceinline__ int swap_if(int* at, int old, int now) { return atomicCAS(at, old, now); }
+__device__ __forceinline__ unsigned swap_if(unsigned* at, unsigned old, unsigned now) {
+    return atomicCAS(at, old, now);
+}
 __device__ __forceinline__ i64 swap_if(i64* at, i64 old, i64 now) {
     return (i64)atomicCAS((u64*)at, (u64)old, (u64)now);
 }

@@ -10,16 +10,18 @@ from typing import Any
 
 import numpy as np
 
-from ...arguments import FlowMethod, UpstreamStatistic, checked, word
+from ...arguments import Backend, FlowMethod, UpstreamStatistic, checked, word
+from ...cuda.backend import Gpu
 from ...engine.operation import OutputLayer, State
 from ...engine.plan import StreamPlan
 from ...engine.proof import Limits
-from ...engine.run import Here, Result, Run, run
+from ...engine.run import Result, Run, run
 from ...errors import InputError
 from ...progress import Progress, silent
 from ...store import TileStore
 from ..codes import DIRECTIONS, NOWHERE, open_directions
 from ..division import EXPONENTS
+from ..location import placed, refuse_cuda
 from ..multiflow import MultipleFlow, open_surface
 from ..verify.sums import plan_sums, verify_sums
 from ..weights import Rule, rule_of
@@ -77,6 +79,22 @@ class FlowAccumulation(AlongFlow):
         weights = None if self.weights is None else self.layers[1]
         return rule_of(self.grid, weights, self.statistic, self.areas, self.exclude_self)
 
+    def plan(
+        self, memory_limit: int | str | None, threads: int | None, gpu: Gpu | None = None
+    ) -> StreamPlan:
+        if gpu is None:
+            return super().plan(memory_limit, threads)
+        from ..cuda.flow import plan_along
+
+        return plan_along(self, memory_limit, threads, gpu)
+
+    def execute(self, run: Run) -> dict[str, Any]:
+        if run.gpu is None:
+            return super().execute(run)
+        from ..cuda.flow import accumulate
+
+        return accumulate(self, run)
+
     def begin(self, plan: StreamPlan, spill: Path) -> State:
         return Inflows(self.layers[0].path, self.blocks, plan.memory_limit, self.rule)
 
@@ -128,6 +146,13 @@ class FlowAccumulation(AlongFlow):
         return {"verified_cells": self.grid.cells}
 
 
+def only_on_cpu(method: str, weights: str | None) -> str | None:
+    """Return what of this runs on the CPU alone, see `placed`."""
+    if method != "d8":
+        return f"method {method} runs"
+    return None if weights is None else "sums of weights run"
+
+
 def _inner(block: FlowBlock, cells: list[np.ndarray]) -> tuple[np.ndarray, Any]:
     """Directions and weights of the block without its ring."""
     return block.codes[1:-1, 1:-1], cells[0][1:-1, 1:-1] if cells else None
@@ -148,6 +173,9 @@ def flow_accumulation(  # noqa: PLR0913 - keyword-only
     into: str | None = None,
     memory_limit: int | str | None = None,
     threads: int | None = None,
+    backend: Backend = "auto",
+    device: int = 0,
+    gpu_memory_limit: int | str | None = None,
     client: Any = None,
     verify: bool = False,
     resume: bool = False,
@@ -196,6 +224,14 @@ def flow_accumulation(  # noqa: PLR0913 - keyword-only
         Limit on the peak resident set of the process in bytes; a quarter of RAM when None.
     threads
         Number of threads; all processors when None.
+    backend
+        "cuda", "cpu", or "auto": CUDA if it works and the raster fits its memory; for D8 without
+        weights. The results have
+        the same bits.
+    device
+        Number of the GPU.
+    gpu_memory_limit
+        Limit on the GPU memory in bytes; nine tenths of the free memory when None.
     client
         A ``distributed.Client`` whose workers solve the blocks, each within `memory_limit`. None
         for this process.
@@ -254,6 +290,7 @@ def flow_accumulation(  # noqa: PLR0913 - keyword-only
     if exponent is not None and method not in EXPONENTS:
         raise InputError(f"exponent {exponent}: leave it out, {method} takes no power of slopes")
     operation: FlowAccumulation | MultipleFlow
+    refuse_cuda(backend, why := only_on_cpu(method, weights))
     if method == "d8":
         open_directions(opened, directions)
         names = directions, areas, exclude_self, into, weights, statistic
@@ -265,6 +302,7 @@ def flow_accumulation(  # noqa: PLR0913 - keyword-only
         exponent = EXPONENTS.get(method, 1.0) if exponent is None else exponent
         how = method, exponent, filled, directions, areas, exclude_self, into, weights
         operation = MultipleFlow(str(opened.path), *how)
+    where = backend, device, gpu_memory_limit, memory_limit, client, progress, why
     return run(
         operation,
         memory_limit=memory_limit,
@@ -272,6 +310,6 @@ def flow_accumulation(  # noqa: PLR0913 - keyword-only
         resume=resume,
         overwrite=overwrite,
         verify=verify,
-        place=Here(progress),
+        place=placed(operation.blocks.block, *where),
         client=client,
     )

@@ -9,11 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from ...arguments import checked
+from ...arguments import Backend, checked
+from ...cuda.backend import Gpu
 from ...engine.operation import Operation, OutputLayer, State
 from ...engine.plan import StreamPlan
 from ...engine.proof import Limits, RunRecord
-from ...engine.run import Here, Result, Run, run
+from ...engine.run import Result, Run, run
 from ...errors import InputError, StoreError
 from ...progress import Progress, silent
 from ...store import Layer, TileStore
@@ -21,6 +22,7 @@ from ..channels.inputs import area_of
 from ..codes import DIRECTIONS, open_directions
 from ..hierarchy.filling import FillAround
 from ..hierarchy.operation import refuse_beyond
+from ..location import placed, refuse_cuda
 from ..source import open_forest
 from ..verify.fill import plan_fill, verify_fill
 from .block import FlowBlock
@@ -56,6 +58,22 @@ class Fill(AlongFlow):
 
     def settings(self) -> dict[str, Any]:
         return {"fill_of": self.layer, "directions": self.directions}
+
+    def plan(
+        self, memory_limit: int | str | None, threads: int | None, gpu: Gpu | None = None
+    ) -> StreamPlan:
+        if gpu is None:
+            return super().plan(memory_limit, threads)
+        from ..cuda.flow import plan_along
+
+        return plan_along(self, memory_limit, threads, gpu)
+
+    def execute(self, run: Run) -> dict[str, Any]:
+        if run.gpu is None:
+            return super().execute(run)
+        from ..cuda.flow import raise_levels
+
+        return raise_levels(self, run)
 
     def begin(self, plan: StreamPlan, spill: Path) -> State:
         return Beyond(self.layers[0].path, self.blocks, plan.memory_limit, MAX)
@@ -98,6 +116,9 @@ def fill(  # noqa: PLR0913 - keyword-only
     keep_larger_than: str | float | None = None,
     memory_limit: int | str | None = None,
     threads: int | None = None,
+    backend: Backend = "auto",
+    device: int = 0,
+    gpu_memory_limit: int | str | None = None,
     client: Any = None,
     verify: bool = False,
     resume: bool = False,
@@ -130,6 +151,13 @@ def fill(  # noqa: PLR0913 - keyword-only
         Limit on the peak resident set of the process in bytes; a quarter of RAM when None.
     threads
         Number of threads; all processors when None.
+    backend
+        "cuda", "cpu", or "auto": CUDA if it works and the raster fits its memory; without
+        `epsilon`. The results have the same bits.
+    device
+        Number of the GPU.
+    gpu_memory_limit
+        Limit on the GPU memory in bytes; nine tenths of the free memory when None.
     client
         A ``distributed.Client`` whose workers solve the blocks, each within `memory_limit`. None
         for this process.
@@ -177,6 +205,8 @@ def fill(  # noqa: PLR0913 - keyword-only
     --------
     >>> filled = fill("dem.zarr").layers["filled"]
     """
+    kept = keep_deeper_than, keep_larger_than
+    refuse_cuda(backend, why := only_on_cpu(epsilon, kept))
     opened = store if isinstance(store, TileStore) else TileStore.open(store)
     codes = open_directions(opened, directions)
     if "outlets" not in (codes.info.get("settings") or {}):
@@ -191,7 +221,6 @@ def fill(  # noqa: PLR0913 - keyword-only
     recorded, forest = RunRecord(opened, codes), open_forest(opened)
     for name in forest.identity:
         recorded.input(name)
-    kept = keep_deeper_than, keep_larger_than
     operation: Operation
     if epsilon:
         _refuse_epsilon(forest.cells, kept)
@@ -200,6 +229,7 @@ def fill(  # noqa: PLR0913 - keyword-only
         operation = _filling_around(opened, forest.cells, directions, into, *kept)
     else:
         operation = Fill(str(opened.path), forest.cells.name, directions, into)
+    where = backend, device, gpu_memory_limit, memory_limit, client, progress, why
     return run(
         operation,
         memory_limit=memory_limit,
@@ -207,9 +237,16 @@ def fill(  # noqa: PLR0913 - keyword-only
         resume=resume,
         overwrite=overwrite,
         verify=verify,
-        place=Here(progress),
+        place=placed(operation.blocks.block, *where),
         client=client,
     )
+
+
+def only_on_cpu(epsilon: bool, kept: tuple[Any, ...]) -> str | None:
+    """Return what of this runs on the CPU alone, see `placed`."""
+    if epsilon:
+        return "epsilon runs"
+    return None if kept == (None, None) else "filling around depressions runs"
 
 
 def _refuse_epsilon(heights: Layer, kept: tuple[Any, ...]) -> None:

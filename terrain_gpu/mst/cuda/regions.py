@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from ...cuda.backend import Gpu, Placement
-from ...cuda.device import RESERVED, Staging, memory_bound, memory_bounds, module
+from ...cuda.device import REGION, RESERVED, Staging, memory_bound, memory_bounds, module
 from ...engine.plan import StreamPlan
 from ...engine.schedule import missing, stream
 from ...errors import CellError
@@ -38,16 +38,6 @@ TILE_THREADS = 512
 
 NULL = np.uint64(0)
 """A null pointer, for optional arrays of a kernel."""
-
-_REGION = np.dtype(
-    [
-        ("rows", "<i8"),
-        ("cols", "<i8"),
-        *((name, "<i4") for name in ("shift", "blocks_across", "tiles_across")),
-        *((name, "<i4") for name in ("sides", "has_nodata", "diagonal")),
-        ("per_length", "<u8"),
-    ]
-)
 
 
 class SolverLane:
@@ -182,22 +172,22 @@ class GpuSolver:
         import cupy
 
         keys, ids, us, vs = edges
-        work = _EdgeList(self, cupy, frozen.size, keys.size)
+        work = EdgeList(self.weight, self._macros, frozen.size, keys.size)
         for into, values in zip((work.edges[0], *work.edges[-2:]), (keys, us, vs), strict=True):
             into.set(values.astype(into.dtype))
-        order = cupy.argsort(cupy.asarray(ids))
-        work.launch("rank_edges", np.int64(keys.size), order, *work.edges)
-        del order
         work.frozen.set(frozen.view(np.uint8))
-        work.parent.set(np.arange(frozen.size, dtype=np.uint32))
-        work.flatten()
-        work.counts[0] = keys.size
+        work.number(cupy.asarray(ids))
         final, left = work.pick(keys.size)
         return final, *work.candidates(left, tags=True)
 
 
-class _EdgeList:
+class EdgeList:
     """Boruvka over a list of edges: its memory and its sequence of kernels.
+
+    Parameters
+    ----------
+    values
+        Macros of ``cuda/kernels/mst.cu``.
 
     Attributes
     ----------
@@ -211,9 +201,11 @@ class _EdgeList:
         Number of vertices, at most that of the allocation.
     """
 
-    def __init__(self, solver: GpuSolver, cupy: Any, vertices: int, edges: int) -> None:
-        self.cupy, self.kernels = cupy, module("mst", solver._macros)
-        self.wide, self.vertices = is_wide(solver.weight), vertices
+    def __init__(self, weight: Weight, values: dict[str, Any], vertices: int, edges: int) -> None:
+        import cupy
+
+        self.cupy, self.kernels = cupy, module("mst", values)
+        self.wide, self.vertices = is_wide(weight), vertices
         self._lists = [self._new_list(edges) for _ in range(2)]
         self.edges = self._lists[0][0]
         self.parent = cupy.empty(vertices, np.uint32)
@@ -233,6 +225,14 @@ class _EdgeList:
     def launch(self, name: str, *arguments: Any) -> None:
         """Launch a kernel with grid-stride loops."""
         self.kernels.get_function(name)((self.grid,), (THREADS,), arguments)
+
+    def number(self, ids: Any) -> None:
+        """Complete a list whose keys, ends and frozen vertices are set: ranks replace its ids."""
+        order = self.cupy.argsort(ids)
+        self.launch("rank_edges", np.int64(ids.size), order, *self.edges)
+        self.parent[...] = self.cupy.arange(self.vertices, dtype=np.uint32)
+        self.flatten()
+        self.counts[0] = ids.size
 
     def mark(self, region: Any, mask: Any) -> int:
         """Set the final edges in the mask of a region; return the number of edges left."""
@@ -316,10 +316,11 @@ class _Workspace:
         tiles = down * across // TILE**2
         self.stream = cupy.cuda.Stream(non_blocking=True)
         with self.stream:
-            self.list = _EdgeList(solver, cupy, tiles * RING, tiles * TILE_EDGES)
+            most = tiles * RING, tiles * TILE_EDGES
+            self.list = EdgeList(solver.weight, solver._macros, *most)
             self.sums = cupy.empty(len(solver.weight.new_sums()), np.int64)
             self.totals = cupy.empty(3, np.uint64)
-            self.region = cupy.empty(_REGION.itemsize, np.uint8)
+            self.region = cupy.empty(REGION.itemsize, np.uint8)
             self.per_length = cupy.empty(4 * min(side, solver.shape[0]) * solver.weight.slopes)
         self.tile_kernel = self.list.kernels.get_function("tile_forest")
         self.tile_kernel.max_dynamic_shared_size_bytes = solver._shared
@@ -348,7 +349,7 @@ class _Workspace:
         )
         if solver.weight.slopes:
             self.per_length[: 4 * (r1 - r0)].set(solver.weight.rule(r0, r1).ravel())
-        self.region.set(np.array([described], _REGION).view(np.uint8))
+        self.region.set(np.array([described], REGION).view(np.uint8))
 
     def run(self) -> None:
         """Run all kernels of a region."""
