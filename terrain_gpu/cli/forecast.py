@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import json
+import math
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from ..engine import cluster
 from ..engine.plan import StreamPlan, format_size, of_cluster
+from ..errors import InputError
 from ..grid import BlockGrid, ceil_div
 from ..io.convert_problem import PART
 from ..mst.problem import blocks_of_a_task
@@ -25,6 +29,10 @@ class Pass(NamedTuple):
         Bytes from the workers, for each cell at the sides of blocks, and for each cell.
     line
         Bytes of what records a block that it writes; 0 where it writes none.
+    given_cell
+        Bytes to the workers for each cell.
+    outputs
+        Layers that it writes.
     """
 
     name: str
@@ -34,69 +42,148 @@ class Pass(NamedTuple):
     rim: float = 0
     cell: float = 0
     line: int = 0
+    given_cell: float = 0
+    outputs: int = 1
 
 
-# Rates: seconds of processor time on one core of an EPYC (virtual), hydrology on one of a Xeon,
-# float32 terrain of 8192^2 in blocks of 1024, 2026-11-23. Bytes: the same terrain of 1024^2 to
-# 8192^2, blocks of 128 to 1024. Flow directions: of rasters without voids.
+class Case(NamedTuple):
+    """What else a forecast depends on.
+
+    Attributes
+    ----------
+    weight
+        Of a spanning tree.
+    item
+        Bytes of a distance.
+    visits
+        How often shortest paths visit a block.
+    backlink
+        Whether they compute backlinks.
+    slower
+        How many times as long as here a core takes; None for what is usual.
+    storage
+        Bytes per second that all workers together can write; None if that is no limit.
+    """
+
+    weight: str = "max"
+    item: int = 8
+    visits: float = 1
+    backlink: bool = False
+    slower: float | None = None
+    storage: int | None = None
+
+
+# Rates: processor seconds of one of 16 busy workers of a host of 32 cores (virtual Intel Xeon),
+# uint16 terrain of 30 000^2, blocks of 1024, 2026-11-25. Rates of what did not run there are those
+# of an EPYC core, divided by what the others lost. Bytes: float32 terrain of 1024^2 to 8192^2,
+# blocks of 128 to 1024. Flow directions and breach: of rasters without voids.
 PASSES = {
-    "convert": (Pass("convert", 98e6, line=110),),
-    "slope": (Pass("slope", 36e6, line=110),),
-    "mst": (Pass("blocks", 25e6, line=85), Pass("patches", 470e6, given=17.1, line=33)),
+    "convert": (Pass("convert", 94e6, line=110),),
+    "slope": (Pass("slope", 18.6e6, line=110),),
+    "mst": (Pass("blocks", 12.3e6, line=85), Pass("patches", 230e6, given=17.1, line=33)),
     "components": (
-        Pass("survey", 260e6, known=3.1, rim=4),
-        Pass("label", 95e6, given=2.7, line=84),
+        Pass("survey", 135e6, known=3.1, rim=4),
+        Pass("label", 49e6, given=2.7, line=84),
     ),
     "accumulate": (
-        Pass("outlines", 16e6, known=41),
-        Pass("drain", 14e6, given=11, line=90),
+        Pass("outlines", 13.5e6, known=41),
+        Pass("drain", 11.8e6, given=11, line=90),
     ),
     "flow-direction": (
-        Pass("outlines", 19e6, known=31),
-        Pass("drain", 19e6, given=8, line=85),
+        Pass("outlines", 14.7e6, known=31),
+        Pass("drain", 14.7e6, given=8, line=85),
     ),
     "flow-accumulation": (
-        Pass("ways", 22e6, known=8.5),
-        Pass("cells", 19e6, given=3.5, line=85),
+        Pass("ways", 17.7e6, known=8.5),
+        Pass("cells", 15.3e6, given=3.5, line=85),
     ),
     "fill": (
-        Pass("ways", 66e6, known=5.4),
-        Pass("cells", 17e6, given=2.5, line=85),
+        Pass("ways", 53e6, known=5.4),
+        Pass("cells", 13.7e6, given=2.5, line=85),
     ),
     "basins": (
-        Pass("ways", 29e6, known=9.1),
-        Pass("cells", 13e6, given=6.2, line=85),
+        Pass("ways", 23e6, known=9.1),
+        Pass("cells", 10.5e6, given=6.2, line=85),
     ),
     "hand": (
-        Pass("ways", 22e6, known=7.6),
-        Pass("cells", 5.8e6, given=5.4, line=170),
+        Pass("ways", 17.7e6, known=7.6),
+        Pass("cells", 4.7e6, given=5.4, line=170, outputs=2),
     ),
     "network": (
-        Pass("outlines", 24e6, known=45.5),
-        Pass("lines", 10e6, given=15.7, cell=2.6),
-        Pass("ends", 9.7e6, given=15.7, cell=2.6),
+        Pass("outlines", 20e6, known=45.5),
+        Pass("lines", 8.5e6, given=15.7, cell=2.6),
+        Pass("ends", 8.2e6, given=15.7, cell=2.6),
     ),
+    "watershed": (
+        Pass("ways", 60e6, known=6.5),
+        Pass("cells", 14e6, given=4.6, line=140, outputs=2),
+    ),
+    "depressions": (
+        Pass("merge", 8.7e6, known=21.7, cell=1.22),
+        Pass("measure", 6.5e6, given=14.2, given_cell=0.245, known=1.2, cell=1.21),
+        Pass("label", 5.5e6, given=13.4, given_cell=0.245, line=85),
+    ),
+    "streams": (
+        Pass("pieces", 50e6, known=1.4, cell=0.027),
+        Pass("streams", 50e6, given_cell=0.005, line=85),
+    ),
+    "terrain-indices": (Pass("indices", 7.2e6, line=300, outputs=3),),
+    "polygons": (Pass("trace", 10e6, known=0.5, cell=0.042),),
+    "breach": (Pass("pits", 41e6, known=9.1, cell=0.015), Pass("breach", 2.2e6, line=110)),
+    "index": (Pass("build", 0.55e6, line=42),),
+    "sssp": (Pass("finalise", 24e6, given=10.5, line=120),),
 }
 """By the purpose of a plan."""
+COMMANDS = {
+    "convert": "convert-dataset",
+    "mst": "compute-mst",
+    "sssp": "compute-sssp",
+    "index": "build-index",
+    "components": "label-components",
+}
+"""Names in reports, where they differ."""
+
+BACKLINKS = Pass("finalise", 12e6, given=11, known=5.3, line=170)
+"""The last phase of shortest paths with backlinks."""
+WEIGHTS = {"flow": 1.5, "absdiff": 1.4}
+"""How many times as long as with "max" blocks of a spanning tree take."""
+VISITS = {"friction": 4.2}
+OTHER_VISITS = 12.0
+"""How often shortest paths visit a block: friction, and costs of heights."""
+VISIT_SECONDS = 0.045e-6, 0.0134e-6
+"""Of shortest paths, for each cell once and at every visit of its block."""
+WAVE = 0.25
+"""Blocks that can be visited at a time, beside the square root of all."""
 
 JOIN_SECONDS = {
-    "mst": 0.3e-6,
-    "components": 0.1e-6,
-    "accumulate": 0.2e-6,
-    "flow-direction": 0.2e-6,
-    "network": 0.2e-6,
-    **dict.fromkeys(("flow-accumulation", "fill", "basins", "hand"), 0.05e-6),
+    "mst": 0.5e-6,
+    "components": 0.015e-6,
+    "accumulate": 0.37e-6,
+    "flow-direction": 0.33e-6,
+    "network": 0.37e-6,
+    **dict.fromkeys(("flow-accumulation", "fill", "basins", "hand", "watershed"), 0.12e-6),
 }
 """Of the process that starts the run, for each cell beside a border between blocks."""
-LINES_RATE = 2.6e6
-"""Cells per second whose lines that process writes to a GeoPackage."""
-CHECKSUM_RATE = 1e9
+HIERARCHY_SECONDS = 0.03e-6
+"""For each cell: the depressions of all blocks are joined."""
+LINES_RATE, POLYGONS_RATE = 2e6, 15e6
+"""Cells per second whose lines or polygons that process writes to a GeoPackage."""
+CHECKSUM_RATE = 0.8e9
 """Bytes per second."""
-TASK_COST = 1e-3
-"""Seconds of the scheduler for each task, at most."""
+TASK_COST = 4e-3
+"""Seconds of the scheduler and of the process that starts the run for each task, on two cores."""
+ALONE, CROWD = 0.7, 16
+"""How long one worker of a host takes for what takes one of so many a second."""
+WAIT_ALONE, WAIT = 1.5e-9, 5e-9
+"""Seconds until a byte is on the disk, of one worker and of one of so many."""
+FIRST, FIRST_LIGHT, LIGHT = 0.3, 0.1, ("convert", "checksums", "levels", "patches")
+"""Seconds of a worker's first task of a phase, which loads kernels, and of phases with few."""
+COMMIT = 1e-4
+"""Seconds for each block in the end."""
 
-JOB, WRITING_JOB, BLOCK, ANSWER, EDGE = 760, 2100, 20, 50, 8
-"""Bytes of a task, of one that writes, of a block in it, of what returns, and of a final edge."""
+JOB, WRITING_JOB, OUTPUT, BLOCK, ANSWER, EDGE, VISIT = 760, 2100, 1000, 20, 50, 8, 1100
+"""Bytes of a task, of one that writes a layer, of each further layer, of a block in a task, of what
+returns, of a final edge, and of a task of visits."""
 
 
 def forecast(
@@ -104,6 +191,7 @@ def forecast(
     planned: Callable[[int, int, int | None], StreamPlan],
     raster: tuple[int, int, int | None],
     workers: int,
+    case: Case,
 ) -> tuple[StreamPlan, dict[str, Any]]:
     """Plan a run by workers of one thread each, and predict it.
 
@@ -121,83 +209,190 @@ def forecast(
     """
     with of_cluster(cluster.OVERHEAD):
         plan = planned(*raster)
-    return plan, predicted(purpose, plan, workers)
+    return plan, predicted(purpose, plan, workers, case)
 
 
-def predicted(purpose: str, plan: StreamPlan, workers: int) -> dict[str, Any]:
+def learned(purpose: str, case: Case, file: str) -> Case:
+    """Return the case with what the report of a smaller run tells about this host and terrain.
+
+    Raises
+    ------
+    InputError
+        when it is not the report of such a run on a cluster.
+    """
+    try:
+        told = json.loads(Path(file).read_text(encoding="utf-8"))
+        cells, each = told["cells"], told["settings"]["cluster"]["each"]
+        used = sum(float(one["processor_seconds"]) for one in each.values())
+        command, visits = told["command"], told["result"].get("block_visits_per_block", case.visits)
+    except OSError as error:
+        raise InputError(f"--like {file}: cannot be read: {error.strerror}") from error
+    except (ValueError, KeyError, TypeError, AttributeError):
+        raise InputError(
+            f"--like {file}: not the report of a run on a cluster; give what --json of a run with "
+            "--workers wrote"
+        ) from None
+    wanted = COMMANDS.get(purpose, purpose)
+    if command != wanted:
+        raise InputError(f"--like {file}: a report of {command}; --for {purpose} needs {wanted}")
+    case = case._replace(visits=visits)
+    return case._replace(slower=used / sum(_work(purpose, cells, case).values()))
+
+
+def _passes(purpose: str, case: Case) -> tuple[Pass, ...]:
+    return (BACKLINKS,) if purpose == "sssp" and case.backlink else PASSES[purpose]
+
+
+def _work(purpose: str, cells: int, case: Case) -> dict[str, float]:
+    """Return the seconds that one core takes for the tasks of each phase."""
+    found = {one.name: cells / one.rate for one in _passes(purpose, case)}
+    if purpose == "mst":
+        found["blocks"] *= WEIGHTS.get(case.weight, 1.0)
+    if purpose == "sssp":
+        once, visit = VISIT_SECONDS
+        found = {"relax": cells * (once + visit * case.visits), **found}
+    return found
+
+
+class _Forecast:
+    """A forecast in the making."""
+
+    def __init__(self, workers: int, case: Case) -> None:
+        crowd = min(workers - 1, CROWD - 1) / (CROWD - 1)
+        self.slower = case.slower or ALONE + (1 - ALONE) * crowd
+        self.wait = WAIT_ALONE + (WAIT - WAIT_ALONE) * crowd
+        self.workers, self.storage = workers, case.storage
+        self.tasks = self.sent = self.received = 0.0
+        self.seconds: dict[str, float] = {}
+        self.limits: dict[str, str] = {}
+
+    def phase(
+        self, name: str, items: int, work: float, written: float = 0, *, at_once: float = math.inf,
+        tasks: int | None = None,
+    ) -> int:  # fmt: skip
+        """Add a phase whose items take so many seconds of one core; return its tasks."""
+        spent, first = self.slower * work + self.wait * written, FIRST
+        if name in LIGHT:
+            first = FIRST_LIGHT
+        if tasks is None:
+            tasks = _tasks(items, spent, self.workers, first)
+        took = {
+            "workers": first + spent / max(min(self.workers, items, at_once), 1),
+            "tasks": TASK_COST * tasks,
+            "storage": written / self.storage if self.storage else 0.0,
+        }
+        self.limits[name] = max(took, key=lambda limit: took[limit])
+        self.seconds[name] = self.seconds.get(name, 0.0) + took[self.limits[name]]
+        self.tasks += tasks
+        return tasks
+
+    def alone(self, name: str, work: float) -> None:
+        """Add work of the process that starts the run."""
+        self.seconds[name] = self.seconds.get(name, 0.0) + work
+
+
+def predicted(purpose: str, plan: StreamPlan, workers: int, case: Case) -> dict[str, Any]:
     """Predict a run.
 
     Returns
     -------
     dict
         workers, tasks, bytes_sent and bytes_received (through the scheduler), bytes_read and
-        bytes_written (by the workers), and seconds: by phase, with the total, if storage is fast
-        enough.
+        bytes_written (by the workers), seconds by phase with the total, and what limits each.
     """
     cells, blocks = plan.rows * plan.cols, BlockGrid(plan.rows, plan.cols, plan.block_size)
     down, across = blocks.shape
     inner = 2 * blocks.line_cells
     rims = 2 * (down * plan.cols + across * plan.rows)
     units = ceil_div(plan.rows, plan.unit_rows) * ceil_div(plan.cols, plan.unit_cols)
-    tasks = sent = received = 0.0
-    seconds: dict[str, float] = {}
-
-    def spread(name: str, items: int, work: float) -> int:
-        """Count the tasks of items that take so many seconds in all."""
-        nonlocal tasks
-        found = _tasks(items, work, workers)
-        tasks += found
-        seconds[name] = max(work / max(min(workers, items), 1), TASK_COST * found)
-        return found
-
-    for one in PASSES[purpose]:
+    found, work = _Forecast(workers, case), _work(purpose, cells, case)
+    read, written = float(plan.bytes_read), float(plan.bytes_written)
+    if purpose == "sssp":
+        loaded, spilled = _visits(found, plan, blocks.count, work["relax"], case)
+        read, written = 2 * read + loaded, written + spilled
+        found.sent += (case.visits + 1) * rims * case.item
+        found.received += 0.95 * case.visits * rims * case.item
+    for one in _passes(purpose, case):
         if one.name == "patches":
-            side = blocks_of_a_task(blocks.count, workers)
-            seconds["levels"] = JOIN_SECONDS[purpose] * inner
-            if side > 1:  # the lower levels
-                below = inner - 2 * (
-                    (ceil_div(down, side) - 1) * plan.cols
-                    + (ceil_div(across, side) - 1) * plan.rows
-                )
-                tops = ceil_div(down, side) * ceil_div(across, side)
-                sent += JOB * spread("levels", tops, JOIN_SECONDS[purpose] * below)
-                received += EDGE * below
-                seconds["levels"] += JOIN_SECONDS[purpose] * (inner - below)
+            _levels(found, blocks, inner)
             if blocks.count == 1:
                 continue
         items = units if purpose == "convert" else blocks.count
-        count = spread(one.name, items, cells / one.rate)
-        sent += count * (WRITING_JOB if one.line else JOB)
-        sent += BLOCK * blocks.count + one.given * inner
-        received += one.known * inner + one.rim * rims + one.cell * cells
-        received += ANSWER * count + one.line * blocks.count
-    read = plan.bytes_read
+        count = found.phase(
+            one.name, items, work[one.name], plan.bytes_written * (one.line > 0)
+        )  # fmt: skip
+        job = WRITING_JOB + OUTPUT * (one.outputs - 1) if one.line else JOB
+        found.sent += count * job + BLOCK * blocks.count
+        found.sent += one.given * inner + one.given_cell * cells
+        found.received += ANSWER * count + one.line * blocks.count
+        found.received += one.known * inner + one.rim * rims + one.cell * cells
     if purpose == "convert":
-        size = read // plan.passes
+        size = plan.bytes_read // plan.passes
         if workers > 1:
             read += size
-            sent += JOB * spread("checksums", ceil_div(size, PART), size / CHECKSUM_RATE)
+            found.sent += JOB * found.phase("checksums", ceil_div(size, PART), size / CHECKSUM_RATE)
     elif purpose == "network":
-        read += read // 2  # the third pass
-        seconds["write"] = cells / LINES_RATE
+        read *= 1.5  # the third pass
+        found.alone("write", cells / LINES_RATE)
+    elif purpose == "breach":
+        read *= 2 / 3  # the first pass is for rasters with voids
+    elif purpose == "polygons":
+        found.alone("write", cells / POLYGONS_RATE)
+    elif purpose == "depressions":
+        found.alone("join", HIERARCHY_SECONDS * cells)
     if purpose in JOIN_SECONDS and purpose != "mst":
-        seconds["join"] = JOIN_SECONDS[purpose] * inner
+        found.alone("join", JOIN_SECONDS[purpose] * inner)
+    found.alone("commit", COMMIT * blocks.count)
     return {
         "workers": workers,
-        "tasks": round(tasks),
-        "bytes_sent": round(sent),
-        "bytes_received": round(received),
-        "bytes_read": read,
-        "bytes_written": plan.bytes_written,
-        "seconds": {**seconds, "total": sum(seconds.values())},
+        "tasks": round(found.tasks),
+        "bytes_sent": round(found.sent),
+        "bytes_received": round(found.received),
+        "bytes_read": round(read),
+        "bytes_written": round(written),
+        "seconds": {**found.seconds, "total": sum(found.seconds.values())},
+        "limits": found.limits,
     }
 
 
-def _tasks(items: int, work: float, workers: int) -> int:
+def _levels(found: _Forecast, blocks: BlockGrid, inner: int) -> None:
+    """Add the levels of a spanning tree, the lower ones in tasks."""
+    side, each = blocks_of_a_task(blocks.count, found.workers), JOIN_SECONDS["mst"]
+    if side > 1:
+        tops = BlockGrid(blocks.rows, blocks.cols, side * blocks.block)
+        below, inner = inner - 2 * tops.line_cells, 2 * tops.line_cells
+        found.sent += JOB * found.phase("levels", tops.count, each * below)
+        found.received += EDGE * below
+    found.alone("levels", each * inner)
+
+
+def _visits(
+    found: _Forecast, plan: StreamPlan, blocks: int, work: float, case: Case
+) -> tuple[float, float]:
+    """Add the visits of shortest paths; return the bytes of distances read and written."""
+    # The first visit of a block is a task of its own; later ones share tasks if there are many.
+    again = (case.visits - 1) / (1 + 3 / math.sqrt(found.workers))
+    tasks = math.ceil(blocks * (1.3 + again))
+    distances = plan.rows * plan.cols * case.item
+    away = max(1 - found.workers * plan.buffers / blocks, 0)  # these leave memory at every visit
+    loaded = (1 + away * case.visits) * distances
+    spilled = (min(case.visits, 2) + away * case.visits) * distances
+    at_once = WAVE * math.sqrt(blocks)
+    found.phase("relax", blocks, work, spilled, at_once=at_once, tasks=tasks)
+    found.sent += VISIT * tasks
+    found.received += ANSWER * tasks
+    return loaded, spilled
+
+
+def _tasks(items: int, seconds: float, workers: int, first: float) -> int:
     """Count tasks as a `Cluster` makes them: of single items first, then by what these took."""
-    single = min(items, 2 * workers)
-    several = min(max(int(cluster.TASK_SECONDS * items / work), 1), cluster.MOST_BLOCKS)
-    return single + ceil_div(items - single, several)
+    target, single = cluster.TASK_SECONDS, min(items, 2 * workers)
+    several = min(max(int(target * items / seconds), 1), cluster.MOST_BLOCKS)
+    if several == 1:
+        return items
+    # Until much is done, first tasks weigh on the mean: the integral over what is done.
+    slow_start = first * workers / target * math.log(items / single)
+    return min(single + ceil_div(items - single, several) + round(slow_start), items)
 
 
 def described(plan: StreamPlan, found: dict[str, Any]) -> str:
@@ -205,16 +400,21 @@ def described(plan: StreamPlan, found: dict[str, Any]) -> str:
     seconds = dict(found["seconds"])
     total = seconds.pop("total")
     phases = ", ".join(f"{name} {value:.3g}" for name, value in seconds.items())
+    slow = [name for name, limit in found["limits"].items() if limit == "tasks"]
     through = (found["bytes_read"] + found["bytes_written"]) / max(total, 1e-9)
-    return "\n".join(
-        (
-            f"workers        {found['workers']:,} of one thread, {found['tasks']:,} task(s)",
-            f"memory         {format_size(plan.memory)} of the process that starts the run, "
-            f"{format_size(plan.worker_memory)} of each worker",
-            f"scheduler      {format_size(found['bytes_sent'])} to workers, "
-            f"{format_size(found['bytes_received'])} back",
-            f"workers' I/O   {format_size(found['bytes_read'])} read, "
-            f"{format_size(found['bytes_written'])} written at most",
-            f"seconds        {total:.3g} if storage moves {format_size(through)}/s ({phases})",
+    lines = [
+        f"workers        {found['workers']:,} of one thread, {found['tasks']:,} task(s)",
+        f"memory         {format_size(plan.memory)} of the process that starts the run, "
+        f"{format_size(plan.worker_memory or plan.memory)} of each worker",
+        f"scheduler      {format_size(found['bytes_sent'])} to workers, "
+        f"{format_size(found['bytes_received'])} back",
+        f"workers' I/O   {format_size(found['bytes_read'])} read, "
+        f"{format_size(found['bytes_written'])} written at most",
+        f"seconds        {total:.3g} if storage moves {format_size(through)}/s ({phases})",
+    ]
+    if slow:
+        lines.append(
+            f"limit          the number of tasks ({', '.join(slow)}): more workers do not help, "
+            "larger blocks may"
         )
-    )
+    return "\n".join(lines)

@@ -46,19 +46,6 @@ PURPOSES = (
     "burn",
 )
 
-UNFORECAST = (
-    "export",
-    "index",
-    "watershed",
-    "depressions",
-    "polygons",
-    "streams",
-    "terrain-indices",
-    "breach",
-    "burn",
-)
-"""Purposes for which there are no measured rates yet."""
-
 PLANNERS = {
     "accumulate": ("drainage", "plan_accumulation"),
     "burn": ("drainage", "plan_burn"),
@@ -121,9 +108,21 @@ PLANNERS = {
     metavar="N",
     help="Predict a run on a cluster of N workers with one thread each, too.",
 )
+@click.option(
+    "--like",
+    metavar="REPORT.json",
+    help="Predict with what a smaller run with --workers has reported: how fast its cores were, "
+    "and how often shortest paths visited blocks.",
+)
+@click.option(
+    "--storage",
+    type=options.Size(),
+    metavar="SIZE",
+    help="Predict with storage that takes so much per second from all workers, such as 1GB.",
+)
 @options.json_option
 @options.verbosity_options
-def command(
+def command(  # noqa: PLR0913 - the options
     what: str,
     dtype: str | None,
     purpose: str,
@@ -132,6 +131,8 @@ def command(
     memory_limit: int | None,
     threads: int | None,
     workers: int | None,
+    like: str | None,
+    storage: int | None,
     json_target: str | None,
     **problem: Any,
 ) -> None:
@@ -139,9 +140,11 @@ def command(
     from ..cells import layer_dtype
     from ..report import Report
 
-    _refuse(purpose, problem, workers)
+    _refuse(purpose, problem)
     if workers is not None and threads is not None:
         raise click.UsageError("--threads is of one process; leave it out beside --workers")
+    if workers is None and (like or storage):
+        raise click.UsageError("--like and --storage need --workers: give that too")
     shape = re.fullmatch(r"([0-9]{1,99})x([0-9]{1,99})", what)
     if not shape and "://" not in what and not os.path.exists(what):
         raise InputError(f"{what[:60]}: neither a store nor ROWSxCOLS such as 10000x20000")
@@ -176,18 +179,18 @@ def command(
             plan = planned(rows, cols, block_size)
             report.result, text = plan.as_dict(), plan.describe()
         else:
-            from .forecast import described, forecast
-
             limits["threads"] = 1
-            plan, found = forecast(purpose, planned, (rows, cols, block_size), workers)
+            plan, found, text = _forecast(
+                purpose, planned, (rows, cols, block_size), workers, like,
+                _case(cells, layer, problem, storage),
+            )  # fmt: skip
             report.result = {**plan.as_dict(), "cluster": found}
-            text = f"{plan.describe()}\n{described(plan, found)}"
     options.write_json(report.to_json(), json_target)
     if json_target != "-":
         options.say(text)
 
 
-def _refuse(purpose: str, problem: dict[str, Any], workers: int | None) -> None:
+def _refuse(purpose: str, problem: dict[str, Any]) -> None:
     """Refuse options that say nothing about what is planned."""
     of = {
         "mst": {"weight"},
@@ -197,12 +200,44 @@ def _refuse(purpose: str, problem: dict[str, Any], workers: int | None) -> None:
     if given := [name for name, value in problem.items() if value and name not in of]:
         needed = "mst" if given[0] == "weight" else "sssp"
         raise click.UsageError(f"--{given[0]} needs --for {needed}: give that too")
-    if workers is not None and purpose == "sssp":
-        raise click.UsageError(
-            "--workers: shortest paths visit blocks as often as the cells need; no forecast"
+
+
+def _case(cells: np.dtype, layer: str, problem: dict[str, Any], storage: int | None) -> Any:
+    """Return what a forecast depends on beside the plan."""
+    from .forecast import OTHER_VISITS, VISITS, Case
+
+    cost = problem["cost"] or "absdiff"
+    friction = friction_beside(cost, layer, problem["friction"])
+    return Case(
+        weight=problem["weight"] or "max",
+        item=CostModel(cost, friction is not None, {}).distance_dtype(cells).itemsize,
+        visits=VISITS.get(cost, OTHER_VISITS),
+        backlink=bool(problem["backlink"] or problem["allocation"]),
+        storage=storage,
+    )
+
+
+def _forecast(
+    purpose: str,
+    planned: Callable[[int, int, int | None], StreamPlan],
+    raster: tuple[int, int, int | None],
+    workers: int,
+    like: str | None,
+    case: Any,
+) -> tuple[StreamPlan, dict[str, Any] | None, str]:
+    """Plan a run on a cluster and predict it, also in words; None without a forecast."""
+    from .forecast import PASSES, described, forecast, learned
+
+    if purpose not in PASSES:
+        plan = planned(*raster)
+        why = (
+            "it runs in the process that starts it" if purpose == "export" else "it is not measured"
         )
-    if workers is not None and purpose in UNFORECAST:
-        raise click.UsageError(f"--workers: there is no forecast --for {purpose}")
+        return plan, None, f"{plan.describe()}\nworkers        no forecast of {purpose}: {why}"
+    if like:
+        case = learned(purpose, case, like)
+    plan, found = forecast(purpose, planned, raster, workers, case)
+    return plan, found, f"{plan.describe()}\n{described(plan, found)}"
 
 
 def _plan(

@@ -128,7 +128,7 @@ OPTIONS = {
     "gpu-memory-limit scratch json quiet verbose help",
     "terrain-gpu info": "json quiet verbose help",
     "terrain-gpu plan": "dtype for layer block-size weight cost friction barriers backlink "
-    "allocation memory-limit threads workers json quiet verbose help",
+    "allocation memory-limit threads workers like storage json quiet verbose help",
     "terrain-gpu export": "layer bounds cog compress encoding memory-limit threads verify "
     "overwrite json quiet verbose help",
     "terrain-gpu demo": "overwrite quiet verbose help",
