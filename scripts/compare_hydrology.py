@@ -29,6 +29,7 @@ import rasterio
 from make_terrain import terrain_window
 
 import terrain_gpu as tg
+from terrain_gpu.engine.proof import around
 from terrain_gpu.grid import GridSpec
 
 CELL = 10.0
@@ -176,10 +177,15 @@ def along(store: Store, program: str, codes: np.ndarray, theirs: dict[str, Any])
         yield Row(program, "flow length to the outlet", theirs["length"](), ours, here, 1e-5)
 
 
-def lower(z: np.ndarray, filled: np.ndarray) -> np.ndarray:
-    """Cells outside of depressions that have a lower neighbour, and are no outlets."""
-    inner = np.isfinite(drops(z)).all(axis=0)
-    return inner & (z == filled) & (drops(filled).max(axis=0) > 0)
+def lower(store: Store, theirs: np.ndarray) -> np.ndarray:
+    """Cells outside of depressions that have a lower neighbour, and are no outlets.
+
+    Programs that fill cells beside them otherwise (`theirs`) have other surfaces there.
+    """
+    z, filled = store.z, store.get("filled_border")
+    other = np.pad(np.isfinite(z) & (theirs != filled), 1)
+    no_outlet = np.isfinite(drops(z)).all(axis=0)
+    return no_outlet & ~around(other) & (z == filled) & (drops(filled).max(axis=0) > 0)
 
 
 def by_pyflwdir(store: Store, folder: Path) -> Iterator[Row]:
@@ -193,7 +199,7 @@ def by_pyflwdir(store: Store, folder: Path) -> Iterator[Row]:
     yield Row("pyflwdir", "fill", filled, store.get("filled_border"), good)
     ours = store.get("flow_direction")
     right = store.get("filled_border")
-    where = lower(z, right)
+    where = lower(store, filled)
     yield Row("pyflwdir", "D8", codes, ours, where, why=of_directions(right, codes))
     flow = pyflwdir.from_array(
         np.where(codes == 255, 247, codes).astype(np.uint8),
@@ -215,7 +221,7 @@ def by_topotoolbox(store: Store, folder: Path) -> Iterator[Row]:
     """Fill, D8, accumulation, distances."""
     import topotoolbox
 
-    z, good = store.z.astype(np.float32), np.isfinite(store.z)
+    good = np.isfinite(store.z)
     dem = topotoolbox.read_tif(str(folder / "dem.tif"))
     filled, right = np.asarray(dem.fillsinks().z), store.get("filled_border")
     yield Row("TopoToolbox", "fill", filled, right, good)
@@ -225,7 +231,7 @@ def by_topotoolbox(store: Store, folder: Path) -> Iterator[Row]:
     for k, step in enumerate(STEPS):
         cells = start[:, (end - start == step[:, None]).all(axis=0)]
         codes[tuple(cells)] = 1 << k
-    where = lower(z, right)
+    where = lower(store, filled)
     ours = store.get("flow_direction")
     yield Row("TopoToolbox", "D8", codes, ours, where, why=of_directions(right, codes))
     labels = np.asarray(flow.drainagebasins().z)
@@ -244,9 +250,10 @@ def by_pysheds(store: Store, folder: Path) -> Iterator[Row]:
     dem, good = grid.read_raster(str(folder / "dem.tif")), np.isfinite(store.z)
     filled = grid.fill_depressions(grid.fill_pits(dem))
     right = store.get("filled_border")
-    yield Row("pysheds", "fill", np.asarray(filled), right, good)
+    inside = store.get("filled_edge")  # voids are no outlets
+    yield Row("pysheds", "fill", np.asarray(filled), inside, good)
     found = grid.flowdir(filled)
-    codes, where = np.asarray(found), lower(store.z, right)
+    codes, where = np.asarray(found), lower(store, np.asarray(filled))
     yield Row(
         "pysheds",
         "D8",
@@ -296,10 +303,10 @@ def by_whitebox(store: Store, folder: Path) -> Iterator[Row]:
     dem = tools.read_raster(str(folder / "dem.tif"))
     filled, cells = read("fill_depressions_wang_and_liu", dem=dem, fix_flats=False)
     right = store.get("filled_border")
-    yield Row("Whitebox", "fill", cells, right, good)
+    yield Row("Whitebox", "fill", cells, store.get("filled_edge"), good)
     pointer, codes = read("d8_pointer", dem=filled, esri_pntr=True)
     codes = np.where(np.isnan(codes) | ~good, 255, codes)
-    where = lower(store.z, right)
+    where = lower(store, cells)
     yield Row(
         "Whitebox",
         "D8",
@@ -384,16 +391,18 @@ def by_grass(store: Store, folder: Path) -> Iterator[Row]:
         with rasterio.open(path) as file:
             return np.asarray(file.read(1, masked=True).filled(np.nan))
 
-    where, ours = lower(store.z, right), store.get("flow_direction")
+    where, ours = lower(store, right), store.get("flow_direction")
     turned = np.array([0, 128, 64, 32, 16, 8, 4, 2, 1])
     drainage = read("d")
     codes = np.where(np.isnan(drainage), 255, turned[np.nan_to_num(drainage).clip(0).astype(int)])
     yield Row("r.watershed", "D8", codes, ours, where, why=of_directions(right, codes))
     inside = np.where(read("a") > 0, read("a"), np.nan)  # less than 0: it may lack inflow
     yield from along(store, "r.watershed", codes, {"accumulation": inside})
-    yield Row("r.terraflow", "fill", read("tf"), right, good)
+    filled = read("tf")
+    yield Row("r.terraflow", "fill", filled, store.get("filled_edge"), good)
     codes = read("td")
     codes = np.where(np.isin(codes, 1 << np.arange(8)), codes, np.where(good, 0, 255))
+    where = lower(store, filled)
     yield Row("r.terraflow", "D8", codes, ours, where, why=of_directions(right, codes))
 
 
