@@ -391,7 +391,7 @@ def test_memory(tmp_path, name):
     sums, codes = drains((500, 400), 5, 300)
     store = make_flow(tmp_path / "s.zarr", codes, sums, 256, GridSpec(500, 400, GRID))
     write(store, "elevation", np.zeros(codes.shape), None, 256, GridSpec(500, 400, GRID))
-    command = f"terrain-gpu streams s.zarr --threshold 3 --lines {name} --threads 2 --overwrite -q"
+    command = f"terrain-gpu streams s.zarr --threshold 20 --lines {name} --threads 2 --overwrite -q"
     limit, peak = within(tmp_path, f"{command} --verify", MB)
     assert peak <= limit
     turns = np.full((600, 500), 1, np.uint8)  # back and forth over all rows

@@ -87,8 +87,15 @@ class Channels(NamedTuple):
         return max((read.layer.blocks for read in self.reads), key=lambda blocks: blocks.block)
 
 
-def plan_lines_proof(channels: Channels, path: str, limits: Limits, links: int = 0) -> StreamPlan:
-    """How blocks stream through the proof of the lines of their channels, if so many are known.
+def plan_lines_proof(
+    channels: Channels, path: str, limits: Limits, more: int = 0, most: int = 0
+) -> StreamPlan:
+    """How blocks stream through the proof of the lines of their channels.
+
+    Parameters
+    ----------
+    more, most
+        Bytes for links beyond what is planned, and the most cells of lines in a block, once known.
 
     Raises
     ------
@@ -97,8 +104,8 @@ def plan_lines_proof(channels: Channels, path: str, limits: Limits, links: int =
     """
     blocks = channels.blocks
     cells = blocks.block**2
-    held = max(_HELD, links * _LINK_BYTES) + _FILE_BYTES + library_bytes(path) + 128 * blocks.rows
-    worker = 2 * cells + cells // _SHARE * _CELL_BYTES
+    held = _HELD + more + _FILE_BYTES + library_bytes(path) + 128 * blocks.rows
+    worker = 2 * cells + max(cells // _SHARE, most) * _CELL_BYTES
     return plan_proof(blocks, channels.reads, limits, worker=worker, held=held)
 
 
@@ -128,14 +135,21 @@ def verify_lines(
     StoreError
         when a layer is damaged.
     """
-    links = expected["links"]
-    plan = plan_lines_proof(channels, str(files[1]), limits, links)
+    how = channels, str(files[1]), limits
+    plan = plan_lines_proof(*how, _beyond(expected["links"]))
     with tempfile.TemporaryFile(dir=files[1].parent) as scratch:
         checker = _LinesChecker(channels, files, plan, scratch.fileno())
-        checker.sort_cells(links)
+        checker.sort_cells(expected["links"])
+        lines, most = len(checker.first), checker.most
+        plan = plan_lines_proof(*how, _beyond(lines) + checker.records.memory, most)
         reads, add = channels.reads, lambda at, known: None
         check_blocks(plan, channels.blocks, reads, checker.check, add, limits.progress)
         return checker.check_links(expected)
+
+
+def _beyond(links: int) -> int:
+    """Bytes for so many links beyond those planned."""
+    return max(links * _LINK_BYTES - _HELD, 0)
 
 
 class _LinesChecker:
@@ -156,6 +170,7 @@ class _LinesChecker:
         self.top = self.bottom = np.empty(0)
         self.sums = np.empty((2, 0))
         self.outlet = np.empty(0, bool)
+        self.most = 0
 
     def _require(self, more: int, what: str) -> None:
         require(self.plan.memory + more, self.plan.memory_limit, what)
@@ -201,9 +216,7 @@ class _LinesChecker:
         self.sums = np.zeros((2, lines), self.channels.sums.dtype)
         self.outlet = np.zeros(lines, bool)
         parts = self.records.where.values()
-        most = max((sum(count for _, count in own) for own in parts), default=0)
-        beyond = max(most - self.plan.block_size**2 // _SHARE, 0)
-        self._require(beyond * _CELL_BYTES * max(self.plan.workers, 1), "to verify so many lines")
+        self.most = max((sum(count for _, count in own) for own in parts), default=0)
 
     def _with_alone(self, batch: Batch, cells: int) -> tuple[Batch, np.ndarray]:
         """Put its cell into each line without positions; also tell which lines these are."""
