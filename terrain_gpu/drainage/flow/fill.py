@@ -153,7 +153,7 @@ def fill(  # noqa: PLR0913 - keyword-only
         Number of threads; all processors when None.
     backend
         "cuda", "cpu", or "auto": CUDA if it works and the raster fits its memory; without
-        `epsilon`. The results have the same bits.
+        `epsilon` and kept depressions. The results have the same bits.
     device
         Number of the GPU.
     gpu_memory_limit
