@@ -131,7 +131,7 @@ PASSES = {
     "polygons": (Pass("trace", 10e6, known=0.5, cell=0.042),),
     "breach": (Pass("pits", 41e6, known=9.1, cell=0.015), Pass("breach", 2.2e6, line=110)),
     "index": (Pass("build", 0.55e6, line=42),),
-    "sssp": (Pass("finalise", 24e6, given=10.5, line=120),),
+    "sssp": (),  # see `_visits`
 }
 """By the purpose of a plan."""
 COMMANDS = {
@@ -143,8 +143,9 @@ COMMANDS = {
 }
 """Names in reports, where they differ."""
 
-BACKLINKS = Pass("finalise", 12e6, given=11, known=5.3, line=170)
-"""The last phase of shortest paths with backlinks."""
+FINALISE_RATE, BACKLINK_RATE, BACKLINK_BYTES = 24e6, 12e6, 5
+"""Cells per second when shortest paths are written, without and with backlinks; then also bytes
+from the workers, for each cell beside a border between blocks."""
 WEIGHTS = {"flow": 1.5, "absdiff": 1.4}
 """How many times as long as with "max" blocks of a spanning tree take."""
 VISITS = {"friction": 4.2}
@@ -239,18 +240,15 @@ def learned(purpose: str, case: Case, file: str) -> Case:
     return case._replace(slower=used / sum(_work(purpose, cells, case).values()))
 
 
-def _passes(purpose: str, case: Case) -> tuple[Pass, ...]:
-    return (BACKLINKS,) if purpose == "sssp" and case.backlink else PASSES[purpose]
-
-
 def _work(purpose: str, cells: int, case: Case) -> dict[str, float]:
     """Return the seconds that one core takes for the tasks of each phase."""
-    found = {one.name: cells / one.rate for one in _passes(purpose, case)}
-    if purpose == "mst":
-        found["blocks"] *= WEIGHTS.get(case.weight, 1.0)
     if purpose == "sssp":
         once, visit = VISIT_SECONDS
-        found = {"relax": cells * (once + visit * case.visits), **found}
+        rate = BACKLINK_RATE if case.backlink else FINALISE_RATE
+        return {"relax": cells * (once + visit * case.visits), "finalise": cells / rate}
+    found = {one.name: cells / one.rate for one in PASSES[purpose]}
+    if purpose == "mst":
+        found["blocks"] *= WEIGHTS.get(case.weight, 1.0)
     return found
 
 
@@ -308,11 +306,12 @@ def predicted(purpose: str, plan: StreamPlan, workers: int, case: Case) -> dict[
     found, work = _Forecast(workers, case), _work(purpose, cells, case)
     read, written = float(plan.bytes_read), float(plan.bytes_written)
     if purpose == "sssp":
-        loaded, spilled = _visits(found, plan, blocks.count, work["relax"], case)
-        read, written = 2 * read + loaded, written + spilled
+        spilled = _visits(found, plan, blocks.count, work, case)
+        read, written = read + spilled, written + spilled
         found.sent += (case.visits + 1) * rims * case.item
+        found.received += BACKLINK_BYTES * inner * case.backlink
         found.received += 0.95 * case.visits * rims * case.item
-    for one in _passes(purpose, case):
+    for one in PASSES[purpose]:
         if one.name == "patches":
             _levels(found, blocks, inner)
             if blocks.count == 1:
@@ -367,21 +366,20 @@ def _levels(found: _Forecast, blocks: BlockGrid, inner: int) -> None:
 
 
 def _visits(
-    found: _Forecast, plan: StreamPlan, blocks: int, work: float, case: Case
-) -> tuple[float, float]:
-    """Add the visits of shortest paths; return the bytes of distances read and written."""
+    found: _Forecast, plan: StreamPlan, blocks: int, work: dict[str, float], case: Case
+) -> float:
+    """Add shortest paths; return the bytes of distances that leave memory, and return."""
     # The first visit of a block is a task of its own; later ones share tasks if there are many.
     again = (case.visits - 1) / (1 + 3 / math.sqrt(found.workers))
-    tasks = math.ceil(blocks * (1.3 + again))
-    distances = plan.rows * plan.cols * case.item
     away = max(1 - found.workers * plan.buffers / blocks, 0)  # these leave memory at every visit
-    loaded = (1 + away * case.visits) * distances
-    spilled = (min(case.visits, 2) + away * case.visits) * distances
+    spilled = away * case.visits * plan.rows * plan.cols * case.item
+    visits, last = math.ceil(blocks * (1 + again)), math.ceil(0.3 * blocks)
     at_once = WAVE * math.sqrt(blocks)
-    found.phase("relax", blocks, work, spilled, at_once=at_once, tasks=tasks)
-    found.sent += VISIT * tasks
-    found.received += ANSWER * tasks
-    return loaded, spilled
+    found.phase("relax", blocks, work["relax"], spilled, at_once=at_once, tasks=visits)
+    found.phase("finalise", blocks, work["finalise"], plan.bytes_written, tasks=last)
+    found.sent += VISIT * (visits + last)
+    found.received += ANSWER * (visits + last)
+    return spilled
 
 
 def _tasks(items: int, seconds: float, workers: int, first: float) -> int:

@@ -109,14 +109,14 @@ def planned(*words):
     return json.loads(done.stdout)["result"]
 
 
-def differences(told, predicted):
-    """Counts of tasks and of their bytes that differ by more than a fifth."""
+def differences(told, predicted, share=0.2):
+    """Counts of tasks and of their bytes that differ by more than a share."""
     # Tasks also hold folder names.
     slack = {"tasks": 0, "bytes_received": 0, "bytes_sent": 500 * told["tasks"]}
     return {
         key: (told[key], predicted[key])
         for key, more in slack.items()
-        if abs(told[key] - predicted[key]) > 0.2 * predicted[key] + more
+        if abs(told[key] - predicted[key]) > share * predicted[key] + more
     }
 
 
@@ -139,7 +139,8 @@ def test_runs_are_as_predicted(world, cluster, monkeypatch, no_fsync, tmp_path):
         how = ["--block-size", BLOCK, "--like", tmp_path / "report.json"]
         plan = planned(f"{SIDE}x{SIDE}", *how, "--for", purpose)
         predicted, told = plan["cluster"], report.settings["cluster"]
-        wrong = differences(told, predicted)
+        # How many visits are done in one task depends on how fast answers come.
+        wrong = differences(told, predicted, 0.4 if purpose == "sssp" else 0.2)
         each = told["each"].values()
         read, written = (sum(one[f"bytes_{way}"] for one in each) for way in ("read", "written"))
         # Tiles of one value are not stored.
