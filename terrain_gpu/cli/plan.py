@@ -122,7 +122,7 @@ PLANNERS = {
 )
 @options.json_option
 @options.verbosity_options
-def command(  # noqa: PLR0913 - the options
+def command(
     what: str,
     dtype: str | None,
     purpose: str,
@@ -131,8 +131,6 @@ def command(  # noqa: PLR0913 - the options
     memory_limit: int | None,
     threads: int | None,
     workers: int | None,
-    like: str | None,
-    storage: int | None,
     json_target: str | None,
     **problem: Any,
 ) -> None:
@@ -140,6 +138,7 @@ def command(  # noqa: PLR0913 - the options
     from ..cells import layer_dtype
     from ..report import Report
 
+    like, storage = problem.pop("like"), problem.pop("storage")
     _refuse(purpose, problem)
     if workers is not None and threads is not None:
         raise click.UsageError("--threads is of one process; leave it out beside --workers")
