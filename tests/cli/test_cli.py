@@ -545,13 +545,6 @@ def test_plan_of_an_export(store, capfd):
     assert {**plan, "bytes_read": run["bytes_read"]} == run
 
 
-@pytest.mark.parametrize("purpose", ["export", "index", "sssp"])
-def test_plan_has_no_forecast_of_these(capfd, purpose):
-    code, out, err = call(capfd, f"plan 999x999 --for {purpose} --workers 2")
-    assert (code, out) == (2, "")
-    assert "no forecast" in err
-
-
 @pytest.mark.parametrize("option", ["--cost tobler", "--friction float32", "--allocation"])
 def test_plan_says_which_options_are_for_shortest_paths(capfd, option):
     for purpose in ("", "--for mst"):
