@@ -444,6 +444,7 @@ _CHECKS: dict[str, Check] = {
     "streams": text,
     "table": path,
     "threads": _threads,
+    "to_outlets": flag,
     "twi": text,
     "verify": flag,
     "weights": text,

@@ -225,7 +225,7 @@ def fill(  # noqa: PLR0913 - keyword-only
     if epsilon:
         _refuse_epsilon(forest.cells, kept)
         operation = EpsilonFill(str(opened.path), forest.cells.name, directions, into)
-    elif kept != (None, None):
+    elif _given(kept):
         operation = _filling_around(opened, forest.cells, directions, into, *kept)
     else:
         operation = Fill(str(opened.path), forest.cells.name, directions, into)
@@ -242,15 +242,19 @@ def fill(  # noqa: PLR0913 - keyword-only
     )
 
 
+def _given(kept: tuple[Any, ...]) -> bool:
+    return any(one is not None for one in kept)
+
+
 def only_on_cpu(epsilon: bool, kept: tuple[Any, ...]) -> str | None:
     """Return what of this runs on the CPU alone, see `placed`."""
     if epsilon:
         return "epsilon runs"
-    return None if kept == (None, None) else "filling around depressions runs"
+    return "keeping depressions runs" if _given(kept) else None
 
 
 def _refuse_epsilon(heights: Layer, kept: tuple[Any, ...]) -> None:
-    if kept != (None, None):
+    if _given(kept):
         raise InputError(
             "epsilon (--epsilon) leaves no depression, and some are to be kept (--keep-...); leave "
             "one of both out"
