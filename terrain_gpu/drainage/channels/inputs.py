@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+import sys
 from typing import Any
 
 import numpy as np
@@ -158,6 +159,8 @@ def area_of(given: Any, layer: Layer, name: str) -> float:
     """
     number, unit = amount(given, name)
     what = f"{name} {described(given)}"
+    if number > sys.float_info.max:
+        raise InputError(f"{what}: is more than any area")
     if unit is None:
         return number * _cell_area(layer, what, "give an area such as 5km2")
     return number * _SQUARE_METRES[unit] / _map_unit(layer, what) ** 2
