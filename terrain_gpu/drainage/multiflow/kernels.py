@@ -7,6 +7,7 @@ inner ring drain into the block; those of the outer one are only looked at.
 from __future__ import annotations
 
 import numpy as np
+from numba.extending import register_jitable
 
 from ...compiled import jit
 from ...grid.neighbours import COL_STEP, ROW_STEP
@@ -133,10 +134,7 @@ def pass_on(heights, codes, lengths, contours, row0, how, waiting, sums, begin, 
                             stack[height] = to
                             height += 1
                     elif inside:
-                        r, c = to // cols, to % cols
-                        down = 0 if r < 2 else 2 if r >= rows - 2 else 1
-                        right = 0 if c < 2 else 2 if c >= cols - 2 else 1
-                        crossed[down, right] += 1
+                        count_crossing(to, rows, cols, crossed)
     return done
 
 
@@ -149,3 +147,12 @@ def first_waiting(codes, waiting):
             if waiting[at] < RING:
                 return at
     return -1
+
+
+@register_jitable
+def count_crossing(to, rows, cols, crossed):
+    """Count a step to a cell of the rings around a block, by the neighbour that has it."""
+    r, c = to // cols, to % cols
+    down = 0 if r < 2 else 2 if r >= rows - 2 else 1
+    right = 0 if c < 2 else 2 if c >= cols - 2 else 1
+    crossed[down, right] += 1

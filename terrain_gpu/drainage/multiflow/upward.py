@@ -13,7 +13,7 @@ from ...grid.neighbours import COL_STEP, ROW_STEP
 from ..above import NODATA
 from ..codes import NOWHERE
 from ..division import BITS
-from .kernels import DONE, RING
+from .kernels import DONE, RING, count_crossing
 from .split import split
 
 UNKNOWN = np.nan
@@ -142,10 +142,7 @@ def pass_up(
                             stack[height] = above
                             height += 1
                     elif inside:
-                        r, c = above // cols, above % cols
-                        down = 0 if r < 2 else 2 if r >= rows - 2 else 1
-                        right = 0 if c < 2 else 2 if c >= cols - 2 else 1
-                        crossed[down, right] += 1
+                        count_crossing(above, rows, cols, crossed)
     return done
 
 
