@@ -415,9 +415,9 @@ def measure(asked: argparse.Namespace) -> None:
     small = Bench(
         asked.folder / "small.json", asked.folder / "small", SMALL, limit, 2, deadline
     )  # compiles the kernels
-    for name in OPERATIONS:
+    for name in asked.operations:
         done = name in small.found["runs"] or (
-            small.prepare(list(OPERATIONS)) and small.run(name, 2)
+            small.prepare(asked.operations) and small.run(name, 2)
         )
         if not done:
             raise SystemExit(f"{name} of a small raster failed")
