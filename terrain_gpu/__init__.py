@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from .components import Components, Polygons, label_components, polygons
+    from .components import Components, label_components
     from .drainage import (
         Accumulation,
         Network,
@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from .paths import ShortestPaths, shortest_paths
     from .report import Report
     from .store import Layer, LayerWriter, TileStore, create_layer
+    from .vectorize import Polygons, polygons
 
 _HOME = {
     "Accumulation": "drainage",
@@ -61,7 +62,7 @@ _HOME = {
     "Network": "drainage",
     "OutputError": "errors",
     "PlanError": "errors",
-    "Polygons": "components",
+    "Polygons": "vectorize",
     "Report": "report",
     "ShortestPaths": "paths",
     "SpanningTree": "mst",
@@ -85,7 +86,7 @@ _HOME = {
     "hand": "drainage",
     "label_components": "components",
     "minimum_spanning_tree": "mst",
-    "polygons": "components",
+    "polygons": "vectorize",
     "shortest_paths": "paths",
     "slope": "morphometry",
     "streams": "drainage",

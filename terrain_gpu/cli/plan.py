@@ -50,7 +50,7 @@ PLANNERS = {
     "accumulate": ("drainage", "plan_accumulation"),
     "burn": ("drainage", "plan_burn"),
     "network": ("drainage", "plan_network"),
-    "polygons": ("components.polygon_problem", "plan_polygons"),
+    "polygons": ("vectorize.polygon_problem", "plan_polygons"),
     "slope": ("morphometry", "plan_slope"),
 }
 """Modules and names of those that take shape, type and block size alone."""

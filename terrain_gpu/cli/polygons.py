@@ -21,7 +21,7 @@ from .places import refuse_shared_files
 )
 @options.memory_limit_option
 @options.threads_option
-@options.cluster_options("components.polygon_problem")
+@options.cluster_options("vectorize.polygon_problem")
 @options.overwrite_option
 @options.json_option
 @options.verbosity_options
@@ -35,8 +35,8 @@ def command(store: str, output: str, layer: str, json_target: str | None, **sett
     terrain-gpu polygons dem.zarr basins.gpkg --layer basins
     terrain-gpu polygons dem.zarr islands.geojson --layer components
     """
-    from ..components import polygons
     from ..progress import bar
+    from ..vectorize import polygons
 
     refuse_shared_files({}, {"POLYGONS": output, "--json": json_target})
     advice = f"{output} is unchanged"

@@ -5,19 +5,14 @@
 - `block`: components of one block, measured and numbered
 - `joins`: components across blocks, and the order of all
 - `table`: sizes, areas and boxes, as CSV, Parquet or GeoJSON
-- `polygon_problem`: `polygons` of equal labels of any layer
-- `outlines`: of polygons, traced in a block, and assembled
 """
 
 from .pipeline import Components, label_components
-from .polygon_problem import Polygons, polygons
 from .problem import LAYER, plan_components
 
 __all__ = [
     "LAYER",
     "Components",
-    "Polygons",
     "label_components",
     "plan_components",
-    "polygons",
 ]

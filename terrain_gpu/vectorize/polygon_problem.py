@@ -7,7 +7,6 @@
 from __future__ import annotations
 
 import os
-import tempfile
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass
@@ -21,10 +20,10 @@ import numpy as np
 from ..arguments import checked
 from ..cells import is_nodata
 from ..compiled import known_types, tell_compiling
-from ..engine.operation import Operation, OutputFile, Phase, SolvedBlock, State
-from ..engine.plan import MB, StreamPlan, fit_blocks, layer_bytes, other_blocks, require
+from ..engine.operation import Operation, OutputFile, Phase, SolvedBlock
+from ..engine.plan import MB, StreamPlan, fit_blocks, layer_bytes, other_blocks
 from ..engine.run import Here, Run, run
-from ..errors import InputError, StoreError
+from ..errors import InputError
 from ..grid import Block, BlockGrid, GridSpec
 from ..grid.lengths import area_units
 from ..io.features import POLYGONS, Feature, Fields, library_bytes, write_features
@@ -33,6 +32,7 @@ from ..progress import Progress, silent
 from ..report import Report
 from ..store import TileStore
 from .outlines import Rings, assemble, count_edges, cycles, trace
+from .pieces import LinePieces, batches, successors
 
 NAME = "polygons"
 """Name of the layer in a GeoPackage."""
@@ -41,14 +41,8 @@ FIELDS: Fields = {"label": np.int64, "cells": np.int64, "area": np.float64}
 
 TRACE = Phase("trace")
 
-PIECE_BYTES = 200
-"""Bytes per piece of an outline while pieces are joined."""
-
 EDGE_BYTES = 350
 """Bytes per edge of a polygon while it is assembled and written."""
-
-_BATCH = 1 << 16
-"""Polygons are written in batches of about this many edges."""
 
 _WRITING = 32 * MB
 
@@ -246,51 +240,24 @@ class LabelPolygons(Operation):
             return state.found()
 
 
-class Outlines(State):
-    """The pieces of outlines of all blocks, then polygons.
-
-    The directions of edges are in an unnamed file in the folder of the output, so a killed process
-    leaves nothing.
-    """
+class Outlines(LinePieces):
+    """The pieces of outlines of all blocks, then polygons."""
 
     def __init__(self, operation: LabelPolygons, plan: StreamPlan, writer: Any) -> None:
-        self._operation, self._plan, self._writer = operation, plan, writer
-        self._file = tempfile.TemporaryFile(dir=writer.path.parent)  # noqa: SIM115
-        self._written = self._count = 0
-        self._parts: dict[Block, tuple[np.ndarray, ...]] = {}
+        super().__init__(plan, writer, np.dtype(np.uint8), EDGE_BYTES, "outlines")
+        self._operation = operation
         self._found = dict.fromkeys(("labels", "polygons", "holes", "cells"), 0)
-
-    def close(self) -> None:
-        self._file.close()
 
     def found(self) -> dict[str, Any]:
         return self._found
 
     def add(self, phase: Phase, at: Block, known: Any) -> None:
         ways, heads, own, (corner, width) = known
-        if earlier := self._parts.pop(at, None):  # of a worker that was lost
-            self._count -= len(earlier[0])
-        self._count += len(heads)
-        plan = self._plan
-        # A guess at how many there will be.
-        share = plan.blocks / (len(self._parts) + 1)
-        if plan.memory + self._count * PIECE_BYTES > plan.memory_limit:
-            needed = plan.memory + int(share * self._count * PIECE_BYTES)
-            require(needed, plan.memory_limit, f"for {self._count:,} or more outlines")
         first, after = (
             np.where(ids < 0, -1, 4 * self._cell(ids >> 2, corner, width) + (ids & 3))
             for ids in heads[:, :2].T
         )
-        counts = heads[:, 2].astype(np.int64)
-        places = self._written + np.cumsum(counts) - counts
-        with self._writer.errors():
-            self.keep(ways)
-        self._parts[at] = first, after, own.astype(np.int64), places, counts
-
-    def keep(self, ways: np.ndarray) -> None:
-        """Store the directions of the edges of a block."""
-        self._file.write(ways.data)
-        self._written += len(ways)
+        self.add_pieces(at, ways, heads[:, 2], first, after, own.astype(np.int64))
 
     def _cell(self, local: np.ndarray, corner: int, width: int) -> np.ndarray:
         row, col = np.divmod(local, width)
@@ -300,27 +267,29 @@ class Outlines(State):
         """Yield batches of labels, each with its polygons and attributes."""
         if not self._count:
             return
-        self._file.flush()
-        columns = list(map(np.concatenate, zip(*self._parts.values(), strict=True)))
-        self._parts = {}
-        first, after, label, places, counts = columns
-        following = self._following(first, after)
+        places, counts, first, after, label = self.columns()
+        following = successors(first, after, path=self._operation.layers[0].path)
+        rings = following < 0
+        following[rings] = np.flatnonzero(rings)
         pieces, starts = np.empty(len(first), np.int64), np.empty(len(first) + 1, np.int64)
         starts = starts[: cycles(following, first, pieces, starts) + 1]
         own = label[pieces[starts[:-1]]]
-        rings = np.lexsort((first[pieces[starts[:-1]]], own))
-        own = own[rings]
-        edges = np.add.reduceat(counts[pieces], starts[:-1])[rings]
+        order = np.lexsort((first[pieces[starts[:-1]]], own))
+        own = own[order]
+        edges = np.add.reduceat(counts[pieces], starts[:-1])[order]
         ends = np.flatnonzero(np.append(own[1:] != own[:-1], True)) + 1  # of labels
-        before, begin = np.append(0, np.cumsum(edges)), 0
-        self._refuse(own[ends - 1], np.diff(before[ends], prepend=0))
-        while begin < len(rings):
-            fits = np.searchsorted(before[ends], before[begin] + _BATCH, side="right")
-            least = np.searchsorted(ends, begin, side="right")
-            end = int(ends[max(int(fits) - 1, int(least))])
-            several = [pieces[starts[k] : starts[k + 1]] for k in rings[begin:end].tolist()]
+        before = np.append(0, np.cumsum(edges))
+        sizes = np.diff(before[ends], prepend=0)
+        self.refuse(
+            sizes,
+            lambda k: (
+                f"the polygons of label {own[ends[k] - 1]}, with outlines of {sizes[k]:,} edges"
+            ),
+        )
+        for begin, end in batches(ends, before):
+            several = [pieces[starts[k] : starts[k + 1]] for k in order[begin:end].tolist()]
             whole = np.concatenate(several)
-            ways = np.concatenate([self._read(*at) for at in _spans(places[whole], counts[whole])])
+            ways = self.read(places[whole], counts[whole])
             begins = np.append(0, before[begin + 1 : end + 1] - before[begin])
             heads = first[[one[0] for one in several]]
             operation = self._operation
@@ -328,29 +297,6 @@ class Outlines(State):
                 assemble(ways, begins, heads, own[begin:end], operation.units[0],
                          operation.grid.cols)
             )  # fmt: skip
-            begin = end
-
-    def _refuse(self, labels: np.ndarray, edges: np.ndarray) -> None:
-        """Refuse labels with so many edges that they do not fit memory."""
-        most = int(edges.argmax())
-        needed = self._plan.memory + self._count * PIECE_BYTES
-        needed += max(int(edges[most]) - _BATCH, 0) * EDGE_BYTES
-        what = f"for the polygons of label {labels[most]}, with outlines of {edges[most]:,} edges"
-        require(needed, self._plan.memory_limit, what)
-
-    def _following(self, first: np.ndarray, after: np.ndarray) -> np.ndarray:
-        """The piece that follows each piece; itself if it is a ring."""
-        order, found = np.argsort(first), np.arange(len(first))
-        open_ = np.flatnonzero(after >= 0)
-        at = np.searchsorted(first, after[open_], sorter=order)
-        found[open_] = order[np.minimum(at, len(first) - 1)]
-        if (first[found[open_]] != after[open_]).any():
-            path = self._operation.layers[0].path
-            raise StoreError(f"{path}: changed while it was read; run this again")
-        return found
-
-    def _read(self, place: int, count: int) -> np.ndarray:
-        return np.frombuffer(os.pread(self._file.fileno(), count, place), np.uint8)
 
     def _batch(self, rings: Rings) -> list[Feature]:
         """The features of some labels."""
@@ -377,12 +323,6 @@ class Outlines(State):
             (found, dict(zip(FIELDS, row, strict=True)))
             for found, row in zip(several, rows, strict=True)
         ]
-
-
-def _spans(places: np.ndarray, counts: np.ndarray) -> list[tuple[int, int]]:
-    """Join what lies one behind the other, to read it at once."""
-    new = np.flatnonzero(np.append(True, places[1:] != (places + counts)[:-1]))
-    return list(zip(places[new].tolist(), np.add.reduceat(counts, new).tolist(), strict=True))
 
 
 def _positions(grid: GridSpec, corners: np.ndarray) -> np.ndarray:
