@@ -49,12 +49,13 @@ if TYPE_CHECKING:
     from .paths import ShortestPaths, shortest_paths
     from .report import Report
     from .store import Layer, LayerWriter, TileStore, create_layer
-    from .vectorize import Polygons, polygons
+    from .vectorize import Contours, Polygons, contours, polygons
 
 _HOME = {
     "Accumulation": "drainage",
     "ClusterError": "errors",
     "Components": "components",
+    "Contours": "vectorize",
     "GridSpec": "grid",
     "InputError": "errors",
     "Layer": "store",
@@ -76,6 +77,7 @@ _HOME = {
     "breach": "drainage",
     "burn": "drainage",
     "depressions": "drainage",
+    "contours": "vectorize",
     "convert_dataset": "io.convert",
     "create_layer": "store",
     "export_layer": "io.export",
@@ -98,6 +100,7 @@ __all__ = [
     "Accumulation",
     "ClusterError",
     "Components",
+    "Contours",
     "GridSpec",
     "InputError",
     "Layer",
@@ -118,6 +121,7 @@ __all__ = [
     "basins",
     "breach",
     "burn",
+    "contours",
     "convert_dataset",
     "create_layer",
     "depressions",

@@ -1085,3 +1085,39 @@ def next_cells(codes, part):
             inside = top <= r < bottom and left <= c < right and drains(r, c)
             found[at] = (c - left + 1, r - top + 1) if inside else -9
     return found
+
+
+# -- contours -----------------------------------------------------------------------------------
+
+
+def contour_segments(z, nodata, levels):
+    """Segments of contour lines: level, and both ends in rows and columns of centres of cells.
+
+    The higher ground is on the left of each, as seen with rows from north to south.
+    """
+    good, found = vertices(z, nodata), []
+    for row in range(z.shape[0] - 1):
+        for col in range(z.shape[1] - 1):
+            corners = [(row, col), (row, col + 1), (row + 1, col + 1), (row + 1, col)]
+            if not all(good[at] for at in corners):
+                continue
+            heights = [float(z[at]) for at in corners]
+            for level in levels:
+                entries, exits = [], []
+                for k in range(4):
+                    one, other = heights[k], heights[(k + 1) % 4]
+                    if (one >= level) == (other >= level):
+                        continue
+                    (r0, c0), (r1, c1) = corners[k], corners[(k + 1) % 4]
+                    share = (Fraction(level) - Fraction(one)) / (Fraction(other) - Fraction(one))
+                    share = float(share)
+                    at = (r0 + share * (r1 - r0), c0 + share * (c1 - c0))
+                    (exits if one >= level else entries).append((k, at))
+                mean = (heights[0] + heights[1]) / 4 + (heights[2] + heights[3]) / 4
+                for k, begin in entries:
+                    # Around the low corner k if the middle is high, else around the high one after.
+                    wanted = exits if len(exits) == 1 else [
+                        one for one in exits if one[0] == (k - 1 if mean >= level else k + 1) % 4
+                    ]  # fmt: skip
+                    found.append((level, begin, wanted[0][1]))
+    return found

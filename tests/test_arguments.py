@@ -187,6 +187,15 @@ CALLS = {
             "overwrite": True,
         },
     ),
+    "contours": (
+        terrain_gpu.contours,
+        lambda s: {
+            "store": s / "s.zarr",
+            "path": s / "c.geojson",
+            "breaks": [2.0],
+            "overwrite": True,
+        },
+    ),
     "export_layer": (
         terrain_gpu.export_layer,
         lambda s: {"store": s / "s.zarr", "path": s / "x.tif", "overwrite": True},

@@ -73,6 +73,12 @@ RUNS = {
     "polygons": lambda s, p: terrain_gpu.polygons(
         s, s.parent / "p.geojson", layer="elevation", progress=p
     ),
+    "contours": lambda s, p: terrain_gpu.contours(
+        s, s.parent / "c.geojson", interval=10, progress=p
+    ),
+    "bands": lambda s, p: terrain_gpu.contours(
+        s, s.parent / "b.geojson", interval=10, polygons=True, progress=p
+    ),
     "export": lambda s, p: terrain_gpu.export_layer(s, s.parent / "x.tif", progress=p),
 }
 

@@ -129,6 +129,7 @@ PASSES = {
     ),
     "terrain-indices": (Pass("indices", 7.2e6, line=300, outputs=3),),
     "polygons": (Pass("trace", 10e6, known=0.5, cell=0.042),),
+    "contours": (Pass("trace", 10e6, known=0.5, cell=2.7),),
     "breach": (Pass("pits", 41e6, known=9.1, cell=0.015), Pass("breach", 2.2e6, line=110)),
     "index": (Pass("build", 0.55e6, line=42),),
     "sssp": (),  # see `_visits`
@@ -335,7 +336,7 @@ def predicted(purpose: str, plan: StreamPlan, workers: int, case: Case) -> dict[
         found.alone("write", cells / LINES_RATE)
     elif purpose == "breach":
         read *= 2 / 3  # the first pass is for rasters with voids
-    elif purpose == "polygons":
+    elif purpose in ("polygons", "contours"):
         found.alone("write", cells / POLYGONS_RATE)
     elif purpose == "depressions":
         found.alone("join", HIERARCHY_SECONDS * cells)

@@ -39,6 +39,7 @@ PURPOSES = (
     "watershed",
     "network",
     "polygons",
+    "contours",
     "slope",
     "streams",
     "terrain-indices",
@@ -49,6 +50,7 @@ PURPOSES = (
 PLANNERS = {
     "accumulate": ("drainage", "plan_accumulation"),
     "burn": ("drainage", "plan_burn"),
+    "contours": ("vectorize.contour_lines", "plan_contours"),
     "network": ("drainage", "plan_network"),
     "polygons": ("vectorize.polygon_problem", "plan_polygons"),
     "slope": ("morphometry", "plan_slope"),

@@ -1,13 +1,19 @@
-"""Layers as vectors: polygons of equal labels, contours.
+"""Layers as vectors: polygons of equal labels, and contours.
 
 - `polygon_problem`: `polygons` of equal labels of any layer
 - `outlines`: of polygons, traced in a block, and assembled
+- `contouring`: `contours`, as lines or as areas
+- `contour_lines`, `contour_kernels`: lines, interpolated
+- `contour_bands`: areas between breaks, which are polygons of labels
 - `pieces`: of lines, from all blocks, joined and read again
 """
 
+from .contouring import Contours, contours
 from .polygon_problem import Polygons, polygons
 
 __all__ = [
+    "Contours",
     "Polygons",
+    "contours",
     "polygons",
 ]

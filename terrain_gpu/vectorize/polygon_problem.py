@@ -213,30 +213,48 @@ class LabelPolygons(Operation):
         given: Any,
         work: Any,
     ) -> SolvedBlock:
-        (labels,) = cells
+        (values,) = cells
         r0, r1, c0, c1 = self.blocks.window(*at)
-        inside = ~is_nodata(labels, self.layers[0].nodata)
+        inside = ~is_nodata(values, self.layers[0].nodata)
         # Outside the raster the ring has fill values: no cells.
         inside[:1] &= r0 > 0
         inside[-1:] &= r1 < self.grid.rows
         inside[:, :1] &= c0 > 0
         inside[:, -1:] &= c1 < self.grid.cols
-        edges, rim = count_edges(labels, inside)
-        ways, heads = np.empty(edges, np.uint8), np.empty((rim + edges // 4, 3), np.int32)
-        heads = heads[: trace(labels, inside, work, ways, heads)].copy()
-        width = labels.shape[1]
-        own = labels.ravel()[heads[:, 0] >> 2]
-        corner = (r0 - 1) * self.grid.cols + c0 - 1
-        return SolvedBlock(known=(ways, heads, own, (corner, width)))
+        traced = [_traced(*one, work) for one in self.labelled(values, inside)]
+        return SolvedBlock(known=(traced, (r0 - 1, c0 - 1, values.shape[1])))
+
+    # -- what contours override -------------------------------------------------------------------
+
+    name = NAME
+    fields = FIELDS
+
+    def labelled(
+        self, values: np.ndarray, inside: np.ndarray
+    ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """Yield labels of the cells of a block, and which have one; cells may have several."""
+        yield values, inside
+
+    def about(self, label: int) -> tuple[Any, ...]:
+        """Return the attributes of a label that come before its cells and its area."""
+        return (label,)
+
+    @property
+    def label_type(self) -> np.dtype:
+        return self.layers[0].dtype
+
+    # ---------------------------------------------------------------------------------------------
 
     def execute(self, run: Run) -> dict[str, Any]:
-        _compile(self.layers[0].dtype)
+        _compile(self.label_type)
         (writer,) = run.writers.values()
         with closing(Outlines(self, run.plan, writer)) as state:
             run.map(TRACE, state)
             with run.report.phase("write"), reprojection_errors(self.path), writer.errors():
                 tell_without_crs(self.path, self.grid)
-                write_features(writer.part, state.features(), self.grid, NAME, FIELDS, POLYGONS)
+                write_features(
+                    writer.part, state.features(), self.grid, self.name, self.fields, POLYGONS
+                )
             return state.found()
 
 
@@ -252,16 +270,25 @@ class Outlines(LinePieces):
         return self._found
 
     def add(self, phase: Phase, at: Block, known: Any) -> None:
-        ways, heads, own, (corner, width) = known
+        traced, corner = known
+        ways, heads, own = (np.concatenate(parts) for parts in zip(*traced, strict=True))
+        # Edges of one cell differ by the number of its label where it has several.
+        turn = np.repeat(np.arange(len(traced)), [len(one) for _, _, one in traced])
         first, after = (
-            np.where(ids < 0, -1, 4 * self._cell(ids >> 2, corner, width) + (ids & 3))
+            np.where(ids < 0, -1, self._edges * turn + self._edge(ids, *corner))
             for ids in heads[:, :2].T
         )
         self.add_pieces(at, ways, heads[:, 2], first, after, own.astype(np.int64))
 
-    def _cell(self, local: np.ndarray, corner: int, width: int) -> np.ndarray:
-        row, col = np.divmod(local, width)
-        return row.astype(np.int64) * self._operation.grid.cols + col + corner
+    @property
+    def _edges(self) -> int:
+        """The number of edges of all cells."""
+        return 4 * self._operation.grid.cells
+
+    def _edge(self, local: np.ndarray, r0: int, c0: int, width: int) -> np.ndarray:
+        row, col = np.divmod(local >> 2, width)
+        cell = (row.astype(np.int64) + r0) * self._operation.grid.cols + col + c0
+        return 4 * cell + (local & 3)
 
     def features(self) -> Iterator[list[Feature]]:
         """Yield batches of labels, each with its polygons and attributes."""
@@ -291,7 +318,7 @@ class Outlines(LinePieces):
             whole = np.concatenate(several)
             ways = self.read(places[whole], counts[whole])
             begins = np.append(0, before[begin + 1 : end + 1] - before[begin])
-            heads = first[[one[0] for one in several]]
+            heads = first[[one[0] for one in several]] % self._edges
             operation = self._operation
             yield self._batch(
                 assemble(ways, begins, heads, own[begin:end], operation.units[0],
@@ -319,10 +346,21 @@ class Outlines(LinePieces):
         self._found["cells"] += int(cells.sum())
         rows = zip(own[new].tolist(), cells.tolist(), areas.tolist(), strict=True)
         several = (parts[a:b] for a, b in pairwise([*new.tolist(), len(parts)]))
+        operation = self._operation
         return [
-            (found, dict(zip(FIELDS, row, strict=True)))
-            for found, row in zip(several, rows, strict=True)
+            (found, dict(zip(operation.fields, (*operation.about(label), *more), strict=True)))
+            for found, (label, *more) in zip(several, rows, strict=True)
         ]
+
+
+def _traced(
+    labels: np.ndarray, inside: np.ndarray, work: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The directions of the edges of a block, the heads of its pieces, and their labels."""
+    edges, rim = count_edges(labels, inside)
+    ways, heads = np.empty(edges, np.uint8), np.empty((rim + edges // 4, 3), np.int32)
+    heads = heads[: trace(labels, inside, work, ways, heads)].copy()
+    return ways, heads, labels.ravel()[heads[:, 0] >> 2]
 
 
 def _positions(grid: GridSpec, corners: np.ndarray) -> np.ndarray:
@@ -339,10 +377,13 @@ def plan_polygons(
     block: int,
     *,
     path: str = "polygons.gpkg",
+    labels: int = 0,
     memory_limit: int | str | None = None,
     threads: int | None = None,
 ) -> StreamPlan:
     """Plan `polygons` for a layer of this shape, type and block size, to a file such as `path`.
+
+    Contours have int64 labels, which are computed, and a cell has as many as `labels`.
 
     Raises
     ------
@@ -351,13 +392,13 @@ def plan_polygons(
     """
     blocks, ring = BlockGrid(rows, cols, block), (block + 2) ** 2
     # Of a cell: directions of four edges; the head of a ring, and its label.
-    traced = block * block * (4 + 12 + dtype.itemsize)
+    traced = block * block * (4 + 12 + (8 if labels else dtype.itemsize)) * max(labels, 1)
     return fit_blocks(
         blocks,
         dtype.name,
         "for the polygons of",
         buffer=ring * dtype.itemsize + traced,
-        worker=3 * ring + 12 * block * block,
+        worker=3 * ring + 12 * block * block + (40 * ring + traced if labels else 0),
         scratch=block * block * dtype.itemsize,
         held=16 * rows + _WRITING + library_bytes(path),
         advice=other_blocks("smaller", block),

@@ -124,6 +124,8 @@ OPTIONS = {
     "resume scratch overwrite json quiet verbose help",
     "terrain-gpu polygons": "layer memory-limit threads workers scheduler overwrite json quiet "
     "verbose help",
+    "terrain-gpu contours": "layer breaks interval base polygons cumulative memory-limit threads "
+    "workers scheduler overwrite json quiet verbose help",
     "terrain-gpu verify": "data file layer accept-changes memory-limit threads backend device "
     "gpu-memory-limit scratch json quiet verbose help",
     "terrain-gpu info": "json quiet verbose help",

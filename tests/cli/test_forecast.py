@@ -18,6 +18,7 @@ from terrain_gpu import (
     accumulate,
     basins,
     breach,
+    contours,
     convert_dataset,
     depressions,
     extract_network,
@@ -64,6 +65,7 @@ def world(tmp_path_factory, cluster):
     ) as out:
         out.write(terrain_window(0, SIDE, 0, SIDE, dtype="float32", roughness=0.5), 1)
     names = {"raster": "r.tif", "store": "s.zarr", "lines": "n.gpkg", "areas": "p.gpkg"}
+    names["contours"] = "c.gpkg"
     found = SimpleNamespace(**{key: folder / name for key, name in names.items()})
     ran = {name for name, _ in runs(found, cluster)}  # workers read their modules only once
     assert ran == {*PURPOSES} - {"export", "burn"}
@@ -79,6 +81,8 @@ def runs(world, client):
     middle = TileStore.open(store).layer("elevation").read_window(0, 100, 0, 100).mean()
     yield "components", label_components(store, f"elevation > {middle}", **again).report
     yield "polygons", polygons(store, world.areas, layer="components", **again).report
+    contoured = contours(store, world.contours, interval=50, **again).report
+    yield "contours", contoured
     yield "breach", breach(store, **again).report
     yield "index", build_index(store, **again)
     yield "sssp", shortest_paths(store, [(SIDE // 2, SIDE // 2)], **again).report
@@ -144,7 +148,7 @@ def test_runs_are_as_predicted(world, cluster, monkeypatch, no_fsync, tmp_path):
         each = told["each"].values()
         read, written = (sum(one[f"bytes_{way}"] for one in each) for way in ("read", "written"))
         # Tiles of one value are not stored.
-        least = 0 if purpose == "polygons" else 0.8
+        least = 0 if purpose in ("polygons", "contours") else 0.8
         if not least * predicted["bytes_read"] <= read <= 1.2 * predicted["bytes_read"]:
             wrong["bytes_read"] = read, predicted["bytes_read"]
         least = 0 if purpose in ("components", "watershed") else 0.8

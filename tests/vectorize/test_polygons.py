@@ -22,12 +22,12 @@ from strategies import rasters, shapes, transforms
 from terrain_gpu import TileStore, create_layer, polygons
 from terrain_gpu.cells import is_nodata
 from terrain_gpu.cli.main import group
-from terrain_gpu.vectorize.polygon_problem import LabelPolygons, Outlines
 from terrain_gpu.errors import InputError, PlanError
 from terrain_gpu.grid import GridSpec
 from terrain_gpu.grid.lengths import cell_areas
 from terrain_gpu.io.features import POLYGONS
 from terrain_gpu.io.vectors import _wkb_parts
+from terrain_gpu.vectorize.polygon_problem import LabelPolygons, Outlines
 
 pytestmark = pytest.mark.usefixtures("no_fsync")
 

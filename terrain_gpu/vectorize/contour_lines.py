@@ -1,0 +1,333 @@
+"""Contour lines of a layer.
+
+1. *Trace*: the lines in every block are traced; their vertices go to a file.
+2. *Write*: pieces of lines are joined across blocks, and written level by level.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from ..cells import is_nodata
+from ..compiled import known_types, tell_compiling
+from ..engine.operation import Operation, OutputFile, Phase, SolvedBlock
+from ..engine.plan import MB, StreamPlan, fit_blocks, layer_bytes, other_blocks, require
+from ..engine.run import Run
+from ..errors import InputError
+from ..grid import Block, BlockGrid
+from ..io.features import LINES, Feature, Fields, library_bytes, write_features
+from ..io.lines import reprojection_errors, tell_without_crs
+from . import contour_kernels as kernels
+from .pieces import LinePieces, batches, successors
+
+NAME = "contours"
+"""Name of the layer in a GeoPackage."""
+
+FIELDS: Fields = {"level": np.float64}
+
+TRACE = Phase("trace")
+
+VERTEX = np.dtype([("side", "<i8"), ("share", "<f8")])
+"""A crossing: the side that a level crosses (`contour_kernels`), and where, from 0 to 1."""
+
+CROSSING_BYTES = 90
+"""Bytes per crossing while a block is traced."""
+
+VERTEX_BYTES = 300
+"""Bytes per vertex while a line is assembled and written."""
+
+_WRITING = 32 * MB
+
+_MOST_NUMBER = 2.0**40
+"""Numbers of levels are less, so that all levels are different."""
+
+
+@dataclass(frozen=True)
+class ContourLines(Operation):
+    """The operation; its fields are the parameters of `contours`.
+
+    Attributes
+    ----------
+    breaks
+        The levels, ascending; none for every `interval` from `base` on.
+    """
+
+    store: str
+    layer: str
+    path: str
+    breaks: tuple[float, ...] = ()
+    interval: float = 0.0
+    base: float = 0.0
+
+    command = "contours"
+    mark = ""
+    halo = 1
+    phases = (TRACE,)
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        return (self.layer,)
+
+    @property
+    def outputs(self) -> tuple[OutputFile, ...]:
+        return (OutputFile(self.path),)
+
+    def settings(self) -> dict[str, Any]:
+        own = {name: getattr(self, name) for name in ("layer", "interval", "base")}
+        return {**own, "breaks": list(map(repr, self.breaks))}
+
+    def plan(
+        self, memory_limit: int | str | None, threads: int | None, gpu: Any = None
+    ) -> StreamPlan:
+        layer = self.layers[0]
+        return plan_contours(
+            *layer.grid.shape,
+            layer.dtype,
+            layer.block_size,
+            path=self.path,
+            memory_limit=memory_limit,
+            threads=threads,
+        )
+
+    @property
+    def levels(self) -> tuple[np.ndarray, float, float]:
+        """The levels, as the kernels take them."""
+        return np.array(self.breaks, np.float64), self.base, self.interval
+
+    def level(self, number: int) -> float:
+        """The level of a number."""
+        return self.breaks[number] if self.breaks else self.base + number * self.interval
+
+    def solve(
+        self,
+        phase: Phase,
+        at: Block,
+        cells: list[np.ndarray],
+        out: list[np.ndarray],
+        given: Any,
+        work: Any,
+    ) -> SolvedBlock:
+        # The squares of a block begin at its cells, and need the row and the column after it.
+        heights = cells[0][1:, 1:]
+        r0, _, c0, _ = self.blocks.window(*at)
+        inside = ~is_nodata(heights, self.layers[0].nodata)
+        inside[self.grid.rows - r0 :] = False
+        inside[:, self.grid.cols - c0 :] = False
+        if not self.breaks and inside.any():
+            refuse_interval(heights[inside], self.base, self.interval)
+        classes = np.zeros(heights.shape, np.int64)
+        kernels.classify(heights, inside, *self.levels, classes)
+        before = np.empty(2 * heights.size, np.int64)
+        count = kernels.count_crossings(classes, inside, before)
+        room, memory, limit, workers = given
+        require(
+            memory + 2 * workers * max(count - room, 0) * CROSSING_BYTES,
+            limit,
+            f"for contours that cross {count:,} times between the cells of a block",
+        )
+        following, order, starts = np.empty((3, count + 1), np.int64)
+        following, entered = following[:count], np.empty(count, bool)
+        kernels.link(heights, classes, inside, *self.levels, before, following, entered)
+        pieces, open_ = kernels.chains(following, entered, order, starts)
+        side, number, share = np.empty(count, np.int64), np.empty(count, np.int64), np.empty(count)
+        kernels.place(heights, classes, inside, *self.levels, before, side, number, share)
+        starts = starts[: pieces + 1]
+        order = order[: starts[-1]]
+        vertices = np.empty(len(order), VERTEX)
+        row, col = np.divmod(side[order] >> 1, heights.shape[1])
+        cell = (row + r0) * self.grid.cols + (col + c0)
+        vertices["side"], vertices["share"] = 2 * cell + (side[order] & 1), share[order]
+        return SolvedBlock(known=(vertices, starts, number[order[starts[:-1]]], open_))
+
+    def execute(self, run: Run) -> dict[str, Any]:
+        _compile(self.layers[0].dtype)
+        (writer,) = run.writers.values()
+        with closing(Lines(self, run.plan, writer)) as state:
+            run.map(TRACE, state)
+            with run.report.phase("write"), reprojection_errors(self.path), writer.errors():
+                tell_without_crs(self.path, self.grid)
+                write_features(writer.part, state.features(), self.grid, NAME, FIELDS, LINES)
+            return state.found()
+
+
+def refuse_interval(values: np.ndarray, base: float, interval: float) -> None:
+    """Refuse an interval that is small beside the values."""
+    for value in (float(values.min()), float(values.max())):
+        if max(abs(value), abs(base)) / interval >= _MOST_NUMBER:
+            raise InputError(
+                f"an interval of {interval:g} is too small for the value {value:g} of the layer; "
+                "give a larger one, or breaks"
+            )
+
+
+class Lines(LinePieces):
+    """The pieces of all blocks, then lines."""
+
+    def __init__(self, operation: ContourLines, plan: StreamPlan, writer: Any) -> None:
+        # Half of what is left is for the crossings of blocks, the rest for pieces.
+        own = plan.worker_memory or plan.memory
+        spare = (plan.memory_limit - plan.memory) // 2
+        super().__init__(
+            replace(plan, memory=plan.memory + spare), writer, VERTEX, VERTEX_BYTES,
+            "pieces of contours",
+        )  # fmt: skip
+        workers = max(plan.workers, 1)
+        self._given = (plan.block_size**2, own, plan.memory_limit, workers)
+        self._operation = operation
+        self._found = {"lines": 0, "levels": 0, "closed": 0}
+
+    def given(self, phase: Phase, at: Block) -> Any:
+        return self._given
+
+    def found(self) -> dict[str, Any]:
+        return self._found
+
+    def add(self, phase: Phase, at: Block, known: Any) -> None:
+        vertices, starts, number, open_ = known
+        if not len(number):
+            return
+        side = vertices["side"]
+        # A piece of an open line is followed by the one that begins where it ends.
+        after = np.where(np.arange(len(number)) < open_, side[starts[1:] - 1], -1)
+        least = np.minimum.reduceat(side, starts[:-1])
+        self.add_pieces(
+            at, vertices, np.diff(starts), side[starts[:-1]], after, least, number
+        )  # fmt: skip
+
+    def features(self) -> Iterator[list[Feature]]:
+        """Yield batches of lines, by level, and where they begin."""
+        if not self._count:
+            return
+        places, counts, first, after, least, number = self.columns()
+        levels, rank = np.unique(number, return_inverse=True)
+        level = [self._operation.level(int(k)) for k in levels]
+        rings = after < 0  # of one block
+        pieces, starts, closed = _joined(first, after, rank * (2 * self._operation.grid.cells))
+        heads = pieces[starts[:-1]]
+        begin = np.where(closed, np.minimum.reduceat(least[pieces], starts[:-1]), first[heads])
+        order = np.lexsort((begin, rank[heads]))
+        sizes = np.add.reduceat(counts[pieces], starts[:-1])[order]
+        self.refuse(
+            sizes,
+            lambda k: (
+                f"a contour of level {level[rank[heads[order[k]]]]:g} with {sizes[k]:,} vertices"
+            ),
+        )
+        before, used = np.append(0, np.cumsum(sizes)), set()
+        for a, b in batches(np.arange(1, len(order) + 1), before):
+            found: list[Feature] = []
+            for k in order[a:b].tolist():
+                own = pieces[starts[k] : starts[k + 1]]
+                # A piece ends where the next one begins.
+                twice = np.cumsum(counts[own]) - 1
+                if rings[own[0]] or not closed[k]:
+                    twice = twice[:-1]
+                vertices = np.delete(self.read(places[own], counts[own]), twice)
+                xy = self._positions(vertices, closed=bool(closed[k]))
+                if len(xy) > 1:
+                    found.append((xy, {"level": level[rank[own[0]]]}))
+                    used.add(rank[own[0]])
+                    self._found["closed"] += bool(closed[k])
+            self._found["lines"] += len(found)
+            yield found
+        self._found["levels"] = len(used)
+
+    def _positions(self, vertices: np.ndarray, *, closed: bool) -> np.ndarray:
+        """Positions of the vertices of a line, without repetitions."""
+        grid = self._operation.grid
+        side, share = vertices["side"], vertices["share"]
+        if closed:  # from its least side on, whichever block it was found in
+            start = int(side.argmin())
+            side, share = np.roll(side, -start), np.roll(share, -start)
+            side, share = np.append(side, side[:1]), np.append(share, share[:1])
+        row, col = np.divmod(side >> 1, grid.cols)
+        down = side & 1
+        a, _, c, _, e, f = grid.transform
+        x = c + a * (col + 0.5 + np.where(down, 0.0, share))
+        y = f + e * (row + 0.5 + np.where(down, share, 0.0))
+        xy = np.stack((x, y), axis=1)
+        if a * e > 0:  # mirrored
+            xy = xy[::-1]
+        new = np.append(True, (xy[1:] != xy[:-1]).any(axis=1))
+        return xy[new]
+
+
+def _joined(
+    first: np.ndarray, after: np.ndarray, shift: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The pieces of each line, where each line starts in them, and whether it is closed.
+
+    Parameters
+    ----------
+    shift
+        What makes the sides of different levels different.
+    """
+    rings, size = after < 0, len(first)
+    following = successors(first + shift, np.where(rings, -1, after + shift))
+    following[rings] = np.flatnonzero(rings)
+    entered = np.zeros(size, bool)
+    entered[following[following >= 0]] = True
+    pieces, starts = np.empty(size, np.int64), np.empty(size + 1, np.int64)
+    count, open_ = kernels.chains(following, entered, pieces, starts)
+    alone = np.flatnonzero((following < 0) & ~entered)
+    joined = int(starts[count])
+    closed = np.zeros(count + len(alone), bool)
+    closed[open_:count] = True
+    return (
+        np.append(pieces[:joined], alone),
+        np.append(starts[: count + 1], joined + 1 + np.arange(len(alone))),
+        closed,
+    )
+
+
+def plan_contours(
+    rows: int,
+    cols: int,
+    dtype: np.dtype,
+    block: int,
+    *,
+    path: str = "contours.gpkg",
+    memory_limit: int | str | None = None,
+    threads: int | None = None,
+) -> StreamPlan:
+    """Plan contour lines of a layer of this shape, type and block size, to a file such as `path`.
+
+    Raises
+    ------
+    PlanError
+        when the limit is too small.
+    """
+    blocks, ring = BlockGrid(rows, cols, block), (block + 2) ** 2
+    return fit_blocks(
+        blocks,
+        dtype.name,
+        "for the contours of",
+        buffer=ring * dtype.itemsize,
+        # Classes, crossings before each side, masks; and a crossing for every cell.
+        worker=(8 + 16 + 3 + CROSSING_BYTES) * ring,
+        scratch=block * block * dtype.itemsize,
+        held=_WRITING + library_bytes(path),
+        advice=other_blocks("smaller", block),
+        bytes_read=layer_bytes(rows, cols, dtype.itemsize, block),
+        memory_limit=memory_limit,
+        threads=threads,
+    )
+
+
+def _compile(dtype: np.dtype) -> None:
+    """Load or compile the kernels for a type, in the main thread, which Ctrl-C stops."""
+    if not known_types(kernels.link):
+        tell_compiling(kernels.link, "contours")
+    cells, inside = np.zeros((3, 3), dtype)[1:, 1:], np.ones((2, 2), bool)
+    levels, classes = (np.zeros(0), 0.0, 1.0), np.zeros((2, 2), np.int64)
+    kernels.classify(cells, inside, *levels, classes)
+    before, empty = np.empty(8, np.int64), np.empty(0, np.int64)
+    kernels.count_crossings(classes, inside, before)
+    kernels.link(cells, classes, inside, *levels, before, empty, np.empty(0, bool))
+    kernels.chains(empty, np.empty(0, bool), empty, np.empty(1, np.int64))
+    kernels.place(cells, classes, inside, *levels, before, empty, empty, np.empty(0))
