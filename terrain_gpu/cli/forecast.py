@@ -13,7 +13,7 @@ from ..engine.plan import StreamPlan, format_size, of_cluster
 from ..errors import InputError
 from ..grid import BlockGrid, ceil_div
 from ..io.convert_problem import PART
-from ..mst.problem import blocks_of_a_task
+from ..mst.problem import regions_of_a_task
 
 
 class Pass(NamedTuple):
@@ -357,7 +357,7 @@ def predicted(purpose: str, plan: StreamPlan, workers: int, case: Case) -> dict[
 
 def _levels(found: _Forecast, blocks: BlockGrid, inner: int) -> None:
     """Add the levels of a spanning tree, the lower ones in tasks."""
-    side, each = blocks_of_a_task(blocks.count, found.workers), JOIN_SECONDS["mst"]
+    side, each = regions_of_a_task(blocks.count, found.workers), JOIN_SECONDS["mst"]
     if side > 1:
         tops = BlockGrid(blocks.rows, blocks.cols, side * blocks.block)
         below, inner = inner - 2 * tops.line_cells, 2 * tops.line_cells

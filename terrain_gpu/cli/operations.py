@@ -63,10 +63,13 @@ def command_of(operation: ModuleType) -> click.Command:
     refuse = getattr(operation, "refuse", lambda settings: None)
 
     def command(store: str, output: str | None, json_target: str | None, **settings: Any) -> None:
+        from ..drainage.location import ON_CLUSTER, refuse_cuda
         from ..progress import bar
         from ..store import TileStore
 
         refuse(settings)
+        if on_gpu and settings["client"] is not None:
+            refuse_cuda(settings["backend"], ON_CLUSTER)
         read = ("outlets", "pour_points", *getattr(operation, "READS", ()))
         given = {f"--{k.replace('_', '-')}": settings[k] for k in read if settings.get(k)}
         raster = provide is not None and _is_raster(store)

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 import click
+from click.core import ParameterSource
 
 from .. import __version__
 from ..arguments import MOST_DEVICES, MOST_THREADS, Backend, Connectivity, devices, parse_size
@@ -231,12 +232,22 @@ def cluster_options(*modules: str) -> Callable[[Any], Any]:
                 load_numba()
             from ..engine.cluster import open_client  # brings Dask
 
-            with open_client(workers, scheduler) as client:
+            with open_client(workers, scheduler, _devices_of_workers(more)) as client:
                 return command(*args, client=client, **more)
 
         return workers_option(scheduler_option(connected))
 
     return decorator
+
+
+def _devices_of_workers(settings: dict[str, Any]) -> Any:
+    """Return which GPUs --workers get, one each, if --backend or --device asks for them."""
+    named = (
+        click.get_current_context().get_parameter_source("device") is ParameterSource.COMMANDLINE
+    )
+    if settings.get("backend") == "cuda" or (named and settings["backend"] == "auto"):
+        return settings["device"] if named else "all"
+    return None
 
 
 def all_of(decorators: Sequence[Callable[[Any], Any]]) -> Callable[[Any], Any]:

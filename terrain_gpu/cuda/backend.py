@@ -44,6 +44,9 @@ class Gpu(NamedTuple):
         Whether the GPU is required: no fallback to the CPU.
     others
         Further GPUs with the same limit each, for computations that can use several.
+    workers
+        Of a cluster: the names of the GPUs of its workers, one each, whose `device` it is; see
+        `workers`. Empty for GPUs of this process.
     """
 
     device: int
@@ -51,6 +54,7 @@ class Gpu(NamedTuple):
     given: bool
     wanted: bool
     others: tuple[int, ...] = ()
+    workers: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, device: Devices, memory_limit: int | str | None, *, wanted: bool) -> Gpu:
@@ -64,6 +68,11 @@ class Gpu(NamedTuple):
     def devices(self) -> tuple[int, ...]:
         """Numbers of all GPUs."""
         return (self.device, *self.others)
+
+    @property
+    def held(self) -> int:
+        """Bytes of this process's memory that CUDA takes."""
+        return 0 if self.workers else CUDA_BASELINE
 
 
 def choose(backend: str, device: Devices = 0) -> tuple[str, str | None]:
@@ -132,11 +141,11 @@ def find_gpu(
         except PlanError as error:
             if backend == "cuda":
                 raise
-            _say(error, doing)
+            say_cpu(error, doing)
             return None
     chosen, reason = choose(backend, device)
     if reason:
-        _say(reason, doing)
+        say_cpu(reason, doing)
     if chosen == "cpu":
         return None
     return Gpu.of(device, gpu_memory_limit, wanted=backend == "cuda")
@@ -174,7 +183,8 @@ class Placement:
         """Return the entries for a report."""
         if self.gpu is None:
             return {"backend": "cpu"}
-        found = {"backend": "cuda", "gpu": devices.name_of(self.gpu.device)}
+        names = self.gpu.workers or (devices.name_of(self.gpu.device),)
+        found = {"backend": "cuda", "gpu": ", ".join(sorted(set(names)))}
         if self.gpu.others:
             found["devices"] = ",".join(map(str, self.gpu.devices))
         return found
@@ -196,7 +206,7 @@ class Placement:
             except PlanError as error:
                 if self.gpu.wanted:
                     raise
-                _say(error, self._doing)
+                say_cpu(error, self._doing)
             # Outside the handler: its traceback would keep the step's arrays alive.
             for device in self.gpu.devices:
                 devices.give_back(device)
@@ -212,7 +222,7 @@ class Placement:
             ) from None
 
 
-def _say(reason: PlanError | str, doing: str) -> None:
+def say_cpu(reason: PlanError | str, doing: str = "") -> None:
     """Log why the CPU computes: an info line, or a warning if the GPU had already started."""
     text = str(reason).partition("; ")[0]  # the remedy applies to --backend cuda only
     if isinstance(reason, OutOfGpuMemory):

@@ -236,6 +236,14 @@ def name_of(device: int = 0) -> str:
     return cupy.cuda.runtime.getDeviceProperties(device)["name"].decode()
 
 
+def identity_of(device: int = 0) -> str:
+    """Return what two processes compare to learn whether they use the same device."""
+    import cupy
+
+    uuid = cupy.cuda.runtime.getDeviceProperties(device)["uuid"]
+    return f"{cupy.cuda.Device(device).pci_bus_id} {uuid.hex()}"
+
+
 class Staging:
     """A page-locked buffer per thread, and streams, for transfers between disk and GPUs.
 

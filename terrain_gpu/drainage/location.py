@@ -9,6 +9,9 @@ from ..cuda.backend import Placement, find_gpu
 from ..errors import InputError
 from ..progress import Progress
 
+ON_CLUSTER = "workers of a cluster compute this"
+"""What runs on the CPU alone with a client, see `placed`."""
+
 
 def refuse_cuda(backend: str | None, only_cpu: str | None) -> None:
     """Refuse a GPU that is required for what runs on the CPU alone, see `placed`.
@@ -46,7 +49,7 @@ def placed(
         when CUDA is required, and does not work or has no such computation.
     """
     if client is not None:
-        only_cpu = "clusters run"
+        only_cpu = ON_CLUSTER
     refuse_cuda(backend, only_cpu)
     if only_cpu is not None:
         return Placement(None, progress)

@@ -18,6 +18,7 @@ import uuid
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator
 from contextlib import closing, contextmanager, suppress
+from functools import partial
 from itertools import islice
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any
@@ -169,11 +170,17 @@ class Cluster:
             return min([default_memory_limit(), *(room.memory for room in self._room.values())])
         return planner.limit_of(memory_limit)
 
-    def plan(self, operation: Operation, memory_limit: int) -> StreamPlan:
-        """Plan for each process; the limit holds for one process, Dask included."""
+    def plan(self, operation: Operation, memory_limit: int, gpu: Any = None) -> StreamPlan:
+        """Plan for each process; the limit holds for one process, Dask included.
+
+        A worker with a GPU reads and writes with its share of the host's processors.
+        """
+        hosts = Counter(room.host for room in self._room.values())
+        shares = [room.threads // hosts[room.host] for room in self._room.values()]
+        threads = self.threads if gpu is None else max(min(shares, default=1), 1)
         rooms = [room.memory for room in self._room.values()]
         with planner.of_cluster(OVERHEAD, min(rooms, default=memory_limit)):
-            plan = operation.plan(memory_limit, self.threads)
+            plan = operation.plan(memory_limit, threads, gpu)
         self._needs = self._needs._replace(memory=plan.worker_memory or plan.memory)
         for address, room in self._room.items():
             refuse(address, room, self._needs)
@@ -246,6 +253,7 @@ class Cluster:
         self._looked, workers = time.monotonic(), found["workers"]
         if workers:
             self.present = {a: worker["nthreads"] for a, worker in workers.items()}
+            self.resources = {a: worker["resources"] for a, worker in workers.items()}
             self.slots = sum(self.present.values())
             self._alone = self._looked
         elif not self._alone:
@@ -256,6 +264,27 @@ class Cluster:
                 f"{where}: there is no worker; start some (dask worker {where}); {RESUME}"
             )
         return workers
+
+    def ask(self, function: Callable[..., Any], *given: Any) -> dict[str, Any]:
+        """Return what a function returns, or raises, in each worker, by address."""
+        call = partial(self.client.run, function, *given, on_error="return", asynchronous=True)
+        try:
+            answers = answer_of(self.client, call, ANSWER)
+        except TimeoutError:
+            self._look()  # it may be the scheduler that does not answer
+            raise ClusterError(
+                f"{address_of(self.client)}: a worker does not answer; stop it, or wait until "
+                "the scheduler removes it"
+            ) from None
+        # A worker may die at any moment.
+        found = {at: one for at, one in answers.items() if not isinstance(one, OSError)}
+        for address, answer in found.items():
+            if isinstance(answer, Exception):
+                raise ClusterError(
+                    f"worker {address} cannot answer ({type(answer).__name__}: {answer}); install "
+                    "the same versions of Python, Dask and terrain_gpu everywhere"
+                )
+        return found
 
     def _ask(self, workers: dict[str, Any]) -> dict[str, Facts]:
         """Query each worker; memory shared by several processes is divided between them."""
@@ -274,29 +303,9 @@ class Cluster:
 
             return tuple(facts(folder))
 
-        try:
-            answers = answer_of(
-                self.client,
-                lambda: self.client.run(ask, on_error="return", asynchronous=True),
-                ANSWER,
-            )
-        except TimeoutError:
-            self._look()  # it may be the scheduler that does not answer
-            raise ClusterError(
-                f"{address_of(self.client)}: a worker does not answer; stop it, or wait until "
-                "the scheduler removes it"
-            ) from None
-        found = {}
-        for address, answer in answers.items():
-            if isinstance(answer, OSError):  # the worker died, which may happen at any moment
-                continue
-            if isinstance(answer, Exception):
-                raise ClusterError(
-                    f"worker {address} cannot answer ({type(answer).__name__}: {answer}); install "
-                    "the same versions of Python, Dask and terrain_gpu everywhere"
-                )
-            found[address] = Facts(*answer)
-            refuse(address, found[address], self._needs)
+        found = {address: Facts(*answer) for address, answer in self.ask(ask).items()}
+        for address, one in found.items():
+            refuse(address, one, self._needs)
         together = Counter(
             name for one in (*found.values(), facts(folder)) for name, _ in one.limits
         )

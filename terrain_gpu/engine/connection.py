@@ -12,6 +12,7 @@ from concurrent.futures import wait
 from contextlib import ExitStack, contextmanager, suppress
 from typing import Any
 
+from ..arguments import MOST_DEVICES, Devices
 from ..errors import ClusterError, InputError
 from .forks import without_interrupts, without_pandas
 
@@ -23,6 +24,10 @@ POLL = 0.1
 
 DEATHS = 10
 """Workers that may die during a task before the task is taken for the cause."""
+
+RESOURCE = "GPU"
+"""The Dask resource by which a worker announces that it has a GPU."""
+VISIBLE = "CUDA_VISIBLE_DEVICES"
 
 RESUME = "--resume continues, also on one machine"
 
@@ -97,8 +102,15 @@ def dask_errors(client: Any) -> Iterator[None]:
 
 
 @contextmanager
-def open_client(workers: int | None, scheduler: str | None) -> Iterator[Any]:
+def open_client(
+    workers: int | None, scheduler: str | None, device: Devices | None = None
+) -> Iterator[Any]:
     """Open a client for --workers or --scheduler; None without either.
+
+    Parameters
+    ----------
+    device
+        The GPUs of --workers, one for each; None to start workers without.
 
     Raises
     ------
@@ -142,23 +154,52 @@ def open_client(workers: int | None, scheduler: str | None) -> Iterator[Any]:
             with _closing(client):
                 yield client
             return
+        assert workers is not None
+        own = [{}] * workers if device is None else _one_gpu_each(workers, device)
         with ExitStack() as stack:
             with without_interrupts(), without_pandas():
                 cluster = LocalCluster(
-                    n_workers=workers,
+                    n_workers=0,
                     threads_per_worker=1,
                     processes=True,
                     # The plan keeps the limit; Dask's own would kill workers that obey it.
                     memory_limit=0,
-                    # The server that they are forked from may be older than a variable.
-                    env=dict(os.environ),
                     dashboard_address="127.0.0.1:0",
                     # It would silence handlers that the logger shares with others. See `preload`.
                     silence_logs=False,
                     host="127.0.0.1",
                 )
                 stack.enter_context(cluster)
+                for k, more in enumerate(own):
+                    # The server that they are forked from may be older than a variable.
+                    how = {**cluster.new_spec["options"], "env": {**os.environ, **more}}
+                    how |= {"resources": {RESOURCE: 1}} if more else {}
+                    cluster.worker_spec[k] = {**cluster.new_spec, "options": how}
+                cluster.sync(cluster._correct_state)
             yield stack.enter_context(_closing(Client(cluster, set_as_default=False)))
+
+
+def _one_gpu_each(workers: int, device: Devices) -> list[dict[str, str]]:
+    """Return the variable that shows each worker its GPU, and no other.
+
+    Whether these GPUs exist is asked later, in the workers: this process does not load CUDA.
+    """
+    shown = [name for name in os.environ.get(VISIBLE, "").split(",") if name]
+    names = shown or list(map(str, range(MOST_DEVICES)))
+    if device != "all":
+        numbers = [device] if isinstance(device, int) else list(device)
+        if max(numbers) >= len(names):
+            raise InputError(
+                f"--device {max(numbers)} does not exist: {VISIBLE}={','.join(shown)} shows "
+                f"{len(shown)}; choose a number below that"
+            )
+        names = [names[k] for k in numbers]
+    if len(names) < workers:
+        raise InputError(
+            f"--workers {workers}: each needs a GPU of its own, and --device or {VISIBLE} names "
+            f"{len(names)}; start {len(names)}, or use --backend cpu"
+        )
+    return [{VISIBLE: name} for name in names[:workers]]
 
 
 async def _greet(scheduler: str) -> None:

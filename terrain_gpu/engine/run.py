@@ -269,7 +269,7 @@ class Run:
     @property
     def proof_limits(self) -> Limits:
         """For a proof on the CPU."""
-        cuda = self.held if self.gpu is None else CUDA_BASELINE
+        cuda = self.held if self.gpu is None else self.gpu.held
         return Limits(self.memory_limit - cuda, self.asked_threads, self.progress)
 
     @property
@@ -529,7 +529,7 @@ def _plan_proof(
     """Refuse limits that are too small for the proof, beside CUDA where it is used."""
 
     def plan(gpu: Any) -> None:
-        cuda = place.held if gpu is None else CUDA_BASELINE
+        cuda = place.held if gpu is None else gpu.held
         operation.plan_verify(limit_of(memory_limit) - cuda, threads)
 
     place.run(plan)
@@ -550,7 +550,7 @@ def _planner(
         if cluster is None:
             plan = operation.plan(limit - place.held, threads, gpu)
         else:
-            plan = cluster.plan(operation, limit)
+            plan = cluster.plan(operation, limit - place.held, gpu)
         for line in plan.describe().splitlines():
             log.info("%s", line)
         return plan

@@ -17,7 +17,7 @@ from ..errors import ClusterError, PlanError, TerrainError
 from ..grid import Block, ceil_div
 from ..report import peak_rss, process_io
 from ..store.writer import BlockWriter
-from .machine import machine_memory, memory_limits
+from .machine import available_threads, machine_memory, memory_limits
 from .operation import Operation, Phase
 from .plan import MB, StreamPlan
 
@@ -54,6 +54,8 @@ class Facts(NamedTuple):
     limits: tuple[tuple[str, int], ...] = ()
     """Limits in bytes on processes together; names are equal for those that share a limit."""
     memory: int = 0
+    threads: int = 1
+    """Processors that the process may use."""
 
 
 class Wanted(NamedTuple):
@@ -135,8 +137,8 @@ def task(
 
 def facts(folder: str) -> Facts:
     """Return the facts about this process."""
-    limits = tuple(memory_limits().items())
-    return Facts(socket.gethostname(), __version__, os.path.isdir(folder), limits, machine_memory())
+    limits, here = tuple(memory_limits().items()), (socket.gethostname(), __version__)
+    return Facts(*here, os.path.isdir(folder), limits, machine_memory(), available_threads())
 
 
 def refuse(address: str, found: Facts, needs: Needs) -> None:

@@ -15,7 +15,7 @@ import numpy as np
 
 from ..compiled import known_types
 from ..errors import CellError, StoreError
-from ..grid import Block, BlockGrid, Window
+from ..grid import BlockGrid, Window
 from ..store.checksums import crc32c
 from ..store.files import read_sealed, write_sealed
 from .cpu import contract, frozen
@@ -60,14 +60,8 @@ class Solver:
         method: ModuleType = frozen,
     ) -> None:
         self.shape, self.block, self.weight = shape, block, weight
-        self.regions = BlockGrid(*shape, block)
         self.nodata, self.diagonal, self.method = nodata, diagonal, method
         self._local = threading.local()
-
-    @staticmethod
-    def blocks_in(at: Block) -> list[Block]:
-        """Return the blocks of a region: here, one."""
-        return [at]
 
     def compiled(self) -> bool:
         """Return whether numba's cache has the kernels for these cells, so nothing is compiled."""

@@ -21,6 +21,7 @@ from ..arguments import (
     word,
 )
 from ..cuda.backend import Placement, find_gpu
+from ..cuda.workers import cluster_on_gpus
 from ..engine.arrays import ArrayLayer, fitting_block
 from ..engine.plan import NO_LIMIT, limit_of
 from ..engine.run import run, run_in_memory
@@ -131,7 +132,8 @@ def minimum_spanning_tree(  # noqa: PLR0913 - keyword-only
         Limit on the GPU memory in bytes; nine tenths of the free memory when None.
     client
         A ``distributed.Client`` whose workers solve the blocks, each within `memory_limit`. None
-        for this process.
+        for this process. Each computes on the first GPU that it sees if `backend` is "cuda", or if
+        it is "auto" and all workers announce the resource GPU; `device` does not matter.
     verify
         Verify the result in a second pass over the cells.
     resume
@@ -160,11 +162,9 @@ def minimum_spanning_tree(  # noqa: PLR0913 - keyword-only
         raise InputError(
             f"method {method!r} runs on the CPU only; use method frozen, or backend cpu"
         )
-    if client is not None and (backend == "cuda" or isinstance(data, np.ndarray)):
-        raise InputError(
-            "a cluster computes only on CPUs and from stores; leave out client (--workers)"
-        )
-    if method != "frozen" or client is not None:
+    if client is not None and isinstance(data, np.ndarray):
+        raise InputError("a cluster computes only from stores; leave out client (--workers)")
+    if method != "frozen":
         backend = "cpu"
     if isinstance(data, np.ndarray):
         limit = NO_LIMIT if memory_limit is None else limit_of(memory_limit)
@@ -188,7 +188,11 @@ def minimum_spanning_tree(  # noqa: PLR0913 - keyword-only
     if forest.grid.cells > MOST_CELLS:
         rows, cols = forest.grid.shape
         raise InputError(f"{rows} x {cols} cells exceed the maximum of {MOST_CELLS}")
-    gpu = find_gpu(backend, device, gpu_memory_limit, memory_limit, forest.source.block_size)
+    where = gpu_memory_limit, memory_limit, forest.source.block_size
+    if client is None:
+        gpu = find_gpu(backend, device, *where)
+    else:
+        client, gpu = cluster_on_gpus(client, forest, backend, *where)
     found = run(
         forest,
         memory_limit=memory_limit,

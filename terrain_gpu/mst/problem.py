@@ -26,6 +26,7 @@ from ..engine.arrays import ArrayLayer
 from ..engine.operation import Operation, OutputLayer, Phase, SolvedBlock, State
 from ..engine.plan import StreamPlan, layer_bytes, limit_of, plan_forest, threads_of
 from ..engine.run import Run
+from ..engine.schedule import missing
 from ..errors import CellError, InputError
 from ..grid import TILE, Block, BlockGrid, RegionGrid
 from ..grid.neighbours import FORWARD_EDGES
@@ -137,13 +138,15 @@ class SpanningForest(Operation):
         return SolvedBlock(tuple(out), solved)
 
     def execute(self, run: Run) -> dict[str, Any]:
-        solver = self.solver if run.gpu is None else self._solver_on(run)
-        spill = self._spill(run, solver.regions)
+        gpu = run.gpu
+        solver: Any = self.solver if gpu is None or gpu.workers else self.solver_on(gpu, run.plan)
+        regions = self.blocks if gpu is None else self._regions(run.plan)
+        spill = self._spill(run, regions)
         try:
-            if isinstance(solver, Solver):
+            if gpu is None:
                 run.map(self.phases[0], _Spilled(spill))
             else:
-                self._solve_regions(run, solver, spill)
+                self._solve_regions(run, solver, regions, spill)
         except CellError as error:
             run.forget()
             if run.in_memory:
@@ -152,7 +155,7 @@ class SpanningForest(Operation):
         lists = None if run.in_memory else run.spill / "patches"
         patches = Patches(self.blocks, self.grid.cols, lists)
         with run.report.phase("levels"):
-            totals = self._join(run, solver, spill, patches)
+            totals = self._join(run, solver, regions, spill, patches)
         run.patch(LAYER, patches.by_block())
         if not run.in_memory:
             run.told["patched_edges"] = patches.count
@@ -174,18 +177,20 @@ class SpanningForest(Operation):
         own.mkdir(parents=True, exist_ok=True)
         return DiskSpill(own, self.kind)
 
-    def _join(self, run: Run, solver: Any, spill: Spill, patches: Patches) -> Totals:
+    def _join(
+        self, run: Run, solver: Any, regions: BlockGrid, spill: Spill, patches: Patches
+    ) -> Totals:
         """Join all levels; on a cluster, the lower levels run as its tasks."""
-        regions, totals = solver.regions, Totals()
-        side = blocks_of_a_task(regions.count, run.engine.slots)
+        totals, leaf = Totals(), regions.block
+        side = regions_of_a_task(regions.count, run.engine.slots)
         if side > 1:
-            regions = RegionGrid(*self.grid.shape, self.blocks.block * side)
-            self.joined_in(run.spill, side).mkdir(exist_ok=True)
-            tops = ((i * side, j * side, side) for i, j in regions.ids())
+            regions = RegionGrid(*self.grid.shape, leaf * side)
+            self.joined_in(run.spill, regions.block).mkdir(exist_ok=True)
+            tops = ((i * side, j * side, side, leaf) for i, j in regions.ids())
             for found, ids in run.engine.each(run, join_below, tops):
                 totals.merge(found)
                 patches.add(ids)
-            spill = DiskSpill(self.joined_in(run.spill, side), self.kind)
+            spill = DiskSpill(self.joined_in(run.spill, regions.block), self.kind)
         join_levels(regions, solver, spill, totals, patches.add)
         return totals
 
@@ -200,7 +205,7 @@ class SpanningForest(Operation):
         return folder / f"solved-{side or self.blocks.block}-{self.digest}"
 
     def joined_in(self, folder: Path, side: int) -> Path:
-        """Return the folder of joined regions of this side in blocks."""
+        """Return the folder of joined regions of this side in cells."""
         return folder / f"joined-{side}-{self.digest}"
 
     @cached_property
@@ -208,27 +213,45 @@ class SpanningForest(Operation):
         """Part of the folders' names: a late worker of another run must not write into this one."""
         return hashlib.sha256(json.dumps(self.fingerprint()).encode()).hexdigest()[:16]
 
-    def _solver_on(self, run: Run) -> Any:
+    def solver_on(self, gpu: Gpu, plan: StreamPlan) -> Any:
         """Return a `GpuSolver` for regions."""
         from .cuda.regions import GpuSolver
 
         nodata, diagonal = self.source.nodata, self.connectivity == 8
-        return GpuSolver(self.blocks, run.plan.unit_rows, self.kind, nodata, diagonal, run.gpu)
+        return GpuSolver(self.blocks, plan.unit_rows, self.kind, nodata, diagonal, gpu)
 
-    def _solve_regions(self, run: Run, solver: Any, spill: Spill) -> None:
-        """Run the first phase on a GPU."""
+    def _regions(self, plan: StreamPlan) -> RegionGrid:
+        """The regions that GPUs solve."""
+        return RegionGrid(*self.grid.shape, plan.unit_rows)
+
+    def _solve_regions(self, run: Run, solver: Any, regions: BlockGrid, spill: Spill) -> None:
+        """Run the first phase on GPUs: of this process, or of a cluster's workers."""
         from .cuda.regions import solve_regions
+        from .cuda.remote import batches, solve_batch
 
         def there(at: Block) -> bool:
-            return spill.has(*at) and all(map(run.written, solver.blocks_in(at)))
+            return spill.has(*at) and all(map(run.written, run.plan.blocks_of(regions.window(*at))))
 
-        target = run.writers[LAYER]
+        def done(at: Block) -> None:
+            r0, r1, c0, c1 = regions.window(*at)
+            run.progress((r1 - r0) * (c1 - c0), self.grid.cells)
+
         with run.report.phase(self.phases[0].name):
-            solve_regions(self.source, solver, target, there, spill, run.plan, run.progress)
+            left = missing(regions, there, done)
+            if not run.gpu.workers:
+                solve_regions(self.source, solver, run.writers[LAYER], left, spill, run.plan, done)
+                return
+            folder = self.solved_in(run.spill, regions.block)
+            tasks = batches(left, regions.count, run.gpu, run.plan, folder)
+            with run.engine.lend(run, [LAYER]) as loan:
+                for batch in loan.each(solve_batch, tasks):
+                    for at in batch:
+                        done(at)
 
     def verify(self, run: Run, found: dict[str, Any]) -> dict[str, Any]:
-        # The CPU verifies if this GPU cannot hold the raster.
-        how: dict[str, Any] = {"gpu": run.gpu and run.gpu._replace(wanted=False)}
+        # The CPU verifies if this GPU cannot hold the raster, or is a worker's.
+        here = None if run.gpu is None or run.gpu.workers else run.gpu._replace(wanted=False)
+        how: dict[str, Any] = {"gpu": here}
         how |= {"memory_limit": run.memory_limit - run.held, "progress": run.progress}
         kind = self.weight, self.connectivity
         if isinstance(self.source, ArrayLayer):
@@ -252,29 +275,31 @@ class SpanningForest(Operation):
         }
 
 
-def blocks_of_a_task(blocks: int, slots: int) -> int:
-    """Return the side, in blocks, of the regions that tasks join; 1 when there are too few blocks.
+def regions_of_a_task(regions: int, slots: int) -> int:
+    """Return the side, in regions, of what each task joins; 1 when there are too few.
 
     Several tasks per worker balance the load.
     """
     side = 1
-    while blocks >= slots * 4 * (2 * side) ** 2 and slots > 1:
+    while regions >= slots * 4 * (2 * side) ** 2 and slots > 1:
         side *= 2
     return side
 
 
 def join_below(
-    forest: SpanningForest, folder: Path, top: tuple[int, int, int]
+    forest: SpanningForest, folder: Path, top: tuple[int, int, int, int]
 ) -> tuple[Totals, np.ndarray]:
-    """Join the blocks of one region of a level and store the region; see `join_levels`."""
-    i, j, side = top
-    blocks = DiskSpill(forest.solved_in(folder), forest.kind)
+    """Join a square of regions of some side in cells and store the result; see `join_levels`."""
+    i, j, side, cells = top
+    leaves = DiskSpill(forest.solved_in(folder, cells), forest.kind)
     totals, final = Totals(), [np.empty(0, np.int64)]
-    region = join_levels(forest.blocks, forest.solver, blocks, totals, final.append, top)
+    regions = RegionGrid(*forest.grid.shape, cells)
+    region = join_levels(regions, forest.solver, leaves, totals, final.append, (i, j, side))
     assert region is not None
     # The sums below it are returned, not stored.
     whole = Solved(region, 0, 0, forest.kind.new_sums())
-    DiskSpill(forest.joined_in(folder, side), forest.kind).save(i // side, j // side, whole)
+    joined = DiskSpill(forest.joined_in(folder, side * cells), forest.kind)
+    joined.save(i // side, j // side, whole)
     return totals, np.concatenate(final)
 
 
@@ -327,7 +352,7 @@ def plan_spanning_tree(  # noqa: PLR0913 - keyword-only
     if gpu is not None:
         from .cuda.plan import keeps_cells, plan_regions
 
-        for device in gpu.devices:
+        for device in () if gpu.workers else gpu.devices:
             keeps_cells(kind, device)
         return plan_regions(
             rows,

@@ -125,9 +125,12 @@ def gpu_of_method(
 ) -> Gpu | None:
     """The GPU that a method runs on; None for the CPU."""
     if client is not None:
-        if isinstance(heights, ArrayLayer) or backend == "cuda" or method in GPU_METHODS:
+        if isinstance(heights, ArrayLayer):
+            raise InputError("a cluster computes only from stores; leave out client (--workers)")
+        if backend == "cuda" or method in GPU_METHODS:
             raise InputError(
-                "a cluster computes on CPUs, and from stores; leave out client (--workers)"
+                "workers of a cluster compute shortest paths on the CPU; leave out backend cuda "
+                "and methods of GPUs, or client (--workers)"
             )
         if method == "index":
             raise InputError(

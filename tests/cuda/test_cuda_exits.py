@@ -104,8 +104,7 @@ def test_an_error_inside_is_what_surfaces(cupy):
 
 def test_a_solver_of_regions_gives_its_memory_back(monkeypatch):
     class Solver:
-        regions = BlockGrid(64, 64, 64)
-        blocks = regions
+        blocks = BlockGrid(64, 64, 64)
         device, memory_limit, closed, lanes = 0, 10**9, False, []
 
         def slots(self, count):
@@ -118,7 +117,7 @@ def test_a_solver_of_regions_gives_its_memory_back(monkeypatch):
     solver, plan = Solver(), types.SimpleNamespace(readers=1, buffers=2)
     source = types.SimpleNamespace(dtype=np.dtype(np.uint8))
     with pytest.raises(CudaError):
-        mst_gpu.solve_regions(source, solver, None, lambda at: False, None, plan, None)
+        mst_gpu.solve_regions(source, solver, None, [(0, 0)], None, plan)
     assert solver.closed
 
 

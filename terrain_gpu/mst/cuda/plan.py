@@ -10,6 +10,7 @@ import numpy as np
 
 from ...cuda.backend import Gpu
 from ...cuda.device import CELL_TYPES, RESERVED, shared_memory
+from ...engine import plan as planner
 from ...engine.plan import (
     COMPILED_BASELINE,
     CUDA_BASELINE,
@@ -29,6 +30,9 @@ MOST_SIDE = 2**15
 
 SLOTS = 2
 """Most regions on the GPU: one is read or written while the other is solved."""
+
+REGIONS_OF_A_WORKER = 8
+"""Regions that each worker of a cluster gets, if there are as many blocks: to balance the load."""
 
 TILE_EDGES = RING - 1 + 6 * TILE - 2
 """Most candidates of a tile plus edges to later tiles."""
@@ -125,7 +129,7 @@ def plan_regions(
     Parameters
     ----------
     gpu
-        Of several each gets a region, if there are that many.
+        Of several each gets a region, if there are that many; of a cluster's workers several.
 
     Raises
     ------
@@ -136,10 +140,13 @@ def plan_regions(
     item = dtype.itemsize
     # A staging buffer and the work memory of a writer.
     thread = block**2 * (2 * item + 6)
-    baseline = COMPILED_BASELINE + CUDA_BASELINE
-    least = baseline + max(thread, levels)
+    baseline = COMPILED_BASELINE + CUDA_BASELINE + planner.cluster_overhead
+    # The levels are joined where the GPU is, or in the process that starts the workers.
+    joining = baseline - (CUDA_BASELINE if gpu.workers else 0) + levels
+    least = max(baseline + thread, joining)
     threads = max(1, min(threads, (limit - baseline) // thread))
-    host = baseline + max(threads * thread, levels)
+    solving = baseline + threads * thread
+    host = max(solving, joining)
 
     def device(side: int) -> int:
         slots = min(SLOTS, RegionGrid(rows, cols, side).count)
@@ -155,9 +162,10 @@ def plan_regions(
             f"{ceil_div(device(block), MB)}MB at least ({format_size(limit)} and "
             f"{format_size(gpu.memory)} given); or use --backend cpu"
         )
+    wanted = REGIONS_OF_A_WORKER * len(gpu.workers) or len(gpu.devices)
     side = block
     while side < min(MOST_SIDE, max(rows, cols)) and device(2 * side) <= gpu.memory:
-        if RegionGrid(rows, cols, 2 * side).count < len(gpu.devices):
+        if RegionGrid(rows, cols, 2 * side).count < wanted:
             break
         side *= 2
     regions = RegionGrid(rows, cols, side)
@@ -177,7 +185,8 @@ def plan_regions(
         passes=1,
         blocks=BlockGrid(rows, cols, block).count,
         memory_limit=limit,
-        memory=host,
+        memory=joining if gpu.workers else host,
+        worker_memory=solving if gpu.workers else 0,
         bytes_read=source_bytes + spill(regions),
         # Blocks are written again if edges become final above their region.
         bytes_written=(1 + (regions.count > 1)) * layer_bytes(rows, cols, 1, block)

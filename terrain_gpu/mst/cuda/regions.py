@@ -18,10 +18,9 @@ import numpy as np
 from ...cuda.backend import Gpu, Placement
 from ...cuda.device import REGION, RESERVED, Staging, memory_bound, memory_bounds, module
 from ...engine.plan import StreamPlan
-from ...engine.schedule import missing, stream
+from ...engine.schedule import stream
 from ...errors import CellError
 from ...grid import TILE, Block, BlockGrid, RegionGrid, ceil_div
-from ...progress import Progress
 from ..cpu import frozen
 from ..cpu.merge import Children, Frame
 from ..cpu.tile import RING
@@ -446,21 +445,20 @@ def solve_regions(
     source: Any,
     solver: GpuSolver,
     target: Any,
-    there: Callable[[Block], bool],
+    regions: Iterable[Block],
     spill: Spill,
     plan: StreamPlan,
-    progress: Progress,
+    done: Callable[[Block], None] | None = None,
 ) -> None:
-    """Run phase 1 on a GPU: read blocks in parallel, solve regions, write blocks in parallel.
+    """Solve regions on a GPU: read and write their blocks in parallel.
 
     Parameters
     ----------
     source, target
         A layer and a layer's writer, or arrays wrapped as such.
-    there
-        Returns whether a region is already solved.
+    done
+        Called with each region that is written.
     """
-    regions = solver.regions
     shape = (solver.blocks.block // TILE) ** 2, TILE, TILE
     staging = Staging(math.prod(shape) * source.dtype.itemsize, solver.device)
 
@@ -486,21 +484,17 @@ def solve_regions(
         for _ in pool.map(work, range(len(inside)), inside):
             pass
 
-    def finished(at: Block) -> None:
-        r0, r1, c0, c1 = regions.window(*at)
-        progress((r1 - r0) * (c1 - c0), plan.rows * plan.cols)
-
     devices = [lane.device for lane in solver.lanes]
     with ThreadPoolExecutor(plan.readers) as pool, memory_bounds(solver.memory_limit, devices):
         try:
             stream(
-                missing(regions, there, finished),
+                regions,
                 read,
                 save,
                 compute=solve,
                 buffers=solver.slots(plan.buffers),
                 workers=plan.buffers,  # each waits for the GPU of its region
-                done=finished,
+                done=done,
             )
         finally:
             solver.close()

@@ -107,7 +107,10 @@ def build_index(  # noqa: PLR0913 - keyword-only
     )
     if client is not None:
         if backend == "cuda":
-            raise InputError("a cluster computes on CPUs; leave out client (--workers)")
+            raise InputError(
+                "workers of a cluster build an index on the CPU; leave out backend cuda, or client "
+                "(--workers)"
+            )
         backend = "cpu"
     block_size = problem.blocks.block
     gpu = find_gpu(backend, device, gpu_memory_limit, memory_limit, block_size)

@@ -1,0 +1,130 @@
+"""GPUs of the workers of a Dask cluster, one for each: `cluster_on_gpus`."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any, NamedTuple
+
+from ..engine.connection import RESOURCE
+from ..engine.operation import Operation
+from ..engine.plan import COMPILED_BASELINE, CUDA_BASELINE, format_size, limit_of
+from ..errors import PlanError
+from . import device as devices
+from .backend import Gpu, NoGpu, say_cpu
+
+log = logging.getLogger(__name__)
+
+START = "start it with CUDA_VISIBLE_DEVICES=0 dask worker ADDRESS --resources GPU=1 --nthreads 1"
+
+
+class OwnGpu(NamedTuple):
+    """The answer of a worker about the first GPU that it sees.
+
+    Attributes
+    ----------
+    missing
+        Why it cannot be used; None if it works.
+    identity
+        Equal in workers that use the same GPU.
+    memory
+        Bytes of it that may be used.
+    """
+
+    missing: str | None
+    identity: str = ""
+    name: str = ""
+    memory: int = 0
+
+
+def own_gpu(asked: int | None) -> OwnGpu:
+    """Look at this process's GPU, and at most `asked` bytes of its memory."""
+    if reason := devices.why_not():
+        return OwnGpu(reason)
+    name, memory = devices.name_of(), devices.usable_memory(0, asked)
+    return OwnGpu(None, devices.identity_of(), name, memory)
+
+
+def require_own_gpu() -> None:
+    """Refuse a worker without a GPU, which may have joined late.
+
+    Raises
+    ------
+    PlanError
+    """
+    if reason := devices.why_not():
+        from distributed import get_worker
+
+        raise PlanError(f"worker {get_worker().address}: {reason}; {START}, or use --backend cpu")
+
+
+def cluster_on_gpus(
+    client: Any,
+    operation: Operation,
+    backend: str,
+    gpu_memory_limit: int | str | None,
+    memory_limit: int | str | None,
+    block_size: int,
+) -> tuple[Any, Gpu | None]:
+    """Return the cluster of a client, and its workers' GPUs or None after logging why.
+
+    "auto" takes them if every worker says that it has one, by the resource GPU, so that CUDA is
+    loaded only where it is wanted.
+
+    Raises
+    ------
+    InputError
+        when the backend is "cuda" and a worker has no GPU of its own.
+    """
+    from ..engine.cluster import Cluster
+
+    cluster = Cluster(client, operation.shared)
+    if backend == "cpu":
+        return cluster, None
+    asked = None if gpu_memory_limit is None else limit_of(gpu_memory_limit)
+    try:
+        if backend == "auto":
+            _refuse_unasked(cluster, cluster.limit(memory_limit), block_size)
+        found = _gpus(cluster, asked)
+    except NoGpu as error:
+        if backend == "cuda":
+            raise
+        say_cpu(str(error))
+        return cluster, None
+    memory, names = min(one.memory for one in found), tuple(sorted(one.name for one in found))
+    log.info("on the GPUs of %d workers: %s", len(found), ", ".join(sorted(set(names))))
+    return cluster, Gpu(0, memory, memory == asked, backend == "cuda", workers=names)
+
+
+def _refuse_unasked(cluster: Any, limit: int, block_size: int) -> None:
+    """Refuse, before CUDA is loaded, workers that announce no GPU or have no room for CUDA."""
+    if limit < COMPILED_BASELINE + CUDA_BASELINE + 64 * block_size**2:
+        raise NoGpu(f"a memory limit of {format_size(limit)} is too small for CUDA")
+    for address, resources in sorted(cluster.resources.items()):
+        if resources.get(RESOURCE, 0) < 1:
+            raise NoGpu(f"worker {address} announces no GPU (--resources GPU=1)")
+
+
+def _gpus(cluster: Any, asked: int | None) -> list[OwnGpu]:
+    """Ask all workers; refuse one without a GPU of its own."""
+    if cluster.threads > 1:
+        raise NoGpu(
+            f"a worker has {cluster.threads} threads, and one with a GPU needs a "
+            f"single one: it reads and writes with threads of its own; {START}"
+        )
+    owners: dict[str, str] = {}
+    found: dict[str, OwnGpu] = cluster.ask(own_gpu, asked)
+    if not found:
+        raise NoGpu("no worker answers; start them again")
+    for address, own in sorted(found.items()):
+        where = f"worker {address}"
+        if own.missing is not None:
+            raise NoGpu(
+                f"{where}: {own.missing}; {START}, as many workers as there are GPUs (--workers), "
+                "or use --backend cpu"
+            )
+        if (other := owners.setdefault(own.identity, address)) != address:
+            raise NoGpu(
+                f"{where} has the same GPU as {other}; start as many workers as there are GPUs "
+                "(--workers), each with another CUDA_VISIBLE_DEVICES"
+            )
+    return list(found.values())
