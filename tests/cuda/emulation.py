@@ -83,6 +83,7 @@ class EmulatedArray(np.ndarray):
 class EmulatedDevice:
     id = 0
     compute_capability = "90"
+    pci_bus_id = "0000:00:00.0"
     attributes: ClassVar = {"MultiProcessorCount": 1, "MaxSharedMemoryPerBlockOptin": 232_448}
 
     def __init__(self, number=0):
