@@ -79,7 +79,12 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--work", type=Path, default=Path("/tmp"))
     parser.add_argument("--paths", action="store_true", help="Also distances with all GPUs.")
+    parser.add_argument("--warm", action="store_true", help="All kernels are compiled.")
     given = parser.parse_args()
+    if not given.warm:
+        print("first a small raster, so that kernels are compiled", flush=True)
+        small = [*sys.argv, "--side", "3000", "--block", "256", "--rounds", "1", "--warm"]
+        subprocess.run([sys.executable, *small], check=True)
     store = given.work / "workers.zarr"
     make_store(store, given.side, given.block)
     numbers = ",".join(map(str, range(given.gpus)))

@@ -9,6 +9,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -184,8 +185,10 @@ def solve_blocks(job: Job, groups: list[list[Wanted]]) -> list[Solution]:
 
 def patch_blocks(job: Job, patches: list[tuple[Any, ...]]) -> list[list[list[bytes]]]:
     """Patch blocks of the first output, in a worker."""
-    for patch in patches:
-        job.writers[0].patch_block(*patch)
+    assert job.plan is not None
+    with ThreadPoolExecutor(job.plan.writers) as pool:
+        for _ in pool.map(lambda patch: job.writers[0].patch_block(*patch), patches):
+            pass
     return [_lines(job.writers)]
 
 

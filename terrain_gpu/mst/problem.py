@@ -113,15 +113,19 @@ class SpanningForest(Operation):
         )
 
     @cached_property
+    def joiner(self) -> Solver:
+        """Joins levels on the CPU; its kernel of blocks may not be compiled."""
+        how = self.kind, self.source.nodata, self.connectivity == 8, METHODS[self.method]
+        return Solver(self.grid.shape, self.blocks.block, *how)
+
+    @cached_property
     def solver(self) -> Solver:
         """The solver of blocks on the CPU, with compiled kernels."""
-        dtype, method, diagonal = self.source.dtype, METHODS[self.method], self.connectivity == 8
-        block = self.blocks.block
-        solver = Solver(self.grid.shape, block, self.kind, self.source.nodata, diagonal, method)
+        solver, dtype = self.joiner, self.source.dtype
         if not solver.compiled():
-            tell_compiling(method.kernel, f"{dtype.name} cells")
+            tell_compiling(solver.method.kernel, f"{dtype.name} cells")
             # Compile in the main thread: Ctrl-C would have to wait for a worker.
-            one = Solver((1, 1), TILE, self.kind, None, diagonal, method)
+            one = Solver((1, 1), TILE, self.kind, None, solver.diagonal, solver.method)
             one.solve((0, 1, 0, 1), np.zeros((1, 1), dtype), np.zeros((1, 1), np.uint8))
         return solver
 
@@ -139,8 +143,11 @@ class SpanningForest(Operation):
 
     def execute(self, run: Run) -> dict[str, Any]:
         gpu = run.gpu
-        solver: Any = self.solver if gpu is None or gpu.workers else self.solver_on(gpu, run.plan)
-        regions = self.blocks if gpu is None else self._regions(run.plan)
+        if gpu is None:
+            regions, solver = self.blocks, self.solver
+        else:
+            regions = RegionGrid(*self.grid.shape, run.plan.unit_rows)
+            solver = self.joiner if gpu.workers else self.solver_on(gpu, run.plan)
         spill = self._spill(run, regions)
         try:
             if gpu is None:
@@ -220,10 +227,6 @@ class SpanningForest(Operation):
         nodata, diagonal = self.source.nodata, self.connectivity == 8
         return GpuSolver(self.blocks, plan.unit_rows, self.kind, nodata, diagonal, gpu)
 
-    def _regions(self, plan: StreamPlan) -> RegionGrid:
-        """The regions that GPUs solve."""
-        return RegionGrid(*self.grid.shape, plan.unit_rows)
-
     def _solve_regions(self, run: Run, solver: Any, regions: BlockGrid, spill: Spill) -> None:
         """Run the first phase on GPUs: of this process, or of a cluster's workers."""
         from .cuda.regions import solve_regions
@@ -294,7 +297,7 @@ def join_below(
     leaves = DiskSpill(forest.solved_in(folder, cells), forest.kind)
     totals, final = Totals(), [np.empty(0, np.int64)]
     regions = RegionGrid(*forest.grid.shape, cells)
-    region = join_levels(regions, forest.solver, leaves, totals, final.append, (i, j, side))
+    region = join_levels(regions, forest.joiner, leaves, totals, final.append, (i, j, side))
     assert region is not None
     # The sums below it are returned, not stored.
     whole = Solved(region, 0, 0, forest.kind.new_sums())
