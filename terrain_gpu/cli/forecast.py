@@ -235,6 +235,10 @@ def learned(purpose: str, case: Case, file: str) -> Case:
             "--workers wrote"
         ) from None
     wanted = COMMANDS.get(purpose, purpose)
+    if told["settings"].get("backend") == "cuda":
+        raise InputError(
+            f"--like {file}: a run on GPUs, and this predicts CPUs; give one with --backend cpu"
+        )
     if command != wanted:
         raise InputError(f"--like {file}: a report of {command}; --for {purpose} needs {wanted}")
     case = case._replace(visits=visits)

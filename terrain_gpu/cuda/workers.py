@@ -14,7 +14,10 @@ from .backend import Gpu, NoGpu, say_cpu
 
 log = logging.getLogger(__name__)
 
-START = "start it with CUDA_VISIBLE_DEVICES=0 dask worker ADDRESS --resources GPU=1 --nthreads 1"
+START = (
+    "start each worker with a GPU of its own (CUDA_VISIBLE_DEVICES=0 dask worker ADDRESS "
+    "--resources GPU=1 --nthreads 1), and with --workers as many as there are GPUs"
+)
 
 
 class OwnGpu(NamedTuple):
@@ -54,7 +57,7 @@ def require_own_gpu() -> None:
     if reason := devices.why_not():
         from distributed import get_worker
 
-        raise PlanError(f"worker {get_worker().address}: {reason}; {START}, or use --backend cpu")
+        raise PlanError(f"worker {get_worker().address}: {reason}; {START}; or use --backend cpu")
 
 
 def cluster_on_gpus(
@@ -101,30 +104,26 @@ def _refuse_unasked(cluster: Any, limit: int, block_size: int) -> None:
         raise NoGpu(f"a memory limit of {format_size(limit)} is too small for CUDA")
     for address, resources in sorted(cluster.resources.items()):
         if resources.get(RESOURCE, 0) < 1:
-            raise NoGpu(f"worker {address} announces no GPU (--resources GPU=1)")
+            raise NoGpu(
+                f"worker {address} announces no GPU (--resources GPU=1, or --backend cuda with "
+                "--workers)"
+            )
 
 
 def _gpus(cluster: Any, asked: int | None) -> list[OwnGpu]:
     """Ask all workers; refuse one without a GPU of its own."""
     if cluster.threads > 1:
         raise NoGpu(
-            f"a worker has {cluster.threads} threads, and one with a GPU needs a "
-            f"single one: it reads and writes with threads of its own; {START}"
+            f"a worker has {cluster.threads} threads, and one with a GPU needs a single one: it "
+            f"reads and writes with threads of its own; {START}"
         )
     owners: dict[str, str] = {}
     found: dict[str, OwnGpu] = cluster.ask(own_gpu, asked)
     if not found:
         raise NoGpu("no worker answers; start them again")
     for address, own in sorted(found.items()):
-        where = f"worker {address}"
         if own.missing is not None:
-            raise NoGpu(
-                f"{where}: {own.missing}; {START}, as many workers as there are GPUs (--workers), "
-                "or use --backend cpu"
-            )
+            raise NoGpu(f"worker {address}: {own.missing}; {START}; or use --backend cpu")
         if (other := owners.setdefault(own.identity, address)) != address:
-            raise NoGpu(
-                f"{where} has the same GPU as {other}; start as many workers as there are GPUs "
-                "(--workers), each with another CUDA_VISIBLE_DEVICES"
-            )
+            raise NoGpu(f"worker {address} has the same GPU as {other}; {START}")
     return list(found.values())

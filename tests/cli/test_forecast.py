@@ -216,6 +216,11 @@ def test_like_a_smaller_run(tmp_path):
     assert like["cluster"]["seconds"]["finalise"] > 1.5 * usual["cluster"]["seconds"]["finalise"]
     sent = [plan["cluster"]["bytes_sent"] for plan in (usual, like)]
     assert sent[1] == pytest.approx(sent[0] * 7 / 13, rel=0.15)
+    gpus = json.loads((tmp_path / "small.json").read_text())
+    gpus["settings"]["backend"] = "cuda"
+    (tmp_path / "gpus.json").write_text(json.dumps(gpus))
+    done = spawn(f"terrain-gpu plan 9x9 --for sssp --workers 2 --like {tmp_path}/gpus.json")
+    assert "a run on GPUs, and this predicts CPUs; give one with --backend cpu" in done.stderr
     done = spawn(f"terrain-gpu plan 9x9 --for mst --workers 2 --like {tmp_path}/small.json")
     assert done.returncode == 2
     assert "a report of compute-sssp; --for mst needs compute-mst" in done.stderr

@@ -6,8 +6,12 @@ CPU solves the regions.
 
 from __future__ import annotations
 
+import json
 import logging
 import os
+import subprocess
+import sys
+import time
 from contextlib import contextmanager
 
 import emulation
@@ -18,6 +22,7 @@ from contract import Stop, make_store, stop_at
 from distributed import WorkerPlugin
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from programs import forked, spawn
 from strategies import rasters, shapes
 from test_mst import connectivities, has_no_largest, weights
 
@@ -198,7 +203,7 @@ def test_auto_takes_gpus_that_are_announced(gpus, store, kernels, caplog):
     with workers_with_gpus(2, kernels, announced=False) as client:
         other = minimum_spanning_tree(store, client=client, overwrite=True)
     assert other.report.settings["backend"] == "cpu"
-    assert "announces no GPU (--resources GPU=1)" in caplog.text
+    assert "announces no GPU (--resources GPU=1, or --backend cuda" in caplog.text
     assert (
         minimum_spanning_tree(store, client=gpus, backend="cpu", overwrite=True).report.settings[
             "backend"
@@ -312,16 +317,72 @@ def test_what_has_no_gpu_there(gpus, store):
     assert shortest_paths(store, [(0, 0)], client=gpus).report.settings["backend"] == "cpu"
 
 
+@pytest.mark.gpu
+def test_workers_started_by_hand(store, tmp_path):
+    """As docs/how-to/cluster.md says."""
+    file = tmp_path / "scheduler.json"
+    with started(f"scheduler --host 127.0.0.1 --port 0 --no-dashboard --scheduler-file {file}"):
+        while not (file.exists() and file.read_text()):
+            time.sleep(0.02)
+        address = json.loads(file.read_text())["address"]
+        one = f"worker {address} --nthreads 1 --memory-limit 0 --no-dashboard --resources GPU=1"
+        with started(one, CUDA_VISIBLE_DEVICES="0"):
+            report = tmp_path / "report.json"
+            done = spawn(f"compute-mst {store} --scheduler {address} --json {report}")
+    assert done.returncode == 0, done.stderr
+    told = json.loads(report.read_text())["settings"]
+    assert (told["backend"], told["cluster"]["workers"]) == ("cuda", 1)
+    own = files(store)
+    minimum_spanning_tree(store, backend="cpu", overwrite=True)
+    assert files(store) == own
+
+
+@contextmanager
+def started(words, **environment):
+    """A process of Dask."""
+    kind, *more = words.split()
+    process = subprocess.Popen(
+        [sys.executable, "-m", f"distributed.cli.dask_{kind}", *more],
+        env=os.environ | environment,
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        yield
+    finally:
+        process.terminate()
+        process.wait()
+
+
 # -- workers that have none ------------------------------------------------------------------------
 
 
 def test_a_worker_without_a_gpu(cluster, store):
     if device.why_not() is None:
         pytest.skip("it has one")
-    words = r"worker tcp://\S+: CuPy is not installed .*start it with CUDA_VISIBLE_DEVICES=0 dask"
+    words = r"worker tcp://\S+: CuPy is not installed .*; start each .*; or use --backend cpu"
     with pytest.raises(InputError, match=words):
         minimum_spanning_tree(store, client=cluster, backend="cuda")
     assert "mst" not in TileStore.open(store).layers
+
+
+def test_commands_without_gpus(store):
+    if device.why_not() is None:
+        pytest.skip("there are GPUs")
+    for command, words in (
+        ("compute-mst {} --workers 1 --backend cuda", "CuPy is not installed"),
+        ("compute-mst {} --workers 2 --backend cuda --device 0", "--workers 2: each needs a GPU"),
+        ("compute-sssp {} --source-rowcol 3,3 --workers 1 --backend cuda", "paths on the CPU"),
+        ("terrain-gpu build-index {} --workers 1 --backend cuda", "build an index on the CPU"),
+        ("terrain-gpu flow-direction {} --workers 1 --backend cuda", "compute this on the CPU"),
+    ):
+        done = forked(command.format(store))
+        assert done.returncode == 2, done.stderr
+        assert words in done.stderr
+        assert done.stderr.count("\n") == 1
+    done = forked(f"compute-mst {store} --workers 1 --device 0 -v")
+    assert done.returncode == 0
+    assert "INFO: on the CPU: worker tcp" in done.stderr
+    assert "CuPy is not installed" in done.stderr
 
 
 @pytest.mark.parametrize("announced", [True, False])
@@ -330,7 +391,7 @@ def test_two_workers_with_one_gpu(store, kernels, announced, caplog):
         pytest.skip("there are real ones")
     caplog.set_level(logging.INFO, "terrain_gpu")
     with workers_with_gpus(2, kernels, announced, shared=True) as client:
-        with pytest.raises(InputError, match=r"worker \S+ has the same GPU as \S+; start as many"):
+        with pytest.raises(InputError, match=r"worker \S+ has the same GPU as \S+; start each"):
             minimum_spanning_tree(store, client=client, backend="cuda")
         found = minimum_spanning_tree(store, client=client)
     assert found.report.settings["backend"] == "cpu"
@@ -345,7 +406,7 @@ def test_a_worker_that_joins_late_without_one(monkeypatch):
         address = "tcp://late:1"
 
     monkeypatch.setattr(distributed, "get_worker", One)
-    with pytest.raises(PlanError, match="worker tcp://late:1: no GPU; start it with CUDA_VISIBLE"):
+    with pytest.raises(PlanError, match="worker tcp://late:1: no GPU; start each worker with"):
         remote.solve_batch(None, [], None)
 
 
