@@ -93,16 +93,21 @@ def kernels(tmp_path_factory):
 
 
 @pytest.fixture(scope="module", params=["stand-in", pytest.param("real", marks=pytest.mark.gpu)])
-def gpus(request, kernels):
+def kind(request):
+    """Whether GPUs are real, or a stand-in where there are none."""
+    if request.param == "stand-in" and device.why_not() is None:
+        pytest.skip("there are real ones")
+    return request.param
+
+
+@pytest.fixture(scope="module")
+def gpus(kind, kernels):
     """A client of two workers with a GPU each."""
-    device.why_not.cache_clear()
-    if request.param == "real":
+    if kind == "real":
         import cupy
 
         if cupy.cuda.runtime.getDeviceCount() < 2:
             pytest.skip("one GPU only")
-    elif device.why_not() is None:
-        pytest.skip("there are real ones")
     with workers_with_gpus(2, kernels) as client:
         yield client
 
@@ -317,8 +322,12 @@ def test_what_has_no_gpu_there(gpus, store):
     assert shortest_paths(store, [(0, 0)], client=gpus).report.settings["backend"] == "cpu"
 
 
-@pytest.mark.gpu
-def test_workers_started_by_hand(store, tmp_path):
+def dask_setup(worker):
+    """For workers that are started by hand and preload this module."""
+    StandIn(os.environ["KERNELS"]).setup(worker)
+
+
+def test_workers_started_by_hand(kind, kernels, store, tmp_path):
     """As docs/how-to/cluster.md says."""
     file = tmp_path / "scheduler.json"
     with started(f"scheduler --host 127.0.0.1 --port 0 --no-dashboard --scheduler-file {file}"):
@@ -326,7 +335,10 @@ def test_workers_started_by_hand(store, tmp_path):
             time.sleep(0.02)
         address = json.loads(file.read_text())["address"]
         one = f"worker {address} --nthreads 1 --memory-limit 0 --no-dashboard --resources GPU=1"
-        with started(one, CUDA_VISIBLE_DEVICES="0"):
+        if kind == "stand-in":
+            one += f" --preload {__file__}"
+        paths = os.pathsep.join(sys.path)
+        with started(one, CUDA_VISIBLE_DEVICES="0", KERNELS=str(kernels), PYTHONPATH=paths):
             report = tmp_path / "report.json"
             done = spawn(f"compute-mst {store} --scheduler {address} --json {report}")
     assert done.returncode == 0, done.stderr
