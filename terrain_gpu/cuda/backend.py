@@ -135,9 +135,8 @@ def find_gpu(
     if backend in ("auto", "cuda"):
         try:
             fits()
-            limit = limit_of(memory_limit)
-            if backend == "auto" and limit < COMPILED_BASELINE + CUDA_BASELINE + 64 * block_size**2:
-                raise PlanError(f"a memory limit of {format_size(limit)} is too small for CUDA")
+            if backend == "auto":
+                require_room(limit_of(memory_limit), block_size)
         except PlanError as error:
             if backend == "cuda":
                 raise
@@ -149,6 +148,12 @@ def find_gpu(
     if chosen == "cpu":
         return None
     return Gpu.of(device, gpu_memory_limit, wanted=backend == "cuda")
+
+
+def require_room(limit: int, block_size: int) -> None:
+    """Refuse a memory limit that CUDA and one thread that transfers blocks would exceed."""
+    if limit < COMPILED_BASELINE + CUDA_BASELINE + 64 * block_size**2:
+        raise PlanError(f"a memory limit of {format_size(limit)} is too small for CUDA")
 
 
 class Placement:
@@ -222,7 +227,7 @@ class Placement:
             ) from None
 
 
-def say_cpu(reason: PlanError | str, doing: str = "") -> None:
+def say_cpu(reason: InputError | str, doing: str = "") -> None:
     """Log why the CPU computes: an info line, or a warning if the GPU had already started."""
     text = str(reason).partition("; ")[0]  # the remedy applies to --backend cuda only
     if isinstance(reason, OutOfGpuMemory):

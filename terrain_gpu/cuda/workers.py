@@ -7,10 +7,10 @@ from typing import Any, NamedTuple
 
 from ..engine.connection import RESOURCE
 from ..engine.operation import Operation
-from ..engine.plan import COMPILED_BASELINE, CUDA_BASELINE, format_size, limit_of
-from ..errors import PlanError
+from ..engine.plan import limit_of
+from ..errors import InputError, PlanError
 from . import device as devices
-from .backend import Gpu, NoGpu, say_cpu
+from .backend import Gpu, NoGpu, require_room, say_cpu
 
 log = logging.getLogger(__name__)
 
@@ -86,22 +86,21 @@ def cluster_on_gpus(
     asked = None if gpu_memory_limit is None else limit_of(gpu_memory_limit)
     try:
         if backend == "auto":
-            _refuse_unasked(cluster, cluster.limit(memory_limit), block_size)
+            require_room(cluster.limit(memory_limit), block_size)
+            _require_announced(cluster)
         found = _gpus(cluster, asked)
-    except NoGpu as error:
+    except InputError as error:
         if backend == "cuda":
             raise
-        say_cpu(str(error))
+        say_cpu(error)
         return cluster, None
     memory, names = min(one.memory for one in found), tuple(sorted(one.name for one in found))
     log.info("on the GPUs of %d workers: %s", len(found), ", ".join(sorted(set(names))))
     return cluster, Gpu(0, memory, memory == asked, backend == "cuda", workers=names)
 
 
-def _refuse_unasked(cluster: Any, limit: int, block_size: int) -> None:
-    """Refuse, before CUDA is loaded, workers that announce no GPU or have no room for CUDA."""
-    if limit < COMPILED_BASELINE + CUDA_BASELINE + 64 * block_size**2:
-        raise NoGpu(f"a memory limit of {format_size(limit)} is too small for CUDA")
+def _require_announced(cluster: Any) -> None:
+    """Refuse a worker that announces no GPU."""
     for address, resources in sorted(cluster.resources.items()):
         if resources.get(RESOURCE, 0) < 1:
             raise NoGpu(
