@@ -42,6 +42,14 @@ def also_export(layer: Layer, output: str | None, report: Report, settings: dict
     report.result["output"] = output
 
 
+def _refuse_gpus_of_workers(settings: dict[str, Any]) -> None:
+    """Refuse, before any step, what the last one would refuse."""
+    if settings.get("backend") == "cuda" and settings["client"] is not None:
+        from ..drainage.location import ON_CLUSTER, refuse_cuda
+
+        refuse_cuda("cuda", ON_CLUSTER)
+
+
 gpu_options = [options.backend_option, options.device_option, options.gpu_memory_limit_option]
 
 
@@ -63,13 +71,11 @@ def command_of(operation: ModuleType) -> click.Command:
     refuse = getattr(operation, "refuse", lambda settings: None)
 
     def command(store: str, output: str | None, json_target: str | None, **settings: Any) -> None:
-        from ..drainage.location import ON_CLUSTER, refuse_cuda
         from ..progress import bar
         from ..store import TileStore
 
         refuse(settings)
-        if on_gpu and settings["client"] is not None:
-            refuse_cuda(settings["backend"], ON_CLUSTER)
+        _refuse_gpus_of_workers(settings)
         read = ("outlets", "pour_points", *getattr(operation, "READS", ()))
         given = {f"--{k.replace('_', '-')}": settings[k] for k in read if settings.get(k)}
         raster = provide is not None and _is_raster(store)

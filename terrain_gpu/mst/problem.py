@@ -230,7 +230,7 @@ class SpanningForest(Operation):
     def _solve_regions(self, run: Run, solver: Any, regions: BlockGrid, spill: Spill) -> None:
         """Run the first phase on GPUs: of this process, or of a cluster's workers."""
         from .cuda.regions import solve_regions
-        from .cuda.remote import batches, solve_batch
+        from .cuda.remote import region_tasks, solve_task
 
         def there(at: Block) -> bool:
             return spill.has(*at) and all(map(run.written, run.plan.blocks_of(regions.window(*at))))
@@ -245,10 +245,10 @@ class SpanningForest(Operation):
                 solve_regions(self.source, solver, run.writers[LAYER], left, spill, run.plan, done)
                 return
             folder = self.solved_in(run.spill, regions.block)
-            tasks = batches(left, regions.count, run.gpu, run.plan, folder)
+            tasks = region_tasks(left, regions.count, run.gpu, run.plan, folder)
             with run.engine.lend(run, [LAYER]) as loan:
-                for batch in loan.each(solve_batch, tasks):
-                    for at in batch:
+                for solved in loan.each(solve_task, tasks):
+                    for at in solved:
                         done(at)
 
     def verify(self, run: Run, found: dict[str, Any]) -> dict[str, Any]:

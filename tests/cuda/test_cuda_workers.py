@@ -231,16 +231,16 @@ def test_a_worker_dies(gpus, store, monkeypatch):
     gpus.wait_for_workers(2)
 
 
-def test_a_batch_that_is_solved_twice(gpus, store, monkeypatch):
+def test_a_task_that_is_done_twice(gpus, store, monkeypatch):
     monkeypatch.setattr(plan, "MOST_SIDE", 64)
-    usual = remote.batches
+    usual = remote.region_tasks
 
     def twice(*given):
-        for batch in usual(*given):
-            yield batch
-            yield batch
+        for task in usual(*given):
+            yield task
+            yield task
 
-    monkeypatch.setattr(remote, "batches", twice)
+    monkeypatch.setattr(remote, "region_tasks", twice)
     check(store, minimum_spanning_tree(store, client=gpus, backend="cuda"))
 
 
@@ -340,6 +340,8 @@ def test_workers_started_by_hand(kind, kernels, store, tmp_path):
         paths = os.pathsep.join(sys.path)
         with started(one, CUDA_VISIBLE_DEVICES="0", KERNELS=str(kernels), PYTHONPATH=paths):
             report = tmp_path / "report.json"
+            with connection.open_client(None, address) as client:
+                client.wait_for_workers(1)
             done = spawn(f"compute-mst {store} --scheduler {address} --json {report}")
     assert done.returncode == 0, done.stderr
     told = json.loads(report.read_text())["settings"]
@@ -419,7 +421,7 @@ def test_a_worker_that_joins_late_without_one(monkeypatch):
 
     monkeypatch.setattr(distributed, "get_worker", One)
     with pytest.raises(PlanError, match="worker tcp://late:1: no GPU; start each worker with"):
-        remote.solve_batch(None, [], None)
+        remote.solve_task(None, [], None)
 
 
 def test_which_gpu_each_worker_sees(monkeypatch):
@@ -449,16 +451,16 @@ def test_workers_are_shown_one_each(kernels):
     assert told == [{"GPU": 1}] * 2
 
 
-def test_batches():
+def test_tasks_of_regions():
     from terrain_gpu.cuda.backend import Gpu
 
     gpu = Gpu(0, 10**9, given=False, wanted=True, workers=("a", "b"))
     for shape, sizes in (((64, 64), [1]), ((320, 64), [1] * 5), ((640, 64), [2] * 5)):
         grid = BlockGrid(*shape, 64)
-        found = list(remote.batches(grid.ids(), grid.count, gpu, None, None))
-        assert [len(batch.regions) for batch in found] == sizes
-        assert [at for batch in found for at in batch.regions] == list(grid.ids())
+        found = list(remote.region_tasks(grid.ids(), grid.count, gpu, None, None))
+        assert [len(task.regions) for task in found] == sizes
+        assert [at for task in found for at in task.regions] == list(grid.ids())
         assert not found[0].gpu.workers
     grid = BlockGrid(64 * 30, 64, 64)
-    found = list(remote.batches(grid.ids(), grid.count, gpu, None, None))
-    assert [len(batch.regions) for batch in found] == [4] * 7 + [2]
+    found = list(remote.region_tasks(grid.ids(), grid.count, gpu, None, None))
+    assert [len(task.regions) for task in found] == [4] * 7 + [2]

@@ -1,4 +1,4 @@
-"""Regions of the spanning forest on the GPUs of a cluster's workers: `solve_batch`."""
+"""Regions of the spanning forest on the GPUs of a cluster's workers: `solve_task`."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ MOST_REGIONS = REGIONS_OF_A_WORKER // 2
 """Most regions of a task: one is read or written while the next is solved."""
 
 
-class Batch(NamedTuple):
+class RegionTask(NamedTuple):
     """Regions that a worker solves in a task.
 
     Attributes
@@ -39,18 +39,18 @@ class Batch(NamedTuple):
     folder: Path
 
 
-def batches(
+def region_tasks(
     regions: Iterator[Block], count: int, gpu: Gpu, plan: StreamPlan, folder: Path
-) -> Iterator[Batch]:
+) -> Iterator[RegionTask]:
     """Divide `count` regions among the workers, at least two tasks for each."""
     own, most = gpu._replace(workers=()), max(count // (2 * len(gpu.workers)), 1)
     while some := list(islice(regions, min(most, MOST_REGIONS))):
-        yield Batch(some, own, plan, folder)
+        yield RegionTask(some, own, plan, folder)
 
 
-def solve_batch(forest: SpanningForest, writers: list[Any], batch: Batch) -> list[Block]:
+def solve_task(forest: SpanningForest, writers: list[Any], task: RegionTask) -> list[Block]:
     """Solve and write some regions, and keep what the levels need of them, in a worker."""
     require_own_gpu()
-    solver, spill = forest.solver_on(batch.gpu, batch.plan), DiskSpill(batch.folder, forest.kind)
-    solve_regions(forest.source, solver, writers[0], batch.regions, spill, batch.plan)
-    return batch.regions
+    solver, spill = forest.solver_on(task.gpu, task.plan), DiskSpill(task.folder, forest.kind)
+    solve_regions(forest.source, solver, writers[0], task.regions, spill, task.plan)
+    return task.regions
