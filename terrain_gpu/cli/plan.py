@@ -7,11 +7,12 @@ import re
 from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 import click
 import numpy as np
 
+from ..arguments import FlowMethod
 from ..errors import InputError
 from ..grid import MAX_SIDE, BlockGrid
 from ..mst.weights import WEIGHTS
@@ -56,6 +57,19 @@ PLANNERS = {
     "slope": ("morphometry", "plan_slope"),
 }
 """Modules and names of those that take shape, type and block size alone."""
+
+NEEDS = {
+    "weight": ("mst",),
+    "cost": ("sssp", "index"),
+    "friction": ("sssp", "index"),
+    "barriers": ("sssp", "index"),
+    "backlink": ("sssp",),
+    "allocation": ("sssp",),
+    "flats": ("flow-direction",),
+    "method": ("flow-accumulation", "hand"),
+    "epsilon": ("fill",),
+}
+"""Options, and what they say something about."""
 
 
 @click.command("plan")
@@ -102,6 +116,17 @@ PLANNERS = {
 )
 @click.option("--backlink", is_flag=True, help="Shortest paths with backlinks.")
 @click.option("--allocation", is_flag=True, help="Shortest paths with allocation.")
+@click.option(
+    "--flats",
+    type=click.Choice(("tree", "gradient")),
+    help="Flow directions: how they cross flats.  [default: tree]",
+)
+@click.option(
+    "--method",
+    type=click.Choice(get_args(FlowMethod)),
+    help="Flow accumulation, or hand (dinf): how cells divide what drains.  [default: d8]",
+)
+@click.option("--epsilon", is_flag=True, help="Fill without flats.")
 @options.memory_limit_option
 @options.threads_option
 @click.option(
@@ -193,20 +218,20 @@ def command(
 
 def _refuse(purpose: str, problem: dict[str, Any]) -> None:
     """Refuse options that say nothing about what is planned."""
-    of = {
-        "mst": {"weight"},
-        "sssp": set(problem) - {"weight"},
-        "index": {"cost", "friction", "barriers"},
-    }.get(purpose, set())
-    if given := [name for name, value in problem.items() if value and name not in of]:
-        needed = "mst" if given[0] == "weight" else "sssp"
-        raise click.UsageError(f"--{given[0]} needs --for {needed}: give that too")
+    for name, value in problem.items():
+        if value and purpose not in NEEDS[name]:
+            needed = " or --for ".join(NEEDS[name])
+            raise click.UsageError(f"--{name} needs --for {needed}: give that too")
+    if purpose == "hand" and problem["method"] not in (None, "d8", "dinf"):
+        raise click.UsageError(f"--method {problem['method']}: hand knows d8 and dinf; give one")
 
 
 def _case(cells: np.dtype, layer: str, problem: dict[str, Any], storage: int | None) -> Any:
-    """Return what a forecast depends on beside the plan."""
+    """Return what a forecast depends on beside the plan; None for what has not been measured."""
     from .forecast import OTHER_VISITS, VISITS, Case
 
+    if problem["epsilon"] or problem["flats"] == "gradient" or _divides(problem):
+        return None
     cost = problem["cost"] or "absdiff"
     friction = friction_beside(cost, layer, problem["friction"])
     return Case(
@@ -216,6 +241,11 @@ def _case(cells: np.dtype, layer: str, problem: dict[str, Any], storage: int | N
         backlink=bool(problem["backlink"] or problem["allocation"]),
         storage=storage,
     )
+
+
+def _divides(problem: dict[str, Any]) -> bool:
+    """Whether cells divide what drains through them."""
+    return problem["method"] not in (None, "d8")
 
 
 def _forecast(
@@ -229,7 +259,7 @@ def _forecast(
     """Plan a run on a cluster and predict it, also in words; None without a forecast."""
     from .forecast import PASSES, described, forecast, learned
 
-    if purpose not in PASSES:
+    if case is None or purpose not in PASSES:
         plan = planned(*raster)
         why = (
             "it runs in the process that starts it" if purpose == "export" else "it is not measured"
@@ -253,7 +283,6 @@ def _plan(
     limits: dict[str, Any],
 ) -> StreamPlan:
     """Plan what `--for` names."""
-    from ..cells import layer_dtype
     from ..io.convert import plan_for_shape
 
     if purpose == "convert" or not block_size:
@@ -274,51 +303,80 @@ def _plan(
         from ..components import plan_components
 
         return plan_components(rows, cols, [cells], block_size, **limits)
-    if purpose == "flow-direction":
-        from ..drainage import plan_accumulation
-
-        kind = {"sums": False, "directions": True, "voids": True}
-        return plan_accumulation(rows, cols, cells, block_size, **kind, **limits)
-    if purpose in ("flow-accumulation", "fill", "hand", "basins", "watershed"):
-        from ..drainage.flow.operation import plan_flow
-
-        blocks, worker, held = BlockGrid(rows, cols, block_size), 8, 0
-        read, written = [1], [8]
-        if purpose == "fill":
-            read, written = [1, cells.itemsize], [cells.itemsize]
-        if purpose == "hand":  # of accumulation, with distances
-            height = 4 if np.can_cast(cells, np.float32) else 8
-            read, written, worker = [1, cells.itemsize, 8], [height, 8], 64
-        if purpose == "basins":
-            written = [4 if rows * cols < 2**32 else 8]
-            worker, held = 40, 3 * 8 * rows * blocks.shape[1]
-        if purpose == "watershed":
-            written, worker = [4, 4], 40
-        return plan_flow(blocks, purpose, read, written, worker=worker, held=held, **limits)
-    if purpose == "depressions":
-        from ..drainage.hierarchy.operation import plan_depressions
-
-        labels = 4 if rows * cols < 2**32 else 8
-        return plan_depressions(BlockGrid(rows, cols, block_size), cells, [labels], **limits)
-    if purpose == "breach":
-        from ..drainage import plan_breach
-
-        return plan_breach(rows, cols, cells, block_size, voids=True, **limits)
-    if purpose == "streams":
-        from ..drainage import plan_streams
-
-        return plan_streams(rows, cols, block_size, **limits)
-    if purpose == "terrain-indices":
-        from ..drainage.indices import plan_indices
-
-        types = [layer_dtype("float32"), layer_dtype("float64")]
-        return plan_indices(rows, cols, block_size, types, 3, **limits)
     if purpose == "export":
         return _plan_export(rows, cols, cells, block_size, **limits)
     if purpose in ("sssp", "index"):
         how = rows, cols, cells, layer, block_size, also_read, problem
         return _plan_paths(*how, index=purpose == "index", **limits)
+    if purpose != "convert":
+        plan = _plan_drainage(purpose, BlockGrid(rows, cols, block_size), cells, problem, limits)
     return plan
+
+
+def _plan_drainage(
+    purpose: str, blocks: BlockGrid, cells: np.dtype, problem: Any, limits: dict[str, Any]
+) -> StreamPlan:
+    """Plan what leads from heights to streams."""
+    from ..cells import layer_dtype
+
+    labels = 4 if blocks.rows * blocks.cols < 2**32 else 8
+    rows, cols, block = of_blocks = blocks.rows, blocks.cols, blocks.block
+    if purpose == "flow-direction" and problem["flats"] == "gradient":
+        from ..drainage.flats.operation import plan_flats
+
+        return plan_flats(blocks, cells, **limits)
+    if purpose == "flow-direction":
+        from ..drainage import plan_accumulation
+
+        kind = {"sums": False, "directions": True, "voids": True}
+        return plan_accumulation(rows, cols, cells, block, **kind, **limits)
+    if purpose == "fill" and problem["epsilon"]:
+        from ..drainage.flow.epsilon import plan_epsilon_fill
+
+        return plan_epsilon_fill(blocks, cells, **limits)
+    if _divides(problem):
+        from ..drainage.multiflow import hand, operation
+
+        module = hand if purpose == "hand" else operation
+        return module.plan_for(blocks, cells, **limits)
+    if purpose == "depressions":
+        from ..drainage.hierarchy.operation import plan_depressions
+
+        return plan_depressions(blocks, cells, [labels], **limits)
+    if purpose == "breach":
+        from ..drainage import plan_breach
+
+        return plan_breach(rows, cols, cells, block, voids=True, **limits)
+    if purpose == "streams":
+        from ..drainage import plan_streams
+
+        return plan_streams(*of_blocks, **limits)
+    if purpose == "terrain-indices":
+        from ..drainage.indices import plan_indices
+
+        types = [layer_dtype("float32"), layer_dtype("float64")]
+        return plan_indices(*of_blocks, types, 3, **limits)
+    return _plan_flow(purpose, blocks, cells, labels, limits)
+
+
+def _plan_flow(
+    purpose: str, blocks: BlockGrid, cells: np.dtype, labels: int, limits: dict[str, Any]
+) -> StreamPlan:
+    """Plan what follows flow directions: flow-accumulation, fill, hand, basins, watershed."""
+    from ..drainage.flow.operation import plan_flow
+
+    worker, held = 8, 0
+    read, written = [1], [8]
+    if purpose == "fill":
+        read, written = [1, cells.itemsize], [cells.itemsize]
+    elif purpose == "hand":  # of accumulation, with distances
+        height = 4 if np.can_cast(cells, np.float32) else 8
+        read, written, worker = [1, cells.itemsize, 8], [height, 8], 64
+    elif purpose == "basins":
+        written, worker, held = [labels], 40, 3 * 8 * blocks.rows * blocks.shape[1]
+    elif purpose == "watershed":
+        written, worker = [4, 4], 40
+    return plan_flow(blocks, purpose, read, written, worker=worker, held=held, **limits)
 
 
 def _plan_export(

@@ -58,7 +58,6 @@ class EpsilonFill(AlongFlow):
     command = "fill"
     mark = "fill_of"
     phases = (_WAYS, _RIMS, _CELLS)
-    worker_bytes = 56
 
     @property
     def inputs(self) -> tuple[str, ...]:
@@ -71,12 +70,6 @@ class EpsilonFill(AlongFlow):
 
     def settings(self) -> dict[str, Any]:
         return {"fill_of": self.layer, "directions": self.directions, "epsilon": True}
-
-    @property
-    def held_bytes(self) -> int:
-        blocks, (down, across) = self.blocks, self.blocks.shape
-        rims = 2 * (down * blocks.cols + across * blocks.rows) * _RIM_BYTES
-        return rims + most_entries(blocks) * _ENTRY_BYTES
 
     @cached_property
     def connectivity(self) -> int:
@@ -186,17 +179,8 @@ class EpsilonFill(AlongFlow):
     def plan(
         self, memory_limit: int | str | None, threads: int | None, gpu: Any = None
     ) -> StreamPlan:
-        size = self.layers[1].dtype.itemsize
-        return plan_flow(
-            self.blocks,
-            "fill --epsilon",
-            [1, size],
-            [size],
-            worker=self.worker_bytes,
-            held=self.held_bytes,
-            passes=3,
-            memory_limit=memory_limit,
-            threads=threads,
+        return plan_epsilon_fill(
+            self.blocks, self.layers[1].dtype, memory_limit=memory_limit, threads=threads
         )
 
     def plan_verify(self, memory_limit: int, threads: int | None) -> None:
@@ -296,3 +280,32 @@ class _Levels(Beyond):
             "raised_above_fill": int(self._above.sum()),
             "largest_rise": float(self._most.max()),
         }
+
+
+def plan_epsilon_fill(
+    blocks: BlockGrid,
+    heights: np.dtype,
+    *,
+    memory_limit: int | str | None = None,
+    threads: int | None = None,
+) -> StreamPlan:
+    """Plan the passes; blocks that are read again in the second are not counted.
+
+    Raises
+    ------
+    PlanError
+        when the limit is too small.
+    """
+    size, (down, across) = heights.itemsize, blocks.shape
+    rims = 2 * (down * blocks.cols + across * blocks.rows) * _RIM_BYTES
+    return plan_flow(
+        blocks,
+        "fill --epsilon",
+        [1, size],
+        [size],
+        worker=56,
+        held=rims + most_entries(blocks) * _ENTRY_BYTES,
+        passes=3,
+        memory_limit=memory_limit,
+        threads=threads,
+    )

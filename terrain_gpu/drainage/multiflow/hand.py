@@ -9,14 +9,15 @@ from typing import Any
 import numpy as np
 
 from ...engine.operation import OutputLayer
+from ...engine.plan import StreamPlan
 from ...engine.proof import Limits
 from ...engine.run import Run
-from ...grid import Block
+from ...grid import Block, BlockGrid
 from ..above import KINDS, AboveRule, streams_settings
 from ..codes import DIRECTIONS, NOWHERE
 from ..division import DINF
 from ..verify.averages import plan_averages, verify_averages
-from .base import DividedFlow, DivisionWork
+from .base import DividedFlow, DivisionWork, plan_divided
 from .upward import UNKNOWN, find_donors, pass_up
 from .visits import Flow, KeptCells
 
@@ -69,8 +70,7 @@ class DinfHand(DividedFlow):
 
     @property
     def kept(self) -> KeptCells:
-        columns = 1 if self.distance is None else 2
-        return KeptCells(np.dtype((np.float64, (columns,))), UNKNOWN, marks=2)
+        return _kept(len(self.outputs))
 
     def hold(self, cells: list[np.ndarray]) -> list[np.ndarray]:
         filled, codes, heights = cells
@@ -111,3 +111,15 @@ class DinfHand(DividedFlow):
         made = dict(zip(KINDS, (run.layer(one.name) for one in self.outputs), strict=False))
         verify_averages(self.layers, self.rule, made, self.blocks, run.proof_limits)
         return {"verified_cells": self.grid.cells}
+
+
+def _kept(columns: int) -> KeptCells:
+    """What is kept of a cell with so many averages."""
+    return KeptCells(np.dtype((np.float64, (columns,))), UNKNOWN, marks=2)
+
+
+def plan_for(blocks: BlockGrid, heights: np.dtype, **limits: Any) -> StreamPlan:
+    """Plan heights above the streams of an accumulation, and distances, over heights of a type."""
+    read = [heights, np.dtype(np.uint8), heights, np.dtype(np.int64)]
+    how = {"held": DinfHand.held, "working": DinfHand.working}
+    return plan_divided(blocks, DinfHand.command, read, 2, _kept(2), **how, **limits)

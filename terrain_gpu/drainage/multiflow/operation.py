@@ -9,13 +9,14 @@ from typing import Any
 import numpy as np
 
 from ...engine.operation import OutputLayer
+from ...engine.plan import StreamPlan
 from ...engine.proof import Limits
 from ...engine.run import Run
-from ...grid import Block
+from ...grid import Block, BlockGrid
 from ..division import EXPONENTS, METHODS
 from ..verify.multiflow import plan_division, verify_division
 from ..weights import Rule, rule_of
-from .base import DividedFlow, DivisionWork, FlowRims
+from .base import DividedFlow, DivisionWork, FlowRims, plan_divided
 from .kernels import UNKNOWN, count_inflows, pass_on
 from .visits import INNER, Flow, KeptCells
 
@@ -107,3 +108,9 @@ class MultipleFlow(DividedFlow):
         result, limits = run.layer(self.into), run.proof_limits
         verify_division(self.layers, result, self.blocks, self.rule, self.how, limits, found)
         return {"verified_cells": self.grid.cells}
+
+
+def plan_for(blocks: BlockGrid, heights: np.dtype, **limits: Any) -> StreamPlan:
+    """Plan the sums of cells or areas over heights of a type."""
+    read = [heights, np.dtype(np.uint8)]
+    return plan_divided(blocks, MultipleFlow.command, read, 1, MultipleFlow.kept, **limits)

@@ -1,0 +1,76 @@
+"""`plan` for the variants of hydrology, against the plans that their runs report."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+from contract import make_store
+
+from terrain_gpu import fill, flow_accumulation, flow_direction, hand, minimum_spanning_tree
+from terrain_gpu.cli.plan import command
+
+LIMITS = {"memory_limit": 10**9, "threads": 2}
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory):
+    heights = np.random.default_rng(4).integers(0, 50, (200, 300)).astype(np.float32)
+    path = make_store(tmp_path_factory.mktemp("plan") / "s.zarr", heights, None, 64)
+    minimum_spanning_tree(path, weight="flow")
+    flow_direction(path)
+    fill(path)
+    flow_accumulation(path)
+    return path
+
+
+VARIANTS = {
+    "flow-direction --flats gradient": lambda s: flow_direction(
+        s, flats="gradient", into="a", **LIMITS
+    ),
+    "flow-accumulation --method dinf": lambda s: flow_accumulation(
+        s, method="dinf", into="b", **LIMITS
+    ),
+    "flow-accumulation --method quinn": lambda s: flow_accumulation(
+        s, method="quinn", into="b", overwrite=True, **LIMITS
+    ),
+    "hand --method dinf": lambda s: hand(
+        s, threshold=9, method="dinf", into="c", distance="d", **LIMITS
+    ),
+    "fill --epsilon": lambda s: fill(s, epsilon=True, into="e", **LIMITS),
+}
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_what_plan_says_is_what_a_run_does(variant, store):
+    words = ["--for", *variant.split(), "--memory-limit", "1GB", "--threads", "2", "--json", "-"]
+    done = CliRunner().invoke(command, [str(store), *words])
+    assert done.exit_code == 0, done.output
+    planned = json.loads(done.stdout)["result"]
+    assert planned == VARIANTS[variant](store).report.settings["plan"]
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("fill --method mfd", "--method needs --for flow-accumulation or --for hand"),
+        ("hand --method mfd", "--method mfd: hand knows d8 and dinf"),
+        ("basins --epsilon", "--epsilon needs --for fill"),
+        ("fill --flats gradient", "--flats needs --for flow-direction"),
+    ],
+)
+def test_options_of_other_commands_are_refused(words, message):
+    done = CliRunner().invoke(command, ["90x90", "--for", *words.split()])
+    assert done.exit_code == 2
+    assert message in done.output
+
+
+def test_there_is_no_forecast_of_what_was_not_measured():
+    for words in ("fill --epsilon", "flow-direction --flats gradient", "hand --method dinf"):
+        done = CliRunner().invoke(command, ["900x900", "--for", *words.split(), "--workers", "4"])
+        assert done.exit_code == 0
+        assert "no forecast" in done.output
+    plain = ["900x900", "--for", "hand", "--method", "d8", "--workers", "4"]
+    assert "scheduler" in CliRunner().invoke(command, plain).output
