@@ -6,6 +6,7 @@ Rasters and numbers are facts; where they come from is said with each.
 from __future__ import annotations
 
 import csv
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -18,6 +19,7 @@ from terrain_gpu import (
     fill,
     flow_accumulation,
     flow_direction,
+    hand,
     minimum_spanning_tree,
     streams,
 )
@@ -25,6 +27,15 @@ from terrain_gpu import (
 
 def grid_of(text):
     return np.array([line.split() for line in text.strip().splitlines()]).astype(np.int16)
+
+
+HERE = Path(__file__).parent
+
+
+def sections(name):
+    """Of a file of numbers: the lines between empty ones."""
+    text = (HERE / name).read_text()
+    return [part.splitlines() for part in text.split("\n\n")[1:]]
 
 
 WANG_LIU = grid_of("""
@@ -85,18 +96,57 @@ def test_fill_of_richdem(tmp_path):
     assert filled.tolist() == expected.tolist()
 
 
-def test_accumulation_of_richdem(tmp_path):
-    """Ways up and down again, RichDEM's testdem10 of accumulation: 4 is NE there, 7 is S."""
-    theirs = np.zeros((10, 10), np.uint8)
-    theirs[4, 1:4] = theirs[4, 8] = 7
-    theirs[5, 0:3] = theirs[5, 7] = 4
-    codes = np.select([theirs == 7, theirs == 4], [4, 128], 0).astype(np.uint8)
-    store = store_of_codes(tmp_path / "s.zarr", codes)
+@pytest.mark.parametrize("least", [1, 2])
+def test_largest_depressions_that_richdem_fills(tmp_path, least):
+    """Its testdem1 once more: depressions of more than so many cells stay."""
+    z = np.zeros((10, 10), np.int16)
+    z[2:5, 1:5] = z[4:7, 2:5] = 2
+    z[3, 2:4] = z[5, 3] = 0
+    z[3, 4:8] = z[3:8, 7] = z[7, 4:8] = 2
+    store = make_store(tmp_path / "s.zarr", z, None, 64)
+    minimum_spanning_tree(store, weight="flow")
+    flow_direction(store)
+    found = fill(store, keep_larger_than=least, verify=True)
+    expected = z.copy()
+    expected[5, 3] = 2
+    if least == 2:
+        expected[3, 2:4] = 2
+    assert whole(found.layers["filled"]).tolist() == expected.tolist()
+
+
+CASES = {name: lines for name, *lines in sections("richdem_accumulation.txt")}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_accumulation_of_richdem(tmp_path, name):
+    rows = [line.split() for line in CASES[name]]
+    theirs = np.array([list(codes) for codes, *_ in rows]).astype(int)
+    # 0, then clockwise from W.
+    ours = np.array([0, 16, 32, 64, 128, 1, 2, 4, 8, 255], np.uint8)
+    store = store_of_codes(tmp_path / "s.zarr", ours[theirs])
     found = flow_accumulation(store, directions="codes", verify=True)
-    expected = np.ones((10, 10), int)
-    expected[4, 1:4], expected[5, 1:4] = (2, 4, 6), (3, 5, 7)
-    expected[4:6, 8] = 2, 3
+    sums = np.array([sums for _, *sums in rows]).astype(int)
+    expected = np.where(sums == -1, 0, sums)
     assert whole(found.layers["flow_accumulation"]).tolist() == expected.tolist()
+
+
+def test_what_pyflwdir_makes_of_its_directions(tmp_path):
+    codes, sums, orders, lengths = (
+        np.array([line.split() for line in lines]).astype(float)
+        for lines in sections("pyflwdir_directions.txt")
+    )
+    inside = codes != 247
+    ours = np.where(inside, codes, 255).astype(np.uint8)
+    store = store_of_codes(tmp_path / "s.zarr", ours)
+    found = flow_accumulation(store, directions="codes", verify=True)
+    assert (whole(found.layers["flow_accumulation"]) == sums)[inside].all()
+    found = streams(store, 1, directions="codes", verify=True)
+    assert whole(found.layers["streams"]).tolist() == orders.tolist()
+    store_of_codes(store, np.ones(codes.shape, np.int16), nodata=None, name="elevation")
+    how = {"to_outlets": True, "directions": "codes", "distance": "far"}
+    found = hand(store, **how, verify=True)
+    far = whole(found.layers["far"])
+    assert np.abs(far - lengths)[inside].max() <= 5e-4  # theirs have three decimals
 
 
 def test_hierarchy_of_barnes(tmp_path):
