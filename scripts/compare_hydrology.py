@@ -3,8 +3,9 @@
     python scripts/compare_hydrology.py [RASTER ...] [--side 1000] [--generated 500]
 
 Needs the project and any of the peers, in the same environment: pyflwdir, topotoolbox, pysheds,
-whitebox-workflows (pip install), GRASS (Debian: apt install grass-core). What is missing is named;
-distances of pyflwdir 0.5 need affine<3.
+whitebox-workflows (pip install), GRASS (Debian: apt install grass-core), TauDEM on the path (cmake
+from its sources, with MPI and GDAL). What is missing is named; distances of pyflwdir 0.5 need
+affine<3.
 The middle of each raster, `--side` cells at most, becomes square cells of 10 m of a projected CRS,
 so that all programs measure alike. Two rasters are made: a surface without flats or depressions,
 and one with both. What follows directions is compared on those of each program. Prints tables as
@@ -406,7 +407,66 @@ def by_grass(store: Store, folder: Path) -> Iterator[Row]:
     yield Row("r.terraflow", "D8", codes, ours, where, why=of_directions(right, codes))
 
 
+TAUDEM_CODES = np.array([0, 1, 128, 64, 32, 16, 8, 4, 2])
+"""Of 1 to 8, counterclockwise from E; 0 for none."""
+
+
+def by_taudem(store: Store, folder: Path) -> Iterator[Row]:
+    """Fill, D8, accumulation, D-infinity accumulation and averages down to streams.
+
+    D-infinity is compared where nothing comes through a flat or lake, or goes through one: there
+    both programs divide flow by the same heights.
+    """
+    if not shutil.which("dinfdistdown"):
+        raise ImportError("TauDEM is not installed")
+
+    def make(program: str, words: str) -> None:
+        done = subprocess.run([program, *words.split()], cwd=folder, capture_output=True, text=True)
+        if done.returncode:
+            raise RuntimeError(f"{program}: {(done.stdout + done.stderr).splitlines()[-1]}")
+
+    def read(name: str) -> np.ndarray:
+        with rasterio.open(folder / f"{name}.tif") as file:
+            return file.read(1, masked=True).astype(float).filled(np.nan)
+
+    good, right = np.isfinite(store.z), store.get("filled_border")
+    make("pitremove", "-z dem.tif -fel fel.tif")
+    yield Row("TauDEM", "fill", read("fel"), right, good)
+    make("d8flowdir", "-fel fel.tif -p p.tif -sd8 sd8.tif")
+    make("aread8", "-p p.tif -ad8 ad8.tif -nc")
+    found = TAUDEM_CODES[np.nan_to_num(read("p")).astype(int)]
+    codes, where = np.where(good, found, 255), lower(store, read("fel"))
+    ours = store.get("flow_direction")
+    yield Row("TauDEM", "D8", codes, ours, where, why=of_directions(right, codes))
+    yield from along(store, "TauDEM", codes, {"accumulation": read("ad8")})
+
+    make("dinfflowdir", "-fel fel.tif -ang ang.tif -slp slp.tif")
+    how = {"method": "dinf", "filled": "filled_border"}
+    odd = np.pad(good[1:-1, 1:-1], 1) & ~where & np.isfinite(read("ang"))
+    write(folder / "odd.tif", odd.astype(np.float32))
+    make("areadinf", "-ang ang.tif -sca sca.tif -nc")
+    make("areadinf", "-ang ang.tif -sca through.tif -wg odd.tif -nc")
+    store.put("odd", odd.astype(np.float32))
+    (sums,) = store.of(tg.flow_accumulation, into="dinf_tau", **how)
+    (through,) = store.of(tg.flow_accumulation, weights="odd", into="dinf_odd", **how)
+    clean = where & (read("through") == 0) & (through == 0)
+    yield Row("TauDEM", "D-infinity accumulation", read("sca") / CELL, sums, clean, 1e-5)
+
+    streams = store.of(tg.flow_accumulation, into="sums_tau")[0] >= THRESHOLD
+    write(folder / "src.tif", streams.astype(np.int16))
+    store.put("streams_tau", streams.astype(np.uint8))
+    names = {"streams": "streams_tau", "layer": "filled_border", "into": "high_tau"}
+    high, far = store.of(tg.hand, **names, distance="far_tau", **how)
+    down = "-ang ang.tif -fel fel.tif -slp slp.tif -src src.tif"
+    make("dinfdistdown", f"{down} -wg odd.tif -dd gone.tif -m ave h")
+    for kind, what, ours in (("v", "height", high), ("h", "distance", far)):
+        make("dinfdistdown", f"{down} -dd dd.tif -m ave {kind}")
+        here = where & (read("gone") == 0) & (far >= 0)
+        yield Row("TauDEM", f"average {what} down to streams", read("dd"), ours, here, 1e-4)
+
+
 PEERS = {
+    "TauDEM": by_taudem,
     "pyflwdir": by_pyflwdir,
     "topotoolbox": by_topotoolbox,
     "pysheds": by_pysheds,

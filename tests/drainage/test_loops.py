@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -70,8 +71,15 @@ def test_circles_are_named(place, capsys, command, corners):
     assert call(f"{command} --into made -q") == 2
     told = capsys.readouterr().err
     row, col = map(int, re.search(r"row ([0-9]+), column ([0-9]+)", told).groups())
-    assert "round in a circle" in told
-    assert (row, col) in cells
+    assert (row, col) == min(cells)
+    listed = re.search(rf"round in a circle of {len(cells)} cells: (\(.*\))", told)[1]
+    named = [tuple(map(int, one)) for one in re.findall(r"\((\d+), (\d+)\)", listed)]
+    assert named[0] == min(cells)
+    assert set(named) <= cells
+    assert len(named) == min(len(cells), 12)
+    assert all(max(abs(r - s), abs(c - d)) == 1 for (r, c), (s, d) in pairwise(named))
+    if len(cells) > 12:
+        assert f" and {len(cells) - 12} more" in told
     assert set(TileStore.open("s.zarr").layers) == before
 
 

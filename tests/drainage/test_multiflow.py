@@ -322,7 +322,7 @@ def test_directions_that_do_not_belong_to_the_heights(store):
 
 
 def test_a_circle(store):
-    """In directions that another program wrote: it is told, with the first cell behind it."""
+    """In directions that another program wrote: its cells are named."""
     prepare(store)
     z = np.zeros((100, 150), np.int16)
     codes = np.full(z.shape, 1, np.uint8)
@@ -331,5 +331,5 @@ def test_a_circle(store):
     beside(store, "levels", z)
     beside(store, "codes", codes)
     looped = MultipleFlow(str(store), filled="levels", directions="codes")
-    with pytest.raises(StoreError, match=r"codes: .* round in a circle, .* row 70, column 59"):
+    with pytest.raises(StoreError, match=r"codes: .* a circle of 2 cells: \(70, 59\), \(70, 60\)"):
         run(looped)

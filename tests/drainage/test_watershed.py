@@ -8,6 +8,7 @@ import logging
 import os
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -454,7 +455,7 @@ def test_a_link_that_is_a_circle_has_no_table(tmp_path):
     links[10, 63:65] = 3
     store = store_of_codes(tmp_path / "s.zarr", codes)
     store_of_codes(store, links, nodata=0, name="links")
-    with pytest.raises(StoreError, match="links: directions lead round in a circle in link 3"):
+    with pytest.raises(StoreError, match=r"circle of 2 cells: \(10, 63\), \(10, 64\);"):
         watershed(store, links="links", directions="codes", table=tmp_path / "t.csv")
     assert not (tmp_path / "t.csv").exists()
     assert "watershed" not in TileStore.open(store).layers
@@ -464,7 +465,8 @@ def test_too_many_links_for_the_limit():
     from terrain_gpu.drainage.flow.watershed_table import LinkRows
     from terrain_gpu.engine.plan import COMPILED_BASELINE
 
-    rows, labels = LinkRows("links", COMPILED_BASELINE + 900), np.arange(3)
+    layer = SimpleNamespace(path="links")
+    rows, labels = LinkRows(layer, layer, COMPILED_BASELINE + 900), np.arange(3)
     with pytest.raises(PlanError, match=r"links: a memory limit of .* give more than \d+ MB"):
         rows.add(labels, np.ones((3, 4), np.int64), labels, labels, labels + 1)
 

@@ -8,12 +8,13 @@ cell comes first in row-major order.
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from typing import Any
 
 import numpy as np
 
 from ...compiled import jit
 from ...errors import StoreError
+from ...store import Layer
+from ..loops import circle
 
 PIECE_BYTES = 300
 """Of a piece, while pieces are joined and links are ordered."""
@@ -111,15 +112,15 @@ class Links:
         return np.arange(1, len(self) + 1)
 
 
-def link_up(pieces: LinkPieces, path: Any, cols: int) -> Links:
+def link_up(pieces: LinkPieces, layer: Layer, cols: int) -> Links:
     """Join pieces to links, and order these.
 
     Parameters
     ----------
     pieces
         Of all blocks, in order.
-    path
-        The layer of directions, for messages.
+    layer
+        The directions, for messages.
     cols
         Columns of the raster.
 
@@ -134,7 +135,7 @@ def link_up(pieces: LinkPieces, path: Any, cols: int) -> Links:
     following[inner] = np.searchsorted(first, after[inner])
     known = np.minimum(following[inner], len(first) - 1)
     if (first[known] != after[inner]).any():
-        raise StoreError(f"{path}: changed while it was read; run this again")
+        raise StoreError(f"{layer.path}: changed while it was read; run this again")
     number = np.cumsum(begins) - 1
     count = int(begins.sum())
     link = np.full(len(first), -1)
@@ -147,7 +148,7 @@ def link_up(pieces: LinkPieces, path: Any, cols: int) -> Links:
     done = order_links(down, waiting, order)
     lost = first[link < 0] if (link < 0).any() else first[head[waiting > 0]]
     if len(lost):
-        raise circle(path, *divmod(int(lost[0]), cols))
+        raise circle(layer, *divmod(int(lost[0]), cols))
     assert done == count
     sums, last = pieces.sums[tail], pieces.last[tail]
     strahler, shreve, main, stem = np.empty((4, count), np.int64)
@@ -172,13 +173,6 @@ def link_up(pieces: LinkPieces, path: Any, cols: int) -> Links:
         hack,
         topological,
         main,
-    )
-
-
-def circle(path: Any, row: int, col: int) -> StoreError:
-    return StoreError(
-        f"{path}: the directions lead round in a circle at row {row}, column {col}; compute them "
-        "again (terrain-gpu flow-direction --overwrite)"
     )
 
 

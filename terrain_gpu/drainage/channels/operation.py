@@ -19,7 +19,8 @@ from ...errors import InputError, PlanError, StoreError
 from ...grid import Block, BlockGrid, ceil_div
 from ...grid.lengths import step_lengths, whole_lengths
 from ..codes import end_ways, no_code
-from .links import PIECE_BYTES, LinkPieces, Links, circle, link_up
+from ..loops import circle
+from .links import PIECE_BYTES, LinkPieces, Links, link_up
 from .pieces import LESS, NO_CODE, on_circle, survey, trace
 
 TRACE = Phase("pieces", joined="links")
@@ -136,7 +137,7 @@ class OnChannels(Operation):
         columns = first, last, after, begins, spans, lengths, steps
         if trace(codes, state, corner, self.units[0], *columns) < channels:
             row, col = divmod(int(on_circle(codes, state)), c1 - c0)
-            raise circle(self.layers[0].path, r0 + row, c0 + col)
+            raise circle(self.layers[0], r0 + row, c0 + col)
         ends = [self._index(at, ids) for ids in (first, last)]
         top, bottom = (self.heights(at, cells, *end) for end in ends)
         through, place = sums[ends[1]], np.empty(0, np.int64)
@@ -262,7 +263,7 @@ class ChannelState(State):
         self._parts = []
         pieces = LinkPieces.joined(parts)
         del parts
-        links = link_up(pieces, codes.path, operation.grid.cols)
+        links = link_up(pieces, codes, operation.grid.cols)
         self._found = {
             "links": len(links),
             "cells": int(links.cells.sum()),

@@ -19,8 +19,8 @@ from ...engine.plan import StreamPlan
 from ...engine.run import Run
 from ...errors import StoreError
 from ..codes import no_code
-from ..flow.entries import circle
 from ..flow.operation import AlongFlow
+from ..loops import circle
 from ..sums import SumRule
 from .raster import ResidentRaster, plan_resident, resident
 
@@ -141,4 +141,4 @@ def _circle(operation: AlongFlow, raster: ResidentRaster, cells: Any) -> StoreEr
     rows, cols = operation.grid.shape
     places = map(raster.position, raster.cupy.asnumpy(cells).tolist())
     first = min((row, col) for row, col in places if row < rows and col < cols)
-    return circle(operation.layers[0].path, *first)
+    return circle(operation.layers[0], *first)

@@ -96,7 +96,7 @@ class FlowAccumulation(AlongFlow):
         return accumulate(self, run)
 
     def begin(self, plan: StreamPlan, spill: Path) -> State:
-        return Inflows(self.layers[0].path, self.blocks, plan.memory_limit, self.rule)
+        return Inflows(self.layers[0], self.blocks, plan.memory_limit, self.rule)
 
     def ways(self, block: FlowBlock, cells: list[np.ndarray]) -> tuple[Any, ...]:
         without, drained = self._drained(block, cells)

@@ -103,7 +103,7 @@ class _Numbers(Beyond):
 
     def __init__(self, operation: Basins, memory_limit: int, spill: Path) -> None:
         blocks = operation.blocks
-        super().__init__(operation.layers[0].path, blocks, memory_limit, TAKE)
+        super().__init__(operation.layers[0], blocks, memory_limit, TAKE)
         self._operation, self._spill = operation, spill
         # A killed run has added some blocks to the table, but not noted which.
         self.again = operation.table is not None

@@ -11,7 +11,7 @@ from ...grid import BlockGrid, GridSpec, Window
 from ...grid.neighbours import COL_STEP, ROW_STEP
 from ...store import Layer
 from ..codes import NOWHERE, OUTLET, end_ways, no_code
-from .entries import circle
+from ..loops import circle
 from .kernels import (
     UNKNOWN,
     end_inside,
@@ -52,8 +52,8 @@ class FlowBlock:
 
     Attributes
     ----------
-    path
-        The layer of directions, for messages.
+    layer
+        The directions, for messages.
     window
         Its cells.
     cols
@@ -66,7 +66,7 @@ class FlowBlock:
         The thread's arrays, which may be longer.
     """
 
-    path: object
+    layer: Layer
     window: Window
     cols: int
     codes: np.ndarray
@@ -146,7 +146,7 @@ class FlowBlock:
     def _refuse_circle(self, at: int) -> None:
         if at >= 0:
             row, col = divmod(at, self.codes.shape[1])
-            raise circle(self.path, self.window[0] + row - 1, self.window[2] + col - 1)
+            raise circle(self.layer, self.window[0] + row - 1, self.window[2] + col - 1)
 
 
 def read_flow(
@@ -167,4 +167,4 @@ def read_flow(
     into = np.empty(2 * sum(codes.shape), np.int32)
     into = np.unique(into[: entries(codes, into)])
     end_inside(codes)
-    return FlowBlock(layer.path, window, grid.cols, codes, into, work)
+    return FlowBlock(layer, window, grid.cols, codes, into, work)

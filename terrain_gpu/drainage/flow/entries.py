@@ -13,8 +13,10 @@ import numpy as np
 
 from ...engine.operation import Phase, State
 from ...engine.plan import COMPILED_BASELINE, MB, format_size
-from ...errors import PlanError, StoreError
+from ...errors import PlanError
 from ...grid import Block, BlockGrid, ceil_div
+from ...store import Layer
+from ..loops import circle
 from ..weights import Rule
 from .kernels import join_downstream, join_upstream
 
@@ -37,14 +39,14 @@ class FlowEntries(State):
 
     Parameters
     ----------
-    path
-        The layer of directions, for messages.
+    layer
+        The directions, for messages.
     memory_limit
         Limit on the peak resident set of the process, in bytes.
     """
 
-    def __init__(self, path: object, blocks: BlockGrid, memory_limit: int) -> None:
-        self._path, self._blocks, self._limit = path, blocks, memory_limit
+    def __init__(self, layer: Layer, blocks: BlockGrid, memory_limit: int) -> None:
+        self._layer, self._blocks, self._limit = layer, blocks, memory_limit
         self._parts: list[tuple[np.ndarray, ...]] = []
         self._count = 0
         self._ids = NONE
@@ -59,8 +61,8 @@ class FlowEntries(State):
         needed = COMPILED_BASELINE + self._count * ENTRY_BYTES
         if needed > self._limit:
             raise PlanError(
-                f"{self._path}: a memory limit of {format_size(self._limit)} is too small for "
-                f"{self._count:,} or more cells at which flow enters blocks; give more than "
+                f"{self._layer.path}: a memory limit of {format_size(self._limit)} is too small "
+                f"for {self._count:,} or more cells at which flow enters blocks; give more than "
                 f"{ceil_div(needed, MB)} MB, or convert with a larger --block-size"
             )
 
@@ -79,7 +81,7 @@ class FlowEntries(State):
     def _refuse_circle(self, entry: int) -> None:
         if entry >= 0:
             row, col = divmod(int(self._ids[entry]), self._blocks.cols)
-            raise circle(self._path, row, col)
+            raise circle(self._layer, row, col)
 
     def among(self, ids: np.ndarray) -> tuple[np.ndarray, ...]:
         """Return which of some cells are entries, and each column of values of these."""
@@ -88,10 +90,6 @@ class FlowEntries(State):
         at = np.minimum(np.searchsorted(self._ids, ids), len(self._ids) - 1)
         known = self._ids[at] == ids
         return ids[known], *(values[at[known]] for values in self._values)
-
-
-def circle(path: object, row: int, col: int) -> StoreError:
-    return StoreError(f"{path}: row {row}, column {col}: directions lead round in a circle")
 
 
 class Inflows(FlowEntries):
@@ -107,9 +105,9 @@ class Inflows(FlowEntries):
     """
 
     def __init__(
-        self, path: object, blocks: BlockGrid, memory_limit: int, rule: Rule | None = None
+        self, layer: Layer, blocks: BlockGrid, memory_limit: int, rule: Rule | None = None
     ) -> None:
-        super().__init__(path, blocks, memory_limit)
+        super().__init__(layer, blocks, memory_limit)
         self._adds, self._empty = (True, 0) if rule is None else (rule.adds, rule.empty)
         self._weighted = rule is not None and rule.weights is not None
         self._without = 0
@@ -158,8 +156,8 @@ class Beyond(FlowEntries):
         For each, see `kernels.follow`.
     """
 
-    def __init__(self, path: object, blocks: BlockGrid, memory_limit: int, *hows: int) -> None:
-        super().__init__(path, blocks, memory_limit)
+    def __init__(self, layer: Layer, blocks: BlockGrid, memory_limit: int, *hows: int) -> None:
+        super().__init__(layer, blocks, memory_limit)
         self._hows = hows
 
     def join(self, phase: Phase) -> None:

@@ -23,6 +23,7 @@ from ...engine.proof import Limits
 from ...engine.run import Run
 from ...errors import InputError
 from ...grid import Block, BlockGrid
+from ...store import Layer
 from ..codes import DIRECTIONS, NOWHERE
 from ..rims import BlockRim, RimLines
 from ..source import open_forest
@@ -76,8 +77,8 @@ class EpsilonFill(AlongFlow):
         return open_forest(self.store).connectivity
 
     def begin(self, plan: StreamPlan, spill: Path) -> State:
-        path, limit = self.layers[0].path, plan.memory_limit
-        return _Levels(path, self.blocks, limit, self.connectivity)
+        along, limit = self.layers[0], plan.memory_limit
+        return _Levels(along, self.blocks, limit, self.connectivity)
 
     def execute(self, run: Run) -> dict[str, Any]:
         state = self.begin(run.plan, run.spill)
@@ -205,9 +206,9 @@ class _Levels(Beyond):
     """
 
     def __init__(
-        self, path: object, blocks: BlockGrid, memory_limit: int, connectivity: int
+        self, layer: Layer, blocks: BlockGrid, memory_limit: int, connectivity: int
     ) -> None:
-        super().__init__(path, blocks, memory_limit, MAX)
+        super().__init__(layer, blocks, memory_limit, MAX)
         self._eight = connectivity == 8
         self._levels = RimLines(blocks, np.int64, UNKNOWN)
         self._raised = RimLines(blocks, bool)

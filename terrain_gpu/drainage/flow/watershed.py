@@ -168,13 +168,13 @@ class _Watersheds(Beyond):
     """The watershed of each entry, and the rows of the table."""
 
     def __init__(self, operation: Watershed, memory_limit: int) -> None:
-        codes, *links = (layer.path for layer in operation.layers)
+        codes, *links = operation.layers
         super().__init__(codes, operation.blocks, memory_limit, TAKE)
         self._operation = operation
         # What finished blocks have for the table is not stored.
         self.again = operation.table is not None
         if operation.points is None:
-            self._rows: LinkRows | PointRows = LinkRows(links[0], memory_limit)
+            self._rows: LinkRows | PointRows = LinkRows(links[0], codes, memory_limit)
         else:
             self._rows = PointRows(codes, operation.points)
 

@@ -9,9 +9,10 @@ import numpy as np
 from ...engine.plan import COMPILED_BASELINE, MB, format_size
 from ...errors import PlanError, StoreError
 from ...grid import GridSpec, ceil_div, cell_centres
+from ...store import Layer
+from ..loops import circle
 from ..pour_points import PourPoints
 from .basin_table import CELLS, UNITS
-from .entries import circle
 from .kernels import join_upstream
 
 _LINK_BYTES = 250
@@ -28,12 +29,12 @@ class PointRows:
 
     Parameters
     ----------
-    path
-        The layer of directions, for messages.
+    layer
+        The directions, for messages.
     """
 
-    def __init__(self, path: object, points: PourPoints) -> None:
-        self._path, self._points = path, points
+    def __init__(self, layer: Layer, points: PourPoints) -> None:
+        self._layer, self._points = layer, points
         count = len(points.places)
         self._sums = np.zeros((2, count), np.int64)
         self._following = np.full(count, -1)
@@ -65,7 +66,7 @@ class PointRows:
             waiting = np.empty_like(self._following)
             end = join_upstream(self._following, waiting, sums, True)
             if end >= 0:
-                raise circle(self._path, *points.places[end].tolist())
+                raise circle(self._layer, *points.places[end].tolist())
         labels = np.append(points.labels, np.uint32(0)).astype(np.int64)  # the last one for none
         for start in range(0, max(len(points), 1), _ROWS):
             here = slice(start, start + _ROWS)
@@ -94,14 +95,15 @@ class LinkRows:
 
     Parameters
     ----------
-    path
-        The layer of links, for messages.
+    links, codes
+        The layers of links and directions, for messages.
     memory_limit
         Limit on the peak resident set of the process, in bytes.
     """
 
-    def __init__(self, path: object, memory_limit: int) -> None:
-        self._path, self._limit, self._count = path, memory_limit, 0
+    def __init__(self, links: Layer, codes: Layer, memory_limit: int) -> None:
+        self._links, self._codes = links, codes
+        self._limit, self._count = memory_limit, 0
         none = np.empty(0, np.int64)
         self._parts, self._ends = [(none, none, none)], [(none, none, none)]
 
@@ -129,8 +131,8 @@ class LinkRows:
         needed = COMPILED_BASELINE + self._count * _LINK_BYTES
         if needed > self._limit:
             raise PlanError(
-                f"{self._path}: a memory limit of {format_size(self._limit)} is too small for the "
-                f"table of so many links; give more than {ceil_div(needed, MB)} MB"
+                f"{self._links.path}: a memory limit of {format_size(self._limit)} is too small "
+                f"for the table of so many links; give more than {ceil_div(needed, MB)} MB"
             )
 
     def columns(self, grid: GridSpec, unit: float) -> Iterator[Columns]:
@@ -144,8 +146,7 @@ class LinkRows:
         order = np.lexsort((cells, ends))
         ends, first = np.unique(ends[order], return_index=True)
         if len(ends) < len(labels):
-            missing = np.setdiff1d(labels, ends)[0]
-            raise StoreError(f"{self._path}: directions lead round in a circle in link {missing}")
+            raise circle(self._codes, *self._first_cell(np.setdiff1d(labels, ends)[0]))
         last = order[first]
         for start in range(0, max(len(labels), 1), _ROWS):
             here = slice(start, start + _ROWS)
@@ -161,3 +162,11 @@ class LinkRows:
                 "area": sums[1, here] * unit,
                 "downstream": beyond[last[here]],
             }
+
+    def _first_cell(self, label: int) -> tuple[int, int]:
+        """Find a cell of a link that has no end."""
+        for at in self._links.blocks.ids():
+            window = self._links.blocks.window(*at)
+            for row, col in np.argwhere(self._links.read_window(*window) == label)[:1].tolist():
+                return window[0] + row, window[2] + col
+        raise StoreError(f"{self._links.path}: changed while it was read; run this again")

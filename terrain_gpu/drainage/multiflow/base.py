@@ -19,10 +19,10 @@ import numpy as np
 from ...engine.operation import Operation, Phase, SolvedBlock, State
 from ...engine.plan import StreamPlan, fit_blocks, layer_bytes
 from ...engine.run import Run
-from ...errors import StoreError
 from ...grid import Block, BlockGrid
 from ...store.spill import Slots
 from ..division import geometry
+from ..loops import circle
 from ..rims import BlockRim, RimLines
 from .kernels import first_waiting
 from .visits import RINGS, Flow, FlowSteps, FlowVisits, KeptCells
@@ -160,11 +160,7 @@ class DividedFlow(Operation):
             for i, j in np.argwhere(visits.left)[:1].tolist():
                 flow, (r0, _, c0, _) = visits.load(of, (i, j)), self.blocks.window(i, j)
                 row, col = divmod(first_waiting(flow.codes, flow.waiting), flow.codes.shape[1])
-                raise StoreError(
-                    f"{self.layers[1].path}: directions lead round in a circle, and what drains "
-                    f"through row {r0 + row - RINGS}, column {c0 + col - RINGS} has no end; "
-                    "compute them again (terrain-gpu flow-direction --overwrite)"
-                )
+                raise circle(self.layers[1], r0 + row - RINGS, c0 + col - RINGS)
         finally:
             visits.close()
         run.told |= {"block_visits": visits.visits, "block_loads": visits.loads}
