@@ -322,7 +322,7 @@ def _summary(
         written = [*written, f"{path} ({count} path{'s' * (count != 1)})"]
     return (
         f"{store}: layer{'s' * (len(layers) > 1)} {', '.join(layers)}, "
-        f"{found.reached:,} cells reached{_farthest(settings['cost'], layers['distance'])}, "
+        f"{found.reached:,} cells reached{_farthest(settings, layers['distance'])}, "
         f"{found.report.seconds['total']:.2f} s"
         + (", verified" if settings["verify"] else "")
         + (f"\nwritten: {', '.join(written)}" if written else "")
@@ -413,11 +413,17 @@ def _unreached(
     return missing
 
 
-def _farthest(cost: str, distance: Layer) -> str:
+def _farthest(settings: dict[str, Any], distance: Layer) -> str:
     """Return the greatest distance, from the layer's statistics, for the summary."""
     most = distance.info.get("max")
     if most is None:
         return ""
     number = f"{most:,}" if isinstance(most, int) else f"{most:.10g}"
-    unit = f" {MODELS[cost].unit}".rstrip()
+    cost = settings["cost"]
+    unit = MODELS[cost].unit
+    if cost == "surface" and settings["friction"] is None:
+        from ..grid.lengths import length_unit
+
+        unit = length_unit(distance.grid)
+    unit = f" {unit}".rstrip()
     return f", {'highest' if cost == 'minimax' else 'farthest'} {number}{unit}"

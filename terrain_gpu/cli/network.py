@@ -54,6 +54,7 @@ def command(
     if settings["min_length"] is None and keep is None:
         raise click.UsageError("give --min-length LENGTH, --keep FILE, or both")
     from ..drainage import extract_network
+    from ..grid.lengths import length_unit
     from ..io.lines import checked_target
     from ..progress import bar
     from ..store import TileStore
@@ -69,9 +70,10 @@ def command(
     with options.if_interrupted(advice), bar("network", quiet=options.quiet()) as progress:
         found = extract_network(opened, output, keep=kept, progress=progress, **settings)
     options.write_json(found.report.to_json(), json_target)
+    length = f"{found.length:.10g} {length_unit(opened.grid)}"
     options.say(
         f"{output}: {found.lines:,} line{'s' * (found.lines != 1)} over {found.cells:,} cells, "
-        f"length {found.length:.10g}, {found.report.seconds['total']:.2f} s"
+        f"length {length}, {found.report.seconds['total']:.2f} s"
         + (", verified" if settings["verify"] else ""),
         json_target,
     )

@@ -98,8 +98,11 @@ def run(store: TileStore, **settings: Any) -> Any:
 
 
 def tell(found: Any) -> str:
+    from ..grid.lengths import length_unit
+
+    unit = length_unit(found.layer.grid)
     return (
         f"{found.links:,} link{'s' * (found.links != 1)} of {found.cells:,} cells, length "
-        f"{found.length:.10g}, from {found.heads:,} head{'s' * (found.heads != 1)} to "
+        f"{found.length:.10g} {unit}, from {found.heads:,} head{'s' * (found.heads != 1)} to "
         f"{found.outlets:,} outlet{'s' * (found.outlets != 1)}"
     )

@@ -79,6 +79,13 @@ def other_unit(grid: GridSpec) -> str | None:
     return None if crs.is_geographic or factor == 1 else unit
 
 
+def length_unit(grid: GridSpec) -> str:
+    """Return the unit of `step_lengths` for messages, such as m; without a CRS, map units."""
+    if not grid.crs_wkt:
+        return "map units"
+    return other_unit(grid) or "m"
+
+
 def metres_per_unit(grid: GridSpec) -> float:
     """Return the metres of the unit of `step_lengths`; 1 where the CRS names none."""
     if not grid.crs_wkt:

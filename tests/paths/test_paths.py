@@ -23,7 +23,7 @@ from hypothesis import strategies as st
 from rasterio.crs import CRS
 
 from terrain_gpu import GridSpec, InputError, LayerWriter, StoreError, create_layer
-from terrain_gpu.grid.lengths import other_unit
+from terrain_gpu.grid.lengths import length_unit, other_unit
 from terrain_gpu.io.places import Places
 from terrain_gpu.paths.cpu import relax
 from terrain_gpu.paths.cuda import problem as gpu
@@ -410,7 +410,10 @@ def test_lengths_that_are_no_metres_are_told(tmp_path, caplog, no_fsync):
     shortest_paths(store, [(1, 1)], cost="tobler", overwrite=True)
     assert "tobler means metres, but lengths are in an unknown" in caplog.text
     for code, unit in ((32633, None), (4326, None), (2264, "US survey foot")):
-        assert other_unit(GridSpec(5, 5, crs_wkt=CRS.from_epsg(code).to_wkt())) == unit
+        grid = GridSpec(5, 5, crs_wkt=CRS.from_epsg(code).to_wkt())
+        assert other_unit(grid) == unit
+        assert length_unit(grid) == (unit or "m")
+    assert length_unit(GridSpec(5, 5)) == "map units"
 
 
 @only_cpu
