@@ -21,19 +21,23 @@ class Recorded:
         assert 0 <= self.seen <= total
 
 
-@pytest.fixture
-def store(tmp_path):
+def make(path, dtype):
+    """A store with heights, and a hole in them."""
     rng = np.random.default_rng(5)
-    data = rng.integers(0, 9, (150, 170)).astype(np.int16)
+    data = rng.integers(0, 9, (150, 170)).astype(dtype)
     data[40:60, 30:90] = -1
     grid = terrain_gpu.GridSpec(*data.shape, (10.0, 0.0, 0.0, 0.0, -10.0, 0.0), "", "")
-    path = tmp_path / "dem.zarr"
-    with terrain_gpu.create_layer(path, "elevation", grid, "int16", nodata=-1, block_size=64) as w:
+    with terrain_gpu.create_layer(path, "elevation", grid, dtype, nodata=-1, block_size=64) as w:
         for i, j in w.blocks.ids():
             r0, r1, c0, c1 = w.block_window(i, j)
             w.write_block(i, j, data[r0:r1, c0:c1])
         w.commit()
     return path
+
+
+@pytest.fixture
+def store(tmp_path):
+    return make(tmp_path / "dem.zarr", "int16")
 
 
 RUNS = {
@@ -56,7 +60,16 @@ RUNS = {
     "flow": lambda s, p: terrain_gpu.flow_accumulation(s, verify=True, progress=p),
     "divided": lambda s, p: terrain_gpu.flow_accumulation(s, method="mfd", verify=True, progress=p),
     "fill": lambda s, p: terrain_gpu.fill(s, verify=True, progress=p),
+    "epsilon": lambda s, p: terrain_gpu.fill(s, epsilon=True, verify=True, progress=p),
+    "lakes": lambda s, p: terrain_gpu.fill(s, keep_deeper_than=2, verify=True, progress=p),
+    "gradient": lambda s, p: terrain_gpu.flow_direction(
+        s, flats="gradient", into="gradient", verify=True, progress=p
+    ),
+    "mean": lambda s, p: terrain_gpu.flow_accumulation(
+        s, weights="elevation", statistic="mean", verify=True, progress=p
+    ),
     "breach": lambda s, p: terrain_gpu.breach(s, verify=True, progress=p),
+    "breach lines": lambda s, p: terrain_gpu.breach(s, lines=s.parent / "b.geojson", progress=p),
     "burn": lambda s, p: terrain_gpu.burn(s, [(0, 0)], depth=1, verify=True, progress=p),
     "depressions": lambda s, p: terrain_gpu.depressions(s, verify=True, progress=p),
     "large": lambda s, p: terrain_gpu.depressions(s, min_area=9, verify=True, progress=p),
@@ -66,6 +79,11 @@ RUNS = {
     "averages": lambda s, p: terrain_gpu.hand(
         s, to_outlets=True, method="dinf", verify=True, progress=p
     ),
+    "streams": lambda s, p: terrain_gpu.streams(s, 9, verify=True, progress=p),
+    "stream lines": lambda s, p: terrain_gpu.streams(
+        s, 9, lines=s.parent / "s.geojson", verify=True, progress=p
+    ),
+    "links": lambda s, p: terrain_gpu.watershed(s, links="components", verify=True, progress=p),
     "indices": lambda s, p: terrain_gpu.terrain_indices(s, ls="ls", verify=True, progress=p),
     "network": lambda s, p: terrain_gpu.extract_network(
         s, s.parent / "n.geojson", min_length=50, progress=p
@@ -86,16 +104,24 @@ RUNS = {
 @pytest.mark.parametrize("name", RUNS)
 def test_a_run_counts_to_its_total(name, store):
     along = ("flow", "divided", "fill", "hand", "basins", "watershed", "indices", "depressions")
-    along += ("large", "averages")
-    if name in ("accumulate", "network", "directions", *along):
+    along += ("large", "averages", "epsilon", "lakes", "mean", "streams", "stream lines", "links")
+    if name == "epsilon":
+        store = make(store.parent / "floats.zarr", "float32")
+    if name in ("accumulate", "network", "directions", "gradient", *along):
         terrain_gpu.minimum_spanning_tree(store, weight="flow")
     if name in along:
         terrain_gpu.flow_direction(store)
+    if name == "gradient":
+        terrain_gpu.flow_direction(store, into="flow_direction_tree")
+        terrain_gpu.fill(store, directions="flow_direction_tree")
     if name in ("divided", "averages"):
         terrain_gpu.fill(store)
-    if name == "indices":
+    if name in ("indices", "streams", "stream lines"):
         terrain_gpu.flow_accumulation(store)
+    if name == "indices":
         terrain_gpu.slope(store)
+    if name == "links":
+        terrain_gpu.label_components(store, "elevation > 3")
     told = Recorded()
     RUNS[name](store, told)
     assert told.seen == told.total

@@ -16,6 +16,7 @@ import numpy as np
 import strategies
 
 from terrain_gpu import cells
+from terrain_gpu.cli.plan import PURPOSES
 from terrain_gpu.grid import GridSpec
 
 CRS = ["", "EPSG:4326", "EPSG:32633"]
@@ -29,17 +30,35 @@ FLOWS = {
     "flow-direction": ("flow_direction",),
     "flow-direction --flats gradient --into gradient": ("gradient",),
     "flow-direction --inner-voids --into inner": ("inner",),
+    "flow-direction --depressions fill --into across": ("across",),
+    "flow-direction --depressions breach --into cut": ("cut", "breached", "mst"),
     "flow-accumulation": ("flow_accumulation",),
     "flow-accumulation --areas --into area": ("area",),
     "flow-accumulation --exclude-self --into above": ("above",),
     "flow-accumulation --weights elevation --into rain": ("rain",),
     "flow-accumulation --weights elevation --statistic mean --into mean": ("mean",),
     "flow-accumulation --weights elevation --statistic min --into low": ("low",),
+    "flow-accumulation --method mfd --into mfd": ("mfd",),
+    "flow-accumulation --method quinn --exponent 2 --into quinn": ("quinn",),
+    "flow-accumulation --method dinf --areas --into dinf": ("dinf",),
     "fill": ("filled",),
+    "fill --epsilon --into sloping": ("sloping",),
+    "fill --keep-deeper-than 3 --into lakes": ("lakes",),
+    "fill --keep-deeper-than 1 --keep-larger-than 4 --into large_lakes": ("large_lakes",),
+    "breach": ("breached",),
+    "breach --max-distance 7 --max-depth 9 --into shallow": ("shallow",),
+    "breach --lines cuts.geojson": (),
+    "burn --depth 3": ("burned",),
+    "depressions": ("depressions",),
+    "depressions --min-depth 2 --into deep --conditioned smooth --table d.csv": ("deep", "smooth"),
     "basins": ("basins",),
     "basins --table b.gpkg": ("basins",),
     "hand --threshold 9 --distance away": ("hand", "away"),
     "hand --to-outlets --into relief --method dinf": ("relief",),
+    "hand --threshold 5 --method dinf --into mean_hand --distance mean_away": (
+        "mean_hand",
+        "mean_away",
+    ),
     "streams --threshold 9 --lines l.geojson": ("streams",),
     "streams --threshold 5 --order link --into links --lines l.gpkg": ("links",),
     "terrain-indices --twi twi --spi spi": ("twi", "spi"),
@@ -325,9 +344,11 @@ class _Draw:
 
     def _flow(self) -> dict[str, Any]:
         found: dict[str, Any] = {"of": self.some(list(FLOWS))}
-        if "watershed" in found["of"]:
+        if found["of"].split()[0] in ("watershed", "burn"):
             found["from"] = [self.pick() for _ in range(self.rng.randint(1, 4))]
-        if self.chance(0.2):
+        if "burn" in found["of"]:
+            found["by"] = "gpkg"
+        if self.chance(0.2) and FLOWS[found["of"]]:
             found["output"] = "flow.tif"
         if self.chance(0.2) and "streams" not in found["of"]:
             found["verify"] = True
@@ -353,7 +374,7 @@ class _Draw:
         return {"pick": self.pick(), "block-size": self.some([64, 128]), "resume": self.chance(0.2)}
 
     def _plan(self) -> dict[str, Any]:
-        return {"for": self.some(["convert", "mst", "sssp", "components", "accumulate", "network"])}
+        return {"for": self.some(PURPOSES)}
 
     def _read(self) -> dict[str, Any]:
         return {"by": self.some(["zarr", "xarray", "map"])}

@@ -58,6 +58,10 @@ class Commands:
         words.append("s.zarr" if there or step.do == "convert" else "100x200")
         if step.do == "network":
             words.append(given.pop("to"))
+        elif step.do == "flow" and "by" in given:
+            inputs.write_points(folder / "from.gpkg", self.terrain, self.points(step))
+            words += ["--streams", "from.gpkg"]
+            del given["from"], given["by"]
         elif step.do == "flow":
             for row, col in self.cells_at(given.pop("from", [])):
                 words += ["--pour-point-rowcol", f"{row},{col}"]

@@ -184,7 +184,9 @@ class World(Commands, Processes):
             usable = bool(self.usable({}).any())
             return tree is not None and tree.options.get("weight") == "max" and usable
         if step.do == "flow":
-            plain = step.options["of"].split()[0] in ("flow-direction", "fill", "basins")
+            plain = given["of"].split()[0] in ("flow-direction", "fill", "basins")
+            if "--epsilon" in given["of"] and terrain.dtype != "float32":
+                return False
             return plain and self.is_usual() and bool(self.usable({}).any())
         return step.do in ("mst", "components", "export")
 
@@ -199,9 +201,11 @@ class World(Commands, Processes):
         there = self.before.keys() & set(NEEDED)
         made = [self.truth[name].step for name in there - {"mst"}]
         tree = self.truth["mst"].step if "mst" in there else None
-        flows = tree is None or tree.do == "flow" or (
-            tree.options["weight"] == "flow" and tree.options["connectivity"] == 8
-        )  # fmt: skip
+        flows = tree is None or (
+            "breach" not in tree.options["of"]
+            if tree.do == "flow"
+            else tree.options["weight"] == "flow" and tree.options["connectivity"] == 8
+        )
         return flows and not there & (self.stale | self.unknown) and all(made)
 
     def expected(self, step: Step) -> dict[str, Truth | None]:
