@@ -11,6 +11,7 @@ from pathlib import Path
 
 from programs import program
 
+import terrain_gpu
 from terrain_gpu.engine import plan as planner
 
 MB = 10**6
@@ -28,7 +29,21 @@ sys.stdout.write("\\n" + json.dumps([code, used.ru_maxrss * 1024]))
 
 
 def measured(folder: Path, command: str) -> tuple[int, int, str]:
-    """Exit code, peak resident set in bytes, and standard error of a program."""
+    """Exit code, peak resident set in bytes, and standard error of a program.
+
+    If kernels were compiled meanwhile, which takes memory of its own, it runs once more.
+    """
+    kernels = _kernels()
+    found = _run(folder, command)
+    return found if _kernels() == kernels else _run(folder, command)
+
+
+def _kernels() -> int:
+    """How many compiled kernels are kept beside the package's modules."""
+    return sum(1 for _ in Path(terrain_gpu.__file__).parent.rglob("*.nbc"))
+
+
+def _run(folder: Path, command: str) -> tuple[int, int, str]:
     name, *words = shlex.split(command)
     small = [sys.executable, "-I", "-S", "-c", _MEASURE]
     done = subprocess.run(

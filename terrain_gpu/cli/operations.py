@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -89,7 +89,7 @@ def command_of(operation: ModuleType) -> click.Command:
         if raster:
             _refuse_raster(store, written, settings)
         elif provide is not None:
-            _refuse_layers(store, [settings[name] for name in writes], settings)
+            _refuse_layers(store, writes, settings)
         advice = "nothing is kept" if raster else "finished blocks are kept, --resume continues"
 
         def show(step: str) -> Any:
@@ -174,17 +174,31 @@ def _refuse_files(settings: dict[str, Any]) -> None:
         writable_file(Path(settings["lines"]), overwrite=settings["overwrite"])
 
 
-def _refuse_layers(path: str, names: list[str | None], settings: dict[str, Any]) -> None:
-    """Refuse, before what they need is computed, layers that exist."""
+def _refuse_layers(path: str, writes: Iterable[str], settings: dict[str, Any]) -> None:
+    """Refuse names given twice and layers that exist, before what they need is computed."""
     from ..errors import StoreError
     from ..store import TileStore
 
+    named = {settings[option]: option for option in _READ if settings.get(option)}
+    for option in writes:
+        if (name := settings[option]) in named:
+            raise click.UsageError(
+                f"--{option} {name}: --{named[name]} already names this layer; name another"
+            )
+        if name is not None:
+            named[name] = option
     if settings["overwrite"] or settings["resume"]:
         return
     store = TileStore.open(path)
-    for name in names:
-        if name in store.layers:
-            raise StoreError(f"{store.path}: layer {name!r} exists; --overwrite replaces it")
+    for option in writes:
+        if settings[option] in store.layers:
+            raise StoreError(
+                f"{store.path}: layer {settings[option]!r} exists; --overwrite replaces it"
+            )
+
+
+_READ = ("layer", "directions", "weights", "links")
+"""Options that name layers which are read."""
 
 
 def _is_raster(path: str) -> bool:

@@ -363,8 +363,8 @@ class Operation(ABC):
         names = [output.name for output in self.outputs]
         if len({*names, *self.inputs}) < len(names) + len(set(self.inputs)):
             raise InputError(
-                f"{self.store}: the results {' and '.join(map(repr, names))} and the layers "
-                f"{' and '.join(map(repr, self.inputs))} must have different names"
+                f"{self.store}: the results ({', '.join(names)}) and the layers that they are "
+                f"computed from ({', '.join(self.inputs)}) must have different names"
             )
         for output in self.outputs:
             output.refuse(self, overwrite=overwrite)

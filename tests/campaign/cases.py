@@ -47,7 +47,7 @@ FLOWS = {
     "fill --keep-deeper-than 1 --keep-larger-than 4 --into large_lakes": ("large_lakes",),
     "breach": ("breached",),
     "breach --max-distance 7 --max-depth 9 --into shallow": ("shallow",),
-    "breach --lines cuts.geojson": (),
+    "breach --lines cuts.geojson": ("breached",),
     "burn --depth 3": ("burned",),
     "depressions": ("depressions",),
     "depressions --min-depth 2 --into deep --conditioned smooth --table d.csv": ("deep", "smooth"),
@@ -348,7 +348,7 @@ class _Draw:
             found["from"] = [self.pick() for _ in range(self.rng.randint(1, 4))]
         if "burn" in found["of"]:
             found["by"] = "gpkg"
-        if self.chance(0.2) and FLOWS[found["of"]]:
+        if self.chance(0.2):
             found["output"] = "flow.tif"
         if self.chance(0.2) and "streams" not in found["of"]:
             found["verify"] = True

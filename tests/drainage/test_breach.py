@@ -204,7 +204,7 @@ def test_from_a_raster(dem, capsys):
         ("--max-distance 0", "0 is not in the range 1<=x<=10000"),
         ("--layer no", "no layer 'no'"),
         ("--into elevation", "layer 'elevation' exists"),
-        ("--into elevation --overwrite", "must have different names"),
+        ("--into elevation --overwrite", "--into elevation: --layer already names this layer"),
         ("--max-distance 10000", "is too small to breach"),
     ],
 )

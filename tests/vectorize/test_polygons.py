@@ -312,6 +312,7 @@ def test_too_many_outlines_or_too_long_ones(tmp_path):
     ):
         polygons(store, tmp_path / "p.geojson", layer="labels", memory_limit="500MB")
     assert not (tmp_path / "p.geojson").exists()
-    command = f"terrain-gpu polygons {tmp_path}/c.zarr {tmp_path}/p.gpkg --layer labels -q"
+    command = f"terrain-gpu polygons {tmp_path}/c.zarr {tmp_path}/p.gpkg --layer labels"
+    command += " --overwrite -q"
     limit, peak = within(tmp_path, command, 500 * MB)
     assert peak <= limit
