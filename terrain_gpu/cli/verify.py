@@ -17,15 +17,27 @@ if TYPE_CHECKING:
 
 
 INDEX = "distance_index"
+LINES = (".geojson", ".gpkg", ".parquet")
+"""How files of lines end."""
 
 
 @click.command("verify")
 @click.argument("store", metavar="STORE")
 @click.option("--data", is_flag=True, help="Check every tile of every layer against its checksum.")
 @click.option(
-    "--file", metavar="OUT.tif", help="Compare a file that export wrote with the layer, instead."
+    "--file",
+    metavar="OUT.tif|LINES",
+    help="Instead, compare a file that export wrote with the layer; or lines that streams wrote "
+    "(.gpkg, .geojson, .parquet) with the channels of a layer of streams.",
 )
-@click.option("--layer", metavar="NAME", help="The layer for --file.  [default: elevation]")
+@click.option(
+    "--layer", metavar="NAME", help="The layer for --file.  [default: elevation; of lines, streams]"
+)
+@click.option(
+    "--heights",
+    metavar="NAME",
+    help="The layer from which lines have their elevations.  [default: elevation]",
+)
 @click.option(
     "--accept-changes",
     "accepted",
@@ -46,6 +58,7 @@ def command(
     data: bool,
     file: str | None,
     layer: str | None,
+    heights: str | None,
     accepted: tuple[str, ...],
     backend: str,
     device: int,
@@ -72,6 +85,7 @@ def command(
     terrain-gpu verify dem.zarr
     terrain-gpu verify dem.zarr --data
     terrain-gpu verify dem.zarr --file dem.tif
+    terrain-gpu verify dem.zarr --file streams.gpkg --heights carved
     """
     from ..errors import StoreError, TerrainError, VerificationError
     from ..mst import LAYER
@@ -84,11 +98,17 @@ def command(
         raise click.UsageError("give only one of --file, --data and --accept-changes")
     if layer and not file:
         raise click.UsageError("--layer needs --file: give that too")
+    lines_file = bool(file) and str(file).lower().endswith(LINES)
+    if heights and not lines_file:
+        raise click.UsageError("--heights needs --file with lines: give that too")
     opened = TileStore.open(store)
     checks: dict[str, Callable[..., tuple[dict[str, Any], str]]] = {}
     if data:
         checks = {name: partial(_data, name=name) for name in opened.layers}
         limits = {"threads": limits["threads"]}
+    elif file and lines_file:
+        name, heights = layer or "streams", heights or "elevation"
+        checks = {file: partial(_lines, file=file, name=name, heights=heights)}
     elif file:
         checks = {file: partial(_file, file=file, name=layer or "elevation")}
     elif not accepted:
@@ -304,6 +324,17 @@ def _file(store: TileStore, file: str, name: str, **how: Any) -> tuple[dict[str,
 
     found = verify_exported(file, store.layer(name), Limits(**how))
     return found, f"file {file} verified, {found['cells']:,} cells of layer {name}"
+
+
+def _lines(
+    store: TileStore, file: str, name: str, heights: str, **how: Any
+) -> tuple[dict[str, Any], str]:
+    from ..drainage.verify.stream_lines import verify_stored_lines
+    from ..engine.proof import Limits
+
+    found = verify_stored_lines(store, name, file, heights, Limits(**how))
+    links = found["links"]
+    return found, f"file {file} verified, {links:,} link{'s' * (links != 1)} of layer {name}"
 
 
 def _index(store: TileStore, **how: Any) -> tuple[dict[str, Any], str]:

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from memory import MB, within
 from rasterio.crs import CRS
 from strategies import shapes
+from test_flow import call
 from test_network import rewrite
 from test_streams import GRID, drains, make_flow, write
 
@@ -380,6 +381,27 @@ def test_other_sums_directions_and_thresholds(store, tmp_path):
             VerificationError, match=r"is on no channel|no link does|row-major order"
         ):
             run(other, verify=True)
+
+
+@pytest.mark.parametrize("kind", ["geojson", "gpkg", "parquet"])
+def test_files_are_verified_later(folders, capsys, kind):
+    """Against a layer of any order of the same channels, by the command."""
+    sums, codes = drains((150, 140), 3, 5)
+    with folders() as folder:
+        path, file = make_flow(folder / "s.zarr", codes, sums, 64), str(folder / f"l.{kind}")
+        write(path, "elevation", np.zeros(codes.shape), None, 64, GridSpec(150, 140))
+        write(path, "other", -sums.astype(float), None, 64, GridSpec(150, 140))
+        links = streams(path, 5, order="hack", lines=file).links
+        assert call(f"verify {path} --file {file}") == 0
+        assert f"l.{kind} verified, {links:,} links of layer streams" in capsys.readouterr().out
+        assert call(f"verify {path} --file {file} --heights other -q") == 1
+        streams(path, 6, into="fewer")
+        assert call(f"verify {path} --file {file} --layer fewer -q") == 1
+        assert call(f"verify {path} --file {file} --layer elevation -q") == 2
+        assert "not a layer of streams" in capsys.readouterr().err
+        assert call(f"verify {path} --file {folder}/no.{kind} -q") == 2
+        assert "no such file" in capsys.readouterr().err
+        assert call(f"verify {path} --file {folder}/o.tif --heights other -q") == 2
 
 
 # -- memory ----------------------------------------------------------------------------------------

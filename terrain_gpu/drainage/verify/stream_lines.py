@@ -27,13 +27,14 @@ from typing import Any, NamedTuple, NoReturn
 import numpy as np
 
 from ...engine.plan import MB, StreamPlan, require
-from ...engine.proof import Limits, Read, check_blocks, plan_proof, wrong_totals
-from ...errors import VerificationError
+from ...engine.proof import Limits, Read, RunRecord, check_blocks, plan_proof, wrong_totals
+from ...errors import InputError, StoreError, VerificationError
 from ...grid import Block, cell_centres
 from ...grid.lengths import step_lengths, whole_lengths
 from ...grid.neighbours import EDGE_OF
 from ...io.features import library_bytes
 from ...io.lines import is_geopackage
+from ...store import TileStore
 from ..codes import end_ways
 from .line_files import (
     Batch,
@@ -48,6 +49,7 @@ from .line_files import (
 )
 from .link_graph import LINK_BYTES, BasinCodes, find_orders
 from .stream_kernels import BEFORE, END, FIRST, LINE_FAULTS, UNDRAWN, check_steps, find_reaches
+from .streams import recorded_channels
 
 LAYERS = "streams", "junctions"
 FIELDS = (
@@ -145,6 +147,40 @@ def verify_lines(
         reads, add = channels.reads, lambda at, known: None
         check_blocks(plan, channels.blocks, reads, checker.check, add, limits.progress)
         return checker.check_links(expected)
+
+
+def verify_stored_lines(
+    store: TileStore, streams: str, file: str, heights: str, limits: Limits
+) -> dict[str, Any]:
+    """`verify_lines` of a file, from what a layer of the same channels records.
+
+    Parameters
+    ----------
+    streams
+        A layer of orders; any order.
+    heights
+        The layer that the elevations of lines come from.
+
+    Raises
+    ------
+    StoreError
+        when this is no layer of streams, besides what `verify_lines` raises.
+    """
+    layer, path = store.layer(streams), Path(file)
+    if "streams_of" not in (layer.info.get("settings") or {}):
+        raise StoreError(
+            f"{layer.path}: not a layer of streams, so lines cannot be compared with it; name one "
+            "(--layer; terrain-gpu streams makes it)"
+        )
+    if not path.is_file():
+        raise InputError(f"{file}: no such file")
+    recorded = RunRecord(store, layer)
+    links = recorded.result.get("links")
+    if type(links) is not int or not 0 < links <= layer.grid.cells:
+        raise recorded.damaged("links", links)
+    codes, sums, least = recorded_channels(recorded)
+    channels = Channels(codes, sums, store.layer(heights), least)
+    return verify_lines(channels, (path, path), recorded.result, limits)
 
 
 def _beyond(links: int) -> int:

@@ -240,14 +240,20 @@ class _Reaches:
         wrong(self._codes, "direction leads round in a circle", "acyclic", row, col)
 
 
+def recorded_channels(recorded: RunRecord) -> tuple[Layer, Layer, int | float]:
+    """Return directions, sums, and the least sum of a channel, of a layer of streams."""
+    codes, sums = (recorded.input(recorded.get(k, str)) for k in ("streams_of", "accumulation"))
+    least: Any = recorded.settings.get("least")
+    if type(least) not in (int, float) or not least > 0:
+        raise recorded.damaged("least", least)
+    return codes, sums, least
+
+
 def verify_stored_orders(store: TileStore, layer: Layer, limits: Limits) -> dict[str, Any]:
     """`verify_orders` of a layer, from what is recorded with it."""
     recorded = RunRecord(store, layer)
-    codes, sums = (recorded.input(recorded.get(k, str)) for k in ("streams_of", "accumulation"))
-    least: Any = recorded.settings.get("least")
+    codes, sums, least = recorded_channels(recorded)
     order = recorded.get("order", str)
-    if type(least) not in (int, float) or not least > 0:
-        raise recorded.damaged("least", least)
     if layer.dtype.kind not in "ui" or layer.blocks != codes.blocks or sums.blocks != codes.blocks:
         raise recorded.damaged("data_type", layer.dtype.name)
     if order not in RULES:
