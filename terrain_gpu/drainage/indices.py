@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from dataclasses import dataclass
 from functools import cached_property
@@ -24,6 +25,8 @@ from .flow.accumulation import LAYER as ACCUMULATION
 from .index_kernels import indices
 from .index_rule import DTYPE, KINDS, NODATA, IndexRule, check_inputs
 from .verify.indices import plan_indices_proof, verify_indices
+
+log = logging.getLogger(__name__)
 
 MIN_SLOPE = 0.1
 
@@ -254,6 +257,12 @@ def terrain_indices(  # noqa: PLR0913 - keyword-only
     if not operation.names:
         raise InputError("terrain_indices: name a layer for at least one of twi, spi and ls")
     check_inputs(*operation.layers)
+    if not opened.grid.crs_wkt:
+        log.warning(
+            "%s: no coordinate system, so map units are taken as metres; if they are others, "
+            "convert with --crs",
+            opened.path,
+        )
     return run(
         operation,
         memory_limit=memory_limit,

@@ -196,3 +196,15 @@ def test_from_a_raster(tmp_path, monkeypatch, capsys):
     assert "give at least one of --twi, --spi and --ls" in capsys.readouterr().err
     assert call("plan 1000x1000 --for terrain-indices") == 0
     assert "for terrain-indices of" not in capsys.readouterr().err
+
+
+def test_map_units_that_may_not_be_metres_are_told(tmp_path, caplog):
+    """Such as degrees, in a raster that names no CRS."""
+    store = make_store(tmp_path / "s.zarr", np.ones((70, 80), np.int16), None, 64)
+    minimum_spanning_tree(store, weight="flow")
+    flow_direction(store)
+    flow_accumulation(store)
+    slope(store)
+    terrain_indices(store, twi="twi")
+    assert "no coordinate system, so map units are taken as metres" in caplog.text
+    assert "--crs" in caplog.text
