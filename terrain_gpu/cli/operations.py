@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -96,6 +97,7 @@ def command_of(operation: ModuleType) -> click.Command:
             return bar(step, quiet=options.quiet())
 
         with (
+            _as_options(settings),
             options.if_interrupted(advice),
             _as_store(store, raster, written, settings, show) as at,
         ):
@@ -172,6 +174,21 @@ def _refuse_files(settings: dict[str, Any]) -> None:
         from ..store.file_writer import writable_file
 
         writable_file(Path(settings["lines"]), overwrite=settings["overwrite"])
+
+
+@contextmanager
+def _as_options(settings: dict[str, Any]) -> Iterator[None]:
+    """Let errors about an argument name the option, such as --max-depth for max_depth."""
+    from ..errors import InputError
+
+    try:
+        yield
+    except InputError as error:
+        named = re.match(r"([a-z_]+) (?=['0-9-]|nan|inf)", str(error))
+        if type(error) is InputError and named and named[1] in settings:
+            option = f"--{named[1].replace('_', '-')} "
+            raise InputError(option + str(error)[named.end() :]) from None
+        raise
 
 
 def _refuse_layers(path: str, writes: Iterable[str], settings: dict[str, Any]) -> None:

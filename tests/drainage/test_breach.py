@@ -199,8 +199,8 @@ def test_from_a_raster(dem, capsys):
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        ("--max-depth 0", "max_depth 0.0: give a height above 0"),
-        ("--max-depth nan", "max_depth nan: give a height above 0"),
+        ("--max-depth 0", "--max-depth 0.0: give a height above 0"),
+        ("--max-depth nan", "--max-depth nan: give a height above 0"),
         ("--max-distance 0", "0 is not in the range 1<=x<=10000"),
         ("--layer no", "no layer 'no'"),
         ("--into elevation", "layer 'elevation' exists"),

@@ -215,7 +215,7 @@ def test_other_streams_are_replaced_only_when_asked(store, capsys):
         ("--burn-depth 5", "--burn and --burn-depth need each other"),
         ("--burn no.gpkg --burn-depth 5", "--burn: no.gpkg"),
         ("--burn r.geojson --burn-depth 5.5", "depth 5.5: the heights are int16"),
-        ("--depressions breach --max-depth 0", "max_depth 0.0: give a height above 0"),
+        ("--depressions breach --max-depth 0", "--max-depth 0.0: give a height above 0"),
         ("--depressions drain", "'drain' is not one of"),
         ("--burn r.geojson --burn-depth 5 -o r.geojson", "--burn already names this file"),
     ],

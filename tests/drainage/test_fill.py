@@ -305,8 +305,8 @@ def test_lakes_that_stay(tmp_path, capsys, monkeypatch):
     ("words", "told"),
     [
         ("--keep-deeper-than=-1", "-1.0 is not in the range x>=0"),
-        ("--keep-larger-than 5parsec", "keep_larger_than '5parsec': give a number of cells such"),
-        ("--keep-larger-than 0ha", "keep_larger_than '0ha': must be positive"),
+        ("--keep-larger-than 5parsec", "--keep-larger-than '5parsec': give a number of cells such"),
+        ("--keep-larger-than 0ha", "--keep-larger-than '0ha': must be positive"),
     ],
 )
 def test_what_cannot_be_kept(dem, capsys, words, told):

@@ -258,7 +258,7 @@ class ChannelState(State):
         if not self._count:
             raise InputError(
                 f"a threshold of {operation.least:,} leaves no channel; the largest sum in "
-                f"{sums.path} is {self._largest:,}"
+                f"{sums.path} is {self._largest:,}; give less"
             )
         self._parts = []
         pieces = LinkPieces.joined(parts)
