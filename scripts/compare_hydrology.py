@@ -421,7 +421,8 @@ def by_taudem(store: Store, folder: Path) -> Iterator[Row]:
         raise ImportError("TauDEM is not installed")
 
     def make(program: str, words: str) -> None:
-        done = subprocess.run([program, *words.split()], cwd=folder, capture_output=True, text=True)
+        command = [program, *words.split()]
+        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
         if done.returncode:
             raise RuntimeError(f"{program}: {(done.stdout + done.stderr).splitlines()[-1]}")
 
