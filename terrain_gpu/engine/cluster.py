@@ -387,14 +387,14 @@ class LentToWorkers:
                 yield found
 
     def converse(
-        self, give: Callable[[str, Collection[str]], Any]
+        self, give: Callable[[str, Collection[str]], Any], waiting: int = 0
     ) -> Generator[tuple[str, Any], None, None]:
         """Yield workers and results of what is given to them: functions and items."""
         cluster, tasks = self.cluster, Tasks(self.cluster, write_each, self.packed)
 
         def give_all() -> None:
             for address, threads in cluster.present.items():
-                while tasks.of_worker[address] < threads:
+                while tasks.of_worker[address] < threads + waiting:
                     if (given := give(address, cluster.present)) is None:
                         break
                     tasks.submit([given], address)

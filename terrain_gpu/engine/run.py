@@ -90,7 +90,7 @@ class Loan(Protocol):
         """Yield ``work(operation, writers, item)`` for all items, in any order."""
 
     def converse(
-        self, give: Callable[[str, Collection[str]], Any]
+        self, give: Callable[[str, Collection[str]], Any], waiting: int = 0
     ) -> Generator[tuple[str, Any], None, None]:
         """Yield places and results of items that depend on earlier results.
 
@@ -101,6 +101,8 @@ class Loan(Protocol):
             an item, of which the result is ``work(operation, writers, item)``, or None: there is
             nothing for this place before a further result. An item may be done at another place if
             its own is lost.
+        waiting
+            How many items may wait at each place for the one that is done there.
         """
 
 
@@ -185,7 +187,7 @@ class _Own(NamedTuple):
             yield work(self.operation, self.writers, item)
 
     def converse(
-        self, give: Callable[[str, Collection[str]], Any]
+        self, give: Callable[[str, Collection[str]], Any], waiting: int = 0
     ) -> Generator[tuple[str, Any], None, None]:
         while (given := give("here", ["here"])) is not None:
             work, item = given

@@ -6,6 +6,7 @@ import math
 import os
 import pickle
 import signal
+from collections import Counter
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -207,17 +208,20 @@ class Lossy(Threads):
                 name = self.draw(st.sampled_from(sorted(self.workers)))
             yield self.heard(*self.do(name, work, passed(item)))
 
-    def converse(self, give):
-        under_way = {}
+    def converse(self, give, waiting=0):
+        under_way = []
         while True:
-            for name in self.workers.keys() - under_way.keys():
-                if (given := give(name, list(self.workers))) is not None:
-                    under_way[name] = given[0], passed(given[1])
+            given = Counter(name for name, _, _ in under_way)
+            for name in list(self.workers):
+                while given[name] <= waiting and (task := give(name, list(self.workers))):
+                    under_way.append((name, task[0], passed(task[1])))
+                    given[name] += 1
             if not under_way:
                 return
-            place = name = self.draw(st.sampled_from(sorted(under_way)))
-            work, item = under_way.pop(name)
-            if self.fate(name, work, item) != "done":
+            name, work, item = under_way.pop(self.draw(st.integers(0, len(under_way) - 1)))
+            others = st.sampled_from(sorted(self.workers))
+            place = name if name in self.workers else self.draw(others)
+            if self.fate(place, work, item) != "done":
                 place = self.draw(st.sampled_from(sorted(self.workers)))
             yield place, self.heard(*self.do(place, work, item))
 
@@ -238,6 +242,7 @@ def kept(tmp_path_factory):
     st.sampled_from([1, 2, 5, 40]),
     st.sampled_from([0.0, 1.0]),
     st.sampled_from([0.0, 0.002, math.inf]),
+    st.sampled_from([(8, 3), (1, 0), (40, 40)]),
     st.sampled_from(
         [
             {"cost": "tobler", "barriers": "barriers", "names": LAYERS[:1]},
@@ -246,8 +251,8 @@ def kept(tmp_path_factory):
         ]
     ),
 )
-def test_whatever_workers_lose(kept, data, capacity, seconds, checkpoint, how):
-    """With room for `capacity` fields, calls of that many seconds, and checkpoints or none."""
+def test_whatever_workers_lose(kept, data, capacity, seconds, checkpoint, most, how):
+    """With room for `capacity` fields, calls of that many seconds and blocks, and checkpoints."""
     layer = TileStore.open(kept).layer("elevation")
     sources = as_places(layer.grid, SOURCES, "sources")
     problem = CostDistance(str(kept), "elevation", sources=sources, **how)
@@ -256,6 +261,8 @@ def test_whatever_workers_lose(kept, data, capacity, seconds, checkpoint, how):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(visits.Visitor.visit, "__defaults__", (seconds,))
         patch.setattr(solve, "CHECKPOINT", checkpoint)
+        patch.setattr(remote, "MOST", most[0])
+        patch.setattr(remote, "NEW", most[1])
         narrow = lambda self, *limits: replace(plan(self, *limits), buffers=capacity)  # noqa: E731
         plan = CostDistance.plan
         patch.setattr(CostDistance, "plan", narrow)

@@ -350,15 +350,20 @@ class Relaxation:
         take_rim(field.distances, rim)
         if overflow:
             raise Overflow
-        down, across = self.blocks.shape
         self.visits.add(blocks=1, tiles=int(tiles), passes=int(passes))
         with self._lock:
-            for k in range(8):
-                other = at[0] + int(ROW_STEP[k]), at[1] + int(COL_STEP[k])
-                if 0 <= other[0] < down and 0 <= other[1] < across:
-                    self.start(other, sides[k])
+            for k, other in self._around(at):
+                self.start(other, sides[k])
             self.start(at, least)
             self._note_targets(at, field)
+
+    def _around(self, at: Block) -> Iterator[tuple[int, Block]]:
+        """Yield the blocks around one, with their D8 directions; the nearer ones first."""
+        down, across = self.blocks.shape
+        for k in (0, 2, 4, 6, 1, 3, 5, 7):
+            i, j = at[0] + int(ROW_STEP[k]), at[1] + int(COL_STEP[k])
+            if 0 <= i < down and 0 <= j < across:
+                yield k, (i, j)
 
     def _relax(
         self, field: Field, keys: np.ndarray, whole: np.ndarray, work: Any, sides: np.ndarray

@@ -13,7 +13,7 @@ from collections import defaultdict, deque
 from collections.abc import Callable, Collection, Iterable
 from contextlib import closing, suppress
 from dataclasses import dataclass, replace
-from itertools import islice, takewhile
+from itertools import chain, islice, takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -42,7 +42,9 @@ if TYPE_CHECKING:
     from ..problem import CostDistance
 
 MOST = 8
-"""Most blocks that a worker is given at a time."""
+"""Most pending blocks that a worker is given at a time, and most of its others around them."""
+NEW = 3
+"""Most blocks around them that no worker has visited."""
 
 
 @dataclass
@@ -79,6 +81,8 @@ class Dispatch(InFiles):
         self._checkpoint = math.inf
         self._stopped = False
         self._unwritten: defaultdict[str, deque[Block]] | None = None
+        self._under_way = 0
+        """Calls whose results are awaited."""
         self._write: tuple[bool, ...] = ()
         super().__post_init__()
 
@@ -124,8 +128,12 @@ class Dispatch(InFiles):
 
     def _converse(self, took: Callable[[Visited], None]) -> None:
         assert self.loan is not None
-        with closing(self.loan.converse(self.give)) as results:
+        self._under_way = 0
+        # Halos of what is written are final, so calls may wait.
+        waiting = 0 if self._unwritten is None else 1
+        with closing(self.loan.converse(self.give, waiting)) as results:
             for home, visited in results:
+                self._under_way -= 1
                 self._take_visited(home, visited)
                 took(visited)
 
@@ -152,6 +160,7 @@ class Dispatch(InFiles):
         else:
             visits, work = self._to_write(home, self._unwritten), write_blocks
         self._busy.update(visit.at for visit in visits)
+        self._under_way += bool(visits)
         return (work, visits) if visits else None
 
     def _leave(self, gone: str) -> None:
@@ -174,12 +183,28 @@ class Dispatch(InFiles):
             return now >= unsaved.get(at, now) + self._checkpoint
 
         pending = {at: key for key, at in new + mine}
+        pending |= self._beside(home, pending)
         long = islice(takewhile(due, unsaved), MOST)
         idle = [at for at in long if at not in pending and at not in self._busy]
         return [
             *(self.visit(at, key, save=due(at)) for at, key in pending.items()),
             *(self.visit(at, self.infinity, save=True) for at in idle),
         ]
+
+    def _beside(self, home: str, pending: Collection[Block]) -> dict[Block, Any]:
+        """Return blocks around these, with keys, that the worker may visit in the same call.
+
+        Blocks without a home are among them unless another worker waits for one.
+        """
+        assert self.host is not None
+        others_work = self._under_way >= len(self._present) * self.host.plan.workers - 1
+        room, found = {home: MOST, "": NEW if others_work else 0}, {}
+        for _, at in chain.from_iterable(map(self._around, pending)):
+            its = self._home(at)
+            if room.get(its) and not (at in pending or at in found or at in self._busy):
+                room[its] -= 1
+                found[at] = self._pending.pop(at, self.infinity)
+        return found
 
     def _to_save(self, home: str) -> list[Visit]:
         some = islice((at for at in self._unsaved[home] if at not in self._busy), MOST)
@@ -220,7 +245,10 @@ class Dispatch(InFiles):
         return found
 
     def visit(self, at: Block, key: Any = None, *, save: bool = False) -> Visit:
-        """Return the input of a visit; of the last one without `key`."""
+        """Return the input of a visit; of the last one without `key`.
+
+        Nothing around a block that is not pending lowers its field, so it gets no halo.
+        """
         assert self.host is not None
         targets, plan = None, self.host.plan
         if self.targets is not None and (mine := self._targets_in(at)).any():
@@ -239,7 +267,7 @@ class Dispatch(InFiles):
             self.sources(at),
             targets,
             self.farthest,
-            self._halo(at),
+            self._halo(at) if key is None or key < self.infinity else None,
             plan.buffers // plan.workers,
             save or plan.workers > 1,  # any thread of a worker may get the next visit
             self._write,

@@ -43,7 +43,7 @@ from .relax import Relaxation, Visits, rim_of_hops
 if TYPE_CHECKING:
     from ..problem import CostDistance
 
-SECONDS = 0.05
+SECONDS = 0.1
 """Target duration of the visits of a call: a task costs some milliseconds, but halos get old."""
 
 
@@ -65,7 +65,7 @@ class Visit(NamedTuple):
     sources, targets
         In the block.
     halo
-        See `receive`.
+        See `receive`; None if nothing in it lowers the field with the stamp.
     capacity
         Fields that a worker keeps.
     save
@@ -86,7 +86,7 @@ class Visit(NamedTuple):
     sources: Places
     targets: Places | None
     farthest: Any
-    halo: np.ndarray
+    halo: np.ndarray | None
     capacity: int
     save: bool
     write: tuple[bool, ...]
@@ -209,6 +209,10 @@ class Visitor(InFiles):
             if visit.known is not None:
                 self._keys[at], self._whole[at] = visit.known
                 self._rims[at] = np.full((4, max(self.shape(at))), self.infinity, self.dtype)
+            elif visit.stamp and visit.halo is None:  # the field is lost, and cannot be found
+                del self._given[at]
+                self.start(at, least_key(self.dtype))
+                return
             elif visit.stamp:  # the field is lost: what the file lacks must be found again
                 key = least_key(self.dtype)
                 self._older.add(at)
@@ -260,7 +264,8 @@ class Visitor(InFiles):
 
     def _halo(self, at: Block) -> np.ndarray:
         # The neighbours that are visited in this call are newer than what the driver knew.
-        return np.minimum(self._given[at].halo, super()._halo(at))
+        own, given = super()._halo(at), self._given[at].halo
+        return own if given is None else np.minimum(own, given)
 
     def _load(self, at: Block) -> Field:
         found = super()._load(at)
@@ -403,6 +408,7 @@ def _steps(
     problem: CostDistance, writers: list[Any], visit: Visit
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return predecessors, and the steps on flats, from the distances that are written."""
+    assert visit.halo is not None
     ground = problem.ground.holding(visit.sources)
     field, cells = ground.load(visit.at), writers[0].read_block(*visit.at)
     infinity = infinity_of(cells)
