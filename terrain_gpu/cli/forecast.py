@@ -14,6 +14,7 @@ from ..errors import InputError
 from ..grid import BlockGrid, ceil_div
 from ..io.convert_problem import PART
 from ..mst.problem import regions_of_a_task
+from ..paths.cpu.remote import MOST
 
 
 class Pass(NamedTuple):
@@ -154,6 +155,11 @@ OTHER_VISITS = 12.0
 """How often shortest paths visit a block: friction, and costs of heights."""
 VISIT_SECONDS = 0.045e-6, 0.0134e-6
 """Of shortest paths, for each cell once and at every visit of its block."""
+AGAIN = 0.8
+"""Visits of a block that are followed by one in the same task, for each that is not; over the root
+of the workers, because few of them keep more of the blocks around."""
+TOGETHER = 1.4
+"""Visits of a task, beside the square root of a worker's blocks; at most `MOST`."""
 WAVE = 0.25
 """Blocks that can be visited at a time, beside the square root of all."""
 
@@ -183,7 +189,7 @@ FIRST, FIRST_LIGHT, LIGHT = 0.3, 0.1, ("convert", "checksums", "levels", "patche
 COMMIT = 1e-4
 """Seconds for each block in the end."""
 
-JOB, WRITING_JOB, OUTPUT, BLOCK, ANSWER, EDGE, VISIT = 760, 2100, 1000, 20, 50, 8, 1100
+JOB, WRITING_JOB, OUTPUT, BLOCK, ANSWER, EDGE, VISIT = 760, 2100, 1000, 20, 50, 8, 3500
 """Bytes of a task, of one that writes a layer, of each further layer, of a block in a task, of what
 returns, of a final edge, and of a task of visits."""
 
@@ -313,9 +319,10 @@ def predicted(purpose: str, plan: StreamPlan, workers: int, case: Case) -> dict[
     if purpose == "sssp":
         spilled = _visits(found, plan, blocks.count, work, case)
         read, written = read + spilled, written + spilled
-        found.sent += (case.visits + 1) * rims * case.item
         found.received += BACKLINK_BYTES * inner * case.backlink
-        found.received += 0.95 * case.visits * rims * case.item
+        told = 1 + (case.visits - 1) / (1 + AGAIN / math.sqrt(workers))
+        found.sent += (told + 1) * rims * case.item
+        found.received += told * rims * case.item
     for one in PASSES[purpose]:
         if one.name == "patches":
             _levels(found, blocks, inner)
@@ -374,11 +381,11 @@ def _visits(
     found: _Forecast, plan: StreamPlan, blocks: int, work: dict[str, float], case: Case
 ) -> float:
     """Add shortest paths; return the bytes of distances that leave memory, and return."""
-    # The first visit of a block is a task of its own; later ones share tasks if there are many.
-    again = (case.visits - 1) / (1 + 3 / math.sqrt(found.workers))
     away = max(1 - found.workers * plan.buffers / blocks, 0)  # these leave memory at every visit
     spilled = away * case.visits * plan.rows * plan.cols * case.item
-    visits, last = math.ceil(blocks * (1 + again)), math.ceil(0.3 * blocks)
+    together = min(TOGETHER * math.sqrt(blocks / found.workers), MOST)
+    visits = math.ceil(blocks * case.visits / max(together, 1))
+    last = ceil_div(blocks, MOST) + found.workers - 1
     at_once = WAVE * math.sqrt(blocks)
     found.phase("relax", blocks, work["relax"], spilled, at_once=at_once, tasks=visits)
     found.phase("finalise", blocks, work["finalise"], plan.bytes_written, tasks=last)

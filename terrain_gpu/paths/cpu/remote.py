@@ -247,7 +247,7 @@ class Dispatch(InFiles):
     def visit(self, at: Block, key: Any = None, *, save: bool = False) -> Visit:
         """Return the input of a visit; of the last one without `key`.
 
-        Nothing around a block that is not pending lowers its field, so it gets no halo.
+        A block that is not pending gets no halo: what could lower its field would make it pending.
         """
         assert self.host is not None
         targets, plan = None, self.host.plan

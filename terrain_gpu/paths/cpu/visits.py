@@ -43,7 +43,7 @@ from .relax import Relaxation, Visits, rim_of_hops
 if TYPE_CHECKING:
     from ..problem import CostDistance
 
-SECONDS = 0.1
+SECONDS = 0.07
 """Target duration of the visits of a call: a task costs some milliseconds, but halos get old."""
 
 
