@@ -366,14 +366,14 @@ def _plan_flow(
     from ..drainage.flow.operation import plan_flow
 
     worker, held = 8, 0
-    read, written = [1], [8]
+    read, written = [1], [labels]
     if purpose == "fill":
         read, written = [1, cells.itemsize], [cells.itemsize]
     elif purpose == "hand":  # of accumulation, with distances
         height = 4 if np.can_cast(cells, np.float32) else 8
-        read, written, worker = [1, cells.itemsize, 8], [height, 8], 64
+        read, written, worker = [1, cells.itemsize, labels], [height, 8], 64
     elif purpose == "basins":
-        written, worker, held = [labels], 40, 3 * 8 * blocks.rows * blocks.shape[1]
+        worker, held = 40, 3 * 8 * blocks.rows * blocks.shape[1]
     elif purpose == "watershed":
         written, worker = [4, 4], 40
     return plan_flow(blocks, purpose, read, written, worker=worker, held=held, **limits)

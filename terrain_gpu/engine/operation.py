@@ -159,7 +159,7 @@ class State:
     def add(self, phase: Phase, at: Block, known: Any) -> None:
         """Add what other blocks need to know about a block, before it counts as written.
 
-        The plan's writers call this: one thread at a time if there is one writer.
+        The plan's writers call this, one thread at a time.
         """
 
     def join(self, phase: Phase) -> None:

@@ -42,6 +42,12 @@ NO_LIMIT = 2**62
 whole_process = False
 """Whether this process is one of our programs, which own all its packages and memory."""
 
+PER_READER = 4
+"""Threads that solve blocks for each one that reads them, and for each that writes them."""
+
+LEAST_WRITERS = 2
+"""While one waits for the disk, another gives it more to do."""
+
 DEFAULT_BLOCK = 1024
 MAX_SHARDS = 1 << 20
 """Above this many shards the planner prefers larger blocks, if they fit."""
@@ -245,6 +251,14 @@ def layer_bytes(rows: int, cols: int, itemsize: int, block: int) -> int:
     return tiles * TILE * TILE * itemsize + BlockGrid(rows, cols, block).count * index
 
 
+def _lanes(workers: int) -> Iterator[tuple[int, int]]:
+    """Yield numbers of writers to try, the best first, and of buffers beside the workers'."""
+    if not cluster_overhead:  # where workers read and write
+        for lanes in range(max(LEAST_WRITERS, ceil_div(workers, PER_READER)), 1, -1):
+            yield lanes, 2 * lanes
+    yield from ((1, spare) for spare in (2, 1, 0))
+
+
 def fit_blocks(  # noqa: PLR0913 - keyword-only
     blocks: BlockGrid,
     dtype: str,
@@ -271,7 +285,7 @@ def fit_blocks(  # noqa: PLR0913 - keyword-only
     buffer, worker
         Bytes of a buffer, and of a worker's additional memory.
     scratch
-        Bytes of readers and writers, and of data that every process holds.
+        Bytes of a reader and a writer, and of data that every process holds.
     held
         Bytes of knowledge about all blocks, held while they stream.
     joined
@@ -287,8 +301,9 @@ def fit_blocks(  # noqa: PLR0913 - keyword-only
     limit = limit_of(memory_limit)
     always = COMPILED_BASELINE + loaded(blocks.block)
     for workers in range(min(threads_of(threads), blocks.count), 0, -1):
-        for buffers in range(min(workers + 2, blocks.count), workers - 1, -1):
-            streaming = workers * worker + buffers * buffer + scratch
+        for lanes, spare in _lanes(workers):
+            buffers = min(workers + spare, blocks.count)
+            streaming = workers * worker + buffers * buffer + lanes * scratch
             streaming = max(streaming, held) if cluster_overhead else streaming + held
             own = always + workers * (worker + buffer) + scratch
             memory = always + max(streaming, joined)
@@ -297,8 +312,8 @@ def fit_blocks(  # noqa: PLR0913 - keyword-only
                     blocks,
                     dtype,
                     buffers=buffers,
-                    readers=1,
-                    writers=1,
+                    readers=min(lanes, ceil_div(workers, PER_READER)),
+                    writers=lanes,
                     workers=workers,
                     passes=passes,
                     memory_limit=limit,

@@ -240,6 +240,8 @@ class Run:
         Entries for the report that are not recorded: they depend on how the run went.
     counted
         Whether progress counts the current phase.
+    adding
+        One thread at a time adds to the state.
     """
 
     operation: Operation
@@ -255,6 +257,7 @@ class Run:
     held: int = 0
     told: dict[str, Any] = field(default_factory=dict)
     counted: bool = True
+    adding: threading.Lock = field(default_factory=threading.Lock)
 
     @property
     def spill(self) -> Path:
@@ -292,7 +295,8 @@ class Run:
     def take(self, phase: Phase, state: State, at: Block, solved: SolvedBlock) -> None:
         """Store what other blocks need to know about a block, then write the block."""
         known = self.operation.keep(phase, at, solved.known, self.folder)
-        state.add(phase, at, known)
+        with self.adding:
+            state.add(phase, at, known)
         for writer, data in zip(self.writers.values(), solved.arrays, strict=phase.writes):
             if data is not None and self.wanted(state, writer, at):
                 writer.write_block(*at, data)

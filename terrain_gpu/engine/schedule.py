@@ -111,18 +111,30 @@ def stream(
 _END: Any = object()
 
 
+class _Queue:
+    """Jobs that wait for a thread; `more` is notified once for each."""
+
+    def __init__(self, lock: threading.RLock, jobs: Iterable[Any] = ()) -> None:
+        self.jobs, self.more = deque(jobs), threading.Condition(lock)
+
+
 class _Streaming:
-    """State of one `stream`, guarded by one lock."""
+    """State of one `stream`, guarded by one lock.
+
+    Each queue wakes one thread for one job: with dozens of threads, waking all of them at every
+    step would cost more than the work.
+    """
 
     def __init__(self, items: Any, buffers: Sequence[Any], *, ordered: bool) -> None:
         self.items = enumerate(items)
         self.ordered = ordered
         self.due = 0  # number of the next item to write
-        self.free = list(buffers)
-        self.to_compute: deque[Any] = deque()
-        self.to_write: deque[Any] = deque()
+        self.lock = threading.RLock()
+        self.free = _Queue(self.lock, buffers)
+        self.to_compute, self.to_write = _Queue(self.lock), _Queue(self.lock)
         self.written: deque[Any] = deque()
-        self.changed = threading.Condition()
+        self.changed = threading.Condition(self.lock)  # for the caller's thread
+        self.room = threading.Condition(self.lock)  # in `written`
         self.source = threading.Lock()
         self.error: BaseException | None = None
         self.ended = 0
@@ -139,7 +151,7 @@ class _Streaming:
             self.fail(error)
         with self.changed:
             self.ended += 1
-            self.changed.notify_all()
+            self.changed.notify()
 
     def unlock(self) -> None:
         """Release the lock if Ctrl-C left it acquired: it may strike in `Condition.__enter__`."""
@@ -151,7 +163,14 @@ class _Streaming:
         with self.changed:
             if self.error is None:
                 self.error = error
-            self.changed.notify_all()
+            self.wake()
+
+    def wake(self) -> None:
+        """Let all threads look again: a stage has ended, or the run has failed."""
+        for queue in (self.free, self.to_compute, self.to_write):
+            queue.more.notify_all()
+        self.room.notify_all()
+        self.changed.notify_all()
 
     def reader(self, read: Callable[..., Any]) -> None:
         try:
@@ -166,7 +185,7 @@ class _Streaming:
         finally:
             with self.changed:
                 self.reading -= 1
-                self.changed.notify_all()
+                self.wake()
 
     def worker(self, compute: Callable[..., Any]) -> None:
         try:
@@ -176,43 +195,44 @@ class _Streaming:
         finally:
             with self.changed:
                 self.computing -= 1
-                self.changed.notify_all()
+                self.wake()
 
     def writer(self, write: Callable[..., Any]) -> None:
         def more() -> bool:
-            return bool(self.reading or self.computing or self.to_compute)
+            return bool(self.reading or self.computing or self.to_compute.jobs)
 
         while (job := self.take(self.to_write, more, ordered=self.ordered)) is not _END:
             _, item, buffer, result = job
             write(item, result)
             with self.changed:
                 self.due += 1
-                self.free.append(buffer)
+                self.put(self.free, buffer)
                 self.written.append(item)
-                self.changed.notify_all()
+                self.changed.notify()
                 while len(self.written) > _BACKLOG and self.error is None:
-                    self.changed.wait()
+                    self.room.wait()
 
-    def put(self, queue: Any, job: Any) -> None:
+    def put(self, queue: _Queue, job: Any) -> None:
         with self.changed:
-            queue.append(job)
-            self.changed.notify_all()
+            queue.jobs.append(job)
+            queue.more.notify()
 
-    def take(self, queue: Any, more: Callable[[], Any], *, ordered: bool = False) -> Any:
+    def take(self, queue: _Queue, more: Callable[[], Any], *, ordered: bool = False) -> Any:
         """Take the next job of `queue`; `_END` if the run failed or no more jobs can come."""
+        jobs = queue.jobs
         with self.changed:
             while self.error is None:
                 if ordered:
                     # No deadlock: the due item's reader already has a buffer.
-                    job = next((job for job in queue if job[0] == self.due), None)
+                    job = next((job for job in jobs if job[0] == self.due), None)
                     if job is not None:
-                        queue.remove(job)
+                        jobs.remove(job)
                         return job
-                elif queue:
-                    return queue.popleft() if isinstance(queue, deque) else queue.pop()
+                elif jobs:
+                    return jobs.pop() if queue is self.free else jobs.popleft()
                 if not more():
                     break
-                self.changed.wait()
+                queue.more.wait()
         return _END
 
     def next_written(self, threads: int) -> Any:
@@ -224,7 +244,7 @@ class _Streaming:
                 self.changed.wait(_POLL)
             item = self.written.popleft()
             if len(self.written) == _BACKLOG:
-                self.changed.notify_all()
+                self.room.notify_all()
             return item
 
 

@@ -466,7 +466,7 @@ def test_plan_of_a_spanning_tree(store, capfd, weight):
     code, out, err = call(capfd, "plan 100000x100000 --for mst --memory-limit 2GB --threads 8")
     assert (code, err) == (0, "")
     assert "9,604 of 1024 x 1024 cells" in out
-    assert "10 buffer(s), 1 reader(s), 8 worker(s), 1 writer(s)" in out
+    assert "12 buffer(s), 2 reader(s), 8 worker(s), 2 writer(s)" in out
 
 
 @pytest.mark.parametrize(

@@ -306,7 +306,7 @@ def test_ctrl_c_while_a_lock_changes_hands(monkeypatch, at):
     class Run(schedule._Streaming):
         def __init__(self, *args, **how):
             super().__init__(*args, **how)
-            self.changed = Struck()
+            self.changed = Struck(self.lock)
 
     monkeypatch.setattr(schedule, "_Streaming", Run)
     with pytest.raises(KeyboardInterrupt):
