@@ -38,6 +38,9 @@ ON_LINE = 1e-6
 NAMED = 5
 """A message names at most this many points, cells or features."""
 
+_AT_ONCE = 1 << 20
+"""Cells that are read together to find the values of some of them."""
+
 
 @dataclass(frozen=True, eq=False)
 class Places:
@@ -346,8 +349,9 @@ def values_at(layer: Layer, rows: np.ndarray, cols: np.ndarray) -> np.ndarray:
     StoreError
         when the layer is damaged.
     """
-    # One row of tiles of a block at a time: few reads, and little memory for any block size.
-    strips = rows // TILE * layer.blocks.shape[1] + cols // layer.block_size
+    # Some rows of a block at a time: few reads, and little memory for any block size.
+    high = max(_AT_ONCE // layer.block_size, TILE)
+    strips = rows // high * layer.blocks.shape[1] + cols // layer.block_size
     order = np.argsort(strips, kind="stable")
     found = np.empty(len(rows), layer.dtype)
     for here in np.split(order, np.flatnonzero(np.diff(strips[order])) + 1):

@@ -63,10 +63,11 @@ class Watershed(FlowLabels):
     def outputs(self) -> tuple[OutputLayer, ...]:
         if self.links is not None:
             return (OutputLayer(self.into, self.layers[1].dtype, 0, "watersheds"),)
-        number = np.dtype(np.uint32)
+        number, holds = np.dtype(np.uint32), {"holds": HOLDS}
         return (
             OutputLayer(self.into, number, 0, "watersheds"),
-            OutputLayer(points_layer(self.into), number, 0, HOLDS, {"holds": HOLDS}),
+            # Nearly all of it is 0, but few tiles are without a point where there are many.
+            OutputLayer(points_layer(self.into), number, 0, HOLDS, holds, compress="zstd"),
         )
 
     @property
