@@ -22,7 +22,7 @@ from terrain_gpu import TileStore, fill, flow_accumulation, flow_direction, mini
 STEPS = {
     "mst": (lambda store, **how: minimum_spanning_tree(store, weight="flow", **how), 1),
     "flow_direction": (flow_direction, 1),
-    "flow_accumulation": (flow_accumulation, 8),
+    "flow_accumulation": (flow_accumulation, 4),
     "filled": (fill, 4),
 }
 """Layers in the order in which they are made: the function, and bytes per cell."""

@@ -50,8 +50,8 @@ class Accumulation:
     Attributes
     ----------
     layer
-        Number of cells (int64) or area (float64) that drains through each cell; 0 where no outlet
-        is reached, and at cells without a value.
+        Number of cells (uint32, or int64 for rasters of 2^32 cells or more) or area (float64) that
+        drains through each cell; 0 where no outlet is reached, and at cells without a value.
     directions
         uint8 D8 codes towards the outlet (E 1, SE 2, ... NE 128), 0 at outlets, 255 where none is
         reached; None unless requested.

@@ -35,7 +35,7 @@ class IndexRule:
     slopes
         The layer of slopes in degrees.
     sums
-        The layer of flow accumulation: int64 cells or float64 areas.
+        The layer of flow accumulation: uint32 or int64 cells, or float64 areas.
     min_slope
         Slope in degrees that the wetness index takes for cells that are flatter.
     """
@@ -62,7 +62,7 @@ class IndexRule:
         """
         areas = cell_areas(self.sums.grid)
         widths = np.sqrt(areas) * metres_per_unit(self.sums.grid)
-        own = areas if self.sums.dtype.kind == "i" else np.ones(len(areas))
+        own = areas if self.sums.dtype.kind != "f" else np.ones(len(areas))
         return own * metres_per_unit(self.sums.grid) ** 2 / np.maximum(widths, 1e-300)
 
     def absent(self, window: Window, slopes: np.ndarray, sums: np.ndarray) -> np.ndarray:
@@ -99,9 +99,10 @@ def check_inputs(slopes: Any, sums: Any) -> None:
         )
     settings = sums.info.get("settings")
     settings = settings if isinstance(settings, dict) else {}
-    if sums.dtype.name not in ("int64", "float64") or "weights" in settings:
+    others = "weights" in settings or ("of" in settings and "areas" not in settings)
+    if sums.dtype.name not in ("uint32", "int64", "float64") or others:
         raise StoreError(
-            f"{sums.path}: does not hold int64 cells or float64 areas; terrain-gpu "
+            f"{sums.path}: does not hold uint32 or int64 cells, or float64 areas; terrain-gpu "
             "flow-accumulation makes them"
         )
     if settings.get("exclude_self"):
@@ -113,7 +114,7 @@ def check_inputs(slopes: Any, sums: Any) -> None:
             f"{sums.path}: cells that are divided among neighbours; give areas (terrain-gpu "
             f"flow-accumulation --method {settings['method']} --areas --into area)"
         )
-    if sums.dtype.kind == "i" and len(set(cell_areas(sums.grid).tolist())) > 1:
+    if sums.dtype.kind != "f" and len(set(cell_areas(sums.grid).tolist())) > 1:
         raise InputError(
             f"{sums.path}: cells of this raster differ in area, so their number is not enough; "
             "give areas (terrain-gpu flow-accumulation --areas --into area)"

@@ -26,7 +26,8 @@ class SumRule:
     unit
         The value of one of them.
     dtype
-        int64 for cells, float64 for areas, and where flow is divided.
+        uint32 for cells, int64 where that is too small or a sum may be -1; float64 for areas, and
+        where flow is divided.
     exclude_self
         Whether a cell's own contribution is left out of its sum.
     small
@@ -57,7 +58,8 @@ class SumRule:
         if areas:
             return cls(*area_units(grid), np.dtype(np.float64), exclude_self)
         ones, small = np.ones(grid.rows, np.int64), grid.cells < 2**32
-        return cls(ones, 1.0, np.dtype(np.int64), exclude_self, small)
+        dtype = np.dtype(np.uint32 if small and not exclude_self else np.int64)
+        return cls(ones, 1.0, dtype, exclude_self, small)
 
     @property
     def sums_dtype(self) -> np.dtype:

@@ -54,7 +54,7 @@ class TestContract(OperationContract):
         outlets = border(reference.vertices(data, nodata))
         tree = rooted(data, "max", outlets, nodata)
         sums, codes = drained(data.shape, *tree, np.ones(len(data), int))
-        return sums.astype(np.int64), codes
+        return sums.astype(np.uint32), codes
 
 
 class TestContractOfFlow(TestContract):
@@ -67,7 +67,7 @@ class TestContractOfFlow(TestContract):
         outlets = border(reference.vertices(data, nodata))
         tree = rooted(data, "flow", outlets, nodata, lengths=step_lengths(grid))
         sums, codes = drained(data.shape, *tree, np.ones(len(data), int))
-        return sums.astype(np.int64), codes
+        return sums.astype(np.uint32), codes
 
 
 def read(layer):

@@ -105,7 +105,7 @@ def drains(shape, seed, outlets):
     places = [tuple(cell) for cell in rng.permutation(reference.listed(heights >= 0))[:outlets]]
     tree = rooted(heights, "max", places)
     sums, codes = drained(shape, *tree, np.ones(shape[0], int))
-    return sums.astype(np.int64), codes
+    return sums.astype((np.uint32, np.int64)[seed % 2]), codes
 
 
 def make_flow(path, codes, sums, block=64, grid=None, **settings):

@@ -1,10 +1,12 @@
 // What follows from flow directions, over a whole raster: sums of what drains through each cell, and
-// filled heights. See drainage/cuda/flow.py. Macro: CELL, the type of heights.
+// filled heights. See drainage/cuda/flow.py. Macros: CELL, the type of heights;
+// SUM, of sums, u64 or u32.
 #include "cells.cuh"
 #include "neighbours.cuh"
 #include "raster.cuh"
 #include "add_up.cuh"
 typedef CELL Cell;
+typedef SUM Sum;
 
 // The D8 direction in which a cell drains, or one of these.
 constexpr u8 END = 8, NOWHERE = 255;
@@ -48,7 +50,7 @@ constexpr u8 HEAD = 16;
 
 // Each cell's own units, and how many cells drain into it.
 extern "C" __global__ void start_sums(
-    const Region* region, const u8* steps, const i64* units, u8* waiting, i64* sums
+    const Region* region, const u8* steps, const i64* units, u8* waiting, Sum* sums
 ) {
     const Region g = *region;
     each_cell(g, [&](const Spot& s, bool inside) {
@@ -59,20 +61,20 @@ extern "C" __global__ void start_sums(
             inflows += neighbour(g, s, k, to) && steps[to.at] == opposite(k);
         }
         waiting[s.at] = drains && inflows == 0 ? HEAD : (u8)inflows;
-        sums[s.at] = drains ? units[s.row] : 0;
+        sums[s.at] = drains ? (Sum)units[s.row] : 0;
     });
 }
 
 // Pass sums down from every head. Where ways meet, the last to arrive goes on.
 extern "C" __global__ void pass_on(
-    const Region* region, const u8* steps, u32* waiting, u64* sums, u64* notes
+    const Region* region, const u8* steps, u32* waiting, Sum* sums, u64* notes
 ) {
     const Region g = *region;
     u64 passed = 0;
     each_cell(g, [&](const Spot& start, bool inside) {
         if (!inside || ((volatile u8*)waiting)[start.at] != HEAD) return;
         Spot s = start;
-        u64 sum = sums[s.at];
+        Sum sum = sums[s.at];
         for (;;) {
             passed++;
             const u8 k = steps[s.at];
@@ -86,7 +88,7 @@ extern "C" __global__ void pass_on(
             const u32 before = atomicSub(&waiting[s.at >> 2], 1u << shift);
             if ((before >> shift & 255) != 1) break;
             __threadfence();
-            sum = *(volatile u64*)&sums[s.at];
+            sum = *(volatile Sum*)&sums[s.at];
         }
     });
     add_up(passed, &notes[PASSED]);
@@ -95,17 +97,18 @@ extern "C" __global__ void pass_on(
 // Sums in place as they are written: numbers of cells, or floats, multiples of `unit`.
 extern "C" __global__ void write_sums(
     const Region* region, const u8* steps, const i64* units, int floats, double unit,
-    int without_own, i64* sums
+    int without_own, Sum* sums
 ) {
     const Region g = *region;
     each_cell(g, [&](const Spot& s, bool inside) {
         if (!inside) return;
         const bool drains = steps[s.at] != NOWHERE;
-        i64 sum = sums[s.at];
+        i64 sum = (i64)sums[s.at];
         if (without_own && drains) sum -= units[s.row];
         const bool absent = without_own && !drains;
         if (absent) sum = -1;
-        sums[s.at] = floats ? __double_as_longlong(absent ? -1.0 : (double)sum * unit) : sum;
+        const double real = absent ? -1.0 : (double)sum * unit;
+        sums[s.at] = (Sum)(floats ? __double_as_longlong(real) : sum);
     });
 }
 

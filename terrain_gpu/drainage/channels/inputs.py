@@ -36,10 +36,10 @@ def open_sums(store: TileStore, name: str, codes: Layer) -> Layer:
             "flow-accumulation makes it"
         )
     layer = store.layer(name)
-    if layer.dtype.name not in ("int64", "float64"):
+    if layer.dtype.name not in ("uint32", "int64", "float64"):
         raise StoreError(
-            f"{layer.path}: holds {layer.dtype.name}, but sums are int64 cells or float64 areas; "
-            "terrain-gpu flow-accumulation makes them"
+            f"{layer.path}: holds {layer.dtype.name}, but sums are uint32 or int64 cells, or "
+            "float64 areas; terrain-gpu flow-accumulation makes them"
         )
     settings, own = (_settings(one) for one in (layer, codes))
     if settings.get("statistic", "sum") != "sum":
@@ -56,6 +56,11 @@ def open_sums(store: TileStore, name: str, codes: Layer) -> Layer:
     of = settings.get("of")
     if not isinstance(of, dict):  # of another program
         return layer
+    if "areas" not in settings:
+        raise StoreError(
+            f"{layer.path}: holds no sums of cells or areas; terrain-gpu flow-accumulation makes "
+            "them"
+        )
     if codes.name in of:
         good = store.holds(codes.name, of[codes.name])
     else:  # `accumulate` writes both
@@ -122,7 +127,7 @@ def least_sum(given: Any, sums: Layer, name: str = "threshold") -> int | float:
     """
     number, unit = amount(given, name)
     what, settings = f"{name} {described(given)}", _settings(sums)
-    counts = sums.dtype.kind == "i"
+    counts = sums.dtype.kind != "f"
     areas = settings.get("areas") is True and "weights" not in settings
     if counts or areas:
         if unit is not None:
@@ -139,7 +144,7 @@ def least_sum(given: Any, sums: Layer, name: str = "threshold") -> int | float:
         )
     least = math.ceil(number) if counts else float(number)
     # As a cell of the layer, so that kernels compare equal types.
-    if counts and least >= 2**63:
+    if counts and least > np.iinfo(sums.dtype).max:
         raise InputError(f"{what}: is more than any sum of cells")
     if sums.nodata is not None and sums.nodata >= least:
         raise InputError(

@@ -35,14 +35,14 @@ HEAD, END, NOWHERE = 16, 8, 255
 """Marks of its kernels."""
 
 
-def macros(dtype: np.dtype) -> dict[str, Any]:
-    """Return the macros of ``cuda/kernels/flow.cu``."""
-    return {"CELL": CELL_TYPES[dtype.name]}
+def macros(dtype: np.dtype, sums: str = "u64") -> dict[str, Any]:
+    """Return the macros of ``cuda/kernels/flow.cu``, for types of heights and of sums."""
+    return {"CELL": CELL_TYPES[dtype.name], "SUM": sums}
 
 
 def variants() -> list[dict[str, Any]]:
-    """Return macros that cover every type of heights."""
-    return [macros(np.dtype(dtype)) for dtype in CELL_TYPES]
+    """Return macros that cover every type of heights, and of sums."""
+    return [macros(np.dtype(dtype)) for dtype in CELL_TYPES] + [macros(np.dtype(np.uint8), "u32")]
 
 
 def plan_along(
@@ -76,11 +76,12 @@ def accumulate(operation: FlowAccumulation, run: Run) -> dict[str, Any]:
 
     rule = operation.rule
     assert isinstance(rule, SumRule)
-    with resident(run, "flow", macros(np.dtype(np.uint8))) as raster:
+    kind = "u32" if rule.dtype.itemsize == 4 else "u64"
+    with resident(run, "flow", macros(np.dtype(np.uint8), kind)) as raster:
         (steps,) = raster.read(operation.layers[0])
         with raster.phase("sum"):
             notes = _read_codes(operation, raster, steps)
-            waiting, sums = raster.empty(np.uint8), raster.empty(np.int64)
+            waiting, sums = raster.empty(np.uint8), raster.empty(f"u{rule.dtype.itemsize}")
             units = cupy.asarray(rule.units)
             raster.launch("start_sums", steps, units, waiting, sums)
             raster.launch("pass_on", steps, waiting, sums, notes)

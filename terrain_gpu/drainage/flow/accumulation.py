@@ -217,8 +217,9 @@ def flow_accumulation(  # noqa: PLR0913 - keyword-only
         into it.
     into
         Layer to write; None for "flow_accumulation", or with weights "upstream_sum",
-        "upstream_mean" and so on. int64 cells or float64 areas: cells that do not drain are nodata,
-        0, or -1 with `exclude_self`. Sums and means of weights: float64, nodata is NaN. Extremes:
+        "upstream_mean" and so on. Cells are uint32 (int64 for rasters of 2^32 cells or more, and
+        with `exclude_self`), areas float64; those that do not drain are nodata, 0, or -1 with
+        `exclude_self`. Sums and means of weights: float64, nodata is NaN. Extremes:
         the type and nodata value of the weights; cells that do not drain keep their values.
     memory_limit
         Limit on the peak resident set of the process in bytes; a quarter of RAM when None.

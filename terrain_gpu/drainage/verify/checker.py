@@ -108,7 +108,8 @@ def verify_stored_drainage(
     for layer in (forest.cells, forest.edges):
         recorded.input(layer.name)
     outlets, areas = recorded.get("outlets", str), recorded.get("areas", bool)
-    for one, dtype in ((codes, "uint8"), (sums, "float64" if areas else "int64")):
+    kind = SumRule.of(forest.cells.grid, areas).dtype.name
+    for one, dtype in ((codes, "uint8"), (sums, kind)):
         if one is not None and (one.dtype.name != dtype or one.blocks != forest.cells.blocks):
             raise RunRecord(store, one).damaged("data_type", one.dtype.name)
     return verify_drainage(forest, codes, sums, outlets, areas, recorded.result, limits)

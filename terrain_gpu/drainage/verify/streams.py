@@ -126,7 +126,7 @@ def verify_orders(
         end_ways(codes, codes.grid, window, data[0])
         begins, counts = np.empty((r1 - r0, c1 - c0), bool), np.empty(4, np.int64)
         bound = sums.dtype.type(least)
-        strict = sums.dtype.kind == "i"
+        strict = sums.dtype.kind != "f"
         rule = RULES.index(order)
         fault, row, col = check_orders(*data, bound, strict, rule, begins, counts)
         if fault >= OF_SUMS:
