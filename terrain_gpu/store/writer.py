@@ -230,7 +230,7 @@ class BlockWriter(Layer):
         places = self._order[ranks[present]]
         if self.compress:
             codec = numcodecs.zstd.compress
-            body: list[Any] = [codec(tile, ZSTD_LEVEL) for tile in tiles[present]]
+            body: list[Any] = [codec(tiles[k], ZSTD_LEVEL) for k in present]
             lengths = np.array([len(part) for part in body], np.uint64)
             sums[places] = [crc32c(part) for part in body]
         else:

@@ -119,7 +119,8 @@ def test_plans_of_spanning_trees_keep_their_limit(shape, dtype, block, method, l
     assert plan.memory <= limit
     assert COMPILED_BASELINE + plan.workers * block**2 * dtype.itemsize <= plan.memory
     assert 1 <= plan.workers <= threads
-    assert 1 <= plan.buffers <= plan.workers + 2
+    assert 1 <= plan.buffers <= plan.workers + 2 * plan.writers
+    assert 1 <= plan.readers <= plan.writers <= max(2, -(-plan.workers // 4))
     assert plan.bytes_read >= shape[0] * shape[1] * dtype.itemsize
     assert plan.bytes_written >= shape[0] * shape[1]
 
