@@ -35,6 +35,7 @@ StreamOrder = Literal["strahler", "shreve", "horton", "hack", "topological", "li
 UpstreamStatistic = Literal["sum", "mean", "max", "min"]
 LayerCompression = Literal["zstd"]
 FileCompression = Literal["none", "deflate", "lzw", "zstd"]
+Settling = Literal["error", "skip", "snap"]
 FlowEncoding = Literal["esri", "grass", "taudem", "whitebox", "saga", "ldd", "nextxy"]
 FloatType = Literal["float64", "float32"]
 RankMethod = Literal["auto", "sequential", "wyllie", "splitters", "recursive", "hybrid"]
@@ -395,6 +396,7 @@ _CHECKS: dict[str, Check] = {
     "client": _client,
     "cog": flag,
     "conditioned": text,
+    "cost_field": text,
     "connectivity": word(Connectivity),
     "corner_cutting": flag,
     "crs": _crs,
@@ -410,6 +412,7 @@ _CHECKS: dict[str, Check] = {
     "filled": text,
     "flats": word(FlatsMethod),
     "gpu_memory_limit": memory,
+    "id_field": text,
     "inner_voids": flag,
     "inputs": _inputs,
     "interval": positive,
@@ -430,6 +433,7 @@ _CHECKS: dict[str, Check] = {
     "min_volume": not_negative,
     "nodata": real,
     "order": word(StreamOrder),
+    "outside": word(Settling),
     "overwrite": flag,
     "parameters": _parameters,
     "path": path,

@@ -11,14 +11,23 @@ import click
 from ..arguments import FloatType, PathMethod
 from ..paths.costs import MODELS
 from . import options
-from .places import Place, Point, naming, not_negative, places, refuse_shared_files
+from .places import (
+    Place,
+    Point,
+    misplaced_of,
+    misplaced_options,
+    naming,
+    not_negative,
+    places,
+    refuse_shared_files,
+)
 
 if TYPE_CHECKING:
     from ..grid import GridSpec
     from ..io.places import Places
     from ..paths import ShortestPaths
     from ..paths.trace import TracedPath
-    from ..store import Layer
+    from ..store import Layer, TileStore
 
 log = logging.getLogger(__name__)
 
@@ -150,6 +159,21 @@ def cost_options(command: Any) -> Any:
 )
 @click.option("--targets", metavar="FILE", help="Ends of paths: a file like that of --sources.")
 @click.option(
+    "--id-field",
+    metavar="FIELD",
+    help="Field of --sources and --targets that says what features are called, in place of id: "
+    "whole numbers from 1, or else names, which ids number.",
+)
+@click.option(
+    "--target-id-field", metavar="FIELD", help="The field of --targets, if it is another one."
+)
+@click.option(
+    "--cost-field",
+    metavar="FIELD",
+    help="Field of --sources with start costs, in place of cost.",
+)
+@options.all_of(misplaced_options)
+@click.option(
     "--stop-at-targets",
     is_flag=True,
     help="Leave cells farther than the farthest target unreached.",
@@ -180,6 +204,14 @@ def cost_options(command: Any) -> Any:
     help="Write the least-cost paths to the targets as lines.",
 )
 @options.layer_option
+@click.option(
+    "--into",
+    default="distance",
+    show_default=True,
+    metavar="NAME",
+    help="Layer to write the distances to. Backlinks and allocation then go to NAME_backlink and "
+    "NAME_allocation.",
+)
 @options.memory_limit_option
 @options.threads_option
 @options.backend_option
@@ -227,7 +259,8 @@ def command(  # noqa: PLR0913 - the options
     """Compute the least cost from sources to each cell of STORE, as its layer "distance".
 
     The distances equal those of Dijkstra's algorithm: the same bits for every block size, memory
-    limit and number of threads. Backlinks and allocation go to the layers of these names.
+    limit and number of threads. Backlinks and allocation go to the layers of these names. With
+    --into, a store holds several results.
 
     \b
     compute-sssp dem.zarr --source -84.2,36.5 --cost tobler -o seconds.tif
@@ -256,11 +289,8 @@ def command(  # noqa: PLR0913 - the options
     from ..store import TileStore
 
     opened = TileStore.open(store)
-    limit = settings["memory_limit"]
-    starts = places(opened.grid, "--source", source, source_rowcol, sources, limit)
-    ends = None
-    if has_targets:
-        ends = places(opened.grid, "--target", target, target_rowcol, targets, limit)
+    given = (source, source_rowcol, sources), (target, target_rowcol, targets)
+    starts, ends = _both_ends(opened, *given, settings)
     advice = "finished work is kept, --resume continues"
     with options.if_interrupted(advice), bar("shortest paths", quiet=options.quiet()) as progress:
         found = shortest_paths(
@@ -275,7 +305,8 @@ def command(  # noqa: PLR0913 - the options
         )
     report, layers = found.report, found.layers
     # --resume with --overwrite keeps a finished result and replaces its files.
-    advice = f"the layers {', '.join(layers)} are complete, --resume --overwrite writes the files"
+    made = ", ".join(layer.name for layer in layers.values())
+    advice = f"the layers {made} are complete, --resume --overwrite writes the files"
     for layer, option, file in rasters:
         if not file:
             continue
@@ -283,7 +314,7 @@ def command(  # noqa: PLR0913 - the options
             export_layer(
                 opened.path,
                 file,
-                layer=layer,
+                layer=layers[layer].name,
                 dtype=dtype if layer == "distance" else None,
                 **{name: settings[name] for name in ("memory_limit", "threads", "overwrite")},
             )
@@ -295,6 +326,52 @@ def command(  # noqa: PLR0913 - the options
     options.write_json(report.to_json(), json_target)
     written = [file for _, _, file in rasters if file]
     options.say(_summary(store, found, settings, written, path), json_target)
+
+
+Given = tuple[Sequence[Point], Sequence[Point], str | None]
+"""Points, cells and the file of a group of options."""
+
+
+def _both_ends(
+    store: TileStore, begin: Given, end: Given, settings: dict[str, Any]
+) -> tuple[Places, Places | None]:
+    """Read the sources and the targets; take the options about them out of the settings."""
+    id_field, target_field, cost_field = (
+        settings.pop(name) for name in ("id_field", "target_id_field", "cost_field")
+    )
+    for option, field, files in (
+        ("--id-field", id_field, (begin[2], end[2])),
+        ("--target-id-field", target_field, (end[2],)),
+        ("--cost-field", cost_field, (begin[2],)),
+    ):
+        if field is not None and not any(files):
+            which = "--targets FILE" if option == "--target-id-field" else "--sources FILE"
+            raise click.UsageError(f"{option} {field} names a field of a file: give {which}")
+    outside, void = misplaced_of(settings)
+    limit = settings["memory_limit"]
+    own = {"id_field": id_field, "cost_field": cost_field}
+    starts = places(store.grid, "--source", *begin, limit, own, outside)
+    starts = _settled(store, starts, void, "sources", settings)
+    if not any(end):
+        return starts, None
+    own = {"id_field": target_field or id_field}
+    ends = places(store.grid, "--target", *end, limit, own, outside)
+    return starts, _settled(store, ends, void, "targets", settings)
+
+
+def _settled(
+    store: TileStore, found: Places, void: dict[str, Any], what: str, settings: dict[str, Any]
+) -> Places:
+    """Move places that cannot be used, or leave them out; by default a run refuses them."""
+    if void["nodata"] == "error" or not len(found):
+        return found
+    from ..io.settling import Ground, settle
+
+    needed = [store.layer(settings["layer"])]
+    if settings["friction"] not in (None, settings["layer"]):
+        needed.append(store.layer(settings["friction"]))
+    barriers = [store.layer(settings["barriers"])] if settings["barriers"] else []
+    return settle(found, Ground(needed, barriers), **void, what=what)
 
 
 def _write_paths(
@@ -321,7 +398,8 @@ def _summary(
         count = found.report.result["paths"]
         written = [*written, f"{path} ({count} path{'s' * (count != 1)})"]
     return (
-        f"{store}: layer{'s' * (len(layers) > 1)} {', '.join(layers)}, "
+        f"{store}: layer{'s' * (len(layers) > 1)} "
+        f"{', '.join(layer.name for layer in layers.values())}, "
         f"{found.reached:,} cells reached{_farthest(settings, layers['distance'])}, "
         f"{found.report.seconds['total']:.2f} s"
         + (", verified" if settings["verify"] else "")
@@ -389,7 +467,7 @@ def _unreached(
 
     reached = {tuple(line.cells[-1].tolist()) for line in lines}
     missing = [
-        {"target": name, "row": row, "col": col}
+        {"target": targets.names.get(name, name), "row": row, "col": col}
         for name, row, col in sorted(
             zip(*(a.tolist() for a in (targets.ids, targets.rows, targets.cols)), strict=True)
         )

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 import click
+
+from ..arguments import Settling
 
 if TYPE_CHECKING:
     from ..grid import GridSpec
@@ -35,6 +38,44 @@ class Place(click.ParamType):
         if not 2 <= len(found) <= most:
             self.fail(f"{value!r} is not {self.name}", param, ctx)
         return found
+
+
+misplaced_options = [
+    click.option(
+        "--outside",
+        type=click.Choice(get_args(Settling)),
+        help="What becomes of places outside the raster: refused, left out, or moved to its "
+        "nearest cell within --snap.  [default: error; snap with --snap]",
+    ),
+    click.option(
+        "--nodata",
+        type=click.Choice(get_args(Settling)),
+        help="What becomes of places on cells that have no value or are impassable: refused, left "
+        "out, or moved to the nearest usable cell within --snap.  [default: error; snap with "
+        "--snap]",
+    ),
+    click.option(
+        "--snap",
+        type=click.IntRange(1, 1000),
+        metavar="CELLS",
+        help="Move places over at most so many cells.",
+    ),
+]
+
+
+def misplaced_of(settings: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Take --outside, --nodata and --snap out of a command's settings, for readers and `settle`."""
+    outside, nodata, snap = (settings.pop(name) for name in ("outside", "nodata", "snap"))
+    usual = "error" if snap is None else "snap"
+    for option, given in (("--outside", outside), ("--nodata", nodata)):
+        if given == "snap" and snap is None:
+            raise click.UsageError(f"{option} snap needs a distance in cells: give --snap CELLS")
+    if snap is not None and "snap" not in (outside or usual, nodata or usual):
+        raise click.UsageError("--snap: nothing is snapped with these --outside and --nodata")
+    return (
+        {"outside": outside or usual, "snap": snap},
+        {"nodata": nodata or usual, "snap": snap},
+    )
 
 
 outlet_options = [
@@ -99,10 +140,14 @@ def places(
     cells: Sequence[Point],
     file: str | None,
     memory_limit: int | None,
+    fields: Mapping[str, str | None] | None = None,
+    outside: Mapping[str, Any] | None = None,
 ) -> Places:
     """Return all cells that a group of options names.
 
     Cells from the file keep its ids; points, then cells, get the ids after the greatest of these.
+    `fields` are the id_field and the cost_field of the file, `outside` says what becomes of places
+    outside the raster; see `from_vector`.
     """
     import numpy as np
 
@@ -112,7 +157,9 @@ def places(
     found, last = [], 0
     if file is not None:
         with naming(f"{option}s"):
-            found.append(from_file(grid, file, memory_limit))
+            found.append(
+                from_file(grid, file, memory_limit, fields=fields or {}, outside=outside or {})
+            )
         last = int(found[0].ids.max())
     for name, given, place in (
         (option, points, sources.from_xy),
@@ -125,8 +172,8 @@ def places(
                 f"{option}s {file}: its id {last} leaves none for {name}; use smaller ids"
             )
         with naming(name):
-            own = place(grid, given)
-        found.append(sources.Places(own.rows, own.cols, own.ids + np.uint32(last), own.costs))
+            own = place(grid, given, **(outside or {}))
+        found.append(replace(own, ids=own.ids + np.uint32(last)))
         last += len(given)
     if found:
         return sources.merge(found)
@@ -134,7 +181,13 @@ def places(
 
 
 def from_file(
-    grid: GridSpec, name: str, memory_limit: int | None, *, all_touched: bool = False
+    grid: GridSpec,
+    name: str,
+    memory_limit: int | None,
+    *,
+    all_touched: bool = False,
+    fields: Mapping[str, str | None] | None = None,
+    outside: Mapping[str, Any] | None = None,
 ) -> Places:
     """Return the cells that a vector file (FILE or FILE:LAYER) or an aligned raster names.
 
@@ -147,8 +200,11 @@ def from_file(
     if name.lower().endswith(".csv"):
         raise InputError(f"{name}: a table, not a vector file or raster; convert it to .gpkg first")
     if Path(path).suffix.lower() in VECTOR:
-        how = {"all_touched": all_touched, "fields": not all_touched}
+        how: dict[str, Any] = {"all_touched": all_touched, "fields": not all_touched}
+        how |= {**(fields or {}), **(outside or {})}
         return from_vector(grid, path, layer, memory_limit, **how)
+    if wanted := [f for f in (fields or {}).values() if f is not None]:
+        raise InputError(f"{name}: a raster has no field {wanted[0]!r}; give a vector file")
     return from_raster(grid, path, memory_limit)
 
 

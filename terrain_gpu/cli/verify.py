@@ -114,8 +114,7 @@ def command(
     elif not accepted:
         if LAYER in opened.layers:
             checks[LAYER] = _forest
-        if {"distance", "backlink", "allocation"} & set(opened.layers):
-            checks["distance"] = _paths
+        checks |= {name: partial(_paths, name=name) for name in _distances(opened)}
         gpu = {"backend": backend, "device": device, "gpu_memory_limit": gpu_memory_limit}
         checks = {name: partial(check, **gpu) for name, check in checks.items()}
         checks |= _on_the_cpu(opened)
@@ -244,10 +243,22 @@ def _forest(store: TileStore, **how: Any) -> tuple[dict[str, Any], str]:
     )
 
 
-def _paths(store: TileStore, **how: Any) -> tuple[dict[str, Any], str]:
+def _distances(store: TileStore) -> list[str]:
+    """Names of the layers of distances, also of those missing beside their backlinks."""
+    names = set(store.layers)
+    found = ["distance"] if {"distance", "backlink", "allocation"} & names else []
+    for name in sorted(names - {"distance", "backlink", "allocation"}):
+        info = store.layer(name).info
+        settings = info.get("settings")
+        if isinstance(settings, dict) and {"cost", "source_edge"} <= settings.keys():
+            found += info.get("beside") or [name]
+    return list(dict.fromkeys(found))
+
+
+def _paths(store: TileStore, name: str, **how: Any) -> tuple[dict[str, Any], str]:
     from ..paths.verify import verify_stored
 
-    found = verify_stored(store, **how)
+    found = verify_stored(store, name, **how)
     layers = found["layers"]
     return (
         found,

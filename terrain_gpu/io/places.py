@@ -3,26 +3,27 @@
 from __future__ import annotations
 
 import logging
-import math
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from numbers import Real
+from dataclasses import dataclass, field, replace
+from typing import NoReturn
 
 import numpy as np
 
 from .. import cells
-from ..arguments import checked, described, text
+from ..arguments import Settling, checked, described, text
 from ..engine import plan as planner
 from ..engine.plan import BASELINE, GDAL_CACHE, VECTOR_BYTES, limit_of, require
 from ..errors import InputError
 from ..grid import TILE, GridSpec, Window, cell_centres
 from ..report import return_large_arrays
 from ..store.layer import Layer
+from .covered import brought_inside, covered_cells, most_cells
 from .crs import same_crs
 from .gdal import gdal_environment
 from .mosaic import Mosaic
-from .vectors import MAX_ID, Part, read_features
+from .points import numbers_of
+from .vectors import MAX_ID, read_features
 
 log = logging.getLogger(__name__)
 
@@ -31,6 +32,9 @@ PIECE = 2048
 
 COVERED_BYTES = 200
 """Bytes per cell that a feature covers or a raster marks, while they are collected."""
+
+FAR = 2**40
+"""Rows and columns beyond this are as far away."""
 
 ON_LINE = 1e-6
 """A position within this fraction of a cell from a line between cells counts as on the line."""
@@ -57,12 +61,19 @@ class Places:
         uint32, 1 .. 2**32 - 2; several cells may have the same id.
     costs
         float64, finite and not negative, in units of the cost model.
+    given
+        int64: which of the points or features that were given each cell is of, counted from 0; None
+        if that is not known.
+    names
+        What ids stand for, by id, where they only number names.
     """
 
     rows: np.ndarray
     cols: np.ndarray
     ids: np.ndarray
     costs: np.ndarray
+    given: np.ndarray | None = None
+    names: Mapping[int, str] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -87,7 +98,7 @@ class Places:
             return self
         if what:
             kept = np.flatnonzero(~again)[np.cumsum(~again) - 1]
-            names = _named(
+            names = named(
                 again,
                 lambda k: (
                     f"{self.ids[k]} at row {self.rows[k]}, column {self.cols[k]} "
@@ -101,16 +112,48 @@ class Places:
                 what,
                 names,
             )
-        return Places(self.rows[~again], self.cols[~again], self.ids[~again], self.costs[~again])
+        return self.chosen(~again)
+
+    def chosen(self, which: np.ndarray) -> Places:
+        """Those that are marked, or listed by their positions."""
+        given = None if self.given is None else self.given[which]
+        own = self.rows, self.cols, self.ids, self.costs
+        rows, cols, ids, costs = (a[which] for a in own)
+        return Places(rows, cols, ids, costs, given, self.names)
+
+    def moved_to(self, cells: np.ndarray) -> Places:
+        """The same at other cells (row, col), in their order; not sorted any more."""
+        return replace(self, rows=cells[:, 0].copy(), cols=cells[:, 1].copy())
+
+    def bare(self) -> Places:
+        """The same without names and where they were given."""
+        return Places(self.rows, self.cols, self.ids, self.costs)
+
+    def called(self, k: int) -> str:
+        """The name of a place, or its id."""
+        return self.names.get(int(self.ids[k]), str(self.ids[k]))
+
+    def as_given(self) -> Places:
+        """The same in the order of the points or features that were given, then by rows."""
+        if self.given is None:
+            return self
+        return self.chosen(np.argsort(self.given, kind="stable"))
 
 
 PlacesLike = Places | Iterable[Sequence[float]]
 """Forms in which callers give cells: `Places`, or (row, col) or (row, col, start cost) each."""
 
-NO_PLACES = Places(*(np.empty(0, t) for t in (np.int64, np.int64, np.uint32, np.float64)))
+_NONE = np.empty(0, np.int64)
+NO_PLACES = Places(_NONE, _NONE, _NONE.astype(np.uint32), _NONE.astype(np.float64))
 
 
-def from_xy(grid: GridSpec, points: Iterable[Sequence[float]]) -> Places:
+def from_xy(
+    grid: GridSpec,
+    points: Iterable[Sequence[float]],
+    *,
+    outside: Settling = "error",
+    snap: int | None = None,
+) -> Places:
     """Find the cells that contain points; ids are 1, 2, ... in the order of the points.
 
     A point on a line between cells belongs to the cell with the higher row and column; a point on
@@ -120,6 +163,11 @@ def from_xy(grid: GridSpec, points: Iterable[Sequence[float]]) -> Places:
     ----------
     points
         (x, y) or (x, y, start cost), in the grid's CRS.
+    outside
+        What becomes of points outside the raster: "error" refuses them, "skip" leaves them out with
+        a warning, "snap" moves them to the nearest cell of the raster, with a warning.
+    snap
+        Largest distance in cells to move over.
 
     Raises
     ------
@@ -127,42 +175,56 @@ def from_xy(grid: GridSpec, points: Iterable[Sequence[float]]) -> Places:
         when there are no points, or one is outside the raster, is not a point, or has a cost that
         is negative or not finite.
     """
-    xy, costs = _numbers(points, "point", "x, y")
-    placed, outside = _placed(grid, xy)
-    if outside.any():
-        names = _named(outside, lambda k: f"point {k + 1} (x {xy[k, 0]}, y {xy[k, 1]})")
-        raise InputError(f"outside the raster, which covers {_bounds(grid)}: {names}")
-    return _places(np.floor(placed[:, ::-1]), np.arange(1, len(xy) + 1), costs)
+    xy, costs = numbers_of(points, "point", "x, y")
+    placed, _ = _placed(grid, xy)
+
+    def name(k: int) -> str:
+        return f"point {k + 1} (x {xy[k, 0]}, y {xy[k, 1]})"
+
+    found, kept = _inside(grid, np.floor(placed[:, ::-1]), outside, snap, "points", name)
+    if not kept.all() and outside != "skip":
+        raise InputError(f"outside the raster, which covers {_bounds(grid)}: {named(~kept, name)}")
+    numbers = np.arange(len(xy))
+    return _places(found[kept], numbers[kept] + 1, costs[kept], numbers[kept])
 
 
-def from_rowcol(grid: GridSpec, points: Iterable[Sequence[float]]) -> Places:
+def from_rowcol(
+    grid: GridSpec,
+    points: Iterable[Sequence[float]],
+    *,
+    outside: Settling = "error",
+    snap: int | None = None,
+) -> Places:
     """Cells given by row and column, counted from 0; ids are 1, 2, ... in their order.
 
     Parameters
     ----------
     points
         (row, column) or (row, column, start cost).
+    outside, snap
+        As for `from_xy`.
 
     Raises
     ------
     InputError
         as for `from_xy`, or when a row or column is not a whole number.
     """
-    places, costs = _numbers(points, "cell", "row, column")
+    places, costs = numbers_of(points, "cell", "row, column")
 
     def name(k: int) -> str:
         return f"cell {k + 1} (row {places[k, 0]:.15g}, column {places[k, 1]:.15g})"
 
     broken = np.any(places % 1 != 0, axis=1)
     if broken.any():
-        raise InputError(f"rows and columns must be whole numbers: {_named(broken, name)}")
-    outside = np.any((places < 0) | (places >= grid.shape), axis=1)
-    if outside.any():
+        raise InputError(f"rows and columns must be whole numbers: {named(broken, name)}")
+    found, kept = _inside(grid, places, outside, snap, "cells", name)
+    if not kept.all() and outside != "skip":
         raise InputError(
             f"outside the raster, which has rows 0 .. {grid.rows - 1} and columns 0 .. "
-            f"{grid.cols - 1}: {_named(outside, name)}"
+            f"{grid.cols - 1}: {named(~kept, name)}"
         )
-    return _places(places, np.arange(1, len(places) + 1), costs)
+    numbers = np.arange(len(places))
+    return _places(found[kept], numbers[kept] + 1, costs[kept], numbers[kept])
 
 
 def as_places(grid: GridSpec, given: PlacesLike, name: str) -> Places:
@@ -211,9 +273,10 @@ def as_places(grid: GridSpec, given: PlacesLike, name: str) -> Places:
     if outside.any():
         raise InputError(
             f"{name}: outside the raster, which has rows 0 .. {grid.rows - 1} and columns 0 .. "
-            f"{grid.cols - 1}: {_named(outside, lambda k: f'row {rows[k]}, column {cols[k]}')}"
+            f"{grid.cols - 1}: {named(outside, lambda k: f'row {rows[k]}, column {cols[k]}')}"
         )
-    return _places(np.stack((rows, cols), axis=1), ids, costs.astype(np.float64))
+    own = None if given.given is None else np.asarray(given.given)
+    return _places(np.stack((rows, cols), axis=1), ids, costs.astype(np.float64), own, given.names)
 
 
 @checked(layer=text)
@@ -225,6 +288,10 @@ def from_vector(
     *,
     all_touched: bool = False,
     fields: bool = True,
+    id_field: str | None = None,
+    cost_field: str | None = None,
+    outside: Settling = "error",
+    snap: int | None = None,
 ) -> Places:
     """Find the cells of the points, lines and polygons of a vector file.
 
@@ -243,6 +310,16 @@ def from_vector(
         Whether a polygon covers all cells that it touches, also where centres lie in it.
     fields
         Whether ids and costs are read; else ids are 1, 2, ... and costs 0.
+    id_field, cost_field
+        Fields in place of ``id`` and ``cost``, which must be there. Where one value of `id_field`
+        is not a whole number from 1 to 2**32 - 2, all are names: ids number these, and `Places`
+        keeps them.
+    outside
+        What becomes of features outside the raster: "error" refuses them and those that leave it,
+        "skip" leaves out what is outside, "snap" does too, and moves a feature of which nothing
+        remains to the nearest cell. Features left out or moved are named in a warning.
+    snap
+        Largest distance in cells to move over.
 
     Raises
     ------
@@ -253,26 +330,64 @@ def from_vector(
     """
     limit = limit_of(memory_limit)
     with gdal_environment():
-        found = read_features(path, grid, layer, limit, fields=fields)
+        own = {"fields": fields, "id_field": id_field, "cost_field": cost_field}
+        found = read_features(path, grid, layer, limit, **own)  # type: ignore[arg-type]
         found.xy[:], beyond = _placed(grid, found.xy)
-        outside = np.zeros(len(found.parts), bool)
-        outside[found.owner[beyond]] = True
-        if outside.any():
-            raise InputError(
-                f"{path}: {outside.sum()} of {len(outside)} features not inside the raster, "
-                f"which covers {_bounds(grid)}: {_named(outside, lambda k: f'feature {k + 1}')}; "
-                "clip the file to the raster first (ogr2ogr -clipdst)"
-                + (", or correct its CRS if it should lie there" if outside.all() else "")
-            )
+        if beyond.any() and outside == "error":
+            _refuse_outside(grid, path, np.isin(np.arange(len(found.parts)), found.owner[beyond]))
         needed = found.nbytes + COVERED_BYTES * sum(
-            _most_cells(part) for parts in found.parts for part in parts
+            most_cells(part) for parts in found.parts for part in parts
         )
         require(BASELINE + VECTOR_BYTES + needed, limit, f"for the cells that {path} covers")
         places = [
-            np.concatenate([_covered(part, all_touched) for part in parts]) for parts in found.parts
+            np.concatenate([covered_cells(part, all_touched) for part in parts])
+            for parts in found.parts
         ]
     owner = np.repeat(np.arange(len(places)), [len(place) for place in places])
-    return _places(np.concatenate(places), found.ids[owner], found.costs[owner])
+    cells, kept = np.concatenate(places), np.ones(len(owner), bool)
+    if beyond.any():
+
+        def name(k: int) -> str:
+            return f"feature {owner[k] + 1}"
+
+        what = f"features of {path}"
+        cells, kept = _inside(grid, cells, outside, snap, what, name, owner)
+        lost = ~np.isin(np.arange(len(places)), owner[kept])
+        if lost.any() and (outside == "snap" or lost.all()):
+            _refuse_outside(grid, path, lost)
+    owner = owner[kept]
+    return _places(cells[kept], found.ids[owner], found.costs[owner], owner, found.names)
+
+
+def _inside(
+    grid: GridSpec,
+    cells: np.ndarray,
+    outside: Settling,
+    snap: int | None,
+    what: str,
+    name: Callable[[int], str],
+    owner: np.ndarray | None = None,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Bring cells (row, col) inside, and mark those that are; warn of the others and the moved."""
+    if np.all((cells >= 0) & (cells < grid.shape)):
+        return cells, np.ones(len(cells), bool)
+    near = np.clip(cells, -FAR, FAR).astype(np.int64)
+    own = np.arange(len(cells)) if owner is None else owner
+    found = brought_inside(near, own, grid.shape, outside, snap)
+    for one, done in ((found.moved, "moved into"), (found.left, "left out, outside")):
+        if len(one) and (outside == "skip" or one is found.moved):
+            names = named(np.isin(np.arange(len(cells)), one), name)
+            log.warning("%d %s %s the raster: %s", len(one), what, done, names)
+    return found.cells, found.kept
+
+
+def _refuse_outside(grid: GridSpec, path: str | os.PathLike[str], outside: np.ndarray) -> NoReturn:
+    raise InputError(
+        f"{path}: {outside.sum()} of {len(outside)} features not inside the raster, "
+        f"which covers {_bounds(grid)}: {named(outside, lambda k: f'feature {k + 1}')}; "
+        "clip the file to the raster first (ogr2ogr -clipdst)"
+        + (", or correct its CRS if it should lie there" if outside.all() else "")
+    )
 
 
 @checked()
@@ -338,7 +453,13 @@ def merge(several: Sequence[Places]) -> Places:
     if not several:
         raise InputError("no points, vector file or raster given")
     places, ids, costs = zip(*((s.places, s.ids, s.costs) for s in several), strict=True)
-    return _places(np.concatenate(places), np.concatenate(ids), np.concatenate(costs))
+    given, last = [], 0
+    for one in several:
+        given.append(last + (np.arange(len(one)) if one.given is None else one.given))
+        last = max(last, *given[-1] + 1) if len(one) else last
+    names = {id_: name for one in several for id_, name in one.names.items()}
+    cells, own = np.concatenate(places), np.concatenate(given)
+    return _places(cells, np.concatenate(ids), np.concatenate(costs), own, names)
 
 
 def values_at(layer: Layer, rows: np.ndarray, cols: np.ndarray) -> np.ndarray:
@@ -372,67 +493,47 @@ def refuse_nodata(sources: Places, layer: Layer) -> None:
     StoreError
         when the layer is damaged.
     """
+    from .settling import Ground, nearest_words  # which needs this module
+
     void = cells.is_nodata(values_at(layer, sources.rows, sources.cols), layer.nodata)
     if void.any():
         places = sources.places
         xy = cell_centres(layer.grid, places)
-        names = _named(
-            void,
-            lambda k: f"row {places[k, 0]}, column {places[k, 1]} (x {xy[k, 0]}, y {xy[k, 1]})",
-        )
+        ground = Ground([layer])
+
+        def name(k: int) -> str:
+            row, col = places[k].tolist()
+            return (
+                f"row {row}, column {col} (x {xy[k, 0]}, y {xy[k, 1]}; "
+                f"{nearest_words(ground, row, col)})"
+            )
+
+        names = named(void, name)
         raise InputError(
             f"{layer.path}: {void.sum()} of {len(void)} given cells are nodata: {names}; move them "
             "to cells with a value"
         )
 
 
-def _places(places: np.ndarray, ids: np.ndarray, costs: np.ndarray) -> Places:
+def _places(
+    places: np.ndarray,
+    ids: np.ndarray,
+    costs: np.ndarray,
+    given: np.ndarray | None = None,
+    names: Mapping[int, str] | None = None,
+) -> Places:
     """Sort cells. For the same cell and id, the least cost is kept."""
-    order = np.lexsort((costs, ids, places[:, 1], places[:, 0]))
+    given = np.arange(len(ids)) if given is None else given
+    order = np.lexsort((given, costs, ids, places[:, 1], places[:, 0]))
     rows, cols = places[order].astype(np.int64).T
-    ids, costs = ids[order].astype(np.uint32), costs[order]
-    same = (np.diff(rows) == 0) & (np.diff(cols) == 0)
-    if same.any():
-        first = np.append(True, ~same | (np.diff(ids) != 0))
-        rows, cols, ids, costs = rows[first], cols[first], ids[first], costs[first]
-        order = np.lexsort((ids, costs, cols, rows))
-        rows, cols, ids, costs = rows[order], cols[order], ids[order], costs[order]
     # Adding 0 turns -0.0, which files may contain, into 0.0.
-    return Places(rows, cols, ids, costs + 0.0)
-
-
-def _numbers(
-    points: Iterable[Sequence[float]], what: str, names: str
-) -> tuple[np.ndarray, np.ndarray]:
-    """Convert points to pairs, shape (n, 2), and start costs, float64."""
-    try:
-        several = list(points)
-    except TypeError:
-        raise InputError(f"{what}s {described(points)}: give {names} of each") from None
-    plain = _plain_numbers(several)
-    if plain is not None:
-        return plain[:, :2], plain[:, 2]
-    values = []
-    for number, point in enumerate(several, 1):
-        try:
-            if isinstance(point, str) or not all(isinstance(one, Real) for one in point):
-                raise TypeError
-            first, second, cost = (*map(float, point), 0.0)[: max(3, len(point))]
-        except (TypeError, ValueError, OverflowError):
-            raise InputError(
-                f"{what} {number}: {described(point)} is neither {names} nor {names}, start cost"
-            ) from None
-        if not (math.isfinite(first) and math.isfinite(second)):
-            raise InputError(f"{what} {number}: {names} {first}, {second} are not finite")
-        if not 0 <= cost < math.inf:
-            raise InputError(
-                f"{what} {number}: start cost {cost} is negative or not finite; give 0 or more"
-            )
-        values.append((first, second, cost))
-    if not values:
-        raise InputError(f"no {what} given")
-    found = np.array(values)
-    return found[:, :2], found[:, 2]
+    ids, costs = ids[order].astype(np.uint32), costs[order] + 0.0
+    found = Places(rows, cols, ids, costs, given[order].astype(np.int64), names or {})
+    same = (np.diff(rows) == 0) & (np.diff(cols) == 0)
+    if not same.any():
+        return found
+    found = found.chosen(np.append(True, ~same | (np.diff(found.ids) != 0)))
+    return found.chosen(np.lexsort((found.ids, found.costs, found.cols, found.rows)))
 
 
 def _placed(grid: GridSpec, xy: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -448,82 +549,7 @@ def _placed(grid: GridSpec, xy: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         line = np.rint(placed)
         placed = np.where(np.abs(placed - line) <= ON_LINE, line, placed)
     outside = ~np.all((placed >= 0) & (placed <= size), axis=1)
-    return np.minimum(placed, np.nextafter(size, 0)), outside
-
-
-def _covered(part: Part, all_touched: bool) -> np.ndarray:
-    """Cells (row, column) that a part covers; its positions are fractional (column, row)."""
-    kind, rings = part
-    inner = np.empty((0, 2), np.int64)
-    if kind == "Point":
-        return np.floor(rings[0][:, ::-1]).astype(np.int64)
-    if kind == "Polygon":
-        inner = _centres(rings)
-        if len(inner) and not all_touched:
-            return inner
-    return np.concatenate([inner, *(_touched(ring) for ring in rings)])
-
-
-def _most_cells(part: Part) -> int:
-    """Estimate an upper bound of the cells a part covers, from its length and area."""
-    kind, rings = part
-    count = 0.0
-    for ring in rings:
-        way = np.abs(np.diff(ring, axis=0))
-        count += float(way.sum()) + 3 * len(ring)
-        if kind == "Polygon":
-            x, y = (ring - ring[0]).T
-            count += abs(float(x[:-1] @ y[1:] - x[1:] @ y[:-1])) / 2
-    return math.ceil(count)
-
-
-def _touched(line: np.ndarray) -> np.ndarray:
-    """Cells (row, column) that a line passes through, including those of its vertices."""
-    start, way = line[:-1], np.diff(line, axis=0)
-    low, high = np.minimum(start, line[1:]), np.maximum(start, line[1:])
-    # Every segment is cut where it crosses lines between cells, at the fraction `at` of its length.
-    ends = np.arange(len(start))
-    segments, at = [ends, ends], [np.zeros(len(start)), np.ones(len(start))]
-    for axis in (0, 1):
-        first = np.floor(low[:, axis]) + 1
-        segment, crossed = _ranges(first, np.maximum(np.ceil(high[:, axis]) - first, 0))
-        segments.append(segment)
-        at.append((crossed - start[segment, axis]) / way[segment, axis])
-    segment, cut = np.concatenate(segments), np.concatenate(at)
-    order = np.lexsort((cut, segment))
-    segment, cut = segment[order], cut[order]
-    piece = np.flatnonzero((segment[1:] == segment[:-1]) & (cut[1:] > cut[:-1]))
-    middle = (cut[piece] + cut[piece + 1]) / 2
-    inside = start[segment[piece]] + middle[:, None] * way[segment[piece]]
-    # Rounding must not move a position out of the raster.
-    inside = np.clip(inside, line.min(axis=0), line.max(axis=0))
-    return np.floor(np.concatenate((line, inside))[:, ::-1]).astype(np.int64)
-
-
-def _centres(rings: list[np.ndarray]) -> np.ndarray:
-    """Cells (row, column) whose centre lies in a polygon, by the even-odd rule.
-
-    A centre on an edge belongs to the polygon below or to the right of the edge, so where polygons
-    share an edge, each cell belongs to only one of them.
-    """
-    start = np.concatenate([ring[:-1] for ring in rings])
-    end = np.concatenate([ring[1:] for ring in rings])
-    first = np.ceil(np.minimum(start[:, 1], end[:, 1]) - 0.5)
-    last = np.ceil(np.maximum(start[:, 1], end[:, 1]) - 0.5)
-    edge, row = _ranges(first, last - first)
-    (x, y), (width, height) = start[edge].T, (end - start)[edge].T
-    x = x + (row + 0.5 - y) / height * width
-    order = np.lexsort((x, row))
-    row, col = row[order], np.ceil(x[order] - 0.5)
-    span, cols = _ranges(col[::2], col[1::2] - col[::2])
-    return np.stack((row[::2][span], cols), axis=1).astype(np.int64)
-
-
-def _ranges(first: np.ndarray, count: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Concatenate ranges: the range that each number belongs to, and the numbers."""
-    count = count.astype(np.int64)
-    which = np.repeat(np.arange(len(count)), count)
-    return which, np.arange(len(which)) + (first - (np.cumsum(count) - count))[which]
+    return np.where(placed == size, np.nextafter(size, 0), placed), outside
 
 
 def _pieces(window: Window, rows: int, cols: int) -> Iterator[Window]:
@@ -553,24 +579,8 @@ def _bounds(grid: GridSpec) -> str:
     return f"x {west} .. {east}, y {south} .. {north}"
 
 
-def _named(which: np.ndarray, name: Callable[[int], str]) -> str:
+def named(which: np.ndarray, name: Callable[[int], str]) -> str:
     """Name the first few marked items, and say how many more there are."""
     marked = np.flatnonzero(which).tolist()
     names = ", ".join(map(name, marked[:NAMED]))
     return names + (f" and {len(marked) - NAMED} more" if len(marked) > NAMED else "")
-
-
-def _plain_numbers(points: list[Sequence[float]]) -> np.ndarray | None:
-    """Convert many good pairs, or triples, of Python's numbers at once; None for all else."""
-    if not {type(point) for point in points} <= {tuple, list}:
-        return None
-    if not {type(one) for point in points for one in point} <= {int, float}:
-        return None
-    if {len(point) for point in points} not in ({2}, {3}):
-        return None
-    try:
-        found = np.array(points, np.float64)
-    except OverflowError:
-        return None
-    found = np.column_stack((found, np.zeros((len(found), 3 - found.shape[1]))))
-    return found if np.isfinite(found).all() and (found[:, 2] >= 0).all() else None

@@ -10,7 +10,7 @@ import re
 import struct
 import sys
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -68,6 +68,8 @@ class Features:
         uint32: the field ``id``, or 1, 2, ... in the order of the file.
     costs
         float64: the field ``cost``, or 0.
+    names
+        Names by id, where ids only number what the features are called.
     """
 
     xy: np.ndarray
@@ -75,6 +77,7 @@ class Features:
     parts: list[list[Part]]
     ids: np.ndarray
     costs: np.ndarray
+    names: dict[int, str]
 
     @property
     def nbytes(self) -> int:
@@ -93,6 +96,8 @@ def read_features(
     memory_limit: int | str | None = None,
     *,
     fields: bool = True,
+    id_field: str | None = None,
+    cost_field: str | None = None,
 ) -> Features:
     """Read points, lines and polygons of a vector file, reprojected to the grid's CRS.
 
@@ -109,6 +114,9 @@ def read_features(
         Bound on the peak resident set of the process, in bytes; a quarter of RAM when None.
     fields
         Whether ids and costs are read; else ids are 1, 2, ... and costs 0.
+    id_field, cost_field
+        Fields in place of ``id`` and ``cost``, which must be there. Where one value of `id_field`
+        is not a whole number from 1 to `MAX_ID`, all are names, and ids number these.
 
     Raises
     ------
@@ -118,7 +126,8 @@ def read_features(
         when the memory limit is too small for so many features.
     """
     path = Path(path)
-    geometries, ids, costs, crs = _read(path, layer, limit_of(memory_limit))
+    wanted = id_field or "id", cost_field or "cost"
+    geometries, ids, costs, crs = _read(path, layer, limit_of(memory_limit), *wanted)
     for number, parts in enumerate(geometries, 1):
         if not parts:
             raise InputError(
@@ -128,10 +137,12 @@ def read_features(
             raise InputError(f"{path}: feature {number} {problem}; repair it")
     if not fields:
         ids, costs = [None] * len(geometries), [None] * len(geometries)
+    numbers, names = (_ids(path, ids), {}) if id_field is None else _named(path, id_field, ids)
     features = Features(
         *_joined(geometries),
-        np.array(_ids(path, ids), np.uint32),
-        np.array(_costs(path, costs), np.float64),
+        np.array(numbers, np.uint32),
+        np.array(_costs(path, costs, wanted[1]), np.float64),
+        names,
     )
     _to_grid_crs(path, features, crs, grid)
     return features
@@ -157,7 +168,7 @@ def read_field(
         but not the number.
     """
     path = Path(path)
-    _, ids, values, _ = _read(path, layer, limit_of(memory_limit), field)
+    _, ids, values, _ = _read(path, layer, limit_of(memory_limit), "id", field)
     if not _used(path, field, values):
         raise InputError(f"{path}: its features have no field {field!r}; name another")
     found: dict[int, float] = {}
@@ -210,13 +221,29 @@ def _ids(path: Path, values: list[Any]) -> Sequence[int]:
     return values
 
 
-def _costs(path: Path, values: list[Any]) -> Sequence[float]:
-    if not _used(path, "cost", values):
+def _named(path: Path, field: str, values: list[Any]) -> tuple[Sequence[int], dict[int, str]]:
+    """Ids of features whose field says what they are called, and the names that ids stand for."""
+    for number, value in enumerate(values, 1):
+        if value is None or value == "":
+            raise InputError(f"{path}: feature {number} has no {field}; fill it in")
+    if all(_is_number(value) and value % 1 == 0 and 1 <= value <= MAX_ID for value in values):
+        return values, {}
+    found: dict[str, int] = {}
+    ids = [found.setdefault(_text(value), len(found) + 1) for value in values]
+    return ids, {id_: name for name, id_ in found.items()}
+
+
+def _text(value: Any) -> str:
+    return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
+
+
+def _costs(path: Path, values: list[Any], field: str) -> Sequence[float]:
+    if not _used(path, field, values):
         return [0.0] * len(values)
     for number, value in enumerate(values, 1):
         if not (_is_number(value) and 0 <= value < math.inf):
             raise InputError(
-                f"{path}: feature {number} has the cost {value!r}, which is negative or not a "
+                f"{path}: feature {number} has the {field} {value!r}, which is negative or not a "
                 "finite number; correct it, or rename the field to start all features at cost 0"
             )
     return values
@@ -299,18 +326,26 @@ Read = tuple[list[list[Part]], list[Any], list[Any], CRS | None]
 _RINGS = {"Point": lambda c: [[c]], "LineString": lambda c: [c], "Polygon": lambda c: c}
 
 
-def _read(path: Path, layer: str | None, limit: int, field: str = "cost") -> Read:
-    """Read a file, with this field in place of costs."""
+def _read(path: Path, layer: str | None, limit: int, *fields: str) -> Read:
+    """Read a file, with two fields: ids, and costs or what is in their place."""
     geojson = path.suffix.lower() in GEOJSON
     if geojson and layer is not None:
         raise InputError(f"{path}: GeoJSON has no layers; leave {layer!r} out")
-    read = _read_geojson(path, limit, field) if geojson else _read_ogr(path, layer, limit, field)
+    read = _read_geojson(path, limit, fields) if geojson else _read_ogr(path, layer, limit, fields)
     if not read[0]:
         raise InputError(f"{path}: has no features")
     return read
 
 
-def _read_geojson(path: Path, limit: int, field: str) -> Read:
+def _refuse_lack(path: Path, wanted: Iterable[str], have: Iterable[str]) -> None:
+    """Refuse fields that the caller names and no feature has."""
+    have = [*have]
+    if lacks := [name for name in wanted if name not in (*have, "id", "cost")]:
+        own = f"only {', '.join(have)}" if have else "none at all"
+        raise InputError(f"{path}: its features have no field {lacks[0]!r}, {own}; name another")
+
+
+def _read_geojson(path: Path, limit: int, wanted: Sequence[str]) -> Read:
     def may_take(needed: int) -> None:
         require(BASELINE + needed, limit, f"to read {path}")
 
@@ -340,14 +375,16 @@ def _read_geojson(path: Path, limit: int, field: str) -> Read:
         features = None
     if not isinstance(features, list):
         raise InputError(f"{path}: not GeoJSON: no FeatureCollection, Feature or geometry")
-    geometries, fields = [], []
+    geometries, fields, have = [], [], dict[str, None]()
     for number, feature in enumerate(features, 1):
         try:
             geometries.append(_json_parts(feature["geometry"]))
             properties = feature.get("properties") or {}
-            fields.append((properties.get("id"), properties.get(field)))
+            have.update(dict.fromkeys(properties))
+            fields.append([properties.get(name) for name in wanted])
         except (ValueError, TypeError, LookupError, AttributeError, RecursionError):
             raise InputError(f"{path}: feature {number} is not valid GeoJSON; repair it") from None
+    _refuse_lack(path, wanted, have)
     if "crs" not in data:
         _refuse_metres(path, geometries)
     return geometries, [f[0] for f in fields], [f[1] for f in fields], _json_crs(path, data)
@@ -432,7 +469,7 @@ def import_pyogrio(path: Path) -> ModuleType:
     return pyogrio
 
 
-def _read_ogr(path: Path, layer: str | None, limit: int, field: str) -> Read:
+def _read_ogr(path: Path, layer: str | None, limit: int, wanted: Sequence[str]) -> Read:
     pyogrio = import_pyogrio(path)
     _refuse_misread(path)
     try:
@@ -443,21 +480,22 @@ def _read_ogr(path: Path, layer: str | None, limit: int, field: str) -> Read:
             info = pyogrio.read_info(path, layer=layer, force_feature_count=True)
             needed = _FEATURE_BYTES * info["features"] + 8 * path.stat().st_size
             require(BASELINE + VECTOR_BYTES + needed, limit, f"to read {path}")
+            _refuse_lack(path, wanted, (*info["fields"], *filter(None, [info["fid_column"]])))
             meta, fids, wkb, columns = pyogrio.raw.read(
-                path, layer=layer, columns=["id", field], force_2d=True, return_fids=True
+                path, layer=layer, columns=[*wanted], force_2d=True, return_fids=True
             )
     except InputError:
         raise
     except (RuntimeError, ValueError, OSError) as error:
         raise InputError(_not_readable(path, error)) from None
     # GDAL does not list the key column of a GeoPackage among the fields, even if it is named id.
-    found = {"id": fids} if info["fid_column"] == "id" else {}
+    found = {info["fid_column"]: fids} if info["fid_column"] else {}
     found |= dict(zip(meta["fields"], columns, strict=True))
     ids, costs = (
         [None if _is_number(v) and math.isnan(v) else v for v in found[name].tolist()]
         if name in found
         else [None] * len(wkb)
-        for name in ("id", field)
+        for name in wanted
     )
     geometries = []
     for number, one in enumerate(wkb, 1):

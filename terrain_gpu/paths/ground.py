@@ -133,7 +133,7 @@ class Terrain:
     def places(self, at: Block) -> Places:
         """The sources in a block."""
         own, chosen = self.sources, self._sources_in(at)
-        return Places(*(a[chosen] for a in (own.rows, own.cols, own.ids, own.costs)))
+        return own.chosen(chosen)
 
     @property
     def types(self) -> tuple[np.dtype, np.dtype]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
+import os
 from dataclasses import replace
 from typing import Any
 
@@ -61,6 +62,33 @@ def store_layers(store: TileStore, names: tuple[Any, ...]) -> list[Layer | None]
     return [None if name is None else store.layer(name) for name in names]
 
 
+def opened_inputs(
+    data: np.ndarray | str | os.PathLike[str] | TileStore,
+    names: tuple[Any, Any, Any],
+    of_arrays: tuple[Any, Any, int | None],
+    into: str,
+) -> tuple[str, list[Any]]:
+    """The path of a store, "" for arrays, and the layers of heights, frictions and barriers.
+
+    Parameters
+    ----------
+    names
+        Layer of heights, frictions and barriers; the last two may be arrays.
+    of_arrays
+        nodata, cell_size and block_size, which a store has itself.
+    """
+    if isinstance(data, np.ndarray):
+        if into != LAYERS[0]:
+            raise InputError("into names a layer of a store; leave it out for arrays")
+        return "", array_layers((data, *names[1:]), *of_arrays)
+    if of_arrays != (None, (1.0, 1.0), None):
+        raise InputError("nodata, block_size and cell_size are for arrays")
+    if into in LAYERS[1:]:
+        raise InputError(f"into {into!r}: this layer holds other results; name another")
+    store = TileStore.open(data)
+    return str(store.path), list(store_layers(store, names))
+
+
 def places_on(
     heights: Layer | ArrayLayer, sources: PlacesLike, targets: PlacesLike | None
 ) -> tuple[Places, Places | None]:
@@ -80,7 +108,8 @@ def places_on(
                 f"{void.sum()} of the {what} are nodata, the first at row {points.rows[k]}, "
                 f"column {points.cols[k]}; move them to cells with a value"
             )
-    return begin.one_per_cell("sources"), end and end.one_per_cell()
+    # What is sent to workers with every block carries no names.
+    return begin.one_per_cell("sources").bare(), end and end.one_per_cell().bare()
 
 
 def check_start_costs(problem: CostDistance) -> None:

@@ -35,8 +35,9 @@ def write_paths(
 ) -> None:
     """Write least-cost paths as lines through cell centres.
 
-    Every feature has the properties source and target (ids), cost, length (map units or metres)
-    and cells (the number of cells). A path of one cell repeats its position.
+    Every feature has the properties source and target (ids), source_name and target_name where the
+    places have names, cost, length (map units or metres) and cells (the number of cells). A path of
+    one cell repeats its position.
 
     Parameters
     ----------
@@ -62,9 +63,11 @@ def write_paths(
 
 
 def _properties(path: TracedPath) -> dict[str, Any]:
+    names = {"source_name": path.source_name, "target_name": path.target_name}
     return {
         "source": int(path.source),
         "target": int(path.target),
+        **{key: name for key, name in names.items() if name is not None},
         "cost": np.asarray(path.cost).item(),
         "length": float(path.length),
         "cells": len(path.cells),
@@ -97,9 +100,17 @@ def _write_geopackage(file: Path, paths: Iterable[TracedPath], grid: GridSpec) -
     for path in paths:
         lines.append(wkb_line(_line(path, grid)))
         rows.append(_properties(path))
-    fields = {"source": np.int64, "target": np.int64, "length": np.float64, "cells": np.int64}
+    fields: dict[str, type] = {
+        "source": np.int64,
+        "target": np.int64,
+        "length": np.float64,
+        "cells": np.int64,
+    }
+    fields |= {name: object for name in ("source_name", "target_name") if rows and name in rows[0]}
     costs = np.array([row["cost"] for row in rows])
-    columns = {name: np.array([row[name] for row in rows], kind) for name, kind in fields.items()}
+    columns: dict[str, np.ndarray] = {
+        name: np.array([row[name] for row in rows], kind) for name, kind in fields.items()
+    }
     # The integers of the format are int64; uint64 costs are written as floats.
     columns["cost"] = costs if costs.dtype == np.int64 else costs.astype(np.float64)
     write_layer(file, LAYER, lines, columns, grid)

@@ -38,13 +38,12 @@ from ..store.run import begun_dtype
 from .costs import MODELS, friction_beside
 from .cpu.relax import Overflow
 from .inputs import (
-    array_layers,
     check_start_costs,
     gpu_of_method,
     limit_of_costs,
     method_with_index,
+    opened_inputs,
     places_on,
-    store_layers,
     with_index,
 )
 from .problem import LAYERS, CostDistance
@@ -85,6 +84,7 @@ def shortest_paths(  # noqa: PLR0913 - keyword-only
     cell_size: float | tuple[float, float] = (1.0, 1.0),
     nodata: float | int | None = None,
     layer: str = "elevation",
+    into: str = LAYERS[0],
     memory_limit: int | str | None = None,
     threads: int | None = None,
     block_size: int | None = None,
@@ -141,6 +141,9 @@ def shortest_paths(  # noqa: PLR0913 - keyword-only
         For arrays: value of absent cells, besides NaN and infinities.
     layer
         Layer of the store to read.
+    into
+        Layer of the store to write the distances to. Backlinks and allocation go to "backlink" and
+        "allocation"; with another name, such as "walk", to "walk_backlink" and "walk_allocation".
     memory_limit
         Bound on the peak resident set of the process, bytes or "2GB"; a quarter of RAM when None.
         For arrays: the same without what the caller holds, results included; no bound when None.
@@ -198,14 +201,8 @@ def shortest_paths(  # noqa: PLR0913 - keyword-only
     over_arrays = isinstance(data, np.ndarray)
     method = method_with_index(method, over_arrays, build_index=build_index)
     friction = friction_beside(cost, data if over_arrays else layer, friction)
-    if isinstance(data, np.ndarray):
-        path = ""
-        inputs: list[Any] = array_layers((data, friction, barriers), nodata, cell_size, block_size)
-    else:
-        if nodata is not None or block_size is not None or cell_size != (1.0, 1.0):
-            raise InputError("nodata, block_size and cell_size are for arrays")
-        store = TileStore.open(data)
-        path, inputs = str(store.path), store_layers(store, (layer, friction, barriers))
+    given = nodata, cell_size, block_size
+    path, inputs = opened_inputs(data, (layer, friction, barriers), given, into)
     heights = inputs[0]
     names = [None if found is None else found.name for found in inputs]
     begin, ends = places_on(heights, sources, targets)
@@ -227,6 +224,7 @@ def shortest_paths(  # noqa: PLR0913 - keyword-only
         targets=ends,
         stop_at_targets=stop_at_targets,
         names=LAYERS[: 3 if allocation else 1 + backlink],
+        into=into,
         method=method,
         verified=verify,
     ).over([found for found in inputs if found is not None])
@@ -288,13 +286,13 @@ def _over_store(
             problem, built = with_index(problem, report, place, build=build, **how)
         if built is not None and built["backend"] == "cuda":
             limit -= CUDA_BASELINE  # which this process keeps after building the index
-        begun = begun_dtype(problem.store, "distance", problem.fingerprint()) if resume else None
+        begun = begun_dtype(problem.store, problem.into, problem.fingerprint()) if resume else None
         if (problem.dtype, begun) == (np.uint32, "uint64"):
             problem = replace(problem, wide=True)
 
         def solve(problem: CostDistance, again: bool) -> dict[str, Layer]:
             # An existing result has 32 bits, and is of this run or the one that it resumed.
-            return run(
+            made = run(
                 problem,
                 memory_limit=limit,
                 threads=threads,
@@ -305,6 +303,7 @@ def _over_store(
                 client=client,
                 report=report,
             ).layers
+            return {name: made[problem.named[name]] for name in problem.names}
 
         layers = _wide_enough(problem, solve, place)
     if "index_bytes" in report.result:

@@ -37,10 +37,10 @@ from .cpu.solve import Phases, solve_on_cpu
 from .graph import CostGraph
 from .ground import Terrain
 from .index import Index, rims_bytes
-from .steps import UNREACHED, unreached
+from .steps import RESULTS, UNREACHED, layer_named, unreached
 from .verify import ring_of, threads_within, upper_limit, verify_paths
 
-LAYERS = ("distance", "backlink", "allocation")
+LAYERS = RESULTS
 
 PLACE_BYTES = 100
 """Memory for a source or a target."""
@@ -60,6 +60,8 @@ class CostDistance(CostGraph):
     ----------
     names
         Outputs: "distance", "backlink", "allocation", in this order.
+    into
+        The layer of distances; the others are named after it, see `named`.
     indexed, built
         Whether distances come from the store's index, and whether that was built just before.
     wide
@@ -74,6 +76,7 @@ class CostDistance(CostGraph):
     targets: Places | None = field(default=None, compare=False)
     stop_at_targets: bool = False
     names: tuple[str, ...] = ("distance",)
+    into: str = LAYERS[0]
     method: str = "relax"
     indexed: bool = False
     built: bool = False
@@ -101,7 +104,14 @@ class CostDistance(CostGraph):
         }
         own = {"start_costs": bool(self.sources.costs.any())}
         more = {"backlink": {"encoding": "esri-d8-backlink"}}
-        return tuple(OutputLayer(n, *kinds[n], {**own, **more.get(n, {})}) for n in self.names)
+        return tuple(
+            OutputLayer(self.named[n], *kinds[n], {**own, **more.get(n, {})}) for n in self.names
+        )
+
+    @property
+    def named(self) -> dict[str, str]:
+        """The layers of the store that the outputs go to."""
+        return {name: layer_named(self.into, name) for name in LAYERS}
 
     def settings(self) -> dict[str, Any]:
         return {
@@ -122,8 +132,8 @@ class CostDistance(CostGraph):
 
     def beside(self, made: Mapping[str, Layer | None]) -> dict[str, Any]:
         # Backlinks and ids are meaningless without their own distances.
-        distance = made.get("distance")
-        return {} if distance is None else {"beside": {"distance": distance.identity}}
+        distance = made.get(self.into)
+        return {} if distance is None else {"beside": {self.into: distance.identity}}
 
     # -- the problem ----------------------------------------------------------------------------
 
@@ -267,11 +277,14 @@ class CostDistance(CostGraph):
         from .cuda.solve import solve
 
         def read(name: str, at: tuple[int, int]) -> np.ndarray:
-            return run.writers[name].read_block(*at)
+            return run.writers[self.named[name]].read_block(*at)
+
+        def write(name: str, at: Block, data: np.ndarray) -> None:
+            run.write(self.named[name], at, data)
 
         problem = self._problem(run.plan.readers, run.plan, run.gpu, spill)
         cells = self.grid.cells
-        done = solve(problem, run.report, lambda n: run.progress(n, cells), run.write, read)
+        done = solve(problem, run.report, lambda n: run.progress(n, cells), write, read)
         if self.verified:
             free_staging()
         run.told |= {
@@ -318,7 +331,7 @@ class CostDistance(CostGraph):
 
     def verify(self, run: Run, found: dict[str, Any]) -> dict[str, Any]:
         farthest = self.farthest
-        layers = {name: run.layer(name) for name in self.names}
+        layers = {name: run.layer(self.named[name]) for name in self.names}
         distance = layers["distance"]
         if self.ends is not None:
             at = zip(self.ends.rows.tolist(), self.ends.cols.tolist(), strict=True)

@@ -24,8 +24,8 @@ class ShortestPaths:
     Attributes
     ----------
     layers
-        Computed layers of the store by name: "distance", and "backlink" and "allocation" if
-        requested. Empty when computed from arrays.
+        Computed layers of the store, under "distance", and "backlink" and "allocation" if
+        requested, whatever their names. Empty when computed from arrays.
     grid
         The grid of the raster.
     reached
@@ -91,9 +91,10 @@ class ShortestPaths:
         """Least-cost paths to the targets that are reached, with cost, length and source.
 
         `targets` and `sources` take the same forms as in `shortest_paths`. There is one path for
-        every cell and id of `targets`; paths to targets in the same cell share their cells.
+        every cell and id of `targets`, in the order in which these were given; paths to targets in
+        the same cell share their cells.
         """
-        targets = as_places(self.grid, targets, "targets")
+        targets = as_places(self.grid, targets, "targets").as_given()
         sources = as_places(self.grid, sources, "sources").one_per_cell()
         found: list[TracedPath] = []
         ids = {
@@ -102,21 +103,23 @@ class ShortestPaths:
                 *(a.tolist() for a in (sources.rows, sources.cols, sources.ids)), strict=True
             )
         }
-        last: TracedPath | None = None
+        traced: dict[tuple[int, int], TracedPath] = {}
         for row, col, name in zip(
             targets.rows.tolist(), targets.cols.tolist(), targets.ids.tolist(), strict=True
         ):
-            if last is not None and tuple(last.cells[-1].tolist()) == (row, col):
-                last = replace(last, target=name)
-                found.append(last)
+            named = targets.names.get(name, str(name)) if targets.names else None
+            if (row, col) in traced:
+                found.append(replace(traced[row, col], target=name, target_name=named))
                 continue
             cells = self.path(row, col)
             if cells is None:
                 continue
             cost = self._at("distance", row, col)
             source = ids.get((int(cells[0, 0]), int(cells[0, 1])), EDGE)
-            last = TracedPath(source, name, cost, self._length(cells), cells)
-            found.append(last)
+            begin = sources.names.get(source, str(source)) if sources.names else None
+            path = TracedPath(source, name, cost, self._length(cells), cells, begin, named)
+            traced[row, col] = path
+            found.append(path)
         return found
 
     def _at(self, name: str, row: int, col: int) -> float:

@@ -12,9 +12,17 @@ from ..grid.neighbours import COL_STEP, EDGE_OF, ROW_STEP
 from .costs import Hops
 from .edges import edge, infinity_of
 
+RESULTS = ("distance", "backlink", "allocation")
+"""What can be computed, and the layers of a store that hold it unless another name is given."""
+
 SOURCE = 0
 UNREACHED = 255
 """Backlinks of cells without a predecessor; other cells hold the D8 code of theirs."""
+
+
+def layer_named(into: str, name: str) -> str:
+    """The layer of a result where distances go to `into`: walk, walk_backlink."""
+    return into if name == RESULTS[0] else name if into == RESULTS[0] else f"{into}_{name}"
 
 
 def unreached(dtype: np.dtype) -> float | int:

@@ -43,6 +43,8 @@ class TracedPath:
         In map units, or metres when the CRS is geographic.
     cells
         int64, shape (n, 2): (row, col) from source to target.
+    source_name, target_name
+        What the ids stand for; None where places have no names.
     """
 
     source: int
@@ -50,6 +52,8 @@ class TracedPath:
     cost: float
     length: float
     cells: np.ndarray
+    source_name: str | None = None
+    target_name: str | None = None
 
 
 def trace_path(

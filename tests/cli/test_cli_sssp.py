@@ -48,8 +48,9 @@ KEYS = [
 ]
 OPTIONS = (
     "source source-rowcol sources source-edge cost friction barriers parameter reverse "
-    "connectivity no-corner-cutting max-cost target target-rowcol targets stop-at-targets "
-    "output dtype backlink allocation path layer memory-limit threads backend device "
+    "connectivity no-corner-cutting max-cost target target-rowcol targets id-field "
+    "target-id-field cost-field outside nodata snap stop-at-targets "
+    "output dtype backlink allocation path layer into memory-limit threads backend device "
     "gpu-memory-limit workers scheduler method build-index verify resume scratch overwrite json "
     "quiet verbose version help"
 )
@@ -462,8 +463,107 @@ def test_every_target_has_its_path_also_in_a_cell_of_others(world, capfd):
     found = solved([(30, 40)])
     targets = from_rowcol(found.grid, [(70, 65), (90, 4), (70, 65)])
     paths = found.paths(targets, from_rowcol(found.grid, [(30, 40), (30, 40)]))
-    assert [(p.source, p.target) for p in paths] == [(1, 1), (1, 3), (1, 2)]
-    assert np.array_equal(paths[0].cells, paths[1].cells)
+    assert [(p.source, p.target) for p in paths] == [(1, 1), (1, 2), (1, 3)]
+    assert np.array_equal(paths[0].cells, paths[2].cells)
+
+
+def test_several_results_in_one_store(world, capfd):
+    fine(capfd, "s.zarr --source-rowcol 30,40 --backlink b0.tif")
+    before = layer("distance"), layer("backlink")
+    command = "s.zarr --source-rowcol 140,100 --cost tobler --into walk --verify"
+    report = fine(
+        capfd,
+        f"{command} -o d.tif --allocation a.tif --target 4e5,5e6 --path p.gpkg".replace(
+            "4e5,5e6", "{:.3f},{:.3f}".format(*xy(149, 0))
+        ),
+    )
+    assert report["result"]["layers"] == ["walk", "walk_backlink", "walk_allocation"]
+    wanted = solved([(140, 100)], cost="tobler")
+    assert np.array_equal(layer("walk"), wanted.distance(), equal_nan=True)
+    assert np.array_equal(read_tif("d.tif"), layer("walk"), equal_nan=True)
+    assert np.array_equal(layer("walk_backlink"), wanted.backlink())
+    assert np.array_equal(read_tif("a.tif"), wanted.allocation())
+    assert np.array_equal(layer("distance"), before[0])
+    assert np.array_equal(layer("backlink"), before[1])
+    code, out, _ = call(capfd, "verify s.zarr --backend cpu")
+    assert code == 0
+    assert "layers distance, backlink verified" in out
+    assert "layers walk, walk_backlink, walk_allocation verified" in out
+    assert fine(capfd, f"{command} --resume")["result"]["layers"] == ["walk"]
+    code, _, err = call(capfd, f"compute-sssp {command}")
+    assert (code, "layer 'walk' exists" in err) == (2, True)
+    shutil.rmtree("s.zarr/walk")
+    code, _, err = call(capfd, "verify s.zarr --backend cpu")
+    assert (code, "no layer 'walk'" in err) == (2, True)
+    for name, words in (
+        ("elevation", "must have different names"),
+        ("friction", "does not hold distances"),
+        ("backlink", "this layer holds other results"),
+        ("no/name", "layer name 'no/name'"),
+        ("a" * 60, "_backlink'"),
+    ):
+        code, _, err = call(
+            capfd, f"compute-sssp s.zarr --source-rowcol 30,40 --into {name} --backlink x.tif"
+        )
+        assert (code, words in err) == (2, True), err
+    with pytest.raises(InputError, match="into names a layer of a store"):
+        shortest_paths(heights(), [(0, 0)], into="walk")
+
+
+def test_names_of_places_in_their_order(world, capfd):
+    write_points("huts.geojson", [(140, 100), (30, 40)], name=["Süd", "Nord"], wait=[50.0, 0])
+    ends = [(149, 0), (20, 100), (60, 5), (20, 100)]
+    write_points("ends.geojson", ends, ref=["d", "b", "c", "a"])
+    command = "s.zarr --sources huts.geojson --cost tobler --targets ends.geojson --id-field name"
+    wanted = solved([(140, 100, 50), (30, 40)], cost="tobler")
+    for file in ("p.geojson", "p.gpkg"):
+        words = f"{command} --target-id-field ref --cost-field wait --path {file} --overwrite"
+        assert fine(capfd, words)["result"]["paths"] == 4
+    lines = [line["properties"] for line in json.loads(Path("p.geojson").read_text())["features"]]
+    assert [line["target_name"] for line in lines] == ["d", "b", "c", "a"]
+    assert [line["target"] for line in lines] == [1, 2, 3, 4]
+    for line, (row, col) in zip(lines, ends, strict=True):
+        assert line["cost"] == wanted.distance()[row, col]
+        assert line["source_name"] == ["", "Süd", "Nord"][line["source"]]
+        assert line["source"] == wanted.allocation()[row, col]
+    meta, _, _, columns = pyogrio.raw.read("p.gpkg", layer="paths")
+    found = dict(zip(meta["fields"], columns, strict=True))
+    assert found["target_name"].tolist() == ["d", "b", "c", "a"]
+    assert found["source_name"].tolist() == [line["source_name"] for line in lines]
+    for words, what in (
+        ("--id-field nam", "--sources: huts.geojson: its features have no field 'nam', only"),
+        ("--id-field name", "--targets: ends.geojson: its features have no field 'name', only ref"),
+    ):
+        text = f"compute-sssp {command} --overwrite --path q.gpkg".replace("--id-field name", words)
+        code, _, err = call(capfd, text)
+        assert (code, what in err) == (2, True), err
+    code, _, err = call(capfd, "compute-sssp s.zarr --sources marks.tif --id-field x --overwrite")
+    assert (code, "marks.tif: a raster has no field 'x'; give a vector file" in err) == (2, True)
+
+
+def test_places_that_cannot_be_used(world, capfd):
+    """One feature on nodata once stopped a run over 17 517 cells."""
+    west, north = xy(-3, 20)
+    outside = f"--source={west},{north} --source-rowcol {NODATA[0]},{NODATA[1]}"
+    command = f"s.zarr --source-rowcol {WALLED[0]},{WALLED[1]} --source-rowcol 30,40 {outside}"
+    command += " --barriers walls --allocation a.tif --overwrite"
+    code, _, err = call(capfd, f"compute-sssp {command} --nodata skip")
+    assert (code, "outside the raster" in err) == (2, True)
+    code, _, err = call(capfd, f"compute-sssp {command} --outside skip")
+    assert (code, "nearest cell with a value: row" in err) == (2, True)
+    fine(capfd, f"{command} --outside skip --nodata skip")
+    assert set(np.unique(read_tif("a.tif")).tolist()) <= {0, 2, 3}
+    fine(capfd, f"{command} --snap 15")
+    assert {3, 4} <= set(np.unique(read_tif("a.tif")).tolist())
+    code, _, err = call(capfd, f"compute-sssp {command} --id-field x")
+    assert (code, "--id-field x names a field of a file" in err) == (2, True)
+    for words, what in (
+        ("--nodata snap", "--nodata snap needs a distance in cells: give --snap CELLS"),
+        ("--snap 3 --nodata skip --outside error", "--snap: nothing is snapped"),
+        ("--snap 0", "1<=x<=1000"),
+    ):
+        code, _, err = call(capfd, f"compute-sssp {command} {words}")
+        assert (code, what in err) == (2, True), err
 
 
 def test_sources_in_one_cell_are_told(world):

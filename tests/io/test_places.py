@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from terrain_gpu.errors import InputError
-from terrain_gpu.io.places import _numbers
+from terrain_gpu.io.points import numbers_of
 
 numbers = st.integers(-5, 5) | st.floats() | st.sampled_from([10**400, "3", True])
 points = st.lists(numbers, min_size=1, max_size=4) | st.tuples(numbers, numbers)
@@ -16,7 +16,7 @@ good = st.tuples(st.integers(0, 9), st.floats(0, 9), st.floats(0, 9))
 
 def outcome(given):
     try:
-        return [part.tolist() for part in _numbers(given, "cell", "row, column")]
+        return [part.tolist() for part in numbers_of(given, "cell", "row, column")]
     except InputError as error:
         return str(error)
 

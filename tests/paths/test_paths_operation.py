@@ -26,7 +26,7 @@ class TestCostDistance(OperationContract):
         "compute-sssp s.zarr --source-rowcol 3,5 --cost surface --backlink b.tif --allocation a.tif"
     )
     rasters = rasters(shape=shapes(200, 6000))
-    cost, dtype = "surface", np.dtype(np.float64)
+    cost, dtype, into = "surface", np.dtype(np.float64), "distance"
 
     def make(self, store):
         layer = TileStore.open(store).layer("elevation")
@@ -36,7 +36,8 @@ class TestCostDistance(OperationContract):
             sources = [(0, 0)]
         places = as_places(layer.grid, [cell[:2] for cell in sources], "sources")
         names = "distance", "backlink", "allocation"
-        return CostDistance(str(store), "elevation", cost=self.cost, sources=places, names=names)
+        how = {"cost": self.cost, "sources": places, "names": names, "into": self.into}
+        return CostDistance(str(store), "elevation", **how)
 
     def expected(self, data, nodata, grid):
         valid = reference.vertices(data, nodata)
@@ -51,6 +52,8 @@ class TestCostDistance(OperationContract):
 
 
 class TestCostDistanceOfIntegers(TestCostDistance):
-    command = "compute-sssp s.zarr --source-rowcol 3,5 --backlink b.tif --allocation a.tif"
+    command = (
+        "compute-sssp s.zarr --source-rowcol 3,5 --into near --backlink b.tif --allocation a.tif"
+    )
     rasters = rasters(shape=shapes(200, 6000)).filter(lambda raster: raster.dtype.itemsize < 4)
-    cost, dtype = "absdiff", np.dtype(np.uint32)
+    cost, dtype, into = "absdiff", np.dtype(np.uint32), "near"

@@ -253,7 +253,7 @@ class Dispatch(InFiles):
         targets, plan = None, self.host.plan
         if self.targets is not None and (mine := self._targets_in(at)).any():
             own = self.targets
-            targets = Places(*(a[mine] for a in (own.rows, own.cols, own.ids, own.costs)))
+            targets = own.chosen(mine)
         name, stamp = self.files.names.get(self._slot(at)), self._stamps.get(at, "")
         newest = name is not None and self._file_stamps.get(at, "") == stamp
         return Visit(
@@ -320,7 +320,8 @@ class RemotePhases(Phases):
         self.host = replace(run, operation=bare.over(problem.layers))
         super().__init__(problem, run, spill)
         # One loan for all: workers keep their fields until its end.
-        self.loan = self.opened.enter_context(run.engine.lend(self.host, problem.names))
+        names = [problem.named[name] for name in problem.names]
+        self.loan = self.opened.enter_context(run.engine.lend(self.host, names))
         self.paths.loan = self.loan
 
     def _relaxation(self) -> Dispatch:
@@ -334,7 +335,7 @@ class RemotePhases(Phases):
 
     def finalise(self) -> tuple[int, int]:
         self._tick(self.problem.grid.cells)
-        write = tuple(not self.run.writers[name].finished for name in self.problem.names)
+        write = tuple(not self.run.writers[output.name].finished for output in self.problem.outputs)
         flats = self._flats() if "backlink" in self.problem.names else None
         reached = valid = 0
 
@@ -362,7 +363,7 @@ class RemotePhases(Phases):
         return relaxation_of_hops(Dispatch, blocks, nowhere, 1, spill, **more)
 
     def allocate(self) -> None:
-        if self.run.writers["allocation"].finished:
+        if self.run.writers[self.problem.named["allocation"]].finished:
             return
         blocks, ground = self.problem.blocks, self.ground
         forest = BacklinkForest(blocks)

@@ -139,13 +139,13 @@ class Phases:
 
         def save(at: Block) -> None:
             distances, reached[at], valid[at] = distances_of(problem, paths, at)
-            run.write("distance", at, distances)
+            run.write(problem.named["distance"], at, distances)
             if flats is None:
                 return
             codes, flat, count = steps_of(problem, paths, at)
             flats.offer(at, flat, count)
             if not count:
-                run.write("backlink", at, own_cells(blocks.window(*at), codes))
+                run.write(problem.named["backlink"], at, own_cells(blocks.window(*at), codes))
 
         self._tick(problem.grid.cells)
         with self._saved_when_stopped():
@@ -167,12 +167,12 @@ class Phases:
 
     def _close_flats(self, flats: Relaxation) -> None:
         """Write the backlinks of blocks with flats, along the hops."""
-        uneven = flats.pending()
+        problem, run, uneven = self.problem, self.run, flats.pending()
         flats.run(self.threads)
 
         def close(at: Block) -> None:
-            codes, flat, _count = steps_of(self.problem, self.paths, at)
-            self.run.write("backlink", at, closed_codes(self.problem, flats, at, codes, flat))
+            codes, flat, _count = steps_of(problem, self.paths, at)
+            run.write(problem.named["backlink"], at, closed_codes(problem, flats, at, codes, flat))
 
         self._each(uneven, close)
         self.paths.visits.add(spilled=flats.visits.spilled, loaded=flats.visits.loaded)
@@ -181,7 +181,8 @@ class Phases:
     def allocate(self) -> None:
         """Write the source of each cell, from the backlinks."""
         forest, blocks = BacklinkForest(self.problem.blocks), self.problem.blocks
-        backlinks = self.run.writers["backlink"]
+        named = self.problem.named
+        backlinks = self.run.writers[named["backlink"]]
 
         def followed(at: Block) -> tuple[Any, ...]:
             return at, backlinks.read_block(*at), *self.ground.roots(at)
@@ -189,7 +190,8 @@ class Phases:
         self._each(blocks.ids(), lambda at: forest.add(*followed(at)))
         forest.resolve()
         self._each(
-            blocks.ids(), lambda at: self.run.write("allocation", at, forest.labels(*followed(at)))
+            blocks.ids(),
+            lambda at: self.run.write(named["allocation"], at, forest.labels(*followed(at))),
         )
 
     def _each(

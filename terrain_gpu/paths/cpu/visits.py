@@ -401,7 +401,8 @@ def _of_hops(problem: CostDistance, visit: Visit, steps: Callable[[Block], np.nd
 
 def _joined(places: list[Places]) -> Places:
     names = "rows", "cols", "ids", "costs"
-    return Places(*(np.concatenate([getattr(one, name) for one in places]) for name in names))
+    columns = [np.concatenate([getattr(one, name) for one in places]) for name in names]
+    return Places(*columns)  # type: ignore[arg-type]
 
 
 def _steps(

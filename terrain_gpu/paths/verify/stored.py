@@ -15,12 +15,14 @@ from ...progress import Progress, silent
 from ...store import Layer, TileStore
 from ..costs import CostModel
 from ..ground import Raster, Terrain
+from ..steps import RESULTS, layer_named
 from .checker import threads_within, upper_limit, verify_paths
 from .roots import KnownRoots
 
 
 def verify_stored(
     store: TileStore,
+    into: str = "distance",
     *,
     memory_limit: int | None = None,
     threads: int | None = None,
@@ -29,7 +31,7 @@ def verify_stored(
     gpu_memory_limit: int | None = None,
     progress: Progress = silent,
 ) -> dict[str, Any]:
-    """Check those of the layers "distance", "backlink" and "allocation" that a store has.
+    """Check a layer of distances, and backlinks and allocation where the store has them.
 
     The sources are not recorded; `KnownRoots` infers them.
 
@@ -50,7 +52,7 @@ def verify_stored(
     StoreError
         when a layer or its metadata is damaged, or the cells have changed since.
     """
-    layers = _layers(store)
+    layers = _layers(store, into)
     distance = layers["distance"]
     recorded = _Recorded(distance)
     _check_settings(store, layers, recorded)
@@ -59,7 +61,7 @@ def verify_stored(
         (lambda window, layer=layers[name]: layer.read_ring(window, halo=0))
         if name in layers
         else None
-        for name in ("backlink", "allocation")
+        for name in RESULTS[1:]
     )
     needs = terrain.blocks, distance.dtype.itemsize, memory_limit, threads
     gpu = find_gpu(
@@ -98,16 +100,17 @@ def verify_stored(
         **found,
         "sources": problem.count,
         "sources_from": "backlinks" if backlink else f"cells at {kind}",
-        "layers": list(layers),
+        "layers": [layer.name for layer in layers.values()],
     }
 
 
-def _layers(store: TileStore) -> dict[str, Layer]:
+def _layers(store: TileStore, into: str) -> dict[str, Layer]:
     """The existing layers of distances, backlinks and allocation."""
-    present = [n for n in ("distance", "backlink", "allocation") if n in store.layers]
-    if present[:1] != ["distance"]:
-        raise StoreError(f"{store.path}: no layer 'distance'; compute-sssp makes one")
-    return {name: store.layer(name) for name in present}
+    there = store.layers
+    if into not in there:
+        raise StoreError(f"{store.path}: no layer {into!r}; compute-sssp makes one")
+    named = {name: layer_named(into, name) for name in RESULTS}
+    return {name: store.layer(found) for name, found in named.items() if found in there}
 
 
 def _check_settings(store: TileStore, layers: dict[str, Layer], recorded: _Recorded) -> None:
@@ -125,7 +128,7 @@ def _check_settings(store: TileStore, layers: dict[str, Layer], recorded: _Recor
         )
     for name, layer in layers.items():
         same = layer.blocks == distance.blocks and layer.info.get("settings") == recorded.settings
-        if not same or "distance" in store.stale(layer):
+        if not same or distance.name in store.stale(layer):
             raise StoreError(
                 f"{layer.path}: not from the same run as {distance.path}; compute it again or "
                 "delete it"
@@ -180,7 +183,7 @@ class _Recorded:
         names = {key: self.get(key, str, nothing) for key in ("layer", "friction", "barriers")}
         layers = {}
         for key, name in names.items():
-            if (name is None and key == "layer") or name in ("distance", "backlink", "allocation"):
+            if (name is None and key == "layer") or name in RESULTS:
                 raise self.damaged(key, name)
             if name is not None:
                 layers[key] = store.layer(name)

@@ -1,0 +1,168 @@
+"""Cells that the parts of features cover, and which of these can be used."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+
+from ..arguments import Settling
+from ..errors import InputError
+from .vectors import Part
+
+MOST_SNAP = 1000
+"""Largest distance in cells over which a place may be moved: its surroundings are read."""
+
+Nearest = Callable[[int], tuple[int, int, int] | None]
+"""Squared distance, row and column of the best cell near a place; None if there is none."""
+
+
+def covered_cells(part: Part, all_touched: bool) -> np.ndarray:
+    """Cells (row, column) that a part covers; its positions are fractional (column, row)."""
+    kind, rings = part
+    inner = np.empty((0, 2), np.int64)
+    if kind == "Point":
+        return np.floor(rings[0][:, ::-1]).astype(np.int64)
+    if kind == "Polygon":
+        inner = _centres(rings)
+        if len(inner) and not all_touched:
+            return inner
+    return np.concatenate([inner, *(_touched(ring) for ring in rings)])
+
+
+def most_cells(part: Part) -> int:
+    """Estimate an upper bound of the cells a part covers, from its length and area."""
+    kind, rings = part
+    count = 0.0
+    for ring in rings:
+        way = np.abs(np.diff(ring, axis=0))
+        count += float(way.sum()) + 3 * len(ring)
+        if kind == "Polygon":
+            x, y = (ring - ring[0]).T
+            count += abs(float(x[:-1] @ y[1:] - x[1:] @ y[:-1])) / 2
+    return math.ceil(count)
+
+
+def _touched(line: np.ndarray) -> np.ndarray:
+    """Cells (row, column) that a line passes through, including those of its vertices."""
+    start, way = line[:-1], np.diff(line, axis=0)
+    low, high = np.minimum(start, line[1:]), np.maximum(start, line[1:])
+    # Every segment is cut where it crosses lines between cells, at the fraction `at` of its length.
+    ends = np.arange(len(start))
+    segments, at = [ends, ends], [np.zeros(len(start)), np.ones(len(start))]
+    for axis in (0, 1):
+        first = np.floor(low[:, axis]) + 1
+        segment, crossed = _ranges(first, np.maximum(np.ceil(high[:, axis]) - first, 0))
+        segments.append(segment)
+        at.append((crossed - start[segment, axis]) / way[segment, axis])
+    segment, cut = np.concatenate(segments), np.concatenate(at)
+    order = np.lexsort((cut, segment))
+    segment, cut = segment[order], cut[order]
+    piece = np.flatnonzero((segment[1:] == segment[:-1]) & (cut[1:] > cut[:-1]))
+    middle = (cut[piece] + cut[piece + 1]) / 2
+    inside = start[segment[piece]] + middle[:, None] * way[segment[piece]]
+    # Rounding must not move a position out of the raster.
+    inside = np.clip(inside, line.min(axis=0), line.max(axis=0))
+    return np.floor(np.concatenate((line, inside))[:, ::-1]).astype(np.int64)
+
+
+def _centres(rings: list[np.ndarray]) -> np.ndarray:
+    """Cells (row, column) whose centre lies in a polygon, by the even-odd rule.
+
+    A centre on an edge belongs to the polygon below or to the right of the edge, so where polygons
+    share an edge, each cell belongs to only one of them.
+    """
+    start = np.concatenate([ring[:-1] for ring in rings])
+    end = np.concatenate([ring[1:] for ring in rings])
+    first = np.ceil(np.minimum(start[:, 1], end[:, 1]) - 0.5)
+    last = np.ceil(np.maximum(start[:, 1], end[:, 1]) - 0.5)
+    edge, row = _ranges(first, last - first)
+    (x, y), (width, height) = start[edge].T, (end - start)[edge].T
+    x = x + (row + 0.5 - y) / height * width
+    order = np.lexsort((x, row))
+    row, col = row[order], np.ceil(x[order] - 0.5)
+    span, cols = _ranges(col[::2], col[1::2] - col[::2])
+    return np.stack((row[::2][span], cols), axis=1).astype(np.int64)
+
+
+def _ranges(first: np.ndarray, count: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Concatenate ranges: the range that each number belongs to, and the numbers."""
+    count = count.astype(np.int64)
+    which = np.repeat(np.arange(len(count)), count)
+    return which, np.arange(len(which)) + (first - (np.cumsum(count) - count))[which]
+
+
+class Settled(NamedTuple):
+    """Cells after places were moved or left out.
+
+    Attributes
+    ----------
+    cells
+        int64 (n, 2), row and column of all; those of `kept` can be used.
+    kept
+        Which remain.
+    moved, left
+        Of each feature without a good cell, one entry: it was moved, or there is nothing near.
+    """
+
+    cells: np.ndarray
+    kept: np.ndarray
+    moved: np.ndarray
+    left: np.ndarray
+
+
+def settled(cells: np.ndarray, owner: np.ndarray, good: np.ndarray, nearest: Nearest) -> Settled:
+    """Leave out bad cells of features that have good ones; move the others to the nearest.
+
+    Parameters
+    ----------
+    cells
+        int64 (n, 2): rows and columns.
+    owner
+        The feature of each.
+    good
+        Which can be used.
+    """
+    cells, kept = cells.copy(), good.copy()
+    moved, left = [], []
+    poor = np.flatnonzero(~np.isin(owner, owner[good]))
+    order = poor[np.argsort(owner[poor], kind="stable")]
+    for entries in np.split(order, np.flatnonzero(np.diff(owner[order])) + 1):
+        found = [(*near, k) for k in entries.tolist() if (near := nearest(k)) is not None]
+        if found:
+            _, row, col, k = min(found)
+            cells[k], kept[k] = (row, col), True
+            moved.append(k)
+        elif len(entries):
+            left.append(entries[0])
+    return Settled(cells, kept, np.array(moved, np.int64), np.array(left, np.int64))
+
+
+def brought_inside(
+    cells: np.ndarray,
+    owner: np.ndarray,
+    shape: tuple[int, int],
+    outside: Settling,
+    snap: int | None,
+) -> Settled:
+    """Leave out cells outside of a raster, and with "snap" move features to its nearest cells."""
+    good = np.all((cells >= 0) & (cells < shape), axis=1)
+    most = snap_distance(outside, snap) ** 2 if outside == "snap" else -1
+
+    def nearest(k: int) -> tuple[int, int, int] | None:
+        row, col = np.clip(cells[k], 0, np.array(shape) - 1).tolist()
+        away = (int(cells[k, 0]) - row) ** 2 + (int(cells[k, 1]) - col) ** 2
+        return (away, row, col) if away <= most else None
+
+    return settled(cells, owner, good, nearest)
+
+
+def snap_distance(settling: Settling, snap: int | None) -> int:
+    """Check the distance in cells for "snap"."""
+    if snap is None:
+        raise InputError(f"{settling!r} needs the distance to move within: give snap, in cells")
+    if not 0 < snap <= MOST_SNAP:
+        raise InputError(f"snap {snap}: give a number of cells from 1 to {MOST_SNAP}")
+    return snap

@@ -1,0 +1,62 @@
+"""Points and cells that callers give, as arrays of numbers."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from numbers import Real
+
+import numpy as np
+
+from ..arguments import described
+from ..errors import InputError
+
+
+def numbers_of(
+    points: Iterable[Sequence[float]], what: str, names: str
+) -> tuple[np.ndarray, np.ndarray]:
+    """Convert points to pairs, shape (n, 2), and start costs, float64."""
+    try:
+        several = list(points)
+    except TypeError:
+        raise InputError(f"{what}s {described(points)}: give {names} of each") from None
+    plain = _plain_numbers(several)
+    if plain is not None:
+        return plain[:, :2], plain[:, 2]
+    values = []
+    for number, point in enumerate(several, 1):
+        try:
+            if isinstance(point, str) or not all(isinstance(one, Real) for one in point):
+                raise TypeError
+            first, second, cost = (*map(float, point), 0.0)[: max(3, len(point))]
+        except (TypeError, ValueError, OverflowError):
+            raise InputError(
+                f"{what} {number}: {described(point)} is neither {names} nor {names}, start cost"
+            ) from None
+        if not (math.isfinite(first) and math.isfinite(second)):
+            raise InputError(f"{what} {number}: {names} {first}, {second} are not finite")
+        if not 0 <= cost < math.inf:
+            raise InputError(
+                f"{what} {number}: start cost {cost} is negative or not finite; give 0 or more"
+            )
+        values.append((first, second, cost))
+    if not values:
+        raise InputError(f"no {what} given")
+    found = np.array(values)
+    return found[:, :2], found[:, 2]
+
+
+def _plain_numbers(points: list[Sequence[float]]) -> np.ndarray | None:
+    """Convert many good pairs, or triples, of Python's numbers at once; None for all else."""
+    if not {type(point) for point in points} <= {tuple, list}:
+        return None
+    if not {type(one) for point in points for one in point} <= {int, float}:
+        return None
+    if {len(point) for point in points} not in ({2}, {3}):
+        return None
+    try:
+        found = np.array(points, np.float64)
+    except OverflowError:
+        return None
+    found = np.column_stack((found, np.zeros((len(found), 3 - found.shape[1]))))
+    return found if np.isfinite(found).all() and (found[:, 2] >= 0).all() else None

@@ -1,0 +1,215 @@
+"""Places outside the raster or on cells that cannot be used: refused, left out, moved."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from test_paths_sources import GRID, at, box, line, point, polygon, rows_of, save
+
+from terrain_gpu.errors import InputError
+from terrain_gpu.grid import GridSpec
+from terrain_gpu.io.places import Places, as_places, from_rowcol, from_vector, from_xy, merge
+from terrain_gpu.io.settling import Ground, settle
+from terrain_gpu.store import TileStore, create_layer
+
+KINDS = pytest.mark.parametrize("kind", ["geojson", "gpkg"])
+
+
+def store_of(path, **layers):
+    """A store with layers of int16 whose nodata is -1."""
+    grid = GridSpec(*next(iter(layers.values())).shape)
+    for name, data in layers.items():
+        with create_layer(path, name, grid, "int16", nodata=-1, block_size=64) as out:
+            for i, j in out.blocks.ids():
+                r0, r1, c0, c1 = out.block_window(i, j)
+                out.write_block(i, j, np.ascontiguousarray(data[r0:r1, c0:c1], np.int16))
+            out.commit()
+    return TileStore.open(path)
+
+
+def usable(heights, friction, barriers):
+    return (heights != -1) & (friction != -1) & ((barriers == 0) | (barriers == -1))
+
+
+def settled_plainly(places, good, snap):
+    """(row, col, id, cost) of every place that remains, by looking at all cells."""
+    found = []
+    for feature in sorted(set(places.given.tolist())):
+        own = [
+            (int(r), int(c), int(i), float(cost))
+            for r, c, i, cost, g in zip(
+                places.rows, places.cols, places.ids, places.costs, places.given, strict=True
+            )
+            if g == feature
+        ]
+        fine = [one for one in own if good[one[:2]]]
+        if fine or snap is None:
+            found += fine
+            continue
+        near = [
+            ((r - row) ** 2 + (c - col) ** 2, r, c, k)
+            for k, (row, col, _, _) in enumerate(own)
+            for r, c in np.argwhere(good).tolist()
+        ]
+        near = [one for one in near if one[0] <= snap**2]
+        assert near
+        _, r, c, k = min(near)
+        found.append((r, c, *own[k][2:]))
+    return sorted(found)
+
+
+@st.composite
+def problems(draw):
+    rows, cols = draw(st.integers(1, 90)), draw(st.integers(1, 90))
+    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    share = draw(st.sampled_from([0.02, 0.3, 0.9]))
+    layers = [np.where(rng.random((rows, cols)) < share, 5, -1) for _ in range(2)]
+    layers.append(rng.choice([-1, 0, 1], (rows, cols)))
+    n = draw(st.integers(1, 12))
+    places = [(int(rng.integers(rows)), int(rng.integers(cols))) for _ in range(n)]
+    own = rng.integers(0, n, n) if draw(st.booleans()) else np.arange(n)
+    return layers, places, own
+
+
+@given(problems())
+@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_the_nearest_usable_cells(tmp_path_factory, problem):
+    (heights, friction, barriers), cells, own = problem
+    path = tmp_path_factory.mktemp("s") / "s.zarr"
+    store = store_of(path, elevation=heights, friction=friction, barriers=barriers)
+    ground = Ground([store.layer("elevation"), store.layer("friction")], [store.layer("barriers")])
+    good = usable(heights, friction, barriers)
+    places = from_rowcol(store.grid, cells)
+    places = replace(places, given=own[places.given])
+    if not good.any():
+        with pytest.raises(InputError, match=r"none is within 500 cells"):
+            settle(places, ground, "snap", 500)
+        return
+    found = settle(places, ground, "snap", 500)
+    assert sorted(rows_of(found)) == settled_plainly(places, good, 500)
+    wanted = settled_plainly(places, good, None)
+    if wanted:
+        assert sorted(rows_of(settle(places, ground, "skip"))) == wanted
+    else:
+        with pytest.raises(InputError, match=r"no places left: all lie on cells without a value"):
+            settle(places, ground, "skip")
+
+
+def test_words_about_places_on_nodata(tmp_path, no_fsync, caplog):
+    heights = np.full((9, 9), 7)
+    heights[4:7, 4:7] = -1
+    store = store_of(tmp_path / "s.zarr", elevation=heights)
+    ground = Ground([store.layer("elevation")])
+    places = replace(from_rowcol(store.grid, [(4, 5), (0, 0), (5, 5)]), names={1: "hut"})
+    with pytest.raises(
+        InputError,
+        match=r"elevation: 2 of 3 huts have no value here: row 4, column 5 \(nearest cell with a "
+        r"value: row 3, column 5, 1 cell away\), row 5, column 5 \(nearest .* row 3, column 5, 2",
+    ):
+        settle(places, ground, what="huts")
+    with pytest.raises(InputError, match=r"1 of 3 .*; none is within 1 cells: move them, or skip"):
+        settle(places, ground, "snap", 1)
+    assert rows_of(settle(places, ground, "skip", what="huts")) == [(0, 0, 2, 0.0)]
+    assert caplog.messages == [
+        "2 of 3 huts left out, on cells without a value or impassable: hut at row 4, column 5, 3 "
+        "at row 5, column 5"
+    ]
+    caplog.clear()
+    assert len(settle(places, ground, "snap", 2, "huts")) == 3
+    assert caplog.messages == [
+        "2 of 3 huts moved: hut from row 4, column 5 to row 3, column 5, 3 from row 5, column 5 to "
+        "row 3, column 5"
+    ]
+    for snap, words in (None, "give snap, in cells"), (0, "from 1 to 1000"), (1001, "from 1 to"):
+        with pytest.raises(InputError, match=words):
+            settle(places, ground, "snap", snap)
+
+
+def test_points_outside(caplog):
+    points = [at(1.5, 1.5), at(-0.5, 3.5), at(30.5, 0.5), [1e300, -1e300]]
+    with pytest.raises(InputError, match=r"outside the raster, which covers .*: point 2"):
+        from_xy(GRID, points)
+    found = from_xy(GRID, points, outside="skip")
+    assert rows_of(found) == [(1, 1, 1, 0.0)]
+    assert "3 points left out, outside the raster: point 2" in caplog.text
+    caplog.clear()
+    with pytest.raises(InputError, match=r"outside the raster, which covers .*: point 4"):
+        from_xy(GRID, points, outside="snap", snap=19)
+    found = from_xy(GRID, points[:3], outside="snap", snap=19)
+    assert rows_of(found) == [(0, 11, 3, 0.0), (1, 1, 1, 0.0), (3, 0, 2, 0.0)]
+    assert "2 points moved into the raster: point 2" in caplog.text
+    assert rows_of(from_rowcol(GRID, [(-1, 0), (0, 0)], outside="snap", snap=1)) == [
+        (0, 0, 1, 0.0),
+        (0, 0, 2, 0.0),
+    ]
+    assert rows_of(from_rowcol(GRID, [(-1, 0), (0, 0)], outside="skip")) == [(0, 0, 2, 0.0)]
+    with pytest.raises(InputError, match=r"which has rows 0 .. 9 .*: cell 1 \(row -1, column 0\)"):
+        from_rowcol(GRID, [(-1, 0), (0, 0)])
+
+
+@KINDS
+def test_features_outside(tmp_path, kind, caplog):
+    shapes = [
+        point(2.5, 2.5),
+        point(-3.5, 4.5),
+        line((-5.5, 1.5), (1.5, 1.5)),
+        polygon(box(10, 8, 30, 14)),
+        line((14.5, 12.5), (20.5, 12.5)),
+    ]
+    path = save(kind, tmp_path, *shapes)
+    with pytest.raises(InputError, match=r"4 of 5 features not inside .*-clipdst"):
+        from_vector(GRID, path)
+    inside = {(2, 2, 1), (1, 0, 3), (1, 1, 3), (8, 10, 4), (8, 11, 4), (9, 10, 4), (9, 11, 4)}
+    found = from_vector(GRID, path, outside="skip")
+    assert {one[:3] for one in rows_of(found)} == inside
+    assert f"2 features of {path} left out, outside the raster: feature 2, feature 5" in caplog.text
+    found = from_vector(GRID, path, outside="snap", snap=5)
+    assert {one[:3] for one in rows_of(found)} == inside | {(4, 0, 2), (9, 11, 5)}
+    with pytest.raises(InputError, match=r"1 of 5 features not inside .*: feature 5; clip"):
+        from_vector(GRID, path, outside="snap", snap=4)
+    (tmp_path / "away").mkdir()
+    with pytest.raises(InputError, match=r"2 of 2 features not inside .*, or correct its CRS"):
+        from_vector(GRID, save(kind, tmp_path / "away", shapes[1], shapes[4]), outside="skip")
+
+
+@KINDS
+def test_names_in_place_of_ids(tmp_path, kind):
+    shapes = [point(3.5, 3.5), point(1.5, 1.5), point(2.5, 2.5), point(0.5, 0.5)]
+    names = ["Zwölf", "b", "Zwölf", "a b"]
+    path = save(kind, tmp_path, *shapes, name=names, price=[1.5, 0, 2, 3], osm=[5e9, 7, 8, -1])
+    found = from_vector(GRID, path, id_field="name", cost_field="price")
+    assert found.names == {1: "Zwölf", 2: "b", 3: "a b"}
+    assert rows_of(found) == [(0, 0, 3, 3.0), (1, 1, 2, 0.0), (2, 2, 1, 2.0), (3, 3, 1, 1.5)]
+    assert found.given.tolist() == [3, 1, 2, 0]
+    assert [found.as_given().called(k) for k in range(4)] == names
+    found = from_vector(GRID, path, id_field="osm")
+    assert found.names == {1: "5000000000", 2: "7", 3: "8", 4: "-1"}
+    found = from_vector(GRID, path, id_field="price", cost_field="price")
+    assert set(found.names.values()) == {"1.5", "0", "2", "3"}
+    assert not from_vector(GRID, path).names
+    for field in ({"id_field": "nam"}, {"cost_field": "nam"}):
+        with pytest.raises(InputError, match=r"have no field 'nam', only name, price, osm"):
+            from_vector(GRID, path, **field)
+    with pytest.raises(InputError, match=r"feature 1 has the name 'Zwölf', which is negative"):
+        from_vector(GRID, path, cost_field="name")
+    (tmp_path / "gap").mkdir()
+    gap = save(kind, tmp_path / "gap", *shapes, name=["a", None, "b", "c"])
+    with pytest.raises(InputError, match=r"feature 2 has no name; fill it in"):
+        from_vector(GRID, gap, id_field="name")
+
+
+def test_names_and_order_survive(tmp_path):
+    path = save("geojson", tmp_path, point(3.5, 3.5), point(1.5, 1.5), name=["far", "near"])
+    found = from_vector(GRID, path, id_field="name")
+    several = merge([found, replace(from_rowcol(GRID, [(0, 0)]), ids=np.array([3], np.uint32))])
+    kept = as_places(GRID, several, "sources").one_per_cell()
+    assert kept.names == {1: "far", 2: "near"}
+    assert rows_of(kept.as_given()) == [(3, 3, 1, 0.0), (1, 1, 2, 0.0), (0, 0, 3, 0.0)]
+    plain = Places(found.rows, found.cols, found.ids, found.costs)
+    assert rows_of(as_places(GRID, plain, "sources")) == rows_of(plain)
+    assert json.dumps(kept.names)
