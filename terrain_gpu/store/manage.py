@@ -1,0 +1,224 @@
+"""Rename and remove layers of a store, and tell what depends on them."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from ..errors import InputError, StoreError
+from .files import output_errors, sync_folder
+from .layer import Layer
+from .metadata import NAME, RESERVED, TileStore, drop_consolidated, write_array
+from .objects import ObjectPath
+from .run import Target
+from .swap import exclusive
+
+HEIGHTS = "elevation"
+"""The layer that is not removed by accident."""
+
+_MAKERS = {
+    "cost": "compute-sssp",
+    "weight": "compute-mst",
+    "where": "label-components",
+    "calc_of": "calc",
+    "mask_of": "burn-mask",
+    "slope_of": "slope",
+    "accumulation_of": "flow-accumulation",
+    "fill_of": "fill",
+    "depressions_of": "depressions",
+    "hand_of": "hand",
+    "watershed_of": "watershed",
+    "basins_of": "basins",
+    "streams_of": "streams",
+    "breach_of": "breach",
+    "burn_of": "burn",
+    "indices_of": "terrain-indices",
+    "flats": "flow-direction",
+    "outlets": "accumulate",
+    "inputs": "convert-dataset",
+}
+"""The commands that make layers, by a setting that only theirs have; the first that is found."""
+
+
+def made_by(layer: Layer) -> str | None:
+    """The command that made a layer; None if that is not known."""
+    settings = layer.info.get("settings")
+    if not isinstance(settings, dict):
+        return None
+    return next((maker for mark, maker in _MAKERS.items() if mark in settings), None)
+
+
+def inputs_of(layer: Layer) -> list[str]:
+    """Names of the layers of which a layer records that it was computed from them."""
+    settings, beside = layer.info.get("settings"), layer.info.get("beside")
+    found = settings.get("of") if isinstance(settings, dict) else None
+    return [*(found if isinstance(found, dict) else ()), *_names(beside)]
+
+
+def dependants(store: TileStore, name: str) -> list[str]:
+    """Names of the readable layers that were computed from a layer."""
+    found = []
+    for other in store.layers:
+        with contextlib.suppress(StoreError):
+            if other != name and name in inputs_of(store.layer(other)):
+                found.append(other)
+    return found
+
+
+def remove_layers(store: TileStore, names: Sequence[str], *, force: bool = False) -> None:
+    """Remove layers of a store; each disappears at once, and its files then.
+
+    Parameters
+    ----------
+    names
+        Layers, also damaged ones.
+    force
+        Also remove `HEIGHTS`, and layers that others were computed from, which become stale.
+
+    Raises
+    ------
+    InputError
+        without `force`, for these layers.
+    StoreError
+        when there is no such layer, or a run is writing it.
+    OutputError
+        when its files cannot be removed.
+    """
+    for name in names:
+        _must_exist(store, name)
+        if force:
+            continue
+        if others := [one for one in dependants(store, name) if one not in names]:
+            raise InputError(
+                f"{store.path}: {' and '.join(map(repr, others))} were computed from {name!r}, and "
+                "could not be verified without it; remove them too, or force it (--force)"
+            )
+        if name == HEIGHTS:
+            raise InputError(
+                f"{store.path}: {name!r} is what the store was made for; --force removes it"
+            )
+    with _changing(store, names):
+        for name in names:
+            place = store.path / name
+            if isinstance(place, ObjectPath):
+                (place / "zarr.json").delete()
+                place.delete_below(found for found, _ in place.walk())
+                continue
+            folder = Target(store.path, name, replace_store=False).folder
+            folder.mkdir(exist_ok=True)
+            gone = folder / f"{name}.removed"
+            shutil.rmtree(gone, ignore_errors=True)
+            os.rename(place, gone)
+            sync_folder(store.path)
+            for left in folder.glob("*.removed"):  # also of a run that was killed
+                shutil.rmtree(left)
+            with contextlib.suppress(OSError):
+                folder.rmdir()
+
+
+def rename_layer(store: TileStore, old: str, new: str, *, force: bool = False) -> list[str]:
+    """Rename a layer; backlinks and allocation of a layer of distances are renamed with it.
+
+    Parameters
+    ----------
+    force
+        Also rename a layer that others were computed from, which become stale.
+
+    Returns
+    -------
+    list
+        The new names.
+
+    Raises
+    ------
+    InputError
+        for a name that no layer can have, and without `force`, for layers that others need.
+    StoreError
+        when there is no layer `old`, there is a layer `new`, a run is writing them, or the store is
+        in object storage.
+    OutputError
+        when the files cannot be renamed.
+    """
+    _must_exist(store, old)
+    if isinstance(store.path, ObjectPath):
+        raise StoreError(
+            f"{store.path}: objects cannot be renamed; compute {old!r} again under the new name"
+        )
+    partners = _partners(store, old)
+    renamed = {**{name: _renamed(name, old, new) for name in partners}, old: new}
+    for name in renamed.values():
+        if not NAME.fullmatch(name) or name in RESERVED:
+            raise InputError(
+                f"{name!r} cannot be the name of a layer; use letters, digits, - and _"
+            )
+        if os.path.lexists(store.path / name):
+            raise StoreError(f"{store.path}: {name!r} exists; remove it first, or choose another")
+    others = [one for name in renamed for one in dependants(store, name) if one not in renamed]
+    if others and not force:
+        raise InputError(
+            f"{store.path}: {' and '.join(map(repr, others))} were computed from {old!r} and know "
+            "it by this name; they could not be verified any more; --force renames it nevertheless"
+        )
+    with _changing(store, [*renamed, *renamed.values()]):
+        # The distances last: a second try then finds what a killed one has left.
+        for name, other in renamed.items():
+            if name != old:
+                _rename_beside(store, name, old, new)
+            os.rename(store.path / name, store.path / other)
+            sync_folder(store.path)
+    return [new, *(other for name, other in renamed.items() if name != old)]
+
+
+def _partners(store: TileStore, name: str) -> list[str]:
+    """Names of the layers that were computed in the same run, beside this one."""
+    found = []
+    for other in dependants(store, name):
+        if name in _names(store.layer(other).info.get("beside")):
+            found.append(other)
+    return found
+
+
+def _renamed(name: str, old: str, new: str) -> str:
+    return f"{new}{name[len(old) :]}" if name.startswith(f"{old}_") else f"{new}_{name}"
+
+
+def _rename_beside(store: TileStore, name: str, old: str, new: str) -> None:
+    """Record the new name of the distances with a layer computed beside them."""
+    layer = store.layer(name)
+    own = layer.info["beside"]
+    layer.info["beside"] = {new if key == old else key: value for key, value in own.items()}
+    folder = Target(store.path, name, replace_store=False).folder
+    temporary = folder / f"{name}.tmp"
+    temporary.mkdir(parents=True, exist_ok=True)
+    write_array(layer, temporary)
+    temporary.rmdir()
+    with contextlib.suppress(OSError):
+        folder.rmdir()
+
+
+@contextlib.contextmanager
+def _changing(store: TileStore, names: Iterable[str]) -> Any:
+    """Hold the store while layers change, unless a run is writing one of them."""
+    if isinstance(store.path, ObjectPath):
+        yield
+        return
+    with output_errors(store.path), exclusive(store.path):
+        for name in names:
+            if Target(store.path, name, replace_store=False).is_busy():
+                raise StoreError(f"{store.path}: a run is writing {name!r}; wait for its end")
+        yield
+        drop_consolidated(store.path)
+
+
+def _must_exist(store: TileStore, name: str) -> None:
+    if name not in store.layers:
+        raise StoreError(
+            f"{store.path}: no layer {name!r}; it has: {', '.join(store.layers) or 'none'}"
+        )
+
+
+def _names(recorded: Any) -> list[str]:
+    return list(recorded) if isinstance(recorded, dict) else []
