@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from .algebra import calc, rasterize
     from .components import Components, label_components
     from .drainage import (
         Accumulation,
@@ -77,6 +78,7 @@ _HOME = {
     "breach": "drainage",
     "burn": "drainage",
     "depressions": "drainage",
+    "calc": "algebra",
     "contours": "vectorize",
     "convert_dataset": "io.convert",
     "create_layer": "store",
@@ -89,6 +91,7 @@ _HOME = {
     "label_components": "components",
     "minimum_spanning_tree": "mst",
     "polygons": "vectorize",
+    "rasterize": "algebra",
     "shortest_paths": "paths",
     "slope": "morphometry",
     "streams": "drainage",
@@ -121,6 +124,7 @@ __all__ = [
     "basins",
     "breach",
     "burn",
+    "calc",
     "contours",
     "convert_dataset",
     "create_layer",
@@ -134,6 +138,7 @@ __all__ = [
     "label_components",
     "minimum_spanning_tree",
     "polygons",
+    "rasterize",
     "shortest_paths",
     "slope",
     "streams",

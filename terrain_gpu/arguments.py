@@ -17,6 +17,7 @@ from typing import Any, Literal, ParamSpec, TypeVar, get_args
 
 import numpy as np
 
+from .cells import layer_dtype
 from .errors import InputError
 
 Backend = Literal["auto", "cpu", "cuda"]
@@ -112,6 +113,24 @@ def real(name: str, value: Any) -> float | int:
         else:
             return int(value) if isinstance(value, Integral) else float(value)
     raise wrong(name, value, "a number")
+
+
+def real_or_word(one: str) -> Check:
+    """A finite number, or this word."""
+
+    def check(name: str, value: Any) -> float | str:
+        if isinstance(value, str) and value == one:
+            return value
+        if isinstance(value, str) or not math.isfinite(found := real(name, value)):
+            raise wrong(name, value, f"a finite number, or {one!r}")
+        return found
+
+    return check
+
+
+def cell_type(name: str, value: Any) -> str:
+    """The name of a type that cells of layers may have."""
+    return layer_dtype(text(name, value)).name
 
 
 def not_negative(name: str, value: Any) -> float:
@@ -407,6 +426,7 @@ _CHECKS: dict[str, Check] = {
     "distance": text,
     "epsilon": flag,
     "exclude_self": flag,
+    "expression": text,
     "exponent": positive,
     "fields": flag,
     "filled": text,
@@ -432,6 +452,7 @@ _CHECKS: dict[str, Check] = {
     "min_slope": real,
     "min_volume": not_negative,
     "nodata": real,
+    "onto": text,
     "order": word(StreamOrder),
     "outside": word(Settling),
     "overwrite": flag,
@@ -439,6 +460,7 @@ _CHECKS: dict[str, Check] = {
     "path": path,
     "polygons": flag,
     "progress": _progress,
+    "reclass": path,
     "resume": flag,
     "reverse": flag,
     "round_cells": flag,

@@ -126,6 +126,14 @@ CALLS = {
             "overwrite": True,
         },
     ),
+    "calc": (
+        terrain_gpu.calc,
+        lambda s: {"store": s / "s.zarr", "expression": "elevation + 1", "overwrite": True},
+    ),
+    "rasterize": (
+        terrain_gpu.rasterize,
+        lambda s: {"store": s / "s.zarr", "features": [(0, 0)], "value": 1, "overwrite": True},
+    ),
     "label_components": (
         terrain_gpu.label_components,
         lambda s: {"store": s / "s.zarr", "where": "elevation > 3", "overwrite": True},

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from ..algebra import command as calc_command
 from ..morphometry import command as slope_command
 from . import accumulate as accumulate_file
 from . import (
@@ -24,6 +25,7 @@ from . import (
     options,
     plan,
     polygons,
+    rasterize,
     streams,
     terrain_indices,
     verify,
@@ -65,6 +67,8 @@ for _file in (
 ):
     group.add_command(_file.command)
 for _operation in (
+    calc_command,
+    rasterize,
     slope_command,
     burn,
     breach,

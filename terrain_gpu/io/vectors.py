@@ -113,7 +113,7 @@ def read_features(
     memory_limit
         Bound on the peak resident set of the process, in bytes; a quarter of RAM when None.
     fields
-        Whether ids and costs are read; else ids are 1, 2, ... and costs 0.
+        Whether ids and costs are read; else ids are 1, 2, ... and costs 0, without `cost_field`.
     id_field, cost_field
         Fields in place of ``id`` and ``cost``, which must be there. Where one value of `id_field`
         is not a whole number from 1 to `MAX_ID`, all are names, and ids number these.
@@ -136,7 +136,8 @@ def read_features(
         if problem := next(filter(None, map(_problem, parts)), None):
             raise InputError(f"{path}: feature {number} {problem}; repair it")
     if not fields:
-        ids, costs = [None] * len(geometries), [None] * len(geometries)
+        ids = [None] * len(geometries)
+        costs = costs if cost_field else ids
     numbers, names = (_ids(path, ids), {}) if id_field is None else _named(path, id_field, ids)
     features = Features(
         *_joined(geometries),

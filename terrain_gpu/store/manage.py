@@ -24,7 +24,7 @@ _MAKERS = {
     "weight": "compute-mst",
     "where": "label-components",
     "calc_of": "calc",
-    "mask_of": "burn-mask",
+    "features": "rasterize",
     "slope_of": "slope",
     "accumulation_of": "flow-accumulation",
     "fill_of": "fill",

@@ -1,0 +1,442 @@
+"""Arithmetic over cells, such as ``where(slope > 30, 9, friction) + 2 * distance``.
+
+    either      both ("or" both)*
+    both        negation ("and" negation)*
+    negation    "not"* comparison
+    comparison  sum (("<" | "<=" | ">" | ">=" | "==" | "!=") sum)*
+    sum         product (("+" | "-") product)*
+    product     factor (("*" | "/") factor)*
+    factor      ("+" | "-")* ( number | layer | function "(" either ("," either)* ")" | grouped )
+    grouped     "(" either ")"
+
+Names of layers that contain a minus sign or are words of this language are given in double quotes.
+There are two types of numbers: int64, of integer layers and whole numbers, and float64. A quotient
+is a float64, a condition is 0 or 1. A cell without a value makes what is computed from it a cell
+without a value, with three exceptions: `nodata`, `coalesce`, and the branch that `where` does not
+take. `and` and `or` are those of SQL, where an unknown operand may not matter.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, NoReturn
+
+import numpy as np
+
+from ..cells import is_nodata
+from ..errors import InputError
+
+MOST_NESTED = 50
+"""Most nested parentheses and signs: the parser recurses for each."""
+
+CONDITION, INTEGER, REAL = np.dtype(bool), np.dtype(np.int64), np.dtype(np.float64)
+
+_TOKEN = re.compile(
+    r"(?P<number>(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)"
+    r'|(?P<word>[A-Za-z][A-Za-z0-9_]*)|"(?P<quoted>[^"]*)"|(?P<sign><=|>=|==|!=|[<>()+*/,-])'
+)
+_COMPARE = {
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+    "==": operator.eq,
+    "!=": operator.ne,
+}
+_FUNCTIONS = {
+    "abs": (1, 1),
+    "sqrt": (1, 1),
+    "nodata": (1, 1),
+    "min": (2, 20),
+    "max": (2, 20),
+    "coalesce": (2, 20),
+    "where": (3, 3),
+}
+"""The fewest and the most arguments of each function."""
+_WORDS = ("and", "or", "not")
+
+
+class Cells(NamedTuple):
+    """Cells of one shape: values, and which of them are unknown; there the value is anything."""
+
+    values: np.ndarray
+    void: np.ndarray
+
+
+class TooLarge(Exception):
+    """An integer does not fit 64 bits; holds the index of the cell."""
+
+
+Layers = Mapping[str, Cells]
+Compute = Callable[[Layers], Cells]
+
+
+@dataclass(frozen=True)
+class _Node:
+    """A part of an expression: how it is computed, and the type of its values."""
+
+    compute: Compute
+    kind: np.dtype
+
+
+class Arithmetic:
+    """A parsed expression.
+
+    Parameters
+    ----------
+    text
+        The expression; see the module for its grammar.
+    dtypes
+        Types of the layers that may occur, by name.
+
+    Attributes
+    ----------
+    text
+        As given.
+    layers
+        Names that occur, in the order of their first occurrence; at least one.
+    kind
+        Type of the values: bool, int64 or float64.
+    parts
+        Number of operations, layers and numbers.
+
+    Raises
+    ------
+    InputError
+        for a syntax error, an unknown layer, or a number that is no int64 or float64; the message
+        names the position, counted from 1.
+    """
+
+    def __init__(self, text: str, dtypes: Mapping[str, np.dtype]) -> None:
+        self.text = text
+        parser = _Tokens(text, dtypes)
+        root = parser.either()
+        if parser.kind:
+            parser.fail("an operator or the end")
+        if not parser.seen:
+            parser.refuse("names no layer; name at least one")
+        self._root, self.kind, self.parts = root, root.kind, parser.parts
+        self.layers = tuple(parser.seen)
+
+    def over(self, cells: Mapping[str, tuple[np.ndarray, float | int | None]]) -> Cells:
+        """Compute the values of cells, given those of each layer and its nodata value.
+
+        Raises
+        ------
+        TooLarge
+            when an integer, of a layer or a result, does not fit 64 bits.
+        """
+        layers = {name: _known(data, nodata) for name, (data, nodata) in cells.items()}
+        with np.errstate(all="ignore"):
+            return self._root.compute(layers)
+
+
+def _known(data: np.ndarray, nodata: float | int | None) -> Cells:
+    void = is_nodata(data, nodata)
+    if data.dtype == np.uint64:
+        _refuse(~void & (data > np.uint64(2**63 - 1)))
+    return Cells(data.astype(REAL if data.dtype.kind == "f" else INTEGER), void)
+
+
+def _refuse(beyond: np.ndarray) -> None:
+    if beyond.any():
+        raise TooLarge(int(np.argmax(beyond)))
+
+
+def _as(cells: Cells, kind: np.dtype) -> Cells:
+    return cells if cells.values.dtype == kind else Cells(cells.values.astype(kind), cells.void)
+
+
+def _number(node: _Node) -> np.dtype:
+    """The type of a node as a number: conditions are integers."""
+    return INTEGER if node.kind == CONDITION else node.kind
+
+
+def _common(nodes: Sequence[_Node]) -> np.dtype:
+    return REAL if any(node.kind == REAL for node in nodes) else INTEGER
+
+
+def _real(values: np.ndarray, void: np.ndarray) -> Cells:
+    """Real numbers; infinities and NaN are no values."""
+    return Cells(values, void | ~np.isfinite(values))
+
+
+def _arithmetic(sign: str, one: _Node, other: _Node) -> _Node:
+    kind = REAL if sign == "/" else _common((one, other))
+
+    def compute(layers: Layers) -> Cells:
+        (a, a_void), (b, b_void) = (_as(node.compute(layers), kind) for node in (one, other))
+        void = a_void | b_void
+        if sign == "/":
+            return _real(a / b, void)
+        found = {"+": np.add, "-": np.subtract, "*": np.multiply}[sign](a, b)
+        if kind == REAL:
+            return _real(found, void)
+        # Integers wrap around; a sum has then a sign that none of its terms has.
+        if sign == "*":
+            about = np.abs(a.astype(REAL) * b.astype(REAL))
+            _refuse(~void & (about >= 2.0**63))
+        else:
+            addend = b if sign == "+" else ~b
+            _refuse(~void & (((a ^ found) & (addend ^ found)) < 0))
+        return Cells(found, void)
+
+    return _Node(compute, kind)
+
+
+def _compared(sign: str, one: _Node, other: _Node) -> _Node:
+    def compute(layers: Layers) -> Cells:
+        a, b = one.compute(layers), other.compute(layers)
+        x, y = a.values, b.values
+        if {x.dtype.kind, y.dtype.kind} == {"i", "f"}:
+            # On Linux, longdouble has a mantissa of 64 bits: all of both types are exact.
+            x, y = x.astype(np.longdouble), y.astype(np.longdouble)
+        return Cells(_COMPARE[sign](x, y), a.void | b.void)
+
+    return _Node(compute, CONDITION)
+
+
+def _truth(cells: Cells) -> np.ndarray:
+    return cells.values if cells.values.dtype == CONDITION else cells.values != 0
+
+
+def _joined(every: bool, one: _Node, other: _Node) -> _Node:
+    """The conjunction (`every`) or disjunction; an operand decides alone where it can."""
+
+    def compute(layers: Layers) -> Cells:
+        a, b = one.compute(layers), other.compute(layers)
+        x, y = _truth(a), _truth(b)
+        decided = (~a.void & (x != every)) | (~b.void & (y != every))
+        values = np.where(decided, not every, x & y if every else x | y)
+        return Cells(values, (a.void | b.void) & ~decided)
+
+    return _Node(compute, CONDITION)
+
+
+def _negated(one: _Node) -> _Node:
+    def compute(layers: Layers) -> Cells:
+        found = one.compute(layers)
+        return Cells(~_truth(found), found.void)
+
+    return _Node(compute, CONDITION)
+
+
+def _constant(number: float | int) -> _Node:
+    kind = REAL if isinstance(number, float) else INTEGER
+
+    def compute(layers: Layers) -> Cells:
+        shape = next(iter(layers.values())).values.shape
+        return Cells(np.full(shape, number, kind), np.zeros(shape, bool))
+
+    return _Node(compute, kind)
+
+
+def _called(name: str, given: list[_Node]) -> _Node:
+    """A function of its arguments."""
+    if name == "nodata":
+
+        def missing(layers: Layers) -> Cells:
+            void = given[0].compute(layers).void
+            return Cells(void, np.zeros(void.shape, bool))
+
+        return _Node(missing, CONDITION)
+    if name == "sqrt":
+
+        def root(layers: Layers) -> Cells:
+            found = _as(given[0].compute(layers), REAL)
+            return _real(np.sqrt(found.values), found.void)
+
+        return _Node(root, REAL)
+    kind = _common(given[1:] if name == "where" else given)
+
+    def compute(layers: Layers) -> Cells:
+        if name == "where":
+            test = given[0].compute(layers)
+            yes, no = (_as(node.compute(layers), kind) for node in given[1:])
+            chosen = _truth(test)
+            void = test.void | np.where(chosen, yes.void, no.void)
+            return Cells(np.where(chosen, yes.values, no.values), void)
+        found = _as(given[0].compute(layers), kind)
+        if name == "abs":
+            if kind == INTEGER:
+                _refuse(~found.void & (found.values == np.iinfo(INTEGER).min))
+            return Cells(np.abs(found.values), found.void)
+        for node in given[1:]:
+            more = _as(node.compute(layers), kind)
+            if name == "coalesce":
+                values = np.where(found.void, more.values, found.values)
+                found = Cells(values, found.void & more.void)
+            else:
+                better = _COMPARE["<" if name == "min" else ">"](more.values, found.values)
+                values = np.where(better, more.values, found.values)
+                found = Cells(values, found.void | more.void)
+        return found
+
+    return _Node(compute, kind)
+
+
+class _Tokens:
+    """A recursive-descent parser."""
+
+    def __init__(self, text: str, dtypes: Mapping[str, np.dtype]) -> None:
+        self.text, self.dtypes = text, dtypes
+        self.seen: dict[str, None] = {}
+        self.nested = self.parts = self.end = 0
+        self.next()
+
+    def next(self) -> None:
+        """Advance to the next token; its kind is None at the end."""
+        self.start = self.end + len(self.text[self.end :]) - len(self.text[self.end :].lstrip())
+        self.kind, self.token = None, ""
+        if found := _TOKEN.match(self.text, self.start):
+            self.end = found.end()
+            self.kind, self.token = found.lastgroup, found[found.lastgroup or 0]
+            if self.kind == "word" and self.token.lower() in _WORDS:
+                self.kind, self.token = "sign", self.token.lower()
+        elif self.start < len(self.text):
+            self.token = self.text[self.start]
+            hint = " (equality is ==)" if self.token == "=" else ""
+            self.refuse(f"{self.token!r} is not allowed in an expression{hint}")
+
+    def refuse(self, reason: str) -> NoReturn:
+        text = self.text if len(self.text) <= 80 else self.text[:77] + "..."
+        raise InputError(f"expression {text!r}: {reason}, at character {self.start + 1}")
+
+    def fail(self, expected: str) -> NoReturn:
+        found = repr(self.token[:40]) if self.kind else "the end"
+        self.refuse(f"expected {expected}, found {found}")
+
+    def take(self, *tokens: str) -> str:
+        """Consume and return the token if it is one of `tokens`, else return ""."""
+        token = self.token
+        if self.kind != "sign" or token not in tokens:
+            return ""
+        self.next()
+        return token
+
+    def need(self, token: str) -> None:
+        if not self.take(token):
+            self.fail(repr(token))
+
+    def made(self, node: _Node) -> _Node:
+        self.parts += 1
+        return node
+
+    def either(self) -> _Node:
+        found = self.both()
+        while self.take("or"):
+            found = self.made(_joined(False, found, self.both()))
+        return found
+
+    def both(self) -> _Node:
+        found = self.negation()
+        while self.take("and"):
+            found = self.made(_joined(True, found, self.negation()))
+        return found
+
+    def negation(self) -> _Node:
+        negated = False
+        while self.take("not"):
+            negated = not negated
+        found = self.comparison()
+        return self.made(_negated(found)) if negated else found
+
+    def comparison(self) -> _Node:
+        left = self.sum()
+        found = None
+        while sign := self.take(*_COMPARE):
+            right = self.sum()
+            one = self.made(_compared(sign, left, right))
+            found = one if found is None else self.made(_joined(True, found, one))
+            left = right
+        return left if found is None else found
+
+    def sum(self) -> _Node:
+        found = self.product()
+        while sign := self.take("+", "-"):
+            found = self.made(_arithmetic(sign, found, self.product()))
+        return found
+
+    def product(self) -> _Node:
+        found = self.factor()
+        while sign := self.take("*", "/"):
+            found = self.made(_arithmetic(sign, found, self.factor()))
+        return found
+
+    def factor(self) -> _Node:
+        minus = False
+        while sign := self.take("+", "-"):
+            minus ^= sign == "-"
+        if minus and self.kind == "number":
+            number = self.number()
+            return self.made(_constant(-number))
+        found = self.atom()
+        return self.made(_arithmetic("-", _constant(0), found)) if minus else found
+
+    def atom(self) -> _Node:
+        if self.kind == "number":
+            return self.made(_constant(self.number()))
+        if self.token == "(" and self.kind == "sign":
+            return self.inside(self.either)
+        if (
+            self.kind == "word"
+            and self.token in _FUNCTIONS
+            and self.text[self.end :].lstrip()[:1] == "("
+        ):
+            return self.function()
+        if self.kind not in ("word", "quoted"):
+            self.fail("a layer, a number or a function")
+        name = self.token
+        if name not in self.dtypes:
+            names = ", ".join([*self.dtypes][:20]) or "none"
+            self.refuse(f"there is no layer {name[:40]!r}, only {names}")
+        self.seen[name] = None
+        self.next()
+        kind = REAL if self.dtypes[name].kind == "f" else INTEGER
+        return self.made(_Node(lambda layers: layers[name], kind))
+
+    def inside(self, parse: Callable[[], _Node]) -> _Node:
+        """Parse what is in parentheses."""
+        if self.nested == MOST_NESTED:
+            self.refuse(f"more than {MOST_NESTED} nested parentheses")
+        self.need("(")
+        self.nested += 1
+        found = parse()
+        self.nested -= 1
+        self.need(")")
+        return found
+
+    def function(self) -> _Node:
+        name, start = self.token, self.start
+        least, most = _FUNCTIONS[name]
+        self.next()
+        given: list[_Node] = []
+
+        def arguments() -> _Node:
+            given.append(self.either())
+            while self.take(","):
+                given.append(self.either())
+            return given[0]
+
+        self.inside(arguments)
+        if not least <= len(given) <= most:
+            self.start = start
+            count = str(least) if least == most else f"{least} to {most}"
+            self.refuse(f"{name} takes {count} arguments, not {len(given)}")
+        return self.made(_called(name, given))
+
+    def number(self) -> float | int:
+        token = self.token
+        if token.isdigit():
+            if len(token) > 19 or int(token) >= 2**63:
+                self.refuse(f"{token[:40]!r} is too large for an int64")
+            self.next()
+            return int(token)
+        if not math.isfinite(float(token)):
+            self.refuse(f"{token[:40]!r} is too large for a float64")
+        self.next()
+        return float(token)

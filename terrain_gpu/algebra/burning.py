@@ -1,0 +1,265 @@
+"""Features of vector files as a layer, such as rivers as barriers: `rasterize`."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from ..arguments import checked, real_or_word
+from ..cells import fits
+from ..engine.operation import Operation, OutputLayer, Phase, SolvedBlock, State
+from ..engine.plan import StreamPlan, fit_blocks, layer_bytes
+from ..engine.run import Here, Result, run
+from ..errors import InputError
+from ..grid import Block
+from ..io.places import Places, PlacesLike, as_places
+from ..progress import Progress, silent
+from ..store import Layer, TileStore
+
+LAYER = "rasterized"
+
+
+@dataclass(frozen=True)
+class Rasterize(Operation):
+    """The operation.
+
+    Attributes
+    ----------
+    digest
+        Of cells and values.
+    like
+        A layer whose blocks the result has.
+    onto
+        The layer whose cells are kept elsewhere; zeros when None.
+    real
+        Whether the result is float64 if there is no `onto`; else uint8.
+    cells, values
+        int64 ids of cells, sorted, and float64 values; NaN is no value.
+    """
+
+    store: str
+    digest: str
+    like: str
+    onto: str | None = None
+    into: str = LAYER
+    real: bool = False
+    cells: np.ndarray = field(
+        default_factory=lambda: np.empty(0, np.int64), compare=False, repr=False
+    )
+    values: np.ndarray = field(default_factory=lambda: np.empty(0), compare=False, repr=False)
+
+    command = "rasterize"
+    mark = "features"
+    phases = (Phase("rasterize", writes=True),)
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        return (self.onto or self.like,)
+
+    @property
+    def source(self) -> Layer | None:
+        return None if self.onto is None else self.layers[0]
+
+    @property
+    def outputs(self) -> tuple[OutputLayer, ...]:
+        source = self.source
+        dtype, nodata = np.dtype("<f8" if self.real else "u1"), None
+        if source is not None:
+            dtype, nodata = source.dtype, source.nodata
+        return (OutputLayer(self.into, dtype, nodata, "rasterized features"),)
+
+    def identity(self) -> dict[str, str]:
+        return {} if self.onto is None else super().identity()
+
+    def settings(self) -> dict[str, Any]:
+        return {"features": self.digest, "onto": self.onto}
+
+    def plan(
+        self, memory_limit: int | str | None, threads: int | None, gpu: Any = None
+    ) -> StreamPlan:
+        out, size = self.outputs[0].dtype, self.blocks.block**2
+        both = self.layers[0].dtype.itemsize + out.itemsize
+        whole = layer_bytes(*self.grid.shape, out.itemsize, self.blocks.block)
+        return fit_blocks(
+            self.blocks,
+            out.name,
+            "to rasterize features into",
+            buffer=size * both,
+            worker=40 * min(len(self.cells), size),
+            scratch=size * both + 64 * self.grid.rows,
+            held=16 * len(self.cells),
+            bytes_read=0 if self.onto is None else whole,
+            bytes_written=whole,
+            memory_limit=memory_limit,
+            threads=threads,
+        )
+
+    def read(self, at: Block, buffer: list[np.ndarray]) -> list[np.ndarray]:
+        if self.onto is not None:
+            return super().read(at, buffer)
+        r0, r1, c0, c1 = self.window(at)
+        shape = r1 - r0, c1 - c0
+        return [flat[: shape[0] * shape[1]].reshape(shape) for flat in buffer]
+
+    def begin(self, plan: StreamPlan, spill: Any) -> State:
+        return _Counted(len(self.cells))
+
+    def solve(
+        self,
+        phase: Phase,
+        at: Block,
+        cells: list[np.ndarray],
+        out: list[np.ndarray],
+        given: Any,
+        work: Any,
+    ) -> SolvedBlock:
+        r0, r1, c0, c1 = self.blocks.window(*at)
+        cols = self.grid.cols
+        rows = slice(*np.searchsorted(self.cells, [r0 * cols, r1 * cols]))
+        row, col = np.divmod(self.cells[rows], cols)
+        here = (col >= c0) & (col < c1)
+        out[0][...] = 0 if self.onto is None else cells[0]
+        nodata = self.outputs[0].nodata
+        values = self.values[rows][here]
+        if (void := np.isnan(values)).any():
+            values = np.where(void, 0 if nodata is None else nodata, values)
+        out[0][row[here] - r0, col[here] - c0] = values.astype(out[0].dtype)
+        return SolvedBlock(tuple(out))
+
+
+class _Counted(State):
+    """The number of cells that features cover, which is known before."""
+
+    def __init__(self, covered: int) -> None:
+        self._covered = covered
+
+    def found(self) -> dict[str, Any]:
+        return {"covered": self._covered}
+
+
+@checked(features=lambda name, value: value, value=real_or_word("nodata"))
+def rasterize(  # noqa: PLR0913 - keyword-only
+    store: str | os.PathLike[str] | TileStore,
+    features: PlacesLike,
+    *,
+    value: float | str | None = None,
+    onto: str | None = None,
+    into: str = LAYER,
+    layer: str = "elevation",
+    memory_limit: int | str | None = None,
+    threads: int | None = None,
+    client: Any = None,
+    resume: bool = False,
+    overwrite: bool = False,
+    progress: Progress = silent,
+) -> Result:
+    """Write the cells of features into a layer, such as rivers as barriers.
+
+    Parameters
+    ----------
+    store
+        A store, or its path.
+    features
+        Cells, in the forms that `shortest_paths` accepts as sources; ``io.places.from_vector`` with
+        `all_touched` finds those of lines and polygons.
+    value
+        What these cells become; "nodata" for no value. When None, the start costs of `features`,
+        such as the field that ``from_vector(cost_field=...)`` has read; of several features in a
+        cell, the last one's.
+    onto
+        Layer whose cells are kept elsewhere, and whose type and nodata value the result has. When
+        None, other cells are 0, and the type is uint8 if that holds all values, else float64.
+    into
+        Layer to write.
+    layer
+        Layer whose blocks the result has without `onto`.
+    memory_limit
+        Limit on the peak resident set of the process in bytes; a quarter of RAM when None.
+    threads
+        Number of threads; all processors when None.
+    client
+        A ``distributed.Client`` whose workers solve the blocks, each within `memory_limit`. None
+        for this process.
+    resume
+        Continue an unfinished run.
+    overwrite
+        Replace an existing result once the new one is complete.
+    progress
+        Called with the cells just done and all cells.
+
+    Returns
+    -------
+    Result
+        Its layer is named `into`; `found` has the number of cells "covered".
+
+    Raises
+    ------
+    InputError
+        when a name, the features or a value cannot be used, or the type of `onto` does not hold a
+        value.
+    PlanError
+        when the memory limit is too small.
+    StoreError
+        when the store is damaged, lacks the layer, or already has such a result.
+    OutputError
+        when the disk is full. Finished blocks are kept for `resume`.
+
+    Notes
+    -----
+    A line covers every cell that it touches (J. Amanatides and A. Woo, "A fast voxel traversal
+    algorithm for ray tracing", Eurographics 1987). Where it passes exactly through a corner, only
+    ``corner_cutting=False`` of `shortest_paths` keeps diagonal steps from crossing it.
+
+    Examples
+    --------
+    >>> from terrain_gpu.io.places import from_vector
+    >>> grid = TileStore.open("dem.zarr").grid
+    >>> rivers = from_vector(grid, "rivers.gpkg", all_touched=True, fields=False)
+    >>> rasterize("dem.zarr", rivers, value=1, into="rivers")
+    >>> shortest_paths("dem.zarr", [(0, 0)], barriers="rivers", corner_cutting=False)
+    """
+    opened = store if isinstance(store, TileStore) else TileStore.open(store)
+    places = as_places(opened.grid, features, "features")
+    if not len(places):
+        raise InputError("features: there are no cells; give some")
+    source = None if onto is None else opened.layer(onto)
+    ids, values = _last(places, opened.grid.cols)
+    if value is not None:
+        values = np.full(len(ids), np.nan if value == "nodata" else value, np.float64)
+        if value == "nodata" and (source is None or source.nodata is None):
+            raise InputError("value 'nodata': give onto, a layer that has a nodata value")
+    real = not all(fits(one, np.dtype(np.uint8)) for one in np.unique(values).tolist())
+    if source is not None:
+        for one in np.unique(values[~np.isnan(values)]).tolist():
+            if not fits(one, source.dtype) or source.dtype.type(one) == source.nodata:
+                raise InputError(
+                    f"value {one:.15g}: {source.path} is {source.dtype.name} with nodata "
+                    f"{source.nodata}, which does not hold it as a value"
+                )
+    digest = hashlib.sha256(ids.astype("<i8").tobytes() + values.astype("<f8").tobytes())
+    found = Rasterize(
+        *(str(opened.path), digest.hexdigest(), layer, onto, into, real), cells=ids, values=values
+    )
+    return run(
+        found,
+        memory_limit=memory_limit,
+        threads=threads,
+        resume=resume,
+        overwrite=overwrite,
+        place=Here(progress),
+        client=client,
+    )
+
+
+def _last(places: Places, cols: int) -> tuple[np.ndarray, np.ndarray]:
+    """Sorted ids of the cells, and the cost of the last of the features that were given in each."""
+    ids = places.rows * cols + places.cols
+    given = np.zeros(len(ids), np.int64) if places.given is None else places.given
+    order = np.lexsort((given, ids))
+    ids, costs = ids[order], places.costs[order]
+    last = np.append(np.diff(ids) != 0, True)
+    return ids[last], costs[last]

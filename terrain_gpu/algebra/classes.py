@@ -1,0 +1,67 @@
+"""Tables that give classes, such as those of land cover, other values."""
+
+from __future__ import annotations
+
+import csv
+import math
+import os
+from pathlib import Path
+
+from ..errors import InputError
+
+MOST_CLASSES = 100_000
+
+Classes = tuple[tuple[float, float | None], ...]
+"""Classes and their values, sorted; None for no value."""
+
+
+def read_classes(path: str | os.PathLike[str]) -> Classes:
+    """Read a table of classes and values from a text file.
+
+    The first two columns count, separated by commas, semicolons or tabs. A first line that does not
+    begin with a number holds names. An empty second field, or "nodata", means no value.
+
+    Raises
+    ------
+    InputError
+        when the file cannot be read, a field is not a number, or a class is there twice; names the
+        line.
+    """
+    path = Path(path)
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+    except (OSError, UnicodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not text in UTF-8"
+        raise InputError(f"{path}: cannot be read as a table of classes: {reason}") from None
+    first = text.partition("\n")[0]
+    mark = max(",;\t", key=first.count)
+    found: dict[float, float | None] = {}
+    for number, row in enumerate(csv.reader(text.splitlines(), delimiter=mark), 1):
+        fields = [field.strip() for field in row]
+        if not any(fields) or (number == 1 and _number(fields[0]) is None):
+            continue
+        if len(fields) < 2:
+            raise InputError(f"{path}: line {number} has no second field; give class and value")
+        key, value = _number(fields[0]), _number(fields[1])
+        empty = fields[1].lower() in ("", "nodata")
+        if key is None or key % 1 or (value is None and not empty):
+            raise InputError(
+                f"{path}: line {number}: {', '.join(fields[:2])[:60]!r} is not a whole number and "
+                "its value; correct it (an empty value is no value)"
+            )
+        if key in found:
+            raise InputError(f"{path}: line {number}: class {key:.15g} is there twice; delete one")
+        if len(found) == MOST_CLASSES:
+            raise InputError(f"{path}: more than {MOST_CLASSES:,} classes")
+        found[key] = value
+    if not found:
+        raise InputError(f"{path}: holds no class; give lines of class and value")
+    return tuple(sorted(found.items()))
+
+
+def _number(field: str) -> float | None:
+    try:
+        value = float(field)
+    except ValueError:
+        return None
+    return value if math.isfinite(value) else None

@@ -1,0 +1,349 @@
+"""Arithmetic over the layers of a store as an operation: `calc`."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..arguments import cell_type, checked, real_or_word
+from ..cells import fits, layer_dtype
+from ..engine.operation import Operation, OutputLayer, Phase, SolvedBlock, State
+from ..engine.plan import StreamPlan, fit_blocks, layer_bytes
+from ..engine.run import Here, Result, Run, run
+from ..errors import InputError
+from ..grid import Block
+from ..progress import Progress, silent
+from ..store import TileStore
+from .arithmetic import CONDITION, REAL, Arithmetic, Cells, TooLarge
+from .classes import Classes, read_classes
+
+LAYER = "calc"
+_STRIP = 1 << 16
+"""Cells that are computed at a time, so that temporaries stay in the cache."""
+
+MOST_MISSING = 1000
+"""Classes that a table lacks and that are remembered for the message."""
+
+
+class _Missing(InputError):
+    """A table lacks classes."""
+
+
+@dataclass(frozen=True)
+class Calc(Operation):
+    """The operation; fields are parameters of `calc`, but `classes` is what `reclass` holds."""
+
+    store: str
+    expression: str
+    into: str = LAYER
+    dtype: str | None = None
+    classes: Classes | None = None
+    default: float | str | None = None
+
+    command = "calc"
+    mark = "calc_of"
+    phases = (Phase("calc", writes=True),)
+
+    @cached_property
+    def arithmetic(self) -> Arithmetic:
+        store = TileStore.open(self.store)
+        return Arithmetic(self.expression, {n: store.layer(n).dtype for n in store.layers})
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        return self.arithmetic.layers
+
+    @property
+    def kind(self) -> np.dtype:
+        """Type of the values before they are converted."""
+        return REAL if self.classes is not None else self.arithmetic.kind
+
+    @cached_property
+    def target(self) -> np.dtype:
+        """Type of the layer."""
+        usual = "uint8" if self.kind == CONDITION else self.kind.name
+        return layer_dtype(self.dtype or usual)
+
+    @property
+    def nodata(self) -> float | int:
+        if self.target.kind == "f":
+            return math.nan
+        info = np.iinfo(self.target)
+        return int(info.max if self.target.kind == "u" else info.min)
+
+    @property
+    def outputs(self) -> tuple[OutputLayer, ...]:
+        return (OutputLayer(self.into, self.target, self.nodata, "results of calc"),)
+
+    def settings(self) -> dict[str, Any]:
+        classes = None if self.classes is None else [list(pair) for pair in self.classes]
+        return {
+            "calc_of": self.expression,
+            "dtype": self.target.name,
+            "classes": classes,
+            "default": self.default,
+        }
+
+    def plan(
+        self, memory_limit: int | str | None, threads: int | None, gpu: Any = None
+    ) -> StreamPlan:
+        blocks, layers, out = self.blocks, self.layers, self.target.itemsize
+        size = blocks.block**2
+        read = sum(layer.dtype.itemsize for layer in layers)
+        names = ", ".join(layer.dtype.name for layer in layers)
+        return fit_blocks(
+            blocks,
+            names,
+            "to compute with",
+            buffer=size * (read + out),
+            # Values and masks of every part, and temporaries of one.
+            worker=min(size, 2 * _STRIP) * (10 * self.arithmetic.parts + 64),
+            scratch=size * (read + out) + 64 * blocks.rows,
+            held=32 * len(self.classes or ()),
+            bytes_read=sum(layer.info.get("stored_bytes") or 0 for layer in layers),
+            bytes_written=layer_bytes(*self.grid.shape, out, blocks.block),
+            memory_limit=memory_limit,
+            threads=threads,
+        )
+
+    def begin(self, plan: StreamPlan, spill: Path) -> State:
+        return _Lacking(self)
+
+    def solve(
+        self,
+        phase: Phase,
+        at: Block,
+        cells: list[np.ndarray],
+        out: list[np.ndarray],
+        given: Any,
+        work: Any,
+    ) -> SolvedBlock:
+        window = self.blocks.window(*at)
+        rows, cols = out[0].shape
+        step = max(_STRIP // cols, 1)
+        missing: set[float] = set()
+        for row in range(0, rows, step):
+            part = slice(row, row + step)
+            layers = {
+                name: (data[part], layer.nodata)
+                for name, data, layer in zip(self.inputs, cells, self.layers, strict=True)
+            }
+            self._solve(layers, out[0][part], missing, (window[0] + row, window[2]))
+        return SolvedBlock(tuple(out), sorted(missing))
+
+    def _solve(
+        self,
+        layers: dict[str, Any],
+        out: np.ndarray,
+        missing: set[float],
+        corner: tuple[int, int],
+    ) -> None:
+        """Compute cells of the layer; `corner` is the row and column of the first one."""
+
+        def refuse(k: int, reason: str) -> InputError:
+            row, col = divmod(k, out.shape[1])
+            where = f"row {corner[0] + row}, column {corner[1] + col}"
+            return InputError(f"{self.store}: expression {self.expression!r} {reason} at {where}")
+
+        try:
+            found = self.arithmetic.over(layers)
+        except TooLarge as error:
+            raise refuse(
+                error.args[0], "has an integer beyond 64 bits; multiply by 1.0 for real numbers,"
+            ) from None
+        if self.classes is not None:
+            found = self._reclassed(found, missing)
+        self._convert(found, out, refuse)
+
+    @cached_property
+    def table(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Classes, their values, and which have none."""
+        assert self.classes is not None
+        keys, values = zip(*self.classes, strict=True)
+        void = np.array([value is None for value in values])
+        return np.array(keys), np.array([0.0 if v is None else v for v in values]), void
+
+    def _reclassed(self, found: Cells, missing: set[float]) -> Cells:
+        keys, values, void = self.table
+        classes = found.values.astype(REAL)
+        at = np.minimum(np.searchsorted(keys, classes), len(keys) - 1)
+        lacks = ~found.void & (keys[at] != classes)
+        result, gone = values[at], found.void | void[at]
+        if lacks.any():
+            if self.default is None:
+                left = MOST_MISSING + 1 - len(missing)
+                missing.update(np.unique(classes[lacks])[: max(left, 0)].tolist())
+            elif self.default == "nodata":
+                gone |= lacks
+            else:
+                gone &= ~lacks
+                result = np.where(lacks, self.default, result)
+        return Cells(result, gone)
+
+    def _convert(
+        self, found: Cells, out: np.ndarray, refuse: Callable[[int, str], InputError]
+    ) -> None:
+        """Write values in the type of the layer; refuse those that this does not hold."""
+        values, void = found
+        name = self.target.name
+        if self.target.kind == "f":
+            with np.errstate(over="ignore"):
+                out[...] = values
+            bad = ~void & ~np.isfinite(out)
+        else:
+            info = np.iinfo(self.target)
+            low, high = info.min, info.max
+            if values.dtype.kind == "f":
+                with np.errstate(invalid="ignore"):
+                    fine = (values >= float(low)) & (values < float(high) + 1) & (values % 1 == 0)
+            else:
+                fine = np.ones(values.shape, bool)
+                if values.dtype.kind == "i":
+                    fine = (values >= low) & (values <= min(high, 2**63 - 1))
+            bad = ~void & ~fine
+            with np.errstate(invalid="ignore"):
+                np.copyto(out, np.where(fine & ~void, values, 0), casting="unsafe")
+            bad |= ~void & (out == self.nodata)
+        if bad.any():
+            k = int(np.argmax(bad))
+            raise refuse(
+                k,
+                f"gives {values.flat[k]}, which {name} does not hold as a value; choose another "
+                "type (--dtype),",
+            )
+        out[void] = self.nodata
+
+    def execute(self, run: Run) -> dict[str, Any]:
+        try:
+            return super().execute(run)
+        except _Missing:
+            run.forget()  # the blocks are of no use with another table
+            raise
+
+
+class _Lacking(State):
+    """The classes that the table lacks."""
+
+    def __init__(self, operation: Calc) -> None:
+        self._operation = operation
+        self._missing: set[float] = set()
+
+    def add(self, phase: Phase, at: Block, known: Any) -> None:
+        if len(self._missing) <= MOST_MISSING:
+            self._missing.update(known)
+
+    def found(self) -> dict[str, Any]:
+        if not self._missing:
+            return {}
+        names = ", ".join(f"{one:.15g}" for one in sorted(self._missing)[:20])
+        count = len(self._missing)
+        more = f" and {count - 20} more" if count > 20 else ""
+        more += ", or even more" if count > MOST_MISSING else ""
+        raise _Missing(
+            f"{self._operation.store}: the table lacks classes of {self._operation.expression!r}: "
+            f"{names}{more}; add them, or say what others become (--default)"
+        )
+
+
+@checked(default=real_or_word("nodata"), dtype=cell_type)
+def calc(  # noqa: PLR0913 - keyword-only
+    store: str | os.PathLike[str] | TileStore,
+    expression: str,
+    *,
+    into: str = LAYER,
+    dtype: str | None = None,
+    reclass: str | os.PathLike[str] | None = None,
+    default: float | str | None = None,
+    memory_limit: int | str | None = None,
+    threads: int | None = None,
+    client: Any = None,
+    resume: bool = False,
+    overwrite: bool = False,
+    progress: Progress = silent,
+) -> Result:
+    """Compute a layer from others, cell by cell.
+
+    Parameters
+    ----------
+    store
+        A store, or its path.
+    expression
+        Arithmetic over its layers, such as ``"distance + 0.5 * other"``; see `arithmetic`.
+    into
+        The layer to write.
+    dtype
+        Cell type of the layer; by default uint8 for a condition, int64 for integers, float64 for
+        real numbers and with `reclass`. Values are not rounded to integers, but to float32. Nodata
+        is NaN, the largest unsigned or the smallest signed integer.
+    reclass
+        A table of classes and values, see `classes.read_classes`, that the results are looked up
+        in.
+    default
+        What other classes become: a number or "nodata"; without it, they are an error.
+    memory_limit
+        Limit on the peak resident set of the process in bytes; a quarter of RAM when None.
+    threads
+        Number of threads; all processors when None.
+    client
+        A ``distributed.Client`` whose workers solve the blocks, each within `memory_limit`. None
+        for this process.
+    resume
+        Continue an unfinished run.
+    overwrite
+        Replace an existing result once the new one is complete.
+    progress
+        Called with the cells just done and all cells.
+
+    Returns
+    -------
+    Result
+        Its layer is named `into`.
+
+    Raises
+    ------
+    InputError
+        when the expression or the table cannot be used, a value does not fit the type, or the table
+        lacks classes, which are listed.
+    PlanError
+        when the memory limit is too small.
+    StoreError
+        when the store is damaged, or already has such a layer.
+    OutputError
+        when the disk is full. Finished blocks are kept for `resume`.
+
+    Notes
+    -----
+    Integers are computed in 64 bits and never wrap around, real numbers in float64 by operations
+    that IEEE 754 defines, so that the bits are the same on all machines. Unknown truth as in SQL.
+
+    Examples
+    --------
+    >>> calc("dem.zarr", "where(slope > 30, 9, 1) + 0.1 * distance", into="friction")
+    >>> calc("dem.zarr", "landcover", reclass="friction.csv", into="friction")
+    """
+    opened = store if isinstance(store, TileStore) else TileStore.open(store)
+    if default is not None and reclass is None:
+        raise InputError("default is for classes that a table lacks: give reclass, too")
+    classes = None if reclass is None else read_classes(reclass)
+    operation = Calc(str(opened.path), expression, into, dtype, classes, default)
+    for _, value in classes or ():
+        if value is not None and not fits(value, operation.target):
+            raise InputError(
+                f"{reclass}: its value {value:.15g} does not fit {operation.target.name}"
+            )
+    return run(
+        operation,
+        memory_limit=memory_limit,
+        threads=threads,
+        resume=resume,
+        overwrite=overwrite,
+        place=Here(progress),
+        client=client,
+    )
