@@ -37,7 +37,18 @@ UpstreamStatistic = Literal["sum", "mean", "max", "min"]
 LayerCompression = Literal["zstd"]
 FileCompression = Literal["none", "deflate", "lzw", "zstd"]
 Settling = Literal["error", "skip", "snap"]
-FlowEncoding = Literal["esri", "grass", "taudem", "whitebox", "saga", "ldd", "nextxy"]
+FlowEncoding = Literal[
+    "esri",
+    "grass",
+    "taudem",
+    "whitebox",
+    "saga",
+    "ldd",
+    "nextxy",
+    "esri-backlink",
+    "esri-degrees",
+    "r.cost",
+]
 FloatType = Literal["float64", "float32"]
 RankMethod = Literal["auto", "sequential", "wyllie", "splitters", "recursive", "hybrid"]
 

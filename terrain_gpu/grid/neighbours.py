@@ -24,12 +24,19 @@ ENCODINGS = {
     "whitebox": (2, 4, 8, 16, 32, 64, 128, 1, 0),
     "saga": (2, 3, 4, 5, 6, 7, 0, 1, 255),
     "ldd": (6, 3, 2, 1, 4, 7, 8, 9, 5),
+    "esri-backlink": (1, 2, 3, 4, 5, 6, 7, 8, 0),
+    "esri-degrees": (90, 135, 180, 225, 270, 315, 360, 45, 0),
+    "r.cost": (360, 315, 270, 225, 180, 135, 90, 45, 0),
 }
 """What other programs write for flow to each neighbour, and at outlets; 255 where there is none.
 
 Of r.watershed, TauDEM, WhiteboxTools, SAGA and PCRaster. TauDEM and SAGA have no value for outlets;
-SAGA's nodata value -1 is 255 as a byte.
+SAGA's nodata value -1 is 255 as a byte. The last three are for steps back to a source: the codes of
+Cost Back Link, the azimuths of Distance Accumulation, and the angles from E of r.cost's outdir.
 """
+
+DEGREES = ("esri-degrees", "r.cost")
+"""Encodings of 16 bits, -1 where there is no direction."""
 
 ROW_STEP = np.array([0, 1, 1, 1, 0, -1, -1, -1])
 COL_STEP = np.array([1, 1, 0, -1, -1, -1, 0, 1])
@@ -46,11 +53,21 @@ EDGE_OF = np.array([0, 3, 2, 1, 0, 3, 2, 1])
 
 
 def encoded(encoding: str) -> np.ndarray:
-    """Return what an encoding has for each code of flow directions, int64; -1 for other values."""
-    table = np.full(256, -1)
+    """Return what an encoding has for each code of flow directions, int64; -2 for other values."""
+    table = np.full(256, -2)
     table[[1 << k for k in range(8)] + [0]] = ENCODINGS[encoding]
-    table[255] = 255
+    table[255] = no_direction(encoding)
     return table
+
+
+def encoding_dtype(encoding: str | None) -> np.dtype:
+    """The type of cells in an encoding."""
+    return np.dtype(np.int16 if encoding in DEGREES else np.uint8)
+
+
+def no_direction(encoding: str | None) -> int:
+    """What an encoding has where there is no direction."""
+    return -1 if encoding in DEGREES else 255
 
 
 def symmetric(ring: np.ndarray) -> np.ndarray:

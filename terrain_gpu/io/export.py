@@ -11,6 +11,7 @@ from .. import cells
 from ..arguments import FileCompression, FloatType, FlowEncoding, checked, word
 from ..engine.run import Here, run
 from ..errors import InputError
+from ..grid.neighbours import DEGREES
 from ..progress import Progress, silent
 from ..report import Report
 from ..store import TileStore
@@ -57,7 +58,9 @@ def export_layer(  # noqa: PLR0913 - keyword-only
     encoding
         For a layer of flow directions, the encoding of the file: "esri" (also when None), "grass",
         "taudem", "whitebox", "saga", "ldd"; or "nextxy": two bands of int32, the column and the row
-        of the next cell. The tag FLOW_DIRECTION_ENCODING of the first band names it.
+        of the next cell. For backlinks also "esri-backlink", 1 to 8 clockwise from E; and in int16
+        "esri-degrees", azimuths, and "r.cost", degrees counterclockwise from E. The tag
+        FLOW_DIRECTION_ENCODING of the first band names it.
     memory_limit, threads, progress
         As for `convert_dataset`.
     verify
@@ -92,8 +95,8 @@ def export_layer(  # noqa: PLR0913 - keyword-only
         raise InputError(
             f"{opened.path}: layer {layer!r} does not hold flow directions; leave out --encoding"
         )
-    if encoding == NEXTXY and dtype:
-        raise InputError(f"encoding {NEXTXY!r} has whole numbers of 32 bits; leave out the dtype")
+    if encoding in (NEXTXY, *DEGREES) and dtype:
+        raise InputError(f"encoding {encoding!r} has whole numbers; leave out the dtype")
     operation = Export(str(opened.path), str(target), layer, bounds, cog, compress, dtype, encoding)
     with gdal_environment():
         result = run(

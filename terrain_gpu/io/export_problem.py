@@ -20,7 +20,15 @@ from ..engine.proof import Limits
 from ..engine.run import Run
 from ..errors import InputError, PlanError
 from ..grid import Block, GridSpec, Window, ceil_div, clip
-from ..grid.neighbours import FLOW_DIRECTIONS, FORWARD_EDGES, encoded, symmetric
+from ..grid.neighbours import (
+    DEGREES,
+    FLOW_DIRECTIONS,
+    FORWARD_EDGES,
+    encoded,
+    encoding_dtype,
+    no_direction,
+    symmetric,
+)
 from ..store import Layer
 from . import nextxy
 from .geotiff import OutputProfile, RasterOutput
@@ -65,6 +73,8 @@ class Export(Operation):
     @property
     def kind(self) -> np.dtype:
         """Dtype of the cells in the file."""
+        if self.encoding in DEGREES:
+            return encoding_dtype(self.encoding)
         return nextxy.DTYPE if self.bands == 2 else np.dtype(self.dtype or self.source.dtype)
 
     @property
@@ -76,6 +86,8 @@ class Export(Operation):
         """Nodata value of the file."""
         if self.bands == 2:
             return nextxy.NONE
+        if self.encoding in DEGREES:
+            return no_direction(self.encoding)
         return self.source.nodata if self.kind == self.source.dtype else math.nan
 
     @property
@@ -238,8 +250,8 @@ class Export(Operation):
         """Flow directions in another encoding."""
         assert self.encoding is not None
         found = encoded(self.encoding)[data]
-        self._refuse_others(at, data, found < 0)
-        return found.astype(np.uint8)
+        self._refuse_others(at, data, found < -1)
+        return found.astype(encoding_dtype(self.encoding))
 
     def _refuse_others(self, at: Block, data: np.ndarray, wrong: np.ndarray) -> None:
         """Refuse values that are no flow directions."""

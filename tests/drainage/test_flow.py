@@ -357,6 +357,9 @@ THEIRS = {
     "whitebox": (2, 4, 8, 16, 32, 64, 128, 1, 0),  # D8Pointer: bits from NE, clockwise
     "saga": (2, 3, 4, 5, 6, 7, 0, 1, 255),  # Fill Sinks (Wang & Liu): from N, clockwise
     "ldd": (6, 3, 2, 1, 4, 7, 8, 9, 5),  # PCRaster: the keys of a keypad
+    "esri-backlink": (1, 2, 3, 4, 5, 6, 7, 8, 0),  # Cost Back Link: from E, clockwise
+    "esri-degrees": (90, 135, 180, 225, 270, 315, 360, 45, 0),  # azimuths; 360 is N
+    "r.cost": (360, 315, 270, 225, 180, 135, 90, 45, 0),  # from E, against the clock
 }
 """E, SE, S, SW, W, NW, N, NE, outlet."""
 
@@ -375,16 +378,17 @@ def test_directions_as_other_programs_have_them(dem, capsys, encoding, more):
         r0, r1, c0, c1 = TileStore.open(store).grid.window_of(bounds)
         codes = codes[r0:r1, c0:c1]
     assert call(words) == 0
-    right = codes.copy()
+    degrees = encoding in ("esri-degrees", "r.cost")
+    right = np.where(codes == 255, -1, codes.astype("int16")) if degrees else codes.copy()
     for code, theirs in zip([1, 2, 4, 8, 16, 32, 64, 128, 0], THEIRS[encoding], strict=True):
         right[codes == code] = theirs
     with rasterio.open("x.tif") as file:
         assert np.array_equal(file.read(1), right)
-        assert file.nodata == 255
+        assert (file.nodata, file.dtypes[0]) == ((-1, "int16") if degrees else (255, "uint8"))
         assert file.tags(1)["FLOW_DIRECTION_ENCODING"] == encoding
     assert call("verify s.zarr --file x.tif --layer flow_direction") == 0
     with rasterio.open("x.tif", "r+", IGNORE_COG_LAYOUT_BREAK="YES") as file:
-        file.write(np.full((1, 1), 77, np.uint8), 1, window=((3, 4), (5, 6)))
+        file.write(np.full((1, 1), 77, right.dtype), 1, window=((3, 4), (5, 6)))
     assert call("verify s.zarr --file x.tif --layer flow_direction") == 1
     assert "x.tif: row 3, column 5: 77 where" in capsys.readouterr().err
 

@@ -18,7 +18,16 @@ from ...engine.plan import StreamPlan
 from ...engine.proof import Limits, wrong
 from ...errors import InputError
 from ...grid import Window, clip, is_empty
-from ...grid.neighbours import DIRECTIONS, ENCODINGS, FORWARD_EDGES, NEIGHBOUR, encoded
+from ...grid.neighbours import (
+    DEGREES,
+    DIRECTIONS,
+    ENCODINGS,
+    FORWARD_EDGES,
+    NEIGHBOUR,
+    encoded,
+    encoding_dtype,
+    no_direction,
+)
 from ..gdal import GdalInput, gdal_environment
 from ..nextxy import NEXTXY
 from .header import check_header, refused
@@ -87,8 +96,10 @@ def verify_raster(
     """
     at = SimpleNamespace(path=name or path)
     plan = plan_raster(layer, part, dtype, limits)
-    own = dtype == layer.dtype
-    nodata = layer.nodata if own else math.nan
+    own = dtype == layer.dtype or encoding in DEGREES
+    nodata = layer.nodata if dtype == layer.dtype else math.nan
+    if encoding in DEGREES:
+        nodata = no_direction(encoding)
     try:
         file = GdalInput(os.fspath(path), None)
     except InputError as error:
@@ -98,7 +109,7 @@ def verify_raster(
         if file.encoding != encoding:
             what = f"its flow directions are of {file.encoding}, not {encoding}"
             raise refused(at.path, what, "encoding")
-        codes = None if encoding in (None, "esri") else encoded(str(encoding)).astype(np.uint8)
+        codes = None if encoding in (None, "esri") else encoded(str(encoding)).astype(dtype)
         masked = dtype.kind != "f" and nodata is not None
 
         def check(window: Window, found: np.ndarray, data: np.ndarray) -> None:
@@ -161,6 +172,8 @@ def verify_exported(path: str | os.PathLike[str], layer: Any, limits: Limits) ->
         if is_empty(part):
             raise refused(path, "does not lie where the layer does", "transform")
         dtype = file.dtype if file.dtype.kind == "f" else layer.dtype
+        if file.encoding in DEGREES:
+            dtype = encoding_dtype(file.encoding)
         if file.encoding == NEXTXY and layer.dtype == np.uint8:
             return verify_next_cells(path, layer, part, limits)
         if file.encoding not in (None, *ENCODINGS) or (file.encoding and layer.dtype != np.uint8):
