@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from .io.export import export_layer
     from .morphometry import slope
     from .mst import SpanningTree, minimum_spanning_tree
-    from .paths import ShortestPaths, shortest_paths
+    from .paths import ShortestPaths, shortest_paths, tied_steps
     from .report import Report
     from .store import Layer, LayerWriter, TileStore, create_layer
     from .vectorize import Contours, Polygons, contours, polygons
@@ -96,6 +96,7 @@ _HOME = {
     "slope": "morphometry",
     "streams": "drainage",
     "terrain_indices": "drainage",
+    "tied_steps": "paths",
     "watershed": "drainage",
 }
 
@@ -143,6 +144,7 @@ __all__ = [
     "slope",
     "streams",
     "terrain_indices",
+    "tied_steps",
     "watershed",
 ]
 

@@ -130,6 +130,7 @@ CALLS = {
         terrain_gpu.calc,
         lambda s: {"store": s / "s.zarr", "expression": "elevation + 1", "overwrite": True},
     ),
+    "tied_steps": (terrain_gpu.tied_steps, lambda s: {"store": s / "s.zarr", "overwrite": True}),
     "rasterize": (
         terrain_gpu.rasterize,
         lambda s: {"store": s / "s.zarr", "features": [(0, 0)], "value": 1, "overwrite": True},
@@ -376,7 +377,10 @@ def test_targets_are_given_as_sources_are():
         (([0], [-1], [1], [0.0]), "sources: outside the raster"),
         (([0], [0], [0], [0.0]), "an id is not a whole number from 1"),
         (([0], [0], [2**32 - 1], [0.0]), "an id is not a whole number from 1"),
-        (([0], [0], [1], [-1.0]), "a start cost is negative; give 0 or more"),
+        (
+            ([0], [0], [1], [-1.0]),
+            "the start cost -1 at row 0, column 0 is negative; give 0 or more",
+        ),
         (([0, 1], [0], [1], [0.0]), "need one dimension and one length"),
         (([0.5], [0], [1], [0.0]), "rows are of type float64; give integers"),
     ],

@@ -199,6 +199,12 @@ def cost_options(command: Any) -> Any:
     help="Also compute the source that each cell is reached from, and write the ids.",
 )
 @click.option(
+    "--all-ties",
+    metavar="BITS.tif",
+    help="Also compute all steps back on paths of the same cost, and write the sums of their D8 "
+    "codes.",
+)
+@click.option(
     "--path",
     metavar="PATHS.geojson|.gpkg",
     help="Write the least-cost paths to the targets as lines.",
@@ -251,6 +257,7 @@ def command(  # noqa: PLR0913 - the options
     dtype: FloatType | None,
     backlink: str | None,
     allocation: str | None,
+    all_ties: str | None,
     path: str | None,
     no_corner_cutting: bool,
     json_target: str | None,
@@ -274,6 +281,7 @@ def command(  # noqa: PLR0913 - the options
         ("distance", "--output", output),
         ("backlink", "--backlink", backlink),
         ("allocation", "--allocation", allocation),
+        ("ties", "--all-ties", all_ties),
     )
     _check_outputs(
         [(option, file) for _, option, file in rasters if file is not None],
@@ -283,12 +291,13 @@ def command(  # noqa: PLR0913 - the options
         overwrite=settings["overwrite"],
     )
 
-    from ..io.export import export_layer
     from ..paths import shortest_paths
     from ..progress import bar
     from ..store import TileStore
 
     opened = TileStore.open(store)
+    if all_ties is not None:
+        _refuse_ties(opened, settings)
     given = (source, source_rowcol, sources), (target, target_rowcol, targets)
     starts, ends = _both_ends(opened, *given, settings)
     advice = "finished work is kept, --resume continues"
@@ -298,27 +307,20 @@ def command(  # noqa: PLR0913 - the options
             starts,
             corner_cutting=not no_corner_cutting,
             targets=ends,
-            backlink=backlink is not None or path is not None,
+            backlink=any(file is not None for file in (backlink, path, all_ties)),
             allocation=allocation is not None,
             progress=progress,
             **settings,
         )
     report, layers = found.report, found.layers
+    if starts.names:
+        report.result["source_names"] = {str(id_): name for id_, name in starts.names.items()}
+    if all_ties is not None:
+        _add_ties(found, opened, settings)
     # --resume with --overwrite keeps a finished result and replaces its files.
     made = ", ".join(layer.name for layer in layers.values())
     advice = f"the layers {made} are complete, --resume --overwrite writes the files"
-    for layer, option, file in rasters:
-        if not file:
-            continue
-        with options.if_interrupted(advice), report.phase("export"):
-            export_layer(
-                opened.path,
-                file,
-                layer=layers[layer].name,
-                dtype=dtype if layer == "distance" else None,
-                **{name: settings[name] for name in ("memory_limit", "threads", "overwrite")},
-            )
-        report.result[option.removeprefix("--")] = file
+    _write_rasters(found, opened, rasters, dtype, settings, advice)
     if path and ends is not None:
         with options.if_interrupted(advice), report.phase("paths"):
             lines = found.paths(ends, starts)
@@ -326,6 +328,53 @@ def command(  # noqa: PLR0913 - the options
     options.write_json(report.to_json(), json_target)
     written = [file for _, _, file in rasters if file]
     options.say(_summary(store, found, settings, written, path), json_target)
+
+
+def _write_rasters(
+    found: ShortestPaths,
+    store: TileStore,
+    rasters: Sequence[tuple[str, str, str | None]],
+    dtype: FloatType | None,
+    settings: dict[str, Any],
+    advice: str,
+) -> None:
+    """Write the layers that are asked for to files: layer, option and file of each."""
+    from ..io.export import export_layer
+
+    for layer, option, file in rasters:
+        if not file:
+            continue
+        with options.if_interrupted(advice), found.report.phase("export"):
+            export_layer(
+                store.path,
+                file,
+                layer=found.layers[layer].name,
+                dtype=dtype if layer == "distance" else None,
+                **{name: settings[name] for name in ("memory_limit", "threads", "overwrite")},
+            )
+        found.report.result[option.removeprefix("--").replace("-", "_")] = file
+
+
+def _refuse_ties(store: TileStore, settings: dict[str, Any]) -> None:
+    """Refuse, before the paths are computed, a layer of ties that exists."""
+    from ..errors import StoreError
+    from ..paths.steps import layer_named
+
+    name = layer_named(settings["into"], "ties")
+    if name in store.layers and not (settings["overwrite"] or settings["resume"]):
+        raise StoreError(f"{store.path}: layer {name!r} exists; --overwrite replaces it")
+
+
+def _add_ties(found: ShortestPaths, store: TileStore, settings: dict[str, Any]) -> None:
+    """Compute the layer of ties."""
+    from ..paths import tied_steps
+
+    advice = "distances and backlinks are complete, --resume continues"
+    own = "memory_limit", "threads", "client", "resume", "overwrite"
+    with options.if_interrupted(advice), found.report.phase("ties"):
+        made = tied_steps(store, settings["into"], **{name: settings[name] for name in own})
+    (found.layers["ties"],) = made.layers.values()
+    found.report.result["layers"].append(found.layers["ties"].name)
 
 
 Given = tuple[Sequence[Point], Sequence[Point], str | None]

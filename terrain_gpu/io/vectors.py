@@ -282,6 +282,7 @@ def _to_grid_crs(path: Path, features: Features, crs: CRS | None, grid: GridSpec
     target = grid_crs(grid)
     if crs == target:
         return
+    log.info("%s: reprojected from %s to %s", path, crs_name(crs), _grid_name(grid))
     xy = features.xy
     try:
         xy[:] = reprojected(xy, crs, target)

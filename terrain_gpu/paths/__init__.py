@@ -16,12 +16,14 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from ..io.places import Places
     from .pipeline import ShortestPaths, shortest_paths
+    from .ties import tied_steps
 
-__all__ = ["Places", "ShortestPaths", "shortest_paths"]
+__all__ = ["Places", "ShortestPaths", "shortest_paths", "tied_steps"]
 
 
 def __getattr__(name: str) -> Any:
     # Loaded on first use: commands read their choices from `costs` and must not load numba.
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(".pipeline", __name__), name)
+    home = ".ties" if name == "tied_steps" else ".pipeline"
+    return getattr(import_module(home, __name__), name)

@@ -115,7 +115,11 @@ def places_on(
 def check_start_costs(problem: CostDistance) -> None:
     costs = problem.sources.costs
     if not problem.model.kind.bottleneck and (costs < 0).any():  # of a bottleneck, it is a height
-        raise InputError("sources: a start cost is negative; give 0 or more")
+        k = int(np.argmax(costs < 0))
+        raise InputError(
+            f"sources: the start cost {costs[k]:g} at row {problem.sources.rows[k]}, column "
+            f"{problem.sources.cols[k]} is negative; give 0 or more"
+        )
     if problem.model.is_integer(problem.heights.dtype):
         if (costs % 1).any():
             raise InputError(

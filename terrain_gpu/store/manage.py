@@ -25,6 +25,7 @@ _MAKERS = {
     "where": "label-components",
     "calc_of": "calc",
     "features": "rasterize",
+    "ties_of": "compute-sssp",
     "slope_of": "slope",
     "accumulation_of": "flow-accumulation",
     "fill_of": "fill",
@@ -48,7 +49,10 @@ def made_by(layer: Layer) -> str | None:
     settings = layer.info.get("settings")
     if not isinstance(settings, dict):
         return None
-    return next((maker for mark, maker in _MAKERS.items() if mark in settings), None)
+    found = next((maker for mark, maker in _MAKERS.items() if mark in settings), None)
+    if found == "accumulate" and "encoding" in layer.info:  # its directions have the same settings
+        return "flow-direction"
+    return found
 
 
 def inputs_of(layer: Layer) -> list[str]:
@@ -93,7 +97,7 @@ def remove_layers(store: TileStore, names: Sequence[str], *, force: bool = False
             continue
         if others := [one for one in dependants(store, name) if one not in names]:
             raise InputError(
-                f"{store.path}: {' and '.join(map(repr, others))} were computed from {name!r}, and "
+                f"{store.path}: {_were(others)} computed from {name!r}, and "
                 "could not be verified without it; remove them too, or force it (--force)"
             )
         if name == HEIGHTS:
@@ -159,8 +163,8 @@ def rename_layer(store: TileStore, old: str, new: str, *, force: bool = False) -
     others = [one for name in renamed for one in dependants(store, name) if one not in renamed]
     if others and not force:
         raise InputError(
-            f"{store.path}: {' and '.join(map(repr, others))} were computed from {old!r} and know "
-            "it by this name; they could not be verified any more; --force renames it nevertheless"
+            f"{store.path}: {_were(others)} computed from {old!r}, and could not be verified "
+            "without this name; --force renames it nevertheless"
         )
     with _changing(store, [*renamed, *renamed.values()]):
         # The distances last: a second try then finds what a killed one has left.
@@ -218,6 +222,10 @@ def _must_exist(store: TileStore, name: str) -> None:
         raise StoreError(
             f"{store.path}: no layer {name!r}; it has: {', '.join(store.layers) or 'none'}"
         )
+
+
+def _were(names: list[str]) -> str:
+    return f"{' and '.join(map(repr, names))} {'were' if len(names) > 1 else 'was'}"
 
 
 def _names(recorded: Any) -> list[str]:

@@ -50,7 +50,7 @@ OPTIONS = (
     "source source-rowcol sources source-edge cost friction barriers parameter reverse "
     "connectivity no-corner-cutting max-cost target target-rowcol targets id-field "
     "target-id-field cost-field outside nodata snap stop-at-targets "
-    "output dtype backlink allocation path layer into memory-limit threads backend device "
+    "output dtype backlink allocation all-ties path layer into memory-limit threads backend device "
     "gpu-memory-limit workers scheduler method build-index verify resume scratch overwrite json "
     "quiet verbose version help"
 )
@@ -518,7 +518,8 @@ def test_names_of_places_in_their_order(world, capfd):
     wanted = solved([(140, 100, 50), (30, 40)], cost="tobler")
     for file in ("p.geojson", "p.gpkg"):
         words = f"{command} --target-id-field ref --cost-field wait --path {file} --overwrite"
-        assert fine(capfd, words)["result"]["paths"] == 4
+        result = fine(capfd, words)["result"]
+        assert (result["paths"], result["source_names"]) == (4, {"1": "Süd", "2": "Nord"})
     lines = [line["properties"] for line in json.loads(Path("p.geojson").read_text())["features"]]
     assert [line["target_name"] for line in lines] == ["d", "b", "c", "a"]
     assert [line["target"] for line in lines] == [1, 2, 3, 4]

@@ -137,7 +137,7 @@ def test_a_killed_renaming_is_finished_by_the_next(store, monkeypatch, capfd):
 
 
 def test_renaming_that_is_refused(store):
-    with pytest.raises(InputError, match=r"'slope' were computed from 'elevation' and know it"):
+    with pytest.raises(InputError, match=r"'slope' were computed from 'elevation', and could not"):
         rename_layer(store, "elevation", "dem")
     for name in ("x", "a b", "", "../up"):
         with pytest.raises(InputError, match="cannot be the name of a layer"):

@@ -54,7 +54,7 @@ def verify_stored(
     """
     layers = _layers(store, into)
     distance = layers["distance"]
-    recorded = _Recorded(distance)
+    recorded = RecordedPaths(distance)
     _check_settings(store, layers, recorded)
     terrain, farthest = recorded.problem(store)
     backlink, allocation = (
@@ -113,7 +113,7 @@ def _layers(store: TileStore, into: str) -> dict[str, Layer]:
     return {name: store.layer(found) for name, found in named.items() if found in there}
 
 
-def _check_settings(store: TileStore, layers: dict[str, Layer], recorded: _Recorded) -> None:
+def _check_settings(store: TileStore, layers: dict[str, Layer], recorded: RecordedPaths) -> None:
     """Refuse layers that cannot be verified, or do not come from the same run."""
     distance = layers["distance"]
     if recorded.settings.get("method") == "index":
@@ -143,7 +143,7 @@ def _check_settings(store: TileStore, layers: dict[str, Layer], recorded: _Recor
         )
 
 
-class _Recorded:
+class RecordedPaths:
     """The problem as recorded with a layer of distances; checked, as it may be damaged."""
 
     def __init__(self, layer: Layer) -> None:

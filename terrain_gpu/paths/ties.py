@@ -1,0 +1,279 @@
+"""All steps back on least-cost paths, as bits: `tied_steps`.
+
+A backlink is one of several steps where paths cost the same. All of them follow from the distances
+and the costs of steps: those from strictly nearer neighbours, and the backlink itself, which on a
+flat is the only one that surely leads out. So no way along these steps runs in a circle.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from ..arguments import checked, text
+from ..compiled import jit
+from ..engine.operation import Operation, OutputLayer, Phase, SolvedBlock, State
+from ..engine.plan import StreamPlan, fit_blocks, layer_bytes
+from ..engine.run import Here, Result, run
+from ..grid import TILE, Block
+from ..grid.neighbours import COL_STEP, ROW_STEP
+from ..progress import Progress, silent
+from ..store import Layer, TileStore
+from .edges import infinity_of, join
+from .fields import Field
+from .ground import Terrain
+from .steps import RESULTS, UNREACHED, fill_weights, layer_named, unreached
+from .verify.stored import RecordedPaths
+
+TIES = "ties"
+
+
+@jit
+def tied(cost, heights, frictions, absent, lengths, options, distances, codes, work, ties):
+    """Mark all steps from strictly nearer neighbours, and those of the backlinks.
+
+    Parameters
+    ----------
+    heights, frictions, absent, lengths, options
+        See `fill_weights`.
+    distances
+        Padded by one; the largest value where unreached.
+    codes
+        uint8, the backlinks.
+    work
+        (8, TILE, TILE) of the type of distances.
+    ties
+        uint8, receives bit k where a path may come from neighbour k.
+    """
+    infinity = infinity_of(distances)
+    height, width = codes.shape
+    for row in range(0, height, TILE):
+        for col in range(0, width, TILE):
+            fill_weights(cost, heights, frictions, absent, lengths, row, col, options, work)
+            for y in range(min(TILE, height - row)):
+                for x in range(min(TILE, width - col)):
+                    r, c = row + y, col + x
+                    here, code = distances[r + 1, c + 1], codes[r, c]
+                    ties[r, c] = 0
+                    if code in (0, UNREACHED) or here == infinity:
+                        continue
+                    found = code
+                    for k in range(8):
+                        there = distances[r + 1 + ROW_STEP[k], c + 1 + COL_STEP[k]]
+                        if there < here and join(cost, there, work[k, y, x]) == here:
+                            found |= np.uint8(1 << k)
+                    ties[r, c] = found
+
+
+@dataclass(frozen=True)
+class TiedSteps(Operation):
+    """The operation; fields are parameters of `tied_steps`."""
+
+    store: str
+    distances: str = RESULTS[0]
+    into: str = TIES
+
+    command = "tied-steps"
+    mark = "ties_of"
+    phases = (Phase("ties", writes=True),)
+
+    @cached_property
+    def problem(self) -> RecordedPaths:
+        return RecordedPaths(TileStore.open(self.store).layer(self.distances))
+
+    @cached_property
+    def terrain(self) -> Terrain:
+        return self.problem.problem(TileStore.open(self.store))[0]
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        own = self.problem.settings
+        names = [own.get(key) for key in ("layer", "friction", "barriers")]
+        backlinks = layer_named(self.distances, "backlink")
+        return (self.distances, backlinks, *dict.fromkeys(str(n) for n in names if n is not None))
+
+    @property
+    def outputs(self) -> tuple[OutputLayer, ...]:
+        return (OutputLayer(self.into, np.dtype(np.uint8), None, "tied steps"),)
+
+    def settings(self) -> dict[str, Any]:
+        return {"ties_of": self.distances}
+
+    def plan(
+        self, memory_limit: int | str | None, threads: int | None, gpu: Any = None
+    ) -> StreamPlan:
+        block = self.blocks.block
+        ring, item = (block + 2 + TILE) ** 2, self.layers[0].dtype.itemsize
+        raw = sum(layer.dtype.itemsize + 1 for layer in self.layers[2:])
+        size = [layer_bytes(*self.grid.shape, one.dtype.itemsize, block) for one in self.layers]
+        return fit_blocks(
+            self.blocks,
+            self.layers[0].dtype.name,
+            "for the ties of",
+            buffer=block * block,
+            worker=ring * (2 * item + 2 * raw + 8 + 8 + 4) + 8 * 8 * TILE * TILE,
+            scratch=block * block * 4 + 64 * self.grid.rows,
+            bytes_read=sum(size),
+            bytes_written=layer_bytes(*self.grid.shape, 1, block),
+            memory_limit=memory_limit,
+            threads=threads,
+        )
+
+    def begin(self, plan: StreamPlan, spill: Any) -> State:
+        # Compile in the main thread, which Ctrl-C stops.
+        shape, dtype = (TILE + 2, TILE + 2), self.layers[0].dtype
+        heights, frictions = (np.zeros(shape, kind) for kind in self.terrain.types)
+        cells = np.zeros((1, 1), np.uint8)
+        self._mark(
+            Field(heights, frictions, np.ones(shape, bool), np.ones((4, TILE + 2)), heights),
+            np.zeros(shape, dtype),
+            cells,
+            cells.copy(),
+        )
+        return State()
+
+    # `solve` reads what it needs, with a ring.
+
+    def new_buffer(self) -> list[np.ndarray]:
+        return [np.empty(self.blocks.block**2, np.uint8)]
+
+    def read(self, at: Block, buffer: list[np.ndarray]) -> list[np.ndarray]:
+        r0, r1, c0, c1 = self.window(at)
+        return [buffer[0][: (r1 - r0) * (c1 - c0)].reshape(r1 - r0, c1 - c0)]
+
+    def solve_read(
+        self, phase: Phase, at: Block, data: list[np.ndarray], given: Any, work: Any
+    ) -> SolvedBlock:
+        return self.solve(phase, at, [], data, given, work)
+
+    def solve(
+        self,
+        phase: Phase,
+        at: Block,
+        cells: list[np.ndarray],
+        out: list[np.ndarray],
+        given: Any,
+        work: Any,
+    ) -> SolvedBlock:
+        window = self.blocks.window(*at)
+        field = self.terrain.load(at)
+        layer: Layer = self.layers[0]
+        ring = layer.read_ring(window, halo=1)
+        distances = np.empty(field.absent.shape, layer.dtype)
+        infinity = infinity_of(distances)
+        distances[...] = infinity
+        part = distances[: ring.shape[0], : ring.shape[1]]
+        missing = unreached(layer.dtype)
+        void = np.isnan(ring) if layer.dtype.kind == "f" else ring == missing
+        np.copyto(part, ring, where=~void)
+        _hide_outside(distances, window, self.grid.shape, infinity)
+        self._mark(field, distances, self.layers[1].read_window(*window), out[0])
+        return SolvedBlock(tuple(out))
+
+    def _mark(
+        self, field: Field, distances: np.ndarray, codes: np.ndarray, ties: np.ndarray
+    ) -> None:
+        tied(
+            self.terrain.model.kernel,
+            field.heights,
+            field.frictions,
+            field.absent,
+            field.lengths,
+            self.problem.options,
+            distances,
+            codes,
+            np.empty((8, TILE, TILE), distances.dtype),
+            ties,
+        )
+
+
+def _hide_outside(
+    distances: np.ndarray, window: tuple[int, int, int, int], shape: tuple[int, int], infinity: Any
+) -> None:
+    """Mark the ring outside of the raster as unreached."""
+    r0, r1, c0, c1 = window
+    if r0 == 0:
+        distances[0] = infinity
+    if r1 == shape[0]:
+        distances[r1 - r0 + 1 :] = infinity
+    if c0 == 0:
+        distances[:, 0] = infinity
+    if c1 == shape[1]:
+        distances[:, c1 - c0 + 1 :] = infinity
+
+
+@checked(distances=text)
+def tied_steps(
+    store: str | os.PathLike[str] | TileStore,
+    distances: str = RESULTS[0],
+    *,
+    into: str | None = None,
+    memory_limit: int | str | None = None,
+    threads: int | None = None,
+    client: Any = None,
+    resume: bool = False,
+    overwrite: bool = False,
+    progress: Progress = silent,
+) -> Result:
+    """Find all steps back from each cell on paths of the least cost, not only one.
+
+    Parameters
+    ----------
+    store
+        A store with distances and backlinks of `shortest_paths`.
+    distances
+        The layer of distances.
+    into
+        Layer to write: uint8, the sum of the D8 codes (E 1, SE 2, ... NE 128) of all neighbours
+        that are strictly nearer to a source and on a path of the least cost, and of the backlink;
+        0 at sources and unreached cells. "ties" when None, or "walk_ties" for the distances "walk".
+    memory_limit
+        Limit on the peak resident set of the process in bytes; a quarter of RAM when None.
+    threads
+        Number of threads; all processors when None.
+    client
+        A ``distributed.Client`` whose workers solve the blocks, each within `memory_limit`. None
+        for this process.
+    resume
+        Continue an unfinished run.
+    overwrite
+        Replace an existing result once the new one is complete.
+    progress
+        Called with the cells just done and all cells.
+
+    Returns
+    -------
+    Result
+        Its layer is named `into`.
+
+    Raises
+    ------
+    InputError
+        when a name cannot be used.
+    PlanError
+        when the memory limit is too small.
+    StoreError
+        when the store is damaged, lacks distances or backlinks, or already has such a result.
+    OutputError
+        when the disk is full. Finished blocks are kept for `resume`.
+
+    Examples
+    --------
+    >>> shortest_paths("dem.zarr", [(0, 0)], backlink=True)
+    >>> tied_steps("dem.zarr").layers["ties"].read_window(0, 100, 0, 100)
+    """
+    opened = store if isinstance(store, TileStore) else TileStore.open(store)
+    name = into or layer_named(distances, TIES)
+    return run(
+        TiedSteps(str(opened.path), distances, name),
+        memory_limit=memory_limit,
+        threads=threads,
+        resume=resume,
+        overwrite=overwrite,
+        place=Here(progress),
+        client=client,
+    )
