@@ -178,8 +178,11 @@ def _arithmetic(sign: str, one: _Node, other: _Node) -> _Node:
             return _real(found, void)
         # Integers wrap around; a sum has then a sign that none of its terms has.
         if sign == "*":
-            about = np.abs(a.astype(REAL) * b.astype(REAL))
-            _refuse(~void & (about >= 2.0**63))
+            large = ~void & (np.abs(a.astype(REAL) * b.astype(REAL)) > 2.0**62)
+            if large.any():
+                # On Linux, longdouble has a mantissa of at least 64 bits: exact around 2**63.
+                product = a.astype(np.longdouble) * b.astype(np.longdouble)
+                _refuse(large & ((product >= 2.0**63) | (product < -(2.0**63))))
         else:
             addend = b if sign == "+" else ~b
             _refuse(~void & (((a ^ found) & (addend ^ found)) < 0))

@@ -147,17 +147,18 @@ class Calc(Operation):
     ) -> None:
         """Compute cells of the layer; `corner` is the row and column of the first one."""
 
-        def refuse(k: int, reason: str) -> InputError:
+        def refuse(k: int, gives: str, why: str) -> InputError:
             row, col = divmod(k, out.shape[1])
-            where = f"row {corner[0] + row}, column {corner[1] + col}"
-            return InputError(f"{self.store}: expression {self.expression!r} {reason} at {where}")
+            return InputError(
+                f"{self.store}: expression {self.expression!r} gives {gives} at row "
+                f"{corner[0] + row}, column {corner[1] + col}{why}"
+            )
 
         try:
             found = self.arithmetic.over(layers)
         except TooLarge as error:
-            raise refuse(
-                error.args[0], "has an integer beyond 64 bits; multiply by 1.0 for real numbers,"
-            ) from None
+            remedy = "; multiply an integer by 1.0 to compute with real numbers"
+            raise refuse(error.args[0], "an integer beyond 64 bits", remedy) from None
         if self.classes is not None:
             found = self._reclassed(found, missing)
         self._convert(found, out, refuse)
@@ -188,7 +189,7 @@ class Calc(Operation):
         return Cells(result, gone)
 
     def _convert(
-        self, found: Cells, out: np.ndarray, refuse: Callable[[int, str], InputError]
+        self, found: Cells, out: np.ndarray, refuse: Callable[[int, str, str], InputError]
     ) -> None:
         """Write values in the type of the layer; refuse those that this does not hold."""
         values, void = found
@@ -213,11 +214,8 @@ class Calc(Operation):
             bad |= ~void & (out == self.nodata)
         if bad.any():
             k = int(np.argmax(bad))
-            raise refuse(
-                k,
-                f"gives {values.flat[k]}, which {name} does not hold as a value; choose another "
-                "type (--dtype),",
-            )
+            remedy = f", which {name} does not hold as a value; choose another type (--dtype)"
+            raise refuse(k, str(values.flat[k]), remedy)
         out[void] = self.nodata
 
     def execute(self, run: Run) -> dict[str, Any]:

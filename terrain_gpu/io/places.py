@@ -181,7 +181,7 @@ def from_xy(
     def name(k: int) -> str:
         return f"point {k + 1} (x {xy[k, 0]}, y {xy[k, 1]})"
 
-    found, kept = _inside(grid, np.floor(placed[:, ::-1]), outside, snap, "points", name)
+    found, kept = _inside(grid, np.floor(placed[:, ::-1]), outside, snap, "point", name)
     if not kept.all() and outside != "skip":
         raise InputError(f"outside the raster, which covers {_bounds(grid)}: {named(~kept, name)}")
     numbers = np.arange(len(xy))
@@ -217,7 +217,7 @@ def from_rowcol(
     broken = np.any(places % 1 != 0, axis=1)
     if broken.any():
         raise InputError(f"rows and columns must be whole numbers: {named(broken, name)}")
-    found, kept = _inside(grid, places, outside, snap, "cells", name)
+    found, kept = _inside(grid, places, outside, snap, "cell", name)
     if not kept.all() and outside != "skip":
         raise InputError(
             f"outside the raster, which has rows 0 .. {grid.rows - 1} and columns 0 .. "
@@ -350,8 +350,7 @@ def from_vector(
         def name(k: int) -> str:
             return f"feature {owner[k] + 1}"
 
-        what = f"features of {path}"
-        cells, kept = _inside(grid, cells, outside, snap, what, name, owner)
+        cells, kept = _inside(grid, cells, outside, snap, "feature", name, owner)
         lost = ~np.isin(np.arange(len(places)), owner[kept])
         if lost.any() and (outside == "snap" or lost.all()):
             _refuse_outside(grid, path, lost)
@@ -377,7 +376,8 @@ def _inside(
     for one, done in ((found.moved, "moved into"), (found.left, "left out, outside")):
         if len(one) and (outside == "skip" or one is found.moved):
             names = named(np.isin(np.arange(len(cells)), one), name)
-            log.warning("%d %s %s the raster: %s", len(one), what, done, names)
+            several = "s" * (len(one) > 1)
+            log.warning("%d %s%s %s the raster: %s", len(one), what, several, done, names)
     return found.cells, found.kept
 
 
