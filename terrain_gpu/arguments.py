@@ -453,6 +453,7 @@ _CHECKS: dict[str, Check] = {
     "lines": path,
     "links": text,
     "max_cost": _max_cost,
+    "max_slope": not_negative,
     "max_depth": real,
     "max_distance": lambda name, value: whole(name, value, 1, 10_000),
     "memory_limit": memory,

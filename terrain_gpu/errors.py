@@ -13,6 +13,23 @@ class InputError(TerrainError, ValueError):
     exit_code = 2
 
 
+class FormulaError(InputError):
+    """A formula that cannot be used.
+
+    Attributes
+    ----------
+    excerpt
+        Two lines: the formula around the fault, and a caret under it.
+    """
+
+    def __init__(self, message: str, excerpt: tuple[str, str]) -> None:
+        super().__init__(message, excerpt)
+        self.excerpt = excerpt
+
+    def __str__(self) -> str:
+        return "\n".join((self.args[0], *self.excerpt))
+
+
 class CellError(InputError):
     """A cell whose value cannot be stored as requested; repeating the run cannot succeed."""
 

@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Any, get_args
 import click
 
 from ..arguments import FloatType, PathMethod
-from ..paths.costs import MODELS
+from ..paths.costs import MODELS, row_of
+from ..paths.formula.presets import PRESETS
+from ..paths.formula.tree import NAMES
 from . import options
 from .places import (
     Place,
@@ -60,21 +62,37 @@ def _parameters(
     return found
 
 
+class CostType(click.ParamType):
+    """The name of a model, or a formula; the library checks it."""
+
+    name = "cost"
+
+    def get_metavar(self, param: Any, ctx: Any = None) -> str:
+        return f"[{'|'.join(MODELS)}|PRESET|FORMULA]"
+
+    def shell_complete(self, ctx: Any, param: Any, incomplete: str) -> list[Any]:
+        from click.shell_completion import CompletionItem
+
+        return [CompletionItem(n) for n in (*MODELS, *PRESETS) if n.startswith(incomplete)]
+
+
 _COST_OPTIONS: tuple[Any, ...] = (
     click.option(
         "--cost",
-        type=click.Choice(tuple(MODELS)),
+        type=CostType(),
         default="absdiff",
         show_default=True,
         help="Cost of a step: absdiff |dz|; friction: mean friction x length; surface: length on "
         "the surface; tobler and langmuir: seconds of walking. minimax: a path costs its highest "
-        "cell.",
+        f"cell. PRESET: {', '.join(PRESETS)}. FORMULA: of {', '.join(NAMES)}, such as "
+        "'length * exp(abs(slope))'.",
     ),
     click.option(
         "--friction",
         metavar="LAYER",
         help="Layer of frictions, 0 or more. Required by --cost friction (name --layer itself if "
-        "that holds them); a term of langmuir, a factor for the others, refused by minimax.",
+        "that holds them); a term of langmuir, a factor for other models, refused by minimax. "
+        "Formulas use it by name.",
     ),
     click.option("--barriers", metavar="LAYER", help="Layer whose non-zero cells are impassable."),
     click.option(
@@ -89,9 +107,21 @@ _COST_OPTIONS: tuple[Any, ...] = (
             for model in MODELS.values()
             if model.parameters
         )
-        + "Repeatable.",
+        + "".join(
+            f"For {name}: {', '.join(preset.parameters)}. "
+            for name, preset in PRESETS.items()
+            if preset.parameters
+        )
+        + "For a formula: the value of a name in it. Repeatable.",
     ),
     click.option("--reverse", is_flag=True, help="Cost of going to the source instead of from it."),
+    click.option(
+        "--max-slope",
+        type=float,
+        metavar="SLOPE",
+        callback=not_negative,
+        help="Steps with a slope |dz| / length above this are impassable: 1 is 45 degrees.",
+    ),
     options.connectivity_option,
     click.option(
         "--no-corner-cutting",
@@ -546,8 +576,7 @@ def _farthest(settings: dict[str, Any], distance: Layer) -> str:
     if most is None:
         return ""
     number = f"{most:,}" if isinstance(most, int) else f"{most:.10g}"
-    cost = settings["cost"]
-    unit = MODELS[cost].unit
+    unit = row_of(cost).unit
     if cost == "surface" and settings["friction"] is None:
         from ..grid.lengths import length_unit
 

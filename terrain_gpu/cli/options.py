@@ -25,7 +25,7 @@ from .. import __version__
 from ..arguments import MOST_DEVICES, MOST_THREADS, Backend, Connectivity, devices, parse_size
 from ..engine import plan as planner
 from ..engine.forks import leave_out_unused
-from ..errors import OutputError, TerrainError
+from ..errors import FormulaError, OutputError, TerrainError
 
 NAME = "terrain_gpu"
 
@@ -373,6 +373,8 @@ def _guarded(body: Callable[[], Any]) -> int:
         return _fail(error, f"{error.format_message().rstrip('.')}{where}", 2)
     except click.ClickException as error:
         return _fail(error, error.format_message(), 2)
+    except FormulaError as error:
+        return _fail(error, error.args[0], error.exit_code, *error.excerpt)
     except TerrainError as error:
         return _fail(error, str(error), error.exit_code)
     except (KeyboardInterrupt, click.Abort, Interrupted) as error:
@@ -392,10 +394,12 @@ def _guarded(body: Callable[[], Any]) -> int:
     return code if isinstance(code, int) else 0
 
 
-def _fail(error: BaseException, message: str, code: int) -> int:
+def _fail(error: BaseException, message: str, code: int, *excerpt: str) -> int:
     if _tracebacks():
         traceback.print_exception(error)
     click.echo("Error: " + _printable(" ".join(message.split())), err=True)
+    for line in excerpt:
+        click.echo(_printable(line), err=True)
     return code
 
 

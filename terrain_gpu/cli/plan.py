@@ -16,8 +16,9 @@ from ..arguments import FlowMethod
 from ..errors import InputError
 from ..grid import MAX_SIDE, BlockGrid
 from ..mst.weights import WEIGHTS
-from ..paths.costs import MODELS, CostModel, friction_beside
+from ..paths.costs import CostModel, friction_beside
 from . import options
+from .compute_sssp import CostType
 
 if TYPE_CHECKING:
     from ..engine.plan import StreamPlan
@@ -100,7 +101,7 @@ NEEDS = {
 )
 @click.option(
     "--cost",
-    type=click.Choice(tuple(MODELS)),
+    type=CostType(),
     help="Cost model of shortest paths.  [default: absdiff]",
 )
 @click.option(

@@ -8,13 +8,17 @@ this module must not load numba: `edges` compiles the models.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
 from ..errors import InputError, PlanError
+from .formula.presets import PRESETS
+from .formula.program import Formula, compiled
+from .formula.tree import CONSTANTS, NAMES, FormulaTree, read_formula
 
 # -- operations that `edges` compiles ----------------------------------------------------------
 
@@ -186,6 +190,8 @@ class Model:
         Parameters that must not be negative.
     friction_weights
         Parameters that weight frictions of role "own"; set to 0 without a friction layer.
+    formula
+        The same cost as a formula, without the factor: for limits of slope. "" if there is none.
     """
 
     name: str
@@ -201,6 +207,7 @@ class Model:
     unit: str = ""
     not_negative: tuple[str, ...] = ()
     friction_weights: tuple[str, ...] = ()
+    formula: str = ""
 
     @property
     def parameters(self) -> tuple[str, ...]:
@@ -216,10 +223,26 @@ class Model:
 MODELS: dict[str, Model] = {
     model.name: model
     for model in (
-        Model("absdiff", AbsDiff, _absdiff, "ABSDIFF", lengths=False, integer=True),
-        Model("friction", Friction, _friction, "FRICTION_MODEL", "needed"),
-        Model("surface", Surface, _surface, "SURFACE"),
-        Model("tobler", Tobler, _tobler, "TOBLER", directed=True, metric=True, unit="s"),
+        Model(
+            *("absdiff", AbsDiff, _absdiff, "ABSDIFF"),
+            lengths=False,
+            integer=True,
+            formula="max(z_from, z_to) - min(z_from, z_to)",
+        ),
+        Model(
+            *("friction", Friction, _friction, "FRICTION_MODEL", "needed"),
+            formula="friction * length",
+        ),
+        Model(
+            *("surface", Surface, _surface, "SURFACE"), formula="sqrt(length * length + dz * dz)"
+        ),
+        Model(
+            *("tobler", Tobler, _tobler, "TOBLER"),
+            directed=True,
+            metric=True,
+            unit="s",
+            formula="length * 0.6 * exp(3.5 * abs(slope + 0.05))",
+        ),
         Model(
             *("langmuir", Langmuir, _langmuir, "LANGMUIR", "own"),
             directed=True,
@@ -227,12 +250,24 @@ MODELS: dict[str, Model] = {
             unit="s",
             not_negative=("a", "lam"),
             friction_weights=("lam",),
+            formula="max(dz * where(slope >= 0, b, where(slope < slope_factor, d, c)) + a * length,"
+            " 0) + lam * friction * length",
         ),
         Model("minimax", Minimax, _minimax, "MINIMAX", "refused", lengths=False, bottleneck=True),
     )
 }
 
 _HOPS = Model("hops", Hops, _hop, "HOPS", "refused", lengths=False)
+_FORMULA = Model("formula", Formula, _hop, "FORMULA", "own", directed=True)
+
+
+def row_of(cost: str) -> Model:
+    """The row of a model, or one for a preset or a formula, which is not checked here."""
+    if cost in MODELS:
+        return MODELS[cost]
+    if preset := PRESETS.get(cost):
+        return replace(_FORMULA, name=cost, friction="factor", metric=True, unit=preset.unit)
+    return _FORMULA
 
 
 def model_of(cost: Any) -> Model:
@@ -240,17 +275,18 @@ def model_of(cost: Any) -> Model:
     if isinstance(cost, Scaled):
         cost = cost.cost
     kind = cost if isinstance(cost, type) else type(cost)
-    return next(model for model in (*MODELS.values(), _HOPS) if model.kernel is kind)
+    return next(model for model in (*MODELS.values(), _HOPS, _FORMULA) if model.kernel is kind)
 
 
 def is_directed(cost: Any) -> bool:
     """Whether a step may cost more in one direction than in the other."""
-    return model_of(cost).directed
+    return not cost.symmetric if isinstance(cost, Formula) else model_of(cost).directed
 
 
 def cuda_parameters(cost: Any) -> np.ndarray:
     """Parameters of a kernel for kernels/costs.cuh, padded to the number that langmuir has."""
     own = cost.cost if isinstance(cost, Scaled) else cost
+    own = () if isinstance(cost, Formula) else own  # part of its code
     found = np.zeros(max(len(own), len(Langmuir._fields)))
     found[: len(own)] = own
     return found
@@ -265,6 +301,11 @@ def cuda_name(cost: Any) -> str:
         when the model is not available on a GPU.
     """
     model = model_of(cost)
+    if isinstance(cost, Formula) and cost.signed:
+        raise PlanError(
+            "a GPU takes formulas that are at least 0 for all cells; write max(0, ...), or use "
+            "--backend cpu, which looks at every step"
+        )
     if model.cuda is None:
         raise PlanError(f"cost {model.name!r} is not available on a GPU; use --backend cpu")
     return model.cuda
@@ -278,7 +319,7 @@ def friction_beside(cost: str, heights: Any, friction: Any) -> Any:
     Parameters
     ----------
     cost
-        Key of `MODELS`.
+        Key of `MODELS`, a preset or a formula.
     heights, friction
         Names of layers, or arrays.
 
@@ -287,7 +328,7 @@ def friction_beside(cost: str, heights: Any, friction: Any) -> Any:
     InputError
         when the model needs frictions and none are given.
     """
-    if MODELS[cost].friction != "needed":
+    if row_of(cost).friction != "needed":
         return friction
     if friction is None:
         itself = f"{heights!r}" if isinstance(heights, str) else "data"
@@ -302,42 +343,114 @@ def friction_beside(cost: str, heights: Any, friction: Any) -> Any:
 class CostModel:
     """A cost model with its parameters.
 
+    Parameters
+    ----------
+    name
+        Key of `MODELS` or `PRESETS`, or a formula.
+    friction
+        Whether there is a friction layer.
+    parameters
+        Of the model; of a formula, values of names in it.
+    max_slope
+        Steps with |dz| / length above it are impassable.
+
     Attributes
     ----------
     kind
         Its row in the table.
     name
-        Key of `MODELS`.
+        As given; a formula in one way of writing it.
+    tree
+        The formula that the kernel computes; None if it computes none.
     kernel
         Instance of the model's kernel, wrapped in `Scaled` if a friction layer multiplies it.
     needs_friction
         Whether the kernels read frictions.
     """
 
-    def __init__(self, name: str, friction: bool, parameters: dict[str, float]) -> None:
-        if name not in MODELS:
-            raise InputError(f"cost {name!r} is not known; use one of {', '.join(MODELS)}")
-        self.kind = model = MODELS[name]
-        unknown = set(parameters) - set(model.parameters)
-        if unknown:
-            known = ", ".join(model.parameters) or "none"
-            raise InputError(f"cost {name!r} has no parameter {unknown.pop()!r} (it has {known})")
+    def __init__(
+        self,
+        name: str,
+        friction: bool,
+        parameters: dict[str, float],
+        max_slope: float | None = None,
+    ) -> None:
+        self._made_of = name, friction, parameters, max_slope
+        self.name = name
+        self.tree: FormulaTree | None = None
+        self.kernel: Any
+        self.kind = model = row_of(name)
         for key, value in parameters.items():
             if not math.isfinite(value):
                 raise InputError(f"parameter {key}={value} of {name!r} is not a finite number")
+        self.parameters = {k: float(v) for k, v in parameters.items()}
+        if name in MODELS:
+            self._known(set(model.parameters))
         if model.friction == "refused" and friction:
             raise InputError(f"{name} takes no friction layer; leave out friction")
-        self.name = name
-        self.parameters = {k: float(v) for k, v in parameters.items()}
         for key in model.not_negative:
             if self.parameters.get(key, 0.0) < 0:
                 raise InputError(f"parameter {key}={parameters[key]} of {name!r} is negative")
+        self.needs_friction = friction or model.friction == "needed"
+        if max_slope is not None and not max_slope >= 0:
+            raise InputError(f"max_slope {max_slope} is not a number of at least 0")
+        if name not in MODELS or max_slope is not None:
+            self.tree = self._tree(friction, max_slope)
+            self.kernel = compiled(self.tree)
+            self.kind = replace(model, kernel=Formula, directed=not self.tree.is_symmetric)
+            self.kind = replace(self.kind, integer=False, lengths=True, cuda="FORMULA")
+            return
         self.kernel = model.kernel(**self.parameters)
         if not friction:
             self.kernel = self.kernel._replace(**dict.fromkeys(model.friction_weights, 0.0))
         if friction and model.friction == "factor":
             self.kernel = Scaled(self.kernel)
-        self.needs_friction = friction or model.friction == "needed"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Arrays may arrive read-only, for which kernels would be compiled again.
+        return CostModel, self._made_of
+
+    def _known(self, names: set[str]) -> None:
+        """Refuse parameters with other names."""
+        if unknown := set(self.parameters) - names:
+            known = ", ".join(name for name in row_names(self.name)) or "none"
+            raise InputError(
+                f"cost {self.name!r} has no parameter {unknown.pop()!r} (it has {known})"
+            )
+
+    def _tree(self, friction: bool, max_slope: float | None) -> FormulaTree:
+        """The formula of a model, of a preset or of the user, with friction and limit."""
+        values, model = self.parameters, self.kind
+        if self.name in MODELS:
+            if not model.formula:
+                raise InputError(f"{self.name} takes no max_slope; leave it out")
+            values = model.kernel(**values)._asdict()
+            if not friction:
+                values |= dict.fromkeys(model.friction_weights, 0.0)
+            text = model.formula
+        elif preset := PRESETS.get(self.name):
+            self._known(set(preset.parameters))
+            text, values = preset.formula, {**preset.parameters, **values}
+        else:
+            _refuse_names(self.name, values)
+            own = read_formula(self.name, values)
+            self.name = text = own.text
+            if unused := set(values) - own.names:
+                raise InputError(f"the formula does not use parameter {unused.pop()!r}")
+            if own.needs_friction and not friction:
+                raise InputError(
+                    "the formula uses friction: name its layer (--friction NAME, friction=NAME)"
+                )
+            if friction and not own.needs_friction:
+                raise InputError(
+                    "the formula does not use friction; multiply by friction, or leave out the "
+                    "layer"
+                )
+        if friction and model.friction == "factor":
+            text = f"({text}) * friction"
+        if max_slope is not None and max_slope < math.inf:
+            text = f"where(abs(dz) > {max_slope!r} * length, inf, {text})"
+        return read_formula(text, values)
 
     def is_integer(self, dtype: np.dtype) -> bool:
         """Whether distances over heights of this type are integers."""
@@ -348,3 +461,18 @@ class CostModel:
         if not self.is_integer(dtype):
             return np.dtype(np.float64)
         return np.dtype(np.uint32 if dtype.itemsize <= 2 else np.uint64)
+
+
+def row_names(cost: str) -> tuple[str, ...]:
+    """Names of the parameters of a model or a preset."""
+    return MODELS[cost].parameters if cost in MODELS else tuple(PRESETS[cost].parameters)
+
+
+def _refuse_names(text: str, parameters: dict[str, float]) -> None:
+    """Refuse what is meant as the name of a model, but is none."""
+    known = {*NAMES, *CONSTANTS, *parameters}
+    if re.fullmatch(r"[A-Za-z][\w-]*", text) and not known >= set(text.split("-")):
+        raise InputError(
+            f"cost {text!r} is not known; use one of {', '.join((*MODELS, *PRESETS))}, or a "
+            "formula such as 'length * exp(abs(slope))'"
+        )

@@ -9,42 +9,19 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-from llvmlite import ir
 from numba import types
-from numba.extending import intrinsic, overload, register_jitable
+from numba.extending import overload, register_jitable
 
-from . import costs
+from . import costs, instructions
 from .costs import Scaled, model_of
-
-
-@intrinsic
-def _bits_of(typing, x):
-    def emit(context, builder, signature, arguments):
-        return builder.bitcast(arguments[0], ir.IntType(64))
-
-    return types.int64(types.float64), emit
-
-
-@intrinsic
-def _float_of(typing, bits):
-    def emit(context, builder, signature, arguments):
-        return builder.bitcast(arguments[0], ir.DoubleType())
-
-    return types.float64(types.int64), emit
-
-
-@intrinsic
-def _quotient(typing, a, b):
-    def emit(context, builder, signature, arguments):
-        return builder.fdiv(*arguments)
-
-    return types.float64(types.float64, types.float64), emit
+from .formula.machine import one_step
+from .formula.program import Formula
 
 
 @overload(costs.bits_of)
 def _compiled_bits_of(x):
     def bits_of(x):
-        return _bits_of(x)
+        return instructions.bits_of(x)
 
     return bits_of
 
@@ -52,7 +29,7 @@ def _compiled_bits_of(x):
 @overload(costs.float_of)
 def _compiled_float_of(bits):
     def float_of(bits):
-        return _float_of(bits)
+        return instructions.float_of(bits)
 
     return float_of
 
@@ -60,7 +37,7 @@ def _compiled_float_of(bits):
 @overload(costs.quotient)
 def _compiled_quotient(a, b):
     def quotient(a, b):
-        return _quotient(a, b)
+        return instructions.quotient(a, b)
 
     return quotient
 
@@ -75,6 +52,8 @@ def edge(cost, a, b, fa, fb, length):
 
 @overload(edge, strict=False)  # their parameters have types
 def _edge_of(cost, a, b, fa, fb, length):
+    if cost.instance_class is Formula:
+        return one_step
     return _scaled if cost.instance_class is Scaled else model_of(cost.instance_class).edge
 
 

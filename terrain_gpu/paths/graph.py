@@ -31,6 +31,7 @@ class CostGraph(Operation):
     connectivity: int = 8
     corner_cutting: bool = True
     reverse: bool = False
+    max_slope: float | None = field(default=None, kw_only=True)
 
     @property
     def inputs(self) -> tuple[str, ...]:
@@ -40,17 +41,20 @@ class CostGraph(Operation):
     @property
     def steps(self) -> dict[str, Any]:
         """The fields that are not layers."""
-        return {
-            "cost": self.cost,
+        found = {
+            "cost": self.model.name,
             "parameters": self.model.parameters,
             "connectivity": self.connectivity,
             "corner_cutting": self.corner_cutting,
             "reverse": self.reverse,
         }
+        # Left out where it is not given, as in stores that do not know it.
+        return found if self.max_slope is None else {**found, "max_slope": self.max_slope}
 
     @cached_property
     def model(self) -> CostModel:
-        return CostModel(self.cost, self.friction is not None, dict(self.parameters))
+        own = dict(self.parameters)
+        return CostModel(self.cost, self.friction is not None, own, self.max_slope)
 
     @cached_property
     def rasters(self) -> dict[str, Raster | None]:

@@ -11,10 +11,12 @@ import numpy as np
 from ..cells import is_nodata
 from ..errors import InputError
 from ..grid import TILE, Block, BlockGrid, Window, clip, round_up
+from ..grid.neighbours import COL_STEP, ROW_STEP
 from ..io.places import Places
 from ..store import Layer
 from .costs import CostModel
 from .fields import Field, pages
+from .formula.program import Formula
 
 _FAR = 2**61
 """Largest 64-bit height for which differences are exact."""
@@ -97,6 +99,8 @@ class Terrain:
     edge
         Whether cells at the edge of the raster and next to absent cells are sources, with id
         `EDGE`.
+    options
+        (diagonal, corner_cutting, reverse): the steps of which none may have a negative cost.
     """
 
     def __init__(
@@ -111,7 +115,9 @@ class Terrain:
         dtype: np.dtype,
         *,
         edge: bool = False,
+        options: tuple[bool, bool, bool] = (True, True, False),
     ) -> None:
+        self.options = options
         self.blocks, self.model, self.dtype = blocks, model, dtype
         self.heights, self.friction, self.barriers = heights, friction, barriers
         self.lengths = np.pad(lengths, ((0, 0), (1, blocks.block + 1)), mode="edge")
@@ -162,8 +168,25 @@ class Terrain:
         if self.barriers is not None:
             cells, gone = self.barriers.ring(window)
             absent |= (cells != 0) & ~gone
-        lengths = self.lengths[:, window[0] : window[0] + len(absent)]
-        return Field(heights, frictions, absent, np.ascontiguousarray(lengths), None)  # type: ignore[arg-type]
+        lengths = np.ascontiguousarray(self.lengths[:, window[0] : window[0] + len(absent)])
+        field = Field(heights, frictions, absent, lengths, None)  # type: ignore[arg-type]
+        if isinstance(self.model.kernel, Formula) and self.model.kernel.signed:
+            self._refuse_negative_costs(field, window)
+        return field
+
+    def _refuse_negative_costs(self, field: Field, window: Window) -> None:
+        from .formula.negative import negative_step
+
+        if found := negative_step(self.model.kernel, field, self.options):
+            row, col = found[0] + window[0] - 1, found[1] + window[2] - 1
+            dy, dx = int(ROW_STEP[found[2]]), int(COL_STEP[found[2]])
+            fro, to = (row + dy, col + dx), (row, col)
+            fro, to = (to, fro) if self.options[2] else (fro, to)
+            raise InputError(
+                f"{self.heights.name}: the step from row {fro[0]}, column {fro[1]} to row {to[0]}, "
+                f"column {to[1]} costs {found[3]:.10g}, but costs must be at least 0; change the "
+                "formula, for instance to max(0, ...)"
+            )
 
     def _heights(self, cells: np.ndarray, window: Window) -> np.ndarray:
         """Heights for kernels: floats, or unsigned integers in the same order."""

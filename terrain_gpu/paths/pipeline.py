@@ -19,9 +19,9 @@ from ..arguments import (
     PathMethod,
     checked,
     devices,
-    one_of,
     raster_or_layer,
     raster_or_store,
+    text,
     word,
 )
 from ..cuda.backend import Placement
@@ -35,7 +35,7 @@ from ..progress import Progress, silent
 from ..report import Report
 from ..store import Layer, TileStore
 from ..store.run import begun_dtype
-from .costs import MODELS, friction_beside
+from .costs import CostModel, friction_beside, row_of
 from .cpu.relax import Overflow
 from .inputs import (
     check_start_costs,
@@ -59,7 +59,7 @@ Solved = TypeVar("Solved")
 @checked(
     data=raster_or_store,
     device=devices,
-    cost=one_of(MODELS),
+    cost=text,
     friction=raster_or_layer,
     barriers=raster_or_layer,
     method=word(PathMethod),
@@ -68,13 +68,14 @@ def shortest_paths(  # noqa: PLR0913 - keyword-only
     data: np.ndarray | str | os.PathLike[str] | TileStore,
     sources: PlacesLike,
     *,
-    cost: Cost = "absdiff",
+    cost: Cost | str = "absdiff",
     friction: str | np.ndarray | None = None,
     barriers: str | np.ndarray | None = None,
     parameters: dict[str, float] | None = None,
     connectivity: Connectivity = 8,
     corner_cutting: bool = True,
     reverse: bool = False,
+    max_slope: float | None = None,
     source_edge: bool = False,
     max_cost: float | None = None,
     targets: PlacesLike | None = None,
@@ -112,20 +113,26 @@ def shortest_paths(  # noqa: PLR0913 - keyword-only
         Sequence or array of (row, col) or (row, col, start cost), or `Places` (see
         `io.places`).
     cost
-        "absdiff", "friction", "surface", "tobler", "langmuir" or "minimax"; see `paths.costs`.
+        "absdiff", "friction", "surface", "tobler", "langmuir" or "minimax"; see `paths.costs`. Or
+        one of `paths.formula.presets`, such as "herzog". Or a formula, such as ``"length *
+        exp(abs(slope))"``; see `paths.formula.tree` for what it may hold. A step whose cost is NaN
+        or infinite does not exist.
     friction
         Layer of the store, or array, of frictions >= 0. The model "friction" needs it; where the
         raster itself holds frictions, name it again: its layer, or the same array.
     barriers
         Layer or array; cells with a value other than 0 are absent.
     parameters
-        Of the model, e.g. ``{"lam": 0.5}`` for langmuir.
+        Of the model, e.g. ``{"lam": 0.5}`` for langmuir; of a formula, values of names in it.
     connectivity
         8 or 4.
     corner_cutting
         False forbids diagonal steps between two absent cells.
     reverse
         Cost of going to the source, where directions differ.
+    max_slope
+        Slope dz / length, up or down, above which a step does not exist; distances are then
+        float64.
     source_edge
         Take the raster's edge and the rim of nodata as sources too, with id 2**32 - 1.
     max_cost
@@ -185,7 +192,8 @@ def shortest_paths(  # noqa: PLR0913 - keyword-only
     ClusterError
         when the cluster has no worker, or is gone.
     InputError
-        for unknown models, sources outside or on nodata, negative frictions.
+        for unknown models, errors in a formula, sources outside or on nodata, negative
+        frictions or costs.
     StoreError
         when the store is damaged, or has a result already.
     OutputError
@@ -201,6 +209,7 @@ def shortest_paths(  # noqa: PLR0913 - keyword-only
     over_arrays = isinstance(data, np.ndarray)
     method = method_with_index(method, over_arrays, build_index=build_index)
     friction = friction_beside(cost, data if over_arrays else layer, friction)
+    CostModel(cost, friction is not None, parameters or {}, max_slope)  # refuses before any work
     given = nodata, cell_size, block_size
     path, inputs = opened_inputs(data, (layer, friction, barriers), given, into)
     heights = inputs[0]
@@ -218,9 +227,10 @@ def shortest_paths(  # noqa: PLR0913 - keyword-only
         connectivity=connectivity,
         corner_cutting=corner_cutting,
         reverse=reverse,
+        max_slope=max_slope,
         sources=begin,
         source_edge=source_edge,
-        max_cost=limit_of_costs(max_cost, MODELS[cost].least),
+        max_cost=limit_of_costs(max_cost, row_of(cost).least),
         targets=ends,
         stop_at_targets=stop_at_targets,
         names=LAYERS[: 3 if allocation else 1 + backlink],

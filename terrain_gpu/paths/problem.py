@@ -173,6 +173,7 @@ class CostDistance(CostGraph):
             self.sources,
             self.dtype,
             edge=self.source_edge,
+            options=self.options,
         )
 
     @cached_property
@@ -312,7 +313,7 @@ class CostDistance(CostGraph):
         if self.method not in ("relax", "dijkstra"):
             return
         dtypes = [layer.dtype for layer in self.layers]
-        what = self.cost, self.dtype, *dtypes, *self.names, self.method, self.verified
+        what = type(self.model.kernel), self.dtype, *dtypes, *self.names, self.method, self.verified
         if what in _rehearsed:
             return
         _rehearsed.add(what)

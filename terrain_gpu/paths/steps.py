@@ -5,12 +5,14 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numba.extending import overload
+from numba.extending import overload, register_jitable
 
 from ..grid import TILE
 from ..grid.neighbours import COL_STEP, EDGE_OF, ROW_STEP
 from .costs import Hops
 from .edges import edge, infinity_of
+from .formula.machine import new_registers, run
+from .formula.program import FRICTION_FROM, FRICTION_TO, LENGTH, Z_FROM, Z_TO, Formula
 
 RESULTS = ("distance", "backlink", "allocation")
 """What can be computed, and the layers of a store that hold it unless another name is given."""
@@ -51,7 +53,8 @@ def fill_weights(cost, heights, frictions, absent, lengths, row, col, options, w
 
 @overload(fill_weights)
 def _fill_weights_of(cost, heights, frictions, absent, lengths, row, col, options, weights):
-    return _fill_hops if cost.instance_class is Hops else _fill_steps
+    ways = {Hops: _fill_hops, Formula: _fill_formula}
+    return ways.get(cost.instance_class, _fill_steps)
 
 
 def _fill_hops(cost, heights, frictions, absent, lengths, row, col, options, weights):
@@ -96,11 +99,48 @@ def _fill_steps(cost, heights, frictions, absent, lengths, row, col, options, we
                 # Steps from absent cells need no test: such cells are never reached.
                 into[x] = infinity if gone[x] else w
     if not corner_cutting:
-        for k in range(1, 8, 2):
-            dy, dx = ROW_STEP[k], COL_STEP[k]
-            for y in range(TILE):
-                r = row + 1 + y
+        _close_corners(absent, row, col, weights)
+
+
+def _fill_formula(cost, heights, frictions, absent, lengths, row, col, options, weights):
+    diagonal, corner_cutting, reverse = options
+    registers = new_registers(cost, TILE)
+    for k in range(8):
+        if k % 2 == 1 and not diagonal:
+            weights[k] = np.inf
+            continue
+        dy, dx = ROW_STEP[k], COL_STEP[k]
+        for y in range(TILE):
+            r, c = row + 1 + y, col + 1
+            r0, c0, r1, c1 = r + dy, c + dx, r, c
+            if reverse:
+                r0, c0, r1, c1 = r1, c1, r0, c0
+            registers[LENGTH] = lengths[EDGE_OF[k], r + min(dy, 0)]
+            for x in range(TILE):
+                registers[Z_FROM, x] = heights[r0, c0 + x]
+                registers[Z_TO, x] = heights[r1, c1 + x]
+            if cost.frictions:
                 for x in range(TILE):
-                    c = col + 1 + x
-                    if absent[r, c + dx] and absent[r + dy, c]:
-                        weights[k, y, x] = infinity
+                    registers[FRICTION_FROM, x] = frictions[r0, c0 + x]
+                    registers[FRICTION_TO, x] = frictions[r1, c1 + x]
+            run(cost.code, registers)
+            found, into, gone = registers[cost.result], weights[k, y], absent[r, c : c + TILE]
+            for x in range(TILE):
+                w = found[x] if found[x] <= np.inf else np.inf  # NaN is no step
+                into[x] = np.inf if gone[x] else w
+    if not corner_cutting:
+        _close_corners(absent, row, col, weights)
+
+
+@register_jitable
+def _close_corners(absent, row, col, weights):
+    """Remove diagonal steps between two absent cells."""
+    infinity = infinity_of(weights)
+    for k in range(1, 8, 2):
+        dy, dx = ROW_STEP[k], COL_STEP[k]
+        for y in range(TILE):
+            r = row + 1 + y
+            for x in range(TILE):
+                c = col + 1 + x
+                if absent[r, c + dx] and absent[r + dy, c]:
+                    weights[k, y, x] = infinity

@@ -13,26 +13,27 @@ from ...errors import InputError
 from ...progress import Progress, silent
 from ...report import Report
 from ...store import TileStore
-from ..costs import MODELS, friction_beside
+from ..costs import friction_beside
 from .problem import DistanceIndex
 
 
 @checked(
     data=arguments.store,
-    cost=arguments.one_of(MODELS),
+    cost=arguments.text,
     friction=arguments.text,
     barriers=arguments.text,
 )
 def build_index(  # noqa: PLR0913 - keyword-only
     data: str | os.PathLike[str] | TileStore,
     *,
-    cost: Cost = "absdiff",
+    cost: Cost | str = "absdiff",
     friction: str | None = None,
     barriers: str | None = None,
     parameters: dict[str, float] | None = None,
     connectivity: Connectivity = 8,
     corner_cutting: bool = True,
     reverse: bool = False,
+    max_slope: float | None = None,
     layer: str = "elevation",
     memory_limit: int | str | None = None,
     threads: int | None = None,
@@ -53,8 +54,8 @@ def build_index(  # noqa: PLR0913 - keyword-only
     ----------
     data
         A store, or its path.
-    cost, friction, barriers, parameters, connectivity, corner_cutting, reverse, layer
-        As for `shortest_paths`. `reverse` matters only for tobler and langmuir.
+    cost, friction, barriers, parameters, connectivity, corner_cutting, reverse, max_slope, layer
+        As for `shortest_paths`. `reverse` matters only for directed costs, such as tobler.
     memory_limit
         Bound on the peak resident set of the process, in bytes; a quarter of RAM when None.
     threads
@@ -104,6 +105,7 @@ def build_index(  # noqa: PLR0913 - keyword-only
         connectivity,
         corner_cutting,
         reverse,
+        max_slope=max_slope,
     )
     if client is not None:
         if backend == "cuda":

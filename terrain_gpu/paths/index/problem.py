@@ -93,6 +93,7 @@ class DistanceIndex(CostGraph):
             self.lengths,
             NO_PLACES,
             self.index.dtype,
+            options=self.options,
         )
 
     # -- memory ---------------------------------------------------------------------------------

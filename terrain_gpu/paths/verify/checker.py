@@ -22,8 +22,10 @@ from ..costs import is_directed
 from ..cpu.allocate import BacklinkForest
 from ..edges import infinity_of
 from ..fields import Field
+from ..formula.program import Formula
 from ..ground import Terrain
 from .kernels import FAULTS, check_cells, check_steps, join_flats, join_rims, one_step, spread_roots
+from .prices import wrong_price
 from .roots import WRONG, Cells, KnownRoots, Read
 
 _NAMES = ["E", "SE", "S", "SW", "W", "NW", "N", "NE"]
@@ -231,6 +233,8 @@ class _PathChecker:
         """As `run`, on a GPU; or None and the reason why the CPU must do it."""
         from .gpu import Proof
 
+        if isinstance(self.cost, Formula):
+            return None, "the CPU interprets formulas"
         assert isinstance(self.ground, Terrain | KnownRoots)
         proof = Proof(
             self.ground,
@@ -299,10 +303,23 @@ class _PathChecker:
         else:
             self.join(at, masks)
 
+    def priced(self, at: Block, field: Field) -> None:
+        """Interpret the formula of the costs, if there is one."""
+        if not isinstance(self.cost, Formula):
+            return
+        assert isinstance(self.ground, Terrain | KnownRoots)
+        terrain = self.ground if isinstance(self.ground, Terrain) else self.ground.terrain
+        assert terrain.model.tree is not None
+        if wrong := wrong_price(terrain.model.tree, self.cost, field, self.options):
+            r, c, k, found, right = wrong
+            text = f"is {_NAMES[k]}'s neighbour for {found}, but the formula gives {right}"
+            self.fail("cost", at, r, c, text)
+
     def masks(self, at: Block, codes: np.ndarray | None) -> tuple[_Masks, int, int]:
         """Check the cells and steps of a block; also count its steps and reached cells."""
         window = r0, r1, c0, c1 = self.blocks.window(*at)
         field = self.ground.load(at)
+        self.priced(at, field)
         shape = field.absent.shape
         distances = np.full(shape, self.infinity, self.dtype)
         written = self.read_distance(window)

@@ -201,7 +201,8 @@ class RecordedPaths:
                 raise self.damaged(f"parameter {key}", value)
         cost = self.get("cost", str)
         try:
-            model = CostModel(cost, names["friction"] is not None, parameters)
+            limit = self.get("max_slope", int, float, nothing)
+            model = CostModel(cost, names["friction"] is not None, parameters, limit)
         except InputError as error:
             raise StoreError(f"{self.layer.path}/zarr.json: {error}; compute it again") from error
         dtype = self.layer.dtype
@@ -236,6 +237,7 @@ class RecordedPaths:
                 step_lengths(source.grid),
                 sources,
                 dtype,
+                options=self.options,
             ),
             farthest,
         )
