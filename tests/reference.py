@@ -116,8 +116,10 @@ def edge_cost(model, za, zb, fa, fb, length, **parameters):
 
     An int for absdiff and minimax on integer heights without friction; otherwise float64
     operations on the converted values, in the order written here. fa and fb are None without a
-    friction raster, which minimax ignores. Infinite or NaN where the arithmetic overflows: no step.
+    friction raster, which minimax ignores. A model may also be a function of all these. Infinite or NaN where the arithmetic overflows: no step.
     """
+    if callable(model):
+        return model(float(za), float(zb), fa, fb, length)
     if model == "minimax":
         return max(za, zb)  # both, so that it means the same in either direction
     if model == "absdiff" and fa is None:

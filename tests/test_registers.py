@@ -145,7 +145,7 @@ def test_a_model_more_is_known_everywhere(tmp_path):
         text=True,
     )
     assert done.returncode == 0, done.stderr
-    assert "tobler|langmuir|minimax|hike]" in "".join(done.stdout.split())
+    assert "tobler|langmuir|minimax|hike|PRESET|FORMULA]" in "".join(done.stdout.split())
     found = json.loads(report.read_text())
     assert found["settings"]["cost"] == "hike"
     assert found["settings"]["method"] == "index"

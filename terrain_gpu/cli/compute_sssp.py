@@ -576,6 +576,7 @@ def _farthest(settings: dict[str, Any], distance: Layer) -> str:
     if most is None:
         return ""
     number = f"{most:,}" if isinstance(most, int) else f"{most:.10g}"
+    cost = settings["cost"]
     unit = row_of(cost).unit
     if cost == "surface" and settings["friction"] is None:
         from ..grid.lengths import length_unit

@@ -86,6 +86,20 @@ def length_unit(grid: GridSpec) -> str:
     return other_unit(grid) or "m"
 
 
+def mercator_stretch(grid: GridSpec) -> float | None:
+    """Return the largest factor by which Mercator's projection stretches lengths in a raster.
+
+    Also of Web Mercator. None in other projections, whose lengths are nearly true.
+    """
+    if grid.transform is None or not re.search(
+        r'"(Popular Visualisation Pseudo Mercator|Mercator)', grid.crs_wkt or ""
+    ):
+        return None
+    _, _, _, _, height, top = grid.transform
+    farthest = max(abs(top), abs(top + height * grid.rows))
+    return math.cosh(farthest / 6378137.0)
+
+
 def metres_per_unit(grid: GridSpec) -> float:
     """Return the metres of the unit of `step_lengths`; 1 where the CRS names none."""
     if not grid.crs_wkt:

@@ -99,9 +99,14 @@ class Terrain:
     edge
         Whether cells at the edge of the raster and next to absent cells are sources, with id
         `EDGE`.
+
+    Attributes
+    ----------
     options
         (diagonal, corner_cutting, reverse): the steps of which none may have a negative cost.
     """
+
+    options = True, True, False
 
     def __init__(
         self,
@@ -115,9 +120,7 @@ class Terrain:
         dtype: np.dtype,
         *,
         edge: bool = False,
-        options: tuple[bool, bool, bool] = (True, True, False),
     ) -> None:
-        self.options = options
         self.blocks, self.model, self.dtype = blocks, model, dtype
         self.heights, self.friction, self.barriers = heights, friction, barriers
         self.lengths = np.pad(lengths, ((0, 0), (1, blocks.block + 1)), mode="edge")
@@ -134,6 +137,12 @@ class Terrain:
         """The same with other sources."""
         found = copy(self)
         found._hold(sources)
+        return found
+
+    def stepping(self, options: tuple[bool, bool, bool]) -> Terrain:
+        """The same with other options."""
+        found = copy(self)
+        found.options = options
         return found
 
     def places(self, at: Block) -> Places:

@@ -16,10 +16,12 @@ from ..cuda.backend import Gpu, Placement, choose, find_gpu
 from ..engine.arrays import ArrayLayer, fitting_block
 from ..errors import InputError, StoreError
 from ..grid import BlockGrid, GridSpec
+from ..grid.lengths import mercator_stretch, other_unit
 from ..io.places import Places, PlacesLike, as_places, refuse_nodata
 from ..report import Report
 from ..store import Layer, TileStore
 from .cpu.relax import GUARDS
+from .graph import CostGraph
 from .index import Index, index_settings
 from .index import build_index as build_distance_index
 from .problem import LAYERS, CostDistance
@@ -114,6 +116,8 @@ def places_on(
 
 def check_start_costs(problem: CostDistance) -> None:
     costs = problem.sources.costs
+    if not len(costs) and not problem.source_edge:
+        raise InputError("there is no source; give one")
     if not problem.model.kind.bottleneck and (costs < 0).any():  # of a bottleneck, it is a height
         k = int(np.argmax(costs < 0))
         raise InputError(
@@ -128,6 +132,23 @@ def check_start_costs(problem: CostDistance) -> None:
             )
         if (most := costs.max(initial=0)) > GUARDS[8]:
             raise InputError(f"start cost {most:g} exceeds 2**62; give a smaller one")
+
+
+def warn_about_lengths(problem: CostGraph) -> None:
+    """Warn if lengths are not what the costs mean."""
+    kind = problem.model.kind
+    if kind.metric and (unit := other_unit(problem.grid)):
+        log.warning(
+            "cost %s means metres, but lengths are in %s; they are taken as metres",
+            problem.cost,
+            unit,
+        )
+    if kind.lengths and (stretch := mercator_stretch(problem.grid)):
+        log.warning(
+            "lengths in Mercator's projection are too long, here by a factor of up to %.3g, and "
+            "slopes too gentle; reproject the raster, for instance to UTM",
+            stretch,
+        )
 
 
 def limit_of_costs(max_cost: float | None, least: float) -> float | None:

@@ -29,13 +29,12 @@ from ..cuda.device import numbers
 from ..engine.plan import CUDA_BASELINE, NO_LIMIT, limit_of
 from ..engine.run import run, run_in_memory
 from ..errors import InputError
-from ..grid.lengths import other_unit
 from ..io.places import PlacesLike
 from ..progress import Progress, silent
 from ..report import Report
 from ..store import Layer, TileStore
 from ..store.run import begun_dtype
-from .costs import CostModel, friction_beside, row_of
+from .costs import friction_beside, row_of
 from .cpu.relax import Overflow
 from .inputs import (
     check_start_costs,
@@ -44,6 +43,7 @@ from .inputs import (
     method_with_index,
     opened_inputs,
     places_on,
+    warn_about_lengths,
     with_index,
 )
 from .problem import LAYERS, CostDistance
@@ -209,14 +209,11 @@ def shortest_paths(  # noqa: PLR0913 - keyword-only
     over_arrays = isinstance(data, np.ndarray)
     method = method_with_index(method, over_arrays, build_index=build_index)
     friction = friction_beside(cost, data if over_arrays else layer, friction)
-    CostModel(cost, friction is not None, parameters or {}, max_slope)  # refuses before any work
     given = nodata, cell_size, block_size
     path, inputs = opened_inputs(data, (layer, friction, barriers), given, into)
     heights = inputs[0]
     names = [None if found is None else found.name for found in inputs]
     begin, ends = places_on(heights, sources, targets)
-    if not len(begin) and not source_edge:
-        raise InputError("there is no source; give one")
     problem = CostDistance(
         path,
         heights.name,
@@ -282,12 +279,7 @@ def _over_store(
     client: Any,
 ) -> ShortestPaths:
     report, built = Report(problem.command), None
-    if problem.model.kind.metric and (unit := other_unit(problem.grid)):
-        log.warning(
-            "cost %s means metres, but lengths are in %s; they are taken as metres",
-            problem.cost,
-            unit,
-        )
+    warn_about_lengths(problem)
     with report.measured():
         if problem.method == "index":
             how = dict(zip(("backend", "device", "gpu_memory_limit"), where, strict=True))

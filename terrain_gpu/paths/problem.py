@@ -173,8 +173,7 @@ class CostDistance(CostGraph):
             self.sources,
             self.dtype,
             edge=self.source_edge,
-            options=self.options,
-        )
+        ).stepping(self.options)
 
     @cached_property
     def index(self) -> Index | None:

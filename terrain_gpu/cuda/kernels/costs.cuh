@@ -7,6 +7,7 @@
 //   CELL          type of the heights
 //   FRICTION      type of the frictions if HAS_FRICTION is 1; else the heights are the frictions
 //   DISTANCE      U32, U64 or F64
+//   FORMULA_STEPS statements that compute `cost`, if MODEL is FORMULA (paths/formula/program.py)
 typedef unsigned char u8;
 typedef signed char i8;
 typedef unsigned short u16;
@@ -25,6 +26,7 @@ typedef double f64;
 #define LANGMUIR 4
 #define MINIMAX 5
 #define HOPS 6
+#define FORMULA 7
 
 #define U32 0
 #define U64 1
@@ -39,6 +41,10 @@ typedef i32 value;
 #else
 typedef u64 dist;
 typedef i64 value;
+#endif
+
+#if MODEL == FORMULA
+#include "formula.cuh"
 #endif
 
 // Parameters of langmuir.
@@ -99,6 +105,8 @@ __device__ __forceinline__ dist edge(
     f64 walk = dz * factor + p.a * length;
     walk = 0.0 > walk ? 0.0 : walk;
     cost = walk + p.lam * mean(fa, fb) * length;
+#elif MODEL == FORMULA
+    FORMULA_STEPS
 #elif MODEL == MINIMAX
     cost = (b > a ? b : a) + 0.0;
 #else

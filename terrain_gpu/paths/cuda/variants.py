@@ -9,7 +9,9 @@ import numpy as np
 
 from ...cells import fits
 from ...grid import ceil_div
-from ..costs import MODELS, Hops, Scaled, cuda_name, model_of
+from ..costs import MODELS, CostModel, Hops, Scaled, cuda_name, is_directed, model_of
+from ..formula.presets import PRESETS
+from ..formula.program import Formula, in_c
 from ..ground import Raster
 
 SIDE = 32
@@ -72,7 +74,8 @@ def step_macros(
     """Macros that define the cost of a step; parameters as for `variant`."""
     model = model_of(cost)
     diagonal, corners, reverse = options
-    return {
+    formula = {"FORMULA_STEPS": in_c(cost)} if isinstance(cost, Formula) else {}
+    return formula | {
         "MODEL": cuda_name(cost),
         "SCALED": int(isinstance(cost, Scaled)),
         "HAS_LENGTH": int(model.lengths and distance.kind == "f"),
@@ -82,7 +85,7 @@ def step_macros(
         "DISTANCE": _DISTANCES[distance.name],
         "DIAGONAL": int(diagonal),
         "CORNERS": int(corners or not diagonal),
-        "REVERSE": int(reverse and model.directed),
+        "REVERSE": int(reverse and is_directed(cost)),
     }
 
 
@@ -116,6 +119,9 @@ def variants() -> list[tuple[str, dict[str, Any]]]:
             found.append(("paths", variant(kernel, f32, None, f64, options, shared)))
         if model.friction != "refused":
             found.append(("paths", variant(Scaled(kernel), f64, f32, f64, every[0], shared)))
+    for name in PRESETS:
+        kernel = CostModel(name, True, {}, 0.5).kernel
+        found.append(("paths", variant(kernel, f32, f32, f64, every[1], shared)))
     absdiff = MODELS["absdiff"].kernel()
     for cell, integer in ((np.uint16, np.uint32), (np.int64, np.uint64)):
         types = np.dtype(cell), None, np.dtype(integer)

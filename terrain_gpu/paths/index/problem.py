@@ -93,8 +93,7 @@ class DistanceIndex(CostGraph):
             self.lengths,
             NO_PLACES,
             self.index.dtype,
-            options=self.options,
-        )
+        ).stepping(self.options)
 
     # -- memory ---------------------------------------------------------------------------------
 

@@ -237,8 +237,7 @@ class RecordedPaths:
                 step_lengths(source.grid),
                 sources,
                 dtype,
-                options=self.options,
-            ),
+            ).stepping(self.options),
             farthest,
         )
 
