@@ -60,9 +60,10 @@ class VerificationError(StoreError):
     check
         The property that fails. Spanning trees: "edges" (not an edge of the grid), "acyclic",
         "spanning", "minimal". Shortest paths: "value" (not a distance at all), "source", "absent",
-        "farthest", "feasible" (a step leads to the cell for less), "tight" (no predecessor),
-        "acyclic", "backlink", "allocation". Conversions and exports: "cells", "nodata", "type" and
-        other parts of the description. All: "totals" (the recorded figures).
+        "farthest", "cost" (of a step, by a formula), "feasible" (a step leads to the cell for
+        less), "tight" (no predecessor), "acyclic", "backlink", "allocation". Conversions and
+        exports: "cells", "nodata", "type" and other parts of the description. All: "totals" (the
+        recorded figures).
     row, col
         The cell at fault; for an edge, its lower endpoint. None where no single cell is.
     """

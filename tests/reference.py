@@ -116,7 +116,8 @@ def edge_cost(model, za, zb, fa, fb, length, **parameters):
 
     An int for absdiff and minimax on integer heights without friction; otherwise float64
     operations on the converted values, in the order written here. fa and fb are None without a
-    friction raster, which minimax ignores. A model may also be a function of all these. Infinite or NaN where the arithmetic overflows: no step.
+    friction raster, which minimax ignores. Infinite or NaN where the arithmetic overflows: no step.
+    A model may also be a function of these arguments.
     """
     if callable(model):
         return model(float(za), float(zb), fa, fb, length)

@@ -22,6 +22,10 @@ UNREACHED = 255
 """Backlinks of cells without a predecessor; other cells hold the D8 code of theirs."""
 
 
+ROWS = 8
+"""Rows of a tile that a formula prices at once."""
+
+
 def layer_named(into: str, name: str) -> str:
     """The layer of a result where distances go to `into`: walk, walk_backlink."""
     return into if name == RESULTS[0] else name if into == RESULTS[0] else f"{into}_{name}"
@@ -104,32 +108,44 @@ def _fill_steps(cost, heights, frictions, absent, lengths, row, col, options, we
 
 def _fill_formula(cost, heights, frictions, absent, lengths, row, col, options, weights):
     diagonal, corner_cutting, reverse = options
-    registers = new_registers(cost, TILE)
+    registers = new_registers(cost, ROWS * TILE)
     for k in range(8):
         if k % 2 == 1 and not diagonal:
             weights[k] = np.inf
             continue
         dy, dx = ROW_STEP[k], COL_STEP[k]
-        for y in range(TILE):
-            r, c = row + 1 + y, col + 1
-            r0, c0, r1, c1 = r + dy, c + dx, r, c
-            if reverse:
-                r0, c0, r1, c1 = r1, c1, r0, c0
-            registers[LENGTH] = lengths[EDGE_OF[k], r + min(dy, 0)]
-            for x in range(TILE):
-                registers[Z_FROM, x] = heights[r0, c0 + x]
-                registers[Z_TO, x] = heights[r1, c1 + x]
-            if cost.frictions:
+        for first in range(0, TILE, ROWS):
+            for y in range(ROWS):
+                r, c, lane = row + 1 + first + y, col + 1, y * TILE
+                r0, c0, r1, c1 = r + dy, c + dx, r, c
+                if reverse:
+                    r0, c0, r1, c1 = r1, c1, r0, c0
+                length = lengths[EDGE_OF[k], r + min(dy, 0)]
                 for x in range(TILE):
-                    registers[FRICTION_FROM, x] = frictions[r0, c0 + x]
-                    registers[FRICTION_TO, x] = frictions[r1, c1 + x]
+                    registers[LENGTH, lane + x] = length
+                _load(heights[r0], c0, registers[Z_FROM], lane)
+                _load(heights[r1], c1, registers[Z_TO], lane)
+                if cost.frictions:
+                    _load(frictions[r0], c0, registers[FRICTION_FROM], lane)
+                    _load(frictions[r1], c1, registers[FRICTION_TO], lane)
             run(cost.code, registers)
-            found, into, gone = registers[cost.result], weights[k, y], absent[r, c : c + TILE]
-            for x in range(TILE):
-                w = found[x] if found[x] <= np.inf else np.inf  # NaN is no step
-                into[x] = np.inf if gone[x] else w
+            for y in range(ROWS):
+                found = registers[cost.result, y * TILE : (y + 1) * TILE]
+                gone = absent[row + 1 + first + y, col + 1 : col + 1 + TILE]
+                into = weights[k, first + y]
+                for x in range(TILE):
+                    w = found[x] if found[x] <= np.inf else np.inf  # NaN is no step
+                    into[x] = np.inf if gone[x] else w
     if not corner_cutting:
         _close_corners(absent, row, col, weights)
+
+
+@register_jitable
+def _load(cells, first, register, lane):
+    """Copy the cells of a row of a tile into a register."""
+    fro, to = cells[first : first + TILE], register[lane : lane + TILE]
+    for x in range(TILE):
+        to[x] = fro[x]
 
 
 @register_jitable

@@ -12,15 +12,18 @@ import pytest
 import reference
 import strategies
 import test_mst
+from test_formula import NAMED, assert_same
+from test_formula import PLAIN_FORMULAS as FORMULAS
 from test_paths import make_store
 
 from terrain_gpu.errors import InputError, PlanError
 from terrain_gpu.io.places import from_rowcol
-from terrain_gpu.paths.costs import MODELS, Scaled
+from terrain_gpu.paths.costs import MODELS, CostModel, Scaled
 from terrain_gpu.paths.cuda import allocate as gpu_allocate
 from terrain_gpu.paths.cuda import problem as gpu
 from terrain_gpu.paths.cuda import regions as gpu_regions
 from terrain_gpu.paths.cuda.variants import variant
+from terrain_gpu.paths.formula.interpret import evaluate
 from terrain_gpu.paths.pipeline import shortest_paths
 from terrain_gpu.store.writer import LayerWriter
 
@@ -99,6 +102,35 @@ def test_edges_have_the_same_bits(name, scaled):
     assert strategies.same_bits(found[number], expected[number])
 
 
+@pytest.mark.parametrize("text", FORMULAS)
+def test_formulas_have_the_same_bits(text):
+    import cupy
+
+    from terrain_gpu.cuda.device import module
+    from terrain_gpu.paths.formula.program import in_c
+
+    model, inputs = CostModel(text, "friction" in text, {}), edge_inputs(100_000)
+    macros = {"MODEL": "FORMULA", "SCALED": 0, "CELL": "f64", "DISTANCE": "F64"}
+    macros["FORMULA_STEPS"] = in_c(model.kernel)
+    found = cupy.empty(len(inputs[0]))
+    module("costs", macros).get_function("evaluate")(
+        (len(found) // 256 + 1,),
+        (256,),
+        (*map(cupy.asarray, inputs), cupy.zeros(6), len(found), found),
+    )
+    right = evaluate(model.tree, **dict(zip(NAMED, inputs, strict=True)))
+    assert_same(found.get(), right)
+
+
+def test_a_formula_that_may_be_negative_is_left_to_the_cpu():
+    z = hills(300, 300)
+    how = {"cost": "length * (1 + 1e-4 * dz)", "nodata": None}
+    with pytest.raises(PlanError, match="at least 0 for all cells"):
+        shortest_paths(z, [(0, 0)], **how, backend="cuda")
+    found = shortest_paths(z, [(0, 0)], **how, verify=True)
+    assert found.report.settings["backend"] == "cpu"
+
+
 # -- whole problems --------------------------------------------------------------------------------
 
 
@@ -121,6 +153,10 @@ CASES = [
     ("tobler", np.float32, {"reverse": True}),
     ("langmuir", np.float64, {}),
     ("minimax", np.float32, {}),
+    ("herzog", np.float32, {"max_slope": 3.0}),
+    ("campbell-2019", np.int16, {"reverse": True}),
+    ("length * exp(abs(dz) ** 0.7) + log(1 + abs(z_to))", np.float64, {}),
+    ("friction_from * max(0, length + dz)", np.float32, {"corner_cutting": False}),
     ("minimax", np.uint8, {"source_edge": True, "connectivity": 4}),
 ]
 
@@ -133,7 +169,7 @@ def test_as_the_cpu(cost, kind, how, shape):
     barriers = rng.random(shape) < 0.2
     barriers[0, 0] = barriers[-1, -1] = False
     z[barriers & (rng.random(shape) < 0.5)] = 7
-    if cost == "friction":
+    if cost.startswith("friction"):
         how = {**how, "friction": z}
     both(z, [(0, 0), (shape[0] - 1, shape[1] - 1, 2)], cost=cost, barriers=barriers, **how)
 
@@ -258,7 +294,7 @@ def test_regions(regions):
         barriers[0, 0] = barriers[-1, -1] = False
         z[100:220, 60:300] = 7
         sources = [(0, 0), (299, 409, 2)]
-        beside = {"friction": z} if cost == "friction" else {}
+        beside = {"friction": z} if cost.startswith("friction") else {}
         found = both(z, sources, cost=cost, barriers=barriers, block_size=64, **how, **beside)
         assert found.report.result["regions"] > 1
         assert found.report.result["region_visits"] > 1

@@ -27,6 +27,8 @@ class TestCostDistance(OperationContract):
     )
     rasters = rasters(shape=shapes(200, 6000))
     cost, dtype, into = "surface", np.dtype(np.float64), "distance"
+    model = "surface"
+    """What the reference computes."""
 
     def make(self, store):
         layer = TileStore.open(store).layer("elevation")
@@ -42,7 +44,7 @@ class TestCostDistance(OperationContract):
     def expected(self, data, nodata, grid):
         valid = reference.vertices(data, nodata)
         graph = {"valid": valid, "lengths": step_lengths(grid), "connectivity": 8}
-        problem = data, self.cost, ends(valid)
+        problem = data, self.model, ends(valid)
         found = reference.dijkstra(*problem, **graph)
         codes, _ = reference.backlinks(found, *problem, **graph)
         distance = np.full(data.shape, unreached(self.dtype), self.dtype)
@@ -57,3 +59,9 @@ class TestCostDistanceOfIntegers(TestCostDistance):
     )
     rasters = rasters(shape=shapes(200, 6000)).filter(lambda raster: raster.dtype.itemsize < 4)
     cost, dtype, into = "absdiff", np.dtype(np.uint32), "near"
+    model = "absdiff"
+
+
+class TestCostDistanceByFormula(TestCostDistance):
+    cost = "sqrt(length*length+dz*dz)"
+    command = f"compute-sssp s.zarr --source-rowcol 3,5 --cost {cost} --backlink b.tif --verify"

@@ -79,64 +79,64 @@ def new_registers(formula, width):
 
 
 @register_jitable
-def run(code, registers):
-    """Run a program; the inputs are in the first registers.
+def run(code, r):
+    """Run a program; the inputs are in the first of the registers `r`.
 
-    Long because it holds a loop for each operation.
+    Long because it holds a loop for each operation. Rows of `r` are not taken out of it, because
+    numba would count references to each.
     """
-    width = registers.shape[1]
+    width = r.shape[1]
     for n in range(len(code)):
-        operation, to = code[n, 0], registers[code[n, 1]]
-        a, b = registers[code[n, 2]], registers[code[n, 3]]
+        operation, to, a, b = code[n, 0], code[n, 1], code[n, 2], code[n, 3]
         if operation == ADD:
             for x in range(width):
-                to[x] = a[x] + b[x]
+                r[to, x] = r[a, x] + r[b, x]
         elif operation == SUBTRACT:
             for x in range(width):
-                to[x] = a[x] - b[x]
+                r[to, x] = r[a, x] - r[b, x]
         elif operation == MULTIPLY:
             for x in range(width):
-                to[x] = a[x] * b[x]
+                r[to, x] = r[a, x] * r[b, x]
         elif operation == DIVIDE:
             for x in range(width):
-                to[x] = instructions.quotient(a[x], b[x])
+                r[to, x] = instructions.quotient(r[a, x], r[b, x])
         elif operation == ABS:
             for x in range(width):
-                to[x] = abs(a[x])
+                r[to, x] = abs(r[a, x])
         elif operation == SQRT:
             for x in range(width):
-                to[x] = math.sqrt(a[x])
+                r[to, x] = math.sqrt(r[a, x])
         elif operation == EXP:
             for x in range(width):
-                to[x] = _exp(a[x])
+                r[to, x] = _exp(r[a, x])
         elif operation == LOG:
             for x in range(width):
-                to[x] = _log(a[x])
+                r[to, x] = _log(r[a, x])
         elif operation == ATAN:
             for x in range(width):
-                to[x] = _atan(a[x])
+                r[to, x] = _atan(r[a, x])
         elif operation == MIN:
             for x in range(width):
-                to[x] = b[x] if (b[x] < a[x]) | (b[x] != b[x]) else a[x]
+                r[to, x] = r[b, x] if (r[b, x] < r[a, x]) | (r[b, x] != r[b, x]) else r[a, x]
         elif operation == MAX:
             for x in range(width):
-                to[x] = b[x] if (b[x] > a[x]) | (b[x] != b[x]) else a[x]
+                r[to, x] = r[b, x] if (r[b, x] > r[a, x]) | (r[b, x] != r[b, x]) else r[a, x]
         elif operation == LESS:
             for x in range(width):
-                to[x] = 1.0 if a[x] < b[x] else 0.0
+                r[to, x] = 1.0 if r[a, x] < r[b, x] else 0.0
         elif operation == LESS_EQUAL:
             for x in range(width):
-                to[x] = 1.0 if a[x] <= b[x] else 0.0
+                r[to, x] = 1.0 if r[a, x] <= r[b, x] else 0.0
         elif operation == EQUAL:
             for x in range(width):
-                to[x] = 1.0 if a[x] == b[x] else 0.0
+                r[to, x] = 1.0 if r[a, x] == r[b, x] else 0.0
         elif operation == UNEQUAL:
             for x in range(width):
-                to[x] = 1.0 if a[x] != b[x] else 0.0
+                r[to, x] = 1.0 if r[a, x] != r[b, x] else 0.0
         elif operation == WHERE:
-            c = registers[code[n, 4]]
+            c = code[n, 4]
             for x in range(width):
-                to[x] = b[x] if a[x] != 0.0 else c[x]
+                r[to, x] = r[b, x] if r[a, x] != 0.0 else r[c, x]
 
 
 def one_step(formula, a, b, fa, fb, length):

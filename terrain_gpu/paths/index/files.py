@@ -49,9 +49,8 @@ def index_settings(
         "connectivity": problem["connectivity"],
         "corner_cutting": problem["corner_cutting"],
         "reverse": problem["reverse"] and model.kind.directed,
+        "max_slope": problem.get("max_slope"),
     }
-    if "max_slope" in problem:
-        found["max_slope"] = problem["max_slope"]
     found |= {key: raster and Path(raster.name).name for key, raster in rasters.items()}
     found |= {
         f"{key} cells": raster and raster.data.identity  # type: ignore[union-attr]

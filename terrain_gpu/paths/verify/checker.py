@@ -312,7 +312,7 @@ class _PathChecker:
         assert terrain.model.tree is not None
         if wrong := wrong_price(terrain.model.tree, self.cost, field, self.options):
             r, c, k, found, right = wrong
-            text = f"is {_NAMES[k]}'s neighbour for {found}, but the formula gives {right}"
+            text = f"is priced at {found} from the {_NAMES[k]}, but the formula gives {right}"
             self.fail("cost", at, r, c, text)
 
     def masks(self, at: Block, codes: np.ndarray | None) -> tuple[_Masks, int, int]:
@@ -521,6 +521,7 @@ _PROPERTIES = {
     "value": "no distance",
     "source": "not least",
     "absent": "not a cell",
+    "cost": "wrong cost",
     "farthest": "too far",
     "feasible": "not least",
     "tight": "no path",
