@@ -24,6 +24,7 @@ from terrain_gpu.paths import costs
 from terrain_gpu.paths.costs import MODELS, CostModel, Model, Scaled, model_of
 from terrain_gpu.paths.cuda.variants import step_macros
 from terrain_gpu.paths.edges import Max, edge, join, joining
+from terrain_gpu.paths.formula.presets import PRESETS
 
 REFERENCE = Path(__file__).parent.parent / "docs/reference.md"
 
@@ -53,6 +54,14 @@ def test_the_reference_lists_the_models():
     ]
     option = re.search(r"`--weight ([^`]*)`", text)[1]
     assert option.split(r"\|") == list(weights.WEIGHTS)
+
+
+def test_the_reference_lists_the_models_of_the_literature():
+    text = REFERENCE.read_text(encoding="utf-8")
+    for name, preset in PRESETS.items():
+        (row,) = re.findall(rf"^\| `{name}` \| (.*) \| `(.*?)`(.*) \| (.*) \|$", text, re.M)
+        given = "".join(f"; `{key}` {value:g}" for key, value in preset.parameters.items())
+        assert row == (preset.unit or "-", preset.formula, given, preset.source)
 
 
 def test_the_gpu_knows_every_model():

@@ -422,6 +422,11 @@ class CostModel:
         """The formula of a model, of a preset or of the user, with friction and limit."""
         values, model = self.parameters, self.kind
         if self.name in MODELS:
+            if model.friction == "needed" and not friction:
+                raise InputError(
+                    "max_slope needs heights, but the layer holds the frictions; name a layer of "
+                    "heights (--layer) beside that of frictions"
+                )
             if not model.formula:
                 raise InputError(f"{self.name} takes no max_slope; leave it out")
             values = model.kernel(**values)._asdict()

@@ -235,6 +235,7 @@ def test_models_equal_their_formulas(name, friction):
         ("where(slope > 1, -1, length)", True, False),
         ("interp(slope, -1, 2, 1, 3)", False, False),
         ("log(length)", True, True),
+        ("log(1 + abs(dz))", False, True),
         ("sqrt(dz)", False, False),
     ],
 )
@@ -333,6 +334,8 @@ def test_what_is_refused(text, friction, parameters, message):
 def test_the_limit_of_slopes():
     with pytest.raises(InputError, match="minimax takes no max_slope"):
         CostModel("minimax", False, {}, 0.5)
+    with pytest.raises(InputError, match="max_slope needs heights"):
+        CostModel("friction", False, {}, 0.5)
     for limit in (-1.0, math.nan):
         with pytest.raises(InputError, match="max_slope"):
             CostModel("surface", False, {}, limit)

@@ -24,6 +24,7 @@ def evaluate(tree: FormulaTree, **step: Any) -> np.ndarray:
         other. Those that the formula does not use may be missing.
     """
     found: dict[Node, Any] = {}
+    last = {arg: node for node in tree.nodes for arg in node.args}
     with np.errstate(all="ignore"):
         for node in tree.nodes:
             if node.op == "name":
@@ -32,6 +33,9 @@ def evaluate(tree: FormulaTree, **step: Any) -> np.ndarray:
                 found[node] = np.float64(node.value)
             else:
                 found[node] = _PLAIN[node.op](*(found[arg] for arg in node.args))
+                for arg in {*node.args}:
+                    if last[arg] is node:
+                        del found[arg]
     shape = np.broadcast_shapes(*(np.shape(value) for value in step.values()))
     return np.broadcast_to(np.asarray(found[tree.nodes[-1]], np.float64), shape)
 

@@ -365,6 +365,8 @@ def _bounds(op: str, args: tuple[Node, ...], value: float | str) -> Bounds:
     if op in _RANGES:
         return _RANGES[op]
     (a, b), (c, d) = args[0].bounds, args[-1].bounds
+    if op == "log":
+        return (0.0 if a >= 1 else -math.inf), math.inf
     if op == "abs":
         return (0.0 if a <= 0 <= b else min(abs(a), abs(b))), max(abs(a), abs(b))
     if op == "where":
@@ -392,7 +394,6 @@ def _bounds(op: str, args: tuple[Node, ...], value: float | str) -> Bounds:
 _RANGES = {
     **dict.fromkeys(("exp", "sqrt"), (0.0, math.inf)),
     **dict.fromkeys(("<", "<=", "==", "!="), (0.0, 1.0)),
-    "log": (-math.inf, math.inf),
     "atan": (-1.6, 1.6),
 }
 
