@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, get_args
 import click
 
 from ..arguments import FloatType, PathMethod
-from ..paths.costs import MODELS, row_of
+from ..errors import InputError
+from ..paths.costs import MODELS, refuse_unknown, row_of
 from ..paths.formula.presets import PRESETS
 from ..paths.formula.tree import NAMES
 from . import options
@@ -69,6 +70,13 @@ class CostType(click.ParamType):
 
     def get_metavar(self, param: Any, ctx: Any = None) -> str:
         return f"[{'|'.join(MODELS)}|PRESET|FORMULA]"
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> str:
+        try:
+            refuse_unknown(value)
+        except InputError as error:
+            self.fail(str(error), param, ctx)
+        return str(value)
 
     def shell_complete(self, ctx: Any, param: Any, incomplete: str) -> list[Any]:
         from click.shell_completion import CompletionItem

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple
 
@@ -437,7 +437,7 @@ class CostModel:
             self._known(set(preset.parameters))
             text, values = preset.formula, {**preset.parameters, **values}
         else:
-            _refuse_names(self.name, values)
+            refuse_unknown(self.name, values)
             own = read_formula(self.name, values)
             self.name = text = own.text
             if unused := set(values) - own.names:
@@ -473,8 +473,10 @@ def row_names(cost: str) -> tuple[str, ...]:
     return MODELS[cost].parameters if cost in MODELS else tuple(PRESETS[cost].parameters)
 
 
-def _refuse_names(text: str, parameters: dict[str, float]) -> None:
+def refuse_unknown(text: str, parameters: Collection[str] = ()) -> None:
     """Refuse what is meant as the name of a model, but is none."""
+    if text in MODELS or text in PRESETS:
+        return
     known = {*NAMES, *CONSTANTS, *parameters}
     if re.fullmatch(r"[A-Za-z][\w-]*", text) and not known >= set(text.split("-")):
         raise InputError(

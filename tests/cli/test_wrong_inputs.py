@@ -1367,6 +1367,18 @@ LOSSES = [
         ("s.zarr/f/" + LOST[0],),
     ),
     Case(
+        "a formula of frictions without them",
+        frictions,
+        "compute-sssp s.zarr --source-rowcol 5,5 --cost 'friction * length'",
+        ("formula uses friction", "--friction NAME"),
+    ),
+    Case(
+        "lost frictions of a formula",
+        frictions,
+        "compute-sssp s.zarr --source-rowcol 5,5 --cost 'friction * length' --friction f",
+        ("s.zarr/f/" + LOST[0],),
+    ),
+    Case(
         "lost barriers",
         frictions,
         "compute-sssp s.zarr --source-rowcol 5,5 --barriers f",

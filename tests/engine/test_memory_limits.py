@@ -38,6 +38,8 @@ COMMANDS = {
     "edge": f"compute-sssp s.zarr --source-edge --cost langmuir --backlink b.tif {CPU}",
     "dijkstra": f"compute-sssp s.zarr --source-rowcol 0,0 --cost tobler --method dijkstra {CPU}",
     "index": f"compute-sssp s.zarr --source-rowcol 0,0 --cost surface --build-index {CPU}",
+    "formula": "compute-sssp s.zarr --source-rowcol 0,0 --cost 'max(0,length+dz)*exp(abs(slope))' "
+    f"--max-slope 9 --backlink b.tif --verify {CPU}",
     "labels": "terrain-gpu label-components s.zarr --where 'elevation > 3' --table t.parquet "
     f"--verify {ALWAYS}",
     "four": "terrain-gpu label-components s.zarr --where 'elevation > 3' --connectivity 4 "
