@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple
 
@@ -167,7 +167,7 @@ class Model:
     kernel
         The `NamedTuple` of its parameters, the type that kernels are compiled for.
     edge
-        The edge function.
+        The edge function; None for formulas, whose programs `formula.machine` runs.
     cuda
         Its name in kernels/costs.cuh; None if it has no edge function there.
     friction
@@ -196,7 +196,7 @@ class Model:
 
     name: str
     kernel: type
-    edge: Callable[..., Any]
+    edge: Callable[..., Any] | None
     cuda: str | None
     friction: Literal["factor", "own", "needed", "refused"] = "factor"
     directed: bool = False
@@ -258,7 +258,7 @@ MODELS: dict[str, Model] = {
 }
 
 _HOPS = Model("hops", Hops, _hop, "HOPS", "refused", lengths=False)
-_FORMULA = Model("formula", Formula, _hop, "FORMULA", "own", directed=True)
+_FORMULA = Model("formula", Formula, None, "FORMULA", "own", directed=True)
 
 
 def row_of(cost: str) -> Model:
@@ -385,7 +385,7 @@ class CostModel:
                 raise InputError(f"parameter {key}={value} of {name!r} is not a finite number")
         self.parameters = {k: float(v) for k, v in parameters.items()}
         if name in MODELS:
-            self._known(set(model.parameters))
+            self._known(model.parameters)
         if model.friction == "refused" and friction:
             raise InputError(f"{name} takes no friction layer; leave out friction")
         for key in model.not_negative:
@@ -410,10 +410,10 @@ class CostModel:
         # Arrays may arrive read-only, for which kernels would be compiled again.
         return CostModel, self._made_of
 
-    def _known(self, names: set[str]) -> None:
+    def _known(self, names: Sequence[str]) -> None:
         """Refuse parameters with other names."""
-        if unknown := set(self.parameters) - names:
-            known = ", ".join(name for name in row_names(self.name)) or "none"
+        if unknown := set(self.parameters) - set(names):
+            known = ", ".join(names) or "none"
             raise InputError(
                 f"cost {self.name!r} has no parameter {unknown.pop()!r} (it has {known})"
             )
@@ -434,7 +434,7 @@ class CostModel:
                 values |= dict.fromkeys(model.friction_weights, 0.0)
             text = model.formula
         elif preset := PRESETS.get(self.name):
-            self._known(set(preset.parameters))
+            self._known(tuple(preset.parameters))
             text, values = preset.formula, {**preset.parameters, **values}
         else:
             refuse_unknown(self.name, values)
@@ -466,11 +466,6 @@ class CostModel:
         if not self.is_integer(dtype):
             return np.dtype(np.float64)
         return np.dtype(np.uint32 if dtype.itemsize <= 2 else np.uint64)
-
-
-def row_names(cost: str) -> tuple[str, ...]:
-    """Names of the parameters of a model or a preset."""
-    return MODELS[cost].parameters if cost in MODELS else tuple(PRESETS[cost].parameters)
 
 
 def refuse_unknown(text: str, parameters: Collection[str] = ()) -> None:
