@@ -137,7 +137,7 @@ def relax_block(
                     keys[y, x] = improved[k]
                     heapq.heappush(queue, (improved[k], y * across + x))
             else:
-                side = _side(k, y, x, down, across)
+                side = side_of(k, y, x, down, across)
                 sides[side] = min(sides[side], improved[k])
                 # The corner cell of a corner tile also touches the neighbours on both sides; they
                 # learn of it through sides k - 1 and k + 1.
@@ -157,7 +157,7 @@ def _farthest(d):
 
 
 @register_jitable
-def _side(k, y, x, down, across):
+def side_of(k, y, x, down, across):
     """D8 direction of the block that contains a tile outside this block."""
     dy = -1 if y < 0 else (1 if y >= down else 0)
     dx = -1 if x < 0 else (1 if x >= across else 0)

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import numba
 import numpy as np
@@ -137,6 +137,11 @@ class Relaxation:
     method: str = "relax"
     visits: Visits = field(default_factory=Visits)
 
+    lanes: ClassVar[tuple[int, ...]] = ()
+    """Shape of the distances of a cell; () for one."""
+
+    receive, take_rim = staticmethod(receive), staticmethod(take_rim)
+
     def __post_init__(self) -> None:
         self.blocks = self.ground.blocks
         self.infinity = infinity_of(np.empty(0, self.dtype))
@@ -182,13 +187,13 @@ class Relaxation:
         """Compile in this thread, which Ctrl-C can interrupt; a worker thread could not be."""
         side = TILE + 2
         cells, absent = np.zeros((side, side), heights), np.zeros((side, side), bool)
-        distances = np.full((side, side), self.infinity, self.dtype)
+        distances = self._infinite(side, side)
         self._relax(
             Field(cells, cells.astype(frictions), absent, np.ones((4, side)), distances),
-            np.full((1, 1), self.infinity, self.dtype),
+            self._infinite(1, 1),
             np.zeros((1, 1), bool),
             self._new_work((TILE, TILE)),
-            np.empty(8, self.dtype),
+            self._infinite(8),
         )
 
     def run(
@@ -282,7 +287,12 @@ class Relaxation:
 
     def _new_distances(self, at: Block) -> np.ndarray:
         height, width = self.shape(at)
-        return pages((height + 2, width + 2), self.dtype)
+        found = pages((height + 2, (width + 2) * math.prod(self.lanes)), self.dtype)
+        return found.reshape(height + 2, width + 2, *self.lanes)
+
+    def _infinite(self, *shape: int) -> np.ndarray:
+        """Distances that are not reached."""
+        return np.full((*shape, *self.lanes), self.infinity, self.dtype)
 
     def _fail(self, error: BaseException) -> None:
         with self._lock:
@@ -341,19 +351,19 @@ class Relaxation:
     def _visit(self, at: Block, work: Any) -> None:
         field = self._take(at)
         keys, rim = self._keys[at], self._rims[at]
-        receive(field.distances, keys, self._halo(at))
+        self.receive(field.distances, keys, self._halo(at))
         sides = self._sides.pop(at, None)
         if sides is None:
-            sides = np.full(8, self.infinity, self.dtype)
+            sides = self._infinite(8)
         least, tiles, passes, overflow = self._relax(field, keys, self._whole[at], work, sides)
         field.dirty = field.dirty or tiles > 0
-        take_rim(field.distances, rim)
+        self.take_rim(field.distances, rim)
         if overflow:
             raise Overflow
         self.visits.add(blocks=1, tiles=int(tiles), passes=int(passes))
         with self._lock:
             for k, other in self._around(at):
-                self.start(other, sides[k])
+                self.start(other, sides[k].min())
             self.start(at, least)
             self._note_targets(at, field)
 
@@ -405,7 +415,7 @@ class Relaxation:
     def _halo(self, at: Block) -> np.ndarray:
         """Return the cells of neighbours' rims next to a block, see `receive`."""
         height, width = self.shape(at)
-        halo = np.full((4, max(height, width) + 2), self.infinity, self.dtype)
+        halo = self._infinite(4, max(height, width) + 2)
         i, j = at
         for side, (di, dj), facing, along in (
             (0, (-1, 0), 1, width),
@@ -480,20 +490,24 @@ class Relaxation:
         field.distances = self._new_distances(at)
         field.distances[...] = self.infinity
         self.visits.add(seen=height * width)
-        self._rims[at] = np.full((4, max(height, width)), self.infinity, self.dtype)
-        self._keys[at] = np.full((height // TILE, width // TILE), self.infinity, self.dtype)
+        self._rims[at] = self._infinite(4, max(height, width))
+        self._keys[at] = self._infinite(height // TILE, width // TILE)
         self._whole[at] = np.zeros((height // TILE, width // TILE), bool)
-        rows, cols, values = self.ground.seeds(at, field)
-        seed(field.distances, self._keys[at], self._whole[at], rows, cols, values)
+        self._set_sources(at, field)
         # Sources on the rim also affect the neighbours.
-        take_rim(field.distances, self._rims[at])
+        self.take_rim(field.distances, self._rims[at])
         self._sides[at] = self._rim_sides(field.distances)
         return field
+
+    def _set_sources(self, at: Block, field: Field) -> None:
+        rows, cols, values = self.ground.seeds(at, field)
+        seed(field.distances, self._keys[at], self._whole[at], rows, cols, values)
 
     def _rim_sides(self, padded: np.ndarray) -> np.ndarray:
         """Return the least distance on each side and corner, by D8 direction."""
         d = padded[1:-1, 1:-1]
-        east, south, west, north = d[:, -1].min(), d[-1].min(), d[:, 0].min(), d[0].min()
+        sides = d[:, -1], d[-1], d[:, 0], d[0]
+        east, south, west, north = (side.min(axis=0) for side in sides)
         found = (east, d[-1, -1], south, d[-1, 0], west, d[0, 0], north, d[0, -1])
         return np.array(found, self.dtype)
 
@@ -501,7 +515,7 @@ class Relaxation:
         return at[0] * self.blocks.shape[1] + at[1]
 
     def _new_slots(self, *, resume: bool) -> Slots | SlotFiles:
-        size = (self.blocks.block + 2) ** 2 * self.dtype.itemsize
+        size = (self.blocks.block + 2) ** 2 * self.dtype.itemsize * math.prod(self.lanes)
         return Slots(self.spill, self.blocks.count, size, resume=resume)
 
     def _save(self, at: Block, field: Field) -> None:
@@ -551,7 +565,7 @@ class Relaxation:
 
     def _complete(self, at: Block, field: Field) -> None:
         """Update the halo of a field."""
-        receive(field.distances, self._keys[at].copy(), self._halo(at))
+        self.receive(field.distances, self._keys[at].copy(), self._halo(at))
 
     def _release(self, at: Block) -> None:
         with self._lock:

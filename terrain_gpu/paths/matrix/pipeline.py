@@ -1,0 +1,289 @@
+"""Costs between many sources and many targets: `cost_matrix`."""
+
+from __future__ import annotations
+
+import logging
+import os
+import tempfile
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ...arguments import (
+    Connectivity,
+    Cost,
+    checked,
+    one_of,
+    path,
+    raster_or_layer,
+    raster_or_store,
+    whole,
+)
+from ...cells import is_nodata
+from ...engine.plan import NO_LIMIT
+from ...errors import InputError
+from ...grid.lengths import other_unit
+from ...io.features import library_bytes
+from ...io.places import Places, PlacesLike, as_places, refuse_nodata
+from ...progress import Progress, silent
+from ...report import Report
+from ...store import Layer, TileStore
+from ..costs import MODELS, friction_beside
+from ..inputs import array_layers, check_start_costs, limit_of_costs, store_layers
+from .problem import MatrixProblem
+from .solve import MatrixRun, run_folder
+from .table import COLUMNS, checked_paths, checked_table, columns_of, write_lines, write_table
+
+log = logging.getLogger(__name__)
+
+
+@dataclass
+class CostMatrix:
+    """Costs between places.
+
+    Attributes
+    ----------
+    rows
+        Number of rows of the table.
+    unreached
+        Number of rows without a path.
+    report
+        The run's `Report`.
+    """
+
+    rows: int
+    unreached: int
+    report: Report
+    _columns: dict[str, np.ma.MaskedArray] | None
+
+    def columns(self) -> dict[str, np.ma.MaskedArray]:
+        """The table by column: source, target, cost, length and climb; masked without a path."""
+        if self._columns is None:
+            raise InputError("the table was written to a file; read that, or leave out output")
+        return self._columns
+
+
+def _nearest(name: str, value: Any) -> int:
+    return whole(name, value, 1)
+
+
+@checked(
+    data=raster_or_store,
+    cost=one_of(MODELS),
+    friction=raster_or_layer,
+    barriers=raster_or_layer,
+    nearest=_nearest,
+    output=path,
+    paths=path,
+)
+def cost_matrix(  # noqa: PLR0913 - keyword-only
+    data: np.ndarray | str | os.PathLike[str] | TileStore,
+    sources: PlacesLike,
+    targets: PlacesLike | None = None,
+    *,
+    cost: Cost = "absdiff",
+    friction: str | np.ndarray | None = None,
+    barriers: str | np.ndarray | None = None,
+    parameters: dict[str, float] | None = None,
+    connectivity: Connectivity = 8,
+    corner_cutting: bool = True,
+    reverse: bool = False,
+    nearest: int | None = None,
+    max_cost: float | None = None,
+    output: str | os.PathLike[str] | None = None,
+    paths: str | os.PathLike[str] | None = None,
+    cell_size: float | tuple[float, float] = (1.0, 1.0),
+    nodata: float | int | None = None,
+    layer: str = "elevation",
+    memory_limit: int | str | None = None,
+    threads: int | None = None,
+    resume: bool = False,
+    overwrite: bool = False,
+    progress: Progress = silent,
+) -> CostMatrix:
+    """Least costs of going from each of many sources to each of many targets.
+
+    Every cost has the bits that `shortest_paths` gives for that source alone, and every path its
+    backlinks, for any memory limit and number of threads. Sources are solved eight at a time, which
+    share the reading of cells and the costs of steps, until their targets are final.
+
+    A place is all cells with one id: those of a line, polygon or zone. The cost from or to it is
+    that of its best cell. Two places may share a cell.
+
+    Parameters
+    ----------
+    data, cost, friction, barriers, parameters, connectivity, corner_cutting, cell_size, nodata, \
+layer
+        As for `shortest_paths`.
+    sources, targets
+        As for `shortest_paths`; start costs of sources count. Without targets, each source is also
+        the target of all others.
+    reverse
+        Cost of going from the target to the source, where directions differ.
+    nearest
+        Only this many targets of each source, those of least cost; of equal ones, the least ids.
+    max_cost
+        Only pairs of at most this cost.
+    output
+        Write the table here, .csv or .parquet; None keeps it in memory. Pairs without a path have
+        empty fields; with `nearest` or `max_cost` they have no row.
+    paths
+        Also write the paths as lines from source to target, with their from, to, cost, length and
+        climb: .gpkg, .parquet or .geojson.
+    memory_limit
+        Bound on the peak resident set of the process, bytes or "2GB"; a quarter of RAM when None.
+        For arrays: the same without what the caller holds; no bound when None.
+    threads
+        Threads; all processors when None.
+    resume
+        Continue an unfinished run to the same output: sources that are done are kept.
+    overwrite
+        Replace existing files once the new ones are complete.
+    progress
+        Called with the cells just done and those of all batches of sources.
+
+    Returns
+    -------
+    CostMatrix
+        Rows by source, then by target, in the order of the ids. Cost: int64 for integer costs, else
+        float64. Length: map units, or metres for a geographic CRS. Climb: the sum of all rises on
+        the way, in units of the heights; masked if the raster holds frictions.
+
+    Raises
+    ------
+    InputError
+        for unknown models, places outside or on nodata, negative frictions, files that exist.
+    PlanError
+        when the memory limit is too small.
+    StoreError
+        when the store is damaged, or another unfinished run is there.
+    OutputError
+        when the disk is full; finished batches are kept for `resume`.
+
+    Notes
+    -----
+    Label correcting as in `shortest_paths`, with a vector of distances in each cell;
+    docs/design/shortest-paths.md.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> heights = np.array([[0, 2, 9], [0, 1, 3]], np.int16)
+    >>> found = cost_matrix(heights, [(0, 0), (0, 2)], [(1, 1), (1, 2)])
+    >>> found.columns()["cost"].tolist()
+    [1, 3, 8, 6]
+    """
+    if resume and output is None:
+        raise InputError("resume needs an output, beside which an unfinished run is kept")
+    table = None if output is None else checked_table(output, overwrite=overwrite)
+    lines = None if paths is None else checked_paths(paths, overwrite=overwrite)
+    over_arrays = isinstance(data, np.ndarray)
+    friction = friction_beside(cost, data if over_arrays else layer, friction)
+    if isinstance(data, np.ndarray):
+        where, inputs = "", array_layers((data, friction, barriers), nodata, cell_size, None)
+    else:
+        if nodata is not None or cell_size != (1.0, 1.0):
+            raise InputError("nodata and cell_size are for arrays")
+        store = TileStore.open(data)
+        where, inputs = str(store.path), store_layers(store, (layer, friction, barriers))
+    names = [None if found is None else found.name for found in inputs]
+    problem = MatrixProblem(
+        where,
+        names[0],
+        friction=names[1],
+        barriers=names[2],
+        cost=cost,
+        parameters=parameters or {},
+        connectivity=connectivity,
+        corner_cutting=corner_cutting,
+        reverse=reverse,
+        sources=_places_on(inputs[0], sources, "sources"),
+        targets=None if targets is None else _places_on(inputs[0], targets, "targets"),
+        nearest=nearest,
+        max_cost=limit_of_costs(max_cost, MODELS[cost].least),
+    ).over([found for found in inputs if found is not None])
+    check_start_costs(problem)
+    if problem.model.kind.metric and not over_arrays and (unit := other_unit(problem.grid)):
+        log.warning("cost %s means metres, but lengths are in %s", cost, unit)
+    limit = NO_LIMIT if memory_limit is None and over_arrays else memory_limit
+    return _solve(problem, limit, threads, table, lines, resume, overwrite, progress)
+
+
+def _places_on(heights: Any, given: PlacesLike, name: str) -> Places:
+    """Convert and check places, which must lie on cells with a value."""
+    found = as_places(heights.grid, given, name)
+    if not len(found):
+        raise InputError(f"there are no {name}; give one")
+    if isinstance(heights, Layer):
+        refuse_nodata(found, heights)
+        return found
+    void = is_nodata(heights.data[found.rows, found.cols], heights.nodata)
+    if void.any():
+        k = int(np.argmax(void))
+        raise InputError(
+            f"{void.sum()} of the {name} are nodata, the first at row {found.rows[k]}, column "
+            f"{found.cols[k]}; move them to cells with a value"
+        )
+    return found
+
+
+def _solve(
+    problem: MatrixProblem,
+    limit: Any,
+    threads: int | None,
+    table: Path | None,
+    lines: Path | None,
+    resume: bool,
+    overwrite: bool,
+    progress: Progress,
+) -> CostMatrix:
+    report = Report(problem.command)
+    beside = max((library_bytes(str(file)) for file in (table, lines) if file), default=0)
+    plan = problem.plan_batches(limit, threads, beside)
+    problem = problem.of(plan)
+    settings = problem.settings() if problem.store == "" else problem.fingerprint()
+    with report.measured(), ExitStack() as stack:
+        if table is None:
+            made = stack.enter_context(tempfile.TemporaryDirectory(prefix="terrain_gpu-"))
+            folder = Path(made)
+        else:
+            kept = {**settings, "side": problem.side, "paths": lines is not None}
+            how = {"resume": resume, "overwrite": overwrite}
+            folder = stack.enter_context(run_folder(table, kept, **how))
+        run = MatrixRun(problem, plan, folder, lines=lines is not None)
+        resumed = run.run(report, progress)
+        columns = None
+        with report.phase("write"):
+            if table is None:
+                parts = [columns_of(problem, *one) for one in run]
+                columns = {name: np.ma.concatenate([p[name] for p in parts]) for name in COLUMNS}
+            else:
+                write_table(table, run)
+            written = None if lines is None else write_lines(lines, run)
+        rows = unreached = 0
+        for _, found in run:
+            rows += len(found.rows)
+            unreached += int((found.rows["cells"] == 0).sum())
+    report.cells = problem.grid.cells
+    report.settings = {**settings, "plan": plan._asdict()}
+    report.result = {
+        "store": problem.store,
+        "sources": len(problem.starts),
+        "targets": len(problem.ends),
+        "rows": rows,
+        "unreached": unreached,
+        "batches": len(run.sources),
+        "batches_resumed": resumed,
+        "block_visits": run.visits.blocks,
+        "tile_visits": run.visits.tiles,
+        "spilled_bytes": run.visits.spilled,
+        "loaded_bytes": run.visits.loaded,
+    }
+    if table is not None:
+        report.result["output"] = str(table)
+    if written is not None:
+        report.result |= {"path": str(lines), "paths": written}
+    return CostMatrix(rows, unreached, report, columns)

@@ -1,0 +1,79 @@
+"""Places of one or several cells, grouped by their ids."""
+
+from __future__ import annotations
+
+from functools import cached_property
+
+import numpy as np
+
+from ...grid import Block, BlockGrid, morton
+from ...io.places import Places
+
+
+class Grouped:
+    """Places by id: the cells that a point, line, polygon or zone covers.
+
+    Attributes
+    ----------
+    ids
+        int64, ascending: one for each place.
+    rows, cols, costs
+        Of cells, by place, then by row and column.
+    owner
+        The place of each cell.
+    """
+
+    def __init__(self, places: Places) -> None:
+        order = np.lexsort((places.cols, places.rows, places.ids))
+        self.rows, self.cols = places.rows[order], places.cols[order]
+        self.costs = places.costs[order]
+        ids, self._starts, self.owner = np.unique(
+            places.ids[order], return_index=True, return_inverse=True
+        )
+        self.ids = ids.astype(np.int64)
+        self._ends = np.append(self._starts[1:], len(self.rows))
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def place(self, k: int) -> Places:
+        """The cells of a place."""
+        part = slice(self._starts[k], self._ends[k])
+        ids = np.full(part.stop - part.start, self.ids[k], np.uint32)
+        return Places(self.rows[part], self.cols[part], ids, self.costs[part])
+
+    def least(self, values: np.ndarray) -> np.ndarray:
+        """The least value of each place, from values of its cells along the first axis."""
+        return np.minimum.reduceat(values, self._starts, axis=0)
+
+    def nearest_cell(self, values: np.ndarray) -> np.ndarray:
+        """The cell of each place with the least value; the first of several."""
+        best = np.flatnonzero(values == self.least(values)[self.owner])
+        return best[np.unique(self.owner[best], return_index=True)[1]]
+
+    def cells_in(self, blocks: BlockGrid, at: Block) -> np.ndarray:
+        """The cells in a block."""
+        order, owners = self._by_block(blocks.block, blocks.shape[1])
+        number = at[0] * blocks.shape[1] + at[1]
+        return order[slice(*np.searchsorted(owners, [number, number + 1]))]
+
+    def _by_block(self, side: int, across: int) -> tuple[np.ndarray, np.ndarray]:
+        if self._blocks[0] != (side, across):
+            numbers = self.rows // side * across + self.cols // side
+            order = np.argsort(numbers, kind="stable")
+            self._blocks[:] = [(side, across), (order, numbers[order])]
+        found: tuple[np.ndarray, np.ndarray] = self._blocks[1]
+        return found
+
+    @cached_property
+    def _blocks(self) -> list:
+        return [None, None]
+
+    def by_vicinity(self) -> np.ndarray:
+        """The places in the order of their first cells along the Z-order curve.
+
+        The fronts of sources that are close to each other pass the same tiles at similar times.
+        """
+        row, col = self.rows[self._starts], self.cols[self._starts]
+        code = morton.encode(row, col)
+        return np.argsort(code, kind="stable")

@@ -1,0 +1,131 @@
+"""Distances from a batch of sources, one in each lane, until their targets are final."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ...grid import Block, BlockGrid
+from ..cpu.relax import GUARDS, Relaxation
+from ..fields import Field
+from ..ground import Terrain
+from .block import receive, relax_block, seed, take_rim
+from .places import Grouped
+from .tile import new_work
+from .vectors import LANES
+
+
+class SourceBatch:
+    """The cells from which the distances of a batch start: the `CellSource` of its relaxation."""
+
+    def __init__(self, grounds: Sequence[Terrain]) -> None:
+        self.grounds = grounds
+        self.blocks: BlockGrid = grounds[0].blocks
+
+    def load(self, at: Block) -> Field:
+        return self.grounds[0].load(at)
+
+    def seeds(self, at: Block, field: Field) -> Any:
+        raise NotImplementedError("every lane has its own")
+
+
+class BatchRelaxation(Relaxation):
+    """Relaxes the distances from up to `LANES` sources at once, see `matrix.block`.
+
+    A lane ends where the farthest of its targets is reached, or the `nearest` of them. Until then
+    the distances of targets are upper bounds, and so are the limits that follow from them. A target
+    that is not reached leaves its lane without a limit.
+
+    Attributes
+    ----------
+    limits
+        By lane: larger distances are not passed on, and not final.
+    reached
+        Distances of the targets' cells, by cell and lane.
+    """
+
+    lanes = (LANES,)
+    receive, take_rim = staticmethod(receive), staticmethod(take_rim)
+
+    def __init__(
+        self,
+        batch: SourceBatch,
+        problem: Any,
+        ends: Grouped,
+        wanted: np.ndarray,
+        capacity: int,
+        spill: Path,
+    ) -> None:
+        """`wanted` tells for every target and lane whether their distance is asked for."""
+        how = problem.model.kernel, problem.options, problem.dtype, problem.farthest
+        super().__init__(batch, *how, capacity, spill, guarded=problem.guarded)
+        self.operator = relax_block
+        self.guard = GUARDS[8] if problem.guarded else self.infinity
+        self.batch, self.ends, self.wanted = batch, ends, wanted
+        self.limits = np.full(LANES, self.farthest, self.dtype)
+        self.reached = self._infinite(len(ends.rows))
+        count = wanted.sum(axis=0)
+        self._last = np.minimum(count, problem.nearest or len(wanted)) - 1
+        self.limits[count == 0] = 0 if self.dtype.kind == "u" else -np.inf
+
+    def _new_work(self, largest_block: tuple[int, int]) -> Any:
+        return new_work(self.dtype)
+
+    def _set_sources(self, at: Block, field: Field) -> None:
+        for lane, ground in enumerate(self.batch.grounds):
+            rows, cols, values = ground.seeds(at, field)
+            where = self._keys[at], self._whole[at]
+            seed(field.distances, *where, lane, rows, cols, values.astype(self.dtype))
+
+    def _relax(
+        self, field: Field, keys: np.ndarray, whole: np.ndarray, work: Any, sides: np.ndarray
+    ) -> tuple[Any, int, int, bool]:
+        return self.operator(
+            self.cost,
+            field.heights,
+            field.frictions,
+            field.absent,
+            field.lengths,
+            self.options,
+            field.distances,
+            keys,
+            whole,
+            self.limits.copy(),
+            self.dtype.type(self.guard),
+            work,
+            sides,
+        )
+
+    def _note_targets(self, at: Block, field: Field) -> None:
+        """Lower the limits to what the targets in a block allow."""
+        mine = self.ends.cells_in(self.blocks, at)
+        if not len(mine):
+            return
+        rows, cols = (a[mine] % self.blocks.block + 1 for a in (self.ends.rows, self.ends.cols))
+        found = field.distances[rows, cols]
+        if (found == self.reached[mine]).all():
+            return
+        self.reached[mine] = found
+        self.limits = np.minimum(self.limits, self._bounds())
+        self.farthest = self.limits.max()
+
+    def _bounds(self) -> np.ndarray:
+        """By lane: the largest distance that may matter to the targets."""
+        costs = np.where(self.wanted, self.ends.least(self.reached), self.infinity)
+        last = np.maximum(self._last, 0)
+        ranked = np.partition(costs, np.unique(last), axis=0)
+        return ranked[last, np.arange(LANES)]
+
+    @property
+    def known(self) -> set[Block]:
+        """The blocks that were visited."""
+        return set(self._keys)
+
+    def lane(self, field: Field, lane: int) -> Field:
+        """A field with the distances of one lane."""
+        distances = np.ascontiguousarray(field.distances[..., lane])
+        own = field.heights, field.frictions, field.absent, field.lengths
+        return Field(*own, distances)
