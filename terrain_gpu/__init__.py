@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from .morphometry import slope
     from .mst import SpanningTree, minimum_spanning_tree
     from .paths import ShortestPaths, shortest_paths, tied_steps
+    from .paths.matrix import CostMatrix, cost_matrix
     from .report import Report
     from .store import Layer, LayerWriter, TileStore, create_layer
     from .vectorize import Contours, Polygons, contours, polygons
@@ -57,6 +58,7 @@ _HOME = {
     "ClusterError": "errors",
     "Components": "components",
     "Contours": "vectorize",
+    "CostMatrix": "paths.matrix",
     "GridSpec": "grid",
     "InputError": "errors",
     "Layer": "store",
@@ -81,6 +83,7 @@ _HOME = {
     "calc": "algebra",
     "contours": "vectorize",
     "convert_dataset": "io.convert",
+    "cost_matrix": "paths.matrix",
     "create_layer": "store",
     "export_layer": "io.export",
     "extract_network": "drainage",
@@ -105,6 +108,7 @@ __all__ = [
     "ClusterError",
     "Components",
     "Contours",
+    "CostMatrix",
     "GridSpec",
     "InputError",
     "Layer",
@@ -128,6 +132,7 @@ __all__ = [
     "calc",
     "contours",
     "convert_dataset",
+    "cost_matrix",
     "create_layer",
     "depressions",
     "export_layer",

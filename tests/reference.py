@@ -9,6 +9,7 @@ import math
 from collections import deque
 from fractions import Fraction
 from itertools import pairwise
+from operator import itemgetter
 
 import numpy as np
 from scipy import ndimage
@@ -358,6 +359,61 @@ def allocation(codes, z, model, sources):
         for row, col in [*trail, end]:
             ids[row, col] = ids[end] or roots[end][1]
     return ids
+
+
+def cost_matrix(z, model, sources, targets, *, max_cost=None, nearest=None, **graph):
+    """Rows of a table of costs: source, target, cost, length, climb and cells of the path.
+
+    One search from each source; a place is all cells with its id, and its best cell counts, the
+    first of several. Without targets, sources are the targets of each other. The last four are None
+    without a path; such rows are left out where `max_cost` or `nearest` is given.
+    """
+    rows = []
+    names = sorted({s[3] for s in sources if targets is None} | {t[2] for t in targets or ()})
+    for source in sorted({s[3] for s in sources}):
+        own = [s for s in sources if s[3] == source]
+        distance = dijkstra(z, model, own, max_cost=max_cost, **graph)
+        codes, _ = backlinks(distance, z, model, own, **graph)
+        found = []
+        for target in names:
+            if targets is None and target == source:
+                continue
+            ends = [(r, c) for r, c, *_, name in targets or sources if name == target]
+            cost, end = min((distance[end], end) for end in ends)
+            found.append((cost, target, end))
+        if nearest is not None:
+            found = sorted(sorted(f for f in found if f[0] < math.inf)[:nearest], key=itemgetter(1))
+        for cost, target, end in found:
+            if cost < math.inf:
+                way = path_to(codes, end)
+                lengths = graph.get("lengths")
+                measured = measured_way(z, way, lengths, reverse=graph.get("reverse", False))
+                rows.append((source, target, cost, *measured, way))
+            elif max_cost is None and nearest is None:
+                rows.append((source, target, None, None, None, None))
+    return rows
+
+
+def path_to(codes, cell):
+    """Cells from the source to a cell, along backlinks."""
+    way = [cell]
+    while codes[cell]:
+        dr, dc = TOWARD[int(codes[cell]).bit_length() - 1]
+        cell = cell[0] + dr, cell[1] + dc
+        way.append(cell)
+    return way[::-1]
+
+
+def measured_way(z, way, lengths, *, reverse):
+    """Length and climb of a path, which is travelled backwards if `reverse`."""
+    steps, rises = [], []
+    for a, b in pairwise(way):
+        move = b[0] - a[0], b[1] - a[1]
+        kind = FORWARD.index(move if move in FORWARD else (-move[0], -move[1]))
+        steps.append(lengths[kind][min(a[0], b[0])])
+        low, high = (z[b].item(), z[a].item()) if reverse else (z[a].item(), z[b].item())
+        rises.append(max(high - low, 0))
+    return math.fsum(steps), math.fsum(rises)
 
 
 def slope(z, nodata, lengths):

@@ -35,6 +35,7 @@ from . import build_index as build_index_file
 from . import compute_mst as compute_mst_file
 from . import compute_sssp as compute_sssp_file
 from . import convert_dataset as convert_dataset_file
+from . import cost_matrix as cost_matrix_file
 from . import label_components as label_components_file
 from .operations import command_of
 
@@ -52,6 +53,7 @@ for _file in (
     convert_dataset_file,
     compute_mst_file,
     compute_sssp_file,
+    cost_matrix_file,
     build_index_file,
     label_components_file,
     accumulate_file,

@@ -79,7 +79,7 @@ def command_of(operation: ModuleType) -> click.Command:
         _refuse_gpus_of_workers(settings)
         read = ("outlets", "pour_points", *getattr(operation, "READS", ()))
         given = {f"--{k.replace('_', '-')}": settings[k] for k in read if settings.get(k)}
-        raster = provide is not None and _is_raster(store)
+        raster = provide is not None and is_raster(store)
         inputs = {**given, "STORE": store} if raster else given
         files = {name: settings[name] for name in ("table", "lines") if settings.get(name)}
         written = [*files.values(), *([output] if output else [])]
@@ -99,7 +99,7 @@ def command_of(operation: ModuleType) -> click.Command:
         with (
             _as_options(settings),
             options.if_interrupted(advice),
-            _as_store(store, raster, written, settings, show) as at,
+            as_store(store, raster, written, settings, show) as at,
         ):
             opened, how = TileStore.open(at), ["memory_limit", "threads", "client", "resume"]
             how += ["backend", "device", "gpu_memory_limit"] if on_gpu else []
@@ -218,12 +218,12 @@ _READ = ("layer", "directions", "weights", "links")
 """Options that name layers which are read."""
 
 
-def _is_raster(path: str) -> bool:
+def is_raster(path: str) -> bool:
     return os.path.isfile(path) or path.startswith("/vsi")
 
 
 @contextmanager
-def _as_store(
+def as_store(
     path: str, raster: bool, written: list[str], settings: dict[str, Any], show: Any
 ) -> Iterator[str]:
     """The store itself; or one that a raster is converted to, beside what is written."""

@@ -114,7 +114,8 @@ def places_on(
     return begin.one_per_cell("sources").bare(), end and end.one_per_cell().bare()
 
 
-def check_start_costs(problem: CostDistance) -> None:
+def check_start_costs(problem: Any) -> None:
+    """Check the start costs of the sources of a `CostDistance` or `MatrixProblem`."""
     costs = problem.sources.costs
     if not len(costs) and not problem.source_edge:
         raise InputError("there is no source; give one")

@@ -183,18 +183,19 @@ layer
     over_arrays = isinstance(data, np.ndarray)
     friction = friction_beside(cost, data if over_arrays else layer, friction)
     if isinstance(data, np.ndarray):
-        where, inputs = "", array_layers((data, friction, barriers), nodata, cell_size, None)
+        where = ""
+        inputs: list[Any] = array_layers((data, friction, barriers), nodata, cell_size, None)
     else:
         if nodata is not None or cell_size != (1.0, 1.0):
             raise InputError("nodata and cell_size are for arrays")
         store = TileStore.open(data)
         where, inputs = str(store.path), store_layers(store, (layer, friction, barriers))
-    names = [None if found is None else found.name for found in inputs]
+    names = [None if found is None else found.name for found in inputs[1:]]
     problem = MatrixProblem(
         where,
-        names[0],
-        friction=names[1],
-        barriers=names[2],
+        inputs[0].name,
+        friction=names[0],
+        barriers=names[1],
         cost=cost,
         parameters=parameters or {},
         connectivity=connectivity,
@@ -206,6 +207,8 @@ layer
         max_cost=limit_of_costs(max_cost, MODELS[cost].least),
     ).over([found for found in inputs if found is not None])
     check_start_costs(problem)
+    if problem.targets is None and len(problem.starts) < 2:
+        raise InputError("there is one source and no target; give targets, or more sources")
     if problem.model.kind.metric and not over_arrays and (unit := other_unit(problem.grid)):
         log.warning("cost %s means metres, but lengths are in %s", cost, unit)
     limit = NO_LIMIT if memory_limit is None and over_arrays else memory_limit
@@ -250,7 +253,7 @@ def _solve(
             made = stack.enter_context(tempfile.TemporaryDirectory(prefix="terrain_gpu-"))
             folder = Path(made)
         else:
-            kept = {**settings, "side": problem.side, "paths": lines is not None}
+            kept = {**settings, "paths": lines is not None}
             how = {"resume": resume, "overwrite": overwrite}
             folder = stack.enter_context(run_folder(table, kept, **how))
         run = MatrixRun(problem, plan, folder, lines=lines is not None)
@@ -270,7 +273,7 @@ def _solve(
     report.cells = problem.grid.cells
     report.settings = {**settings, "plan": plan._asdict()}
     report.result = {
-        "store": problem.store,
+        **({"store": problem.store} if problem.store else {}),
         "sources": len(problem.starts),
         "targets": len(problem.ends),
         "rows": rows,
@@ -283,7 +286,7 @@ def _solve(
         "loaded_bytes": run.visits.loaded,
     }
     if table is not None:
-        report.result["output"] = str(table)
+        report.result["output"] = os.fspath(table)
     if written is not None:
         report.result |= {"path": str(lines), "paths": written}
     return CostMatrix(rows, unreached, report, columns)

@@ -162,12 +162,16 @@ class MatrixProblem(CostGraph):
         beside += COMPILED_BASELINE + loaded() + 64 * self.grid.rows
         beside += _PLACE_BYTES * (len(self.sources) + len(self.targets or ()))
         plans = [self._plan(side, limit, threads_of(threads), beside) for side in SIDES]
-        fitting = [plan for plan in plans if plan.memory <= limit]
-        # A large raster has many rims; then larger blocks leave more room for fields.
-        best = max(fitting or plans[:1], key=lambda plan: min(plan.fields * plan.side**2, 2**25))
         least = min(plans, key=lambda plan: plan.memory)
-        require(best.memory if fitting else least.memory, limit, "for a cost matrix")
-        return best
+        require(least.memory, limit, "for a cost matrix")
+
+        def cells(plan: BatchPlan) -> int:
+            return min(plan.fields * plan.side**2, self.grid.cells)
+
+        # The rims of small blocks take room that fields could have.
+        fitting = [plan for plan in plans if plan.memory <= limit]
+        most = max(map(cells, fitting))
+        return next(plan for plan in fitting if cells(plan) >= 0.8 * most)
 
     def _plan(self, side: int, limit: int, threads: int, beside: int) -> BatchPlan:
         friction = self.friction is not None
@@ -208,4 +212,3 @@ def _digest(places: Places) -> str:
     for a in (places.rows, places.cols, places.ids, places.costs):
         found.update(np.ascontiguousarray(a).tobytes())
     return found.hexdigest()
-

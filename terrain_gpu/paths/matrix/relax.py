@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -19,14 +20,38 @@ from .vectors import LANES
 
 
 class SourceBatch:
-    """The cells from which the distances of a batch start: the `CellSource` of its relaxation."""
+    """The cells from which the distances of a batch start: the `CellSource` of its relaxation.
 
-    def __init__(self, grounds: Sequence[Terrain]) -> None:
-        self.grounds = grounds
+    Parameters
+    ----------
+    grounds
+        One for each lane with a source.
+    kept
+        Fields of an earlier batch, whose cells need not be read again. Each block that is loaded
+        takes one of them away, so fields never become more.
+    """
+
+    def __init__(self, grounds: Sequence[Terrain], kept: dict[Block, Field]) -> None:
+        self.grounds, self._kept = grounds, kept
         self.blocks: BlockGrid = grounds[0].blocks
+        self._spare: dict[tuple[int, ...], list[np.ndarray]] = {}
+        self._lock = threading.Lock()
 
     def load(self, at: Block) -> Field:
-        return self.grounds[0].load(at)
+        with self._lock:
+            found = self._kept.pop(at, None)
+            left = found
+            if left is None and self._kept:
+                left = self._kept.pop(next(iter(self._kept)))
+            if left is not None:
+                self._spare.setdefault(left.distances.shape, []).append(left.distances)
+        return found or self.grounds[0].load(at)
+
+    def distances(self, shape: tuple[int, ...]) -> np.ndarray | None:
+        """An array of an earlier batch, if there is one of this shape."""
+        with self._lock:
+            spare = self._spare.get(shape)
+            return spare.pop() if spare else None
 
     def seeds(self, at: Block, field: Field) -> Any:
         raise NotImplementedError("every lane has its own")
@@ -73,6 +98,11 @@ class BatchRelaxation(Relaxation):
 
     def _new_work(self, largest_block: tuple[int, int]) -> Any:
         return new_work(self.dtype)
+
+    def _new_distances(self, at: Block) -> np.ndarray:
+        height, width = self.shape(at)
+        found = self.batch.distances((height + 2, width + 2, LANES))
+        return super()._new_distances(at) if found is None else found
 
     def _set_sources(self, at: Block, field: Field) -> None:
         for lane, ground in enumerate(self.batch.grounds):
@@ -123,6 +153,12 @@ class BatchRelaxation(Relaxation):
     def known(self) -> set[Block]:
         """The blocks that were visited."""
         return set(self._keys)
+
+    def take_fields(self) -> dict[Block, Field]:
+        """Take the fields away, for the next batch."""
+        found = dict(self._fields)
+        self._fields.clear()
+        return found
 
     def lane(self, field: Field, lane: int) -> Field:
         """A field with the distances of one lane."""

@@ -16,11 +16,13 @@ import numpy as np
 
 from ...compiled import tell_compiling
 from ...errors import InputError, OutputError, StoreError
+from ...grid import Block
 from ...progress import Progress
 from ...report import Report
 from ...store.files import output_errors
 from ...store.outputs import whole_file
 from ..cpu.relax import Overflow, Visits
+from ..fields import Field
 from .problem import BatchPlan, MatrixProblem
 from .relax import BatchRelaxation, SourceBatch
 from .trace import Tracer
@@ -77,6 +79,7 @@ class MatrixRun:
         self.problem, self.plan, self.folder, self.lines = problem, plan, folder, lines
         self.sources = list(problem.batches())
         self.visits = Visits()
+        self._kept: dict[Block, Field] = {}
 
     def _file(self, number: int) -> Path:
         return self.folder / f"batch-{number}.npz"
@@ -101,9 +104,9 @@ class MatrixRun:
         starts = problem.starts
         grounds = [problem.ground.holding(starts.place(k)) for k in batch.tolist()]
         wanted = problem.wanted(batch)
-        paths = BatchRelaxation(
-            SourceBatch(grounds), problem, problem.ends, wanted, self.plan.fields, self.folder / "fields"
-        )
+        batch_of = SourceBatch(grounds, self._kept)
+        how = self.plan.fields, self.folder / "fields"
+        paths = BatchRelaxation(batch_of, problem, problem.ends, wanted, *how)
         try:
             with report.phase("relax"):
                 self._relax(paths)
@@ -114,11 +117,11 @@ class MatrixRun:
                 f"{problem.heights.name}: distances exceed 64 bits; convert to float64"
             ) from None
         finally:
+            self._kept = paths.take_fields()
             paths.close()
             self.visits.add(**paths.visits.counts)
-        with output_errors(self._file(number)), whole_file(self._file(number)) as part:
-            with open(part, "wb") as out:
-                np.savez(out, **found)
+        with whole_file(self._file(number)) as part:
+            np.savez(part, allow_pickle=False, **found)
 
     def _relax(self, paths: BatchRelaxation) -> None:
         types = self.problem.ground.types

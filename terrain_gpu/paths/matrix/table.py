@@ -117,7 +117,7 @@ def _features(run: MatrixRun) -> Iterator[Feature]:
     for source, found in run:
         columns = [column.tolist() for column in columns_of(run.problem, source, found).values()]
         for k in np.flatnonzero(found.rows["cells"]).tolist():
-            cells = cells_of(*found.ends[k].tolist(), found.codes(k))
+            cells = cells_of(found.ends[k], found.codes(k))
             xy = cell_centres(run.problem.grid, cells)
             own = dict(zip(("from", "to", *COLUMNS[2:]), (c[k] for c in columns), strict=True))
             # A path of one cell repeats its position: a line has two.

@@ -117,9 +117,7 @@ def _note_rim(d, before, row, col, width, lowered):
         for x in range(1, TILE + 1):
             was = ((row + y) * width + col + x) * LANES
             o = outer * _ROW + x * LANES
-            note_lowered(
-                lowered, k, d, y * _ROW + x * LANES, before, was, o, o - LANES, o + LANES
-            )
+            note_lowered(lowered, k, d, y * _ROW + x * LANES, before, was, o, o - LANES, o + LANES)
     for x, outer, k in ((1, 0, 4), (TILE, TILE + 1, 0)):
         for y in range(1, TILE + 1):
             was = ((row + y) * width + col + x) * LANES
@@ -129,6 +127,12 @@ def _note_rim(d, before, row, col, width, lowered):
         was = ((row + y) * width + col + x) * LANES
         o = (0 if y == 1 else TILE + 1) * _ROW + (0 if x == 1 else TILE + 1) * LANES
         note_lowered(lowered, k, d, y * _ROW + x * LANES, before, was, o, o, o)
+
+
+@register_jitable
+def _copy(to, fro):
+    for x in range(len(to)):
+        to[x] = fro[x]
 
 
 @jit
@@ -155,9 +159,8 @@ def relax_tile(way, distances, width, row, col, whole, work):
     """
     d, weights, fresh, scan, lowered = work
     for y in range(PADDED):
-        fro, to = ((row + y) * width + col) * LANES, y * _ROW
-        for x in range(_ROW):
-            d[to + x] = distances[fro + x]
+        first = ((row + y) * width + col) * LANES
+        _copy(d[y * _ROW : (y + 1) * _ROW], distances[first : first + _ROW])
     fresh[:] = _DOWN | _UP if whole else 0
     scan[:] = whole
     fresh[0] = _DOWN
@@ -167,6 +170,5 @@ def relax_tile(way, distances, width, row, col, whole, work):
     _note_rim(d, distances, row, col, width, lowered)
     for y in range(1, TILE + 1):
         fro, to = y * _ROW + LANES, ((row + y) * width + col + 1) * LANES
-        for x in range(TILE * LANES):
-            distances[to + x] = d[fro + x]
+        _copy(distances[to : to + TILE * LANES], d[fro : fro + TILE * LANES])
     return passes

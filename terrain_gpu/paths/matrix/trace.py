@@ -20,7 +20,7 @@ from ..cpu.final import closed_codes, relaxation_of_hops, steps_in
 from ..cpu.relax import Relaxation
 from ..fields import Field
 from .relax import BatchRelaxation
-from .walk import ENDED, INSIDE, ON_FLAT, new_tile, walk_back
+from .walk import INSIDE, ON_FLAT, new_tile, walk_back
 
 _STEPS = 1 << 20
 """Codes of steps collected at a time."""
@@ -228,12 +228,9 @@ def _cells(field: Field) -> tuple[np.ndarray, ...]:
     return field.heights, field.frictions, field.absent, field.lengths, field.distances
 
 
-def cells_of(row: int, col: int, codes: np.ndarray) -> np.ndarray:
-    """The cells of a path, from its source, given the codes of the steps from its target."""
+def cells_of(end: np.ndarray, codes: np.ndarray) -> np.ndarray:
+    """The cells of a path, from its source, given its end and the codes of the steps back."""
     k = np.log2(codes).astype(np.int64)
     found = np.zeros((len(codes) + 1, 2), np.int64)
     found[1:, 0], found[1:, 1] = np.cumsum(ROW_STEP[k]), np.cumsum(COL_STEP[k])
-    return (found + (row, col))[::-1]
-
-
-__all__ = ["ENDED", "Tracer", "cells_of"]
+    return (found + end)[::-1]

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
-from numba.extending import register_jitable
+from numba import types
+from numba.extending import overload, register_jitable
 
 from ...compiled import jit
 from ...grid import TILE
@@ -77,16 +78,34 @@ def _add(sums, k, value):
     sums[k] = high
 
 
-@register_jitable
-def _rise(heights, r, c, s, t):
-    """Rise from the cell (r, c) to (s, t); heights may be unsigned."""
-    a, b = heights[r, c], heights[s, t]
-    return np.float64(b - a) if b > a else -np.float64(a - b)
+def rise(a, b):
+    """Rise from height `a` to `b`, float64, in compiled code; heights may be unsigned."""
+    raise RuntimeError("for compiled code only")
+
+
+@overload(rise)
+def _rise_of(a, b):
+    if isinstance(a, types.Float):
+        return lambda a, b: np.float64(b) - np.float64(a)
+    return lambda a, b: np.float64(b - a) if b > a else -np.float64(a - b)
 
 
 @jit
 def walk_back(
-    cost, field, options, lane, limit, roots, tile, codes, known, inner, walkers, places, sums, steps
+    cost,
+    field,
+    options,
+    lane,
+    limit,
+    roots,
+    tile,
+    codes,
+    known,
+    inner,
+    walkers,
+    places,
+    sums,
+    steps,
 ):
     """Follow paths until they end or leave the block.
 
@@ -149,8 +168,8 @@ def walk_back(
                 k += 1
             s, t = r + ROW_STEP[k], c + COL_STEP[k]
             _add(sums[w], 0, lengths[EDGE_OF[k], r + 1 + min(ROW_STEP[k], 0)])
-            rise = _rise(heights, s + 1, t + 1, r + 1, c + 1)
-            _add(sums[w], 2, max(-rise if reverse else rise, 0.0))
+            up = rise(heights[s + 1, t + 1], heights[r + 1, c + 1])
+            _add(sums[w], 2, max(-up if reverse else up, 0.0))
             if len(steps) > 0:
                 steps[filled] = code
                 filled += 1

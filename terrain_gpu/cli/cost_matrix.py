@@ -1,0 +1,180 @@
+"""terrain-gpu cost-matrix: costs and paths between many sources and many targets."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import click
+
+from . import options
+from .compute_sssp import cost_options
+from .operations import as_store, is_raster
+from .places import Place, Point, naming, not_negative, places, refuse_shared_files
+
+
+@click.command("cost-matrix")
+@click.argument("store", metavar="STORE|RASTER")
+@click.option(
+    "--source",
+    type=Place("X,Y[,COST]"),
+    metavar="X,Y[,COST]",
+    multiple=True,
+    help="A source at this point, in the raster's CRS, with this start cost (default 0). "
+    "Repeatable.",
+)
+@click.option(
+    "--source-rowcol",
+    type=Place("ROW,COL[,COST]"),
+    metavar="ROW,COL[,COST]",
+    multiple=True,
+    help="A source: a cell; rows and columns count from 0. Repeatable.",
+)
+@click.option(
+    "--sources",
+    metavar="FILE",
+    help="Sources: the points, lines and polygons of a vector file (FILE:LAYER for one layer of "
+    "several), or the zones of an aligned raster, whose cells hold an id, 0 or nodata.",
+)
+@click.option(
+    "--target",
+    type=Place("X,Y"),
+    metavar="X,Y",
+    multiple=True,
+    help="A target: a point in the raster's CRS. Repeatable.",
+)
+@click.option(
+    "--target-rowcol",
+    type=Place("ROW,COL"),
+    metavar="ROW,COL",
+    multiple=True,
+    help="A target: a cell. Repeatable.",
+)
+@click.option(
+    "--targets",
+    metavar="FILE",
+    help="Targets: a file like that of --sources.  [default: each source with all others]",
+)
+@cost_options
+@click.option(
+    "--nearest",
+    type=click.IntRange(1),
+    metavar="K",
+    help="Only the K targets of least cost of each source.",
+)
+@click.option(
+    "--max-cost",
+    type=float,
+    metavar="COST",
+    callback=not_negative,
+    help="Only pairs of at most this cost.",
+)
+@click.option(
+    "-o", "--output", required=True, metavar="TABLE.csv|.parquet", help="The table to write."
+)
+@click.option(
+    "--path",
+    metavar="PATHS.gpkg|.parquet|.geojson",
+    help="Also write the least-cost paths as lines.",
+)
+@options.layer_option
+@options.memory_limit_option
+@options.threads_option
+@options.resume_option
+@options.overwrite_option
+@options.json_option
+@options.verbosity_options
+def command(  # noqa: PLR0913 - the options
+    store: str,
+    *,
+    source: Sequence[Point],
+    source_rowcol: Sequence[Point],
+    sources: str | None,
+    target: Sequence[Point],
+    target_rowcol: Sequence[Point],
+    targets: str | None,
+    output: str,
+    path: str | None,
+    no_corner_cutting: bool,
+    json_target: str | None,
+    **settings: Any,
+) -> None:
+    """Compute the least cost from each of many sources to each of many targets over STORE, or over
+    a raster, as a table: source, target, cost, length and climb of the path.
+
+    All costs are those of compute-sssp, source by source, bit for bit. Pairs without a path have
+    empty fields; with --nearest or --max-cost they have no row.
+
+    \b
+    terrain-gpu cost-matrix dem.zarr --sources villages.gpkg --targets clinics.gpkg --cost tobler \\
+        -o seconds.csv
+    terrain-gpu cost-matrix dem.zarr --sources huts.gpkg --cost tobler --nearest 3 -o near.csv \\
+        --path trails.gpkg
+    """
+    if not (source or source_rowcol or sources is not None):
+        raise click.UsageError(
+            "no source: give --source X,Y, --source-rowcol ROW,COL or --sources FILE"
+        )
+    raster = is_raster(store)
+    if raster and settings["resume"]:
+        raise click.UsageError(
+            f"{store} is a raster: --resume needs a store; convert-dataset makes one"
+        )
+    inputs = {"--sources": sources, "--targets": targets, "STORE": store if raster else None}
+    refuse_shared_files(inputs, {"--output": output, "--path": path, "--json": json_target})
+
+    from ..paths.matrix import cost_matrix
+    from ..paths.matrix.table import checked_paths, checked_table
+    from ..progress import bar
+    from ..store import TileStore
+
+    for option, file, check in (
+        ("--output", output, checked_table),
+        ("--path", path, checked_paths),
+    ):
+        if file is not None:
+            with naming(option):
+                check(file, overwrite=settings["overwrite"])
+
+    def show(step: str) -> Any:
+        return bar(step, quiet=options.quiet())
+
+    advice = "nothing is kept" if raster else "finished sources are kept, --resume continues"
+    convert = {"client": None, **settings}
+    with (
+        options.if_interrupted(advice),
+        as_store(store, raster, [output], convert, show) as at,
+        show("cost-matrix") as progress,
+    ):
+        opened = TileStore.open(at)
+        limit = settings["memory_limit"]
+        starts = places(opened.grid, "--source", source, source_rowcol, sources, limit)
+        ends = None
+        if target or target_rowcol or targets is not None:
+            ends = places(opened.grid, "--target", target, target_rowcol, targets, limit)
+        found = cost_matrix(
+            opened,
+            starts,
+            ends,
+            output=output,
+            paths=path,
+            corner_cutting=not no_corner_cutting,
+            progress=progress,
+            **settings,
+        )
+    report = found.report
+    if raster:
+        report.result["raster"] = store
+        del report.result["store"]
+    options.write_json(report.to_json(), json_target)
+    result = report.result
+    written = f"{output} ({found.rows:,} row{'s' * (found.rows != 1)})"
+    if path is not None:
+        written += f", {path} ({result['paths']:,} path{'s' * (result['paths'] != 1)})"
+    options.say(
+        f"{store}: {result['sources']:,} source{'s' * (result['sources'] != 1)}, "
+        f"{result['targets']:,} target{'s' * (result['targets'] != 1)}"
+        + (f", {found.unreached:,} pairs without a path" if found.unreached else "")
+        + f", {report.seconds['total']:.2f} s\nwritten: {written}",
+        json_target,
+    )
