@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -11,6 +11,9 @@ from . import options
 from .compute_sssp import cost_options
 from .operations import as_store, is_raster
 from .places import Place, Point, naming, not_negative, places, refuse_shared_files
+
+if TYPE_CHECKING:
+    from ..paths.matrix import CostMatrix
 
 
 @click.command("cost-matrix")
@@ -106,10 +109,10 @@ def command(  # noqa: PLR0913 - the options
     empty fields; with --nearest or --max-cost they have no row.
 
     \b
-    terrain-gpu cost-matrix dem.zarr --sources villages.gpkg --targets clinics.gpkg --cost tobler \\
-        -o seconds.csv
-    terrain-gpu cost-matrix dem.zarr --sources huts.gpkg --cost tobler --nearest 3 -o near.csv \\
-        --path trails.gpkg
+    terrain-gpu cost-matrix dem.zarr --sources villages.gpkg \\
+        --targets clinics.gpkg --cost tobler -o seconds.csv
+    terrain-gpu cost-matrix dem.zarr --sources huts.gpkg --nearest 3 \\
+        --cost tobler -o near.csv --path trails.gpkg
     """
     if not (source or source_rowcol or sources is not None):
         raise click.UsageError(
@@ -167,14 +170,21 @@ def command(  # noqa: PLR0913 - the options
         report.result["raster"] = store
         del report.result["store"]
     options.write_json(report.to_json(), json_target)
-    result = report.result
-    written = f"{output} ({found.rows:,} row{'s' * (found.rows != 1)})"
+    options.say(_summary(store, found, output, path), json_target)
+
+
+def _summary(store: str, found: CostMatrix, output: str, path: str | None) -> str:
+    """Return the summary of a run."""
+
+    def counted(count: int, what: str) -> str:
+        return f"{count:,} {what}{'s' * (count != 1)}"
+
+    report, result = found.report, found.report.result
+    written = f"{output} ({counted(found.rows, 'row')})"
     if path is not None:
-        written += f", {path} ({result['paths']:,} path{'s' * (result['paths'] != 1)})"
-    options.say(
-        f"{store}: {result['sources']:,} source{'s' * (result['sources'] != 1)}, "
-        f"{result['targets']:,} target{'s' * (result['targets'] != 1)}"
+        written += f", {path} ({counted(result['paths'], 'path')})"
+    return (
+        f"{store}: {counted(result['sources'], 'source')}, {counted(result['targets'], 'target')}"
         + (f", {found.unreached:,} pairs without a path" if found.unreached else "")
-        + f", {report.seconds['total']:.2f} s\nwritten: {written}",
-        json_target,
+        + f", {report.seconds['total']:.2f} s\nwritten: {written}"
     )

@@ -21,8 +21,8 @@ LANES = 8
 _BITS, _INDEX = ir.IntType(LANES), ir.IntType(32)
 
 
-class _Lanes:
-    """Emits operations on vectors of the dtype of an array."""
+class _Vectors:
+    """Emits operations on vectors of an array."""
 
     def __init__(self, context: Any, builder: Any, array: Any, value: Any) -> None:
         self.builder = builder
@@ -74,12 +74,12 @@ class _Lanes:
 
 
 @intrinsic
-def relax_from(typing, way, distances, at, other, weight):
+def relax_from(typing: Any, way: Any, distances: Any, at: Any, other: Any, weight: Any) -> Any:
     """Relax a cell from a neighbour; returns a bit for each lane that changed, uint8."""
 
-    def emit(context, builder, signature, arguments):
+    def emit(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         _, array, at, other, weight = arguments
-        lanes = _Lanes(context, builder, signature.args[1], array)
+        lanes = _Vectors(context, builder, signature.args[1], array)
         return lanes.lower(at, lanes.join(signature.args[0], lanes.load(other), weight))
 
     number = distances.dtype
@@ -87,12 +87,14 @@ def relax_from(typing, way, distances, at, other, weight):
 
 
 @intrinsic
-def relax_from_row(typing, way, distances, at, other, left, straight, right):
+def relax_from_row(
+    typing: Any, way: Any, distances: Any, at: Any, other: Any, left: Any, straight: Any, right: Any
+) -> Any:
     """Relax a cell from three neighbours in a row, of which the left one is at `other`."""
 
-    def emit(context, builder, signature, arguments):
+    def emit(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         _, array, at, other, *weights = arguments
-        lanes = _Lanes(context, builder, signature.args[1], array)
+        lanes = _Vectors(context, builder, signature.args[1], array)
         found = None
         for number, weight in enumerate(weights):
             place = builder.add(other, ir.Constant(other.type, number * LANES))
@@ -106,18 +108,29 @@ def relax_from_row(typing, way, distances, at, other, left, straight, right):
 
 
 @intrinsic
-def note_lowered(typing, found, k, distances, at, before, was, a, b, c):
+def note_lowered(
+    typing: Any,
+    found: Any,
+    k: Any,
+    distances: Any,
+    at: Any,
+    before: Any,
+    was: Any,
+    a: Any,
+    b: Any,
+    c: Any,
+) -> Any:
     """Lower vector `k` of `found` to the lanes that were lowered, and may lower a neighbour.
 
     `before` holds the former distances, the cell's at `was`; `a`, `b` and `c` are its neighbours on
     the other side.
     """
 
-    def emit(context, builder, signature, arguments):
+    def emit(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         found, k, array, at, before, was, *others = arguments
-        lanes = _Lanes(context, builder, signature.args[2], array)
-        old = _Lanes(context, builder, signature.args[4], before).load(was)
-        least = _Lanes(context, builder, signature.args[0], found)
+        lanes = _Vectors(context, builder, signature.args[2], array)
+        old = _Vectors(context, builder, signature.args[4], before).load(was)
+        least = _Vectors(context, builder, signature.args[0], found)
         new = lanes.load(at)
         beyond = [lanes.load(other) for other in others]
         farther = lanes.less(new, lanes.most(lanes.most(beyond[0], beyond[1]), beyond[2]))

@@ -1,0 +1,113 @@
+"""Benchmark of cost-matrix against single runs of compute-sssp, scikit-image and GRASS r.cost.
+
+    python scripts/bench_matrix.py [--side 4096] [--points 100] [--singles 10] [--skimage PYTHON]
+                                   [--grass] [--cost friction] [--work FOLDER]
+
+The terrain is that of bench_sssp.py, in memory; points are random, and each is a source and a
+target of all others. Single runs, and those of the peers, are a sample of the sources; their times
+are multiplied. Both wall and processor seconds are told, because the former depend on what else
+runs. PYTHON is an interpreter with scikit-image.
+"""
+
+from __future__ import annotations
+
+import argparse
+import resource
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from bench_convert import versions
+from bench_sssp import CELL, KINDS, grass, raster
+
+from terrain_gpu.paths.matrix import cost_matrix
+from terrain_gpu.paths.pipeline import shortest_paths
+
+PEER = """
+import sys, time
+import numpy as np
+from skimage.graph import MCP_Geometric
+cells = np.load(sys.argv[1]).astype(np.float64)
+for k in range(int(sys.argv[2])):
+    at = [tuple(map(int, sys.argv[3].split(",")))]
+    start = time.perf_counter()
+    MCP_Geometric(cells, sampling=(10.0, 10.0)).find_costs(at)
+    print(time.perf_counter() - start)
+"""
+
+
+def timed(work: Callable[[], Any]) -> tuple[float, float, Any]:
+    """Wall and processor seconds, and the result."""
+    before, start = resource.getrusage(resource.RUSAGE_SELF), time.perf_counter()
+    found = work()
+    wall, after = time.perf_counter() - start, resource.getrusage(resource.RUSAGE_SELF)
+    used = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    return wall, used, found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--side", type=int, default=4096)
+    parser.add_argument("--points", type=int, default=100)
+    parser.add_argument("--singles", type=int, default=10)
+    parser.add_argument("--cost", choices=list(KINDS), default="friction")
+    parser.add_argument("--skimage")
+    parser.add_argument("--grass", action="store_true")
+    parser.add_argument("--work", type=Path, default=Path("bench-work"))
+    arguments = parser.parse_args()
+    work, side = arguments.work.absolute(), arguments.side
+    work.mkdir(parents=True, exist_ok=True)
+    name = KINDS[arguments.cost][0]
+    data = np.array(raster(work, name, side))
+    rng = np.random.default_rng(5)
+    points = list(map(tuple, rng.integers(0, side, (arguments.points, 2)).tolist()))
+    how = {"cost": arguments.cost, "cell_size": CELL}
+    if arguments.cost == "friction":
+        how["friction"] = data
+    small = data[:300, :300]
+    warm = {**how, "friction": small} if "friction" in how else how
+    cost_matrix(small, [(1, 1), (9, 9)], **warm)
+    shortest_paths(small, [(1, 1)], backend="cpu", backlink=True, **warm)
+
+    wall, used, matrix = timed(lambda: cost_matrix(data, points, **how))
+    seconds = matrix.report.seconds
+    print(f"cost-matrix, {len(points)} sources: wall {wall:.1f} s, processors {used:.1f} s; "
+          f"relax {seconds['relax']:.1f}, trace {seconds['trace']:.1f}; {matrix.report.result}",
+          flush=True)  # fmt: skip
+    table = matrix.columns()
+    sample = rng.choice(len(points), arguments.singles, replace=False).tolist()
+    for backlink in (False, True):
+        walls, uses = 0.0, 0.0
+        for k in sample:
+            one, cpu, found = timed(
+                lambda k=k, b=backlink: shortest_paths(
+                    data, [points[k]], backend="cpu", backlink=b, **how
+                )
+            )
+            walls, uses = walls + one, uses + cpu
+            mine = table["cost"][table["source"] == k + 1]
+            others = [p for n, p in enumerate(points) if n != k]
+            distance = found.distance()
+            assert mine.tolist() == [distance[p].item() for p in others]
+        factor = len(points) / len(sample)
+        what = "with backlinks" if backlink else "distances alone"
+        print(f"{len(sample)} single runs, {what}, x {factor:g}: wall {walls * factor:.1f} s "
+              f"({walls * factor / wall:.1f} x), processors {uses * factor:.1f} s "
+              f"({uses * factor / used:.1f} x)", flush=True)  # fmt: skip
+    if arguments.skimage:
+        at = ",".join(map(str, points[0]))
+        command = [arguments.skimage, "-c", PEER, str(work / f"{name}{side}.npy"), "2", at]
+        out = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+        peer = min(map(float, out.split()))
+        print(f"scikit-image: {peer:.1f} s a source, {peer * len(points) / wall:.0f} x")
+    if arguments.grass:
+        peer = grass(data, side)
+        print(f"r.cost: {peer:.1f} s a source, {peer * len(points) / wall:.0f} x")
+    print(versions())
+
+
+if __name__ == "__main__":
+    main()

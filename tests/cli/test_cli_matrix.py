@@ -1,0 +1,132 @@
+"""cost-matrix as a user meets it: files, reports, and wrong inputs one by one."""
+
+from __future__ import annotations
+
+import csv
+import json
+
+import numpy as np
+import pyarrow.parquet
+import pyogrio
+import pytest
+from memory import MB, within
+from test_cli_sssp import call, heights, solved, template, world, write_points, write_tif, xy
+from test_paths import make_layers
+
+__all__ = ["template", "world"]
+
+HUTS = [(30, 40), (140, 100), (90, 10)]
+ENDS = [(30, 41), (30, 41), (120, 90), (100, 20)]
+
+
+@pytest.fixture
+def places(world):
+    write_points("from.geojson", HUTS, id=[7, 9, 3])
+    write_points("to.geojson", ENDS, id=[5, 4, 2, 1])
+    return world
+
+
+def table(file):
+    with open(file, newline="", encoding="utf-8") as rows:
+        return list(csv.DictReader(rows))
+
+
+def test_a_table_its_paths_and_its_report(places, capfd):
+    code, out, err = call(
+        capfd,
+        "cost-matrix s.zarr --sources from.geojson --targets to.geojson --cost friction "
+        "--friction friction --barriers walls -o t.csv --path p.gpkg --json -",
+    )
+    assert (code, err.splitlines()[-2:]) == (
+        0,
+        [
+            f"s.zarr: 3 sources, 4 targets, 3 pairs without a path, {err.split(', ')[-1][:4]} s",
+            "written: t.csv (12 rows), p.gpkg (9 paths)",
+        ],
+    )
+    rows = table("t.csv")
+    assert [(r["source"], r["target"]) for r in rows[:5]] == [
+        *(("3", str(k)) for k in (1, 2, 4, 5)), ("7", "1"),
+    ]  # fmt: skip
+    assert all(r["cost"] == r["length"] == r["climb"] == "" for r in rows if r["target"] == "1")
+    for name, hut in zip((7, 9, 3), HUTS, strict=True):
+        distance = solved([hut], cost="friction", friction=True, barriers=True).distance()
+        for end, target in zip(ENDS, (5, 4, 2, 1), strict=True):
+            (row,) = [r for r in rows if (r["source"], r["target"]) == (str(name), str(target))]
+            cost = distance[end]
+            assert row["cost"] == ("" if np.isnan(cost) else str(cost.item()))
+    lines = pyogrio.read_dataframe("p.gpkg", layer="paths")
+    assert list(lines.columns) == ["from", "to", "cost", "length", "climb", "geometry"]
+    assert lines["length"].tolist() == pytest.approx(lines.geometry.length.tolist())
+    assert lines.geometry[0].coords[0] == pytest.approx(xy(90, 10))
+    result = json.loads(out)["result"]
+    assert {k: result[k] for k in ("sources", "targets", "rows", "unreached", "paths")} == {
+        "sources": 3, "targets": 4, "rows": 12, "unreached": 3, "paths": 9,
+    }  # fmt: skip
+    assert (result["output"], result["path"], result["store"]) == ("t.csv", "p.gpkg", "s.zarr")
+
+
+def test_a_raster_in_place_of_a_store_and_zones(places, capfd):
+    zones = np.zeros(heights().shape, np.uint8)
+    zones[40:60, 50:70], zones[100, :] = 8, 9
+    write_tif("zones.tif", zones)
+    command = "--sources from.geojson --targets zones.tif --cost tobler --nearest 1"
+    assert call(capfd, f"cost-matrix s.zarr {command} -o a.parquet")[0] == 0
+    code, out, _ = call(capfd, f"cost-matrix dem.tif {command} -o b.csv --json r.json")
+    assert code == 0
+    assert "written: b.csv (3 rows)" in out
+    rows = pyarrow.parquet.read_table("a.parquet").to_pydict()
+    assert rows["source"] == [3, 7, 9]
+    assert rows["target"] == [9, 8, 9]
+    assert [str(cost) for cost in rows["cost"]] == [row["cost"] for row in table("b.csv")]
+    distance = solved([HUTS[0]], cost="tobler").distance()
+    assert rows["cost"][1] == distance[zones == 8].min()
+    result = json.loads((places / "r.json").read_text())["result"]
+    assert result["raster"] == "dem.tif"
+    assert "store" not in result
+
+
+@pytest.mark.parametrize(
+    ("command", "message"),
+    [
+        ("s.zarr -o t.csv", "no source: give --source X,Y"),
+        ("s.zarr --source-rowcol 30,40 -o t.csv", "one source and no target"),
+        ("s.zarr --sources from.geojson", "Missing option '-o'"),
+        ("s.zarr --sources from.geojson -o t.txt", "--output: t.txt: name the table .csv"),
+        ("s.zarr --sources from.geojson -o t.csv --path p.txt", "--path: p.txt: name the file"),
+        ("s.zarr --sources from.geojson -o there.csv", "there.csv: exists; --overwrite"),
+        ("s.zarr --sources from.geojson -o from.geojson", "--sources already names this file"),
+        ("s.zarr --sources none.gpkg -o t.csv", "--sources: none.gpkg: no such file"),
+        ("none.zarr --sources from.geojson -o t.csv", "none.zarr"),
+        ("s.zarr --sources from.geojson --target-rowcol 5,5 -o t.csv", "given cells are nodata"),
+        ("s.zarr --sources from.geojson --target-rowcol 999,5 -o t.csv", "outside the raster"),
+        ("s.zarr --sources from.geojson --cost friction -o t.csv", "needs frictions"),
+        ("s.zarr --sources from.geojson --nearest 0 -o t.csv", "0 is not in the range"),
+        ("s.zarr --sources from.geojson --max-cost -1 -o t.csv", "-1.0 is not a number"),
+        ("s.zarr --sources from.geojson --memory-limit 9MB -o t.csv", "give at least"),
+        ("dem.tif --sources from.geojson --resume -o t.csv", "--resume needs a store"),
+    ],
+)
+def test_wrong_inputs(places, capfd, command, message):
+    (places / "there.csv").write_text("mine")
+    before = sorted(places.iterdir())
+    code, out, err = call(capfd, f"cost-matrix {command}")
+    assert (code, out) == (2, "")
+    assert message in err
+    assert sorted(places.iterdir()) == before
+    assert (places / "there.csv").read_text() == "mine"
+
+
+@pytest.mark.parametrize("cost", ["absdiff", "friction --friction friction"])
+def test_the_least_limit_holds(tmp_path, cost):
+    rng = np.random.default_rng(2)
+    make_layers(
+        tmp_path / "s.zarr",
+        512,
+        elevation=rng.integers(0, 9, (2100, 1800)).astype(np.uint8),
+        friction=rng.uniform(1, 5, (2100, 1800)).astype(np.float32),
+    )
+    cells = " ".join(f"--source-rowcol {r},{c}" for r, c in rng.integers(0, 1800, (9, 2)))
+    command = f"terrain-gpu cost-matrix s.zarr {cells} --cost {cost} -o t.csv --path p.geojson -q"
+    limit, peak = within(tmp_path, command, 300 * MB)
+    assert peak <= limit
