@@ -294,6 +294,10 @@ class Relaxation:
         """Distances that are not reached."""
         return np.full((*shape, *self.lanes), self.infinity, self.dtype)
 
+    def stop(self, error: BaseException) -> None:
+        """Let `run` end with an error; from any thread."""
+        self._fail(error)
+
     def _fail(self, error: BaseException) -> None:
         with self._lock:
             self._error = self._error or error

@@ -12,7 +12,7 @@ import numpy as np
 
 from ...engine.operation import OutputLayer, Phase, SolvedBlock
 from ...engine.plan import COMPILED_BASELINE, limit_of, loaded, require, threads_of
-from ...grid import TILE, Block, BlockGrid
+from ...grid import TILE, Block, BlockGrid, ceil_div
 from ...io.places import NO_PLACES, Places
 from ..graph import CostGraph
 from ..ground import Terrain
@@ -24,8 +24,11 @@ from .vectors import LANES
 SIDES = 512, 1024, 2048
 """Sides of blocks: as small as the memory for rims allows, so that a block stays in cache."""
 
-_PLACE_BYTES = 200 + 16 * LANES
+_CELL_BYTES = 200 + 16 * LANES
 """Memory for a cell of a source or target, and its distances."""
+
+_TARGET_BYTES = 256 * LANES
+"""Memory for the rows of a target, and its paths."""
 
 
 class BatchPlan(NamedTuple):
@@ -39,6 +42,9 @@ class BatchPlan(NamedTuple):
         Fields of blocks in memory: the cells, and `LANES` distances of each. Others are spilled.
     threads
         Threads.
+    batches
+        Batches that are solved at the same time, where their fields fit: each in its own order,
+        which takes fewer visits than threads that share the blocks of one.
     memory_limit, memory
         In bytes: the limit, and the need.
     """
@@ -46,6 +52,7 @@ class BatchPlan(NamedTuple):
     side: int
     fields: int
     threads: int
+    batches: int
     memory_limit: int
     memory: int
 
@@ -160,7 +167,8 @@ class MatrixProblem(CostGraph):
         """
         limit = limit_of(memory_limit)
         beside += COMPILED_BASELINE + loaded() + 64 * self.grid.rows
-        beside += _PLACE_BYTES * (len(self.sources) + len(self.targets or ()))
+        beside += _CELL_BYTES * (len(self.sources) + len(self.targets or ()))
+        beside += _TARGET_BYTES * len(self.ends)
         plans = [self._plan(side, limit, threads_of(threads), beside) for side in SIDES]
         least = min(plans, key=lambda plan: plan.memory)
         require(least.memory, limit, "for a cost matrix")
@@ -184,9 +192,12 @@ class MatrixProblem(CostGraph):
         rims = count * (4 * side * (8 * LANES + 4) + keys + 2000)
         room = limit - beside - rims
         threads = max(min(threads, room // (field + passing)), 1)
-        fields = max(min((room - threads * passing) // field, count), threads)
-        memory = beside + rims + fields * field + threads * passing
-        return BatchPlan(side, fields, threads, limit, memory)
+        most = min(threads, ceil_div(len(self.starts), LANES))
+        room -= threads * passing
+        batches = max(min(room // (rims + count * field), most), 1)
+        fields = max(min(room // field, count), threads) if batches == 1 else batches * count
+        memory = beside + batches * rims + fields * field + threads * passing
+        return BatchPlan(side, fields, threads, batches, limit, memory)
 
     def of(self, plan: BatchPlan) -> MatrixProblem:
         """The problem with the plan's blocks."""

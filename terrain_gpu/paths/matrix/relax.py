@@ -154,6 +154,11 @@ class BatchRelaxation(Relaxation):
         """The blocks that were visited."""
         return set(self._keys)
 
+    def close(self, *, keep: bool = True) -> None:
+        """Close the spill, and remove it unless `keep`."""
+        super().close()
+        self._slots.close(keep=keep)
+
     def take_fields(self) -> dict[Block, Field]:
         """Take the fields away, for the next batch."""
         found = dict(self._fields)

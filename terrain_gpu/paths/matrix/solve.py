@@ -7,7 +7,9 @@ import json
 import os
 import shutil
 import threading
+import time
 from collections.abc import Iterator
+from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -26,6 +28,12 @@ from ..fields import Field
 from .problem import BatchPlan, MatrixProblem
 from .relax import BatchRelaxation, SourceBatch
 from .trace import Tracer
+
+_POLL = 0.1
+"""Seconds between checks of the main thread for Ctrl-C."""
+
+_BATCH = "batch-{}.npz"
+"""Name of the file of a finished batch."""
 
 
 def row_dtype(cost: np.dtype) -> np.dtype:
@@ -79,59 +87,107 @@ class MatrixRun:
         self.problem, self.plan, self.folder, self.lines = problem, plan, folder, lines
         self.sources = list(problem.batches())
         self.visits = Visits()
-        self._kept: dict[Block, Field] = {}
+        self._kept: list[dict[Block, Field]] = []
+        self._running: list[BatchRelaxation | Tracer] = []
+        self._error: BaseException | None = None
+        self._lock, self._compiling = threading.Lock(), threading.Lock()
 
     def _file(self, number: int) -> Path:
-        return self.folder / f"batch-{number}.npz"
+        return self.folder / _BATCH.format(number)
 
     def _steps(self, number: int) -> Path:
         return self.folder / f"batch-{number}.steps"
 
     def run(self, report: Report, progress: Progress) -> int:
         """Solve all batches that are not there; return how many were."""
-        there = 0
-        cells = self.problem.grid.cells
-        for number, batch in enumerate(self.sources):
-            if self._file(number).exists():
-                there += 1
-            else:
-                self._solve(number, batch, report)
-            progress(cells, cells * len(self.sources))
-        return there
+        cells, count = self.problem.grid.cells, len(self.sources)
+        left = [k for k in range(count) if not self._file(k).exists()]
+        seen, told = dict.fromkeys(range(count), cells) | dict.fromkeys(left, 0), 0
 
-    def _solve(self, number: int, batch: np.ndarray, report: Report) -> None:
-        problem = self.problem
+        def tell() -> None:
+            nonlocal told
+            done = sum(seen.values())
+            progress(done - told, cells * count)
+            told = done
+
+        tell()
+        with ThreadPoolExecutor(self.plan.batches) as workers:
+            jobs = {workers.submit(self._solve, k, report, seen) for k in left}
+            try:
+                while jobs:
+                    ready, jobs = wait(jobs, _POLL, FIRST_COMPLETED)
+                    for job in ready:
+                        job.result()
+                    tell()
+            except BaseException as error:
+                self._stop(error)
+                raise
+        return count - len(left)
+
+    def _stop(self, error: BaseException) -> None:
+        with self._lock:
+            self._error = error
+            for work in self._running:
+                work.stop(error)
+
+    def _solve(self, number: int, report: Report, seen: dict[int, int]) -> None:
+        problem, batch = self.problem, self.sources[number]
         starts = problem.starts
         grounds = [problem.ground.holding(starts.place(k)) for k in batch.tolist()]
         wanted = problem.wanted(batch)
-        batch_of = SourceBatch(grounds, self._kept)
-        how = self.plan.fields, self.folder / "fields"
+        with self._lock:
+            batch_of = SourceBatch(grounds, self._kept.pop() if self._kept else {})
+        how = self.plan.fields // self.plan.batches, self.folder / f"fields-{number}"
         paths = BatchRelaxation(batch_of, problem, problem.ends, wanted, *how)
+        with self._lock:
+            if self._error is not None:
+                return
+            self._running.append(paths)
         try:
-            with report.phase("relax"):
-                self._relax(paths)
-            with report.phase("trace"):
-                found = self._rows(number, paths, wanted)
+            start = time.perf_counter()
+            self._relax(paths, number, seen)
+            middle = time.perf_counter()
+            found = self._rows(number, paths, wanted)
+            self._count(report, middle - start, time.perf_counter() - middle)
         except Overflow:
             raise InputError(
                 f"{problem.heights.name}: distances exceed 64 bits; convert to float64"
             ) from None
         finally:
-            self._kept = paths.take_fields()
-            paths.close()
+            with self._lock:
+                self._running = [work for work in self._running if work is not paths]
+                self._kept.append(paths.take_fields())
+            paths.close(keep=False)
             self.visits.add(**paths.visits.counts)
         with whole_file(self._file(number)) as part:
             np.savez(part, allow_pickle=False, **found)
+        seen[number] = self.problem.grid.cells
 
-    def _relax(self, paths: BatchRelaxation) -> None:
-        types = self.problem.ground.types
-        if not paths.compiled(*types):
-            tell_compiling(paths.operator, f"cost {self.problem.cost}, many sources")
-            paths.compile(*types)
+    def _count(self, report: Report, relax: float, trace: float) -> None:
+        """Add to the times of the phases, those of all batches at the same time."""
+        with self._lock:
+            for name, seconds in (("relax", relax), ("trace", trace)):
+                report.seconds[name] = report.seconds.get(name, 0.0) + seconds
+
+    @property
+    def _threads(self) -> int:
+        """Threads of a batch."""
+        return max(self.plan.threads // self.plan.batches, 1)
+
+    def _relax(self, paths: BatchRelaxation, number: int, seen: dict[int, int]) -> None:
+        types, cells = self.problem.ground.types, self.problem.grid.cells
+        with self._compiling:
+            if not paths.compiled(*types):
+                tell_compiling(paths.operator, f"cost {self.problem.cost}, many sources")
+                paths.compile(*types)
         for ground in paths.batch.grounds:
             for at, key in ground.starts():
                 paths.start(at, self.problem.dtype.type(key))
-        paths.run(self.plan.threads)
+
+        def tick(count: int) -> None:
+            seen[number] = min(count, cells - 1)  # it is done when it is kept
+
+        paths.run(self._threads, tick=tick)
 
     def _rows(
         self, number: int, paths: BatchRelaxation, wanted: np.ndarray
@@ -170,9 +226,17 @@ class MatrixRun:
             kept = None
             if self.lines:
                 kept = stack.enter_context(_StepFile(self._steps(number)))
-            spill = self.folder / "fields"
+            spill = self.folder / f"fields-{number}"
             tracer = Tracer(self.problem, paths, ends, kept, spill)
-            tracer.run(self.plan.threads)
+            with self._lock:
+                self._running.append(tracer)
+                if self._error is not None:
+                    raise self._error
+            try:
+                tracer.run(self._threads)
+            finally:
+                with self._lock:
+                    self._running.remove(tracer)
         rows["length"][which], rows["climb"][which] = tracer.sums.T
         if not self.problem.climbs:
             rows["climb"] = np.nan
@@ -247,7 +311,6 @@ def run_folder(
     folder = target.with_name(f"{target.name}.unfinished")
     about = json.dumps(settings, sort_keys=True, default=str)
     with output_errors(folder):
-        there = folder.is_dir()
         folder.mkdir(exist_ok=True)
         lock = os.open(folder, os.O_RDONLY)
     try:
@@ -256,23 +319,41 @@ def run_folder(
         except OSError:
             raise OutputError(f"{folder}: another run works there; wait for its end") from None
         record = folder / "run.json"
-        if there and record.exists():
-            if resume and record.read_text() != about:
-                raise StoreError(
-                    f"{folder}: left by a run with other settings or inputs; resume with the same, "
-                    "or start again with --overwrite"
-                )
-            if not resume and not overwrite:
-                raise StoreError(
-                    f"{folder}: left by an unfinished run; --resume continues it, --overwrite "
-                    "starts again"
-                )
+        _refuse_left(folder, record, about, resume=resume, overwrite=overwrite)
         if not (resume and record.exists()):
-            for left in folder.iterdir():
-                left.unlink()
-            with output_errors(record), whole_file(record) as part:
+            _empty(folder)
+            with whole_file(record) as part:
                 part.write_text(about)
-        yield folder
+        try:
+            yield folder
+        except BaseException:
+            if not any(folder.glob(_BATCH.format("*"))):  # nothing to resume from
+                shutil.rmtree(folder, ignore_errors=True)
+            raise
+        shutil.rmtree(folder, ignore_errors=True)
     finally:
         os.close(lock)
-    shutil.rmtree(folder, ignore_errors=True)
+
+
+def _refuse_left(folder: Path, record: Path, about: str, *, resume: bool, overwrite: bool) -> None:
+    """Refuse a folder with work that would be lost, or that does not belong to this run."""
+    if not record.exists():
+        if any(not left.name.startswith(".terrain_gpu-") for left in folder.iterdir()):
+            raise OutputError(f"{folder}: not the folder of a run; move it, or name another table")
+    elif resume and record.read_text() != about:
+        raise StoreError(
+            f"{folder}: left by a run with other settings or inputs; resume with the same, or "
+            "start again with --overwrite"
+        )
+    elif not resume and not overwrite:
+        raise StoreError(
+            f"{folder}: left by an unfinished run; --resume continues it, --overwrite starts again"
+        )
+
+
+def _empty(folder: Path) -> None:
+    for left in folder.iterdir():
+        if left.is_dir():
+            shutil.rmtree(left, ignore_errors=True)
+        else:
+            left.unlink()

@@ -1,9 +1,9 @@
 """The least-cost paths of a batch: their lengths, climbs, and steps.
 
-Predecessors follow from the distances around a cell; they are found for the tiles that a path
-crosses. Blocks are visited in the order of the number of paths that wait in them, so that few are
-loaded more than once. On flats, the hops of the whole lane are needed (`cpu.finalise`); they are
-relaxed only for lanes with a path across a flat.
+Predecessors follow from the distances around a cell; they are found for the cells of paths. Blocks
+are visited in the order of the number of paths that wait in them, so that few are loaded more than
+once. On flats, the hops of the whole lane are needed (`cpu.finalise`); they are relaxed only for
+lanes with a path across a flat.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from ...grid import TILE, Block
+from ...grid import Block
 from ...grid.neighbours import COL_STEP, ROW_STEP
 from ..cpu.final import closed_codes, relaxation_of_hops, steps_in
 from ..cpu.relax import Relaxation
 from ..fields import Field
 from .relax import BatchRelaxation
-from .walk import INSIDE, ON_FLAT, new_tile, walk_back
+from .walk import INSIDE, ON_FLAT, UNKNOWN, mark_sources, walk_back
 
 _STEPS = 1 << 20
 """Codes of steps collected at a time."""
@@ -92,16 +92,23 @@ class Tracer:
             self._sums[again], self._places[again] = 0, 0
             if self.keep is not None:
                 self.keep.forget(again)
-            flats = self._hops(lane, threads)
+            flats = self._hops(lane)
             try:
                 self._flats[lane] = flats
+                flats.run(threads)
                 self._follow(again, threads)
             finally:
                 flats.close()
                 self._flats.clear()
 
-    def _hops(self, lane: int, threads: int) -> Relaxation:
-        """The hops on all flats of a lane."""
+    def stop(self, error: BaseException) -> None:
+        """Let `run` end with an error; from any thread."""
+        self._fail(error)
+        for flats in list(self._flats.values()):
+            flats.stop(error)
+
+    def _hops(self, lane: int) -> Relaxation:
+        """The relaxation of the hops on all flats of a lane."""
         paths = self.paths
 
         def steps(at: Block) -> tuple[np.ndarray, np.ndarray, int]:
@@ -112,12 +119,11 @@ class Tracer:
             Relaxation,
             *how,
             paths.capacity,
-            self._spill.with_name(f"hops-{lane}"),
+            self._spill.with_name(f"{self._spill.name}-hops-{lane}"),
         )
         for at in paths.blocks.ids():
             if at in paths.known:
                 flats.offer(at, *steps(at)[1:])
-        flats.run(threads)
         return flats
 
     def _steps(self, at: Block, lane: int) -> tuple[np.ndarray, np.ndarray, int]:
@@ -177,8 +183,6 @@ class Tracer:
         return None
 
     def _work(self) -> None:
-        problem = self.problem
-        tile = new_tile(problem.dtype, *self.paths.batch.grounds[0].types)
         side = self.paths.blocks.block
         steps = np.empty(_STEPS if self.keep else 0, np.uint8)
         try:
@@ -186,7 +190,7 @@ class Tracer:
                 at, which = job
                 lanes = self.ends[which, 0]
                 for lane in np.unique(lanes).tolist():
-                    self._walk(at, lane, which[lanes == lane], tile, steps)
+                    self._walk(at, lane, which[lanes == lane], steps)
                 left = which[self._places[which, 2] == INSIDE]
                 with self._lock:
                     self._send(left, at, side)
@@ -195,28 +199,23 @@ class Tracer:
         except BaseException as error:
             self._fail(error)
 
-    def _walk(
-        self, at: Block, lane: int, which: np.ndarray, tile: tuple, steps: np.ndarray
-    ) -> None:
+    def _walk(self, at: Block, lane: int, which: np.ndarray, steps: np.ndarray) -> None:
         """Follow the paths of a lane in a block to their ends or out of the block."""
-        paths, window = self.paths, self.paths.blocks.window(*at)
+        problem, paths, window = self.problem, self.paths, self.paths.blocks.window(*at)
         inner = window[1] - window[0], window[3] - window[2]
-        tiles = tuple(n // TILE for n in paths.shape(at))
         flats = self._flats.get(lane)
-        codes = np.empty((1, 1), np.uint8) if flats else np.empty(paths.shape(at), np.uint8)
         if flats:
             codes, flat, _ = self._steps(at, lane)
-            codes = np.ascontiguousarray(closed_codes(self.problem, flats, at, codes, flat))
-        known = np.full(tiles, flats is not None)
+            codes = np.ascontiguousarray(closed_codes(problem, flats, at, codes, flat))
+        else:
+            codes = np.full(inner, UNKNOWN, np.uint8)
         with paths.solved(at) as field:
-            roots = paths.batch.grounds[lane].seeds(at, field)
-            roots = *roots[:2], roots[2].astype(self.problem.dtype)
-            how = self.problem.model.kernel, _cells(field), self.problem.options, lane
+            rows, cols, values = paths.batch.grounds[lane].seeds(at, field)
+            roots = rows, cols, values.astype(problem.dtype)
+            mark_sources(field.distances, lane, roots, codes)
+            how = problem.model.kernel, _cells(field), problem.options, lane, codes, inner
             while len(which):
-                counts = walk_back(
-                    *how, paths.limits[lane], roots, tile, codes, known, inner, which,
-                    self._places, self._sums, steps,
-                )  # fmt: skip
+                counts = walk_back(*how, which, self._places, self._sums, steps)
                 if self.keep is not None:
                     self.keep.add(which, counts, steps[: counts.sum()])
                 places = self._places[which]

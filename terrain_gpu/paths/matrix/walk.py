@@ -7,66 +7,50 @@ from numba import types
 from numba.extending import overload, register_jitable
 
 from ...compiled import jit
-from ...grid import TILE
 from ...grid.neighbours import COL_STEP, EDGE_OF, ROW_STEP
-from ..cpu.finalise import predecessors
-from ..edges import infinity_of
+from ..edges import edge, infinity_of, join
 from ..steps import SOURCE
 
-FLAT = 3
-"""Code of cells of flats, whose predecessor depends on more than the cells around."""
+FLAT, UNKNOWN = 3, 5
+"""Codes of cells whose predecessor depends on more than the cells around, or is not found yet."""
 
 INSIDE, ENDED, ON_FLAT = range(3)
 """State of a path: unfinished, at its source, or on a flat."""
 
-_PADDED = TILE + 2
 
-
-def new_tile(distance: np.dtype, heights: np.dtype, frictions: np.dtype) -> tuple:
-    """Allocate the work space of `walk_back`."""
-    return (
-        np.empty((_PADDED, _PADDED), heights),
-        np.empty((_PADDED, _PADDED), frictions),
-        np.empty((_PADDED, _PADDED), np.bool_),
-        np.empty((4, _PADDED)),
-        np.empty((_PADDED, _PADDED), distance),
-        np.empty((8, TILE, TILE), distance),
-        np.empty((TILE, TILE), np.uint8),
-        np.empty((_PADDED, _PADDED), np.uint8),
-    )
+@register_jitable
+def _step_into(cost, field, options, r, c, k):
+    """Cost of the step into a padded cell from its neighbour `k`, as `fill_weights` has it."""
+    heights, frictions, absent, lengths, distances = field
+    diagonal, corner_cutting, reverse = options
+    kind, infinity = distances.dtype.type, infinity_of(distances)
+    dy, dx = ROW_STEP[k], COL_STEP[k]
+    cut = not corner_cutting and absent[r, c + dx] and absent[r + dy, c]
+    if k % 2 == 1 and (cut or not diagonal):
+        return infinity
+    r0, c0, r1, c1 = r + dy, c + dx, r, c
+    if reverse:
+        r0, c0, r1, c1 = r1, c1, r0, c0
+    a, b = kind(heights[r0, c0]), kind(heights[r1, c1])
+    fa, fb = kind(frictions[r0, c0]), kind(frictions[r1, c1])
+    w = kind(edge(cost, a, b, fa, fb, lengths[EDGE_OF[k], r + min(dy, 0)]))
+    return w if w <= infinity else infinity
 
 
 @register_jitable
-def _code_tile(cost, field, options, lane, limit, roots, row, col, tile, codes):
-    """Code the predecessors of a tile."""
-    heights, frictions, absent, lengths, distances = field
-    h, f, a, along, d, work, code, flat = tile
-    infinity = infinity_of(d)
-    for y in range(_PADDED):
-        for x in range(_PADDED):
-            h[y, x] = heights[row + y, col + x]
-            f[y, x] = frictions[row + y, col + x]
-            a[y, x] = absent[row + y, col + x]
-            value = distances[row + y, col + x, lane]
-            d[y, x] = value if value <= limit else infinity
-    for k in range(4):
-        for y in range(_PADDED):
-            along[k, y] = lengths[k, row + y]
-    rows, cols, values = roots
-    count = 0
-    for k in range(len(rows)):
-        count += row <= rows[k] < row + TILE and col <= cols[k] < col + TILE
-    own = np.empty(count, rows.dtype), np.empty(count, cols.dtype), np.empty(count, values.dtype)
-    count = 0
-    for k in range(len(rows)):
-        if row <= rows[k] < row + TILE and col <= cols[k] < col + TILE:
-            own[0][count], own[1][count] = rows[k] - row, cols[k] - col
-            own[2][count] = values[k]
-            count += 1
-    predecessors(cost, h, f, a, along, options, d, own, work, code, flat)
-    for y in range(TILE):
-        for x in range(TILE):
-            codes[row + y, col + x] = FLAT if flat[y + 1, x + 1] else code[y, x]
+def _code_of(cost, field, options, lane, r, c):
+    """D8 code towards the predecessor of a padded cell that is reached and not a source.
+
+    The neighbour of lowest direction from which a step gives exactly its distance, and which is
+    strictly nearer, as in `cpu.finalise`. A neighbour with a larger distance never gives it.
+    """
+    distances = field[4]
+    here = distances[r, c, lane]
+    for k in range(8):
+        there = distances[r + ROW_STEP[k], c + COL_STEP[k], lane]
+        if there < here and join(cost, there, _step_into(cost, field, options, r, c, k)) == here:
+            return np.uint8(1 << k)
+    return np.uint8(FLAT)
 
 
 @register_jitable
@@ -91,22 +75,16 @@ def _rise_of(a, b):
 
 
 @jit
-def walk_back(
-    cost,
-    field,
-    options,
-    lane,
-    limit,
-    roots,
-    tile,
-    codes,
-    known,
-    inner,
-    walkers,
-    places,
-    sums,
-    steps,
-):
+def mark_sources(distances, lane, roots, codes):
+    """Code the sources of a lane in a block: rows, columns, and distances that they start with."""
+    rows, cols, values = roots
+    for k in range(len(rows)):
+        if distances[rows[k] + 1, cols[k] + 1, lane] == values[k]:
+            codes[rows[k], cols[k]] = SOURCE
+
+
+@jit
+def walk_back(cost, field, options, lane, codes, inner, walkers, places, sums, steps):
     """Follow paths until they end or leave the block.
 
     Parameters
@@ -115,16 +93,8 @@ def walk_back(
         Heights, frictions, absent cells, lengths and distances of a block, with its halo.
     options
         (diagonal, corner_cutting, reverse).
-    limit
-        Distances beyond count as not reached.
-    roots
-        Rows, columns and distances of the lane's sources in the block.
-    tile
-        From `new_tile`.
     codes
-        uint8: D8 codes towards predecessors, `FLAT` on flats; filled by tiles on demand.
-    known
-        Which tiles of `codes` are filled.
+        uint8: D8 codes towards predecessors, `FLAT` on flats; `UNKNOWN` ones are found on demand.
     inner
         Rows and columns of the block; cells beyond belong to others.
     walkers
@@ -151,12 +121,10 @@ def walk_back(
         while state == INSIDE and 0 <= r < inner[0] and 0 <= c < inner[1]:
             if len(steps) > 0 and filled == len(steps):
                 break
-            i, j = r // TILE, c // TILE
-            if not known[i, j]:
-                where = i * TILE, j * TILE
-                _code_tile(cost, field, options, lane, limit, roots, *where, tile, codes)
-                known[i, j] = True
             code = codes[r, c]
+            if code == UNKNOWN:
+                code = _code_of(cost, field, options, lane, r + 1, c + 1)
+                codes[r, c] = code
             if code == SOURCE:
                 state = ENDED
                 break
