@@ -37,13 +37,9 @@ def test_a_table_its_paths_and_its_report(places, capfd):
         "cost-matrix s.zarr --sources from.geojson --targets to.geojson --cost friction "
         "--friction friction --barriers walls -o t.csv --path p.gpkg --json -",
     )
-    assert (code, err.splitlines()[-2:]) == (
-        0,
-        [
-            f"s.zarr: 3 sources, 4 targets, 3 pairs without a path, {err.split(', ')[-1][:4]} s",
-            "written: t.csv (12 rows), p.gpkg (9 paths)",
-        ],
-    )
+    assert code == 0
+    assert "s.zarr: 3 sources, 4 targets, 3 pairs without a path, " in err
+    assert err.endswith(" s\nwritten: t.csv (12 rows), p.gpkg (9 paths)\n")
     rows = table("t.csv")
     assert [(r["source"], r["target"]) for r in rows[:5]] == [
         *(("3", str(k)) for k in (1, 2, 4, 5)), ("7", "1"),
