@@ -310,29 +310,54 @@ def test_heights_are_replaced_between_runs(store, cluster):
     assert same(beside, alone)
 
 
+def interrupted_at(share):
+    """The place of a run that Ctrl-C stops at this share."""
+    stopping = stop_at(share)
+
+    def interrupt(cells, total):
+        try:
+            stopping(cells, total)
+        except Stop:
+            raise KeyboardInterrupt from None
+
+    return Here(interrupt)
+
+
+@settings(max_examples=3)
+@given(st.data())
+def test_fields_that_were_lost_before_an_interrupt_are_found_and_saved(kept, data):
+    class Forgetful(Lossy):
+        losses = 0
+
+        def converse(self, give, waiting=0):
+            self.workers = {name: passed(self.run.operation) for name in self.workers}
+            yield from super().converse(give, waiting)
+
+    layer = TileStore.open(kept).layer("elevation")
+    sources = as_places(layer.grid, SOURCES, "sources")
+    problem = CostDistance(str(kept), "elevation", sources=sources, names=LAYERS[:1])
+    engine = Forgetful(data.draw)
+    with pytest.raises(KeyboardInterrupt):
+        run(problem, overwrite=True, threads=1, engine=engine, place=interrupted_at(0.45))
+    beside = run(problem, threads=1, resume=True)
+    assert beside.report.result["blocks_resumed"] > 0
+    cells = whole(beside.layers["distance"])
+    alone = run(problem, overwrite=True, threads=1)
+    assert same(cells, whole(alone.layers["distance"]))
+
+
 def test_fields_go_from_a_cluster_to_one_machine_and_back(store, cluster):
     layer = TileStore.open(store).layer("elevation")
     problem = CostDistance(
         str(store), "elevation", sources=as_places(layer.grid, SOURCES, "sources"), names=LAYERS
     )
 
-    def stop(share):
-        stopping = stop_at(share)
-
-        def interrupt(cells, total):
-            try:
-                stopping(cells, total)
-            except Exception:
-                raise KeyboardInterrupt from None
-
-        return Here(interrupt)
-
     with pytest.raises(KeyboardInterrupt):
-        run(problem, client=cluster, place=stop(0.45))
+        run(problem, client=cluster, place=interrupted_at(0.45))
     with pytest.raises(KeyboardInterrupt):
-        run(problem, threads=1, place=stop(0.5), resume=True)
+        run(problem, threads=1, place=interrupted_at(0.5), resume=True)
     with pytest.raises(KeyboardInterrupt):
-        run(problem, client=cluster, place=stop(0.5), resume=True)
+        run(problem, client=cluster, place=interrupted_at(0.5), resume=True)
     found = run(problem, client=cluster, resume=True)
     blocks = problem.blocks.count
     assert 0 < found.report.result["blocks_resumed"] <= blocks

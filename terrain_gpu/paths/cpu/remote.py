@@ -248,8 +248,10 @@ class Dispatch(InFiles):
         """Return the input of a visit; of the last one without `key`.
 
         A block that is not pending gets no halo: what could lower its field would make it pending.
+        One that is to be saved does, to be found again if it is lost.
         """
         assert self.host is not None
+        needs_halo = key is None or key < self.infinity or save
         targets, plan = None, self.host.plan
         if self.targets is not None and (mine := self._targets_in(at)).any():
             own = self.targets
@@ -267,7 +269,7 @@ class Dispatch(InFiles):
             self.sources(at),
             targets,
             self.farthest,
-            self._halo(at) if key is None or key < self.infinity else None,
+            self._halo(at) if needs_halo else None,
             plan.buffers // plan.workers,
             save or plan.workers > 1,  # any thread of a worker may get the next visit
             self._write,
