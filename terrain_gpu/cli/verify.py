@@ -98,19 +98,14 @@ def command(
         raise click.UsageError("give only one of --file, --data and --accept-changes")
     if layer and not file:
         raise click.UsageError("--layer needs --file: give that too")
-    lines_file = bool(file) and str(file).lower().endswith(LINES)
-    if heights and not lines_file:
-        raise click.UsageError("--heights needs --file with lines: give that too")
+    of_file = _of_file(file, layer, heights)
     opened = TileStore.open(store)
     checks: dict[str, Callable[..., tuple[dict[str, Any], str]]] = {}
     if data:
         checks = {name: partial(_data, name=name) for name in opened.layers}
         limits = {"threads": limits["threads"]}
-    elif file and lines_file:
-        name, heights = layer or "streams", heights or "elevation"
-        checks = {file: partial(_lines, file=file, name=name, heights=heights)}
     elif file:
-        checks = {file: partial(_file, file=file, name=layer or "elevation")}
+        checks = {file: of_file}
     elif not accepted:
         if LAYER in opened.layers:
             checks[LAYER] = _forest
@@ -327,6 +322,18 @@ def _conversion(store: TileStore, name: str, **how: Any) -> tuple[dict[str, Any]
     cells, rasters = found["cells"], found["sources"]
     several = "s" * (rasters != 1)
     return found, f"layer {name} verified, {cells:,} cells against {rasters} raster{several}"
+
+
+def _of_file(
+    file: str | None, layer: str | None, heights: str | None
+) -> Callable[..., tuple[dict[str, Any], str]]:
+    """The check of --file, by its ending."""
+    if file and file.lower().endswith(LINES):
+        name, heights = layer or "streams", heights or "elevation"
+        return partial(_lines, file=file, name=name, heights=heights)
+    if heights:
+        raise click.UsageError("--heights needs --file with lines: give that too")
+    return partial(_file, file=file or "", name=layer or "elevation")
 
 
 def _file(store: TileStore, file: str, name: str, **how: Any) -> tuple[dict[str, Any], str]:

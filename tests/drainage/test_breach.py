@@ -203,7 +203,7 @@ def test_from_a_raster(dem, capsys):
         ("--max-depth nan", "--max-depth nan: give a height above 0"),
         ("--max-distance 0", "0 is not in the range 1<=x<=10000"),
         ("--layer no", "no layer 'no'"),
-        ("--into elevation", "layer 'elevation' exists"),
+        ("--into elevation", "--into elevation: --layer already names this layer"),
         ("--into elevation --overwrite", "--into elevation: --layer already names this layer"),
         ("--max-distance 10000", "is too small to breach"),
     ],
