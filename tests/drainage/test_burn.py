@@ -213,7 +213,7 @@ def place(tmp_path, monkeypatch):
         ("--depth 2.5", "depth 2.5: the heights are int16; give a whole number"),
         ("--depth 1e9", "cannot be lowered by 1000000000"),
         ("--depth 5 --layer no", "no layer 'no'"),
-        ("--depth 5 --into elevation", "layer 'elevation' exists"),
+        ("--depth 5 --into elevation", "--layer already names this layer"),
         ("--depth 51", "would"),
     ],
 )
