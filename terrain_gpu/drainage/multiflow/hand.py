@@ -119,7 +119,8 @@ def _kept(columns: int) -> KeptCells:
 
 
 def plan_for(blocks: BlockGrid, heights: np.dtype, **limits: Any) -> StreamPlan:
-    """Plan heights above the streams of an accumulation, and distances, over heights of a type."""
-    read = [heights, np.dtype(np.uint8), heights, np.dtype(np.int64)]
+    """Plan heights above the streams of a count of cells, and distances, over heights of a type."""
+    sums = np.dtype(np.uint32 if blocks.rows * blocks.cols < 2**32 else np.int64)
+    read = [heights, np.dtype(np.uint8), heights, sums]
     how = {"held": DinfHand.held, "working": DinfHand.working}
     return plan_divided(blocks, DinfHand.command, read, 2, _kept(2), **how, **limits)
