@@ -35,7 +35,7 @@ from .plan import plan_blocks
 from .rims import BlockRim
 from .skeleton import Skeleton
 from .source import Forest, open_drained, open_forest
-from .sums import SumRule
+from .sums import SumRule, count_dtype
 from .verify import verify_drainage
 from .verify.checker import plan_passes
 from .voids import Voids, known_bytes, label_voids, outside, voids_bytes
@@ -75,6 +75,7 @@ def plan_accumulation(
     block: int,
     *,
     sums: bool = True,
+    areas: bool = False,
     directions: bool = False,
     voids: bool = False,
     memory_limit: int | str | None = None,
@@ -87,7 +88,8 @@ def plan_accumulation(
     PlanError
         when the limit is too small.
     """
-    blocks, sizes = BlockGrid(rows, cols, block), [8] * sums + [1] * directions
+    size = 8 if areas else count_dtype(rows * cols).itemsize
+    blocks, sizes = BlockGrid(rows, cols, block), [size] * sums + [1] * directions
     return plan_blocks(
         blocks,
         dtype,
@@ -254,6 +256,7 @@ class Accumulate(Operation):
             cells.dtype,
             cells.block_size,
             sums=self.into is not None,
+            areas=self.areas,
             directions=self.directions is not None,
             voids=self.has_voids,
             memory_limit=memory_limit,

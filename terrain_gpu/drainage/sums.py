@@ -15,6 +15,11 @@ EXACT_BITS = 50
 """Of the sum over the raster where flow is divided: float64 then tells all sums apart."""
 
 
+def count_dtype(cells: int) -> np.dtype:
+    """Type of numbers of cells of a raster of so many."""
+    return np.dtype(np.uint32 if cells < 2**32 else np.int64)
+
+
 @dataclass(frozen=True)
 class SumRule:
     """How much each cell contributes, and how sums are written.
@@ -57,9 +62,9 @@ class SumRule:
             return cls(units, unit * 2.0**-spare, np.dtype(np.float64), exclude_self)
         if areas:
             return cls(*area_units(grid), np.dtype(np.float64), exclude_self)
-        ones, small = np.ones(grid.rows, np.int64), grid.cells < 2**32
-        dtype = np.dtype(np.uint32 if small and not exclude_self else np.int64)
-        return cls(ones, 1.0, dtype, exclude_self, small)
+        ones, dtype = np.ones(grid.rows, np.int64), count_dtype(grid.cells)
+        small = dtype == np.uint32
+        return cls(ones, 1.0, np.dtype(np.int64) if exclude_self else dtype, exclude_self, small)
 
     @property
     def sums_dtype(self) -> np.dtype:

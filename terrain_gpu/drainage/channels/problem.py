@@ -19,6 +19,7 @@ from ...engine.run import Run
 from ...errors import InputError
 from ...grid import Block, BlockGrid, GridSpec
 from ..skeleton import ByBlock
+from ..sums import count_dtype
 from ..verify.streams import plan_orders, verify_orders
 from .links import LinkPieces, Links
 from .operation import TRACE, ChannelState, OnChannels, plan_blocks
@@ -44,14 +45,14 @@ def plan_streams(
     memory_limit: int | str | None = None,
     threads: int | None = None,
 ) -> StreamPlan:
-    """Plan `streams` for layers of this shape and block size.
+    """Plan `streams`, over numbers of cells, for layers of this shape and block size.
 
     Raises
     ------
     PlanError
         when the limit is too small.
     """
-    dtypes = np.dtype(np.uint8), np.dtype(np.float64)
+    dtypes = np.dtype(np.uint8), count_dtype(rows * cols)
     blocks = BlockGrid(rows, cols, block)
     return plan_blocks(blocks, dtypes, dtypes[:1], memory_limit=memory_limit, threads=threads)
 
