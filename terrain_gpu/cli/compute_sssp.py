@@ -146,6 +146,24 @@ def cost_options(command: Any) -> Any:
     return command
 
 
+field_options = [
+    click.option(
+        "--id-field",
+        metavar="FIELD",
+        help="Field of --sources and --targets that says what features are called, in place of id: "
+        "whole numbers from 1, or else names, which ids number.",
+    ),
+    click.option(
+        "--target-id-field", metavar="FIELD", help="The field of --targets, if it is another one."
+    ),
+    click.option(
+        "--cost-field",
+        metavar="FIELD",
+        help="Field of --sources with start costs, in place of cost.",
+    ),
+]
+
+
 @click.command("compute-sssp")
 @click.argument("store", metavar="STORE")
 @click.option(
@@ -196,20 +214,7 @@ def cost_options(command: Any) -> Any:
     help="End of a path: a cell. Repeatable.",
 )
 @click.option("--targets", metavar="FILE", help="Ends of paths: a file like that of --sources.")
-@click.option(
-    "--id-field",
-    metavar="FIELD",
-    help="Field of --sources and --targets that says what features are called, in place of id: "
-    "whole numbers from 1, or else names, which ids number.",
-)
-@click.option(
-    "--target-id-field", metavar="FIELD", help="The field of --targets, if it is another one."
-)
-@click.option(
-    "--cost-field",
-    metavar="FIELD",
-    help="Field of --sources with start costs, in place of cost.",
-)
+@options.all_of(field_options)
 @options.all_of(misplaced_options)
 @click.option(
     "--stop-at-targets",
@@ -337,7 +342,7 @@ def command(  # noqa: PLR0913 - the options
     if all_ties is not None:
         _refuse_ties(opened, settings)
     given = (source, source_rowcol, sources), (target, target_rowcol, targets)
-    starts, ends = _both_ends(opened, *given, settings)
+    starts, ends = both_ends(opened, *given, settings)
     advice = "finished work is kept, --resume continues"
     with options.if_interrupted(advice), bar("shortest paths", quiet=options.quiet()) as progress:
         found = shortest_paths(
@@ -419,7 +424,7 @@ Given = tuple[Sequence[Point], Sequence[Point], str | None]
 """Points, cells and the file of a group of options."""
 
 
-def _both_ends(
+def both_ends(
     store: TileStore, begin: Given, end: Given, settings: dict[str, Any]
 ) -> tuple[Places, Places | None]:
     """Read the sources and the targets; take the options about them out of the settings."""

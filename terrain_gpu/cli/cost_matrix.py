@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from . import options
-from .compute_sssp import cost_options
+from .compute_sssp import both_ends, cost_options, field_options
 from .operations import as_store, is_raster
-from .places import Place, Point, naming, not_negative, places, refuse_shared_files
+from .places import Place, Point, misplaced_options, naming, not_negative, refuse_shared_files
 
 if TYPE_CHECKING:
     from ..paths.matrix import CostMatrix
@@ -58,6 +58,8 @@ if TYPE_CHECKING:
     metavar="FILE",
     help="Targets: a file like that of --sources.  [default: each source with all others]",
 )
+@options.all_of(field_options)
+@options.all_of(misplaced_options)
 @cost_options
 @click.option(
     "--nearest",
@@ -150,11 +152,8 @@ def command(  # noqa: PLR0913 - the options
         show("cost-matrix") as progress,
     ):
         opened = TileStore.open(at)
-        limit = settings["memory_limit"]
-        starts = places(opened.grid, "--source", source, source_rowcol, sources, limit)
-        ends = None
-        if target or target_rowcol or targets is not None:
-            ends = places(opened.grid, "--target", target, target_rowcol, targets, limit)
+        begin, end = (source, source_rowcol, sources), (target, target_rowcol, targets)
+        starts, ends = both_ends(opened, begin, end, settings)
         found = cost_matrix(
             opened,
             starts,

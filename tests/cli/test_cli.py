@@ -113,9 +113,10 @@ OPTIONS = {
     "stop-at-targets output dtype backlink allocation path layer memory-limit threads "
     "backend device gpu-memory-limit workers scheduler method build-index verify resume scratch "
     "overwrite json quiet verbose version help",
-    "terrain-gpu cost-matrix": "source source-rowcol sources target target-rowcol targets cost "
-    "friction barriers parameter reverse connectivity no-corner-cutting nearest max-cost output "
-    "path layer memory-limit threads resume scratch overwrite json quiet verbose help",
+    "terrain-gpu cost-matrix": "source source-rowcol sources target target-rowcol targets "
+    "id-field target-id-field cost-field outside nodata snap cost friction barriers parameter "
+    "reverse max-slope connectivity no-corner-cutting nearest max-cost output path layer "
+    "memory-limit threads resume scratch overwrite json quiet verbose help",
     "terrain-gpu streams": "threshold directions accumulation order into lines layer output "
     "memory-limit threads workers scheduler verify resume scratch overwrite json quiet verbose "
     "help",

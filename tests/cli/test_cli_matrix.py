@@ -82,6 +82,23 @@ def test_a_raster_in_place_of_a_store_and_zones(places, capfd):
     assert "store" not in result
 
 
+def test_names_formulas_and_snapping(places, capfd):
+    write_points("named.geojson", [(30, 40), (5, 5), (140, 100)], called=["b", "void", "a"])
+    command = "--sources named.geojson --id-field called --snap 40 --cost '2 * length'"
+    assert call(capfd, f"cost-matrix s.zarr {command} -o t.csv --path p.geojson")[0] == 0
+    assert [(r["source"], r["target"]) for r in table("t.csv")] == [
+        ("b", "void"), ("b", "a"), ("void", "b"), ("void", "a"), ("a", "b"), ("a", "void"),
+    ]  # fmt: skip
+    for row in table("t.csv"):
+        assert float(row["cost"]) == pytest.approx(2 * float(row["length"]))
+    lines = json.loads((places / "p.geojson").read_text())["features"]
+    assert lines[0]["properties"]["from"] == "b"
+    assert call(capfd, f"cost-matrix s.zarr {command} -o t.parquet")[0] == 0
+    assert pyarrow.parquet.read_table("t.parquet").to_pydict()["target"][1] == "a"
+    assert call(capfd, "cost-matrix s.zarr --sources from.geojson --max-slope 0 -o s.csv")[0] == 0
+    assert all(row["climb"] in ("", "0.0") for row in table("s.csv"))
+
+
 @pytest.mark.parametrize(
     ("command", "message"),
     [

@@ -25,6 +25,7 @@ from terrain_gpu.grid.lengths import step_lengths
 from terrain_gpu.io.places import Places
 from terrain_gpu.paths.matrix import problem as planning
 from terrain_gpu.paths.matrix import relax, solve
+from terrain_gpu.paths.matrix.places import Grouped
 from terrain_gpu.paths.matrix.problem import MatrixProblem
 
 
@@ -244,6 +245,27 @@ def test_a_batch_stops_when_its_targets_are_final(store):
     visits = [one.report.result["tile_visits"] for one in (found, nearest, all_cells)]
     assert visits[0] < visits[2] / 2
     assert visits[1] < visits[2] / 2
+
+
+def test_batches_follow_a_curve_without_jumps():
+    rows, cols = np.divmod(np.arange(256), 16)
+    places = Grouped(Places(rows, cols, np.arange(1, 257).astype(np.uint32), np.zeros(256)))
+    order = places.by_vicinity()
+    steps = np.abs(np.diff(places.rows[order])) + np.abs(np.diff(places.cols[order]))
+    assert (steps == 1).all()
+
+
+def test_formulas_and_steep_steps(store):
+    how = {"cost": "length * exp(abs(slope) / 9)", "max_slope": 60.0}
+    rows = listed(cost_matrix(store, MANY[:5], **how))
+    k = 0
+    for number, source in enumerate(MANY[:5]):
+        found = single(store, source, overwrite=True, **how)
+        distance = found.distance()
+        for target in MANY[:number] + MANY[number + 1 : 5]:
+            assert rows[k][2] == distance[target].item()
+            assert rows[k][3] == found._length(found.path(*target))
+            k += 1
 
 
 def test_places_of_several_cells(store):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import tempfile
 from contextlib import ExitStack
@@ -16,28 +15,26 @@ from ...arguments import (
     Connectivity,
     Cost,
     checked,
-    one_of,
     path,
     raster_or_layer,
     raster_or_store,
+    text,
     whole,
 )
 from ...cells import is_nodata
 from ...engine.plan import NO_LIMIT
 from ...errors import InputError
-from ...grid.lengths import other_unit
 from ...io.features import library_bytes
 from ...io.places import Places, PlacesLike, as_places, refuse_nodata
 from ...progress import Progress, silent
 from ...report import Report
 from ...store import Layer, TileStore
-from ..costs import MODELS, friction_beside
-from ..inputs import array_layers, check_start_costs, limit_of_costs, store_layers
+from ..costs import friction_beside, row_of
+from ..inputs import check_start_costs, limit_of_costs, opened_inputs, warn_about_lengths
+from ..problem import LAYERS
 from .problem import MatrixProblem
 from .solve import MatrixRun, run_folder
 from .table import COLUMNS, checked_paths, checked_table, columns_of, write_lines, write_table
-
-log = logging.getLogger(__name__)
 
 
 @dataclass
@@ -72,7 +69,7 @@ def _nearest(name: str, value: Any) -> int:
 
 @checked(
     data=raster_or_store,
-    cost=one_of(MODELS),
+    cost=text,
     friction=raster_or_layer,
     barriers=raster_or_layer,
     nearest=_nearest,
@@ -84,13 +81,14 @@ def cost_matrix(  # noqa: PLR0913 - keyword-only
     sources: PlacesLike,
     targets: PlacesLike | None = None,
     *,
-    cost: Cost = "absdiff",
+    cost: Cost | str = "absdiff",
     friction: str | np.ndarray | None = None,
     barriers: str | np.ndarray | None = None,
     parameters: dict[str, float] | None = None,
     connectivity: Connectivity = 8,
     corner_cutting: bool = True,
     reverse: bool = False,
+    max_slope: float | None = None,
     nearest: int | None = None,
     max_cost: float | None = None,
     output: str | os.PathLike[str] | None = None,
@@ -115,8 +113,8 @@ def cost_matrix(  # noqa: PLR0913 - keyword-only
 
     Parameters
     ----------
-    data, cost, friction, barriers, parameters, connectivity, corner_cutting, cell_size, nodata, \
-layer
+    data, cost, friction, barriers, parameters, connectivity, corner_cutting, max_slope, \
+cell_size, nodata, layer
         As for `shortest_paths`.
     sources, targets
         As for `shortest_paths`; start costs of sources count. Without targets, each source is also
@@ -182,14 +180,8 @@ layer
     lines = None if paths is None else checked_paths(paths, overwrite=overwrite)
     over_arrays = isinstance(data, np.ndarray)
     friction = friction_beside(cost, data if over_arrays else layer, friction)
-    if isinstance(data, np.ndarray):
-        where = ""
-        inputs: list[Any] = array_layers((data, friction, barriers), nodata, cell_size, None)
-    else:
-        if nodata is not None or cell_size != (1.0, 1.0):
-            raise InputError("nodata and cell_size are for arrays")
-        store = TileStore.open(data)
-        where, inputs = str(store.path), store_layers(store, (layer, friction, barriers))
+    given = nodata, cell_size, None
+    where, inputs = opened_inputs(data, (layer, friction, barriers), given, LAYERS[0])
     names = [None if found is None else found.name for found in inputs[1:]]
     problem = MatrixProblem(
         where,
@@ -201,16 +193,17 @@ layer
         connectivity=connectivity,
         corner_cutting=corner_cutting,
         reverse=reverse,
+        max_slope=max_slope,
         sources=_places_on(inputs[0], sources, "sources"),
         targets=None if targets is None else _places_on(inputs[0], targets, "targets"),
         nearest=nearest,
-        max_cost=limit_of_costs(max_cost, MODELS[cost].least),
+        max_cost=limit_of_costs(max_cost, row_of(cost).least),
     ).over([found for found in inputs if found is not None])
     check_start_costs(problem)
     if problem.targets is None and len(problem.starts) < 2:
         raise InputError("there is one source and no target; give targets, or more sources")
-    if problem.model.kind.metric and not over_arrays and (unit := other_unit(problem.grid)):
-        log.warning("cost %s means metres, but lengths are in %s", cost, unit)
+    if not over_arrays:
+        warn_about_lengths(problem)
     limit = NO_LIMIT if memory_limit is None and over_arrays else memory_limit
     return _solve(problem, limit, threads, table, lines, resume, overwrite, progress)
 

@@ -124,7 +124,7 @@ class MatrixProblem(CostGraph):
             self.lengths,
             NO_PLACES,
             self.dtype,
-        )
+        ).stepping(self.options)
 
     @property
     def climbs(self) -> bool:
@@ -222,4 +222,5 @@ def _digest(places: Places) -> str:
     found = hashlib.sha256()
     for a in (places.rows, places.cols, places.ids, places.costs):
         found.update(np.ascontiguousarray(a).tobytes())
+    found.update(repr(sorted(places.names.items())).encode())
     return found.hexdigest()

@@ -52,8 +52,8 @@ def columns_of(problem: MatrixProblem, source: int, found: SourceRows) -> Column
     rows, none = found.rows, found.rows["cells"] == 0
     cost = rows["cost"].astype(np.int64) if problem.dtype.kind == "u" else rows["cost"]
     return {
-        "source": np.ma.array(np.full(len(rows), problem.starts.ids[source])),
-        "target": np.ma.array(problem.ends.ids[rows["target"]]),
+        "source": np.ma.array(problem.starts.labels[np.full(len(rows), source)]),
+        "target": np.ma.array(problem.ends.labels[rows["target"]]),
         "cost": np.ma.array(cost, mask=none),
         "length": np.ma.array(rows["length"], mask=none),
         "climb": np.ma.array(rows["climb"], mask=np.isnan(rows["climb"])),
@@ -78,7 +78,11 @@ def _write_csv(file: Path, parts: Iterator[Columns], problem: MatrixProblem) -> 
 def _write_parquet(file: Path, parts: Iterator[Columns], problem: MatrixProblem) -> None:
     pyarrow, parquet = import_parquet(file)
     cost = pyarrow.int64() if problem.dtype.kind == "u" else pyarrow.float64()
-    kinds = pyarrow.int64(), pyarrow.int64(), cost, pyarrow.float64(), pyarrow.float64()
+    ends = [
+        pyarrow.string() if places.labels.dtype == object else pyarrow.int64()
+        for places in (problem.starts, problem.ends)
+    ]
+    kinds = *ends, cost, pyarrow.float64(), pyarrow.float64()
     schema = pyarrow.schema(list(zip(COLUMNS, kinds, strict=True)))
     with parquet.ParquetWriter(file, schema) as out:
         for columns in parts:
@@ -98,7 +102,9 @@ def write_lines(target: Path, run: MatrixRun) -> int:
     """Write the paths as lines from sources to targets; return their number."""
     problem = run.problem
     cost = np.int64 if problem.dtype.kind == "u" else np.float64
-    fields = {"from": np.int64, "to": np.int64, "cost": cost, "length": float, "climb": float}
+    labels = problem.starts.labels, problem.ends.labels
+    begin, end = (object if one.dtype == object else np.int64 for one in labels)
+    fields = {"from": begin, "to": end, "cost": cost, "length": float, "climb": float}
     features, count = _features(run), 0
 
     def batches() -> Iterator[list[Feature]]:
