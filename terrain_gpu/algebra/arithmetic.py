@@ -76,7 +76,7 @@ Compute = Callable[[Layers], Cells]
 
 
 @dataclass(frozen=True)
-class _Node:
+class _Term:
     """A part of an expression: how it is computed, and the type of its values."""
 
     compute: Compute
@@ -151,12 +151,12 @@ def _as(cells: Cells, kind: np.dtype) -> Cells:
     return cells if cells.values.dtype == kind else Cells(cells.values.astype(kind), cells.void)
 
 
-def _number(node: _Node) -> np.dtype:
+def _number(node: _Term) -> np.dtype:
     """The type of a node as a number: conditions are integers."""
     return INTEGER if node.kind == CONDITION else node.kind
 
 
-def _common(nodes: Sequence[_Node]) -> np.dtype:
+def _common(nodes: Sequence[_Term]) -> np.dtype:
     return REAL if any(node.kind == REAL for node in nodes) else INTEGER
 
 
@@ -165,7 +165,7 @@ def _real(values: np.ndarray, void: np.ndarray) -> Cells:
     return Cells(values, void | ~np.isfinite(values))
 
 
-def _arithmetic(sign: str, one: _Node, other: _Node) -> _Node:
+def _arithmetic(sign: str, one: _Term, other: _Term) -> _Term:
     kind = REAL if sign == "/" else _common((one, other))
 
     def compute(layers: Layers) -> Cells:
@@ -188,10 +188,10 @@ def _arithmetic(sign: str, one: _Node, other: _Node) -> _Node:
             _refuse(~void & (((a ^ found) & (addend ^ found)) < 0))
         return Cells(found, void)
 
-    return _Node(compute, kind)
+    return _Term(compute, kind)
 
 
-def _compared(sign: str, one: _Node, other: _Node) -> _Node:
+def _compared(sign: str, one: _Term, other: _Term) -> _Term:
     def compute(layers: Layers) -> Cells:
         a, b = one.compute(layers), other.compute(layers)
         x, y = a.values, b.values
@@ -200,14 +200,14 @@ def _compared(sign: str, one: _Node, other: _Node) -> _Node:
             x, y = x.astype(np.longdouble), y.astype(np.longdouble)
         return Cells(_COMPARE[sign](x, y), a.void | b.void)
 
-    return _Node(compute, CONDITION)
+    return _Term(compute, CONDITION)
 
 
 def _truth(cells: Cells) -> np.ndarray:
     return cells.values if cells.values.dtype == CONDITION else cells.values != 0
 
 
-def _joined(every: bool, one: _Node, other: _Node) -> _Node:
+def _joined(every: bool, one: _Term, other: _Term) -> _Term:
     """The conjunction (`every`) or disjunction; an operand decides alone where it can."""
 
     def compute(layers: Layers) -> Cells:
@@ -217,28 +217,28 @@ def _joined(every: bool, one: _Node, other: _Node) -> _Node:
         values = np.where(decided, not every, x & y if every else x | y)
         return Cells(values, (a.void | b.void) & ~decided)
 
-    return _Node(compute, CONDITION)
+    return _Term(compute, CONDITION)
 
 
-def _negated(one: _Node) -> _Node:
+def _negated(one: _Term) -> _Term:
     def compute(layers: Layers) -> Cells:
         found = one.compute(layers)
         return Cells(~_truth(found), found.void)
 
-    return _Node(compute, CONDITION)
+    return _Term(compute, CONDITION)
 
 
-def _constant(number: float | int) -> _Node:
+def _constant(number: float | int) -> _Term:
     kind = REAL if isinstance(number, float) else INTEGER
 
     def compute(layers: Layers) -> Cells:
         shape = next(iter(layers.values())).values.shape
         return Cells(np.full(shape, number, kind), np.zeros(shape, bool))
 
-    return _Node(compute, kind)
+    return _Term(compute, kind)
 
 
-def _called(name: str, given: list[_Node]) -> _Node:
+def _called(name: str, given: list[_Term]) -> _Term:
     """A function of its arguments."""
     if name == "nodata":
 
@@ -246,14 +246,14 @@ def _called(name: str, given: list[_Node]) -> _Node:
             void = given[0].compute(layers).void
             return Cells(void, np.zeros(void.shape, bool))
 
-        return _Node(missing, CONDITION)
+        return _Term(missing, CONDITION)
     if name == "sqrt":
 
         def root(layers: Layers) -> Cells:
             found = _as(given[0].compute(layers), REAL)
             return _real(np.sqrt(found.values), found.void)
 
-        return _Node(root, REAL)
+        return _Term(root, REAL)
     kind = _common(given[1:] if name == "where" else given)
 
     def compute(layers: Layers) -> Cells:
@@ -279,7 +279,7 @@ def _called(name: str, given: list[_Node]) -> _Node:
                 found = Cells(values, found.void | more.void)
         return found
 
-    return _Node(compute, kind)
+    return _Term(compute, kind)
 
 
 class _Tokens:
@@ -325,30 +325,30 @@ class _Tokens:
         if not self.take(token):
             self.fail(repr(token))
 
-    def made(self, node: _Node) -> _Node:
+    def made(self, node: _Term) -> _Term:
         self.parts += 1
         return node
 
-    def either(self) -> _Node:
+    def either(self) -> _Term:
         found = self.both()
         while self.take("or"):
             found = self.made(_joined(False, found, self.both()))
         return found
 
-    def both(self) -> _Node:
+    def both(self) -> _Term:
         found = self.negation()
         while self.take("and"):
             found = self.made(_joined(True, found, self.negation()))
         return found
 
-    def negation(self) -> _Node:
+    def negation(self) -> _Term:
         negated = False
         while self.take("not"):
             negated = not negated
         found = self.comparison()
         return self.made(_negated(found)) if negated else found
 
-    def comparison(self) -> _Node:
+    def comparison(self) -> _Term:
         left = self.sum()
         found = None
         while sign := self.take(*_COMPARE):
@@ -358,19 +358,19 @@ class _Tokens:
             left = right
         return left if found is None else found
 
-    def sum(self) -> _Node:
+    def sum(self) -> _Term:
         found = self.product()
         while sign := self.take("+", "-"):
             found = self.made(_arithmetic(sign, found, self.product()))
         return found
 
-    def product(self) -> _Node:
+    def product(self) -> _Term:
         found = self.factor()
         while sign := self.take("*", "/"):
             found = self.made(_arithmetic(sign, found, self.factor()))
         return found
 
-    def factor(self) -> _Node:
+    def factor(self) -> _Term:
         minus = False
         while sign := self.take("+", "-"):
             minus ^= sign == "-"
@@ -380,7 +380,7 @@ class _Tokens:
         found = self.atom()
         return self.made(_arithmetic("-", _constant(0), found)) if minus else found
 
-    def atom(self) -> _Node:
+    def atom(self) -> _Term:
         if self.kind == "number":
             return self.made(_constant(self.number()))
         if self.token == "(" and self.kind == "sign":
@@ -400,9 +400,9 @@ class _Tokens:
         self.seen[name] = None
         self.next()
         kind = REAL if self.dtypes[name].kind == "f" else INTEGER
-        return self.made(_Node(lambda layers: layers[name], kind))
+        return self.made(_Term(lambda layers: layers[name], kind))
 
-    def inside(self, parse: Callable[[], _Node]) -> _Node:
+    def inside(self, parse: Callable[[], _Term]) -> _Term:
         """Parse what is in parentheses."""
         if self.nested == MOST_NESTED:
             self.refuse(f"more than {MOST_NESTED} nested parentheses")
@@ -413,13 +413,13 @@ class _Tokens:
         self.need(")")
         return found
 
-    def function(self) -> _Node:
+    def function(self) -> _Term:
         name, start = self.token, self.start
         least, most = _FUNCTIONS[name]
         self.next()
-        given: list[_Node] = []
+        given: list[_Term] = []
 
-        def arguments() -> _Node:
+        def arguments() -> _Term:
             given.append(self.either())
             while self.take(","):
                 given.append(self.either())
