@@ -25,7 +25,9 @@ from . import options
 @click.option(
     "--encoding",
     type=click.Choice(get_args(FlowEncoding)),
-    help="Flow directions as another program has them.  [default: esri]",
+    metavar="ENCODING",
+    help="Flow directions or backlinks as another program has them: "
+    f"{', '.join(get_args(FlowEncoding))}.  [default: esri]",
 )
 @options.memory_limit_option
 @options.threads_option

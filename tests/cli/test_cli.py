@@ -109,8 +109,9 @@ OPTIONS = {
     "backend device gpu-memory-limit workers scheduler verify resume scratch overwrite json "
     "quiet verbose version help",
     "compute-sssp": "source source-rowcol sources source-edge cost friction barriers parameter "
-    "reverse connectivity no-corner-cutting max-cost target target-rowcol targets "
-    "stop-at-targets output dtype backlink allocation path layer memory-limit threads "
+    "reverse max-slope connectivity no-corner-cutting max-cost target target-rowcol targets "
+    "id-field target-id-field cost-field outside nodata snap stop-at-targets output dtype backlink "
+    "allocation all-ties path layer into memory-limit threads "
     "backend device gpu-memory-limit workers scheduler method build-index verify resume scratch "
     "overwrite json quiet verbose version help",
     "terrain-gpu cost-matrix": "source source-rowcol sources target target-rowcol targets "
@@ -130,11 +131,12 @@ OPTIONS = {
     "verbose help",
     "terrain-gpu contours": "layer breaks interval base polygons cumulative memory-limit threads "
     "workers scheduler overwrite json quiet verbose help",
-    "terrain-gpu verify": "data file layer accept-changes memory-limit threads backend device "
-    "gpu-memory-limit scratch json quiet verbose help",
+    "terrain-gpu verify": "data file layer heights accept-changes memory-limit threads backend "
+    "device gpu-memory-limit scratch json quiet verbose help",
     "terrain-gpu info": "json quiet verbose help",
     "terrain-gpu plan": "dtype for layer block-size weight cost friction barriers backlink "
-    "allocation memory-limit threads workers like storage json quiet verbose help",
+    "allocation flats method epsilon memory-limit threads workers like storage json quiet "
+    "verbose help",
     "terrain-gpu export": "layer bounds cog compress encoding memory-limit threads verify "
     "overwrite json quiet verbose help",
     "terrain-gpu demo": "overwrite quiet verbose help",
