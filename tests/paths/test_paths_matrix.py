@@ -435,7 +435,7 @@ def test_places_on_nodata_and_barriers():
         cost_matrix(z, [(0, 0)], [(0, 2)], nodata=-1)
     walls = np.array([[0, 0, 1], [0, 0, 0]], np.uint8)
     with pytest.raises(InputError, match="is a barrier"):
-        cost_matrix(z, [(0, 2)], barriers=walls)
+        cost_matrix(z, [(0, 2), (0, 0)], barriers=walls)
     assert listed(cost_matrix(z, [(0, 0)], [(0, 2)], barriers=walls)) == [(1, 1, None, None, None)]
     with pytest.raises(InputError, match="is negative"):
         cost_matrix(-z, [(0, 0)], [(1, 2)], cost="friction", friction=-z)
