@@ -7,7 +7,7 @@ import json
 
 import numpy as np
 import pyarrow.parquet
-import pyogrio
+import pyogrio.raw
 import pytest
 from memory import MB, within
 from test_cli_sssp import call, heights, solved, template, world, write_points, write_tif, xy
@@ -51,15 +51,18 @@ def test_a_table_its_paths_and_its_report(places, capfd):
             (row,) = [r for r in rows if (r["source"], r["target"]) == (str(name), str(target))]
             cost = distance[end]
             assert row["cost"] == ("" if np.isnan(cost) else str(cost.item()))
-    lines = pyogrio.read_dataframe("p.gpkg", layer="paths")
-    assert list(lines.columns) == ["from", "to", "cost", "length", "climb", "geometry"]
-    assert lines["length"].tolist() == pytest.approx(lines.geometry.length.tolist())
-    assert lines.geometry[0].coords[0] == pytest.approx(xy(90, 10))
+    meta, _, shapes, columns = pyogrio.raw.read("p.gpkg", layer="paths")
+    assert list(meta["fields"]) == ["from", "to", "cost", "length", "climb"]
+    ways = [np.frombuffer(shape[9:], "<f8").reshape(-1, 2) for shape in shapes]
+    lengths = [np.hypot(*np.diff(way, axis=0).T).sum() for way in ways]
+    assert columns[3].tolist() == pytest.approx(lengths)
+    assert ways[0][0].tolist() == pytest.approx(xy(90, 10))
     result = json.loads(out)["result"]
     assert {k: result[k] for k in ("sources", "targets", "rows", "unreached", "paths")} == {
         "sources": 3, "targets": 4, "rows": 12, "unreached": 3, "paths": 9,
     }  # fmt: skip
-    assert (result["output"], result["path"], result["store"]) == ("t.csv", "p.gpkg", "s.zarr")
+    assert (result["output"], result["path"]) == ("t.csv", "p.gpkg")
+    assert result["store"].endswith("s.zarr")
 
 
 def test_a_raster_in_place_of_a_store_and_zones(places, capfd):

@@ -205,7 +205,11 @@ cell_size, nodata, layer
     if not over_arrays:
         warn_about_lengths(problem)
     limit = NO_LIMIT if memory_limit is None and over_arrays else memory_limit
-    return _solve(problem, limit, threads, table, lines, resume, overwrite, progress)
+    found = _solve(problem, limit, threads, table, lines, resume, overwrite, progress)
+    for key, file in (("output", output), ("path", paths)):
+        if file is not None:
+            found.report.result[key] = os.fspath(file)
+    return found
 
 
 def _places_on(heights: Any, given: PlacesLike, name: str) -> Places:
@@ -278,8 +282,6 @@ def _solve(
         "spilled_bytes": run.visits.spilled,
         "loaded_bytes": run.visits.loaded,
     }
-    if table is not None:
-        report.result["output"] = os.fspath(table)
     if written is not None:
-        report.result |= {"path": str(lines), "paths": written}
+        report.result["paths"] = written
     return CostMatrix(rows, unreached, report, columns)
