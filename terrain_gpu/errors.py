@@ -25,9 +25,10 @@ class FormulaError(InputError):
     def __init__(self, message: str, excerpt: tuple[str, str]) -> None:
         super().__init__(message, excerpt)
         self.excerpt = excerpt
+        self.add_note("\n".join(excerpt))  # shown with the traceback
 
     def __str__(self) -> str:
-        return "\n".join((self.args[0], *self.excerpt))
+        return str(self.args[0])
 
 
 class CellError(InputError):

@@ -15,6 +15,7 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
+from ..arguments import described
 from ..errors import InputError, PlanError
 from .formula.presets import PRESETS
 from .formula.program import Formula, compiled
@@ -474,7 +475,18 @@ def refuse_unknown(text: str, parameters: Collection[str] = ()) -> None:
         return
     known = {*NAMES, *CONSTANTS, *parameters}
     if re.fullmatch(r"[A-Za-z][\w-]*", text) and not known >= set(text.split("-")):
-        raise InputError(
-            f"cost {text!r} is not known; use one of {', '.join((*MODELS, *PRESETS))}, or a "
-            "formula such as 'length * exp(abs(slope))'"
-        )
+        raise _unknown(text)
+
+
+def cost_text(name: str, value: Any) -> str:
+    """Check that an argument is a string; `CostModel` checks the rest."""
+    if not isinstance(value, str):
+        raise _unknown(value)
+    return value
+
+
+def _unknown(value: Any) -> InputError:
+    return InputError(
+        f"cost {described(value)} is not known; use one of {', '.join((*MODELS, *PRESETS))}, or a "
+        "formula such as 'length * exp(abs(slope))'"
+    )

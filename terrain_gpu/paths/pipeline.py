@@ -21,7 +21,6 @@ from ..arguments import (
     devices,
     raster_or_layer,
     raster_or_store,
-    text,
     word,
 )
 from ..cuda.backend import Placement
@@ -34,7 +33,7 @@ from ..progress import Progress, silent
 from ..report import Report
 from ..store import Layer, TileStore
 from ..store.run import begun_dtype
-from .costs import friction_beside, row_of
+from .costs import cost_text, friction_beside, row_of
 from .cpu.relax import Overflow
 from .inputs import (
     check_start_costs,
@@ -59,7 +58,7 @@ Solved = TypeVar("Solved")
 @checked(
     data=raster_or_store,
     device=devices,
-    cost=text,
+    cost=cost_text,
     friction=raster_or_layer,
     barriers=raster_or_layer,
     method=word(PathMethod),

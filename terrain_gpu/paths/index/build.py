@@ -13,13 +13,13 @@ from ...errors import InputError
 from ...progress import Progress, silent
 from ...report import Report
 from ...store import TileStore
-from ..costs import friction_beside
+from ..costs import cost_text, friction_beside
 from .problem import DistanceIndex
 
 
 @checked(
     data=arguments.store,
-    cost=arguments.text,
+    cost=cost_text,
     friction=arguments.text,
     barriers=arguments.text,
 )
