@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from .algebra import calc, rasterize
+    from .algebra import calc, corridor, rasterize
     from .components import Components, label_components
     from .drainage import (
         Accumulation,
@@ -83,6 +83,7 @@ _HOME = {
     "calc": "algebra",
     "contours": "vectorize",
     "convert_dataset": "io.convert",
+    "corridor": "algebra",
     "cost_matrix": "paths.matrix",
     "create_layer": "store",
     "export_layer": "io.export",
@@ -132,6 +133,7 @@ __all__ = [
     "calc",
     "contours",
     "convert_dataset",
+    "corridor",
     "cost_matrix",
     "create_layer",
     "depressions",

@@ -130,6 +130,18 @@ CALLS = {
         terrain_gpu.calc,
         lambda s: {"store": s / "s.zarr", "expression": "elevation + 1", "overwrite": True},
     ),
+    "cost_matrix": (
+        terrain_gpu.cost_matrix,
+        lambda s: {"data": s / "s.zarr", "sources": [(0, 0), (1, 1)], "overwrite": True},
+    ),
+    "corridor": (
+        terrain_gpu.corridor,
+        lambda s: {
+            "store": s / "s.zarr",
+            "distances": ["elevation", "distance"],
+            "overwrite": True,
+        },
+    ),
     "tied_steps": (terrain_gpu.tied_steps, lambda s: {"store": s / "s.zarr", "overwrite": True}),
     "rasterize": (
         terrain_gpu.rasterize,

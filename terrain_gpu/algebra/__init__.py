@@ -1,4 +1,4 @@
-"""Layers from layers, and from features: `calc`, `rasterize`."""
+"""Layers from layers, and from features: `calc`, `corridor`, `rasterize`."""
 
 from __future__ import annotations
 
@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .burning import rasterize
+    from .corridors import corridor
     from .problem import Calc, calc
 
-__all__ = ["Calc", "calc", "rasterize"]
+__all__ = ["Calc", "calc", "corridor", "rasterize"]
 
 
 def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    home = ".burning" if name == "rasterize" else ".problem"
+    home = {"rasterize": ".burning", "corridor": ".corridors"}.get(name, ".problem")
     return getattr(import_module(home, __name__), name)

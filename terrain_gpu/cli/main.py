@@ -12,6 +12,7 @@ from . import (
     breach,
     burn,
     contours,
+    corridor,
     demo,
     depressions,
     export,
@@ -70,6 +71,7 @@ for _file in (
     group.add_command(_file.command)
 for _operation in (
     calc_command,
+    corridor,
     rasterize,
     slope_command,
     burn,

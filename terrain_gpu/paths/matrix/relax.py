@@ -93,7 +93,7 @@ class BatchRelaxation(Relaxation):
         self.limits = np.full(LANES, self.farthest, self.dtype)
         self.reached = self._infinite(len(ends.rows))
         count = wanted.sum(axis=0)
-        self._last = np.minimum(count, problem.nearest or len(wanted)) - 1
+        self._last = np.minimum(count, min(problem.nearest or len(wanted), len(wanted))) - 1
         self.limits[count == 0] = 0 if self.dtype.kind == "u" else -np.inf
 
     def _new_work(self, largest_block: tuple[int, int]) -> Any:

@@ -1,0 +1,275 @@
+"""Least-cost corridors between places, from layers of distances: `corridor`.
+
+1. *Optimum*: the least sum of two distances over all cells, for every pair of layers.
+2. *Corridor*: how much more than the optimum the best way through each cell costs.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+
+from ..arguments import checked, real, wrong
+from ..cells import is_nodata
+from ..engine.operation import Operation, OutputLayer, Phase, SolvedBlock, State
+from ..engine.plan import StreamPlan, fit_blocks, layer_bytes
+from ..engine.run import Here, Result, run
+from ..errors import InputError
+from ..grid import Block
+from ..progress import Progress, silent
+from ..store import TileStore
+
+log = logging.getLogger(__name__)
+
+LAYER = "corridor"
+_STRIP = 1 << 16
+"""Cells that are computed at a time, so that temporaries stay in the cache."""
+
+OPTIMUM, CORRIDOR = Phase("optimum"), Phase("corridor", writes=True)
+
+
+@dataclass(frozen=True)
+class Corridor(Operation):
+    """The operation; fields are parameters of `corridor`, but of `within` only one is given.
+
+    Attributes
+    ----------
+    within, share
+        The most that a way may cost beyond the optimum of its pair, and as a share of it.
+    """
+
+    store: str
+    distances: tuple[str, ...]
+    into: str = LAYER
+    within: float | None = None
+    share: float | None = None
+
+    command = "corridor"
+    mark = "corridor_of"
+    phases = (OPTIMUM, CORRIDOR)
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        return self.distances
+
+    @property
+    def outputs(self) -> tuple[OutputLayer, ...]:
+        return (OutputLayer(self.into, np.dtype("<f8"), math.nan, "a corridor"),)
+
+    @property
+    def pairs(self) -> list[tuple[int, int]]:
+        """The pairs of layers, by their numbers."""
+        return list(combinations(range(len(self.distances)), 2))
+
+    def settings(self) -> dict[str, Any]:
+        return {"corridor_of": list(self.distances), "within": self.within, "share": self.share}
+
+    def plan(
+        self, memory_limit: int | str | None, threads: int | None, gpu: Any = None
+    ) -> StreamPlan:
+        blocks, layers = self.blocks, self.layers
+        size = blocks.block**2
+        read = sum(layer.dtype.itemsize for layer in layers)
+        return fit_blocks(
+            blocks,
+            ", ".join(layer.dtype.name for layer in layers),
+            "for the corridor of",
+            buffer=size * (read + 8),
+            worker=min(size, 2 * _STRIP) * (9 * len(layers) + 64),
+            scratch=size * (read + 8) + 64 * blocks.rows,
+            held=200 * len(self.pairs),
+            passes=2,
+            bytes_read=2 * sum(layer.info.get("stored_bytes") or 0 for layer in layers),
+            bytes_written=layer_bytes(*self.grid.shape, 8, blocks.block),
+            memory_limit=memory_limit,
+            threads=threads,
+        )
+
+    def begin(self, plan: StreamPlan, spill: Any) -> State:
+        return _Optima(self)
+
+    def solve(
+        self,
+        phase: Phase,
+        at: Block,
+        cells: list[np.ndarray],
+        out: list[np.ndarray],
+        given: Any,
+        work: Any,
+    ) -> SolvedBlock:
+        rows, cols = cells[0].shape
+        step = max(_STRIP // cols, 1)
+        least = np.full(len(self.pairs), np.inf)
+        for row in range(0, rows, step):
+            part = slice(row, row + step)
+            costs = [
+                np.where(is_nodata(data[part], layer.nodata), np.inf, data[part].astype(np.float64))
+                for data, layer in zip(cells, self.layers, strict=True)
+            ]
+            excess = np.full(costs[0].shape, np.inf)
+            for k, (one, other) in enumerate(self.pairs):
+                total = costs[one] + costs[other]
+                if phase == OPTIMUM:
+                    least[k] = min(least[k], total.min())
+                elif math.isfinite(given[k]):
+                    total -= given[k]
+                    total[total > self.most(given[k])] = np.inf
+                    np.minimum(excess, total, out=excess)
+            if phase == CORRIDOR:
+                out[0][part] = np.where(np.isfinite(excess), excess, np.nan)
+        return SolvedBlock(tuple(out), None) if phase == CORRIDOR else SolvedBlock(known=least)
+
+    def most(self, optimum: float) -> float:
+        """The most that a way may cost beyond an optimum."""
+        if self.share is not None:
+            return self.share * optimum
+        return math.inf if self.within is None else self.within
+
+
+class _Optima(State):
+    """The least cost of each pair."""
+
+    def __init__(self, operation: Corridor) -> None:
+        self._operation = operation
+        self._least = np.full(len(operation.pairs), np.inf)
+
+    def given(self, phase: Phase, at: Block) -> Any:
+        return self._least if phase == CORRIDOR else None
+
+    def add(self, phase: Phase, at: Block, known: Any) -> None:
+        if phase == OPTIMUM:
+            np.minimum(self._least, known, out=self._least)
+
+    def found(self) -> dict[str, Any]:
+        names = self._operation.distances
+        return {
+            "pairs": [
+                {
+                    "from": names[one],
+                    "to": names[other],
+                    "optimum": float(least) if math.isfinite(least) else None,
+                }
+                for (one, other), least in zip(self._operation.pairs, self._least, strict=True)
+            ]
+        }
+
+
+def _within(name: str, value: Any) -> float | str:
+    """A finite number of at least 0, or a percentage such as "5%"."""
+    percent = isinstance(value, str) and value.endswith("%")
+    try:
+        number = float(value[:-1]) if percent else float(real(name, value))
+    except (ValueError, InputError):
+        number = -1
+    if not 0 <= number < math.inf:
+        raise wrong(name, value, 'a number of at least 0, or a percentage such as "5%"')
+    return f"{number!r}%" if percent else number
+
+
+def _distances(name: str, value: Any) -> tuple[str, ...]:
+    """Two or more different names of layers."""
+    names = tuple(value) if isinstance(value, list | tuple) else ()
+    if not all(isinstance(one, str) for one in names) or len(set(names)) < max(len(names), 2):
+        raise wrong(name, value, "a list of two or more different layers")
+    return names
+
+
+@checked(distances=_distances, within=_within)
+def corridor(
+    store: str | os.PathLike[str] | TileStore,
+    distances: Sequence[str],
+    *,
+    into: str = LAYER,
+    within: float | str | None = None,
+    memory_limit: int | str | None = None,
+    threads: int | None = None,
+    client: Any = None,
+    resume: bool = False,
+    overwrite: bool = False,
+    progress: Progress = silent,
+) -> Result:
+    """Compute a least-cost corridor: how much more the best way through each cell costs.
+
+    For two layers of distances, each from one place, a cell gets the sum of both, less the least
+    such sum, which is the cost of the best path between the places. It is 0 along best paths. Of
+    more layers, every pair is one corridor, and a cell gets the least value of all pairs
+    (normalised least-cost corridors, as Linkage Mapper's).
+
+    Parameters
+    ----------
+    store
+        A store, or its path.
+    distances
+        Two or more layers of `shortest_paths`, such as ``["from_a", "from_b"]``. Where costs
+        differ uphill and downhill, compute the second one with `reverse`.
+    into
+        The layer to write: float64, in units of the distances. NaN is nodata: cells that are not
+        reached in two of the layers, or cost more than `within`.
+    within
+        The most that a way may cost beyond the optimum of its pair: a number in units of the
+        distances, or a percentage of the optimum, such as "5%".
+    memory_limit
+        Limit on the peak resident set of the process in bytes; a quarter of RAM when None.
+    threads
+        Number of threads; all processors when None.
+    client
+        A ``distributed.Client`` whose workers solve the blocks, each within `memory_limit`. None
+        for this process.
+    resume
+        Continue an unfinished run.
+    overwrite
+        Replace an existing result once the new one is complete.
+    progress
+        Called with the cells just done and all cells.
+
+    Returns
+    -------
+    Result
+        Its layer is named `into`. `found["pairs"]` has the optimum of each pair, None where no way
+        joins it.
+
+    Raises
+    ------
+    InputError
+        when there are fewer than two different layers.
+    PlanError
+        when the memory limit is too small.
+    StoreError
+        when the store is damaged, lacks a layer, or already has such a result.
+    OutputError
+        when the disk is full. Finished blocks are kept for `resume`.
+
+    Notes
+    -----
+    B. H. McRae, D. M. Kavanagh (2011), Linkage Mapper Connectivity Analysis Software.
+
+    Examples
+    --------
+    >>> shortest_paths("dem.zarr", [(9, 9)], cost="tobler", into="from_a")
+    >>> shortest_paths("dem.zarr", [(90, 70)], cost="tobler", reverse=True, into="to_b")
+    >>> corridor("dem.zarr", ["from_a", "to_b"], within="5%")
+    """
+    opened = store if isinstance(store, TileStore) else TileStore.open(store)
+    percent = isinstance(within, str)
+    share = float(within[:-1]) / 100 if isinstance(within, str) else None
+    most = None if percent or within is None else float(within)
+    found = run(
+        Corridor(str(opened.path), tuple(distances), into, most, share),
+        memory_limit=memory_limit,
+        threads=threads,
+        resume=resume,
+        overwrite=overwrite,
+        place=Here(progress),
+        client=client,
+    )
+    for pair in found.report.result["pairs"]:
+        if pair["optimum"] is None:
+            log.warning("no way joins the sources of %s and %s", pair["from"], pair["to"])
+    return found

@@ -1,0 +1,137 @@
+"""Least-cost corridors: against sums in plain numpy, and what a way through a cell costs."""
+
+from __future__ import annotations
+
+import json
+from itertools import combinations
+
+import numpy as np
+import pytest
+from contract import OperationContract, make_store, whole
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from strategies import rasters, shapes
+
+import terrain_gpu
+from terrain_gpu import TileStore, corridor, shortest_paths
+from terrain_gpu.algebra.corridors import Corridor
+from terrain_gpu.cells import is_nodata
+from terrain_gpu.cli import options
+from terrain_gpu.cli.main import group
+
+pytestmark = pytest.mark.usefixtures("no_fsync")
+
+
+def plain(layers, within=None, share=None):
+    """The corridor of distances, which are inf where a cell is not reached."""
+    found = np.full(layers[0].shape, np.inf)
+    for one, other in combinations(layers, 2):
+        total = one + other
+        if np.isfinite(least := total.min()):
+            excess = total - least
+            most = np.inf if within is None and share is None else within
+            if share is not None:
+                most = share * least
+            found = np.fmin(found, np.where(excess <= most, excess, np.inf))
+    return np.where(np.isfinite(found), found, np.nan)
+
+
+def costs(data, nodata):
+    return np.where(is_nodata(data, nodata), np.inf, data.astype(np.float64))
+
+
+class TestCorridor(OperationContract):
+    """Of two layers, of which the second one is the first one mirrored."""
+
+    command = "corridor s.zarr elevation other --within 50%"
+    rasters = rasters(shape=shapes(200, 20_000), special=False)
+    test_its_proof_accepts_it = test_its_proof_refuses_mutations = None
+
+    def prepare(self, store):
+        layer = TileStore.open(store).layer("elevation")
+        cells = np.ascontiguousarray(whole(layer)[::-1, ::-1])
+        with terrain_gpu.create_layer(
+            store, "other", layer.grid, cells.dtype, nodata=layer.nodata,
+            block_size=layer.block_size,
+        ) as made:  # fmt: skip
+            for at in made.blocks.ids():
+                r0, r1, c0, c1 = made.block_window(*at)
+                made.write_block(*at, np.ascontiguousarray(cells[r0:r1, c0:c1]))
+            made.commit()
+
+    def make(self, store):
+        return Corridor(str(store), ("elevation", "other"), share=0.5)
+
+    def expected(self, data, nodata, grid):
+        one = costs(data, nodata)
+        return [plain([one, one[::-1, ::-1]], share=0.5)]
+
+
+@settings(max_examples=30)
+@given(
+    seed=st.integers(0, 10**6),
+    count=st.integers(2, 4),
+    within=st.sampled_from([None, 0, 40.0, "0%", "12.5%", "300%"]),
+    real=st.booleans(),
+)
+def test_every_cell_is_on_a_way_of_that_cost(folders, seed, count, within, real):
+    """The distances between places, through each cell, of the reference's own sums."""
+    rng = np.random.default_rng(seed)
+    cells = rng.integers(0, 60, (70, 66)).astype(np.float32 if real else np.int16)
+    cells[rng.random(cells.shape) < 0.2] = -1
+    good = np.argwhere(cells >= 0)
+    with folders() as folder:
+        store = make_store(folder / "s.zarr", cells, -1, 64)
+        names, layers = [], []
+        for k in range(count):
+            place = tuple(good[rng.integers(len(good))].tolist())
+            shortest_paths(store, [place], into=f"d{k}")
+            layer = TileStore.open(store).layer(f"d{k}")
+            names.append(f"d{k}")
+            layers.append(costs(whole(layer), layer.nodata))
+        percent = isinstance(within, str)
+        share = float(within[:-1]) / 100 if percent else None
+        right = plain(layers, None if percent else within, share)
+        found = corridor(store, names, within=within, threads=2)
+        np.testing.assert_array_equal(whole(found.layers["corridor"]), right)
+        pairs = found.report.result["pairs"]
+    assert [(one["from"], one["to"]) for one in pairs] == list(combinations(names, 2))
+    for told, (one, other) in zip(pairs, combinations(layers, 2), strict=True):
+        least = (one + other).min()
+        assert told["optimum"] == (least if np.isfinite(least) else None)
+        assert not np.isfinite(least) or (right == 0).any()
+
+
+def call(capfd, words):
+    code = options._guarded(lambda: group.main(words.split(), standalone_mode=False))
+    return code, *capfd.readouterr()
+
+
+def test_the_command_and_what_it_refuses(tmp_path, monkeypatch, capfd, caplog):
+    monkeypatch.chdir(tmp_path)
+    cells = np.full((5, 9), 3, np.int16)
+    cells[:, 4] = -1
+    make_store(tmp_path / "s.zarr", cells, -1, 64)
+    shortest_paths("s.zarr", [(0, 0)], into="west")
+    shortest_paths("s.zarr", [(4, 3)], into="south")
+    shortest_paths("s.zarr", [(0, 8)], into="east")
+    code, out, _ = call(capfd, "corridor s.zarr west south east --json r.json")
+    assert (code, "least costs: west to south 0, west to east without a way" in out) == (0, True)
+    assert "no way joins the sources of west and east" in caplog.text
+    pairs = json.loads((tmp_path / "r.json").read_text())["result"]["pairs"]
+    assert [one["optimum"] for one in pairs] == [0, None, None]
+    bad = {
+        "west --into a": "give a list of two or more different layers",
+        "west west --into a": "give a list of two or more different layers",
+        "west south --into a --within -1": "within -1.0: give a number of at least 0, or a perc",
+        "west south --into a --within -1%": "within '-1%': give",
+        "west south --into a --within nan": "within nan: give",
+        "west norht --into a": "no layer 'norht'; it has: ",
+        "west south --into west": "west",
+    }
+    for words, message in bad.items():
+        code, _, err = call(capfd, f"corridor s.zarr {words}")
+        assert (code, message in err) == (2, True), err
+    assert set(TileStore.open("s.zarr").layers) == {
+        "corridor", "east", "elevation", "south", "west",
+    }  # fmt: skip
