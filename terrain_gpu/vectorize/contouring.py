@@ -133,9 +133,12 @@ def contours(  # noqa: PLR0913 - keyword-only
     opened = store if isinstance(store, TileStore) else TileStore.open(store)
     levels = _breaks(breaks, polygons=polygons)
     if bool(levels) == (interval is not None):
-        raise InputError("give either breaks or an interval")
+        raise InputError("give either breaks (--breaks) or an interval (--interval)")
     if cumulative and not (polygons and levels):
-        raise InputError("cumulative areas are polygons up to each of some breaks; give both")
+        raise InputError(
+            "cumulative areas are polygons up to each of some breaks; give both (--polygons, "
+            "--breaks)"
+        )
     if not math.isfinite(base := float(base)):
         raise InputError(f"base {base} is not a finite number")
     opened.layer(layer)

@@ -324,7 +324,7 @@ def test_none_and_what_is_refused(tmp_path, capfd):
         assert contours(flat, tmp_path / name, interval=10).features == 0
     assert pyogrio.read_info(tmp_path / "c.gpkg")["features"] == 0
     bad = {
-        "give either breaks or an interval": {},
+        r"give either breaks \(--breaks\) or an interval": {},
         "give either breaks": {"breaks": [1], "interval": 2},
         "interval 0.* is not a finite number above 0": {"interval": 0},
         "interval nan is not": {"interval": np.nan},
