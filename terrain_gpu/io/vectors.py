@@ -377,19 +377,22 @@ def _read_geojson(path: Path, limit: int, wanted: Sequence[str]) -> Read:
         features = None
     if not isinstance(features, list):
         raise InputError(f"{path}: not GeoJSON: no FeatureCollection, Feature or geometry")
-    geometries, fields, have = [], [], dict[str, None]()
+    geometries, have = [], dict[str, None]()
+    columns: list[list[Any]] = [[] for _ in wanted]
     for number, feature in enumerate(features, 1):
         try:
             geometries.append(_json_parts(feature["geometry"]))
             properties = feature.get("properties") or {}
             have.update(dict.fromkeys(properties))
-            fields.append([properties.get(name) for name in wanted])
+            for name, values in zip(wanted, columns, strict=True):
+                values.append(properties.get(name))
         except (ValueError, TypeError, LookupError, AttributeError, RecursionError):
             raise InputError(f"{path}: feature {number} is not valid GeoJSON; repair it") from None
     _refuse_lack(path, wanted, have)
     if "crs" not in data:
         _refuse_metres(path, geometries)
-    return geometries, [f[0] for f in fields], [f[1] for f in fields], _json_crs(path, data)
+    ids, costs = columns
+    return geometries, ids, costs, _json_crs(path, data)
 
 
 def _refuse_metres(path: Path, geometries: list[list[Part]]) -> None:

@@ -173,7 +173,7 @@ class Lines(LinePieces):
         own = plan.worker_memory or plan.memory
         spare = (plan.memory_limit - plan.memory) // 2
         super().__init__(
-            replace(plan, memory=plan.memory + spare), writer, VERTEX, VERTEX_BYTES,
+            operation, replace(plan, memory=plan.memory + spare), writer, VERTEX, VERTEX_BYTES,
             "pieces of contours",
         )  # fmt: skip
         workers = max(plan.workers, 1)

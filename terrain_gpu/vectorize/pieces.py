@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from ..engine.operation import State
-from ..engine.plan import StreamPlan, require
+from ..engine.operation import Operation, State
+from ..engine.plan import NO_LIMIT, StreamPlan, require
 from ..errors import StoreError
 from ..grid import Block
 
@@ -37,10 +37,20 @@ class LinePieces(State):
         What pieces are part of, for messages.
     """
 
-    def __init__(self, plan: StreamPlan, writer: Any, item: np.dtype, each: int, what: str) -> None:
+    def __init__(
+        self,
+        operation: Operation,
+        plan: StreamPlan,
+        writer: Any,
+        item: np.dtype,
+        each: int,
+        what: str,
+    ) -> None:
         self._plan, self._writer, self._item, self._each, self._what = (
             plan, writer, item, each, what
         )  # fmt: skip
+        # A larger limit has a larger plan, so the limit that suffices is above that.
+        self._streaming = max(operation.plan(NO_LIMIT, plan.workers or None).memory, plan.memory)
         self._file = tempfile.TemporaryFile(dir=writer.path.parent)  # noqa: SIM115
         self._written = self._count = 0
         self._parts: dict[Block, tuple[np.ndarray, ...]] = {}
@@ -57,7 +67,7 @@ class LinePieces(State):
         # A guess at how many there will be.
         share = plan.blocks / (len(self._parts) + 1)
         if plan.memory + self._count * PIECE_BYTES > plan.memory_limit:
-            needed = plan.memory + int(share * self._count * PIECE_BYTES)
+            needed = self._streaming + int(share * self._count * PIECE_BYTES)
             require(needed, plan.memory_limit, f"for {self._count:,} or more {self._what}")
         counts = counts.astype(np.int64)
         places = self._written + np.cumsum(counts) - counts
@@ -86,9 +96,9 @@ class LinePieces(State):
             Called with the number of the largest; returns what it is.
         """
         most = int(sizes.argmax())
-        needed = self._plan.memory + self._count * PIECE_BYTES
-        needed += max(int(sizes[most]) - _BATCH, 0) * self._each
-        require(needed, self._plan.memory_limit, f"for {name(most)}")
+        more = self._count * PIECE_BYTES + max(int(sizes[most]) - _BATCH, 0) * self._each
+        if self._plan.memory + more > self._plan.memory_limit:
+            require(self._streaming + more, self._plan.memory_limit, f"for {name(most)}")
 
     def read(self, places: np.ndarray, counts: np.ndarray) -> np.ndarray:
         """Return the elements of some pieces, one behind the other."""

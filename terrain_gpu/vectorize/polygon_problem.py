@@ -262,7 +262,7 @@ class Outlines(LinePieces):
     """The pieces of outlines of all blocks, then polygons."""
 
     def __init__(self, operation: LabelPolygons, plan: StreamPlan, writer: Any) -> None:
-        super().__init__(plan, writer, np.dtype(np.uint8), EDGE_BYTES, "outlines")
+        super().__init__(operation, plan, writer, np.dtype(np.uint8), EDGE_BYTES, "outlines")
         self._operation = operation
         self._found = dict.fromkeys(("labels", "polygons", "holes", "cells"), 0)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -286,7 +287,7 @@ def test_too_many_entries_for_the_limit(tmp_path):
     from terrain_gpu.engine.plan import COMPILED_BASELINE
     from terrain_gpu.grid import BlockGrid
 
-    state = Inflows("codes", BlockGrid(200, 200, 64), COMPILED_BASELINE + 150)
+    state = Inflows(SimpleNamespace(path="codes"), BlockGrid(200, 200, 64), COMPILED_BASELINE + 150)
     some = np.arange(2)
     with pytest.raises(PlanError, match=r"codes: a memory limit of .* give more than \d+ MB"):
         state.add(Phase("ways"), (0, 0), (some, some, some, some))

@@ -621,7 +621,7 @@ def test_missing_layers(store):
         streams(store, 9, accumulation="a")
     with pytest.raises(StoreError, match="elevation: holds int16, but sums are"):
         streams(store, 9, accumulation="elevation")
-    with pytest.raises(StoreError, match="holds int64, but flow directions are"):
+    with pytest.raises(StoreError, match="holds uint32, but flow directions are"):
         streams(store, 9, directions="flow_accumulation")
 
 

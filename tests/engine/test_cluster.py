@@ -35,6 +35,7 @@ from terrain_gpu import (
 from terrain_gpu.drainage.accumulation import Accumulate
 from terrain_gpu.engine import cluster as clusters
 from terrain_gpu.engine import connection
+from terrain_gpu.engine import plan as planner
 from terrain_gpu.engine.run import Here, run
 from terrain_gpu.engine.worker import Job, do_each
 from terrain_gpu.errors import CellError, InputError, PlanError, StoreError
@@ -658,7 +659,8 @@ def test_a_client_is_for_stores_and_cpus(store):
             slope(store, client=wrong)
 
 
-def test_the_plan_has_room_for_dask(store, cluster):
+def test_the_plan_has_room_for_dask(store, cluster, monkeypatch):
+    monkeypatch.setattr(planner, "LEAST_WRITERS", 1)  # as in a worker
     found = [slope(store, threads=1, overwrite=True, client=c) for c in (None, cluster)]
     alone, beside = (one.report.settings["plan"]["memory"] for one in found)
     assert beside == alone + 60 * MB

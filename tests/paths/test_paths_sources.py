@@ -266,6 +266,7 @@ def test_nodata_is_found_in_any_block_without_reading_all(tmp_path, no_fsync, bl
     data[void] = np.where(rng.random(void.sum()) < 0.5, np.nan, -9999)
     layer = layer_of(tmp_path / "s", data, -9999, block=block)
     windows = []
+    monkeypatch.setattr(sources, "_AT_ONCE", 64 * block)
     real = layer.read_window
     monkeypatch.setattr(layer, "read_window", lambda *w: windows.append(w) or real(*w))
     places = np.argwhere(~void)[rng.permutation((~void).sum())[:400]]
