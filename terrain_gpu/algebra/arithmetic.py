@@ -18,20 +18,15 @@ take. `and` and `or` are those of SQL, where an unknown operand may not matter.
 
 from __future__ import annotations
 
-import math
-import operator
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, NoReturn
+from typing import NamedTuple
 
 import numpy as np
 
 from ..cells import is_nodata
-from ..errors import InputError
-
-MOST_NESTED = 50
-"""Most nested parentheses and signs: the parser recurses for each."""
+from ..tokens import COMPARE, Tokens
 
 CONDITION, INTEGER, REAL = np.dtype(bool), np.dtype(np.int64), np.dtype(np.float64)
 
@@ -39,14 +34,6 @@ _TOKEN = re.compile(
     r"(?P<number>(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)"
     r'|(?P<word>[A-Za-z][A-Za-z0-9_]*)|"(?P<quoted>[^"]*)"|(?P<sign><=|>=|==|!=|[<>()+*/,-])'
 )
-_COMPARE = {
-    "<": operator.lt,
-    "<=": operator.le,
-    ">": operator.gt,
-    ">=": operator.ge,
-    "==": operator.eq,
-    "!=": operator.ne,
-}
 _FUNCTIONS = {
     "abs": (1, 1),
     "sqrt": (1, 1),
@@ -113,7 +100,7 @@ class Arithmetic:
 
     def __init__(self, text: str, dtypes: Mapping[str, np.dtype]) -> None:
         self.text = text
-        parser = _Tokens(text, dtypes)
+        parser = _Sums(text, dtypes)
         root = parser.either()
         if parser.kind:
             parser.fail("an operator or the end")
@@ -198,7 +185,7 @@ def _compared(sign: str, one: _Term, other: _Term) -> _Term:
         if {x.dtype.kind, y.dtype.kind} == {"i", "f"}:
             # On Linux, longdouble has a mantissa of 64 bits: all of both types are exact.
             x, y = x.astype(np.longdouble), y.astype(np.longdouble)
-        return Cells(_COMPARE[sign](x, y), a.void | b.void)
+        return Cells(COMPARE[sign](x, y), a.void | b.void)
 
     return _Term(compute, CONDITION)
 
@@ -274,7 +261,7 @@ def _called(name: str, given: list[_Term]) -> _Term:
                 values = np.where(found.void, more.values, found.values)
                 found = Cells(values, found.void & more.void)
             else:
-                better = _COMPARE["<" if name == "min" else ">"](more.values, found.values)
+                better = COMPARE["<" if name == "min" else ">"](more.values, found.values)
                 values = np.where(better, more.values, found.values)
                 found = Cells(values, found.void | more.void)
         return found
@@ -282,48 +269,16 @@ def _called(name: str, given: list[_Term]) -> _Term:
     return _Term(compute, kind)
 
 
-class _Tokens:
+class _Sums(Tokens):
     """A recursive-descent parser."""
 
+    what, pattern, words = "expression", _TOKEN, _WORDS
+
     def __init__(self, text: str, dtypes: Mapping[str, np.dtype]) -> None:
-        self.text, self.dtypes = text, dtypes
+        super().__init__(text)
+        self.dtypes = dtypes
         self.seen: dict[str, None] = {}
-        self.nested = self.parts = self.end = 0
-        self.next()
-
-    def next(self) -> None:
-        """Advance to the next token; its kind is None at the end."""
-        self.start = self.end + len(self.text[self.end :]) - len(self.text[self.end :].lstrip())
-        self.kind, self.token = None, ""
-        if found := _TOKEN.match(self.text, self.start):
-            self.end = found.end()
-            self.kind, self.token = found.lastgroup, found[found.lastgroup or 0]
-            if self.kind == "word" and self.token.lower() in _WORDS:
-                self.kind, self.token = "sign", self.token.lower()
-        elif self.start < len(self.text):
-            self.token = self.text[self.start]
-            hint = " (equality is ==)" if self.token == "=" else ""
-            self.refuse(f"{self.token!r} is not allowed in an expression{hint}")
-
-    def refuse(self, reason: str) -> NoReturn:
-        text = self.text if len(self.text) <= 80 else self.text[:77] + "..."
-        raise InputError(f"expression {text!r}: {reason}, at character {self.start + 1}")
-
-    def fail(self, expected: str) -> NoReturn:
-        found = repr(self.token[:40]) if self.kind else "the end"
-        self.refuse(f"expected {expected}, found {found}")
-
-    def take(self, *tokens: str) -> str:
-        """Consume and return the token if it is one of `tokens`, else return ""."""
-        token = self.token
-        if self.kind != "sign" or token not in tokens:
-            return ""
-        self.next()
-        return token
-
-    def need(self, token: str) -> None:
-        if not self.take(token):
-            self.fail(repr(token))
+        self.parts = 0
 
     def made(self, node: _Term) -> _Term:
         self.parts += 1
@@ -351,7 +306,7 @@ class _Tokens:
     def comparison(self) -> _Term:
         left = self.sum()
         found = None
-        while sign := self.take(*_COMPARE):
+        while sign := self.take(*COMPARE):
             right = self.sum()
             one = self.made(_compared(sign, left, right))
             found = one if found is None else self.made(_joined(True, found, one))
@@ -393,25 +348,10 @@ class _Tokens:
             return self.function()
         if self.kind not in ("word", "quoted"):
             self.fail("a layer, a number or a function")
-        name = self.token
-        if name not in self.dtypes:
-            names = ", ".join([*self.dtypes][:20]) or "none"
-            self.refuse(f"there is no layer {name[:40]!r}, only {names}")
+        name = self.layer(self.dtypes)
         self.seen[name] = None
-        self.next()
         kind = REAL if self.dtypes[name].kind == "f" else INTEGER
         return self.made(_Term(lambda layers: layers[name], kind))
-
-    def inside(self, parse: Callable[[], _Term]) -> _Term:
-        """Parse what is in parentheses."""
-        if self.nested == MOST_NESTED:
-            self.refuse(f"more than {MOST_NESTED} nested parentheses")
-        self.need("(")
-        self.nested += 1
-        found = parse()
-        self.nested -= 1
-        self.need(")")
-        return found
 
     def function(self) -> _Term:
         name, start = self.token, self.start
@@ -439,7 +379,6 @@ class _Tokens:
                 self.refuse(f"{token[:40]!r} is too large for an int64")
             self.next()
             return int(token)
-        if not math.isfinite(float(token)):
-            self.refuse(f"{token[:40]!r} is too large for a float64")
+        number = self.real()
         self.next()
-        return float(token)
+        return number

@@ -14,35 +14,22 @@ be Python keywords.
 from __future__ import annotations
 
 import math
-import operator
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 
 from ..cells import is_nodata
-from ..errors import InputError
+from ..tokens import COMPARE, Tokens
 
-MOST_NESTED = 50
-"""Most nested parentheses: the parser recurses for each."""
-
-_SPACE = re.compile(r"\s*")
 _TOKEN = re.compile(
     r"(?P<number>(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)"
     r"|(?P<word>[A-Za-z][A-Za-z0-9_-]*)|(?P<sign><=|>=|==|!=|[<>()+-])"
 )
 _WORDS = ("and", "or", "not", "nodata")
 _OPPOSITE = {"<": ">=", ">=": "<", ">": "<=", "<=": ">", "==": "!=", "!=": "=="}
-_COMPARE = {
-    "<": operator.lt,
-    "<=": operator.le,
-    ">": operator.gt,
-    ">=": operator.ge,
-    "==": operator.eq,
-    "!=": operator.ne,
-}
 _MIRROR = {"<": ">", ">": "<", "<=": ">=", ">=": "<="}
 
 Number = int | float
@@ -143,49 +130,15 @@ class Expression:
         return self._root.holds(cells)
 
 
-class _Parser:
+class _Parser(Tokens):
     """A recursive-descent parser that pushes ``not`` down to the comparisons and inverts these."""
 
+    what, pattern, words = "condition", _TOKEN, _WORDS
+
     def __init__(self, text: str, layers: tuple[str, ...]) -> None:
-        self.text, self.layers = text, layers
+        super().__init__(text)
+        self.layers = layers
         self.seen: dict[str, None] = {}
-        self.nested = 0
-        self.end = 0
-        self.next()
-
-    def next(self) -> None:
-        """Advance to the next token; its kind is None at the end."""
-        self.start = _SPACE.match(self.text, self.end).end()  # type: ignore[union-attr]
-        self.kind, self.token = None, ""
-        if found := _TOKEN.match(self.text, self.start):
-            self.end = found.end()
-            self.kind, self.token = found.lastgroup, found[0]
-            if self.token.lower() in _WORDS:
-                self.kind, self.token = "sign", self.token.lower()
-        elif self.start < len(self.text):
-            self.token = self.text[self.start]
-            hint = " (equality is ==)" if self.token == "=" else ""
-            self.refuse(f"{self.token!r} is not allowed in a condition{hint}")
-
-    def refuse(self, reason: str) -> NoReturn:
-        text = self.text if len(self.text) <= 80 else self.text[:77] + "..."
-        raise InputError(f"condition {text!r}: {reason}, at character {self.start + 1}")
-
-    def fail(self, expected: str) -> NoReturn:
-        found = repr(self.token[:40]) if self.kind else "the end"
-        self.refuse(f"expected {expected}, found {found}")
-
-    def take(self, *tokens: str) -> str:
-        """Consume and return the token if it is one of `tokens`, else return ""."""
-        token = self.token
-        if self.kind != "sign" or token not in tokens:
-            return ""
-        self.next()
-        return token
-
-    def need(self, token: str) -> None:
-        if not self.take(token):
-            self.fail(repr(token))
 
     def condition(self, *, negated: bool) -> _Node:
         parts = [self.either(negated=negated)]
@@ -203,14 +156,7 @@ class _Parser:
         while self.take("not"):
             negated = not negated
         if self.token == "(":
-            if self.nested == MOST_NESTED:
-                self.refuse(f"more than {MOST_NESTED} nested parentheses")
-            self.next()
-            self.nested += 1
-            found = self.condition(negated=negated)
-            self.nested -= 1
-            self.need(")")
-            return found
+            return self.inside(lambda: self.condition(negated=negated))
         if self.take("nodata"):
             self.need("(")
             if self.kind != "word":
@@ -223,7 +169,7 @@ class _Parser:
     def comparison(self, *, negated: bool) -> _Node:
         start, parts = self.start, list[_Node]()
         left = self.operand()
-        while sign := self.take(*_COMPARE):
+        while sign := self.take(*COMPARE):
             then, right = self.start, self.operand()
             if negated:
                 sign = _OPPOSITE[sign]
@@ -236,7 +182,7 @@ class _Parser:
                 self.refuse("two numbers are compared; name a layer on one side")
             left, start = right, then
         if not parts:
-            self.fail("one of " + " ".join(_COMPARE))
+            self.fail("one of " + " ".join(COMPARE))
         return _joined(not negated, parts)
 
     def operand(self) -> str | Number:
@@ -248,17 +194,13 @@ class _Parser:
             return -number if sign == "-" else number
         if kind != "word" or sign:
             self.fail("a number" if sign else "the name of a layer or a number")
-        if token not in self.layers:
-            names = ", ".join(self.layers[:20]) or "none"
-            self.refuse(f"there is no layer {token[:40]!r}, only {names}")
+        self.layer(self.layers)
         self.seen[token] = None
-        self.next()
         return token
 
     def number(self, token: str) -> Number:
-        if not math.isfinite(float(token)):
-            self.refuse(f"{token[:40]!r} is too large for a float64")
-        return int(token) if token.isdigit() else float(token)
+        found = self.real()
+        return int(token) if token.isdigit() else found
 
 
 def _joined(every: bool, parts: list[_Node]) -> _Node:
@@ -270,20 +212,20 @@ def _compare_number(data: np.ndarray, sign: str, number: Number) -> np.ndarray:
     if data.dtype.kind == "f":
         with np.errstate(over="ignore"):
             bound = data.dtype.type(float(number))
-        return _COMPARE[sign](data, bound)
+        return COMPARE[sign](data, bound)
     # Reduce to an integer bound: x < 1.5 is x < 2, x <= 1.5 is x <= 1.
     whole = math.ceil(number) if sign in ("<", ">=") else math.floor(number)
     info = np.iinfo(data.dtype)
     if sign in ("==", "!=") and whole != number:
         return np.full(data.shape, sign == "!=")
     if not info.min <= whole <= info.max:
-        return np.full(data.shape, _COMPARE[sign](0, whole))
-    return _COMPARE[sign](data, data.dtype.type(whole))
+        return np.full(data.shape, COMPARE[sign](0, whole))
+    return COMPARE[sign](data, data.dtype.type(whole))
 
 
 def _compare_cells(one: np.ndarray, sign: str, other: np.ndarray) -> np.ndarray:
     """Return ``one SIGN other``, exactly: numpy would round 64-bit integers to float64."""
-    compare: Callable[[Any, Any], np.ndarray] = _COMPARE[sign]
+    compare: Callable[[Any, Any], np.ndarray] = COMPARE[sign]
     kinds = {one.dtype.kind, other.dtype.kind}
     if "f" in kinds and any(c.dtype.kind in "iu" and c.dtype.itemsize == 8 for c in (one, other)):
         # On Linux, longdouble has a mantissa of at least 64 bits, enough for both.

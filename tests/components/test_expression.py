@@ -12,8 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from strategies import DTYPES, Raster, nodata_values, scalars
 
-from terrain_gpu.components.expression import MOST_NESTED, Expression
+from terrain_gpu.components.expression import Expression
 from terrain_gpu.errors import InputError
+from terrain_gpu.tokens import MOST_NESTED
 
 NAMES = ["a", "land-cover_2", "class"]
 SIGNS = {
