@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import click
 
-from ..algebra import command as calc_command
 from ..morphometry import command as slope_command
 from . import accumulate as accumulate_file
 from . import (
     basins,
     breach,
     burn,
+    calc,
     contours,
     corridor,
     demo,
@@ -70,7 +70,7 @@ for _file in (
 ):
     group.add_command(_file.command)
 for _operation in (
-    calc_command,
+    calc,
     corridor,
     rasterize,
     slope_command,

@@ -6,12 +6,12 @@ from typing import Any
 
 import click
 
-from ..algebra.command import NumberOrNodata
+from .calc import NumberOrNodata
 from .places import from_file, naming
 
 NAME = "rasterize"
 PROVEN = False
-MODULES = ("algebra.burning",)
+MODULES = ("algebra.rasterizing",)
 READS = ("features",)
 HELP = """Write the features of a vector file into a layer of STORE, such as rivers as barriers.
 
@@ -61,7 +61,7 @@ def refuse(settings: dict[str, Any]) -> None:
 
 
 def run(store: Any, features: str, field: str | None, **settings: Any) -> Any:
-    from ..algebra.burning import rasterize
+    from ..algebra.rasterizing import rasterize
 
     if settings["value"] is None and field is None:
         settings["value"] = 1

@@ -18,7 +18,7 @@ from ..engine.plan import StreamPlan, fit_blocks, layer_bytes
 from ..engine.proof import Limits
 from ..engine.run import Here, Result, Run, run
 from ..errors import InputError
-from ..grid import Block, BlockGrid
+from ..grid import Block, BlockGrid, cells_in
 from ..io.places import PlacesLike, as_places, values_at
 from ..progress import Progress, silent
 from ..store import TileStore
@@ -97,19 +97,16 @@ class Burn(Operation):
         given: Any,
         work: Any,
     ) -> SolvedBlock:
-        r0, r1, c0, c1 = self.blocks.window(*at)
-        cols = self.grid.cols
-        rows = slice(*np.searchsorted(self.cells, [r0 * cols, r1 * cols]))
-        row, col = np.divmod(self.cells[rows], cols)
-        here = (col >= c0) & (col < c1)
-        where = row[here] - r0, col[here] - c0
+        window, cols = self.blocks.window(*at), self.grid.cols
+        row, col = np.divmod(self.cells[cells_in(window, self.cells, cols)], cols)
+        where = row - window[0], col - window[2]
         out[0][...] = cells[0]
         before = cells[0][where]
         lowered, bad = _lowered(before, self.depth, self.layers[0].nodata)
         if bad.any():
             k = int(np.argmax(bad))
             raise InputError(
-                f"{self.layers[0].path}: row {row[here][k]}, column {col[here][k]}: height "
+                f"{self.layers[0].path}: row {row[k]}, column {col[k]}: height "
                 f"{before[k]} cannot be lowered by {self.depth}: no other {before.dtype.name} that "
                 "is a height is there; give another depth, or convert the raster to a wider type"
             )

@@ -41,6 +41,20 @@ def clip(window: Window, to: Window) -> Window:
     )
 
 
+def cells_in(window: Window, ids: np.ndarray, cols: int) -> np.ndarray:
+    """Return which of some cells lie in a window, as positions in their ids.
+
+    Parameters
+    ----------
+    ids
+        int64, row * cols + column; sorted.
+    """
+    r0, r1, c0, c1 = window
+    first, last = np.searchsorted(ids, [r0 * cols, r1 * cols])
+    col = ids[first:last] % cols
+    return first + np.flatnonzero((col >= c0) & (col < c1))
+
+
 def is_empty(window: Window) -> bool:
     return window[1] <= window[0] or window[3] <= window[2]
 

@@ -11,7 +11,7 @@ import rasterio.features
 from contract import TRANSFORM, OperationContract, make_store, whole
 
 import terrain_gpu
-from terrain_gpu.algebra.burning import Rasterize, rasterize
+from terrain_gpu.algebra.rasterizing import Rasterize, rasterize
 from terrain_gpu.cli import options
 from terrain_gpu.cli.main import group
 from terrain_gpu.errors import InputError

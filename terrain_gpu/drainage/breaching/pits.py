@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ...grid import Block, BlockGrid
+from ...grid import Block, BlockGrid, cells_in
 from ...primitives.grid_components import label_block
 from ...store.files import read_sealed, write_sealed
 from ..breach_rule import OUTLET, PIT
@@ -114,10 +114,7 @@ class LowRims:
 
     def within(self, window: tuple[int, int, int, int]) -> np.ndarray:
         """Return the pits in a window, as ids."""
-        r0, r1, c0, c1 = window
-        rows = slice(*np.searchsorted(self.pits, [r0 * self._cols, r1 * self._cols]))
-        col = self.pits[rows] % self._cols
-        return self.pits[rows][(col >= c0) & (col < c1)]
+        return self.pits[cells_in(window, self.pits, self._cols)]
 
 
 @dataclass(frozen=True)

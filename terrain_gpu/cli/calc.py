@@ -65,6 +65,6 @@ OPTIONS = [
 
 
 def run(store: Any, **settings: Any) -> Any:
-    from .problem import calc
+    from ..algebra.problem import calc
 
     return calc(store, **settings)

@@ -15,7 +15,7 @@ from ..engine.operation import Operation, OutputLayer, Phase, SolvedBlock, State
 from ..engine.plan import StreamPlan, fit_blocks, layer_bytes
 from ..engine.run import Here, Result, run
 from ..errors import InputError
-from ..grid import Block
+from ..grid import Block, cells_in
 from ..io.places import Places, PlacesLike, as_places
 from ..progress import Progress, silent
 from ..store import Layer, TileStore
@@ -117,17 +117,15 @@ class Rasterize(Operation):
         given: Any,
         work: Any,
     ) -> SolvedBlock:
-        r0, r1, c0, c1 = self.blocks.window(*at)
-        cols = self.grid.cols
-        rows = slice(*np.searchsorted(self.cells, [r0 * cols, r1 * cols]))
-        row, col = np.divmod(self.cells[rows], cols)
-        here = (col >= c0) & (col < c1)
+        window, cols = self.blocks.window(*at), self.grid.cols
+        here = cells_in(window, self.cells, cols)
+        row, col = np.divmod(self.cells[here], cols)
         out[0][...] = 0 if self.onto is None else cells[0]
         nodata = self.outputs[0].nodata
-        values = self.values[rows][here]
+        values = self.values[here]
         if (void := np.isnan(values)).any():
             values = np.where(void, 0 if nodata is None else nodata, values)
-        out[0][row[here] - r0, col[here] - c0] = values.astype(out[0].dtype)
+        out[0][row - window[0], col - window[2]] = values.astype(out[0].dtype)
         return SolvedBlock(tuple(out))
 
 
