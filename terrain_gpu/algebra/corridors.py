@@ -104,9 +104,22 @@ class Corridor(Operation):
         given: Any,
         work: Any,
     ) -> SolvedBlock:
+        least = np.full(len(self.pairs), np.inf)
+        with np.errstate(over="ignore"):  # an infinite sum is no way
+            self._solve(phase, cells, out, given, least)
+        return SolvedBlock(tuple(out)) if phase == CORRIDOR else SolvedBlock(known=least)
+
+    def _solve(
+        self,
+        phase: Phase,
+        cells: list[np.ndarray],
+        out: list[np.ndarray],
+        given: Any,
+        least: np.ndarray,
+    ) -> None:
+        """Lower the least sums, or write the corridor."""
         rows, cols = cells[0].shape
         step = max(_STRIP // cols, 1)
-        least = np.full(len(self.pairs), np.inf)
         for row in range(0, rows, step):
             part = slice(row, row + step)
             costs = [
@@ -124,7 +137,6 @@ class Corridor(Operation):
                     np.minimum(excess, total, out=excess)
             if phase == CORRIDOR:
                 out[0][part] = np.where(np.isfinite(excess), excess, np.nan)
-        return SolvedBlock(tuple(out), None) if phase == CORRIDOR else SolvedBlock(known=least)
 
     def most(self, optimum: float) -> float:
         """The most that a way may cost beyond an optimum."""

@@ -7,30 +7,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import closing
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from ..cells import is_nodata
 from ..compiled import known_types, tell_compiling
-from ..engine.operation import Operation, OutputFile, Phase, SolvedBlock
+from ..engine.operation import Phase, SolvedBlock
 from ..engine.plan import MB, StreamPlan, fit_blocks, layer_bytes, other_blocks, require
-from ..engine.run import Run
-from ..errors import InputError
 from ..grid import Block, BlockGrid
-from ..io.features import LINES, Feature, Fields, library_bytes, write_features
-from ..io.lines import reprojection_errors, tell_without_crs
+from ..io.features import LINES, Feature, Fields, library_bytes
 from . import contour_kernels as kernels
-from .pieces import LinePieces, batches, successors
+from .contour_levels import ContourLevels
+from .pieces import Drawing, LinePieces, batches, successors
 
 NAME = "contours"
 """Name of the layer in a GeoPackage."""
-
-FIELDS: Fields = {"level": np.float64}
-
-TRACE = Phase("trace")
 
 VERTEX = np.dtype([("side", "<i8"), ("share", "<f8")])
 """A crossing: the side that a level crosses (`contour_kernels`), and where, from 0 to 1."""
@@ -43,43 +36,20 @@ VERTEX_BYTES = 300
 
 _WRITING = 32 * MB
 
-_MOST_NUMBER = 2.0**40
-"""Numbers of levels are less, so that all levels are different."""
-
 
 @dataclass(frozen=True)
-class ContourLines(Operation):
-    """The operation; its fields are the parameters of `contours`.
+class ContourLines(Drawing):
+    """The operation; its fields are the parameters of `contours`."""
 
-    Attributes
-    ----------
-    breaks
-        The levels, ascending; none for every `interval` from `base` on.
-    """
-
-    store: str
-    layer: str
-    path: str
-    breaks: tuple[float, ...] = ()
-    interval: float = 0.0
-    base: float = 0.0
+    levels: ContourLevels
 
     command = "contours"
-    mark = ""
-    halo = 1
-    phases = (TRACE,)
-
-    @property
-    def inputs(self) -> tuple[str, ...]:
-        return (self.layer,)
-
-    @property
-    def outputs(self) -> tuple[OutputFile, ...]:
-        return (OutputFile(self.path),)
+    name = NAME
+    fields: ClassVar[Fields] = {"level": np.float64}
+    shape = LINES
 
     def settings(self) -> dict[str, Any]:
-        own = {name: getattr(self, name) for name in ("layer", "interval", "base")}
-        return {**own, "breaks": list(map(repr, self.breaks))}
+        return {**super().settings(), **self.levels.settings()}
 
     def plan(
         self, memory_limit: int | str | None, threads: int | None, gpu: Any = None
@@ -93,15 +63,6 @@ class ContourLines(Operation):
             memory_limit=memory_limit,
             threads=threads,
         )
-
-    @property
-    def levels(self) -> tuple[np.ndarray, float, float]:
-        """The levels, as the kernels take them."""
-        return np.array(self.breaks, np.float64), self.base, self.interval
-
-    def level(self, number: int) -> float:
-        """The level of a number."""
-        return self.breaks[number] if self.breaks else self.base + number * self.interval
 
     def solve(
         self,
@@ -118,10 +79,10 @@ class ContourLines(Operation):
         inside = ~is_nodata(heights, self.layers[0].nodata)
         inside[self.grid.rows - r0 :] = False
         inside[:, self.grid.cols - c0 :] = False
-        if not self.breaks and inside.any():
-            refuse_interval(heights[inside], self.base, self.interval)
+        self.levels.refuse(heights[inside])
+        levels = self.levels.parts
         classes = np.zeros(heights.shape, np.int64)
-        kernels.classify(heights, inside, *self.levels, classes)
+        kernels.classify(heights, inside, *levels, classes)
         before = np.empty(2 * heights.size, np.int64)
         count = kernels.count_crossings(classes, inside, before)
         room, memory, limit, workers = given
@@ -132,10 +93,10 @@ class ContourLines(Operation):
         )
         following, order, starts = np.empty((3, count + 1), np.int64)
         following, entered = following[:count], np.empty(count, bool)
-        kernels.link(heights, classes, inside, *self.levels, before, following, entered)
+        kernels.link(heights, classes, inside, *levels, before, following, entered)
         pieces, open_ = kernels.chains(following, entered, order, starts)
         side, number, share = np.empty(count, np.int64), np.empty(count, np.int64), np.empty(count)
-        kernels.place(heights, classes, inside, *self.levels, before, side, number, share)
+        kernels.place(heights, classes, inside, *levels, before, side, number, share)
         starts = starts[: pieces + 1]
         order = order[: starts[-1]]
         vertices = np.empty(len(order), VERTEX)
@@ -144,25 +105,20 @@ class ContourLines(Operation):
         vertices["side"], vertices["share"] = 2 * cell + (side[order] & 1), share[order]
         return SolvedBlock(known=(vertices, starts, number[order[starts[:-1]]], open_))
 
-    def execute(self, run: Run) -> dict[str, Any]:
-        _compile(self.layers[0].dtype)
-        (writer,) = run.writers.values()
-        with closing(Lines(self, run.plan, writer)) as state:
-            run.map(TRACE, state)
-            with run.report.phase("write"), reprojection_errors(self.path), writer.errors():
-                tell_without_crs(self.path, self.grid)
-                write_features(writer.part, state.features(), self.grid, NAME, FIELDS, LINES)
-            return state.found()
+    def compile(self) -> None:
+        if not known_types(kernels.link):
+            tell_compiling(kernels.link, "contours")
+        cells, inside = np.zeros((3, 3), self.layers[0].dtype)[1:, 1:], np.ones((2, 2), bool)
+        levels, classes = ContourLevels((), 1.0).parts, np.zeros((2, 2), np.int64)
+        kernels.classify(cells, inside, *levels, classes)
+        before, empty = np.empty(8, np.int64), np.empty(0, np.int64)
+        kernels.count_crossings(classes, inside, before)
+        kernels.link(cells, classes, inside, *levels, before, empty, np.empty(0, bool))
+        kernels.chains(empty, np.empty(0, bool), empty, np.empty(1, np.int64))
+        kernels.place(cells, classes, inside, *levels, before, empty, empty, np.empty(0))
 
-
-def refuse_interval(values: np.ndarray, base: float, interval: float) -> None:
-    """Refuse an interval that is small beside the values."""
-    for value in (float(values.min()), float(values.max())):
-        if max(abs(value), abs(base)) / interval >= _MOST_NUMBER:
-            raise InputError(
-                f"an interval of {interval:g} is too small for the value {value:g} of the layer; "
-                "give a larger one, or breaks"
-            )
+    def pieces(self, plan: StreamPlan, writer: Any) -> Lines:
+        return Lines(self, plan, writer)
 
 
 class Lines(LinePieces):
@@ -205,7 +161,7 @@ class Lines(LinePieces):
             return
         places, counts, first, after, least, number = self.columns()
         levels, rank = np.unique(number, return_inverse=True)
-        level = [self._operation.level(int(k)) for k in levels]
+        level = [self._operation.levels.of(int(k)) for k in levels]
         rings = after < 0  # of one block
         pieces, starts, closed = _joined(first, after, rank * (2 * self._operation.grid.cells))
         heads = pieces[starts[:-1]]
@@ -317,17 +273,3 @@ def plan_contours(
         memory_limit=memory_limit,
         threads=threads,
     )
-
-
-def _compile(dtype: np.dtype) -> None:
-    """Load or compile the kernels for a type, in the main thread, which Ctrl-C stops."""
-    if not known_types(kernels.link):
-        tell_compiling(kernels.link, "contours")
-    cells, inside = np.zeros((3, 3), dtype)[1:, 1:], np.ones((2, 2), bool)
-    levels, classes = (np.zeros(0), 0.0, 1.0), np.zeros((2, 2), np.int64)
-    kernels.classify(cells, inside, *levels, classes)
-    before, empty = np.empty(8, np.int64), np.empty(0, np.int64)
-    kernels.count_crossings(classes, inside, before)
-    kernels.link(cells, classes, inside, *levels, before, empty, np.empty(0, bool))
-    kernels.chains(empty, np.empty(0, bool), empty, np.empty(1, np.int64))
-    kernels.place(cells, classes, inside, *levels, before, empty, empty, np.empty(0))

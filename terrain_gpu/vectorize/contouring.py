@@ -20,6 +20,7 @@ from ..progress import Progress, silent
 from ..report import Report
 from ..store import TileStore
 from .contour_bands import ContourPolygons
+from .contour_levels import ContourLevels
 from .contour_lines import ContourLines
 
 
@@ -142,13 +143,8 @@ def contours(  # noqa: PLR0913 - keyword-only
     if not math.isfinite(base := float(base)):
         raise InputError(f"base {base} is not a finite number")
     opened.layer(layer)
-    names = (str(opened.path), layer, str(path))
-    each = interval or 0.0
-    operation = (
-        ContourPolygons(*names, levels, each, base, cumulative)
-        if polygons
-        else ContourLines(*names, levels, each, base)
-    )
+    what = (str(opened.path), layer, str(path), ContourLevels(levels, interval or 0.0, base))
+    operation = ContourPolygons(*what, cumulative) if polygons else ContourLines(*what)
     result = run(
         operation,
         memory_limit=memory_limit,

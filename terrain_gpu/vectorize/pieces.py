@@ -1,18 +1,24 @@
-"""Pieces of lines that blocks trace: kept in a file, then joined and written line by line."""
+"""Layers as features of a file: blocks trace pieces of lines, which are joined and written."""
 
 from __future__ import annotations
 
 import os
 import tempfile
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from typing import Any
+from contextlib import closing
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import numpy as np
 
-from ..engine.operation import Operation, State
+from ..engine.operation import Operation, OutputFile, Phase, State
 from ..engine.plan import NO_LIMIT, StreamPlan, require
+from ..engine.run import Run
 from ..errors import StoreError
 from ..grid import Block
+from ..io.features import Feature, Fields, GeometryType, write_features
+from ..io.lines import reprojection_errors, tell_without_crs
 
 PIECE_BYTES = 200
 """Bytes per piece while pieces are joined."""
@@ -21,7 +27,66 @@ _BATCH = 1 << 16
 """Lines are written in batches of about this many elements."""
 
 
-class LinePieces(State):
+TRACE = Phase("trace")
+
+
+@dataclass(frozen=True)
+class Drawing(Operation):
+    """Draws a layer as features of a file.
+
+    Attributes
+    ----------
+    path
+        The file.
+    name
+        Name of the layer in a GeoPackage.
+    fields, shape
+        Attributes and type of the features.
+    """
+
+    store: str
+    layer: str
+    path: str
+
+    mark = ""
+    halo = 1
+    phases = (TRACE,)
+    name: ClassVar[str]
+    fields: ClassVar[Fields]
+    shape: ClassVar[GeometryType]
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        return (self.layer,)
+
+    @property
+    def outputs(self) -> tuple[OutputFile, ...]:
+        return (OutputFile(self.path),)
+
+    def settings(self) -> dict[str, Any]:
+        return {"layer": self.layer}
+
+    @abstractmethod
+    def compile(self) -> None:
+        """Load or compile the kernels, in the main thread, which Ctrl-C stops."""
+
+    @abstractmethod
+    def pieces(self, plan: StreamPlan, writer: Any) -> LinePieces:
+        """Return the state that collects the pieces of all blocks."""
+
+    def execute(self, run: Run) -> dict[str, Any]:
+        self.compile()
+        (writer,) = run.writers.values()
+        with closing(self.pieces(run.plan, writer)) as state:
+            run.map(TRACE, state)
+            with run.report.phase("write"), reprojection_errors(self.path), writer.errors():
+                tell_without_crs(self.path, self.grid)
+                how = self.grid, self.name, self.fields, self.shape
+                write_features(writer.part, state.features(), *how)
+            return state.found()
+
+
+class LinePieces(State, ABC):
     """The pieces of all blocks, with some columns about each of them.
 
     What lies along a piece is in an unnamed file in the folder of the output, so a killed process
@@ -75,6 +140,10 @@ class LinePieces(State):
             self.keep(items)
         self._written += len(items)
         self._parts[at] = places, counts, *columns
+
+    @abstractmethod
+    def features(self) -> Iterator[list[Feature]]:
+        """Join the pieces and yield batches of features."""
 
     def keep(self, items: np.ndarray) -> None:
         """Store the elements of a block."""

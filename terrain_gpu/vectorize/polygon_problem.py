@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import closing
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
@@ -20,26 +19,21 @@ import numpy as np
 from ..arguments import checked
 from ..cells import is_nodata
 from ..compiled import known_types, tell_compiling
-from ..engine.operation import Operation, OutputFile, Phase, SolvedBlock
+from ..engine.operation import Phase, SolvedBlock
 from ..engine.plan import MB, StreamPlan, fit_blocks, layer_bytes, other_blocks
-from ..engine.run import Here, Run, run
+from ..engine.run import Here, run
 from ..errors import InputError
 from ..grid import Block, BlockGrid, GridSpec
 from ..grid.lengths import area_units
-from ..io.features import POLYGONS, Feature, Fields, library_bytes, write_features
-from ..io.lines import checked_target, reprojection_errors, tell_without_crs
+from ..io.features import POLYGONS, Feature, Fields, library_bytes
+from ..io.lines import checked_target
 from ..progress import Progress, silent
 from ..report import Report
 from ..store import TileStore
 from .outlines import Rings, assemble, count_edges, cycles, trace
-from .pieces import LinePieces, batches, successors
-
-NAME = "polygons"
-"""Name of the layer in a GeoPackage."""
+from .pieces import Drawing, LinePieces, batches, successors
 
 FIELDS: Fields = {"label": np.int64, "cells": np.int64, "area": np.float64}
-
-TRACE = Phase("trace")
 
 EDGE_BYTES = 350
 """Bytes per edge of a polygon while it is assembled and written."""
@@ -159,28 +153,13 @@ def polygons(
 
 
 @dataclass(frozen=True)
-class LabelPolygons(Operation):
+class LabelPolygons(Drawing):
     """The operation; its fields are the parameters of `polygons`."""
 
-    store: str
-    layer: str
-    path: str
-
     command = "polygons"
-    mark = ""
-    halo = 1
-    phases = (TRACE,)
-
-    @property
-    def inputs(self) -> tuple[str, ...]:
-        return (self.layer,)
-
-    @property
-    def outputs(self) -> tuple[OutputFile, ...]:
-        return (OutputFile(self.path),)
-
-    def settings(self) -> dict[str, Any]:
-        return {"layer": self.layer}
+    name = "polygons"
+    fields = FIELDS
+    shape = POLYGONS
 
     def plan(
         self, memory_limit: int | str | None, threads: int | None, gpu: Any = None
@@ -226,9 +205,6 @@ class LabelPolygons(Operation):
 
     # -- what contours override -------------------------------------------------------------------
 
-    name = NAME
-    fields = FIELDS
-
     def labelled(
         self, values: np.ndarray, inside: np.ndarray
     ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
@@ -245,17 +221,18 @@ class LabelPolygons(Operation):
 
     # ---------------------------------------------------------------------------------------------
 
-    def execute(self, run: Run) -> dict[str, Any]:
-        _compile(self.label_type)
-        (writer,) = run.writers.values()
-        with closing(Outlines(self, run.plan, writer)) as state:
-            run.map(TRACE, state)
-            with run.report.phase("write"), reprojection_errors(self.path), writer.errors():
-                tell_without_crs(self.path, self.grid)
-                write_features(
-                    writer.part, state.features(), self.grid, self.name, self.fields, POLYGONS
-                )
-            return state.found()
+    def compile(self) -> None:
+        if not known_types(trace):
+            tell_compiling(trace, "polygons")
+        labels, inside = np.zeros((3, 3), self.label_type), np.zeros((3, 3), bool)
+        inside[1, 1] = True
+        count_edges(labels, inside)
+        ways, heads = np.empty(4, np.uint8), np.empty((5, 3), np.int32)
+        trace(labels, inside, np.empty(9, np.uint8), ways, heads)
+        assemble(ways, np.array([0, 4]), np.array([0]), np.array([1]), np.arange(2), 1)
+
+    def pieces(self, plan: StreamPlan, writer: Any) -> Outlines:
+        return Outlines(self, plan, writer)
 
 
 class Outlines(LinePieces):
@@ -406,15 +383,3 @@ def plan_polygons(
         memory_limit=memory_limit,
         threads=threads,
     )
-
-
-def _compile(dtype: np.dtype) -> None:
-    """Load or compile the kernels for labels of a type, in the main thread, which Ctrl-C stops."""
-    if not known_types(trace):
-        tell_compiling(trace, "polygons")
-    labels, inside = np.zeros((3, 3), dtype), np.zeros((3, 3), bool)
-    inside[1, 1] = True
-    count_edges(labels, inside)
-    ways, heads = np.empty(4, np.uint8), np.empty((5, 3), np.int32)
-    trace(labels, inside, np.empty(9, np.uint8), ways, heads)
-    assemble(ways, np.array([0, 4]), np.array([0]), np.array([1]), np.arange(2), 1)

@@ -28,7 +28,8 @@ def plain(layers, within=None, share=None):
     for one, other in combinations(layers, 2):
         total = one + other
         if np.isfinite(least := total.min()):
-            excess = total - least
+            with np.errstate(over="ignore"):
+                excess = total - least
             most = np.inf if within is None and share is None else within
             if share is not None:
                 most = share * least

@@ -27,6 +27,7 @@ from terrain_gpu.cli.main import group
 from terrain_gpu.errors import InputError, PlanError
 from terrain_gpu.grid import GridSpec
 from terrain_gpu.vectorize.contour_bands import ContourPolygons
+from terrain_gpu.vectorize.contour_levels import ContourLevels
 from terrain_gpu.vectorize.contour_lines import ContourLines
 from terrain_gpu.vectorize.pieces import LinePieces
 
@@ -84,7 +85,7 @@ class TestContourLinesContract(FileContract):
 
     def make(self, store):
         path = str(store.parent / "p.geojson")
-        return ContourLines(str(store), "elevation", path, self.levels)
+        return ContourLines(str(store), "elevation", path, ContourLevels(self.levels))
 
     def outputs(self, store):
         path = store.parent / "p.geojson"
@@ -268,7 +269,9 @@ class TestContourPolygonsContract(FileContract):
 
     def make(self, store):
         path = str(store.parent / "p.geojson")
-        return ContourPolygons(str(store), "elevation", path, (1.0, 3.0), cumulative=True)
+        return ContourPolygons(
+            str(store), "elevation", path, ContourLevels((1.0, 3.0)), cumulative=True
+        )
 
     def outputs(self, store):
         path = store.parent / "p.geojson"
