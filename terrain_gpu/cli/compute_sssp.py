@@ -15,14 +15,15 @@ from ..paths.formula.presets import PRESETS
 from ..paths.formula.tree import NAMES
 from . import options
 from .places import (
-    Place,
     Point,
     misplaced_of,
     misplaced_options,
     naming,
     not_negative,
+    place_options,
     places,
     refuse_shared_files,
+    with_cost,
 )
 
 if TYPE_CHECKING:
@@ -166,25 +167,15 @@ field_options = [
 
 @click.command("compute-sssp")
 @click.argument("store", metavar="STORE")
-@click.option(
-    "--source",
-    type=Place("X,Y[,COST]"),
-    metavar="X,Y[,COST]",
-    multiple=True,
-    help="Start at this point, in the raster's CRS, with this cost (default 0). Repeatable.",
-)
-@click.option(
-    "--source-rowcol",
-    type=Place("ROW,COL[,COST]"),
-    metavar="ROW,COL[,COST]",
-    multiple=True,
-    help="Start at this cell; rows and columns count from 0. Repeatable.",
-)
-@click.option(
-    "--sources",
-    metavar="FILE",
-    help="Start at the points, lines and polygons of a vector file (FILE:LAYER for one layer of "
-    "several), or at the cells of an aligned raster that are neither 0 nor nodata.",
+@options.all_of(
+    place_options(
+        "--source",
+        "Start at this point, in the raster's CRS, with this cost (default 0). Repeatable.",
+        "Start at this cell; rows and columns count from 0. Repeatable.",
+        "Start at the points, lines and polygons of a vector file (FILE:LAYER for one layer of "
+        "several), or at the cells of an aligned raster that are neither 0 nor nodata.",
+        with_cost,
+    )
 )
 @click.option(
     "--source-edge",
@@ -199,21 +190,14 @@ field_options = [
     callback=not_negative,
     help="Leave cells with a higher cost unreached.",
 )
-@click.option(
-    "--target",
-    type=Place("X,Y"),
-    metavar="X,Y",
-    multiple=True,
-    help="End of a path: a point in the raster's CRS. Repeatable.",
+@options.all_of(
+    place_options(
+        "--target",
+        "End of a path: a point in the raster's CRS. Repeatable.",
+        "End of a path: a cell. Repeatable.",
+        "Ends of paths: a file like that of --sources.",
+    )
 )
-@click.option(
-    "--target-rowcol",
-    type=Place("ROW,COL"),
-    metavar="ROW,COL",
-    multiple=True,
-    help="End of a path: a cell. Repeatable.",
-)
-@click.option("--targets", metavar="FILE", help="Ends of paths: a file like that of --sources.")
 @options.all_of(field_options)
 @options.all_of(misplaced_options)
 @click.option(

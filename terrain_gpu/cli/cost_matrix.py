@@ -10,7 +10,15 @@ import click
 from . import options
 from .compute_sssp import both_ends, cost_options, field_options
 from .operations import as_store, is_raster
-from .places import Place, Point, misplaced_options, naming, not_negative, refuse_shared_files
+from .places import (
+    Point,
+    misplaced_options,
+    naming,
+    not_negative,
+    place_options,
+    refuse_shared_files,
+    with_cost,
+)
 
 if TYPE_CHECKING:
     from ..paths.matrix import CostMatrix
@@ -18,45 +26,24 @@ if TYPE_CHECKING:
 
 @click.command("cost-matrix")
 @click.argument("store", metavar="STORE|RASTER")
-@click.option(
-    "--source",
-    type=Place("X,Y[,COST]"),
-    metavar="X,Y[,COST]",
-    multiple=True,
-    help="A source at this point, in the raster's CRS, with this start cost (default 0). "
-    "Repeatable.",
+@options.all_of(
+    place_options(
+        "--source",
+        "A source at this point, in the raster's CRS, with this start cost (default 0). "
+        "Repeatable.",
+        "A source: a cell; rows and columns count from 0. Repeatable.",
+        "Sources: the points, lines and polygons of a vector file (FILE:LAYER for one layer of "
+        "several), or the zones of an aligned raster, whose cells hold an id, 0 or nodata.",
+        with_cost,
+    )
 )
-@click.option(
-    "--source-rowcol",
-    type=Place("ROW,COL[,COST]"),
-    metavar="ROW,COL[,COST]",
-    multiple=True,
-    help="A source: a cell; rows and columns count from 0. Repeatable.",
-)
-@click.option(
-    "--sources",
-    metavar="FILE",
-    help="Sources: the points, lines and polygons of a vector file (FILE:LAYER for one layer of "
-    "several), or the zones of an aligned raster, whose cells hold an id, 0 or nodata.",
-)
-@click.option(
-    "--target",
-    type=Place("X,Y"),
-    metavar="X,Y",
-    multiple=True,
-    help="A target: a point in the raster's CRS. Repeatable.",
-)
-@click.option(
-    "--target-rowcol",
-    type=Place("ROW,COL"),
-    metavar="ROW,COL",
-    multiple=True,
-    help="A target: a cell. Repeatable.",
-)
-@click.option(
-    "--targets",
-    metavar="FILE",
-    help="Targets: a file like that of --sources.  [default: each source with all others]",
+@options.all_of(
+    place_options(
+        "--target",
+        "A target: a point in the raster's CRS. Repeatable.",
+        "A target: a cell. Repeatable.",
+        "Targets: a file like that of --sources.  [default: each source with all others]",
+    )
 )
 @options.all_of(field_options)
 @options.all_of(misplaced_options)

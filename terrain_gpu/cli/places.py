@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -39,6 +39,33 @@ class Place(click.ParamType):
             self.fail(f"{value!r} is not {self.name}", param, ctx)
         return found
 
+
+def place_options(
+    option: str, point: str, cell: str, file: str, form: Callable[[str], str] = "{}".format
+) -> list[Any]:
+    """Return the three options that name places: --source, --source-rowcol, --sources.
+
+    Parameters
+    ----------
+    option
+        The first one.
+    point, cell, file
+        What each is, for the help.
+    form
+        Adds to the forms "X,Y" and "ROW,COL".
+    """
+    named = ((option, form("X,Y"), point), (f"{option}-rowcol", form("ROW,COL"), cell))
+    return [
+        *(
+            click.option(name, type=Place(shown), metavar=shown, multiple=True, help=what)
+            for name, shown, what in named
+        ),
+        click.option(f"{option}s", metavar="FILE", help=file),
+    ]
+
+
+with_cost = "{}[,COST]".format
+"""Form of places that may have a start cost."""
 
 misplaced_options = [
     click.option(
@@ -78,29 +105,13 @@ def misplaced_of(settings: dict[str, Any]) -> tuple[dict[str, Any], dict[str, An
     )
 
 
-outlet_options = [
-    click.option(
-        "--outlet",
-        type=Place("X,Y"),
-        metavar="X,Y",
-        multiple=True,
-        help="An outlet: a point in the raster's CRS. Repeatable.  [default: the border of the "
-        "data]",
-    ),
-    click.option(
-        "--outlet-rowcol",
-        type=Place("ROW,COL"),
-        metavar="ROW,COL",
-        multiple=True,
-        help="An outlet: a cell; rows and columns count from 0. Repeatable.",
-    ),
-    click.option(
-        "--outlets",
-        metavar="FILE",
-        help="Outlets at the points, lines and polygons of a vector file (FILE:LAYER for one layer "
-        "of several), or at the cells of an aligned raster that are neither 0 nor nodata.",
-    ),
-]
+outlet_options = place_options(
+    "--outlet",
+    "An outlet: a point in the raster's CRS. Repeatable.  [default: the border of the data]",
+    "An outlet: a cell; rows and columns count from 0. Repeatable.",
+    "Outlets at the points, lines and polygons of a vector file (FILE:LAYER for one layer of "
+    "several), or at the cells of an aligned raster that are neither 0 nor nodata.",
+)
 
 
 def given_outlets(grid: GridSpec, settings: dict[str, Any]) -> Places | None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from .flow_accumulation import directions_option, is_area
-from .places import Place, field_of, naming, not_negative, places
+from .places import field_of, naming, not_negative, place_options, places
 
 if TYPE_CHECKING:
     from ..store import TileStore
@@ -29,25 +29,12 @@ terrain-gpu watershed dem.zarr --links links
 terrain-gpu watershed dem.tif --pour-point 470300,5501200 -o watershed.tif
 """
 OPTIONS = [
-    click.option(
+    *place_options(
         "--pour-point",
-        type=Place("X,Y"),
-        metavar="X,Y",
-        multiple=True,
-        help="A pour point in the raster's CRS. Repeatable.",
-    ),
-    click.option(
-        "--pour-point-rowcol",
-        type=Place("ROW,COL"),
-        metavar="ROW,COL",
-        multiple=True,
-        help="A pour point: a cell; rows and columns count from 0. Repeatable.",
-    ),
-    click.option(
-        "--pour-points",
-        metavar="FILE",
-        help="Pour points at the points, lines and polygons of a vector file (FILE:LAYER for one "
-        "layer of several), or at the cells of an aligned raster that are neither 0 nor nodata.",
+        "A pour point in the raster's CRS. Repeatable.",
+        "A pour point: a cell; rows and columns count from 0. Repeatable.",
+        "Pour points at the points, lines and polygons of a vector file (FILE:LAYER for one layer "
+        "of several), or at the cells of an aligned raster that are neither 0 nor nodata.",
     ),
     click.option(
         "--links",

@@ -91,25 +91,29 @@ def opened_inputs(
     return str(store.path), list(store_layers(store, names))
 
 
+def valid_places(heights: Layer | ArrayLayer, given: PlacesLike, what: str) -> Places:
+    """Convert and check places, which must lie on cells with a value."""
+    found = as_places(heights.grid, given, what)
+    if isinstance(heights, Layer):
+        if len(found):
+            refuse_nodata(found, heights)
+        return found
+    void = is_nodata(heights.data[found.rows, found.cols], heights.nodata)
+    if void.any():
+        k = int(np.argmax(void))
+        raise InputError(
+            f"{void.sum()} of the {what} are nodata, the first at row {found.rows[k]}, column "
+            f"{found.cols[k]}; move them to cells with a value"
+        )
+    return found
+
+
 def places_on(
     heights: Layer | ArrayLayer, sources: PlacesLike, targets: PlacesLike | None
 ) -> tuple[Places, Places | None]:
     """Convert and check sources and targets, which must lie on cells with a value."""
-    begin = as_places(heights.grid, sources, "sources")
-    end = None if targets is None else as_places(heights.grid, targets, "targets")
-    for points, what in ((begin, "sources"), (end, "targets")):
-        if points is None or not len(points):
-            continue
-        if isinstance(heights, Layer):
-            refuse_nodata(points, heights)
-            continue
-        void = is_nodata(heights.data[points.rows, points.cols], heights.nodata)
-        if void.any():
-            k = int(np.argmax(void))
-            raise InputError(
-                f"{void.sum()} of the {what} are nodata, the first at row {points.rows[k]}, "
-                f"column {points.cols[k]}; move them to cells with a value"
-            )
+    begin = valid_places(heights, sources, "sources")
+    end = None if targets is None else valid_places(heights, targets, "targets")
     # What is sent to workers with every block carries no names.
     return begin.one_per_cell("sources").bare(), end and end.one_per_cell().bare()
 

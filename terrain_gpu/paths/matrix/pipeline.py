@@ -21,16 +21,21 @@ from ...arguments import (
     text,
     whole,
 )
-from ...cells import is_nodata
 from ...engine.plan import NO_LIMIT
 from ...errors import InputError
 from ...io.features import library_bytes
-from ...io.places import Places, PlacesLike, as_places, refuse_nodata
+from ...io.places import Places, PlacesLike
 from ...progress import Progress, silent
 from ...report import Report
-from ...store import Layer, TileStore
+from ...store import TileStore
 from ..costs import friction_beside, row_of
-from ..inputs import check_start_costs, limit_of_costs, opened_inputs, warn_about_lengths
+from ..inputs import (
+    check_start_costs,
+    limit_of_costs,
+    opened_inputs,
+    valid_places,
+    warn_about_lengths,
+)
 from ..problem import LAYERS
 from .problem import MatrixProblem
 from .solve import MatrixRun, run_folder
@@ -194,8 +199,8 @@ cell_size, nodata, layer
         corner_cutting=corner_cutting,
         reverse=reverse,
         max_slope=max_slope,
-        sources=_places_on(inputs[0], sources, "sources"),
-        targets=None if targets is None else _places_on(inputs[0], targets, "targets"),
+        sources=_some_places(inputs[0], sources, "sources"),
+        targets=None if targets is None else _some_places(inputs[0], targets, "targets"),
         nearest=nearest,
         max_cost=limit_of_costs(max_cost, row_of(cost).least),
     ).over([found for found in inputs if found is not None])
@@ -212,21 +217,11 @@ cell_size, nodata, layer
     return found
 
 
-def _places_on(heights: Any, given: PlacesLike, name: str) -> Places:
-    """Convert and check places, which must lie on cells with a value."""
-    found = as_places(heights.grid, given, name)
+def _some_places(heights: Any, given: PlacesLike, name: str) -> Places:
+    """Convert and check places, at least one."""
+    found = valid_places(heights, given, name)
     if not len(found):
         raise InputError(f"there are no {name}; give one")
-    if isinstance(heights, Layer):
-        refuse_nodata(found, heights)
-        return found
-    void = is_nodata(heights.data[found.rows, found.cols], heights.nodata)
-    if void.any():
-        k = int(np.argmax(void))
-        raise InputError(
-            f"{void.sum()} of the {name} are nodata, the first at row {found.rows[k]}, column "
-            f"{found.cols[k]}; move them to cells with a value"
-        )
     return found
 
 

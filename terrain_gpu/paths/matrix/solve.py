@@ -135,13 +135,12 @@ class MatrixRun:
         starts = problem.starts
         grounds = [problem.ground.holding(starts.place(k)) for k in batch.tolist()]
         wanted = problem.wanted(batch)
-        with self._lock:
-            batch_of = SourceBatch(grounds, self._kept.pop() if self._kept else {})
         how = self.plan.fields // self.plan.batches, self.folder / f"fields-{number}"
-        paths = BatchRelaxation(batch_of, problem, problem.ends, wanted, *how)
         with self._lock:
             if self._error is not None:
                 return
+            batch_of = SourceBatch(grounds, self._kept.pop() if self._kept else {})
+            paths = BatchRelaxation(batch_of, problem, problem.ends, wanted, *how)
             self._running.append(paths)
         try:
             start = time.perf_counter()
