@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import math
 import sys
+from functools import partial
 from types import SimpleNamespace
 
 import pytest
@@ -38,6 +40,7 @@ from terrain_gpu import (
 from terrain_gpu.cli.plan import PURPOSES, command
 from terrain_gpu.engine import cluster as clusters
 from terrain_gpu.engine.plan import MB
+from terrain_gpu.paths.cpu.visits import SECONDS, Visitor
 from terrain_gpu.paths.index import build_index
 
 sys.path.insert(0, str(ROOT / "scripts"))
@@ -135,6 +138,19 @@ def test_levels_joined_in_tasks(tmp_path, cluster, monkeypatch, no_fsync):
     assert not differences(report.settings["cluster"], predicted)
 
 
+@pytest.fixture
+def unhurried(cluster):
+    """Workers that visit what is pending, however long that takes: the machine may be busy."""
+
+    def last(seconds):
+        cluster.run(partial(setattr, Visitor.visit, "__defaults__", (seconds,)))
+
+    last(math.inf)
+    yield
+    last(SECONDS)
+
+
+@pytest.mark.usefixtures("unhurried")
 def test_runs_are_as_predicted(world, cluster, monkeypatch, no_fsync, tmp_path):
     monkeypatch.setattr(clusters, "TASK_SECONDS", 0)  # else tasks depend on the machine
     failed = {}
