@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
 import json
+import pkgutil
 import re
 import subprocess
 import sys
@@ -16,8 +18,10 @@ import pytest
 import strategies
 from test_mst import make_store
 
+import terrain_gpu
 from terrain_gpu import arguments, shortest_paths
 from terrain_gpu.cuda.device import source
+from terrain_gpu.engine.operation import Operation
 from terrain_gpu.errors import InputError, PlanError
 from terrain_gpu.mst import weights
 from terrain_gpu.paths import costs
@@ -25,6 +29,7 @@ from terrain_gpu.paths.costs import MODELS, CostModel, Model, Scaled, model_of
 from terrain_gpu.paths.cuda.variants import step_macros
 from terrain_gpu.paths.edges import Max, edge, join, joining
 from terrain_gpu.paths.formula.presets import PRESETS
+from terrain_gpu.store import manage
 
 REFERENCE = Path(__file__).parent.parent / "docs/reference.md"
 
@@ -33,6 +38,25 @@ def test_types_name_the_rows_of_the_tables():
     assert get_args(arguments.Cost) == tuple(MODELS)
     assert get_args(arguments.TreeWeight) == tuple(weights.WEIGHTS)
     assert set(strategies.MODELS) == set(MODELS)
+
+
+def test_the_list_of_layers_knows_all_commands():
+    for module in pkgutil.walk_packages(terrain_gpu.__path__, "terrain_gpu."):
+        if ".cuda" not in module.name:
+            importlib.import_module(module.name)
+    kinds, marked = [Operation], {}
+    while kinds:
+        kind = kinds.pop()
+        kinds += kind.__subclasses__()
+        if not kind.__module__.startswith("terrain_gpu."):
+            continue
+        if getattr(kind, "mark", ""):
+            marked.setdefault(kind.mark, set()).add(kind.command)
+    assert marked.keys() <= manage._MAKERS.keys()
+    # The index is no layer; ties are of compute-sssp; directions and sums are told apart by more.
+    others = {"build-index", "tied-steps", "flow-direction"}
+    for mark, commands in marked.items():
+        assert commands - others <= {manage._MAKERS[mark]}
 
 
 def test_the_reference_lists_the_models():

@@ -24,6 +24,7 @@ _MAKERS = {
     "weight": "compute-mst",
     "where": "label-components",
     "calc_of": "calc",
+    "corridor_of": "corridor",
     "features": "rasterize",
     "ties_of": "compute-sssp",
     "slope_of": "slope",
