@@ -65,7 +65,7 @@ def test_paths(devices, monkeypatch, side):
         barriers = np.random.default_rng(1).random(z.shape) < 0.2
         barriers[0, 0] = barriers[-1, -1] = False
         z[100:220, 60:300] = 7
-        beside = {"friction": z} if cost == "friction" else {}
+        beside = {"friction": z} if cost.startswith("friction") else {}
         sources = [(0, 0), (299, 409, 2)]
         found = both(z, sources, cost=cost, barriers=barriers, block_size=64, **how, **beside)
         assert found["regions"] == {2: 12, 5: 2}[side]

@@ -81,6 +81,11 @@ def solve_on_the_cpu(self, at, slot):
 def workers_with_gpus(count, folder, announced=True, **how):
     share_imports()
     real = device.why_not() is None
+    if real:
+        import cupy
+
+        if cupy.cuda.runtime.getDeviceCount() < count:
+            pytest.skip("fewer GPUs than workers")
     with connection.open_client(count, None, "all" if announced else None) as client:
         if not real:
             client.register_plugin(StandIn(folder, **how))
@@ -103,11 +108,6 @@ def kind(request):
 @pytest.fixture(scope="module")
 def gpus(kind, kernels):
     """A client of two workers with a GPU each."""
-    if kind == "real":
-        import cupy
-
-        if cupy.cuda.runtime.getDeviceCount() < 2:
-            pytest.skip("one GPU only")
     with workers_with_gpus(2, kernels) as client:
         yield client
 
