@@ -67,9 +67,10 @@ def stop_at(share: float):
     return stop
 
 
-def make_store(path: Path, data: np.ndarray, nodata, block: int) -> Path:
-    """A store with the layer elevation."""
-    grid = GridSpec(*data.shape, TRANSFORM, "", "")
+def make_store(path: Path, data: np.ndarray, nodata, block: int, *, cell=(10.0, 20.0)) -> Path:
+    """A store with the layer elevation, and cells so wide and high."""
+    transform = (cell[0], *TRANSFORM[1:4], -cell[1], TRANSFORM[5])
+    grid = GridSpec(*data.shape, transform, "", "")
     with terrain_gpu.create_layer(
         path, "elevation", grid, data.dtype, nodata=nodata, block_size=block
     ) as target:
