@@ -16,6 +16,7 @@ from ..arguments import cell_type, checked, real_or_word
 from ..cells import fits, layer_dtype
 from ..engine.operation import Operation, OutputLayer, Phase, SolvedBlock, State
 from ..engine.plan import StreamPlan, fit_blocks, layer_bytes
+from ..engine.proof import Limits
 from ..engine.run import Here, Result, Run, run
 from ..errors import InputError
 from ..grid import Block
@@ -23,6 +24,7 @@ from ..progress import Progress, silent
 from ..store import TileStore
 from .arithmetic import CONDITION, REAL, Arithmetic, Cells, TooLarge
 from .classes import Classes, read_classes
+from .verify.results import Sought, plan_calc_proof, verify_calc
 
 LAYER = "calc"
 _STRIP = 1 << 16
@@ -218,6 +220,17 @@ class Calc(Operation):
             raise refuse(k, str(values.flat[k]), remedy)
         out[void] = self.nodata
 
+    def plan_verify(self, memory_limit: int, threads: int | None) -> None:
+        limits, parts = Limits(memory_limit, threads), self.arithmetic.parts
+        plan_calc_proof(self.blocks, self.layers, self.outputs[0], parts, limits)
+
+    def verify(self, run: Run, found: dict[str, Any]) -> dict[str, Any]:
+        classes = None if self.classes is None else dict(self.classes)
+        sought = Sought(self.expression, self.arithmetic.parts, classes, self.default)
+        sources = dict(zip(self.inputs, self.layers, strict=True))
+        proven = verify_calc(sought, sources, run.layer(self.into), run.proof_limits)
+        return {"verified_cells": proven["cells"]}
+
     def execute(self, run: Run) -> dict[str, Any]:
         try:
             return super().execute(run)
@@ -262,6 +275,7 @@ def calc(  # noqa: PLR0913 - keyword-only
     memory_limit: int | str | None = None,
     threads: int | None = None,
     client: Any = None,
+    verify: bool = False,
     resume: bool = False,
     overwrite: bool = False,
     progress: Progress = silent,
@@ -292,6 +306,8 @@ def calc(  # noqa: PLR0913 - keyword-only
     client
         A ``distributed.Client`` whose workers solve the blocks, each within `memory_limit`. None
         for this process.
+    verify
+        Compute every cell in another way, and compare.
     resume
         Continue an unfinished run.
     overwrite
@@ -313,6 +329,8 @@ def calc(  # noqa: PLR0913 - keyword-only
         when the memory limit is too small.
     StoreError
         when the store is damaged, or already has such a layer.
+    VerificationError
+        when the proof fails; there is no result then.
     OutputError
         when the disk is full. Finished blocks are kept for `resume`.
 
@@ -342,6 +360,7 @@ def calc(  # noqa: PLR0913 - keyword-only
         threads=threads,
         resume=resume,
         overwrite=overwrite,
+        verify=verify,
         place=Here(progress),
         client=client,
     )

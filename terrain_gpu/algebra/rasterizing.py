@@ -13,12 +13,15 @@ from ..arguments import checked, real_or_word
 from ..cells import fits
 from ..engine.operation import Operation, OutputLayer, Phase, SolvedBlock, State
 from ..engine.plan import StreamPlan, fit_blocks, layer_bytes
-from ..engine.run import Here, Result, run
+from ..engine.proof import Limits
+from ..engine.run import Here, Result, Run, run
 from ..errors import InputError
 from ..grid import Block, cells_in
 from ..io.places import Places, PlacesLike, as_places
 from ..progress import Progress, silent
 from ..store import Layer, TileStore
+from .changes import Changes, changes
+from .verify.features import plan_rasterized_proof, verify_rasterized
 
 LAYER = "rasterized"
 
@@ -91,7 +94,7 @@ class Rasterize(Operation):
             buffer=size * both,
             worker=40 * min(len(self.cells), size),
             scratch=size * both + 64 * self.grid.rows,
-            held=16 * len(self.cells),
+            held=16 * len(self.cells) + 250 * self.blocks.count,
             bytes_read=0 if self.onto is None else whole,
             bytes_written=whole,
             memory_limit=memory_limit,
@@ -106,7 +109,21 @@ class Rasterize(Operation):
         return [flat[: shape[0] * shape[1]].reshape(shape) for flat in buffer]
 
     def begin(self, plan: StreamPlan, spill: Any) -> State:
-        return _Counted(len(self.cells))
+        return _Changed(self)
+
+    def given(self, at: Block) -> tuple[np.ndarray, np.ndarray]:
+        """Ids of the given cells of a block, and what they become."""
+        here = cells_in(self.blocks.window(*at), self.cells, self.grid.cols)
+        values, output = self.values[here], self.outputs[0]
+        if (void := np.isnan(values)).any():
+            values = np.where(void, 0 if output.nodata is None else output.nodata, values)
+        return self.cells[here], values.astype(output.dtype)
+
+    def changes(self, at: Block, before: np.ndarray) -> Changes:
+        """What changes in a block."""
+        (r0, _, c0, _), (ids, values) = self.blocks.window(*at), self.given(at)
+        row, col = np.divmod(ids, self.grid.cols)
+        return changes(ids, before[row - r0, col - c0].astype(values.dtype), values)
 
     def solve(
         self,
@@ -117,26 +134,51 @@ class Rasterize(Operation):
         given: Any,
         work: Any,
     ) -> SolvedBlock:
-        window, cols = self.blocks.window(*at), self.grid.cols
-        here = cells_in(window, self.cells, cols)
-        row, col = np.divmod(self.cells[here], cols)
+        (r0, _, c0, _), (ids, values) = self.blocks.window(*at), self.given(at)
+        row, col = np.divmod(ids, self.grid.cols)
         out[0][...] = 0 if self.onto is None else cells[0]
-        nodata = self.outputs[0].nodata
-        values = self.values[here]
-        if (void := np.isnan(values)).any():
-            values = np.where(void, 0 if nodata is None else nodata, values)
-        out[0][row - window[0], col - window[2]] = values.astype(out[0].dtype)
-        return SolvedBlock(tuple(out))
+        made = self.changes(at, out[0])
+        out[0][row - r0, col - c0] = values
+        return SolvedBlock(tuple(out), made)
+
+    def plan_verify(self, memory_limit: int, threads: int | None) -> None:
+        limits = Limits(memory_limit, threads)
+        plan_rasterized_proof(self.blocks, self.source, self.outputs[0], limits)
+
+    def verify(self, run: Run, found: dict[str, Any]) -> dict[str, Any]:
+        expected = Changes(found["changed"], int(found["digest"], 16))
+        made = run.layer(self.into)
+        proven = verify_rasterized(self.source, made, expected, run.proof_limits)
+        return {"verified_cells": proven["changed"]}
 
 
-class _Counted(State):
-    """The number of cells that features cover, which is known before."""
+class _Changed(State):
+    """What changes, also in blocks that an earlier run has written."""
 
-    def __init__(self, covered: int) -> None:
-        self._covered = covered
+    def __init__(self, operation: Rasterize) -> None:
+        self._operation = operation
+        self._changes: dict[Block, Changes] = {}
+
+    def add(self, phase: Phase, at: Block, known: Any) -> None:
+        self._changes[at] = Changes(*known)
 
     def found(self) -> dict[str, Any]:
-        return {"covered": self._covered}
+        operation, total = self._operation, Changes()
+        for at in operation.blocks.ids():
+            if (mine := self._changes.get(at)) is None:
+                mine = self._before(at)
+            total = total.plus(mine)
+        covered = len(operation.cells)
+        return {"covered": covered, "changed": total.cells, "digest": f"{total.digest:016x}"}
+
+    def _before(self, at: Block) -> Changes:
+        operation = self._operation
+        if not len(operation.given(at)[0]):
+            return Changes()
+        if operation.source is not None:
+            return operation.changes(at, operation.source.read_block(*at))
+        r0, r1, c0, c1 = operation.blocks.window(*at)
+        return operation.changes(at, np.zeros((r1 - r0, c1 - c0), operation.outputs[0].dtype))
 
 
 @checked(features=lambda name, value: value, value=real_or_word("nodata"))
@@ -151,6 +193,7 @@ def rasterize(  # noqa: PLR0913 - keyword-only
     memory_limit: int | str | None = None,
     threads: int | None = None,
     client: Any = None,
+    verify: bool = False,
     resume: bool = False,
     overwrite: bool = False,
     progress: Progress = silent,
@@ -182,6 +225,8 @@ def rasterize(  # noqa: PLR0913 - keyword-only
     client
         A ``distributed.Client`` whose workers solve the blocks, each within `memory_limit`. None
         for this process.
+    verify
+        Compare every cell with what it was, and the changed ones with the features.
     resume
         Continue an unfinished run.
     overwrite
@@ -192,7 +237,8 @@ def rasterize(  # noqa: PLR0913 - keyword-only
     Returns
     -------
     Result
-        Its layer is named `into`; `found` has the number of cells "covered".
+        Its layer is named `into`; `found` has the number of cells "covered", how many of them
+        are "changed", and their "digest".
 
     Raises
     ------
@@ -203,6 +249,8 @@ def rasterize(  # noqa: PLR0913 - keyword-only
         when the memory limit is too small.
     StoreError
         when the store is damaged, lacks the layer, or already has such a result.
+    VerificationError
+        when the proof fails; there is no result then.
     OutputError
         when the disk is full. Finished blocks are kept for `resume`.
 
@@ -248,6 +296,7 @@ def rasterize(  # noqa: PLR0913 - keyword-only
         threads=threads,
         resume=resume,
         overwrite=overwrite,
+        verify=verify,
         place=Here(progress),
         client=client,
     )

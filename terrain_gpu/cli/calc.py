@@ -9,7 +9,7 @@ import click
 from ..cells import DTYPES
 
 NAME = "calc"
-PROVEN = False
+PROVEN = True
 MODULES = ("algebra.problem",)
 READS = ("reclass",)
 HELP = """Compute a layer of STORE from others, cell by cell.

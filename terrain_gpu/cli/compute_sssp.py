@@ -397,7 +397,7 @@ def _add_ties(found: ShortestPaths, store: TileStore, settings: dict[str, Any]) 
     from ..paths import tied_steps
 
     advice = "distances and backlinks are complete, --resume continues"
-    own = "memory_limit", "threads", "client", "resume", "overwrite"
+    own = "memory_limit", "threads", "client", "verify", "resume", "overwrite"
     with options.if_interrupted(advice), found.report.phase("ties"):
         made = tied_steps(store, settings["into"], **{name: settings[name] for name in own})
     (found.layers["ties"],) = made.layers.values()

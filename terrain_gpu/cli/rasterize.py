@@ -10,7 +10,7 @@ from .calc import NumberOrNodata
 from .places import from_file, naming
 
 NAME = "rasterize"
-PROVEN = False
+PROVEN = True
 MODULES = ("algebra.rasterizing",)
 READS = ("features",)
 HELP = """Write the features of a vector file into a layer of STORE, such as rivers as barriers.

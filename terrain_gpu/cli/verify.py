@@ -67,8 +67,8 @@ def command(
     **limits: Any,
 ) -> None:
     """Verify the results in STORE: its layers mst, distance, backlink and allocation, the layers
-    made by convert-dataset, slope, label-components, accumulate and streams, and the distance
-    index.
+    made by convert-dataset, slope, label-components, accumulate, streams, calc and rasterize, and
+    the distance index.
 
     Checks every cell, and every edge of the grid, of each result. The sources of distances are not
     recorded: cells whose backlink is 0 count as sources, or, without backlinks, cells at distance
@@ -280,6 +280,9 @@ def _on_the_cpu(store: TileStore) -> dict[str, Callable[..., tuple[dict[str, Any
         "watershed_of": _watersheds,
         "hand_of": _above,
         "indices_of": _indices,
+        "calc_of": _computed,
+        "features": _rasterized,
+        "ties_of": _tied,
     }
     checks: dict[str, Callable[..., tuple[dict[str, Any], str]]] = {}
     drained: dict[str, tuple[list[str], list[str]]] = {}
@@ -494,6 +497,30 @@ def _labels(store: TileStore, name: str, **how: Any) -> tuple[dict[str, Any], st
         found,
         f"layer {name} verified, {components:,} component{several} of {cells:,} cells in all",
     )
+
+
+def _computed(store: TileStore, name: str, **how: Any) -> tuple[dict[str, Any], str]:
+    from ..algebra.verify.results import verify_stored_calc
+    from ..engine.proof import Limits
+
+    found = verify_stored_calc(store, store.layer(name), Limits(**how))
+    return found, f"layer {name} verified, {found['cells']:,} cells with a value"
+
+
+def _rasterized(store: TileStore, name: str, **how: Any) -> tuple[dict[str, Any], str]:
+    from ..algebra.verify.features import verify_stored_rasterized
+    from ..engine.proof import Limits
+
+    found = verify_stored_rasterized(store, store.layer(name), Limits(**how))
+    return found, f"layer {name} verified, {found['changed']:,} cells that features change"
+
+
+def _tied(store: TileStore, name: str, **how: Any) -> tuple[dict[str, Any], str]:
+    from ..engine.proof import Limits
+    from ..paths.verify.ties import verify_stored_ties
+
+    found = verify_stored_ties(store, store.layer(name), Limits(**how))
+    return found, f"layer {name} verified, {found['cells']:,} cells with several steps back"
 
 
 def _drainage(

@@ -18,7 +18,8 @@ from ..arguments import checked, text
 from ..compiled import jit
 from ..engine.operation import Operation, OutputLayer, Phase, SolvedBlock, State
 from ..engine.plan import StreamPlan, fit_blocks, layer_bytes
-from ..engine.run import Here, Result, run
+from ..engine.proof import Limits
+from ..engine.run import Here, Result, Run, run
 from ..grid import TILE, Block
 from ..grid.neighbours import COL_STEP, ROW_STEP
 from ..progress import Progress, silent
@@ -28,6 +29,7 @@ from .fields import Field
 from .ground import Terrain
 from .steps import RESULTS, UNREACHED, fill_weights, layer_named, unreached
 from .verify.stored import RecordedPaths
+from .verify.ties import plan_ties_proof, verify_ties
 
 TIES = "ties"
 
@@ -136,6 +138,17 @@ class TiedSteps(Operation):
         )
         return State()
 
+    def plan_verify(self, memory_limit: int, threads: int | None) -> None:
+        limits, others = Limits(memory_limit, threads), (self.layers[1], self.outputs[0])
+        plan_ties_proof(self.terrain, self.layers[0], *others, limits)
+
+    def verify(self, run: Run, found: dict[str, Any]) -> dict[str, Any]:
+        paths = self.problem.problem(TileStore.open(self.store))
+        distances, backlinks, *_ = self.layers
+        made = run.layer(self.into)
+        proven = verify_ties(paths, distances, backlinks, made, run.proof_limits)
+        return {"verified_ties": proven["cells"]}
+
     # `solve` reads what it needs, with a ring.
 
     def new_buffer(self) -> list[np.ndarray]:
@@ -215,6 +228,7 @@ def tied_steps(
     memory_limit: int | str | None = None,
     threads: int | None = None,
     client: Any = None,
+    verify: bool = False,
     resume: bool = False,
     overwrite: bool = False,
     progress: Progress = silent,
@@ -238,6 +252,9 @@ def tied_steps(
     client
         A ``distributed.Client`` whose workers solve the blocks, each within `memory_limit`. None
         for this process.
+    verify
+        Prove the steps in another pass over the cells; distances and backlinks have their own
+        proof.
     resume
         Continue an unfinished run.
     overwrite
@@ -258,6 +275,8 @@ def tied_steps(
         when the memory limit is too small.
     StoreError
         when the store is damaged, lacks distances or backlinks, or already has such a result.
+    VerificationError
+        when the proof fails; there is no result then.
     OutputError
         when the disk is full. Finished blocks are kept for `resume`.
 
@@ -274,6 +293,7 @@ def tied_steps(
         threads=threads,
         resume=resume,
         overwrite=overwrite,
+        verify=verify,
         place=Here(progress),
         client=client,
     )

@@ -18,6 +18,8 @@ import terrain_gpu
 from terrain_gpu.algebra.arithmetic import CONDITION, Arithmetic, TooLarge
 from terrain_gpu.algebra.classes import read_classes
 from terrain_gpu.algebra.problem import Calc
+from terrain_gpu.algebra.verify.evaluation import evaluate
+from terrain_gpu.algebra.verify.results import _with_nan
 from terrain_gpu.cli import options
 from terrain_gpu.cli.main import group
 from terrain_gpu.errors import InputError, StoreError
@@ -171,11 +173,17 @@ def test_expressions_as_by_plain_python(tree):
         return
     found = parsed.over(CELLS)
     assert (parsed.kind.kind == "f") == is_real(tree)
+    again = evaluate(wanted, {name: _with_nan(*layer) for name, layer in CELLS.items()})
+    assert (again.dtype == np.float64) == is_real(tree)
     for k, value in enumerate(expected):
-        assert found.void[k] == (value is None), (wanted, k, value, found)
+        assert found.void[k] == np.isnan(again[k]) == (value is None), (wanted, k, value, found)
         if value is not None:
             got = found.values[k].item()
             assert int(got) == value if parsed.kind == CONDITION else got == value, (wanted, k)
+            assert int(again[k]) == value if parsed.kind.kind != "f" else again[k] == value
+            # Also the sign of 0.
+            if parsed.kind.kind == "f":
+                assert again[k].tobytes() == found.values[k].tobytes()
 
 
 @pytest.mark.parametrize(
@@ -220,6 +228,7 @@ def test_signs_and_long_chains():
         ("i" + " + 1" * 300, 303),
     ):
         assert Arithmetic(expression, dtypes).over(cells).values.tolist() == [value], expression
+        assert evaluate(expression, {"i": np.array([3], np.longdouble)}).tolist() == [value]
 
 
 # -- the operation -------------------------------------------------------------------------------
@@ -242,7 +251,6 @@ class TestCalc(OperationContract):
     rasters = rasters(shape=shapes(200, 30_000)).filter(
         lambda raster: raster.dtype.itemsize < 8 or raster.dtype.kind == "f"
     )
-    test_its_proof_accepts_it = test_its_proof_refuses_mutations = None
 
     def make(self, store):
         return Calc(str(store), EXPRESSION)
@@ -259,7 +267,6 @@ class TestReclass(OperationContract):
     rasters = rasters(shape=shapes(200, 30_000)).filter(
         lambda raster: raster.dtype.itemsize < 8 or raster.dtype.kind == "f"
     )
-    test_its_proof_accepts_it = test_its_proof_refuses_mutations = None
 
     @pytest.fixture(autouse=True)
     def table(self, tmp_path):
@@ -428,3 +435,28 @@ def test_the_command(store, capfd):
         assert (code, words in err) == (2, True), err
     with pytest.raises(StoreError, match="layer 'band' exists"):
         terrain_gpu.calc(store, "elevation", into="band")
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("calc_of", "elevation +"),
+        ("calc_of", "there + 1"),
+        ("classes", [[1]]),
+        ("classes", {"1": 2}),
+        ("classes", [["1", 2]]),
+        ("default", []),
+    ],
+)
+def test_a_damaged_record(store, capfd, key, value):
+    Path("t.csv").write_text("3;4\n")
+    how = {"reclass": "t.csv", "default": 1.0, "verify": True}
+    terrain_gpu.calc(store, "elevation", **how)
+    file = store / "calc" / "zarr.json"
+    text = json.loads(file.read_text())
+    own = next(v for v in text["attributes"].values() if isinstance(v, dict) and "settings" in v)
+    own["settings"][key] = value
+    del own["checksum"]
+    file.write_text(json.dumps(text))
+    code, _, err = call(capfd, ["verify", "s.zarr"])
+    assert (code, f"{key} is recorded as" in err) == (2, True), err

@@ -8,20 +8,20 @@ from pathlib import Path
 import numpy as np
 import pytest
 import rasterio.features
-from contract import TRANSFORM, OperationContract, make_store, whole
+from contract import TRANSFORM, OperationContract, Stop, make_store, stop_at, whole
 
 import terrain_gpu
 from terrain_gpu.algebra.rasterizing import Rasterize, rasterize
 from terrain_gpu.cli import options
 from terrain_gpu.cli.main import group
-from terrain_gpu.errors import InputError
+from terrain_gpu.engine.run import Here, run
+from terrain_gpu.errors import InputError, StoreError, VerificationError
 from terrain_gpu.io.places import from_vector
 from terrain_gpu.store import TileStore
 
 
 class TestRasterize(OperationContract):
     command = "rasterize s.zarr --onto elevation --value 3 --features f.geojson"
-    test_its_proof_accepts_it = test_its_proof_refuses_mutations = None
 
     @pytest.fixture(autouse=True)
     def features(self, tmp_path):
@@ -148,3 +148,60 @@ def test_no_path_crosses_a_line(store, line):
     assert reached.any()
     assert not (reached & ~below).any()
     assert not (reached & blocked).any()
+
+
+CELLS = np.array([[0, 0], [3, 3], [20, 64], [65, 10], [69, 89]])
+
+
+@pytest.mark.parametrize("onto", [None, "elevation"])
+def test_proofs_know_cells_and_values(store, monkeypatch, onto):
+    """Consistent but wrong: values that changed places, and a feature in another cell."""
+    places = [(r, c, v) for (r, c), v in zip(CELLS.tolist(), [5, 7, 8, 5, 9], strict=True)]
+    found = rasterize(store, places, onto=onto, verify=True).found
+    assert (found["covered"], found["changed"]) == (5, 5 if onto is None else 3)
+    solve, swapped = Rasterize.solve, ((0, 0), (0, 0))
+
+    def wrong(operation, phase, at, cells, out, given, work):
+        solved = solve(operation, phase, at, cells, out, given, work)
+        r0, r1, c0, c1 = operation.blocks.window(*at)
+        (data,) = solved.arrays
+        for (row, col), other in (swapped, swapped[::-1]):
+            if r0 <= row < r1 and c0 <= col < c1:
+                data[row - r0, col - c0] = values[other]
+        return solved
+
+    values = {(r, c): v for r, c, v in places} | {(4, 4): 0 if onto is None else 5}
+    monkeypatch.setattr(Rasterize, "solve", wrong)
+    for pair in (((20, 64), (69, 89)), ((69, 89), (4, 4))):
+        swapped = pair
+        with pytest.raises(VerificationError, match="other cells hold features"):
+            rasterize(store, places, onto=onto, verify=True, overwrite=True)
+
+
+@pytest.mark.parametrize("onto", [None, "elevation"])
+def test_changes_add_up_over_runs(store, onto):
+    places = [(r, c) for r in range(0, 70, 7) for c in range(0, 90, 7)]
+    ids = np.array([r * 90 + c for r, c in places])
+    values = np.full(len(ids), 3.0)
+    made = Rasterize(str(store), "7", "elevation", onto, into="r", cells=ids, values=values)
+    whole_run = run(made).found
+    with pytest.raises(Stop):
+        run(made, overwrite=True, threads=1, place=Here(stop_at(0.6)))
+    assert run(made, overwrite=True, resume=True, verify=True).found == whole_run
+
+
+@pytest.mark.parametrize(
+    ("key", "value"), [("changed", None), ("digest", "z"), ("digest", 3), ("changed", "5")]
+)
+def test_a_damaged_record(store, capfd, key, value):
+    rasterize(store, [(1, 1)])
+    file = store / "rasterized" / "zarr.json"
+    text = json.loads(file.read_text())
+    own = next(v for v in text["attributes"].values() if isinstance(v, dict) and "result" in v)
+    own["result"][key] = value
+    del own["checksum"]
+    file.write_text(json.dumps(text))
+    code, _, err = call(capfd, "verify s.zarr")
+    assert (code, f"{key} is recorded as {value!r}" in err) == (2, True), err
+    with pytest.raises(StoreError):
+        rasterize(store, [(1, 1)])

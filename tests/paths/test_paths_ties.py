@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import contract
 import numpy as np
 import pytest
 import rasterio
@@ -17,7 +18,7 @@ import terrain_gpu
 from terrain_gpu.cli import options
 from terrain_gpu.cli.main import group
 from terrain_gpu.engine.run import run
-from terrain_gpu.errors import StoreError
+from terrain_gpu.errors import StoreError, VerificationError
 from terrain_gpu.grid.lengths import step_lengths
 from terrain_gpu.paths.ties import TiedSteps
 from terrain_gpu.store import TileStore
@@ -38,7 +39,6 @@ class TestTiedSteps(OperationContract):
     command = "compute-sssp s.zarr --source-rowcol 3,5 --into near --all-ties t.tif"
     rasters = rasters(shape=shapes(200, 6000))
     base = of_paths.TestCostDistance
-    test_its_proof_accepts_it = test_its_proof_refuses_mutations = None
 
     def prepare(self, store):
         run(self.base().make(store))
@@ -90,7 +90,7 @@ def test_ties_of_all_kinds_of_paths(tmp_path, no_fsync, mode):
             out.commit()
     how = MODES[mode]
     terrain_gpu.shortest_paths(path, [(0, 0)], backlink=True, backend="cpu", **how)
-    found = whole(terrain_gpu.tied_steps(path).layers["ties"])
+    found = whole(terrain_gpu.tied_steps(path, verify=True).layers["ties"])
     store = TileStore.open(path)
     codes, cells = whole(store.layer("backlink")), whole(store.layer("distance"))
     distance = np.full(z.shape, np.inf, object)
@@ -118,6 +118,7 @@ def test_the_command(tmp_path, no_fsync, monkeypatch, capfd):
     words = "compute-sssp s.zarr --source-rowcol 4,4 --cost friction --friction elevation"
     make_store(Path("t.zarr"), np.ones((9, 9), np.uint8), None, 64)
     words = words.replace("s.zarr", "t.zarr") + " --all-ties t.tif --into walk --json r.json"
+    words += " --verify"
     code = options._guarded(lambda: group.main(words.split(), standalone_mode=False))
     assert code == 0
     assert "layers walk, walk_backlink, walk_ties, 81 cells" in capfd.readouterr().out
@@ -128,6 +129,7 @@ def test_the_command(tmp_path, no_fsync, monkeypatch, capfd):
         cells = file.read(1)
     assert cells[4, 4] == 0
     assert cells[4, 8] == 16
+    assert contract.verify(Path("t.zarr").resolve()) == (0, set(result["layers"]))
     with pytest.raises(StoreError, match="no layer 'distance'"):
         terrain_gpu.tied_steps("t.zarr")
     with pytest.raises(StoreError, match="layer 'walk_ties' exists"):
@@ -135,3 +137,24 @@ def test_the_command(tmp_path, no_fsync, monkeypatch, capfd):
     terrain_gpu.shortest_paths("s.zarr", [(0, 0)], backend="cpu")
     with pytest.raises(StoreError, match="no layer 'backlink'"):
         terrain_gpu.tied_steps("s.zarr")
+
+
+def test_a_tie_too_many_or_too_few(tmp_path, no_fsync, monkeypatch):
+    """Also a step from a cell at the same distance, which paths do not need."""
+    path = make_store(tmp_path / "s.zarr", np.ones((70, 80), np.uint8), None, 64)
+    how = {"cost": "friction", "friction": "elevation", "backlink": True, "backend": "cpu"}
+    terrain_gpu.shortest_paths(path, [(10, 10)], **how)
+    solve = TiedSteps.solve
+    for cell, bit in (((60, 70), 16), ((60, 70), 32), ((10, 14), 64), ((10, 10), 1)):
+
+        def wrong(*args, cell=cell, bit=bit):
+            found = solve(*args)
+            (ties,) = found.arrays
+            r0, r1, c0, c1 = args[0].blocks.window(*args[2])
+            if r0 <= cell[0] < r1 and c0 <= cell[1] < c1:
+                ties[cell[0] - r0, cell[1] - c0] ^= bit
+            return found
+
+        monkeypatch.setattr(TiedSteps, "solve", wrong)
+        with pytest.raises(VerificationError, match=f"row {cell[0]}, column {cell[1]}: steps"):
+            terrain_gpu.tied_steps(path, verify=True)

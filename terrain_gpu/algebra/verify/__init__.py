@@ -1,0 +1,1 @@
+"""Proofs of layers computed from others: `results` for `calc`, `features` for `rasterize`."""
