@@ -149,7 +149,8 @@ def _recorded_classes(recorded: RunRecord) -> dict[float, float | None] | None:
     if classes is None:
         return None
     found: dict[float, float | None] = {}
-    for pair in classes if isinstance(classes, list) else [()]:
+    pair: Any
+    for pair in classes if isinstance(classes, list) else [None]:
         kinds = [type(one) for one in pair] if isinstance(pair, list) else []
         if len(kinds) != 2 or kinds[0] not in (int, float) or kinds[1] not in _CLASS_VALUES:
             raise recorded.damaged("classes", pair)
