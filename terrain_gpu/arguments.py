@@ -489,6 +489,7 @@ _CHECKS: dict[str, Check] = {
     "to_outlets": flag,
     "twi": text,
     "verify": flag,
+    "vertical_factor": lambda name, value: value,
     "weights": text,
     "where": text,
 }

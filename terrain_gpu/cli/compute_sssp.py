@@ -39,31 +39,6 @@ NAMED = 5
 """A message names at most this many targets."""
 
 
-class _Parameter(click.ParamType):
-    """NAME=VALUE."""
-
-    name = "NAME=VALUE"
-
-    def convert(self, value: Any, param: Any, ctx: Any) -> tuple[str, float]:
-        name, equals, number = value.partition("=")
-        try:
-            if name.strip() and equals:
-                return name.strip(), float(number)
-        except ValueError:
-            pass
-        self.fail(f"{value!r} is not {self.name}, such as a=0.72", param, ctx)
-
-
-def _parameters(
-    ctx: click.Context, param: click.Parameter, pairs: Sequence[tuple[str, float]]
-) -> dict[str, float]:
-    found = dict(pairs)
-    for name in found:
-        if sum(other == name for other, _ in pairs) > 1:
-            raise click.BadParameter(f"{name} is given twice", ctx, param)
-    return found
-
-
 class CostType(click.ParamType):
     """The name of a model, or a formula; the library checks it."""
 
@@ -101,16 +76,16 @@ _COST_OPTIONS: tuple[Any, ...] = (
         metavar="LAYER",
         help="Layer of frictions, 0 or more. Required by --cost friction (name --layer itself if "
         "that holds them); a term of langmuir, a factor for other models, refused by minimax. "
-        "Formulas use it by name.",
+        "Formulas use it by name, or by the name of a layer without this option.",
     ),
     click.option("--barriers", metavar="LAYER", help="Layer whose non-zero cells are impassable."),
     click.option(
         "--parameter",
         "parameters",
-        type=_Parameter(),
+        type=options.Parameter(),
         metavar="NAME=VALUE",
         multiple=True,
-        callback=_parameters,
+        callback=options.named_parameters,
         help="".join(
             f"For {model.name}: {', '.join(model.parameters)}. "
             for model in MODELS.values()
@@ -130,6 +105,12 @@ _COST_OPTIONS: tuple[Any, ...] = (
         metavar="SLOPE",
         callback=not_negative,
         help="Steps with a slope |dz| / length above this are impassable: 1 is 45 degrees.",
+    ),
+    click.option(
+        "--vertical-factor",
+        metavar="TABLE",
+        help="Factors of the cost of steps that rise at an angle: lines of an angle in degrees, "
+        "negative downhill, and its factor. Steps at other angles are impassable.",
     ),
     options.connectivity_option,
     click.option(
@@ -314,7 +295,11 @@ def command(  # noqa: PLR0913 - the options
         [(option, file) for _, option, file in rasters if file is not None],
         path,
         json_target,
-        {"--sources": sources, "--targets": targets},
+        {
+            "--sources": sources,
+            "--targets": targets,
+            "--vertical-factor": settings["vertical_factor"],
+        },
         overwrite=settings["overwrite"],
     )
 
@@ -411,7 +396,11 @@ Given = tuple[Sequence[Point], Sequence[Point], str | None]
 def both_ends(
     store: TileStore, begin: Given, end: Given, settings: dict[str, Any]
 ) -> tuple[Places, Places | None]:
-    """Read the sources and the targets; take the options about them out of the settings."""
+    """Read the sources and the targets; take the options about them out of the settings.
+
+    A formula that names a layer is turned into one of frictions, which places need, too.
+    """
+    name_frictions(store, settings, settings["parameters"])
     id_field, target_field, cost_field = (
         settings.pop(name) for name in ("id_field", "target_id_field", "cost_field")
     )
@@ -433,6 +422,18 @@ def both_ends(
     own = {"id_field": target_field or id_field}
     ends = places(store.grid, "--target", *end, limit, own, outside)
     return starts, _settled(store, ends, void, "targets", settings)
+
+
+def name_frictions(
+    store: TileStore, settings: dict[str, Any], parameters: dict[str, float]
+) -> None:
+    """Turn a formula that names a layer into one of frictions."""
+    from ..paths.stated import with_named_layer
+
+    if row_of(settings["cost"]).name == "formula":
+        layers = {*store.layers} - {settings["layer"]}
+        found = with_named_layer(settings["cost"], settings["friction"], layers, parameters)
+        settings["cost"], settings["friction"] = found
 
 
 def _settled(
@@ -575,7 +576,7 @@ def _farthest(settings: dict[str, Any], distance: Layer) -> str:
     number = f"{most:,}" if isinstance(most, int) else f"{most:.10g}"
     cost = settings["cost"]
     unit = row_of(cost).unit
-    if cost == "surface" and settings["friction"] is None:
+    if cost == "surface" and settings["friction"] is None is settings["vertical_factor"]:
         from ..grid.lengths import length_unit
 
         unit = length_unit(distance.grid)

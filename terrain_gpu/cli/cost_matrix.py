@@ -113,6 +113,7 @@ def command(  # noqa: PLR0913 - the options
             f"{store} is a raster: --resume needs a store; convert-dataset makes one"
         )
     inputs = {"--sources": sources, "--targets": targets, "STORE": store if raster else None}
+    inputs["--vertical-factor"] = settings["vertical_factor"]
     refuse_shared_files(inputs, {"--output": output, "--path": path, "--json": json_target})
 
     from ..paths.matrix import cost_matrix

@@ -30,6 +30,31 @@ from ..errors import FormulaError, OutputError, TerrainError
 NAME = "terrain_gpu"
 
 
+class Parameter(click.ParamType):
+    """NAME=VALUE."""
+
+    name = "NAME=VALUE"
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> tuple[str, float]:
+        name, equals, number = value.partition("=")
+        try:
+            if name.strip() and equals:
+                return name.strip(), float(number)
+        except ValueError:
+            pass
+        self.fail(f"{value!r} is not {self.name}, such as a=0.72", param, ctx)
+
+
+def named_parameters(
+    ctx: click.Context, param: click.Parameter, pairs: Sequence[tuple[str, float]]
+) -> dict[str, float]:
+    found = dict(pairs)
+    for name in found:
+        if sum(other == name for other, _ in pairs) > 1:
+            raise click.BadParameter(f"{name} is given twice", ctx, param)
+    return found
+
+
 class Size(click.ParamType):
     """A size in bytes, such as 512MB, 2GB or 1.5GiB."""
 

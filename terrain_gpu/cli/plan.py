@@ -18,7 +18,7 @@ from ..grid import MAX_SIDE, BlockGrid
 from ..mst.weights import WEIGHTS
 from ..paths.costs import CostModel, friction_beside
 from . import options
-from .compute_sssp import CostType
+from .compute_sssp import CostType, name_frictions
 
 if TYPE_CHECKING:
     from ..engine.plan import StreamPlan
@@ -62,6 +62,7 @@ PLANNERS = {
 NEEDS = {
     "weight": ("mst",),
     "cost": ("sssp", "index"),
+    "parameter": ("sssp", "index"),
     "friction": ("sssp", "index"),
     "barriers": ("sssp", "index"),
     "backlink": ("sssp",),
@@ -102,7 +103,15 @@ NEEDS = {
 @click.option(
     "--cost",
     type=CostType(),
-    help="Cost model of shortest paths.  [default: absdiff]",
+    help="Cost model of shortest paths, or a formula.  [default: absdiff]",
+)
+@click.option(
+    "--parameter",
+    type=options.Parameter(),
+    metavar="NAME=VALUE",
+    multiple=True,
+    callback=options.named_parameters,
+    help="A parameter of the cost model, or the value of a name in a formula. Repeatable.",
 )
 @click.option(
     "--friction",
@@ -187,6 +196,10 @@ def command(
         rows, cols = source.grid.shape
         dtype = dtype or source.dtype.name
         block_size = block_size or source.block_size
+        if problem["cost"]:
+            stated = {**problem, "layer": layer}
+            name_frictions(store, stated, problem["parameter"])
+            problem |= {name: stated[name] for name in ("cost", "friction")}
     cells = layer_dtype(dtype or "float32")
 
     def also_read(name: str | None) -> np.dtype | None:
@@ -237,11 +250,15 @@ def _case(cells: np.dtype, layer: str, problem: dict[str, Any], storage: int | N
     friction = friction_beside(cost, layer, problem["friction"])
     return Case(
         weight=problem["weight"] or "max",
-        item=CostModel(cost, friction is not None, {}).distance_dtype(cells).itemsize,
+        item=_model(problem, cost, friction).distance_dtype(cells).itemsize,
         visits=VISITS.get(cost, OTHER_VISITS),
         backlink=bool(problem["backlink"] or problem["allocation"]),
         storage=storage,
     )
+
+
+def _model(problem: dict[str, Any], cost: str, friction: str | None) -> CostModel:
+    return CostModel(cost, friction is not None, problem["parameter"])
 
 
 def _divides(problem: dict[str, Any]) -> bool:
@@ -409,7 +426,7 @@ def _plan_paths(
 
     cost = problem["cost"] or "absdiff"
     friction = friction_beside(cost, layer, problem["friction"])
-    model = CostModel(cost, friction is not None, {})
+    model = _model(problem, cost, friction)
     beside = [also_read(friction), also_read(problem["barriers"])]
     if index:
         from ..paths.index.files import NAME, new_index

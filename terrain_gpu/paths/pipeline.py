@@ -33,7 +33,7 @@ from ..progress import Progress, silent
 from ..report import Report
 from ..store import Layer, TileStore
 from ..store.run import begun_dtype
-from .costs import cost_text, friction_beside, row_of
+from .costs import cost_text, row_of
 from .cpu.relax import Overflow
 from .inputs import (
     check_start_costs,
@@ -47,6 +47,7 @@ from .inputs import (
 )
 from .problem import LAYERS, CostDistance
 from .result import ShortestPaths
+from .stated import VerticalFactor, stated_cost
 
 log = logging.getLogger(__name__)
 
@@ -75,6 +76,7 @@ def shortest_paths(  # noqa: PLR0913 - keyword-only
     corner_cutting: bool = True,
     reverse: bool = False,
     max_slope: float | None = None,
+    vertical_factor: VerticalFactor | None = None,
     source_edge: bool = False,
     max_cost: float | None = None,
     targets: PlacesLike | None = None,
@@ -115,7 +117,7 @@ def shortest_paths(  # noqa: PLR0913 - keyword-only
         "absdiff", "friction", "surface", "tobler", "langmuir" or "minimax"; see `paths.costs`. Or
         one of `paths.formula.presets`, such as "herzog". Or a formula, such as ``"length *
         exp(abs(slope))"``; see `paths.formula.tree` for what it may hold. A step whose cost is NaN
-        or infinite does not exist.
+        or infinite does not exist. It may name one layer of the store, in place of `friction`.
     friction
         Layer of the store, or array, of frictions >= 0. The model "friction" needs it; where the
         raster itself holds frictions, name it again: its layer, or the same array.
@@ -132,6 +134,11 @@ def shortest_paths(  # noqa: PLR0913 - keyword-only
     max_slope
         Slope dz / length, up or down, above which a step does not exist; distances are then
         float64.
+    vertical_factor
+        Factors of the cost of steps that rise at an angle, negative downhill: a table as a text
+        file of angles in degrees and factors, or a sequence of such pairs. Between them, factors
+        are interpolated; a step at an angle outside of the table does not exist. For formulas and
+        models but langmuir and minimax.
     source_edge
         Take the raster's edge and the rim of nodata as sources too, with id 2**32 - 1.
     max_cost
@@ -207,7 +214,10 @@ def shortest_paths(  # noqa: PLR0913 - keyword-only
         raise InputError("stop_at_targets needs targets")
     over_arrays = isinstance(data, np.ndarray)
     method = method_with_index(method, over_arrays, build_index=build_index)
-    friction = friction_beside(cost, data if over_arrays else layer, friction)
+    own_heights = data if over_arrays else layer
+    cost, parameters, friction = stated_cost(
+        data, cost, own_heights, friction, parameters, vertical_factor
+    )
     given = nodata, cell_size, block_size
     path, inputs = opened_inputs(data, (layer, friction, barriers), given, into)
     heights = inputs[0]
@@ -219,7 +229,7 @@ def shortest_paths(  # noqa: PLR0913 - keyword-only
         friction=names[1],
         barriers=names[2],
         cost=cost,
-        parameters=parameters or {},
+        parameters=parameters,
         connectivity=connectivity,
         corner_cutting=corner_cutting,
         reverse=reverse,

@@ -174,6 +174,15 @@ def test_as_the_cpu(cost, kind, how, shape):
     both(z, [(0, 0), (shape[0] - 1, shape[1] - 1, 2)], cost=cost, barriers=barriers, **how)
 
 
+def test_vertical_factors():
+    """Of a table: a formula like others."""
+    z, table = hills(300, 400) * 20, [(-70, 3), (-5, 0.8), (0, 1), (30, 4), (80, 12)]
+    friction = np.random.default_rng(1).uniform(0, 2, z.shape)
+    how = {"cost": "surface", "friction": friction, "cell_size": 30.0}
+    found = both(z, [(150, 200)], vertical_factor=table, **how)
+    assert found.report.settings["cost"].startswith("sqrt(length * length + dz * dz) * friction")
+
+
 def test_a_constant_raster_is_one_flat():
     found = both(np.zeros((500, 900), np.uint8), [(250, 450), (3, 3)])
     assert not found.distance().any()

@@ -13,7 +13,8 @@ from ...errors import InputError
 from ...progress import Progress, silent
 from ...report import Report
 from ...store import TileStore
-from ..costs import cost_text, friction_beside
+from ..costs import cost_text
+from ..stated import VerticalFactor, stated_cost
 from .problem import DistanceIndex
 
 
@@ -34,6 +35,7 @@ def build_index(  # noqa: PLR0913 - keyword-only
     corner_cutting: bool = True,
     reverse: bool = False,
     max_slope: float | None = None,
+    vertical_factor: VerticalFactor | None = None,
     layer: str = "elevation",
     memory_limit: int | str | None = None,
     threads: int | None = None,
@@ -54,7 +56,8 @@ def build_index(  # noqa: PLR0913 - keyword-only
     ----------
     data
         A store, or its path.
-    cost, friction, barriers, parameters, connectivity, corner_cutting, reverse, max_slope, layer
+    cost, friction, barriers, parameters, connectivity, corner_cutting, reverse, max_slope, \
+vertical_factor, layer
         As for `shortest_paths`. `reverse` matters only for directed costs, such as tobler.
     memory_limit
         Bound on the peak resident set of the process, in bytes; a quarter of RAM when None.
@@ -95,13 +98,16 @@ def build_index(  # noqa: PLR0913 - keyword-only
     VerificationError
         when an entry is wrong; a new index is then discarded.
     """
+    cost, parameters, friction = stated_cost(
+        data, cost, layer, friction, parameters, vertical_factor
+    )
     problem = DistanceIndex(
         str(TileStore.open(data).path),
         layer,
-        friction_beside(cost, layer, friction),
+        friction,
         barriers,
         cost,
-        parameters or {},
+        parameters,
         connectivity,
         corner_cutting,
         reverse,

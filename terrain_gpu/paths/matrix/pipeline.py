@@ -28,7 +28,7 @@ from ...io.places import Places, PlacesLike
 from ...progress import Progress, silent
 from ...report import Report
 from ...store import TileStore
-from ..costs import friction_beside, row_of
+from ..costs import row_of
 from ..inputs import (
     check_start_costs,
     limit_of_costs,
@@ -37,6 +37,7 @@ from ..inputs import (
     warn_about_lengths,
 )
 from ..problem import LAYERS
+from ..stated import VerticalFactor, stated_cost
 from .problem import MatrixProblem
 from .solve import MatrixRun, run_folder
 from .table import COLUMNS, checked_paths, checked_table, columns_of, write_lines, write_table
@@ -94,6 +95,7 @@ def cost_matrix(  # noqa: PLR0913 - keyword-only
     corner_cutting: bool = True,
     reverse: bool = False,
     max_slope: float | None = None,
+    vertical_factor: VerticalFactor | None = None,
     nearest: int | None = None,
     max_cost: float | None = None,
     output: str | os.PathLike[str] | None = None,
@@ -119,7 +121,7 @@ def cost_matrix(  # noqa: PLR0913 - keyword-only
     Parameters
     ----------
     data, cost, friction, barriers, parameters, connectivity, corner_cutting, max_slope, \
-cell_size, nodata, layer
+vertical_factor, cell_size, nodata, layer
         As for `shortest_paths`.
     sources, targets
         As for `shortest_paths`; start costs of sources count. Without targets, each source is also
@@ -184,7 +186,10 @@ cell_size, nodata, layer
     table = None if output is None else checked_table(output, overwrite=overwrite)
     lines = None if paths is None else checked_paths(paths, overwrite=overwrite)
     over_arrays = isinstance(data, np.ndarray)
-    friction = friction_beside(cost, data if over_arrays else layer, friction)
+    heights = data if over_arrays else layer
+    cost, parameters, friction = stated_cost(
+        data, cost, heights, friction, parameters, vertical_factor
+    )
     given = nodata, cell_size, None
     where, inputs = opened_inputs(data, (layer, friction, barriers), given, LAYERS[0])
     names = [None if found is None else found.name for found in inputs[1:]]
@@ -194,7 +199,7 @@ cell_size, nodata, layer
         friction=names[0],
         barriers=names[1],
         cost=cost,
-        parameters=parameters or {},
+        parameters=parameters,
         connectivity=connectivity,
         corner_cutting=corner_cutting,
         reverse=reverse,

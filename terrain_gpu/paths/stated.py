@@ -1,0 +1,195 @@
+"""Costs as they are stated, to costs as they are computed: a formula and a layer of frictions.
+
+A formula may name a layer of the store, which is then the layer of frictions, and a table of
+vertical factors becomes a factor of the formula.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from ..errors import InputError
+from ..store import TileStore
+from .costs import MODELS, friction_beside, row_of
+from .formula.presets import PRESETS
+from .formula.tree import CONSTANTS, FUNCTIONS, NAMES
+
+MOST_FACTORS = 200
+"""Lines of a table of factors."""
+
+VerticalFactor = str | os.PathLike[str] | Sequence[tuple[float, float]]
+
+
+class StatedCost(NamedTuple):
+    """What `costs.CostModel` takes: a model or formula, and its parameters; and the frictions.
+
+    Attributes
+    ----------
+    cost, parameters
+        Of the model.
+    friction
+        The frictions to read beside the heights, a layer or an array; None if there are none.
+    """
+
+    cost: str
+    parameters: dict[str, float]
+    friction: Any
+
+
+def stated_cost(
+    data: Any,
+    cost: str,
+    heights: Any,
+    friction: Any,
+    parameters: Mapping[str, float] | None,
+    vertical_factor: VerticalFactor | None = None,
+) -> StatedCost:
+    """Turn the arguments of `shortest_paths` into a model.
+
+    Parameters
+    ----------
+    data
+        A store or its path; else an array, whose formulas name no layers.
+    heights, friction
+        Names of layers, or arrays.
+    vertical_factor
+        See `shortest_paths`.
+
+    Raises
+    ------
+    InputError
+        when frictions are missing, a formula names several layers, or the factors cannot be used.
+    """
+    own = dict(parameters or {})
+    if isinstance(data, str | os.PathLike | TileStore) and row_of(cost).name == "formula":
+        layers = TileStore.open(data).layers
+        cost, friction = with_named_layer(cost, friction, {*layers} - {heights}, own)
+    if vertical_factor is not None:
+        cost, own = _with_factors(cost, heights, friction, own, _factors(vertical_factor))
+    return StatedCost(cost, own, friction_beside(cost, heights, friction))
+
+
+def with_named_layer(
+    cost: str, friction: Any, layers: Collection[str], parameters: Collection[str] = ()
+) -> tuple[str, Any]:
+    """Return a formula in which frictions stand for the layer that it names, and that layer.
+
+    Like `friction`, ``snow`` is the mean of both cells of a step, and ``snow_from`` and ``snow_to``
+    are those of each.
+
+    Raises
+    ------
+    InputError
+        when it names several layers, or one beside frictions.
+    """
+    free = {*layers} - {*NAMES, *CONSTANTS, *FUNCTIONS, *parameters}
+    taken = {*NAMES, *parameters}
+    words = re.findall(r"(?<![\w.])[A-Za-z_]\w*", cost)
+    named = {
+        re.sub("_(from|to)$", "", word) if word not in free else word
+        for word in words
+        if word not in taken
+    } & free
+    if not named:
+        return cost, friction
+    several = [*([] if friction is None else ["friction"]), *sorted(named)]
+    if len(several) > 1:
+        raise InputError(
+            f"the formula uses {' and '.join(several)}: it may use one layer beside the heights; "
+            "combine them first, with terrain-gpu calc"
+        )
+    (name,) = named
+    return re.sub(rf"(?<![\w.]){name}(?=(_from|_to)?(?!\w))", "friction", cost), name
+
+
+def read_factors(path: str | os.PathLike[str]) -> list[tuple[float, float]]:
+    """Read a table of vertical factors from a text file.
+
+    Each line has an angle in degrees and the factor of steps that rise at it, with a comma, a
+    semicolon, a tab or spaces between them. A first line that does not begin with a number holds
+    names.
+
+    Raises
+    ------
+    InputError
+        when the file cannot be read or a line is not two numbers; names the line.
+    """
+    path = Path(path)
+    try:
+        lines = path.read_text(encoding="utf-8-sig").splitlines()
+    except (OSError, UnicodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not text in UTF-8"
+        raise InputError(f"{path}: cannot be read as a table of factors: {reason}") from None
+    found = []
+    for number, line in enumerate(lines, 1):
+        fields = re.split(r"\s*[,;\s]\s*", line.strip())
+        try:
+            angle, factor = map(float, fields[:2])
+        except ValueError:
+            if line.strip() and not (number == 1 and not re.match(r"\s*[-+.\d]", line)):
+                raise InputError(
+                    f"{path}: line {number}: {line.strip()[:60]!r} is not an angle and its factor; "
+                    "correct it"
+                ) from None
+            continue
+        found.append((angle, factor))
+    return found
+
+
+def _factors(given: VerticalFactor) -> list[tuple[float, float]]:
+    """The checked points of a table."""
+    name = "vertical_factor"
+    if isinstance(given, str | os.PathLike):
+        name, found = os.fspath(given), read_factors(given)
+    else:
+        pairs: Any = given
+        try:
+            found = [(float(angle), float(factor)) for angle, factor in pairs]
+        except (TypeError, ValueError):
+            remedy = "give pairs of an angle in degrees and its factor"
+            raise InputError(f"{name}: {remedy}") from None
+    if not 2 <= len(found) <= MOST_FACTORS:
+        raise InputError(f"{name}: {len(found)} factors; give 2 to {MOST_FACTORS}")
+    before = -math.inf
+    for angle, factor in found:
+        if not (-90 <= angle <= 90 and angle > before):
+            raise InputError(
+                f"{name}: angle {angle:g}: angles go from -90 to 90 degrees, in ascending order"
+            )
+        if not 0 <= factor < math.inf:
+            raise InputError(f"{name}: factor {factor:g} at {angle:g} degrees: give 0 or more")
+        before = angle
+    return found
+
+
+def _with_factors(
+    cost: str,
+    heights: Any,
+    friction: Any,
+    parameters: dict[str, float],
+    factors: Iterable[tuple[float, float]],
+) -> tuple[str, dict[str, float]]:
+    """A formula with vertical factors, and its parameters."""
+    model, text = row_of(cost), cost
+    if cost in MODELS:
+        if model.friction in ("own", "refused"):
+            raise InputError(
+                f"cost {cost!r} takes no vertical factor; choose another, such as surface"
+            )
+        if model.friction == "needed" and friction_beside(cost, heights, friction) is None:
+            raise InputError(
+                "a vertical factor needs heights, but the layer holds the frictions; name a layer "
+                "of heights (--layer) beside that of frictions"
+            )
+        text = model.formula
+    elif cost in PRESETS:
+        text, parameters = PRESETS[cost].formula, {**PRESETS[cost].parameters, **parameters}
+    if friction is not None and model.friction == "factor":
+        text = f"({text}) * friction"
+    points = ", ".join(f"{angle!r}, {factor!r}" for angle, factor in factors)
+    return f"({text}) * interp(degrees(atan(slope)), {points})", parameters
