@@ -72,6 +72,9 @@ if TYPE_CHECKING:
 @options.layer_option
 @options.memory_limit_option
 @options.threads_option
+@options.backend_option
+@options.device_option
+@options.gpu_memory_limit_option
 @options.resume_option
 @options.overwrite_option
 @options.json_option

@@ -25,6 +25,7 @@ from terrain_gpu.grid.lengths import step_lengths
 from terrain_gpu.io.places import Places
 from terrain_gpu.paths.matrix import problem as planning
 from terrain_gpu.paths.matrix import relax, solve
+from terrain_gpu.paths.matrix.folder import run_folder
 from terrain_gpu.paths.matrix.places import Grouped
 from terrain_gpu.paths.matrix.problem import MatrixProblem
 
@@ -381,7 +382,7 @@ def test_a_folder_of_that_name_is_not_touched(store, tmp_path):
 def test_another_run_works_there(store, tmp_path):
     table = tmp_path / "t.csv"
     with (
-        solve.run_folder(table, {}, resume=False, overwrite=False),
+        run_folder(table, {}, resume=False, overwrite=False),
         pytest.raises(OutputError, match="another run works there"),
     ):
         cost_matrix(store, MANY[:2], output=table)

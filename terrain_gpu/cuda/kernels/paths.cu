@@ -10,6 +10,7 @@
 // per row. Bit masks skip rows and columns beside which nothing has changed.
 #include "costs.cuh"
 #include "steps.cuh"
+#include "terrain.cuh"
 #include "pending.cuh"
 
 #define PITCH (SIDE + 3) // odd: the cells of a column lie in different banks
@@ -17,11 +18,11 @@
 #define ALL 0xffffffffu
 #define MOST_STEPS 192 // of one visit: a wave lasts as long as its slowest tile
 
-struct Terrain {
-    const CELL* heights;
-    const FRICTION* frictions;
-    const f64* lengths; // of the steps E, diagonal, S from each padded row; three arrays
-    i64 rows, pitch;    // padded
+// Rasters of distances that are relaxed together, one after another in memory; tiles are numbered
+// through all of them.
+struct Planes {
+    i64 tiles;          // of each
+    const dist* limits; // of each: tiles with greater keys are skipped
 };
 
 // A tile and its ring.
@@ -329,17 +330,19 @@ __device__ __forceinline__ order least_better(dist now, dist before) {
 // Make the neighbours of a tile pending. Lane k < 8 has the key for the neighbour in direction k,
 // lane 8 the key for the tile itself if it is unfinished.
 __device__ __forceinline__ void tell(
-    const Pending& q, u64 next, i64 tile, order key, dist farthest, int lane
+    const Pending& q, const Planes& planes, u64 next, i64 tile, order key, dist farthest, int lane
 ) {
-    i64 i = tile / q.across, j = tile % q.across;
+    i64 own = tile % planes.tiles, down = planes.tiles / q.across;
+    i64 i = own / q.across, j = own % q.across;
     if (lane < 8) {
         i += row_step(lane);
         j += col_step(lane);
     }
-    bool there = lane <= 8 && key != NONE && i >= 0 && i < q.down && j >= 0 && j < q.across &&
+    bool there = lane <= 8 && key != NONE && i >= 0 && i < down && j >= 0 && j < q.across &&
                  !(distance_of(key) > farthest);
     if (!there) key = NONE;
-    bool listed = there && lower(q, i * q.across + j, key, lane == 8 ? WHOLE : 0);
+    i64 other = tile - own + i * q.across + j;
+    bool listed = there && lower(q, other, key, lane == 8 ? WHOLE : 0);
     u32 added = __ballot_sync(ALL, listed);
     order least = least_of_warp(key);
     Wave& wave = q.state->waves[next % 3];
@@ -349,7 +352,7 @@ __device__ __forceinline__ void tell(
     if (lane == 0) first = atomicAdd(&wave.candidates, (u32)__popc(added));
     first = __shfl_sync(ALL, first, 0);
     if (listed) {
-        candidates(q, next)[first + __popc(added & ((1u << lane) - 1))] = (u32)(i * q.across + j);
+        candidates(q, next)[first + __popc(added & ((1u << lane) - 1))] = (u32)other;
         atomicAdd(&wave.sum, (f64)distance_of(key));
     }
 }
@@ -361,10 +364,12 @@ __device__ __forceinline__ order better_corner(dist now, dist side, int lane) {
 
 // Relax one tile and make neighbours pending for the wave after `wave`.
 __device__ __forceinline__ void visit(
-    Tile& t, const Terrain& terrain, const Parameters& p, const Pending& q, dist* distances,
-    u64 wave, i64 tile, dist guard, u64& visits, u64& steps, int lane
+    Tile& t, const Terrain& terrain, const Parameters& p, const Pending& q, const Planes& planes,
+    dist* distances, u64 wave, i64 tile, dist guard, u64& visits, u64& steps, int lane
 ) {
-    dist farthest = q.state->farthest;
+    i64 plane = tile / planes.tiles, own_tile = tile % planes.tiles;
+    dist farthest = __ldg(planes.limits + plane);
+    distances += plane * terrain.rows * terrain.pitch;
     u32 flags = 0;
     order own = NONE;
     if (lane == 0) {
@@ -378,7 +383,7 @@ __device__ __forceinline__ void visit(
     if (own == NONE || distance_of(own) > farthest) return;
     bool whole = __shfl_sync(ALL, flags, 0) & WHOLE;
     if (whole && lane == 0) atomicAnd(q.flags + tile, ~WHOLE);
-    i64 row = tile / q.across * SIDE, col = tile % q.across * SIDE;
+    i64 row = own_tile / q.across * SIDE, col = own_tile % q.across * SIDE;
     Sweep s;
     load(t, s, terrain, distances, row, col, lane);
     s.down = 1;
@@ -416,7 +421,7 @@ __device__ __forceinline__ void visit(
     for (int k = 0; k < 8; k++) key = lane == k ? keys[k] : key;
     __threadfence();
     __syncwarp();
-    if (__any_sync(ALL, key != NONE)) tell(q, wave + 1, tile, key, farthest, lane);
+    if (__any_sync(ALL, key != NONE)) tell(q, planes, wave + 1, tile, key, farthest, lane);
 }
 
 // Grid-wide barrier; `goal` is the number of arrivals since the launch to wait for.
@@ -433,17 +438,19 @@ __device__ __forceinline__ void barrier(u32* arrived, u32& goal) {
 }
 
 // Distribute the candidates of a wave: keys up to the limit are chosen, others go to the next wave.
-__device__ void choose(const Pending& q, u64 number, u32 count, f64 limit) {
+__device__ void choose(
+    const Pending& q, const Planes& planes, u64 number, u32 count, f64 limit
+) {
     int lane = threadIdx.x & 31;
     i64 warps = (i64)gridDim.x * WARPS;
     i64 warp = (i64)blockIdx.x * WARPS + threadIdx.x / 32;
     Wave& now = q.state->waves[number % 3];
     Wave& next = q.state->waves[(number + 1) % 3];
-    dist farthest = q.state->farthest;
     for (i64 first = warp * 32; first < count; first += warps * 32) {
         bool there = first + lane < count;
         u32 tile = there ? __ldcg(candidates(q, number) + first + lane) : 0;
         order key = there ? __ldcg(q.keys + tile) : NONE;
+        dist farthest = __ldg(planes.limits + tile / (u32)planes.tiles);
         bool drop = key == NONE || distance_of(key) > farthest;
         if (there && drop) atomicAnd(q.flags + tile, ~LISTED);
         f64 distance = (f64)distance_of(key);
@@ -477,7 +484,7 @@ __device__ void choose(const Pending& q, u64 number, u32 count, f64 limit) {
 extern "C" __global__ void __launch_bounds__(WARPS * 32, 1) relax(
     const CELL* heights, const FRICTION* frictions, const f64* lengths, i64 rows, i64 pitch,
     dist* distances, i64 down, i64 across, order* keys, u32* flags, u32* lists, State* state,
-    const f64* p, dist guard, f64 target, i64 waves
+    i64 tiles, const dist* limits, const f64* p, dist guard, f64 target, i64 waves
 ) {
     static_assert(sizeof(Tile) == TILE_BYTES, "the host reckons with another size");
     extern __shared__ __align__(16) unsigned char memory[];
@@ -485,6 +492,7 @@ extern "C" __global__ void __launch_bounds__(WARPS * 32, 1) relax(
     const Parameters parameters = parameters_of(p);
     const Terrain terrain = {heights, frictions, lengths, rows, pitch};
     const Pending q = {down, across, keys, flags, lists, state};
+    const Planes planes = {tiles, limits};
     int lane = threadIdx.x & 31;
     bool first_thread = blockIdx.x == 0 && threadIdx.x == 0;
     // Consecutive warps run on different multiprocessors: a few tiles use many of them.
@@ -502,14 +510,16 @@ extern "C" __global__ void __launch_bounds__(WARPS * 32, 1) relax(
             // Assume that keys are spread evenly from the least, with the same mean.
             f64 least = (f64)distance_of(now->least);
             f64 width = 2 * (now->sum / count - least) * (target / count);
-            choose(q, number, count, width > 0 ? least + width : least);
+            choose(q, planes, number, count, width > 0 ? least + width : least);
             barrier(&state->arrived, goal);
             count = now->chosen;
             list = chosen(q);
         }
         for (u32 k = warp; k < count;) {
             u32 tile = __ldcg(list + k);
-            visit(t, terrain, parameters, q, distances, number, tile, guard, visits, steps, lane);
+            visit(
+                t, terrain, parameters, q, planes, distances, number, tile, guard, visits, steps, lane
+            );
             if (count <= warps) break;
             u32 more = 0;
             if (lane == 0) more = atomicAdd((u32*)&now->taken, 1u);
@@ -529,35 +539,6 @@ extern "C" __global__ void __launch_bounds__(WARPS * 32, 1) relax(
 }
 
 // -- predecessors -----------------------------------------------------------------------------
-
-// Whether the step from the neighbour in direction k to the cell at `at` gives its exact distance.
-__device__ __forceinline__ bool is_tight(
-    const Terrain& t, const Parameters& p, const dist* distances, i64 row, i64 at, int k, dist here,
-    dist there
-) {
-    int dy = row_step(k), dx = col_step(k);
-    i64 other = at + dy * t.pitch + dx;
-#if !CORNERS
-    bool beside = is_absent(distances[at + dx]) && is_absent(distances[at + dy * t.pitch]);
-    if (dx && dy && beside) return false;
-#endif
-    f64 length = 0;
-#if HAS_LENGTH
-    length = t.lengths[(dx && dy ? 1 : (dy ? 2 : 0)) * t.rows + (dy < 0 ? row - 1 : row)];
-#endif
-#if REVERSE
-    i64 from = at, to = other;
-#else
-    i64 from = other, to = at;
-#endif
-    value a = (value)t.heights[from], b = (value)t.heights[to];
-#if HAS_FRICTION
-    f64 fa = (f64)t.frictions[from], fb = (f64)t.frictions[to];
-#else
-    f64 fa = (f64)a, fb = (f64)b;
-#endif
-    return join(there, edge(p, a, b, fa, fb, length)) == here;
-}
 
 #if MODEL != HOPS
 // Per cell, the D8 code of the strictly nearer predecessor with the lowest direction, 255 if

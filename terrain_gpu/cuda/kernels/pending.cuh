@@ -46,7 +46,6 @@ struct Wave {
 
 struct State {
     Wave waves[3];
-    dist farthest;   // tiles with greater keys are skipped
     u64 number;      // waves done
     u64 visits;      // tiles relaxed
     u64 steps;       // rows and columns relaxed
@@ -55,7 +54,7 @@ struct State {
 };
 
 struct Pending {
-    i64 down, across; // number of tiles
+    i64 down, across; // number of tiles; of several planes, `down` is that of all
     order* keys;      // per tile
     u32* flags;       // per tile, as above
     u32* lists;       // three lists of tiles: candidates of even waves, of odd waves, and chosen

@@ -48,11 +48,14 @@ class Shape:
         return self.padded * self.pitch + _SHIFT
 
 
-def padded(shape: Shape, dtype: np.dtype, value: Any) -> Any:
-    """A padded array on the device, filled with `value`; its first cell is a corner of the ring."""
+def padded(shape: Shape, dtype: np.dtype, value: Any, planes: int = 1) -> Any:
+    """A padded array on the device, filled with `value`; its first cell is a corner of the ring.
+
+    Of several planes, one follows the other.
+    """
     import cupy
 
-    return cupy.full(shape.cells, value, dtype)[_SHIFT:]
+    return cupy.full(planes * shape.padded * shape.pitch + _SHIFT, value, dtype)[_SHIFT:]
 
 
 NOTES = ("negative", "far", "blocked", "reached", "valid", "flats", "lost")

@@ -44,12 +44,21 @@ class Piece:
         Padded arrays, see `Shape`.
     codes, flat
         Backlinks (not padded) and steps on flats (padded); set by `link`.
+    planes
+        Number of rasters of distances over the same cells, see `matrix.gpu`; all but `read` and
+        `relax` concern the first.
     """
 
     def __init__(
-        self, problem: Problem, window: Window, pool: list[BlockStaging], notes: Any
+        self,
+        problem: Problem,
+        window: Window,
+        pool: list[BlockStaging],
+        notes: Any,
+        planes: int = 1,
     ) -> None:
         self.problem, self.window, self.pool, self.notes = problem, window, pool, notes
+        self.planes = planes
         r0, r1, c0, c1 = window
         self.shape = Shape(r1 - r0, c1 - c0)
         g = self.ground = problem.ground
@@ -66,7 +75,7 @@ class Piece:
 
         problem, g = self.problem, self.ground
         cell, friction = problem.cell_dtypes()
-        self.distances = padded(self.shape, self.dtype, absent(self.dtype))
+        self.distances = padded(self.shape, self.dtype, absent(self.dtype), self.planes)
         self.heights: Any = padded(self.shape, cell, 0)
         self.frictions: Any = self.heights
         if friction is not None:
@@ -81,6 +90,7 @@ class Piece:
             self.dtype,
             problem.options,
             problem.farthest,
+            self.planes,
         )
         self.kernels = field_kernels(problem)
         sources = g.sources

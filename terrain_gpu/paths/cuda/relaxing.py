@@ -14,7 +14,7 @@ from ..cpu.relax import Overflow
 from .memory import Shape
 from .variants import variant
 
-AWAY, CHANGED = 4, 8
+LISTED, WHOLE, AWAY, CHANGED = 1, 2, 4, 8
 """Flags of tiles, as in kernels/pending.cuh."""
 
 _FILL = 1.0
@@ -24,16 +24,28 @@ _LAUNCH = 0.1
 """Target duration of a launch of `relax` in seconds; Ctrl-C and targets are checked between."""
 
 
+def key_dtype(distance: np.dtype) -> np.dtype:
+    """Of the keys of pending tiles, `order` in kernels/pending.cuh."""
+    return np.dtype(np.uint32 if distance == np.uint32 else np.uint64)
+
+
+def keys_of(distances: np.ndarray) -> np.ndarray:
+    """Keys of distances: integers in the same order, `order_of` in kernels/pending.cuh."""
+    if distances.dtype.kind == "u":
+        return distances
+    bits, sign = distances.view(np.uint64), np.uint64(1 << 63)
+    return np.where(bits & sign, ~bits, bits | sign)
+
+
 def _state_dtype(distance: np.dtype) -> np.dtype:
     """Layout of the struct State in kernels/pending.cuh."""
-    key = np.uint32 if distance == np.uint32 else np.uint64
     wave = np.dtype(
-        [("sum", np.float64), ("least", key)]
+        [("sum", np.float64), ("least", key_dtype(distance))]
         + [(n, np.uint32) for n in ("candidates", "chosen", "taken", "overflow")],
         align=True,
     )
     return np.dtype(
-        [("waves", wave, 3), ("farthest", distance)]
+        [("waves", wave, 3)]
         + [(n, np.uint64) for n in ("number", "visits", "steps")]
         + [(n, np.uint32) for n in ("arrived", "overflow")],
         align=True,
@@ -48,7 +60,9 @@ class Relaxing:
     cell, friction
         Dtypes of the arrays given to `run`.
     farthest
-        Larger distances are not propagated.
+        Larger distances are not propagated; one bound, or one for each plane.
+    planes
+        Rasters of distances over the same cells that are relaxed together.
     """
 
     def __init__(
@@ -60,11 +74,12 @@ class Relaxing:
         distance: np.dtype,
         options: tuple[bool, bool, bool],
         farthest: Any,
+        planes: int = 1,
     ) -> None:
         import cupy
 
         device = cupy.cuda.Device()
-        self.shape, self.dtype, self.device = shape, distance, device.id
+        self.shape, self.dtype, self.device, self.planes = shape, distance, device.id, planes
         self._multiprocessors = device.attributes["MultiProcessorCount"]
         limit = shared_memory(device.id)
         self.macros = variant(cost, cell, friction, distance, options, limit)
@@ -73,8 +88,7 @@ class Relaxing:
         self._shared = self.macros["WARPS"] * self.macros["TILE_BYTES"]
         self._kernel.max_dynamic_shared_size_bytes = self._shared
         self.parameters = cupy.array(cuda_parameters(cost))
-        key = np.uint32 if distance == np.uint32 else np.uint64
-        tiles = shape.tiles[0] * shape.tiles[1]
+        key, tiles = key_dtype(distance), planes * shape.tiles[0] * shape.tiles[1]
         self._keys = cupy.full(tiles, np.iinfo(key).max, key)
         self._flags = cupy.zeros(tiles, np.uint32)
         self._lists = cupy.empty(3 * tiles, np.uint32)
@@ -82,12 +96,41 @@ class Relaxing:
         state = np.zeros((), self._layout)
         state["waves"]["least"] = np.iinfo(key).max
         self._state = cupy.array(state[None].view(np.uint8))
+        self._limits = cupy.empty(planes, distance)
         self.farthest = farthest
 
     @property
     def pending(self) -> tuple[Any, ...]:
         """Arguments of kernels that make tiles pending."""
-        return (*self.shape.tiles, self._keys, self._flags, self._lists, self._state)
+        down, across = self.shape.tiles
+        return (self.planes * down, across, self._keys, self._flags, self._lists, self._state)
+
+    def restart(self, tiles: np.ndarray, values: np.ndarray, whole: np.ndarray) -> None:
+        """Forget what is pending, and make tiles pending.
+
+        Parameters
+        ----------
+        tiles
+            Their numbers, each once, counted through all planes.
+        values
+            The least distance that is to be propagated into each.
+        whole
+            Whether cells inside the tile were set, not only beside it.
+        """
+        import cupy
+
+        keys, state = keys_of(values.astype(self.dtype)), np.zeros((), self._layout)
+        none, first = np.iinfo(keys.dtype).max, state["waves"][0]
+        state["waves"]["least"] = none
+        first["least"], first["candidates"] = keys.min(initial=none), len(tiles)
+        first["sum"] = values.sum(dtype=np.float64)
+        self._keys.fill(none)
+        self._flags.fill(0)
+        at = cupy.array(tiles)
+        self._keys[at] = cupy.array(keys)
+        self._flags[at] = cupy.array(np.where(whole, LISTED | WHOLE | CHANGED, LISTED), np.uint32)
+        self._lists[: len(tiles)] = cupy.array(tiles.astype(np.uint32))
+        self._state[:] = cupy.array(state[None].view(np.uint8))
 
     def send_away(self) -> None:
         """Mark all tiles as not loaded; they keep their keys until `admit` in kernels/fields.cu."""
@@ -111,9 +154,7 @@ class Relaxing:
         import cupy
 
         self._farthest = value
-        at, size = self._layout.fields["farthest"][1], self.dtype.itemsize  # type: ignore[index]
-        there = self._state[at : at + size]
-        there[:] = cupy.array(np.array([value], self.dtype).view(np.uint8))
+        self._limits[:] = cupy.array(np.full(self.planes, value, self.dtype))
 
     def state(self) -> Any:
         """The state of the kernel after it has finished."""
@@ -153,6 +194,8 @@ class Relaxing:
                     self.shape.pitch,
                     distances,
                     *self.pending,
+                    self.shape.tiles[0] * self.shape.tiles[1],
+                    self._limits,
                     self.parameters,
                     self.dtype.type(guard),
                     target,

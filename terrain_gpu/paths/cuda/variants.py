@@ -126,6 +126,8 @@ def variants() -> list[tuple[str, dict[str, Any]]]:
     for cell, integer in ((np.uint16, np.uint32), (np.int64, np.uint64)):
         types = np.dtype(cell), None, np.dtype(integer)
         found += [("paths", variant(absdiff, *types, options, shared)) for options in every]
+    # Walks share the macros, and do not depend on the size of tiles.
+    found += [("walk", how) for _, how in found]
     hops = np.dtype(np.uint8), None, np.dtype(np.uint32)
     found.append(("paths", variant(Hops(), *hops, every[0], shared)))
     found += [

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from ...arguments import (
+    Backend,
     Connectivity,
     Cost,
     checked,
@@ -21,7 +22,8 @@ from ...arguments import (
     text,
     whole,
 )
-from ...engine.plan import NO_LIMIT
+from ...cuda.backend import Gpu, Placement, find_gpu
+from ...engine.plan import NO_LIMIT, limit_of
 from ...errors import InputError
 from ...io.features import library_bytes
 from ...io.places import Places, PlacesLike
@@ -38,8 +40,9 @@ from ..inputs import (
 )
 from ..problem import LAYERS
 from ..stated import VerticalFactor, stated_cost
-from .problem import MatrixProblem
-from .solve import MatrixRun, run_folder
+from .folder import BATCH, run_folder
+from .problem import GPU_SIDE, MatrixProblem
+from .solve import MatrixRun
 from .table import COLUMNS, checked_paths, checked_table, columns_of, write_lines, write_table
 
 
@@ -105,6 +108,9 @@ def cost_matrix(  # noqa: PLR0913 - keyword-only
     layer: str = "elevation",
     memory_limit: int | str | None = None,
     threads: int | None = None,
+    backend: Backend = "auto",
+    device: int = 0,
+    gpu_memory_limit: int | str | None = None,
     resume: bool = False,
     overwrite: bool = False,
     progress: Progress = silent,
@@ -143,8 +149,16 @@ vertical_factor, cell_size, nodata, layer
         For arrays: the same without what the caller holds; no bound when None.
     threads
         Threads; all processors when None.
+    backend
+        "cpu", "cuda", or "auto": CUDA where it works and the raster fits with eight fields of
+        distances, else the CPU. The result is the same bits.
+    device
+        Number of the GPU.
+    gpu_memory_limit
+        Bound on the memory of the GPU, bytes; nine tenths of what is free when None.
     resume
-        Continue an unfinished run to the same output: sources that are done are kept.
+        Continue an unfinished run to the same output: sources that are done are kept, whatever
+        solved them.
     overwrite
         Replace existing files once the new ones are complete.
     progress
@@ -214,8 +228,10 @@ vertical_factor, cell_size, nodata, layer
         raise InputError("there is one source and no target; give targets, or more sources")
     if not over_arrays:
         warn_about_lengths(problem)
-    limit = NO_LIMIT if memory_limit is None and over_arrays else memory_limit
-    found = _solve(problem, limit, threads, table, lines, resume, overwrite, progress)
+    limit = limit_of(NO_LIMIT if memory_limit is None and over_arrays else memory_limit)
+    gpu = find_gpu(backend, device, gpu_memory_limit, limit, GPU_SIDE)
+    place = Placement(gpu, progress)
+    found = _solve(problem, limit, threads, table, lines, place, resume, overwrite)
     for key, file in (("output", output), ("path", paths)):
         if file is not None:
             found.report.result[key] = os.fspath(file)
@@ -232,18 +248,18 @@ def _some_places(heights: Any, given: PlacesLike, name: str) -> Places:
 
 def _solve(
     problem: MatrixProblem,
-    limit: Any,
+    limit: int,
     threads: int | None,
     table: Path | None,
     lines: Path | None,
+    place: Placement,
     resume: bool,
     overwrite: bool,
-    progress: Progress,
 ) -> CostMatrix:
     report = Report(problem.command)
     beside = max((library_bytes(str(file)) for file in (table, lines) if file), default=0)
-    plan = problem.plan_batches(limit, threads, beside)
-    problem = problem.of(plan)
+    if place.gpu is None:
+        problem.plan_batches(limit, threads, beside)  # refuses a limit before a folder is made
     settings = problem.settings() if problem.store == "" else problem.fingerprint()
     with report.measured(), ExitStack() as stack:
         if table is None:
@@ -253,8 +269,15 @@ def _solve(
             kept = {**settings, "paths": lines is not None}
             how = {"resume": resume, "overwrite": overwrite}
             folder = stack.enter_context(run_folder(table, kept, **how))
-        run = MatrixRun(problem, plan, folder, lines=lines is not None)
-        resumed = run.run(report, progress)
+
+        def solve(gpu: Gpu | None) -> MatrixRun:
+            plan = problem.plan_batches(limit, threads, beside + place.held, gpu)
+            run = MatrixRun(problem.of(plan), plan, folder, lines=lines is not None)
+            run.run(report, place.progress, gpu)
+            return run
+
+        resumed = sum(1 for _ in folder.glob(BATCH.format("*")))
+        run = place.run(solve)
         columns = None
         with report.phase("write"):
             if table is None:
@@ -268,7 +291,7 @@ def _solve(
             rows += len(found.rows)
             unreached += int((found.rows["cells"] == 0).sum())
     report.cells = problem.grid.cells
-    report.settings = {**settings, "plan": plan._asdict()}
+    report.settings = {**settings, **place.settings(), "plan": run.plan._asdict()}
     report.result = {
         **({"store": problem.store} if problem.store else {}),
         "sources": len(problem.starts),

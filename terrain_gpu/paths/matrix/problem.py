@@ -10,10 +10,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ...cuda.backend import Gpu
 from ...engine.operation import OutputLayer, Phase, SolvedBlock
 from ...engine.plan import COMPILED_BASELINE, limit_of, loaded, require, threads_of
 from ...grid import TILE, Block, BlockGrid, ceil_div
 from ...io.places import NO_PLACES, Places
+from ..edges import infinity_of
 from ..graph import CostGraph
 from ..ground import Terrain
 from ..verify import upper_limit
@@ -24,11 +26,14 @@ from .vectors import LANES
 SIDES = 512, 1024, 2048
 """Sides of blocks: as small as the memory for rims allows, so that a block stays in cache."""
 
-_CELL_BYTES = 200 + 16 * LANES
-"""Memory for a cell of a source or target, and its distances."""
+GPU_SIDE = 1024
+"""Side of the blocks in which a GPU's raster is read."""
 
-_TARGET_BYTES = 256 * LANES
-"""Memory for the rows of a target, and its paths."""
+_PLACE_BYTES = 200
+"""Memory for a cell of a source or target."""
+
+_CELL_BYTES, _TARGET_BYTES = 16, 256
+"""Memory for the distances of a target's cell, and for its rows and paths; for each lane."""
 
 
 class BatchPlan(NamedTuple):
@@ -47,6 +52,8 @@ class BatchPlan(NamedTuple):
         which takes fewer visits than threads that share the blocks of one.
     memory_limit, memory
         In bytes: the limit, and the need.
+    planes, gpu_memory
+        On a GPU: sources that are solved at the same time, and bytes of its memory.
     """
 
     side: int
@@ -55,6 +62,13 @@ class BatchPlan(NamedTuple):
     batches: int
     memory_limit: int
     memory: int
+    planes: int = 0
+    gpu_memory: int = 0
+
+    @property
+    def together(self) -> int:
+        """Batches that are solved at the same time."""
+        return self.planes // LANES or self.batches
 
 
 @dataclass(frozen=True)
@@ -109,6 +123,10 @@ class MatrixProblem(CostGraph):
         return self.dtype.kind == "u" and self.heights.dtype.itemsize > 4
 
     @property
+    def infinity(self) -> Any:
+        return infinity_of(np.empty(0, self.dtype))
+
+    @property
     def farthest(self) -> Any:
         """The bound of distances."""
         return upper_limit(self.max_cost, self.dtype)
@@ -137,9 +155,9 @@ class MatrixProblem(CostGraph):
         for first in range(0, len(order), LANES):
             yield order[first : first + LANES]
 
-    def wanted(self, batch: np.ndarray) -> np.ndarray:
+    def wanted(self, batch: np.ndarray, lanes: int = LANES) -> np.ndarray:
         """For every target and lane, whether their cost is asked for."""
-        found = np.zeros((len(self.ends), LANES), bool)
+        found = np.zeros((len(self.ends), lanes), bool)
         found[:, : len(batch)] = True
         if self.targets is None:
             found[batch, np.arange(len(batch))] = False
@@ -157,19 +175,47 @@ class MatrixProblem(CostGraph):
             "targets": None if self.targets is None else _digest(self.targets),
         }
 
-    def plan_batches(self, memory_limit: Any, threads: int | None, beside: int = 0) -> BatchPlan:
+    def _held(self, beside: int) -> int:
+        """Bytes of the process that do not depend on blocks and lanes."""
+        cells = len(self.sources) + len(self.targets or ())
+        return beside + COMPILED_BASELINE + loaded() + 64 * self.grid.rows + _PLACE_BYTES * cells
+
+    @property
+    def _lane_bytes(self) -> int:
+        """Bytes for what a lane finds at the targets."""
+        return _CELL_BYTES * len(self.ends.rows) + _TARGET_BYTES * len(self.ends)
+
+    def plan_batches(
+        self,
+        memory_limit: Any,
+        threads: int | None,
+        beside: int = 0,
+        gpu: Gpu | None = None,
+        *,
+        apart: bool = False,
+    ) -> BatchPlan:
         """Plan the batches: as many fields in memory as fit.
+
+        Parameters
+        ----------
+        beside
+            Bytes of the process that are taken already.
+        apart
+            Whether each thread solves a batch of its own, whatever the limit: in the workers of a
+            cluster.
 
         Raises
         ------
         PlanError
-            when the limit is too small for one field and the rims of all blocks.
+            when the limit is too small for one field and the rims of all blocks, or for the GPU.
         """
         limit = limit_of(memory_limit)
-        beside += COMPILED_BASELINE + loaded() + 64 * self.grid.rows
-        beside += _CELL_BYTES * (len(self.sources) + len(self.targets or ()))
-        beside += _TARGET_BYTES * len(self.ends)
-        plans = [self._plan(side, limit, threads_of(threads), beside) for side in SIDES]
+        if gpu is not None:
+            return self._plan_on_gpu(limit, threads_of(threads), beside, gpu)
+        beside = self._held(beside) + self._lane_bytes * LANES * (
+            threads_of(threads) if apart else 1
+        )
+        plans = [self._plan(side, limit, threads_of(threads), beside, apart) for side in SIDES]
         least = min(plans, key=lambda plan: plan.memory)
         require(least.memory, limit, "for a cost matrix")
 
@@ -181,7 +227,7 @@ class MatrixProblem(CostGraph):
         most = max(map(cells, fitting))
         return next(plan for plan in fitting if cells(plan) >= 0.8 * most)
 
-    def _plan(self, side: int, limit: int, threads: int, beside: int) -> BatchPlan:
+    def _plan(self, side: int, limit: int, threads: int, beside: int, apart: bool) -> BatchPlan:
         friction = self.friction is not None
         count, cells = BlockGrid(*self.grid.shape, side).count, (side + 2) ** 2
         held = 8 * (1 + friction) + 1
@@ -191,6 +237,11 @@ class MatrixProblem(CostGraph):
         keys = (side // TILE) ** 2 * (8 * LANES + 1)
         rims = count * (4 * side * (8 * LANES + 4) + keys + 2000)
         room = limit - beside - rims
+        if apart:
+            room -= threads * passing + (threads - 1) * rims
+            fields = threads * max(min(room // (threads * field), count), 1)
+            memory = beside + threads * (rims + passing) + fields * field
+            return BatchPlan(side, fields, threads, threads, limit, memory)
         threads = max(min(threads, room // (field + passing)), 1)
         most = min(threads, ceil_div(len(self.starts), LANES))
         room -= threads * passing
@@ -199,12 +250,28 @@ class MatrixProblem(CostGraph):
         memory = beside + batches * rims + fields * field + threads * passing
         return BatchPlan(side, fields, threads, batches, limit, memory)
 
+    def _plan_on_gpu(self, limit: int, threads: int, beside: int, gpu: Gpu) -> BatchPlan:
+        """Plan as many planes as fit the GPU's memory and the process."""
+        from .gpu import form_of, memory_of, planes_within
+
+        held, lane = self._held(beside) - COMPILED_BASELINE, self._lane_bytes
+        problem = replace(self, side=GPU_SIDE).over(self.layers)
+        form = form_of(problem, gpu, threads, limit - held - LANES * lane)
+        planes = planes_within(form, len(self.starts))
+        room = (limit - held - form.host_memory) // (LANES * lane)
+        planes = min(planes, LANES * max(room, 1))
+        memory = held + form.host_memory + planes * lane
+        require(memory, limit, "for a cost matrix on a GPU")
+        where = planes, memory_of(form, planes)
+        return BatchPlan(GPU_SIDE, 0, form.stagings, 1, limit, memory, *where)
+
     def of(self, plan: BatchPlan) -> MatrixProblem:
         """The problem with the plan's blocks."""
         return replace(self, side=plan.side).over(self.layers)
 
     def plan(self, memory_limit: Any, threads: int | None, gpu: Any = None) -> Any:
-        raise NotImplementedError("see plan_batches")
+        """Plan for a worker of a cluster."""
+        return self.plan_batches(memory_limit, threads, apart=True)
 
     def solve(
         self,

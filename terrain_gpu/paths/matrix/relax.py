@@ -14,7 +14,7 @@ from ..cpu.relax import GUARDS, Relaxation
 from ..fields import Field
 from ..ground import Terrain
 from .block import receive, relax_block, seed, take_rim
-from .places import Grouped
+from .reached import Reached
 from .tile import new_work
 from .vectors import LANES
 
@@ -60,16 +60,10 @@ class SourceBatch:
 class BatchRelaxation(Relaxation):
     """Relaxes the distances from up to `LANES` sources at once, see `matrix.block`.
 
-    A lane ends where the farthest of its targets is reached, or the `nearest` of them. Until then
-    the distances of targets are upper bounds, and so are the limits that follow from them. A target
-    that is not reached leaves its lane without a limit.
-
     Attributes
     ----------
-    limits
-        By lane: larger distances are not passed on, and not final.
     reached
-        Distances of the targets' cells, by cell and lane.
+        What is found at the targets.
     """
 
     lanes = (LANES,)
@@ -79,7 +73,6 @@ class BatchRelaxation(Relaxation):
         self,
         batch: SourceBatch,
         problem: Any,
-        ends: Grouped,
         wanted: np.ndarray,
         capacity: int,
         spill: Path,
@@ -89,12 +82,12 @@ class BatchRelaxation(Relaxation):
         super().__init__(batch, *how, capacity, spill, guarded=problem.guarded)
         self.operator = relax_block
         self.guard = GUARDS[8] if problem.guarded else self.infinity
-        self.batch, self.ends, self.wanted = batch, ends, wanted
-        self.limits = np.full(LANES, self.farthest, self.dtype)
-        self.reached = self._infinite(len(ends.rows))
-        count = wanted.sum(axis=0)
-        self._last = np.minimum(count, min(problem.nearest or len(wanted), len(wanted))) - 1
-        self.limits[count == 0] = 0 if self.dtype.kind == "u" else -np.inf
+        self.batch, self.reached = batch, Reached(problem, wanted)
+
+    @property
+    def limits(self) -> np.ndarray:
+        """By lane: larger distances are not passed on, and not final."""
+        return self.reached.limits
 
     def _new_work(self, largest_block: tuple[int, int]) -> Any:
         return new_work(self.dtype)
@@ -131,23 +124,13 @@ class BatchRelaxation(Relaxation):
 
     def _note_targets(self, at: Block, field: Field) -> None:
         """Lower the limits to what the targets in a block allow."""
-        mine = self.ends.cells_in(self.blocks, at)
+        ends = self.reached.ends
+        mine = ends.cells_in(self.blocks, at)
         if not len(mine):
             return
-        rows, cols = (a[mine] % self.blocks.block + 1 for a in (self.ends.rows, self.ends.cols))
-        found = field.distances[rows, cols]
-        if (found == self.reached[mine]).all():
-            return
-        self.reached[mine] = found
-        self.limits = np.minimum(self.limits, self._bounds())
-        self.farthest = self.limits.max()
-
-    def _bounds(self) -> np.ndarray:
-        """By lane: the largest distance that may matter to the targets."""
-        costs = np.where(self.wanted, self.ends.least(self.reached), self.infinity)
-        last = np.maximum(self._last, 0)
-        ranked = np.partition(costs, np.unique(last), axis=0)
-        return ranked[last, np.arange(LANES)]
+        rows, cols = (a[mine] % self.blocks.block + 1 for a in (ends.rows, ends.cols))
+        if self.reached.note(mine, field.distances[rows, cols]):
+            self.farthest = self.limits.max()
 
     @property
     def known(self) -> set[Block]:

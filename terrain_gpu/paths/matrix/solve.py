@@ -2,72 +2,38 @@
 
 from __future__ import annotations
 
-import fcntl
-import json
-import os
-import shutil
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
+from uuid import uuid4
 
 import numpy as np
 
 from ...compiled import tell_compiling
-from ...errors import InputError, OutputError, StoreError
+from ...cuda.backend import Gpu
+from ...errors import InputError
 from ...grid import Block
 from ...progress import Progress
 from ...report import Report
-from ...store.files import output_errors
 from ...store.outputs import whole_file
 from ..cpu.relax import Overflow, Visits
 from ..fields import Field
+from .folder import BATCH, SourceRows, StepFile
 from .problem import BatchPlan, MatrixProblem
+from .reached import Reached
 from .relax import BatchRelaxation, SourceBatch
 from .trace import Tracer
 
 _POLL = 0.1
 """Seconds between checks of the main thread for Ctrl-C."""
 
-_BATCH = "batch-{}.npz"
-"""Name of the file of a finished batch."""
-
-
-def row_dtype(cost: np.dtype) -> np.dtype:
-    """Of a row of the table; length and climb are NaN, and there are no cells, without a path."""
-    kinds = {"target": np.int64, "cost": cost, "length": float, "climb": float, "cells": np.int64}
-    return np.dtype(list(kinds.items()))
-
-
-class SourceRows(NamedTuple):
-    """The rows of one source, and the steps of its paths.
-
-    Attributes
-    ----------
-    rows
-        See `row_dtype`; targets are their places' numbers.
-    ends
-        int64 (n, 2): row and column of each path's last cell.
-    parts
-        int64 (m, 3): row of the table, first byte and number of steps of each part of a path.
-    steps
-        File of the steps, D8 codes from the target on.
-    """
-
-    rows: np.ndarray
-    ends: np.ndarray
-    parts: np.ndarray
-    steps: Path
-
-    def codes(self, k: int) -> np.ndarray:
-        """The steps of the path of a row."""
-        found = [np.empty(0, np.uint8)]
-        for _, first, count in self.parts[self.parts[:, 0] == k].tolist():
-            found.append(np.fromfile(self.steps, np.uint8, count, offset=first))
-        return np.concatenate(found)
+Trace = Callable[[np.ndarray, Any], tuple[np.ndarray, np.ndarray]]
+"""Follows paths, given lanes and ends, int64 (n, 3), and what keeps their steps; returns lengths
+and climbs, (n, 2), and numbers of cells."""
 
 
 class MatrixRun:
@@ -93,15 +59,15 @@ class MatrixRun:
         self._lock, self._compiling = threading.Lock(), threading.Lock()
 
     def _file(self, number: int) -> Path:
-        return self.folder / _BATCH.format(number)
+        return self.folder / BATCH.format(number)
 
-    def _steps(self, number: int) -> Path:
-        return self.folder / f"batch-{number}.steps"
+    def left(self) -> list[int]:
+        """The batches that are not there."""
+        return [k for k in range(len(self.sources)) if not self._file(k).exists()]
 
-    def run(self, report: Report, progress: Progress) -> int:
-        """Solve all batches that are not there; return how many were."""
-        cells, count = self.problem.grid.cells, len(self.sources)
-        left = [k for k in range(count) if not self._file(k).exists()]
+    def run(self, report: Report, progress: Progress, gpu: Gpu | None = None) -> None:
+        """Solve all batches that are not there."""
+        cells, count, left = self.problem.grid.cells, len(self.sources), self.left()
         seen, told = dict.fromkeys(range(count), cells) | dict.fromkeys(left, 0), 0
 
         def tell() -> None:
@@ -112,7 +78,10 @@ class MatrixRun:
 
         tell()
         with ThreadPoolExecutor(self.plan.batches) as workers:
-            jobs = {workers.submit(self._solve, k, report, seen) for k in left}
+            if gpu is None:
+                jobs = {workers.submit(self.solve, k, report, seen) for k in left}
+            else:
+                jobs = {workers.submit(self._solve_on_gpu, left, gpu, report, seen)}
             try:
                 while jobs:
                     ready, jobs = wait(jobs, _POLL, FIRST_COMPLETED)
@@ -122,7 +91,6 @@ class MatrixRun:
             except BaseException as error:
                 self._stop(error)
                 raise
-        return count - len(left)
 
     def _stop(self, error: BaseException) -> None:
         with self._lock:
@@ -130,36 +98,66 @@ class MatrixRun:
             for work in self._running:
                 work.stop(error)
 
-    def _solve(self, number: int, report: Report, seen: dict[int, int]) -> None:
+    def _raise_error(self) -> None:
+        if self._error is not None:
+            raise self._error
+
+    def _solve_on_gpu(
+        self, left: list[int], gpu: Gpu, report: Report, seen: dict[int, int]
+    ) -> None:
+        """Solve batches, as many at a time as there are planes."""
+        from .gpu import PlaneStack, bounded, form_of
+
+        problem, plan = self.problem, self.plan
+        form = form_of(problem, gpu, plan.threads, None)
+        with bounded(form):
+            with report.phase("read"):
+                stack = PlaneStack(problem, form, plan.planes, self._raise_error)
+            for first in range(0, len(left), plan.together):
+                some = left[first : first + plan.together]
+                sources = np.concatenate([self.sources[k] for k in some])
+                grounds = [
+                    problem.ground.holding(problem.starts.place(k)) for k in sources.tolist()
+                ]
+                reached = Reached(problem, problem.wanted(sources, len(sources)))
+                with report.phase("relax"), _named_overflow(problem):
+                    stack.solve(grounds, reached)
+                lane = 0
+                for number in some:
+                    lanes = slice(lane, lane + len(self.sources[number]))
+                    lane = lanes.stop
+                    with report.phase("trace"):
+                        self._finish(number, reached.part(lanes), stack.tracing(lanes, reached))
+                    seen[number] = problem.grid.cells
+                self.visits.add(tiles=stack.take_visits())
+
+    def solve(self, number: int, report: Report, seen: dict[int, int]) -> None:
+        """Solve a batch on the CPU, and keep what it found."""
         problem, batch = self.problem, self.sources[number]
         starts = problem.starts
         grounds = [problem.ground.holding(starts.place(k)) for k in batch.tolist()]
-        wanted = problem.wanted(batch)
-        how = self.plan.fields // self.plan.batches, self.folder / f"fields-{number}"
+        # A name of its own: another process may still work on the same batch.
+        spill = self.folder / f"fields-{number}-{uuid4().hex}"
         with self._lock:
             if self._error is not None:
                 return
             batch_of = SourceBatch(grounds, self._kept.pop() if self._kept else {})
-            paths = BatchRelaxation(batch_of, problem, problem.ends, wanted, *how)
+            capacity = self.plan.fields // self.plan.batches
+            paths = BatchRelaxation(batch_of, problem, problem.wanted(batch), capacity, spill)
             self._running.append(paths)
         try:
             start = time.perf_counter()
-            self._relax(paths, number, seen)
+            with _named_overflow(problem):
+                self._relax(paths, number, seen)
             middle = time.perf_counter()
-            found = self._rows(number, paths, wanted)
+            self._finish(number, paths.reached, self._tracing(paths, spill))
             self._count(report, middle - start, time.perf_counter() - middle)
-        except Overflow:
-            raise InputError(
-                f"{problem.heights.name}: distances exceed 64 bits; convert to float64"
-            ) from None
         finally:
             with self._lock:
                 self._running = [work for work in self._running if work is not paths]
                 self._kept.append(paths.take_fields())
             paths.close(keep=False)
             self.visits.add(**paths.visits.counts)
-        with whole_file(self._file(number)) as part:
-            np.savez(part, allow_pickle=False, **found)
         seen[number] = self.problem.grid.cells
 
     def _count(self, report: Report, relax: float, trace: float) -> None:
@@ -188,63 +186,40 @@ class MatrixRun:
 
         paths.run(self._threads, tick=tick)
 
-    def _rows(
-        self, number: int, paths: BatchRelaxation, wanted: np.ndarray
-    ) -> dict[str, np.ndarray]:
-        """Rows of the table, the sources that they belong to, and the ends and parts of paths."""
-        problem = self.problem
-        costs = problem.ends.least(paths.reached)
-        there = wanted & (costs <= paths.limits) & (costs < paths.infinity)
-        if problem.nearest is not None:
-            rank = np.where(there, costs, paths.infinity).argsort(axis=0, kind="stable")
-            rank = rank.argsort(axis=0, kind="stable")  # of equal ones, the first
-            there &= rank < problem.nearest
-        few = problem.nearest is not None or problem.max_cost is not None
-        lane, place = np.nonzero((there if few else wanted).T)
-        rows = np.zeros(len(lane), row_dtype(problem.dtype))
-        rows["target"], rows["cost"] = place, costs[place, lane]
-        rows["length"] = rows["climb"] = np.nan
-        which = np.flatnonzero(there[place, lane])
-        cell = np.stack([problem.ends.nearest_cell(one) for one in paths.reached.T])[lane, place]
-        at = np.stack((problem.ends.rows[cell], problem.ends.cols[cell]), axis=1)
-        parts = self._trace(number, paths, rows, which, lane, at)
-        return {"rows": rows, "lane": lane, "ends": at, "parts": parts}
-
-    def _trace(
-        self,
-        number: int,
-        paths: BatchRelaxation,
-        rows: np.ndarray,
-        which: np.ndarray,
-        lane: np.ndarray,
-        at: np.ndarray,
-    ) -> np.ndarray:
-        """Follow the paths of the rows `which`; returns the parts of their steps."""
-        ends = np.column_stack((lane[which], at[which]))
-        with ExitStack() as stack:
-            kept = None
-            if self.lines:
-                kept = stack.enter_context(_StepFile(self._steps(number)))
-            spill = self.folder / f"fields-{number}"
-            tracer = Tracer(self.problem, paths, ends, kept, spill)
+    def _tracing(self, paths: BatchRelaxation, spill: Path) -> Trace:
+        def trace(ends: np.ndarray, keep: Any) -> tuple[np.ndarray, np.ndarray]:
+            tracer = Tracer(self.problem, paths, ends, keep, spill)
             with self._lock:
                 self._running.append(tracer)
-                if self._error is not None:
-                    raise self._error
+                self._raise_error()
             try:
                 tracer.run(self._threads)
             finally:
                 with self._lock:
                     self._running.remove(tracer)
-        rows["length"][which], rows["climb"][which] = tracer.sums.T
+            return tracer.sums, tracer.cells
+
+        return trace
+
+    def _finish(self, number: int, reached: Reached, trace: Trace) -> None:
+        """Follow the paths of a batch, and keep its rows, the sources that they belong to, and the
+        ends and parts of paths."""
+        rows, lane, ends, which = reached.rows()
+        steps = f"{uuid4().hex}.steps"
+        with ExitStack() as stack:
+            keep = stack.enter_context(StepFile(self.folder / steps)) if self.lines else None
+            sums, cells = trace(np.column_stack((lane[which], ends[which])), keep)
+        rows["length"][which], rows["climb"][which] = sums.T
         if not self.problem.climbs:
             rows["climb"] = np.nan
-        rows["cells"][which] = tracer.cells
-        if kept is None:
-            return np.empty((0, 3), np.int64)
-        parts = kept.parts()
-        parts[:, 0] = which[parts[:, 0]]
-        return parts
+        rows["cells"][which] = cells
+        parts = np.empty((0, 3), np.int64)
+        if keep is not None:
+            parts = keep.parts()
+            parts[:, 0] = which[parts[:, 0]]
+        found = {"rows": rows, "lane": lane, "ends": ends, "parts": parts, "steps": np.array(steps)}
+        with whole_file(self._file(number)) as part:
+            np.savez(part, allow_pickle=False, **found)
 
     def __iter__(self) -> Iterator[tuple[int, SourceRows]]:
         """Each source and its rows, in the order of the sources."""
@@ -260,99 +235,15 @@ class MatrixRun:
             parts = data["parts"]
             parts = parts[(parts[:, 0] >= first) & (parts[:, 0] < last)] - (first, 0, 0)
             rows, ends = data["rows"][first:last], data["ends"][first:last]
-            yield k, SourceRows(rows, ends, parts, self._steps(number))
-
-
-class _StepFile:
-    """A file that the steps of paths are appended to, from several threads."""
-
-    def __init__(self, path: Path) -> None:
-        self._out = open(path, "wb")  # noqa: SIM115 - closed by __exit__
-        self._found: list[np.ndarray] = []
-        self._path, self._size, self._lock = path, 0, threading.Lock()
-
-    def __enter__(self) -> _StepFile:
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self._out.close()
-
-    def add(self, which: np.ndarray, counts: np.ndarray, steps: np.ndarray) -> None:
-        with self._lock, output_errors(self._path):
-            self._out.write(steps.tobytes())
-            self._out.flush()
-            first = self._size + np.cumsum(counts) - counts
-            self._size += len(steps)
-            self._found.append(np.column_stack((which, first, counts))[counts > 0])
-
-    def forget(self, which: np.ndarray) -> None:
-        self._found = [part[~np.isin(part[:, 0], which)] for part in self._found]
-
-    def parts(self) -> np.ndarray:
-        """By path, in the order in which its parts were added."""
-        parts = np.concatenate([np.empty((0, 3), np.int64), *self._found])
-        return parts[np.argsort(parts[:, 0], kind="stable")]
+            yield k, SourceRows(rows, ends, parts, self.folder / str(data["steps"]))
 
 
 @contextmanager
-def run_folder(
-    target: Path, settings: dict[str, Any], *, resume: bool, overwrite: bool
-) -> Iterator[Path]:
-    """The folder of a run beside its output; it is removed when the run is complete.
-
-    Raises
-    ------
-    OutputError
-        when it cannot be made, or another run works there.
-    StoreError
-        when an unfinished run with other settings is to be resumed, or one is there and is not.
-    """
-    folder = target.with_name(f"{target.name}.unfinished")
-    about = json.dumps(settings, sort_keys=True, default=str)
-    with output_errors(folder):
-        folder.mkdir(exist_ok=True)
-        lock = os.open(folder, os.O_RDONLY)
+def _named_overflow(problem: MatrixProblem) -> Iterator[None]:
+    """Turn an overflow into an error that names the raster."""
     try:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            raise OutputError(f"{folder}: another run works there; wait for its end") from None
-        record = folder / "run.json"
-        _refuse_left(folder, record, about, resume=resume, overwrite=overwrite)
-        if not (resume and record.exists()):
-            _empty(folder)
-            with whole_file(record) as part:
-                part.write_text(about)
-        try:
-            yield folder
-        except BaseException:
-            if not any(folder.glob(_BATCH.format("*"))):  # nothing to resume from
-                shutil.rmtree(folder, ignore_errors=True)
-            raise
-        shutil.rmtree(folder, ignore_errors=True)
-    finally:
-        os.close(lock)
-
-
-def _refuse_left(folder: Path, record: Path, about: str, *, resume: bool, overwrite: bool) -> None:
-    """Refuse a folder with work that would be lost, or that does not belong to this run."""
-    if not record.exists():
-        if any(not left.name.startswith(".terrain_gpu-") for left in folder.iterdir()):
-            raise OutputError(f"{folder}: not the folder of a run; move it, or name another table")
-    elif resume and record.read_text() != about:
-        raise StoreError(
-            f"{folder}: left by a run with other settings or inputs; resume with the same, or "
-            "start again with --overwrite"
-        )
-    elif not resume and not overwrite:
-        raise StoreError(
-            f"{folder}: left by an unfinished run; --resume continues it, --overwrite starts again"
-        )
-
-
-def _empty(folder: Path) -> None:
-    for left in folder.iterdir():
-        if left.is_dir():
-            shutil.rmtree(left, ignore_errors=True)
-        else:
-            left.unlink()
+        yield
+    except Overflow:
+        raise InputError(
+            f"{problem.heights.name}: distances exceed 64 bits; convert to float64"
+        ) from None

@@ -17,8 +17,9 @@ from ...io.lines import PARQUET, reprojection_errors, tell_without_crs
 from ...io.lines import checked_target as checked_lines
 from ...store.file_writer import writable_file
 from ...store.outputs import whole_file
+from .folder import SourceRows
 from .problem import MatrixProblem
-from .solve import MatrixRun, SourceRows
+from .solve import MatrixRun
 from .trace import cells_of
 
 COLUMNS = "source", "target", "cost", "length", "climb"

@@ -1,0 +1,145 @@
+"""The folder of a run beside its output, and the files in it."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import shutil
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ...errors import OutputError, StoreError
+from ...store.files import output_errors
+from ...store.outputs import whole_file
+
+BATCH = "batch-{}.npz"
+"""Name of the file of a finished batch."""
+
+
+class SourceRows(NamedTuple):
+    """The rows of one source, and the steps of its paths.
+
+    Attributes
+    ----------
+    rows
+        See `reached.row_dtype`; targets are their places' numbers.
+    ends
+        int64 (n, 2): row and column of each path's last cell.
+    parts
+        int64 (m, 3): row of the table, first byte and number of steps of each part of a path.
+    steps
+        File of the steps, D8 codes from the target on.
+    """
+
+    rows: np.ndarray
+    ends: np.ndarray
+    parts: np.ndarray
+    steps: Path
+
+    def codes(self, k: int) -> np.ndarray:
+        """The steps of the path of a row."""
+        found = [np.empty(0, np.uint8)]
+        for _, first, count in self.parts[self.parts[:, 0] == k].tolist():
+            found.append(np.fromfile(self.steps, np.uint8, count, offset=first))
+        return np.concatenate(found)
+
+
+class StepFile:
+    """A file that the steps of paths are appended to, from several threads."""
+
+    def __init__(self, path: Path) -> None:
+        self._out = open(path, "wb")  # noqa: SIM115 - closed by __exit__
+        self._found: list[np.ndarray] = []
+        self._path, self._size, self._lock = path, 0, threading.Lock()
+
+    def __enter__(self) -> StepFile:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._out.close()
+
+    def add(self, which: np.ndarray, counts: np.ndarray, steps: np.ndarray) -> None:
+        with self._lock, output_errors(self._path):
+            self._out.write(steps.tobytes())
+            self._out.flush()
+            first = self._size + np.cumsum(counts) - counts
+            self._size += len(steps)
+            self._found.append(np.column_stack((which, first, counts))[counts > 0])
+
+    def forget(self, which: np.ndarray) -> None:
+        self._found = [part[~np.isin(part[:, 0], which)] for part in self._found]
+
+    def parts(self) -> np.ndarray:
+        """By path, in the order in which its parts were added."""
+        parts = np.concatenate([np.empty((0, 3), np.int64), *self._found])
+        return parts[np.argsort(parts[:, 0], kind="stable")]
+
+
+@contextmanager
+def run_folder(
+    target: Path, settings: dict[str, Any], *, resume: bool, overwrite: bool
+) -> Iterator[Path]:
+    """The folder of a run beside its output; it is removed when the run is complete.
+
+    Raises
+    ------
+    OutputError
+        when it cannot be made, or another run works there.
+    StoreError
+        when an unfinished run with other settings is to be resumed, or one is there and is not.
+    """
+    folder = target.with_name(f"{target.name}.unfinished")
+    about = json.dumps(settings, sort_keys=True, default=str)
+    with output_errors(folder):
+        folder.mkdir(exist_ok=True)
+        lock = os.open(folder, os.O_RDONLY)
+    try:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise OutputError(f"{folder}: another run works there; wait for its end") from None
+        record = folder / "run.json"
+        _refuse_left(folder, record, about, resume=resume, overwrite=overwrite)
+        if not (resume and record.exists()):
+            _empty(folder)
+            with whole_file(record) as part:
+                part.write_text(about)
+        try:
+            yield folder
+        except BaseException:
+            if not any(folder.glob(BATCH.format("*"))):  # nothing to resume from
+                shutil.rmtree(folder, ignore_errors=True)
+            raise
+        shutil.rmtree(folder, ignore_errors=True)
+    finally:
+        os.close(lock)
+
+
+def _refuse_left(folder: Path, record: Path, about: str, *, resume: bool, overwrite: bool) -> None:
+    """Refuse a folder with work that would be lost, or that does not belong to this run."""
+    if not record.exists():
+        if any(not left.name.startswith(".terrain_gpu-") for left in folder.iterdir()):
+            raise OutputError(f"{folder}: not the folder of a run; move it, or name another table")
+    elif resume and record.read_text() != about:
+        raise StoreError(
+            f"{folder}: left by a run with other settings or inputs; resume with the same, or "
+            "start again with --overwrite"
+        )
+    elif not resume and not overwrite:
+        raise StoreError(
+            f"{folder}: left by an unfinished run; --resume continues it, --overwrite starts again"
+        )
+
+
+def _empty(folder: Path) -> None:
+    for left in folder.iterdir():
+        if left.is_dir():
+            shutil.rmtree(left, ignore_errors=True)
+        else:
+            left.unlink()
