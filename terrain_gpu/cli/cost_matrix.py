@@ -75,6 +75,8 @@ if TYPE_CHECKING:
 @options.backend_option
 @options.device_option
 @options.gpu_memory_limit_option
+@options.cluster_options("paths.matrix.solve")
+@options.verify_option
 @options.resume_option
 @options.overwrite_option
 @options.json_option
@@ -136,10 +138,9 @@ def command(  # noqa: PLR0913 - the options
         return bar(step, quiet=options.quiet())
 
     advice = "nothing is kept" if raster else "finished sources are kept, --resume continues"
-    convert = {"client": None, **settings}
     with (
         options.if_interrupted(advice),
-        as_store(store, raster, [output], convert, show) as at,
+        as_store(store, raster, [output], settings, show) as at,
         show("cost-matrix") as progress,
     ):
         opened = TileStore.open(at)

@@ -38,7 +38,8 @@ def lanes(tmp_path_factory):
 
 
 def both(*what, **how):
-    found = [cost_matrix(*what, backend=backend, **how) for backend in ("cuda", "cpu")]
+    found = [cost_matrix(*what, backend=backend, verify=True, **how) for backend in ("cuda", "cpu")]
+    assert len({one.report.result["verified_steps"] for one in found}) == 1
     assert [one.report.settings["backend"] for one in found] == ["cuda", "cpu"]
     assert found[0].report.settings["plan"]["planes"] > 0
     assert listed(found[0]) == listed(found[1])

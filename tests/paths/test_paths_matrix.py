@@ -6,11 +6,11 @@ import csv
 import json
 import math
 import os
+import signal
 from contextlib import contextmanager
 
 import hypothesis
 import numpy as np
-import pyarrow.parquet
 import pytest
 import reference
 import strategies
@@ -20,6 +20,7 @@ from test_paths import make_layers, make_store, within_reach
 
 import terrain_gpu
 from terrain_gpu import GridSpec, InputError, OutputError, PlanError, StoreError, cost_matrix
+from terrain_gpu.errors import ClusterError, VerificationError
 from terrain_gpu.grid import cell_centres
 from terrain_gpu.grid.lengths import step_lengths
 from terrain_gpu.io.places import Places
@@ -170,8 +171,8 @@ def test_tables_and_paths(folders, no_fsync_session, question, side, threads, fi
                 assert feature["geometry"]["coordinates"] == (xy if len(xy) > 1 else xy * 2)
 
 
-@given(questions(), st.sampled_from([64, 512]))
-def test_arrays(question, side):
+@given(questions(), st.sampled_from([64, 512]), st.booleans())
+def test_arrays(question, side, verify):
     problem, sources, targets, nearest = question
     hypothesis.assume(not problem.grid.crs_wkt)
     with in_blocks(side):
@@ -184,9 +185,11 @@ def test_arrays(question, side):
             nodata=problem.raster.nodata,
             cell_size=(abs(problem.grid.transform[0]), abs(problem.grid.transform[4])),
             nearest=nearest,
+            verify=verify,
             **how_of(problem),
         )
     check(listed(found), expected(*question), problem)
+    assert ("verified_steps" in found.report.result) == verify
 
 
 # -- a raster of several blocks --------------------------------------------------------------------
@@ -298,6 +301,8 @@ def test_integers_of_64_bits_are_guarded(tmp_path):
 
 
 def test_parquet_has_nulls_and_integers(store, tmp_path):
+    import pyarrow.parquet
+
     walls = np.zeros(ROUGH.shape, np.uint8)
     walls[:, 100] = 1
     make_layers(store, 128, walls=walls)
@@ -313,6 +318,101 @@ def test_parquet_has_nulls_and_integers(store, tmp_path):
         found.columns()
     rows = listed(cost_matrix(store, places, barriers="walls"))
     assert rows == list(zip(*table.to_pydict().values(), strict=True))
+
+
+# -- proofs, and clusters -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "how",
+    [
+        {"cost": "friction", "friction": "friction"},
+        {"cost": "absdiff", "layer": "flat", "nearest": 2},
+        {"cost": "tobler", "max_cost": 4e3},
+    ],
+)
+def test_costs_are_proven(store, how):
+    """From fields that leave memory, and over blocks that were never visited."""
+    with in_blocks(64, 3, 2):
+        found = cost_matrix(store, MANY, MANY[:5], verify=True, **how)
+    assert found.report.result["verified_steps"] > 1000
+    assert found.report.seconds["verify"] > 0
+    assert listed(found) == listed(cost_matrix(store, MANY, MANY[:5], **how))
+
+
+@pytest.mark.parametrize("wrong", ["less", "more", "target"])
+def test_wrong_costs_are_found(store, tmp_path, monkeypatch, wrong):
+    """One cell of one lane, in a block that lies between."""
+    usual, table = relax.BatchRelaxation.around, tmp_path / "t.csv"
+
+    def around(self, lane, at):
+        found = usual(self, lane, at)
+        if wrong == "target":
+            self.reached.distances[0, lane] += 1 if lane == 3 else 0
+        elif (lane, at) == (3, (1, 1)):
+            found[20, 20] *= 0.999 if wrong == "less" else 1.001
+        return found
+
+    monkeypatch.setattr(relax.BatchRelaxation, "around", around)
+    how = {"cost": "friction", "friction": "friction"}
+    with in_blocks(128), pytest.raises(VerificationError) as error:
+        cost_matrix(store, MANY, [(299, 419), (0, 0)], output=table, verify=True, threads=1, **how)
+    assert (error.value.check == "totals") == (wrong == "target")
+    assert not table.exists()
+
+
+def test_workers_find_the_same(store, tmp_path, cluster):
+    files = [tmp_path / name for name in ("a.csv", "b.csv", "a.geojson", "b.geojson")]
+    how = {"cost": "friction", "friction": "friction"}
+    found = cost_matrix(
+        store, MANY, output=files[0], paths=files[2], client=cluster, verify=True, **how
+    )
+    assert found.report.settings["cluster"]["tasks"] == 3
+    assert found.report.result["verified_steps"] > 0
+    assert found.report.result["tile_visits"] > 0
+    cost_matrix(store, MANY, output=files[1], paths=files[3], **how)
+    text = [file.read_bytes() for file in files]
+    assert text[0] == text[1]
+    assert text[2] == text[3]
+    assert len(list(tmp_path.iterdir())) == 4
+
+
+def dying(problem, folder, item):
+    """One process dies when its batch is done."""
+    found = solve.solve_batch(problem, folder, item)
+    mark = folder.parent / "dead"
+    if not mark.exists():
+        mark.touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+    return found
+
+
+def test_a_worker_that_dies(store, tmp_path, cluster, monkeypatch):
+    """Another one solves its batch again, and what is left over from it does no harm."""
+    how = {"cost": "friction", "friction": "friction"}
+    monkeypatch.setattr(solve, "solve_batch", dying)
+    files = [tmp_path / name for name in ("a.csv", "a.geojson")]
+    found = cost_matrix(store, MANY, output=files[0], paths=files[1], client=cluster, **how)
+    assert (tmp_path / "dead").exists()
+    assert found.report.settings["cluster"]["retries"] > 0
+    assert listed(cost_matrix(store, MANY, **how)) == [
+        (int(a), int(b), *map(float, rest))
+        for a, b, *rest in list(csv.reader(files[0].open(encoding="utf-8")))[1:]
+    ]
+    assert not list(tmp_path.glob("*.unfinished"))
+
+
+def test_what_a_cluster_does_not_compute(store, tmp_path, cluster):
+    table = tmp_path / "t.csv"
+    for data, how, message in (
+        (store, {"output": table, "backend": "cuda"}, "on the CPU; leave out backend cuda"),
+        (store, {}, "give output"),
+        (ROUGH, {"output": table}, "only from stores"),
+    ):
+        with pytest.raises(InputError, match=message):
+            cost_matrix(data, MANY, client=cluster, **how)
+    with pytest.raises(ClusterError, match="does not see"):
+        solve.solve_batch(None, tmp_path / "none", None)
 
 
 # -- runs that stop, and limits --------------------------------------------------------------------

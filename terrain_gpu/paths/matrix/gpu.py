@@ -14,6 +14,7 @@ from ...cuda.backend import Gpu
 from ...cuda.device import memory_bounds, module
 from ...engine.plan import format_size
 from ...errors import PlanError
+from ...grid import Block
 from ..cuda.flats import FlatDistance
 from ..cuda.memory import BlockStaging, Shape, new_notes
 from ..cuda.piece import Piece
@@ -197,6 +198,15 @@ class PlaneStack:
         order = np.lexsort((values, cells))
         cells, once = np.unique(cells[order], return_index=True)
         return cells, values[order[once]].astype(self.piece.dtype)
+
+    def around(self, plane: int, at: Block) -> np.ndarray:
+        """The distances of a plane in a block, with one ring around it; from any thread."""
+        import cupy
+
+        r0, r1, c0, c1 = self.problem.blocks.window(*at)
+        with cupy.cuda.Device(self.piece.relaxing.device):
+            cells = self.stack[plane].reshape(self.shape.padded, self.shape.pitch)
+            return cells[r0 : r1 + 2, c0 : c1 + 2].get()
 
     # -- paths -----------------------------------------------------------------------------
 

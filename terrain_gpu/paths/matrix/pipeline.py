@@ -7,7 +7,7 @@ import tempfile
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -41,8 +41,8 @@ from ..inputs import (
 from ..problem import LAYERS
 from ..stated import VerticalFactor, stated_cost
 from .folder import BATCH, run_folder
-from .problem import GPU_SIDE, MatrixProblem
-from .solve import MatrixRun
+from .problem import GPU_SIDE, BatchPlan, MatrixProblem
+from .solve import MatrixRun, solve_on_cluster
 from .table import COLUMNS, checked_paths, checked_table, columns_of, write_lines, write_table
 
 
@@ -111,9 +111,11 @@ def cost_matrix(  # noqa: PLR0913 - keyword-only
     backend: Backend = "auto",
     device: int = 0,
     gpu_memory_limit: int | str | None = None,
+    verify: bool = False,
     resume: bool = False,
     overwrite: bool = False,
     progress: Progress = silent,
+    client: Any = None,
 ) -> CostMatrix:
     """Least costs of going from each of many sources to each of many targets.
 
@@ -156,6 +158,8 @@ vertical_factor, cell_size, nodata, layer
         Number of the GPU.
     gpu_memory_limit
         Bound on the memory of the GPU, bytes; nine tenths of what is free when None.
+    verify
+        Prove all costs: every step of the distances that they come from.
     resume
         Continue an unfinished run to the same output: sources that are done are kept, whatever
         solved them.
@@ -163,6 +167,9 @@ vertical_factor, cell_size, nodata, layer
         Replace existing files once the new ones are complete.
     progress
         Called with the cells just done and those of all batches of sources.
+    client
+        A `distributed.Client`, whose workers solve eight sources in each task, on the CPU; this
+        process when None. The table must lie in a folder that all hosts share.
 
     Returns
     -------
@@ -173,12 +180,16 @@ vertical_factor, cell_size, nodata, layer
 
     Raises
     ------
+    ClusterError
+        when the cluster has no worker, or is gone; finished batches are kept for `resume`.
     InputError
         for unknown models, places outside or on nodata, negative frictions, files that exist.
     PlanError
         when the memory limit is too small.
     StoreError
         when the store is damaged, or another unfinished run is there.
+    VerificationError
+        when the proof finds a violation.
     OutputError
         when the disk is full; finished batches are kept for `resume`.
 
@@ -222,16 +233,23 @@ vertical_factor, cell_size, nodata, layer
         targets=None if targets is None else _some_places(inputs[0], targets, "targets"),
         nearest=nearest,
         max_cost=limit_of_costs(max_cost, row_of(cost).least),
+        verified=verify,
     ).over([found for found in inputs if found is not None])
     check_start_costs(problem)
     if problem.targets is None and len(problem.starts) < 2:
         raise InputError("there is one source and no target; give targets, or more sources")
     if not over_arrays:
         warn_about_lengths(problem)
-    limit = limit_of(NO_LIMIT if memory_limit is None and over_arrays else memory_limit)
-    gpu = find_gpu(backend, device, gpu_memory_limit, limit, GPU_SIDE)
-    place = Placement(gpu, progress)
-    found = _solve(problem, limit, threads, table, lines, place, resume, overwrite)
+    cluster, limit = None, NO_LIMIT if memory_limit is None and over_arrays else memory_limit
+    if client is not None:
+        cluster = _cluster(client, problem, backend, table)
+        limit = cluster.limit(memory_limit)
+    limit = limit_of(limit)
+    gpu = None
+    if cluster is None:
+        gpu = find_gpu(backend, device, gpu_memory_limit, limit, GPU_SIDE)
+    how = _How(limit, threads, Placement(gpu, progress), cluster, resume, overwrite)
+    found = _solve(problem, table, lines, how)
     for key, file in (("output", output), ("path", paths)):
         if file is not None:
             found.report.result[key] = os.fspath(file)
@@ -246,20 +264,44 @@ def _some_places(heights: Any, given: PlacesLike, name: str) -> Places:
     return found
 
 
-def _solve(
-    problem: MatrixProblem,
-    limit: int,
-    threads: int | None,
-    table: Path | None,
-    lines: Path | None,
-    place: Placement,
-    resume: bool,
-    overwrite: bool,
-) -> CostMatrix:
-    report = Report(problem.command)
+class _How(NamedTuple):
+    """How a matrix is solved."""
+
+    limit: int
+    threads: int | None
+    place: Placement
+    cluster: Any
+    resume: bool
+    overwrite: bool
+
+
+def _cluster(client: Any, problem: MatrixProblem, backend: str, table: Path | None) -> Any:
+    """The cluster of a client, unless it cannot solve the problem."""
+    from ...engine.cluster import Cluster
+
+    if not problem.store:
+        raise InputError("a cluster computes only from stores; leave out client (--workers)")
+    if table is None:
+        raise InputError("a cluster keeps batches beside the table; give output")
+    if backend == "cuda":
+        raise InputError(
+            "workers of a cluster compute cost matrices on the CPU; leave out backend cuda, or "
+            "client (--workers)"
+        )
+    return Cluster(client, problem.store)
+
+
+def _solve(problem: MatrixProblem, table: Path | None, lines: Path | None, how: _How) -> CostMatrix:
+    report, place, cluster = Report(problem.command), how.place, how.cluster
     beside = max((library_bytes(str(file)) for file in (table, lines) if file), default=0)
-    if place.gpu is None:
-        problem.plan_batches(limit, threads, beside)  # refuses a limit before a folder is made
+
+    def plan_on(gpu: Gpu | None) -> BatchPlan:
+        if cluster is not None:
+            found: BatchPlan = cluster.plan(problem, how.limit)
+            return found
+        return problem.plan_batches(how.limit, how.threads, beside + place.held, gpu)
+
+    place.run(plan_on)  # refuses a limit before a folder is made
     settings = problem.settings() if problem.store == "" else problem.fingerprint()
     with report.measured(), ExitStack() as stack:
         if table is None:
@@ -267,13 +309,16 @@ def _solve(
             folder = Path(made)
         else:
             kept = {**settings, "paths": lines is not None}
-            how = {"resume": resume, "overwrite": overwrite}
-            folder = stack.enter_context(run_folder(table, kept, **how))
+            again = {"resume": how.resume, "overwrite": how.overwrite}
+            folder = stack.enter_context(run_folder(table, kept, **again))
 
         def solve(gpu: Gpu | None) -> MatrixRun:
-            plan = problem.plan_batches(limit, threads, beside + place.held, gpu)
+            plan = plan_on(gpu)
             run = MatrixRun(problem.of(plan), plan, folder, lines=lines is not None)
-            run.run(report, place.progress, gpu)
+            if cluster is None:
+                run.run(report, place.progress, gpu)
+            else:
+                solve_on_cluster(run, cluster, report, place.progress)
             return run
 
         resumed = sum(1 for _ in folder.glob(BATCH.format("*")))
@@ -292,6 +337,8 @@ def _solve(
             unreached += int((found.rows["cells"] == 0).sum())
     report.cells = problem.grid.cells
     report.settings = {**settings, **place.settings(), "plan": run.plan._asdict()}
+    if cluster is not None:
+        report.settings["cluster"] = cluster.settings()
     report.result = {
         **({"store": problem.store} if problem.store else {}),
         "sources": len(problem.starts),
@@ -307,4 +354,6 @@ def _solve(
     }
     if written is not None:
         report.result["paths"] = written
+    if problem.verified:
+        report.result["verified_steps"] = run.proven
     return CostMatrix(rows, unreached, report, columns)

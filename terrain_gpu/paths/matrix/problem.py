@@ -36,6 +36,10 @@ _CELL_BYTES, _TARGET_BYTES = 16, 256
 """Memory for the distances of a target's cell, and for its rows and paths; for each lane."""
 
 
+_PROOF_BYTES = 9 * 8 + 24
+"""Memory for a cell of a block that is proven."""
+
+
 class BatchPlan(NamedTuple):
     """How batches are solved within the memory limit.
 
@@ -70,6 +74,11 @@ class BatchPlan(NamedTuple):
         """Batches that are solved at the same time."""
         return self.planes // LANES or self.batches
 
+    @property
+    def worker_memory(self) -> int:
+        """Bytes of a process of a cluster."""
+        return self.memory
+
 
 @dataclass(frozen=True)
 class MatrixProblem(CostGraph):
@@ -81,6 +90,8 @@ class MatrixProblem(CostGraph):
         None: the sources themselves, each with all others.
     side
         Of blocks.
+    verified
+        Whether batches are proven, see `proof`.
     """
 
     sources: Places = field(default=NO_PLACES, compare=False)
@@ -88,13 +99,14 @@ class MatrixProblem(CostGraph):
     nearest: int | None = None
     max_cost: float | None = None
     side: int = SIDES[0]
+    verified: bool = False
 
     command = "cost-matrix"
     mark = ""
 
     @property
     def phases(self) -> tuple[Phase, ...]:
-        return ()
+        return (Phase("batches"),)
 
     @property
     def outputs(self) -> tuple[OutputLayer, ...]:
@@ -173,6 +185,8 @@ class MatrixProblem(CostGraph):
             "barriers": self.barriers,
             "sources": _digest(self.sources),
             "targets": None if self.targets is None else _digest(self.targets),
+            # Left out where it is not wanted: then it does not matter whether batches are proven.
+            **({"verified": True} if self.verified else {}),
         }
 
     def _held(self, beside: int) -> int:
@@ -236,6 +250,9 @@ class MatrixProblem(CostGraph):
         passing = cells * (self.heights.dtype.itemsize + 8 + 24) + WORK_BYTES + 10 * TILE**2 * 8
         keys = (side // TILE) ** 2 * (8 * LANES + 1)
         rims = count * (4 * side * (8 * LANES + 4) + keys + 2000)
+        if self.verified:  # a lane's distances, cells, masks; and what joins flats
+            passing += cells * _PROOF_BYTES
+            rims += count * 4 * side * 17
         room = limit - beside - rims
         if apart:
             room -= threads * passing + (threads - 1) * rims
@@ -256,6 +273,8 @@ class MatrixProblem(CostGraph):
 
         held, lane = self._held(beside) - COMPILED_BASELINE, self._lane_bytes
         problem = replace(self, side=GPU_SIDE).over(self.layers)
+        if self.verified:
+            held += threads * _PROOF_BYTES * GPU_SIDE**2 + 70 * self.grid.cells // GPU_SIDE
         form = form_of(problem, gpu, threads, limit - held - LANES * lane)
         planes = planes_within(form, len(self.starts))
         room = (limit - held - form.host_memory) // (LANES * lane)

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ...grid import Block, BlockGrid
+from ...grid import TILE, Block, BlockGrid
 from ..cpu.relax import GUARDS, Relaxation
 from ..fields import Field
 from ..ground import Terrain
@@ -147,6 +147,18 @@ class BatchRelaxation(Relaxation):
         found = dict(self._fields)
         self._fields.clear()
         return found
+
+    def around(self, lane: int, at: Block) -> np.ndarray:
+        """The distances of a lane in a block when all is final, with one ring around it."""
+        r0, r1, c0, c1 = self.blocks.window(*at)
+        ring = np.s_[: r1 - r0 + 2, : c1 - c0 + 2, lane]
+        if at in self.known:
+            with self.solved(at) as field:
+                return field.distances[ring].copy()
+        height, width = self.shape(at)  # never visited, but its neighbours may have been
+        empty = self._infinite(height + 2, width + 2)
+        self.receive(empty, self._infinite(height // TILE, width // TILE), self._halo(at))
+        return empty[ring]
 
     def lane(self, field: Field, lane: int) -> Field:
         """A field with the distances of one lane."""

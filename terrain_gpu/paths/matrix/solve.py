@@ -2,31 +2,37 @@
 
 from __future__ import annotations
 
+import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import uuid4
 
 import numpy as np
 
 from ...compiled import tell_compiling
 from ...cuda.backend import Gpu
-from ...errors import InputError
+from ...errors import ClusterError, InputError
 from ...grid import Block
 from ...progress import Progress
 from ...report import Report
 from ...store.outputs import whole_file
 from ..cpu.relax import Overflow, Visits
 from ..fields import Field
+from ..ground import Terrain
 from .folder import BATCH, SourceRows, StepFile
 from .problem import BatchPlan, MatrixProblem
+from .proof import Distances, prove
 from .reached import Reached
 from .relax import BatchRelaxation, SourceBatch
 from .trace import Tracer
+
+if TYPE_CHECKING:
+    from ...engine.cluster import Cluster
 
 _POLL = 0.1
 """Seconds between checks of the main thread for Ctrl-C."""
@@ -52,7 +58,7 @@ class MatrixRun:
     ) -> None:
         self.problem, self.plan, self.folder, self.lines = problem, plan, folder, lines
         self.sources = list(problem.batches())
-        self.visits = Visits()
+        self.visits, self.proven = Visits(), 0
         self._kept: list[dict[Block, Field]] = []
         self._running: list[BatchRelaxation | Tracer] = []
         self._error: BaseException | None = None
@@ -116,12 +122,11 @@ class MatrixRun:
             for first in range(0, len(left), plan.together):
                 some = left[first : first + plan.together]
                 sources = np.concatenate([self.sources[k] for k in some])
-                grounds = [
-                    problem.ground.holding(problem.starts.place(k)) for k in sources.tolist()
-                ]
+                grounds = self._grounds(sources)
                 reached = Reached(problem, problem.wanted(sources, len(sources)))
                 with report.phase("relax"), _named_overflow(problem):
                     stack.solve(grounds, reached)
+                self._prove(grounds, reached, stack.around, report)
                 lane = 0
                 for number in some:
                     lanes = slice(lane, lane + len(self.sources[number]))
@@ -131,17 +136,20 @@ class MatrixRun:
                     seen[number] = problem.grid.cells
                 self.visits.add(tiles=stack.take_visits())
 
+    def _grounds(self, sources: np.ndarray) -> list[Terrain]:
+        """The ground with each of some sources."""
+        problem = self.problem
+        return [problem.ground.holding(problem.starts.place(k)) for k in sources.tolist()]
+
     def solve(self, number: int, report: Report, seen: dict[int, int]) -> None:
         """Solve a batch on the CPU, and keep what it found."""
         problem, batch = self.problem, self.sources[number]
-        starts = problem.starts
-        grounds = [problem.ground.holding(starts.place(k)) for k in batch.tolist()]
         # A name of its own: another process may still work on the same batch.
         spill = self.folder / f"fields-{number}-{uuid4().hex}"
         with self._lock:
             if self._error is not None:
                 return
-            batch_of = SourceBatch(grounds, self._kept.pop() if self._kept else {})
+            batch_of = SourceBatch(self._grounds(batch), self._kept.pop() if self._kept else {})
             capacity = self.plan.fields // self.plan.batches
             paths = BatchRelaxation(batch_of, problem, problem.wanted(batch), capacity, spill)
             self._running.append(paths)
@@ -150,8 +158,10 @@ class MatrixRun:
             with _named_overflow(problem):
                 self._relax(paths, number, seen)
             middle = time.perf_counter()
+            self._prove(paths.batch.grounds, paths.reached, paths.around, report)
+            proven = time.perf_counter()
             self._finish(number, paths.reached, self._tracing(paths, spill))
-            self._count(report, middle - start, time.perf_counter() - middle)
+            self._count(report, middle - start, time.perf_counter() - proven)
         finally:
             with self._lock:
                 self._running = [work for work in self._running if work is not paths]
@@ -159,6 +169,18 @@ class MatrixRun:
             paths.close(keep=False)
             self.visits.add(**paths.visits.counts)
         seen[number] = self.problem.grid.cells
+
+    def _prove(
+        self, grounds: Sequence[Terrain], reached: Reached, around: Distances, report: Report
+    ) -> None:
+        if not self.problem.verified:
+            return
+        start = time.perf_counter()
+        found = prove(self.problem, grounds, reached, around, self._threads, self._raise_error)
+        with self._lock:
+            self.proven += found
+            seconds = time.perf_counter() - start
+            report.seconds["verify"] = report.seconds.get("verify", 0.0) + seconds
 
     def _count(self, report: Report, relax: float, trace: float) -> None:
         """Add to the times of the phases, those of all batches at the same time."""
@@ -236,6 +258,49 @@ class MatrixRun:
             parts = parts[(parts[:, 0] >= first) & (parts[:, 0] < last)] - (first, 0, 0)
             rows, ends = data["rows"][first:last], data["ends"][first:last]
             yield k, SourceRows(rows, ends, parts, self.folder / str(data["steps"]))
+
+
+class RemoteRun(NamedTuple):
+    """What `engine.cluster.Cluster` needs to know of a run."""
+
+    operation: MatrixProblem
+    plan: BatchPlan
+    folder: Path
+
+
+def solve_on_cluster(run: MatrixRun, cluster: Cluster, report: Report, progress: Progress) -> None:
+    """Solve all batches that are not there in the workers of a cluster, one in each task."""
+    cells, left = run.problem.grid.cells, run.left()
+    total = cells * len(run.sources)
+    progress(total - cells * len(left), total)
+    items = ((run.plan, run.lines, number) for number in left)
+    remote = RemoteRun(run.problem, run.plan, run.folder)
+    with closing(cluster.each(remote, solve_batch, items)) as solved:  # type: ignore[arg-type]
+        for visits, proven, seconds in solved:
+            run.visits.add(**visits)
+            run.proven += proven
+            for name, value in seconds.items():
+                report.seconds[name] = report.seconds.get(name, 0.0) + value
+            progress(cells, total)
+
+
+def solve_batch(
+    problem: MatrixProblem, folder: Path, item: tuple[BatchPlan, bool, int]
+) -> tuple[dict[str, int], int, dict[str, float]]:
+    """Solve a batch in a worker; return counts of visits, proven steps, and seconds.
+
+    The batch is a file in the folder, whose name it gets when complete. A second task for it writes
+    the same rows.
+    """
+    if not folder.is_dir():
+        raise ClusterError(
+            f"worker on {socket.gethostname()} does not see {folder}; the table must lie in a "
+            "folder that all hosts share, under the same path"
+        )
+    plan, lines, number = item
+    run, report = MatrixRun(problem, plan, folder, lines=lines), Report(problem.command)
+    run.solve(number, report, {})
+    return run.visits.counts, run.proven, report.seconds
 
 
 @contextmanager
