@@ -56,11 +56,14 @@ def versions() -> str:
     import rasterio
     import zarr
 
-    gdal = subprocess.run(["gdalinfo", "--version"], capture_output=True, text=True, check=False)
+    peer = ""
+    if shutil.which("gdalinfo"):
+        gdal = subprocess.run(["gdalinfo", "--version"], capture_output=True, text=True, check=True)
+        peer = f"; peer: {gdal.stdout.strip()}"
     return (
         f"{os.cpu_count()} x {platform.machine()} {cpu()}, Python {platform.python_version()}, "
         f"numpy {np.__version__}, numba {numba.__version__}, zarr {zarr.__version__}, rasterio "
-        f"{rasterio.__version__} (GDAL {rasterio.__gdal_version__}); peer: {gdal.stdout.strip()}"
+        f"{rasterio.__version__} (GDAL {rasterio.__gdal_version__}){peer}"
     )
 
 

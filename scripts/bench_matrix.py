@@ -56,6 +56,7 @@ def main() -> None:
     parser.add_argument("--singles", type=int, default=10)
     parser.add_argument("--cost", choices=list(KINDS), default="friction")
     parser.add_argument("--backend", choices=["cpu", "cuda"], default="cpu")
+    parser.add_argument("--gpu-memory-limit")
     parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument("--skimage")
     parser.add_argument("--grass", action="store_true")
@@ -76,13 +77,15 @@ def main() -> None:
     shortest_paths(small, [(1, 1)], backlink=True, **warm)
 
     wall = used = np.inf
+    limit = {"gpu_memory_limit": arguments.gpu_memory_limit}
     for _ in range(arguments.rounds):
-        one, cpu, matrix = timed(lambda: cost_matrix(data, points, **how))
+        one, cpu, matrix = timed(lambda: cost_matrix(data, points, **how, **limit))
         wall, used = min(wall, one), min(used, cpu)
         seconds = {name: round(value, 2) for name, value in matrix.report.seconds.items()}
-        plan = matrix.report.settings["plan"]
+        plan = {k: v for k, v in matrix.report.settings["plan"].items() if v}
+        visits = matrix.report.result["tile_visits"]
         print(f"cost-matrix, {len(points)} sources: wall {one:.2f} s, processors {cpu:.1f} s; "
-              f"{seconds}; {matrix.report.result}; {plan}", flush=True)  # fmt: skip
+              f"{seconds}; {visits:,} visits of tiles; {plan}", flush=True)  # fmt: skip
     table = matrix.columns()
     sample = rng.choice(len(points), arguments.singles, replace=False).tolist()
     for backlink in (False, True):
@@ -100,7 +103,8 @@ def main() -> None:
         what = "with backlinks" if backlink else "distances alone"
         print(f"{len(sample)} single runs, {what}, x {factor:g}: wall {walls * factor:.2f} s "
               f"({walls * factor / wall:.1f} x), processors {uses * factor:.1f} s "
-              f"({uses * factor / used:.1f} x)", flush=True)  # fmt: skip
+              f"({uses * factor / used:.1f} x); the last: {found.report.seconds}",
+              flush=True)  # fmt: skip
     if arguments.skimage:
         at = ",".join(map(str, points[0]))
         command = [arguments.skimage, "-c", PEER, str(work / f"{name}{side}.npy"), "2", at]
