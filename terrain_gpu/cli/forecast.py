@@ -34,6 +34,8 @@ class Pass(NamedTuple):
         Bytes to the workers for each cell.
     outputs
         Layers that it writes.
+    stored
+        The usual share of the tiles that hold something; the others are not stored.
     """
 
     name: str
@@ -45,6 +47,7 @@ class Pass(NamedTuple):
     line: int = 0
     given_cell: float = 0
     outputs: int = 1
+    stored: float = 1
 
 
 class Case(NamedTuple):
@@ -61,42 +64,50 @@ class Case(NamedTuple):
     backlink
         Whether they compute backlinks.
     slower
-        How many times as long as here a core takes; None for what is usual.
+        How many times as long as by the rates below a core takes.
     storage
-        Bytes per second that all workers together can write; None if that is no limit.
+        Bytes per second that storage moves for all workers together; None if that is no limit.
+    stored
+        The share of the tiles that hold something; None for what is usual.
+    cold
+        Whether what a run reads must come from storage, and is not in memory already.
     """
 
     weight: str = "max"
     item: int = 8
     visits: float = 1
     backlink: bool = False
-    slower: float | None = None
+    slower: float = 1
     storage: int | None = None
+    stored: float | None = None
+    cold: bool = False
 
 
-# Rates: processor seconds of one of 16 busy workers of a host of 32 cores (virtual Intel Xeon),
-# uint16 terrain of 30 000^2, blocks of 1024, 2026-11-25. Rates of what did not run there are those
-# of an EPYC core, divided by what the others lost. Bytes: float32 terrain of 1024^2 to 8192^2,
-# blocks of 128 to 1024. Flow directions and breach: of rasters without voids.
+# Rates: processor seconds of tasks, without the loading of kernels, on hosts of 32 cores (virtual
+# Intel Xeon), uint16 terrain in blocks of 1024, 2026-11-25: of 16 workers on 30 000^2, for slope,
+# spanning tree and components the mean of these and of 32 workers on 100 000^2 on another host.
+# Rates of what did not run there are those of an EPYC core, divided by what the others lost. Bytes:
+# float32 terrain of 1024^2 to 8192^2, blocks of 128 to 1024. Flow directions and breach: of rasters
+# without voids.
 PASSES = {
     "convert": (Pass("convert", 94e6, line=110),),
-    "slope": (Pass("slope", 18.6e6, line=110),),
-    "mst": (Pass("blocks", 12.3e6, line=85), Pass("patches", 230e6, given=17.1, line=33)),
+    "slope": (Pass("slope", 22.9e6, line=110),),
+    "mst": (Pass("blocks", 15.8e6, line=85), Pass("patches", 270e6, given=17.1, line=33)),
     "components": (
-        Pass("survey", 135e6, known=3.1, rim=4),
-        Pass("label", 49e6, given=2.7, line=84),
+        Pass("survey", 213e6, known=3.1, rim=4),
+        Pass("label", 77.5e6, given=2.7, line=84, stored=0.5),
     ),
     "accumulate": (
-        Pass("outlines", 13.5e6, known=41),
-        Pass("drain", 11.8e6, given=11, line=90),
+        Pass("outlines", 14.3e6, known=41),
+        Pass("drain", 12.5e6, given=11, line=90),
     ),
     "flow-direction": (
-        Pass("outlines", 14.7e6, known=31),
-        Pass("drain", 14.7e6, given=8, line=85),
+        Pass("outlines", 16.9e6, known=31),
+        Pass("drain", 16.9e6, given=8, line=85),
     ),
     "flow-accumulation": (
-        Pass("ways", 17.7e6, known=8.5),
-        Pass("cells", 15.3e6, given=3.5, line=85),
+        Pass("ways", 19.1e6, known=8.5),
+        Pass("cells", 16.5e6, given=3.5, line=85),
     ),
     "fill": (
         Pass("ways", 53e6, known=5.4),
@@ -132,6 +143,7 @@ PASSES = {
     "polygons": (Pass("trace", 10e6, known=0.5, cell=0.042),),
     "contours": (Pass("trace", 10e6, known=0.5, cell=2.7),),
     "breach": (Pass("pits", 41e6, known=9.1, cell=0.015), Pass("breach", 2.2e6, line=110)),
+    "burn": (Pass("burn", 130e6, line=110),),
     "index": (Pass("build", 0.55e6, line=42),),
     "sssp": (),  # see `_visits`
 }
@@ -153,7 +165,7 @@ WEIGHTS = {"flow": 1.5, "absdiff": 1.4}
 VISITS = {"friction": 4.2}
 OTHER_VISITS = 12.0
 """How often shortest paths visit a block: friction, and costs of heights."""
-VISIT_SECONDS = 0.045e-6, 0.0134e-6
+VISIT_SECONDS = 0.029e-6, 0.0134e-6
 """Of shortest paths, for each cell once and at every visit of its block."""
 AGAIN = 0.8
 """Visits of a block that are followed by one in the same task, for each that is not; over the root
@@ -164,7 +176,7 @@ WAVE = 0.25
 """Blocks that can be visited at a time, beside the square root of all."""
 
 JOIN_SECONDS = {
-    "mst": 0.5e-6,
+    "mst": 0.83e-6,
     "components": 0.015e-6,
     "accumulate": 0.37e-6,
     "flow-direction": 0.33e-6,
@@ -176,16 +188,21 @@ HIERARCHY_SECONDS = 0.03e-6
 """For each cell: the depressions of all blocks are joined."""
 LINES_RATE, POLYGONS_RATE = 2e6, 15e6
 """Cells per second whose lines or polygons that process writes to a GeoPackage."""
+READ = {"network": 1.5, "breach": 2 / 3}
+"""What is read, beside the plan: a third pass; none for voids."""
 CHECKSUM_RATE = 0.8e9
 """Bytes per second."""
 TASK_COST = 4e-3
 """Seconds of the scheduler and of the process that starts the run for each task, on two cores."""
 ALONE, CROWD = 0.7, 16
 """How long one worker of a host takes for what takes one of so many a second."""
-WAIT_ALONE, WAIT = 1.5e-9, 5e-9
-"""Seconds until a byte is on the disk, of one worker and of one of so many."""
-FIRST, FIRST_LIGHT, LIGHT = 0.3, 0.1, ("convert", "checksums", "levels", "patches")
-"""Seconds of a worker's first task of a phase, which loads kernels, and of phases with few."""
+WAIT = 1.5e-9
+"""Seconds until a byte is on the disk that no other worker uses."""
+FIRST, LATER = 0.5, 0.02
+"""Seconds of a worker's first task of a run, which loads kernels, and of a later phase."""
+FILES = 4e9
+"""Bytes of files that a host keeps in memory for each worker: the measured ones have 8 GB for each
+processor, and workers leave most of it."""
 COMMIT = 1e-4
 """Seconds for each block in the end."""
 
@@ -248,7 +265,16 @@ def learned(purpose: str, case: Case, file: str) -> Case:
     if command != wanted:
         raise InputError(f"--like {file}: a report of {command}; --for {purpose} needs {wanted}")
     case = case._replace(visits=visits)
-    return case._replace(slower=used / sum(_work(purpose, cells, case).values()))
+    own = sum(_work(purpose, cells, case).values()) + FIRST * len(each)
+    if purpose != "sssp" and (most := told["settings"].get("plan", {}).get("bytes_written")):
+        wrote = sum(one.get("bytes_written", most) for one in each.values())
+        case = case._replace(stored=min(wrote / most, 1.0))
+    return case._replace(slower=used / (_crowded(len(each)) * own))
+
+
+def _crowded(workers: int) -> float:
+    """Return how long so many workers of a host take for what takes many a second."""
+    return ALONE + (1 - ALONE) * min(workers - 1, CROWD - 1) / (CROWD - 1)
 
 
 def _work(purpose: str, cells: int, case: Case) -> dict[str, float]:
@@ -264,32 +290,43 @@ def _work(purpose: str, cells: int, case: Case) -> dict[str, float]:
 
 
 class _Forecast:
-    """A forecast in the making."""
+    """A forecast in the making.
 
-    def __init__(self, workers: int, case: Case) -> None:
-        crowd = min(workers - 1, CROWD - 1) / (CROWD - 1)
-        self.slower = case.slower or ALONE + (1 - ALONE) * crowd
-        self.wait = WAIT_ALONE + (WAIT - WAIT_ALONE) * crowd
-        self.workers, self.storage = workers, case.storage
-        self.tasks = self.sent = self.received = 0.0
+    Attributes
+    ----------
+    kept
+        Whether the hosts keep all files of the run in memory. Then nothing is read from storage
+        that the run itself, or one before it, has read or written.
+    """
+
+    def __init__(self, plan: StreamPlan, workers: int, case: Case) -> None:
+        self.slower = case.slower * _crowded(workers)
+        self.workers, self.storage, self.cold = workers, case.storage, case.cold
+        files = plan.bytes_read / max(plan.passes, 1) + plan.bytes_written
+        self.kept = files <= workers * FILES
+        self.tasks = self.sent = self.received = self.fetched = 0.0
         self.seconds: dict[str, float] = {}
         self.limits: dict[str, str] = {}
 
     def phase(
-        self, name: str, items: int, work: float, written: float = 0, *, at_once: float = math.inf,
-        tasks: int | None = None,
+        self, name: str, items: int, work: float, written: float = 0, read: float = 0, *,
+        at_once: float = math.inf, tasks: int | None = None,
     ) -> int:  # fmt: skip
         """Add a phase whose items take so many seconds of one core; return its tasks."""
-        spent, first = self.slower * work + self.wait * written, FIRST
-        if name in LIGHT:
-            first = FIRST_LIGHT
+        loads = FIRST if name != "convert" and not self.seconds else LATER
+        spent, first = self.slower * work + WAIT * written, self.slower * loads
+        if self.kept and (self.seconds or not self.cold):
+            read = 0
+        self.fetched += read
+        busy = max(min(self.workers, items, at_once), 1)
+        stored = (read + written) / self.storage if self.storage else 0.0
+        shared = _shared(busy, spent, stored)
         if tasks is None:
-            tasks = _tasks(items, spent, self.workers, first)
-        took = {
-            "workers": first + spent / max(min(self.workers, items, at_once), 1),
-            "tasks": TASK_COST * tasks,
-            "storage": written / self.storage if self.storage else 0.0,
-        }
+            tasks = _tasks(items, busy * shared, self.workers, first)
+        # In the end others wait for the last task.
+        last = busy * shared / tasks * (1 - 1 / busy) / 2
+        slowest = "storage" if stored > spent / busy else "workers"
+        took = {slowest: first + shared + last, "tasks": TASK_COST * tasks}
         self.limits[name] = max(took, key=lambda limit: took[limit])
         self.seconds[name] = self.seconds.get(name, 0.0) + took[self.limits[name]]
         self.tasks += tasks
@@ -300,6 +337,27 @@ class _Forecast:
         self.seconds[name] = self.seconds.get(name, 0.0) + work
 
 
+def _shared(workers: float, work: float, stored: float) -> float:
+    """Return the seconds of workers that compute, and take turns at the storage.
+
+    Mean value analysis of a closed queueing network (Reiser and Lavenberg 1980): a worker that
+    comes to the storage finds there as many as there are on average with one worker less.
+
+    Parameters
+    ----------
+    work, stored
+        Seconds of one worker that computes, and of the storage, for all of the work.
+    """
+    rate = waiting = 0.0
+    for present in range(1, math.ceil(workers) + 1):
+        at_storage = stored * (1 + waiting)
+        rate = min(present, workers) / (work + at_storage)
+        waiting = rate * at_storage
+        if rate * stored > 0.9999:
+            break
+    return 1 / rate if stored else work / workers
+
+
 def predicted(purpose: str, plan: StreamPlan, workers: int, case: Case) -> dict[str, Any]:
     """Predict a run.
 
@@ -307,15 +365,45 @@ def predicted(purpose: str, plan: StreamPlan, workers: int, case: Case) -> dict[
     -------
     dict
         workers, tasks, bytes_sent and bytes_received (through the scheduler), bytes_read and
-        bytes_written (by the workers), seconds by phase with the total, and what limits each.
+        bytes_written (by the workers), bytes_fetched (what of the read ones is not in memory),
+        seconds by phase with the total, the range of the total, and what limits each phase.
     """
+    found, read, written = _forecast(purpose, plan, workers, case)
+
+    def otherwise(stored: float) -> float:
+        """Return the seconds if other tiles are stored, the most if also nothing is in memory."""
+        other = case._replace(cold=stored > 0)
+        if case.stored is None and any(one.stored < 1 for one in PASSES[purpose]):
+            other = other._replace(stored=stored)
+        return sum(_forecast(purpose, plan, workers, other)[0].seconds.values())
+
+    return {
+        "workers": workers,
+        "tasks": round(found.tasks),
+        "bytes_sent": round(found.sent),
+        "bytes_received": round(found.received),
+        "bytes_read": round(read),
+        "bytes_written": round(written),
+        "bytes_fetched": round(found.fetched),
+        "seconds": {**found.seconds, "total": sum(found.seconds.values())},
+        "range": [otherwise(0.0), otherwise(1.0)],
+        "limits": found.limits,
+    }
+
+
+def _forecast(
+    purpose: str, plan: StreamPlan, workers: int, case: Case
+) -> tuple[_Forecast, float, float]:
+    """Predict a run; also the bytes that workers read, and most bytes that they write."""
     cells, blocks = plan.rows * plan.cols, BlockGrid(plan.rows, plan.cols, plan.block_size)
     down, across = blocks.shape
     inner = 2 * blocks.line_cells
     rims = 2 * (down * plan.cols + across * plan.rows)
     units = ceil_div(plan.rows, plan.unit_rows) * ceil_div(plan.cols, plan.unit_cols)
-    found, work = _Forecast(workers, case), _work(purpose, cells, case)
-    read, written = float(plan.bytes_read), float(plan.bytes_written)
+    found, work = _Forecast(plan, workers, case), _work(purpose, cells, case)
+    share = 1.0 if case.stored is None else case.stored
+    read, written = READ.get(purpose, 1) * plan.bytes_read, share * plan.bytes_written
+    patched = cells * (purpose == "mst" and blocks.count > 1)  # written twice, a byte each
     if purpose == "sssp":
         spilled = _visits(found, plan, blocks.count, work, case)
         read, written = read + spilled, written + spilled
@@ -324,29 +412,30 @@ def predicted(purpose: str, plan: StreamPlan, workers: int, case: Case) -> dict[
         found.sent += (told + 1) * rims * case.item
         found.received += told * rims * case.item
     for one in PASSES[purpose]:
+        moved = (written - share * patched) * (one.line > 0), read - patched
         if one.name == "patches":
             _levels(found, blocks, inner)
             if blocks.count == 1:
                 continue
+            moved = share * patched, patched
+        elif not patched:
+            usual = one.stored if case.stored is None else 1
+            moved = usual * moved[0], read / len(PASSES[purpose])
         items = units if purpose == "convert" else blocks.count
-        count = found.phase(
-            one.name, items, work[one.name], plan.bytes_written * (one.line > 0)
-        )  # fmt: skip
+        count = found.phase(one.name, items, work[one.name], *moved)
         job = WRITING_JOB + OUTPUT * (one.outputs - 1) if one.line else JOB
         found.sent += count * job + BLOCK * blocks.count
         found.sent += one.given * inner + one.given_cell * cells
         found.received += ANSWER * count + one.line * blocks.count
         found.received += one.known * inner + one.rim * rims + one.cell * cells
-    if purpose == "convert":
+    if purpose == "convert" and workers > 1:
         size = plan.bytes_read // plan.passes
-        if workers > 1:
-            read += size
-            found.sent += JOB * found.phase("checksums", ceil_div(size, PART), size / CHECKSUM_RATE)
+        read += size
+        found.sent += JOB * found.phase(
+            "checksums", ceil_div(size, PART), size / CHECKSUM_RATE, read=size
+        )
     elif purpose == "network":
-        read *= 1.5  # the third pass
         found.alone("write", cells / LINES_RATE)
-    elif purpose == "breach":
-        read *= 2 / 3  # the first pass is for rasters with voids
     elif purpose in ("polygons", "contours"):
         found.alone("write", cells / POLYGONS_RATE)
     elif purpose == "depressions":
@@ -354,16 +443,7 @@ def predicted(purpose: str, plan: StreamPlan, workers: int, case: Case) -> dict[
     if purpose in JOIN_SECONDS and purpose != "mst":
         found.alone("join", JOIN_SECONDS[purpose] * inner)
     found.alone("commit", COMMIT * blocks.count)
-    return {
-        "workers": workers,
-        "tasks": round(found.tasks),
-        "bytes_sent": round(found.sent),
-        "bytes_received": round(found.received),
-        "bytes_read": round(read),
-        "bytes_written": round(written),
-        "seconds": {**found.seconds, "total": sum(found.seconds.values())},
-        "limits": found.limits,
-    }
+    return found, read, written
 
 
 def _levels(found: _Forecast, blocks: BlockGrid, inner: int) -> None:
@@ -387,7 +467,8 @@ def _visits(
     visits = math.ceil(blocks * case.visits / max(together, 1))
     last = ceil_div(blocks, MOST) + found.workers - 1
     at_once = WAVE * math.sqrt(blocks)
-    found.phase("relax", blocks, work["relax"], spilled, at_once=at_once, tasks=visits)
+    read = plan.bytes_read + spilled
+    found.phase("relax", blocks, work["relax"], spilled, read, at_once=at_once, tasks=visits)
     found.phase("finalise", blocks, work["finalise"], plan.bytes_written, tasks=last)
     found.sent += VISIT * (visits + last)
     found.received += ANSWER * (visits + last)
@@ -405,13 +486,18 @@ def _tasks(items: int, seconds: float, workers: int, first: float) -> int:
     return min(single + ceil_div(items - single, several) + round(slow_start), items)
 
 
-def described(plan: StreamPlan, found: dict[str, Any]) -> str:
+def described(plan: StreamPlan, found: dict[str, Any], case: Case, purpose: str) -> str:
     """The prediction in words, several lines."""
     seconds = dict(found["seconds"])
-    total = seconds.pop("total")
+    total, (least, most) = seconds.pop("total"), found["range"]
     phases = ", ".join(f"{name} {value:.3g}" for name, value in seconds.items())
-    slow = [name for name, limit in found["limits"].items() if limit == "tasks"]
-    through = (found["bytes_read"] + found["bytes_written"]) / max(total, 1e-9)
+    slow, full = (
+        [name for name, limit in found["limits"].items() if limit == of]
+        for of in ("tasks", "storage")
+    )
+    moved, usual = found["bytes_fetched"] + found["bytes_written"], f"{total:.3g}"
+    if not case.storage and moved:
+        usual += f" if storage moves {format_size(moved / max(total, 1e-9))}/s"
     lines = [
         f"workers        {found['workers']:,} of one thread, {found['tasks']:,} task(s)",
         f"memory         {format_size(plan.memory)} of the process that starts the run, "
@@ -419,12 +505,29 @@ def described(plan: StreamPlan, found: dict[str, Any]) -> str:
         f"scheduler      {format_size(found['bytes_sent'])} to workers, "
         f"{format_size(found['bytes_received'])} back",
         f"workers' I/O   {format_size(found['bytes_read'])} read, "
+        f"{format_size(found['bytes_fetched'])} of it from storage, the rest from memory, "
         f"{format_size(found['bytes_written'])} written at most",
-        f"seconds        {total:.3g} if storage moves {format_size(through)}/s ({phases})",
+        f"seconds        {usual} ({phases})",
     ]
+    unknown = []
+    if least < 0.99 * total:
+        unknown.append("how many tiles hold something and are stored")
+    if most > 1.01 * total and not found["bytes_fetched"]:
+        unknown.append("whether the cells are in memory already")
+    if unknown:
+        lines.append(f"between        {least:.3g} and {most:.3g}: {', and '.join(unknown)}")
+    if purpose == "sssp":
+        lines.append(
+            f"visits         {case.visits:g} of each block: data decides, --like takes the number "
+            "of a smaller run"
+        )
     if slow:
         lines.append(
             f"limit          the number of tasks ({', '.join(slow)}): more workers do not help, "
             "larger blocks may"
+        )
+    if full:
+        lines.append(
+            f"limit          storage ({', '.join(full)}): seconds are as sure as --storage"
         )
     return "\n".join(lines)

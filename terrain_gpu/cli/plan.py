@@ -286,7 +286,7 @@ def _forecast(
     if like:
         case = learned(purpose, case, like)
     plan, found = forecast(purpose, planned, raster, workers, case)
-    return plan, found, f"{plan.describe()}\n{described(plan, found)}"
+    return plan, found, f"{plan.describe()}\n{described(plan, found, case, purpose)}"
 
 
 def _plan(
