@@ -496,6 +496,9 @@ def described(plan: StreamPlan, found: dict[str, Any], case: Case, purpose: str)
         for of in ("tasks", "storage")
     )
     moved, usual = found["bytes_fetched"] + found["bytes_written"], f"{total:.3g}"
+    origin = "from memory"
+    if fetched := found["bytes_fetched"]:
+        origin = f"{format_size(fetched)} of it from storage"
     if not case.storage and moved:
         usual += f" if storage moves {format_size(moved / max(total, 1e-9))}/s"
     lines = [
@@ -504,18 +507,17 @@ def described(plan: StreamPlan, found: dict[str, Any], case: Case, purpose: str)
         f"{format_size(plan.worker_memory or plan.memory)} of each worker",
         f"scheduler      {format_size(found['bytes_sent'])} to workers, "
         f"{format_size(found['bytes_received'])} back",
-        f"workers' I/O   {format_size(found['bytes_read'])} read, "
-        f"{format_size(found['bytes_fetched'])} of it from storage, the rest from memory, "
+        f"workers' I/O   {format_size(found['bytes_read'])} read ({origin}), "
         f"{format_size(found['bytes_written'])} written at most",
         f"seconds        {usual} ({phases})",
     ]
     unknown = []
     if least < 0.99 * total:
-        unknown.append("how many tiles hold something and are stored")
-    if most > 1.01 * total and not found["bytes_fetched"]:
-        unknown.append("whether the cells are in memory already")
+        unknown.append("how many tiles hold something")
+    if most > 1.01 * total and not fetched:
+        unknown.append("whether the cells are in memory")
     if unknown:
-        lines.append(f"between        {least:.3g} and {most:.3g}: {', and '.join(unknown)}")
+        lines.append(f"between        {least:.3g} and {most:.3g}: {' and '.join(unknown)}")
     if purpose == "sssp":
         lines.append(
             f"visits         {case.visits:g} of each block: data decides, --like takes the number "
