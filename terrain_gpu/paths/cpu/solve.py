@@ -86,8 +86,7 @@ class Phases:
         problem, plan = self.problem, self.run.plan
         kind: Callable[..., Relaxation] = Relaxation
         if problem.index is not None:
-            spare = plan.memory_limit - plan.memory
-            problem.index.capacity = self.threads + spare // problem.index.file_bytes
+            problem.index.room = plan.memory_limit - plan.memory
             problem.index.cache = self.spill.with_name("index")
             kind = partial(FromIndex, problem.index)
         how = self.ground, problem.farthest, plan.buffers, self.spill, problem.ends

@@ -3,39 +3,43 @@
 from __future__ import annotations
 
 import json
-import mmap
+import math
 import os
 import shutil
 import tempfile
 import threading
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, TypeVar
 
-import google_crc32c
 import numpy as np
 import zarr
-from zarr.codecs import BytesCodec, Crc32cCodec
+from zarr.codecs import Crc32cCodec, ZstdCodec
 
 from ...errors import InputError, OutputError, StoreError
 from ...grid import TILE, Block, BlockGrid, ceil_div
 from ...store import TileStore
+from ...store.checksums import unseal
 from ...store.files import output_errors
 from ...store.layer import KEY
-from ...store.metadata import node_at, node_json, separator_of
+from ...store.metadata import ZSTD_LEVEL, node_at, node_json, separator_of
 from ...store.objects import ObjectPath, is_there
 from ...store.scratch import scratch_folder
 from ..costs import CostModel
-from ..edges import infinity_of
 from ..ground import Raster
-from .tile import entries_of
+from .packing import Packer, packed_bytes
+from .tile import RING, STEPS, Entries, entries_of
 
 NAME = "distance_index"
-FORMAT = 1
+FORMAT = 2
 _REMEDY = "build the index again with --overwrite"
+_PLACES = 1024
+"""Blocks of which it is kept where their tiles lie, 4 KB each for blocks of 1024."""
+
+Unpacked = TypeVar("Unpacked")
 
 
 def index_settings(
@@ -62,8 +66,8 @@ def index_settings(
 class Index:
     """The distance index of a store, open for reading; all methods are thread-safe.
 
-    It is a Zarr array of shape (tile rows, tile columns, entries). A chunk holds the tiles of a
-    block, uncompressed, with a checksum (crc32c).
+    It is a sharded Zarr array of bytes, (tile rows, tile columns, bytes of a tile). A shard holds
+    the tiles of a block, each packed (`packing`), compressed and with a checksum (crc32c).
 
     Attributes
     ----------
@@ -77,6 +81,8 @@ class Index:
         Dtype of entries, which hold its largest value (`edges.infinity_of`) if there is no path.
     bytes
         Total size of the files.
+    room
+        Bytes of unpacked blocks that `read` keeps.
     separator
         Separator in the names of files: a slash, or in object storage also a dot.
     cache
@@ -95,10 +101,12 @@ class Index:
         self.dtype = np.dtype(own["dtype"])
         self.entries = entries_of(self.symmetric)
         self.bytes = int(own.get("stored_bytes", 0))
-        self.capacity = 1
+        self.room = 0
         self._lock = threading.Lock()
-        self._open: OrderedDict[Block, np.ndarray] = OrderedDict()
-        self._sound: set[Block] = set()
+        self._local = threading.local()
+        self._open: OrderedDict[Block, Entries] = OrderedDict()
+        self._places: OrderedDict[Block, np.ndarray] = OrderedDict()
+        self._copied: set[Block] = set()
 
     @property
     def chunk(self) -> tuple[int, int]:
@@ -108,9 +116,22 @@ class Index:
         return min(side, down), min(side, across)
 
     @property
+    def tile_bytes(self) -> int:
+        """Bytes of a packed tile before compression."""
+        return packed_bytes(self.symmetric, self.dtype)
+
+    @property
     def file_bytes(self) -> int:
-        """Size of every file, including its checksum."""
-        return self.chunk[0] * self.chunk[1] * self.entries * self.dtype.itemsize + 4
+        """The most bytes that a file can have: those of tiles that do not compress."""
+        each = self.tile_bytes + (self.tile_bytes >> 8) + 64  # ZSTD_COMPRESSBOUND, and a checksum
+        return math.prod(self.chunk) * (each + 16) + 4
+
+    @property
+    def unpacked_bytes(self) -> int:
+        """The most bytes that the entries of a block take in memory."""
+        ways = RING * RING * (self.dtype.itemsize + 1) + STEPS * self.dtype.itemsize
+        # Those of tiles, and then joined for the block.
+        return 2 * math.prod(self.chunk) * (ways + 8 * (RING + 1)) + self.tile_bytes
 
     def file(self, at: Block) -> Path:
         """File of a block."""
@@ -123,17 +144,17 @@ class Index:
 
     def metadata(self, own: Mapping[str, Any]) -> bytes:
         """The metadata of the Zarr array."""
-        shape = ceil_div(self.blocks.rows, TILE), ceil_div(self.blocks.cols, TILE), self.entries
+        tiles = ceil_div(self.blocks.rows, TILE), ceil_div(self.blocks.cols, TILE)
         array = zarr.create_array(
             {},
-            shape=shape,
-            chunks=(*self.chunk, self.entries),
-            dtype=self.dtype,
-            serializer=BytesCodec(endian="little"),
-            compressors=Crc32cCodec(),
+            shape=(*tiles, self.tile_bytes),
+            chunks=(1, 1, self.tile_bytes),
+            shards=(*self.chunk, self.tile_bytes),
+            dtype=np.uint8,
+            compressors=(ZstdCodec(level=ZSTD_LEVEL), Crc32cCodec()),
             filters=None,
-            fill_value=infinity_of(np.empty(0, self.dtype)),
-            dimension_names=("tile_row", "tile_column", "entry"),
+            fill_value=0,
+            dimension_names=("tile_row", "tile_column", "byte"),
             chunk_key_encoding={"name": "default", "separator": self.separator},
             attributes={KEY: dict(own)},
         )
@@ -146,7 +167,7 @@ class Index:
         Raises
         ------
         StoreError
-            when its metadata is damaged, or does not match the blocks.
+            when its metadata is damaged, of an older version, or does not match the blocks.
         """
         path = store.path / NAME
         if not is_there(path / "zarr.json"):
@@ -160,21 +181,29 @@ class Index:
                 raise ValueError(f"entries of type {own['dtype']!r}")
             if not isinstance(own["settings"], dict) or type(own["symmetric"]) is not bool:
                 raise ValueError("settings must be a JSON object and symmetric a boolean")
+            version = own["format"]
             found = cls(path, blocks, own, separator_of(path, array.metadata))
-            tiles = ceil_div(blocks.rows, TILE), ceil_div(blocks.cols, TILE)
-            expected = (*tiles, found.entries), (*found.chunk, found.entries), found.dtype
-            facts = array.shape, array.chunks, array.dtype
-            if facts != expected:
-                raise ValueError(f"shape, chunks and type are {facts}, not {expected}")
-            codecs = array.metadata.codecs  # type: ignore[union-attr]
-            if [type(c) for c in codecs] != [BytesCodec, Crc32cCodec]:
-                raise ValueError("its codecs are not plain bytes with crc32c")
+            if version == FORMAT:
+                found._refuse_unlike(array)
         except Exception as error:  # on malformed JSON, zarr raises errors of many types
             raise StoreError(
                 f"{path}/zarr.json: damaged distance index ({type(error).__name__}: {error}); "
                 f"{remedy}"
             ) from error
+        if version != FORMAT:
+            raise StoreError(
+                f"{path}: a distance index of format {version!r}, and this version reads format "
+                f"{FORMAT}; {remedy}"
+            )
         return found
+
+    def _refuse_unlike(self, array: Any) -> None:
+        """Refuse an array whose metadata are not those of this index."""
+        expected = json.loads(self.metadata({}))
+        found = array.metadata.to_dict()
+        for key in ("shape", "data_type", "chunk_grid", "codecs"):
+            if json.loads(json.dumps(found[key])) != expected[key]:
+                raise ValueError(f"{key} is {found[key]}, not {expected[key]}")
 
     def difference(self, settings: Mapping[str, Any]) -> str | None:
         """Describe the first setting that differs from those of the index; None if all agree."""
@@ -186,8 +215,8 @@ class Index:
                 return f"{key} was {was!r} and is now {now!r}"
         return None
 
-    def read(self, at: Block) -> np.ndarray:
-        """Map the entries of a block's tiles: (rows, columns, entries), read-only.
+    def read(self, at: Block) -> Entries:
+        """Read the entries of a block's tiles.
 
         Raises
         ------
@@ -199,49 +228,116 @@ class Index:
             if found is not None:
                 self._open.move_to_end(at)
                 return found
-            while len(self._open) >= self.capacity:
-                self._open.popitem(last=False)
-        found = self._mapped(at)
+        parts = [self._unpacked(at, *one, Packer.links) for one in self._stored(at)]
+        sizes = np.cumsum([0] + [len(part.ways) for part in parts])
+        ends = [part.ends + size for part, size in zip(parts, sizes[:-1], strict=True)]
+        found = Entries(np.concatenate(ends), *(
+            np.concatenate([part[k] for part in parts]) for k in (1, 2, 3)
+        ))  # fmt: skip
         with self._lock:
             self._open[at] = found
+            held = sum(a.nbytes for entries in self._open.values() for a in entries)
+            while self._open and held > self.room:
+                held -= sum(a.nbytes for a in self._open.popitem(last=False)[1])
         return found
 
-    def _mapped(self, at: Block) -> np.ndarray:
-        with self._opened(at) as file:
-            whole = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-        if at not in self._sound:
-            flat = np.frombuffer(whole, np.uint8)
-            step = 1 << 22  # google_crc32c takes only bytes objects, that is copies
-            pieces = (flat[k : k + step].tobytes() for k in range(0, len(flat), step))
-            self._refuse_corrupt(at, pieces)
-            self._sound.add(at)
-        cells = np.frombuffer(whole, self.dtype, (len(whole) - 4) // self.dtype.itemsize)
-        return cells.reshape(*self.chunk, self.entries)
-
-    def rows(self, at: Block) -> Iterator[np.ndarray]:
-        """Read the entries of a block's tiles, (columns, entries), one row of tiles at a time.
+    def read_tile(self, tile: tuple[int, int]) -> Entries:
+        """Read the entries of one tile, by its row and column.
 
         Raises
         ------
         StoreError
-            when the file is missing or damaged, before the first row.
+            when the file is missing or damaged.
         """
-        down, across = self.chunk[1], self.entries
-        size = down * across * self.dtype.itemsize
+        at, (i, j) = self._block_of(tile)
         with self._opened(at) as file:
-            self._refuse_corrupt(at, iter(partial(file.read, 1 << 22), b""))
-            file.seek(0)
-            for _ in range(self.tiles(at)[0]):
-                yield np.frombuffer(file.read(size), self.dtype).reshape(down, across)
+            number = i * self.chunk[1] + j
+            stored = self._tile_in(file, at, number)
+        return self._unpacked(at, number, stored, Packer.links)
+
+    def _block_of(self, tile: tuple[int, int]) -> tuple[Block, Block]:
+        """The block of a tile, and the tile's row and column in it."""
+        side = self.blocks.block // TILE
+        (i, down), (j, across) = divmod(tile[0], side), divmod(tile[1], side)
+        return (i, j), (down, across)
+
+    def rows(self, at: Block) -> Iterator[np.ndarray]:
+        """Read the entries of a block's tiles, (columns, entries), one row of tiles at a time.
+
+        Entries that were left out are infinite. The array is reused.
+
+        Raises
+        ------
+        StoreError
+            when the file is missing or damaged.
+        """
+        across = self.tiles(at)[1]
+        row = np.empty((across, self.entries), self.dtype)
+        for k, one in enumerate(self._stored(at)):
+            row[k % across] = self._unpacked(at, *one, Packer.entries)
+            if k % across == across - 1:
+                yield row
+
+    def _unpacked(
+        self, at: Block, number: int, stored: bytes, how: Callable[[Packer, bytes], Unpacked]
+    ) -> Unpacked:
+        """Unpack a tile of a block with a method of `Packer`."""
+        if not hasattr(self._local, "packer"):
+            self._local.packer = Packer(self.symmetric, self.dtype)
+        try:
+            return how(self._local.packer, stored)
+        except ValueError as error:
+            raise self._corrupt(at, number, str(error)) from None
+
+    def _stored(self, at: Block) -> Iterator[tuple[int, bytes]]:
+        """Yield the number in the block and the compressed bytes of every tile, row by row."""
+        down, across = self.tiles(at)
+        with self._opened(at) as file:
+            for i in range(down):
+                for j in range(across):
+                    number = i * self.chunk[1] + j
+                    yield number, self._tile_in(file, at, number)
+
+    def _tile_in(self, file: BinaryIO, at: Block, number: int) -> bytes:
+        """Read the compressed bytes of a tile in an open file."""
+        start, size = self._places_in(file, at)[number].tolist()
+        data = os.pread(file.fileno(), size, start) if size <= self.file_bytes else b""
+        stored = unseal(data) if len(data) == size else None
+        if stored is None:
+            raise self._corrupt(at, number, "crc32c differs")
+        return stored
+
+    def _places_in(self, file: BinaryIO, at: Block) -> np.ndarray:
+        """Offsets and sizes of the tiles in an open file, from its end."""
+        with self._lock:
+            found = self._places.get(at)
+        if found is None:
+            length = 16 * math.prod(self.chunk) + 4
+            size = os.fstat(file.fileno()).st_size
+            tail = unseal(os.pread(file.fileno(), length, max(size - length, 0)))
+            if tail is None:
+                raise StoreError(
+                    f"{self.file(at)}: truncated or corrupt (crc32c of its index differs); "
+                    f"{_REMEDY}"
+                )
+            found = np.frombuffer(tail, "<u8").reshape(-1, 2)
+            with self._lock:
+                self._places[at] = found
+                while len(self._places) > _PLACES:
+                    self._places.popitem(last=False)
+        return found
+
+    def _corrupt(self, at: Block, number: int, why: str) -> StoreError:
+        tile = divmod(number, self.chunk[1])
+        return StoreError(f"{self.file(at)}: corrupt tile {tile} ({why}); {_REMEDY}")
 
     @contextmanager
     def _opened(self, at: Block) -> Iterator[BinaryIO]:
-        """Open the file of a block, or a copy of the object, if it has the right size."""
+        """Open the file of a block, or a copy of the object."""
         path = self.file(at)
         try:
             is_object = isinstance(path, ObjectPath)
             with self._downloaded(path, at) if is_object else open(path, "rb") as file:
-                self._check_size(path, os.fstat(file.fileno()).st_size)
                 yield file
         except FileNotFoundError:
             raise StoreError(f"{path}: missing from the distance index; {_REMEDY}") from None
@@ -254,13 +350,12 @@ class Index:
     def _downloaded(self, path: Any, at: Block) -> Iterator[BinaryIO]:
         """Open a copy of an object on disk; without `cache`, in a file without a name."""
         copy = self.cache / f"{at[0]}-{at[1]}" if self.cache else None
-        if copy and at in self._sound:
+        if copy and at in self._copied:
             with open(copy, "rb") as file:
                 yield file
             return
         if (found := path.head()) is None:
             raise FileNotFoundError
-        self._check_size(path, found.size)
         scratch = self.cache or scratch_folder()
         with ExitStack() as opened:
             with output_errors(scratch):
@@ -268,42 +363,29 @@ class Index:
                 nameless = partial(tempfile.TemporaryFile, dir=scratch)
                 new: Any = partial(open, copy) if copy else nameless
                 made = opened.enter_context(new(mode="w+b"))
-                os.posix_fallocate(made.fileno(), 0, found.size)
+                if found.size:
+                    os.posix_fallocate(made.fileno(), 0, found.size)
             path.download(made.fileno(), found.size)
+            self._copied.add(at)
             yield made
-
-    def _check_size(self, path: Path, size: int) -> None:
-        if size != self.file_bytes:
-            raise StoreError(
-                f"{path}: has {size} bytes, not {self.file_bytes}: truncated or another file; "
-                f"{_REMEDY}"
-            )
-
-    def _refuse_corrupt(self, at: Block, pieces: Iterable[bytes]) -> None:
-        """Refuse a file whose last four bytes are not the checksum of the others."""
-        crc, left = 0, self.file_bytes - 4
-        stored = b""
-        for data in pieces:
-            crc = google_crc32c.extend(crc, data[:left])
-            stored += data[left:]
-            left = max(left - len(data), 0)
-        if crc != int.from_bytes(stored, "little"):
-            raise StoreError(f"{self.file(at)}: corrupt (crc32c differs); {_REMEDY}")
 
     def holds(self, i: int, j: int, digest: int, *, small: bool) -> bool:
         """Whether the file of a block is whole; `digest` and `small` are those of layers."""
         try:
-            self.read((i, j))
+            for _ in self._stored((i, j)):
+                pass
         except StoreError:
             return False
+        finally:
+            self._places.pop((i, j), None)
         return True
 
     def close(self) -> None:
-        """Release the mapped files, and delete the copies of objects."""
+        """Release what was read, and delete the copies of objects."""
         self._open.clear()
         if self.cache is not None:
             shutil.rmtree(self.cache, ignore_errors=True)
-            self._sound.clear()
+            self._copied.clear()
 
 
 def index_dtype(model: CostModel, heights: np.dtype) -> np.dtype:

@@ -32,12 +32,14 @@ from ...io.places import NO_PLACES
 from ...store.objects import is_url, named
 from ..costs import CostModel
 from ..cpu.tile import PADDED
+from ..edges import joining
 from ..fields import Field
 from ..graph import CostGraph
 from ..ground import Terrain
 from ..verify.entries import plan_entries, verify_entries
 from .files import NAME, Index, index_settings, new_index
-from .tile import LANES, entries_of, index_tile, new_index_work
+from .packing import Packer
+from .tile import LANES, RING, entries_of, index_tile, new_index_work
 from .writer import OutputIndex
 
 
@@ -67,11 +69,9 @@ class DistanceIndex(CostGraph):
         return self.settings()
 
     def recorded(self, attributes: Any) -> dict[str, Any]:
-        return self._found
+        return self._sized(attributes["bytes"])
 
-    @property
-    def _found(self) -> dict[str, Any]:
-        stored = self.blocks.count * self.index.file_bytes
+    def _sized(self, stored: int) -> dict[str, Any]:
         return {"bytes": stored, "bytes_per_cell": round(stored / self.grid.cells, 2)}
 
     def new_index(self, path: Path) -> Index:
@@ -121,6 +121,9 @@ class DistanceIndex(CostGraph):
         return []
 
     def new_work(self) -> Any:
+        return self._new_solver(), Packer(self.index.symmetric, self.index.dtype)
+
+    def _new_solver(self) -> Any:
         nothing = self.index.dtype.type(-np.inf if self.model.kind.bottleneck else 0)
         how = self.ground, self.options, self.index, nothing
         if self.gpu is None:
@@ -133,18 +136,20 @@ class DistanceIndex(CostGraph):
             return GpuEntrySolver(*how, self.tile_rows)
 
     def begin(self, plan: StreamPlan, spill: Path) -> State:
-        self.new_work().compile()
+        solver, packer = self.new_work()
+        solver.compile()
+        packer.pack(joining(self.model.kernel), np.zeros(self.index.entries, self.index.dtype))
         return State()
 
     def execute(self, run: Run) -> dict[str, Any]:
         if run.gpu is None:
             super().execute(run)
-            return self._found
-        on_gpu = copy(self)
-        vars(on_gpu).update(gpu=run.gpu, tile_rows=ceil_div(run.plan.unit_rows, TILE))
-        with memory_bound(run.gpu.memory, run.gpu.device):
-            replace(run, operation=on_gpu).map(self.phases[0], State())
-        return self._found
+        else:
+            on_gpu = copy(self)
+            vars(on_gpu).update(gpu=run.gpu, tile_rows=ceil_div(run.plan.unit_rows, TILE))
+            with memory_bound(run.gpu.memory, run.gpu.device):
+                replace(run, operation=on_gpu).map(self.phases[0], State())
+        return self._sized(run.writers[NAME].stored_bytes)
 
     def plan_verify(self, memory_limit: int, threads: int | None) -> None:
         plan_entries(self.index, self.model, Limits(memory_limit, threads))
@@ -163,20 +168,22 @@ class DistanceIndex(CostGraph):
         given: Any,
         work: Any,
     ) -> SolvedBlock:
-        return SolvedBlock((_Entries(work, at),))  # type: ignore[arg-type]
+        return SolvedBlock((_Tiles(*work, joining(self.model.kernel), at),))  # type: ignore[arg-type]
 
 
-class _Entries:
-    """Entries of a block by rows of tiles, solved lazily; pickling solves all of them."""
+class _Tiles:
+    """Packed tiles of a block by rows, solved lazily; pickling solves all of them."""
 
-    def __init__(self, solver: Any, at: Block) -> None:
-        self.solver, self.at = solver, at
+    def __init__(self, solver: Any, packer: Packer, way: Any, at: Block) -> None:
+        self.solver, self.packer, self.way, self.at = solver, packer, way, at
 
-    def __iter__(self) -> Iterator[np.ndarray]:
-        return self.solver.rows(self.at)
+    def __iter__(self) -> Iterator[list[bytes]]:
+        across = self.solver.index.tiles(self.at)[1]
+        for row in self.solver.rows(self.at):
+            yield [self.packer.pack(self.way, entries) for entries in row[:across]]
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return list, ([row.copy() for row in self],)
+        return list, (list(self),)
 
 
 class EntrySolver:
@@ -281,8 +288,8 @@ def plan_index(
 def _thread_bytes(index: Index, model: CostModel) -> int:
     item, block = index.dtype.itemsize, index.blocks.block
     # Heights, frictions and barriers, as read and in the dtypes of kernels; masks; a row of
-    # tiles, and a copy of it as bytes; the lanes.
+    # tiles, and the same packed; what packs them; the lanes.
     one = (block + 2) ** 2 * (2 * item + 16 * model.needs_friction + 8 + 3)
-    one += index.file_bytes * is_url(index.path)  # an object is written with one request
+    one += 2 * index.file_bytes * is_url(index.path)  # an object is written with one request
     row = 2 * (block // TILE) * entries_of(False) * item
-    return one + row + PADDED**2 * LANES * item
+    return one + row + (2 * RING**2 + 2 * entries_of(False) + PADDED**2 * LANES) * item

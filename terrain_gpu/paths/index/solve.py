@@ -13,10 +13,10 @@ from ...grid import TILE, Block, BlockGrid, ceil_div
 from ...grid.neighbours import COL_STEP, ROW_STEP
 from ..cpu.relax import Overflow, Relaxation
 from ..cpu.tile import new_tile_work
-from ..edges import joining
+from ..edges import infinity_of, joining
 from ..fields import Field, pages
 from .files import Index
-from .tile import RING, fill_block, pass_block, seed_rims
+from .tile import RING, STEPS, Entries, fill_block, pass_block, seed_rims
 
 
 def rims_bytes(blocks: BlockGrid, dtype: np.dtype) -> int:
@@ -44,7 +44,7 @@ class FromIndex(Relaxation):
         entries = numba.from_dtype(self.index.dtype)
         wanted = tuple(map(numba.from_dtype, (heights, frictions, self.dtype)))
         passing = any(
-            (t[0], t[1].dtype, t[2].dtype) == (way, entries, wanted[2])
+            (t[0], t[1][2].dtype, t[2].dtype) == (way, entries, wanted[2])
             for t in known_types(pass_block)
         )
         return passing and any(
@@ -59,10 +59,10 @@ class FromIndex(Relaxation):
         held = cells, cells.astype(frictions)
         field = Field(*held, absent, np.ones((4, side)), distances)
         rims = np.full((3, 3, RING), self.infinity, self.dtype)
-        data = np.frombuffer(
-            bytes(self.index.entries * self.index.dtype.itemsize), self.index.dtype
-        )
-        self._pass(data.reshape(1, 1, -1), rims, (0, 0), (1, 1), True, self._new_sides())
+        none = np.empty(0, self.index.dtype)
+        steps = np.full((1, STEPS), infinity_of(none), self.index.dtype)
+        data = Entries(np.zeros((1, RING + 1), np.int64), none.astype(np.uint8), none, steps)
+        self._pass(data, rims, (0, 0), (1, 1), True, self._new_sides())
         self._seed(field, np.zeros((1, 1), bool), rims, (0, 0))
         self._fill(field, rims, (0, 0), (1, 1))
 
@@ -116,7 +116,7 @@ class FromIndex(Relaxation):
 
     def _pass(
         self,
-        data: np.ndarray,
+        data: Entries,
         rims: np.ndarray,
         first: tuple[int, int],
         shape: tuple[int, int],
@@ -130,7 +130,6 @@ class FromIndex(Relaxation):
             first,
             shape,
             inside,
-            self.index.symmetric,
             self.dtype.type(self.farthest),
             self.dtype.type(self.guard),
             sides,

@@ -1,4 +1,4 @@
-"""Verify the distance index of a store, from what it records: `verify_stored_index`."""
+"""The distance index of a store, with the costs that it records: `stored_index`."""
 
 from __future__ import annotations
 
@@ -9,10 +9,49 @@ from ...engine.proof import Limits
 from ...errors import InputError, StoreError
 from ...store import TileStore
 from ...store.layer import KEY
-from ...store.objects import read_small
+from ...store.objects import is_there, read_small
 from ..verify.entries import verify_entries
-from .files import NAME, Index
+from .files import FORMAT, NAME, Index
 from .problem import DistanceIndex
+
+_REMEDY = "build it again with --overwrite"
+
+
+def stored_index(store: TileStore) -> tuple[DistanceIndex, Index]:
+    """The distance index of a store, and the operation that builds it.
+
+    Raises
+    ------
+    StoreError
+        when there is none, it is damaged or of another format, or its layers hold other cells now.
+    """
+    path = store.path / NAME
+    if not is_there(path / "zarr.json"):
+        raise StoreError(
+            f"{store.path}: has no distance index; build one: terrain-gpu build-index {store.path}"
+        )
+    try:
+        own = json.loads(read_small(path / "zarr.json"))["attributes"][KEY]
+        recorded = own["settings"]
+        operation = DistanceIndex(
+            str(store.path),
+            *(recorded[key] for key in ("layer", "friction", "barriers", "cost", "parameters")),
+            *(recorded[key] for key in ("connectivity", "corner_cutting", "reverse")),
+            max_slope=recorded.get("max_slope"),
+        )
+        index = Index.open(store, operation.blocks)
+        # Another format is refused by `open`.
+        settings = operation.settings() if own["format"] == FORMAT else {}
+    except (ValueError, KeyError, TypeError, AttributeError, InputError) as error:
+        if isinstance(error, StoreError):
+            raise
+        raise StoreError(
+            f"{path}/zarr.json: damaged distance index ({type(error).__name__}: {error}); {_REMEDY}"
+        ) from error
+    assert index is not None
+    if different := index.difference(settings):
+        raise StoreError(f"{path}: {different}; {_REMEDY}")
+    return operation, index
 
 
 def verify_stored_index(store: TileStore, limits: Limits) -> dict[str, Any]:
@@ -25,24 +64,8 @@ def verify_stored_index(store: TileStore, limits: Limits) -> dict[str, Any]:
     StoreError
         when the index is damaged, or its layers hold other cells now.
     """
-    path = store.path / NAME
-    remedy = "build it again with --overwrite"
-    try:
-        recorded = json.loads(read_small(path / "zarr.json"))["attributes"][KEY]["settings"]
-        operation = DistanceIndex(
-            str(store.path),
-            *(recorded[key] for key in ("layer", "friction", "barriers", "cost", "parameters")),
-            *(recorded[key] for key in ("connectivity", "corner_cutting", "reverse")),
-        )
-        index, settings = Index.open(store, operation.blocks), operation.settings()
-    except (ValueError, KeyError, TypeError, AttributeError, InputError) as error:
-        raise StoreError(
-            f"{path}/zarr.json: damaged distance index ({type(error).__name__}: {error}); {remedy}"
-        ) from error
-    assert index is not None
-    if different := index.difference(settings):
-        raise StoreError(f"{path}: {different}; {remedy}")
+    operation, index = stored_index(store)
     return {
-        **verify_entries(operation.ground, operation.options, index, path, limits),
+        **verify_entries(operation.ground, operation.options, index, store.path / NAME, limits),
         "cost": operation.cost,
     }

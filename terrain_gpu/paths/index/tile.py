@@ -6,6 +6,7 @@ The entries of a tile are the distances between its rim cells, and the costs of 
 from __future__ import annotations
 
 import heapq
+from typing import NamedTuple
 
 import numpy as np
 from numba.extending import register_jitable
@@ -52,6 +53,27 @@ STEPS = CROSSINGS.shape[1]
 def entries_of(symmetric: bool) -> int:
     """Number of entries of a tile: distances between rim cells, then costs of steps into them."""
     return (RING * (RING - 1) // 2 if symmetric else RING * RING) + STEPS
+
+
+class Entries(NamedTuple):
+    """Entries of the tiles of a block, without the superfluous ones; see `packing`.
+
+    Attributes
+    ----------
+    ends
+        int64 (tiles, RING + 1): where the distances from each rim cell begin, and the last end.
+    others
+        uint8: the rim cells that these lead to.
+    ways
+        The distances.
+    steps
+        (tiles, STEPS): costs of steps into the tile, see `CROSSINGS`; infinity for no step.
+    """
+
+    ends: np.ndarray
+    others: np.ndarray
+    ways: np.ndarray
+    steps: np.ndarray
 
 
 LANES = 64
@@ -165,7 +187,7 @@ def index_tile(
 
 
 @jit
-def pass_block(way, data, rims, first, shape, inside, symmetric, limit, guard, sides, scratch):
+def pass_block(way, data, rims, first, shape, inside, limit, guard, sides, scratch):
     """Propagate distances from rim to rim through the tiles of a block until none is pending.
 
     Tiles are visited in the order of their least pending distance.
@@ -175,15 +197,13 @@ def pass_block(way, data, rims, first, shape, inside, symmetric, limit, guard, s
     way
         From `edges.joining`; nothing else of a cost model matters here.
     data
-        Entries of the block's tiles, (rows, columns, entries).
+        `Entries` of the block's tiles, row by row.
     rims
         Distances of all rim cells, by tile, padded by one tile.
     first, shape
         Row and column of the first tile of the block, and number of tile rows and columns.
     inside
         Whether rims within the block were set, and not only those of its neighbours.
-    symmetric
-        Whether only half of the distances are stored.
     limit, guard
         See `block.relax_block`.
     sides
@@ -196,15 +216,16 @@ def pass_block(way, data, rims, first, shape, inside, symmetric, limit, guard, s
     visits, overflow
         Number of tiles visited, and whether `guard` was exceeded.
     """
-    infinity = infinity_of(rims)
+    infinity, nothing = infinity_of(rims), np.empty(0, np.uint16)
     down, across = shape
     keys = np.full((down, across), infinity, rims.dtype)
-    queue = [(infinity, np.int64(0))]
+    queue, inner = [(infinity, np.int64(0))], [(infinity, np.int64(0))]
     queue.clear()
     for t in range(down * across):
         i, j = t // across, t % across
         if inside or i in (0, down - 1) or j in (0, across - 1):
-            keys[i, j] = _arriving(way, data[i, j], rims, first[0] + i, first[1] + j, scratch)
+            y, x = first[0] + i, first[1] + j
+            keys[i, j] = arriving(way, data.steps[t], rims, y, x, scratch[0], nothing)
             if keys[i, j] < infinity:
                 heapq.heappush(queue, (keys[i, j], np.int64(t)))
     visits = 0
@@ -217,11 +238,12 @@ def pass_block(way, data, rims, first, shape, inside, symmetric, limit, guard, s
             break
         keys[i, j] = infinity
         y, x = first[0] + i, first[1] + j
-        _arriving(way, data[i, j], rims, y, x, scratch)
-        visits += 1
-        if _through(way, data[i, j], rims[y + 1, x + 1], symmetric, scratch) > guard:
-            return visits, True
         old, mine = scratch[1], rims[y + 1, x + 1]
+        arriving(way, data.steps[t], rims, y, x, scratch[0], nothing)
+        old[:] = mine
+        visits += 1
+        if through(way, data, t, mine, scratch[0], inner, nothing) > guard:
+            return visits, True
         for p in range(STEPS):
             b, dy, dx = CROSSINGS[0, p], CROSSINGS[2, p], CROSSINGS[3, p]
             value = mine[b]
@@ -245,62 +267,64 @@ def _beyond(k, count):
 
 
 @register_jitable
-def _arriving(way, entries, rims, i, j, scratch):
+def arriving(way, steps, rims, i, j, news, origins):
     """Compute lower distances at a tile's rim from steps out of other tiles; returns the least.
 
-    They are stored in the first row of `scratch`.
+    Parameters
+    ----------
+    steps
+        Costs of these steps, see `CROSSINGS`.
+    news
+        RING values, receives the distances; infinity where none is lower.
+    origins
+        uint16, receives `RING` + the number of the step for each of them; or no elements.
     """
-    infinity, never = infinity_of(rims), infinity_of(entries)
-    news, mine = scratch[0], rims[i + 1, j + 1]
+    infinity, never = infinity_of(rims), infinity_of(steps)
+    mine = rims[i + 1, j + 1]
     news[:] = infinity
-    base = len(entries) - STEPS
     least = infinity
     for p in range(STEPS):
         there = rims[i + 1 + CROSSINGS[2, p], j + 1 + CROSSINGS[3, p], CROSSINGS[4, p]]
         b = CROSSINGS[0, p]
-        if there < mine[b] and entries[base + p] < never:
-            new = join(way, there, rims.dtype.type(entries[base + p]))
+        if there < mine[b] and steps[p] < never:
+            new = join(way, there, rims.dtype.type(steps[p]))
             if new < mine[b] and new < news[b]:
                 news[b] = new
                 least = min(least, new)
+                if len(origins) > 0:
+                    origins[b] = RING + p
     return least
 
 
 @register_jitable
-def _through(way, entries, mine, symmetric, scratch):
-    """Lower a tile's rim by arriving distances and paths through the tile.
+def through(way, data, t, mine, news, queue, origins):
+    """Lower the rim `mine` of tile `t` by arriving distances, and by ways through the tile.
 
-    `scratch` holds the arriving distances, and receives the rim as it was before. Returns the
-    largest distance that was lowered.
+    The method is E. W. Dijkstra's; `queue` is a list of its entries, empty before and after.
+    Returns the largest distance that was lowered. `origins`, if it has elements, receives for each
+    rim cell that is lowered on a way through the tile the one before it.
     """
-    infinity, never = infinity_of(mine), infinity_of(entries)
-    kind = mine.dtype.type
-    news, old = scratch
+    kind, infinity = mine.dtype.type, infinity_of(mine)
+    ends, most = data.ends[t], kind(0)
+    queue.clear()
     for b in range(RING):
-        old[b] = mine[b]
-        mine[b] = min(mine[b], news[b])
-    most = kind(0)
-    for b in np.argsort(news):
-        value = news[b]
-        if value == infinity:
-            break
-        if mine[b] < value:
-            continue  # another arriving distance leads here at lower cost
-        # Rows of entries are contiguous and this loop has no branches, so it is vectorised.
-        start, count = (b * (b - 1) // 2, b) if symmetric else (b * RING, RING)
-        row = entries[start : start + count]
-        for a in range(count):
-            w = kind(row[a]) if row[a] < never else infinity
-            mine[a] = min(mine[a], join(way, value, w))
-        if symmetric:
-            place = b * (b + 1) // 2 + b
-            for a in range(b + 1, RING):
-                if entries[place] < never:
-                    mine[a] = min(mine[a], join(way, value, kind(entries[place])))
-                place += a
-    for b in range(RING):
-        if mine[b] < old[b]:
-            most = max(most, mine[b])
+        if news[b] < mine[b]:
+            mine[b] = news[b]
+            heapq.heappush(queue, (news[b], np.int64(b)))
+    while len(queue) > 0:
+        value, b = heapq.heappop(queue)
+        if value > mine[b]:
+            continue
+        most = max(most, value)
+        for e in range(ends[b], ends[b + 1]):
+            a = data.others[e]
+            new = join(way, value, kind(data.ways[e]))
+            if new < mine[a]:
+                mine[a] = new
+                if new < infinity:
+                    heapq.heappush(queue, (new, np.int64(a)))
+                if len(origins) > 0:
+                    origins[a] = b
     return most
 
 

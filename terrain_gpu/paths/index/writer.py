@@ -13,16 +13,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-import google_crc32c
 import numpy as np
 
 from ...errors import StoreError
 from ...grid import Block, BlockGrid, GridSpec
-from ...store.checksums import crc32c, sealed_line, unsealed_line
+from ...store.checksums import crc32c, seal, sealed_line, unsealed_line
 from ...store.files import new_file, output_errors, sync_tree
 from ...store.metadata import TileStore, drop_consolidated, write_json
 from ...store.objects import ObjectPath
 from ...store.run import Target
+from ...store.shard import MISSING
 from ...store.swap import beside, exclusive, swap
 from ...store.writer import FileShards
 from .files import FORMAT, NAME, Index
@@ -104,6 +104,10 @@ class IndexFolder(Target):
                 if (at := unsealed_line(line)) and index.holds(at[0], at[1], 0, small=False):
                     yield at[0], at[1]
 
+    def stored_bytes(self, index: Index) -> int:
+        """Total size of the files."""
+        return sum(os.stat(index.file(at)).st_size for at in index.blocks.ids())
+
     def publish_index(self, index: Index, own: dict[str, Any]) -> None:
         """Move the index into place; it replaces any older one."""
         with exclusive(self.root):
@@ -131,39 +135,36 @@ class EntryWriter:
         index = self.index
         return _lent, (index.path, index.blocks, index.own, index.separator, self._shards)
 
-    def write_block(self, i: int, j: int, rows: Iterable[np.ndarray]) -> None:
-        """Write the entries of a block, given by rows of tiles."""
+    def write_block(self, i: int, j: int, rows: Iterable[list[bytes]]) -> None:
+        """Write the packed tiles of a block, given by rows."""
         path = self.index.file((i, j))
         write = self._to_object if isinstance(path, ObjectPath) else self._to_file
-        self.record(sealed_line(write(path, (i, j), rows)))
+        self.record(sealed_line(write(path, (i, j), self._parts(rows))))
 
-    def _to_file(self, path: Path, at: Block, rows: Iterable[np.ndarray]) -> tuple[Any, ...]:
+    def _parts(self, rows: Iterable[list[bytes]]) -> Iterator[bytes]:
+        """Yield the parts of a file: the tiles with their checksums, and where each lies."""
+        places = np.full((*self.index.chunk, 2), MISSING, "<u8")
+        end = 0
+        for row, tiles in enumerate(rows):
+            for col, tile in enumerate(tiles):
+                part = seal(tile)
+                places[row, col] = end, len(part)
+                end += len(part)
+                yield part
+        yield seal(places.tobytes())
+
+    def _to_file(self, path: Path, at: Block, parts: Iterable[bytes]) -> tuple[Any, ...]:
         """Write a file; return its record in the manifest."""
         shards: Any = self._shards
         with new_file(path, shards.temporary / f"{at[0]}-{at[1]}{shards.suffix}") as file:
-            crc, written = 0, 0
-            for row in rows:
-                data = row.tobytes()
-                crc = google_crc32c.extend(crc, data)
-                written += file.write(data)
-            # A block at the edge of the raster has fewer tiles; the rest of its chunk is not used.
-            rest = self.index.file_bytes - 4 - written
-            crc = google_crc32c.extend(crc, bytes(rest)) if rest else crc
-            file.seek(rest, os.SEEK_CUR)
-            file.write(crc.to_bytes(4, "little"))
-        return at
+            return *at, sum(map(file.write, parts))
 
-    def _to_object(self, path: Any, at: Block, rows: Iterable[np.ndarray]) -> tuple[Any, ...]:
+    def _to_object(self, path: Any, at: Block, parts: Iterable[bytes]) -> tuple[Any, ...]:
         """Write an object with one request, so that the write can be conditional."""
-        data, end = np.zeros(self.index.file_bytes, np.uint8), 0
-        for row in rows:
-            part = np.frombuffer(row.tobytes(), np.uint8)
-            data[end : end + part.size] = part
-            end += part.size
-        crc = crc32c(data[:-4])
-        data[-4:] = np.frombuffer(crc.to_bytes(4, "little"), np.uint8)
+        data = b"".join(parts)
         shards: Any = self._shards
-        return (*at, data.size, 0, None, None, f"{crc:016x}", *shards.put_whole(path, data))
+        return (*at, len(data), 0, None, None, f"{crc32c(data):016x}",
+                *shards.put_whole(path, data))  # fmt: skip
 
     def record(self, line: bytes) -> None:
         """Keep the record of a written block; the process that lent this writer collects it."""
@@ -210,6 +211,11 @@ class IndexWriter(EntryWriter):
         """A folder for data that the run keeps beside the index; removed at the end of the run."""
         return self._target.spill
 
+    @property
+    def stored_bytes(self) -> int:
+        """Total size of the files, once all are written."""
+        return self._target.stored_bytes(self.index)
+
     def errors(self) -> AbstractContextManager[None]:
         """Turn an `OSError` in the body into an `OutputError`."""
         return output_errors(self._target.manifest)
@@ -228,7 +234,6 @@ class IndexWriter(EntryWriter):
         """Make the index visible; it replaces any older one."""
         if self.finished:
             return
-        stored = self.index.blocks.count * self.index.file_bytes
         with output_errors(self._target.root):
-            own = {"format": FORMAT, **self.index.own, "stored_bytes": stored}
+            own = {"format": FORMAT, **self.index.own, "stored_bytes": self.stored_bytes}
             self._target.publish_index(self.index, own)

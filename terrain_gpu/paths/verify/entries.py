@@ -3,7 +3,8 @@
 Every entry is computed again and compared, bit for bit. Within a tile, distances from many rim
 cells at once are improved along single steps, in sweeps over its cells, until no step shortens any.
 Each is then the length of a path, added from its first cell onwards, and the least of all: rounded
-addition is monotonic, so a shorter path would contain a step that shortens. Nothing is shared with
+addition is monotonic, so a shorter path would contain a step that shortens. Those that must have
+been left out are then tested one by one, for what makes them superfluous. Nothing is shared with
 the program that builds the index but the cost of a step and how costs combine; the layout of a
 tile's entries is written down here once more.
 """
@@ -27,7 +28,7 @@ from ..costs import CostModel
 from ..edges import joining
 from ..fields import Field
 from ..ground import Terrain
-from .entry_kernels import relax_from, step_costs
+from .entry_kernels import drop_superfluous, relax_from, step_costs
 
 _SIDE = range(TILE - 1)
 RIM = np.array(
@@ -80,8 +81,8 @@ def plan_entries(index: CheckedIndex, model: CostModel, limits: Limits) -> int:
     baseline = COMPILED_BASELINE + loaded()
     # Heights, frictions and barriers, as read and as computed with; masks.
     one = (block + 2) ** 2 * (2 * item + 16 * model.needs_friction + 8 + 3)
-    # A row of tiles as read; the entries of one, as computed and compared; distances and costs.
-    one += (index.chunk[1] + 3) * index.entries * item + TILE**2 * (_LANES + 8) * item
+    # A row of tiles as read; the entries of one, as read, computed and compared; distances and costs.
+    one += (index.chunk[1] + 9) * index.entries * item + TILE**2 * (_LANES + 8) * item
     require(
         baseline + one,
         limit,
@@ -170,6 +171,7 @@ class _Tile:
         self._costs = np.empty((TILE, TILE, 8), index.dtype)
         self._far = np.empty((TILE, TILE, _LANES), index.dtype)
         self._stale = np.empty((TILE, TILE), bool)
+        self._between, self._kept = np.empty((2, len(RIM), len(RIM)), index.dtype)
         self._found = np.empty(index.entries, index.dtype)
         self._start = index.dtype.type(-np.inf if terrain.model.kind.bottleneck else 0)
 
@@ -185,12 +187,12 @@ class _Tile:
             own = RIM[first : first + _LANES]
             open_ = ~field.absent[1 + row + own[:, 0], 1 + col + own[:, 1]]
             relax_from(joining(model), self._costs, own, open_, self._start, self._far, self._stale)
-            far = self._far[RIM[:, 0], RIM[:, 1]].T
-            for b, line in enumerate(far, first):
-                if self.index.symmetric:
-                    ways[b * (b - 1) // 2 :][:b] = line[:b]
-                else:
-                    ways[b * count :][:count] = line
+            self._between[first : first + _LANES] = self._far[RIM[:, 0], RIM[:, 1]].T
+        lower = np.tril_indices(count, -1)
+        if self.index.symmetric:  # only the lower half is stored, and used in both directions
+            self._between.T[lower] = self._between[lower]
+        drop_superfluous(joining(model), self._between, self._kept)
+        ways[:] = self._kept[lower] if self.index.symmetric else self._kept.ravel()
         return self._found
 
     def compile(self) -> None:

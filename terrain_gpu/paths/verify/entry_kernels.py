@@ -1,4 +1,4 @@
-"""Kernels of the proof of a distance index: the steps of a tile, and distances inside it."""
+"""Kernels of the proof of a distance index: the steps of a tile, distances, and which are kept."""
 
 from __future__ import annotations
 
@@ -100,3 +100,35 @@ def relax_from(way, costs, cells, there, start, far, stale):
                 stale[max(y - 1, 0) : y + 2, max(x - 1, 0) : x + 2] = True
                 stale[y, x] = False
         sweep += 1
+
+
+@jit
+def drop_superfluous(way, far, kept):
+    """Replace superfluous distances by infinity.
+
+    A distance is superfluous, if distances over a third cell join to at most as much. The two must
+    come before it, by their sizes and then by how far apart the numbers of their cells are.
+
+    Parameters
+    ----------
+    far
+        Distances between cells, by their first and last one.
+    kept
+        Of the same shape, receives them.
+    """
+    infinity, count = infinity_of(far), len(far)
+    for first in range(count):
+        for last in range(count):
+            whole = far[first, last]
+            kept[first, last] = infinity if first == last else whole
+            if first == last or whole == infinity:
+                continue
+            span = abs(first - last)
+            for via in range(count):
+                there, on = far[first, via], far[via, last]
+                if join(way, there, on) > whole or via in (first, last):
+                    continue
+                inside = abs(first - via) < span and abs(via - last) < span
+                if inside or (there < whole and on < whole):
+                    kept[first, last] = infinity
+                    break

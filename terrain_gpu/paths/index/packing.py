@@ -1,0 +1,231 @@
+"""Leave out entries that others make superfluous, and pack the rest into few bytes.
+
+A distance between two rim cells is superfluous, if another rim cell lies on a way that is as short.
+The distances that are kept give all others: exactly, where costs are integers or are combined by
+maximum; else up to rounding. Kept distances are stored as differences, byte by byte, and
+compressed. See docs/design/distance-index.md.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numcodecs.zstd
+import numpy as np
+from numba.extending import register_jitable
+
+from ...compiled import jit
+from ...store.metadata import ZSTD_LEVEL
+from ..edges import infinity_of, join
+from .tile import RING, STEPS, Entries
+
+def ways_of(symmetric: bool) -> int:
+    """Number of distances between the rim cells of a tile."""
+    return RING * (RING - 1) // 2 if symmetric else RING * RING
+
+
+def packed_bytes(symmetric: bool, dtype: np.dtype) -> int:
+    """Bytes of a packed tile before compression: a bit for every distance, and all entries."""
+    ways = ways_of(symmetric)
+    return (ways + 7) // 8 + (ways + STEPS) * dtype.itemsize
+
+
+@jit
+def mark_kept(way, entries, symmetric, square, turned, kept):
+    """Mark the distances of a tile that must be kept.
+
+    The distance from b to a is left out, if for another rim cell c the distances from b to c and
+    from c to a join to at most as much, and both come before it in this order: by distance, then by
+    how far apart the numbers of the two cells are. So no two distances are left out because of each
+    other, whatever is equal or 0.
+
+    Parameters
+    ----------
+    way
+        From `edges.joining`.
+    entries
+        See `tile.entries_of`.
+    square, turned
+        Work space, (RING, RING): distances by their first and by their last cell.
+    kept
+        bool, for each distance; receives the marks.
+    """
+    infinity, k = infinity_of(entries), 0
+    for b in range(RING):
+        for a in range(b if symmetric else RING):
+            # A cell is not on the way from itself: no test for c in the loops below.
+            value = infinity if a == b else entries[k]
+            square[b, a] = turned[a, b] = value
+            if symmetric:
+                square[a, b] = turned[b, a] = value
+            k += 1
+        square[b, b] = turned[b, b] = infinity
+    k = 0
+    for b in range(RING):
+        ahead = square[b]
+        for a in range(b if symmetric else RING):
+            whole, behind = ahead[a], turned[a]
+            near, far = min(a, b), max(a, b) + 1
+            kept[k] = whole < infinity and not (
+                _any_as_short(way, ahead[near:far], behind[near:far], whole)
+                or _any_of_shorter(way, ahead[:near], behind[:near], whole)
+                or _any_of_shorter(way, ahead[far:], behind[far:], whole)
+            )
+            k += 1
+
+
+@register_jitable
+def _any_as_short(way, ahead, behind, whole):
+    """Whether two distances join to at most `whole`."""
+    found = False
+    for c in range(len(ahead)):  # without an early end, it is vectorised
+        found |= join(way, ahead[c], behind[c]) <= whole
+    return found
+
+
+@register_jitable
+def _any_of_shorter(way, ahead, behind, whole):
+    """Whether two distances that are less than `whole` join to at most that."""
+    found = False
+    for c in range(len(ahead)):
+        x, y = ahead[c], behind[c]
+        found |= (join(way, x, y) <= whole) & (x < whole) & (y < whole)
+    return found
+
+
+@jit
+def pack(words, kept, packed):
+    """Pack a tile: bits of kept distances, then their differences and those of steps, by bytes.
+
+    Parameters
+    ----------
+    words
+        The entries as unsigned integers.
+    kept
+        From `mark_kept`.
+    packed
+        uint8, see `packed_bytes`; receives the tile.
+    """
+    kind, ways, item = words.dtype.type, len(kept), words.itemsize
+    packed[:] = 0
+    count = len(words) - ways
+    for k in range(ways):
+        if kept[k]:
+            packed[k >> 3] |= np.uint8(1 << (k & 7))
+            count += 1
+    before, place = kind(0), (ways + 7) // 8
+    for k in range(len(words)):
+        if k < ways and not kept[k]:
+            continue
+        step = kind(words[k] - before)
+        before = words[k]
+        # The sign goes to the lowest bit, so that small differences have zeros above.
+        sign = kind(step >> kind(8 * item - 1))
+        step = kind(kind(step << kind(1)) ^ kind(kind(0) - sign))
+        for byte in range(item):
+            packed[place + byte * count] = np.uint8(step >> kind(8 * byte))
+        place += 1
+
+
+@jit
+def unpack(packed, words, kept):
+    """Inverse of `pack`; distances that were left out are not set. Returns how many are kept."""
+    kind, ways, item = words.dtype.type, len(kept), words.itemsize
+    kept_count = 0
+    for k in range(ways):
+        kept[k] = (packed[k >> 3] >> (k & 7)) & 1
+        kept_count += kept[k]
+    count = kept_count + len(words) - ways
+    before, place = kind(0), (ways + 7) // 8
+    for k in range(len(words)):
+        if k < ways and not kept[k]:
+            continue
+        step = kind(0)
+        for byte in range(item):
+            step = kind(step | kind(kind(packed[place + byte * count]) << kind(8 * byte)))
+        step = kind(kind(step >> kind(1)) ^ kind(kind(0) - kind(step & kind(1))))
+        before = kind(before + step)
+        words[k] = before
+        place += 1
+    return kept_count
+
+
+@jit
+def _link(entries, kept, symmetric, ends, others, ways):
+    """List the kept distances of a tile by their first cell; in both directions if symmetric."""
+    ends[:] = 0
+    k = 0
+    for b in range(RING):
+        for a in range(b if symmetric else RING):
+            if kept[k]:
+                ends[b + 1] += 1
+                if symmetric:
+                    ends[a + 1] += 1
+            k += 1
+    for b in range(RING):
+        ends[b + 1] += ends[b]
+    free = ends.copy()
+    k = 0
+    for b in range(RING):
+        for a in range(b if symmetric else RING):
+            if kept[k]:
+                others[free[b]], ways[free[b]] = a, entries[k]
+                free[b] += 1
+                if symmetric:
+                    others[free[a]], ways[free[a]] = b, entries[k]
+                    free[a] += 1
+            k += 1
+
+
+class Packer:
+    """Packs and unpacks tiles, one at a time, in arrays of its own."""
+
+    def __init__(self, symmetric: bool, dtype: np.dtype) -> None:
+        self.symmetric, self.dtype = symmetric, dtype
+        ways = ways_of(symmetric)
+        self._entries = np.empty(ways + STEPS, dtype)
+        self._words = self._entries.view(f"u{dtype.itemsize}")
+        self._square = np.empty((2, RING, RING), dtype)
+        self._kept = np.empty(ways, bool)
+        self._packed = np.empty(packed_bytes(symmetric, dtype), np.uint8)
+
+    def pack(self, way: Any, entries: np.ndarray) -> bytes:
+        """Compress the entries of a tile, see `tile.entries_of`, without superfluous ones."""
+        self._entries[:] = entries
+        mark_kept(way, self._entries, self.symmetric, *self._square, self._kept)
+        pack(self._words, self._kept, self._packed)
+        return numcodecs.zstd.compress(self._packed, ZSTD_LEVEL)
+
+    def entries(self, stored: Any) -> np.ndarray:
+        """The entries of a compressed tile, infinity where they were left out; reused.
+
+        Raises
+        ------
+        ValueError
+            when the bytes are not those of a tile.
+        """
+        self._unpack(stored)
+        ways = self._entries[: len(self._kept)]
+        ways[~self._kept] = infinity_of(ways)
+        return self._entries
+
+    def links(self, stored: Any) -> Entries:
+        """The entries of a compressed tile, for `tile`: one tile of a block of one.
+
+        Raises
+        ------
+        ValueError
+            when the bytes are not those of a tile.
+        """
+        count = self._unpack(stored) * (1 + self.symmetric)
+        ends = np.empty((1, RING + 1), np.int64)
+        others, ways = np.empty(count, np.uint8), np.empty(count, self.dtype)
+        _link(self._entries, self._kept, self.symmetric, ends[0], others, ways)
+        return Entries(ends, others, ways, self._entries[None, len(self._kept) :].copy())
+
+    def _unpack(self, stored: Any) -> int:
+        try:
+            numcodecs.zstd.decompress(stored, self._packed)
+        except (RuntimeError, ValueError) as error:
+            raise ValueError(f"a tile does not decompress: {error}") from None
+        return int(unpack(self._packed, self._words, self._kept))
