@@ -48,6 +48,8 @@ if TYPE_CHECKING:
     from .morphometry import slope
     from .mst import SpanningTree, minimum_spanning_tree
     from .paths import ShortestPaths, shortest_paths, tied_steps
+    from .paths.index import build_index
+    from .paths.index.query import IndexQuery, query_index
     from .paths.matrix import CostMatrix, cost_matrix
     from .report import Report
     from .store import Layer, LayerWriter, TileStore, create_layer
@@ -60,6 +62,7 @@ _HOME = {
     "Contours": "vectorize",
     "CostMatrix": "paths.matrix",
     "GridSpec": "grid",
+    "IndexQuery": "paths.index.query",
     "InputError": "errors",
     "Layer": "store",
     "LayerWriter": "store",
@@ -78,6 +81,7 @@ _HOME = {
     "accumulate": "drainage",
     "basins": "drainage",
     "breach": "drainage",
+    "build_index": "paths.index",
     "burn": "drainage",
     "depressions": "drainage",
     "calc": "algebra",
@@ -95,6 +99,7 @@ _HOME = {
     "label_components": "components",
     "minimum_spanning_tree": "mst",
     "polygons": "vectorize",
+    "query_index": "paths.index.query",
     "rasterize": "algebra",
     "shortest_paths": "paths",
     "slope": "morphometry",
@@ -111,6 +116,7 @@ __all__ = [
     "Contours",
     "CostMatrix",
     "GridSpec",
+    "IndexQuery",
     "InputError",
     "Layer",
     "LayerWriter",
@@ -129,6 +135,7 @@ __all__ = [
     "accumulate",
     "basins",
     "breach",
+    "build_index",
     "burn",
     "calc",
     "contours",
@@ -146,6 +153,7 @@ __all__ = [
     "label_components",
     "minimum_spanning_tree",
     "polygons",
+    "query_index",
     "rasterize",
     "shortest_paths",
     "slope",

@@ -38,6 +38,7 @@ from . import compute_sssp as compute_sssp_file
 from . import convert_dataset as convert_dataset_file
 from . import cost_matrix as cost_matrix_file
 from . import label_components as label_components_file
+from . import query_index as query_index_file
 from .operations import command_of
 
 
@@ -56,6 +57,7 @@ for _file in (
     compute_sssp_file,
     cost_matrix_file,
     build_index_file,
+    query_index_file,
     label_components_file,
     accumulate_file,
     network,

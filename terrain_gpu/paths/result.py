@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -14,7 +13,7 @@ from ..io.places import PlacesLike, as_places
 from ..report import Report
 from ..store import Layer
 from .ground import EDGE
-from .trace import TracedPath, trace_path
+from .trace import TracedPath, path_length, trace_path
 
 
 @dataclass
@@ -117,7 +116,9 @@ class ShortestPaths:
             cost = self._at("distance", row, col)
             source = ids.get((int(cells[0, 0]), int(cells[0, 1])), EDGE)
             begin = sources.names.get(source, str(source)) if sources.names else None
-            path = TracedPath(source, name, cost, self._length(cells), cells, begin, named)
+            path = TracedPath(
+                source, name, cost, path_length(cells, self._lengths), cells, begin, named
+            )
             traced[row, col] = path
             found.append(path)
         return found
@@ -126,13 +127,3 @@ class ShortestPaths:
         if name in self._arrays:
             return self._arrays[name][row, col].item()
         return self.layers[name].read_window(row, row + 1, col, col + 1)[0, 0].item()
-
-    def _length(self, cells: np.ndarray) -> float:
-        step = np.diff(cells, axis=0)
-        upper = np.minimum(cells[1:, 0], cells[:-1, 0])
-        kind = np.where(
-            step[:, 0] == 0,
-            0,
-            np.where(step[:, 1] == 0, 2, np.where(step[:, 0] == step[:, 1], 3, 1)),
-        )
-        return math.fsum(self._lengths[kind, upper].tolist())

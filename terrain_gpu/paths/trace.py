@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
@@ -120,6 +121,18 @@ def trace_path(
         raise StoreError(_DAMAGED.format(f"hold {code} at row {row}, column {col}"))
     pieces[-1] = pieces[-1][:count]
     return np.ascontiguousarray(np.concatenate(pieces)[::-1])
+
+
+def path_length(cells: np.ndarray, lengths: np.ndarray) -> float:
+    """Length of a path through cells (row, col), from `grid.lengths.step_lengths`."""
+    step = np.diff(cells, axis=0)
+    upper = np.minimum(cells[1:, 0], cells[:-1, 0])
+    kind = np.where(
+        step[:, 0] == 0,
+        0,
+        np.where(step[:, 1] == 0, 2, np.where(step[:, 0] == step[:, 1], 3, 1)),
+    )
+    return math.fsum(lengths[kind, upper].tolist())
 
 
 @jit

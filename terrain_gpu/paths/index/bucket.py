@@ -54,7 +54,8 @@ class IndexBucket(BucketTarget):
     def stored_bytes(self, index: Index) -> int:
         """Total size of the objects."""
         with open(self.manifest, "rb") as lines:
-            return sum({found.at: found.size for found in map(Record.read, lines) if found}.values())
+            sizes = {found.at: found.size for found in map(Record.read, lines) if found}
+        return sum(sizes.values())
 
     def publish_index(self, index: Index, own: dict[str, Any]) -> None:
         """Make the index visible; it replaces any older one.

@@ -19,6 +19,7 @@ from ...store.metadata import ZSTD_LEVEL
 from ..edges import infinity_of, join
 from .tile import RING, STEPS, Entries
 
+
 def ways_of(symmetric: bool) -> int:
     """Number of distances between the rim cells of a tile."""
     return RING * (RING - 1) // 2 if symmetric else RING * RING
@@ -128,30 +129,44 @@ def pack(words, kept, packed):
 
 
 @jit
-def unpack(packed, words, kept):
-    """Inverse of `pack`; distances that were left out are not set. Returns how many are kept."""
+def unpack(packed, kept, words):
+    """Inverse of `pack`: the distances that are kept and the steps, one after the other.
+
+    Returns the number of distances.
+    """
     kind, ways, item = words.dtype.type, len(kept), words.itemsize
-    kept_count = 0
+    found = 0
     for k in range(ways):
         kept[k] = (packed[k >> 3] >> (k & 7)) & 1
-        kept_count += kept[k]
-    count = kept_count + len(words) - ways
-    before, place = kind(0), (ways + 7) // 8
-    for k in range(len(words)):
-        if k < ways and not kept[k]:
-            continue
-        step = kind(0)
-        for byte in range(item):
-            step = kind(step | kind(kind(packed[place + byte * count]) << kind(8 * byte)))
+        found += kept[k]
+    count, place = found + STEPS, (ways + 7) // 8
+    values = words[:count]
+    values[:] = 0
+    for byte in range(item):
+        plane = packed[place + byte * count : place + (byte + 1) * count]
+        for k in range(len(plane)):
+            values[k] |= kind(kind(plane[k]) << kind(8 * byte))
+    before = kind(0)
+    for k in range(count):
+        step = values[k]
         step = kind(kind(step >> kind(1)) ^ kind(kind(0) - kind(step & kind(1))))
         before = kind(before + step)
-        words[k] = before
-        place += 1
-    return kept_count
+        values[k] = before
+    return found
 
 
 @jit
-def _link(entries, kept, symmetric, ends, others, ways):
+def _spread(values, kept, entries):
+    """The entries of a tile from those that are kept; others are infinite."""
+    infinity, place = infinity_of(entries), 0
+    for k in range(len(kept)):
+        entries[k] = values[place] if kept[k] else infinity
+        place += kept[k]
+    entries[len(kept) :] = values[place : place + STEPS]
+
+
+@jit
+def _link(values, kept, symmetric, ends, others, ways):
     """List the kept distances of a tile by their first cell; in both directions if symmetric."""
     ends[:] = 0
     k = 0
@@ -165,14 +180,16 @@ def _link(entries, kept, symmetric, ends, others, ways):
     for b in range(RING):
         ends[b + 1] += ends[b]
     free = ends.copy()
-    k = 0
+    k = place = 0
     for b in range(RING):
         for a in range(b if symmetric else RING):
             if kept[k]:
-                others[free[b]], ways[free[b]] = a, entries[k]
+                value = values[place]
+                place += 1
+                others[free[b]], ways[free[b]] = a, value
                 free[b] += 1
                 if symmetric:
-                    others[free[a]], ways[free[a]] = b, entries[k]
+                    others[free[a]], ways[free[a]] = b, value
                     free[a] += 1
             k += 1
 
@@ -185,6 +202,7 @@ class Packer:
         ways = ways_of(symmetric)
         self._entries = np.empty(ways + STEPS, dtype)
         self._words = self._entries.view(f"u{dtype.itemsize}")
+        self._values = np.empty(ways + STEPS, dtype)
         self._square = np.empty((2, RING, RING), dtype)
         self._kept = np.empty(ways, bool)
         self._packed = np.empty(packed_bytes(symmetric, dtype), np.uint8)
@@ -205,8 +223,7 @@ class Packer:
             when the bytes are not those of a tile.
         """
         self._unpack(stored)
-        ways = self._entries[: len(self._kept)]
-        ways[~self._kept] = infinity_of(ways)
+        _spread(self._values, self._kept, self._entries)
         return self._entries
 
     def links(self, stored: Any) -> Entries:
@@ -217,15 +234,16 @@ class Packer:
         ValueError
             when the bytes are not those of a tile.
         """
-        count = self._unpack(stored) * (1 + self.symmetric)
+        found = self._unpack(stored)
+        count = found * (1 + self.symmetric)
         ends = np.empty((1, RING + 1), np.int64)
         others, ways = np.empty(count, np.uint8), np.empty(count, self.dtype)
-        _link(self._entries, self._kept, self.symmetric, ends[0], others, ways)
-        return Entries(ends, others, ways, self._entries[None, len(self._kept) :].copy())
+        _link(self._values, self._kept, self.symmetric, ends[0], others, ways)
+        return Entries(ends, others, ways, self._values[None, found : found + STEPS].copy())
 
     def _unpack(self, stored: Any) -> int:
         try:
             numcodecs.zstd.decompress(stored, self._packed)
         except (RuntimeError, ValueError) as error:
             raise ValueError(f"a tile does not decompress: {error}") from None
-        return int(unpack(self._packed, self._words, self._kept))
+        return int(unpack(self._packed, self._kept, self._values.view(self._words.dtype)))

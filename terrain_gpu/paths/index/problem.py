@@ -168,7 +168,9 @@ class DistanceIndex(CostGraph):
         given: Any,
         work: Any,
     ) -> SolvedBlock:
-        return SolvedBlock((_Tiles(*work, joining(self.model.kernel), at),))  # type: ignore[arg-type]
+        solver, packer = work
+        tiles = _Tiles(solver, packer, joining(self.model.kernel), at)
+        return SolvedBlock((tiles,))  # type: ignore[arg-type]
 
 
 class _Tiles:

@@ -81,7 +81,7 @@ def plan_entries(index: CheckedIndex, model: CostModel, limits: Limits) -> int:
     baseline = COMPILED_BASELINE + loaded()
     # Heights, frictions and barriers, as read and as computed with; masks.
     one = (block + 2) ** 2 * (2 * item + 16 * model.needs_friction + 8 + 3)
-    # A row of tiles as read; the entries of one, as read, computed and compared; distances and costs.
+    # A row of tiles as read; what is read, computed and compared of one; distances and costs.
     one += (index.chunk[1] + 9) * index.entries * item + TILE**2 * (_LANES + 8) * item
     require(
         baseline + one,

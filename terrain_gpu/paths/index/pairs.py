@@ -1,0 +1,90 @@
+"""Read pairs of places from a table: `read_pairs`."""
+
+from __future__ import annotations
+
+import csv
+import math
+import os
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from ...errors import InputError
+from ...grid import GridSpec
+from ...io.places import Places, from_rowcol, from_xy
+
+_XY = "from_x", "from_y", "to_x", "to_y"
+_CELLS = "from_row", "from_col", "to_row", "to_col"
+
+
+def read_pairs(
+    grid: GridSpec, path: str | os.PathLike[str], *, snap: int | None = None
+) -> tuple[Places, Places]:
+    """Read pairs of places from a text file.
+
+    Parameters
+    ----------
+    path
+        Fields separated by commas, semicolons or tabs. The first line names them: from_x, from_y,
+        to_x, to_y, in the raster's CRS; or from_row, from_col, to_row, to_col, counted from 0. With
+        a field id, pairs are called by that. Other fields are ignored.
+    snap
+        Move places outside the raster to its nearest cell, within so many cells.
+
+    Raises
+    ------
+    InputError
+        when the file cannot be read, a field is missing, a value is not a number, or a place is
+        outside the raster; names the line.
+    """
+    path = Path(path)
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+    except (OSError, UnicodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not text in UTF-8"
+        raise InputError(f"{path}: cannot be read as a table of pairs: {reason}") from None
+    first = text.partition("\n")[0]
+    rows = csv.reader(text.splitlines(), delimiter=max(",;\t", key=first.count))
+    names = [name.strip().lower() for name in next(rows, [])]
+    fields = next((some for some in (_XY, _CELLS) if set(some) <= set(names)), None)
+    if fields is None:
+        raise InputError(
+            f"{path}: its first line does not name the fields {', '.join(_XY)} or "
+            f"{', '.join(_CELLS)}; add them"
+        )
+    columns = [names.index(name) for name in fields]
+    points: list[tuple[float, ...]] = []
+    called: list[str] = []
+    for row in rows:
+        if not any(field.strip() for field in row):
+            continue
+        points.append(_numbers(path, rows.line_num, row, columns, fields))
+        if "id" in names:
+            at = names.index("id")
+            called.append(row[at].strip() if at < len(row) else "")
+    if not points:
+        raise InputError(f"{path}: holds no pair; give lines of {', '.join(fields)}")
+    place: Any = from_xy if fields == _XY else from_rowcol
+    how = {"outside": "error" if snap is None else "snap", "snap": snap}
+    labels = dict(enumerate(called, 1))
+    try:
+        begin, end = (place(grid, [p[k : k + 2] for p in points], **how) for k in (0, 2))
+    except InputError as error:
+        raise InputError(f"{path}: {error}") from None
+    return replace(begin, names=labels), end
+
+
+def _numbers(
+    path: Path, line: int, row: list[str], columns: list[int], fields: tuple[str, ...]
+) -> tuple[float, ...]:
+    found = []
+    for column, name in zip(columns, fields, strict=True):
+        field = row[column].strip() if column < len(row) else ""
+        try:
+            value = float(field)
+        except ValueError:
+            value = math.nan
+        if not math.isfinite(value):
+            raise InputError(f"{path}: line {line}: {name} {field[:60]!r} is not a number")
+        found.append(value)
+    return tuple(found)
