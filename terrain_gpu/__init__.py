@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from .paths.index import build_index
     from .paths.index.query import IndexQuery, query_index
     from .paths.matrix import CostMatrix, cost_matrix
+    from .paths.network import CostNetwork, least_cost_network
     from .report import Report
     from .store import Layer, LayerWriter, TileStore, create_layer
     from .vectorize import Contours, Polygons, contours, polygons
@@ -61,6 +62,7 @@ _HOME = {
     "Components": "components",
     "Contours": "vectorize",
     "CostMatrix": "paths.matrix",
+    "CostNetwork": "paths.network",
     "GridSpec": "grid",
     "IndexQuery": "paths.index.query",
     "InputError": "errors",
@@ -97,6 +99,7 @@ _HOME = {
     "flow_direction": "drainage",
     "hand": "drainage",
     "label_components": "components",
+    "least_cost_network": "paths.network",
     "minimum_spanning_tree": "mst",
     "polygons": "vectorize",
     "query_index": "paths.index.query",
@@ -115,6 +118,7 @@ __all__ = [
     "Components",
     "Contours",
     "CostMatrix",
+    "CostNetwork",
     "GridSpec",
     "IndexQuery",
     "InputError",
@@ -151,6 +155,7 @@ __all__ = [
     "flow_direction",
     "hand",
     "label_components",
+    "least_cost_network",
     "minimum_spanning_tree",
     "polygons",
     "query_index",

@@ -25,6 +25,7 @@ Connectivity = Literal[8, 4]
 Devices = int | Sequence[int] | Literal["all"]
 """The number of a GPU, numbers of several, or all."""
 Cost = Literal["absdiff", "friction", "surface", "tobler", "langmuir", "minimax"]
+NetworkPairs = Literal["mst", "delaunay", "all"]
 PathMethod = Literal["relax", "index", "dijkstra", "relax-array", "tournament"]
 TreeMethod = Literal["frozen", "contract"]
 TreeWeight = Literal["max", "absdiff", "flow"]

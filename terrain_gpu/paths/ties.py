@@ -9,26 +9,24 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from ..arguments import checked, text
 from ..compiled import jit
-from ..engine.operation import Operation, OutputLayer, Phase, SolvedBlock, State
+from ..engine.operation import OutputLayer, Phase, SolvedBlock, State
 from ..engine.plan import StreamPlan, fit_blocks, layer_bytes
 from ..engine.proof import Limits
 from ..engine.run import Here, Result, Run, run
 from ..grid import TILE, Block
 from ..grid.neighbours import COL_STEP, ROW_STEP
 from ..progress import Progress, silent
-from ..store import Layer, TileStore
+from ..store import TileStore
 from .edges import infinity_of, join
 from .fields import Field
-from .ground import Terrain
-from .steps import RESULTS, UNREACHED, fill_weights, layer_named, unreached
-from .verify.stored import RecordedPaths
+from .recorded import RecordedSteps
+from .steps import RESULTS, UNREACHED, fill_weights, layer_named
 from .verify.ties import plan_ties_proof, verify_ties
 
 TIES = "ties"
@@ -72,31 +70,18 @@ def tied(cost, heights, frictions, absent, lengths, options, distances, codes, w
 
 
 @dataclass(frozen=True)
-class TiedSteps(Operation):
+class TiedSteps(RecordedSteps):
     """The operation; fields are parameters of `tied_steps`."""
 
-    store: str
-    distances: str = RESULTS[0]
     into: str = TIES
 
     command = "tied-steps"
     mark = "ties_of"
     phases = (Phase("ties", writes=True),)
 
-    @cached_property
-    def problem(self) -> RecordedPaths:
-        return RecordedPaths(TileStore.open(self.store).layer(self.distances))
-
-    @cached_property
-    def terrain(self) -> Terrain:
-        return self.problem.problem(TileStore.open(self.store))[0]
-
     @property
     def inputs(self) -> tuple[str, ...]:
-        own = self.problem.settings
-        names = [own.get(key) for key in ("layer", "friction", "barriers")]
-        backlinks = layer_named(self.distances, "backlink")
-        return (self.distances, backlinks, *dict.fromkeys(str(n) for n in names if n is not None))
+        return self.named("backlink")
 
     @property
     def outputs(self) -> tuple[OutputLayer, ...]:
@@ -149,7 +134,7 @@ class TiedSteps(Operation):
         proven = verify_ties(paths, distances, backlinks, made, run.proof_limits)
         return {"verified_ties": proven["cells"]}
 
-    # `solve` reads what it needs, with a ring.
+    # `solve` reads its inputs.
 
     def new_buffer(self) -> list[np.ndarray]:
         return [np.empty(self.blocks.block**2, np.uint8)]
@@ -172,18 +157,9 @@ class TiedSteps(Operation):
         given: Any,
         work: Any,
     ) -> SolvedBlock:
-        window = self.blocks.window(*at)
         field = self.terrain.load(at)
-        layer: Layer = self.layers[0]
-        ring = layer.read_ring(window, halo=1)
-        distances = np.empty(field.absent.shape, layer.dtype)
-        infinity = infinity_of(distances)
-        distances[...] = infinity
-        part = distances[: ring.shape[0], : ring.shape[1]]
-        missing = unreached(layer.dtype)
-        void = np.isnan(ring) if layer.dtype.kind == "f" else ring == missing
-        np.copyto(part, ring, where=~void)
-        _hide_outside(distances, window, self.grid.shape, infinity)
+        distances = self.padded(self.layers[0], at, field.absent.shape)
+        window = self.blocks.window(*at)
         self._mark(field, distances, self.layers[1].read_window(*window), out[0])
         return SolvedBlock(tuple(out))
 
@@ -202,21 +178,6 @@ class TiedSteps(Operation):
             np.empty((8, TILE, TILE), distances.dtype),
             ties,
         )
-
-
-def _hide_outside(
-    distances: np.ndarray, window: tuple[int, int, int, int], shape: tuple[int, int], infinity: Any
-) -> None:
-    """Mark the ring outside of the raster as unreached."""
-    r0, r1, c0, c1 = window
-    if r0 == 0:
-        distances[0] = infinity
-    if r1 == shape[0]:
-        distances[r1 - r0 + 1 :] = infinity
-    if c0 == 0:
-        distances[:, 0] = infinity
-    if c1 == shape[1]:
-        distances[:, c1 - c0 + 1 :] = infinity
 
 
 @checked(distances=text)

@@ -1,0 +1,122 @@
+"""Write the links of a network: paths as lines, and a table."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, contextmanager
+from itertools import islice
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+
+from ...grid import GridSpec, cell_centres
+from ...io.features import LINES, Feature, import_parquet, write_features
+from ...io.lines import PARQUET, reprojection_errors, tell_without_crs
+
+LAYER = "network"
+"""Name of the layer in a GeoPackage."""
+
+COLUMNS = "from", "to", "cost", "length", "climb"
+
+_BATCH = 256
+"""Links are written together."""
+
+
+class Link(NamedTuple):
+    """A link of a network.
+
+    Attributes
+    ----------
+    begin, end
+        Ids or names of the places.
+    cost, length, climb
+        Of the path; the climb is None where the raster holds frictions.
+    cells
+        int64 (n, 2): row and column, from `begin` to `end`.
+    """
+
+    begin: int | str
+    end: int | str
+    cost: float
+    length: float
+    climb: float | None
+    cells: np.ndarray
+
+    @property
+    def row(self) -> tuple[Any, ...]:
+        """Values of `COLUMNS`."""
+        return self[:5]
+
+
+class _Table(Protocol):
+    def __call__(self, rows: list[tuple[Any, ...]]) -> None: ...
+
+
+def write_links(
+    lines: Path,
+    table: Path | None,
+    links: Iterable[Link],
+    grid: GridSpec,
+    kinds: tuple[bool, bool],
+    *,
+    named: str,
+) -> int:
+    """Write links as they come; return their number.
+
+    Parameters
+    ----------
+    lines, table
+        The files, .gpkg, .parquet or .geojson, and .csv or .parquet.
+    kinds
+        Whether costs are integers, and whether places have names.
+    named
+        What the file of lines is called in messages.
+    """
+    count, left = 0, iter(links)
+    cost, end = np.int64 if kinds[0] else float, object if kinds[1] else np.int64
+    fields = dict(zip(COLUMNS, (end, end, cost, float, float), strict=True))
+    tell_without_crs(named, grid)
+    with ExitStack() as stack:
+        stack.enter_context(reprojection_errors(named))
+        add = None if table is None else stack.enter_context(_open_table(table, fields))
+
+        def batches() -> Iterator[list[Feature]]:
+            nonlocal count
+            while batch := list(islice(left, _BATCH)):
+                count += len(batch)
+                if add is not None:
+                    add([link.row for link in batch])
+                yield [(_line(link, grid), dict(zip(COLUMNS, link.row, strict=True)))
+                       for link in batch]  # fmt: skip
+
+        write_features(lines, batches(), grid, LAYER, fields, LINES)
+    return count
+
+
+def _line(link: Link, grid: GridSpec) -> np.ndarray:
+    xy = cell_centres(grid, link.cells)
+    # A path of one cell repeats its position: a line has two.
+    return xy if len(xy) > 1 else np.repeat(xy, 2, axis=0)
+
+
+@contextmanager
+def _open_table(file: Path, fields: dict[str, Any]) -> Iterator[_Table]:
+    """Open a table of `COLUMNS`, which takes rows."""
+    if file.suffix.lower() != PARQUET:
+        with open(file, "w", encoding="utf-8", newline="") as out:
+            writer = csv.writer(out, lineterminator="\n")
+            writer.writerow(COLUMNS)
+            yield writer.writerows
+        return
+    pyarrow, parquet = import_parquet(file)
+    kinds = {object: pyarrow.string(), np.int64: pyarrow.int64(), float: pyarrow.float64()}
+    schema = pyarrow.schema([(name, kinds[kind]) for name, kind in fields.items()])
+    with parquet.ParquetWriter(file, schema) as out:
+
+        def add(rows: list[tuple[Any, ...]]) -> None:
+            columns = dict(zip(COLUMNS, zip(*rows, strict=True), strict=True))
+            out.write_table(pyarrow.table(columns, schema=schema))
+
+        yield add

@@ -1,0 +1,68 @@
+"""Operations that look at distances of a store and at the steps these were computed from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from ..engine.operation import Operation
+from ..grid import Block
+from ..store import Layer, TileStore
+from .edges import infinity_of
+from .ground import Terrain
+from .steps import RESULTS, layer_named, unreached
+from .verify.stored import RecordedPaths
+
+
+@dataclass(frozen=True)
+class RecordedSteps(Operation):
+    """The base of such operations.
+
+    Attributes
+    ----------
+    distances
+        The layer of distances.
+    """
+
+    store: str
+    distances: str = RESULTS[0]
+
+    @cached_property
+    def problem(self) -> RecordedPaths:
+        """What the layer records of its run."""
+        return RecordedPaths(TileStore.open(self.store).layer(self.distances))
+
+    @cached_property
+    def terrain(self) -> Terrain:
+        return self.problem.problem(TileStore.open(self.store))[0]
+
+    def named(self, *results: str) -> tuple[str, ...]:
+        """The layers of distances, of further results, and of heights, frictions and barriers."""
+        own = self.problem.settings
+        names = [own.get(key) for key in ("layer", "friction", "barriers")]
+        results = tuple(layer_named(self.distances, name) for name in results)
+        return (self.distances, *results, *dict.fromkeys(str(n) for n in names if n is not None))
+
+    def padded(self, layer: Layer, at: Block, shape: tuple[int, int]) -> np.ndarray:
+        """Distances of a block with a ring and padding, as kernels take them."""
+        window = self.blocks.window(*at)
+        ring = layer.read_ring(window, halo=1)
+        found = np.empty(shape, layer.dtype)
+        infinity = infinity_of(found)
+        found[...] = infinity
+        part = found[: ring.shape[0], : ring.shape[1]]
+        void = np.isnan(ring) if layer.dtype.kind == "f" else ring == unreached(layer.dtype)
+        np.copyto(part, ring, where=~void)
+        # The ring outside of the raster holds no distances.
+        (r0, r1, c0, c1), (rows, cols) = window, self.grid.shape
+        for outside, side in (
+            (r0 == 0, np.s_[0]),
+            (r1 == rows, np.s_[r1 - r0 + 1 :]),
+            (c0 == 0, np.s_[:, 0]),
+            (c1 == cols, np.s_[:, c1 - c0 + 1 :]),
+        ):
+            if outside:
+                found[side] = infinity
+        return found
