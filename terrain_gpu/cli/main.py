@@ -39,6 +39,7 @@ from . import convert_dataset as convert_dataset_file
 from . import cost_matrix as cost_matrix_file
 from . import label_components as label_components_file
 from . import query_index as query_index_file
+from . import least_cost_network as least_cost_network_file
 from .operations import command_of
 
 
@@ -56,6 +57,7 @@ for _file in (
     compute_mst_file,
     compute_sssp_file,
     cost_matrix_file,
+    least_cost_network_file,
     build_index_file,
     query_index_file,
     label_components_file,

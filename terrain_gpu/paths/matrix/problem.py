@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 
@@ -284,7 +284,7 @@ class MatrixProblem(CostGraph):
         where = planes, memory_of(form, planes)
         return BatchPlan(GPU_SIDE, 0, form.stagings, 1, limit, memory, *where)
 
-    def of(self, plan: BatchPlan) -> MatrixProblem:
+    def of(self, plan: BatchPlan) -> Self:
         """The problem with the plan's blocks."""
         return replace(self, side=plan.side).over(self.layers)
 

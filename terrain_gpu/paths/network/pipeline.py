@@ -236,15 +236,12 @@ def least_cost_network(  # noqa: PLR0913 - keyword-only
                 f"cost {cost!r} differs uphill and downhill, and links of {pairs!r} have one cost; "
                 "give pairs 'all' or nearest, or a cost that is the same both ways"
             )
-        more: dict[str, Any] = {
-            "backend": backend,
-            "device": device,
-            "gpu_memory_limit": gpu_memory_limit,
-        }
+        gpu: dict[str, Any] = {"backend": backend, "device": device}
+        gpu["gpu_memory_limit"] = gpu_memory_limit
         half = most if most is None or row.bottleneck else _half(most)
         searched = shortest_paths(
             where, found.one_per_cell(), **steps, layer=layer, into=into, max_cost=half,
-            backlink=True, allocation=True, client=client, verify=verify, **how, **more,
+            backlink=True, allocation=True, client=client, verify=verify, **how, **gpu,
         ).report  # fmt: skip
         operation = PlaceNetwork(
             where, into, str(lines), None if rows is None else str(rows), pairs, most, found

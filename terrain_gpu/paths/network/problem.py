@@ -159,14 +159,15 @@ class PlaceNetwork(RecordedSteps):
         inner, origin = (r1 - r0, c1 - c0), (r0, c0, self.blocks.cols)
         work, joins = np.empty((8, TILE, TILE), distances.dtype), self.joins
         room = np.empty(4 * TILE * max(inner[1], 1), joins)
-        columns = tuple(np.empty(len(room), joins[name]) for name in joins.names)
+        names = joins.names or ()
+        columns = tuple(np.empty(len(room), joins[name]) for name in names)
         found = [room[:0]]
         for row in range(0, max(inner[0], 1), TILE):
             count = crossings(
                 self.terrain.model.kernel, cells, self.problem.options, inner, origin, row,
                 distances, ids, work, columns,
             )  # fmt: skip
-            for name, column in zip(joins.names, columns, strict=True):
+            for name, column in zip(names, columns, strict=True):
                 room[name][:count] = column[:count]
             found.append(cheapest(room[:count]))
         return cheapest(np.concatenate(found))
@@ -208,8 +209,8 @@ class PlaceNetwork(RecordedSteps):
         for one, other, cost, where in links.tolist():
             cells = self._cells(one, where, read[self.layers[1]], plan)
             climb = None if heights is None else climb_along(self._along(read[heights], cells))
-            ends = (names.get(end, str(end)) if names else end for end in (one, other))
-            yield Link(*ends, cost, length_along(cells, lengths), climb, cells)
+            begin, end = (names.get(k, str(k)) if names else k for k in (one, other))
+            yield Link(begin, end, cost, length_along(cells, lengths), climb, cells)
 
     def _cells(self, begin: int, where: int, read: Any, plan: StreamPlan) -> np.ndarray:
         """The cells of a link from the place with the id `begin` on."""
@@ -228,10 +229,8 @@ class PlaceNetwork(RecordedSteps):
                 )
             found.append(way)
             size = sum(map(len, found))
-            require(
-                plan.memory + PATH_BYTES * size, plan.memory_limit, f"for {size} cells of a path"
-            )
-        row, col = near.tolist()
+            needed = plan.memory + PATH_BYTES * size
+            require(needed, plan.memory_limit, f"for a path of {size:,} cells")
         if self.layers[2].read_window(row, row + 1, col, col + 1)[0, 0] != begin:
             found.reverse()
         return np.concatenate([found[0], *(way[::-1] for way in found[1:])])

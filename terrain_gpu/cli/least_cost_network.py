@@ -1,0 +1,180 @@
+"""terrain-gpu least-cost-network: places joined by least-cost paths."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, get_args
+
+import click
+
+from ..arguments import NetworkPairs
+from . import options
+from .compute_sssp import both_ends, cost_options
+from .operations import as_store, is_raster
+from .places import Point, misplaced_options, naming, not_negative, place_options
+from .places import refuse_shared_files as refuse_shared
+
+if TYPE_CHECKING:
+    from ..paths.network import CostNetwork
+
+
+@click.command("least-cost-network")
+@click.argument("store", metavar="STORE|RASTER")
+@options.all_of(
+    place_options(
+        "--source",
+        "A place at this point, in the raster's CRS. Repeatable.",
+        "A place: a cell; rows and columns count from 0. Repeatable.",
+        "Places: the points, lines and polygons of a vector file (FILE:LAYER for one layer of "
+        "several), or the zones of an aligned raster, whose cells hold an id, 0 or nodata.",
+    )
+)
+@click.option(
+    "--id-field",
+    metavar="FIELD",
+    help="Field of --sources that says what features are called, in place of id: whole numbers "
+    "from 1, or else names, which ids number.",
+)
+@options.all_of(misplaced_options)
+@click.option(
+    "--pairs",
+    type=click.Choice(get_args(NetworkPairs)),
+    default="mst",
+    show_default=True,
+    help="Which places to join. mst: the spanning tree of least cost. delaunay: places whose areas "
+    "of least cost touch. all: each with all others.",
+)
+@click.option(
+    "--nearest",
+    type=click.IntRange(1),
+    metavar="K",
+    help="Join each place with the K others of least cost, in place of --pairs.",
+)
+@cost_options
+@click.option(
+    "--max-cost",
+    type=float,
+    metavar="COST",
+    callback=not_negative,
+    help="Only links of at most this cost.",
+)
+@click.option(
+    "-o",
+    "--output",
+    required=True,
+    metavar="NETWORK.gpkg|.parquet|.geojson",
+    help="The lines to write.",
+)
+@click.option(
+    "--table", metavar="TABLE.csv|.parquet", help="Also write from, to, cost, length and climb."
+)
+@options.layer_option
+@click.option(
+    "--into",
+    default="nearest",
+    show_default=True,
+    metavar="NAME",
+    help="Layer of the least cost from a place. Backlinks and ids of places go to NAME_backlink and "
+    "NAME_allocation. --pairs all and --nearest write no layers.",
+)
+@options.memory_limit_option
+@options.threads_option
+@options.backend_option
+@options.devices_option
+@options.gpu_memory_limit_option
+@options.cluster_options("paths.problem", "paths.network.problem")
+@options.verify_option
+@options.resume_option
+@options.overwrite_option
+@options.json_option
+@options.verbosity_options
+def command(  # noqa: PLR0913 - the options
+    store: str,
+    *,
+    source: Sequence[Point],
+    source_rowcol: Sequence[Point],
+    sources: str | None,
+    output: str,
+    table: str | None,
+    no_corner_cutting: bool,
+    json_target: str | None,
+    **settings: Any,
+) -> None:
+    """Join places by least-cost paths over STORE, or over a raster, and write the paths as lines
+    with the attributes from, to, cost, length and climb.
+
+    A spanning tree, and links of places whose areas touch, take one search from all places. They
+    need costs that are the same both ways; --pairs all and --nearest K also take others.
+
+    \b
+    terrain-gpu least-cost-network dem.zarr --sources towns.gpkg --cost surface -o roads.gpkg
+    terrain-gpu least-cost-network dem.zarr --sources parks.gpkg --id-field name \\
+        --pairs delaunay --cost friction --friction resistance -o linkages.gpkg
+    """
+    if not (source or source_rowcol or sources is not None):
+        raise click.UsageError(
+            "no place: give --source X,Y, --source-rowcol ROW,COL or --sources FILE"
+        )
+    if settings["nearest"] is not None and settings["pairs"] != "mst":
+        raise click.UsageError(
+            f"--nearest is in place of --pairs {settings['pairs']}: leave out one of them"
+        )
+    raster = is_raster(store)
+    if raster and settings["resume"]:
+        raise click.UsageError(
+            f"{store} is a raster: --resume needs a store; convert-dataset makes one"
+        )
+    inputs = {"--sources": sources, "STORE": store if raster else None}
+    refuse_shared(inputs, {"--output": output, "--table": table, "--json": json_target})
+
+    from ..io.lines import checked_target
+    from ..paths.matrix.table import checked_table
+    from ..paths.network import least_cost_network
+    from ..progress import bar
+    from ..store import TileStore
+
+    with naming("--output"):
+        checked_target(output, overwrite=settings["overwrite"], parquet=True)
+    if table is not None:
+        with naming("--table"):
+            checked_table(table, overwrite=settings["overwrite"])
+
+    def show(step: str) -> Any:
+        return bar(step, quiet=options.quiet())
+
+    advice = "nothing is kept" if raster else "finished work is kept, --resume continues"
+    with (
+        options.if_interrupted(advice),
+        as_store(store, raster, [output], settings, show) as at,
+        show("least-cost-network") as progress,
+    ):
+        opened = TileStore.open(at)
+        settings |= {"target_id_field": None, "cost_field": None}
+        given = (source, source_rowcol, sources), ((), (), None)
+        places, _ = both_ends(opened, *given, settings)
+        found = least_cost_network(
+            opened,
+            places,
+            output,
+            table=table,
+            corner_cutting=not no_corner_cutting,
+            progress=progress,
+            **settings,
+        )
+    report = found.report
+    if raster:
+        report.result["raster"] = store
+        for name in ("store", "layers"):
+            report.result.pop(name, None)
+    options.write_json(report.to_json(), json_target)
+    written = ", ".join(file for file in (output, table) if file is not None)
+    options.say(f"{store}: {_summary(found, settings)}\nwritten: {written}", json_target)
+
+
+def _summary(found: CostNetwork, settings: dict[str, Any]) -> str:
+    """Return the summary of a run."""
+    parts = "" if found.parts == 1 else f" in {found.parts:,} parts"
+    return (
+        f"{found.places:,} places{parts}, {found.links:,} link{'s' * (found.links != 1)}, "
+        f"{found.report.seconds['total']:.2f} s" + (", verified" if settings["verify"] else "")
+    )
