@@ -74,8 +74,8 @@ if TYPE_CHECKING:
     default="nearest",
     show_default=True,
     metavar="NAME",
-    help="Layer of the least cost from a place. Backlinks and ids of places go to NAME_backlink and "
-    "NAME_allocation. --pairs all and --nearest write no layers.",
+    help="Layer of the least cost from a place. Backlinks and ids of places go to NAME_backlink "
+    "and NAME_allocation. --pairs all and --nearest write no layers.",
 )
 @options.memory_limit_option
 @options.threads_option
@@ -88,7 +88,7 @@ if TYPE_CHECKING:
 @options.overwrite_option
 @options.json_option
 @options.verbosity_options
-def command(  # noqa: PLR0913 - the options
+def command(
     store: str,
     *,
     source: Sequence[Point],

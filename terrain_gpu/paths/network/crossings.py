@@ -65,7 +65,7 @@ def crossings(cost, cells, options, inner, origin, row, distances, ids, work, fo
                 for k in range(4):
                     s, t = r + ROW_STEP[k], c + COL_STEP[k]
                     b, w = ids[s, t], work[k, y, x]
-                    if a == 0 or b in (0, a) or not w < infinity:
+                    if min(a, b) == 0 or a == b or not w < infinity:
                         continue
                     one[count], other[count] = min(a, b), max(a, b)
                     way = join(cost, here, kind(w))
