@@ -394,6 +394,41 @@ def cost_matrix(z, model, sources, targets, *, max_cost=None, nearest=None, **gr
     return rows
 
 
+def spanning_costs(z, model, places, *, max_cost=None, **graph):
+    """Costs of a spanning tree over the costs between all pairs of places, ascending; and parts."""
+    pairs = cost_matrix(z, model, places, None, **graph)
+    edges = sorted((cost, a, b) for a, b, cost, *_ in pairs if cost is not None and a < b)
+    part = {name: name for *_, name in places}
+    chosen = []
+    for cost, a, b in edges:
+        if part[a] != part[b] and (max_cost is None or cost <= max_cost):
+            chosen.append(cost)
+            part = {name: part[a] if own == part[b] else own for name, own in part.items()}
+    return chosen, len(set(part.values()))
+
+
+def cheapest_crossings(z, model, places, **graph):
+    """{(a, b): least cost of a way from a to b within the areas nearest to these two}."""
+    distance = dijkstra(z, model, places, **graph)
+    codes, _ = backlinks(distance, z, model, places, **graph)
+    ids = allocation(codes, z, model, places)
+    found = {}
+    for u, steps in arcs(z, model, **graph).items():
+        for v, cost, _ in steps:
+            a, b = int(ids[u]), int(ids[v])
+            if u < v and a and b and a != b:  # sums begin at the first cell
+                way = extend(model, extend(model, distance[u], cost), distance[v])
+                pair = min(a, b), max(a, b)
+                found[pair] = min(found.get(pair, math.inf), way)
+    for row, col, *_, b in places:  # cells that places share
+        a = int(ids[row, col])
+        if a != b:
+            pair = min(a, b), max(a, b)
+            here = distance[row, col] if model == "minimax" else 0
+            found[pair] = min(found.get(pair, math.inf), here)
+    return found
+
+
 def path_to(codes, cell):
     """Cells from the source to a cell, along backlinks."""
     way = [cell]

@@ -1,0 +1,385 @@
+"""Networks of least-cost paths against Dijkstra from each place, and from all places at once."""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+from itertools import pairwise
+from pathlib import Path
+
+import hypothesis
+import numpy as np
+import pyarrow.parquet
+import pyogrio.raw
+import pytest
+import reference
+import strategies
+from contract import FileContract, OperationContract
+from contract import make_store as make_heights
+from hypothesis import given
+from hypothesis import strategies as st
+from memory import MB, within
+from test_paths import make_store, within_reach
+from test_paths_matrix import as_places
+from test_paths_operation import ends
+
+import terrain_gpu
+from terrain_gpu import InputError, StoreError, cost_matrix, least_cost_network
+from terrain_gpu.cli import options
+from terrain_gpu.cli.main import group
+from terrain_gpu.engine.run import run
+from terrain_gpu.io import features
+from terrain_gpu.io.places import as_places as valid
+from terrain_gpu.paths.network.crossings import link_dtype, spanning_tree
+from terrain_gpu.paths.network.problem import PlaceNetwork
+from terrain_gpu.paths.problem import CostDistance
+from terrain_gpu.store import TileStore
+
+pytestmark = pytest.mark.usefixtures("no_fsync")
+
+SYMMETRIC = ["absdiff", "friction", "surface", "minimax"]
+
+
+@st.composite
+def questions(draw):
+    """A `CostProblem` of symmetric costs, and its places (row, col, None, id)."""
+    rasters = strategies.rasters(shape=strategies.shapes(200, 4000))
+    problem = draw(strategies.cost_problems(rasters))
+    hypothesis.assume(problem.model in SYMMETRIC and problem.max_cost is None)
+    within_reach(problem)
+    good = problem.valid if problem.barriers is None else problem.valid & ~problem.barriers
+    hypothesis.assume(good.any())
+    cells = st.sampled_from(reference.listed(good))
+    few = st.integers(1, draw(st.sampled_from([2, 12])))
+    drawn = draw(st.lists(st.tuples(cells, few), min_size=2, max_size=14, unique=True))
+    places = [(*cell, None, name) for cell, name in drawn]
+    hypothesis.assume(len({name for *_, name in places}) > 1)
+    return problem, places
+
+
+def steps_of(problem):
+    names = {k: k for k in ("friction", "barriers") if getattr(problem, k) is not None}
+    if problem.model == "friction" and not names.get("friction"):
+        names["friction"] = "elevation"
+    own = {"cost": problem.model, "connectivity": problem.connectivity}
+    return {**own, **names, "corner_cutting": problem.corner_cutting, "reverse": problem.reverse}
+
+
+def read(file):
+    """The attributes and positions of lines of a GeoJSON file."""
+    found = json.loads(Path(file).read_text())["features"]
+    return [(tuple(f["properties"].values()), f["geometry"]["coordinates"]) for f in found]
+
+
+def cells_along(grid, xy):
+    a, _, c, _, e, f = grid.transform
+    return [(round((y - f) / e - 0.5), round((x - c) / a - 0.5)) for x, y in xy]
+
+
+def check_line(problem, places, line, steps):
+    """A line is a way between its places, with its cost, length and climb."""
+    (begin, end, cost, length, climb), xy = line
+    way = cells_along(problem.grid, xy)
+    way = way[:1] if way[0] == way[1] else way
+    assert (*way[0], None, begin) in places
+    assert (*way[-1], None, end) in places
+    total = problem.cells[way[0]].item() if problem.model == "minimax" else 0
+    for u, v in pairwise(way):
+        (step,) = [step for there, step, _ in steps[u] if there == v]
+        total = reference.extend(problem.model, total, step)
+    assert cost == (total if problem.exact else pytest.approx(total, rel=1e-12))
+    lengths = problem.graph["lengths"]
+    right = reference.measured_way(problem.cells, way, lengths, reverse=False)
+    heights = problem.model != "friction" or problem.friction is not None
+    assert (length, climb) == (right[0], right[1] if heights else None)
+
+
+@given(questions(), st.sampled_from([1, 2, 3]), st.sampled_from([None, 0, 1, 20]))
+def test_trees_and_touching_areas(folders, question, threads, limit):
+    problem, places = question
+    steps, how = reference.arcs(problem.cells, problem.model, **problem.graph), steps_of(problem)
+    right = reference.cheapest_crossings(problem.cells, problem.model, places, **problem.graph)
+    if limit is not None and problem.model == "minimax":
+        limit = None  # heights may be negative
+    near = {k: v for k, v in right.items() if limit is None or v <= limit}
+    whole = problem.exact
+    metric, parts = reference.spanning_costs(
+        problem.cells, problem.model, places, max_cost=limit, **problem.graph
+    )
+    with folders() as folder:
+        texts = {"mst": set(), "delaunay": set()}
+        for block in (64, 256):
+            store = make_store(folder / f"{block}.zarr", problem, block)
+            for pairs, seen in texts.items():
+                file = folder / f"{block}-{pairs}.geojson"
+                found = least_cost_network(
+                    store, as_places(places), file, table=file.with_suffix(".csv"), pairs=pairs,
+                    max_cost=limit, threads=threads, into=f"near_{pairs}", **how,
+                )  # fmt: skip
+                assert found.links == len(read(file))
+                seen.add(file.read_text() + file.with_suffix(".csv").read_text())
+                if limit is None or whole:
+                    assert found.parts == parts
+        assert {len(seen) for seen in texts.values()} == {1}
+        tree, areas = (read(folder / f"64-{pairs}.geojson") for pairs in texts)
+    for line in (*tree, *areas):
+        check_line(problem, places, line, steps)
+    assert {own[:2]: own[2] for own, _ in areas} == near
+    costs = sorted(own[2] for own, _ in tree)
+    if whole:
+        assert costs == metric
+    elif limit is None:
+        assert costs == pytest.approx(metric, rel=1e-12)
+    assert all(near[own[:2]] == own[2] for own, _ in tree)
+    rows = list(csv.reader(texts["delaunay"].pop().partition("]}\n")[2].splitlines()))
+    shown = [["" if value is None else str(value) for value in own] for own, _ in areas]
+    assert rows == [["from", "to", "cost", "length", "climb"], *shown]
+
+
+@given(questions(), st.sampled_from([None, 1, 2]))
+def test_all_pairs_and_the_nearest(folders, question, nearest):
+    problem, places = question
+    how = {"pairs": "all", "nearest": None} if nearest is None else {"nearest": nearest}
+    with folders() as folder:
+        store = make_store(folder / "s.zarr", problem, 64)
+        file = folder / "n.geojson"
+        found = least_cost_network(store, as_places(places), file, **steps_of(problem), **how)
+        columns = cost_matrix(store, as_places(places), **steps_of(problem), nearest=nearest)
+        lines = read(file)
+        assert TileStore.open(store).layers.keys() <= {"elevation", "friction", "barriers"}
+    rows = zip(*(column.tolist() for column in columns.columns().values()), strict=True)
+    rows = [row for row in rows if row[2] is not None]
+    right, seen = [], set()
+    for row in rows:
+        if row[:2][::-1] not in seen:
+            seen.add(row[:2])
+            right.append(row)
+    assert [own for own, _ in lines] == right
+    steps = reference.arcs(problem.cells, problem.model, **problem.graph)
+    for line in lines:
+        check_line(problem, places, line, steps)
+    part = {name: name for *_, name in places}
+    for a, b, *_ in right:
+        part = {name: part[a] if own == part[b] else own for name, own in part.items()}
+    assert (found.links, found.parts) == (len(right), len(set(part.values())))
+
+
+def test_directed_costs(tmp_path):
+    z = np.random.default_rng(1).integers(0, 60, (40, 50)).astype(np.int16)
+    store = make_heights(tmp_path / "s.zarr", z, None, 64)
+    places = [(1, 2), (30, 40), (20, 3)]
+    for cost in ("tobler", "length * exp(slope)"):
+        for pairs in ("mst", "delaunay"):
+            with pytest.raises(InputError, match=r"differs uphill and downhill.* pairs 'all'"):
+                least_cost_network(store, places, tmp_path / "n.gpkg", cost=cost, pairs=pairs)
+    file = tmp_path / "n.geojson"
+    found = least_cost_network(store, places, file, cost="tobler", pairs="all")
+    assert (found.links, found.parts) == (6, 1)
+    rows = cost_matrix(store, places, cost="tobler").columns()
+    assert [own[:3] for own, _ in read(file)] == list(
+        zip(*(rows[name].tolist() for name in ("source", "target", "cost")), strict=True)
+    )
+    least_cost_network(store, places, file, cost="length * exp(abs(slope))", overwrite=True)
+    assert len(read(file)) == 2
+
+
+def test_equal_costs_are_decided_by_ids(tmp_path):
+    """On a plain every choice is tied: the tree has the least ids, whatever the order."""
+    store = make_heights(tmp_path / "s.zarr", np.ones((21, 21), np.uint8), None, 64)
+    how = {"cost": "friction", "friction": "elevation", "connectivity": 4}
+    places = [(0, 0), (0, 20), (20, 0), (20, 20)]
+    least_cost_network(store, places, tmp_path / "n.geojson", **how)
+    assert [own[:2] for own, _ in read(tmp_path / "n.geojson")] == [(1, 2), (1, 3), (2, 4)]
+    links = np.array([(1, 2, 5, 0), (1, 3, 5, 0), (2, 3, 5, 0), (3, 4, 1, 0)],
+                     link_dtype(np.dtype(np.uint32)))  # fmt: skip
+    rng = np.random.default_rng(0)
+    for _ in range(5):
+        found = np.sort(spanning_tree(rng.permutation(links)), order=["from", "to"])
+        assert found[["from", "to"]].tolist() == [(1, 2), (1, 3), (3, 4)]
+
+
+# -- the contract of operations ----------------------------------------------------------------
+
+
+class TestPlaceNetworkContract(FileContract):
+    command = "least-cost-network s.zarr --source-rowcol 3,5 --source-rowcol 9,60 -o n.geojson"
+    rasters = strategies.rasters(shape=strategies.shapes(200, 6000))
+    test_on_a_cluster = OperationContract.test_on_a_cluster
+    test_a_worker_dies_and_the_run_goes_on = (
+        OperationContract.test_a_worker_dies_and_the_run_goes_on
+    )
+    test_its_proof_accepts_it = test_its_proof_refuses_mutations = None
+
+    def places(self, store):
+        layer = TileStore.open(store).layer("elevation")
+        cells = layer.read_window(*layer.grid.window)
+        found = [cell[:2] for cell in ends(reference.vertices(cells, layer.nodata))]
+        return valid(layer.grid, found, "places")
+
+    def prepare(self, store):
+        names = "distance", "backlink", "allocation"
+        how = {"cost": "surface", "sources": self.places(store), "names": names}
+        run(CostDistance(str(store), "elevation", into="near", **how))
+
+    def make(self, store):
+        path = str(store.parent / "n.geojson")
+        try:
+            places = self.places(store)
+        except StoreError:  # a damaged layer, which the operation must find
+            places = features and []
+        return PlaceNetwork(str(store), "near", path, None, "delaunay", None, places)
+
+    def outputs(self, store):
+        file = store.parent / "n.geojson"
+        return {str(file): np.array([own[:3] for own, _ in read(file)]).reshape(-1, 3)}
+
+    def expected(self, data, nodata, grid):
+        good = reference.vertices(data, nodata)
+        graph = {"valid": good, "lengths": terrain_gpu.grid.lengths.step_lengths(grid)}
+        found = reference.cheapest_crossings(data, "surface", ends(good), **graph)
+        return [np.array([(*k, v) for k, v in sorted(found.items())], float).reshape(-1, 3)]
+
+    def counted(self, store):
+        return TileStore.open(store).grid.cells
+
+    def full(self, patch, after):
+        def full(*args):
+            raise OSError(28, "No space left on device")
+
+        patch.setattr(features, "_write_geojson", full)
+
+
+def call(capfd, words):
+    code = options._guarded(lambda: group.main(words.split(), standalone_mode=False))
+    return code, *capfd.readouterr()
+
+
+@pytest.fixture
+def world(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    z = np.random.default_rng(2).integers(0, 60, (90, 130)).astype(np.int16)
+    z[:, 64] = -1
+    z[40, 64] = 5
+    make_heights(tmp_path / "s.zarr", z, -1, 64)
+    grid = TileStore.open("s.zarr").grid
+    xy = terrain_gpu.grid.cell_centres(grid, np.array([(5, 5), (80, 20), (50, 100), (10, 120)]))
+    points = [
+        {"type": "Feature", "properties": {"called": name},
+         "geometry": {"type": "Point", "coordinates": at}}
+        for name, at in zip(("Oak", "Ash", "Elm", "Fir"), xy.tolist(), strict=True)
+    ]  # fmt: skip
+    text = json.dumps({"type": "FeatureCollection", "crs": None, "features": points})
+    Path("towns.geojson").write_text(text)
+    return tmp_path
+
+
+def test_names_files_and_the_report(world, capfd):
+    command = "least-cost-network s.zarr --sources towns.geojson --id-field called"
+    code, out, err = call(capfd, f"{command} -o n.gpkg --table n.csv --json -")
+    assert code == 0
+    assert "s.zarr: 4 places, 3 links, " in err
+    assert err.endswith("written: n.gpkg, n.csv\n")
+    meta, _, shapes, columns = pyogrio.raw.read("n.gpkg", layer="network")
+    assert list(meta["fields"]) == ["from", "to", "cost", "length", "climb"]
+    with open("n.csv", newline="", encoding="utf-8") as table:
+        rows = list(csv.DictReader(table))
+    assert [row["from"] for row in rows] == columns[0].tolist()
+    assert {row[k] for row in rows for k in ("from", "to")} == {"Oak", "Ash", "Elm", "Fir"}
+    ways = [np.frombuffer(shape[9:], "<f8").reshape(-1, 2) for shape in shapes]
+    lengths = [math.fsum(np.hypot(*np.diff(way, axis=0).T)) for way in ways]
+    assert columns[3].tolist() == pytest.approx(lengths)
+    result = json.loads(out)["result"]
+    assert {k: result[k] for k in ("places", "links", "parts", "output", "table", "layers")} == {
+        "places": 4, "links": 3, "parts": 1, "output": "n.gpkg", "table": "n.csv",
+        "layers": ["nearest", "nearest_backlink", "nearest_allocation"],
+    }  # fmt: skip
+    assert result["cost"] == columns[2].sum()
+    # Finished layers serve other links; from a raster, nothing but files remains.
+    code, _, _ = call(capfd, f"{command} -o d.parquet --pairs delaunay --resume")
+    assert code == 0
+    areas = pyarrow.parquet.read_table("d.parquet").to_pydict()
+    assert len(areas["from"]) >= 3
+    call(capfd, "export s.zarr dem.tif")
+    code, _, _ = call(capfd, f"{command.replace('s.zarr', 'dem.tif')} -o r.geojson --json r.json")
+    assert code == 0
+    assert [own[2] for own, _ in read("r.geojson")] == columns[2].tolist()
+    result = json.loads(Path("r.json").read_text())["result"]
+    assert result["raster"] == "dem.tif"
+    assert not {"store", "layers"} & result.keys()
+
+
+def test_places_that_no_way_joins(world, capfd):
+    places = "--source-rowcol 5,5 --source-rowcol 80,20 --source-rowcol 50,100"
+    code, out, err = call(capfd, f"least-cost-network s.zarr {places} -o n.gpkg --max-cost 600")
+    assert code == 0
+    assert "3 places in 2 parts, 1 link, " in out
+    assert "the 3 places fall into 2 parts that no link joins" in err
+    command = f"least-cost-network s.zarr {places} -o e.parquet --max-cost 0 --into none"
+    assert call(capfd, command)[0] == 0
+    assert pyarrow.parquet.read_table("e.parquet").num_rows == 0
+
+
+@pytest.mark.parametrize("pairs", ["--pairs all", "--nearest 1"])
+def test_a_stopped_matrix_is_resumed(world, capfd, monkeypatch, pairs):
+    command = f"least-cost-network s.zarr --sources towns.geojson -o n.gpkg {pairs}"
+    from terrain_gpu.paths.network import matrix
+
+    with monkeypatch.context() as patch:
+        patch.setattr(matrix, "write_links", lambda *a, **k: (_ for _ in ()).throw(OSError(28, "")))
+        assert call(capfd, command)[0] != 0
+    assert sorted(path.name for path in world.glob("n.gpkg*")) == ["n.gpkg.unfinished"]
+    assert "--resume continues it" in call(capfd, command)[2]
+    code, _, _ = call(capfd, f"{command} --resume --json r.json")
+    assert code == 0
+    assert json.loads(Path("r.json").read_text())["result"]["batches_resumed"] == 1
+    assert sorted(path.name for path in world.glob("n.gpkg*")) == ["n.gpkg"]
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("", "no place: give --source X,Y"),
+        ("--source-rowcol 5,5", "a network needs two places, not 1"),
+        ("--source-rowcol 5,5 --source-rowcol 5,64", "nodata"),
+        ("--sources towns.geojson --cost tobler", "differs uphill and downhill"),
+        ("--sources towns.geojson --pairs all --nearest 2", "--nearest is in place of --pairs"),
+        ("--sources towns.geojson --pairs all --verify", "has no proof"),
+        ("--sources towns.geojson --pairs all --backend cuda", "runs on the CPU"),
+        ("--sources towns.geojson --table t.txt", "--table: t.txt: name the table .csv"),
+        ("--sources towns.geojson --table towns.geojson", "already names this file"),
+        ("--sources towns.geojson --into elevation", "different names"),
+        ("--sources towns.geojson --id-field none", "none"),
+        ("--sources towns.geojson --max-cost -1", "at least 0"),
+        ("--sources towns.geojson --memory-limit 30MB", "memory limit"),
+    ],
+)
+def test_wrong_input(world, capfd, words, message):
+    before = sorted(world.rglob("*"))
+    code, _, err = call(capfd, f"least-cost-network s.zarr -o n.gpkg {words}")
+    assert (code, message in err) == (2, True), err
+    assert sorted(world.rglob("*")) == before
+
+
+def test_start_costs_are_refused(world):
+    with pytest.raises(InputError, match="places: 2 has a start cost of 3, and links have two"):
+        least_cost_network("s.zarr", [(5, 5), (80, 20, 3)], "n.gpkg")
+
+
+def test_many_places_within_the_least_limit(tmp_path):
+    z = np.random.default_rng(3).integers(0, 60, (1100, 900)).astype(np.int16)
+    make_heights(tmp_path / "s.zarr", z, -1, 512)
+    zones = np.zeros(z.shape, np.uint16)
+    zones[::20, ::20] = np.arange(1, zones[::20, ::20].size + 1).reshape(zones[::20, ::20].shape)
+    with terrain_gpu.create_layer(
+        tmp_path / "z.zarr", "elevation", TileStore.open(tmp_path / "s.zarr").grid, zones.dtype,
+        nodata=0,
+    ) as target:  # fmt: skip
+        for i, j in target.blocks.ids():
+            r0, r1, c0, c1 = target.block_window(i, j)
+            target.write_block(i, j, np.ascontiguousarray(zones[r0:r1, c0:c1]))
+        target.commit()
+    terrain_gpu.export_layer(tmp_path / "z.zarr", tmp_path / "zones.tif")
+    command = "terrain-gpu least-cost-network s.zarr --sources zones.tif -o n.gpkg --table n.csv"
+    limit, peak = within(tmp_path, f"{command} --pairs delaunay --threads 2 --overwrite -q", MB)
+    assert peak <= limit
