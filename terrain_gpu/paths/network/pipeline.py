@@ -204,14 +204,12 @@ def least_cost_network(  # noqa: PLR0913 - keyword-only
     """
     lines = checked_target(output, overwrite=overwrite, parquet=True)
     rows = None if table is None else checked_table(table, overwrite=overwrite)
-    friction = friction_beside(cost, layer, friction)
-    where, inputs = opened_inputs(
-        store, (layer, friction, barriers), (None, (1.0, 1.0), None), into
-    )
+    beside = friction_beside(cost, layer, friction)
+    names = layer, beside, barriers
+    where, inputs = opened_inputs(store, names, (None, (1.0, 1.0), None), into)
     found = _some_places(inputs[0], places)
     steps: dict[str, Any] = {
         "cost": cost,
-        "friction": friction,
         "barriers": barriers,
         "parameters": parameters or {},
         "connectivity": connectivity,
@@ -219,14 +217,14 @@ def least_cost_network(  # noqa: PLR0913 - keyword-only
         "reverse": reverse,
         "max_slope": max_slope,
     }
-    row, kind = row_of(cost), CostModel(cost, friction is not None, parameters or {}, max_slope)
+    row, kind = row_of(cost), CostModel(cost, beside is not None, parameters or {}, max_slope)
     most = limit_of_costs(max_cost, row.least)
     how: dict[str, Any] = {"memory_limit": memory_limit, "threads": threads, "resume": resume}
     how |= {"overwrite": overwrite, "progress": progress}
     if nearest is not None or pairs == "all":
         _refuse_of_matrix(pairs, nearest, backend, client, verify)
         problem = PairedPlaces(
-            where, layer, **steps, sources=found, nearest=nearest, max_cost=most
+            where, layer, beside, **steps, sources=found, nearest=nearest, max_cost=most
         ).over([one for one in inputs if one is not None])
         warn_about_lengths(problem)
         report = write_pairs(problem, lines, rows, **how)
@@ -240,8 +238,9 @@ def least_cost_network(  # noqa: PLR0913 - keyword-only
         gpu["gpu_memory_limit"] = gpu_memory_limit
         half = most if most is None or row.bottleneck else _half(most)
         searched = shortest_paths(
-            where, found.one_per_cell(), **steps, layer=layer, into=into, max_cost=half,
-            backlink=True, allocation=True, client=client, verify=verify, **how, **gpu,
+            where, found.one_per_cell(), **steps, friction=friction, layer=layer, into=into,
+            max_cost=half, backlink=True, allocation=True, client=client, verify=verify,
+            **how, **gpu,
         ).report  # fmt: skip
         operation = PlaceNetwork(
             where, into, str(lines), None if rows is None else str(rows), pairs, most, found

@@ -77,7 +77,7 @@ class PlaceNetwork(RecordedSteps):
     def heights(self) -> Layer | None:
         """The layer that climbs are of; None if the raster holds frictions."""
         own = self.problem.settings
-        if own["cost"] == "friction" and own["friction"] == own["layer"]:
+        if own["cost"] == "friction" and own["friction"] is None:
             return None
         return self.layers[self.inputs.index(own["layer"])]
 
