@@ -7,7 +7,6 @@ from typing import Any
 import click
 
 from . import options
-from .places import refuse_shared_files
 
 
 class Breaks(click.ParamType):
@@ -22,61 +21,57 @@ class Breaks(click.ParamType):
             self.fail(f"{value!r} is not a list of numbers such as 600,1200,1800", param, ctx)
 
 
-@click.command("contours")
-@click.argument("store", metavar="STORE")
-@click.argument("output", metavar="CONTOURS.gpkg|.geojson|.parquet")
-@options.layer_option
-@click.option(
-    "--breaks",
-    type=Breaks(),
-    metavar="A,B,...",
-    help="Levels in units of the layer, ascending. The last of --polygons may be inf.",
-)
-@click.option("--interval", type=float, metavar="D", help="Levels at BASE + k * D for all whole k.")
-@click.option(
-    "--base", type=float, default=0.0, show_default=True, metavar="BASE", help="See --interval."
-)
-@click.option(
-    "--polygons",
-    is_flag=True,
-    help="Write the areas lower < value <= upper instead of lines, along the edges of cells.",
-)
-@click.option(
-    "--cumulative",
-    is_flag=True,
-    help="Each area contains all values up to its break; with --polygons and --breaks.",
-)
-@options.memory_limit_option
-@options.threads_option
-@options.cluster_options("vectorize.contouring")
-@options.overwrite_option
-@options.json_option
-@options.verbosity_options
-def command(
-    store: str, output: str, polygons: bool, json_target: str | None, **settings: Any
-) -> None:
-    """Write contour lines of a layer of STORE, or the areas between breaks.
+NAME = "contours"
+PROVEN = False
+MODULES = ("vectorize.contouring",)
+FILE = "CONTOURS.gpkg|.geojson|.parquet"
+HELP = """Write contour lines of a layer of STORE, or of a raster; or the areas between breaks.
 
-    Lines are interpolated between the centres of cells, have the higher ground on their left, and
-    the attribute level. Areas (--polygons) follow the edges of cells exactly; with the attributes
-    lower, upper, cells and area (square metres in a geographic CRS, else square map units). Of a
-    layer of distances, they are isochrones.
+Lines are interpolated between the centres of cells, have the higher ground on their left, and
+the attribute level. Areas (--polygons) follow the edges of cells exactly; with the attributes
+lower, upper, cells and area (square metres in a geographic CRS, else square map units). Of a
+layer of distances, they are isochrones.
 
-    \b
-    terrain-gpu contours dem.zarr contours.gpkg --interval 10
-    terrain-gpu contours dem.zarr hours.gpkg --layer distance --polygons \\
-        --breaks 3600,7200
-    """
-    from ..progress import bar
+\b
+terrain-gpu contours dem.zarr contours.gpkg --interval 10
+terrain-gpu contours dem.zarr hours.gpkg --layer distance --polygons \\
+    --breaks 3600,7200
+"""
+OPTIONS = [
+    options.layer_option,
+    click.option(
+        "--breaks",
+        type=Breaks(),
+        metavar="A,B,...",
+        help="Levels in units of the layer, ascending. The last of --polygons may be inf.",
+    ),
+    click.option(
+        "--interval", type=float, metavar="D", help="Levels at BASE + k * D for all whole k."
+    ),
+    click.option(
+        "--base", type=float, default=0.0, show_default=True, metavar="BASE", help="See --interval."
+    ),
+    click.option(
+        "--polygons",
+        is_flag=True,
+        help="Write the areas lower < value <= upper instead of lines, along the edges of cells.",
+    ),
+    click.option(
+        "--cumulative",
+        is_flag=True,
+        help="Each area contains all values up to its break; with --polygons and --breaks.",
+    ),
+]
+
+
+def run(store: Any, output: str, **settings: Any) -> Any:
     from ..vectorize import contours
 
-    refuse_shared_files({}, {"CONTOURS": output, "--json": json_target})
-    advice = f"{output} is unchanged"
-    with options.if_interrupted(advice), bar("contours", quiet=options.quiet()) as progress:
-        found = contours(store, output, polygons=polygons, progress=progress, **settings)
-    options.write_json(found.report.to_json(), json_target)
+    return contours(store, output, **settings)
+
+
+def tell(found: Any) -> str:
     count, levels = found.features, found.levels
-    what = f"area{'s' * (count != 1)}"
-    if not polygons:
-        what = f"line{'s' * (count != 1)} of {levels:,} level{'s' * (levels != 1)}"
-    options.say(f"{output}: {count:,} {what}, {found.report.seconds['total']:.2f} s", json_target)
+    if "levels" not in found.report.result:  # areas
+        return f"{count:,} area{'s' * (count != 1)}"
+    return f"{count:,} line{'s' * (count != 1)} of {levels:,} level{'s' * (levels != 1)}"

@@ -8,6 +8,7 @@ import click
 
 NAME = "corridor"
 PROVEN = False
+LAYERS_ONLY = True
 MODULES = ("algebra.corridors",)
 HELP = """Compute a least-cost corridor from layers of distances of STORE.
 

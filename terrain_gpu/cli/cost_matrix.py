@@ -9,7 +9,6 @@ import click
 
 from . import options
 from .compute_sssp import both_ends, cost_options, field_options
-from .operations import as_store, is_raster
 from .places import (
     Point,
     misplaced_options,
@@ -19,6 +18,7 @@ from .places import (
     refuse_shared_files,
     with_cost,
 )
+from .working import Given, store_option
 
 if TYPE_CHECKING:
     from ..paths.matrix import CostMatrix
@@ -70,6 +70,7 @@ if TYPE_CHECKING:
     help="Also write the least-cost paths as lines.",
 )
 @options.layer_option
+@store_option
 @options.memory_limit_option
 @options.threads_option
 @options.backend_option
@@ -112,12 +113,8 @@ def command(  # noqa: PLR0913 - the options
         raise click.UsageError(
             "no source: give --source X,Y, --source-rowcol ROW,COL or --sources FILE"
         )
-    raster = is_raster(store)
-    if raster and settings["resume"]:
-        raise click.UsageError(
-            f"{store} is a raster: --resume needs a store; convert-dataset makes one"
-        )
-    inputs = {"--sources": sources, "--targets": targets, "STORE": store if raster else None}
+    given = Given.of(store, [output], settings)
+    inputs = {"--sources": sources, "--targets": targets, **given.inputs}
     inputs["--vertical-factor"] = settings["vertical_factor"]
     refuse_shared_files(inputs, {"--output": output, "--path": path, "--json": json_target})
 
@@ -137,10 +134,9 @@ def command(  # noqa: PLR0913 - the options
     def show(step: str) -> Any:
         return bar(step, quiet=options.quiet())
 
-    advice = "nothing is kept" if raster else "finished sources are kept, --resume continues"
     with (
-        options.if_interrupted(advice),
-        as_store(store, raster, [output], settings, show) as at,
+        options.if_interrupted(given.advice("finished sources are kept")),
+        given.store(settings, show) as at,
         show("cost-matrix") as progress,
     ):
         opened = TileStore.open(at)
@@ -157,9 +153,7 @@ def command(  # noqa: PLR0913 - the options
             **settings,
         )
     report = found.report
-    if raster:
-        report.result["raster"] = store
-        del report.result["store"]
+    given.name(report)
     options.write_json(report.to_json(), json_target)
     options.say(_summary(store, found, output, path), json_target)
 

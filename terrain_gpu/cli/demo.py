@@ -27,6 +27,7 @@ def command(context: click.Context, folder: str, overwrite: bool) -> None:
     from ..io.mosaic import Mosaic
     from ..store.swap import refuse_inside
     from . import compute_mst, compute_sssp, convert_dataset, export, info
+    from .operations import command_of
 
     sample, out = _sample(), Path(folder)
     store, back = out / "jacksboro.zarr", out / "jacksboro.tif"
@@ -49,7 +50,7 @@ def command(context: click.Context, folder: str, overwrite: bool) -> None:
         (convert_dataset.command, [str(sample), str(store), "--overwrite"]),
         (info.command, [str(store)]),
         (export.command, [str(store), str(back), "--overwrite"]),
-        (compute_mst.command, [str(store), "-o", str(tree), "--overwrite"]),
+        (command_of(compute_mst), [str(store), "-o", str(tree), "--overwrite"]),
         (
             compute_sssp.command,
             [

@@ -10,9 +10,15 @@ import click
 from ..arguments import NetworkPairs
 from . import options
 from .compute_sssp import both_ends, cost_options
-from .operations import as_store, is_raster
-from .places import Point, misplaced_options, naming, not_negative, place_options
-from .places import refuse_shared_files as refuse_shared
+from .places import (
+    Point,
+    misplaced_options,
+    naming,
+    not_negative,
+    place_options,
+    refuse_shared_files,
+)
+from .working import Given, store_option
 
 if TYPE_CHECKING:
     from ..paths.network import CostNetwork
@@ -77,6 +83,7 @@ if TYPE_CHECKING:
     help="Layer of the least cost from a place. Backlinks and ids of places go to NAME_backlink "
     "and NAME_allocation. --pairs all and --nearest write no layers.",
 )
+@store_option
 @options.memory_limit_option
 @options.threads_option
 @options.backend_option
@@ -119,13 +126,11 @@ def command(
         raise click.UsageError(
             f"--nearest is in place of --pairs {settings['pairs']}: leave out one of them"
         )
-    raster = is_raster(store)
-    if raster and settings["resume"]:
-        raise click.UsageError(
-            f"{store} is a raster: --resume needs a store; convert-dataset makes one"
-        )
-    inputs = {"--sources": sources, "STORE": store if raster else None}
-    refuse_shared(inputs, {"--output": output, "--table": table, "--json": json_target})
+    given = Given.of(store, [output], settings)
+    refuse_shared_files(
+        {"--sources": sources, **given.inputs},
+        {"--output": output, "--table": table, "--json": json_target},
+    )
 
     from ..io.lines import checked_target
     from ..paths.matrix.table import checked_table
@@ -142,16 +147,15 @@ def command(
     def show(step: str) -> Any:
         return bar(step, quiet=options.quiet())
 
-    advice = "nothing is kept" if raster else "finished work is kept, --resume continues"
     with (
-        options.if_interrupted(advice),
-        as_store(store, raster, [output], settings, show) as at,
+        options.if_interrupted(given.advice("finished work is kept")),
+        given.store(settings, show) as at,
         show("least-cost-network") as progress,
     ):
         opened = TileStore.open(at)
         settings |= {"target_id_field": None, "cost_field": None}
-        given = (source, source_rowcol, sources), ((), (), None)
-        places, _ = both_ends(opened, *given, settings)
+        begin, end = (source, source_rowcol, sources), ((), (), None)
+        places, _ = both_ends(opened, begin, end, settings)
         found = least_cost_network(
             opened,
             places,
@@ -162,10 +166,7 @@ def command(
             **settings,
         )
     report = found.report
-    if raster:
-        report.result["raster"] = store
-        for name in ("store", "layers"):
-            report.result.pop(name, None)
+    given.name(report)
     options.write_json(report.to_json(), json_target)
     written = ", ".join(file for file in (output, table) if file is not None)
     options.say(f"{store}: {_summary(found, settings)}\nwritten: {written}", json_target)

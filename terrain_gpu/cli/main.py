@@ -38,9 +38,9 @@ from . import compute_sssp as compute_sssp_file
 from . import convert_dataset as convert_dataset_file
 from . import cost_matrix as cost_matrix_file
 from . import label_components as label_components_file
-from . import query_index as query_index_file
 from . import least_cost_network as least_cost_network_file
-from .operations import command_of
+from . import query_index as query_index_file
+from .operations import command_of, writer_of
 
 
 @click.group(invoke_without_command=True)
@@ -54,17 +54,11 @@ def group(context: click.Context) -> None:
 
 for _file in (
     convert_dataset_file,
-    compute_mst_file,
     compute_sssp_file,
     cost_matrix_file,
     least_cost_network_file,
     build_index_file,
     query_index_file,
-    label_components_file,
-    accumulate_file,
-    network,
-    polygons,
-    contours,
     info,
     layers,
     export,
@@ -74,6 +68,9 @@ for _file in (
 ):
     group.add_command(_file.command)
 for _operation in (
+    compute_mst_file,
+    label_components_file,
+    accumulate_file,
     calc,
     corridor,
     rasterize,
@@ -91,6 +88,8 @@ for _operation in (
     terrain_indices,
 ):
     group.add_command(command_of(_operation))
+for _writer in (network, polygons, contours):
+    group.add_command(writer_of(_writer))
 
 
 def main() -> None:
@@ -105,7 +104,7 @@ def convert_dataset() -> None:
 
 def compute_mst() -> None:
     """Run the program `compute-mst`."""
-    options.run(compute_mst_file.command)
+    options.run(group.commands["compute-mst"])
 
 
 def compute_sssp() -> None:

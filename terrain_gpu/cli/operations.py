@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +13,7 @@ import click
 
 from . import options
 from .places import refuse_shared_files
+from .working import Given, store_option
 
 if TYPE_CHECKING:
     from ..report import Report
@@ -51,117 +50,184 @@ def _refuse_gpus_of_workers(settings: dict[str, Any]) -> None:
         refuse_cuda("cuda", ON_CLUSTER)
 
 
-gpu_options = [options.backend_option, options.device_option, options.gpu_memory_limit_option]
-
-
 def command_of(operation: ModuleType) -> click.Command:
     """Build the command of a module with NAME, HELP, OPTIONS, PROVEN and `run` (gives a `Result`).
 
-    Adds the options common to all operations: -o (the first output as a raster), --memory-limit,
-    --threads, --workers, --scheduler, --resume, --overwrite, --json, -v and -q; and --verify if it
-    is PROVEN. A module may say which MODULES of the package its workers import before they start,
-    and what it found (`tell`); it may `refuse` settings before any work, and name further options
-    of files that it READS. One that can run ON_GPU also has --backend, --device and
-    --gpu-memory-limit. One with `provide`, which computes the layers that it needs, accepts a
-    raster in place of a store; it names the options of layers that it WRITES, if not --into.
+    Adds the options common to all operations: -o (the first output as a raster), --store,
+    --memory-limit, --threads, --workers, --scheduler, --resume, --overwrite, --json, -v and -q; and
+    --verify if it is PROVEN. A module may say which MODULES of the package its workers import
+    before they start, and what it found (`tell`); it may `refuse` settings before any work, and
+    name further options of files that it READS. One that can run ON_GPU also has --backend,
+    --device and --gpu-memory-limit; ON_GPUS, on several, also on those of workers. A raster may
+    stand in place of a store, unless the operation needs several layers (LAYERS_ONLY). One with
+    `provide` computes the layers that it needs, and names the options of layers that it WRITES, if
+    not --into. A PROGRAM of its own has --version.
     """
     provide = getattr(operation, "provide", None)
     writes = getattr(operation, "WRITES", ("into",))
-    on_gpu = getattr(operation, "ON_GPU", False)
+    layers_only = getattr(operation, "LAYERS_ONLY", False)
+    on_gpus = getattr(operation, "ON_GPUS", False)
+    on_gpu = on_gpus or getattr(operation, "ON_GPU", False)
     tell = getattr(operation, "tell", cells_with_a_value)
     refuse = getattr(operation, "refuse", lambda settings: None)
+    gpu_options = [
+        options.backend_option,
+        options.devices_option if on_gpus else options.device_option,
+        options.gpu_memory_limit_option,
+    ]
 
     def command(store: str, output: str | None, json_target: str | None, **settings: Any) -> None:
         from ..progress import bar
         from ..store import TileStore
 
         refuse(settings)
-        _refuse_gpus_of_workers(settings)
-        read = ("outlets", "pour_points", *getattr(operation, "READS", ()))
-        given = {f"--{k.replace('_', '-')}": settings[k] for k in read if settings.get(k)}
-        raster = provide is not None and is_raster(store)
-        inputs = {**given, "STORE": store} if raster else given
+        if not on_gpus:
+            _refuse_gpus_of_workers(settings)
         files = {name: settings[name] for name in ("table", "lines") if settings.get(name)}
         written = [*files.values(), *([output] if output else [])]
         outputs = {f"--{name}": file for name, file in files.items()}
-        refuse_shared_files(inputs, {**outputs, "--output": output, "--json": json_target})
+        given = Given(store, [], False, None) if layers_only else Given.of(store, written, settings)
+        refuse_shared_files(
+            {**given.inputs, **_inputs(operation, settings)},
+            {**outputs, "--output": output, "--json": json_target},
+        )
         refuse_output(output, overwrite=settings["overwrite"])
         _refuse_files(settings)
-        if raster:
-            _refuse_raster(store, written, settings)
-        elif provide is not None:
+        if provide is not None and not given.raster:
             _refuse_layers(store, writes, settings)
-        advice = "nothing is kept" if raster else "finished blocks are kept, --resume continues"
 
         def show(step: str) -> Any:
             return bar(step, quiet=options.quiet())
 
         with (
             _as_options(settings),
-            options.if_interrupted(advice),
-            as_store(store, raster, written, settings, show) as at,
+            options.if_interrupted(given.advice()),
+            given.store(settings, show) as at,
         ):
-            opened, how = TileStore.open(at), ["memory_limit", "threads", "client", "resume"]
-            how += ["backend", "device", "gpu_memory_limit"] if on_gpu else []
-            before = {} if provide is None else provide(
-                opened, show, {name: settings[name] for name in how}, settings
-            )  # fmt: skip
+            before = _provide(operation, at, show, settings)
             with show(operation.NAME) as progress:
                 found = operation.run(TileStore.open(at), progress=progress, **settings)
             report, names = found.report, list(found.layers)
             also_export(found.layers[names[0]], output, report, settings)
-        if raster:
-            report.result["raster"] = store
-            del report.result["store"]
-        report.seconds |= {f"before: {step}": seconds for step, seconds in before.items()}
+        given.name(report)
+        total = _timed(report, before)
         options.write_json(report.to_json(), json_target)
-        total = report.seconds["total"] + sum(before.values())
         options.say(
-            ("" if raster else f"{store}: layer{'s' * (len(names) > 1)} {', '.join(names)}, ")
+            ("" if given.temporary else f"{at}: layer{'s' * (len(names) > 1)} {', '.join(names)}, ")
             + f"{tell(found)}, {total:.2f} s"
             + (", verified" if settings.get("verify") else "")
             + (f"\nwritten: {', '.join(written)}" if written else ""),
             json_target,
         )
 
-    command.__doc__ = operation.HELP
     decorators = [
-        click.command(operation.NAME),
-        click.argument("store", metavar="STORE" if provide is None else "STORE|RASTER"),
         *operation.OPTIONS,
         click.option(
             "-o", "--output", metavar="RASTER.tif", help="Also write the first layer as a raster."
         ),
+        *([] if layers_only else [store_option]),
         options.memory_limit_option,
         options.threads_option,
         *(gpu_options if on_gpu else []),
         options.cluster_options(*getattr(operation, "MODULES", ())),
         *([options.verify_option] if operation.PROVEN else []),
         options.resume_option,
-        options.overwrite_option,
-        options.json_option,
-        options.verbosity_options,
     ]
-    made: Any = options.all_of(decorators)(command)
+    return _command(operation, command, decorators, "STORE" if layers_only else "STORE|RASTER")
+
+
+def writer_of(operation: ModuleType) -> click.Command:
+    """Build the command of a module whose `run` writes a vector file, its second argument FILE.
+
+    The module has NAME, HELP, FILE (what the argument is called in messages and in the help),
+    OPTIONS, MODULES, PROVEN, `run` and `tell`; and may have `refuse`, `provide` and READS, as in
+    `command_of`.
+    """
+    refuse = getattr(operation, "refuse", lambda settings: None)
+    name = operation.FILE.partition(".")[0]
+
+    def command(store: str, output: str, json_target: str | None, **settings: Any) -> None:
+        from ..progress import bar
+        from ..store import TileStore
+
+        refuse(settings)
+        given = Given.of(store, [output], settings)
+        refuse_shared_files(
+            {**given.inputs, **_inputs(operation, settings)}, {name: output, "--json": json_target}
+        )
+
+        def show(step: str) -> Any:
+            return bar(step, quiet=options.quiet())
+
+        with (
+            options.if_interrupted(f"{output} is unchanged"),
+            given.store(settings, show) as at,
+        ):
+            before = _provide(operation, at, show, settings)
+            with show(operation.NAME) as progress:
+                found = operation.run(TileStore.open(at), output, progress=progress, **settings)
+        given.name(found.report)
+        total = _timed(found.report, before)
+        options.write_json(found.report.to_json(), json_target)
+        options.say(
+            f"{output}: {operation.tell(found)}, {total:.2f} s"
+            + (", verified" if settings.get("verify") else ""),
+            json_target,
+        )
+
+    decorators = [
+        click.argument("output", metavar=operation.FILE),
+        *operation.OPTIONS,
+        store_option,
+        options.memory_limit_option,
+        options.threads_option,
+        options.cluster_options(*operation.MODULES),
+        *([options.verify_option] if operation.PROVEN else []),
+    ]
+    return _command(operation, command, decorators, "STORE|RASTER")
+
+
+def _command(
+    operation: ModuleType, command: Any, decorators: list[Any], metavar: str
+) -> click.Command:
+    """The command, with the options that all have."""
+    command.__doc__ = operation.HELP
+    first = click.command(operation.NAME), click.argument("store", metavar=metavar)
+    last = [options.overwrite_option, options.json_option, options.verbosity_options]
+    last += [options.version_option] if getattr(operation, "PROGRAM", False) else []
+    made: Any = options.all_of([*first, *decorators, *last])(command)
     return made
+
+
+def _provide(
+    operation: ModuleType, store: str, show: Any, settings: dict[str, Any]
+) -> dict[str, float]:
+    """Compute the layers that an operation needs; return the seconds of each step."""
+    from ..store import TileStore
+
+    if not hasattr(operation, "provide"):
+        return {}
+    names = "memory_limit", "threads", "client", "resume", "backend", "device", "gpu_memory_limit"
+    how = {name: settings[name] for name in names if name in settings}
+    found: dict[str, float] = operation.provide(TileStore.open(store), show, how, settings)
+    return found
+
+
+def _timed(report: Report, before: dict[str, float]) -> float:
+    """Add the seconds of the steps before to a report; return those of all."""
+    report.seconds |= {f"before: {step}": seconds for step, seconds in before.items()}
+    return report.seconds["total"] + sum(before.values())
+
+
+def _inputs(operation: ModuleType, settings: dict[str, Any]) -> dict[str, str | None]:
+    """The options that name files to read."""
+    read = "outlets", "pour_points", *getattr(operation, "READS", ())
+    return {f"--{name.replace('_', '-')}": settings.get(name) for name in read}
 
 
 def cells_with_a_value(found: Any) -> str:
     """Tell the number of cells with a value."""
     return f"{found.report.valid_cells:,} of {found.report.cells:,} cells with a value"
-
-
-def _refuse_raster(path: str, written: list[str], settings: dict[str, Any]) -> None:
-    """Refuse a raster in place of a store where that cannot work."""
-    if not written:
-        raise click.UsageError(
-            f"{path} is a raster: give -o, or convert it first (convert-dataset)"
-        )
-    for name in ("resume", "links"):
-        if settings.get(name):
-            raise click.UsageError(
-                f"{path} is a raster: --{name} needs a store; convert-dataset makes one"
-            )
 
 
 def _refuse_files(settings: dict[str, Any]) -> None:
@@ -196,7 +262,11 @@ def _refuse_layers(path: str, writes: Iterable[str], settings: dict[str, Any]) -
     from ..errors import StoreError
     from ..store import TileStore
 
-    named = {settings[option]: option for option in _READ if settings.get(option)}
+    named = {
+        settings[option]: option
+        for option in _READ
+        if option not in writes and settings.get(option)
+    }
     for option in writes:
         if (name := settings[option]) in named:
             raise click.UsageError(
@@ -216,31 +286,3 @@ def _refuse_layers(path: str, writes: Iterable[str], settings: dict[str, Any]) -
 
 _READ = ("layer", "directions", "weights", "links")
 """Options that name layers which are read."""
-
-
-def is_raster(path: str) -> bool:
-    return os.path.isfile(path) or path.startswith("/vsi")
-
-
-@contextmanager
-def as_store(
-    path: str, raster: bool, written: list[str], settings: dict[str, Any], show: Any
-) -> Iterator[str]:
-    """The store itself; or one that a raster is converted to, beside what is written."""
-    if not raster:
-        yield path
-        return
-    from ..errors import TerrainError
-    from ..io.convert import convert_dataset
-
-    beside = Path(written[-1]).absolute().parent
-    with TemporaryDirectory(prefix=".terrain-gpu-", dir=beside, ignore_cleanup_errors=True) as made:
-        store = os.path.join(made, "store.zarr")
-        with show("convert") as progress:
-            how = {name: settings[name] for name in ("memory_limit", "threads", "client")}
-            convert_dataset(path, store, progress=progress, **how)
-        try:
-            yield store
-        except TerrainError as error:  # name what the user gave
-            text = str(error).replace(f"{store}/elevation", path).replace(store, path)
-            raise type(error)(text, *error.args[1:]) from None

@@ -43,6 +43,11 @@ class Components:
     cells: int
     report: Report
 
+    @property
+    def layers(self) -> dict[str, Layer]:
+        """The layer by its name."""
+        return {self.layer.path.name: self.layer}
+
     def labels(self) -> np.ndarray:
         """Return all labels in memory."""
         return self.layer.read_window(*self.layer.grid.window)

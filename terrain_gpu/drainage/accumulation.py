@@ -67,6 +67,12 @@ class Accumulation:
     reached: int
     report: Report
 
+    @property
+    def layers(self) -> dict[str, Layer]:
+        """The layers by their names, the sums first."""
+        made = [self.layer] if self.directions is None else [self.layer, self.directions]
+        return {layer.path.name: layer for layer in made}
+
 
 def plan_accumulation(
     rows: int,

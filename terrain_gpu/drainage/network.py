@@ -11,6 +11,7 @@ from typing import Any
 from ..arguments import checked
 from ..engine.run import Here, run
 from ..errors import InputError
+from ..grid.lengths import length_unit
 from ..io.lines import checked_target
 from ..io.places import NO_PLACES, PlacesLike, as_places, refuse_nodata
 from ..progress import Progress, silent
@@ -136,7 +137,8 @@ def extract_network(
     )
     report, found = result.report, result.found
     report.valid_cells = forest.edges.info["result"]["vertices"]
-    report.result = {**report.result, "output": str(path)}
+    unit = length_unit(forest.cells.grid)
+    report.result = {**report.result, "length_unit": unit, "output": str(path)}
     for key in ("layers", "blocks_resumed"):
         del report.result[key]
     return Network(target, found["lines"], found["cells"], found["length"], report)

@@ -59,6 +59,11 @@ class SpanningTree:
     report: Report
     _forward: np.ndarray | None = None
 
+    @property
+    def layers(self) -> dict[str, Layer]:
+        """The layer by its name; none for arrays."""
+        return {} if self.layer is None else {LAYER: self.layer}
+
     def edges(self) -> np.ndarray:
         """Return the whole edge raster in memory: uint8, one bit per edge of a cell.
 

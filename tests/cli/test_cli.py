@@ -102,12 +102,19 @@ OPTIONS = {
     "terrain-gpu convert-dataset": "layer band block-size round clamp-min nodata bounds crs "
     "compress memory-limit threads workers scheduler verify resume scratch overwrite json quiet "
     "verbose version help",
-    "compute-mst": "output weight connectivity method layer memory-limit threads backend device "
-    "gpu-memory-limit workers scheduler verify resume scratch overwrite json quiet verbose "
+    "compute-mst": "weight connectivity method layer output store memory-limit threads backend "
+    "device gpu-memory-limit workers scheduler verify resume scratch overwrite json quiet verbose "
     "version help",
-    "terrain-gpu compute-mst": "output weight connectivity method layer memory-limit threads "
-    "backend device gpu-memory-limit workers scheduler verify resume scratch overwrite json "
-    "quiet verbose version help",
+    "terrain-gpu compute-mst": "weight connectivity method layer output store memory-limit "
+    "threads backend device gpu-memory-limit workers scheduler verify resume scratch overwrite "
+    "json quiet verbose version help",
+    "terrain-gpu label-components": "where connectivity into table output store memory-limit "
+    "threads workers scheduler verify resume scratch overwrite json quiet verbose help",
+    "terrain-gpu accumulate": "outlet outlet-rowcol outlets areas into directions output store "
+    "memory-limit threads workers scheduler verify resume scratch overwrite json quiet verbose "
+    "help",
+    "terrain-gpu network": "min-length keep store memory-limit threads workers scheduler verify "
+    "overwrite json quiet verbose help",
     "compute-sssp": "source source-rowcol sources source-edge cost friction barriers parameter "
     "reverse max-slope connectivity no-corner-cutting max-cost target target-rowcol targets "
     "id-field target-id-field cost-field outside nodata snap stop-at-targets output dtype backlink "
@@ -117,20 +124,20 @@ OPTIONS = {
     "terrain-gpu cost-matrix": "source source-rowcol sources target target-rowcol targets "
     "id-field target-id-field cost-field outside nodata snap cost friction barriers parameter "
     "reverse max-slope connectivity no-corner-cutting nearest max-cost output path layer "
-    "memory-limit threads resume scratch overwrite json quiet verbose help",
+    "store memory-limit threads resume scratch overwrite json quiet verbose help",
     "terrain-gpu streams": "threshold directions accumulation order into lines layer output "
-    "memory-limit threads workers scheduler verify resume scratch overwrite json quiet verbose "
-    "help",
+    "store memory-limit threads workers scheduler verify resume scratch overwrite json quiet "
+    "verbose help",
     "terrain-gpu depressions": "directions min-depth min-area min-volume table into conditioned "
-    "output memory-limit threads workers scheduler verify resume scratch overwrite json quiet "
-    "verbose help",
+    "output store memory-limit threads workers scheduler verify resume scratch overwrite json "
+    "quiet verbose help",
     "terrain-gpu watershed": "pour-point pour-point-rowcol pour-points links snap snap-area "
-    "accumulation directions into table output memory-limit threads workers scheduler verify "
-    "resume scratch overwrite json quiet verbose help",
-    "terrain-gpu polygons": "layer memory-limit threads workers scheduler overwrite json quiet "
-    "verbose help",
-    "terrain-gpu contours": "layer breaks interval base polygons cumulative memory-limit threads "
-    "workers scheduler overwrite json quiet verbose help",
+    "accumulation directions into table output store memory-limit threads workers scheduler "
+    "verify resume scratch overwrite json quiet verbose help",
+    "terrain-gpu polygons": "layer store memory-limit threads workers scheduler overwrite json "
+    "quiet verbose help",
+    "terrain-gpu contours": "layer breaks interval base polygons cumulative store memory-limit "
+    "threads workers scheduler overwrite json quiet verbose help",
     "terrain-gpu verify": "data file layer heights accept-changes memory-limit threads backend "
     "device gpu-memory-limit scratch json quiet verbose help",
     "terrain-gpu info": "json quiet verbose help",
@@ -336,7 +343,9 @@ def test_report_of_a_spanning_tree(store, capfd):
     code, out, err = call(capfd, "compute-mst s.zarr -o edges.tif --verify --json -")
     assert code == 0
     assert re.fullmatch(
-        r"s\.zarr: layer mst, [\d,]+ edges, 1 component, total weight \S+, \S+ s, verified\n", err
+        r"s\.zarr: layer mst, [\d,]+ edges, 1 component, total weight \S+, \S+ s, verified\n"
+        r"written: edges\.tif\n",
+        err,
     )
     report = json.loads(out)
     assert report["seconds"].pop("export") > 0  # of a run that was complete
@@ -759,7 +768,7 @@ def test_progress_counts_every_cell(world, capfd, monkeypatch):
     assert call(capfd, "convert-dataset dem.tif s.zarr --block-size 64")[0] == 0
     assert call(capfd, "export s.zarr back.tif")[0] == 0
     assert call(capfd, "compute-mst s.zarr --verify")[0] == 0
-    for label, passes in (("convert", 1), ("export", 1), ("spanning tree", 2)):
+    for label, passes in (("convert", 1), ("export", 1), ("compute-mst", 2)):
         counts = [(cells, total) for name, cells, total in seen if name == label]
         assert len(counts) > 3
         assert sum(cells for cells, _ in counts) == passes * ROWS * COLS

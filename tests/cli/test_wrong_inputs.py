@@ -1179,7 +1179,9 @@ EXPORTS = (
 
 MST = "compute-mst s.zarr"
 TREES = [
-    Case("tree of nothing", nothing, "compute-mst", ("Missing argument 'STORE'", "--help")),
+    Case(
+        "tree of nothing", nothing, "compute-mst", (r"Missing argument 'STORE\|RASTER'", "--help")
+    ),
     Case(
         "tree of no store",
         nothing,
@@ -1190,7 +1192,7 @@ TREES = [
         "tree of a raster",
         nothing,
         "compute-mst dem.tif",
-        ("dem.tif: a file, not a store; convert-dataset makes one",),
+        ("dem.tif is a raster: give -o for the result, or --store to keep it",),
     ),
     Case(
         "tree of a folder",

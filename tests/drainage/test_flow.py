@@ -346,7 +346,7 @@ def test_from_a_raster_to_a_raster(dem, tmp_path, capsys):
     with rasterio.open("flow-accumulation.tif") as file:
         assert np.array_equal(file.read(1), reference.flow_sums(codes, np.ones(100, int)))
     assert call("fill dem.tif") == 2
-    assert "dem.tif is a raster: give -o, or convert it first" in capsys.readouterr().err
+    assert "dem.tif is a raster: give -o for the result, or --store" in capsys.readouterr().err
     assert call("fill dem.tif -o x.tif --resume") == 2
     assert "--resume needs a store" in capsys.readouterr().err
 

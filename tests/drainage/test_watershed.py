@@ -407,7 +407,7 @@ def test_nothing_is_computed_for_what_cannot_be(dem, capsys):
         ("watershed s.zarr --links links", "has no layer 'links' of links"),
         ("watershed s.zarr --pour-point-rowcol 5,5 --table no/t.csv", "its folder does not exist"),
         ("basins s.zarr --table no/t.gpkg", "no/t.gpkg: its folder does not exist"),
-        ("watershed dem.tif --links links -o w.tif", "--links needs a store; convert-dataset"),
+        ("watershed dem.tif --links links -o w.tif", "--links needs a store; give --store too"),
         ("watershed s.zarr --pour-points p.csv", "p.csv: a table, not a vector file or raster"),
     ):
         assert call(words) == 2

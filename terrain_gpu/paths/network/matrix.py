@@ -16,8 +16,9 @@ from ...progress import Progress
 from ...report import Report
 from ...store.outputs import whole_file
 from ..costs import is_directed
-from ..matrix.problem import MatrixProblem
-from ..matrix.solve import MatrixRun, run_folder
+from ..matrix.folder import BATCH, run_folder
+from ..matrix.problem import LANES, MatrixProblem
+from ..matrix.solve import MatrixRun
 from ..matrix.trace import cells_of
 from .files import Link, write_links
 
@@ -32,8 +33,8 @@ class PairedPlaces(MatrixProblem):
     def directed(self) -> bool:
         return is_directed(self.model.kernel)
 
-    def wanted(self, batch: np.ndarray) -> np.ndarray:
-        found = super().wanted(batch)
+    def wanted(self, batch: np.ndarray, lanes: int = LANES) -> np.ndarray:
+        found = super().wanted(batch, lanes)
         if self.nearest is None and not self.directed:
             found[:, : len(batch)] &= np.arange(len(self.ends))[:, None] > batch
         return found
@@ -63,7 +64,8 @@ def write_pairs(
         run_folder(lines, settings, resume=resume, overwrite=overwrite) as folder,
     ):
         run = MatrixRun(problem, plan, folder, lines=True)
-        resumed = run.run(report, progress)
+        resumed = sum(1 for _ in folder.glob(BATCH.format("*")))
+        run.run(report, progress)
         kinds = problem.dtype.kind == "u", problem.starts.labels.dtype == object
         links = _Links(run, problem)
         with report.phase("write"), ExitStack() as stack:

@@ -1,0 +1,147 @@
+"""A raster in place of a store: the same results, from a store that is temporary or kept."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+
+import numpy as np
+import pyogrio.raw
+import pytest
+import rasterio
+from test_cli import call, terrain, write_tif
+
+from terrain_gpu import TileStore
+from terrain_gpu.cli import options
+from terrain_gpu.progress import silent
+
+ROWS = {
+    "compute-mst {} --weight absdiff -o {}.tif",
+    "slope {} -o {}.tif",
+    'calc {} "elevation * 2" -o {}.tif',
+    'label-components {} --where "elevation > 1500" --table {}.csv -o {}.tif',
+    "rasterize {} --features marks.geojson -o {}.tif",
+    "accumulate {} --outlet-rowcol 50,60 --areas -o {}.tif",
+    "basins {} -o {}.tif",
+    "network {} {}.gpkg --min-length 200",
+    "polygons {} {}.gpkg --layer elevation",
+    "contours {} {}.gpkg --interval 500",
+    "cost-matrix {} --source-rowcol 50,60 --target-rowcol 80,90 -o {}.csv",
+}
+
+
+@pytest.fixture
+def world(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    cells = terrain(90, 110)
+    cells[:20, :30] = -32768
+    write_tif("dem.tif", cells.astype(np.int16), nodata=-32768)
+    mark = {"type": "Point", "coordinates": [-400, 800]}
+    feature = {"type": "Feature", "properties": {}, "geometry": mark}
+    crs = {"type": "name", "properties": {"name": "EPSG:32633"}}
+    text = json.dumps({"type": "FeatureCollection", "crs": crs, "features": [feature]})
+    (tmp_path / "marks.geojson").write_text(text)
+    return tmp_path
+
+
+def contents(folder, name):
+    """What a command wrote, but for the bytes that tell the time."""
+    found = {}
+    for path in sorted(folder.glob(f"{name}.*")):
+        if path.suffix == ".tif":
+            with rasterio.open(path) as file:
+                found[path.suffix] = file.read(1).tolist(), file.nodata, file.transform, file.crs
+        elif path.suffix == ".gpkg":
+            _, _, shapes, columns = pyogrio.raw.read(path)
+            found[path.suffix] = list(shapes), [column.tolist() for column in columns]
+        else:
+            found[path.suffix] = path.read_bytes()
+    assert found
+    return found
+
+
+@pytest.mark.parametrize("words", sorted(ROWS))
+def test_as_from_a_store(world, capfd, words):
+    assert call(capfd, "convert-dataset dem.tif s.zarr")[0] == 0
+    runs = {"own": "s.zarr", "raster": "dem.tif", "kept": "dem.tif", "again": "dem.tif"}
+    for name, data in runs.items():
+        command = words.replace("{}", data, 1).replace("{}", name)
+        command += " --store k.zarr" if data == "dem.tif" and name != "raster" else ""
+        command += " --overwrite" if name == "again" else ""
+        code, out, err = call(capfd, f"{command} --json {name}.json")
+        assert code == 0, err
+        result = json.loads((world / f"{name}.json").read_text())["result"]
+        (world / f"{name}.json").unlink()
+        assert result.get("raster") == (None if name == "own" else "dem.tif")
+        assert ("store" in result) <= (name != "raster")
+        assert ".terrain-gpu" not in out + err + json.dumps(result)
+        assert not list(world.glob(".terrain-gpu-*"))
+    expected = contents(world, "own")
+    assert all(contents(world, name) == expected for name in runs)
+
+
+def test_a_kept_store_is_converted_once(world, capfd):
+    assert call(capfd, "compute-mst dem.tif --store k.zarr")[0] == 0
+    before = os.stat("k.zarr/elevation").st_ino
+    assert call(capfd, "slope dem.tif --store k.zarr")[0] == 0
+    assert call(capfd, "compute-mst dem.tif --store k.zarr --overwrite")[0] == 0
+    assert os.stat("k.zarr/elevation").st_ino == before
+    assert set(TileStore.open("k.zarr").layers) == {"elevation", "mst", "slope"}
+
+
+def test_a_raster_that_changed(world, capfd):
+    assert call(capfd, "slope dem.tif --store k.zarr")[0] == 0
+    write_tif("dem.tif", terrain(90, 110).astype(np.int16) // 2, nodata=-32768)
+    code, _, err = call(capfd, "compute-mst dem.tif --store k.zarr")
+    assert code == 2
+    assert "--store must hold dem.tif as it is now; " in err
+    assert "--overwrite replaces it" in err
+    assert set(TileStore.open("k.zarr").layers) == {"elevation", "slope"}
+    assert call(capfd, "compute-mst dem.tif --store k.zarr --overwrite")[0] == 0
+    layer = TileStore.open("k.zarr").layer("elevation")
+    assert np.array_equal(layer.read_window(0, 90, 0, 110), terrain(90, 110).astype("i2") // 2)
+
+
+def test_an_unfinished_run_goes_on(world, capfd, monkeypatch):
+    def press(*counted):
+        raise options.Interrupted
+
+    @contextlib.contextmanager
+    def interrupted(step, *, quiet=False):
+        yield press if step == "slope" else silent
+
+    with monkeypatch.context() as patch:
+        patch.setattr("terrain_gpu.progress.bar", interrupted)
+        code, _, err = call(capfd, "slope dem.tif --store k.zarr")
+    assert code == 1
+    assert "finished blocks are kept, --resume continues" in err
+    assert call(capfd, "slope dem.tif --store k.zarr --resume -o b.tif")[0] == 0
+    assert call(capfd, "slope dem.tif -o c.tif")[0] == 0
+    assert contents(world, "b") == contents(world, "c")
+
+
+@pytest.mark.parametrize(
+    ("command", "says"),
+    [
+        ("slope dem.tif", "dem.tif is a raster: give -o for the result, or --store to keep it"),
+        ("slope dem.tif -o x.tif --resume", "--resume needs a store; give --store too"),
+        ("slope s.zarr --store k.zarr", "--store k.zarr is for a raster, and s.zarr is not a file"),
+        ("slope nix.tif --store k.zarr", "--store k.zarr is for a raster, and nix.tif is not a"),
+        ("slope dem.tif --store dem.tif", "dem.tif: is a file"),
+        ("slope dem.tif --store no/k.zarr", "its folder no does not exist"),
+        ("slope marks.geojson -o x.tif", "marks.geojson: not a raster"),
+        ("slope dem.tif -o dem.tif --overwrite", "STORE already names this file"),
+        ("corridor dem.tif a b -o x.tif", "dem.tif: a file, not a store"),
+        ("polygons k.zarr p.gpkg", "which layer? --layer names one; there are: elevation, slope"),
+    ],
+)
+def test_wrong(world, capfd, command, says):
+    assert call(capfd, "convert-dataset dem.tif s.zarr")[0] == 0
+    if "k.zarr p" in command:
+        assert call(capfd, "slope dem.tif --store k.zarr")[0] == 0
+    before = sorted(os.listdir(world))
+    code, _, err = call(capfd, command)
+    assert code == 2
+    assert says in err
+    assert sorted(os.listdir(world)) == before
