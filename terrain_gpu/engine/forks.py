@@ -13,12 +13,14 @@ from contextlib import contextmanager
 from multiprocessing import forkserver, resource_tracker
 
 ENVIRONMENT = {
-    "MALLOC_TRIM_THRESHOLD_": "65536",
     "MKL_NUM_THREADS": "1",
     "OMP_NUM_THREADS": "1",
     "OPENBLAS_NUM_THREADS": "1",
 }
-"""What Dask sets for workers. It takes effect when a process starts, so the server needs it."""
+"""What Dask sets for workers. It takes effect when a process starts, so the server needs it.
+
+But for MALLOC_TRIM_THRESHOLD_, with which every large array would be of new pages.
+"""
 
 UNUSED = "boto3", "cffi", "scipy"
 """Optional imports of our dependencies that no program needs; they cost 0.4 s and 10 MB.

@@ -630,11 +630,20 @@ def blocked():
 def threads(pid):
     return len(os.listdir(f"/proc/{pid}/task"))
 
+def new_pages():
+    import numpy as np, resource
+    before = 0
+    for k in range(25):
+        np.ones(1 << 18)  # 512 pages
+        before = before if k > 4 else resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+
 forks.start_server(("terrain_gpu.mst.problem", "terrain_gpu.drainage.accumulation"))
 with cluster.open_client(1, None) as client:
     (server,) = client.run(os.getppid).values()
     assert threads(server) == 1  # a fork copies the locks of other threads, and they stay locked
     assert all(client.run(blocked).values())
+    assert max(client.run(new_pages).values()) < 1000  # freed arrays are used again
 assert not blocked()
 assert "pandas" not in sys.modules  # which Dask imports if it may
 """
@@ -642,7 +651,9 @@ assert "pandas" not in sys.modules  # which Dask imports if it may
 
 def test_only_who_started_workers_hears_an_interrupt():
     """A terminal signals all."""
-    subprocess.run([sys.executable, "-c", STARTED], check=True)
+    # What Dask sets for the workers of other tests stays in the environment.
+    own = {name: value for name, value in os.environ.items() if "MALLOC" not in name}
+    subprocess.run([sys.executable, "-c", STARTED], check=True, env=own)
 
 
 def test_a_client_that_is_closed(store, scheduler):

@@ -32,9 +32,8 @@ def distances_of(
     with paths.solved(at) as field:
         distances = paths.interior(window, field.distances).copy()
         valid = np.count_nonzero(~paths.interior(window, field.absent))
-        inside = distances <= paths.farthest
         if paths.farthest != paths.infinity:
-            distances[~inside] = paths.infinity
+            distances[~(distances <= paths.farthest)] = paths.infinity
     inside = distances != paths.infinity
     distances[~inside] = unreached(problem.dtype)
     return distances, int(np.count_nonzero(inside)), int(valid)
