@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import sys
 from functools import partial
 from types import SimpleNamespace
@@ -43,7 +44,6 @@ from terrain_gpu.cli.forecast import _shared
 from terrain_gpu.cli.plan import PURPOSES, command
 from terrain_gpu.drainage import plan_accumulation
 from terrain_gpu.engine import cluster as clusters
-from terrain_gpu.engine.plan import MB
 from terrain_gpu.paths.cpu.visits import SECONDS, Visitor
 from terrain_gpu.paths.index import build_index
 
@@ -270,12 +270,24 @@ def test_another_host_is_not_far_off(purpose):
             assert gain[0] == pytest.approx(gain[1], rel=0.25)
 
 
-def test_a_trillion_cells():
-    """The process that starts the run holds data on all blocks; workers do not."""
-    words = ["--for", "accumulate", "--memory-limit", "600GB"]
+@pytest.mark.parametrize("purpose", [purpose for purpose in PURPOSES if purpose != "export"])
+def test_a_trillion_cells(purpose):
+    """The process that starts the run may hold data on all blocks; workers do not."""
+    words = ["--for", purpose, "--workers", 1000, "--block-size", 4096, "--memory-limit", "250GB"]
+    done = CliRunner().invoke(command, ["1000000x1000000", *map(str, words)])
+    assert done.exit_code == 0, done.output
+    lines = dict(re.findall(r"^([\w' /]+?)  +(\S.*)$", done.output, re.MULTILINE))
+    assert re.match(r"1,000 of one thread, [0-9,]+ task\(s\)$", lines["workers"])
+    memory = r"\S+ [MG]B of the process that starts the run, \S+ [MG]B of each worker$"
+    assert re.match(memory, lines["memory"])
+    assert re.match(r"\S+ [kMGT]B to workers, \S+ [kMGT]B back$", lines["scheduler"])
+    read = r"\S+ TB read \((from memory|\S+ TB of it from storage)\), \S+ T?B written at most$"
+    assert re.match(read, lines["workers' I/O"])
+    assert re.match(r"\S+ if storage moves \S+ [MG]B/s \(", lines["seconds"])
     plan = planned("1000000x1000000", *words)
-    assert plan["worker_memory"] < 600 * MB < plan["memory"]
-    assert plan["cluster"]["seconds"]["total"] > 10_000
+    assert purpose == "sssp" or plan["worker_memory"] < 5e9  # others keep no fields
+    assert plan["cluster"]["tasks"] > 50_000
+    assert plan["cluster"]["seconds"]["total"] > 200
 
 
 def test_more_workers_take_less_time_until_tasks_are_the_limit():
