@@ -30,7 +30,7 @@ from ..io.lines import checked_target
 from ..progress import Progress, silent
 from ..report import Report
 from ..store import TileStore
-from .outlines import Rings, assemble, count_edges, cycles, trace
+from .outlines import Rings, assemble, cycles, mark_edges, trace
 from .pieces import Drawing, LinePieces, batches, successors
 
 FIELDS: Fields = {"label": np.int64, "cells": np.int64, "area": np.float64}
@@ -226,9 +226,10 @@ class LabelPolygons(Drawing):
             tell_compiling(trace, "polygons")
         labels, inside = np.zeros((3, 3), self.label_type), np.zeros((3, 3), bool)
         inside[1, 1] = True
-        count_edges(labels, inside)
+        marks = np.empty(9, np.uint8)
+        mark_edges(labels, inside, marks)
         ways, heads = np.empty(4, np.uint8), np.empty((5, 3), np.int32)
-        trace(labels, inside, np.empty(9, np.uint8), ways, heads)
+        trace(labels, inside, marks, ways, heads)
         assemble(ways, np.array([0, 4]), np.array([0]), np.array([1]), np.arange(2), 1)
 
     def pieces(self, plan: StreamPlan, writer: Any) -> Outlines:
@@ -334,7 +335,7 @@ def _traced(
     labels: np.ndarray, inside: np.ndarray, work: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """The directions of the edges of a block, the heads of its pieces, and their labels."""
-    edges, rim = count_edges(labels, inside)
+    edges, rim = mark_edges(labels, inside, work)
     ways, heads = np.empty(edges, np.uint8), np.empty((rim + edges // 4, 3), np.int32)
     heads = heads[: trace(labels, inside, work, ways, heads)].copy()
     return ways, heads, labels.ravel()[heads[:, 0] >> 2]
