@@ -303,6 +303,19 @@ def path(name: str, value: Any) -> str | os.PathLike[str]:
     return value
 
 
+def _vertical_factor(name: str, value: Any) -> Any:
+    """A text file, or pairs of an angle and a factor."""
+    if isinstance(value, str | os.PathLike):
+        return path(name, value)
+    remedy = "a text file, or pairs of an angle in degrees and its factor"
+    if isinstance(value, bytes | Mapping) or not isinstance(value, Iterable):
+        raise wrong(name, value, remedy)
+    try:
+        return [(float(angle), float(factor)) for angle, factor in value]
+    except (TypeError, ValueError, OverflowError):
+        raise wrong(name, value, remedy) from None
+
+
 def store(name: str, value: Any) -> Any:
     """A store, or its path; an open store also serves as a path."""
     if not isinstance(value, str | os.PathLike):
@@ -490,7 +503,7 @@ _CHECKS: dict[str, Check] = {
     "to_outlets": flag,
     "twi": text,
     "verify": flag,
-    "vertical_factor": lambda name, value: value,
+    "vertical_factor": _vertical_factor,
     "weights": text,
     "where": text,
 }

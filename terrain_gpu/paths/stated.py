@@ -141,18 +141,11 @@ def read_factors(path: str | os.PathLike[str]) -> list[tuple[float, float]]:
     return found
 
 
-def _factors(given: VerticalFactor) -> list[tuple[float, float]]:
+def _factors(given: Any) -> list[tuple[float, float]]:
     """The checked points of a table."""
-    name = "vertical_factor"
+    name, found = "vertical_factor", given
     if isinstance(given, str | os.PathLike):
         name, found = os.fspath(given), read_factors(given)
-    else:
-        pairs: Any = given
-        try:
-            found = [(float(angle), float(factor)) for angle, factor in pairs]
-        except (TypeError, ValueError):
-            remedy = "give pairs of an angle in degrees and its factor"
-            raise InputError(f"{name}: {remedy}") from None
     if not 2 <= len(found) <= MOST_FACTORS:
         raise InputError(f"{name}: {len(found)} factors; give 2 to {MOST_FACTORS}")
     before = -math.inf
@@ -164,7 +157,7 @@ def _factors(given: VerticalFactor) -> list[tuple[float, float]]:
         if not 0 <= factor < math.inf:
             raise InputError(f"{name}: factor {factor:g} at {angle:g} degrees: give 0 or more")
         before = angle
-    return found
+    return list(found)
 
 
 def _with_factors(
