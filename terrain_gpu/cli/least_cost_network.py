@@ -128,7 +128,11 @@ def command(
         )
     given = Given.of(store, [output], settings)
     refuse_shared_files(
-        {"--sources": sources, **given.inputs},
+        {
+            "--sources": sources,
+            "--vertical-factor": settings["vertical_factor"],
+            **given.inputs,
+        },
         {"--output": output, "--table": table, "--json": json_target},
     )
 

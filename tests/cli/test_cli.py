@@ -116,14 +116,16 @@ OPTIONS = {
     "terrain-gpu network": "min-length keep store memory-limit threads workers scheduler verify "
     "overwrite json quiet verbose help",
     "compute-sssp": "source source-rowcol sources source-edge cost friction barriers parameter "
-    "reverse max-slope connectivity no-corner-cutting max-cost target target-rowcol targets "
+    "reverse max-slope vertical-factor connectivity no-corner-cutting max-cost target "
+    "target-rowcol targets "
     "id-field target-id-field cost-field outside nodata snap stop-at-targets output dtype backlink "
     "allocation all-ties path layer into memory-limit threads "
     "backend device gpu-memory-limit workers scheduler method build-index verify resume scratch "
     "overwrite json quiet verbose version help",
     "terrain-gpu cost-matrix": "source source-rowcol sources target target-rowcol targets "
     "id-field target-id-field cost-field outside nodata snap cost friction barriers parameter "
-    "reverse max-slope connectivity no-corner-cutting nearest max-cost output path layer "
+    "reverse max-slope vertical-factor connectivity no-corner-cutting nearest max-cost output "
+    "path layer "
     "store memory-limit threads resume scratch overwrite json quiet verbose help",
     "terrain-gpu streams": "threshold directions accumulation order into lines layer output "
     "store memory-limit threads workers scheduler verify resume scratch overwrite json quiet "
@@ -141,8 +143,8 @@ OPTIONS = {
     "terrain-gpu verify": "data file layer heights accept-changes memory-limit threads backend "
     "device gpu-memory-limit scratch json quiet verbose help",
     "terrain-gpu info": "json quiet verbose help",
-    "terrain-gpu plan": "dtype for layer block-size weight cost friction barriers backlink "
-    "allocation flats method epsilon memory-limit threads workers like storage json quiet "
+    "terrain-gpu plan": "dtype for layer block-size weight cost parameter friction barriers "
+    "backlink allocation flats method epsilon memory-limit threads workers like storage json quiet "
     "verbose help",
     "terrain-gpu export": "layer bounds cog compress encoding memory-limit threads verify "
     "overwrite json quiet verbose help",

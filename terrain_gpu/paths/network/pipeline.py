@@ -28,10 +28,11 @@ from ...io.places import Places, PlacesLike
 from ...progress import Progress, silent
 from ...report import Report
 from ...store import TileStore
-from ..costs import CostModel, cost_text, friction_beside, is_directed, row_of
+from ..costs import CostModel, cost_text, is_directed, row_of
 from ..inputs import limit_of_costs, opened_inputs, valid_places, warn_about_lengths
 from ..matrix.table import checked_table
 from ..pipeline import shortest_paths
+from ..stated import VerticalFactor, stated_cost
 from .matrix import PairedPlaces, write_pairs
 from .problem import PlaceNetwork
 
@@ -94,6 +95,7 @@ def least_cost_network(  # noqa: PLR0913 - keyword-only
     corner_cutting: bool = True,
     reverse: bool = False,
     max_slope: float | None = None,
+    vertical_factor: VerticalFactor | None = None,
     max_cost: float | None = None,
     layer: str = "elevation",
     into: str = NEAREST,
@@ -140,7 +142,8 @@ def least_cost_network(  # noqa: PLR0913 - keyword-only
     pairs, nearest
         Which places to join. `nearest` joins each place with so many others of least cost, in place
         of `pairs`.
-    cost, friction, barriers, parameters, connectivity, corner_cutting, max_slope, layer
+    cost, friction, barriers, parameters, connectivity, corner_cutting, max_slope, \
+vertical_factor, layer
         As for `shortest_paths`.
     reverse
         Where directions differ: the cost of going from `to` to `from`.
@@ -204,20 +207,21 @@ def least_cost_network(  # noqa: PLR0913 - keyword-only
     """
     lines = checked_target(output, overwrite=overwrite, parquet=True)
     rows = None if table is None else checked_table(table, overwrite=overwrite)
-    beside = friction_beside(cost, layer, friction)
+    stated = stated_cost(store, cost, layer, friction, parameters, vertical_factor)
+    cost, parameters, beside = stated
     names = layer, beside, barriers
     where, inputs = opened_inputs(store, names, (None, (1.0, 1.0), None), into)
     found = _some_places(inputs[0], places)
     steps: dict[str, Any] = {
         "cost": cost,
         "barriers": barriers,
-        "parameters": parameters or {},
+        "parameters": parameters,
         "connectivity": connectivity,
         "corner_cutting": corner_cutting,
         "reverse": reverse,
         "max_slope": max_slope,
     }
-    row, kind = row_of(cost), CostModel(cost, beside is not None, parameters or {}, max_slope)
+    row, kind = row_of(cost), CostModel(cost, beside is not None, parameters, max_slope)
     most = limit_of_costs(max_cost, row.least)
     how: dict[str, Any] = {"memory_limit": memory_limit, "threads": threads, "resume": resume}
     how |= {"overwrite": overwrite, "progress": progress}
@@ -238,8 +242,8 @@ def least_cost_network(  # noqa: PLR0913 - keyword-only
         gpu["gpu_memory_limit"] = gpu_memory_limit
         half = most if most is None or row.bottleneck else _half(most)
         searched = shortest_paths(
-            where, found.one_per_cell(), **steps, friction=friction, layer=layer, into=into,
-            max_cost=half, backlink=True, allocation=True, client=client, verify=verify,
+            where, found.one_per_cell(), **steps, friction=beside or friction, layer=layer,
+            into=into, max_cost=half, backlink=True, allocation=True, client=client, verify=verify,
             **how, **gpu,
         ).report  # fmt: skip
         operation = PlaceNetwork(
