@@ -125,8 +125,8 @@ OPTIONS = {
     "terrain-gpu cost-matrix": "source source-rowcol sources target target-rowcol targets "
     "id-field target-id-field cost-field outside nodata snap cost friction barriers parameter "
     "reverse max-slope vertical-factor connectivity no-corner-cutting nearest max-cost output "
-    "path layer "
-    "store memory-limit threads resume scratch overwrite json quiet verbose help",
+    "path layer store memory-limit threads backend device gpu-memory-limit workers scheduler "
+    "verify resume scratch overwrite json quiet verbose help",
     "terrain-gpu streams": "threshold directions accumulation order into lines layer output "
     "store memory-limit threads workers scheduler verify resume scratch overwrite json quiet "
     "verbose help",

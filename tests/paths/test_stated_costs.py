@@ -192,6 +192,23 @@ def test_a_formula_names_a_layer(store):
     np.testing.assert_allclose(one, other, rtol=1e-12)
 
 
+def test_networks_take_the_same_costs(store, tmp_path):
+    places = [(1, 1), (60, 70), (30, 80)]
+    how = {"cost": "length * snow", "vertical_factor": TABLE}
+    costs = cost_matrix(store, places, **how).columns()["cost"]
+    made = terrain_gpu.least_cost_network(
+        store, places, tmp_path / "n.geojson", table=tmp_path / "n.csv", pairs="all", **how
+    )
+    with open(tmp_path / "n.csv") as lines:
+        rows = [*csv.DictReader(lines)]
+    assert made.links == len(rows)
+    assert {float(row["cost"]) for row in rows} <= set(costs.tolist())
+    found = terrain_gpu.least_cost_network(
+        store, places, tmp_path / "t.geojson", cost="length * snow", **CPU
+    )
+    assert (found.links, found.parts) == (2, 1)
+
+
 def test_a_formula_names_one_layer(store):
     for cost, how in (
         ("length * snow * wind", {}),
