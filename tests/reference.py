@@ -429,6 +429,25 @@ def cheapest_crossings(z, model, places, **graph):
     return found
 
 
+def without_superfluous(far, join):
+    """Distances between cells, by first and last one; infinity for those that others give.
+
+    A distance is left out, if two that come before it join to at most as much: by size, then by
+    how far apart the numbers of their cells are.
+    """
+    number = np.arange(len(far))
+    span = abs(number[:, None] - number)
+    dropped = span == 0
+    for c in number.tolist():
+        there, on = far[:, c, None], far[c]
+        nearer = np.maximum(span[:, c, None], span[c]) < span
+        ways = join(there, on) <= far
+        ways &= nearer | ((there < far) & (on < far))
+        ways[c], ways[:, c] = False, False
+        dropped |= ways
+    return np.where(dropped, np.inf, far)
+
+
 def path_to(codes, cell):
     """Cells from the source to a cell, along backlinks."""
     way = [cell]

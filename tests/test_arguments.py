@@ -102,6 +102,12 @@ def tree():
     return primitives.euler_tour([0, 0, 1], backend="cpu")
 
 
+def indexed(folder):
+    """The store, with an index."""
+    build_index(folder / "s.zarr", backend="cpu", overwrite=True)
+    return folder / "s.zarr"
+
+
 CALLS = {
     "slope": (terrain_gpu.slope, lambda s: {"store": s}),
     "GridSpec": (GridSpec, lambda s: {"rows": 3, "cols": 4}),
@@ -228,6 +234,10 @@ CALLS = {
     "build_index": (
         build_index,
         lambda s: {"data": s / "s.zarr", "backend": "cpu", "overwrite": True},
+    ),
+    "query_index": (
+        terrain_gpu.query_index,
+        lambda s: {"data": indexed(s), "starts": [(0, 0)], "ends": [(1, 1)], "overwrite": True},
     ),
     "list_ranking": (
         primitives.list_ranking,

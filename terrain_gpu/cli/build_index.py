@@ -31,15 +31,15 @@ def command(
     json_target: str | None,
     **settings: Any,
 ) -> None:
-    """Build the distance index of STORE, which compute-sssp --method index uses.
+    """Build the distance index of STORE, for query-index and compute-sssp --method index.
 
-    The index holds the distances between the rim cells of every tile, for one cost model: 63 bytes
-    per cell, twice that for tobler and langmuir, half for integer costs. The same command continues
-    a build that was interrupted.
+    The index holds the distances between the rim cells of every tile, for one cost model: about 1
+    byte per cell for integer costs, 6 to 20 for others. The same command continues a build that was
+    interrupted.
 
     \b
     terrain-gpu build-index dem.zarr --cost tobler
-    compute-sssp dem.zarr --source -84.2,36.5 --cost tobler --method index
+    terrain-gpu query-index dem.zarr --from -84.2,36.5 --to -84.1,36.6
     """
     from ..engine.plan import format_size
     from ..paths.index import build_index

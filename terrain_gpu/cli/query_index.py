@@ -82,7 +82,8 @@ def command(
     \b
     terrain-gpu build-index dem.zarr --cost tobler
     terrain-gpu query-index dem.zarr --from -84.2,36.5 --to -84.1,36.6
-    terrain-gpu query-index dem.zarr --pairs trips.csv -o seconds.csv --path trails.gpkg
+    terrain-gpu query-index dem.zarr --pairs trips.csv -o costs.csv \\
+        --path trails.gpkg
     """
     refuse_shared_files(
         {"--pairs": pairs}, {"--output": output, "--path": path, "--json": json_target}

@@ -127,6 +127,8 @@ OPTIONS = {
     "reverse max-slope vertical-factor connectivity no-corner-cutting nearest max-cost output "
     "path layer store memory-limit threads backend device gpu-memory-limit workers scheduler "
     "verify resume scratch overwrite json quiet verbose help",
+    "terrain-gpu query-index": "from to from-rowcol to-rowcol pairs snap output path memory-limit "
+    "scratch overwrite json quiet verbose help",
     "terrain-gpu streams": "threshold directions accumulation order into lines layer output "
     "store memory-limit threads workers scheduler verify resume scratch overwrite json quiet "
     "verbose help",

@@ -168,11 +168,11 @@ def test_runs_are_as_predicted(world, cluster, monkeypatch, no_fsync, tmp_path):
         wrong = differences(told, predicted, 0.4 if purpose == "sssp" else 0.2)
         each = told["each"].values()
         read, written = (sum(one[f"bytes_{way}"] for one in each) for way in ("read", "written"))
-        # Tiles of one value are not stored.
+        # Tiles of one value are not stored, and nobody knows beforehand what compression saves.
         least = 0 if purpose in ("polygons", "contours") else 0.8
         if not least * predicted["bytes_read"] <= read <= 1.2 * predicted["bytes_read"]:
             wrong["bytes_read"] = read, predicted["bytes_read"]
-        least = 0 if purpose in ("components", "watershed") else 0.8
+        least = 0 if purpose in ("components", "watershed", "index") else 0.8
         if not least * predicted["bytes_written"] <= written <= 1.2 * predicted["bytes_written"]:
             wrong["bytes_written"] = written, predicted["bytes_written"]
         few = 1000 * (purpose == "burn")  # bytes for the cells of streams

@@ -15,6 +15,7 @@ from bucket import objects
 from cluster import processes
 from contract import Stop, make_store, stop_at
 from programs import spawn
+from test_paths_index import with_another_bit
 
 import terrain_gpu
 from terrain_gpu.errors import InputError, OutputError, StoreError
@@ -23,7 +24,7 @@ from terrain_gpu.paths.index import bucket as places
 from terrain_gpu.paths.index.files import NAME
 from terrain_gpu.paths.index.writer import EntryWriter
 from terrain_gpu.store import TileStore
-from terrain_gpu.store.checksums import crc32c
+from terrain_gpu.store.checksums import seal
 from terrain_gpu.store.objects import ObjectPath
 
 SOURCES = [(75, 5), (3, 140)]
@@ -131,10 +132,11 @@ def test_it_is_proven(store, proxy, tmp_path):
     assert done.returncode == 0, done.stderr
     assert "distance index of absdiff verified" in done.stdout
     file = ObjectPath(store) / NAME / "c/1/1/0"
-    wrong = bytearray(file.read()[0])
-    wrong[5] ^= 1
-    wrong[-4:] = crc32c(bytes(wrong[:-4])).to_bytes(4, "little")
-    file.write(bytes(wrong))
+    opened = TileStore.open(store)
+    index = Index.open(opened, opened.layer("elevation").blocks)
+    # The file of a block of one tile: its bytes and their checksum, then where they lie.
+    wrong = seal(with_another_bit(index, file.read()[0][:-24], 5))
+    file.write(wrong + seal(np.array([0, len(wrong)], "<u8").tobytes()))
     done = spawn(f"terrain-gpu verify {store}")
     assert done.returncode == 1
     assert "distance_index" in done.stderr + done.stdout
@@ -250,7 +252,7 @@ def test_workers_of_a_cluster_build_it(store, twin, tmp_path):
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
-        (lambda p: p.write(p.read()[0][:1000]), "has 1000 bytes, not"),
+        (lambda p: p.write(p.read()[0][:-1]), "truncated or corrupt"),
         (lambda p: p.write(b"\x01" + p.read()[0][1:]), "corrupt"),
         (lambda p: p.delete(), "missing from the distance index"),
     ],

@@ -122,7 +122,7 @@ def _content_of_index(store: TileStore) -> bytes:
     index = Index.open(store, store.layer("elevation").blocks)
     if index is None:
         raise FileNotFoundError
-    entries = [index.read(at).tobytes() for at in index.blocks.ids()]
+    entries = [row.tobytes() for at in index.blocks.ids() for row in index.rows(at)]
     return json.dumps(index.settings["cost"]).encode() + b"".join(entries)
 
 

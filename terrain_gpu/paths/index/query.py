@@ -220,8 +220,8 @@ class _Answers:
         """Yield the number of each pair and the cells of its path, if `traced` and there is one."""
         if keep:
             self.found.paths = [None] * len(self._begin)
-        cells = self._begin.places
-        starts, first, of = np.unique(cells, axis=0, return_index=True, return_inverse=True)
+        places = self._begin.places
+        starts, first, of = np.unique(places, axis=0, return_index=True, return_inverse=True)
         ends_of = np.cumsum(np.bincount(of.ravel()))[:-1]
         members = np.split(np.argsort(of.ravel(), kind="stable"), ends_of)
         for start in np.argsort(first).tolist():
@@ -230,7 +230,7 @@ class _Answers:
             costs = self._search.costs(tuple(starts[start].tolist()), ends)
             self.searches += 1
             for k, end, cost in zip(pairs.tolist(), ends, costs, strict=True):
-                cells = None
+                cells: np.ndarray | None = None
                 if cost < self._search.infinity:
                     self.found.costs[k] = cost
                     cells = self._search.path(end, cost) if traced else None
