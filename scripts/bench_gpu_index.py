@@ -29,7 +29,7 @@ from terrain_gpu.io.places import NO_PLACES
 from terrain_gpu.paths.costs import CostModel
 from terrain_gpu.paths.ground import Raster, Terrain
 from terrain_gpu.paths.index import Index, build_index, index_dtype
-from terrain_gpu.paths.index.files import DIRECTED, NAME
+from terrain_gpu.paths.index.files import NAME
 from terrain_gpu.paths.index.gpu import GpuEntrySolver
 
 COSTS = {"absdiff": np.uint16, "friction": np.float32, "tobler": np.float32}
@@ -42,7 +42,7 @@ def kernels(cost: str, cells: np.ndarray, grid: GridSpec, rounds: int) -> float:
     own = {
         "settings": {},
         "dtype": index_dtype(model, cells.dtype),
-        "symmetric": cost not in DIRECTED,
+        "symmetric": not model.kind.directed,
     }
     index = Index(Path(), blocks, own)
     raster = Raster(cells, "cells")
