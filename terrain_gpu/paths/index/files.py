@@ -130,8 +130,8 @@ class Index:
     def unpacked_bytes(self) -> int:
         """The most bytes that the entries of a block take in memory."""
         ways = RING * RING * (self.dtype.itemsize + 1) + STEPS * self.dtype.itemsize
-        # Those of tiles, and then joined for the block.
-        return 2 * math.prod(self.chunk) * (ways + 8 * (RING + 1)) + self.tile_bytes
+        # Also those of one tile, packed and unpacked.
+        return (math.prod(self.chunk) + 2) * (ways + 8 * (RING + 1))
 
     def file(self, at: Block) -> Path:
         """File of a block."""
@@ -228,12 +228,19 @@ class Index:
             if found is not None:
                 self._open.move_to_end(at)
                 return found
-        parts = [self._unpacked(at, *one, Packer.links) for one in self._stored(at)]
-        sizes = np.cumsum([0] + [len(part.ways) for part in parts])
-        ends = [part.ends + size for part, size in zip(parts, sizes[:-1], strict=True)]
-        found = Entries(np.concatenate(ends), *(
-            np.concatenate([part[k] for part in parts]) for k in (1, 2, 3)
-        ))  # fmt: skip
+        tiles, size = math.prod(self.tiles(at)), 0
+        # Memory that is never written is never taken.
+        others = np.empty(tiles * RING * RING, np.uint8)
+        ways = np.empty(len(others), self.dtype)
+        ends = np.empty((tiles, RING + 1), np.int64)
+        steps = np.empty((tiles, STEPS), self.dtype)
+        for k, one in enumerate(self._stored(at)):
+            tile = self._unpacked(at, *one, Packer.links)
+            place = slice(size, size + len(tile.ways))
+            others[place], ways[place] = tile.others, tile.ways
+            ends[k], steps[k] = tile.ends[0] + size, tile.steps[0]
+            size = place.stop
+        found = Entries(ends, others[:size], ways[:size], steps)
         with self._lock:
             self._open[at] = found
             held = sum(a.nbytes for entries in self._open.values() for a in entries)
