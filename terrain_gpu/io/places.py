@@ -249,11 +249,11 @@ def as_places(grid: GridSpec, given: PlacesLike, name: str) -> Places:
         if not isinstance(given, Iterable) or isinstance(given, Mapping | np.ma.MaskedArray):
             raise InputError(f"{name} {described(given)}: give (row, column) pairs, or Places")
         try:
-            points = list(given)
+            points = given if isinstance(given, np.ndarray) and given.ndim else list(given)
         except TypeError:  # an array without dimensions
             raise InputError(f"{name} {described(given)}: give (row, column) pairs") from None
         try:
-            return from_rowcol(grid, points) if points else NO_PLACES
+            return from_rowcol(grid, points) if len(points) else NO_PLACES
         except InputError as error:
             raise InputError(f"{name}: {error}") from None
     columns = [np.asarray(a) for a in (given.rows, given.cols, given.ids, given.costs)]

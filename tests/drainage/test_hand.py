@@ -136,6 +136,8 @@ def test_streams_are_given_once(tmp_path):
     flow_accumulation(store, directions="codes")
     with pytest.raises(InputError, match="threshold nan: must be positive and finite"):
         hand(store, float("nan"), directions="codes")
+    with pytest.raises(InputError, match=r"2 leaves no channel; the largest sum in .* is 1; give"):
+        hand(store, 2, directions="codes")
     with pytest.raises(StoreError, match="elevation"):
         hand(store, streams="codes", directions="codes")
 

@@ -83,11 +83,22 @@ def open_channels(
     StoreError
         as `open_directions` and `open_sums`.
     InputError
-        as `least_sum`.
+        as `least_sum`, or when no sum is so large.
     """
     codes = open_directions(store, directions)
     sums = open_sums(store, accumulation, codes)
-    return codes, sums, least_sum(threshold, sums)
+    least, largest = least_sum(threshold, sums), sums.statistics()["max"]
+    if isinstance(largest, int | float) and largest < least:
+        raise no_channel(sums, least, largest)
+    return codes, sums, least
+
+
+def no_channel(sums: Layer, least: int | float, largest: int | float) -> InputError:
+    """The error of a threshold that no sum reaches."""
+    return InputError(
+        f"a threshold of {least:,} leaves no channel; the largest sum in {sums.path} is "
+        f"{largest:,}; give less"
+    )
 
 
 def amount(given: Any, name: str = "threshold") -> tuple[int | float, str | None]:

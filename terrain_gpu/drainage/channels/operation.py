@@ -15,11 +15,12 @@ import numpy as np
 from ...compiled import known_types, tell_compiling
 from ...engine.operation import Operation, OutputLayer, Phase, SolvedBlock, State
 from ...engine.plan import MB, StreamPlan, fit_blocks, format_size, layer_bytes
-from ...errors import InputError, PlanError, StoreError
+from ...errors import PlanError, StoreError
 from ...grid import Block, BlockGrid, ceil_div
 from ...grid.lengths import step_lengths, whole_lengths
 from ..codes import end_ways, no_code
 from ..loops import circle
+from .inputs import no_channel
 from .links import PIECE_BYTES, LinkPieces, Links, link_up
 from .pieces import LESS, NO_CODE, on_circle, survey, trace
 
@@ -256,10 +257,7 @@ class ChannelState(State):
         operation, parts = self._operation, self._parts
         codes, sums = operation.layers[:2]
         if not self._count:
-            raise InputError(
-                f"a threshold of {operation.least:,} leaves no channel; the largest sum in "
-                f"{sums.path} is {self._largest:,}; give less"
-            )
+            raise no_channel(sums, operation.least, self._largest)
         self._parts = []
         pieces = LinkPieces.joined(parts)
         del parts
