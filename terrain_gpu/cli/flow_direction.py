@@ -154,7 +154,8 @@ def tell(found: Any) -> str:
     cells, outlets, reached = found.found["cells"], found.found["outlets"], found.report.valid_cells
     if not cells:
         return "no cell has a value"
-    text = f"{reached:,} cells drain to {outlets:,} outlet{'s' * (outlets != 1)}"
+    drain = "cell drains" if reached == 1 else "cells drain"
+    text = f"{reached:,} {drain} to {outlets:,} outlet{'s' * (outlets != 1)}"
     if cells > reached:
         text += f", {cells - reached:,} reach none"
     return text

@@ -16,9 +16,12 @@ def numbers_of(
     points: Iterable[Sequence[float]], what: str, names: str
 ) -> tuple[np.ndarray, np.ndarray]:
     """Convert points to pairs, shape (n, 2), and start costs, float64."""
-    numeric = isinstance(points, np.ndarray) and points.dtype.kind in "iuf"
-    if numeric and np.shape(points)[1:] in ((2,), (3,)):
-        points = np.asarray(points).tolist()  # Python's numbers, which are converted at once
+    if (
+        isinstance(points, np.ndarray)
+        and points.dtype.kind in "iuf"
+        and points.shape[1:] in ((2,), (3,))
+    ):
+        points = points.tolist()  # Python's numbers, which are converted at once
     try:
         several = list(points)
     except TypeError:
