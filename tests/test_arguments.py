@@ -140,6 +140,16 @@ CALLS = {
         terrain_gpu.cost_matrix,
         lambda s: {"data": s / "s.zarr", "sources": [(0, 0), (1, 1)], "overwrite": True},
     ),
+    "least_cost_network": (
+        terrain_gpu.least_cost_network,
+        lambda s: {
+            "store": s / "s.zarr",
+            "places": [(0, 0), (1, 1)],
+            "output": s / "network.geojson",
+            "backend": "cpu",
+            "overwrite": True,
+        },
+    ),
     "corridor": (
         terrain_gpu.corridor,
         lambda s: {

@@ -67,7 +67,7 @@ def write_pairs(
         resumed = sum(1 for _ in folder.glob(BATCH.format("*")))
         run.run(report, progress)
         kinds = problem.dtype.kind == "u", problem.starts.labels.dtype == object
-        links = _Links(run, problem)
+        links = _MatrixLinks(run, problem)
         with report.phase("write"), ExitStack() as stack:
             part = stack.enter_context(whole_file(lines))
             rows = None if table is None else stack.enter_context(whole_file(table))
@@ -86,7 +86,7 @@ def write_pairs(
     return report
 
 
-class _Links:
+class _MatrixLinks:
     """Yields the links of a matrix, by places, and counts the parts that these join.
 
     Of the nearest places, two that are near to each other have one link if costs are symmetric.

@@ -146,7 +146,7 @@ def least_cost_network(  # noqa: PLR0913 - keyword-only
 vertical_factor, layer
         As for `shortest_paths`.
     reverse
-        Where directions differ: the cost of going from `to` to `from`.
+        The cost and the climb of going from `to` to `from`.
     max_cost
         Only links of at most this cost.
     into
@@ -250,15 +250,18 @@ vertical_factor, layer
             where, into, str(lines), None if rows is None else str(rows), pairs, most, found
         )
         report = _combined(searched, _drawn(operation, client, verify, how))
-    result = report.result
-    result["output"] = os.fspath(output)
+    report.result["output"] = os.fspath(output)
     if table is not None:
-        result["table"] = os.fspath(table)
-    if result["parts"] > 1:
-        log.warning(
-            "the %d places fall into %d parts that no link joins", result["places"], result["parts"]
-        )
-    return CostNetwork(lines, result["places"], result["links"], result["parts"], report)
+        report.result["table"] = os.fspath(table)
+    return _made(lines, report)
+
+
+def _made(path: Path, report: Report) -> CostNetwork:
+    """The network that a report tells of; a warning if it does not join all places."""
+    places, links, parts = (report.result[name] for name in ("places", "links", "parts"))
+    if parts > 1:
+        log.warning("the %d places fall into %d parts that no link joins", places, parts)
+    return CostNetwork(path, places, links, parts, report)
 
 
 def _some_places(heights: Any, given: PlacesLike) -> Places:

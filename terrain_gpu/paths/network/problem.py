@@ -174,7 +174,7 @@ class PlaceNetwork(RecordedSteps):
 
     def execute(self, run: Run) -> dict[str, Any]:
         self.compile()
-        state = _Links(self, run.plan)
+        state = _CheapestLinks(self, run.plan)
         run.map(CROSS, state)
         links = state.links()
         chosen = links if self.pairs == "delaunay" else spanning_tree(links)
@@ -208,7 +208,10 @@ class PlaceNetwork(RecordedSteps):
         names, lengths, heights = self.sources.names, self.terrain.lengths[:, 1:], self.heights
         for one, other, cost, where in links.tolist():
             cells = self._cells(one, where, read[self.layers[1]], plan)
-            climb = None if heights is None else climb_along(self._along(read[heights], cells))
+            climb = None
+            if heights is not None:
+                way = cells[::-1] if self.problem.options[2] else cells
+                climb = climb_along(self._along(read[heights], way))
             begin, end = (names.get(k, str(k)) if names else k for k in (one, other))
             yield Link(begin, end, cost, length_along(cells, lengths), climb, cells)
 
@@ -260,7 +263,7 @@ def climb_along(heights: np.ndarray) -> float:
     return math.fsum(rises[rises > 0].tolist())
 
 
-class _Links(State):
+class _CheapestLinks(State):
     """The cheapest links of all blocks."""
 
     def __init__(self, operation: PlaceNetwork, plan: StreamPlan) -> None:
