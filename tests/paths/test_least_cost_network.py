@@ -25,7 +25,13 @@ from test_paths_matrix import as_places
 from test_paths_operation import ends
 
 import terrain_gpu
-from terrain_gpu import InputError, StoreError, cost_matrix, least_cost_network
+from terrain_gpu import (
+    InputError,
+    StoreError,
+    VerificationError,
+    cost_matrix,
+    least_cost_network,
+)
 from terrain_gpu.cli import options
 from terrain_gpu.cli.main import group
 from terrain_gpu.engine.run import run
@@ -115,7 +121,7 @@ def test_trees_and_touching_areas(folders, question, threads, limit):
                 file = folder / f"{block}-{pairs}.geojson"
                 found = least_cost_network(
                     store, as_places(places), file, table=file.with_suffix(".csv"), pairs=pairs,
-                    max_cost=limit, threads=threads, into=f"near_{pairs}", **how,
+                    max_cost=limit, threads=threads, into=f"near_{pairs}", verify=block == 64, **how,
                 )  # fmt: skip
                 assert found.links == len(read(file))
                 seen.add(file.read_text() + file.with_suffix(".csv").read_text())
@@ -209,7 +215,7 @@ class TestPlaceNetworkContract(FileContract):
     test_a_worker_dies_and_the_run_goes_on = (
         OperationContract.test_a_worker_dies_and_the_run_goes_on
     )
-    test_its_proof_accepts_it = test_its_proof_refuses_mutations = None
+    test_its_proof_refuses_mutations = None  # see below
 
     def places(self, store):
         layer = TileStore.open(store).layer("elevation")
@@ -248,6 +254,111 @@ class TestPlaceNetworkContract(FileContract):
             raise OSError(28, "No space left on device")
 
         patch.setattr(features, "_write_geojson", full)
+
+
+def cross(lines):
+    """Two lines exchange their ends."""
+    one, other = lines[:2]
+    one["properties"]["to"], other["properties"]["to"] = (
+        other["properties"]["to"], one["properties"]["to"]
+    )  # fmt: skip
+
+
+def bend(lines):
+    """A line goes over a cell beside its way."""
+    xy = lines[0]["geometry"]["coordinates"]
+    middle = len(xy) // 2
+    (x0, y0), (x1, y1) = xy[middle - 1], xy[middle]
+    there = [x0, y1] if x0 != x1 and y0 != y1 else [x0 + (y0 != y1) * 10.0, y0 + (x0 != x1) * 20.0]
+    xy.insert(middle, there)
+
+
+def costs(change):
+    def spoil(lines):
+        lines[1]["properties"]["cost"] += change
+
+    return spoil
+
+
+MUTATIONS = {
+    "cheaper": (costs(-1), "is right"),
+    "dearer": (costs(1), "less than what joins its places|is right"),
+    "longer": (lambda lines: lines[0]["properties"].update(length=1.0), "length is 1.0"),
+    "climbing": (lambda lines: lines[0]["properties"].update(climb=1.0), "climb is 1.0"),
+    "crossed": (cross, "area of one place|greater id"),
+    "bent": (bend, "follow the backlinks|beside each other|area of one place|costs"),
+    "short": (lambda lines: lines[0]["geometry"]["coordinates"].pop(), "follow the backlinks"),
+    "fewer": (lambda lines: lines.pop(0), "less than what joins"),
+    "twice": (lambda lines: lines.insert(0, lines[0]), "not in the order"),
+    "moved": (lambda lines: lines.append(lines.pop(0)), "not in the order"),
+    "turned": (lambda lines: lines[0]["geometry"]["coordinates"].reverse(), "area of one place"),
+}
+
+
+@pytest.fixture(scope="module")
+def proven(tmp_path_factory):
+    """A store, its places, and finished networks."""
+    folder = tmp_path_factory.mktemp("proven")
+    z = np.random.default_rng(4).integers(0, 60, (90, 130)).astype(np.int16)
+    store = make_heights(folder / "s.zarr", z, -1, 64)
+    places = [(5, 5), (80, 20), (50, 100), (10, 120), (40, 60), (70, 70), (20, 60)]
+    for pairs in ("mst", "delaunay"):
+        file = folder / f"{pairs}.geojson"
+        least_cost_network(store, places, file, pairs=pairs, resume=True, verify=True)
+    return folder, valid(TileStore.open(store).grid, places, "places")
+
+
+@pytest.mark.parametrize("pairs", ["mst", "delaunay"])
+@pytest.mark.parametrize("mutation", MUTATIONS)
+def test_the_proof_refuses_wrong_lines(proven, tmp_path, monkeypatch, mutation, pairs):
+    folder, places = proven
+    change, message = MUTATIONS[mutation]
+    file = tmp_path / "n.geojson"
+    operation = PlaceNetwork(
+        str(folder / "s.zarr"), "nearest", str(file), None, pairs, None, places
+    )
+    execute = PlaceNetwork.execute
+
+    def spoiled(self, run):
+        found = execute(self, run)
+        part = next(iter(run.writers.values())).part
+        head, *lines, end = part.read_text().split("\n{")
+        lines = [json.loads("{" + line.partition("\n")[0].rstrip(",")) for line in [*lines, end]]
+        change(lines)
+        text = ",\n".join(json.dumps(line) for line in lines)
+        part.write_text(f"{head}\n{text}\n]}}\n")
+        return found
+
+    run(operation, verify=True, overwrite=True)
+    monkeypatch.setattr(PlaceNetwork, "execute", spoiled)
+    with pytest.raises(VerificationError, match=message):
+        run(operation, verify=True, overwrite=True)
+    assert file.read_bytes() == (folder / f"{pairs}.geojson").read_bytes()
+
+
+def test_the_proof_finds_a_tree_that_is_not_minimal(proven, tmp_path, monkeypatch):
+    """All its links are right, but others are cheaper; or they are no tree."""
+    folder, places = proven
+    from terrain_gpu.paths.network import problem
+
+    how = str(folder / "s.zarr"), "nearest", str(tmp_path / "n.geojson"), None, "mst", None, places
+    worst = (
+        lambda links: np.sort(  # noqa: E731
+            spanning_tree(
+                np.array([(*x[:2], 9999 - x[2], x[3]) for x in links.tolist()], links.dtype)
+            ),
+            order=["from", "to"],
+        )
+    )
+
+    def dearest(links):
+        kept = worst(links)
+        return links[[row[:2] in {k[:2] for k in kept.tolist()} for row in links.tolist()]]
+
+    for choose, message in ((dearest, "less than what joins"), (lambda x: x, "circle")):
+        monkeypatch.setattr(problem, "spanning_tree", choose)
+        with pytest.raises(VerificationError, match=message):
+            run(PlaceNetwork(*how), verify=True)
 
 
 def call(capfd, words):
@@ -309,12 +420,12 @@ def test_names_files_and_the_report(world, capfd):
     assert not {"store", "layers"} & result.keys()
 
 
-def test_places_that_no_way_joins(world, capfd):
+def test_places_that_no_way_joins(world, capfd, caplog):
     places = "--source-rowcol 5,5 --source-rowcol 80,20 --source-rowcol 50,100"
     code, out, err = call(capfd, f"least-cost-network s.zarr {places} -o n.gpkg --max-cost 500")
     assert code == 0
     assert "3 places in 2 parts, 1 link, " in out
-    assert "the 3 places fall into 2 parts that no link joins" in err
+    assert "the 3 places fall into 2 parts that no link joins" in caplog.text
     command = f"least-cost-network s.zarr {places} -o e.parquet --max-cost 0 --into none"
     assert call(capfd, command)[0] == 0
     assert pyarrow.parquet.read_table("e.parquet").num_rows == 0

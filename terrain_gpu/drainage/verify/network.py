@@ -46,8 +46,7 @@ from ...grid import Block
 from ...grid.lengths import step_lengths
 from ...grid.neighbours import COL_STEP, ROW_STEP, symmetric
 from ...io.places import Places
-from ..source import Forest
-from .line_files import (
+from ...io.verify.line_files import (
     Batch,
     BlockRecords,
     LineFile,
@@ -57,6 +56,7 @@ from .line_files import (
     write_records,
     wrong_line,
 )
+from ..source import Forest
 from .line_kernels import (
     EXCESS,
     MISSING,

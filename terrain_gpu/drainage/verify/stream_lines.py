@@ -34,9 +34,7 @@ from ...grid.lengths import step_lengths, whole_lengths
 from ...grid.neighbours import EDGE_OF
 from ...io.features import library_bytes
 from ...io.lines import is_geopackage
-from ...store import TileStore
-from ..codes import end_ways
-from .line_files import (
+from ...io.verify.line_files import (
     Batch,
     BlockRecords,
     LineFile,
@@ -47,6 +45,8 @@ from .line_files import (
     well_known,
     wrong_line,
 )
+from ...store import TileStore
+from ..codes import end_ways
 from .link_graph import LINK_BYTES, BasinCodes, find_orders
 from .stream_kernels import BEFORE, END, FIRST, LINE_FAULTS, UNDRAWN, check_steps, find_reaches
 from .streams import recorded_channels

@@ -23,11 +23,13 @@ from ...grid import TILE, Block
 from ...grid.neighbours import COL_STEP, EDGE_OF, NEIGHBOUR, ROW_STEP
 from ...io.features import library_bytes
 from ...io.places import NO_PLACES, Places
+from ...io.verify.line_files import LineFile
 from ...store import Layer
 from ..recorded import RecordedSteps
 from ..trace import KEPT_BLOCKS, trace_path
+from ..verify.network import NetworkLayers, NetworkProof
 from .crossings import SHARED, WAYS, cheapest, crossings, link_dtype, spanning_tree
-from .files import Link, write_links
+from .files import COLUMNS, LAYER, Link, write_links
 
 LINK_BYTES = 400
 """Memory for a link while links are collected, chosen and written."""
@@ -196,6 +198,15 @@ class PlaceNetwork(RecordedSteps):
             "parts": places - len(spanning_tree(links)),
             "cost": total,
         }
+
+    def verify(self, run: Run, found: dict[str, Any]) -> dict[str, Any]:
+        lines = next(iter(run.writers.values()))
+        layers = NetworkLayers(self.layers[0], self.layers[1], self.layers[2], self.heights)
+        file = LineFile(lines.part, lines.path, self.grid, LAYER, COLUMNS)
+        most = math.inf if self.max_cost is None else self.max_cost
+        how = self.terrain, self.problem.options, self.sources, self.pairs == "mst", most
+        checked = NetworkProof(file, layers, *how).run(run.proof_limits)
+        return {"verified_links": checked["links"], "verified_crossings": checked["steps"]}
 
     # -- the paths ------------------------------------------------------------------------------
 

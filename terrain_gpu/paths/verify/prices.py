@@ -38,6 +38,19 @@ def wrong_price(
     return None
 
 
+def prices(terrain: Any, at: Any, options: tuple[bool, bool, bool], dtype: np.dtype) -> np.ndarray:
+    """The costs of all steps into the cells of a block, padded to whole tiles: (8, rows, cols)."""
+    field = terrain.load(at)
+    cells = field.heights, field.frictions, field.absent, field.lengths
+    rows, cols = (side - 2 for side in field.absent.shape)
+    found, work = np.empty((8, rows, cols), dtype), np.empty((8, TILE, TILE), dtype)
+    for row in range(0, rows, TILE):
+        for col in range(0, cols, TILE):
+            _price(terrain.model.kernel, *cells, row, col, options, work)
+            found[:, row : row + TILE, col : col + TILE] = work
+    return found
+
+
 def interpreted(
     tree: FormulaTree, field: Field, row: int, col: int, options: tuple[bool, bool, bool]
 ) -> np.ndarray:
