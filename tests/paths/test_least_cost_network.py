@@ -121,7 +121,8 @@ def test_trees_and_touching_areas(folders, question, threads, limit):
                 file = folder / f"{block}-{pairs}.geojson"
                 found = least_cost_network(
                     store, as_places(places), file, table=file.with_suffix(".csv"), pairs=pairs,
-                    max_cost=limit, threads=threads, into=f"near_{pairs}", verify=block == 64, **how,
+                    max_cost=limit, threads=threads, into=f"near_{pairs}", verify=block == 64,
+                    **how,
                 )  # fmt: skip
                 assert found.links == len(read(file))
                 seen.add(file.read_text() + file.with_suffix(".csv").read_text())
@@ -342,18 +343,11 @@ def test_the_proof_finds_a_tree_that_is_not_minimal(proven, tmp_path, monkeypatc
     from terrain_gpu.paths.network import problem
 
     how = str(folder / "s.zarr"), "nearest", str(tmp_path / "n.geojson"), None, "mst", None, places
-    worst = (
-        lambda links: np.sort(  # noqa: E731
-            spanning_tree(
-                np.array([(*x[:2], 9999 - x[2], x[3]) for x in links.tolist()], links.dtype)
-            ),
-            order=["from", "to"],
-        )
-    )
 
     def dearest(links):
-        kept = worst(links)
-        return links[[row[:2] in {k[:2] for k in kept.tolist()} for row in links.tolist()]]
+        turned = links.copy()
+        turned["cost"] = links["cost"].max() - links["cost"]
+        return links[np.isin(links["where"], spanning_tree(turned)["where"])]
 
     for choose, message in ((dearest, "less than what joins"), (lambda x: x, "circle")):
         monkeypatch.setattr(problem, "spanning_tree", choose)
@@ -422,7 +416,7 @@ def test_names_files_and_the_report(world, capfd):
 
 def test_places_that_no_way_joins(world, capfd, caplog):
     places = "--source-rowcol 5,5 --source-rowcol 80,20 --source-rowcol 50,100"
-    code, out, err = call(capfd, f"least-cost-network s.zarr {places} -o n.gpkg --max-cost 500")
+    code, out, _ = call(capfd, f"least-cost-network s.zarr {places} -o n.gpkg --max-cost 500")
     assert code == 0
     assert "3 places in 2 parts, 1 link, " in out
     assert "the 3 places fall into 2 parts that no link joins" in caplog.text
