@@ -47,7 +47,7 @@ class NetworkLayers(NamedTuple):
     heights: Any
 
 
-class Claim(NamedTuple):
+class LinkClaim(NamedTuple):
     """What a line says: its places, the lesser id first, its cost, and the step between areas."""
 
     one: int
@@ -121,10 +121,10 @@ class NetworkProof:
 
     # -- the lines ------------------------------------------------------------------------------
 
-    def _claims(self, limits: Limits) -> list[Claim]:
+    def _claims(self, limits: Limits) -> list[LinkClaim]:
         limit = limit_of(limits.memory_limit)
         names = {name: k for k, name in self.places.names.items()}
-        found: list[Claim] = []
+        found: list[LinkClaim] = []
 
         def room(size: int) -> None:
             require(size, limit, "for a line of a network")
@@ -140,7 +140,7 @@ class NetworkProof:
             )
         return found
 
-    def _lines(self, batch: Batch, names: dict[str, int]) -> list[Claim]:
+    def _lines(self, batch: Batch, names: dict[str, int]) -> list[LinkClaim]:
         cols, path = self.terrain.blocks.cols, self.file.path
         steps = batch.steps(path, cols).astype(np.int64)
         all_codes = self._values(self.layers.backlinks, batch.cells)
@@ -168,7 +168,7 @@ class NetworkProof:
             if len(cells) > 1:  # a step is known by its first cell, row by row
                 k = int(steps[part][first - 1])
                 step = (int(cells[first - 1]), k) if k < 4 else (int(cells[first]), k - 4)
-            found.append(Claim(one, other, own["cost"], *step))
+            found.append(LinkClaim(one, other, own["cost"], *step))
         return found
 
     def _parted(
@@ -227,7 +227,7 @@ class NetworkProof:
             found[mine] = data[row[mine] - window[0], col[mine] - window[2]]
         return found
 
-    def _shared(self, claims: list[Claim], bound: _Bounds) -> None:
+    def _shared(self, claims: list[LinkClaim], bound: _Bounds) -> None:
         """Check links at cells that places share."""
         cols = self.terrain.blocks.cols
         at: dict[int, list[int]] = {}
@@ -260,7 +260,7 @@ class NetworkProof:
         at: Block,
         ids: np.ndarray,
         distances: np.ndarray,
-        claims: dict[tuple[int, int], Claim],
+        claims: dict[tuple[int, int], LinkClaim],
         bound: _Bounds,
     ) -> tuple[int, int]:
         """Compare all steps of a block; returns how many are of links, and how many there are."""
@@ -318,7 +318,7 @@ class NetworkProof:
 class _Bounds:
     """What links between two places cost at most: their own, or all on the way in the tree."""
 
-    def __init__(self, claims: list[Claim], *, tree: bool, path: Any) -> None:
+    def __init__(self, claims: list[LinkClaim], *, tree: bool, path: Any) -> None:
         self._own = {(c.one, c.other): c.cost for c in claims}
         self._tree = tree
         beside: dict[int, list[tuple[int, float]]] = {}
