@@ -230,6 +230,20 @@ def field_of(name: str, field: str, memory_limit: int | None) -> dict[int, float
     return read_field(path, field, layer, memory_limit)
 
 
+def names_of(grid: GridSpec, name: str, field: str, memory_limit: int | None) -> dict[int, str]:
+    """Return what the ids of places stand for, of a vector file (FILE or FILE:LAYER)."""
+    from ..errors import InputError
+    from ..io.vectors import read_features
+
+    path, layer = _file_and_layer(name)
+    if Path(path).suffix.lower() not in VECTOR:
+        raise InputError(f"{name}: has no fields; give a vector file")
+    found = read_features(path, grid, layer, memory_limit, id_field=field).names
+    if not found:
+        raise InputError(f"{path}: {field} holds numbers, which the labels are; leave this out")
+    return found
+
+
 def _file_and_layer(name: str) -> tuple[str, str | None]:
     """Split FILE or FILE:LAYER."""
     path, _, layer = name.rpartition(":")

@@ -6,6 +6,8 @@ from typing import Any
 
 import click
 
+from .places import names_of, naming
+
 NAME = "polygons"
 PROVEN = False
 MODULES = ("vectorize.polygon_problem",)
@@ -18,7 +20,10 @@ and area (square metres in a geographic CRS, else square map units).
 \b
 terrain-gpu polygons dem.zarr basins.gpkg --layer basins
 terrain-gpu polygons landcover.tif landcover.gpkg
+terrain-gpu polygons dem.zarr areas.gpkg --layer nearest_allocation \\
+    --names towns.gpkg --id-field name
 """
+READS = ("names",)
 OPTIONS = [
     click.option(
         "--layer",
@@ -26,10 +31,31 @@ OPTIONS = [
         help="Layer of labels: basins, watersheds, components, or any other whole numbers.  "
         "[default: the only layer]",
     ),
+    click.option(
+        "--names",
+        metavar="FILE",
+        help="Also write the attribute name: what features of this vector file are called "
+        "(FILE:LAYER for one layer of several), of which the labels are the ids. For layers of "
+        "--sources FILE with --id-field.",
+    ),
+    click.option("--id-field", metavar="FIELD", help="Field of --names with these names."),
 ]
 
 
-def run(store: Any, output: str, layer: str | None, **settings: Any) -> Any:
+def refuse(settings: dict[str, Any]) -> None:
+    """Refuse a file of names without its field, and the reverse."""
+    if (settings["names"] is None) != (settings["id_field"] is None):
+        raise click.UsageError("--names FILE and --id-field FIELD belong together: give both")
+
+
+def run(
+    store: Any,
+    output: str,
+    layer: str | None,
+    names: str | None,
+    id_field: str | None,
+    **settings: Any,
+) -> Any:
     from ..vectorize import polygons
 
     if layer is None:
@@ -37,7 +63,11 @@ def run(store: Any, output: str, layer: str | None, **settings: Any) -> Any:
             there = ", ".join(store.layers) or "none"
             raise click.UsageError(f"which layer? --layer names one; there are: {there}")
         (layer,) = store.layers
-    return polygons(store, output, layer=layer, **settings)
+    called = None
+    if names is not None and id_field is not None:
+        with naming("--names"):
+            called = names_of(store.grid, names, id_field, settings["memory_limit"])
+    return polygons(store, output, layer=layer, names=called, **settings)
 
 
 def tell(found: Any) -> str:

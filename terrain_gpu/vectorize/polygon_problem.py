@@ -7,8 +7,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from ..arguments import checked
+from ..arguments import checked, wrong
 from ..cells import is_nodata
 from ..compiled import known_types, tell_compiling
 from ..engine.operation import Phase, SolvedBlock
@@ -65,12 +65,21 @@ class Polygons:
     report: Report
 
 
-@checked()
+def _names(name: str, value: Any) -> dict[int, str]:
+    """Texts by whole numbers."""
+    kinds = {(type(key), type(text)) for key, text in getattr(value, "items", dict)()}
+    if not isinstance(value, Mapping) or not kinds <= {(int, str)}:
+        raise wrong(name, value, "a dict from whole numbers to texts")
+    return dict(value)
+
+
+@checked(names=_names)
 def polygons(
     store: str | os.PathLike[str] | TileStore,
     path: str | os.PathLike[str],
     *,
     layer: str,
+    names: Mapping[int, str] | None = None,
     memory_limit: int | str | None = None,
     threads: int | None = None,
     client: Any = None,
@@ -84,6 +93,7 @@ def polygons(
     file does not depend on block size, memory limit or threads. The attributes are
 
     - label: the value of the layer,
+    - name: what the label stands for, with `names`; null where that is not known,
     - cells: the number of cells,
     - area: in square metres on the ellipsoid for a geographic CRS, else in square map units.
 
@@ -98,6 +108,8 @@ def polygons(
     layer
         A layer of whole numbers, such as "basins" or "watersheds". Its nodata cells belong to no
         polygon.
+    names
+        What labels stand for, such as the ids in a layer of allocation: the `names` of `Places`.
     memory_limit
         Limit on the peak resident set of the process in bytes; a quarter of RAM when None.
     threads
@@ -135,7 +147,7 @@ def polygons(
             "whole numbers (--layer), such as basins"
         )
     result = run(
-        LabelPolygons(str(opened.path), layer, str(path)),
+        LabelPolygons(str(opened.path), layer, str(path), names=names),
         memory_limit=memory_limit,
         threads=threads,
         overwrite=overwrite,
@@ -156,10 +168,15 @@ def polygons(
 class LabelPolygons(Drawing):
     """The operation; its fields are the parameters of `polygons`."""
 
+    names: Mapping[int, str] | None = field(default=None, kw_only=True)
+
     command = "polygons"
     name = "polygons"
-    fields = FIELDS
     shape = POLYGONS
+
+    @property
+    def fields(self) -> Fields:  # type: ignore[override]
+        return FIELDS if self.names is None else {"label": np.int64, "name": object, **FIELDS}
 
     def plan(
         self, memory_limit: int | str | None, threads: int | None, gpu: Any = None
@@ -213,7 +230,7 @@ class LabelPolygons(Drawing):
 
     def about(self, label: int) -> tuple[Any, ...]:
         """Return the attributes of a label that come before its cells and its area."""
-        return (label,)
+        return (label,) if self.names is None else (label, self.names.get(label))
 
     @property
     def label_type(self) -> np.dtype:

@@ -414,6 +414,33 @@ def test_names_files_and_the_report(world, capfd):
     assert not {"store", "layers"} & result.keys()
 
 
+def test_areas_bear_the_names_of_their_places(world, capfd):
+    named = "--id-field called"
+    run_it = (
+        f"least-cost-network s.zarr --sources towns.geojson {named} -o n.geojson --max-cost 300"
+    )
+    assert call(capfd, run_it)[0] == 0
+    draw = "polygons s.zarr a.geojson --layer nearest_allocation"
+    assert call(capfd, f"{draw} --names towns.geojson {named}")[0] == 0
+    found = [f["properties"] for f in json.loads(Path("a.geojson").read_text())["features"]]
+    assert [list(own) for own in found] == [["label", "name", "cells", "area"]] * 4
+    assert [own["name"] for own in found] == ["Oak", "Ash", "Elm", "Fir"]
+    ids = TileStore.open("s.zarr").layer("nearest_allocation").read_window(0, 90, 0, 130)
+    assert [own["cells"] for own in found] == [int((ids == k).sum()) for k in range(1, 5)]
+    terrain_gpu.polygons("s.zarr", "b.gpkg", layer="nearest_allocation", names={2: "two"})
+    columns = pyogrio.raw.read("b.gpkg", columns=["name"])[3]
+    assert columns[0].tolist() == [None, "two", None, None]
+    with pytest.raises(InputError, match="names .*: give a dict from whole numbers to texts"):
+        terrain_gpu.polygons("s.zarr", "c.gpkg", layer="nearest_allocation", names={"a": 1})
+    for words, message in (
+        (named, "belong together"),
+        ("--names towns.geojson --id-field none", "none"),
+        (f"--names s.zarr {named}", "has no fields"),
+    ):
+        code, _, err = call(capfd, f"{draw} --overwrite {words}")
+        assert (code, message in err) == (2, True), err
+
+
 def test_places_that_no_way_joins(world, capfd, caplog):
     places = "--source-rowcol 5,5 --source-rowcol 80,20 --source-rowcol 50,100"
     code, out, _ = call(capfd, f"least-cost-network s.zarr {places} -o n.gpkg --max-cost 500")
