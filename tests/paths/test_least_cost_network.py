@@ -430,7 +430,7 @@ def test_areas_bear_the_names_of_their_places(world, capfd):
     terrain_gpu.polygons("s.zarr", "b.gpkg", layer="nearest_allocation", names={2: "two"})
     columns = pyogrio.raw.read("b.gpkg", columns=["name"])[3]
     assert columns[0].tolist() == [None, "two", None, None]
-    with pytest.raises(InputError, match="names .*: give a dict from whole numbers to texts"):
+    with pytest.raises(InputError, match=r"names .*: give a dict from whole numbers to texts"):
         terrain_gpu.polygons("s.zarr", "c.gpkg", layer="nearest_allocation", names={"a": 1})
     for words, message in (
         (named, "belong together"),
