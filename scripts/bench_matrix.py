@@ -7,16 +7,20 @@
 The terrain is that of bench_sssp.py, in memory; points are random, and each is a source and a
 target of all others. Single runs, and those of the peers, are a sample of the sources; their times
 are multiplied. Both wall and processor seconds are told, because the former depend on what else
-runs. PYTHON is an interpreter with scikit-image.
+runs. PYTHON is an interpreter with scikit-image; without the options, the peers run if this one has
+it, and if GRASS is installed, for one source.
 """
 
 from __future__ import annotations
 
 import argparse
 import resource
+import shutil
 import subprocess
+import sys
 import time
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -105,13 +109,14 @@ def main() -> None:
               f"({walls * factor / wall:.1f} x), processors {uses * factor:.1f} s "
               f"({uses * factor / used:.1f} x); the last: {found.report.seconds}",
               flush=True)  # fmt: skip
-    if arguments.skimage:
+    python = arguments.skimage or (sys.executable if find_spec("skimage") else None)
+    if python:
         at = ",".join(map(str, points[0]))
-        command = [arguments.skimage, "-c", PEER, str(work / f"{name}{side}.npy"), "2", at]
+        command = [python, "-c", PEER, str(work / f"{name}{side}.npy"), "1", at]
         out = subprocess.run(command, check=True, capture_output=True, text=True).stdout
         peer = min(map(float, out.split()))
         print(f"scikit-image: {peer:.1f} s a source, {peer * len(points) / wall:.0f} x")
-    if arguments.grass:
+    if arguments.grass or shutil.which("grass"):
         peer = grass(data, side)
         print(f"r.cost: {peer:.1f} s a source, {peer * len(points) / wall:.0f} x")
     print(versions())

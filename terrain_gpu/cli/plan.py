@@ -22,6 +22,7 @@ from .compute_sssp import CostType, name_frictions
 
 if TYPE_CHECKING:
     from ..engine.plan import StreamPlan
+    from ..paths.matrix.problem import MatrixPlan
 
 MOST_WORKERS = 10**6
 PURPOSES = (
@@ -29,6 +30,7 @@ PURPOSES = (
     "export",
     "mst",
     "sssp",
+    "cost-matrix",
     "index",
     "components",
     "accumulate",
@@ -61,10 +63,11 @@ PLANNERS = {
 
 NEEDS = {
     "weight": ("mst",),
-    "cost": ("sssp", "index"),
-    "parameter": ("sssp", "index"),
-    "friction": ("sssp", "index"),
-    "barriers": ("sssp", "index"),
+    "cost": ("sssp", "cost-matrix", "index"),
+    "parameter": ("sssp", "cost-matrix", "index"),
+    "friction": ("sssp", "cost-matrix", "index"),
+    "barriers": ("sssp", "cost-matrix", "index"),
+    "points": ("cost-matrix",),
     "backlink": ("sssp",),
     "allocation": ("sssp",),
     "flats": ("flow-direction",),
@@ -126,6 +129,12 @@ NEEDS = {
 )
 @click.option("--backlink", is_flag=True, help="Shortest paths with backlinks.")
 @click.option("--allocation", is_flag=True, help="Shortest paths with allocation.")
+@click.option(
+    "--points",
+    type=click.IntRange(2, 2**31),
+    metavar="N",
+    help="Costs between so many points, each to all others.",
+)
 @click.option(
     "--flats",
     type=click.Choice(("tree", "gradient")),
@@ -211,7 +220,7 @@ def command(
     limits: dict[str, Any] = {"memory_limit": memory_limit, "threads": threads}
     report = Report("plan", cells=rows * cols, settings={"for": purpose})
 
-    def planned(rows: int, cols: int, block_size: int | None) -> StreamPlan:
+    def planned(rows: int, cols: int, block_size: int | None) -> Any:
         return _plan(purpose, rows, cols, cells, layer, block_size, also_read, problem, limits)
 
     with report.measured():
@@ -236,6 +245,8 @@ def _refuse(purpose: str, problem: dict[str, Any]) -> None:
         if value and purpose not in NEEDS[name]:
             needed = " or --for ".join(NEEDS[name])
             raise click.UsageError(f"--{name} needs --for {needed}: give that too")
+    if purpose == "cost-matrix" and problem["points"] is None:
+        raise click.UsageError("--for cost-matrix needs --points: the number of places")
     if purpose == "hand" and problem["method"] not in (None, "d8", "dinf"):
         raise click.UsageError(f"--method {problem['method']}: hand knows d8 and dinf; give one")
 
@@ -299,7 +310,7 @@ def _plan(
     also_read: Callable[[str | None], np.dtype | None],
     problem: dict[str, Any],
     limits: dict[str, Any],
-) -> StreamPlan:
+) -> StreamPlan | MatrixPlan:
     """Plan what `--for` names."""
     from ..io.convert import plan_for_shape
 
@@ -323,6 +334,15 @@ def _plan(
         return plan_components(rows, cols, [cells], block_size, **limits)
     if purpose == "export":
         return _plan_export(rows, cols, cells, block_size, **limits)
+    if purpose == "cost-matrix":
+        from ..paths.matrix.problem import plan_matrix
+
+        cost = problem["cost"] or "absdiff"
+        friction = also_read(friction_beside(cost, layer, problem["friction"]))
+        walls, points = also_read(problem["barriers"]), problem["points"]
+        beside: dict[str, Any] = {"friction": friction, "barriers": walls}
+        beside |= {"cost": cost, "parameters": problem["parameter"]}
+        return plan_matrix(rows, cols, cells, points, **beside, **limits)
     if purpose in ("sssp", "index"):
         how = rows, cols, cells, layer, block_size, also_read, problem
         return _plan_paths(*how, index=purpose == "index", **limits)

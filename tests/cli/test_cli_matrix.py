@@ -147,3 +147,43 @@ def test_the_least_limit_holds(tmp_path, cost):
     command += " --overwrite"  # it runs twice where it compiles
     limit, peak = within(tmp_path, command, 300 * MB)
     assert peak <= limit
+
+
+@pytest.mark.parametrize(
+    ("problem", "named"),
+    [
+        ("--cost friction --friction friction", "--cost friction --friction float32"),
+        ("--barriers walls", "--barriers uint8"),
+        ("--cost tobler --memory-limit 400MB", "--cost tobler --memory-limit 400MB"),
+    ],
+)
+def test_the_plan_is_that_of_the_run(places, capfd, problem, named):
+    cells = " ".join(f"--source-rowcol {k},{k + 30}" for k in range(40, 52))
+    more = "--threads 2 --json -"
+    command = f"cost-matrix s.zarr {cells} {problem} {more} --backend cpu -o t.csv"
+    run = json.loads(call(capfd, command)[1])["settings"]["plan"]
+    shape = "x".join(map(str, heights().shape))
+    for what in ("s.zarr", f"{shape} --dtype {heights().dtype.name}"):
+        how = problem if what == "s.zarr" else named
+        code, out, _ = call(capfd, f"plan {what} --for cost-matrix --points 12 {how} {more}")
+        assert code == 0
+        plan = json.loads(out)["result"]
+        assert {key: plan[key] for key in run} == run
+        assert (plan["lanes"], plan["batches_in_all"], plan["bytes_spilled"]) == (8, 2, 0)
+
+
+def test_plans_in_words_and_refused(places, capfd):
+    command = "plan 20000x30000 --for cost-matrix --points 100 --cost friction --friction float32"
+    code, out, err = call(capfd, f"{command} --memory-limit 4GB --threads 4")
+    assert code == 0
+    assert "13 of 8 sources, 1 at a time, 4 thread(s)" in out + err
+    assert "spilled at each visit" in out + err
+    code, _, err = call(capfd, "plan 99x99 --for cost-matrix")
+    assert code == 2
+    assert "--for cost-matrix needs --points" in err
+    code, _, err = call(capfd, "plan 99x99 --points 4")
+    assert code == 2
+    assert "--points needs --for cost-matrix" in err
+    code, _, err = call(capfd, f"{command} --memory-limit 9MB")
+    assert code == 2
+    assert "give at least" in err

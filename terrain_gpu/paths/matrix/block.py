@@ -121,9 +121,11 @@ def relax_block(
         visits += 1
         row, col = i * TILE, j * TILE
         fill_weights(cost, heights, frictions, absent, lengths, row, col, options, work[1])
-        passes += relax_tile(joining(cost), flat, width, row, col, whole[i, j], work)
+        first, stride = (row * width + col) * LANES, width * LANES
+        passes += relax_tile(joining(cost), flat, first, stride, whole[i, j], work)
         whole[i, j] = False
-        if guard < infinity and _farthest(work[0]) > guard:
+        tile = distances[row + 1 : row + TILE + 1, col + 1 : col + TILE + 1]
+        if guard < infinity and _farthest(tile) > guard:
             return infinity, visits, passes, True
         for k in range(8):
             found = lowered[k * LANES : (k + 1) * LANES]
@@ -159,10 +161,13 @@ def _lower(keys, found, limits):
 
 
 @register_jitable
-def _farthest(d):
+def _farthest(tile):
     """The largest finite distance of a tile."""
-    infinity = infinity_of(d)
-    most = d.dtype.type(0)
-    for k in range(d.size):
-        most = max(most, d[k] if d[k] < infinity else d.dtype.type(0))
+    infinity = infinity_of(tile)
+    most = tile.dtype.type(0)
+    for y in range(TILE):
+        for x in range(TILE):
+            for lane in range(LANES):
+                if tile[y, x, lane] < infinity:
+                    most = max(most, tile[y, x, lane])
     return most

@@ -248,7 +248,7 @@ vertical_factor, cell_size, nodata, layer
     gpu = None
     if cluster is None:
         gpu = find_gpu(backend, device, gpu_memory_limit, limit, GPU_SIDE)
-    how = _How(limit, threads, Placement(gpu, progress), cluster, resume, overwrite)
+    how = _RunSettings(limit, threads, Placement(gpu, progress), cluster, resume, overwrite)
     found = _solve(problem, table, lines, how)
     for key, file in (("output", output), ("path", paths)):
         if file is not None:
@@ -264,7 +264,7 @@ def _some_places(heights: Any, given: PlacesLike, name: str) -> Places:
     return found
 
 
-class _How(NamedTuple):
+class _RunSettings(NamedTuple):
     """How a matrix is solved."""
 
     limit: int
@@ -291,7 +291,9 @@ def _cluster(client: Any, problem: MatrixProblem, backend: str, table: Path | No
     return Cluster(client, problem.store)
 
 
-def _solve(problem: MatrixProblem, table: Path | None, lines: Path | None, how: _How) -> CostMatrix:
+def _solve(
+    problem: MatrixProblem, table: Path | None, lines: Path | None, how: _RunSettings
+) -> CostMatrix:
     report, place, cluster = Report(problem.command), how.place, how.cluster
     beside = max((library_bytes(str(file)) for file in (table, lines) if file), default=0)
 

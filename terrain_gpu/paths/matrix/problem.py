@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, NamedTuple, Self
@@ -11,9 +11,17 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 
 from ...cuda.backend import Gpu
+from ...engine.arrays import ArrayLayer
 from ...engine.operation import OutputLayer, Phase, SolvedBlock
-from ...engine.plan import COMPILED_BASELINE, limit_of, loaded, require, threads_of
-from ...grid import TILE, Block, BlockGrid, ceil_div
+from ...engine.plan import (
+    COMPILED_BASELINE,
+    format_size,
+    limit_of,
+    loaded,
+    require,
+    threads_of,
+)
+from ...grid import TILE, Block, BlockGrid, GridSpec, ceil_div
 from ...io.places import NO_PLACES, Places
 from ..edges import infinity_of
 from ..graph import CostGraph
@@ -35,6 +43,9 @@ _PLACE_BYTES = 200
 _CELL_BYTES, _TARGET_BYTES = 16, 256
 """Memory for the distances of a target's cell, and for its rows and paths; for each lane."""
 
+
+CELL_SECONDS = 8e-8
+"""Processor seconds of a batch for each cell, of frictions (EPYC, 2048^2 cells, 40 sources)."""
 
 _PROOF_BYTES = 9 * 8 + 24
 """Memory for a cell of a block that is proven."""
@@ -302,6 +313,91 @@ class MatrixProblem(CostGraph):
         work: Any,
     ) -> SolvedBlock:
         raise NotImplementedError("blocks are visited again and again: matrix.relax")
+
+
+class MatrixPlan(NamedTuple):
+    """The plan of a raster and a number of places, and what follows from it: `plan_matrix`."""
+
+    rows: int
+    cols: int
+    dtype: str
+    points: int
+    plan: BatchPlan
+
+    @property
+    def memory(self) -> int:
+        return self.plan.memory
+
+    def as_dict(self) -> dict[str, Any]:
+        """The entries of a report."""
+        batches, cells = ceil_div(self.points, LANES), self.rows * self.cols
+        return {
+            **self.plan._asdict(),
+            "rows": self.rows,
+            "cols": self.cols,
+            "dtype": self.dtype,
+            "lanes": LANES,
+            "batches_in_all": batches,
+            "bytes_of_distances": 8 * LANES * cells * self.plan.batches,
+            "bytes_spilled": 8 * LANES * self._away * self.plan.side**2,
+            "seconds": CELL_SECONDS * batches * cells / self.plan.threads,
+        }
+
+    @property
+    def _away(self) -> int:
+        """Fields that do not fit memory."""
+        count = BlockGrid(self.rows, self.cols, self.plan.side).count * self.plan.batches
+        return max(count - self.plan.fields, 0)
+
+    def describe(self) -> str:
+        """Describe the plan in words, in several lines."""
+        plan, found = self.plan, self.as_dict()
+        spilled = found["bytes_spilled"]
+        return "\n".join(
+            (
+                f"raster         {self.rows} x {self.cols} = {self.rows * self.cols:,} cells, "
+                f"{self.dtype}",
+                f"memory         {format_size(plan.memory)} predicted peak, "
+                f"limit {format_size(plan.memory_limit)}",
+                f"batches        {found['batches_in_all']:,} of {LANES} sources, {plan.batches} at "
+                f"a time, {plan.threads} thread(s)",
+                f"fields         {plan.fields:,} of {plan.side} x {plan.side} cells in memory, of "
+                f"{format_size(found['bytes_of_distances'])} of distances"
+                + (f"; {format_size(spilled)} spilled at each visit" if spilled else ""),
+                f"seconds        {found['seconds']:.3g} for frictions, if nothing is spilled",
+            )
+        )
+
+
+def plan_matrix(
+    rows: int,
+    cols: int,
+    cells: np.dtype,
+    points: int,
+    *,
+    cost: str = "absdiff",
+    parameters: Mapping[str, Any] | None = None,
+    friction: np.dtype | None = None,
+    barriers: np.dtype | None = None,
+    memory_limit: int | str | None = None,
+    threads: int | None = None,
+) -> MatrixPlan:
+    """Plan the costs between so many points of a raster, each to all others."""
+    grid, blocks = GridSpec(rows, cols), BlockGrid(rows, cols, SIDES[0])
+    kinds = {"layer": cells, "friction": friction, "barriers": barriers}
+    named = {name: name for name, kind in kinds.items() if kind is not None}
+    # Arrays of one value, which take no memory: only their types and shapes matter.
+    layers = [
+        ArrayLayer(np.broadcast_to(np.zeros((), kinds[name]), grid.shape), blocks, grid)
+        for name in named
+    ]
+    ids = np.arange(points)
+    sources = Places(ids % rows, ids % cols, ids.astype(np.uint32), np.zeros(points))
+    beside = {name: named.get(name) for name in ("friction", "barriers")}
+    given = named["layer"], beside["friction"], beside["barriers"], cost, parameters or {}
+    problem = MatrixProblem("", *given, sources=sources).over(layers)
+    plan = problem.plan_batches(memory_limit, threads)
+    return MatrixPlan(rows, cols, cells.name, points, plan)
 
 
 def _digest(places: Places) -> str:

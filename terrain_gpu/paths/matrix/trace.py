@@ -128,10 +128,13 @@ class Tracer:
 
     def _steps(self, at: Block, lane: int) -> tuple[np.ndarray, np.ndarray, int]:
         """See `cpu.final.steps_of`."""
+        with self.paths.solved(at) as field:
+            return self._steps_in(field, at, lane)
+
+    def _steps_in(self, field: Field, at: Block, lane: int) -> tuple[np.ndarray, np.ndarray, int]:
         paths = self.paths
         ground, limit = paths.batch.grounds[lane], paths.limits[lane]
-        with paths.solved(at) as field:
-            return steps_in(self.problem, ground, at, paths.lane(field, lane), limit)
+        return steps_in(self.problem, ground, at, paths.lane(field, lane), limit)
 
     # -- from block to block ---------------------------------------------------------------
 
@@ -189,8 +192,9 @@ class Tracer:
             while (job := self._next()) is not None:
                 at, which = job
                 lanes = self.ends[which, 0]
-                for lane in np.unique(lanes).tolist():
-                    self._walk(at, lane, which[lanes == lane], steps)
+                with self.paths.solved(at) as field:
+                    for lane in np.unique(lanes).tolist():
+                        self._walk(field, at, lane, which[lanes == lane], steps)
                 left = which[self._places[which, 2] == INSIDE]
                 with self._lock:
                     self._send(left, at, side)
@@ -199,28 +203,29 @@ class Tracer:
         except BaseException as error:
             self._fail(error)
 
-    def _walk(self, at: Block, lane: int, which: np.ndarray, steps: np.ndarray) -> None:
+    def _walk(
+        self, field: Field, at: Block, lane: int, which: np.ndarray, steps: np.ndarray
+    ) -> None:
         """Follow the paths of a lane in a block to their ends or out of the block."""
         problem, paths, window = self.problem, self.paths, self.paths.blocks.window(*at)
         inner = window[1] - window[0], window[3] - window[2]
         flats = self._flats.get(lane)
         if flats:
-            codes, flat, _ = self._steps(at, lane)
+            codes, flat, _ = self._steps_in(field, at, lane)
             codes = np.ascontiguousarray(closed_codes(problem, flats, at, codes, flat))
         else:
             codes = np.full(inner, UNKNOWN, np.uint8)
-        with paths.solved(at) as field:
-            rows, cols, values = paths.batch.grounds[lane].seeds(at, field)
-            roots = rows, cols, values.astype(problem.dtype)
-            mark_sources(field.distances, lane, roots, codes)
-            how = problem.model.kernel, _cells(field), problem.options, lane, codes, inner
-            while len(which):
-                counts = walk_back(*how, which, self._places, self._sums, steps)
-                if self.keep is not None:
-                    self.keep.add(which, counts, steps[: counts.sum()])
-                places = self._places[which]
-                inside = (places[:, :2] >= 0).all(axis=1) & (places[:, :2] < inner).all(axis=1)
-                which = which[inside & (places[:, 2] == INSIDE)]
+        rows, cols, values = paths.batch.grounds[lane].seeds(at, field)
+        roots = rows, cols, values.astype(problem.dtype)
+        mark_sources(field.distances, lane, roots, codes)
+        how = problem.model.kernel, _cells(field), problem.options, lane, codes, inner
+        while len(which):
+            counts = walk_back(*how, which, self._places, self._sums, steps)
+            if self.keep is not None:
+                self.keep.add(which, counts, steps[: counts.sum()])
+            places = self._places[which]
+            inside = (places[:, :2] >= 0).all(axis=1) & (places[:, :2] < inner).all(axis=1)
+            which = which[inside & (places[:, 2] == INSIDE)]
 
 
 def _cells(field: Field) -> tuple[np.ndarray, ...]:

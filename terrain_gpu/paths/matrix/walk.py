@@ -14,6 +14,10 @@ from ..steps import SOURCE
 FLAT, UNKNOWN = 3, 5
 """Codes of cells whose predecessor depends on more than the cells around, or is not found yet."""
 
+_NUMBER = np.zeros(256, np.int64)
+_NUMBER[1 << np.arange(8)] = np.arange(8)
+"""The number of the neighbour that a D8 code leads to."""
+
 INSIDE, ENDED, ON_FLAT = range(3)
 """State of a path: unfinished, at its source, or on a flat."""
 
@@ -38,7 +42,7 @@ def _step_into(cost, field, options, r, c, k):
 
 
 @register_jitable
-def _code_of(cost, field, options, lane, r, c):
+def _code_of(cost, field, options, lane, r, c, around):
     """D8 code towards the predecessor of a padded cell that is reached and not a source.
 
     The neighbour of lowest direction from which a step gives exactly its distance, and which is
@@ -46,20 +50,24 @@ def _code_of(cost, field, options, lane, r, c):
     """
     distances = field[4]
     here = distances[r, c, lane]
+    nearer = 0
+    for k in range(8):  # all loads are issued before the first value is used
+        around[k] = distances[r + ROW_STEP[k], c + COL_STEP[k], lane]
+        nearer |= (around[k] < here) << k
     for k in range(8):
-        there = distances[r + ROW_STEP[k], c + COL_STEP[k], lane]
-        if there < here and join(cost, there, _step_into(cost, field, options, r, c, k)) == here:
+        if nearer >> k & 1 == 0:
+            continue
+        if join(cost, around[k], _step_into(cost, field, options, r, c, k)) == here:
             return np.uint8(1 << k)
     return np.uint8(FLAT)
 
 
 @register_jitable
-def _add(sums, k, value):
+def _add(high, low, value):
     """Add to a sum of twice the precision (D. E. Knuth's two-sum)."""
-    high = sums[k] + value
-    part = high - sums[k]
-    sums[k + 1] += (sums[k] - (high - part)) + (value - part)
-    sums[k] = high
+    total = high + value
+    part = total - high
+    return total, low + ((high - (total - part)) + (value - part))
 
 
 def rise(a, b):
@@ -114,16 +122,17 @@ def walk_back(cost, field, options, lane, codes, inner, walkers, places, sums, s
     """
     heights, lengths, reverse = field[0], field[3], options[2]
     counts = np.zeros(len(walkers), np.int64)
-    filled = 0
+    filled, around = 0, np.empty(8, field[4].dtype)
     for n in range(len(walkers)):
         w = walkers[n]
         r, c, state, cells = places[w]
+        length, length_low, climb, climb_low = sums[w]
         while state == INSIDE and 0 <= r < inner[0] and 0 <= c < inner[1]:
             if len(steps) > 0 and filled == len(steps):
                 break
             code = codes[r, c]
             if code == UNKNOWN:
-                code = _code_of(cost, field, options, lane, r + 1, c + 1)
+                code = _code_of(cost, field, options, lane, r + 1, c + 1, around)
                 codes[r, c] = code
             if code == SOURCE:
                 state = ENDED
@@ -131,13 +140,12 @@ def walk_back(cost, field, options, lane, codes, inner, walkers, places, sums, s
             if code == FLAT:
                 state = ON_FLAT
                 break
-            k = 0
-            while code >> k != 1:
-                k += 1
+            k = _NUMBER[code]
             s, t = r + ROW_STEP[k], c + COL_STEP[k]
-            _add(sums[w], 0, lengths[EDGE_OF[k], r + 1 + min(ROW_STEP[k], 0)])
+            step = lengths[EDGE_OF[k], r + 1 + min(ROW_STEP[k], 0)]
+            length, length_low = _add(length, length_low, step)
             up = rise(heights[s + 1, t + 1], heights[r + 1, c + 1])
-            _add(sums[w], 2, max(-up if reverse else up, 0.0))
+            climb, climb_low = _add(climb, climb_low, max(-up if reverse else up, 0.0))
             if len(steps) > 0:
                 steps[filled] = code
                 filled += 1
@@ -145,4 +153,5 @@ def walk_back(cost, field, options, lane, codes, inner, walkers, places, sums, s
             cells += 1
             r, c = s, t
         places[w] = r, c, state, cells
+        sums[w] = length, length_low, climb, climb_low
     return counts
