@@ -27,6 +27,9 @@ Devices = int | Sequence[int] | Literal["all"]
 Cost = Literal["absdiff", "friction", "surface", "tobler", "langmuir", "minimax"]
 NetworkPairs = Literal["mst", "delaunay", "all"]
 PathMethod = Literal["relax", "index", "dijkstra", "relax-array", "tournament"]
+Wrap = Literal["auto", "yes", "no"]
+"""Whether the last column of a raster meets the first one."""
+
 TreeMethod = Literal["frozen", "contract"]
 TreeWeight = Literal["max", "absdiff", "flow"]
 FlatsMethod = Literal["tree", "gradient"]

@@ -187,7 +187,7 @@ def listed(mask):
     return list(map(tuple, np.argwhere(mask).tolist()))
 
 
-def arcs(
+def arcs(  # noqa: PLR0913 - keyword-only
     z,
     model,
     *,
@@ -199,6 +199,7 @@ def arcs(
     corner_cutting=True,
     reverse=False,
     parameters=None,
+    wrap=False,
 ):
     """The graph as {u: [(v, cost of going from u outward to v, ESRI code of u seen from v)]}.
 
@@ -216,6 +217,8 @@ def arcs(
         Whether the cost of u to v is that of travelling from v to u.
     parameters
         Of the model, as for `edge_cost`.
+    wrap
+        Whether the last column meets the first one.
     """
     here = vertices(z) if valid is None else valid
     if barriers is not None:
@@ -225,7 +228,7 @@ def arcs(
     graph = {cell: [] for cell in listed(here)}
     for row, col in graph:
         for k, (dr, dc) in enumerate(TOWARD):
-            u, v = (row, col), (row + dr, col + dc)
+            u, v = (row, col), (row + dr, (col + dc) % z.shape[1] if wrap else col + dc)
             if v not in graph or (connectivity == 4 and dr and dc):
                 continue
             if dr and dc and not corner_cutting and not (here[row, v[1]] or here[v[0], col]):
@@ -355,7 +358,7 @@ def allocation(codes, z, model, sources):
         while codes[end] and not ids[end]:
             trail.append(end)
             dr, dc = TOWARD[int(codes[end]).bit_length() - 1]
-            end = end[0] + dr, end[1] + dc
+            end = end[0] + dr, (end[1] + dc) % codes.shape[1]  # around the Earth
         for row, col in [*trail, end]:
             ids[row, col] = ids[end] or roots[end][1]
     return ids

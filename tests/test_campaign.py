@@ -45,6 +45,16 @@ def test_a_killed_run_goes_on():
     assert counts["mst", "none", "done"] == 1
 
 
+@pytest.mark.parametrize("by", ["rowcol", "edge"])
+@pytest.mark.parametrize("wrap", [{}, {"wrap": "no"}])
+def test_a_case_around_the_earth(by, wrap):
+    earth = replace(SMALL, crs="EPSG:4326", around=True)
+    how = {"cost": "surface", "connectivity": 8, "method": "relax", "from": [0.0], "by": by}
+    paths = Step("sssp", {**how, **wrap, "allocation": "a.tif", "verify": True})
+    counts = check(Case(earth, (CONVERT, paths)))
+    assert counts["sssp", "none", "done"] == 1
+
+
 @pytest.fixture
 def wrong_components(monkeypatch):
     """An oracle that disagrees with the program in one cell."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, get_args
 
 import click
 
-from ..arguments import FloatType, PathMethod
+from ..arguments import FloatType, PathMethod, Wrap
 from ..errors import InputError
 from ..paths.costs import MODELS, refuse_unknown, row_of
 from ..paths.formula.presets import PRESETS
@@ -164,6 +164,14 @@ field_options = [
     help="Also start at all cells on the raster's edge or beside nodata.",
 )
 @cost_options
+@click.option(
+    "--wrap",
+    type=click.Choice(get_args(Wrap)),
+    default="auto",
+    show_default=True,
+    help="Join the last column to the first one: auto, where a geographic raster spans 360 "
+    "degrees; yes, also where it does so only within half a column, or else refuse.",
+)
 @click.option(
     "--max-cost",
     type=float,
@@ -479,6 +487,7 @@ def _summary(
         f"{', '.join(layer.name for layer in layers.values())}, "
         f"{found.reached:,} cells reached{_farthest(settings, layers['distance'])}, "
         f"{found.report.seconds['total']:.2f} s"
+        + (", across the seam of 360 degrees" if found.report.result["wrap"] else "")
         + (", verified" if settings["verify"] else "")
         + (f"\nwritten: {', '.join(written)}" if written else "")
     )

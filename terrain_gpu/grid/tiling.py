@@ -61,11 +61,18 @@ def is_empty(window: Window) -> bool:
 
 @dataclass(frozen=True)
 class BlockGrid:
-    """A raster of `rows` x `cols` cells cut into square blocks of side `block`."""
+    """A raster of `rows` x `cols` cells cut into square blocks of side `block`.
+
+    Attributes
+    ----------
+    wraps
+        Whether the first column lies beyond the last one: the raster goes round the Earth.
+    """
 
     rows: int
     cols: int
     block: int
+    wraps: bool = False
 
     def __post_init__(self) -> None:
         b = self.block
@@ -94,6 +101,26 @@ class BlockGrid:
         """Return the window of block (i, j), clipped to the raster."""
         b = self.block
         return clip((i * b, i * b + b, j * b, j * b + b), (0, self.rows, 0, self.cols))
+
+    def beside(self, i: int, j: int) -> Block | None:
+        """Return block (i, j), which may lie beyond the seam; None outside the raster."""
+        down, across = self.shape
+        j = j % across if self.wraps else j
+        return (i, j) if 0 <= i < down and 0 <= j < across else None
+
+    def seam(self, at: Block) -> int | None:
+        """Return the first column beyond the seam, in the ring of a block that ends there.
+
+        The block is padded by one, and to whole tiles, so this may be a column of its last tile.
+        """
+        _, _, c0, c1 = self.window(*at)
+        return c1 - c0 + 1 if self.wraps and c1 == self.cols else None
+
+    def beyond_seam(self, window: Window) -> list[tuple[int, int]]:
+        """Return columns of the ring around a window, and those of the raster that lie there."""
+        _, _, c0, c1 = window
+        ends = ((0, self.cols - 1, c0 == 0), (c1 - c0 + 1, 0, c1 == self.cols))
+        return [(here, there) for here, there, at_seam in ends if self.wraps and at_seam]
 
     def ids(self) -> Iterator[tuple[int, int]]:
         """Yield every block (i, j), in Z-order."""

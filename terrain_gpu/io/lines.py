@@ -101,10 +101,13 @@ def geojson_lines(lines: list[np.ndarray], crs: CRS | None) -> Iterator[dict[str
     """Lines as GeoJSON geometries in longitude and latitude, or unchanged if there is no CRS."""
     if crs is not None and lines:
         # All at once: one call of PROJ costs more than a thousand positions.
-        lonlat = np.round(reprojected(np.concatenate(lines), crs, WGS84), 9)
+        lonlat = reprojected(np.concatenate(lines), crs, WGS84)
+        beyond = np.abs(lonlat[:, 0]) > 180  # of rasters from 0 to 360 degrees
+        lonlat[beyond, 0] = (lonlat[beyond, 0] + 180) % 360 - 180
+        lonlat = np.round(lonlat, 9)
         lines = np.split(lonlat, np.cumsum([len(line) for line in lines])[:-1])
     for line in lines:
-        pieces = [piece.tolist() for piece in (_cut(line) if crs is not None else [line])]
+        pieces = [piece.tolist() for piece in (cut_line(line) if crs is not None else [line])]
         if len(pieces) == 1:
             yield {"type": "LineString", "coordinates": pieces[0]}
         else:
@@ -116,16 +119,24 @@ def wkb_line(xy: np.ndarray) -> bytes:
     return struct.pack("<BII", 1, 2, len(xy)) + xy.astype("<f8").tobytes()
 
 
-def _cut(lonlat: np.ndarray) -> list[np.ndarray]:
-    """Cut a line where it crosses the antimeridian (RFC 7946, 3.1.9)."""
-    lon, lat = lonlat.T
-    last = np.flatnonzero(np.abs(np.diff(lon)) > 180)
-    before, after = 180 - np.abs(lon[last]), 180 - np.abs(lon[last + 1])
+def wkb_lines(parts: Sequence[np.ndarray]) -> bytes:
+    """Parts of a line as a well-known binary MultiLineString."""
+    return struct.pack("<BII", 1, 5, len(parts)) + b"".join(map(wkb_line, parts))
+
+
+def cut_line(xy: np.ndarray, west: float = -180.0, east: float = 180.0) -> list[np.ndarray]:
+    """Cut a line where it crosses the antimeridian (RFC 7946, 3.1.9), or another seam."""
+    x, y = xy.T
+    middle, half = (west + east) / 2, (east - west) / 2
+    last = np.flatnonzero(np.abs(np.diff(x)) > half)
+    to_east = x[last] > middle
+    before = half - np.abs(x[last] - middle)
+    after = half - np.abs(x[last + 1] - middle)
     part = before / np.maximum(before + after, np.finfo(np.float64).tiny)
-    side = np.copysign(180.0, lon[last])
-    height = lat[last] + part * (lat[last + 1] - lat[last])
-    ends = np.stack((side, height, -side, height), axis=1).reshape(-1, 2)
-    whole = np.insert(lonlat, np.repeat(last + 1, 2), ends, axis=0)
+    sides = np.where(to_east, east, west), np.where(to_east, west, east)
+    height = y[last] + part * (y[last + 1] - y[last])
+    ends = np.stack((sides[0], height, sides[1], height), axis=1).reshape(-1, 2)
+    whole = np.insert(xy, np.repeat(last + 1, 2), ends, axis=0)
     return np.split(whole, last + 2 + 2 * np.arange(len(last)))
 
 

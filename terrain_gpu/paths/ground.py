@@ -67,18 +67,20 @@ class Raster:
             r0, r1, c0, c1 = window
             out[...] = self.data[r0:r1, c0:c1]
 
-    def ring(self, window: Window) -> tuple[np.ndarray, np.ndarray]:
+    def ring(self, window: Window, blocks: BlockGrid) -> tuple[np.ndarray, np.ndarray]:
         """Read a window with one ring, padded to whole tiles; also which cells have no value."""
         r0, r1, c0, c1 = window
         shape = round_up(r1 - r0, TILE) + 2, round_up(c1 - c0, TILE) + 2
         cells, gone = pages(shape, self.dtype), pages(shape, np.dtype(bool))
         gone[...] = True
-        rows, cols = self.data.grid.shape if isinstance(self.data, Layer) else self.data.shape
-        inside = clip((r0 - 1, r1 + 1, c0 - 1, c1 + 1), (0, rows, 0, cols))
-        a, b, c, d = inside
-        part = np.s_[a - r0 + 1 : b - r0 + 1, c - c0 + 1 : d - c0 + 1]
-        self.read(inside, cells[part])
-        gone[part] = is_nodata(cells[part], self.nodata)
+        inside = (0, blocks.rows, 0, blocks.cols)
+        a, b, c, d = clip((r0 - 1, r1 + 1, c0 - 1, c1 + 1), inside)
+        parts = [(c - c0 + 1, c, d)]
+        parts += [(here, there, there + 1) for here, there in blocks.beyond_seam(window)]
+        for first, c, d in parts:
+            part = np.s_[a - r0 + 1 : b - r0 + 1, first : first + d - c]
+            self.read((a, b, c, d), cells[part])
+            gone[part] = is_nodata(cells[part], self.nodata)
         cells[gone] = 0
         return cells, gone
 
@@ -161,11 +163,11 @@ class Terrain:
 
     def load(self, at: Block) -> Field:
         window = self.blocks.window(*at)
-        cells, absent = self.heights.ring(window)
+        cells, absent = self.heights.ring(window, self.blocks)
         heights = self._heights(cells, window)
         frictions = heights
         if self.friction is not None:
-            cells, gone = self.friction.ring(window)
+            cells, gone = self.friction.ring(window, self.blocks)
             absent |= gone
             frictions = cells
             if cells.dtype != np.float64:
@@ -173,9 +175,10 @@ class Terrain:
                 frictions[...] = cells
         if self.model.needs_friction and (frictions < 0).any():
             row, col = np.unravel_index(np.argmax(frictions < 0), frictions.shape)
-            self.refuse_negative(window[0] + int(row) - 1, window[2] + int(col) - 1)
+            col = (window[2] + col - 1) % self.blocks.cols  # it may lie beyond the seam
+            self.refuse_negative(window[0] + int(row) - 1, int(col))
         if self.barriers is not None:
-            cells, gone = self.barriers.ring(window)
+            cells, gone = self.barriers.ring(window, self.blocks)
             absent |= (cells != 0) & ~gone
         lengths = np.ascontiguousarray(self.lengths[:, window[0] : window[0] + len(absent)])
         field = Field(heights, frictions, absent, lengths, None)  # type: ignore[arg-type]
@@ -189,7 +192,8 @@ class Terrain:
         if found := negative_step(self.model.kernel, field, self.options):
             row, col = found[0] + window[0] - 1, found[1] + window[2] - 1
             dy, dx = int(ROW_STEP[found[2]]), int(COL_STEP[found[2]])
-            fro, to = (row + dy, col + dx), (row, col)
+            cols = self.blocks.cols
+            fro, to = (row + dy, (col + dx) % cols), (row, col % cols)
             fro, to = (to, fro) if self.options[2] else (fro, to)
             raise InputError(
                 f"{self.heights.name}: the step from row {fro[0]}, column {fro[1]} to row {to[0]}, "
@@ -278,7 +282,9 @@ class Terrain:
         for dy in range(3):
             for dx in range(3):
                 near |= absent[dy : dy + height, dx : dx + width]
-        more = np.nonzero(near & ~absent[1:-1, 1:-1])
+        # What lies beyond the seam belongs to another block.
+        own = np.s_[:, : (self.blocks.seam(at) or width + 1) - 1]
+        more = np.nonzero((near & ~absent[1:-1, 1:-1])[own])
         given = set(zip(rows.tolist(), cols.tolist(), strict=True))
         keep = (
             [

@@ -109,9 +109,14 @@ def valid_places(heights: Layer | ArrayLayer, given: PlacesLike, what: str) -> P
 
 
 def places_on(
-    heights: Layer | ArrayLayer, sources: PlacesLike, targets: PlacesLike | None
+    heights: Layer | ArrayLayer, sources: PlacesLike, targets: PlacesLike | None, *, needed: bool
 ) -> tuple[Places, Places | None]:
-    """Convert and check sources and targets, which must lie on cells with a value."""
+    """Convert and check sources and targets, which must lie on cells with a value.
+
+    `needed`: whether the run stops at targets.
+    """
+    if needed and targets is None:
+        raise InputError("stop_at_targets needs targets")
     begin = valid_places(heights, sources, "sources")
     end = None if targets is None else valid_places(heights, targets, "targets")
     # What is sent to workers with every block carries no names.

@@ -12,11 +12,13 @@ import numpy as np
 
 from ..grid import GridSpec, cell_centres
 from ..io.lines import (
+    cut_line,
     geojson_lines,
     is_geopackage,
     tell_without_crs,
     whole_file,
     wkb_line,
+    wkb_lines,
     write_layer,
 )
 from ..io.vectors import grid_crs
@@ -44,8 +46,8 @@ def write_paths(
     path
         .geojson or .json: GeoJSON (RFC 7946), in WGS 84 longitude and latitude with nine decimals,
         cut where a path crosses the antimeridian. If the grid has no CRS, its own coordinates are
-        written, with ``"crs": null``. .gpkg: GeoPackage, layer "paths", in the grid's CRS. The file
-        appears only when complete.
+        written, with ``"crs": null``. .gpkg: GeoPackage, layer "paths", in the grid's CRS, cut
+        where a path crosses from the last column to the first. The file appears only when complete.
     overwrite
         Replace an existing file, once the new one is complete.
 
@@ -97,9 +99,12 @@ def _write_geojson(file: Path, paths: Iterable[TracedPath], grid: GridSpec) -> N
 
 def _write_geopackage(file: Path, paths: Iterable[TracedPath], grid: GridSpec) -> None:
     lines, rows = [], []
+    west, _, east, _ = grid.bounds
     for path in paths:
-        lines.append(wkb_line(_line(path, grid)))
+        lines.append(cut_line(_line(path, grid), west, east))
         rows.append(_properties(path))
+    cut = any(len(parts) > 1 for parts in lines)
+    shapes = [wkb_lines(parts) if cut else wkb_line(parts[0]) for parts in lines]
     fields: dict[str, type] = {
         "source": np.int64,
         "target": np.int64,
@@ -113,4 +118,5 @@ def _write_geopackage(file: Path, paths: Iterable[TracedPath], grid: GridSpec) -
     }
     # The integers of the format are int64; uint64 costs are written as floats.
     columns["cost"] = costs if costs.dtype == np.int64 else costs.astype(np.float64)
-    write_layer(file, LAYER, lines, columns, grid)
+    kind = "MultiLineString" if cut else "LineString"
+    write_layer(file, LAYER, shapes, columns, grid, kind=kind)

@@ -17,6 +17,7 @@ from ..arguments import (
     Cost,
     Devices,
     PathMethod,
+    Wrap,
     checked,
     devices,
     raster_or_layer,
@@ -48,6 +49,7 @@ from .inputs import (
 from .problem import LAYERS, CostDistance
 from .result import ShortestPaths
 from .stated import VerticalFactor, stated_cost
+from .wrap import joining
 
 log = logging.getLogger(__name__)
 
@@ -63,6 +65,7 @@ Solved = TypeVar("Solved")
     friction=raster_or_layer,
     barriers=raster_or_layer,
     method=word(PathMethod),
+    wrap=word(Wrap),
 )
 def shortest_paths(  # noqa: PLR0913 - keyword-only
     data: np.ndarray | str | os.PathLike[str] | TileStore,
@@ -77,6 +80,7 @@ def shortest_paths(  # noqa: PLR0913 - keyword-only
     reverse: bool = False,
     max_slope: float | None = None,
     vertical_factor: VerticalFactor | None = None,
+    wrap: Wrap = "auto",
     source_edge: bool = False,
     max_cost: float | None = None,
     targets: PlacesLike | None = None,
@@ -139,6 +143,11 @@ def shortest_paths(  # noqa: PLR0913 - keyword-only
         file of angles in degrees and factors, or a sequence of such pairs. Between them, factors
         are interpolated; a step at an angle outside of the table does not exist. For formulas and
         models but langmuir and minimax.
+    wrap
+        Whether the last column meets the first one, so that paths cross this seam. "auto": where
+        the CRS is geographic and the columns span 360 degrees, within a hundredth of a column.
+        "yes" refuses a raster whose sides are more than half a column apart, or projected; an array
+        has no CRS and is joined. The CPU joins the sides. Paths never cross a pole.
     source_edge
         Take the raster's edge and the rim of nodata as sources too, with id 2**32 - 1.
     max_cost
@@ -210,19 +219,17 @@ def shortest_paths(  # noqa: PLR0913 - keyword-only
     Label correcting by blocks and tiles in the order of their least pending distance, of which the
     distances of E. W. Dijkstra's algorithm are the fixed point; docs/design/shortest-paths.md.
     """
-    if stop_at_targets and targets is None:
-        raise InputError("stop_at_targets needs targets")
     over_arrays = isinstance(data, np.ndarray)
     method = method_with_index(method, over_arrays, build_index=build_index)
-    own_heights = data if over_arrays else layer
     cost, parameters, friction = stated_cost(
-        data, cost, own_heights, friction, parameters, vertical_factor
+        data, cost, data if over_arrays else layer, friction, parameters, vertical_factor
     )
     given = nodata, cell_size, block_size
     path, inputs = opened_inputs(data, (layer, friction, barriers), given, into)
     heights = inputs[0]
     names = [None if found is None else found.name for found in inputs]
-    begin, ends = places_on(heights, sources, targets)
+    joined, backend = joining(heights.grid, wrap, path, method, backend)
+    begin, ends = places_on(heights, sources, targets, needed=stop_at_targets)
     problem = CostDistance(
         path,
         heights.name,
@@ -243,6 +250,7 @@ def shortest_paths(  # noqa: PLR0913 - keyword-only
         into=into,
         method=method,
         verified=verify,
+        wrap=joined,
     ).over([found for found in inputs if found is not None])
     check_start_costs(problem)
     limit: Any = limit_of(NO_LIMIT if memory_limit is None and not path else memory_limit)
@@ -329,6 +337,7 @@ def _result(
     arrays: dict[str, np.ndarray],
 ) -> ShortestPaths:
     report.settings["method"] = problem.method
+    report.result["wrap"] = problem.wrap
     report.valid_cells = report.result.pop("valid_cells", 0)
     found = report.result["reached"], report, arrays, problem.blocks, problem.lengths
     return ShortestPaths(layers, problem.grid, *found)

@@ -38,7 +38,7 @@ from .graph import CostGraph
 from .ground import Terrain
 from .index import Index, rims_bytes
 from .steps import RESULTS, UNREACHED, layer_named, unreached
-from .verify import ring_of, threads_within, upper_limit, verify_paths
+from .verify import ring_across_seam, ring_of, threads_within, upper_limit, verify_paths
 
 LAYERS = RESULTS
 
@@ -68,6 +68,8 @@ class CostDistance(CostGraph):
         Whether integer distances have 64 bits, whatever the heights.
     verified
         Whether the memory limit must leave room for the proof.
+    wrap
+        Whether the last column meets the first one, see `wrap.joined`.
     """
 
     sources: Places = field(default=NO_PLACES, compare=False)
@@ -82,6 +84,7 @@ class CostDistance(CostGraph):
     built: bool = False
     wide: bool = False
     verified: bool = False
+    wrap: bool = False
 
     command = "compute-sssp"
     mark = "cost"
@@ -123,6 +126,8 @@ class CostDistance(CostGraph):
             "barriers": self.barriers,
             "sources": _digest(self.sources),
             "targets": _digest(self.targets) if self.stop_at_targets else None,
+            # Left out where it is not so, as in stores that do not know it.
+            **({"wrap": True} if self.wrap else {}),
         }
 
     def fingerprint(self) -> dict[str, Any]:
@@ -136,6 +141,10 @@ class CostDistance(CostGraph):
         return {} if distance is None else {"beside": {self.into: distance.identity}}
 
     # -- the problem ----------------------------------------------------------------------------
+
+    @property
+    def blocks(self) -> BlockGrid:
+        return replace(super().blocks, wraps=self.wrap)
 
     @cached_property
     def dtype(self) -> np.dtype:
@@ -324,6 +333,7 @@ class CostDistance(CostGraph):
             max_cost=None,
             targets=None,
             stop_at_targets=False,
+            wrap=False,
         )
         arrays = [ArrayLayer(np.zeros((2, 2), dtype), blocks, grid) for dtype in dtypes]
         run_in_memory(tiny.over(arrays), threads=1, verify=self.verified)
@@ -343,6 +353,8 @@ class CostDistance(CostGraph):
         def read(name: str) -> Any:
             return lambda window: layers[name].read_ring(window, halo=0)
 
+        missing = unreached(self.dtype)
+        ring = ring_of(distance.data, missing) if run.in_memory else distance.read_ring
         # The CPU verifies what does not fit the GPU.
         proof = Placement(run.gpu and run.gpu._replace(wanted=False), doing="verifying ")
         threads = proof.run(
@@ -353,7 +365,7 @@ class CostDistance(CostGraph):
             self.model.kernel,
             self.options,
             self.dtype,
-            ring_of(distance.data, unreached(self.dtype)) if run.in_memory else distance.read_ring,
+            ring_across_seam(ring, self.blocks),
             *(read(name) if name in layers else None for name in LAYERS[1:]),
             farthest=farthest,
             threads=threads,

@@ -13,6 +13,7 @@ from ..store import Layer, TileStore
 from .edges import infinity_of
 from .ground import Terrain
 from .steps import RESULTS, layer_named, unreached
+from .verify import ring_across_seam
 from .verify.stored import RecordedPaths
 
 
@@ -48,7 +49,8 @@ class RecordedSteps(Operation):
     def padded(self, layer: Layer, at: Block, shape: tuple[int, int]) -> np.ndarray:
         """Distances of a block with a ring and padding, as kernels take them."""
         window = self.blocks.window(*at)
-        ring = layer.read_ring(window, halo=1)
+        blocks = self.terrain.blocks
+        ring = ring_across_seam(layer.read_ring, blocks)(window)
         found = np.empty(shape, layer.dtype)
         infinity = infinity_of(found)
         found[...] = infinity
@@ -56,12 +58,13 @@ class RecordedSteps(Operation):
         void = np.isnan(ring) if layer.dtype.kind == "f" else ring == unreached(layer.dtype)
         np.copyto(part, ring, where=~void)
         # The ring outside of the raster holds no distances.
-        (r0, r1, c0, c1), (rows, cols) = window, self.grid.shape
+        r0, r1, c0, c1 = window
+        first, last = c0 == 0 and not blocks.wraps, c1 == blocks.cols and not blocks.wraps
         for outside, side in (
             (r0 == 0, np.s_[0]),
-            (r1 == rows, np.s_[r1 - r0 + 1 :]),
-            (c0 == 0, np.s_[:, 0]),
-            (c1 == cols, np.s_[:, c1 - c0 + 1 :]),
+            (r1 == blocks.rows, np.s_[r1 - r0 + 1 :]),
+            (first, np.s_[:, 0]),
+            (last, np.s_[:, c1 - c0 + 1 :]),
         ):
             if outside:
                 found[side] = infinity

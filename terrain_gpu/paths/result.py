@@ -103,6 +103,7 @@ class ShortestPaths:
             )
         }
         traced: dict[tuple[int, int], TracedPath] = {}
+        across = self._blocks.cols if self._blocks.wraps else None
         for row, col, name in zip(
             targets.rows.tolist(), targets.cols.tolist(), targets.ids.tolist(), strict=True
         ):
@@ -117,7 +118,7 @@ class ShortestPaths:
             source = ids.get((int(cells[0, 0]), int(cells[0, 1])), EDGE)
             begin = sources.names.get(source, str(source)) if sources.names else None
             path = TracedPath(
-                source, name, cost, path_length(cells, self._lengths), cells, begin, named
+                source, name, cost, path_length(cells, self._lengths, across), cells, begin, named
             )
             traced[row, col] = path
             found.append(path)

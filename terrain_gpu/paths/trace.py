@@ -96,6 +96,8 @@ def trace_path(
     pieces = [np.empty((_PIECE, 2), np.int64)]
     count, ended = 0, _MOVING
     while ended == _MOVING:
+        if blocks.wraps:
+            state[1] %= blocks.cols
         row, col = state[:2].tolist()
         if not (0 <= row < blocks.rows and 0 <= col < blocks.cols):
             raise StoreError(_DAMAGED.format(f"lead out of the raster to row {row}, column {col}"))
@@ -123,9 +125,14 @@ def trace_path(
     return np.ascontiguousarray(np.concatenate(pieces)[::-1])
 
 
-def path_length(cells: np.ndarray, lengths: np.ndarray) -> float:
-    """Length of a path through cells (row, col), from `grid.lengths.step_lengths`."""
+def path_length(cells: np.ndarray, lengths: np.ndarray, across: int | None = None) -> float:
+    """Length of a path through cells (row, col), from `grid.lengths.step_lengths`.
+
+    `across` is the number of columns of a raster that wraps.
+    """
     step = np.diff(cells, axis=0)
+    if across is not None:
+        step[:, 1] = (step[:, 1] + 1) % across - 1
     upper = np.minimum(cells[1:, 0], cells[:-1, 0])
     kind = np.where(
         step[:, 0] == 0,

@@ -134,6 +134,8 @@ class Terrain:
     special: bool = False
     crs: str = ""
     seed: int = 0
+    around: bool = False
+    """Whether its columns go round the Earth, in longitude and latitude."""
 
     def raster(self, variant: int = 0) -> np.ndarray:
         """The cells of one of its rasters."""
@@ -149,6 +151,8 @@ class Terrain:
         if self.crs == "EPSG:4326":
             top = max(-80.0, min(80.0, self.rows / 16))
             place = (0.125, 0.0, 7.0, 0.0, -0.125, top)
+            if self.around:
+                place = (360 / self.cols, 0.0, -180.0, 0.0, -0.125, top)
         else:
             place = (30.0, 0.0, 500_010.0, 0.0, -20.0, 5_000_000.0)
         return GridSpec(self.rows, self.cols, place)
@@ -241,6 +245,7 @@ class _Draw:
             not wide and self.chance(0.15),
             self.some(CRS),
             self.rng.randrange(2**31),
+            self.chance(0.5),
         )
 
     def step(self, do: str, options: dict[str, Any] | None = None) -> Step:
@@ -307,6 +312,8 @@ class _Draw:
         found["method"] = self.some(["relax", "relax", "relax", "dijkstra", "index"])
         if found["method"] == "index" and self.chance(0.8):
             found["build-index"] = True
+        if found["method"] == "index" or self.chance(0.2):
+            found["wrap"] = "no"
         if found["method"] != "index" and self.chance(0.15):
             found["max-cost"] = self.some([0, 5, 100, 3000])
         for name, share in (("backlink", 0.3), ("allocation", 0.3), ("output", 0.2), ("path", 0.2)):

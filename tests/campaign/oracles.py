@@ -84,9 +84,16 @@ def components(where: np.ndarray, connectivity: int) -> Truth:
     return Truth(names[found], 0)
 
 
-def border(good: np.ndarray) -> list[tuple[int, int]]:
+def joined(grid: GridSpec, options: dict[str, Any]) -> bool:
+    """Whether paths cross from the last column of a raster to the first."""
+    round_the_earth = bool(grid.crs_wkt) and abs(grid.cols * grid.transform[0] - 360) < 1e-6
+    return round_the_earth and grid.cols >= 3 and options.get("wrap") != "no"
+
+
+def border(good: np.ndarray, *, wrap: bool = False) -> list[tuple[int, int]]:
     """Cells with a value at the raster's edge or beside cells without one."""
-    inner = ndimage.binary_erosion(good, np.ones((3, 3)))
+    around = np.pad(good, ((0, 0), (1, 1)), mode="wrap" if wrap else "constant")
+    inner = ndimage.binary_erosion(around, np.ones((3, 3)))[:, 1:-1]
     return [tuple(cell) for cell in np.argwhere(good & ~inner).tolist()]
 
 
@@ -159,6 +166,7 @@ def paths(
         "barriers": walls,
         "corner_cutting": not options.get("no-corner-cutting"),
         "reverse": bool(options.get("reverse")),
+        "wrap": joined(grid, options),
     }
     distance = reference.dijkstra(
         z.cells, model, sources, max_cost=options.get("max-cost"), **graph

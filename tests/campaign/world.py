@@ -241,7 +241,8 @@ class World(Commands, Processes):
             sums, codes = oracles.accumulated(z, tree.options, outlets, grid, areas=areas)
             return {"accumulation": sums} | ({"direction": codes} if "directions" in given else {})
         if given["by"] == "edge":
-            points = [(*cell, None, 2**32 - 1) for cell in oracles.border(self.usable(given))]
+            edge = oracles.border(self.usable(given), wrap=oracles.joined(grid, given))
+            points = [(*cell, None, 2**32 - 1) for cell in edge]
         wanted = {"distance"}
         wanted |= {"backlink"} if {"backlink", "path", "allocation"} & given.keys() else set()
         wanted |= {"allocation"} & given.keys()

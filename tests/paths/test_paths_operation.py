@@ -29,6 +29,7 @@ class TestCostDistance(OperationContract):
     cost, dtype, into = "surface", np.dtype(np.float64), "distance"
     model = "surface"
     """What the reference computes."""
+    wrap = False
 
     def make(self, store):
         layer = TileStore.open(store).layer("elevation")
@@ -38,12 +39,18 @@ class TestCostDistance(OperationContract):
             sources = [(0, 0)]
         places = as_places(layer.grid, [cell[:2] for cell in sources], "sources")
         names = "distance", "backlink", "allocation"
-        how = {"cost": self.cost, "sources": places, "names": names, "into": self.into}
+        how = {
+            "cost": self.cost,
+            "sources": places,
+            "names": names,
+            "into": self.into,
+            "wrap": self.wrap,
+        }
         return CostDistance(str(store), "elevation", **how)
 
     def expected(self, data, nodata, grid):
         valid = reference.vertices(data, nodata)
-        graph = {"valid": valid, "lengths": step_lengths(grid), "connectivity": 8}
+        graph = {"valid": valid, "lengths": step_lengths(grid), "wrap": self.wrap}
         problem = data, self.model, ends(valid)
         found = reference.dijkstra(*problem, **graph)
         codes, _ = reference.backlinks(found, *problem, **graph)

@@ -16,7 +16,8 @@ from terrain_gpu.grid import BlockGrid
 from terrain_gpu.grid.lengths import step_lengths
 from terrain_gpu.io.places import from_rowcol
 from terrain_gpu.paths.costs import CostModel
-from terrain_gpu.paths.cpu.relax import Relaxation, Visits
+from terrain_gpu.paths.cpu.counts import Visits
+from terrain_gpu.paths.cpu.relax import Relaxation
 from terrain_gpu.paths.ground import Raster, Terrain
 from terrain_gpu.paths.verify import upper_limit
 from terrain_gpu.store.spill import Slots

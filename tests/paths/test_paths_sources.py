@@ -1333,7 +1333,7 @@ def test_a_path_over_the_antimeridian_is_cut(tmp_path, down):
 
 
 def test_a_path_on_the_antimeridian():
-    found = vector_lines._cut(np.array([[180.0, 1], [-180, 2], [-180, 3], [179, 4]]))
+    found = vector_lines.cut_line(np.array([[180.0, 1], [-180, 2], [-180, 3], [179, 4]]))
     assert [part.tolist() for part in found] == [
         [[180, 1], [180, 1]],
         [[-180, 1], [-180, 2], [-180, 3], [-180, 3]],

@@ -52,7 +52,7 @@ class TestTiedSteps(OperationContract):
         far = np.full(data.shape, np.inf, object)
         far[reached] = [d.item() for d in distance[reached]]
         valid = reference.vertices(data, nodata)
-        graph = {"valid": valid, "lengths": step_lengths(grid), "connectivity": 8}
+        graph = {"valid": valid, "lengths": step_lengths(grid), "wrap": self.base.wrap}
         return [ties(data, self.base.cost, codes, far, **graph)]
 
 

@@ -49,7 +49,7 @@ def follow(codes, row0, col0, width, rows, cols, ids, labels):
         label = np.int64(_UNKNOWN)
         while True:
             if not (0 <= r < height and 0 <= c < across):
-                label = (row0 + r) * width + col0 + c
+                label = (row0 + r) * width + (col0 + c) % width
                 break
             if labels[r, c] == _ON_THE_WAY:
                 return True
@@ -108,6 +108,8 @@ def ids_of(
         part = labels[row : row + strip]
         outside = part >= 0
         r, c = part[outside] // blocks.cols - r0, part[outside] % blocks.cols - c0
+        if blocks.wraps:  # the next column to the left is -1, and those to the right end the block
+            c = (c + 1) % blocks.cols - 1
         # As `cells_around` numbers them.
         beside = np.where(c == -1, r, down + r) + 2 * (across + 2)
         places = np.where(r == -1, c + 1, np.where(r == down, across + 3 + c, beside))
@@ -178,6 +180,8 @@ class BacklinkForest:
 
     def labels_at(self, rows: np.ndarray, cols: np.ndarray) -> np.ndarray:
         """Return the resolved labels of cells on rims; -1 outside the raster."""
+        if self.blocks.wraps:
+            cols = cols % self.blocks.cols
         inside = (rows >= 0) & (rows < self.blocks.rows) & (cols >= 0) & (cols < self.blocks.cols)
         found = np.full(len(rows), _UNKNOWN, np.int64)
         cells = rows[inside] * self.blocks.cols + cols[inside]

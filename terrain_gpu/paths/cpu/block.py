@@ -60,6 +60,34 @@ def receive(distances, keys, halo):
 
 
 @jit
+def receive_seam(distances, keys, whole, column, halo):
+    """Lower the column beyond the seam to the distances there, like `receive`.
+
+    Parameters
+    ----------
+    distances
+        Distances of the block, padded by one.
+    keys, whole
+        See `relax_block`.
+    column
+        From `BlockGrid.seam`. It may lie inside of the last tiles, see `seam`.
+    halo
+        Distances beyond the seam, with the corners.
+    """
+    height, width = distances.shape[0] - 2, distances.shape[1] - 2
+    j = (column - 2) // TILE
+    for k in range(height + 2):
+        if halo[k] >= distances[k, column]:
+            continue
+        distances[k, column] = halo[k]
+        for i in range(max(k - 2, 0) // TILE, min(k, height - 1) // TILE + 1):
+            keys[i, j] = min(keys[i, j], halo[k])
+            # In a halo, changes are noticed; inside of a tile they are not.
+            if column <= width:
+                whole[i, j] = True
+
+
+@jit
 def relax_block(
     cost,
     heights,

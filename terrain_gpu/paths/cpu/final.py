@@ -70,6 +70,9 @@ def steps_in(
         codes,
         flat,
     )
+    if seam := problem.blocks.seam(at):  # these cells belong to the block across
+        count -= np.count_nonzero(flat[:, seam])
+        flat[:, seam] = 0
     return codes, flat, int(count)
 
 

@@ -118,5 +118,5 @@ class Flats:
 
     def seeds(self, at: Block, field: Field) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return the cells that are not on a flat: they have no hops."""
-        rows, cols = np.nonzero(field.heights[1:-1, 1:-1] == 0)
+        rows, cols = np.nonzero(field.heights[1:-1, 1 : self.blocks.seam(at) or -1] == 0)
         return rows, cols, np.zeros(len(rows), np.uint32)

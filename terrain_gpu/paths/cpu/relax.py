@@ -14,7 +14,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Protocol
 
@@ -28,8 +28,10 @@ from ...io.places import Places
 from ...store.spill import SlotFiles, Slots
 from ..edges import infinity_of
 from ..fields import Field, forget_spare_pages, pages
-from .block import receive, relax_block, seed, take_rim
+from .block import receive, receive_seam, relax_block, seed, take_rim
+from .counts import Visits
 from .dijkstra import dijkstra_block, new_players
+from .seam import lower_sides, trim_rim
 from .tile import new_tile_work
 
 GUARDS = {4: 2**31 - 2**16 - 1, 8: 2**62 - 2}
@@ -55,47 +57,14 @@ class CellSource(Protocol):
         """Return the sources in a block: rows and columns in it, and distances."""
 
 
-@dataclass
-class Visits:
-    """Counts of the work of a relaxation's threads.
-
-    Attributes
-    ----------
-    blocks, tiles, passes
-        Visits of blocks and of tiles, and passes over rows.
-    spilled, loaded
-        Bytes of fields.
-    seen
-        Cells of the blocks that were visited at all.
-    """
-
-    blocks: int = 0
-    tiles: int = 0
-    passes: int = 0
-    spilled: int = 0
-    loaded: int = 0
-    seen: int = 0
-
-    def __post_init__(self) -> None:
-        self._lock = threading.Lock()
-
-    @property
-    def counts(self) -> dict[str, int]:
-        return asdict(self)
-
-    def add(self, **counts: int) -> None:
-        """Add to the counts, from any thread."""
-        with self._lock:
-            for name, count in counts.items():
-                setattr(self, name, getattr(self, name) + count)
-
-
-def rim_of_hops(steps: np.ndarray, dtype: np.dtype) -> np.ndarray:
-    """Return the rim of a block of `Flats` that is not loaded yet."""
+def rim_of_hops(steps: np.ndarray, dtype: np.dtype, seam: int | None) -> np.ndarray:
+    """Return the rim of a block of `Flats` that is not loaded yet; see `BlockGrid.seam`."""
     infinity = infinity_of(np.empty(0, dtype))
     hops = np.where(steps != 0, infinity, 0).astype(dtype)
     rim = np.full((4, max(hops.shape) - 2), infinity, dtype)
     take_rim(hops, rim)
+    if seam:
+        trim_rim(hops, rim, seam)
     return rim
 
 
@@ -273,7 +242,7 @@ class Relaxation:
                 continue
             self._make_pending(at, distances)
             self.start(at, self._keys[at].min())
-            self._sides[at] = self._rim_sides(distances)
+            self._sides[at] = self._rim_sides(at, distances)
         return len(list(self._slots))
 
     def _make_pending(self, at: Block, distances: np.ndarray) -> None:
@@ -283,7 +252,7 @@ class Relaxation:
         self._keys[at] = tiles.min(axis=(1, 3))
         self._whole[at] = self._keys[at] < self.infinity
         self._rims[at] = np.full((4, max(height, width)), self.infinity, self.dtype)
-        take_rim(distances, self._rims[at])
+        self._put_rim(at, distances)
 
     def _new_distances(self, at: Block) -> np.ndarray:
         height, width = self.shape(at)
@@ -354,14 +323,17 @@ class Relaxation:
 
     def _visit(self, at: Block, work: Any) -> None:
         field = self._take(at)
-        keys, rim = self._keys[at], self._rims[at]
-        self.receive(field.distances, keys, self._halo(at))
+        keys, seam = self._keys[at], self.blocks.seam(at)
+        self._receive(at, field, keys, self._whole[at], self._halo(at))
+        before = self._rims[at][3].copy()
         sides = self._sides.pop(at, None)
         if sides is None:
             sides = self._infinite(8)
         least, tiles, passes, overflow = self._relax(field, keys, self._whole[at], work, sides)
         field.dirty = field.dirty or tiles > 0
-        self.take_rim(field.distances, rim)
+        self._put_rim(at, field.distances)
+        if seam:
+            lower_sides(field.distances, before, seam, sides)
         if overflow:
             raise Overflow
         self.visits.add(blocks=1, tiles=int(tiles), passes=int(passes))
@@ -373,11 +345,28 @@ class Relaxation:
 
     def _around(self, at: Block) -> Iterator[tuple[int, Block]]:
         """Yield the blocks around one, with their D8 directions; the nearer ones first."""
-        down, across = self.blocks.shape
         for k in (0, 2, 4, 6, 1, 3, 5, 7):
-            i, j = at[0] + int(ROW_STEP[k]), at[1] + int(COL_STEP[k])
-            if 0 <= i < down and 0 <= j < across:
-                yield k, (i, j)
+            other = self.blocks.beside(at[0] + int(ROW_STEP[k]), at[1] + int(COL_STEP[k]))
+            if other is not None:
+                yield k, other
+
+    def _receive(
+        self, at: Block, field: Field, keys: np.ndarray, whole: np.ndarray, halo: np.ndarray
+    ) -> None:
+        self.receive(field.distances, keys, halo)
+        if seam := self.blocks.seam(at):
+            receive_seam(field.distances, keys, whole, seam, halo[4])
+
+    def _put_rim(self, at: Block, distances: np.ndarray) -> None:
+        """Set a block's rim, which other threads may be reading."""
+        seam, rim = self.blocks.seam(at), self._rims[at]
+        if seam is None:
+            self.take_rim(distances, rim)
+            return
+        found = rim.copy()
+        self.take_rim(distances, found)
+        trim_rim(distances, found, seam)
+        rim[...] = found
 
     def _relax(
         self, field: Field, keys: np.ndarray, whole: np.ndarray, work: Any, sides: np.ndarray
@@ -417,29 +406,35 @@ class Relaxation:
         return (self.targets.rows // b == at[0]) & (self.targets.cols // b == at[1])
 
     def _halo(self, at: Block) -> np.ndarray:
-        """Return the cells of neighbours' rims next to a block, see `receive`."""
+        """Return the cells of neighbours' rims next to a block, see `receive`.
+
+        Where the raster wraps, a fifth row holds the cells beyond the seam, see `receive_seam`.
+        """
         height, width = self.shape(at)
-        halo = self._infinite(4, max(height, width) + 2)
-        i, j = at
+        halo = self._infinite(4 + self.blocks.wraps, max(height, width) + 2)
+        (i, j), seam = at, self.blocks.seam(at)
+        rims: dict[Any, np.ndarray] = self._rims
         for side, (di, dj), facing, along in (
             (0, (-1, 0), 1, width),
             (1, (1, 0), 0, width),
             (2, (0, -1), 3, height),
             (3, (0, 1), 2, height),
         ):
-            rim = self._rims.get((i + di, j + dj))
+            rim = rims.get(self.blocks.beside(i + di, j + dj))
             if rim is not None:
-                halo[side, 1 : along + 1] = rim[facing, :along]
+                halo[4 if seam and dj > 0 else side, 1 : along + 1] = rim[facing, :along]
         for side, k, (di, dj) in (
             (0, 0, (-1, -1)),
             (0, width + 1, (-1, 1)),
             (1, 0, (1, -1)),
             (1, width + 1, (1, 1)),
         ):
-            rim = self._rims.get((i + di, j + dj))
-            if rim is not None:
-                last = self.shape((i + di, j + dj))[1] - 1 if dj < 0 else 0
-                halo[side, k] = rim[1 if di < 0 else 0, last]
+            other = self.blocks.beside(i + di, j + dj)
+            if other is None or (rim := rims.get(other)) is None:
+                continue
+            last = (self.blocks.seam(other) or self.shape(other)[1] + 1) - 2 if dj < 0 else 0
+            place = (4, 0 if di < 0 else height + 1) if seam and dj > 0 else (side, k)
+            halo[place] = rim[1 if di < 0 else 0, last]
         return halo
 
     # -- fields, in memory or spilled ------------------------------------------------------
@@ -499,17 +494,17 @@ class Relaxation:
         self._whole[at] = np.zeros((height // TILE, width // TILE), bool)
         self._set_sources(at, field)
         # Sources on the rim also affect the neighbours.
-        self.take_rim(field.distances, self._rims[at])
-        self._sides[at] = self._rim_sides(field.distances)
+        self._put_rim(at, field.distances)
+        self._sides[at] = self._rim_sides(at, field.distances)
         return field
 
     def _set_sources(self, at: Block, field: Field) -> None:
         rows, cols, values = self.ground.seeds(at, field)
         seed(field.distances, self._keys[at], self._whole[at], rows, cols, values)
 
-    def _rim_sides(self, padded: np.ndarray) -> np.ndarray:
+    def _rim_sides(self, at: Block, padded: np.ndarray) -> np.ndarray:
         """Return the least distance on each side and corner, by D8 direction."""
-        d = padded[1:-1, 1:-1]
+        d = padded[1:-1, 1 : self.blocks.seam(at) or -1]
         sides = d[:, -1], d[-1], d[:, 0], d[0]
         east, south, west, north = (side.min(axis=0) for side in sides)
         found = (east, d[-1, -1], south, d[-1, 0], west, d[0, 0], north, d[0, -1])
@@ -540,7 +535,7 @@ class Relaxation:
 
     def offer(self, at: Block, steps: np.ndarray, count: int) -> None:
         """For `Flats`: give a block's rim before it is loaded, and make it pending if uneven."""
-        self.take_offer(at, rim_of_hops(steps, self.dtype), count)
+        self.take_offer(at, rim_of_hops(steps, self.dtype, self.blocks.seam(at)), count)
 
     def take_offer(self, at: Block, rim: np.ndarray, count: int) -> None:
         """See `offer`."""
@@ -569,7 +564,8 @@ class Relaxation:
 
     def _complete(self, at: Block, field: Field) -> None:
         """Update the halo of a field."""
-        self.receive(field.distances, self._keys[at].copy(), self._halo(at))
+        ignored = self._keys[at].copy(), np.zeros(self._keys[at].shape, bool)
+        self._receive(at, field, *ignored, self._halo(at))
 
     def _release(self, at: Block) -> None:
         with self._lock:

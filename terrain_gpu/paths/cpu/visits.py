@@ -27,7 +27,8 @@ from ..edges import infinity_of
 from ..fields import Field, pages
 from ..steps import unreached
 from .allocate import ids_of, labels_of, sides_of
-from .block import receive
+from .block import receive, receive_seam
+from .counts import Visits
 from .final import (
     closed_codes,
     distances_of,
@@ -38,7 +39,7 @@ from .final import (
     steps_of,
 )
 from .finalise import Flats
-from .relax import Relaxation, Visits, rim_of_hops
+from .relax import Relaxation, rim_of_hops
 
 if TYPE_CHECKING:
     from ..problem import CostDistance
@@ -324,7 +325,8 @@ def _write_distances(
     codes, flat, count = steps_of(problem, paths, at)
     if visit.write[1] and not count:
         writers[1].write_block(*at, own_cells(problem.blocks.window(*at), codes))
-    return reached, valid, rim_of_hops(flat, np.dtype(np.uint32)), count
+    hop_rim = rim_of_hops(flat, np.dtype(np.uint32), problem.blocks.seam(at))
+    return reached, valid, hop_rim, count
 
 
 def _write_hops(problem: CostDistance, writers: list[Any], flats: Visitor, visit: Visit) -> None:
@@ -418,6 +420,9 @@ def _steps(
     field.distances[...] = infinity
     Relaxation.interior(problem.blocks.window(*visit.at), field.distances)[...] = cells
     tiles = (field.absent.shape[0] - 2) // TILE, (field.absent.shape[1] - 2) // TILE
-    receive(field.distances, np.empty(tiles, problem.dtype), visit.halo)
+    keys = np.empty(tiles, problem.dtype)
+    receive(field.distances, keys, visit.halo)
+    if seam := problem.blocks.seam(visit.at):
+        receive_seam(field.distances, keys, np.empty(tiles, bool), seam, visit.halo[4])
     codes, flat, _count = steps_in(problem, ground, visit.at, field, visit.farthest)
     return codes, flat

@@ -15,6 +15,7 @@ from ...report import Report
 from ...store import TileStore
 from ..costs import cost_text
 from ..stated import VerticalFactor, stated_cost
+from ..wrap import tell_open
 from .problem import DistanceIndex
 
 
@@ -120,6 +121,7 @@ vertical_factor, layer
                 "(--workers)"
             )
         backend = "cpu"
+    tell_open(problem.grid)
     block_size = problem.blocks.block
     gpu = find_gpu(backend, device, gpu_memory_limit, memory_limit, block_size)
     found = run(

@@ -40,6 +40,7 @@ from ..inputs import (
 )
 from ..problem import LAYERS
 from ..stated import VerticalFactor, stated_cost
+from ..wrap import tell_open
 from .folder import BATCH, run_folder
 from .problem import GPU_SIDE, BatchPlan, MatrixProblem
 from .solve import MatrixRun, solve_on_cluster
@@ -294,6 +295,7 @@ def _cluster(client: Any, problem: MatrixProblem, backend: str, table: Path | No
 def _solve(
     problem: MatrixProblem, table: Path | None, lines: Path | None, how: _RunSettings
 ) -> CostMatrix:
+    tell_open(problem.grid)
     report, place, cluster = Report(problem.command), how.place, how.cluster
     beside = max((library_bytes(str(file)) for file in (table, lines) if file), default=0)
 

@@ -21,7 +21,8 @@ from ...grid import Block
 from ...progress import Progress
 from ...report import Report
 from ...store.outputs import whole_file
-from ..cpu.relax import Overflow, Visits
+from ..cpu.counts import Visits
+from ..cpu.relax import Overflow
 from ..fields import Field
 from ..ground import Terrain
 from .folder import BATCH, SourceRows, StepFile

@@ -33,6 +33,7 @@ from ..inputs import limit_of_costs, opened_inputs, valid_places, warn_about_len
 from ..matrix.table import checked_table
 from ..pipeline import shortest_paths
 from ..stated import VerticalFactor, stated_cost
+from ..wrap import tell_open
 from .matrix import PairedPlaces, write_pairs
 from .problem import PlaceNetwork
 
@@ -244,7 +245,7 @@ vertical_factor, layer
         searched = shortest_paths(
             where, found.one_per_cell(), **steps, friction=beside or friction, layer=layer,
             into=into, max_cost=half, backlink=True, allocation=True, client=client, verify=verify,
-            **how, **gpu,
+            wrap="no", **how, **gpu,
         ).report  # fmt: skip
         operation = PlaceNetwork(
             where, into, str(lines), None if rows is None else str(rows), pairs, most, found
@@ -266,6 +267,7 @@ def _made(path: Path, report: Report) -> CostNetwork:
 
 def _some_places(heights: Any, given: PlacesLike) -> Places:
     """Convert and check places, at least two."""
+    tell_open(heights.grid)
     found = valid_places(heights, given, "places")
     if (count := len(set(found.ids.tolist()))) < 2:
         raise InputError(f"a network needs two places, not {count}; give more")

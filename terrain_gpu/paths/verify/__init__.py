@@ -21,13 +21,21 @@ cases.
 reads the problem from a store, and `roots` finds its sources.
 """
 
-from .checker import CheckedCells, ring_of, threads_within, upper_limit, verify_paths
+from .checker import (
+    CheckedCells,
+    ring_across_seam,
+    ring_of,
+    threads_within,
+    upper_limit,
+    verify_paths,
+)
 from .roots import KnownRoots
 from .stored import verify_stored
 
 __all__ = [
     "CheckedCells",
     "KnownRoots",
+    "ring_across_seam",
     "ring_of",
     "threads_within",
     "upper_limit",

@@ -155,6 +155,19 @@ def ring_of(distances: np.ndarray, unreached: float) -> Read:
     return read
 
 
+def ring_across_seam(read: Read, blocks: BlockGrid) -> Read:
+    """Return a function that also reads the cells beyond the seam where the raster wraps."""
+
+    def across(window: Window, out: np.ndarray | None = None, *, halo: int = 1) -> np.ndarray:
+        found = read(window, out, halo=halo)
+        r0, r1, _, _ = window
+        for here, there in blocks.beyond_seam(window) if halo else ():
+            found[:, here] = read((r0, r1, there, there + 1))[:, 1]
+        return found
+
+    return across
+
+
 def threads_within(
     blocks: BlockGrid, item: int, memory_limit: int | None, threads: int | None, held: int = 0
 ) -> int:
@@ -235,6 +248,8 @@ class _PathChecker:
 
         if isinstance(self.cost, Formula):
             return None, "the CPU interprets formulas"
+        if self.blocks.wraps:
+            return None, "the CPU joins the sides of rasters that go round the Earth"
         assert isinstance(self.ground, Terrain | KnownRoots)
         proof = Proof(
             self.ground,
@@ -345,7 +360,8 @@ class _PathChecker:
             self.fail("source", at, int(rows[k]), int(cols[k]), text)
         tiled = shape[0] - 2, shape[1] - 2
         near, even = np.zeros(tiled, np.uint8), np.zeros(tiled, np.uint8)
-        limits = self.farthest, self.dtype.kind != "f" and self.farthest == self.infinity
+        bounded = self.dtype.kind != "f" and self.farthest == self.infinity
+        limits = self.farthest, bounded, c1 - c0
         steps, k, r, c = check_steps(
             self.cost,
             field.heights,
@@ -476,7 +492,7 @@ class _PathChecker:
             k, r - row, c - col, there,
         )  # fmt: skip
         r0, _, c0, _ = self.blocks.window(*at)
-        y, x = r0 + r + int(ROW_STEP[k]), c0 + c + int(COL_STEP[k])
+        y, x = r0 + r + int(ROW_STEP[k]), (c0 + c + int(COL_STEP[k])) % self.blocks.cols
         self.fail(
             "feasible",
             at,

@@ -57,13 +57,14 @@ def check_steps(
     heights, frictions, absent, lengths, options
         See `fill_weights`.
     limits
-        Largest distance; steps beyond it are ignored. And whether distances must not overflow.
+        Largest distance; steps beyond it are ignored. Whether distances must not overflow. And the
+        number of columns, since the column beyond a seam may follow.
     work
         Work space, (8, TILE, TILE) in the dtype of distances.
     near, even
         uint8, not padded: receive bit k for tight steps from neighbour k, see `_Masks`.
     """
-    farthest, bounded = limits
+    farthest, bounded, columns = limits
     infinity = infinity_of(distances)
     height, width = near.shape
     steps = np.int64(0)
@@ -82,7 +83,7 @@ def check_steps(
                     w = work[k, y]
                     bad = False
                     count = np.int64(0)
-                    for x in range(TILE):
+                    for x in range(min(TILE, columns - col)):
                         d, v, step = there[x], here[x], w[x]
                         through = join(cost, d, step)
                         count += (step < infinity) & (not gone[x])
@@ -93,7 +94,7 @@ def check_steps(
                         level[x] |= bit if tight & (d == v) else np.uint8(0)
                     steps += count
                     if bad:
-                        for x in range(TILE):
+                        for x in range(min(TILE, columns - col)):
                             through = join(cost, there[x], w[x])
                             less = (through < here[x]) & (through <= farthest)
                             over = (
@@ -276,7 +277,7 @@ def join_rims(parent, outward, rows, cols, block):
                 return row, col
             for k in range(8):
                 if (outward[place] >> k) & 1:
-                    y, x = row + ROW_STEP[k], col + COL_STEP[k]
+                    y, x = row + ROW_STEP[k], (col + COL_STEP[k]) % cols  # beyond the seam
                     _unite(parent, 1 + place, 1 + _place_of(y, x, rows, cols, block))
     return -1, -1
 
@@ -308,8 +309,8 @@ def spread_roots(flat, even, distances, where, solid):
     count = 0
     for r in range(-1, height + 1):
         for c in range(-1, width + 1):
-            row, col = row0 + r, col0 + c
-            if not (0 <= row < rows and 0 <= col < cols):
+            row, col = row0 + r, (col0 + c) % cols  # beyond the seam
+            if not 0 <= row < rows:
                 continue
             if 0 <= r < height and 0 <= c < width:
                 yes = not flat[r, c] and distances[r + 1, c + 1] < infinity

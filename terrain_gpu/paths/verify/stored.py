@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,8 @@ from ...store import Layer, TileStore
 from ..costs import CostModel
 from ..ground import Raster, Terrain
 from ..steps import RESULTS, layer_named
-from .checker import threads_within, upper_limit, verify_paths
+from ..wrap import LEAST
+from .checker import ring_across_seam, threads_within, upper_limit, verify_paths
 from .roots import KnownRoots
 
 
@@ -74,7 +76,8 @@ def verify_stored(
         doing="verifying ",
     )
     workers = threads_within(*needs, held=0 if gpu is None else CUDA_BASELINE)
-    problem = KnownRoots(terrain, distance.read_ring, backlink, allocation)
+    read = ring_across_seam(distance.read_ring, terrain.blocks)
+    problem = KnownRoots(terrain, read, backlink, allocation)
     try:
         found: dict[str, Any] = dict(
             verify_paths(
@@ -82,7 +85,7 @@ def verify_stored(
                 terrain.model.kernel,
                 recorded.options,
                 distance.dtype,
-                distance.read_ring,
+                read,
                 backlink,
                 allocation,
                 farthest=farthest,
@@ -177,6 +180,13 @@ class RecordedPaths:
             raise self.damaged("connectivity", connectivity)
         return connectivity == 8, self.get("corner_cutting", bool), self.get("reverse", bool)
 
+    @property
+    def wraps(self) -> bool:
+        wrap = self.settings.get("wrap", False)
+        if type(wrap) is not bool or (wrap and self.layer.grid.cols < LEAST):
+            raise self.damaged("wrap", wrap)
+        return wrap
+
     def problem(self, store: TileStore) -> tuple[Terrain, Any]:
         """The problem without sources, and the largest distance that is propagated."""
         nothing = type(None)
@@ -229,7 +239,7 @@ class RecordedPaths:
         sources = Places(none, none, none.astype(np.uint32), none.astype(np.float64))
         return (
             Terrain(
-                source.blocks,
+                replace(source.blocks, wraps=self.wraps),
                 model,
                 rasters["layer"],
                 rasters.get("friction"),

@@ -55,7 +55,9 @@ def verify_ties(
 
     def check(at: Block, data: list[np.ndarray]) -> int:
         ring, codes, found = data
-        r0, _, c0, _ = terrain.blocks.window(*at)
+        window = r0, r1, c0, _ = terrain.blocks.window(*at)
+        for here, there in terrain.blocks.beyond_seam(window):
+            ring[:, here] = distances.read_ring((r0, r1, there, there + 1))[:, 1]
         right, shorter = _nearer(terrain, farthest, at, ring)
         if shorter is not None:
             what = "a step leads here for less than the distance"
@@ -131,7 +133,7 @@ def _nearer(
         field.lengths,
         terrain.options,
         distances,
-        (distances.dtype.type(farthest), False),
+        (distances.dtype.type(farthest), False, ring.shape[1] - 2),
         np.empty((8, TILE, TILE), distances.dtype),
         near,
         even,
