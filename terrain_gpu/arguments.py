@@ -22,6 +22,7 @@ from .errors import InputError
 
 Backend = Literal["auto", "cpu", "cuda"]
 Connectivity = Literal[8, 4]
+PathConnectivity = Literal[8, 4, 16]
 Devices = int | Sequence[int] | Literal["all"]
 """The number of a GPU, numbers of several, or all."""
 Cost = Literal["absdiff", "friction", "surface", "tobler", "langmuir", "minimax"]

@@ -111,6 +111,16 @@ TOWARD = ((0, 1), (1, 1), (1, 0), (1, -1), (0, -1), (-1, -1), (-1, 0), (-1, 1))
 
 UNREACHED = 255
 
+KNIGHTS = ((1, 2), (2, 1), (2, -1), (1, -2), (-1, -2), (-2, -1), (-2, 1), (-1, 2))
+"""Knight's moves, from ESE clockwise."""
+
+MOVES = {step: 1 << k for k, step in enumerate(TOWARD)}
+MOVES |= {step: (1 << k) + (1 << (k + 1) % 8) for k, step in enumerate(KNIGHTS)}
+"""The code of each step."""
+STEP_OF = {code: step for step, code in MOVES.items()}
+RANK = {code: rank for rank, code in enumerate((*MOVES.values(), UNREACHED))}
+"""Of equal predecessors, the one of the lowest rank counts."""
+
 
 def edge_cost(model, za, zb, fa, fb, length, **parameters):
     """Cost of one step from a to b, as an operand of `extend`.
@@ -210,7 +220,8 @@ def arcs(  # noqa: PLR0913 - keyword-only
     valid, barriers
         Masks of what is a cell and what is not; `vertices(z)` and none by default.
     lengths
-        Shape (4, rows), as `step_lengths` gives them; cells of 1 x 1 by default.
+        Shape (4, rows), as `step_lengths` gives them; cells of 1 x 1 by default. Of 16 neighbours,
+        shape (8, rows).
     corner_cutting
         Whether a diagonal may pass between two cells that are both absent.
     reverse
@@ -244,6 +255,27 @@ def arcs(  # noqa: PLR0913 - keyword-only
             if math.isfinite(cost):
                 assert model == "minimax" or cost >= 0
                 graph[u].append((v, cost, 1 << (k + 4) % 8))
+        for dr, dc in KNIGHTS if connectivity == 16 else ():
+            u, v = (row, col), (row + dr, col + dc)
+            # Both cells that the line passes through besides the ends.
+            flat = abs(dc) == 2
+            p = (row, col + dc // 2) if flat else (row + dr // 2, col)
+            q = (row + dr, col + dc // 2) if flat else (row + dr // 2, col + dc)
+            if not {v, p, q} <= graph.keys():
+                continue
+            a, b = (v, u) if reverse else (u, v)
+            kind = KNIGHTS.index((dr, dc)) % 4
+            half = 0.5 * float(lengths[4 + kind][min(row, v[0])])
+            height = 0.5 * (float(z[p]) + float(z[q]))
+            fa, fm, fb = (None,) * 3
+            if f is not None:
+                fa, fm, fb = f[a].item(), 0.5 * (float(f[p]) + float(f[q])), f[b].item()
+            more = parameters or {}
+            first = edge_cost(model, z[a].item(), height, fa, fm, half, **more)
+            cost = extend(model, first, edge_cost(model, height, z[b].item(), fm, fb, half, **more))
+            if math.isfinite(cost):
+                back = MOVES[-dr, -dc]
+                graph[u].append((v, cost, back))
     return graph
 
 
@@ -311,8 +343,8 @@ def backlinks(distance, z, model, sources, **graph):
     The predecessor of v is a neighbour u with a tight step, d(u) extended by it being d(v):
 
     1. none (code 0) at a root, a source that keeps its initial distance;
-    2. the one of lowest code among those strictly nearer;
-    3. failing those, v lies in a flat: the one of lowest code among those that are equally
+    2. the one of lowest rank among those strictly nearer;
+    3. failing those, v lies in a flat: the one of lowest rank among those that are equally
        far and one hop nearer to the rim of the flat. Cells of cases 1 and 2 are the rim, hop 0.
 
     Returns
@@ -330,7 +362,7 @@ def backlinks(distance, z, model, sources, **graph):
         for v, cost, code in steps:
             if extend(model, distance[u], cost) == distance[v] < math.inf:
                 if distance[u] < distance[v]:
-                    codes[v] = min(codes[v], code)
+                    codes[v] = min(int(codes[v]), code, key=RANK.get)
                 else:
                     level[u].append((v, code))
     for cell, (start, _) in seeds(z, model, sources).items():
@@ -345,7 +377,7 @@ def backlinks(distance, z, model, sources, **graph):
                 hops[v] = hops[u] + 1
                 queue.append(v)
             if hops[v] == hops[u] + 1:
-                codes[v] = min(codes[v], code)
+                codes[v] = min(int(codes[v]), code, key=RANK.get)
     return codes, hops
 
 
@@ -357,7 +389,7 @@ def allocation(codes, z, model, sources):
         trail, end = [], cell
         while codes[end] and not ids[end]:
             trail.append(end)
-            dr, dc = TOWARD[int(codes[end]).bit_length() - 1]
+            dr, dc = STEP_OF[int(codes[end])]
             end = end[0] + dr, (end[1] + dc) % codes.shape[1]  # around the Earth
         for row, col in [*trail, end]:
             ids[row, col] = ids[end] or roots[end][1]
@@ -455,7 +487,7 @@ def path_to(codes, cell):
     """Cells from the source to a cell, along backlinks."""
     way = [cell]
     while codes[cell]:
-        dr, dc = TOWARD[int(codes[cell]).bit_length() - 1]
+        dr, dc = STEP_OF[int(codes[cell])]
         cell = cell[0] + dr, cell[1] + dc
         way.append(cell)
     return way[::-1]

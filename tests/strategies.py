@@ -291,7 +291,7 @@ class CostProblem:
     def exact(self) -> bool:
         """Whether distances are integers."""
         whole = self.cells.dtype.kind in "iu" and self.model in ("absdiff", "minimax")
-        return whole and self.friction is None
+        return whole and self.friction is None and self.connectivity != 16
 
     @property
     def valid(self) -> np.ndarray:
@@ -305,7 +305,7 @@ class CostProblem:
         return {
             "f": self.friction,
             "valid": self.valid,
-            "lengths": step_lengths(self.grid),
+            "lengths": step_lengths(self.grid, self.connectivity),
             "connectivity": self.connectivity,
             "barriers": self.barriers,
             "corner_cutting": self.corner_cutting,
@@ -366,6 +366,7 @@ def cost_problems(
     walls=tuple(WALLS),
     geographic=True,
     multiplied=True,
+    connectivities=(8, 4),
 ):
     """A `CostProblem` with up to 5 sources, or none when no cell is left.
 
@@ -379,6 +380,8 @@ def cost_problems(
         Whether the grid may be in degrees.
     multiplied
         Whether a friction layer may multiply models other than "friction".
+    connectivities
+        Allowed numbers of neighbours.
     """
     small = rasters(shape=shapes(130, 1500))
     chosen = draw(small if raster is None else raster)
@@ -392,7 +395,7 @@ def cost_problems(
         friction_kind=draw(st.sampled_from(optional + frictions)),
         walls=draw(st.sampled_from(walls)),
         walls_are_nodata=chosen.nodata is not None and draw(st.booleans()),
-        connectivity=draw(st.sampled_from([8, 4])),
+        connectivity=draw(st.sampled_from(connectivities)),
         corner_cutting=draw(st.booleans()),
         reverse=draw(st.booleans()),
         seed=draw(st.integers(0, 2**32 - 1)),

@@ -326,7 +326,7 @@ def test_all_public_functions_are_tried():
 REFUSED = [
     (shortest_paths, {"max_cost": float("nan")}, "max_cost nan is not a number of at least 0"),
     (shortest_paths, {"max_cost": -1}, "max_cost -1 is not a number of at least 0"),
-    (shortest_paths, {"connectivity": "8"}, "connectivity '8' is not 8 or 4"),
+    (shortest_paths, {"connectivity": "8"}, "connectivity '8' is not 8 or 4 or 16"),
     (shortest_paths, {"threads": 2.0}, "threads 2.0: give a whole number from 1 to 1024"),
     (shortest_paths, {"threads": True}, "threads True: give a whole number"),
     (shortest_paths, {"threads": 0}, "threads 0: give a whole number from 1"),

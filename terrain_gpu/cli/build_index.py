@@ -12,6 +12,7 @@ from . import compute_sssp, options
 @click.command("build-index")
 @click.argument("store", metavar="STORE")
 @compute_sssp.cost_options
+@options.connectivity_option
 @options.layer_option
 @options.memory_limit_option
 @options.threads_option

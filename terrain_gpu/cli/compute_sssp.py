@@ -112,7 +112,6 @@ _COST_OPTIONS: tuple[Any, ...] = (
         help="Factors of the cost of steps that rise at an angle: lines of an angle in degrees, "
         "negative downhill, and its factor. Steps at other angles are impassable.",
     ),
-    options.connectivity_option,
     click.option(
         "--no-corner-cutting",
         is_flag=True,
@@ -164,6 +163,7 @@ field_options = [
     help="Also start at all cells on the raster's edge or beside nodata.",
 )
 @cost_options
+@options.path_connectivity_option
 @click.option(
     "--wrap",
     type=click.Choice(get_args(Wrap)),

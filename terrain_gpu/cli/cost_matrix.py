@@ -48,6 +48,7 @@ if TYPE_CHECKING:
 @options.all_of(field_options)
 @options.all_of(misplaced_options)
 @cost_options
+@options.connectivity_option
 @click.option(
     "--nearest",
     type=click.IntRange(1),

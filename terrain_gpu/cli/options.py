@@ -22,7 +22,15 @@ import click
 from click.core import ParameterSource
 
 from .. import __version__
-from ..arguments import MOST_DEVICES, MOST_THREADS, Backend, Connectivity, devices, parse_size
+from ..arguments import (
+    MOST_DEVICES,
+    MOST_THREADS,
+    Backend,
+    Connectivity,
+    PathConnectivity,
+    devices,
+    parse_size,
+)
 from ..engine import plan as planner
 from ..engine.forks import leave_out_unused
 from ..errors import FormulaError, OutputError, TerrainError
@@ -183,11 +191,23 @@ gpu_memory_limit_option = click.option(
     "--gpu-memory-limit", type=Size(), metavar="SIZE",
     help="Limit on the GPU memory.  [default: nine tenths of the free memory]",
 )  # fmt: skip
-connectivity_option = click.option(
-    "--connectivity", type=click.Choice([str(number) for number in get_args(Connectivity)]),
-    default="8", show_default=True, callback=lambda ctx, param, value: int(value),
-    help="Neighbours per cell: 8 includes the diagonal ones.",
-)  # fmt: skip
+
+
+def _connectivity(choices: Any, more: str = "") -> Any:
+    return click.option(
+        "--connectivity",
+        type=click.Choice([str(number) for number in get_args(choices)]),
+        default="8",
+        show_default=True,
+        callback=lambda ctx, param, value: int(value),
+        help=f"Neighbours per cell: 8 includes the diagonal ones{more}.",
+    )
+
+
+connectivity_option = _connectivity(Connectivity)
+path_connectivity_option = _connectivity(
+    PathConnectivity, ", and 16 knight's moves as well (CPU only)"
+)
 overwrite_option = click.option(
     "--overwrite", is_flag=True, help="Replace existing output once the new one is complete."
 )

@@ -398,6 +398,7 @@ def plan_paths(  # noqa: PLR0913 - keyword-only
     friction: np.dtype | None = None,
     barriers: np.dtype | None = None,
     layers: Sequence[str] = ("distance",),
+    halo: int = 1,
     beside: int = 0,
     memory_limit: int | str | None = None,
     threads: int | None = None,
@@ -416,6 +417,8 @@ def plan_paths(  # noqa: PLR0913 - keyword-only
         Types of these layers; None without such a layer.
     layers
         Results: "distance", "backlink" and "allocation", which needs "backlink".
+    halo
+        Cells around a block that its steps reach: 2 for 16 neighbours, else 1.
     beside
         Further bytes held.
 
@@ -432,19 +435,20 @@ def plan_paths(  # noqa: PLR0913 - keyword-only
     """
     limit, threads = limit_of(memory_limit), threads_of(threads)
     count = BlockGrid(rows, cols, block).count
-    cells, item = (block + 2) ** 2, distance.itemsize
+    cells, item = (block + 2 * halo) ** 2, distance.itemsize
     field = cells * (2 * item + 1 + 8 * (friction is not None))
     if "backlink" in layers:
-        field += cells * 5  # hops and masks of flats
-    passing = cells * (dtype.itemsize + 2 * item + 8) + 10 * TILE * TILE * 8
-    rims = count * (8 * block * item + (block // TILE) ** 2 * (item + 1)) + 64 * rows
+        field += cells * (4 + halo)  # hops and masks of flats
+    passing = cells * (dtype.itemsize + 2 * item + 8) + 10 * halo * TILE * TILE * 8
+    rims = count * (8 * halo * block * item + (block // TILE) ** 2 * (item + 1)) + 64 * halo * rows
     if "backlink" in layers:
-        rims += count * 16 * block  # hops
+        rims += count * 16 * halo * block  # hops
     if "allocation" in layers:
-        rims += count * 32 * block  # where the backlinks lead
+        rims += count * 32 * halo * block  # where the backlinks lead
     always = COMPILED_BASELINE + loaded(block) + rims + beside
     if cluster_overhead:
-        field += 4 * block * item + (block // TILE) ** 2 * (item + 1)  # workers hold rims of these
+        # Workers hold rims of these.
+        field += 4 * halo * block * item + (block // TILE) ** 2 * (item + 1)
     least = always + (threads if cluster_overhead else 1) * (field + passing)
     if least > limit:
         raise PlanError(
@@ -454,7 +458,7 @@ def plan_paths(  # noqa: PLR0913 - keyword-only
         )
     while threads > 1 and always + threads * (field + passing) > limit:
         threads -= 1
-    held_there = rims - 64 * rows if cluster_overhead else 0
+    held_there = rims - 64 * halo * rows if cluster_overhead else 0
     room = min(limit, cluster_room + held_there) - always - threads * passing
     fields = max(min(room // field, count), 1)
     threads = min(threads, fields)

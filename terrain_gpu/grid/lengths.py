@@ -9,7 +9,7 @@ import numpy as np
 
 from ..errors import InputError
 from . import GridSpec
-from .neighbours import DIRECTIONS
+from .neighbours import COL_STEP_16, DIRECTIONS, ROW_STEP_16
 
 _NUMBER = r",\s*([^,\]]+)"
 _ELLIPSOID = re.compile(
@@ -20,7 +20,7 @@ _ELLIPSOID = re.compile(
 _NODES, _WEIGHTS = (v.tolist() for v in np.polynomial.legendre.leggauss(8))
 
 
-def step_lengths(grid: GridSpec) -> np.ndarray:
+def step_lengths(grid: GridSpec, connectivity: int = 8) -> np.ndarray:
     """Return the lengths of the steps from each row towards E, SW, S and SE.
 
     In a geographic CRS, metres on its ellipsoid: the arc of the parallel along a row, the arc of
@@ -31,11 +31,14 @@ def step_lengths(grid: GridSpec) -> np.ndarray:
     ----------
     grid
         Shape, transform and CRS of the raster.
+    connectivity
+        With 16, also the knight's moves towards ESE, SSE, SSW and WSW.
 
     Returns
     -------
-    numpy.ndarray, float64, shape (4, rows)
-        Row r holds E along r, and SW, S, SE from r to r + 1, also for the last row.
+    numpy.ndarray, float64, shape (4, rows), or (8, rows) with knight's moves
+        Row r holds E along r, and SW, S, SE from r to r + 1, also for the last row; then ESE and
+        WSW from r to r + 1, and SSE, SSW from r to r + 2.
 
     Raises
     ------
@@ -50,9 +53,11 @@ def step_lengths(grid: GridSpec) -> np.ndarray:
     quadrant.
     """
     if found := _geographic(grid):
-        return _on_ellipsoid(grid, *found)
+        return _on_ellipsoid(grid, *found, knights=connectivity == 16)
     a, b, _, d, e, _ = grid.transform
-    steps = [math.hypot(a * dc + b * dr, d * dc + e * dr) for dr, dc in DIRECTIONS]
+    moves = [*DIRECTIONS, *zip(ROW_STEP_16[8:12].tolist(), COL_STEP_16[8:12].tolist(), strict=True)]
+    moves = moves[: 8 if connectivity == 16 else 4]
+    steps = [math.hypot(a * dc + b * dr, d * dc + e * dr) for dr, dc in moves]
     return np.repeat(np.array(steps)[:, None], grid.rows, axis=1)
 
 
@@ -222,7 +227,7 @@ def _refuse_beyond_pole(grid: GridSpec, unit: str, radians: float) -> None:
 
 
 def _on_ellipsoid(
-    grid: GridSpec, unit: str, radians: float, axis: float, flattening: float
+    grid: GridSpec, unit: str, radians: float, axis: float, flattening: float, *, knights: bool
 ) -> np.ndarray:
     _refuse_beyond_pole(grid, unit, radians)
     y = grid.y_centres()
@@ -234,10 +239,19 @@ def _on_ellipsoid(
         """Return the arc of a column's width: N cos(lat) dlon."""
         return np.abs(axis * np.cos(at) / np.sqrt(1 - e2 * np.sin(at) ** 2) * across)
 
-    meridian = np.zeros(grid.rows)
-    for node, weight in zip(_NODES, _WEIGHTS, strict=True):
-        at = lat + down * (1 + node) / 2
-        meridian += weight / 2 * axis * (1 - e2) / (1 - e2 * np.sin(at) ** 2) ** 1.5
-    meridian *= abs(down)
-    diagonal = np.hypot(meridian, parallel(lat + down / 2))
-    return np.stack([parallel(lat), diagonal, meridian, diagonal])
+    def arc(lat: np.ndarray) -> np.ndarray:
+        """Return the arc of the meridian over a row's height, from these latitudes."""
+        found = np.zeros(grid.rows)
+        for node, weight in zip(_NODES, _WEIGHTS, strict=True):
+            at = lat + down * (1 + node) / 2
+            found += weight / 2 * axis * (1 - e2) / (1 - e2 * np.sin(at) ** 2) ** 1.5
+        return found * abs(down)
+
+    meridian, middle = arc(lat), parallel(lat + down / 2)
+    diagonal = np.hypot(meridian, middle)
+    steps = [parallel(lat), diagonal, meridian, diagonal]
+    if knights:
+        flat = np.hypot(meridian, 2 * middle)
+        steep = np.hypot(meridian + arc(lat + down), parallel(lat + down))
+        steps += [flat, steep, steep, flat]
+    return np.stack(steps)

@@ -51,6 +51,27 @@ DIRECTIONS = ((0, 1), (1, -1), (1, 0), (1, 1))
 EDGE_OF = np.array([0, 3, 2, 1, 0, 3, 2, 1])
 """Direction of the edge to each neighbour. The first four also map directions to neighbours."""
 
+# -- 16 neighbours ---------------------------------------------------------------------------
+#
+# Neighbour 8 + k lies a knight's move away: one step to neighbour k and one to the next, k + 1.
+# The move passes between these two, and its code is the sum of theirs.
+
+ROW_STEP_16 = np.concatenate((ROW_STEP, ROW_STEP + np.roll(ROW_STEP, -1)))
+COL_STEP_16 = np.concatenate((COL_STEP, COL_STEP + np.roll(COL_STEP, -1)))
+CODE_16 = (1 << np.arange(8)).astype(np.uint8)
+CODE_16 = np.concatenate((CODE_16, CODE_16 + np.roll(CODE_16, -1)))
+EDGE_OF_16 = np.concatenate((EDGE_OF, [4, 5, 6, 7, 4, 5, 6, 7]))
+
+NAMES_16 = ["E", "SE", "S", "SW", "W", "NW", "N", "NE"]
+NAMES_16 += ["ESE", "SSE", "SSW", "WSW", "WNW", "NNW", "NNE", "ENE"]
+
+NEIGHBOUR_OF = np.full(256, 255, np.uint8)
+"""Number of the neighbour with each code, 0 to 15; 255 where there is none."""
+NEIGHBOUR_OF[CODE_16] = np.arange(16)
+
+KNIGHT_BACKLINKS = "16-neighbours-backlink"
+"""Encoding of a layer of backlinks with the codes of 16 neighbours."""
+
 
 def encoded(encoding: str) -> np.ndarray:
     """Return what an encoding has for each code of flow directions, int64; -2 for other values."""

@@ -354,6 +354,8 @@ class CostModel:
         Of the model; of a formula, values of names in it.
     max_slope
         Steps with |dz| / length above it are impassable.
+    connectivity
+        With 16, knight's moves pass through means of two cells: distances are not integers.
 
     Attributes
     ----------
@@ -375,8 +377,10 @@ class CostModel:
         friction: bool,
         parameters: dict[str, float],
         max_slope: float | None = None,
+        connectivity: int = 8,
     ) -> None:
-        self._made_of = name, friction, parameters, max_slope
+        self._made_of = name, friction, parameters, max_slope, connectivity
+        self.connectivity = connectivity
         self.name = name
         self.tree: FormulaTree | None = None
         self.kernel: Any
@@ -460,7 +464,8 @@ class CostModel:
 
     def is_integer(self, dtype: np.dtype) -> bool:
         """Whether distances over heights of this type are integers."""
-        return self.kind.integer and not self.needs_friction and dtype.kind in "iu"
+        halved = self.connectivity == 16
+        return self.kind.integer and not (halved or self.needs_friction) and dtype.kind in "iu"
 
     def distance_dtype(self, dtype: np.dtype) -> np.dtype:
         """Dtype of distances: uint32 (widened when it overflows), uint64 or float64."""

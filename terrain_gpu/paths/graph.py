@@ -16,6 +16,7 @@ from ..grid.lengths import step_lengths
 from ..store import Layer
 from .costs import CostModel
 from .ground import Raster
+from .knights import Options, options_of
 
 
 @dataclass(frozen=True)
@@ -54,7 +55,8 @@ class CostGraph(Operation):
     @cached_property
     def model(self) -> CostModel:
         own = dict(self.parameters)
-        return CostModel(self.cost, self.friction is not None, own, self.max_slope)
+        how = self.friction is not None, own, self.max_slope, self.connectivity
+        return CostModel(self.cost, *how)
 
     @cached_property
     def rasters(self) -> dict[str, Raster | None]:
@@ -76,13 +78,13 @@ class CostGraph(Operation):
         return self.layers[0].blocks
 
     @property
-    def options(self) -> tuple[bool, bool, bool]:
+    def options(self) -> Options:
         """(diagonal, corner_cutting, reverse), as kernels take them."""
-        return self.connectivity == 8, self.corner_cutting, self.reverse
+        return options_of(self.connectivity, self.corner_cutting, self.reverse)
 
     @cached_property
     def lengths(self) -> np.ndarray:
-        return step_lengths(self.grid)
+        return step_lengths(self.grid, self.connectivity)
 
 
 def _raster(layer: Layer | ArrayLayer) -> Raster:

@@ -11,12 +11,13 @@ import numpy as np
 from ..cells import is_nodata
 from ..errors import InputError
 from ..grid import TILE, Block, BlockGrid, Window, clip, round_up
-from ..grid.neighbours import COL_STEP, ROW_STEP
+from ..grid.neighbours import COL_STEP_16, ROW_STEP_16
 from ..io.places import Places
 from ..store import Layer
 from .costs import CostModel
 from .fields import Field, pages
 from .formula.program import Formula
+from .knights import Options, halo_of
 
 _FAR = 2**61
 """Largest 64-bit height for which differences are exact."""
@@ -67,18 +68,18 @@ class Raster:
             r0, r1, c0, c1 = window
             out[...] = self.data[r0:r1, c0:c1]
 
-    def ring(self, window: Window, blocks: BlockGrid) -> tuple[np.ndarray, np.ndarray]:
-        """Read a window with one ring, padded to whole tiles; also which cells have no value."""
+    def ring(self, window: Window, blocks: BlockGrid, halo: int) -> tuple[np.ndarray, np.ndarray]:
+        """Read a window and what is around, padded to whole tiles; also what has no value."""
         r0, r1, c0, c1 = window
-        shape = round_up(r1 - r0, TILE) + 2, round_up(c1 - c0, TILE) + 2
+        shape = round_up(r1 - r0, TILE) + 2 * halo, round_up(c1 - c0, TILE) + 2 * halo
         cells, gone = pages(shape, self.dtype), pages(shape, np.dtype(bool))
         gone[...] = True
         inside = (0, blocks.rows, 0, blocks.cols)
-        a, b, c, d = clip((r0 - 1, r1 + 1, c0 - 1, c1 + 1), inside)
-        parts = [(c - c0 + 1, c, d)]
+        a, b, c, d = clip((r0 - halo, r1 + halo, c0 - halo, c1 + halo), inside)
+        parts = [(c - c0 + halo, c, d)]
         parts += [(here, there, there + 1) for here, there in blocks.beyond_seam(window)]
         for first, c, d in parts:
-            part = np.s_[a - r0 + 1 : b - r0 + 1, first : first + d - c]
+            part = np.s_[a - r0 + halo : b - r0 + halo, first : first + d - c]
             self.read((a, b, c, d), cells[part])
             gone[part] = is_nodata(cells[part], self.nodata)
         cells[gone] = 0
@@ -97,7 +98,7 @@ class Terrain:
     barriers
         Raster; cells with a value other than 0 are absent.
     lengths
-        float64 (4, rows), see `lengths.step_lengths`.
+        float64 (4 or 8, rows), see `lengths.step_lengths`.
     edge
         Whether cells at the edge of the raster and next to absent cells are sources, with id
         `EDGE`.
@@ -108,7 +109,8 @@ class Terrain:
         (diagonal, corner_cutting, reverse): the steps of which none may have a negative cost.
     """
 
-    options = True, True, False
+    options: Options = (True, True, False)
+    halo = 1
 
     def __init__(
         self,
@@ -125,7 +127,8 @@ class Terrain:
     ) -> None:
         self.blocks, self.model, self.dtype = blocks, model, dtype
         self.heights, self.friction, self.barriers = heights, friction, barriers
-        self.lengths = np.pad(lengths, ((0, 0), (1, blocks.block + 1)), mode="edge")
+        halo = len(lengths) // 4
+        self.lengths = np.pad(lengths, ((0, 0), (halo, blocks.block + halo)), mode="edge")
         self.edge = edge
         self._hold(sources)
 
@@ -141,10 +144,10 @@ class Terrain:
         found._hold(sources)
         return found
 
-    def stepping(self, options: tuple[bool, bool, bool]) -> Terrain:
+    def stepping(self, options: Options) -> Terrain:
         """The same with other options."""
         found = copy(self)
-        found.options = options
+        found.options, found.halo = options, halo_of(options)
         return found
 
     def places(self, at: Block) -> Places:
@@ -163,11 +166,12 @@ class Terrain:
 
     def load(self, at: Block) -> Field:
         window = self.blocks.window(*at)
-        cells, absent = self.heights.ring(window, self.blocks)
+        h = self.halo
+        cells, absent = self.heights.ring(window, self.blocks, h)
         heights = self._heights(cells, window)
         frictions = heights
         if self.friction is not None:
-            cells, gone = self.friction.ring(window, self.blocks)
+            cells, gone = self.friction.ring(window, self.blocks, h)
             absent |= gone
             frictions = cells
             if cells.dtype != np.float64:
@@ -175,10 +179,10 @@ class Terrain:
                 frictions[...] = cells
         if self.model.needs_friction and (frictions < 0).any():
             row, col = np.unravel_index(np.argmax(frictions < 0), frictions.shape)
-            col = (window[2] + col - 1) % self.blocks.cols  # it may lie beyond the seam
-            self.refuse_negative(window[0] + int(row) - 1, int(col))
+            col = (window[2] + col - h) % self.blocks.cols  # it may lie beyond the seam
+            self.refuse_negative(window[0] + int(row) - h, int(col))
         if self.barriers is not None:
-            cells, gone = self.barriers.ring(window, self.blocks)
+            cells, gone = self.barriers.ring(window, self.blocks, h)
             absent |= (cells != 0) & ~gone
         lengths = np.ascontiguousarray(self.lengths[:, window[0] : window[0] + len(absent)])
         field = Field(heights, frictions, absent, lengths, None)  # type: ignore[arg-type]
@@ -190,8 +194,8 @@ class Terrain:
         from .formula.negative import negative_step
 
         if found := negative_step(self.model.kernel, field, self.options):
-            row, col = found[0] + window[0] - 1, found[1] + window[2] - 1
-            dy, dx = int(ROW_STEP[found[2]]), int(COL_STEP[found[2]])
+            row, col = found[0] + window[0] - self.halo, found[1] + window[2] - self.halo
+            dy, dx = int(ROW_STEP_16[found[2]]), int(COL_STEP_16[found[2]])
             cols = self.blocks.cols
             fro, to = (row + dy, (col + dx) % cols), (row, col % cols)
             fro, to = (to, fro) if self.options[2] else (fro, to)
@@ -248,7 +252,7 @@ class Terrain:
         values[: len(chosen)] = self.sources.costs[chosen]
         if self.model.kind.bottleneck:
             # Without a start cost, a source starts at its own height.
-            own = field.heights[rows + 1, cols + 1]
+            own = field.heights[rows + self.halo, cols + self.halo]
             values = np.where(values == 0, own, np.maximum(values, own)) + 0.0
         return rows, cols, values
 
@@ -256,7 +260,7 @@ class Terrain:
         """Refuse sources on barriers or without friction; those on nodata were refused before."""
         rows, cols = self.sources.rows[chosen], self.sources.cols[chosen]
         row0, _, col0, _ = self.blocks.window(*at)
-        void = field.absent[rows - row0 + 1, cols - col0 + 1]
+        void = field.absent[rows - row0 + self.halo, cols - col0 + self.halo]
         if void.any():
             raise self.blocked(int(chosen[np.argmax(void)]))
 
@@ -276,7 +280,8 @@ class Terrain:
         ids = self.sources.ids[chosen]
         if not self.edge:
             return rows, cols, ids
-        absent = (field or self.load(at)).absent
+        absent, more = (field or self.load(at)).absent, self.halo - 1
+        absent = absent[more : len(absent) - more, more : absent.shape[1] - more]
         near = np.zeros_like(absent[1:-1, 1:-1])
         height, width = near.shape
         for dy in range(3):
@@ -284,19 +289,19 @@ class Terrain:
                 near |= absent[dy : dy + height, dx : dx + width]
         # What lies beyond the seam belongs to another block.
         own = np.s_[:, : (self.blocks.seam(at) or width + 1) - 1]
-        more = np.nonzero((near & ~absent[1:-1, 1:-1])[own])
+        edge = np.nonzero((near & ~absent[1:-1, 1:-1])[own])
         given = set(zip(rows.tolist(), cols.tolist(), strict=True))
         keep = (
             [
                 k
-                for k, cell in enumerate(zip(*map(np.ndarray.tolist, more), strict=True))
+                for k, cell in enumerate(zip(*map(np.ndarray.tolist, edge), strict=True))
                 if cell not in given
             ]
             if given
             else slice(None)
         )
-        rows = np.concatenate((rows, more[0][keep]))
-        cols = np.concatenate((cols, more[1][keep]))
+        rows = np.concatenate((rows, edge[0][keep]))
+        cols = np.concatenate((cols, edge[1][keep]))
         return rows, cols, np.concatenate((ids, np.full(len(rows) - len(ids), EDGE, np.uint32)))
 
     def starts(self) -> list[tuple[Block, float]]:

@@ -13,9 +13,9 @@ import numpy as np
 
 from ..arguments import (
     Backend,
-    Connectivity,
     Cost,
     Devices,
+    PathConnectivity,
     PathMethod,
     Wrap,
     checked,
@@ -64,6 +64,7 @@ Solved = TypeVar("Solved")
     cost=cost_text,
     friction=raster_or_layer,
     barriers=raster_or_layer,
+    connectivity=word(PathConnectivity),
     method=word(PathMethod),
     wrap=word(Wrap),
 )
@@ -75,7 +76,7 @@ def shortest_paths(  # noqa: PLR0913 - keyword-only
     friction: str | np.ndarray | None = None,
     barriers: str | np.ndarray | None = None,
     parameters: dict[str, float] | None = None,
-    connectivity: Connectivity = 8,
+    connectivity: PathConnectivity = 8,
     corner_cutting: bool = True,
     reverse: bool = False,
     max_slope: float | None = None,
@@ -130,7 +131,9 @@ def shortest_paths(  # noqa: PLR0913 - keyword-only
     parameters
         Of the model, e.g. ``{"lam": 0.5}`` for langmuir; of a formula, values of names in it.
     connectivity
-        8 or 4.
+        8 or 4. Or 16, with knight's moves, which pass through the middle of the edge between two
+        cells, and are priced as two steps of half the length; distances are then float64. For the
+        CPU, with method "relax".
     corner_cutting
         False forbids diagonal steps between two absent cells.
     reverse
@@ -228,7 +231,7 @@ def shortest_paths(  # noqa: PLR0913 - keyword-only
     path, inputs = opened_inputs(data, (layer, friction, barriers), given, into)
     heights = inputs[0]
     names = [None if found is None else found.name for found in inputs]
-    joined, backend = joining(heights.grid, wrap, path, method, backend)
+    joined, backend = joining(heights.grid, wrap, path, method, connectivity, backend)
     begin, ends = places_on(heights, sources, targets, needed=stop_at_targets)
     problem = CostDistance(
         path,
@@ -254,7 +257,7 @@ def shortest_paths(  # noqa: PLR0913 - keyword-only
     ).over([found for found in inputs if found is not None])
     check_start_costs(problem)
     limit: Any = limit_of(NO_LIMIT if memory_limit is None and not path else memory_limit)
-    gpu = gpu_of_method(method, limit, heights, backend, device, gpu_memory_limit, client)
+    gpu = gpu_of_method(problem, limit, backend, device, gpu_memory_limit, client)
     place = Placement(gpu, progress, passes=2 + verify)
     if over_arrays:
         return _over_arrays(problem, limit, threads, place)

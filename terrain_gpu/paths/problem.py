@@ -26,6 +26,7 @@ from ..engine.operation import OutputLayer, Phase, SolvedBlock
 from ..engine.plan import CUDA_BASELINE, StreamPlan, plan_paths, threads_of
 from ..engine.run import Run, run_in_memory
 from ..grid import TILE, Block, BlockGrid, GridSpec
+from ..grid.neighbours import KNIGHT_BACKLINKS
 from ..io.places import NO_PLACES, Places
 from ..report import trim
 from ..store import Layer, TileStore
@@ -106,7 +107,8 @@ class CostDistance(CostGraph):
             "allocation": (np.dtype(np.uint32), 0, "ids of sources"),
         }
         own = {"start_costs": bool(self.sources.costs.any())}
-        more = {"backlink": {"encoding": "esri-d8-backlink"}}
+        codes = KNIGHT_BACKLINKS if self.connectivity == 16 else "esri-d8-backlink"
+        more = {"backlink": {"encoding": codes}}
         return tuple(
             OutputLayer(self.named[n], *kinds[n], {**own, **more.get(n, {})}) for n in self.names
         )
@@ -202,6 +204,7 @@ class CostDistance(CostGraph):
             friction=None if friction is None else friction.dtype,
             barriers=None if barriers is None else barriers.dtype,
             layers=self.names,
+            halo=self.ground.halo,
             beside=self._held + self._needs(threads_of(threads)),
             memory_limit=memory_limit,
             threads=threads,
@@ -245,7 +248,8 @@ class CostDistance(CostGraph):
 
     def _verifiers(self, plan: StreamPlan, held: int) -> int:
         """Return the number of threads that verify, given the bytes that are held already."""
-        return threads_within(self.blocks, 8, plan.memory_limit, plan.workers, held + self._held)
+        limits = plan.memory_limit, plan.workers, held + self._held
+        return threads_within(self.blocks, 8, *limits, halo=self.ground.halo)
 
     # -- the phases -----------------------------------------------------------------------------
 
@@ -321,7 +325,8 @@ class CostDistance(CostGraph):
         if self.method not in ("relax", "dijkstra"):
             return
         dtypes = [layer.dtype for layer in self.layers]
-        what = type(self.model.kernel), self.dtype, *dtypes, *self.names, self.method, self.verified
+        how = self.method, self.verified, type(self.options)
+        what = type(self.model.kernel), self.dtype, *dtypes, *self.names, *how
         if what in _rehearsed:
             return
         _rehearsed.add(what)

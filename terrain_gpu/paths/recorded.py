@@ -8,6 +8,7 @@ from functools import cached_property
 import numpy as np
 
 from ..engine.operation import Operation
+from ..errors import InputError
 from ..grid import Block
 from ..store import Layer, TileStore
 from .edges import infinity_of
@@ -33,7 +34,13 @@ class RecordedSteps(Operation):
     @cached_property
     def problem(self) -> RecordedPaths:
         """What the layer records of its run."""
-        return RecordedPaths(TileStore.open(self.store).layer(self.distances))
+        found = RecordedPaths(TileStore.open(self.store).layer(self.distances))
+        if found.connectivity == 16:
+            raise InputError(
+                f"{found.layer.path}: {self.command} takes steps to 4 or 8 neighbours; compute the "
+                "distances with connectivity 8"
+            )
+        return found
 
     @cached_property
     def terrain(self) -> Terrain:

@@ -57,7 +57,10 @@ class ShortestPaths:
         return self._whole("distance")
 
     def backlink(self) -> np.ndarray:
-        """Read all D8 codes towards predecessors, uint8; 0 at sources, 255 at unreached cells."""
+        """Read all codes towards predecessors, uint8; 0 at sources, 255 at unreached cells.
+
+        D8 codes; for a knight's move, the sum of the two that it passes between.
+        """
         return self._whole("backlink")
 
     def allocation(self) -> np.ndarray:
@@ -84,7 +87,7 @@ class ShortestPaths:
             read = self.layers["backlink"].read_block
         else:
             raise InputError("paths need backlinks; compute with backlink=True")
-        return trace_path(read, self._blocks, row, col)
+        return trace_path(read, self._blocks, row, col, 2 * len(self._lengths))
 
     def paths(self, targets: PlacesLike, sources: PlacesLike) -> list[TracedPath]:
         """Least-cost paths to the targets that are reached, with cost, length and source.

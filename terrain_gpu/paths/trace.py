@@ -12,7 +12,7 @@ import numpy as np
 from ..compiled import jit
 from ..errors import InputError, StoreError
 from ..grid import BlockGrid
-from ..grid.neighbours import COL_STEP, ROW_STEP
+from ..grid.neighbours import CODE_16, COL_STEP_16, EDGE_OF_16, ROW_STEP_16
 from .steps import SOURCE, UNREACHED
 
 KEPT_BLOCKS = 4
@@ -21,9 +21,14 @@ KEPT_BLOCKS = 4
 _PIECE = 1 << 16
 """Cells of a path are collected in pieces of this size."""
 
-_STEPS = np.zeros((256, 2), np.int64)
-"""Row and column step of each code; no step for values that are not codes."""
-_STEPS[1 << np.arange(8)] = np.stack((ROW_STEP, COL_STEP), axis=1)
+_STEPS = {ways: np.zeros((256, 2), np.int64) for ways in (8, 16)}
+"""Row and column step of each code, by the number of neighbours; none for other values."""
+for _ways, _steps in _STEPS.items():
+    _steps[CODE_16[:_ways]] = np.stack((ROW_STEP_16, COL_STEP_16), axis=1)[:_ways]
+
+_EDGE_TO = np.zeros((5, 5), np.int64)
+"""The kind of a step's length by its rows and columns, which may be negative."""
+_EDGE_TO[ROW_STEP_16, COL_STEP_16] = EDGE_OF_16
 
 _MOVING, _ENDED, _CIRCLE = range(3)
 
@@ -58,7 +63,11 @@ class TracedPath:
 
 
 def trace_path(
-    read_block: Callable[[int, int], np.ndarray], blocks: BlockGrid, row: int, col: int
+    read_block: Callable[[int, int], np.ndarray],
+    blocks: BlockGrid,
+    row: int,
+    col: int,
+    ways: int = 8,
 ) -> np.ndarray | None:
     """Find the cells of the least-cost path that ends in a cell.
 
@@ -72,6 +81,8 @@ def trace_path(
         The blocks of the raster.
     row, col
         The target.
+    ways
+        16 if there are knight's moves, whose codes are the sums of the two that they pass between.
 
     Returns
     -------
@@ -112,7 +123,8 @@ def trace_path(
         if count == _PIECE:
             pieces.append(np.empty((_PIECE, 2), np.int64))
             count = 0
-        count, ended = _walk(codes, window[0], window[2], state, pieces[-1], count)
+        where = codes, window[0], window[2]
+        count, ended = _walk(*where, _STEPS[ways], state, pieces[-1], count)
     row, col = state[:2].tolist()
     if ended == _CIRCLE:
         raise StoreError(_DAMAGED.format(f"run in a circle at row {row}, column {col}"))
@@ -134,17 +146,18 @@ def path_length(cells: np.ndarray, lengths: np.ndarray, across: int | None = Non
     if across is not None:
         step[:, 1] = (step[:, 1] + 1) % across - 1
     upper = np.minimum(cells[1:, 0], cells[:-1, 0])
-    kind = np.where(
-        step[:, 0] == 0,
-        0,
-        np.where(step[:, 1] == 0, 2, np.where(step[:, 0] == step[:, 1], 3, 1)),
-    )
-    return math.fsum(lengths[kind, upper].tolist())
+    return math.fsum(lengths[_EDGE_TO[step[:, 0], step[:, 1]], upper].tolist())
 
 
 @jit
 def _walk(
-    codes: np.ndarray, row0: int, col0: int, state: np.ndarray, cells: np.ndarray, count: int
+    codes: np.ndarray,
+    row0: int,
+    col0: int,
+    steps: np.ndarray,
+    state: np.ndarray,
+    cells: np.ndarray,
+    count: int,
 ) -> tuple[int, int]:
     """Follow the codes of a block until the path ends, leaves it, or `cells` is full.
 
@@ -160,7 +173,7 @@ def _walk(
             break
         cells[count] = row, col
         count += 1
-        down, right = _STEPS[codes[r, c]]
+        down, right = steps[codes[r, c]]
         if down == 0 and right == 0:
             ended = _ENDED
             break

@@ -90,7 +90,9 @@ def tell_open(grid: GridSpec) -> None:
         )
 
 
-def joining(grid: GridSpec, wrap: Wrap, path: str, method: str, backend: Any) -> tuple[bool, Any]:
+def joining(
+    grid: GridSpec, wrap: Wrap, path: str, method: str, connectivity: int, backend: Any
+) -> tuple[bool, Any]:
     """Whether to join the sides of a raster, see `wraps`, and the backend that does.
 
     Parameters
@@ -101,7 +103,7 @@ def joining(grid: GridSpec, wrap: Wrap, path: str, method: str, backend: Any) ->
     Raises
     ------
     InputError
-        when the method or backend that is asked for does not join them.
+        when the method, neighbours or backend that are asked for do not join them.
     """
     if not wraps(grid, wrap, path or "the array", array=not path):
         return False, backend
@@ -109,6 +111,11 @@ def joining(grid: GridSpec, wrap: Wrap, path: str, method: str, backend: Any) ->
         raise InputError(
             f"method {method!r} does not join the sides of a raster that goes round the Earth; "
             "use method relax, or wrap no (--wrap no)"
+        )
+    if connectivity == 16:
+        raise InputError(
+            "knight's moves do not cross the sides of a raster that goes round the Earth; use "
+            "connectivity 8 (--connectivity 8), or wrap no (--wrap no)"
         )
     if backend == "cuda":
         raise InputError(

@@ -7,7 +7,7 @@ import numpy as np
 from ...compiled import jit
 from ...errors import StoreError
 from ...grid import Block, BlockGrid, Window
-from ...grid.neighbours import COL_STEP, ROW_STEP
+from ...grid.neighbours import COL_STEP_16, NEIGHBOUR_OF, ROW_STEP_16
 
 _UNKNOWN, _ON_THE_WAY = -1, -2
 _PART = 1 << 20
@@ -17,13 +17,15 @@ _STRIP = 1 << 16
 
 
 @jit
-def follow(codes, row0, col0, width, rows, cols, ids, labels):
+def follow(codes, ways, row0, col0, width, rows, cols, ids, labels):
     """Where each cell's backlinks lead: minus the id of a source, or out of the block.
 
     Parameters
     ----------
     codes
         uint8 backlinks of the block.
+    ways
+        Number of neighbours, 8 or 16.
     row0, col0, width
         First row and column of the block, and columns of the raster.
     rows, cols, ids
@@ -56,17 +58,14 @@ def follow(codes, row0, col0, width, rows, cols, ids, labels):
             if labels[r, c] != _UNKNOWN or codes[r, c] == 255:
                 label = labels[r, c]
                 break
-            code = codes[r, c]
-            if code == 0 or code & (code - 1):
+            k = NEIGHBOUR_OF[codes[r, c]]
+            if k >= ways:
                 return True
             labels[r, c] = _ON_THE_WAY
             way[count] = r * across + c
             count += 1
-            k = 0
-            while code >> (k + 1):
-                k += 1
-            r += ROW_STEP[k]
-            c += COL_STEP[k]
+            r += ROW_STEP_16[k]
+            c += COL_STEP_16[k]
         for m in range(count):
             labels[way[m] // across, way[m] % across] = label
     return False
@@ -79,17 +78,24 @@ def _jump(part: np.ndarray, flat: np.ndarray) -> bool:
     return bool((part[open_] >= 0).any())
 
 
-def labels_of(blocks: BlockGrid, at: Block, codes: np.ndarray, *sources: np.ndarray) -> np.ndarray:
+def labels_of(
+    blocks: BlockGrid, halo: int, at: Block, codes: np.ndarray, *sources: np.ndarray
+) -> np.ndarray:
     """Return the labels of a block from `follow`; `sources` are rows and columns in it, and ids."""
     r0, _, c0, _ = blocks.window(*at)
     labels = np.empty(codes.shape, np.int64)
-    if follow(codes, r0, c0, blocks.cols, *sources, labels):
+    if follow(codes, 8 * halo, r0, c0, blocks.cols, *sources, labels):
         raise StoreError(f"the backlinks of block {at} are damaged; compute them again")
     return labels
 
 
 def ids_of(
-    blocks: BlockGrid, at: Block, codes: np.ndarray, labels: np.ndarray, around: np.ndarray
+    blocks: BlockGrid,
+    halo: int,
+    at: Block,
+    codes: np.ndarray,
+    labels: np.ndarray,
+    around: np.ndarray,
 ) -> np.ndarray:
     """Return the source ids of a block's cells, uint32; 0 where there is none.
 
@@ -111,8 +117,10 @@ def ids_of(
         if blocks.wraps:  # the next column to the left is -1, and those to the right end the block
             c = (c + 1) % blocks.cols - 1
         # As `cells_around` numbers them.
-        beside = np.where(c == -1, r, down + r) + 2 * (across + 2)
-        places = np.where(r == -1, c + 1, np.where(r == down, across + 3 + c, beside))
+        long = across + 2 * halo
+        above, below = (r + halo) * long + c + halo, (halo + r - down) * long + c + halo
+        beside = 2 * halo * long + np.where(c < 0, c + halo, c - across + halo) * down + r
+        places = np.where(r < 0, above, np.where(r >= down, below, beside))
         part[part < 0] = -part[part < 0] - 2  # _UNKNOWN becomes -1
         part[outside] = around[places]
         part[part == _UNKNOWN] = 0
@@ -122,45 +130,56 @@ def ids_of(
     return found
 
 
-def cells_around(window: Window) -> tuple[np.ndarray, np.ndarray]:
-    """Rows and columns of the cells around a window, as kernels/fields.cu numbers them."""
+def cells_around(window: Window, halo: int = 1) -> tuple[np.ndarray, np.ndarray]:
+    """Rows and columns of the cells around a window, as kernels/fields.cu numbers them.
+
+    Whole lines above and below, then what is left and right.
+    """
     r0, r1, c0, c1 = window
-    across, down = np.arange(c0 - 1, c1 + 1), np.arange(r0, r1)
-    rows = np.full_like(across, r0 - 1), np.full_like(across, r1), down, down
-    cols = across, across, np.full_like(down, c0 - 1), np.full_like(down, c1)
-    return np.concatenate(rows), np.concatenate(cols)
+    above, below = np.arange(r0 - halo, r0), np.arange(r1, r1 + halo)
+    left, right = np.arange(c0 - halo, c0), np.arange(c1, c1 + halo)
+    across, down = np.arange(c0 - halo, c1 + halo), np.arange(r0, r1)
+    lines = np.meshgrid(np.concatenate((above, below)), across, indexing="ij")
+    cols, rows = np.meshgrid(np.concatenate((left, right)), down, indexing="ij")
+    both = (lines[0], rows), (lines[1], cols)
+    return tuple(np.concatenate((a.ravel(), b.ravel())) for a, b in both)  # type: ignore[return-value]
 
 
-def sides_of(labels: np.ndarray) -> tuple[np.ndarray, ...]:
-    """Return the labels of a block's top, bottom, left and right."""
-    return labels[0], labels[-1], labels[:, 0], labels[:, -1]
+def sides_of(labels: np.ndarray, halo: int = 1) -> tuple[np.ndarray, ...]:
+    """Return the labels of a block's top, bottom, left and right: lines, the outermost first.
+
+    A block with fewer lines has some of them twice.
+    """
+    rows, cols = (np.minimum(np.arange(halo), n - 1) for n in labels.shape)
+    return (*labels[rows], *labels[-1 - rows], *labels.T[cols], *labels.T[-1 - cols])
 
 
 class BacklinkForest:
-    """The backlinks of the whole raster, reduced to the rims of blocks."""
+    """The backlinks of the whole raster, reduced to the rims of blocks, `halo` cells wide."""
 
-    def __init__(self, blocks: BlockGrid) -> None:
-        self.blocks = blocks
-        self._rims = np.full((blocks.count, 4 * blocks.block), _UNKNOWN, np.int64)
+    def __init__(self, blocks: BlockGrid, halo: int = 1) -> None:
+        self.blocks, self.halo = blocks, halo
+        self._rims = np.full((blocks.count, 4 * halo * blocks.block), _UNKNOWN, np.int64)
 
     def _slot(self, cells: np.ndarray) -> np.ndarray:
         """Return the places, in the flattened rims, of cells on a rim."""
         b, (_, across) = self.blocks.block, self.blocks.shape
         row, col = cells // self.blocks.cols, cells % self.blocks.cols
         i, j, r, c = row // b, col // b, row % b, col % b
-        bottom = np.minimum((i + 1) * b, self.blocks.rows) - 1 - i * b
-        ring = np.where(
-            r == 0, c, np.where(r == bottom, b + c, np.where(c == 0, 2 * b + r, 3 * b + r))
-        )
-        return (i * across + j) * 4 * b + ring
+        h = self.halo
+        below = np.minimum((i + 1) * b, self.blocks.rows) - 1 - row
+        right = np.minimum((j + 1) * b, self.blocks.cols) - 1 - col
+        beside = np.where(c < h, (2 * h + c) * b + r, (3 * h + right) * b + r)
+        ring = np.where(r < h, r * b + c, np.where(below < h, (h + below) * b + c, beside))
+        return (i * across + j) * 4 * h * b + ring
 
     def add(self, at: Block, codes: np.ndarray, *sources: np.ndarray) -> None:
         """Store where the backlinks from a block's rim lead."""
-        self.put(at, *sides_of(labels_of(self.blocks, at, codes, *sources)))
+        self.put(at, *sides_of(labels_of(self.blocks, self.halo, at, codes, *sources), self.halo))
 
     def put(self, at: Block, *sides: np.ndarray) -> None:
         """Store the labels from `follow` of a block's sides, see `sides_of`."""
-        rim = self._rims[at[0] * self.blocks.shape[1] + at[1]].reshape(4, -1)
+        rim = self._rims[at[0] * self.blocks.shape[1] + at[1]].reshape(4 * self.halo, -1)
         for place, labels in zip(rim, sides, strict=True):
             place[: len(labels)] = labels
 
@@ -190,10 +209,10 @@ class BacklinkForest:
 
     def around(self, at: Block) -> np.ndarray:
         """Return the ids of the sources of the cells around a block, uint32; 0 for none."""
-        labels = self.labels_at(*cells_around(self.blocks.window(*at)))
+        labels = self.labels_at(*cells_around(self.blocks.window(*at), self.halo))
         return np.where(labels == _UNKNOWN, 0, -labels - 2).astype(np.uint32)
 
     def labels(self, at: Block, codes: np.ndarray, *sources: np.ndarray) -> np.ndarray:
         """Return the source ids of a block's cells, uint32; 0 where there is none."""
-        labels = labels_of(self.blocks, at, codes, *sources)
-        return ids_of(self.blocks, at, codes, labels, self.around(at))
+        labels = labels_of(self.blocks, self.halo, at, codes, *sources)
+        return ids_of(self.blocks, self.halo, at, codes, labels, self.around(at))

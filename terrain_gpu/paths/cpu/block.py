@@ -24,12 +24,13 @@ from .tile import relax_tile
 def seed(distances, keys, whole, rows, cols, values):
     """Lower the cells of sources (block coordinates) to `values`; their tiles become pending."""
     across = keys.shape[1]
+    halo = (distances.shape[0] - keys.shape[0] * TILE) // 2
     for k in range(len(rows)):
         r, c = rows[k], cols[k]
-        if values[k] < distances[r + 1, c + 1]:
-            distances[r + 1, c + 1] = values[k]
-            for dr in range(-1, 2):
-                for dc in range(-1, 2):
+        if values[k] < distances[r + halo, c + halo]:
+            distances[r + halo, c + halo] = values[k]
+            for dr in range(-halo, halo + 1):
+                for dc in range(-halo, halo + 1):
                     i, j = (r + dr) // TILE, (c + dc) // TILE
                     if 0 <= i < keys.shape[0] and 0 <= j < across:
                         keys[i, j] = min(keys[i, j], values[k])
@@ -40,21 +41,24 @@ def seed(distances, keys, whole, rows, cols, values):
 def receive(distances, keys, halo):
     """Lower the halo to the distances of the neighbours; tiles next to it become pending.
 
-    `halo` holds four rows: top and bottom row (with corners), left and right column; each fills the
-    front of its row.
+    `halo` holds the lines of cells around the block, for each side as many as there are: those
+    above and below (with corners), left and right, the nearest first; each fills the front of its
+    row.
     """
-    height, width = distances.shape[0] - 2, distances.shape[1] - 2
-    for s in range(4):
+    lines = len(halo) // 4
+    height, width = distances.shape[0] - 2 * lines, distances.shape[1] - 2 * lines
+    for line in range(4 * lines):
+        s, n = line // lines, line % lines
         along, across = (width, height) if s < 2 else (height, width)
         edge = 0 if s % 2 == 0 else (across - 1) // TILE
-        fixed = 0 if s % 2 == 0 else across + 1
-        for k in range(along + 2):
+        fixed = lines - 1 - n if s % 2 == 0 else across + lines + n
+        for k in range(along + 2 * lines):
             r, c = (fixed, k) if s < 2 else (k, fixed)
-            value = halo[s, k]
+            value = halo[line, k]
             if value >= distances[r, c]:
                 continue
             distances[r, c] = value
-            for t in range(max(k - 2, 0) // TILE, min(k, along - 1) // TILE + 1):
+            for t in range(max(k - 2 * lines, 0) // TILE, min(k, along - 1) // TILE + 1):
                 i, j = (edge, t) if s < 2 else (t, edge)
                 keys[i, j] = min(keys[i, j], value)
 
@@ -110,7 +114,7 @@ def relax_block(
     heights, frictions, absent, lengths, options
         See `fill_weights`.
     distances
-        Distances of the block, padded by one.
+        Distances of the block, padded by `halo_of` the options.
     keys
         Per tile: the least distance still to be propagated into it.
     whole
@@ -197,11 +201,18 @@ def side_of(k, y, x, down, across):
 
 @jit
 def take_rim(distances, rim):
-    """Copy the outer cells of a block to `rim`: top and bottom row, left and right column."""
-    height, width = distances.shape[0] - 2, distances.shape[1] - 2
-    for k in range(width):
-        rim[0, k] = distances[1, k + 1]
-        rim[1, k] = distances[height, k + 1]
-    for k in range(height):
-        rim[2, k] = distances[k + 1, 1]
-        rim[3, k] = distances[k + 1, width]
+    """Copy the outer cells of a block to `rim`: lines at the top, bottom, left and right.
+
+    Each side has as many as the halo, the outermost first.
+    """
+    lines = len(rim) // 4
+    height, width = distances.shape[0] - 2 * lines, distances.shape[1] - 2 * lines
+    for n in range(lines):
+        above, below = lines + n, lines + height - 1 - n
+        left, right = lines + n, lines + width - 1 - n
+        for k in range(width):
+            rim[n, k] = distances[above, k + lines]
+            rim[lines + n, k] = distances[below, k + lines]
+        for k in range(height):
+            rim[2 * lines + n, k] = distances[k + lines, left]
+            rim[3 * lines + n, k] = distances[k + lines, right]

@@ -11,6 +11,7 @@ import numpy as np
 from ...grid import TILE, Block, BlockGrid, Window
 from ..costs import Hops
 from ..edges import infinity_of
+from ..knights import halo_of, mask_dtype, options_of
 from ..steps import unreached
 from .finalise import Flats, close_flats, predecessors
 from .relax import CellSource, Relaxation
@@ -51,12 +52,13 @@ def steps_in(
     problem: CostDistance, ground: CellSource, at: Block, field: Field, farthest: Any
 ) -> tuple[np.ndarray, np.ndarray, int]:
     """As `steps_of`, from the field of a block with its halo."""
-    height, width = field.absent.shape[0] - 2, field.absent.shape[1] - 2
+    halo = halo_of(problem.options)
+    height, width = (n - 2 * halo for n in field.absent.shape)
     distances, infinity = field.distances, infinity_of(field.distances)
     if farthest != infinity:
         distances = np.where(distances <= farthest, distances, infinity)
     codes = np.empty((height, width), np.uint8)
-    flat = np.empty((height + 2, width + 2), np.uint8)
+    flat = np.empty(field.absent.shape, mask_dtype(halo))
     count = predecessors(
         problem.model.kernel,
         field.heights,
@@ -66,7 +68,7 @@ def steps_in(
         problem.options,
         distances,
         ground.seeds(at, field),
-        np.empty((8, TILE, TILE), problem.dtype),
+        np.empty((8 * halo, TILE, TILE), problem.dtype),
         codes,
         flat,
     )
@@ -112,13 +114,14 @@ def relaxation_of(
 def relaxation_of_hops(
     kind: Callable[..., Kind],
     blocks: BlockGrid,
+    halo: int,
     steps: Callable[[Block], np.ndarray],
     capacity: int,
     spill: Path,
     **more: Any,
 ) -> Kind:
     """Return the relaxation of hops on flats, from their rims."""
-    how = Hops(), (True, True, False), np.dtype(np.uint32), 2**31 - 1
+    how = Hops(), options_of(8 * halo, True, False), np.dtype(np.uint32), 2**31 - 1
     return kind(Flats(blocks, steps), *how, capacity, spill, **more)
 
 

@@ -14,9 +14,10 @@ import numpy as np
 
 from ...compiled import jit
 from ...grid import TILE, Block, BlockGrid
-from ...grid.neighbours import COL_STEP, ROW_STEP
+from ...grid.neighbours import CODE_16, COL_STEP_16, ROW_STEP_16
 from ..edges import infinity_of, join
 from ..fields import Field
+from ..knights import halo_of
 from ..steps import UNREACHED, fill_weights
 
 
@@ -31,23 +32,23 @@ def predecessors(
     heights, frictions, absent, lengths, options
         See `fill_weights`.
     distances
-        Final, padded by one.
+        Final, padded.
     roots
         Rows, columns and distances of sources in the block.
     work
-        (8, TILE, TILE) of the type of distances.
+        (8 or 16, TILE, TILE) of the type of distances.
     codes
-        uint8, not padded: receives the D8 code toward the predecessor; 0 for none, 255 unreached.
+        uint8, not padded: receives the code toward the predecessor; 0 for none, 255 unreached.
     flat
-        uint8, padded: receives bit k where the step from neighbour k costs nothing, for cells
-        without code.
+        uint8 or uint16, padded: receives bit k where the step from neighbour k costs nothing, for
+        cells without code.
 
     Returns
     -------
     flats
         Number of cells without a code that are not roots.
     """
-    infinity = infinity_of(distances)
+    infinity, halo, mask = infinity_of(distances), halo_of(options), flat.dtype.type
     height, width = codes.shape
     flat[:] = 0
     flats = 0
@@ -55,32 +56,33 @@ def predecessors(
         for col in range(0, width, TILE):
             fill_weights(cost, heights, frictions, absent, lengths, row, col, options, work)
             for y in range(TILE):
-                here = distances[row + y + 1, col + 1 : col + 1 + TILE]
+                r, c = row + y + halo, col + halo
+                here = distances[r, c : c + TILE]
                 code = codes[row + y, col : col + TILE]
-                even = flat[row + y + 1, col + 1 : col + 1 + TILE]
+                even = flat[r, c : c + TILE]
                 code[:] = 0
-                for m in range(8):
-                    k = 7 - m
-                    start = col + 1 + COL_STEP[k]
-                    there = distances[row + y + 1 + ROW_STEP[k], start : start + TILE]
+                for m in range(8 * halo):
+                    k = 8 * halo - 1 - m
+                    start = c + COL_STEP_16[k]
+                    there = distances[r + ROW_STEP_16[k], start : start + TILE]
                     w = work[k, y]
-                    bit = np.uint8(1 << k)
+                    own, bit = CODE_16[k], mask(1 << k)
                     for x in range(TILE):
                         tight = (join(cost, there[x], w[x]) == here[x]) & (here[x] < infinity)
-                        code[x] = bit if tight & (there[x] < here[x]) else code[x]
-                        even[x] |= bit if tight & (there[x] == here[x]) else np.uint8(0)
+                        code[x] = own if tight & (there[x] < here[x]) else code[x]
+                        even[x] |= bit if tight & (there[x] == here[x]) else mask(0)
                 for x in range(TILE):
                     code[x] = code[x] if here[x] < infinity else np.uint8(UNREACHED)
-                    even[x] = even[x] if code[x] == 0 else np.uint8(0)
+                    even[x] = even[x] if code[x] == 0 else mask(0)
     rows, cols, values = roots
     for k in range(len(rows)):
         r, c = rows[k], cols[k]
-        if distances[r + 1, c + 1] == values[k]:
+        if distances[r + halo, c + halo] == values[k]:
             codes[r, c] = 0
-            flat[r + 1, c + 1] = 0
+            flat[r + halo, c + halo] = 0
     for r in range(height):
         for c in range(width):
-            flats += flat[r + 1, c + 1] != 0
+            flats += flat[r + halo, c + halo] != 0
     return flats
 
 
@@ -88,16 +90,18 @@ def predecessors(
 def close_flats(flat, hops, codes):
     """Code the cells of flats: the lowest direction with one hop less."""
     height, width = codes.shape
+    halo = (flat.shape[0] - height) // 2
     lost = 0
     for r in range(height):
         for c in range(width):
-            if flat[r + 1, c + 1] == 0:
+            y, x = r + halo, c + halo
+            if flat[y, x] == 0:
                 continue
             found = False
-            for k in range(8):
-                there = hops[r + 1 + ROW_STEP[k], c + 1 + COL_STEP[k]]
-                if (flat[r + 1, c + 1] >> k) & 1 and there + 1 == hops[r + 1, c + 1]:
-                    codes[r, c] = 1 << k
+            for k in range(8 * halo):
+                there = hops[y + ROW_STEP_16[k], x + COL_STEP_16[k]]
+                if (flat[y, x] >> k) & 1 and there + 1 == hops[y, x]:
+                    codes[r, c] = CODE_16[k]
                     found = True
                     break
             lost += not found
@@ -118,5 +122,7 @@ class Flats:
 
     def seeds(self, at: Block, field: Field) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return the cells that are not on a flat: they have no hops."""
-        rows, cols = np.nonzero(field.heights[1:-1, 1 : self.blocks.seam(at) or -1] == 0)
+        h = 1 if field.heights.dtype == np.uint8 else 2
+        own = field.heights[h:-h, h : self.blocks.seam(at) or -h]
+        rows, cols = np.nonzero(own == 0)
         return rows, cols, np.zeros(len(rows), np.uint32)

@@ -28,6 +28,7 @@ from ...io.places import Places
 from ...store.spill import SlotFiles, Slots
 from ..edges import infinity_of
 from ..fields import Field, forget_spare_pages, pages
+from ..knights import Options, halo_of
 from .block import receive, receive_seam, relax_block, seed, take_rim
 from .counts import Visits
 from .dijkstra import dijkstra_block, new_players
@@ -57,11 +58,11 @@ class CellSource(Protocol):
         """Return the sources in a block: rows and columns in it, and distances."""
 
 
-def rim_of_hops(steps: np.ndarray, dtype: np.dtype, seam: int | None) -> np.ndarray:
+def rim_of_hops(steps: np.ndarray, dtype: np.dtype, halo: int, seam: int | None) -> np.ndarray:
     """Return the rim of a block of `Flats` that is not loaded yet; see `BlockGrid.seam`."""
     infinity = infinity_of(np.empty(0, dtype))
     hops = np.where(steps != 0, infinity, 0).astype(dtype)
-    rim = np.full((4, max(hops.shape) - 2), infinity, dtype)
+    rim = np.full((4 * halo, max(hops.shape) - 2 * halo), infinity, dtype)
     take_rim(hops, rim)
     if seam:
         trim_rim(hops, rim, seam)
@@ -96,7 +97,7 @@ class Relaxation:
 
     ground: CellSource
     cost: Any
-    options: tuple[bool, bool, bool]
+    options: Options
     dtype: np.dtype
     farthest: Any
     capacity: int
@@ -112,7 +113,7 @@ class Relaxation:
     receive, take_rim = staticmethod(receive), staticmethod(take_rim)
 
     def __post_init__(self) -> None:
-        self.blocks = self.ground.blocks
+        self.blocks, self.halo = self.ground.blocks, halo_of(self.options)
         self.infinity = infinity_of(np.empty(0, self.dtype))
         self._lock = threading.Condition()
         self._pending: dict[Block, Any] = {}
@@ -154,11 +155,12 @@ class Relaxation:
 
     def compile(self, heights: np.dtype, frictions: np.dtype) -> None:
         """Compile in this thread, which Ctrl-C can interrupt; a worker thread could not be."""
-        side = TILE + 2
+        side = TILE + 2 * self.halo
         cells, absent = np.zeros((side, side), heights), np.zeros((side, side), bool)
+        lengths = np.ones((4 * self.halo, side))
         distances = self._infinite(side, side)
         self._relax(
-            Field(cells, cells.astype(frictions), absent, np.ones((4, side)), distances),
+            Field(cells, cells.astype(frictions), absent, lengths, distances),
             self._infinite(1, 1),
             np.zeros((1, 1), bool),
             self._new_work((TILE, TILE)),
@@ -247,17 +249,17 @@ class Relaxation:
 
     def _make_pending(self, at: Block, distances: np.ndarray) -> None:
         """All that a block's upper bounds have reached may still have to be passed on."""
-        height, width = self.shape(at)
-        tiles = distances[1:-1, 1:-1].reshape(height // TILE, TILE, width // TILE, TILE)
+        (height, width), h = self.shape(at), self.halo
+        tiles = distances[h:-h, h:-h].reshape(height // TILE, TILE, width // TILE, TILE)
         self._keys[at] = tiles.min(axis=(1, 3))
         self._whole[at] = self._keys[at] < self.infinity
-        self._rims[at] = np.full((4, max(height, width)), self.infinity, self.dtype)
+        self._rims[at] = self._infinite(4 * h, max(height, width))
         self._put_rim(at, distances)
 
     def _new_distances(self, at: Block) -> np.ndarray:
-        height, width = self.shape(at)
-        found = pages((height + 2, (width + 2) * math.prod(self.lanes)), self.dtype)
-        return found.reshape(height + 2, width + 2, *self.lanes)
+        height, width = (n + 2 * self.halo for n in self.shape(at))
+        found = pages((height, width * math.prod(self.lanes)), self.dtype)
+        return found.reshape(height, width, *self.lanes)
 
     def _infinite(self, *shape: int) -> np.ndarray:
         """Distances that are not reached."""
@@ -286,7 +288,7 @@ class Relaxation:
     def _new_work(self, largest_block: tuple[int, int]) -> Any:
         if self.method == "dijkstra":
             return new_players(largest_block)
-        return new_tile_work(self.dtype)
+        return new_tile_work(self.dtype, self.halo)
 
     def _next(self) -> Block | None:
         """Return the idle block with the least key; None at the end."""
@@ -392,7 +394,7 @@ class Relaxation:
             return
         mine = self._targets_in(at)
         rows, cols = (a[mine] % self.blocks.block for a in (self.targets.rows, self.targets.cols))
-        self._reach_targets(mine, field.distances[rows + 1, cols + 1])
+        self._reach_targets(mine, field.distances[rows + self.halo, cols + self.halo])
 
     def _reach_targets(self, mine: np.ndarray, distances: np.ndarray) -> None:
         if self._at_targets is None:
@@ -410,9 +412,9 @@ class Relaxation:
 
         Where the raster wraps, a fifth row holds the cells beyond the seam, see `receive_seam`.
         """
-        height, width = self.shape(at)
-        halo = self._infinite(4 + self.blocks.wraps, max(height, width) + 2)
-        (i, j), seam = at, self.blocks.seam(at)
+        (height, width), h = self.shape(at), self.halo
+        halo = self._infinite(4 * h + self.blocks.wraps, max(height, width) + 2 * h)
+        (i, j), seam, lines = at, self.blocks.seam(at), range(h)
         rims: dict[Any, np.ndarray] = self._rims
         for side, (di, dj), facing, along in (
             (0, (-1, 0), 1, width),
@@ -422,19 +424,25 @@ class Relaxation:
         ):
             rim = rims.get(self.blocks.beside(i + di, j + dj))
             if rim is not None:
-                halo[4 if seam and dj > 0 else side, 1 : along + 1] = rim[facing, :along]
+                for n in lines:
+                    line = 4 if seam and dj > 0 else side * h + n
+                    halo[line, h : along + h] = rim[facing * h + n, :along]
         for side, k, (di, dj) in (
             (0, 0, (-1, -1)),
-            (0, width + 1, (-1, 1)),
+            (0, width + h, (-1, 1)),
             (1, 0, (1, -1)),
-            (1, width + 1, (1, 1)),
+            (1, width + h, (1, 1)),
         ):
             other = self.blocks.beside(i + di, j + dj)
             if other is None or (rim := rims.get(other)) is None:
                 continue
-            last = (self.blocks.seam(other) or self.shape(other)[1] + 1) - 2 if dj < 0 else 0
-            place = (4, 0 if di < 0 else height + 1) if seam and dj > 0 else (side, k)
-            halo[place] = rim[1 if di < 0 else 0, last]
+            end = (self.blocks.seam(other) or self.shape(other)[1] + 1) - 1 - h
+            last = end if dj < 0 else 0
+            for n in lines:
+                line, first = side * h + n, k
+                if seam and dj > 0:
+                    line, first = 4, 0 if di < 0 else height + 1
+                halo[line, first : first + h] = rim[(1 - side) * h + n, last : last + h]
         return halo
 
     # -- fields, in memory or spilled ------------------------------------------------------
@@ -489,7 +497,7 @@ class Relaxation:
         field.distances = self._new_distances(at)
         field.distances[...] = self.infinity
         self.visits.add(seen=height * width)
-        self._rims[at] = self._infinite(4, max(height, width))
+        self._rims[at] = self._infinite(4 * self.halo, max(height, width))
         self._keys[at] = self._infinite(height // TILE, width // TILE)
         self._whole[at] = np.zeros((height // TILE, width // TILE), bool)
         self._set_sources(at, field)
@@ -504,18 +512,25 @@ class Relaxation:
 
     def _rim_sides(self, at: Block, padded: np.ndarray) -> np.ndarray:
         """Return the least distance on each side and corner, by D8 direction."""
-        d = padded[1:-1, 1 : self.blocks.seam(at) or -1]
-        sides = d[:, -1], d[-1], d[:, 0], d[0]
-        east, south, west, north = (side.min(axis=0) for side in sides)
-        found = (east, d[-1, -1], south, d[-1, 0], west, d[0, 0], north, d[0, -1])
+        h = self.halo
+        d = padded[h:-h, h : self.blocks.seam(at) or -h]
+        first, last, every = slice(h), slice(-h, None), slice(None)
+        rows = every, last, last, last, every, first, first, first  # clockwise from the east
+        cols = last, last, every, first, first, first, every, last
+        found = [d[one].min(axis=(0, 1)) for one in zip(rows, cols, strict=True)]
         return np.array(found, self.dtype)
+
+    @property
+    def field_bytes(self) -> int:
+        """Bytes of the distances of a block."""
+        side = self.blocks.block + 2 * self.halo
+        return side**2 * self.dtype.itemsize * math.prod(self.lanes)
 
     def _slot(self, at: Block) -> int:
         return at[0] * self.blocks.shape[1] + at[1]
 
     def _new_slots(self, *, resume: bool) -> Slots | SlotFiles:
-        size = (self.blocks.block + 2) ** 2 * self.dtype.itemsize * math.prod(self.lanes)
-        return Slots(self.spill, self.blocks.count, size, resume=resume)
+        return Slots(self.spill, self.blocks.count, self.field_bytes, resume=resume)
 
     def _save(self, at: Block, field: Field) -> None:
         if not field.dirty and self._is_saved(at):
@@ -535,7 +550,8 @@ class Relaxation:
 
     def offer(self, at: Block, steps: np.ndarray, count: int) -> None:
         """For `Flats`: give a block's rim before it is loaded, and make it pending if uneven."""
-        self.take_offer(at, rim_of_hops(steps, self.dtype, self.blocks.seam(at)), count)
+        rim = rim_of_hops(steps, self.dtype, self.halo, self.blocks.seam(at))
+        self.take_offer(at, rim, count)
 
     def take_offer(self, at: Block, rim: np.ndarray, count: int) -> None:
         """See `offer`."""
@@ -572,7 +588,7 @@ class Relaxation:
             self._busy.discard(at)
             self._lock.notify_all()
 
-    @staticmethod
-    def interior(window: Window, padded: np.ndarray) -> np.ndarray:
+    def interior(self, window: Window, padded: np.ndarray) -> np.ndarray:
         """The raster's own cells of a padded array."""
-        return padded[1 : window[1] - window[0] + 1, 1 : window[3] - window[2] + 1]
+        h = self.halo
+        return padded[h : window[1] - window[0] + h, h : window[3] - window[2] + h]

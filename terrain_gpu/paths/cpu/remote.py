@@ -332,8 +332,7 @@ class RemotePhases(Phases):
         return relaxation_of(Dispatch, problem, *how, host=self.host, sources=self.ground.places)
 
     def _left(self) -> Slots:
-        count, size = self.problem.blocks.count, (self.problem.blocks.block + 2) ** 2
-        return Slots(self.spill, count, size * self.problem.dtype.itemsize, resume=True)
+        return Slots(self.spill, self.problem.blocks.count, self.paths.field_bytes, resume=True)
 
     def finalise(self) -> tuple[int, int]:
         self._tick(self.problem.grid.cells)
@@ -362,13 +361,13 @@ class RemotePhases(Phases):
         SlotFiles.left(spill).close(keep=False)
         blocks, nowhere = self.problem.blocks, lambda at: np.empty(0)
         more = {"host": self.host, "loan": self.loan, "after": self.paths}
-        return relaxation_of_hops(Dispatch, blocks, nowhere, 1, spill, **more)
+        return relaxation_of_hops(Dispatch, blocks, self.paths.halo, nowhere, 1, spill, **more)
 
     def allocate(self) -> None:
         if self.run.writers[self.problem.named["allocation"]].finished:
             return
         blocks, ground = self.problem.blocks, self.ground
-        forest = BacklinkForest(blocks)
+        forest = BacklinkForest(blocks, self.paths.halo)
         given = (Followed(at, ground.places(at)) for at in blocks.ids())
         for at, sides in self.loan.each(follow_block, given):
             forest.put(at, *sides)

@@ -157,6 +157,7 @@ class Phases:
         flats = relaxation_of_hops(
             Relaxation,
             self.problem.blocks,
+            self.paths.halo,
             lambda at: steps_of(self.problem, self.paths, at)[1],
             self.run.plan.buffers,
             self.paths.spill.with_suffix(".flats"),
@@ -179,7 +180,8 @@ class Phases:
 
     def allocate(self) -> None:
         """Write the source of each cell, from the backlinks."""
-        forest, blocks = BacklinkForest(self.problem.blocks), self.problem.blocks
+        blocks = self.problem.blocks
+        forest = BacklinkForest(blocks, self.paths.halo)
         named = self.problem.named
         backlinks = self.run.writers[named["backlink"]]
 

@@ -3,7 +3,8 @@
 A downward sweep relaxes every row from the row above, in vector registers. Then rows are scanned
 rightwards and leftwards. Each step of a scan waits for the previous one, so four rows are scanned
 together. An upward sweep follows. Rows whose neighbours have not changed are skipped. Neighbours
-are numbered as D8 codes are: E, SE, S, SW, W, NW, N, NE.
+are numbered as D8 codes are: E, SE, S, SW, W, NW, N, NE; then knight's moves, which also relax
+a row from the second one above or below.
 """
 
 from __future__ import annotations
@@ -13,74 +14,114 @@ from numba.extending import register_jitable
 
 from ...compiled import jit
 from ...grid import TILE
+from ...grid.neighbours import COL_STEP_16, NEIGHBOUR, ROW_STEP_16
 from ..edges import infinity_of, join
 
 PADDED = TILE + 2
 
 _DOWN, _UP = 1, 2
-"""Flags of a row that changed: the next row (down) or the previous one (up) must be relaxed."""
+"""Flags of a row that must be relaxed: from the rows above (down), or from those below (up)."""
 
 
-def new_tile_work(distance: np.dtype) -> tuple:
-    """Allocate the work space of `relax_tile`."""
+def new_tile_work(distance: np.dtype, halo: int = 1) -> tuple:
+    """Allocate the work space of `relax_tile`, for 8 or 16 neighbours by the halo."""
+    side = TILE + 2 * halo
     return (
-        np.empty((PADDED, PADDED), distance),  # distances with their halo
-        np.empty((8, TILE, TILE), distance),  # cost of a step into each cell from each neighbour
-        np.empty(PADDED, np.uint8),  # flags _DOWN and _UP of each row
-        np.empty(PADDED, np.bool_),  # rows to scan
+        np.empty((side, side), distance),  # distances with their halo
+        np.empty((8 * halo, TILE, TILE), distance),  # cost of a step into each cell from each
+        np.empty(side, np.uint8),  # flags _DOWN and _UP of each row
+        np.empty(side, np.bool_),  # rows to scan
     )
 
 
 @register_jitable
 def relax_rows(way, work):
     """Sweep until nothing changes; returns the number of row passes and pairs of scans."""
-    d, weights, fresh, scan = work
+    d, weights, due, scan = work
+    halo = (d.shape[0] - TILE) // 2
     passes = 0
     busy = True
     while busy:
-        for y in range(1, TILE + 1):
-            if fresh[y - 1] & _DOWN:
-                fresh[y - 1] &= _UP
+        for y in range(halo, TILE + halo):
+            if due[y] & _DOWN:
+                due[y] &= _UP
                 passes += 1
-                if _from_row(way, d[y], d[y - 1], weights, y - 1, 6, 7, 5):
-                    fresh[y] = _DOWN | _UP
+                changed = _from_row(way, d[y], d[y - 1], weights, y - halo, halo, 6, 7, 5)
+                if halo == 2:
+                    changed |= _by_knights(way, d[y], d[y - 1], d[y - 2], weights, y - 2, 12, 15)
+                if changed:
+                    _tell(due, y, halo)
                     scan[y] = True
         passes += _scan_rows(way, work)
-        for y in range(TILE, 0, -1):
-            if fresh[y + 1] & _UP:
-                fresh[y + 1] &= _DOWN
+        for y in range(TILE + halo - 1, halo - 1, -1):
+            if due[y] & _UP:
+                due[y] &= _DOWN
                 passes += 1
-                if _from_row(way, d[y], d[y + 1], weights, y - 1, 2, 1, 3):
-                    fresh[y] = _DOWN | _UP
+                changed = _from_row(way, d[y], d[y + 1], weights, y - halo, halo, 2, 1, 3)
+                if halo == 2:
+                    changed |= _by_knights(way, d[y], d[y + 1], d[y + 2], weights, y - 2, 11, 8)
+                if changed:
+                    _tell(due, y, halo)
                     scan[y] = True
         passes += _scan_rows(way, work)
         busy = False
-        for y in range(TILE):
-            busy |= (fresh[y] & _DOWN) != 0 or (fresh[y + 2] & _UP) != 0
+        for y in range(halo, TILE + halo):
+            busy |= due[y] != 0
     return passes
 
 
 @register_jitable
-def _from_row(way, here, other, weights, row, up, right_up, left_up):
+def _tell(due, y, halo):
+    """A row has changed: those that steps from it lead to must be relaxed."""
+    for n in range(1, halo + 1):
+        due[y + n] |= _DOWN
+        due[y - n] |= _UP
+
+
+@register_jitable
+def _from_row(way, here, other, weights, row, halo, up, right_up, left_up):
     """Relax a row from the row above or below; returns whether anything changed."""
     # Rows selected by one index are known to be contiguous, which vectorisation needs.
     straight, right, left = weights[up, row], weights[right_up, row], weights[left_up, row]
     changed = False
     for x in range(TILE):
-        old = here[x + 1]
-        new = min(join(way, other[x + 1], straight[x]), join(way, other[x + 2], right[x]))
-        new = min(new, join(way, other[x], left[x]), old)
+        c = x + halo
+        old = here[c]
+        new = min(join(way, other[c], straight[x]), join(way, other[c + 1], right[x]))
+        new = min(new, join(way, other[c - 1], left[x]), old)
         changed |= new != old
-        here[x + 1] = new
+        here[c] = new
+    return changed
+
+
+@register_jitable
+def _by_knights(way, here, near, far, weights, row, left, right):
+    """Relax a row by the knight's moves from the next two rows above or below.
+
+    `left` and `right` are the moves from the near row; those from the far row lie between them.
+    """
+    inward = 1 if left > right else -1  # from the left one, clockwise or not
+    flat_left, flat_right = weights[left, row], weights[right, row]
+    steep_left, steep_right = weights[left - inward, row], weights[right + inward, row]
+    changed = False
+    for x in range(TILE):
+        c = x + 2
+        old = here[c]
+        new = min(join(way, near[c - 2], flat_left[x]), join(way, near[c + 2], flat_right[x]))
+        new = min(new, join(way, far[c - 1], steep_left[x]), old)
+        new = min(new, join(way, far[c + 1], steep_right[x]))
+        changed |= new != old
+        here[c] = new
     return changed
 
 
 @register_jitable
 def _scan_rows(way, work):
     """Scan changed rows rightwards and leftwards, four rows together."""
-    d, weights, fresh, scan = work
+    d, weights, due, scan = work
+    halo = (d.shape[0] - TILE) // 2
     passes = 0
-    for y in range(1, TILE + 1, 4):
+    for y in range(halo, TILE + halo, 4):
         if not (scan[y] | scan[y + 1] | scan[y + 2] | scan[y + 3]):
             continue
         scan[y : y + 4] = False
@@ -88,57 +129,76 @@ def _scan_rows(way, work):
         a, b, c, e = d[y], d[y + 1], d[y + 2], d[y + 3]
         changed = (False, False, False, False)
         for side in range(2):
-            k = 4 if side == 0 else 0
-            wa, wb = weights[k, y - 1], weights[k, y]
-            wc, we = weights[k, y + 1], weights[k, y + 2]
-            x = 0 if side == 0 else TILE + 1
+            k, row = 4 if side == 0 else 0, y - halo
+            wa, wb = weights[k, row], weights[k, row + 1]
+            wc, we = weights[k, row + 2], weights[k, row + 3]
+            x = halo - 1 if side == 0 else TILE + halo
             step = 1 - 2 * side
             va, vb, vc, ve = a[x], b[x], c[x], e[x]
             ca, cb, cc, ce = changed
             for _ in range(TILE):
                 x += step
                 old = a[x]
-                va = min(old, join(way, va, wa[x - 1]))
+                va = min(old, join(way, va, wa[x - halo]))
                 ca |= va != old
                 a[x] = va
                 old = b[x]
-                vb = min(old, join(way, vb, wb[x - 1]))
+                vb = min(old, join(way, vb, wb[x - halo]))
                 cb |= vb != old
                 b[x] = vb
                 old = c[x]
-                vc = min(old, join(way, vc, wc[x - 1]))
+                vc = min(old, join(way, vc, wc[x - halo]))
                 cc |= vc != old
                 c[x] = vc
                 old = e[x]
-                ve = min(old, join(way, ve, we[x - 1]))
+                ve = min(old, join(way, ve, we[x - halo]))
                 ce |= ve != old
                 e[x] = ve
             changed = (ca, cb, cc, ce)
         for k in range(4):
             if changed[k]:
-                fresh[y + k] = _DOWN | _UP
+                _tell(due, y + k, halo)
     return passes
 
 
 @register_jitable
 def _from_sides(way, work):
     """Relax the outer columns of the tile from its halo."""
-    d, weights, fresh, scan = work
-    for y in range(1, TILE + 1):
-        r = y - 1
-        old = d[y, 1]
-        new = min(old, join(way, d[y, 0], weights[4, r, 0]))
-        new = min(new, join(way, d[y - 1, 0], weights[5, r, 0]))
-        new = min(new, join(way, d[y + 1, 0], weights[3, r, 0]))
-        last = d[y, TILE]
-        then = min(last, join(way, d[y, TILE + 1], weights[0, r, TILE - 1]))
-        then = min(then, join(way, d[y - 1, TILE + 1], weights[7, r, TILE - 1]))
-        then = min(then, join(way, d[y + 1, TILE + 1], weights[1, r, TILE - 1]))
-        if new < old or then < last:
-            d[y, 1] = new
-            d[y, TILE] = min(then, d[y, TILE])
-            fresh[y] = _DOWN | _UP
+    d, weights, due, scan = work
+    halo = (d.shape[0] - TILE) // 2
+    first, last = halo, TILE + halo - 1
+    for y in range(halo, TILE + halo):
+        r = y - halo
+        old = d[y, first]
+        new = min(old, join(way, d[y, first - 1], weights[4, r, 0]))
+        new = min(new, join(way, d[y - 1, first - 1], weights[5, r, 0]))
+        new = min(new, join(way, d[y + 1, first - 1], weights[3, r, 0]))
+        end = d[y, last]
+        then = min(end, join(way, d[y, last + 1], weights[0, r, TILE - 1]))
+        then = min(then, join(way, d[y - 1, last + 1], weights[7, r, TILE - 1]))
+        then = min(then, join(way, d[y + 1, last + 1], weights[1, r, TILE - 1]))
+        changed = (new < old) | (then < end)
+        d[y, first] = new
+        d[y, last] = min(then, d[y, last])
+        if halo == 2:
+            changed |= _knights_from_sides(way, d, weights, y)
+        if changed:
+            _tell(due, y, halo)
             scan[y] = True
+
+
+@register_jitable
+def _knights_from_sides(way, d, weights, y):
+    """Relax the outer two cells at both ends of a row by knight's moves from the halo."""
+    changed = False
+    for x in (2, 3, TILE, TILE + 1):
+        for k in range(8, 16):
+            there = x + COL_STEP_16[k]
+            if there < 2 or there > TILE + 1:
+                new = join(way, d[y + ROW_STEP_16[k], there], weights[k, y - 2, x - 2])
+                changed |= new < d[y, x]
+                d[y, x] = min(d[y, x], new)
+    return changed
 
 
 @jit
@@ -151,7 +211,7 @@ def relax_tile(way, distances, row, col, whole, work, improved):
         `Sum` or `Max`, see `edges.joining`. This function takes longest to compile; so it is
         compiled only for these two and not for every model.
     distances
-        Distances of the block, padded by one.
+        Distances of the block, padded by the halo.
     row, col
         First row and column of the tile's halo in the padded block.
     whole
@@ -165,35 +225,58 @@ def relax_tile(way, distances, row, col, whole, work, improved):
     passes
         Number of row passes.
     """
-    d, _, fresh, scan = work
-    for y in range(PADDED):
-        for x in range(PADDED):
+    d, _, due, scan = work
+    side, infinity = d.shape[0], infinity_of(d)
+    halo = (side - TILE) // 2
+    first, last = halo, TILE + halo - 1
+    for y in range(side):
+        for x in range(side):
             d[y, x] = distances[row + y, col + x]
-    fresh[:] = _DOWN | _UP if whole else 0
+    due[:] = _DOWN | _UP if whole else 0
     scan[:] = whole
-    fresh[0] = _DOWN
-    fresh[TILE + 1] = _UP
+    for n in range(halo):
+        due[first + n] |= _DOWN
+        due[last - n] |= _UP
     _from_sides(way, work)
     passes = relax_rows(way, work)
     # A lowered distance matters only to neighbours with a larger distance.
-    improved[:] = infinity_of(d)
-    for y, outer, k in ((1, 0, 6), (TILE, TILE + 1, 2)):
-        old, new, out = distances[row + y, col : col + PADDED], d[y], d[outer]
-        for x in range(1, TILE + 1):
+    improved[:] = infinity
+    if halo == 2:
+        _moves_outward(d, distances[row : row + side, col : col + side], improved)
+    for y, outer, k in ((first, first - 1, 6), (last, last + 1, 2)):
+        old, new, out = distances[row + y, col : col + side], d[y], d[outer]
+        for x in range(first, last + 1):
             farther = new[x] < max(out[x], out[x - 1], out[x + 1])
             if (new[x] < old[x]) & farther:
                 improved[k] = min(improved[k], new[x])
-    for x, outer, k in ((1, 0, 4), (TILE, TILE + 1, 0)):
-        for y in range(1, TILE + 1):
+    for x, outer, k in ((first, first - 1, 4), (last, last + 1, 0)):
+        for y in range(first, last + 1):
             new = d[y, x]
             farther = new < max(d[y, outer], d[y - 1, outer], d[y + 1, outer])
             if (new < distances[row + y, col + x]) & farther:
                 improved[k] = min(improved[k], new)
-    for y, x, k in ((1, 1, 5), (1, TILE, 7), (TILE, 1, 3), (TILE, TILE, 1)):
-        outer = d[0 if y == 1 else TILE + 1, 0 if x == 1 else TILE + 1]
+    for y, x, k in ((first, first, 5), (first, last, 7), (last, first, 3), (last, last, 1)):
+        outer = d[y - 1 if y == first else y + 1, x - 1 if x == first else x + 1]
         if (d[y, x] < distances[row + y, col + x]) & (d[y, x] < outer):
-            improved[k] = d[y, x]
-    for y in range(1, TILE + 1):
-        for x in range(1, TILE + 1):
+            improved[k] = min(improved[k], d[y, x])
+    for y in range(first, last + 1):
+        for x in range(first, last + 1):
             distances[row + y, col + x] = d[y, x]
     return passes
+
+
+@register_jitable
+def _moves_outward(new, old, improved):
+    """Lower `improved` to the lowered distances that knight's moves may carry outward."""
+    for y in range(2, TILE + 2):
+        inner = 3 < y < TILE
+        for x in range(2, TILE + 2):
+            if (inner and 3 < x < TILE) or new[y, x] >= old[y, x]:
+                continue
+            for k in range(8, 16):
+                r, c = y + ROW_STEP_16[k], x + COL_STEP_16[k]
+                dy = (r > TILE + 1) - (r < 2)
+                dx = (c > TILE + 1) - (c < 2)
+                if (dy != 0 or dx != 0) and new[y, x] < new[r, c]:
+                    side = NEIGHBOUR[dy + 1, dx + 1]
+                    improved[side] = min(improved[side], new[y, x])

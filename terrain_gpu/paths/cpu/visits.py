@@ -25,6 +25,7 @@ from ...io.places import Places
 from ...store.spill import SlotFiles
 from ..edges import infinity_of
 from ..fields import Field, pages
+from ..knights import halo_of
 from ..steps import unreached
 from .allocate import ids_of, labels_of, sides_of
 from .block import receive, receive_seam
@@ -209,7 +210,7 @@ class Visitor(InFiles):
                 self.files.names[self._slot(at)] = visit.name
             if visit.known is not None:
                 self._keys[at], self._whole[at] = visit.known
-                self._rims[at] = np.full((4, max(self.shape(at))), self.infinity, self.dtype)
+                self._rims[at] = self._infinite(4 * self.halo, max(self.shape(at)))
             elif visit.stamp and visit.halo is None:  # the field is lost, and cannot be found
                 del self._given[at]
                 self.start(at, least_key(self.dtype))
@@ -260,7 +261,7 @@ class Visitor(InFiles):
         at_targets = None
         if targets is not None:
             rows, cols = targets.rows % self.blocks.block, targets.cols % self.blocks.block
-            at_targets = field.distances[rows + 1, cols + 1]
+            at_targets = field.distances[rows + self.halo, cols + self.halo]
         self._left[at] = Left(self._rims[at], self._keys[at], self._whole[at], at_targets)
 
     def _halo(self, at: Block) -> np.ndarray:
@@ -273,9 +274,10 @@ class Visitor(InFiles):
         if at in self._older:
             self._older.discard(at)
             if self._is_saved(at):
-                padded, inside = found.distances, found.distances[1:-1, 1:-1].copy()
+                padded, h = found.distances, self.halo
+                inside = padded[h:-h, h:-h].copy()
                 padded[...] = self.infinity  # the halo as well
-                padded[1:-1, 1:-1] = inside
+                padded[h:-h, h:-h] = inside
                 self._make_pending(at, padded)
                 found.dirty = True  # newer than the file as soon as it is visited
         return found
@@ -325,8 +327,8 @@ def _write_distances(
     codes, flat, count = steps_of(problem, paths, at)
     if visit.write[1] and not count:
         writers[1].write_block(*at, own_cells(problem.blocks.window(*at), codes))
-    hop_rim = rim_of_hops(flat, np.dtype(np.uint32), problem.blocks.seam(at))
-    return reached, valid, hop_rim, count
+    seam = problem.blocks.seam(at)
+    return reached, valid, rim_of_hops(flat, np.dtype(np.uint32), paths.halo, seam), count
 
 
 def _write_hops(problem: CostDistance, writers: list[Any], flats: Visitor, visit: Visit) -> None:
@@ -350,14 +352,15 @@ def follow_block(
     problem: CostDistance, writers: list[Any], given: Followed
 ) -> tuple[Block, tuple[np.ndarray, ...]]:
     """Return where the backlinks from a block's rim lead, in a worker."""
-    return given.at, sides_of(_labels(problem, writers, given)[1])
+    return given.at, sides_of(_labels(problem, writers, given)[1], halo_of(problem.options))
 
 
 def allocate_block(problem: CostDistance, writers: list[Any], given: Followed) -> None:
     """Write the sources of a block's cells, in a worker."""
     assert given.around is not None
     found = *_labels(problem, writers, given), given.around
-    writers[2].write_block(*given.at, ids_of(problem.blocks, given.at, *found))
+    how = problem.blocks, halo_of(problem.options), given.at
+    writers[2].write_block(*given.at, ids_of(*how, *found))
 
 
 def _labels(
@@ -367,7 +370,8 @@ def _labels(
     problem.close()  # the fields of visits
     codes = writers[1].read_block(*given.at)
     roots = problem.ground.holding(given.sources).roots(given.at)
-    return codes, labels_of(problem.blocks, given.at, codes, *roots)
+    how = problem.blocks, halo_of(problem.options), given.at
+    return codes, labels_of(*how, codes, *roots)
 
 
 def _visitor(problem: CostDistance, writers: list[Any], visits: list[Visit]) -> Visitor:
@@ -398,7 +402,8 @@ def _of_distances(problem: CostDistance, visit: Visit) -> Visitor:
 
 
 def _of_hops(problem: CostDistance, visit: Visit, steps: Callable[[Block], np.ndarray]) -> Visitor:
-    return relaxation_of_hops(Visitor, problem.blocks, steps, visit.capacity, visit.folder)
+    how = problem.blocks, halo_of(problem.options), steps
+    return relaxation_of_hops(Visitor, *how, visit.capacity, visit.folder)
 
 
 def _joined(places: list[Places]) -> Places:
@@ -418,8 +423,9 @@ def _steps(
     cells[is_nodata(cells, unreached(problem.dtype))] = infinity
     field.distances = pages(field.absent.shape, problem.dtype)
     field.distances[...] = infinity
-    Relaxation.interior(problem.blocks.window(*visit.at), field.distances)[...] = cells
-    tiles = (field.absent.shape[0] - 2) // TILE, (field.absent.shape[1] - 2) // TILE
+    (height, width), h = cells.shape, halo_of(problem.options)
+    field.distances[h : height + h, h : width + h] = cells
+    tiles = [(n - 2 * h) // TILE for n in field.absent.shape]
     keys = np.empty(tiles, problem.dtype)
     receive(field.distances, keys, visit.halo)
     if seam := problem.blocks.seam(visit.at):

@@ -114,7 +114,7 @@ class Tracer:
         def steps(at: Block) -> tuple[np.ndarray, np.ndarray, int]:
             return self._steps(at, lane)
 
-        how = paths.blocks, lambda at: steps(at)[1]
+        how = paths.blocks, paths.halo, lambda at: steps(at)[1]
         flats = relaxation_of_hops(
             Relaxation,
             *how,

@@ -16,7 +16,7 @@ from ...engine.plan import COMPILED_BASELINE, MB, format_size, limit_of, loaded,
 from ...engine.schedule import stream
 from ...errors import PlanError, StoreError, VerificationError
 from ...grid import TILE, Block, BlockGrid, Window, ceil_div, clip
-from ...grid.neighbours import COL_STEP, ROW_STEP
+from ...grid.neighbours import COL_STEP_16, NAMES_16, ROW_STEP_16
 from ...progress import Progress, silent
 from ..costs import is_directed
 from ..cpu.allocate import BacklinkForest
@@ -24,12 +24,10 @@ from ..edges import infinity_of
 from ..fields import Field
 from ..formula.program import Formula
 from ..ground import Terrain
+from ..knights import Options, halo_of, mask_dtype
 from .kernels import FAULTS, check_cells, check_steps, join_flats, join_rims, one_step, spread_roots
 from .prices import wrong_price
 from .roots import WRONG, Cells, KnownRoots, Read
-
-_NAMES = ["E", "SE", "S", "SW", "W", "NW", "N", "NE"]
-
 
 log = logging.getLogger(__name__)
 
@@ -51,7 +49,7 @@ class CheckedCells(Protocol):
 def verify_paths(  # noqa: PLR0913 - keyword-only
     ground: CheckedCells,
     cost: Any,
-    options: tuple[bool, bool, bool],
+    options: Options,
     dtype: np.dtype,
     read_distance: Read,
     read_backlink: Read | None = None,
@@ -76,9 +74,9 @@ def verify_paths(  # noqa: PLR0913 - keyword-only
         Dtype of distances.
     read_distance
         Reads distances of a window with one ring around it, as stored; unreached outside the
-        raster. Accepts an output array, and ``halo=0`` for no ring.
+        raster. Accepts an output array, and ``halo`` for another number of rings.
     read_backlink, read_allocation
-        Read D8 codes and ids of a window, without a ring. Allocation requires backlinks.
+        Read codes and ids of a window, without a ring. Allocation requires backlinks.
     farthest
         Distances beyond this count as unreached; `edges.infinity_of` for no limit.
     threads
@@ -169,17 +167,22 @@ def ring_across_seam(read: Read, blocks: BlockGrid) -> Read:
 
 
 def threads_within(
-    blocks: BlockGrid, item: int, memory_limit: int | None, threads: int | None, held: int = 0
+    blocks: BlockGrid,
+    item: int,
+    memory_limit: int | None,
+    threads: int | None,
+    held: int = 0,
+    halo: int = 1,
 ) -> int:
     """Number of threads that can verify distances of `item` bytes within a memory limit.
 
-    `held` are bytes in use for other purposes.
+    `held` are bytes in use for other purposes, and `halo` is how far steps reach.
     """
     limit = limit_of(memory_limit)
-    cells = (blocks.block + 2) ** 2
+    cells = (blocks.block + 2 * halo) ** 2
     # Heights, frictions, two arrays of distances; cells as read; masks, codes, labels of flats.
-    one = cells * (4 * item + 16 + 24) + 10 * TILE * TILE * 8
-    always = held + loaded() + blocks.count * 4 * blocks.block * 17 + 64 * blocks.rows
+    one = cells * (4 * item + 16 + 22 + 2 * halo) + 10 * halo * TILE * TILE * 8
+    always = held + loaded() + blocks.count * 4 * halo * blocks.block * 17 + 128 * blocks.rows
     for n in range(min(threads_of(threads), blocks.count), 0, -1):
         if (memory := COMPILED_BASELINE + always + n * one) <= limit:
             return n
@@ -208,7 +211,7 @@ class _PathChecker:
         self,
         ground: CheckedCells,
         cost: Any,
-        options: tuple[bool, bool, bool],
+        options: Options,
         dtype: np.dtype,
         farthest: Any,
         read_distance: Read,
@@ -216,6 +219,7 @@ class _PathChecker:
         read_allocation: Read | None,
     ) -> None:
         self.ground, self.blocks, self.cost, self.options = ground, ground.blocks, cost, options
+        self.halo = halo_of(options)
         self.dtype = dtype
         self.infinity = dtype.type(infinity_of(np.empty(0, dtype)))
         self.farthest = dtype.type(farthest)
@@ -223,14 +227,14 @@ class _PathChecker:
         self.read_allocation = read_allocation
         self.steps = self.reached = 0
         self.lock = threading.Lock()
-        places = self.blocks.count * 4 * self.blocks.block
-        self.forest = BacklinkForest(self.blocks) if read_backlink else None
+        places = self.blocks.count * 4 * self.halo * self.blocks.block
+        self.forest = BacklinkForest(self.blocks, self.halo) if read_backlink else None
         self.one_way = False
         if self.forest is None:
             self.one_way = is_directed(cost)
             # For cells on rims: what they are united with, or whether a root can be reached.
             self.parent = np.zeros(0 if self.one_way else places + 1, np.int64)
-            self.outward = np.zeros(0 if self.one_way else places, np.uint8)
+            self.outward = np.zeros(0 if self.one_way else places, mask_dtype(self.halo))
             self.solid = np.zeros(places if self.one_way else 0, np.uint8)
             self.open: dict[Block, tuple[int, int, int]] = {}
 
@@ -250,6 +254,8 @@ class _PathChecker:
             return None, "the CPU interprets formulas"
         if self.blocks.wraps:
             return None, "the CPU joins the sides of rasters that go round the Earth"
+        if self.halo > 1:
+            return None, "a GPU takes 4 or 8 neighbours"
         assert isinstance(self.ground, Terrain | KnownRoots)
         proof = Proof(
             self.ground,
@@ -327,7 +333,7 @@ class _PathChecker:
         assert terrain.model.tree is not None
         if wrong := wrong_price(terrain.model.tree, self.cost, field, self.options):
             r, c, k, found, right = wrong
-            text = f"is priced at {found} from the {_NAMES[k]}, but the formula gives {right}"
+            text = f"is priced at {found} from the {NAMES_16[k]}, but the formula gives {right}"
             self.fail("cost", at, r, c, text)
 
     def masks(self, at: Block, codes: np.ndarray | None) -> tuple[_Masks, int, int]:
@@ -337,8 +343,9 @@ class _PathChecker:
         self.priced(at, field)
         shape = field.absent.shape
         distances = np.full(shape, self.infinity, self.dtype)
-        written = self.read_distance(window)
-        part = distances[: r1 - r0 + 2, : c1 - c0 + 2]
+        h = self.halo
+        written = self.read_distance(window, halo=h)
+        part = distances[: r1 - r0 + 2 * h, : c1 - c0 + 2 * h]
         part[...] = written
         if self.dtype.kind == "f":
             void = np.isnan(written)
@@ -347,19 +354,19 @@ class _PathChecker:
             void = written == np.iinfo(self.dtype).max
             odd = (written >= self.infinity) & ~void
         part[void | odd] = self.infinity
-        odd = odd[1:-1, 1:-1]
+        odd = odd[h:-h, h:-h]
         if odd.any():
             r, c = self.first(odd)
-            self.fail("value", at, r, c, f"has {written[r + 1, c + 1]}, which is not a distance")
+            self.fail("value", at, r, c, f"has {written[r + h, c + h]}, which is not a distance")
         rows, cols, values = self.ground.seeds(at, field)
-        found = distances[rows + 1, cols + 1]
+        found = distances[rows + h, cols + h]
         wrong = (found > values) & (values <= self.farthest)
         if wrong.any():
             k = int(np.argmax(wrong))
             text = f"is a source of start value {values[k]}, but {self.told(found[k])}"
             self.fail("source", at, int(rows[k]), int(cols[k]), text)
-        tiled = shape[0] - 2, shape[1] - 2
-        near, even = np.zeros(tiled, np.uint8), np.zeros(tiled, np.uint8)
+        tiled = shape[0] - 2 * h, shape[1] - 2 * h
+        near, even = (np.zeros(tiled, mask_dtype(h)) for _ in range(2))
         bounded = self.dtype.kind != "f" and self.farthest == self.infinity
         limits = self.farthest, bounded, c1 - c0
         steps, k, r, c = check_steps(
@@ -371,7 +378,7 @@ class _PathChecker:
             self.options,
             distances,
             limits,
-            np.empty((8, TILE, TILE), self.dtype),
+            np.empty((8 * h, TILE, TILE), self.dtype),
             near,
             even,
         )
@@ -386,9 +393,11 @@ class _PathChecker:
         )
         if fault:
             check, text = FAULTS[fault]
-            d = self.told(distances[r + 1, c + 1])
+            d = self.told(distances[r + h, c + h])
             code = codes[r, c] if codes is not None else None
-            tight = ", ".join(_NAMES[m] for m in range(8) if (near[r, c] | even[r, c]) >> m & 1)
+            tight = ", ".join(
+                NAMES_16[m] for m in range(8 * h) if (near[r, c] | even[r, c]) >> m & 1
+            )
             self.fail(
                 check,
                 at,
@@ -422,7 +431,8 @@ class _PathChecker:
         lost = join_flats(
             masks.flat[:height, :width],
             masks.even,
-            index * 4 * b,
+            self.halo,
+            index * 4 * self.halo * b,
             b,
             self.parent,
             self.outward,
@@ -438,7 +448,7 @@ class _PathChecker:
             masks.flat[:height, :width],
             masks.even,
             masks.distances,
-            (r0, c0, self.blocks.rows, self.blocks.cols, self.blocks.block),
+            (r0, c0, self.blocks.rows, self.blocks.cols, self.blocks.block, self.halo),
             self.solid,
         )
         with self.lock:
@@ -452,7 +462,7 @@ class _PathChecker:
         blocks = self.blocks
         if not self.one_way:
             shape = blocks.rows, blocks.cols, blocks.block
-            row, col = join_rims(self.parent, self.outward, *shape)
+            row, col = join_rims(self.parent, self.outward, *shape, self.halo)
             if row >= 0:
                 at = int(row) // blocks.block, int(col) // blocks.block
                 r0, _, c0, _ = blocks.window(*at)
@@ -468,14 +478,14 @@ class _PathChecker:
 
     def circle(self, at: Block, r: int, c: int, distances: np.ndarray | None = None) -> None:
         if distances is None:
-            distances = self.read_distance(self.blocks.window(*at))
+            distances = self.read_distance(self.blocks.window(*at), halo=self.halo)
         self.fail(
             "acyclic",
             at,
             r,
             c,
-            f"{self.told(distances[r + 1, c + 1])}, but lies on a flat that no source and no "
-            "nearer cell leads to: its predecessors run in a circle",
+            f"{self.told(distances[r + self.halo, c + self.halo])}, but lies on a flat that no "
+            "source and no nearer cell leads to: its predecessors run in a circle",
         )
 
     # -- violations ------------------------------------------------------------------------
@@ -483,8 +493,9 @@ class _PathChecker:
     def infeasible(
         self, at: Block, field: Field, distances: np.ndarray, k: int, r: int, c: int
     ) -> None:
-        there = distances[r + 1 + int(ROW_STEP[k]), c + 1 + int(COL_STEP[k])]
-        work = np.empty((8, TILE, TILE), self.dtype)
+        h, dy, dx = self.halo, int(ROW_STEP_16[k]), int(COL_STEP_16[k])
+        there = distances[r + h + dy, c + h + dx]
+        work = np.empty((8 * h, TILE, TILE), self.dtype)
         row, col = r // TILE * TILE, c // TILE * TILE
         f = field
         weight, through = one_step(
@@ -492,13 +503,13 @@ class _PathChecker:
             k, r - row, c - col, there,
         )  # fmt: skip
         r0, _, c0, _ = self.blocks.window(*at)
-        y, x = r0 + r + int(ROW_STEP[k]), (c0 + c + int(COL_STEP[k])) % self.blocks.cols
+        y, x = r0 + r + dy, (c0 + c + dx) % self.blocks.cols
         self.fail(
             "feasible",
             at,
             r,
             c,
-            f"{self.told(distances[r + 1, c + 1])}, but the step of cost {weight} from (row {y}, "
+            f"{self.told(distances[r + h, c + h])}, but the step of cost {weight} from (row {y}, "
             f"column {x}) at distance {there} leads there for {through}",
         )
 

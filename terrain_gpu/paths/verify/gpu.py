@@ -207,7 +207,7 @@ class Proof:
                 places = np.flatnonzero(labels)
                 _, first, which = np.unique(labels[places], return_index=True, return_inverse=True)
                 parent[start + 1 + places] = start + 1 + places[first][which]
-        if self.joins and join_rims(parent, outward, rows, cols, side)[0] >= 0:
+        if self.joins and join_rims(parent, outward, rows, cols, side, 1)[0] >= 0:
             return None
         return steps, reached
 

@@ -7,8 +7,9 @@ from numba.extending import register_jitable
 
 from ...compiled import jit
 from ...grid import TILE
-from ...grid.neighbours import COL_STEP, ROW_STEP
+from ...grid.neighbours import COL_STEP_16, NEIGHBOUR_OF, ROW_STEP_16
 from ..edges import infinity_of, join
+from ..knights import halo_of
 from ..steps import UNREACHED, fill_weights
 
 _ABSENT, _FAR, _LONE, _NOT_VOID, _NOT_ROOT, _NO_CODE, _NOT_TIGHT, _NOT_FIRST = range(1, 9)
@@ -60,24 +61,25 @@ def check_steps(
         Largest distance; steps beyond it are ignored. Whether distances must not overflow. And the
         number of columns, since the column beyond a seam may follow.
     work
-        Work space, (8, TILE, TILE) in the dtype of distances.
+        Work space, (8 or 16, TILE, TILE) in the dtype of distances.
     near, even
-        uint8, not padded: receive bit k for tight steps from neighbour k, see `_Masks`.
+        uint8 or uint16, not padded: receive bit k for tight steps from neighbour k, see `_Masks`.
     """
     farthest, bounded, columns = limits
-    infinity = infinity_of(distances)
+    infinity, halo, mask = infinity_of(distances), halo_of(options), near.dtype.type
     height, width = near.shape
     steps = np.int64(0)
     for row in range(0, height, TILE):
         for col in range(0, width, TILE):
             fill_weights(cost, heights, frictions, absent, lengths, row, col, options, work)
-            for k in range(8):
-                bit = np.uint8(1 << k)
+            for k in range(8 * halo):
+                bit = mask(1 << k)
                 for y in range(TILE):
-                    r, first = row + y + 1, col + 1 + COL_STEP[k]
-                    here = distances[r, col + 1 : col + 1 + TILE]
-                    there = distances[r + ROW_STEP[k], first : first + TILE]
-                    gone = absent[r + ROW_STEP[k], first : first + TILE]
+                    r, c = row + y + halo, col + halo
+                    other, first = r + ROW_STEP_16[k], c + COL_STEP_16[k]
+                    here = distances[r, c : c + TILE]
+                    there = distances[other, first : first + TILE]
+                    gone = absent[other, first : first + TILE]
                     nearer = near[row + y, col : col + TILE]
                     level = even[row + y, col : col + TILE]
                     w = work[k, y]
@@ -90,8 +92,8 @@ def check_steps(
                         bad |= (through < v) & (through <= farthest)
                         bad |= bounded & (step < infinity) & (d < infinity) & (through >= infinity)
                         tight = (through == v) & (v < infinity)
-                        nearer[x] |= bit if tight & (d < v) else np.uint8(0)
-                        level[x] |= bit if tight & (d == v) else np.uint8(0)
+                        nearer[x] |= bit if tight & (d < v) else mask(0)
+                        level[x] |= bit if tight & (d == v) else mask(0)
                     steps += count
                     if bad:
                         for x in range(min(TILE, columns - col)):
@@ -132,17 +134,18 @@ def check_cells(absent, distances, farthest, near, even, root, codes, linked, fl
     """
     infinity = infinity_of(distances)
     height, width = root.shape
+    halo = (distances.shape[0] - near.shape[0]) // 2
     reached = np.int64(0)
     for r in range(height):
         for c in range(width):
-            d = distances[r + 1, c + 1]
+            d = distances[r + halo, c + halo]
             code = np.int64(codes[r, c]) if linked else np.int64(0)
             if d == infinity:
                 if linked and code != UNREACHED:
                     return reached, _NOT_VOID, r, c
                 continue
             reached += 1
-            if absent[r + 1, c + 1]:
+            if absent[r + halo, c + halo]:
                 return reached, _ABSENT, r, c
             if d > farthest:
                 return reached, _FAR, r, c
@@ -156,32 +159,48 @@ def check_cells(absent, distances, farthest, near, even, root, codes, linked, fl
             flat[r, c] = nearer == 0
             if not linked:
                 continue
-            if code == 0 or code & (code - 1):
+            k = np.int64(NEIGHBOUR_OF[code])
+            if k >= 8 * halo:
                 return reached, _NO_CODE, r, c
-            if code & tight == 0:
+            if (tight >> k) & 1 == 0:
                 return reached, _NOT_TIGHT, r, c
-            if nearer != 0 and code != nearer & -nearer:
+            if nearer != 0 and (1 << k) != nearer & -nearer:
                 return reached, _NOT_FIRST, r, c
     return reached, 0, -1, -1
 
 
 @register_jitable
-def _place(r, c, height, block):
-    """Position of a cell in the concatenated rims of its block: top, bottom, left, right."""
-    if r == 0:
-        return c
-    if r == height - 1:
-        return block + c
-    return 2 * block + r if c == 0 else 3 * block + r
+def _place(r, c, height, width, block, halo):
+    """Position of a cell in the concatenated rims of its block: top, bottom, left, right.
+
+    For each side as many lines as the halo has, the outermost first.
+    """
+    if r < halo:
+        return r * block + c
+    if height - 1 - r < halo:
+        return (halo + height - 1 - r) * block + c
+    if c < halo:
+        return (2 * halo + c) * block + r
+    return (3 * halo + width - 1 - c) * block + r
 
 
 @register_jitable
-def _place_of(row, col, rows, cols, block):
+def _place_of(row, col, rows, cols, block, halo):
     """Position of a cell in the concatenated rims of all blocks."""
     across = (cols + block - 1) // block
     i, j = row // block, col // block
-    height = min((i + 1) * block, rows) - i * block
-    return (i * across + j) * 4 * block + _place(row % block, col % block, height, block)
+    height, width = min((i + 1) * block, rows) - i * block, min((j + 1) * block, cols) - j * block
+    place = _place(row % block, col % block, height, width, block, halo)
+    return (i * across + j) * 4 * halo * block + place
+
+
+@register_jitable
+def _cell(line, m, height, width, halo):
+    """Row and column of cell `m` of a line of a block's rims; outside of a block that is small."""
+    side, n = line // halo, line % halo
+    if side < 2:
+        return n if side == 0 else height - 1 - n, m
+    return m, n if side == 2 else width - 1 - n
 
 
 @register_jitable
@@ -201,7 +220,7 @@ def _unite(parent, a, b):
 
 
 @jit
-def join_flats(flat, even, offset, block, parent, outward):
+def join_flats(flat, even, halo, offset, block, parent, outward):
     """Unite the cells of flats within a block; returns a cell of a flat without a root, or -1.
 
     Flats that reach the rim of the block are left to `join_rims`.
@@ -210,6 +229,8 @@ def join_flats(flat, even, offset, block, parent, outward):
     ----------
     flat, even
         See `_Masks`.
+    halo
+        How far steps reach.
     offset
         First position of the block's rims.
     parent
@@ -224,24 +245,23 @@ def join_flats(flat, even, offset, block, parent, outward):
         for c in range(width):
             if not flat[r, c]:
                 continue
-            for k in range(8):
+            for k in range(8 * halo):
                 if not (even[r, c] >> k) & 1:
                     continue
-                y, x = r + ROW_STEP[k], c + COL_STEP[k]
+                y, x = r + ROW_STEP_16[k], c + COL_STEP_16[k]
                 if 0 <= y < height and 0 <= x < width:
                     _unite(own, 1 + r * width + c, 1 + y * width + x if flat[y, x] else 0)
     at_rim = np.zeros(height * width + 1, np.int32)
-    for side in range(4):
-        for m in range(width if side < 2 else height):
-            r = m if side >= 2 else (0 if side == 0 else height - 1)
-            c = m if side < 2 else (0 if side == 2 else width - 1)
-            if not flat[r, c]:
+    for line in range(4 * halo):
+        for m in range(width if line < 2 * halo else height):
+            r, c = _cell(line, m, height, width, halo)
+            if not (0 <= r < height and 0 <= c < width) or not flat[r, c]:
                 continue
-            place = _place(r, c, height, block)
-            for k in range(8):
-                y, x = r + ROW_STEP[k], c + COL_STEP[k]
+            place = _place(r, c, height, width, block, halo)
+            for k in range(8 * halo):
+                y, x = r + ROW_STEP_16[k], c + COL_STEP_16[k]
                 if not (0 <= y < height and 0 <= x < width):
-                    outward[offset + place] |= even[r, c] & np.uint8(1 << k)
+                    outward[offset + place] |= even[r, c] & even.dtype.type(1 << k)
             tree = _find(own, 1 + r * width + c)
             if tree == 0:
                 continue
@@ -257,7 +277,7 @@ def join_flats(flat, even, offset, block, parent, outward):
 
 
 @jit
-def join_rims(parent, outward, rows, cols, block):
+def join_rims(parent, outward, rows, cols, block, halo):
     """Unite flats across blocks; returns (row, col) in a flat without a root, or (-1, -1)."""
     across = (cols + block - 1) // block
     for again in range(2):
@@ -266,19 +286,18 @@ def join_rims(parent, outward, rows, cols, block):
                 continue
             if again == 1 and _find(parent, 1 + place) == 0:
                 continue
-            i, j = place // (4 * block) // across, place // (4 * block) % across
-            side, m = place // block % 4, place % block
+            owner, line, m = place // (4 * halo * block), place // block % (4 * halo), place % block
+            i, j = owner // across, owner % across
             height = min((i + 1) * block, rows) - i * block
             width = min((j + 1) * block, cols) - j * block
-            r = m if side >= 2 else (0 if side == 0 else height - 1)
-            c = m if side < 2 else (0 if side == 2 else width - 1)
+            r, c = _cell(line, m, height, width, halo)
             row, col = i * block + r, j * block + c
             if again == 1:
                 return row, col
-            for k in range(8):
+            for k in range(8 * halo):
                 if (outward[place] >> k) & 1:
-                    y, x = row + ROW_STEP[k], (col + COL_STEP[k]) % cols  # beyond the seam
-                    _unite(parent, 1 + place, 1 + _place_of(y, x, rows, cols, block))
+                    y, x = row + ROW_STEP_16[k], (col + COL_STEP_16[k]) % cols  # beyond the seam
+                    _unite(parent, 1 + place, 1 + _place_of(y, x, rows, cols, block, halo))
     return -1, -1
 
 
@@ -291,7 +310,8 @@ def spread_roots(flat, even, distances, where, solid):
     flat, even, distances
         Of a block, see `_Masks`.
     where
-        First row and column of the block, rows and columns of the raster, side of blocks.
+        First row and column of the block, rows and columns of the raster, side of blocks, and how
+        far steps reach.
     solid
         For each position in the rims of all blocks, whether the cell leads to a root; read around
         the block and updated on its rims.
@@ -301,42 +321,45 @@ def spread_roots(flat, even, distances, where, solid):
     left, row, col
         Number of cells of the block not reached, and the first of them.
     """
-    row0, col0, rows, cols, block = where
+    row0, col0, rows, cols, block, halo = where
     infinity = infinity_of(distances)
     height, width = flat.shape
-    rooted = np.zeros((height + 2, width + 2), np.bool_)
-    way = np.empty((height + 2) * (width + 2), np.int64)
+    long = width + 2 * halo
+    rooted = np.zeros((height + 2 * halo, long), np.bool_)
+    way = np.empty(rooted.size, np.int64)
     count = 0
-    for r in range(-1, height + 1):
-        for c in range(-1, width + 1):
-            row, col = row0 + r, (col0 + c) % cols  # beyond the seam
-            if not 0 <= row < rows:
+    for r in range(-halo, height + halo):
+        for c in range(-halo, width + halo):
+            row, col = row0 + r, col0 + c
+            if halo == 1:
+                col %= cols  # beyond the seam; only 4 or 8 neighbours cross it
+            if not (0 <= row < rows and 0 <= col < cols):
                 continue
             if 0 <= r < height and 0 <= c < width:
-                yes = not flat[r, c] and distances[r + 1, c + 1] < infinity
+                yes = not flat[r, c] and distances[r + halo, c + halo] < infinity
             else:
-                yes = solid[_place_of(row, col, rows, cols, block)] != 0
+                yes = solid[_place_of(row, col, rows, cols, block, halo)] != 0
             if yes:
-                rooted[r + 1, c + 1] = True
-                way[count] = (r + 1) * (width + 2) + c + 1
+                rooted[r + halo, c + halo] = True
+                way[count] = (r + halo) * long + c + halo
                 count += 1
     while count:
         count -= 1
-        r, c = way[count] // (width + 2) - 1, way[count] % (width + 2) - 1
-        for k in range(8):
-            y, x = r - ROW_STEP[k], c - COL_STEP[k]
-            if not (0 <= y < height and 0 <= x < width) or rooted[y + 1, x + 1]:
+        r, c = way[count] // long - halo, way[count] % long - halo
+        for k in range(8 * halo):
+            y, x = r - ROW_STEP_16[k], c - COL_STEP_16[k]
+            if not (0 <= y < height and 0 <= x < width) or rooted[y + halo, x + halo]:
                 continue
             if flat[y, x] and (even[y, x] >> k) & 1:
-                rooted[y + 1, x + 1] = True
-                way[count] = (y + 1) * (width + 2) + x + 1
+                rooted[y + halo, x + halo] = True
+                way[count] = (y + halo) * long + x + halo
                 count += 1
     left, found = 0, -1
     for r in range(height):
         for c in range(width):
-            if rooted[r + 1, c + 1]:
-                if r in (0, height - 1) or c in (0, width - 1):
-                    solid[_place_of(row0 + r, col0 + c, rows, cols, block)] = 1
+            if rooted[r + halo, c + halo]:
+                if min(r, height - 1 - r, c, width - 1 - c) < halo:
+                    solid[_place_of(row0 + r, col0 + c, rows, cols, block, halo)] = 1
             elif flat[r, c]:
                 left += 1
                 if found < 0:

@@ -66,12 +66,13 @@ class KnownRoots:
 
     def seeds(self, at: Block, field: Field) -> Cells:
         window = self.blocks.window(*at)
-        distances = self._distance(window)[1:-1, 1:-1]
+        distances = self._distance(window, halo=0)
         if self._backlink is not None:
             root = self._backlink(window) == 0
         elif self.terrain.model.kind.bottleneck:
             height, width = distances.shape
-            root = distances == field.heights[1 : height + 1, 1 : width + 1]
+            h = self.terrain.halo
+            root = distances == field.heights[h : height + h, h : width + h]
         else:
             root = distances == 0
         rows, cols = np.nonzero(root)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from functools import partial
+from typing import Any, get_args
 
 import numpy as np
 
+from ...arguments import PathConnectivity
 from ...cuda.backend import find_gpu
 from ...engine.plan import CUDA_BASELINE
 from ...errors import InputError, StoreError, VerificationError
@@ -16,6 +18,7 @@ from ...progress import Progress, silent
 from ...store import Layer, TileStore
 from ..costs import CostModel
 from ..ground import Raster, Terrain
+from ..knights import Options, cpu_for_knights, options_of
 from ..steps import RESULTS, layer_named
 from ..wrap import LEAST
 from .checker import ring_across_seam, threads_within, upper_limit, verify_paths
@@ -66,16 +69,17 @@ def verify_stored(
         for name in RESULTS[1:]
     )
     needs = terrain.blocks, distance.dtype.itemsize, memory_limit, threads
+    within = partial(threads_within, *needs, halo=terrain.halo)
     gpu = find_gpu(
-        backend,
+        backend if terrain.halo == 1 else cpu_for_knights(backend),
         device,
         gpu_memory_limit,
         memory_limit,
         distance.block_size,
-        fits=lambda: threads_within(*needs, held=CUDA_BASELINE),
+        fits=lambda: within(held=CUDA_BASELINE),
         doing="verifying ",
     )
-    workers = threads_within(*needs, held=0 if gpu is None else CUDA_BASELINE)
+    workers = within(held=0 if gpu is None else CUDA_BASELINE)
     read = ring_across_seam(distance.read_ring, terrain.blocks)
     problem = KnownRoots(terrain, read, backlink, allocation)
     try:
@@ -174,11 +178,16 @@ class RecordedPaths:
         return value
 
     @property
-    def options(self) -> tuple[bool, bool, bool]:
-        connectivity = self.get("connectivity", int)
-        if connectivity not in (4, 8):
-            raise self.damaged("connectivity", connectivity)
-        return connectivity == 8, self.get("corner_cutting", bool), self.get("reverse", bool)
+    def connectivity(self) -> int:
+        found: int = self.get("connectivity", int)
+        if found not in get_args(PathConnectivity):
+            raise self.damaged("connectivity", found)
+        return found
+
+    @property
+    def options(self) -> Options:
+        how = self.get("corner_cutting", bool), self.get("reverse", bool)
+        return options_of(self.connectivity, *how)
 
     @property
     def wraps(self) -> bool:
@@ -212,7 +221,8 @@ class RecordedPaths:
         cost = self.get("cost", str)
         try:
             limit = self.get("max_slope", int, float, nothing)
-            model = CostModel(cost, names["friction"] is not None, parameters, limit)
+            how = names["friction"] is not None, parameters, limit, self.connectivity
+            model = CostModel(cost, *how)
         except InputError as error:
             raise StoreError(f"{self.layer.path}/zarr.json: {error}; compute it again") from error
         dtype = self.layer.dtype
@@ -244,7 +254,7 @@ class RecordedPaths:
                 rasters["layer"],
                 rasters.get("friction"),
                 rasters.get("barriers"),
-                step_lengths(source.grid),
+                step_lengths(source.grid, self.connectivity),
                 sources,
                 dtype,
             ).stepping(self.options),
