@@ -111,8 +111,8 @@ def command(
     """Join places by least-cost paths over STORE, or over a raster, and write the paths as lines
     with the attributes from, to, cost, length and climb.
 
-    A spanning tree, and links of places whose areas touch, take one search from all places. They
-    need costs that are the same both ways; --pairs all and --nearest K also take others.
+    A spanning tree, and links of places whose areas touch, take one search from all places. Costs
+    must be the same both ways for these, not for --pairs all or --nearest K.
 
     \b
     terrain-gpu least-cost-network dem.zarr --sources towns.gpkg --cost surface -o roads.gpkg

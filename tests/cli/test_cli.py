@@ -116,7 +116,7 @@ OPTIONS = {
     "terrain-gpu network": "min-length keep store memory-limit threads workers scheduler verify "
     "overwrite json quiet verbose help",
     "compute-sssp": "source source-rowcol sources source-edge cost friction barriers parameter "
-    "reverse max-slope vertical-factor connectivity no-corner-cutting max-cost target "
+    "reverse max-slope vertical-factor no-corner-cutting connectivity wrap max-cost target "
     "target-rowcol targets "
     "id-field target-id-field cost-field outside nodata snap stop-at-targets output dtype backlink "
     "allocation all-ties path layer into memory-limit threads "
@@ -124,9 +124,14 @@ OPTIONS = {
     "overwrite json quiet verbose version help",
     "terrain-gpu cost-matrix": "source source-rowcol sources target target-rowcol targets "
     "id-field target-id-field cost-field outside nodata snap cost friction barriers parameter "
-    "reverse max-slope vertical-factor connectivity no-corner-cutting nearest max-cost output "
+    "reverse max-slope vertical-factor no-corner-cutting connectivity nearest max-cost output "
     "path layer store memory-limit threads backend device gpu-memory-limit workers scheduler "
     "verify resume scratch overwrite json quiet verbose help",
+    "terrain-gpu least-cost-network": "source source-rowcol sources id-field outside nodata snap "
+    "pairs nearest cost friction barriers parameter reverse max-slope vertical-factor "
+    "no-corner-cutting connectivity max-cost output table layer into store memory-limit threads "
+    "backend device gpu-memory-limit workers scheduler verify resume scratch overwrite json quiet "
+    "verbose help",
     "terrain-gpu query-index": "from to from-rowcol to-rowcol pairs snap output path memory-limit "
     "scratch overwrite json quiet verbose help",
     "terrain-gpu streams": "threshold directions accumulation order into lines layer output "
@@ -138,16 +143,16 @@ OPTIONS = {
     "terrain-gpu watershed": "pour-point pour-point-rowcol pour-points links snap snap-area "
     "accumulation directions into table output store memory-limit threads workers scheduler "
     "verify resume scratch overwrite json quiet verbose help",
-    "terrain-gpu polygons": "layer store memory-limit threads workers scheduler overwrite json "
-    "quiet verbose help",
+    "terrain-gpu polygons": "layer names id-field store memory-limit threads workers scheduler "
+    "overwrite json quiet verbose help",
     "terrain-gpu contours": "layer breaks interval base polygons cumulative store memory-limit "
     "threads workers scheduler overwrite json quiet verbose help",
     "terrain-gpu verify": "data file layer heights accept-changes memory-limit threads backend "
     "device gpu-memory-limit scratch json quiet verbose help",
     "terrain-gpu info": "json quiet verbose help",
     "terrain-gpu plan": "dtype for layer block-size weight cost parameter friction barriers "
-    "backlink allocation flats method epsilon memory-limit threads workers like storage json quiet "
-    "verbose help",
+    "backlink allocation points flats method epsilon memory-limit threads workers like storage "
+    "json quiet verbose help",
     "terrain-gpu export": "layer bounds cog compress encoding memory-limit threads verify "
     "overwrite json quiet verbose help",
     "terrain-gpu demo": "overwrite quiet verbose help",
