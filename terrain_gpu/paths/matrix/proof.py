@@ -44,8 +44,17 @@ def prove(
         limit, none = reached.limits[lane], unreached(problem.dtype)
 
         def read(
-            window: Window, lane: int = lane, limit: Any = limit, none: Any = none
+            window: Window,
+            out: None = None,
+            *,
+            halo: int = 1,
+            lane: int = lane,
+            limit: Any = limit,
+            none: Any = none,
         ) -> np.ndarray:
+            """Distances with one ring, as 4 or 8 neighbours need."""
+            assert out is None
+            assert halo == 1
             stopped()
             side = problem.blocks.block
             at = window[0] // side, window[2] // side
