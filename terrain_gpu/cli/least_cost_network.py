@@ -115,7 +115,8 @@ def command(
     must be the same both ways for these, not for --pairs all or --nearest K.
 
     \b
-    terrain-gpu least-cost-network dem.zarr --sources towns.gpkg --cost surface -o roads.gpkg
+    terrain-gpu least-cost-network dem.tif --sources towns.gpkg --cost surface \\
+        -o roads.gpkg
     terrain-gpu least-cost-network dem.zarr --sources parks.gpkg --id-field name \\
         --pairs delaunay --cost friction --friction resistance -o linkages.gpkg
     """
