@@ -28,8 +28,8 @@ those that are deeper and larger.
 \b
 terrain-gpu fill dem.zarr
 terrain-gpu fill dem.tif --epsilon -o filled.tif
-terrain-gpu fill dem.tif --keep-deeper-than 5 --keep-larger-than 1km2 -o filled.tif
-terrain-gpu fill dem.zarr --outlets lakes.gpkg --directions to_lakes --into filled_to_lakes
+terrain-gpu fill dem.tif --keep-deeper-than 5 --keep-larger-than 1km2 -o f.tif
+terrain-gpu fill dem.zarr --outlets lakes.gpkg --directions to_lakes --into f
 """
 OPTIONS = [
     click.option(

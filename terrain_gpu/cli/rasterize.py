@@ -21,7 +21,8 @@ in the file counts. With --no-corner-cutting, paths do not slip through a line a
 \b
 terrain-gpu rasterize dem.zarr --features rivers.gpkg --into rivers
 compute-sssp dem.zarr --source 1,2 --barriers rivers --no-corner-cutting
-terrain-gpu rasterize dem.zarr --features roads.gpkg --value 0.3 --onto friction --into faster
+terrain-gpu rasterize dem.zarr --features roads.gpkg --value 0.3 \\
+    --onto friction --into faster
 """
 OPTIONS = [
     click.option(

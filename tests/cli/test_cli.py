@@ -174,6 +174,7 @@ def test_help(command):
 def test_every_command_explains_itself_and_its_options(name, capfd):
     code, out, err = call(capfd, f"{name} --help")
     assert (code, err) == (0, "")
+    assert max(map(len, out.splitlines())) <= 80
     command = group.commands[name]
     assert re.search(rf"^Usage: .* {name} \[OPTIONS\]", out)
     assert len(command.get_short_help_str()) > 20
