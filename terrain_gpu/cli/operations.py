@@ -91,6 +91,7 @@ def command_of(operation: ModuleType) -> click.Command:
             {**given.inputs, **_inputs(operation, settings)},
             {**outputs, "--output": output, "--json": json_target},
         )
+        _refuse_features(output, settings)
         refuse_output(output, overwrite=settings["overwrite"])
         _refuse_files(settings)
         if provide is not None and not given.raster:
@@ -228,6 +229,17 @@ def _inputs(operation: ModuleType, settings: dict[str, Any]) -> dict[str, str | 
 def cells_with_a_value(found: Any) -> str:
     """Tell the number of cells with a value."""
     return f"{found.report.valid_cells:,} of {found.report.cells:,} cells with a value"
+
+
+def _refuse_features(output: str | None, settings: dict[str, Any]) -> None:
+    """Refuse a vector file or table as -o, and name the option that writes it."""
+    kind = Path(output or "").suffix.lower()
+    names = ("table",) if kind == ".csv" else ("lines", "table")
+    others = [name for name in names if name in settings]
+    if kind in (".csv", ".gpkg", ".geojson", ".parquet") and others:
+        raise click.UsageError(
+            f"-o {output}: -o writes a raster (.tif); --{others[0]} writes {kind} files"
+        )
 
 
 def _refuse_files(settings: dict[str, Any]) -> None:
