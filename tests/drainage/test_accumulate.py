@@ -337,7 +337,7 @@ def test_the_command(store, tmp_path, capfd):
     )
     assert code == 0
     assert re.search(
-        r"layers accumulation, direction, 60,000 cells drain to 996 outlets, .* s$", said
+        r"layers accumulation, direction, 60,000 cells drain to 996 outlets, .* s\nwritten: ", said
     )
     report = json.loads((tmp_path / "j").read_text())
     assert (report["command"], report["result"]["reached"]) == ("accumulate", 60_000)

@@ -497,6 +497,15 @@ def test_fields_are_spilled_and_the_result_is_the_same(store):
         assert listed(found) == listed(cost_matrix(store, MANY))
 
 
+@pytest.mark.parametrize("threads", [1, 2])
+def test_hops_are_spilled_and_the_paths_are_the_same(store, threads):
+    """Loading the hops of a block takes its distances, which following paths needs as well."""
+    how = {"cost": "absdiff", "layer": "flat"}
+    with in_blocks(64, threads, threads):
+        found = cost_matrix(store, MANY, **how)
+    assert listed(found) == listed(cost_matrix(store, MANY, **how))
+
+
 def test_limits_that_are_too_small(store):
     with pytest.raises(PlanError, match="give at least") as refused:
         cost_matrix(store, MANY, memory_limit="200MB")

@@ -82,8 +82,15 @@ def closed_codes(
     problem: CostDistance, flats: Relaxation, at: Block, codes: np.ndarray, flat: np.ndarray
 ) -> np.ndarray:
     """Return the predecessors of a block to write: from `steps_of`, and along hops on flats."""
-    with flats.solved(at) as field:
-        lost = close_flats(flat, field.distances, codes)
+    with flats.solved(at) as hops:
+        return codes_along(problem, hops, at, codes, flat)
+
+
+def codes_along(
+    problem: CostDistance, hops: Field, at: Block, codes: np.ndarray, flat: np.ndarray
+) -> np.ndarray:
+    """As `closed_codes`, along the hops of a block."""
+    lost = close_flats(flat, hops.distances, codes)
     if lost:
         raise AssertionError(f"block {at}: {lost} cells of flats lead nowhere")
     return own_cells(problem.blocks.window(*at), codes)

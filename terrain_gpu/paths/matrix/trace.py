@@ -9,6 +9,7 @@ lanes with a path across a flat.
 from __future__ import annotations
 
 import threading
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -16,7 +17,7 @@ import numpy as np
 
 from ...grid import Block
 from ...grid.neighbours import COL_STEP, ROW_STEP
-from ..cpu.final import closed_codes, relaxation_of_hops, steps_in
+from ..cpu.final import codes_along, relaxation_of_hops, steps_in
 from ..cpu.relax import Relaxation
 from ..fields import Field
 from .relax import BatchRelaxation
@@ -192,9 +193,13 @@ class Tracer:
             while (job := self._next()) is not None:
                 at, which = job
                 lanes = self.ends[which, 0]
-                with self.paths.solved(at) as field:
+                with ExitStack() as stack:
+                    # Hops first: to load theirs takes the block's distances for a moment.
+                    flats = self._flats.get(int(lanes[0]))
+                    hops = stack.enter_context(flats.solved(at)) if flats else None
+                    field = stack.enter_context(self.paths.solved(at))
                     for lane in np.unique(lanes).tolist():
-                        self._walk(field, at, lane, which[lanes == lane], steps)
+                        self._walk(field, hops, at, lane, which[lanes == lane], steps)
                 left = which[self._places[which, 2] == INSIDE]
                 with self._lock:
                     self._send(left, at, side)
@@ -204,15 +209,20 @@ class Tracer:
             self._fail(error)
 
     def _walk(
-        self, field: Field, at: Block, lane: int, which: np.ndarray, steps: np.ndarray
+        self,
+        field: Field,
+        hops: Field | None,
+        at: Block,
+        lane: int,
+        which: np.ndarray,
+        steps: np.ndarray,
     ) -> None:
         """Follow the paths of a lane in a block to their ends or out of the block."""
         problem, paths, window = self.problem, self.paths, self.paths.blocks.window(*at)
         inner = window[1] - window[0], window[3] - window[2]
-        flats = self._flats.get(lane)
-        if flats:
+        if hops:
             codes, flat, _ = self._steps_in(field, at, lane)
-            codes = np.ascontiguousarray(closed_codes(problem, flats, at, codes, flat))
+            codes = np.ascontiguousarray(codes_along(problem, hops, at, codes, flat))
         else:
             codes = np.full(inner, UNKNOWN, np.uint8)
         rows, cols, values = paths.batch.grounds[lane].seeds(at, field)
