@@ -83,7 +83,8 @@ def command_of(operation: ModuleType) -> click.Command:
         refuse(settings)
         if not on_gpus:
             _refuse_gpus_of_workers(settings)
-        files = {name: settings[name] for name in ("table", "lines") if settings.get(name)}
+        asked = {name: settings.get(name) for name in ("table", "lines")}
+        files = {name: file for name, file in asked.items() if file is not None}
         written = [*files.values(), *([output] if output else [])]
         outputs = {f"--{name}": file for name, file in files.items()}
         given = Given(store, [], False, None) if layers_only else Given.of(store, written, settings)
