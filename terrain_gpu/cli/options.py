@@ -371,8 +371,8 @@ def if_interrupted(advice: str) -> Iterator[None]:
     """Add advice to an interrupt in this context: what is kept, and how to continue."""
     try:
         yield
-    except Interrupted:
-        raise Interrupted(advice) from None
+    except Interrupted as error:
+        raise Interrupted(*(error.args or (advice,))) from None
 
 
 def run(command: click.Command) -> None:

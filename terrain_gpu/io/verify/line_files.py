@@ -149,6 +149,10 @@ def _located(of: LineFile, number: int, held: list[Line]) -> Batch:
     if of.lonlat and len(xy):
         xy = reprojected(xy, WGS84, grid_crs(grid))
     a, _, c, _, e, f = grid.transform
+    if of.lonlat and grid_crs(grid).is_geographic:  # of rasters from 0 to 360 degrees
+        west, turn = min(c, c + a * grid.cols), 2 * math.pi / grid_crs(grid).units_factor[1]
+        beyond = (xy[:, 0] < west) | (xy[:, 0] > west + abs(a) * grid.cols)
+        xy[beyond, 0] = west + (xy[beyond, 0] - west) % turn
     with np.errstate(all="ignore"):
         col, row = ((xy - (c, f)) / (a, e)).T - 0.5
         inside = (row > -0.5) & (row < grid.rows - 0.5) & (col > -0.5) & (col < grid.cols - 0.5)

@@ -119,7 +119,8 @@ def ids_of(
         # As `cells_around` numbers them.
         long = across + 2 * halo
         above, below = (r + halo) * long + c + halo, (halo + r - down) * long + c + halo
-        beside = 2 * halo * long + np.where(c < 0, c + halo, c - across + halo) * down + r
+        line = halo + np.where(c < 0, c, np.maximum(c - across, 0))  # a block may end at itself
+        beside = 2 * halo * long + line * down + r
         places = np.where(r < 0, above, np.where(r >= down, below, beside))
         part[part < 0] = -part[part < 0] - 2  # _UNKNOWN becomes -1
         part[outside] = around[places]
