@@ -376,7 +376,9 @@ def _write_rasters(
 
 
 def _refuse_ties(store: TileStore, settings: dict[str, Any]) -> None:
-    """Refuse, before the paths are computed, a layer of ties that exists."""
+    """Refuse, before the paths are computed, ties of 16 neighbours and a layer that exists."""
+    if settings["connectivity"] == 16:
+        raise click.UsageError("--all-ties takes 4 or 8 neighbours: give --connectivity 8")
     from ..errors import StoreError
     from ..paths.steps import layer_named
 

@@ -787,6 +787,10 @@ WRONG = (
     Wrong("s.zarr --source 12", ("--source", "'12' is not X,Y[,COST]")),
     Wrong("s.zarr --source 1,2,3,4", ("--source", "'1,2,3,4' is not X,Y[,COST]")),
     Wrong("s.zarr --source ,", ("--source", "',' is not X,Y[,COST]")),
+    Wrong(
+        f"s.zarr {HERE} --connectivity 16 --all-ties t.tif",
+        ("--all-ties takes 4 or 8 neighbours: give --connectivity 8",),
+    ),
     Wrong("s.zarr --source=-1e9,5", ("--source: outside the raster", "x -1000000000.0, y 5.0")),
     Wrong("s.zarr --source nan,5", ("--source: ", "nan, 5.0 are not finite")),
     Wrong("s.zarr --source -95,595,-2", ("--source: ", "start cost -2.0 is negative")),
