@@ -119,6 +119,11 @@ def whole(name: str, value: Any, least: int | None = None, most: int | None = No
     raise wrong(name, value, f"a whole number{low}")
 
 
+def counting(name: str, value: Any) -> int:
+    """A whole number from 1 on."""
+    return whole(name, value, 1)
+
+
 def real(name: str, value: Any) -> float | int:
     """A Python number; whole numbers stay exact."""
     if isinstance(value, Real) and not isinstance(value, bool):
@@ -435,8 +440,8 @@ _CHECKS: dict[str, Check] = {
     "backend": word(Backend),
     "backlink": flag,
     "base": real,
-    "band": lambda name, value: whole(name, value, 1),
-    "block_size": lambda name, value: whole(name, value, 1),
+    "band": counting,
+    "block_size": counting,
     "bounds": _bounds,
     "build_index": flag,
     "cell_size": _cell_size,

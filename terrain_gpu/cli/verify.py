@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -263,26 +265,102 @@ def _paths(store: TileStore, name: str, **how: Any) -> tuple[dict[str, Any], str
     )
 
 
+def _counted(count: int, what: str) -> str:
+    return f"{count:,} {what}{'s' * (count != 1)}"
+
+
+@dataclass(frozen=True)
+class _LayerProof:
+    """The proof of a layer: its function, as module:name in the package, and how to tell it."""
+
+    function: str
+    tell: Callable[[dict[str, Any]], str]
+
+    def __call__(self, store: TileStore, name: str, **how: Any) -> tuple[dict[str, Any], str]:
+        from ..engine.proof import Limits
+
+        module, function = self.function.split(":")
+        verify = getattr(import_module(f"..{module}", __package__), function)
+        found = verify(store, store.layer(name), Limits(**how))
+        return found, f"layer {name} verified, {self.tell(found)}"
+
+
+def _with_a_value(found: dict[str, Any]) -> str:
+    return f"{found['cells']:,} cells with a value"
+
+
+def _that_drain(found: dict[str, Any]) -> str:
+    return f"{found['cells']:,} cells that drain"
+
+
+def _depressions(found: dict[str, Any]) -> str:
+    return _counted(found["depressions"], "depression")
+
+
+_PROOFS = {
+    "slope_of": _LayerProof("morphometry.verify:verify_stored_slopes", _with_a_value),
+    "streams_of": _LayerProof(
+        "drainage.verify.streams:verify_stored_orders",
+        lambda found: _counted(found["links"], "link"),
+    ),
+    "where": _LayerProof(
+        "components.verify:verify_stored_labels",
+        lambda found: (
+            f"{_counted(found['components'], 'component')} of {found['cells']:,} cells in all"
+        ),
+    ),
+    "fill_of": _LayerProof(
+        "drainage.verify.fill:verify_stored_fill",
+        lambda found: _that_drain(found) if "cells" in found else f"{_depressions(found)} kept",
+    ),
+    "depressions_of": _LayerProof(
+        "drainage.verify.nesting:verify_stored_depressions", _depressions
+    ),
+    "breach_of": _LayerProof(
+        "drainage.verify.breach:verify_stored_breach",
+        lambda found: f"{found['breached']:,} pits breached",
+    ),
+    "burn_of": _LayerProof(
+        "drainage.verify.burn:verify_stored_burn",
+        lambda found: f"{found['burned']:,} cells lowered",
+    ),
+    "basins_of": _LayerProof(
+        "drainage.verify.basins:verify_stored_basins",
+        lambda found: f"{_counted(found['basins'], 'basin')} of {found['cells']:,} cells in all",
+    ),
+    "hand_of": _LayerProof(
+        "drainage.verify.hand:verify_stored_above",
+        lambda found: f"{found['cells']:,} cells above a stream",
+    ),
+    "indices_of": _LayerProof("drainage.verify.indices:verify_stored_indices", _with_a_value),
+    "calc_of": _LayerProof("algebra.verify.results:verify_stored_calc", _with_a_value),
+    "features": _LayerProof(
+        "algebra.verify.features:verify_stored_rasterized",
+        lambda found: f"{found['changed']:,} cells that features change",
+    ),
+    "ties_of": _LayerProof(
+        "paths.verify.ties:verify_stored_ties",
+        lambda found: f"{found['cells']:,} cells with several steps back",
+    ),
+}
+"""The proofs of layers by a setting that these record."""
+
+_SUMS = _LayerProof("drainage.verify.sums:verify_stored_sums", _that_drain)
+_DIVIDED = _LayerProof("drainage.verify.multiflow:verify_stored_division", _that_drain)
+_GRADIENT = _LayerProof(
+    "drainage.verify.flats:verify_stored_gradient",
+    lambda found: f"{found['reached']:,} cells drain to {_counted(found['outlets'], 'outlet')}",
+)
+
+
 def _on_the_cpu(store: TileStore) -> dict[str, Callable[..., tuple[dict[str, Any], str]]]:
     """Proofs of the layers of other operations, which are known by what they record."""
     from ..store.objects import is_there
 
-    proofs = {
-        "slope_of": _slopes,
-        "streams_of": _orders,
-        "where": _labels,
+    proofs: dict[str, Callable[..., tuple[dict[str, Any], str]]] = {
         "rasters": _conversion,
-        "fill_of": _filled,
-        "depressions_of": _depressions,
-        "breach_of": _breached,
-        "burn_of": _burned,
-        "basins_of": _basins,
         "watershed_of": _watersheds,
-        "hand_of": _above,
-        "indices_of": _indices,
-        "calc_of": _computed,
-        "features": _rasterized,
-        "ties_of": _tied,
+        **_PROOFS,
     }
     checks: dict[str, Callable[..., tuple[dict[str, Any], str]]] = {}
     drained: dict[str, tuple[list[str], list[str]]] = {}
@@ -296,10 +374,9 @@ def _on_the_cpu(store: TileStore) -> dict[str, Callable[..., tuple[dict[str, Any
         if mark := next((mark for mark in proofs if mark in settings), None):
             checks[name] = partial(proofs[mark], name=name)
         elif "accumulation_of" in settings:
-            check = _divided if "method" in settings else _sums
-            checks[name] = partial(check, name=name)
+            checks[name] = partial(_DIVIDED if "method" in settings else _SUMS, name=name)
         elif settings.get("flats") == "gradient":
-            checks[name] = partial(_gradient, name=name)
+            checks[name] = partial(_GRADIENT, name=name)
         elif "outlets" in settings:
             of_run = drained.setdefault(json.dumps(settings), ([], []))
             of_run["encoding" in layer.info].append(name)
@@ -366,81 +443,6 @@ def _index(store: TileStore, **how: Any) -> tuple[dict[str, Any], str]:
     return found, f"distance index of {found['cost']} verified, {found['entries']:,} entries"
 
 
-def _slopes(store: TileStore, name: str, **how: Any) -> tuple[dict[str, Any], str]:
-    from ..engine.proof import Limits
-    from ..morphometry.verify import verify_stored_slopes
-
-    found = verify_stored_slopes(store, store.layer(name), Limits(**how))
-    return found, f"layer {name} verified, {found['cells']:,} cells with a value"
-
-
-def _indices(store: TileStore, name: str, **how: Any) -> tuple[dict[str, Any], str]:
-    from ..drainage.verify.indices import verify_stored_indices
-    from ..engine.proof import Limits
-
-    found = verify_stored_indices(store, store.layer(name), Limits(**how))
-    return found, f"layer {name} verified, {found['cells']:,} cells with a value"
-
-
-def _filled(store: TileStore, name: str, **how: Any) -> tuple[dict[str, Any], str]:
-    from ..drainage.verify.fill import verify_stored_fill
-    from ..engine.proof import Limits
-
-    found = verify_stored_fill(store, store.layer(name), Limits(**how))
-    if "cells" in found:
-        return found, f"layer {name} verified, {found['cells']:,} cells that drain"
-    return found, f"layer {name} verified, {_depressions_of(found)} kept"
-
-
-def _depressions(store: TileStore, name: str, **how: Any) -> tuple[dict[str, Any], str]:
-    from ..drainage.verify.nesting import verify_stored_depressions
-    from ..engine.proof import Limits
-
-    found = verify_stored_depressions(store, store.layer(name), Limits(**how))
-    return found, f"layer {name} verified, {_depressions_of(found)}"
-
-
-def _depressions_of(found: dict[str, Any]) -> str:
-    count = found["depressions"]
-    return f"{count:,} depression{'s' * (count != 1)}"
-
-
-def _breached(store: TileStore, name: str, **how: Any) -> tuple[dict[str, Any], str]:
-    from ..drainage.verify.breach import verify_stored_breach
-    from ..engine.proof import Limits
-
-    found = verify_stored_breach(store, store.layer(name), Limits(**how))
-    return found, f"layer {name} verified, {found['breached']:,} pits breached"
-
-
-def _burned(store: TileStore, name: str, **how: Any) -> tuple[dict[str, Any], str]:
-    from ..drainage.verify.burn import verify_stored_burn
-    from ..engine.proof import Limits
-
-    found = verify_stored_burn(store, store.layer(name), Limits(**how))
-    return found, f"layer {name} verified, {found['burned']:,} cells lowered"
-
-
-def _gradient(store: TileStore, name: str, **how: Any) -> tuple[dict[str, Any], str]:
-    from ..drainage.verify.flats import verify_stored_gradient
-    from ..engine.proof import Limits
-
-    found = verify_stored_gradient(store, store.layer(name), Limits(**how))
-    reached, outlets = found["reached"], found["outlets"]
-    several = "s" * (outlets != 1)
-    return found, f"layer {name} verified, {reached:,} cells drain to {outlets:,} outlet{several}"
-
-
-def _basins(store: TileStore, name: str, **how: Any) -> tuple[dict[str, Any], str]:
-    from ..drainage.verify.basins import verify_stored_basins
-    from ..engine.proof import Limits
-
-    found = verify_stored_basins(store, store.layer(name), Limits(**how))
-    basins, cells = found["basins"], found["cells"]
-    several = "s" * (basins != 1)
-    return found, f"layer {name} verified, {basins:,} basin{several} of {cells:,} cells in all"
-
-
 def _watersheds(store: TileStore, name: str, **how: Any) -> tuple[dict[str, Any], str]:
     from ..drainage.verify.watershed import verify_stored_watershed
     from ..engine.proof import Limits
@@ -451,76 +453,6 @@ def _watersheds(store: TileStore, name: str, **how: Any) -> tuple[dict[str, Any]
         f"layer{'s' * (len(names) > 1)} {', '.join(names)} verified, {found['cells']:,} cells in "
         "watersheds"
     )
-
-
-def _above(store: TileStore, name: str, **how: Any) -> tuple[dict[str, Any], str]:
-    from ..drainage.verify.hand import verify_stored_above
-    from ..engine.proof import Limits
-
-    found = verify_stored_above(store, store.layer(name), Limits(**how))
-    return found, f"layer {name} verified, {found['cells']:,} cells above a stream"
-
-
-def _sums(store: TileStore, name: str, **how: Any) -> tuple[dict[str, Any], str]:
-    from ..drainage.verify.sums import verify_stored_sums
-    from ..engine.proof import Limits
-
-    found = verify_stored_sums(store, store.layer(name), Limits(**how))
-    return found, f"layer {name} verified, {found['cells']:,} cells that drain"
-
-
-def _divided(store: TileStore, name: str, **how: Any) -> tuple[dict[str, Any], str]:
-    from ..drainage.verify.multiflow import verify_stored_division
-    from ..engine.proof import Limits
-
-    found = verify_stored_division(store, store.layer(name), Limits(**how))
-    return found, f"layer {name} verified, {found['cells']:,} cells that drain"
-
-
-def _orders(store: TileStore, name: str, **how: Any) -> tuple[dict[str, Any], str]:
-    from ..drainage.verify.streams import verify_stored_orders
-    from ..engine.proof import Limits
-
-    found = verify_stored_orders(store, store.layer(name), Limits(**how))
-    links = found["links"]
-    return found, f"layer {name} verified, {links:,} link{'s' * (links != 1)}"
-
-
-def _labels(store: TileStore, name: str, **how: Any) -> tuple[dict[str, Any], str]:
-    from ..components.verify import verify_stored_labels
-    from ..engine.proof import Limits
-
-    found = verify_stored_labels(store, store.layer(name), Limits(**how))
-    components, cells = found["components"], found["cells"]
-    several = "s" * (components != 1)
-    return (
-        found,
-        f"layer {name} verified, {components:,} component{several} of {cells:,} cells in all",
-    )
-
-
-def _computed(store: TileStore, name: str, **how: Any) -> tuple[dict[str, Any], str]:
-    from ..algebra.verify.results import verify_stored_calc
-    from ..engine.proof import Limits
-
-    found = verify_stored_calc(store, store.layer(name), Limits(**how))
-    return found, f"layer {name} verified, {found['cells']:,} cells with a value"
-
-
-def _rasterized(store: TileStore, name: str, **how: Any) -> tuple[dict[str, Any], str]:
-    from ..algebra.verify.features import verify_stored_rasterized
-    from ..engine.proof import Limits
-
-    found = verify_stored_rasterized(store, store.layer(name), Limits(**how))
-    return found, f"layer {name} verified, {found['changed']:,} cells that features change"
-
-
-def _tied(store: TileStore, name: str, **how: Any) -> tuple[dict[str, Any], str]:
-    from ..engine.proof import Limits
-    from ..paths.verify.ties import verify_stored_ties
-
-    found = verify_stored_ties(store, store.layer(name), Limits(**how))
-    return found, f"layer {name} verified, {found['cells']:,} cells with several steps back"
 
 
 def _drainage(

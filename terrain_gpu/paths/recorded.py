@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
-from ..engine.operation import Operation
+from ..engine.operation import Operation, Phase, SolvedBlock
 from ..errors import InputError
 from ..grid import Block
 from ..store import Layer, TileStore
@@ -52,6 +53,12 @@ class RecordedSteps(Operation):
         names = [own.get(key) for key in ("layer", "friction", "barriers")]
         results = tuple(layer_named(self.distances, name) for name in results)
         return (self.distances, *results, *dict.fromkeys(str(n) for n in names if n is not None))
+
+    def solve_read(
+        self, phase: Phase, at: Block, data: list[np.ndarray], given: Any, work: Any
+    ) -> SolvedBlock:
+        # `solve` reads its inputs, with a ring.
+        return self.solve(phase, at, [], data, given, work)
 
     def padded(self, layer: Layer, at: Block, shape: tuple[int, int]) -> np.ndarray:
         """Distances of a block with a ring and padding, as kernels take them."""

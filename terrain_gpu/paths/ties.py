@@ -134,19 +134,12 @@ class TiedSteps(RecordedSteps):
         proven = verify_ties(paths, distances, backlinks, made, run.proof_limits)
         return {"verified_ties": proven["cells"]}
 
-    # `solve` reads its inputs.
-
     def new_buffer(self) -> list[np.ndarray]:
         return [np.empty(self.blocks.block**2, np.uint8)]
 
     def read(self, at: Block, buffer: list[np.ndarray]) -> list[np.ndarray]:
         r0, r1, c0, c1 = self.window(at)
         return [buffer[0][: (r1 - r0) * (c1 - c0)].reshape(r1 - r0, c1 - c0)]
-
-    def solve_read(
-        self, phase: Phase, at: Block, data: list[np.ndarray], given: Any, work: Any
-    ) -> SolvedBlock:
-        return self.solve(phase, at, [], data, given, work)
 
     def solve(
         self,

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from ..arguments import Backend, RankMethod, array, checked, whole, word
+from ..arguments import Backend, RankMethod, array, checked, counting, word
 from ..errors import InputError
 from . import lists_cpu
 from .arrays import integers, placed
@@ -25,7 +25,7 @@ SEED = 1
     succ=array,
     weights=array,
     method=word(RankMethod),
-    splitters=lambda name, value: whole(name, value, 1),
+    splitters=counting,
 )
 def list_ranking(
     succ: Any,

@@ -16,11 +16,11 @@ from ...arguments import (
     Connectivity,
     Cost,
     checked,
+    counting,
     path,
     raster_or_layer,
     raster_or_store,
     text,
-    whole,
 )
 from ...cuda.backend import Gpu, Placement, find_gpu
 from ...engine.plan import NO_LIMIT, limit_of
@@ -73,16 +73,12 @@ class CostMatrix:
         return self._columns
 
 
-def _nearest(name: str, value: Any) -> int:
-    return whole(name, value, 1)
-
-
 @checked(
     data=raster_or_store,
     cost=text,
     friction=raster_or_layer,
     barriers=raster_or_layer,
-    nearest=_nearest,
+    nearest=counting,
     output=path,
     paths=path,
 )

@@ -15,10 +15,10 @@ from ...arguments import (
     Devices,
     NetworkPairs,
     checked,
+    counting,
     devices,
     path,
     text,
-    whole,
     word,
 )
 from ...engine.run import Here, run
@@ -66,10 +66,6 @@ class CostNetwork:
     report: Report
 
 
-def _nearest(name: str, value: Any) -> int:
-    return whole(name, value, 1)
-
-
 @checked(
     cost=cost_text,
     device=devices,
@@ -77,7 +73,7 @@ def _nearest(name: str, value: Any) -> int:
     barriers=text,
     output=path,
     table=path,
-    nearest=_nearest,
+    nearest=counting,
     pairs=word(NetworkPairs),
 )
 def least_cost_network(  # noqa: PLR0913 - keyword-only

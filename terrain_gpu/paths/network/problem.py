@@ -115,18 +115,11 @@ class PlaceNetwork(RecordedSteps):
         distances, ids = np.zeros(shape, self.layers[0].dtype), np.zeros(shape, np.uint32)
         self._cross((*cells, np.ones((4, TILE + 2))), (0, 0, 0, 0), distances, ids)
 
-    # `solve` reads its inputs.
-
     def new_buffer(self) -> list[np.ndarray]:
         return []
 
     def read(self, at: Block, buffer: list[np.ndarray]) -> list[np.ndarray]:
         return []
-
-    def solve_read(
-        self, phase: Phase, at: Block, data: list[np.ndarray], given: Any, work: Any
-    ) -> SolvedBlock:
-        return self.solve(phase, at, [], data, given, work)
 
     def solve(
         self,
