@@ -14,23 +14,21 @@ from ..paths.costs import MODELS, refuse_unknown, row_of
 from ..paths.formula.presets import PRESETS
 from ..paths.formula.tree import NAMES
 from . import options
+from .path_files import Files
 from .places import (
     Point,
     misplaced_of,
     misplaced_options,
-    naming,
     not_negative,
     place_options,
     places,
-    refuse_shared_files,
     with_cost,
 )
+from .working import Given, files_read, store_option
 
 if TYPE_CHECKING:
-    from ..grid import GridSpec
     from ..io.places import Places
     from ..paths import ShortestPaths
-    from ..paths.trace import TracedPath
     from ..store import Layer, TileStore
 
 log = logging.getLogger(__name__)
@@ -73,12 +71,18 @@ _COST_OPTIONS: tuple[Any, ...] = (
     ),
     click.option(
         "--friction",
-        metavar="LAYER",
-        help="Layer of frictions, 0 or more. Required by --cost friction (name --layer itself if "
-        "that holds them); a term of langmuir, a factor for other models, refused by minimax. "
-        "Formulas use it by name, or by the name of a layer without this option.",
+        metavar="LAYER|RASTER",
+        help="Layer of frictions, 0 or more, or an aligned raster. Required by --cost friction "
+        "(name --layer itself if that holds them); a term of langmuir, a factor for other models, "
+        "refused by minimax. Formulas use it by name, or by the name of a layer without this "
+        "option.",
     ),
-    click.option("--barriers", metavar="LAYER", help="Layer whose non-zero cells are impassable."),
+    click.option(
+        "--barriers",
+        metavar="LAYER|FILE",
+        help="Layer whose non-zero cells are impassable; or an aligned raster, or a vector file, "
+        "all that whose lines and polygons touch is impassable.",
+    ),
     click.option(
         "--parameter",
         "parameters",
@@ -146,7 +150,7 @@ field_options = [
 
 
 @click.command("compute-sssp")
-@click.argument("store", metavar="STORE")
+@click.argument("store", metavar="STORE|RASTER")
 @options.all_of(
     place_options(
         "--source",
@@ -234,6 +238,7 @@ field_options = [
     help="Layer to write the distances to. Backlinks and allocation then go to NAME_backlink and "
     "NAME_allocation.",
 )
+@store_option
 @options.memory_limit_option
 @options.threads_option
 @options.backend_option
@@ -279,132 +284,79 @@ def command(  # noqa: PLR0913 - the options
     json_target: str | None,
     **settings: Any,
 ) -> None:
-    """Compute the least cost from sources to each cell of STORE, as its layer "distance".
+    """Compute the least cost from sources to each cell of STORE, as its layer "distance", or of a
+    raster.
 
     The distances equal those of Dijkstra's algorithm: the same bits for every block size, memory
     limit and number of threads. Backlinks and allocation go to the layers of these names. With
     --into, a store holds several results.
 
     \b
-    compute-sssp dem.zarr --source -84.2,36.5 --cost tobler -o seconds.tif
-    compute-sssp dem.zarr --sources huts.geojson --cost friction --friction land
+    compute-sssp dem.zarr --source -84.2,36.5 --cost tobler
+    compute-sssp dem.tif --sources huts.gpkg --cost friction \\
+        --friction land.tif --barriers rivers.gpkg -o distance.tif
     compute-sssp dem.zarr --source-edge --cost minimax -o filled.tif
     """
     has_sources = bool(source or source_rowcol or sources is not None)
     has_targets = bool(target or target_rowcol or targets is not None)
     _check_options(has_sources, has_targets, path, output, dtype, settings)
-    rasters = (
-        ("distance", "--output", output),
-        ("backlink", "--backlink", backlink),
-        ("allocation", "--allocation", allocation),
-        ("ties", "--all-ties", all_ties),
-    )
-    _check_outputs(
-        [(option, file) for _, option, file in rasters if file is not None],
-        path,
-        json_target,
-        {
-            "--sources": sources,
-            "--targets": targets,
-            "--vertical-factor": settings["vertical_factor"],
-        },
-        overwrite=settings["overwrite"],
-    )
+    files = Files(output, backlink, allocation, all_ties, path, dtype)
+    given = Given.of(store, files.written, settings)
+    read = {
+        "--sources": sources,
+        "--targets": targets,
+        "--vertical-factor": settings["vertical_factor"],
+    }
+    files.check(given.inputs | files_read(settings) | read, json_target, settings)
 
     from ..paths import shortest_paths
     from ..progress import bar
     from ..store import TileStore
 
-    opened = TileStore.open(store)
-    if all_ties is not None:
-        _refuse_ties(opened, settings)
-    given = (source, source_rowcol, sources), (target, target_rowcol, targets)
-    starts, ends = both_ends(opened, *given, settings)
-    advice = "finished work is kept, --resume continues"
-    with options.if_interrupted(advice), bar("shortest paths", quiet=options.quiet()) as progress:
-        found = shortest_paths(
-            opened,
-            starts,
-            corner_cutting=not no_corner_cutting,
-            targets=ends,
-            backlink=any(file is not None for file in (backlink, path, all_ties)),
-            allocation=allocation is not None,
-            progress=progress,
-            **settings,
-        )
-    report, layers = found.report, found.layers
-    if starts.names:
-        report.result["source_names"] = {str(id_): name for id_, name in starts.names.items()}
-    if all_ties is not None:
-        _add_ties(found, opened, settings)
-    # --resume with --overwrite keeps a finished result and replaces its files.
-    made = ", ".join(layer.name for layer in layers.values())
-    advice = f"the layers {made} are complete, --resume --overwrite writes the files"
-    _write_rasters(found, opened, rasters, dtype, settings, advice)
-    if path and ends is not None:
-        with options.if_interrupted(advice), report.phase("paths"):
-            lines = found.paths(ends, starts)
-            report.result |= _write_paths(path, opened.grid, ends, lines, settings["overwrite"])
-    options.write_json(report.to_json(), json_target)
-    written = [file for _, _, file in rasters if file]
-    options.say(_summary(store, found, settings, written, path), json_target)
+    def show(step: str) -> Any:
+        return bar(step, quiet=options.quiet())
 
-
-def _write_rasters(
-    found: ShortestPaths,
-    store: TileStore,
-    rasters: Sequence[tuple[str, str, str | None]],
-    dtype: FloatType | None,
-    settings: dict[str, Any],
-    advice: str,
-) -> None:
-    """Write the layers that are asked for to files: layer, option and file of each."""
-    from ..io.export import export_layer
-
-    for layer, option, file in rasters:
-        if not file:
-            continue
-        with options.if_interrupted(advice), found.report.phase("export"):
-            export_layer(
-                store.path,
-                file,
-                layer=found.layers[layer].name,
-                dtype=dtype if layer == "distance" else None,
-                **{name: settings[name] for name in ("memory_limit", "threads", "overwrite")},
+    kept = given.advice("finished work is kept")
+    with given.store(settings, show) as at:
+        opened = TileStore.open(at)
+        files.refuse_ties(opened, settings)
+        with options.if_interrupted(kept):
+            opened = given.layers(opened, settings, show)
+        groups = (source, source_rowcol, sources), (target, target_rowcol, targets)
+        starts, ends = both_ends(opened, *groups, settings)
+        with options.if_interrupted(kept), show("shortest paths") as progress:
+            found = shortest_paths(
+                opened,
+                starts,
+                corner_cutting=not no_corner_cutting,
+                targets=ends,
+                backlink=any(file is not None for file in (backlink, path, all_ties)),
+                allocation=allocation is not None,
+                progress=progress,
+                **settings,
             )
-        found.report.result[option.removeprefix("--").replace("-", "_")] = file
+        if starts.names:
+            names = {str(id_): name for id_, name in starts.names.items()}
+            found.report.result["source_names"] = names
+        files.write(given, found, opened, starts, ends, settings)
+        summary = _summary(found, settings)
+    given.name(found.report)
+    options.write_json(found.report.to_json(), json_target)
+    layers = ", ".join(layer.name for layer in found.layers.values())
+    options.say(
+        ("" if given.temporary else f"{at}: layer{'s' * (', ' in layers)} {layers}, ")
+        + summary
+        + files.described(found.report),
+        json_target,
+    )
 
 
-def _refuse_ties(store: TileStore, settings: dict[str, Any]) -> None:
-    """Refuse, before the paths are computed, ties of 16 neighbours and a layer that exists."""
-    if settings["connectivity"] == 16:
-        raise click.UsageError("--all-ties takes 4 or 8 neighbours: give --connectivity 8")
-    from ..errors import StoreError
-    from ..paths.steps import layer_named
-
-    name = layer_named(settings["into"], "ties")
-    if name in store.layers and not (settings["overwrite"] or settings["resume"]):
-        raise StoreError(f"{store.path}: layer {name!r} exists; --overwrite replaces it")
-
-
-def _add_ties(found: ShortestPaths, store: TileStore, settings: dict[str, Any]) -> None:
-    """Compute the layer of ties."""
-    from ..paths import tied_steps
-
-    advice = "distances and backlinks are complete, --resume continues"
-    own = "memory_limit", "threads", "client", "verify", "resume", "overwrite"
-    with options.if_interrupted(advice), found.report.phase("ties"):
-        made = tied_steps(store, settings["into"], **{name: settings[name] for name in own})
-    (found.layers["ties"],) = made.layers.values()
-    found.report.result["layers"].append(found.layers["ties"].name)
-
-
-Given = tuple[Sequence[Point], Sequence[Point], str | None]
+Group = tuple[Sequence[Point], Sequence[Point], str | None]
 """Points, cells and the file of a group of options."""
 
 
 def both_ends(
-    store: TileStore, begin: Given, end: Given, settings: dict[str, Any]
+    store: TileStore, begin: Group, end: Group, settings: dict[str, Any]
 ) -> tuple[Places, Places | None]:
     """Read the sources and the targets; take the options about them out of the settings.
 
@@ -461,37 +413,13 @@ def _settled(
     return settle(found, Ground(needed, barriers), **void, what=what)
 
 
-def _write_paths(
-    path: str, grid: GridSpec, ends: Places, lines: list[TracedPath], overwrite: bool
-) -> dict[str, Any]:
-    """Write paths to a file; return the entries for the report."""
-    from ..paths.output import write_paths
-
-    missing = _unreached(path, grid, ends, lines)
-    write_paths(path, lines, grid, overwrite=overwrite)
-    return {"path": path, "paths": len(lines), "unreached_targets": missing}
-
-
-def _summary(
-    store: str,
-    found: ShortestPaths,
-    settings: dict[str, Any],
-    written: list[str],
-    path: str | None,
-) -> str:
+def _summary(found: ShortestPaths, settings: dict[str, Any]) -> str:
     """Return the summary of a run."""
-    layers = found.layers
-    if path:
-        count = found.report.result["paths"]
-        written = [*written, f"{path} ({count} path{'s' * (count != 1)})"]
     return (
-        f"{store}: layer{'s' * (len(layers) > 1)} "
-        f"{', '.join(layer.name for layer in layers.values())}, "
-        f"{found.reached:,} cells reached{_farthest(settings, layers['distance'])}, "
+        f"{found.reached:,} cells reached{_farthest(settings, found.layers['distance'])}, "
         f"{found.report.seconds['total']:.2f} s"
         + (", across the seam of 360 degrees" if found.report.result["wrap"] else "")
         + (", verified" if settings["verify"] else "")
-        + (f"\nwritten: {', '.join(written)}" if written else "")
     )
 
 
@@ -525,58 +453,6 @@ def _check_options(
         )
     if dtype and output is None:
         raise click.UsageError(f"--dtype {dtype} is the type of the --output raster: give that too")
-
-
-def _check_outputs(
-    rasters: Sequence[tuple[str, str]],
-    path: str | None,
-    json_target: str | None,
-    inputs: dict[str, str | None],
-    *,
-    overwrite: bool,
-) -> None:
-    """Refuse, before the work starts, files that the results cannot be written to."""
-    from ..io import export, lines
-
-    outputs = dict(rasters) | ({"--path": path} if path is not None else {})
-    refuse_shared_files(inputs, {**outputs, "--json": json_target})
-    for option, file in outputs.items():
-        with naming(option):
-            checked = lines.checked_target if option == "--path" else export.checked_target
-            checked(file, overwrite=overwrite)
-
-
-def _unreached(
-    path: str, grid: GridSpec, targets: Places, lines: Sequence[TracedPath]
-) -> list[dict[str, int]]:
-    """Return the unreached targets and log a warning that names them; raise if no path exists."""
-    from ..errors import TerrainError
-    from ..grid import cell_centres
-
-    reached = {tuple(line.cells[-1].tolist()) for line in lines}
-    missing = [
-        {"target": targets.names.get(name, name), "row": row, "col": col}
-        for name, row, col in sorted(
-            zip(*(a.tolist() for a in (targets.ids, targets.rows, targets.cols)), strict=True)
-        )
-        if (row, col) not in reached
-    ]
-    if not missing:
-        return []
-    import numpy as np
-
-    shown = np.array([(one["row"], one["col"]) for one in missing[:NAMED]])
-    names = ", ".join(
-        f"x {x:.12g}, y {y:.12g} (row {row}, column {col})"
-        for (x, y), (row, col) in zip(cell_centres(grid, shown), shown, strict=True)
-    ) + (f" and {len(missing) - NAMED} more" if len(missing) > NAMED else "")
-    if not lines:
-        raise TerrainError(
-            f"--path {path}: not written, no target is reached: {names}; check for nodata and "
-            "barriers on the way, and --max-cost"
-        )
-    log.warning("%d of %d targets not reached: %s", len(missing), len(targets), names)
-    return missing
 
 
 def _farthest(settings: dict[str, Any], distance: Layer) -> str:

@@ -18,7 +18,7 @@ from .places import (
     refuse_shared_files,
     with_cost,
 )
-from .working import Given, store_option
+from .working import Given, files_read, store_option
 
 if TYPE_CHECKING:
     from ..paths.matrix import CostMatrix
@@ -115,7 +115,7 @@ def command(  # noqa: PLR0913 - the options
             "no source: give --source X,Y, --source-rowcol ROW,COL or --sources FILE"
         )
     given = Given.of(store, [output], settings)
-    inputs = {"--sources": sources, "--targets": targets, **given.inputs}
+    inputs = {"--sources": sources, "--targets": targets, **given.inputs, **files_read(settings)}
     inputs["--vertical-factor"] = settings["vertical_factor"]
     refuse_shared_files(inputs, {"--output": output, "--path": path, "--json": json_target})
 
@@ -140,7 +140,7 @@ def command(  # noqa: PLR0913 - the options
         given.store(settings, show) as at,
         show("cost-matrix") as progress,
     ):
-        opened = TileStore.open(at)
+        opened = given.layers(TileStore.open(at), settings, show)
         begin, end = (source, source_rowcol, sources), (target, target_rowcol, targets)
         starts, ends = both_ends(opened, begin, end, settings)
         found = cost_matrix(

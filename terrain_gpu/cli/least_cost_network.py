@@ -18,7 +18,7 @@ from .places import (
     place_options,
     refuse_shared_files,
 )
-from .working import Given, store_option
+from .working import Given, files_read, store_option
 
 if TYPE_CHECKING:
     from ..paths.network import CostNetwork
@@ -134,6 +134,7 @@ def command(
             "--sources": sources,
             "--vertical-factor": settings["vertical_factor"],
             **given.inputs,
+            **files_read(settings),
         },
         {"--output": output, "--table": table, "--json": json_target},
     )
@@ -158,7 +159,7 @@ def command(
         given.store(settings, show) as at,
         show("least-cost-network") as progress,
     ):
-        opened = TileStore.open(at)
+        opened = given.layers(TileStore.open(at), settings, show)
         settings |= {"target_id_field": None, "cost_field": None}
         begin, end = (source, source_rowcol, sources), ((), (), None)
         places, _ = both_ends(opened, begin, end, settings)

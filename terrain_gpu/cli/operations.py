@@ -185,6 +185,7 @@ def writer_of(operation: ModuleType) -> click.Command:
         options.threads_option,
         options.cluster_options(*operation.MODULES),
         *([options.verify_option] if operation.PROVEN else []),
+        options.scratch_option,
     ]
     return _command(operation, command, decorators, "STORE|RASTER")
 

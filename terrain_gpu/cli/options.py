@@ -226,8 +226,9 @@ def _scratch(ctx: click.Context, param: click.Parameter, value: str | None) -> N
 
 scratch_option = click.option(
     "--scratch", metavar="FOLDER", expose_value=False, callback=_scratch,
-    help="Folder for temporary files of a run over object storage.  "
-    "[default: TERRAIN_GPU_SCRATCH, or the folder for temporary files]",
+    help="Folder for temporary files of a run over object storage, and for the temporary store of "
+    "a raster.  [default: TERRAIN_GPU_SCRATCH; or the system's folder for temporary files, and the "
+    "folder of the output]",
 )  # fmt: skip
 
 

@@ -207,10 +207,10 @@ def from_file(
     from ..errors import InputError
     from ..io.places import from_raster, from_vector
 
-    path, layer = _file_and_layer(name)
+    path, layer = file_and_layer(name)
     if name.lower().endswith(".csv"):
         raise InputError(f"{name}: a table, not a vector file or raster; convert it to .gpkg first")
-    if Path(path).suffix.lower() in VECTOR:
+    if is_vector(name):
         how: dict[str, Any] = {"all_touched": all_touched, "fields": not all_touched}
         how |= {**(fields or {}), **(outside or {})}
         return from_vector(grid, path, layer, memory_limit, **how)
@@ -224,8 +224,8 @@ def field_of(name: str, field: str, memory_limit: int | None) -> dict[int, float
     from ..errors import InputError
     from ..io.vectors import read_field
 
-    path, layer = _file_and_layer(name)
-    if Path(path).suffix.lower() not in VECTOR:
+    path, layer = file_and_layer(name)
+    if not is_vector(name):
         raise InputError(f"{name}: has no fields; give a vector file")
     return read_field(path, field, layer, memory_limit)
 
@@ -235,8 +235,8 @@ def names_of(grid: GridSpec, name: str, field: str, memory_limit: int | None) ->
     from ..errors import InputError
     from ..io.vectors import read_features
 
-    path, layer = _file_and_layer(name)
-    if Path(path).suffix.lower() not in VECTOR:
+    path, layer = file_and_layer(name)
+    if not is_vector(name):
         raise InputError(f"{name}: has no fields; give a vector file")
     found = read_features(path, grid, layer, memory_limit, id_field=field).names
     if not found:
@@ -244,7 +244,12 @@ def names_of(grid: GridSpec, name: str, field: str, memory_limit: int | None) ->
     return found
 
 
-def _file_and_layer(name: str) -> tuple[str, str | None]:
+def is_vector(name: str) -> bool:
+    """Whether a file, or FILE:LAYER, is called like a vector file."""
+    return Path(file_and_layer(name)[0]).suffix.lower() in VECTOR
+
+
+def file_and_layer(name: str) -> tuple[str, str | None]:
     """Split FILE or FILE:LAYER."""
     path, _, layer = name.rpartition(":")
     if Path(path).suffix.lower() in VECTOR and not os.path.exists(name):
@@ -263,7 +268,7 @@ def refuse_shared_files(inputs: dict[str, str | None], outputs: dict[str, str | 
             continue
         if file == "":
             raise click.UsageError(f"{option}: the name of the file is empty")
-        path = _file_and_layer(file)[0] if option in inputs else file
+        path = file_and_layer(file)[0] if option in inputs else file
         other = taken.setdefault(os.path.realpath(path), option)
         if other != option and option in outputs:
             raise click.UsageError(

@@ -1,26 +1,33 @@
-"""A raster in place of a store, and the store that it becomes."""
+"""A raster in place of a store, and files in place of its layers."""
 
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from .places import file_and_layer, from_file, is_vector, naming
+
 if TYPE_CHECKING:
     from ..report import Report
+    from ..store import TileStore
+
+LAYERS = "friction", "barriers"
+"""Options that take files in place of layers."""
 
 store_option = click.option(
     "--store",
     "kept",
     metavar="STORE",
     help="Keep the store that RASTER is converted to, with all results; the next run finds it "
-    "there.  [default: a temporary one beside the output]",
+    "there.  [default: a temporary one, in --scratch or beside the output]",
 )
 
 
@@ -36,12 +43,15 @@ class Given:
         Files that the command writes.
     kept
         Where --store keeps the store of a raster.
+    files
+        Options whose files have become layers: the layer and the file of each.
     """
 
     path: str
     written: list[str]
     raster: bool
     kept: str | None
+    files: dict[str, tuple[str, str]] = field(default_factory=dict)
 
     @classmethod
     def of(cls, path: str, written: list[str], settings: dict[str, Any]) -> Given:
@@ -84,37 +94,117 @@ class Given:
             yield self.path
             return
         from ..errors import StoreError, TerrainError
-        from ..io.convert import convert_dataset
-
-        def convert(store: str, **more: Any) -> None:
-            names = "memory_limit", "threads", "client"
-            how: dict[str, Any] = {name: settings.get(name) for name in names}
-            with show("convert") as progress:
-                convert_dataset(self.path, store, progress=progress, **how, **more)
 
         if self.kept is not None:
+            again = {"resume": True, "overwrite": settings["overwrite"]}
             try:  # a finished layer of the same raster is left as it is
-                convert(self.kept, resume=True, overwrite=settings["overwrite"])
+                _convert(self.path, self.kept, settings, show, **again)
             except StoreError as error:
                 raise StoreError(f"--store must hold {self.path} as it is now; {error}") from None
             yield self.kept
             return
-        place = Path(self.written[-1]).absolute().parent
+        place = os.environ.get("TERRAIN_GPU_SCRATCH") or Path(self.written[-1]).absolute().parent
         with TemporaryDirectory(
             prefix=".terrain-gpu-", dir=place, ignore_cleanup_errors=True
         ) as made:
             store = os.path.join(made, "store.zarr")
-            convert(store)
+            _convert(self.path, store, settings, show)
             try:
                 yield store
             except TerrainError as error:  # name what the user gave
-                text = str(error).replace(f"{store}/elevation", self.path).replace(store, self.path)
-                raise type(error)(text, *error.args[1:]) from None
+                text = str(error)
+                for layer, file in [*self.files.values(), ("elevation", self.path)]:
+                    text = text.replace(f"{store}/{layer}", file)
+                raise type(error)(text.replace(store, self.path), *error.args[1:]) from None
+
+    def layers(self, store: TileStore, settings: dict[str, Any], show: Any) -> TileStore:
+        """Turn the files of LAYERS into layers called like them; return the store that has them.
+
+        A layer of the same file is left as it is.
+        """
+        from ..errors import StoreError
+
+        for option in LAYERS:
+            file = settings[option]
+            if file is None or not _is_file(file):
+                continue
+            name = _layer_called(file)
+            try:
+                with naming(f"--{option}"):
+                    _add(file, store, name, settings, show, barriers=option == "barriers")
+            except StoreError:
+                if name not in store.layers:
+                    raise
+                raise StoreError(
+                    f"--{option} {file}: layer {name!r}, which it would become, holds something "
+                    "else; rename the file, or name a layer"
+                ) from None
+            self.files[option] = name, file
+            settings[option] = name
+        return type(store).open(store.path) if self.files else store
 
     def name(self, report: Report) -> None:
         """Let a report name the raster, and no store that is gone."""
         if self.raster:
             report.result["raster"] = self.path
+        report.result |= {option: file for option, (_, file) in self.files.items()}
         if self.temporary:
             for key in ("store", "layers"):
                 report.result.pop(key, None)
+
+
+def files_read(settings: dict[str, Any]) -> dict[str, str | None]:
+    """The files that LAYERS name, for `refuse_shared_files`."""
+    given = {option: settings[option] for option in LAYERS}
+    return {f"--{option}": name for option, name in given.items() if name and _is_file(name)}
+
+
+def _is_file(name: str) -> bool:
+    """Whether it cannot be the name of a layer."""
+    return "." in name or "/" in name
+
+
+def _layer_called(file: str) -> str:
+    """The layer that a file, or FILE:LAYER, becomes."""
+    path, layer = file_and_layer(file)
+    parts = [Path(path).name.partition(".")[0], *([layer] if layer else [])]
+    found = re.sub(r"[^A-Za-z0-9_-]", "_", "_".join(parts))
+    return found if found[:1].isalpha() else f"layer_{found}"
+
+
+def _add(
+    file: str, store: TileStore, layer: str, settings: dict[str, Any], show: Any, *, barriers: bool
+) -> None:
+    """Add a raster to a store, or features where they are barriers."""
+    from ..errors import InputError
+
+    if not is_vector(file):
+        from ..io.places import must_align
+
+        must_align(store.grid, file)
+        _convert(file, str(store.path), settings, show, layer=layer, resume=True)
+        return
+    if not barriers:
+        raise InputError(
+            f"{file}: a vector file, and frictions are a raster; `terrain-gpu rasterize` makes a "
+            "layer of it"
+        )
+    from ..algebra.rasterizing import rasterize
+
+    cells = from_file(store.grid, file, settings["memory_limit"], all_touched=True)
+    own = {name: settings[name] for name in _RUN}
+    with show("rasterize") as progress:
+        made = {"layer": settings["layer"], "into": layer, "resume": True}
+        rasterize(store, cells, value=1, **made, progress=progress, **own)
+
+
+def _convert(path: str, store: str, settings: dict[str, Any], show: Any, **more: Any) -> None:
+    """Convert a raster."""
+    from ..io.convert import convert_dataset
+
+    how: dict[str, Any] = {name: settings.get(name) for name in _RUN}
+    with show("convert") as progress:
+        convert_dataset(path, store, progress=progress, **how, **more)
+
+
+_RUN = "memory_limit", "threads", "client"

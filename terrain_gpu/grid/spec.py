@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import math
+import os
+import shlex
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -151,6 +154,22 @@ class GridSpec:
                 (f + e * self.rows, f2 + e2 * other.rows, e),
             )
         )
+
+    def warp_command(self, path: str | os.PathLike[str]) -> str | None:
+        """Return the command that warps a raster to this grid; None if gdalwarp cannot.
+
+        It writes rasters whose columns count eastwards and whose rows count southwards.
+        """
+        a, _, _, _, e, _ = self.transform
+        if a < 0 or e > 0:
+            return None
+        crs = ["-t_srs", self.crs_code or self.crs_wkt] if self.crs_wkt else []
+        edges = [repr(float(bound)) for bound in self.bounds]
+        source = Path(path)
+        fitted = source.with_name(f"{source.stem}_fitted.tif")
+        size = [str(self.cols), str(self.rows)]
+        words = ["gdalwarp", *crs, "-te", *edges, "-ts", *size, str(source), str(fitted)]
+        return shlex.join(words)
 
 
 def _six(transform: Any) -> tuple[float, ...]:

@@ -560,6 +560,18 @@ def _pieces(window: Window, rows: int, cols: int) -> Iterator[Window]:
             yield row, min(row + rows, row1), col, min(col + cols, col1)
 
 
+def must_align(grid: GridSpec, path: str) -> None:
+    """Refuse a raster on another grid.
+
+    Raises
+    ------
+    InputError
+        that names the command to warp it with.
+    """
+    with gdal_environment(), Mosaic([path]) as raster:
+        _must_align(grid, raster.grid, path)
+
+
 def _must_align(grid: GridSpec, other: GridSpec, path: str | os.PathLike[str]) -> None:
     if other.shape != grid.shape:
         differs = f"has {other.rows} x {other.cols} cells, not {grid.rows} x {grid.cols}"
@@ -569,9 +581,8 @@ def _must_align(grid: GridSpec, other: GridSpec, path: str | os.PathLike[str]) -
         differs = f"covers {_bounds(other)}, not {_bounds(grid)}"
     else:
         return
-    raise InputError(
-        f"{path}: {differs}; warp it to the grid of the raster first (gdalwarp -t_srs -te -ts)"
-    )
+    how = grid.warp_command(path) or "with gdalwarp"
+    raise InputError(f"{path}: {differs}; warp it to the grid of the raster first: {how}")
 
 
 def _bounds(grid: GridSpec) -> str:

@@ -85,7 +85,7 @@ def with_named_layer(
     Raises
     ------
     InputError
-        when it names several layers, or one beside frictions.
+        when it names several layers, or one beside other frictions.
     """
     free = {*layers} - {*NAMES, *CONSTANTS, *FUNCTIONS, *parameters}
     taken = {*NAMES, *parameters}
@@ -97,7 +97,8 @@ def with_named_layer(
     } & free
     if not named:
         return cost, friction
-    several = [*([] if friction is None else ["friction"]), *sorted(named)]
+    beside = friction is not None and not (isinstance(friction, str) and friction in named)
+    several = [*(["friction"] if beside else []), *sorted(named)]
     if len(several) > 1:
         raise InputError(
             f"the formula uses {' and '.join(several)}: it may use one layer beside the heights; "

@@ -387,9 +387,11 @@ def _is_same(there: GridSpec, grid: GridSpec) -> bool:
 
 
 def _other_grid(root: Path, there: GridSpec, grid: GridSpec, origin: str) -> str:
+    command = there.warp_command(origin) if os.path.isfile(origin) else None
     return (
         f"{root}: has a different grid ({_describe(there)}) than {origin} ({_describe(grid)}); "
-        "choose another store"
+        + (f"warp it to fit ({command}), or " if command else "")
+        + "choose another store"
     )
 
 

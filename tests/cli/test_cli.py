@@ -114,12 +114,12 @@ OPTIONS = {
     "memory-limit threads workers scheduler verify resume scratch overwrite json quiet verbose "
     "help",
     "terrain-gpu network": "min-length keep store memory-limit threads workers scheduler verify "
-    "overwrite json quiet verbose help",
+    "scratch overwrite json quiet verbose help",
     "compute-sssp": "source source-rowcol sources source-edge cost friction barriers parameter "
     "reverse max-slope vertical-factor no-corner-cutting connectivity wrap max-cost target "
     "target-rowcol targets "
     "id-field target-id-field cost-field outside nodata snap stop-at-targets output dtype backlink "
-    "allocation all-ties path layer into memory-limit threads "
+    "allocation all-ties path layer into store memory-limit threads "
     "backend device gpu-memory-limit workers scheduler method build-index verify resume scratch "
     "overwrite json quiet verbose version help",
     "terrain-gpu cost-matrix": "source source-rowcol sources target target-rowcol targets "
@@ -144,9 +144,9 @@ OPTIONS = {
     "accumulation directions into table output store memory-limit threads workers scheduler "
     "verify resume scratch overwrite json quiet verbose help",
     "terrain-gpu polygons": "layer names id-field store memory-limit threads workers scheduler "
-    "overwrite json quiet verbose help",
+    "scratch overwrite json quiet verbose help",
     "terrain-gpu contours": "layer breaks interval base polygons cumulative store memory-limit "
-    "threads workers scheduler overwrite json quiet verbose help",
+    "threads workers scheduler scratch overwrite json quiet verbose help",
     "terrain-gpu verify": "data file layer heights accept-changes memory-limit threads backend "
     "device gpu-memory-limit scratch json quiet verbose help",
     "terrain-gpu info": "json quiet verbose help",

@@ -50,8 +50,8 @@ OPTIONS = (
     "source source-rowcol sources source-edge cost friction barriers parameter reverse max-slope "
     "vertical-factor no-corner-cutting connectivity wrap max-cost target target-rowcol targets "
     "id-field target-id-field cost-field outside nodata snap stop-at-targets "
-    "output dtype backlink allocation all-ties path layer into memory-limit threads backend device "
-    "gpu-memory-limit workers scheduler method build-index verify resume scratch overwrite json "
+    "output dtype backlink allocation all-ties path layer into store memory-limit threads backend "
+    "device gpu-memory-limit workers scheduler method build-index verify resume scratch overwrite json "
     "quiet verbose version help"
 )
 
@@ -192,7 +192,7 @@ def layer(name: str) -> np.ndarray:
 def test_help(name):
     done = spawn(f"{name} --help")
     assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.startswith(f"Usage: {name} [OPTIONS] STORE\n")
+    assert done.stdout.startswith(f"Usage: {name} [OPTIONS] STORE|RASTER\n")
     assert max(map(len, done.stdout.splitlines())) <= 80
     assert re.findall(r"^  (?:-\w, )?--([a-z-]+)", done.stdout, re.M) == OPTIONS.split()
     assert spawn("compute-sssp --version").stdout == f"terrain_gpu {terrain_gpu.__version__}\n"

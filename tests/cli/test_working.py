@@ -27,6 +27,7 @@ ROWS = {
     "network {} {}.gpkg --min-length 200",
     "polygons {} {}.gpkg --layer elevation",
     "contours {} {}.gpkg --interval 500",
+    "compute-sssp {} --source-rowcol 50,60 --target-rowcol 80,90 -o {}.tif --path {}.gpkg",
     "cost-matrix {} --source-rowcol 50,60 --target-rowcol 80,90 -o {}.csv",
 }
 

@@ -779,7 +779,10 @@ STORES = [
         "other grid",
         tif(cell=25.0),
         f"{CONVERT} bad.tif s.zarr --layer b",
-        ("s.zarr: has a different grid .*30.0.* than bad.tif .*25.0.*; choose another store",),
+        (
+            "s.zarr: has a different grid .*30.0.* than bad.tif .*25.0.*; warp it to fit .gdalwarp",
+            "choose another store",
+        ),
     ),
     Case(
         "other grid, overwriting one of two",

@@ -1,0 +1,168 @@
+"""Files in place of layers: the same results as from layers made of them."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import shutil
+import subprocess
+
+import numpy as np
+import pytest
+import rasterio
+from rasterio.transform import Affine
+from test_cli import call, terrain, write_tif
+
+from terrain_gpu import GridSpec, TileStore
+
+
+def write_lines(path, *lines):
+    features = [
+        {
+            "type": "Feature",
+            "properties": {},
+            "geometry": {"type": "LineString", "coordinates": line},
+        }
+        for line in lines
+    ]
+    crs = {"type": "name", "properties": {"name": "EPSG:32633"}}
+    found = {"type": "FeatureCollection", "crs": crs, "features": features}
+    path.write_text(json.dumps(found))
+
+
+@pytest.fixture
+def world(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    cells = terrain(90, 110)
+    write_tif("dem.tif", cells.astype(np.int16), nodata=-32768)
+    rng = np.random.default_rng(1)
+    write_tif("land cover.tif", rng.integers(1, 9, cells.shape).astype(np.float32), nodata=-1)
+    walls = np.zeros(cells.shape, np.uint8)
+    walls[10:80, 30] = 1
+    write_tif("walls.tif", walls)
+    write_lines(tmp_path / "rivers.geojson", [[-200, 850], [-190, 120]], [[0, 850], [300, 800]])
+    return tmp_path
+
+
+@pytest.mark.parametrize("barriers", ["walls.tif", "rivers.geojson"])
+def test_as_from_layers(world, capfd, barriers):
+    made = [
+        "convert-dataset dem.tif s.zarr",
+        "convert-dataset 'land cover.tif' s.zarr --layer land_cover",
+        "convert-dataset walls.tif s.zarr --layer walls",
+        "rasterize s.zarr --features rivers.geojson --into rivers",
+        f"compute-sssp s.zarr --friction land_cover --barriers {barriers.partition('.')[0]} "
+        "--source-rowcol 50,60 --target-rowcol 80,5 --cost friction -o own.tif --path own.geojson",
+        "convert-dataset dem.tif t.zarr",
+    ]
+    for command in made:
+        assert call(capfd, command)[0] == 0
+    rest = (
+        f"--friction 'land cover.tif' --barriers {barriers} --source-rowcol 50,60 "
+        "--target-rowcol 80,5 --cost friction"
+    )
+    for number, data in enumerate(("t.zarr", "dem.tif", "dem.tif --store k.zarr", "k.zarr")):
+        into = "--into again" if data == "k.zarr" else ""
+        command = f"compute-sssp {data} {rest} {into} -o {number}.tif --path {number}.geojson"
+        code, out, err = call(capfd, f"{command} --json {number}.json")
+        assert code == 0, err
+        result = json.loads((world / f"{number}.json").read_text())["result"]
+        assert (result["friction"], result["barriers"]) == ("land cover.tif", barriers)
+        assert ".terrain-gpu" not in out + err + json.dumps(result)
+        assert (world / f"{number}.geojson").read_bytes() == (world / "own.geojson").read_bytes()
+        with rasterio.open("own.tif") as own, rasterio.open(f"{number}.tif") as file:
+            assert own.read(1).tobytes() == file.read(1).tobytes()
+    assert not list(world.glob(".terrain-gpu-*"))
+    wall = barriers.partition(".")[0]
+    found = {"distance", "backlink", "again", "again_backlink"}
+    assert set(TileStore.open("k.zarr").layers) == {"elevation", "land_cover", wall} | found
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "cost-matrix {} --source-rowcol 50,60 --target-rowcol 80,5 -o {}.csv",
+        "least-cost-network {} --source-rowcol 50,60 --source-rowcol 80,5 -o {}.geojson",
+    ],
+)
+def test_of_other_commands(world, capfd, command):
+    for words in (
+        "convert-dataset dem.tif s.zarr",
+        "convert-dataset 'land cover.tif' s.zarr --layer land_cover",
+        "rasterize s.zarr --features rivers.geojson --into rivers",
+    ):
+        assert call(capfd, words)[0] == 0
+    own = command.format("s.zarr", "own") + " --friction land_cover --barriers rivers"
+    files = command.format("dem.tif", "files")
+    files += " --friction 'land cover.tif' --barriers rivers.geojson"
+    for words in (own, files):
+        code, _, err = call(capfd, f"{words} --cost friction")
+        assert code == 0, err
+    (one,), (two,) = world.glob("own.*"), world.glob("files.*")
+    assert one.read_bytes() == two.read_bytes()
+
+
+def test_a_formula_that_names_the_file(world, capfd):
+    start = "compute-sssp dem.tif --friction 'land cover.tif' --source-rowcol 50,60"
+    assert call(capfd, f"{start} --cost 'length * land_cover' -o a.tif")[0] == 0
+    assert call(capfd, f"{start} --cost friction -o b.tif")[0] == 0
+    with rasterio.open("a.tif") as one, rasterio.open("b.tif") as two:
+        assert np.allclose(one.read(1), two.read(1), rtol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ("--friction off.tif", "--friction: off.tif: covers x -500.0 .. 600.0, y "),
+        ("--friction nix.tif", "--friction: nix.tif: no such file"),
+        ("--friction land", "no layer 'land'"),
+        ("--friction rivers.geojson", "a vector file, and frictions are a raster; `terrain-gpu ra"),
+        ("--friction sub/elevation.tif", "layer 'elevation', which it would become, holds someth"),
+        ("--friction walls.tif --barriers nix.gpkg", "--barriers: nix.gpkg: no such file"),
+        ("--friction walls.tif -o walls.tif --overwrite", "--friction already names this file"),
+    ],
+)
+@pytest.mark.parametrize("data", ["dem.tif", "s.zarr"])
+def test_wrong(world, capfd, data, given, says):
+    assert call(capfd, "convert-dataset dem.tif s.zarr")[0] == 0
+    (world / "sub").mkdir()
+    shutil.copy("walls.tif", "sub/elevation.tif")
+    with rasterio.open("walls.tif") as file:
+        profile = file.profile | {"transform": file.transform @ Affine.translation(0, 5)}
+        with rasterio.open("off.tif", "w", **profile) as moved:
+            moved.write(file.read())
+    before = {*os.listdir(world), *os.listdir("s.zarr")}
+    output = "" if "-o" in given else "-o x.tif"
+    code, _, err = call(
+        capfd, f"compute-sssp {data} {given} --cost friction --source-rowcol 5,6 {output}"
+    )
+    assert code == 2
+    assert says in err
+    assert {*os.listdir(world), *os.listdir("s.zarr")} - before <= {"walls"}
+
+
+def test_the_command_that_aligns_a_raster(world, capfd):
+    """Of any grid that gdalwarp can make; what it writes is taken."""
+    if shutil.which("gdalwarp") is None:
+        pytest.skip("needs gdalwarp")
+    with rasterio.open("walls.tif") as file:
+        profile = file.profile | {"transform": Affine(7.3, 0, -600.1, 0, -7.3, 950.7)}
+        profile |= {"width": 190, "height": 150}
+        with rasterio.open("off.tif", "w", **profile) as moved:
+            moved.write(np.ones((1, 150, 190), np.uint8))
+    words = "compute-sssp dem.tif --friction {} --cost friction --source-rowcol 5,6 -o x.tif"
+    code, _, err = call(capfd, words.format("off.tif"))
+    assert code == 2
+    line = shlex.split(err.partition("first: ")[2])
+    assert line[-1] == "off_fitted.tif"
+    subprocess.run(line, check=True, capture_output=True)
+    assert call(capfd, words.format("off_fitted.tif"))[0] == 0
+
+
+def test_no_command_makes_a_grid_that_counts_otherwise():
+    for a, e in ((-1, -1), (1, 1)):
+        assert GridSpec(2, 3, (a, 0, 0, 0, e, 0)).warp_command("a.tif") is None
+    found = GridSpec(2, 3, (0.1, 0, 5, 0, -0.1, 7)).warp_command("in a folder/a b.img")
+    assert shlex.split(found)[-2:] == ["in a folder/a b.img", "in a folder/a b_fitted.tif"]
+    assert shlex.split(found)[1:6] == ["-te", "5.0", "6.8", repr(5 + 0.1 * 3), "7.0"]
