@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import json
+import os
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from threading import Thread
 
 Progress = Callable[[int, int], None]
 """Called with the cells just finished and the cells in all."""
@@ -61,3 +65,47 @@ def bar(label: str, *, quiet: bool = False) -> Iterator[Progress]:
             shown.update(cells)
 
         yield update
+
+
+EVERY = 0.5
+"""Seconds between two lines of `lines`."""
+
+
+@contextmanager
+def lines(label: str) -> Iterator[Progress]:
+    """Lines of JSON on standard error, for programs; the last one when the step is complete."""
+    begin = last = time.monotonic()
+    done = total = 0
+
+    def write() -> None:
+        spent = time.monotonic() - begin
+        left = spent * (total - done) / done if done > 0 else None
+        told = {"phase": label, "done": done, "total": total}
+        told |= {"seconds": round(spent, 3), "seconds_left": left and round(left, 3)}
+        print(json.dumps(told), file=sys.stderr, flush=True)
+
+    def update(cells: int, of: int) -> None:
+        nonlocal done, total, last
+        done, total = done + cells, of
+        if time.monotonic() - last >= EVERY:
+            last = time.monotonic()
+            write()
+
+    write()
+    yield update
+    write()
+
+
+def call_when_cancelled(call: Callable[[], None]) -> None:
+    """Call a function once a line "cancel" comes from standard input, in a thread of its own."""
+
+    def wait() -> None:
+        text = b""
+        # Not sys.stdin, whose lock a thread that waits would hold when the program ends.
+        while part := os.read(0, 4096):
+            *found, text = (text + part).split(b"\n")
+            if b"cancel" in map(bytes.strip, found):
+                call()
+                return
+
+    Thread(target=wait, daemon=True).start()

@@ -23,6 +23,7 @@ from . import compute_sssp, options
 @options.verify_option
 @options.scratch_option
 @options.overwrite_option
+@options.progress_option
 @options.json_option
 @options.verbosity_options
 @options.version_option
@@ -44,10 +45,9 @@ def command(
     """
     from ..engine.plan import format_size
     from ..paths.index import build_index
-    from ..progress import bar
 
     advice = "finished blocks are kept, the same command continues"
-    with options.if_interrupted(advice), bar("distance index", quiet=options.quiet()) as progress:
+    with options.if_interrupted(advice), options.progress_of("distance index") as progress:
         report = build_index(
             store,
             corner_cutting=not no_corner_cutting,

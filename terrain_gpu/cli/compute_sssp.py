@@ -262,6 +262,7 @@ field_options = [
 @options.verify_option
 @options.resume_option
 @options.overwrite_option
+@options.progress_option
 @options.json_option
 @options.verbosity_options
 @options.version_option
@@ -310,21 +311,17 @@ def command(  # noqa: PLR0913 - the options
     files.check(given.inputs | files_read(settings) | read, json_target, settings)
 
     from ..paths import shortest_paths
-    from ..progress import bar
     from ..store import TileStore
 
-    def show(step: str) -> Any:
-        return bar(step, quiet=options.quiet())
-
     kept = given.advice("finished work is kept")
-    with given.store(settings, show) as at:
+    with given.store(settings) as at:
         opened = TileStore.open(at)
         files.refuse_ties(opened, settings)
         with options.if_interrupted(kept):
-            opened = given.layers(opened, settings, show)
+            opened = given.layers(opened, settings)
         groups = (source, source_rowcol, sources), (target, target_rowcol, targets)
         starts, ends = both_ends(opened, *groups, settings)
-        with options.if_interrupted(kept), show("shortest paths") as progress:
+        with options.if_interrupted(kept), options.progress_of("shortest paths") as progress:
             found = shortest_paths(
                 opened,
                 starts,

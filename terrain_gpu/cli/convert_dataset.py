@@ -57,6 +57,7 @@ class Number(click.ParamType):
 @options.verify_option
 @options.resume_option
 @options.overwrite_option
+@options.progress_option
 @options.json_option
 @options.verbosity_options
 @options.version_option
@@ -72,12 +73,11 @@ def command(inputs: tuple[str, ...], store: str, json_target: str | None, **sett
     convert-dataset landcover.tif dem.zarr --layer friction
     """
     from ..io.convert import convert_dataset
-    from ..progress import bar
 
     if not inputs:
         raise click.UsageError(f"only {store!r} given: give INPUT rasters, and the STORE last")
     advice = "finished blocks are kept, --resume continues"
-    with options.if_interrupted(advice), bar("convert", quiet=options.quiet()) as progress:
+    with options.if_interrupted(advice), options.progress_of("convert") as progress:
         report = convert_dataset(inputs, store, progress=progress, **settings)
     options.write_json(report.to_json(), json_target)
     result = report.result

@@ -81,6 +81,7 @@ if TYPE_CHECKING:
 @options.verify_option
 @options.resume_option
 @options.overwrite_option
+@options.progress_option
 @options.json_option
 @options.verbosity_options
 def command(  # noqa: PLR0913 - the options
@@ -121,7 +122,6 @@ def command(  # noqa: PLR0913 - the options
 
     from ..paths.matrix import cost_matrix
     from ..paths.matrix.table import checked_paths, checked_table
-    from ..progress import bar
     from ..store import TileStore
 
     for option, file, check in (
@@ -132,15 +132,12 @@ def command(  # noqa: PLR0913 - the options
             with naming(option):
                 check(file, overwrite=settings["overwrite"])
 
-    def show(step: str) -> Any:
-        return bar(step, quiet=options.quiet())
-
     with (
         options.if_interrupted(given.advice("finished sources are kept")),
-        given.store(settings, show) as at,
-        show("cost-matrix") as progress,
+        given.store(settings) as at,
+        options.progress_of("cost-matrix") as progress,
     ):
-        opened = given.layers(TileStore.open(at), settings, show)
+        opened = given.layers(TileStore.open(at), settings)
         begin, end = (source, source_rowcol, sources), (target, target_rowcol, targets)
         starts, ends = both_ends(opened, begin, end, settings)
         found = cost_matrix(

@@ -33,15 +33,15 @@ from . import options
 @options.threads_option
 @options.verify_option
 @options.overwrite_option
+@options.progress_option
 @options.json_option
 @options.verbosity_options
 def command(store: str, path: str, json_target: str | None, **settings: Any) -> None:
     """Write a layer of STORE to a GeoTIFF, with the same cells."""
     from ..io.export import export_layer
-    from ..progress import bar
 
     advice = f"{path} is unchanged"
-    with options.if_interrupted(advice), bar("export", quiet=options.quiet()) as progress:
+    with options.if_interrupted(advice), options.progress_of("export") as progress:
         report = export_layer(store, path, progress=progress, **settings)
     options.write_json(report.to_json(), json_target)
     result = report.result

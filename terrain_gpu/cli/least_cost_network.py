@@ -94,6 +94,7 @@ if TYPE_CHECKING:
 @options.verify_option
 @options.resume_option
 @options.overwrite_option
+@options.progress_option
 @options.json_option
 @options.verbosity_options
 def command(
@@ -142,7 +143,6 @@ def command(
     from ..io.lines import checked_target
     from ..paths.matrix.table import checked_table
     from ..paths.network import least_cost_network
-    from ..progress import bar
     from ..store import TileStore
 
     with naming("--output"):
@@ -151,15 +151,12 @@ def command(
         with naming("--table"):
             checked_table(table, overwrite=settings["overwrite"])
 
-    def show(step: str) -> Any:
-        return bar(step, quiet=options.quiet())
-
     with (
         options.if_interrupted(given.advice("finished work is kept")),
-        given.store(settings, show) as at,
-        show("least-cost-network") as progress,
+        given.store(settings) as at,
+        options.progress_of("least-cost-network") as progress,
     ):
-        opened = given.layers(TileStore.open(at), settings, show)
+        opened = given.layers(TileStore.open(at), settings)
         settings |= {"target_id_field": None, "cost_field": None}
         begin, end = (source, source_rowcol, sources), ((), (), None)
         places, _ = both_ends(opened, begin, end, settings)

@@ -77,7 +77,6 @@ def command_of(operation: ModuleType) -> click.Command:
     ]
 
     def command(store: str, output: str | None, json_target: str | None, **settings: Any) -> None:
-        from ..progress import bar
         from ..store import TileStore
 
         refuse(settings)
@@ -98,16 +97,13 @@ def command_of(operation: ModuleType) -> click.Command:
         if provide is not None and not given.raster:
             _refuse_layers(store, writes, settings)
 
-        def show(step: str) -> Any:
-            return bar(step, quiet=options.quiet())
-
         with (
             _as_options(settings),
             options.if_interrupted(given.advice()),
-            given.store(settings, show) as at,
+            given.store(settings) as at,
         ):
-            before = _provide(operation, at, show, settings)
-            with show(operation.NAME) as progress:
+            before = _provide(operation, at, settings)
+            with options.progress_of(operation.NAME) as progress:
                 found = operation.run(TileStore.open(at), progress=progress, **settings)
             report, names = found.report, list(found.layers)
             also_export(found.layers[names[0]], output, report, settings)
@@ -149,7 +145,6 @@ def writer_of(operation: ModuleType) -> click.Command:
     name = operation.FILE.partition(".")[0]
 
     def command(store: str, output: str, json_target: str | None, **settings: Any) -> None:
-        from ..progress import bar
         from ..store import TileStore
 
         refuse(settings)
@@ -158,15 +153,12 @@ def writer_of(operation: ModuleType) -> click.Command:
             {**given.inputs, **_inputs(operation, settings)}, {name: output, "--json": json_target}
         )
 
-        def show(step: str) -> Any:
-            return bar(step, quiet=options.quiet())
-
         with (
             options.if_interrupted(f"{output} is unchanged"),
-            given.store(settings, show) as at,
+            given.store(settings) as at,
         ):
-            before = _provide(operation, at, show, settings)
-            with show(operation.NAME) as progress:
+            before = _provide(operation, at, settings)
+            with options.progress_of(operation.NAME) as progress:
                 found = operation.run(TileStore.open(at), output, progress=progress, **settings)
         given.name(found.report)
         total = _timed(found.report, before)
@@ -196,15 +188,14 @@ def _command(
     """The command, with the options that all have."""
     command.__doc__ = operation.HELP
     first = click.command(operation.NAME), click.argument("store", metavar=metavar)
-    last = [options.overwrite_option, options.json_option, options.verbosity_options]
+    last = [options.overwrite_option, options.progress_option]
+    last += [options.json_option, options.verbosity_options]
     last += [options.version_option] if getattr(operation, "PROGRAM", False) else []
     made: Any = options.all_of([*first, *decorators, *last])(command)
     return made
 
 
-def _provide(
-    operation: ModuleType, store: str, show: Any, settings: dict[str, Any]
-) -> dict[str, float]:
+def _provide(operation: ModuleType, store: str, settings: dict[str, Any]) -> dict[str, float]:
     """Compute the layers that an operation needs; return the seconds of each step."""
     from ..store import TileStore
 
@@ -212,7 +203,9 @@ def _provide(
         return {}
     names = "memory_limit", "threads", "client", "resume", "backend", "device", "gpu_memory_limit"
     how = {name: settings[name] for name in names if name in settings}
-    found: dict[str, float] = operation.provide(TileStore.open(store), show, how, settings)
+    found: dict[str, float] = operation.provide(
+        TileStore.open(store), options.progress_of, how, settings
+    )
     return found
 
 

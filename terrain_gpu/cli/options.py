@@ -12,8 +12,8 @@ import sys
 import traceback
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from functools import wraps
+from contextlib import AbstractContextManager, contextmanager
+from functools import partial, wraps
 from importlib import import_module
 from pathlib import Path
 from typing import Any, get_args
@@ -34,6 +34,7 @@ from ..arguments import (
 from ..engine import plan as planner
 from ..engine.forks import leave_out_unused
 from ..errors import FormulaError, OutputError, TerrainError
+from ..progress import Progress
 
 NAME = "terrain_gpu"
 
@@ -103,6 +104,35 @@ def _verbosity(ctx: click.Context, param: click.Parameter, value: Any) -> None:
         state["verbose"] = value
     level = {-1: logging.ERROR, 0: logging.WARNING, 1: logging.INFO}
     logging.getLogger(NAME).setLevel(level.get(state["verbose"], logging.DEBUG))
+
+
+def _progress(ctx: click.Context, param: click.Parameter, value: str) -> None:
+    """Remember how to show progress; from now on, programs can cancel."""
+    ctx.find_root().meta[f"{NAME}.progress"] = value
+    if value == "json" and not ctx.resilient_parsing:
+        from ..progress import call_when_cancelled
+
+        call_when_cancelled(partial(os.kill, os.getpid(), signal.SIGTERM))
+
+
+def progress_of(step: str) -> AbstractContextManager[Progress]:
+    """Show the progress of a step as --progress says."""
+    from .. import progress
+
+    context = click.get_current_context(silent=True)
+    how = "auto" if context is None else context.find_root().meta.get(f"{NAME}.progress", "auto")
+    if how == "json":
+        return progress.lines(step)
+    return progress.bar(step, quiet=how == "none" or quiet())
+
+
+progress_option = click.option(
+    "--progress", type=click.Choice(("auto", "json", "none")), default="auto",
+    show_default=True, expose_value=False, callback=_progress,
+    help="auto: a bar on a terminal. json, for programs: lines on standard error with phase, "
+    "done, total, seconds and seconds_left; a line 'cancel' on standard input ends the run like "
+    "Ctrl-C.",
+)  # fmt: skip
 
 
 def verbosity_options(command: Any) -> Any:

@@ -59,6 +59,7 @@ SHOWN = 1000
 @options.memory_limit_option
 @options.scratch_option
 @options.overwrite_option
+@options.progress_option
 @options.json_option
 @options.verbosity_options
 def command(
@@ -90,12 +91,11 @@ def command(
     )
 
     from ..paths.index.query import query_index, write_rows
-    from ..progress import bar
     from ..store import TileStore
 
     opened = TileStore.open(store)
     starts, ends = _ends(opened.grid, points, pairs, snap)
-    drawn = bar("query-index", quiet=options.quiet())
+    drawn = options.progress_of("query-index")
     with options.if_interrupted("nothing is kept"), drawn as show:
         found = query_index(
             opened,

@@ -53,6 +53,7 @@ LINES = (".geojson", ".gpkg", ".parquet")
 @options.device_option
 @options.gpu_memory_limit_option
 @options.scratch_option
+@options.progress_option
 @options.json_option
 @options.verbosity_options
 def command(
@@ -91,7 +92,6 @@ def command(
     """
     from ..errors import StoreError, TerrainError, VerificationError
     from ..mst import LAYER
-    from ..progress import bar
     from ..report import Report
     from ..store import TileStore
     from ..store.accept import accept_changes
@@ -127,7 +127,7 @@ def command(
     lines = []
     with report.measured():
         for name in accepted:
-            with bar(f"accept {name}", quiet=options.quiet()) as progress:
+            with options.progress_of(f"accept {name}") as progress:
                 taken = accept_changes(opened, name, progress)
             lines.append(f"{store}: layer {name} accepted as it is now, {taken.identity}")
         for name, check in checks.items():
@@ -135,7 +135,7 @@ def command(
             with (
                 options.if_interrupted(advice),
                 report.phase(name),
-                bar(f"verify {name}", quiet=options.quiet()) as progress,
+                options.progress_of(f"verify {name}") as progress,
             ):
                 try:
                     found, line = check(opened, progress=progress, **limits)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from . import options
 from .places import file_and_layer, from_file, is_vector, naming
 
 if TYPE_CHECKING:
@@ -88,7 +89,7 @@ class Given:
         return "nothing is kept" if self.temporary else f"{kept}, --resume continues"
 
     @contextmanager
-    def store(self, settings: dict[str, Any], show: Any) -> Iterator[str]:
+    def store(self, settings: dict[str, Any]) -> Iterator[str]:
         """The path of the store: the one given, or what the raster is converted to."""
         if not self.raster:
             yield self.path
@@ -98,7 +99,7 @@ class Given:
         if self.kept is not None:
             again = {"resume": True, "overwrite": settings["overwrite"]}
             try:  # a finished layer of the same raster is left as it is
-                _convert(self.path, self.kept, settings, show, **again)
+                _convert(self.path, self.kept, settings, **again)
             except StoreError as error:
                 raise StoreError(f"--store must hold {self.path} as it is now; {error}") from None
             yield self.kept
@@ -108,7 +109,7 @@ class Given:
             prefix=".terrain-gpu-", dir=place, ignore_cleanup_errors=True
         ) as made:
             store = os.path.join(made, "store.zarr")
-            _convert(self.path, store, settings, show)
+            _convert(self.path, store, settings)
             try:
                 yield store
             except TerrainError as error:  # name what the user gave
@@ -117,7 +118,7 @@ class Given:
                     text = text.replace(f"{store}/{layer}", file)
                 raise type(error)(text.replace(store, self.path), *error.args[1:]) from None
 
-    def layers(self, store: TileStore, settings: dict[str, Any], show: Any) -> TileStore:
+    def layers(self, store: TileStore, settings: dict[str, Any]) -> TileStore:
         """Turn the files of LAYERS into layers called like them; return the store that has them.
 
         A layer of the same file is left as it is.
@@ -131,7 +132,7 @@ class Given:
             name = _layer_called(file)
             try:
                 with naming(f"--{option}"):
-                    _add(file, store, name, settings, show, barriers=option == "barriers")
+                    _add(file, store, name, settings, barriers=option == "barriers")
             except StoreError:
                 if name not in store.layers:
                     raise
@@ -173,7 +174,7 @@ def _layer_called(file: str) -> str:
 
 
 def _add(
-    file: str, store: TileStore, layer: str, settings: dict[str, Any], show: Any, *, barriers: bool
+    file: str, store: TileStore, layer: str, settings: dict[str, Any], *, barriers: bool
 ) -> None:
     """Add a raster to a store, or features where they are barriers."""
     from ..errors import InputError
@@ -182,7 +183,7 @@ def _add(
         from ..io.places import must_align
 
         must_align(store.grid, file)
-        _convert(file, str(store.path), settings, show, layer=layer, resume=True)
+        _convert(file, str(store.path), settings, layer=layer, resume=True)
         return
     if not barriers:
         raise InputError(
@@ -193,17 +194,17 @@ def _add(
 
     cells = from_file(store.grid, file, settings["memory_limit"], all_touched=True)
     own = {name: settings[name] for name in _RUN}
-    with show("rasterize") as progress:
+    with options.progress_of("rasterize") as progress:
         made = {"layer": settings["layer"], "into": layer, "resume": True}
         rasterize(store, cells, value=1, **made, progress=progress, **own)
 
 
-def _convert(path: str, store: str, settings: dict[str, Any], show: Any, **more: Any) -> None:
+def _convert(path: str, store: str, settings: dict[str, Any], **more: Any) -> None:
     """Convert a raster."""
     from ..io.convert import convert_dataset
 
     how: dict[str, Any] = {name: settings.get(name) for name in _RUN}
-    with show("convert") as progress:
+    with options.progress_of("convert") as progress:
         convert_dataset(path, store, progress=progress, **how, **more)
 
 

@@ -97,64 +97,64 @@ def store(world, capfd):
 
 OPTIONS = {
     "convert-dataset": "layer band block-size round clamp-min nodata bounds crs compress "
-    "memory-limit threads workers scheduler verify resume scratch overwrite json quiet verbose "
-    "version help",
-    "terrain-gpu convert-dataset": "layer band block-size round clamp-min nodata bounds crs "
-    "compress memory-limit threads workers scheduler verify resume scratch overwrite json quiet "
+    "memory-limit threads workers scheduler verify resume scratch overwrite progress json quiet "
     "verbose version help",
+    "terrain-gpu convert-dataset": "layer band block-size round clamp-min nodata bounds crs "
+    "compress memory-limit threads workers scheduler verify resume scratch overwrite progress json "
+    "quiet verbose version help",
     "compute-mst": "weight connectivity method layer output store memory-limit threads backend "
-    "device gpu-memory-limit workers scheduler verify resume scratch overwrite json quiet verbose "
-    "version help",
+    "device gpu-memory-limit workers scheduler verify resume scratch overwrite progress json quiet "
+    "verbose version help",
     "terrain-gpu compute-mst": "weight connectivity method layer output store memory-limit "
     "threads backend device gpu-memory-limit workers scheduler verify resume scratch overwrite "
-    "json quiet verbose version help",
+    "progress json quiet verbose version help",
     "terrain-gpu label-components": "where connectivity into table output store memory-limit "
-    "threads workers scheduler verify resume scratch overwrite json quiet verbose help",
+    "threads workers scheduler verify resume scratch overwrite progress json quiet verbose help",
     "terrain-gpu accumulate": "outlet outlet-rowcol outlets areas into directions output store "
-    "memory-limit threads workers scheduler verify resume scratch overwrite json quiet verbose "
-    "help",
+    "memory-limit threads workers scheduler verify resume scratch overwrite progress json quiet "
+    "verbose help",
     "terrain-gpu network": "min-length keep store memory-limit threads workers scheduler verify "
-    "scratch overwrite json quiet verbose help",
+    "scratch overwrite progress json quiet verbose help",
     "compute-sssp": "source source-rowcol sources source-edge cost friction barriers parameter "
     "reverse max-slope vertical-factor no-corner-cutting connectivity wrap max-cost target "
     "target-rowcol targets "
     "id-field target-id-field cost-field outside nodata snap stop-at-targets output dtype backlink "
     "allocation all-ties path layer into store memory-limit threads "
     "backend device gpu-memory-limit workers scheduler method build-index verify resume scratch "
-    "overwrite json quiet verbose version help",
+    "overwrite progress json quiet verbose version help",
     "terrain-gpu cost-matrix": "source source-rowcol sources target target-rowcol targets "
     "id-field target-id-field cost-field outside nodata snap cost friction barriers parameter "
     "reverse max-slope vertical-factor no-corner-cutting connectivity nearest max-cost output "
     "path layer store memory-limit threads backend device gpu-memory-limit workers scheduler "
-    "verify resume scratch overwrite json quiet verbose help",
+    "verify resume scratch overwrite progress json quiet verbose help",
     "terrain-gpu least-cost-network": "source source-rowcol sources id-field outside nodata snap "
     "pairs nearest cost friction barriers parameter reverse max-slope vertical-factor "
     "no-corner-cutting connectivity max-cost output table layer into store memory-limit threads "
-    "backend device gpu-memory-limit workers scheduler verify resume scratch overwrite json quiet "
-    "verbose help",
+    "backend device gpu-memory-limit workers scheduler verify resume scratch overwrite progress "
+    "json quiet verbose help",
     "terrain-gpu query-index": "from to from-rowcol to-rowcol pairs snap output path memory-limit "
-    "scratch overwrite json quiet verbose help",
+    "scratch overwrite progress json quiet verbose help",
     "terrain-gpu streams": "threshold directions accumulation order into lines layer output "
-    "store memory-limit threads workers scheduler verify resume scratch overwrite json quiet "
-    "verbose help",
-    "terrain-gpu depressions": "directions min-depth min-area min-volume table into conditioned "
-    "output store memory-limit threads workers scheduler verify resume scratch overwrite json "
+    "store memory-limit threads workers scheduler verify resume scratch overwrite progress json "
     "quiet verbose help",
+    "terrain-gpu depressions": "directions min-depth min-area min-volume table into conditioned "
+    "output store memory-limit threads workers scheduler verify resume scratch overwrite progress "
+    "json quiet verbose help",
     "terrain-gpu watershed": "pour-point pour-point-rowcol pour-points links snap snap-area "
     "accumulation directions into table output store memory-limit threads workers scheduler "
-    "verify resume scratch overwrite json quiet verbose help",
+    "verify resume scratch overwrite progress json quiet verbose help",
     "terrain-gpu polygons": "layer names id-field store memory-limit threads workers scheduler "
-    "scratch overwrite json quiet verbose help",
+    "scratch overwrite progress json quiet verbose help",
     "terrain-gpu contours": "layer breaks interval base polygons cumulative store memory-limit "
-    "threads workers scheduler scratch overwrite json quiet verbose help",
+    "threads workers scheduler scratch overwrite progress json quiet verbose help",
     "terrain-gpu verify": "data file layer heights accept-changes memory-limit threads backend "
-    "device gpu-memory-limit scratch json quiet verbose help",
+    "device gpu-memory-limit scratch progress json quiet verbose help",
     "terrain-gpu info": "json quiet verbose help",
     "terrain-gpu plan": "dtype for layer block-size weight cost parameter friction barriers "
     "backlink allocation points flats method epsilon memory-limit threads workers like storage "
     "json quiet verbose help",
     "terrain-gpu export": "layer bounds cog compress encoding memory-limit threads verify "
-    "overwrite json quiet verbose help",
+    "overwrite progress json quiet verbose help",
     "terrain-gpu demo": "overwrite quiet verbose help",
     "terrain-gpu": "version help",
 }

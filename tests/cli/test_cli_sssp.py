@@ -52,7 +52,7 @@ OPTIONS = (
     "id-field target-id-field cost-field outside nodata snap stop-at-targets "
     "output dtype backlink allocation all-ties path layer into store memory-limit threads backend "
     "device gpu-memory-limit workers scheduler method build-index verify resume scratch overwrite "
-    "json quiet verbose version help"
+    "progress json quiet verbose version help"
 )
 
 
