@@ -231,7 +231,7 @@ def shortest_paths(  # noqa: PLR0913 - keyword-only
     path, inputs = opened_inputs(data, (layer, friction, barriers), given, into)
     heights = inputs[0]
     names = [None if found is None else found.name for found in inputs]
-    joined, backend = joining(heights.grid, wrap, path, method, connectivity, backend)
+    joined = joining(heights.grid, wrap, path, method, connectivity)
     begin, ends = places_on(heights, sources, targets, needed=stop_at_targets)
     problem = CostDistance(
         path,

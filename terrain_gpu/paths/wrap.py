@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import math
-from typing import Any
 
 from ..arguments import Wrap
 from ..errors import InputError
@@ -90,10 +89,8 @@ def tell_open(grid: GridSpec) -> None:
         )
 
 
-def joining(
-    grid: GridSpec, wrap: Wrap, path: str, method: str, connectivity: int, backend: Any
-) -> tuple[bool, Any]:
-    """Whether to join the sides of a raster, see `wraps`, and the backend that does.
+def joining(grid: GridSpec, wrap: Wrap, path: str, method: str, connectivity: int) -> bool:
+    """Whether to join the sides of a raster, see `wraps`.
 
     Parameters
     ----------
@@ -103,10 +100,10 @@ def joining(
     Raises
     ------
     InputError
-        when the method, neighbours or backend that are asked for do not join them.
+        when the method or neighbours that are asked for do not join them.
     """
     if not wraps(grid, wrap, path or "the array", array=not path):
-        return False, backend
+        return False
     if method not in ("relax", "dijkstra"):
         raise InputError(
             f"method {method!r} does not join the sides of a raster that goes round the Earth; "
@@ -117,9 +114,4 @@ def joining(
             "knight's moves do not cross the sides of a raster that goes round the Earth; use "
             "connectivity 8 (--connectivity 8), or wrap no (--wrap no)"
         )
-    if backend == "cuda":
-        raise InputError(
-            "a GPU does not join the sides of a raster that goes round the Earth; use backend cpu "
-            "(--backend cpu), or wrap no (--wrap no)"
-        )
-    return True, "cpu"
+    return True

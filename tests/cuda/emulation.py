@@ -297,6 +297,11 @@ def _here(function):
     return call
 
 
+def _copy_rows(to, far, fro, pitch, width, rows, kind, stream):
+    for row in range(rows):
+        ctypes.memmove(to + row * far, fro + row * pitch, width)
+
+
 def cupy():
     """The stand-in: what hydrology, spanning trees and list ranking use of CuPy."""
     runtime = types.SimpleNamespace(
@@ -304,6 +309,7 @@ def cupy():
         CUDARuntimeError=OSError,
         memGetInfo=lambda: (10**10, 10**10),
         memcpyAsync=lambda to, fro, size, kind, stream: ctypes.memmove(to, fro, size),
+        memcpy2DAsync=_copy_rows,
         memcpyDeviceToHost=2,
         memcpyHostToDevice=1,
         getDeviceProperties=lambda number: {"name": b"emulated"},

@@ -227,7 +227,6 @@ def test_arrays_wrap_only_when_asked():
     [
         ({"method": "index"}, "'index' does not join the sides .* use method relax, or wrap no"),
         ({"method": "tournament"}, "'tournament' does not join the sides"),
-        ({"backend": "cuda"}, "a GPU does not join the sides .*--backend cpu"),
         ({"connectivity": 16}, "knight's moves do not cross the sides .*--connectivity 8"),
     ],
 )

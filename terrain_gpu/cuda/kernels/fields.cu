@@ -55,6 +55,12 @@ __device__ __forceinline__ void begin(const Pending& q, i64 row, i64 col, dist d
                 post(q, q.state->number, y * q.across + x, order_of(d), y == i && x == j ? flags : 0);
 }
 
+// Flags of a tile with a lowered cell: a cell beyond the seam may lie inside of the last tile.
+__device__ __forceinline__ u32 flags_at(const Pending& q, i64 row, i64 col) {
+    bool inside = row >= 0 && col >= 0 && row < q.down * SIDE && col < q.across * SIDE;
+    return inside ? WHOLE : 0;
+}
+
 extern "C" __global__ void sources(
     const i64* ids, const dist* costs, i64 count, i64 cols, i64 pitch, const CELL* heights,
     dist* distances, i64 down, i64 across, order* keys, u32* flags, u32* lists, State* state,
@@ -118,10 +124,10 @@ extern "C" __global__ void rim_roots(
 // -- flats: DISTANCE is U32, MODEL is HOPS ---------------------------------------------------------
 
 #if MODEL == HOPS
-// Cells outside flats have 0 hops. Tiles with flats become pending; a warp per tile, a lane per
-// column.
+// Cells outside flats have 0 hops; those outside of the raster are unknown yet. Tiles with flats
+// become pending; a warp per tile, a lane per column.
 extern "C" __global__ void flats(
-    const u8* flat, i64 pitch, dist* hops, i64 down, i64 across, order* keys, u32* flags, u32* lists,
+    const u8* flat, i64 height, i64 width, i64 pitch, dist* hops, i64 down, i64 across, order* keys, u32* flags, u32* lists,
     State* state, Notes* notes
 ) {
     const Pending q = {down, across, keys, flags, lists, state};
@@ -132,7 +138,8 @@ extern "C" __global__ void flats(
         for (int y = 1; y <= SIDE; y++) {
             i64 at = (row + y) * pitch + col + 1 + lane;
             bool even = flat[at] != 0;
-            hops[at] = even ? top() : 0;
+            bool inside = row + y <= height && col + lane < width;
+            hops[at] = even || !inside ? top() : 0;
             count += __popc(__ballot_sync(0xffffffffu, even));
         }
         if (lane == 0 && count) {
@@ -183,7 +190,24 @@ extern "C" __global__ void receive(
         i64 at = (row + 1) * pitch + col + 1;
         if (!(ring[k] < top()) || is_absent(distances[at])) continue;
         distances[at] = ring[k];
-        if (ring[k] < seen[k]) begin(q, row, col, ring[k], 0);
+        if (ring[k] < seen[k]) begin(q, row, col, ring[k], flags_at(q, row, col));
+    }
+}
+
+// Pass distances from both sides of a whole raster to the columns beyond its seam, where they are
+// less.
+extern "C" __global__ void seam(
+    i64 height, i64 width, i64 pitch, dist* distances, i64 down, i64 across, order* keys, u32* flags,
+    u32* lists, State* state
+) {
+    const Pending q = {down, across, keys, flags, lists, state};
+    for (i64 k = thread(); k < 2 * height; k += threads()) {
+        i64 row = k / 2, from = k & 1 ? 0 : width - 1, to = k & 1 ? width : -1;
+        i64 first = (row + 1) * pitch + 1;
+        dist d = distances[first + from];
+        if (!(d < distances[first + to])) continue; // absent is neither
+        distances[first + to] = d;
+        begin(q, row, to, d, flags_at(q, row, to));
     }
 }
 
@@ -287,7 +311,8 @@ __device__ __forceinline__ i64 place_around(i64 row, i64 col, i64 height, i64 wi
 // Write where each cell's backlink leads: the number of a cell, -2 - the id of a source,
 // OUTSIDE - the number of a cell around the region, or -1 if unreached.
 extern "C" __global__ void follow(
-    const u8* codes, const i64* ids, const u32* names, i64 count, i64 height, i64 width, i64* labels
+    const u8* codes, const i64* ids, const u32* names, i64 count, i64 height, i64 width, int wraps,
+    i64* labels
 ) {
     const Sources given = {ids, nullptr, names, count};
     for (i64 k = thread(); k < height * width; k += threads()) {
@@ -300,6 +325,7 @@ extern "C" __global__ void follow(
         } else {
             int d = __ffs(code) - 1;
             i64 row = k / width + row_step(d), col = k % width + col_step(d);
+            if (wraps) col = (col + width) % width;
             bool inside = row >= 0 && row < height && col >= 0 && col < width;
             labels[k] = inside ? row * width + col : OUTSIDE - place_around(row, col, height, width);
         }

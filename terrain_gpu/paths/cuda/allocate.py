@@ -24,7 +24,9 @@ OUTSIDE = -(2**33)
 """Label of a cell that leads to the first position around its region, as in kernels/fields.cu."""
 
 
-def follow(kernels: Any, codes: Any, ids: Any, names: Any, rows: int, cols: int) -> Any:
+def follow(
+    kernels: Any, codes: Any, ids: Any, names: Any, rows: int, cols: int, *, wraps: bool = False
+) -> Any:
     """Compute where the backlinks of a region's cells lead: labels, int64, on the GPU.
 
     Parameters
@@ -33,6 +35,8 @@ def follow(kernels: Any, codes: Any, ids: Any, names: Any, rows: int, cols: int)
         Backlinks, uint8.
     ids, names
         Cells of the region's sources, sorted, and their ids.
+    wraps
+        Whether the region's last column meets its first one.
 
     Notes
     -----
@@ -41,7 +45,7 @@ def follow(kernels: Any, codes: Any, ids: Any, names: Any, rows: int, cols: int)
     import cupy
 
     labels = cupy.empty(rows * cols, np.int64)
-    given = codes, ids, names, len(ids), rows, cols, labels
+    given = codes, ids, names, len(ids), rows, cols, np.int32(wraps), labels
     launch(kernels.get_function("follow"), rows * cols, *given)
     unfinished = cupy.ones(1, np.uint32)
     for _ in range(64):
@@ -89,7 +93,7 @@ class Allocation:
         blocks = problem.blocks
         self.problem, self.kernels, self.pool = problem, kernels, pool
         self.read, self.write = read, write
-        self.regions = RegionGrid(blocks.rows, blocks.cols, side)
+        self.regions = RegionGrid(blocks.rows, blocks.cols, side, blocks.wraps)
         self.staging = device.Staging(blocks.block**2, problem.gpu.device)
 
     def run(self) -> None:
@@ -132,7 +136,8 @@ class Allocation:
         for side in sides:
             out = side <= OUTSIDE
             places = OUTSIDE - side[out]
-            side[out] = rows[places] * self.regions.cols + cols[places]
+            width = self.regions.cols
+            side[out] = rows[places] * width + cols[places] % width  # beyond the seam
         return sides
 
     def _write(self, window: Window, forest: BacklinkForest) -> None:

@@ -33,6 +33,8 @@ class FlatDistance:
             self.kernels.get_function("flats"),
             32 * self.shape.tiles[0] * self.shape.tiles[1],
             self.piece.flat,
+            self.shape.rows,
+            self.shape.cols,
             self.shape.pitch,
             self.hops,
             *self.relaxing.pending,
@@ -42,7 +44,9 @@ class FlatDistance:
 
     def relax(self) -> Any:
         flat = self.piece.flat
-        return self.relaxing.run(flat, flat, self.piece.lengths, self.hops, self.infinity)
+        seam = self.piece.seam(self.kernels, self.hops, self.relaxing)
+        cells = flat, flat, self.piece.lengths, self.hops
+        return self.relaxing.run(*cells, self.infinity, seam=seam)
 
     def close(self) -> None:
         """Set the codes of the cells of flats."""

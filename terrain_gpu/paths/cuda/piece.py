@@ -128,11 +128,12 @@ class Piece:
         jobs = list(self._layers())
         cupy.cuda.Device().synchronize()
 
-        def read(item: tuple[Block, Window], staging: BlockStaging) -> None:
+        def read(item: tuple[Block, Window, int], staging: BlockStaging) -> None:
+            at, part, shift = item
             for raster, place in jobs:
                 with staging:
-                    self._read_part(raster, place, item[1], staging)
-            then(item[0], staging)
+                    self._read_part(raster, place, part, shift, staging)
+            then(at, staging)
 
         stream(
             (part for part in self._parts() if blocks is None or part[0] in blocks),
@@ -140,22 +141,30 @@ class Piece:
             lambda item, _: None,
             buffers=self.pool,
             readers=len(self.pool),
-            done=None if done is None else lambda item: done(item[0]),
+            done=None if done is None else lambda item: None if item[2] else done(item[0]),
         )
         self._refuse()
 
-    def _parts(self) -> Iterator[tuple[Block, Window]]:
-        """The blocks that overlap the window or its ring, and the overlaps."""
+    def _parts(self) -> Iterator[tuple[Block, Window, int]]:
+        """The blocks that overlap the window or its ring, the overlaps, and their shift.
+
+        What lies beyond the seam is shifted by the columns of the raster; such a block counts as
+        one beside the raster.
+        """
         blocks, b = self.problem.blocks, self.problem.blocks.block
         r0, r1, c0, c1 = self.window
         ring = clip((r0 - 1, r1 + 1, c0 - 1, c1 + 1), (0, blocks.rows, 0, blocks.cols))
         for i in range(ring[0] // b, ceil_div(ring[1], b)):
             for j in range(ring[2] // b, ceil_div(ring[3], b)):
-                yield (i, j), clip(blocks.window(i, j), ring)
+                yield (i, j), clip(blocks.window(i, j), ring), 0
+            for here, there in blocks.beyond_seam(self.window):
+                j, shift = (blocks.shape[1], blocks.cols) if here else (-1, -blocks.cols)
+                rows = max(i * b, ring[0]), min((i + 1) * b, ring[1])
+                yield (i, j), (*rows, there, there + 1), shift
 
     def around(self) -> set[Block]:
         """The blocks that overlap only the ring."""
-        return {at for at, _ in self._parts()} - set(self.blocks())
+        return {at for at, _, _ in self._parts()} - set(self.blocks())
 
     def _layers(self) -> Iterator[tuple[Raster, Callable[..., None]]]:
         """The rasters, each with a function that stores a part of it."""
@@ -172,34 +181,40 @@ class Piece:
             kernel = module("read", reading_macros(raster.dtype, kind, self.dtype)).get_function(
                 "place"
             )
-            target = r0 * cols + c0, cols, self.shape.pitch, cells, self.distances
+            target = cols, self.shape.pitch, cells, self.distances
             settings = np.int32(appear), np.int32(frictions), self.notes
 
             def place(
-                part: tuple[Any, ...], nodata: tuple[Any, ...], kernel: Any = kernel,
+                part: tuple[Any, ...], shift: int, nodata: tuple[Any, ...], kernel: Any = kernel,
                 target: tuple[Any, ...] = target, settings: tuple[Any, ...] = settings,
             ) -> None:  # fmt: skip
-                launch(kernel, part[1] * part[2], *part, *target, *nodata, *settings)
+                first = r0 * cols + c0 - shift
+                launch(kernel, part[1] * part[2], *part, first, *target, *nodata, *settings)
 
             yield raster, place
         if g.barriers is not None:
             macros = reading_macros(g.barriers.dtype, g.barriers.dtype, self.dtype)
             close = module("read", macros).get_function("close")
 
-            def shut(part: tuple[Any, ...], nodata: tuple[Any, ...]) -> None:
+            def shut(part: tuple[Any, ...], shift: int, nodata: tuple[Any, ...]) -> None:
                 launch(close, part[1] * part[2], *part, self.shape.pitch, self.distances, *nodata)
 
             yield g.barriers, shut
 
     def _read_part(
-        self, raster: Raster, place: Callable[..., None], part: Window, staging: BlockStaging
+        self,
+        raster: Raster,
+        place: Callable[..., None],
+        part: Window,
+        shift: int,
+        staging: BlockStaging,
     ) -> None:
         r0, r1, c0, c1 = part
         cells = staging.array((r1 - r0, c1 - c0), raster.dtype)
         raster.read(part, cells)
         staging.copy(cells.nbytes, back=False)
-        at = r0 - self.window[0], c0 - self.window[2]
-        place((staging.device, *cells.shape, *at), nodata_of(raster))
+        at = r0 - self.window[0], c0 + shift - self.window[2]
+        place((staging.device, *cells.shape, *at), shift, nodata_of(raster))
 
     def _refuse(self) -> None:
         """Raise the errors that the CPU reports when it loads a block."""
@@ -231,9 +246,18 @@ class Piece:
     def relax(self, between: Callable[[], None] = lambda: None) -> Any:
         """Relax to convergence; returns the final state of the kernel."""
         guard = GUARDS[self.dtype.itemsize] if self.dtype.kind == "u" else np.inf
-        return self.relaxing.run(
-            self.heights, self.frictions, self.lengths, self.distances, guard, between
-        )
+        cells = self.heights, self.frictions, self.lengths, self.distances
+        seam = self.seam(self.kernels, self.distances, self.relaxing)
+        return self.relaxing.run(*cells, guard, between, seam)
+
+    def seam(self, kernels: Any, cells: Any, relaxing: Relaxing) -> Callable[[], None] | None:
+        """Return a function that passes distances across the seam, if both sides are here."""
+        blocks, shape = self.problem.blocks, self.shape
+        if not blocks.wraps or self.window != (0, blocks.rows, 0, blocks.cols):
+            return None
+        kernel = kernels.get_function("seam")
+        given = shape.rows, shape.cols, shape.pitch, cells, *relaxing.pending
+        return lambda: launch(kernel, 2 * shape.rows, *given)
 
     def at(self, rows: np.ndarray, cols: np.ndarray) -> np.ndarray:
         """Distances of cells of the window; the largest value at absent cells."""

@@ -233,7 +233,7 @@ class Regions:
     def run(self) -> dict[str, int]:
         problem = self.problem
         path, dtype = problem.spill.with_name("regions"), problem.ground.dtype
-        distances = RegionField(path, problem, Rims(self.windows, dtype), resume=True)
+        distances = RegionField(path, problem, self._rims(dtype), resume=True)
         self.resumed = len(distances.spill.saved)
         done = False
         try:
@@ -266,6 +266,9 @@ class Regions:
             "waves": self.waves,
             "memory": self.problem.memory(self.cells // self.problem.blocks.block),
         }
+
+    def _rims(self, dtype: np.dtype) -> Rims:
+        return Rims(self.windows, dtype, wraps=self.problem.blocks.wraps)
 
     def _load(self, lane: Lane, at: Region, field: RegionField) -> Piece:
         """Load a whole region with its distances so far."""
@@ -395,9 +398,8 @@ class Regions:
         try:
             if "backlink" in self.problem.names:
                 path = self.problem.spill.with_name("hops")
-                hops = RegionField(
-                    path, self.problem, Rims(self.windows, np.dtype(np.uint32)), resume=False
-                )
+                rims = self._rims(np.dtype(np.uint32))
+                hops = RegionField(path, self.problem, rims, resume=False)
             self.lanes.each(
                 self.windows, lambda lane, at: self._finish(lane, at, field, hops, uneven)
             )

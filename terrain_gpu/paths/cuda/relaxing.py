@@ -169,8 +169,16 @@ class Relaxing:
         distances: Any,
         guard: Any,
         between: Callable[[], None] = lambda: None,
+        seam: Callable[[], None] | None = None,
     ) -> Any:
-        """Relax until no tile is pending; `between` is called from time to time.
+        """Relax until no tile is pending.
+
+        Parameters
+        ----------
+        between
+            Called from time to time.
+        seam
+            Called after each launch: passes distances across the seam, see `Piece.seam`.
 
         Raises
         ------
@@ -209,6 +217,9 @@ class Relaxing:
             state = self.state()
             if state["overflow"]:
                 raise Overflow
+            if seam is not None:
+                seam()
+                state = self.state()
             if not state["waves"][int(state["number"]) % 3]["candidates"]:
                 return state
             between()

@@ -24,9 +24,12 @@ class Rims:
         Lock of all this, notified when regions become pending.
     """
 
-    def __init__(self, windows: dict[Region, Window], dtype: np.dtype) -> None:
+    def __init__(
+        self, windows: dict[Region, Window], dtype: np.dtype, *, wraps: bool = False
+    ) -> None:
         self.changed = threading.Condition()
         self.windows, self.dtype = windows, dtype
+        self._across = max(j for _, j in windows) + 1 if wraps else None
         self.infinity = infinity_of(np.empty(0, dtype))
         self.pending: dict[Region, Any] = {}
         self._sides: dict[Region, tuple[np.ndarray, ...]] = {}
@@ -35,6 +38,11 @@ class Rims:
     def shape(self, at: Region) -> tuple[int, int]:
         r0, r1, c0, c1 = self.windows[at]
         return r1 - r0, c1 - c0
+
+    def _beside(self, at: Region, k: int) -> Region:
+        """Return the region in direction k, which may lie beyond the seam."""
+        i, j = at[0] + int(ROW_STEP[k]), at[1] + int(COL_STEP[k])
+        return i, j if self._across is None else j % self._across
 
     def start(self, at: Region, key: Any) -> None:
         """Make a region pending."""
@@ -69,13 +77,13 @@ class Rims:
         none = np.full(1, self.infinity, self.dtype)
 
         def beside(k: int, side: int, length: int) -> np.ndarray:
-            other = at[0] + int(ROW_STEP[k]), at[1] + int(COL_STEP[k])
+            other = self._beside(at, k)
             if other not in self._sides:
                 return np.full(length, self.infinity, self.dtype)
             return self._sides[other][side]
 
         def corner(k: int, side: int, end: int) -> np.ndarray:
-            other = at[0] + int(ROW_STEP[k]), at[1] + int(COL_STEP[k])
+            other = self._beside(at, k)
             return self._sides[other][side][end : end + 1 or None] if other in self._sides else none
 
         return np.concatenate(
@@ -109,7 +117,7 @@ class Rims:
                 (2, whole), (0, first), (0, whole), (0, last),
             )
         ):  # fmt: skip
-            other = at[0] + int(ROW_STEP[k]), at[1] + int(COL_STEP[k])
+            other = self._beside(at, k)
             better = new[side][part] < old[side][part]
             if other in self.windows and better.any():
                 self.start(other, new[side][part][better].min())

@@ -133,5 +133,6 @@ class _Whole:
         piece = self.piece
         names = cupy.array(self.problem.ground.sources.ids)
         size = piece.shape.rows, piece.shape.cols
-        labels = follow(piece.kernels, piece.codes, piece.ids, names, *size)
+        around = piece.problem.blocks.wraps
+        labels = follow(piece.kernels, piece.codes, piece.ids, names, *size, wraps=around)
         return naming(piece.kernels, labels, np.uint64(0), piece.shape.cols)
