@@ -22,7 +22,7 @@ import numpy as np
 from ..arguments import Devices
 from ..engine import plan as planner
 from ..errors import PlanError
-from ..grid.neighbours import COL_STEP, EDGE_OF, ROW_STEP
+from ..grid.neighbours import COL_STEP, COL_STEP_16, EDGE_OF, ROW_STEP, ROW_STEP_16
 
 log = logging.getLogger(__name__)
 
@@ -142,6 +142,11 @@ def _neighbours() -> str:
         least = int(table.min())
         word = sum(int(value - least) << 2 * k for k, value in enumerate(table))
         body = f"return (int)({word:#x}u >> 2 * k & 3) + ({least});"
+        lines.append(f"__device__ constexpr int {name}(int k) {{ {body} }}")
+    lines.append("// For 16 neighbours, those from 8 on by a knight's move.")
+    for name, table in ("row_step_16", ROW_STEP_16), ("col_step_16", COL_STEP_16):
+        word = sum(int(value + 2) << 3 * k for k, value in enumerate(table))
+        body = f"return (int)({word:#x}ull >> 3 * k & 7) + (-2);"
         lines.append(f"__device__ constexpr int {name}(int k) {{ {body} }}")
     return "\n".join(lines)
 

@@ -24,7 +24,6 @@ from .cpu.relax import GUARDS
 from .graph import CostGraph
 from .index import Index, index_settings
 from .index import build_index as build_distance_index
-from .knights import cpu_for_knights
 from .problem import LAYERS, CostDistance
 
 log = logging.getLogger(__name__)
@@ -189,12 +188,10 @@ def gpu_of_method(
 ) -> Gpu | None:
     """The GPU that a problem's method runs on; None for the CPU."""
     method, heights = problem.method, problem.layers[0]
-    if problem.connectivity == 16:
-        if method != "relax":
-            raise InputError(
-                f"method {method!r} takes 4 or 8 neighbours; use method relax, or connectivity 8"
-            )
-        backend = cpu_for_knights(backend)
+    if problem.connectivity == 16 and method != "relax":
+        raise InputError(
+            f"method {method!r} takes 4 or 8 neighbours; use method relax, or connectivity 8"
+        )
     if client is not None:
         if isinstance(heights, ArrayLayer):
             raise InputError("a cluster computes only from stores; leave out client (--workers)")

@@ -7,12 +7,10 @@ both cells. If one of these is absent, there is no such move.
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numba.extending import overload
-
-from ..errors import InputError
 
 
 class Knights(NamedTuple):
@@ -37,15 +35,6 @@ def options_of(connectivity: int, corner_cutting: bool, reverse: bool) -> Option
 def halo_of(options: Options) -> int:
     """How many cells around a block its steps reach; a cell has 8 neighbours for each."""
     return 2 if isinstance(options, Knights) else 1
-
-
-def cpu_for_knights(backend: str) -> Literal["cpu"]:
-    """The backend for 16 neighbours: the CPU, which a wanted GPU must not be."""
-    if backend == "cuda":
-        raise InputError(
-            "connectivity 16 runs on the CPU only; use backend cpu or auto, or connectivity 8"
-        )
-    return "cpu"
 
 
 def mask_dtype(halo: int) -> np.dtype:

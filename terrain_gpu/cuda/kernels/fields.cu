@@ -1,8 +1,8 @@
 // Preparation before `relax` and results after it, on padded rasters. See paths.cu.
 //
-// Macros: MODEL, DISTANCE, CELL.
+// Macros: MODEL, DISTANCE, CELL, KNIGHTS.
 #include "costs.cuh"
-#include "neighbours.cuh"
+#include "steps.cuh"
 #include "pending.cuh"
 #include "notes.cuh"
 
@@ -46,11 +46,11 @@ __device__ __forceinline__ bool at_rim(const dist* distances, i64 at, i64 pitch)
     return found;
 }
 
-// Make the tile of a cell pending with `flags`, and also the other tiles that touch the cell.
+// Make the tile of a cell pending with `flags`, and also the other tiles that steps from it reach.
 __device__ __forceinline__ void begin(const Pending& q, i64 row, i64 col, dist d, u32 flags) {
     i64 i = row / SIDE, j = col / SIDE;
-    for (i64 y = (row - 1 + SIDE) / SIDE - 1; y <= (row + 1) / SIDE; y++)
-        for (i64 x = (col - 1 + SIDE) / SIDE - 1; x <= (col + 1) / SIDE; x++)
+    for (i64 y = (row - HALO + SIDE) / SIDE - 1; y <= (row + HALO) / SIDE; y++)
+        for (i64 x = (col - HALO + SIDE) / SIDE - 1; x <= (col + HALO) / SIDE; x++)
             if (y >= 0 && y < q.down && x >= 0 && x < q.across)
                 post(q, q.state->number, y * q.across + x, order_of(d), y == i && x == j ? flags : 0);
 }
@@ -97,7 +97,7 @@ extern "C" __global__ void rim_sources(
 // Sources that kept their start value are roots: code 0.
 extern "C" __global__ void roots(
     const i64* ids, const dist* costs, i64 count, i64 cols, i64 pitch, const CELL* heights,
-    const dist* distances, u8* codes, u8* flat
+    const dist* distances, u8* codes, mask* flat
 ) {
     for (i64 k = thread(); k < count; k += threads()) {
         i64 at = (ids[k] / cols + 1) * pitch + ids[k] % cols + 1;
@@ -109,7 +109,7 @@ extern "C" __global__ void roots(
 
 extern "C" __global__ void rim_roots(
     const i64* ids, i64 count, i64 height, i64 width, i64 pitch, const CELL* heights,
-    const dist* distances, u8* codes, u8* flat
+    const dist* distances, u8* codes, mask* flat
 ) {
     const Sources given = {ids, nullptr, nullptr, count};
     for (i64 k = thread(); k < height * width; k += threads()) {
@@ -127,7 +127,7 @@ extern "C" __global__ void rim_roots(
 // Cells outside flats have 0 hops; those outside of the raster are unknown yet. Tiles with flats
 // become pending; a warp per tile, a lane per column.
 extern "C" __global__ void flats(
-    const u8* flat, i64 height, i64 width, i64 pitch, dist* hops, i64 down, i64 across, order* keys, u32* flags, u32* lists,
+    const mask* flat, i64 height, i64 width, i64 pitch, dist* hops, i64 down, i64 across, order* keys, u32* flags, u32* lists,
     State* state, Notes* notes
 ) {
     const Pending q = {down, across, keys, flags, lists, state};
@@ -151,17 +151,17 @@ extern "C" __global__ void flats(
 
 // Write the codes on flats: the lowest direction with one hop less.
 extern "C" __global__ void close_flats(
-    const u8* flat, const dist* hops, i64 height, i64 width, i64 pitch, u8* codes, Notes* notes
+    const mask* flat, const dist* hops, i64 height, i64 width, i64 pitch, u8* codes, Notes* notes
 ) {
     for (i64 k = thread(); k < height * width; k += threads()) {
         i64 at = (k / width + 1) * pitch + k % width + 1;
         u32 steps = flat[at], found = 0;
         if (!steps) continue;
 #pragma unroll
-        for (int d = 0; d < 8; d++)
+        for (int d = 0; d < 8 * HALO; d++)
             if (!found && (steps >> d & 1) &&
-                hops[at + row_step(d) * pitch + col_step(d)] + 1 == hops[at])
-                found = 1u << d;
+                hops[at + row_step_16(d) * pitch + col_step_16(d)] + 1 == hops[at])
+                found = code_of(d);
         codes[k] = found;
         if (!found) atomicAdd(&notes->lost, 1ull);
     }
@@ -170,11 +170,21 @@ extern "C" __global__ void close_flats(
 
 // -- regions: pieces of a raster, which exchange their outer cells -----------------------------------
 
-// Position of the k-th ring cell: top and bottom row with corners, then left and right column.
+// A number of lines around a region, or along its sides, as a position: those from HALO on lie
+// beyond the far side.
+__device__ __forceinline__ i64 outside(i64 line, i64 size) {
+    return line < HALO ? line - HALO : size + line - HALO;
+}
+
+__device__ __forceinline__ i64 along(i64 line, i64 size) {
+    return line < HALO ? line : size - 1 - (line - HALO);
+}
+
+// Position of the k-th cell around: rows above and below with corners, then columns left and right.
 __device__ __forceinline__ void find_on_ring(i64 k, i64 height, i64 width, i64& row, i64& col) {
-    i64 across = width + 2, side = k - 2 * across;
-    row = side < 0 ? (k < across ? -1 : height) : side % height;
-    col = side < 0 ? k % across - 1 : (side < height ? -1 : width);
+    i64 across = width + 2 * HALO, side = k - 2 * HALO * across;
+    row = side < 0 ? outside(k / across, height) : side % height;
+    col = side < 0 ? k % across - HALO : outside(side / height, width);
 }
 
 // Write the distances that neighbours have around a region to its ring; where these are less than
@@ -184,7 +194,7 @@ extern "C" __global__ void receive(
     i64 across, order* keys, u32* flags, u32* lists, State* state
 ) {
     const Pending q = {down, across, keys, flags, lists, state};
-    for (i64 k = thread(); k < 2 * (width + 2) + 2 * height; k += threads()) {
+    for (i64 k = thread(); k < 2 * HALO * (width + 2 * HALO + height); k += threads()) {
         i64 row, col;
         find_on_ring(k, height, width, row, col);
         i64 at = (row + 1) * pitch + col + 1;
@@ -245,15 +255,17 @@ extern "C" __global__ void wake(
     }
 }
 
-// Copy a region's own outer cells: top and bottom row, left and right column.
+// Copy a region's own outer cells: rows at the top and bottom, columns left and right, the outermost
+// of each side first.
 extern "C" __global__ void rim(
     const dist* distances, i64 height, i64 width, i64 pitch, dist* rim
 ) {
-    for (i64 k = thread(); k < 2 * width + 2 * height; k += threads()) {
-        i64 side = k - 2 * width;
-        i64 row = side < 0 ? (k < width ? 0 : height - 1) : side % height;
-        i64 col = side < 0 ? k % width : (side < height ? 0 : width - 1);
-        dist d = distances[(row + 1) * pitch + col + 1];
+    for (i64 k = thread(); k < 2 * HALO * (width + height); k += threads()) {
+        i64 side = k - 2 * HALO * width;
+        i64 row = side < 0 ? along(k / width, height) : side % height;
+        i64 col = side < 0 ? k % width : along(side / height, width);
+        bool own = row >= 0 && row < height && col >= 0 && col < width; // not in a narrow region
+        dist d = own ? distances[(row + 1) * pitch + col + 1] : top();
         rim[k] = is_absent(d) ? top() : d;
     }
 }
@@ -302,10 +314,18 @@ extern "C" __global__ void cut(
 
 #define OUTSIDE (-(1ll << 33)) // below the labels of all sources
 
-// Number of a cell around a region: rows above and below with corners, then columns left and right.
+// Number of a cell around a region, see `find_on_ring`.
 __device__ __forceinline__ i64 place_around(i64 row, i64 col, i64 height, i64 width) {
-    if (row < 0 || row == height) return (row < 0 ? 0 : width + 2) + col + 1;
-    return 2 * (width + 2) + (col < 0 ? 0 : height) + row;
+    i64 across = width + 2 * HALO;
+    if (row < 0) return (row + HALO) * across + col + HALO;
+    if (row >= height) return (row - height + HALO) * across + col + HALO;
+    return 2 * HALO * across + (col < 0 ? col + HALO : col - width + HALO) * height + row;
+}
+
+// The neighbour with a code, see `code_of`.
+__device__ __forceinline__ int neighbour_of(u32 code) {
+    int first = __ffs(code) - 1;
+    return code & (code - 1) ? 8 + (code == 0x81 ? 7 : first) : first;
 }
 
 // Write where each cell's backlink leads: the number of a cell, -2 - the id of a source,
@@ -323,8 +343,8 @@ extern "C" __global__ void follow(
             i64 source = source_at(given, k);
             labels[k] = -2 - (source < 0 ? 0xffffffffll : (i64)names[source]); // no source: the edge
         } else {
-            int d = __ffs(code) - 1;
-            i64 row = k / width + row_step(d), col = k % width + col_step(d);
+            int d = neighbour_of(code);
+            i64 row = k / width + row_step_16(d), col = k % width + col_step_16(d);
             if (wraps) col = (col + width) % width;
             bool inside = row >= 0 && row < height && col >= 0 && col < width;
             labels[k] = inside ? row * width + col : OUTSIDE - place_around(row, col, height, width);

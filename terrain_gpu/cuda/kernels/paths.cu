@@ -1,7 +1,8 @@
 // Shortest paths over a padded raster: `relax` to convergence, then `predecessors`.
 //
-// Arrays pad the raster to whole tiles and add a ring of cells; rows have `pitch` cells. An absent
-// cell has the distance absent(). Macros: those of costs.cuh, DIAGONAL, CORNERS (whether diagonal
+// Arrays pad the raster to whole tiles and add a ring of cells, or two for 16 neighbours; rows have
+// `pitch` cells. Pointers lead to the corner of the inner ring. An absent cell has the distance
+// absent(). Macros: those of costs.cuh, DIAGONAL, KNIGHTS (16 neighbours), CORNERS (whether diagonal
 // steps may pass between two absent cells), REVERSE, HAS_FRICTION, WARPS (per block), TILE_BYTES
 // (the size of Tile).
 //
@@ -13,8 +14,9 @@
 #include "terrain.cuh"
 #include "pending.cuh"
 
-#define PITCH (SIDE + 3) // odd: the cells of a column lie in different banks
-#define RING (SIDE + 2)
+#define RING (SIDE + 2 * HALO)
+#define PITCH (RING + 1) // odd: the cells of a column lie in different banks
+#define ABSENT_BITS (KNIGHTS || !CORNERS)
 #define ALL 0xffffffffu
 #define MOST_STEPS 192 // of one visit: a wave lasts as long as its slowest tile
 
@@ -34,14 +36,17 @@ struct Tile {
 #endif
 #if HAS_LENGTH
     f64 diagonal[RING], south[RING]; // from this row to the next
+#if KNIGHTS
+    f64 flat[RING], steep[RING]; // from this row to the next; from the one before this to the next
 #endif
-#if !CORNERS
+#endif
+#if ABSENT_BITS
     u64 absent[RING];
 #endif
 };
 
 // State of a sweep over a tile, the same in all lanes of the warp unless noted. Rows and columns
-// are numbered with the ring, 0 to 33. A set bit means that the row or column changed and that the
+// are numbered with the inner ring, 0 to 33. A set bit means that the row or column changed and that the
 // next one, in the direction of the name, has not been relaxed since.
 struct Sweep {
     u32 down, right; // bit k: row, column k
@@ -55,7 +60,20 @@ struct Sweep {
     __device__ __forceinline__ bool quiet() const { return !(down | right | up | left); }
 };
 
-__device__ __forceinline__ bool bit(u64 mask, int k) { return mask >> k & 1; }
+// Index into the tile.
+__device__ __forceinline__ int place(int y, int x) {
+    return (y + HALO - 1) * PITCH + x + HALO - 1;
+}
+
+// The rows below and above changed ones, which must be relaxed; bits as in Sweep.
+__device__ __forceinline__ u32 next_below(u32 rows) { return KNIGHTS ? rows << 1 | rows << 2 : rows << 1; }
+__device__ __forceinline__ u32 next_above(u32 rows) { return KNIGHTS ? rows >> 1 | rows >> 2 : rows >> 1; }
+
+#if ABSENT_BITS
+__device__ __forceinline__ bool gone(const Tile& t, int y, int x) {
+    return t.absent[y + HALO - 1] >> (x + HALO - 1) & 1;
+}
+#endif
 
 // Cost of the step into cell `i` from cell `j`, both indices into the tile.
 __device__ __forceinline__ dist step(
@@ -85,13 +103,55 @@ __device__ __forceinline__ dist by_way_of(
     const Tile& t, const Parameters& p, int y, int x, f64 length
 ) {
     constexpr int dy = row_step(K), dx = col_step(K);
-    int i = y * PITCH + x, j = i + dy * PITCH + dx;
+    int i = place(y, x), j = i + dy * PITCH + dx;
     dist found = join(t.distances[j], step(t, p, i, j, K, length));
 #if !CORNERS
-    if (dx && dy && bit(t.absent[y], x + dx) && bit(t.absent[y + dy], x)) found = top();
+    if (dx && dy && gone(t, y, x + dx) && gone(t, y + dy, x)) found = top();
 #endif
     return found;
 }
+
+#if KNIGHTS
+// The same for the knight's move K, 8 to 15.
+template <int K> __device__ __forceinline__ dist by_move(const Tile& t, const Parameters& p, int y, int x) {
+    constexpr int dy = row_step_16(K), dx = col_step_16(K);
+    int i = place(y, x), j = i + dy * PITCH + dx;
+#if MODEL == HOPS
+    return join(t.distances[j], t.heights[i] >> K & 1 ? 1 : top());
+#else
+    constexpr int one = K - 8, other = (K - 7) % 8;
+    constexpr int uy = row_step(one), ux = col_step(one), vy = row_step(other), vx = col_step(other);
+    int u = i + uy * PITCH + ux, v = i + vy * PITCH + vx;
+    f64 length = 0;
+#if HAS_LENGTH
+    int first = dy < 0 ? y + dy : y;
+    length = dy == 1 || dy == -1 ? t.flat[first] : t.steep[first + 1];
+#endif
+#if REVERSE
+    int from = i, to = j;
+#else
+    int from = j, to = i;
+#endif
+    const CELL* z = t.heights;
+#if HAS_FRICTION
+    const FRICTION* f = t.frictions;
+#else
+    const CELL* f = z;
+#endif
+    dist cost = move_cost(p, z[from], z[to], f[from], f[to], z[u], z[v], f[u], f[v], length);
+    if (gone(t, y + uy, x + ux) || gone(t, y + vy, x + vx)) cost = top();
+    return join(t.distances[j], cost);
+#endif
+}
+
+// The least of a distance and those by some knight's moves.
+template <int... K> __device__ __forceinline__ dist by_moves(
+    dist best, const Tile& t, const Parameters& p, int y, int x
+) {
+    ((best = lesser(best, by_move<K>(t, p, y, x))), ...);
+    return best;
+}
+#endif
 
 __device__ __forceinline__ f64 straight_length(const Tile& t, int y, int dy) {
 #if HAS_LENGTH
@@ -109,7 +169,8 @@ __device__ __forceinline__ f64 diagonal_length(const Tile& t, int y, int dy) {
 #endif
 }
 
-// Relax rows from the row above (K 6, directions 5 to 7) or below (K 2, directions 3 to 1).
+// Relax rows from the row above (K 6, directions 5 to 7) or below (K 2, directions 3 to 1), and by
+// the knight's moves from that side.
 template <int K>
 __device__ __forceinline__ void relax_rows(Tile& t, const Parameters& p, Sweep& s, int lane) {
     constexpr int ahead = -row_step(K);
@@ -118,7 +179,7 @@ __device__ __forceinline__ void relax_rows(Tile& t, const Parameters& p, Sweep& 
         // The first row beside one that changed; bits as in Sweep.
         int y = K == 6 ? __ffs(fresh) : 32 - __clz(fresh);
         fresh &= ~(1u << (y - 1));
-        int x = lane + 1, i = y * PITCH + x;
+        int x = lane + 1, i = place(y, x);
         dist old = t.distances[i];
         dist best = lesser(old, by_way_of<K>(t, p, y, x, straight_length(t, y, -ahead)));
 #if DIAGONAL
@@ -127,6 +188,10 @@ __device__ __forceinline__ void relax_rows(Tile& t, const Parameters& p, Sweep& 
         best = lesser(best, by_way_of<RIGHT>(t, p, y, x, length));
         best = lesser(best, by_way_of<LEFT>(t, p, y, x, length));
 #endif
+#if KNIGHTS
+        constexpr int M = K == 6 ? 12 : 8;
+        best = by_moves<M, M + 1, M + 2, M + 3>(best, t, p, y, x);
+#endif
         bool better = best < old && !(s.column >> (y - 1) & 1);
         if (better) t.distances[i] = best;
         u32 changed = __ballot_sync(ALL, better);
@@ -134,8 +199,8 @@ __device__ __forceinline__ void relax_rows(Tile& t, const Parameters& p, Sweep& 
         if (changed) {
             s.right |= changed << 1;
             s.left |= changed >> 1;
-            s.down |= 2u << (y - 1);
-            s.up |= 1u << (y - 1) >> 1;
+            s.down |= next_below(1u << (y - 1));
+            s.up |= next_above(1u << (y - 1));
             s.touched |= 1u << (y - 1);
         }
         __syncwarp();
@@ -147,7 +212,7 @@ template <int K>
 __device__ __forceinline__ void relax_columns(Tile& t, const Parameters& p, Sweep& s, int lane) {
     constexpr int ahead = K == 4 ? 1 : -1;
     u32& fresh = K == 4 ? s.right : s.left;
-    int row = (lane + 1) * PITCH;
+    int row = place(lane + 1, 0);
     u32 rows = 0; // per lane: whether its row changed
     while (fresh) {
         int x = K == 4 ? __ffs(fresh) : 32 - __clz(fresh);
@@ -168,16 +233,16 @@ __device__ __forceinline__ void relax_columns(Tile& t, const Parameters& p, Swee
         }
     }
     u32 changed = __ballot_sync(ALL, rows);
-    s.down |= changed << 1;
-    s.up |= changed >> 1;
+    s.down |= next_below(changed);
+    s.up |= next_above(changed);
     s.touched |= changed;
     __syncwarp();
 }
 
-// Relax the outer columns from the ring beside them.
+// Relax the outer columns, two on each side for 16 neighbours, from the cells around the tile.
 __device__ __forceinline__ void relax_sides(Tile& t, const Parameters& p, Sweep& s, int lane) {
     int y = lane + 1;
-    dist first = t.distances[y * PITCH + 1], last = t.distances[y * PITCH + SIDE];
+    dist first = t.distances[place(y, 1)], last = t.distances[place(y, SIDE)];
     dist new_first = lesser(first, by_way_of<4>(t, p, y, 1, s.east));
     dist new_last = lesser(last, by_way_of<0>(t, p, y, SIDE, s.east));
 #if DIAGONAL
@@ -187,18 +252,35 @@ __device__ __forceinline__ void relax_sides(Tile& t, const Parameters& p, Sweep&
     new_last = lesser(new_last, by_way_of<7>(t, p, y, SIDE, above));
     new_last = lesser(new_last, by_way_of<1>(t, p, y, SIDE, below));
 #endif
+#if KNIGHTS
+    new_first = by_moves<10, 11, 12, 13>(new_first, t, p, y, 1);
+    new_last = by_moves<8, 9, 14, 15>(new_last, t, p, y, SIDE);
+    dist second = t.distances[place(y, 2)], next_to_last = t.distances[place(y, SIDE - 1)];
+    dist new_second = by_moves<11, 12>(second, t, p, y, 2);
+    dist new_next_to_last = by_moves<8, 15>(next_to_last, t, p, y, SIDE - 1);
+    bool better_second = new_second < second && !(s.row >> 1 & 1);
+    bool better_next_to_last = new_next_to_last < next_to_last && !(s.row >> (SIDE - 2) & 1);
+#endif
     bool better_first = new_first < first && !(s.row & 1);
     bool better_last = new_last < last && !(s.row >> (SIDE - 1));
     __syncwarp();
-    if (better_first) t.distances[y * PITCH + 1] = new_first;
-    if (better_last) t.distances[y * PITCH + SIDE] = new_last;
+    if (better_first) t.distances[place(y, 1)] = new_first;
+    if (better_last) t.distances[place(y, SIDE)] = new_last;
     u32 left = __ballot_sync(ALL, better_first), right = __ballot_sync(ALL, better_last);
     u32 changed = left | right;
-    s.down |= changed << 1;
-    s.up |= changed >> 1;
-    s.touched |= changed;
     if (left) s.right |= 2;
     if (right) s.left |= 1u << (SIDE - 2);
+#if KNIGHTS
+    if (better_second) t.distances[place(y, 2)] = new_second;
+    if (better_next_to_last) t.distances[place(y, SIDE - 1)] = new_next_to_last;
+    left = __ballot_sync(ALL, better_second), right = __ballot_sync(ALL, better_next_to_last);
+    changed |= left | right;
+    if (left) s.right |= 4, s.left |= 1;
+    if (right) s.right |= 1u << (SIDE - 1), s.left |= 1u << (SIDE - 3);
+#endif
+    s.down |= next_below(changed);
+    s.up |= next_above(changed);
+    s.touched |= changed;
     s.steps += 2;
     __syncwarp();
 }
@@ -218,24 +300,39 @@ __device__ __forceinline__ bool sweep(Tile& t, const Parameters& p, Sweep& s, in
     }
 }
 
+// The cells left and right of a tile, with the corners, are loaded in some rounds; the last one has
+// fewer than a warp.
+#define ROUNDS (2 * HALO * RING / 32 + 1)
+#define LAST_ROUND (2 * HALO * RING % 32)
+
+__device__ __forceinline__ void find_beside(int round, int lane, int& y, int& x) {
+#if KNIGHTS
+    int number = 32 * round + lane, column = number / RING;
+    y = number % RING + 1 - HALO;
+    x = column < HALO ? column + 1 - HALO : SIDE + 1 + column - HALO;
+#else
+    y = round < 2 ? lane : SIDE + (lane & 1);
+    x = (round < 2 ? round == 1 : lane & 2) ? SIDE + 1 : 0;
+#endif
+}
+
 // Copy a tile and its ring to shared memory.
 __device__ __forceinline__ void load(
     Tile& t, Sweep& s, const Terrain& terrain, const dist* distances, i64 row, i64 col, int lane
 ) {
-    // The sides first: these loads overlap with those of the rows. Lanes 0 to 3 load the two
-    // remaining cells of each side.
+    // The sides first: these loads overlap with those of the rows.
     const i64 corner = row * terrain.pitch + col;
-    const int ys[3] = {lane, lane, SIDE + (lane & 1)};
-    const int xs[3] = {0, SIDE + 1, lane & 2 ? SIDE + 1 : 0};
-    dist side[3];
-    CELL side_heights[3];
+    int ys[ROUNDS], xs[ROUNDS];
+    dist side[ROUNDS];
+    CELL side_heights[ROUNDS];
 #if HAS_FRICTION
-    FRICTION side_frictions[3];
+    FRICTION side_frictions[ROUNDS];
 #endif
 #pragma unroll
-    for (int k = 0; k < 3; k++) {
+    for (int k = 0; k < ROUNDS; k++) {
+        find_beside(k, lane, ys[k], xs[k]);
         i64 at = corner + ys[k] * terrain.pitch + xs[k];
-        if (k == 2 && lane >= 4) break;
+        if (k == ROUNDS - 1 && lane >= LAST_ROUND) break;
         side[k] = __ldcg(distances + at);
         side_heights[k] = __ldg(terrain.heights + at);
 #if HAS_FRICTION
@@ -251,6 +348,12 @@ __device__ __forceinline__ void load(
         t.diagonal[SIDE] = __ldg(lengths + terrain.rows + SIDE);
         t.south[SIDE] = __ldg(lengths + 2 * terrain.rows + SIDE);
     }
+#if KNIGHTS
+    for (int k = lane; k < SIDE + 2; k += 32) {
+        t.flat[k] = __ldg(lengths + 3 * terrain.rows + k);
+        t.steep[k] = __ldg(lengths + 4 * terrain.rows + k - 1);
+    }
+#endif
 #else
     s.east = 0;
 #endif
@@ -262,7 +365,7 @@ __device__ __forceinline__ void load(
 #if HAS_FRICTION
         FRICTION f[RING / 2];
 #endif
-        i64 at = corner + half * terrain.pitch + 1 + lane;
+        i64 at = corner + (half + 1 - HALO) * terrain.pitch + 1 + lane;
 #pragma unroll
         for (int k = 0; k < RING / 2; k++, at += terrain.pitch) {
             d[k] = __ldcg(distances + at);
@@ -273,35 +376,36 @@ __device__ __forceinline__ void load(
         }
 #pragma unroll
         for (int k = 0; k < RING / 2; k++) {
-            int y = half + k, i = y * PITCH + 1 + lane;
-            bool gone = is_absent(d[k]);
-            t.distances[i] = gone ? top() : d[k];
+            int y = half + k + 1 - HALO, i = place(y, 1 + lane);
+            bool void_cell = is_absent(d[k]);
+            t.distances[i] = void_cell ? top() : d[k];
             t.heights[i] = h[k];
 #if HAS_FRICTION
             t.frictions[i] = f[k];
 #endif
-            u32 void_cells = __ballot_sync(ALL, gone);
+            u32 void_cells = __ballot_sync(ALL, void_cell);
             if (y >= 1 && y <= SIDE) {
-                s.column |= (u32)gone << (y - 1);
+                s.column |= (u32)void_cell << (y - 1);
                 if (lane == y - 1) s.row = void_cells;
             }
-#if !CORNERS
-            if (lane == 0) t.absent[y] = (u64)void_cells << 1;
+#if ABSENT_BITS
+            if (lane == 0) t.absent[half + k] = (u64)void_cells << HALO;
 #endif
         }
     }
     __syncwarp();
 #pragma unroll
-    for (int k = 0; k < 3; k++) {
-        if (k == 2 && lane >= 4) break;
-        int i = ys[k] * PITCH + xs[k];
+    for (int k = 0; k < ROUNDS; k++) {
+        if (k == ROUNDS - 1 && lane >= LAST_ROUND) break;
+        int i = place(ys[k], xs[k]);
         t.distances[i] = is_absent(side[k]) ? top() : side[k];
         t.heights[i] = side_heights[k];
 #if HAS_FRICTION
         t.frictions[i] = side_frictions[k];
 #endif
-#if !CORNERS
-        if (is_absent(side[k])) atomicOr(&t.absent[ys[k]], 1ull << xs[k]);
+#if ABSENT_BITS
+        u64 own = 1ull << (xs[k] + HALO - 1);
+        if (is_absent(side[k])) atomicOr(&t.absent[ys[k] + HALO - 1], own);
 #endif
     }
 #if HAS_LENGTH
@@ -320,11 +424,42 @@ __device__ __forceinline__ order least_of_warp(order key) {
     return key;
 }
 
-// The least distance that decreased, as a key; NONE if none did.
-__device__ __forceinline__ order least_better(dist now, dist before) {
-    bool better = now < before;
-    if (!__any_sync(ALL, better)) return NONE;
-    return least_of_warp(better ? order_of(now) : NONE);
+// Cells of a tile that steps lead out from, per lane: some rows of its column, or columns of its
+// row, from the outermost one inward.
+struct Side {
+    dist before[HALO];
+    int first, inward; // indices into the tile
+
+    __device__ __forceinline__ Side(const Tile& t, int first, int inward)
+        : first(first), inward(inward) {
+#pragma unroll
+        for (int n = 0; n < HALO; n++) before[n] = t.distances[first + n * inward];
+    }
+
+    // The least distance that decreased, as a key; NONE if none did.
+    __device__ __forceinline__ order decreased(const Tile& t) const {
+        order key = NONE;
+#pragma unroll
+        for (int n = 0; n < HALO; n++) {
+            dist now = t.distances[first + n * inward];
+            if (now < before[n] && order_of(now) < key) key = order_of(now);
+        }
+        return key;
+    }
+};
+
+__device__ __forceinline__ order least_on_side(order key) {
+    return __any_sync(ALL, key != NONE) ? least_of_warp(key) : NONE;
+}
+
+// The key of a corner, from those of the lanes of a side; `lane` is at the corner.
+__device__ __forceinline__ order at_corner(order key, int lane) {
+    order found = __shfl_sync(ALL, key, lane);
+#if KNIGHTS
+    order next = __shfl_sync(ALL, key, lane ? lane - 1 : 1);
+    found = next < found ? next : found;
+#endif
+    return found;
 }
 
 // Make the neighbours of a tile pending. Lane k < 8 has the key for the neighbour in direction k,
@@ -357,11 +492,6 @@ __device__ __forceinline__ void tell(
     }
 }
 
-__device__ __forceinline__ order better_corner(dist now, dist side, int lane) {
-    dist before = __shfl_sync(ALL, side, lane);
-    return now < before ? order_of(now) : NONE;
-}
-
 // Relax one tile and make neighbours pending for the wave after `wave`.
 __device__ __forceinline__ void visit(
     Tile& t, const Terrain& terrain, const Parameters& p, const Pending& q, const Planes& planes,
@@ -386,20 +516,19 @@ __device__ __forceinline__ void visit(
     i64 row = own_tile / q.across * SIDE, col = own_tile % q.across * SIDE;
     Sweep s;
     load(t, s, terrain, distances, row, col, lane);
-    s.down = 1;
-    s.up = 1u << (SIDE - 1);
+    s.down = KNIGHTS ? 3 : 1;
+    s.up = (KNIGHTS ? 3u : 2u) << (SIDE - 2);
     s.right = s.left = s.touched = s.steps = 0;
     if (whole) s.all();
-    int side = (lane + 1) * PITCH;
-    dist north = t.distances[PITCH + 1 + lane], south = t.distances[SIDE * PITCH + 1 + lane];
-    dist west = t.distances[side + 1], east = t.distances[side + SIDE];
+    const Side north(t, place(1, lane + 1), PITCH), south(t, place(SIDE, lane + 1), -PITCH);
+    const Side west(t, place(lane + 1, 1), 1), east(t, place(lane + 1, SIDE), -1);
     bool done = sweep(t, p, s, lane);
     visits++;
     steps += s.steps;
     bool beyond = false;
     for (u32 todo = s.touched; todo; todo &= todo - 1) {
         int y = __ffs(todo);
-        dist d = t.distances[y * PITCH + 1 + lane];
+        dist d = t.distances[place(y, lane + 1)];
         if (s.column >> (y - 1) & 1) continue;
         distances[(row + y) * terrain.pitch + col + 1 + lane] = d;
         beyond |= d < top() && d > guard;
@@ -407,14 +536,11 @@ __device__ __forceinline__ void visit(
     if (__any_sync(ALL, beyond) && lane == 0) q.state->waves[(wave + 1) % 3].overflow = 1;
     if (!s.touched) return;
     if (lane == 0 && !(flags & CHANGED)) atomicOr(q.flags + tile, CHANGED);
-    order up = least_better(t.distances[PITCH + 1 + lane], north);
-    order down = least_better(t.distances[SIDE * PITCH + 1 + lane], south);
-    order left = least_better(t.distances[side + 1], west);
-    order right = least_better(t.distances[side + SIDE], east);
-    order nw = better_corner(t.distances[PITCH + 1], north, 0);
-    order ne = better_corner(t.distances[PITCH + SIDE], north, SIDE - 1);
-    order sw = better_corner(t.distances[SIDE * PITCH + 1], south, 0);
-    order se = better_corner(t.distances[SIDE * PITCH + SIDE], south, SIDE - 1);
+    order top_row = north.decreased(t), bottom_row = south.decreased(t);
+    order up = least_on_side(top_row), down = least_on_side(bottom_row);
+    order left = least_on_side(west.decreased(t)), right = least_on_side(east.decreased(t));
+    order nw = at_corner(top_row, 0), ne = at_corner(top_row, SIDE - 1);
+    order sw = at_corner(bottom_row, 0), se = at_corner(bottom_row, SIDE - 1);
     order keys[8] = {right, se, down, sw, left, nw, up, ne};
     order key = lane == 8 && !done ? own : NONE;
 #pragma unroll
@@ -541,11 +667,11 @@ extern "C" __global__ void __launch_bounds__(WARPS * 32, 1) relax(
 // -- predecessors -----------------------------------------------------------------------------
 
 #if MODEL != HOPS
-// Per cell, the D8 code of the strictly nearer predecessor with the lowest direction, 255 if
+// Per cell, the code of the strictly nearer predecessor with the lowest direction, 255 if
 // unreached, or 0 if there is none; then `flat` has the bits of the equally far predecessors.
 extern "C" __global__ void predecessors(
     const CELL* heights, const FRICTION* frictions, const f64* lengths, i64 rows, i64 pitch,
-    const dist* distances, const f64* p, dist farthest, i64 height, i64 width, u8* codes, u8* flat
+    const dist* distances, const f64* p, dist farthest, i64 height, i64 width, u8* codes, mask* flat
 ) {
     const Parameters parameters = parameters_of(p);
     const Terrain terrain = {heights, frictions, lengths, rows, pitch};
@@ -556,14 +682,21 @@ extern "C" __global__ void predecessors(
         dist here = distances[at];
         u32 code = 0, even = 0;
         bool reached = here < top() && here <= farthest; // absent is neither
-        for (int k = 7; k >= 0 && reached; k--) {
+        for (int k = 8 * HALO - 1; k >= 0 && reached; k--) {
 #if !DIAGONAL
             if (k & 1) continue;
 #endif
-            dist there = distances[at + row_step(k) * pitch + col_step(k)];
+            dist there = distances[at + row_step_16(k) * pitch + col_step_16(k)];
             if (!(there <= here)) continue;
-            if (!is_tight(terrain, parameters, distances, row, at, k, here, there)) continue;
-            if (there < here) code = 1u << k;
+#if KNIGHTS
+            bool tight = k < 8
+                ? is_tight(terrain, parameters, distances, row, at, k, here, there)
+                : is_tight_move(terrain, parameters, distances, row, at, k, here, there);
+#else
+            bool tight = is_tight(terrain, parameters, distances, row, at, k, here, there);
+#endif
+            if (!tight) continue;
+            if (there < here) code = code_of(k);
             else even |= 1u << k;
         }
         codes[id] = reached ? code : 255;

@@ -4,6 +4,7 @@
 // candidates and collects those of the next wave. There are three sets of counters, so that one
 // can be cleared while the other two are in use.
 
+#define HALO (1 + KNIGHTS)           // how far steps reach
 #define SIDE 32                      // of a tile: a warp's lanes are its columns, then its rows
 #define LISTED 1u                    // the tile is a candidate of this wave or the next
 #define WHOLE 2u                     // cells inside the tile were set, not only beside it
@@ -34,6 +35,13 @@ __device__ __forceinline__ dist distance_of(order key) {
     return key;
 #endif
 }
+
+// A bit for each neighbour.
+#if KNIGHTS
+typedef u16 mask;
+#else
+typedef u8 mask;
+#endif
 
 struct Wave {
     f64 sum;        // of the candidates' keys

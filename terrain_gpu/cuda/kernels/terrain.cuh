@@ -3,9 +3,42 @@
 struct Terrain {
     const CELL* heights;
     const FRICTION* frictions;
-    const f64* lengths; // of the steps E, diagonal, S from each padded row; three arrays
+    const f64* lengths; // of the steps E, diagonal, S from each padded row; three arrays, and two
+                        // of knight's moves to the next row, and to the one after it
     i64 rows, pitch;    // padded
 };
+
+#if KNIGHTS && MODEL != HOPS
+// As `is_tight`, for the knight's moves, k from 8 to 15.
+__device__ __forceinline__ bool is_tight_move(
+    const Terrain& t, const Parameters& p, const dist* distances, i64 row, i64 at, int k, dist here,
+    dist there
+) {
+    int dy = row_step_16(k), one = k - 8, other = (k - 7) % 8;
+    i64 u = at + row_step(one) * t.pitch + col_step(one);
+    i64 v = at + row_step(other) * t.pitch + col_step(other);
+    if (is_absent(distances[u]) || is_absent(distances[v])) return false;
+    f64 length = 0;
+#if HAS_LENGTH
+    length = t.lengths[(dy == 1 || dy == -1 ? 3 : 4) * t.rows + (dy < 0 ? row + dy : row)];
+#endif
+    i64 from = at + dy * t.pitch + col_step_16(k), to = at;
+#if REVERSE
+    i64 end = from;
+    from = to, to = end;
+#endif
+    const CELL* z = t.heights;
+#if HAS_FRICTION
+    const FRICTION* f = t.frictions;
+#else
+    const CELL* f = z;
+#endif
+    f64 cost = move_cost(
+        p, z[from], z[to], f[from], f[to], z[u], z[v], f[u], f[v], length
+    );
+    return join(there, cost) == here;
+}
+#endif
 
 // Whether the step from the neighbour in direction k to the cell at `at` gives its exact distance.
 __device__ __forceinline__ bool is_tight(

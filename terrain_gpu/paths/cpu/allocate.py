@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from ...compiled import jit
@@ -146,13 +148,15 @@ def cells_around(window: Window, halo: int = 1) -> tuple[np.ndarray, np.ndarray]
     return tuple(np.concatenate((a.ravel(), b.ravel())) for a, b in both)  # type: ignore[return-value]
 
 
-def sides_of(labels: np.ndarray, halo: int = 1) -> tuple[np.ndarray, ...]:
+def sides_of(labels: Any, halo: int = 1) -> tuple[Any, ...]:
     """Return the labels of a block's top, bottom, left and right: lines, the outermost first.
 
-    A block with fewer lines has some of them twice.
+    Of arrays of NumPy or CuPy. A block with fewer lines has some of them twice.
     """
-    rows, cols = (np.minimum(np.arange(halo), n - 1) for n in labels.shape)
-    return (*labels[rows], *labels[-1 - rows], *labels.T[cols], *labels.T[-1 - cols])
+    rows, cols = ([min(line, n - 1) for line in range(halo)] for n in labels.shape)
+    above, below = [labels[row] for row in rows], [labels[-1 - row] for row in rows]
+    left, right = [labels[:, col] for col in cols], [labels[:, -1 - col] for col in cols]
+    return (*above, *below, *left, *right)
 
 
 class BacklinkForest:

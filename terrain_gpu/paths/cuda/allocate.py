@@ -14,7 +14,7 @@ import numpy as np
 from ...cuda import device
 from ...engine.schedule import stream
 from ...grid import Block, RegionGrid, Window, ceil_div
-from ..cpu.allocate import BacklinkForest, cells_around
+from ..cpu.allocate import BacklinkForest, cells_around, sides_of
 from .memory import BlockStaging
 from .piece import PieceLayer
 from .problem import Problem, Read, Write
@@ -98,7 +98,7 @@ class Allocation:
 
     def run(self) -> None:
         """Follow backlinks in every region, then between regions, then write."""
-        forest = BacklinkForest(self.regions)
+        forest = BacklinkForest(self.regions, self.problem.halo)
         for at in self.regions.ids():
             forest.put(at, *self._sides(self.regions.window(*at)))
         forest.resolve()
@@ -130,9 +130,10 @@ class Allocation:
         return follow(self.kernels, codes, ids, names, rows, cols).reshape(rows, cols)
 
     def _sides(self, window: Window) -> list[np.ndarray]:
-        """Labels of a region's top, bottom, left and right, as `BacklinkForest` takes them."""
-        labels, (rows, cols) = self._labels(window), cells_around(window)
-        sides = [a.get() for a in (labels[0], labels[-1], labels[:, 0], labels[:, -1])]
+        """Labels of a region's sides, as `BacklinkForest` takes them."""
+        labels, halo = self._labels(window), self.problem.halo
+        rows, cols = cells_around(window, halo)
+        sides = [side.get() for side in sides_of(labels, halo)]
         for side in sides:
             out = side <= OUTSIDE
             places = OUTSIDE - side[out]
@@ -144,7 +145,8 @@ class Allocation:
         import cupy
 
         labels = self._labels(window)
-        around = cupy.array(forest.labels_at(*cells_around(window)))
+        places = cells_around(window, self.problem.halo)
+        around = cupy.array(forest.labels_at(*places))
         output = naming(self.kernels, labels, around, labels.shape[1])
         cupy.cuda.Device().synchronize()
 

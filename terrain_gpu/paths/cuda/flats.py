@@ -8,6 +8,7 @@ import numpy as np
 
 from ...cuda.device import module
 from ..costs import Hops
+from ..knights import mask_dtype, options_of
 from .memory import padded
 from .piece import Piece
 from .relaxing import Relaxing
@@ -22,9 +23,10 @@ class FlatDistance:
         self.dtype: np.dtype = np.dtype(np.uint32)
         self.infinity = 2**31 - 1
         self.hops = padded(self.shape, self.dtype, self.infinity)
-        kind, every = np.dtype(np.uint8), (True, True, False)
+        halo = self.shape.halo
+        kind, every = mask_dtype(halo), options_of(8 * halo, corner_cutting=True, reverse=False)
         self.relaxing = Relaxing(self.shape, Hops(), kind, None, self.dtype, every, self.infinity)
-        self.kernels = module("fields", fields_macros("HOPS", kind, self.dtype))
+        self.kernels = module("fields", fields_macros("HOPS", kind, self.dtype, halo))
 
     def begin(self) -> int:
         """Mark the cells of flats as unreached; returns their number."""

@@ -17,16 +17,19 @@ _SHIFT = 31
 
 @dataclass(frozen=True)
 class Shape:
-    """The shape of a raster and of its padded arrays: with a ring, and padded to whole tiles.
+    """The shape of a raster and of its padded arrays: with rings, and padded to whole tiles.
 
     Attributes
     ----------
     rows, cols
         Shape of the raster.
+    halo
+        Number of rings, see `knights.halo_of`.
     """
 
     rows: int
     cols: int
+    halo: int = 1
 
     @property
     def tiles(self) -> tuple[int, int]:
@@ -40,7 +43,7 @@ class Shape:
     @property
     def padded(self) -> int:
         """Number of padded rows."""
-        return round_up(self.rows, SIDE) + 2
+        return round_up(self.rows, SIDE) + 2 * self.halo
 
     @property
     def cells(self) -> int:
@@ -49,13 +52,14 @@ class Shape:
 
 
 def padded(shape: Shape, dtype: np.dtype, value: Any, planes: int = 1) -> Any:
-    """A padded array on the device, filled with `value`; its first cell is a corner of the ring.
+    """A padded array on the device, filled with `value`, from a corner of the inner ring on.
 
-    Of several planes, one follows the other.
+    What lies further out is in front of it. Of several planes, one follows the other.
     """
     import cupy
 
-    return cupy.full(planes * shape.padded * shape.pitch + _SHIFT, value, dtype)[_SHIFT:]
+    first = _SHIFT + (shape.halo - 1) * shape.pitch
+    return cupy.full(planes * shape.padded * shape.pitch + _SHIFT, value, dtype)[first:]
 
 
 NOTES = ("negative", "far", "blocked", "reached", "valid", "flats", "lost")

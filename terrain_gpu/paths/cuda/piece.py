@@ -15,10 +15,14 @@ from ..costs import cuda_name
 from ..cpu.relax import GUARDS
 from ..edges import infinity_of
 from ..ground import Raster
+from ..knights import mask_dtype
 from .memory import NOTES, BlockStaging, Shape, padded
 from .problem import Problem, Write
 from .relaxing import Relaxing
 from .variants import absent, fields_macros, launch, nodata_of, reading_macros
+
+_STEPS = [0, 1, 2, 4, 5]
+"""Rows of `lengths.step_lengths` that kernels take: E, a diagonal, S; two knight's moves."""
 
 
 class PieceLayer(NamedTuple):
@@ -32,7 +36,8 @@ class PieceLayer(NamedTuple):
 def field_kernels(problem: Problem) -> Any:
     """Kernels of kernels/fields.cu, for the current device."""
     ground, (cell, _) = problem.ground, problem.cell_dtypes()
-    return module("fields", fields_macros(cuda_name(ground.model.kernel), cell, ground.dtype))
+    given = cuda_name(ground.model.kernel), cell, ground.dtype, problem.halo
+    return module("fields", fields_macros(*given))
 
 
 class Piece:
@@ -60,7 +65,7 @@ class Piece:
         self.problem, self.window, self.pool, self.notes = problem, window, pool, notes
         self.planes = planes
         r0, r1, c0, c1 = window
-        self.shape = Shape(r1 - r0, c1 - c0)
+        self.shape = Shape(r1 - r0, c1 - c0, problem.halo)
         g = self.ground = problem.ground
         self.dtype = g.dtype
         mine = (g.sources.rows >= r0) & (g.sources.rows < r1)
@@ -80,8 +85,10 @@ class Piece:
         self.frictions: Any = self.heights
         if friction is not None:
             self.frictions = padded(self.shape, friction, 0)
-        lengths = g.lengths[:3, self.window[0] : self.window[0] + self.shape.padded]
-        self.lengths = cupy.array(np.ascontiguousarray(lengths))
+        halo, first = self.shape.halo, self.window[0]
+        steps = _STEPS[: 3 if halo == 1 else None]
+        lengths = g.lengths[steps, first : first + self.shape.padded]
+        self.lengths = cupy.array(np.ascontiguousarray(lengths).reshape(-1))[halo - 1 :]
         self.relaxing = Relaxing(
             self.shape,
             g.model.kernel,
@@ -152,8 +159,8 @@ class Piece:
         one beside the raster.
         """
         blocks, b = self.problem.blocks, self.problem.blocks.block
-        r0, r1, c0, c1 = self.window
-        ring = clip((r0 - 1, r1 + 1, c0 - 1, c1 + 1), (0, blocks.rows, 0, blocks.cols))
+        (r0, r1, c0, c1), h = self.window, self.shape.halo
+        ring = clip((r0 - h, r1 + h, c0 - h, c1 + h), (0, blocks.rows, 0, blocks.cols))
         for i in range(ring[0] // b, ceil_div(ring[1], b)):
             for j in range(ring[2] // b, ceil_div(ring[3], b)):
                 yield (i, j), clip(blocks.window(i, j), ring), 0
@@ -277,7 +284,7 @@ class Piece:
         rows, cols, pitch = self.shape.rows, self.shape.cols, self.shape.pitch
         self.codes = self.flat = None  # their memory is needed
         self.codes = cupy.empty(rows * cols, np.uint8)
-        self.flat = padded(self.shape, np.dtype(np.uint8), 0)
+        self.flat = padded(self.shape, mask_dtype(self.shape.halo), 0)
         launch(
             self.relaxing.module.get_function("predecessors"),
             rows * cols,

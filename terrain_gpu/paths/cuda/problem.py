@@ -16,6 +16,7 @@ from ...errors import InputError, PlanError
 from ...grid import Block, BlockGrid, ceil_div
 from ...io.places import Places
 from ..ground import Raster, Terrain
+from ..knights import Options, halo_of
 from .memory import Shape
 from .variants import cell_dtype
 
@@ -55,7 +56,7 @@ class Problem:
     """
 
     ground: Terrain
-    options: tuple[bool, bool, bool]
+    options: Options
     farthest: Any
     targets: Places | None
     names: Sequence[str]
@@ -68,6 +69,11 @@ class Problem:
     @property
     def blocks(self) -> BlockGrid:
         return self.ground.blocks
+
+    @property
+    def halo(self) -> int:
+        """How many cells around a region its steps reach."""
+        return halo_of(self.options)
 
     @property
     def rasters(self) -> list[Raster]:
@@ -110,18 +116,18 @@ class Problem:
         """Bytes of GPU memory for regions of `side` x `side` blocks."""
         rows = min(side * self.blocks.block, self.blocks.rows)
         cols = min(side * self.blocks.block, self.blocks.cols)
-        shape = Shape(rows, cols)
+        shape = Shape(rows, cols, self.halo)
         cell, friction = self.cell_dtypes()
         item = self.ground.dtype.itemsize
         linked = "backlink" in self.names
         each = cell.itemsize + (friction.itemsize if friction else 0) + item
         if linked:
-            each += 1 + 1 + 4  # codes, steps of flats, hops
+            each += 1 + self.halo + 4  # codes, steps of flats, hops
         if "allocation" in self.names and (rows, cols) == (self.blocks.rows, self.blocks.cols):
             each = max(each, item + 1 + 8)
         tiles = shape.tiles[0] * shape.tiles[1]
         lists = tiles * (8 + 4 + 12 + (4 + 4 + 12 if linked else 0))
-        rims = 8 * 4 * (rows + cols) + 32 * shape.padded
+        rims = self.halo * 8 * 4 * (rows + cols) + 48 * shape.padded
         if self.method != "relax":
             lists += shape.cells // 8 + 48 * tiles  # flags; keys, and the search for pending ones
         sources = 24 * len(self.ground.sources)

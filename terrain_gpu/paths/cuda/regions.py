@@ -101,7 +101,7 @@ class RegionField:
         import cupy
 
         shape, dtype = piece.shape, self.rims.dtype
-        rim = cupy.empty(2 * (shape.rows + shape.cols), dtype)
+        rim = cupy.empty(2 * shape.halo * (shape.rows + shape.cols), dtype)
         size = shape.rows, shape.cols, shape.pitch
         launch(kernels.get_function("rim"), len(rim), cells, *size, rim)
         self.rims.put(at, rim.get())
@@ -268,7 +268,8 @@ class Regions:
         }
 
     def _rims(self, dtype: np.dtype) -> Rims:
-        return Rims(self.windows, dtype, wraps=self.problem.blocks.wraps)
+        problem = self.problem
+        return Rims(self.windows, dtype, wraps=problem.blocks.wraps, halo=problem.halo)
 
     def _load(self, lane: Lane, at: Region, field: RegionField) -> Piece:
         """Load a whole region with its distances so far."""

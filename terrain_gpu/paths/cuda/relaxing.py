@@ -11,6 +11,7 @@ import numpy as np
 from ...cuda.device import module, shared_memory
 from ..costs import cuda_parameters
 from ..cpu.relax import Overflow
+from ..knights import Options
 from .memory import Shape
 from .variants import variant
 
@@ -73,7 +74,7 @@ class Relaxing:
         cell: np.dtype,
         friction: np.dtype | None,
         distance: np.dtype,
-        options: tuple[bool, bool, bool],
+        options: Options,
         farthest: Any,
         planes: int = 1,
     ) -> None:

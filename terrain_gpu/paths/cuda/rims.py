@@ -25,10 +25,15 @@ class Rims:
     """
 
     def __init__(
-        self, windows: dict[Region, Window], dtype: np.dtype, *, wraps: bool = False
+        self,
+        windows: dict[Region, Window],
+        dtype: np.dtype,
+        *,
+        wraps: bool = False,
+        halo: int = 1,
     ) -> None:
         self.changed = threading.Condition()
-        self.windows, self.dtype = windows, dtype
+        self.windows, self.dtype, self.halo = windows, dtype, halo
         self._across = max(j for _, j in windows) + 1 if wraps else None
         self.infinity = infinity_of(np.empty(0, dtype))
         self.pending: dict[Region, Any] = {}
@@ -62,9 +67,9 @@ class Rims:
             return at
 
     def ring(self, at: Region) -> tuple[np.ndarray, np.ndarray]:
-        """The cells of neighbours next to a region, now and when it last saw them.
+        """The cells of neighbours around a region, now and when it last saw them.
 
-        Top and bottom row with corners, left and right column.
+        Rows above and below with corners, then columns left and right; `halo` of each.
         """
         with self.changed:
             ring = self._ring(at)
@@ -73,31 +78,22 @@ class Rims:
         return ring, seen
 
     def _ring(self, at: Region) -> np.ndarray:
-        height, width = self.shape(at)
-        none = np.full(1, self.infinity, self.dtype)
+        h, (height, width) = self.halo, self.shape(at)
 
-        def beside(k: int, side: int, length: int) -> np.ndarray:
-            other = self._beside(at, k)
-            if other not in self._sides:
-                return np.full(length, self.infinity, self.dtype)
-            return self._sides[other][side]
+        def lines(k: int, side: int, length: int, along: slice = slice(None)) -> np.ndarray:
+            """Return part of a neighbour's side, the line next to this region first."""
+            found = np.full((h, length), self.infinity, self.dtype)
+            if (sides := self._sides.get(self._beside(at, k))) is not None:
+                part = sides[side][:, along]
+                found[:, : part.shape[1]] = part  # a region may be narrower
+            return found
 
-        def corner(k: int, side: int, end: int) -> np.ndarray:
-            other = self._beside(at, k)
-            return self._sides[other][side][end : end + 1 or None] if other in self._sides else none
-
-        return np.concatenate(
-            (
-                corner(5, 1, -1),
-                beside(6, 1, width),
-                corner(7, 1, 0),
-                corner(3, 0, -1),
-                beside(2, 0, width),
-                corner(1, 0, 0),
-                beside(4, 3, height),
-                beside(0, 2, height),
-            )
-        )
+        first, last = slice(h), slice(-h, None)
+        above = lines(5, 1, h, last), lines(6, 1, width), lines(7, 1, h, first)
+        below = lines(3, 0, h, last), lines(2, 0, width), lines(1, 0, h, first)
+        left, right = lines(4, 3, height), lines(0, 2, height)
+        whole = np.hstack(above)[::-1], np.hstack(below), left[::-1], right
+        return np.concatenate([part.ravel() for part in whole])
 
     def put(self, at: Region, rim: np.ndarray) -> None:
         """Store a region's outer cells; neighbours next to lowered ones become pending."""
@@ -105,12 +101,13 @@ class Rims:
             self._put(at, rim)
 
     def _put(self, at: Region, rim: np.ndarray) -> None:
-        height, width = self.shape(at)
-        new = tuple(np.split(rim, np.cumsum((width, width, height))))
-        old = self._sides.get(at, tuple(np.full(len(a), self.infinity, self.dtype) for a in new))
+        h, (height, width) = self.halo, self.shape(at)
+        ends = np.cumsum(h * np.array((width, width, height)))
+        new = tuple(part.reshape(h, -1) for part in np.split(rim, ends))
+        old = self._sides.get(at, tuple(np.full_like(a, self.infinity) for a in new))
         new = tuple(map(np.minimum, old, new))  # cells not on the GPU are unchanged
         self._sides[at] = new
-        first, last, whole = slice(0, 1), slice(-1, None), slice(None)
+        first, last, whole = slice(h), slice(-h, None), slice(None)
         for k, (side, part) in enumerate(
             (
                 (3, whole), (1, last), (1, whole), (1, first),
@@ -118,6 +115,7 @@ class Rims:
             )
         ):  # fmt: skip
             other = self._beside(at, k)
-            better = new[side][part] < old[side][part]
+            mine = new[side][:, part]
+            better = mine < old[side][:, part]
             if other in self.windows and better.any():
-                self.start(other, new[side][part][better].min())
+                self.start(other, mine[better].min())

@@ -13,6 +13,7 @@ from ..costs import MODELS, CostModel, Hops, Scaled, cuda_name, is_directed, mod
 from ..formula.presets import PRESETS
 from ..formula.program import Formula, in_c
 from ..ground import Raster
+from ..knights import Knights, Options, halo_of, mask_dtype
 
 SIDE = 32
 """Side of the tiles that warps relax."""
@@ -42,7 +43,7 @@ def variant(
     cell: np.dtype,
     friction: np.dtype | None,
     distance: np.dtype,
-    options: tuple[bool, bool, bool],
+    options: Options,
     shared: int,
 ) -> dict[str, Any]:
     """Macros of kernels/paths.cu.
@@ -59,7 +60,7 @@ def variant(
         Bytes of shared memory available to a thread block.
     """
     macros = step_macros(cost, cell, friction, distance, options)
-    size = _tile_bytes(macros, cell, friction, distance)
+    size = _tile_bytes(macros, cell, friction, distance, halo_of(options))
     warps = min(_MOST_WARPS, shared // size)
     return {**macros, "TILE_BYTES": size, "WARPS": warps}
 
@@ -69,7 +70,7 @@ def step_macros(
     cell: np.dtype,
     friction: np.dtype | None,
     distance: np.dtype,
-    options: tuple[bool, bool, bool],
+    options: Options,
 ) -> dict[str, Any]:
     """Macros that define the cost of a step; parameters as for `variant`."""
     model = model_of(cost)
@@ -84,23 +85,25 @@ def step_macros(
         "HAS_FRICTION": int(friction is not None),
         "DISTANCE": _DISTANCES[distance.name],
         "DIAGONAL": int(diagonal),
+        "KNIGHTS": int(isinstance(options, Knights)),
         "CORNERS": int(corners or not diagonal),
         "REVERSE": int(reverse and is_directed(cost)),
     }
 
 
 def _tile_bytes(
-    macros: dict[str, Any], cell: np.dtype, friction: np.dtype | None, distance: np.dtype
+    macros: dict[str, Any], cell: np.dtype, friction: np.dtype | None, distance: np.dtype, halo: int
 ) -> int:
     """Size of the struct Tile in kernels/paths.cu, in bytes."""
-    cells = (SIDE + 2) * (SIDE + 3)
+    ring = SIDE + 2 * halo
+    cells = ring * (ring + 1)
     fields = [(distance, cells), (cell, cells)]
     if friction is not None:
         fields.append((friction, cells))
     if macros["HAS_LENGTH"]:
-        fields.append((np.dtype(np.float64), 2 * (SIDE + 2)))
-    if not macros["CORNERS"]:
-        fields.append((np.dtype(np.uint64), SIDE + 2))
+        fields.append((np.dtype(np.float64), 2 * halo * ring))
+    if halo == 2 or not macros["CORNERS"]:
+        fields.append((np.dtype(np.uint64), ring))
     layout = [(f"f{k}", np.ctypeslib.as_ctypes_type(t) * n) for k, (t, n) in enumerate(fields)]
     return ctypes.sizeof(type("Tile", (ctypes.Structure,), {"_fields_": layout}))
 
@@ -128,11 +131,14 @@ def variants() -> list[tuple[str, dict[str, Any]]]:
         found += [("paths", variant(absdiff, *types, options, shared)) for options in every]
     # Walks share the macros, and do not depend on the size of tiles.
     found += [("walk", how) for _, how in found]
-    hops = np.dtype(np.uint8), None, np.dtype(np.uint32)
-    found.append(("paths", variant(Hops(), *hops, every[0], shared)))
+    found += _for_knights(shared)
+    u32 = np.dtype(np.uint32)
+    for halo, options in ((1, every[0]), (2, Knights(*every[0]))):
+        mask = mask_dtype(halo)
+        found.append(("paths", variant(Hops(), mask, None, u32, options, shared)))
+        found.append(("fields", fields_macros("HOPS", mask, u32, halo)))
+        found.append(("fields", fields_macros("MINIMAX", f64, f64, halo)))
     found += [
-        ("fields", fields_macros("HOPS", hops[0], hops[2])),
-        ("fields", fields_macros("MINIMAX", f64, f64)),
         ("fields", fields_macros("ABSDIFF", np.dtype(np.uint16), np.dtype(np.uint32))),
         ("fields", fields_macros("ABSDIFF", np.dtype(np.int64), np.dtype(np.uint64))),
     ]
@@ -146,10 +152,26 @@ def variants() -> list[tuple[str, dict[str, Any]]]:
     return found
 
 
-def fields_macros(model: str, cell: np.dtype, distance: np.dtype) -> dict[str, Any]:
+def _for_knights(shared: int) -> list[tuple[str, dict[str, Any]]]:
+    f32, f64 = np.dtype(np.float32), np.dtype(np.float64)
+    ways = [Knights(True, True, False), Knights(True, False, True)]
+    found = []
+    for model in MODELS.values():
+        if model.cuda is None:
+            continue
+        kernel, friction = model.kernel(), f32 if model.friction == "own" else None
+        found += [("paths", variant(kernel, f32, friction, f64, way, shared)) for way in ways]
+    scaled = Scaled(MODELS["surface"].kernel())
+    found.append(("paths", variant(scaled, f64, f32, f64, ways[0], shared)))
+    formula = CostModel(next(iter(PRESETS)), True, {}, 0.5).kernel
+    return [*found, ("paths", variant(formula, f32, f32, f64, ways[1], shared))]
+
+
+def fields_macros(model: str, cell: np.dtype, distance: np.dtype, halo: int = 1) -> dict[str, Any]:
+    """Macros of kernels/fields.cu."""
     model = model if model in ("MINIMAX", "HOPS") else "ABSDIFF"  # the others start alike
     names = {"CELL": _NAMES[cell.name], "DISTANCE": _DISTANCES[distance.name]}
-    return {"MODEL": model, "SCALED": 0, **names}
+    return {"MODEL": model, "SCALED": 0, "KNIGHTS": halo - 1, **names}
 
 
 def reading_macros(raw: np.dtype, cell: np.dtype, distance: np.dtype) -> dict[str, Any]:

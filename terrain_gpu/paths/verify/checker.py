@@ -255,7 +255,7 @@ class _PathChecker:
         if self.blocks.wraps:
             return None, "the CPU joins the sides of rasters that go round the Earth"
         if self.halo > 1:
-            return None, "a GPU takes 4 or 8 neighbours"
+            return None, "the CPU checks knight's moves"
         assert isinstance(self.ground, Terrain | KnownRoots)
         proof = Proof(
             self.ground,

@@ -18,7 +18,7 @@ from ...progress import Progress, silent
 from ...store import Layer, TileStore
 from ..costs import CostModel
 from ..ground import Raster, Terrain
-from ..knights import Options, cpu_for_knights, options_of
+from ..knights import Options, options_of
 from ..steps import RESULTS, layer_named
 from ..wrap import LEAST
 from .checker import ring_across_seam, threads_within, upper_limit, verify_paths
@@ -71,7 +71,7 @@ def verify_stored(
     needs = terrain.blocks, distance.dtype.itemsize, memory_limit, threads
     within = partial(threads_within, *needs, halo=terrain.halo)
     gpu = find_gpu(
-        backend if terrain.halo == 1 else cpu_for_knights(backend),
+        backend,
         device,
         gpu_memory_limit,
         memory_limit,

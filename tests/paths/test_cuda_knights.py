@@ -1,6 +1,6 @@
-"""The seam of rasters that go round the Earth, on a GPU: the same bits as on the CPU.
+"""16 neighbours, and rasters that go round the Earth, on a GPU: the same bits as on the CPU.
 
-Most of it runs without a GPU, in emulated lanes.
+Runs without a GPU, too, in emulated lanes.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ COSTS = {
     "friction": {"cost": "friction", "friction": "friction"},
     "slope": {"cost": "tobler", "reverse": True},
     "absdiff": {"cost": "absdiff"},
-    "minimax": {"cost": "minimax", "connectivity": 4},
+    "minimax": {"cost": "minimax"},
     "formula": {"cost": "friction * length * exp(2 * abs(slope))", "friction": "friction"},
     "walls": {"cost": "absdiff", "barriers": "walls", "corner_cutting": False},
     "edge": {"cost": "surface", "source_edge": True},
@@ -57,15 +57,25 @@ def as_the_cpu(shape, mode, **how):
     more = {k: layers.get(v, v) if isinstance(v, str) else v for k, v in COSTS[mode].items()}
     more["cost"] = COSTS[mode]["cost"]
     how = {"threads": 1, "block_size": 64, **how}  # kernels cannot be emulated side by side
-    return both(z, places, nodata=-1, wrap="yes", **more, **how)
+    return both(z, places, nodata=-1, **more, **how)
+
+
+@pytest.fixture(params=[None, 1, 2])
+def regions(request, monkeypatch):
+    """The GPU uses regions of this many blocks on a side, or one for the whole raster."""
+    if request.param is not None:
+        usual = gpu.Problem.plan
+        monkeypatch.setattr(gpu.Problem, "plan", lambda self: (usual(self)[0], request.param))
 
 
 @pytest.mark.parametrize("mode", COSTS)
-@pytest.mark.parametrize("side", [None, 1, 2])
 @pytest.mark.parametrize("shape", [(40, 33), (67, 131), (130, 64)])
-def test_joined(lanes, monkeypatch, mode, side, shape):
-    if side is not None:
-        usual = gpu.Problem.plan
-        monkeypatch.setattr(gpu.Problem, "plan", lambda self: (usual(self)[0], side))
-    found = as_the_cpu(shape, mode)
+def test_across_the_seam(lanes, regions, mode, shape):
+    found = as_the_cpu(shape, mode, wrap="yes")
     assert found.report.result["wrap"] is True
+
+
+@pytest.mark.parametrize("mode", COSTS)
+@pytest.mark.parametrize("shape", [(40, 33), (65, 130), (129, 66)])
+def test_16_neighbours(lanes, regions, mode, shape):
+    as_the_cpu(shape, mode, connectivity=16)
