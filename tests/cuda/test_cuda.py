@@ -24,7 +24,7 @@ from terrain_gpu.cuda.device import OPTIONS, defines, source, why_not
 from terrain_gpu.drainage.cuda import directions as directions_gpu
 from terrain_gpu.drainage.cuda import flow as flow_gpu
 from terrain_gpu.errors import InputError, PlanError
-from terrain_gpu.grid.neighbours import COL_STEP, EDGE_OF, ROW_STEP
+from terrain_gpu.grid.neighbours import COL_STEP, COL_STEP_16, EDGE_OF, ROW_STEP, ROW_STEP_16
 from terrain_gpu.mst.cuda import plan as mst_gpu
 from terrain_gpu.paths.cpu.relax import Overflow
 from terrain_gpu.paths.cuda import solve as paths_gpu
@@ -312,23 +312,37 @@ def test_kernels_compile_for_real_gpus(tmp_path, name):
     compile_for_real_gpus(tmp_path, name, macros)
 
 
+@needs_nvcc
+@pytest.mark.parametrize("name", ["paths", "fields"])
+def test_kernels_of_16_neighbours_compile_for_real_gpus(tmp_path, name):
+    macros = next(how for other, how in VARIANTS if other == name and how["KNIGHTS"])
+    compile_for_real_gpus(tmp_path, name, macros)
+
+
+NEIGHBOURS = {
+    "row_step": ROW_STEP,
+    "col_step": COL_STEP,
+    "edge_of": EDGE_OF,
+    "row_step_16": ROW_STEP_16,
+    "col_step_16": COL_STEP_16,
+}
+
+
 @pytest.mark.parametrize("name", ["paths", "fields", "index", "proof", "classic", "flow"])
 def test_neighbours_are_those_of_the_grid(name):
     text = source(name)
-    tables = {"row_step": ROW_STEP, "col_step": COL_STEP, "edge_of": EDGE_OF}
     bodies = dict(re.findall(r"constexpr int (\w+)\(int k\) { return (.*); }", text))
-    assert set(bodies) == set(tables)
-    for word, table in tables.items():
-        body = bodies[word].replace("u ", " ").replace("(int)", "")
-        assert [eval(body, {"k": k}) for k in range(8)] == table.tolist()
+    assert set(bodies) == set(NEIGHBOURS)
+    for word, table in NEIGHBOURS.items():
+        body = re.sub(r"u(ll)? ", " ", bodies[word]).replace("(int)", "")
+        assert [eval(body, {"k": k}) for k in range(len(table))] == table.tolist()
 
 
 @needs_nvcc
 def test_the_compiler_reads_neighbours_so(tmp_path):
-    tables = {"row_step": ROW_STEP, "col_step": COL_STEP, "edge_of": EDGE_OF}
     lines = [
         f"static_assert({word}({k}) == {value});"
-        for word, table in tables.items()
+        for word, table in NEIGHBOURS.items()
         for k, value in enumerate(table.tolist())
     ]
     text = "\n".join([device._neighbours(), *lines])

@@ -5,15 +5,26 @@ Runs without a GPU, too, in emulated lanes.
 
 from __future__ import annotations
 
+import itertools
 import shutil
 
 import emulation
 import numpy as np
 import pytest
-from test_cuda_paths import both
+import strategies
+from hypothesis import given
+from hypothesis import strategies as st
+from strategies import shapes
+from test_cuda_paths import ALL, assert_equal, both
+from test_paths_wrap import make_layers, round_the_earth
 
+from terrain_gpu import GridSpec, InputError, TileStore, shortest_paths
 from terrain_gpu.cuda import device
+from terrain_gpu.io.places import from_rowcol
+from terrain_gpu.paths.cpu.relax import Relaxation
 from terrain_gpu.paths.cuda import problem as gpu
+from terrain_gpu.paths.cuda.regions import RegionSpill
+from terrain_gpu.paths.verify import verify_stored
 
 pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="needs a compiler")
 
@@ -47,13 +58,14 @@ def world(shape, seed=1):
     z[shape[0] // 3 : shape[0] // 2, : shape[1] // 2] = -1
     friction = rng.integers(1, 9, z.shape).astype(np.uint8)
     walls = (rng.random(z.shape) < 0.2).astype(np.uint8)
+    z[-1, -1], walls[-1, -1] = 1, 0
     good = np.argwhere((z >= 0) & (walls == 0))
     places = good[rng.permutation(len(good))[:3]].tolist()
     return z, {"friction": friction, "walls": walls}, [tuple(p) for p in places]
 
 
-def as_the_cpu(shape, mode, **how):
-    z, layers, places = world(shape)
+def as_the_cpu(shape, mode, *, seed=1, **how):
+    z, layers, places = world(shape, seed)
     more = {k: layers.get(v, v) if isinstance(v, str) else v for k, v in COSTS[mode].items()}
     more["cost"] = COSTS[mode]["cost"]
     how = {"threads": 1, "block_size": 64, **how}  # kernels cannot be emulated side by side
@@ -79,3 +91,118 @@ def test_across_the_seam(lanes, regions, mode, shape):
 @pytest.mark.parametrize("shape", [(40, 33), (65, 130), (129, 66)])
 def test_16_neighbours(lanes, regions, mode, shape):
     as_the_cpu(shape, mode, connectivity=16)
+
+
+# Of few kernels: each has to be compiled.
+MODES = ["friction", "absdiff", "walls", "edge"]
+NEIGHBOURS = {"16": {"connectivity": 16}, "seam": {"wrap": "yes"}}
+
+
+@pytest.mark.parametrize("way", NEIGHBOURS)
+@given(
+    shape=shapes(200, 6000).filter(lambda shape: shape[1] >= 3),
+    mode=st.sampled_from(MODES),
+    side=st.sampled_from([1, 2, 9]),
+    block=st.sampled_from([64, 128]),
+    bound=st.sampled_from([None, 4.0, 12.5]),
+    seed=st.integers(0, 99),
+)
+def test_any_shape(lanes, way, shape, mode, side, block, bound, seed):
+    usual = gpu.Problem.plan
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(gpu.Problem, "plan", lambda self: (usual(self)[0], side))
+        how = {**NEIGHBOURS[way], "max_cost": bound, "block_size": block}
+        as_the_cpu(shape, mode, seed=seed, **how)
+
+
+@pytest.mark.parametrize("way", NEIGHBOURS)
+@pytest.mark.parametrize("cost", ["absdiff", "minimax"])
+def test_flats(lanes, regions, way, cost):
+    """Plateaus, on which backlinks follow hops, between walls that lead round."""
+    z = np.zeros((131, 140), np.int16)
+    z[:, 70:] = 3
+    walls = strategies._spiral(z.shape)
+    walls[::3] = False
+    both(z, [(60, 2)], cost=cost, barriers=walls, threads=1, block_size=64, **NEIGHBOURS[way])
+
+
+@pytest.mark.parametrize("way", NEIGHBOURS)
+def test_blocks_are_read_where_they_are_needed(lanes, monkeypatch, way):
+    """Regions of many blocks, which are visited again and again, up to a target."""
+    usual = gpu.Problem.plan
+    monkeypatch.setattr(gpu.Problem, "plan", lambda self: (usual(self)[0], 3))
+    z, _, places = world((200, 390))
+    targets = from_rowcol(GridSpec(*z.shape), places[1:2])
+    how = {"cost": "surface", "targets": targets, "stop_at_targets": True, **NEIGHBOURS[way]}
+    result = both(z, places[:1], nodata=-1, threads=1, block_size=64, **how).report.result
+    assert result["regions"] == 6
+    assert result["region_visits"] > 6
+
+
+@pytest.fixture
+def stored(tmp_path, no_fsync):
+    """A store of a raster of the whole Earth, and sources."""
+    z, _, places = world((140, 200))
+    make_layers(tmp_path / "s.zarr", round_the_earth(z.shape), {"elevation": z})
+    return tmp_path / "s.zarr", places
+
+
+STORED = {"16": {"connectivity": 16, "wrap": "no"}, "seam": {"wrap": "auto"}}
+
+
+@pytest.mark.parametrize("way", STORED)
+@pytest.mark.parametrize(("first", "second"), [("cuda", "cpu"), ("cpu", "cuda"), ("cuda", "cuda")])
+def test_a_stopped_run_goes_on_elsewhere(lanes, stored, monkeypatch, way, first, second):
+    usual = gpu.Problem.plan
+    monkeypatch.setattr(gpu.Problem, "plan", lambda self: (usual(self)[0], 2))
+    how = {"threads": 1, "cost": "surface", **STORED[way], **ALL}
+    home, name = {"cuda": (RegionSpill, "save"), "cpu": (Relaxation, "_visit")}[first]
+    work, count = getattr(home, name), itertools.count()
+
+    def failing(self, *given):
+        if next(count) == 5:
+            raise KeyboardInterrupt
+        return work(self, *given)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(home, name, failing)
+        with pytest.raises(KeyboardInterrupt):
+            shortest_paths(*stored, **how, backend=first)
+    found = shortest_paths(*stored, **how, backend=second, resume=True)
+    assert found.report.settings["backend"] == second
+    assert not (stored[0] / ".incomplete").exists()
+    assert_equal(found, shortest_paths(*stored, **how, backend="cpu", into="whole"))
+
+
+@pytest.mark.parametrize("way", STORED)
+def test_proofs_are_left_to_the_cpu(lanes, stored, way):
+    how = {"threads": 1, "verify": True, **STORED[way]}
+    result = shortest_paths(*stored, **how, backend="cuda").report.result
+    assert result["wrap"] == (way == "seam")
+    assert result["verified_on"] == "cpu"
+    found = verify_stored(TileStore.open(stored[0]), backend="cuda", threads=1)
+    assert found["backend"] == "cpu"
+
+
+@pytest.mark.parametrize("col", [0, 69])
+def test_a_cell_that_is_also_beyond_the_seam_is_named(lanes, col):
+    f = np.ones((9, 70))
+    f[4, col] = -1
+    for backend in ("cuda", "cpu"):
+        with pytest.raises(InputError, match=rf"friction -1\.0 at row 4, column {col} is negative"):
+            shortest_paths(f, [(0, 30)], cost="friction", friction=f, wrap="yes", backend=backend)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("way", NEIGHBOURS)
+@pytest.mark.parametrize("mode", COSTS)
+@pytest.mark.parametrize("shape", [(700, 1100), (3, 5000), (3001, 33)])
+def test_large(mode, shape, way):
+    as_the_cpu(shape, mode, threads=4, **NEIGHBOURS[way])
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("way", NEIGHBOURS)
+def test_large_regions(regions, way):
+    for mode in COSTS:
+        as_the_cpu((700, 1100), mode, threads=4, block_size=256, **NEIGHBOURS[way])

@@ -189,7 +189,6 @@ def test_lengths_of_moves():
 @pytest.mark.parametrize(
     ("how", "words"),
     [
-        ({"backend": "cuda"}, "connectivity 16 runs on the CPU only; use backend cpu or auto"),
         ({"method": "dijkstra"}, "method 'dijkstra' takes 4 or 8 neighbours; use method relax"),
         ({"connectivity": 32}, "connectivity 32 is not 8 or 4 or 16"),
     ],

@@ -156,11 +156,9 @@ def _for_knights(shared: int) -> list[tuple[str, dict[str, Any]]]:
     f32, f64 = np.dtype(np.float32), np.dtype(np.float64)
     ways = [Knights(True, True, False), Knights(True, False, True)]
     found = []
-    for model in MODELS.values():
-        if model.cuda is None:
-            continue
-        kernel, friction = model.kernel(), f32 if model.friction == "own" else None
-        found += [("paths", variant(kernel, f32, friction, f64, way, shared)) for way in ways]
+    for k, model in enumerate(model for model in MODELS.values() if model.cuda is not None):
+        friction = f32 if model.friction == "own" else None
+        found.append(("paths", variant(model.kernel(), f32, friction, f64, ways[k % 2], shared)))
     scaled = Scaled(MODELS["surface"].kernel())
     found.append(("paths", variant(scaled, f64, f32, f64, ways[0], shared)))
     formula = CostModel(next(iter(PRESETS)), True, {}, 0.5).kernel
