@@ -1,16 +1,17 @@
-"""Processor seconds of friction paths over 8 and 16 neighbours, beside r.cost and r.cost -k.
+"""Seconds of friction paths over 8 and 16 neighbours: of a processor, beside r.cost, or of a GPU.
 
-    python scripts/bench_neighbours.py [SIDE]
+    python scripts/bench_neighbours.py [SIDE] [--backend cuda]
 
-r.cost is left out where GRASS is not installed.
+r.cost is left out where GRASS is not installed, and for a GPU; there, the seconds are those of
+relaxation, with kernels that are compiled already.
 """
 
 from __future__ import annotations
 
+import argparse
 import resource
 import shutil
 import subprocess
-import sys
 import tempfile
 from pathlib import Path
 
@@ -23,8 +24,27 @@ def spent(who: int) -> float:
     return resource.getrusage(who).ru_utime
 
 
-def main(side: int = 2048) -> None:
+def on_gpu(cells: np.ndarray) -> None:
+    middle = len(cells) // 2
+    cells = cells.astype(np.float32)
+    for connectivity in (8, 16):
+        how = {"cost": "friction", "connectivity": connectivity, "backend": "cuda"}
+        found = [shortest_paths(cells, [(middle, middle)], friction=cells, **how) for _ in range(4)]
+        seconds = min(one.report.seconds["relax"] for one in found)
+        visits = found[0].report.result["tile_visits_per_tile"]
+        print(f"{connectivity} neighbours: {seconds:.3f} s, {visits} visits of a tile")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("side", type=int, nargs="?", default=2048)
+    parser.add_argument("--backend", choices=["cpu", "cuda"], default="cpu")
+    given = parser.parse_args()
+    side = given.side
     cells = np.random.default_rng(1).uniform(1, 10, (side, side))
+    if given.backend == "cuda":
+        on_gpu(cells)
+        return
     for connectivity in (8, 16):
         how = {"cost": "friction", "connectivity": connectivity, "threads": 1, "backend": "cpu"}
         few = cells[:99, :99].copy()
@@ -54,4 +74,4 @@ def main(side: int = 2048) -> None:
 
 
 if __name__ == "__main__":
-    main(*map(int, sys.argv[1:]))
+    main()

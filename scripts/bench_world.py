@@ -1,7 +1,7 @@
 """Benchmark of travel time to the nearest city over the whole Earth, end to end.
 
     python scripts/bench_world.py [--columns 43200] [--cities 10000] [--memory-limit 2GB]
-                                  [--threads 2] [--check] [--work FOLDER]
+                                  [--threads 2] [--backend cuda] [--check] [--work FOLDER]
 
 Writes a synthetic friction surface (minutes per metre, float32, seas without a value) from 85 N to
 60 S, by default of 30 arc-seconds, as those of the Malaria Atlas Project are. Then it converts the
@@ -130,13 +130,17 @@ def compute(folder: Path, given: argparse.Namespace, rolled: int) -> Path:
         "--json",
         folder / "run.json",
     ]
-    run(bin_ / "compute-sssp", store, *costs, *files, "--backend", "cpu", *how)
+    run(bin_ / "compute-sssp", store, *costs, *files, "--backend", given.backend, *how)
     report = json.loads((folder / "run.json").read_text())
     result = report["result"]
     print(f"  seconds {report['seconds']}")
-    peak, spilled = report["peak_rss_bytes"] / 1e9, result["spilled_bytes"] / 1e9
-    visits = result["tile_visits_per_tile"]
-    print(f"  peak {peak:.2f} GB, spilled {spilled:.1f} GB, {visits} visits of a tile")
+    peak, visits = report["peak_rss_bytes"] / 1e9, result["tile_visits_per_tile"]
+    more = (
+        f"spilled {result['spilled_bytes'] / 1e9:.1f} GB"
+        if given.backend == "cpu"
+        else f"{result['regions']} regions, {result['region_visits']} visits of them"
+    )
+    print(f"  peak {peak:.2f} GB, {more}, {visits} visits of a tile")
     print(f"  {result['reached']:,} cells reached, wrap {result['wrap']}", flush=True)
     return store
 
@@ -147,6 +151,7 @@ def main() -> None:
     parser.add_argument("--cities", type=int, default=10_000)
     parser.add_argument("--memory-limit", default="2GB")
     parser.add_argument("--threads", type=int, default=os.cpu_count())
+    parser.add_argument("--backend", choices=["cpu", "cuda"], default="cpu")
     parser.add_argument("--check", action="store_true")
     parser.add_argument("--work", type=Path, default=Path("bench-work"))
     given = parser.parse_args()

@@ -235,9 +235,7 @@ def _connectivity(choices: Any, more: str = "") -> Any:
 
 
 connectivity_option = _connectivity(Connectivity)
-path_connectivity_option = _connectivity(
-    PathConnectivity, ", and 16 knight's moves as well (CPU only)"
-)
+path_connectivity_option = _connectivity(PathConnectivity, ", and 16 knight's moves as well")
 overwrite_option = click.option(
     "--overwrite", is_flag=True, help="Replace existing output once the new one is complete."
 )

@@ -132,8 +132,8 @@ def shortest_paths(  # noqa: PLR0913 - keyword-only
         Of the model, e.g. ``{"lam": 0.5}`` for langmuir; of a formula, values of names in it.
     connectivity
         8 or 4. Or 16, with knight's moves, which pass through the middle of the edge between two
-        cells, and are priced as two steps of half the length; distances are then float64. For the
-        CPU, with method "relax".
+        cells, and are priced as two steps of half the length; distances are then float64. With
+        method "relax".
     corner_cutting
         False forbids diagonal steps between two absent cells.
     reverse
@@ -150,7 +150,7 @@ def shortest_paths(  # noqa: PLR0913 - keyword-only
         Whether the last column meets the first one, so that paths cross this seam. "auto": where
         the CRS is geographic and the columns span 360 degrees, within a hundredth of a column.
         "yes" refuses a raster whose sides are more than half a column apart, or projected; an array
-        has no CRS and is joined. The CPU joins the sides. Paths never cross a pole.
+        has no CRS and is joined. Paths never cross a pole.
     source_edge
         Take the raster's edge and the rim of nodata as sources too, with id 2**32 - 1.
     max_cost
