@@ -23,6 +23,7 @@ from terrain_gpu.cuda import device
 from terrain_gpu.io.places import from_rowcol
 from terrain_gpu.paths.cpu.relax import Relaxation
 from terrain_gpu.paths.cuda import problem as gpu
+from terrain_gpu.paths.cuda import relaxing
 from terrain_gpu.paths.cuda.regions import RegionSpill
 from terrain_gpu.paths.verify import verify_stored
 
@@ -93,6 +94,23 @@ def test_16_neighbours(lanes, regions, mode, shape):
     as_the_cpu(shape, mode, connectivity=16)
 
 
+@pytest.mark.parametrize("turns", range(4))
+@pytest.mark.parametrize("flip", [False, True])
+def test_a_move_over_a_corner(lanes, regions, monkeypatch, turns, flip):
+    """A cell beside a corner of tiles is lowered late, and only a knight's move carries it on."""
+    monkeypatch.setattr(relaxing, "_FILL", 50.0)  # all tiles at once, not in order
+    f = np.full((128, 128), np.nan)
+    f[63, 64] = f[64, 64] = 1
+    f[63, 63] = f[64, 65:120] = 1e-6
+    starts = np.full(f.shape, np.nan)
+    starts[64, 119], starts[63, 64], starts[64, 64] = 10, 10.65, 10.45
+    f, starts = (np.rot90(a.T if flip else a, turns).copy() for a in (f, starts))
+    sources = [(int(r), int(c), starts[r, c]) for r, c in np.argwhere(~np.isnan(starts))]
+    how = {"cost": "friction", "friction": f, "connectivity": 16, "threads": 1, "block_size": 64}
+    found = both(f, sources, **how)
+    assert found.distance()[~np.isnan(f)].max() == pytest.approx(10 + 5**0.5 / 2, abs=1e-3)
+
+
 # Of few kernels: each has to be compiled.
 MODES = ["friction", "absdiff", "walls", "edge"]
 NEIGHBOURS = {"16": {"connectivity": 16}, "seam": {"wrap": "yes"}}
@@ -105,12 +123,14 @@ NEIGHBOURS = {"16": {"connectivity": 16}, "seam": {"wrap": "yes"}}
     side=st.sampled_from([1, 2, 9]),
     block=st.sampled_from([64, 128]),
     bound=st.sampled_from([None, 4.0, 12.5]),
+    fill=st.sampled_from([1.0, 50.0]),
     seed=st.integers(0, 99),
 )
-def test_any_shape(lanes, way, shape, mode, side, block, bound, seed):
+def test_any_shape(lanes, way, shape, mode, side, block, bound, fill, seed):
     usual = gpu.Problem.plan
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(gpu.Problem, "plan", lambda self: (usual(self)[0], side))
+        patch.setattr(relaxing, "_FILL", fill)
         how = {**NEIGHBOURS[way], "max_cost": bound, "block_size": block}
         as_the_cpu(shape, mode, seed=seed, **how)
 
@@ -120,7 +140,7 @@ def test_any_shape(lanes, way, shape, mode, side, block, bound, seed):
 def test_flats(lanes, regions, way, cost):
     """Plateaus, on which backlinks follow hops, between walls that lead round."""
     z = np.zeros((131, 140), np.int16)
-    z[:, 70:] = 3
+    z[:, 40:90] = 3
     walls = strategies._spiral(z.shape)
     walls[::3] = False
     both(z, [(60, 2)], cost=cost, barriers=walls, threads=1, block_size=64, **NEIGHBOURS[way])
