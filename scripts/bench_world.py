@@ -101,14 +101,16 @@ def write_cities(file: Path, cells: list[tuple[int, int]], columns: int) -> None
     file.write_text(json.dumps({"type": "FeatureCollection", "features": features}))
 
 
-def run(*words: object) -> None:
-    """Run a command and tell what it took."""
+def run(command: str, *words: object) -> None:
+    """Run a command, installed or not, and tell what it took."""
     before, start = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
-    subprocess.run([*map(str, words)], check=True)
+    start_up = "from terrain_gpu.cli.main import main; main()"
+    program = [sys.executable, "-c", start_up, command]
+    subprocess.run([*program, *map(str, words)], check=True)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     used = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
     print(
-        f"{words[0]}: {time.perf_counter() - start:.1f} s, of processors {used:.1f} s", flush=True
+        f"{command}: {time.perf_counter() - start:.1f} s, of processors {used:.1f} s", flush=True
     )
 
 
@@ -118,9 +120,8 @@ def compute(folder: Path, given: argparse.Namespace, rolled: int) -> Path:
     friction, cities = folder / "friction.tif", folder / "cities.geojson"
     store = folder / "world.zarr"
     write_cities(cities, write_world(friction, given.columns, given.cities, rolled), given.columns)
-    bin_ = Path(sys.executable).parent
     how = ["--memory-limit", given.memory_limit, "--threads", given.threads, "--overwrite", "-q"]
-    run(bin_ / "convert-dataset", friction, store, "--layer", "friction", *how)
+    run("convert-dataset", friction, store, "--layer", "friction", *how)
     costs = ["--layer", "friction", "--cost", "friction", "--friction", "friction"]
     files = [
         "--sources",
@@ -130,7 +131,7 @@ def compute(folder: Path, given: argparse.Namespace, rolled: int) -> Path:
         "--json",
         folder / "run.json",
     ]
-    run(bin_ / "compute-sssp", store, *costs, *files, "--backend", given.backend, *how)
+    run("compute-sssp", store, *costs, *files, "--backend", given.backend, *how)
     report = json.loads((folder / "run.json").read_text())
     result = report["result"]
     print(f"  seconds {report['seconds']}")
