@@ -109,9 +109,7 @@ def run(command: str, *words: object) -> None:
     subprocess.run([*program, *map(str, words)], check=True)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     used = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-    print(
-        f"{command}: {time.perf_counter() - start:.1f} s, of processors {used:.1f} s", flush=True
-    )
+    print(f"{command}: {time.perf_counter() - start:.1f} s, of processors {used:.1f} s", flush=True)
 
 
 def compute(folder: Path, given: argparse.Namespace, rolled: int) -> Path:
