@@ -451,7 +451,8 @@ def cheapest_crossings(z, model, places, **graph):
     for u, steps in arcs(z, model, **graph).items():
         for v, cost, _ in steps:
             a, b = int(ids[u]), int(ids[v])
-            if u < v and a and b and a != b:  # sums begin at the first cell
+            first = u > v if u[0] == v[0] and abs(u[1] - v[1]) > 1 else u < v
+            if first and a and b and a != b:  # sums begin at the first cell, the western one
                 way = extend(model, extend(model, distance[u], cost), distance[v])
                 pair = min(a, b), max(a, b)
                 found[pair] = min(found.get(pair, math.inf), way)
@@ -488,7 +489,7 @@ def path_to(codes, cell):
     way = [cell]
     while codes[cell]:
         dr, dc = STEP_OF[int(codes[cell])]
-        cell = cell[0] + dr, cell[1] + dc
+        cell = cell[0] + dr, (cell[1] + dc) % codes.shape[1]  # only of rasters that wrap
         way.append(cell)
     return way[::-1]
 
@@ -497,7 +498,10 @@ def measured_way(z, way, lengths, *, reverse):
     """Length and climb of a path, which is travelled backwards if `reverse`."""
     steps, rises = [], []
     for a, b in pairwise(way):
-        move = b[0] - a[0], b[1] - a[1]
+        across = b[1] - a[1]
+        if abs(across) > 1:  # around the Earth
+            across -= math.copysign(z.shape[1], across)
+        move = b[0] - a[0], across
         kind = FORWARD.index(move if move in FORWARD else (-move[0], -move[1]))
         steps.append(lengths[kind][min(a[0], b[0])])
         low, high = (z[b].item(), z[a].item()) if reverse else (z[a].item(), z[b].item())

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, get_args
 
 import click
 
-from ..arguments import FloatType, PathMethod, Wrap
+from ..arguments import FloatType, PathMethod
 from ..errors import InputError
 from ..paths.costs import MODELS, refuse_unknown, row_of
 from ..paths.formula.presets import PRESETS
@@ -168,14 +168,7 @@ field_options = [
 )
 @cost_options
 @options.path_connectivity_option
-@click.option(
-    "--wrap",
-    type=click.Choice(get_args(Wrap)),
-    default="auto",
-    show_default=True,
-    help="Join the last column to the first one: auto, where a geographic raster spans 360 "
-    "degrees; yes, also where it does so only within half a column, or else refuse.",
-)
+@options.wrap_option
 @click.option(
     "--max-cost",
     type=float,

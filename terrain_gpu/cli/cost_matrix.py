@@ -49,6 +49,7 @@ if TYPE_CHECKING:
 @options.all_of(misplaced_options)
 @cost_options
 @options.connectivity_option
+@options.wrap_option
 @click.option(
     "--nearest",
     type=click.IntRange(1),
@@ -169,5 +170,6 @@ def _summary(store: str, found: CostMatrix, output: str, path: str | None) -> st
     return (
         f"{store}: {counted(result['sources'], 'source')}, {counted(result['targets'], 'target')}"
         + (f", {found.unreached:,} pairs without a path" if found.unreached else "")
+        + (", across the seam of 360 degrees" if result["wrap"] else "")
         + f", {report.seconds['total']:.2f} s\nwritten: {written}"
     )

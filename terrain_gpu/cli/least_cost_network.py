@@ -58,6 +58,7 @@ if TYPE_CHECKING:
 )
 @cost_options
 @options.connectivity_option
+@options.wrap_option
 @click.option(
     "--max-cost",
     type=float,
@@ -90,7 +91,7 @@ if TYPE_CHECKING:
 @options.backend_option
 @options.devices_option
 @options.gpu_memory_limit_option
-@options.cluster_options("paths.problem", "paths.network.problem")
+@options.cluster_options("paths.problem", "paths.network.problem", "paths.network.matrix")
 @options.verify_option
 @options.resume_option
 @options.overwrite_option
@@ -181,5 +182,7 @@ def _summary(found: CostNetwork, settings: dict[str, Any]) -> str:
     parts = "" if found.parts == 1 else f" in {found.parts:,} parts"
     return (
         f"{found.places:,} places{parts}, {found.links:,} link{'s' * (found.links != 1)}, "
-        f"{found.report.seconds['total']:.2f} s" + (", verified" if settings["verify"] else "")
+        f"{found.report.seconds['total']:.2f} s"
+        + (", across the seam of 360 degrees" if found.report.result["wrap"] else "")
+        + (", verified" if settings["verify"] else "")
     )

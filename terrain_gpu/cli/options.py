@@ -28,6 +28,7 @@ from ..arguments import (
     Backend,
     Connectivity,
     PathConnectivity,
+    Wrap,
     devices,
     parse_size,
 )
@@ -236,6 +237,14 @@ def _connectivity(choices: Any, more: str = "") -> Any:
 
 connectivity_option = _connectivity(Connectivity)
 path_connectivity_option = _connectivity(PathConnectivity, ", and 16 knight's moves as well")
+wrap_option = click.option(
+    "--wrap",
+    type=click.Choice(get_args(Wrap)),
+    default="auto",
+    show_default=True,
+    help="Join the last column to the first one: auto, where a geographic raster spans 360 "
+    "degrees; yes, also where it does so only within half a column, or else refuse.",
+)
 overwrite_option = click.option(
     "--overwrite", is_flag=True, help="Replace existing output once the new one is complete."
 )

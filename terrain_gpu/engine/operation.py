@@ -267,7 +267,6 @@ class Operation(ABC):
     def refuse_finished(self) -> None:  # noqa: B027 - most have no further files
         """Refuse if the output layers are already complete but a further file is missing."""
 
-    @abstractmethod
     def solve(
         self,
         phase: Phase,
@@ -277,7 +276,7 @@ class Operation(ABC):
         given: Any,
         work: Any,
     ) -> SolvedBlock:
-        """Solve a block.
+        """Solve a block. An operation whose `execute` visits blocks again and again needs none.
 
         Parameters
         ----------
@@ -290,6 +289,7 @@ class Operation(ABC):
         work
             From `new_work`.
         """
+        raise NotImplementedError(f"{self.command} has no blocks that are solved once")
 
     def keep(self, phase: Phase, at: Block, known: Any, folder: Path | None) -> Any:
         """Store knowledge about a block for later phases, before the block is written.

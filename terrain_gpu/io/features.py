@@ -15,7 +15,7 @@ from rasterio.crs import CRS
 from ..engine.plan import MB
 from ..errors import InputError
 from ..grid import GridSpec
-from .lines import PARQUET, geojson_lines, is_geopackage, wkb_line, write_layer
+from .lines import PARQUET, cut_line, geojson_lines, is_geopackage, wkb_line, wkb_lines, write_layer
 from .vectors import WGS84, grid_crs, reprojected
 
 Fields = Mapping[str, type]
@@ -177,6 +177,16 @@ POINTS = GeometryType(
     lambda points, crs: (None for _ in points),  # only written to GeoPackages
 )
 LINES = GeometryType("LineString", _wkb_of_line, _geojson_of_lines)
+
+
+def lines_across(grid: GridSpec) -> GeometryType:
+    """Lines that may cross the seam of a raster that goes round the Earth, and are cut there."""
+    west, _, east, _ = grid.bounds
+
+    def wkb(xy: np.ndarray) -> bytes | None:
+        return wkb_lines(cut_line(xy, west, east)) if len(xy) > 1 else None
+
+    return GeometryType("MultiLineString", wkb, _geojson_of_lines)
 
 
 # -- polygons ----------------------------------------------------------------------------------

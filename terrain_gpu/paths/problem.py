@@ -22,7 +22,7 @@ from ..cells import is_nodata
 from ..cuda.backend import Gpu, Placement
 from ..cuda.device import free_staging
 from ..engine.arrays import ArrayLayer
-from ..engine.operation import OutputLayer, Phase, SolvedBlock
+from ..engine.operation import OutputLayer, Phase
 from ..engine.plan import CUDA_BASELINE, StreamPlan, plan_paths, threads_of
 from ..engine.run import Run, run_in_memory
 from ..grid import TILE, Block, BlockGrid, GridSpec
@@ -387,17 +387,6 @@ class CostDistance(CostGraph):
     def close(self) -> None:
         if self.visitor is not None:
             vars(self).pop("visitor").close()
-
-    def solve(
-        self,
-        phase: Phase,
-        at: Block,
-        cells: list[np.ndarray],
-        out: list[np.ndarray],
-        given: Any,
-        work: Any,
-    ) -> SolvedBlock:
-        raise NotImplementedError("blocks are visited again and again: cpu.relax, cpu.remote")
 
 
 def _any_left(folder: Path) -> bool:

@@ -85,8 +85,25 @@ def tell_open(grid: GridSpec) -> None:
     if wraps(grid, "auto", ""):
         log.warning(
             "the columns span 360 degrees, but this command does not join the last one to the "
-            "first: paths do not cross this seam (compute-sssp does join them)"
+            "first: paths do not cross this seam (compute-sssp and cost-matrix do join them)"
         )
+
+
+def joining_on_cpu(grid: GridSpec, wrap: Wrap, path: str, backend: Any) -> tuple[bool, Any]:
+    """As `joining`, for what joins the sides on CPUs only; also the backend that does.
+
+    Raises
+    ------
+    InputError
+        when the backend is "cuda".
+    """
+    joined = joining(grid, wrap, path, "relax", 8)
+    if joined and backend == "cuda":
+        raise InputError(
+            "a GPU does not join the sides of a raster that goes round the Earth in costs between "
+            "many places; use backend cpu (--backend cpu), or wrap no (--wrap no)"
+        )
+    return joined, "cpu" if joined else backend
 
 
 def joining(grid: GridSpec, wrap: Wrap, path: str, method: str, connectivity: int) -> bool:

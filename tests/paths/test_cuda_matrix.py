@@ -7,10 +7,11 @@ import shutil
 import emulation
 import numpy as np
 import pytest
+from contract import make_store
 from hypothesis import HealthCheck, given, settings
 from test_paths_matrix import as_places, how_of, listed, questions
 
-from terrain_gpu import InputError, PlanError, cost_matrix
+from terrain_gpu import InputError, PlanError, cost_matrix, least_cost_network
 from terrain_gpu.cuda import device
 from terrain_gpu.cuda.backend import Gpu
 from terrain_gpu.engine.arrays import ArrayLayer
@@ -126,6 +127,18 @@ def test_emulated_runs_resume_each_other(lanes, tmp_path, monkeypatch):
         found = cost_matrix(data, several(), backend=second, resume=True, **files, **how)
         assert found.report.result["batches_resumed"] == 1
         assert [files[name].read_text() for name in ("output", "paths")] == whole
+
+
+@needs_compiler
+@pytest.mark.parametrize("how", [{"pairs": "all"}, {"nearest": 2, "cost": "tobler"}])
+def test_emulated_networks(lanes, tmp_path, how):
+    store, text = make_store(tmp_path / "s.zarr", ROUGH, None, 64), []
+    for backend in ("cuda", "cpu"):
+        file = tmp_path / f"{backend}.geojson"
+        found = least_cost_network(store, CELLS, file, backend=backend, verify=True, **how)
+        assert found.report.settings["backend"] == backend
+        text.append(file.read_text())
+    assert text[0] == text[1]
 
 
 @needs_compiler

@@ -37,6 +37,7 @@ from terrain_gpu.cli.main import group
 from terrain_gpu.engine.run import run
 from terrain_gpu.io import features
 from terrain_gpu.io.places import as_places as valid
+from terrain_gpu.paths.matrix import relax
 from terrain_gpu.paths.network.crossings import link_dtype, spanning_tree
 from terrain_gpu.paths.network.problem import PlaceNetwork
 from terrain_gpu.paths.problem import CostDistance
@@ -144,14 +145,16 @@ def test_trees_and_touching_areas(folders, question, threads, limit):
     assert rows == [["from", "to", "cost", "length", "climb"], *shown]
 
 
-@given(questions(), st.sampled_from([None, 1, 2]))
-def test_all_pairs_and_the_nearest(folders, question, nearest):
+@given(questions(), st.sampled_from([None, 1, 2]), st.booleans())
+def test_all_pairs_and_the_nearest(folders, question, nearest, verify):
     problem, places = question
     how = {"pairs": "all", "nearest": None} if nearest is None else {"nearest": nearest}
     with folders() as folder:
         store = make_store(folder / "s.zarr", problem, 64)
         file = folder / "n.geojson"
-        found = least_cost_network(store, as_places(places), file, **steps_of(problem), **how)
+        how |= {"verify": verify, **steps_of(problem)}
+        found = least_cost_network(store, as_places(places), file, **how)
+        assert ("verified_steps" in found.report.result) == verify
         columns = cost_matrix(store, as_places(places), **steps_of(problem), nearest=nearest)
         lines = read(file)
         assert {*TileStore.open(store).layers} <= {"elevation", "friction", "barriers"}
@@ -468,6 +471,42 @@ def test_a_stopped_matrix_is_resumed(world, capfd, monkeypatch, pairs):
     assert sorted(path.name for path in world.glob("n.gpkg*")) == ["n.gpkg"]
 
 
+PAIRED = [{"pairs": "all"}, {"nearest": 2}]
+
+
+@pytest.mark.parametrize("how", PAIRED)
+def test_workers_find_the_same_matrix(world, cluster, how):
+    places = [(r, c) for r in range(5, 90, 20) for c in (3, 50, 99)]
+    files = []
+    for client, name in ((None, "here"), (cluster, "there")):
+        files.append([world / f"{name}.geojson", world / f"{name}.csv"])
+        run_there = {"output": files[-1][0], "table": files[-1][1], "client": client}
+        found = least_cost_network("s.zarr", places, verify=True, cost="tobler", **run_there, **how)
+        assert found.report.result["verified_steps"] > 0
+    assert found.report.settings["cluster"]["tasks"] == 2
+    assert [f.read_bytes() for f in files[0]] == [f.read_bytes() for f in files[1]]
+    assert not list(world.glob("*.unfinished"))
+    with pytest.raises(InputError, match="on the CPU; leave out backend cuda, or client"):
+        least_cost_network("s.zarr", places, "n.gpkg", client=cluster, backend="cuda", **how)
+
+
+@pytest.mark.parametrize("how", PAIRED)
+def test_wrong_costs_of_a_matrix_are_found(world, monkeypatch, how):
+    usual = relax.BatchRelaxation.around
+
+    def around(self, lane, at):
+        found = usual(self, lane, at)
+        found[20, 20] += lane == 1
+        return found
+
+    monkeypatch.setattr(relax.BatchRelaxation, "around", around)
+    places = [(5, 5), (80, 20), (50, 100)]
+    assert least_cost_network("s.zarr", places, "n.gpkg", **how).links == 3
+    with pytest.raises(VerificationError):
+        least_cost_network("s.zarr", places, "n.gpkg", overwrite=True, verify=True, **how)
+    assert sorted(path.name for path in world.glob("n.gpkg*")) == ["n.gpkg"]
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
@@ -476,8 +515,7 @@ def test_a_stopped_matrix_is_resumed(world, capfd, monkeypatch, pairs):
         ("--source-rowcol 5,5 --source-rowcol 5,64", "nodata"),
         ("--sources towns.geojson --cost tobler", "differs uphill and downhill"),
         ("--sources towns.geojson --pairs all --nearest 2", "--nearest is in place of --pairs"),
-        ("--sources towns.geojson --pairs all --verify", "has no proof"),
-        ("--sources towns.geojson --pairs all --backend cuda", "runs on the CPU"),
+        ("--sources towns.geojson --pairs all --memory-limit 30MB", "for a cost matrix"),
         ("--sources towns.geojson --table t.txt", "--table: t.txt: name the table .csv"),
         ("--sources towns.geojson --table towns.geojson", "already names this file"),
         ("--sources towns.geojson --into elevation", "different names"),

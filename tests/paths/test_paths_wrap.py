@@ -7,9 +7,13 @@ from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
+import pyarrow.parquet
+import pyogrio
 import pytest
 import reference
+import test_least_cost_network as of_networks
 import test_paths as of_paths
+import test_paths_matrix as of_matrix
 import test_paths_operation as of_operation
 import test_paths_ties as of_ties
 from contract import same, whole
@@ -30,11 +34,13 @@ from terrain_gpu import (
 from terrain_gpu.cli.main import group
 from terrain_gpu.errors import StoreError
 from terrain_gpu.grid.lengths import step_lengths
+from terrain_gpu.io import features
 from terrain_gpu.paths import tied_steps
 from terrain_gpu.paths.index import build_index
+from terrain_gpu.paths.network import problem as network_problem
 from terrain_gpu.paths.output import write_paths
 from terrain_gpu.paths.verify import verify_stored
-from terrain_gpu.paths.wrap import wraps
+from terrain_gpu.paths.wrap import LEAST, wraps
 from terrain_gpu.store import TileStore
 
 pytestmark = pytest.mark.usefixtures("no_fsync_session")
@@ -237,12 +243,185 @@ def test_ways_that_do_not_join_are_refused(world, how, why, wrap):
         shortest_paths(store, [(3, 2)], wrap=wrap, **how)
 
 
-def test_what_leaves_the_seam_open_tells(world, caplog, tmp_path):
+def test_what_leaves_the_seam_open_tells(world, caplog):
     store, _ = world
-    cost_matrix(store, [(3, 2), (3, 70)], cost="surface")
     build_index(store, cost="surface")
-    least_cost_network(store, [(3, 2), (3, 70)], tmp_path / "n.geojson", cost="surface")
-    assert sum("does not join the last one to the" in text for text in caplog.messages) == 3
+    assert sum("does not join the last one to the" in text for text in caplog.messages) == 1
+
+
+# -- many sources and targets ----------------------------------------------------------------------
+
+
+@given(
+    of_matrix.questions(), st.sampled_from([64, 128]), st.sampled_from([1, 3, None]), st.booleans()
+)
+def test_matrices(question, side, fields, verify):
+    problem, sources, targets, nearest = question
+    assume(problem.cells.shape[1] >= LEAST and not problem.grid.crs_wkt)
+    problem = OnACylinder(problem, problem.grid)
+    with of_matrix.in_blocks(side, fields, fields and 2):
+        found = cost_matrix(
+            problem.cells,
+            of_matrix.as_places(sources),
+            None if targets is None else of_matrix.as_places(targets),
+            friction=problem.friction,
+            barriers=problem.barriers,
+            nodata=problem.raster.nodata,
+            cell_size=(abs(problem.grid.transform[0]), abs(problem.grid.transform[4])),
+            nearest=nearest,
+            wrap="yes",
+            verify=verify,
+            **of_matrix.how_of(problem),
+        )
+    wanted = of_matrix.expected(problem, sources, targets, nearest)
+    of_matrix.check(of_matrix.listed(found), wanted, problem)
+
+
+@given(of_networks.questions(), st.sampled_from([64, 128]))
+def test_networks(folders, question, block):
+    problem, places = question
+    assume(problem.cells.shape[1] >= LEAST)
+    grid = round_the_earth(problem.cells.shape)
+    problem = OnACylinder(replace(problem, grid=grid), grid)
+    graph, given_places = problem.graph, of_matrix.as_places(places)
+    costs = {}
+    with folders() as folder:
+        store = of_paths.make_store(folder / "s.zarr", problem, block)
+        for pairs in ("mst", "delaunay", "all"):
+            for kind in ("geojson", "gpkg"):
+                file = folder / f"{pairs}.{kind}"
+                how = {"pairs": pairs, "verify": True, "resume": True}
+                how |= of_networks.steps_of(problem)
+                found = least_cost_network(store, given_places, file, **how)
+            lines = of_networks.read(file.with_suffix(".geojson"))
+            costs[pairs] = {own[:2]: own[2] for own, _ in lines}
+            assert len(costs[pairs]) == len(lines) == found.links
+    right = reference.cheapest_crossings(problem.cells, problem.model, places, **graph)
+    assert costs["delaunay"] == right
+    rows = reference.cost_matrix(problem.cells, problem.model, places, None, **graph)
+    assert costs["all"] == {(a, b): c for a, b, c, *_ in rows if c is not None and a < b}
+    metric, parts = reference.spanning_costs(problem.cells, problem.model, places, **graph)
+    assert sorted(costs["mst"].values()) == pytest.approx(metric, rel=1e-12)
+    assert found.parts == parts
+
+
+@pytest.mark.parametrize("mode", COSTS.keys() - {"edge"})
+@pytest.mark.parametrize("cols", [128, 191])
+def test_a_shifted_raster_has_the_same_matrix(tmp_path, cluster, mode, cols):
+    """With fields that leave memory, in workers, and of the nearest places."""
+    rng = np.random.default_rng(cols)
+    z = rng.integers(0, 5, (130, cols)).astype(np.int16)
+    z[40:60, : cols // 2] = -1
+    friction = rng.integers(1, 9, z.shape).astype(np.uint8)
+    walls = (rng.random(z.shape) < 0.2).astype(np.uint8) & (z >= 0)
+    good = reference.listed((z >= 0) & (walls == 0))
+    places = [good[k] for k in rng.permutation(len(good))[:11]]
+    found = []
+    for shift in (0, 1, 77):
+        layers = {"elevation": z, "friction": friction, "walls": walls}
+        grid = round_the_earth(z.shape, west=-180 + 360 / cols * shift)
+        store = tmp_path / f"{shift}.zarr"
+        make_layers(store, grid, {n: np.roll(cells, shift, axis=1) for n, cells in layers.items()})
+        moved = [(r, (c + shift) % cols) for r, c in places]
+        files = {"output": tmp_path / f"{shift}.csv", "paths": tmp_path / f"{shift}.geojson"}
+        with of_matrix.in_blocks(64, 3, 2):
+            client = cluster if shift == 1 else None
+            made = cost_matrix(store, moved, verify=True, client=client, **files, **COSTS[mode])
+        assert made.report.result["wrap"] is True
+        assert made.report.result["spilled_bytes"] > 0 or client is not None
+        lines = tmp_path / f"{shift}-near.geojson"
+        least_cost_network(store, moved, lines, nearest=2, verify=True, **COSTS[mode])
+        found.append([files["output"].read_text(), [own for own, _ in of_networks.read(lines)]])
+    assert found[0] == found[1] == found[2]
+
+
+def line_parts(shape):
+    """The parts of a MultiLineString in well-known binary."""
+    assert shape[:5] == b"\x01\x05\x00\x00\x00"
+    count, at, found = int.from_bytes(shape[5:9], "little"), 9, []
+    while at < len(shape):
+        end = at + 9 + 16 * int.from_bytes(shape[at + 5 : at + 9], "little")
+        found.append(np.frombuffer(shape[at + 9 : end], "<f8").reshape(-1, 2))
+        at = end
+    assert len(found) == count
+    return found
+
+
+@pytest.mark.parametrize("kind", ["geojson", "gpkg", "parquet"])
+@pytest.mark.parametrize("pairs", ["mst", "all", None])
+def test_lines_of_matrices_and_networks_are_cut(world, kind, pairs):
+    store, folder = world
+    file, places = folder / f"n.{kind}", [(3, 70), (4, 2), (3, 60)]
+    how = {"cost": "surface", "verify": True}
+    if pairs is None:
+        cost_matrix(store, places, output=folder / "t.csv", paths=file, **how)
+    else:
+        least_cost_network(store, places, file, pairs=pairs, **how)
+    layer = "paths" if pairs is None else "network"
+    if kind == "geojson":
+        shapes = [f["geometry"] for f in json.loads(file.read_text())["features"]]
+        parts = [g["coordinates"] for g in shapes if g["type"] == "MultiLineString"]
+    else:
+        if kind == "gpkg":
+            shapes = pyogrio.raw.read(file, layer=layer)[2]
+        else:
+            shapes = pyarrow.parquet.read_table(file).column("geometry").to_pylist()
+        parts = [found for found in map(line_parts, shapes) if len(found) > 1]
+    assert len(parts) == {"mst": 1, "all": 2, None: 4}[pairs]
+    for first, second in parts:
+        assert {first[-1][0], second[0][0]} == {180, -180}
+        assert first[-1][1] == second[0][1]
+
+
+def test_the_proof_refuses_a_wrong_cut(world, monkeypatch):
+    """Between the two cells beside it, a line must leave and enter the raster as a cut does."""
+    store, folder = world
+    usual = features.cut_line
+
+    def cut_line(*how):
+        parts = usual(*how)
+        if len(parts) > 1:
+            parts[0][-1, 1] += 1
+        return parts
+
+    places, how = [(3, 70), (4, 2)], {"cost": "surface", "verify": True, "resume": True}
+    usual_write = network_problem.write_links
+
+    def spoiled(*given, **more):
+        with monkeypatch.context() as patch:
+            patch.setattr(features, "cut_line", cut_line)
+            return usual_write(*given, **more)
+
+    monkeypatch.setattr(network_problem, "write_links", spoiled)
+    with pytest.raises(VerificationError, match="not the centres of cells"):
+        least_cost_network(store, places, folder / "n.gpkg", **how)
+    monkeypatch.undo()
+    assert least_cost_network(store, places, folder / "n.gpkg", **how).links == 1
+
+
+def test_a_gpu_does_not_join_a_matrix(world):
+    store, folder = world
+    places = [(3, 70), (4, 2)]
+    for wrap in ("auto", "yes"):
+        with pytest.raises(InputError, match=r"a GPU does not join the sides .*--backend cpu"):
+            cost_matrix(store, places, wrap=wrap, backend="cuda")
+        with pytest.raises(InputError, match=r"a GPU does not join the sides .*--backend cpu"):
+            least_cost_network(store, places, folder / "n.gpkg", nearest=1, backend="cuda")
+
+
+def test_the_commands_of_many_places(world, capfd):
+    store, folder = world
+    places = ["--source-rowcol", "3,70", "--source-rowcol", "4,2", "--cost", "surface"]
+    costs = []
+    for wrap in ("auto", "no"):
+        how = [*places, "--wrap", wrap, "--overwrite", "--json", folder / "j"]
+        run_command("cost-matrix", store, *how, "-o", folder / "t.csv")
+        assert json.loads((folder / "j").read_text())["result"]["wrap"] is (wrap == "auto")
+        assert ("across the seam" in capfd.readouterr().out) == (wrap == "auto")
+        costs.append(float((folder / "t.csv").read_text().split(",")[6]))
+        run_command("least-cost-network", store, *how, "-o", folder / "n.gpkg")
+        assert ("across the seam" in capfd.readouterr().out) == (wrap == "auto")
+    assert costs[0] < costs[1] / 5
 
 
 # -- poles -----------------------------------------------------------------------------------------
@@ -302,7 +481,6 @@ def test_paths_are_cut_at_the_antimeridian(tmp_path, west):
 
 
 def test_lines_in_a_geopackage_are_cut_at_the_seam(world):
-    pyogrio = pytest.importorskip("pyogrio")
     store, folder = world
     found = shortest_paths(store, [(3, 70)], cost="surface", backlink=True)
     paths = found.paths([(4, 2), (5, 60)], [(3, 70)])

@@ -17,7 +17,7 @@ import numpy as np
 from ...errors import TerrainError, VerificationError
 from ...grid import Block, BlockGrid, GridSpec, cell_centres
 from ...grid.neighbours import NEIGHBOUR
-from ...io.features import import_parquet
+from ...io.features import import_parquet, lines_across
 from ...io.lines import PARQUET, geojson_lines, is_geopackage
 from ...io.vectors import WGS84, grid_crs, reprojected
 
@@ -34,7 +34,7 @@ Room = Callable[[int], None]
 """Is called with the bytes that a line takes in memory; refuses those that it has no room for."""
 
 Line = tuple[dict[str, Any], Any, np.ndarray]
-"""Attributes, geometry if it is in longitude and latitude, and positions."""
+"""Attributes, geometry as GeoJSON or well-known binary, and positions."""
 
 
 class LineFile(NamedTuple):
@@ -50,6 +50,8 @@ class LineFile(NamedTuple):
         The name of its layer, and of the attributes.
     gaps
         Whether lines may have no geometry.
+    wraps
+        Whether the raster goes round the Earth: lines may be cut at its sides.
     """
 
     file: Path
@@ -58,6 +60,7 @@ class LineFile(NamedTuple):
     layer: str
     fields: tuple[str, ...]
     gaps: bool = False
+    wraps: bool = False
 
     @property
     def lonlat(self) -> bool:
@@ -86,8 +89,13 @@ class Batch(NamedTuple):
     cells: np.ndarray
     starts: np.ndarray
 
-    def steps(self, path: Path, cols: int) -> np.ndarray:
+    def steps(self, path: Path, cols: int, *, wraps: bool = False) -> np.ndarray:
         """The neighbour that each cell's line goes on to, 8 at its end.
+
+        Parameters
+        ----------
+        wraps
+            Whether the last column lies beside the first one.
 
         Raises
         ------
@@ -96,6 +104,7 @@ class Batch(NamedTuple):
         """
         row, col = np.divmod(self.cells, cols)
         down, right = np.diff(row), np.diff(col)
+        right = (right + 1) % cols - 1 if wraps else right
         beside = (np.abs(down) <= 1) & (np.abs(right) <= 1) & ((down != 0) | (right != 0))
         between = np.ones(max(len(row) - 1, 0), bool)
         ends = self.starts[1:-1]
@@ -162,6 +171,9 @@ def _located(of: LineFile, number: int, held: list[Line]) -> Batch:
     if of.lonlat:
         right = geojson_lines([centres[k] for k in there], grid_crs(grid))
         same = [one == geometries[k] for k, one in zip(there, right, strict=True)]
+    elif of.wraps:
+        shape = lines_across(grid)
+        same = [shape.wkb(centres[k]) == geometries[k] for k in there]
     else:
         same = [centres[k].tobytes() == lines[k].tobytes() for k in there]
     for k, good in zip(there, same, strict=True):
@@ -196,9 +208,7 @@ def _geojson(of: LineFile, room: Room) -> Iterator[Line]:
             if not more or len(frame) < 2 or (several and not crs):
                 wrong_line(of.path, number, "is not written as this program does")
             more = line.endswith(",\n")
-            for k in range(len(positions) - 1):  # without the ends that a cut adds
-                positions[k], positions[k + 1] = positions[k][:-1], positions[k + 1][1:]
-            xy = np.concatenate(positions)
+            xy = np.concatenate(_joined(positions))
             _refuse_short(of, number, geometry, xy)
             yield attributes, geometry if crs else None, xy
     head = ['{"type": "FeatureCollection",', *([] if crs else ['"crs": null,']), '"features": [']
@@ -245,6 +255,27 @@ def well_known(blob: bytes) -> bytes:
 
 
 def _positions(of: LineFile, number: int, wkb: bytes) -> np.ndarray:
+    """The positions of the cells of a line, without the ends that a cut adds."""
+    if not of.wraps:
+        return _positions_of_one(of, number, wkb)
+    if wkb[:5] != b"\x01\x05\x00\x00\x00":
+        wrong_line(of.path, number, "is not a line in parts")
+    found, first = [], 9
+    while first < len(wkb):
+        last = first + 9 + 16 * int.from_bytes(wkb[first + 5 : first + 9], "little")
+        found.append(_positions_of_one(of, number, wkb[first:last]))
+        first = last
+    return np.concatenate(_joined(found or [np.empty((0, 2))]))
+
+
+def _joined(parts: list[np.ndarray]) -> list[np.ndarray]:
+    """The parts of a line without the ends that a cut adds."""
+    for k in range(len(parts) - 1):
+        parts[k], parts[k + 1] = parts[k][:-1], parts[k + 1][1:]
+    return parts
+
+
+def _positions_of_one(of: LineFile, number: int, wkb: bytes) -> np.ndarray:
     if wkb[:5] != b"\x01\x02\x00\x00\x00" or (len(wkb) - 9) % 16:
         wrong_line(of.path, number, "is not a line")
     xy = np.frombuffer(wkb, "<f8", offset=9).reshape(-1, 2)
@@ -263,7 +294,8 @@ def _geopackage(of: LineFile, room: Room) -> Iterator[Line]:
                 yield attributes, None, np.empty((0, 2))
                 continue
             room(PARSED * len(blob))
-            yield attributes, None, _positions(of, number, well_known(blob))
+            wkb = well_known(blob)
+            yield attributes, wkb, _positions(of, number, wkb)
 
 
 def _parquet(of: LineFile, room: Room) -> Iterator[Line]:
@@ -281,7 +313,7 @@ def _parquet(of: LineFile, room: Room) -> Iterator[Line]:
                         yield row, None, np.empty((0, 2))
                         continue
                     room(PARSED * len(wkb))
-                    yield row, None, _positions(of, number, wkb)
+                    yield row, wkb, _positions(of, number, wkb)
     except pyarrow.ArrowException as error:
         raise VerificationError(
             f"{of.path}: cannot be read back ({error}); write it again with --overwrite", "line"

@@ -110,7 +110,8 @@ class Relaxation:
     lanes: ClassVar[tuple[int, ...]] = ()
     """Shape of the distances of a cell; () for one."""
 
-    receive, take_rim = staticmethod(receive), staticmethod(take_rim)
+    receive, receive_seam = staticmethod(receive), staticmethod(receive_seam)
+    take_rim = staticmethod(take_rim)
 
     def __post_init__(self) -> None:
         self.blocks, self.halo = self.ground.blocks, halo_of(self.options)
@@ -326,7 +327,7 @@ class Relaxation:
     def _visit(self, at: Block, work: Any) -> None:
         field = self._take(at)
         keys, seam = self._keys[at], self.blocks.seam(at)
-        self._receive(at, field, keys, self._whole[at], self._halo(at))
+        self._receive(at, field.distances, keys, self._whole[at], self._halo(at))
         before = self._rims[at][3].copy()
         sides = self._sides.pop(at, None)
         if sides is None:
@@ -353,11 +354,16 @@ class Relaxation:
                 yield k, other
 
     def _receive(
-        self, at: Block, field: Field, keys: np.ndarray, whole: np.ndarray, halo: np.ndarray
+        self,
+        at: Block,
+        distances: np.ndarray,
+        keys: np.ndarray,
+        whole: np.ndarray,
+        halo: np.ndarray,
     ) -> None:
-        self.receive(field.distances, keys, halo)
+        self.receive(distances, keys, halo)
         if seam := self.blocks.seam(at):
-            receive_seam(field.distances, keys, whole, seam, halo[4])
+            self.receive_seam(distances, keys, whole, seam, halo[4])
 
     def _put_rim(self, at: Block, distances: np.ndarray) -> None:
         """Set a block's rim, which other threads may be reading."""
@@ -581,7 +587,7 @@ class Relaxation:
     def _complete(self, at: Block, field: Field) -> None:
         """Update the halo of a field."""
         ignored = self._keys[at].copy(), np.zeros(self._keys[at].shape, bool)
-        self._receive(at, field, *ignored, self._halo(at))
+        self._receive(at, field.distances, *ignored, self._halo(at))
 
     def _release(self, at: Block) -> None:
         with self._lock:

@@ -23,16 +23,18 @@ def lower_sides(distances: np.ndarray, before: np.ndarray, column: int, sides: n
 
     Parameters
     ----------
+    distances
+        Of the block; with an axis of lanes, each lane is treated alone.
     before
         Distances in the last column, before the visit.
     sides
         See `block.relax_block`. It takes the last column of tiles for that of the raster.
     """
     now, beyond = distances[1:-1, column - 1], distances[:, column]
-    lowered = now < before[: len(now)]
+    lowered, infinity = now < before[: len(now)], infinity_of(now)
     # A lowered distance matters only to neighbours with a larger distance.
     farther = now < np.maximum(np.maximum(beyond[:-2], beyond[1:-1]), beyond[2:])
-    sides[0] = min(sides[0], now[lowered & farther].min(initial=infinity_of(now)))
-    for k, row, outer in ((7, 0, 0), (1, -1, -1)):
-        if lowered[row] and now[row] < beyond[outer]:
-            sides[k] = min(sides[k], now[row])
+    sides[0] = np.minimum(sides[0], np.where(lowered & farther, now, infinity).min(axis=0))
+    for k, end in ((7, 0), (1, -1)):
+        found = np.where(lowered[end] & (now[end] < beyond[end]), now[end], infinity)
+        sides[k] = np.minimum(sides[k], found)

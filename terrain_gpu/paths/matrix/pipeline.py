@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import os
-import tempfile
-from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -15,17 +13,16 @@ from ...arguments import (
     Backend,
     Connectivity,
     Cost,
+    Wrap,
     checked,
     counting,
     path,
     raster_or_layer,
     raster_or_store,
     text,
+    word,
 )
-from ...cuda.backend import Gpu, Placement, find_gpu
-from ...engine.plan import NO_LIMIT, limit_of
 from ...errors import InputError
-from ...io.features import library_bytes
 from ...io.places import Places, PlacesLike
 from ...progress import Progress, silent
 from ...report import Report
@@ -40,11 +37,19 @@ from ..inputs import (
 )
 from ..problem import LAYERS
 from ..stated import VerticalFactor, stated_cost
-from ..wrap import tell_open
-from .folder import BATCH, run_folder
-from .problem import GPU_SIDE, BatchPlan, MatrixProblem
-from .solve import MatrixRun, solve_on_cluster
-from .table import COLUMNS, checked_paths, checked_table, columns_of, write_lines, write_table
+from ..wrap import joining_on_cpu
+from .problem import MatrixProblem
+from .run import name_files, run_matrix, settings_of
+from .solve import MatrixRun
+from .table import (
+    COLUMNS,
+    Columns,
+    checked_paths,
+    checked_table,
+    columns_of,
+    write_lines,
+    write_table,
+)
 
 
 @dataclass
@@ -64,9 +69,9 @@ class CostMatrix:
     rows: int
     unreached: int
     report: Report
-    _columns: dict[str, np.ma.MaskedArray] | None
+    _columns: Columns | None
 
-    def columns(self) -> dict[str, np.ma.MaskedArray]:
+    def columns(self) -> Columns:
         """The table by column: source, target, cost, length and climb; masked without a path."""
         if self._columns is None:
             raise InputError("the table was written to a file; read that, or leave out output")
@@ -76,6 +81,7 @@ class CostMatrix:
 @checked(
     data=raster_or_store,
     cost=text,
+    wrap=word(Wrap),
     friction=raster_or_layer,
     barriers=raster_or_layer,
     nearest=counting,
@@ -103,6 +109,7 @@ def cost_matrix(  # noqa: PLR0913 - keyword-only
     cell_size: float | tuple[float, float] = (1.0, 1.0),
     nodata: float | int | None = None,
     layer: str = "elevation",
+    wrap: Wrap = "auto",
     memory_limit: int | str | None = None,
     threads: int | None = None,
     backend: Backend = "auto",
@@ -126,7 +133,7 @@ def cost_matrix(  # noqa: PLR0913 - keyword-only
     Parameters
     ----------
     data, cost, friction, barriers, parameters, connectivity, corner_cutting, max_slope, \
-vertical_factor, cell_size, nodata, layer
+vertical_factor, cell_size, nodata, layer, wrap
         As for `shortest_paths`.
     sources, targets
         As for `shortest_paths`; start costs of sources count. Without targets, each source is also
@@ -214,6 +221,7 @@ vertical_factor, cell_size, nodata, layer
     )
     given = nodata, cell_size, None
     where, inputs = opened_inputs(data, (layer, friction, barriers), given, LAYERS[0])
+    joined, backend = joining_on_cpu(inputs[0].grid, wrap, where, backend)
     names = [None if found is None else found.name for found in inputs[1:]]
     problem = MatrixProblem(
         where,
@@ -231,26 +239,21 @@ vertical_factor, cell_size, nodata, layer
         nearest=nearest,
         max_cost=limit_of_costs(max_cost, row_of(cost).least),
         verified=verify,
+        wrap=joined,
     ).over([found for found in inputs if found is not None])
     check_start_costs(problem)
     if problem.targets is None and len(problem.starts) < 2:
         raise InputError("there is one source and no target; give targets, or more sources")
     if not over_arrays:
         warn_about_lengths(problem)
-    cluster, limit = None, NO_LIMIT if memory_limit is None and over_arrays else memory_limit
-    if client is not None:
-        cluster = _cluster(client, problem, backend, table)
-        limit = cluster.limit(memory_limit)
-    limit = limit_of(limit)
-    gpu = None
-    if cluster is None:
-        gpu = find_gpu(backend, device, gpu_memory_limit, limit, GPU_SIDE)
-    how = _RunSettings(limit, threads, Placement(gpu, progress), cluster, resume, overwrite)
-    found = _solve(problem, table, lines, how)
-    for key, file in (("output", output), ("path", paths)):
-        if file is not None:
-            found.report.result[key] = os.fspath(file)
-    return found
+    writer = MatrixFiles(table, lines)
+    how: dict[str, Any] = {"memory_limit": memory_limit, "threads": threads, "resume": resume}
+    how |= {"overwrite": overwrite, "progress": progress, "client": client, "backend": backend}
+    how |= {"device": device, "gpu_memory_limit": gpu_memory_limit}
+    report = run_matrix(problem, writer, settings_of(problem, writer, **how))
+    name_files(report, {"output": output, "path": paths})
+    rows, unreached = (report.result[name] for name in ("rows", "unreached"))
+    return CostMatrix(rows, unreached, report, writer.columns)
 
 
 def _some_places(heights: Any, given: PlacesLike, name: str) -> Places:
@@ -261,99 +264,29 @@ def _some_places(heights: Any, given: PlacesLike, name: str) -> Places:
     return found
 
 
-class _RunSettings(NamedTuple):
-    """How a matrix is solved."""
+class MatrixFiles:
+    """Writes a matrix as a table and as lines; the `RowWriter` of `cost_matrix`.
 
-    limit: int
-    threads: int | None
-    place: Placement
-    cluster: Any
-    resume: bool
-    overwrite: bool
+    Attributes
+    ----------
+    columns
+        The table in memory, where it is not written to a file.
+    """
 
+    def __init__(self, table: Path | None, paths: Path | None) -> None:
+        self.beside, self._paths, self.lines = table, paths, paths is not None
+        self.files = [file for file in (table, paths) if file is not None]
+        self.columns: Columns | None = None
 
-def _cluster(client: Any, problem: MatrixProblem, backend: str, table: Path | None) -> Any:
-    """The cluster of a client, unless it cannot solve the problem."""
-    from ...engine.cluster import Cluster
-
-    if not problem.store:
-        raise InputError("a cluster computes only from stores; leave out client (--workers)")
-    if table is None:
-        raise InputError("a cluster keeps batches beside the table; give output")
-    if backend == "cuda":
-        raise InputError(
-            "workers of a cluster compute cost matrices on the CPU; leave out backend cuda, or "
-            "client (--workers)"
-        )
-    return Cluster(client, problem.store)
-
-
-def _solve(
-    problem: MatrixProblem, table: Path | None, lines: Path | None, how: _RunSettings
-) -> CostMatrix:
-    tell_open(problem.grid)
-    report, place, cluster = Report(problem.command), how.place, how.cluster
-    beside = max((library_bytes(str(file)) for file in (table, lines) if file), default=0)
-
-    def plan_on(gpu: Gpu | None) -> BatchPlan:
-        if cluster is not None:
-            found: BatchPlan = cluster.plan(problem, how.limit)
-            return found
-        return problem.plan_batches(how.limit, how.threads, beside + place.held, gpu)
-
-    place.run(plan_on)  # refuses a limit before a folder is made
-    settings = problem.settings() if problem.store == "" else problem.fingerprint()
-    with report.measured(), ExitStack() as stack:
-        if table is None:
-            made = stack.enter_context(tempfile.TemporaryDirectory(prefix="terrain_gpu-"))
-            folder = Path(made)
+    def write(self, run: MatrixRun) -> dict[str, Any]:
+        problem = run.problem
+        if self.beside is None:
+            parts = [columns_of(problem, *one) for one in run]
+            self.columns = {name: np.ma.concatenate([p[name] for p in parts]) for name in COLUMNS}
         else:
-            kept = {**settings, "paths": lines is not None}
-            again = {"resume": how.resume, "overwrite": how.overwrite}
-            folder = stack.enter_context(run_folder(table, kept, **again))
-
-        def solve(gpu: Gpu | None) -> MatrixRun:
-            plan = plan_on(gpu)
-            run = MatrixRun(problem.of(plan), plan, folder, lines=lines is not None)
-            if cluster is None:
-                run.run(report, place.progress, gpu)
-            else:
-                solve_on_cluster(run, cluster, report, place.progress)
-            return run
-
-        resumed = sum(1 for _ in folder.glob(BATCH.format("*")))
-        run = place.run(solve)
-        columns = None
-        with report.phase("write"):
-            if table is None:
-                parts = [columns_of(problem, *one) for one in run]
-                columns = {name: np.ma.concatenate([p[name] for p in parts]) for name in COLUMNS}
-            else:
-                write_table(table, run)
-            written = None if lines is None else write_lines(lines, run)
-        rows = unreached = 0
-        for _, found in run:
-            rows += len(found.rows)
-            unreached += int((found.rows["cells"] == 0).sum())
-    report.cells = problem.grid.cells
-    report.settings = {**settings, **place.settings(), "plan": run.plan._asdict()}
-    if cluster is not None:
-        report.settings["cluster"] = cluster.settings()
-    report.result = {
-        **({"store": problem.store} if problem.store else {}),
-        "sources": len(problem.starts),
-        "targets": len(problem.ends),
-        "rows": rows,
-        "unreached": unreached,
-        "batches": len(run.sources),
-        "batches_resumed": resumed,
-        "block_visits": run.visits.blocks,
-        "tile_visits": run.visits.tiles,
-        "spilled_bytes": run.visits.spilled,
-        "loaded_bytes": run.visits.loaded,
-    }
-    if written is not None:
-        report.result["paths"] = written
-    if problem.verified:
-        report.result["verified_steps"] = run.proven
-    return CostMatrix(rows, unreached, report, columns)
+            write_table(self.beside, run)
+        written = {} if self._paths is None else {"paths": write_lines(self._paths, run)}
+        counts = [(len(found.rows), int((found.rows["cells"] == 0).sum())) for _, found in run]
+        rows, unreached = (sum(count) for count in zip(*counts, strict=True))
+        sizes = {"sources": len(problem.starts), "targets": len(problem.ends)}
+        return {**sizes, "rows": rows, "unreached": unreached, **written}

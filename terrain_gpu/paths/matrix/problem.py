@@ -12,7 +12,7 @@ import numpy as np
 
 from ...cuda.backend import Gpu
 from ...engine.arrays import ArrayLayer
-from ...engine.operation import OutputLayer, Phase, SolvedBlock
+from ...engine.operation import OutputLayer, Phase
 from ...engine.plan import (
     COMPILED_BASELINE,
     format_size,
@@ -21,7 +21,7 @@ from ...engine.plan import (
     require,
     threads_of,
 )
-from ...grid import TILE, Block, BlockGrid, GridSpec, ceil_div
+from ...grid import TILE, BlockGrid, GridSpec, ceil_div
 from ...io.places import NO_PLACES, Places
 from ..edges import infinity_of
 from ..graph import CostGraph
@@ -103,6 +103,8 @@ class MatrixProblem(CostGraph):
         Of blocks.
     verified
         Whether batches are proven, see `proof`.
+    wrap
+        Whether the last column meets the first one, see `wrap.wraps`.
     """
 
     sources: Places = field(default=NO_PLACES, compare=False)
@@ -111,6 +113,7 @@ class MatrixProblem(CostGraph):
     max_cost: float | None = None
     side: int = SIDES[0]
     verified: bool = False
+    wrap: bool = False
 
     command = "cost-matrix"
     mark = ""
@@ -125,7 +128,7 @@ class MatrixProblem(CostGraph):
 
     @property
     def blocks(self) -> BlockGrid:
-        return BlockGrid(*self.grid.shape, self.side)
+        return BlockGrid(*self.grid.shape, self.side, wraps=self.wrap)
 
     @cached_property
     def starts(self) -> Grouped:
@@ -198,6 +201,7 @@ class MatrixProblem(CostGraph):
             "targets": None if self.targets is None else _digest(self.targets),
             # Left out where it is not wanted: then it does not matter whether batches are proven.
             **({"verified": True} if self.verified else {}),
+            **({"wrap": True} if self.wrap else {}),
         }
 
     def _held(self, beside: int) -> int:
@@ -302,17 +306,6 @@ class MatrixProblem(CostGraph):
     def plan(self, memory_limit: Any, threads: int | None, gpu: Any = None) -> Any:
         """Plan for a worker of a cluster."""
         return self.plan_batches(memory_limit, threads, apart=True)
-
-    def solve(
-        self,
-        phase: Phase,
-        at: Block,
-        cells: list[np.ndarray],
-        out: list[np.ndarray],
-        given: Any,
-        work: Any,
-    ) -> SolvedBlock:
-        raise NotImplementedError("blocks are visited again and again: matrix.relax")
 
 
 class MatrixPlan(NamedTuple):

@@ -13,7 +13,7 @@ from ...grid import TILE, Block, BlockGrid
 from ..cpu.relax import GUARDS, Relaxation
 from ..fields import Field
 from ..ground import Terrain
-from .block import receive, relax_block, seed, take_rim
+from .block import receive, receive_seam, relax_block, seed, take_rim
 from .reached import Reached
 from .tile import new_work
 from .vectors import LANES
@@ -67,7 +67,8 @@ class BatchRelaxation(Relaxation):
     """
 
     lanes = (LANES,)
-    receive, take_rim = staticmethod(receive), staticmethod(take_rim)
+    receive, receive_seam = staticmethod(receive), staticmethod(receive_seam)
+    take_rim = staticmethod(take_rim)
 
     def __init__(
         self,
@@ -156,8 +157,9 @@ class BatchRelaxation(Relaxation):
             with self.solved(at) as field:
                 return field.distances[ring].copy()
         height, width = self.shape(at)  # never visited, but its neighbours may have been
-        empty = self._infinite(height + 2, width + 2)
-        self.receive(empty, self._infinite(height // TILE, width // TILE), self._halo(at))
+        empty, tiles = self._infinite(height + 2, width + 2), (height // TILE, width // TILE)
+        ignored = self._infinite(*tiles), np.zeros(tiles, bool)
+        self._receive(at, empty, *ignored, self._halo(at))
         return empty[ring]
 
     def lane(self, field: Field, lane: int) -> Field:

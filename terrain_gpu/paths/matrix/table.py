@@ -12,7 +12,7 @@ import numpy as np
 
 from ...errors import InputError
 from ...grid import cell_centres
-from ...io.features import LINES, Feature, import_parquet, write_features
+from ...io.features import LINES, Feature, import_parquet, lines_across, write_features
 from ...io.lines import PARQUET, reprojection_errors, tell_without_crs
 from ...io.lines import checked_target as checked_lines
 from ...store.file_writer import writable_file
@@ -116,7 +116,8 @@ def write_lines(target: Path, run: MatrixRun) -> int:
 
     tell_without_crs(target, problem.grid)
     with reprojection_errors(target), whole_file(target) as part:
-        write_features(part, batches(), problem.grid, LAYER, fields, LINES)
+        shape = lines_across(problem.grid) if problem.wrap else LINES
+        write_features(part, batches(), problem.grid, LAYER, fields, shape)
     return count
 
 
@@ -124,7 +125,7 @@ def _features(run: MatrixRun) -> Iterator[Feature]:
     for source, found in run:
         columns = [column.tolist() for column in columns_of(run.problem, source, found).values()]
         for k in np.flatnonzero(found.rows["cells"]).tolist():
-            cells = cells_of(found.ends[k], found.codes(k))
+            cells = cells_of(found.ends[k], found.codes(k), run.problem.blocks)
             xy = cell_centres(run.problem.grid, cells)
             own = dict(zip(("from", "to", *COLUMNS[2:]), (c[k] for c in columns), strict=True))
             # A path of one cell repeats its position: a line has two.

@@ -15,7 +15,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from ...grid import Block
+from ...grid import Block, BlockGrid
 from ...grid.neighbours import COL_STEP, ROW_STEP
 from ..cpu.final import codes_along, relaxation_of_hops, steps_in
 from ..cpu.relax import Relaxation
@@ -161,6 +161,8 @@ class Tracer:
         """Let paths wait in the blocks that they are in; positions are relative to a block."""
         mine = self._places[which]
         cells = mine[:, :2] + np.array(at) * side
+        if self.paths.blocks.wraps:
+            cells[:, 1] %= self.paths.blocks.cols
         blocks = cells // side
         self._places[which, :2] = cells - blocks * side
         for i, j in np.unique(blocks, axis=0).tolist():
@@ -242,9 +244,12 @@ def _cells(field: Field) -> tuple[np.ndarray, ...]:
     return field.heights, field.frictions, field.absent, field.lengths, field.distances
 
 
-def cells_of(end: np.ndarray, codes: np.ndarray) -> np.ndarray:
+def cells_of(end: np.ndarray, codes: np.ndarray, blocks: BlockGrid) -> np.ndarray:
     """The cells of a path, from its source, given its end and the codes of the steps back."""
     k = np.log2(codes).astype(np.int64)
     found = np.zeros((len(codes) + 1, 2), np.int64)
     found[1:, 0], found[1:, 1] = np.cumsum(ROW_STEP[k]), np.cumsum(COL_STEP[k])
-    return (found + end)[::-1]
+    found += end
+    if blocks.wraps:
+        found[:, 1] %= blocks.cols
+    return found[::-1]

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from ...grid import GridSpec, cell_centres
-from ...io.features import LINES, Feature, import_parquet, write_features
+from ...io.features import LINES, Feature, import_parquet, lines_across, write_features
 from ...io.lines import PARQUET, reprojection_errors, tell_without_crs
 
 LAYER = "network"
@@ -62,6 +62,7 @@ def write_links(
     kinds: tuple[bool, bool],
     *,
     named: str,
+    wrap: bool = False,
 ) -> int:
     """Write links as they come; return their number.
 
@@ -73,6 +74,8 @@ def write_links(
         Whether costs are integers, and whether places have names.
     named
         What the file of lines is called in messages.
+    wrap
+        Whether links may cross the seam of a raster that goes round the Earth.
     """
     count, left = 0, iter(links)
     cost, end = np.int64 if kinds[0] else float, object if kinds[1] else np.int64
@@ -91,7 +94,8 @@ def write_links(
                 yield [(_line(link, grid), dict(zip(COLUMNS, link.row, strict=True)))
                        for link in batch]  # fmt: skip
 
-        write_features(lines, batches(), grid, LAYER, fields, LINES)
+        shape = lines_across(grid) if wrap else LINES
+        write_features(lines, batches(), grid, LAYER, fields, shape)
     return count
 
 

@@ -14,6 +14,7 @@ from ...arguments import (
     Cost,
     Devices,
     NetworkPairs,
+    Wrap,
     checked,
     counting,
     devices,
@@ -30,11 +31,12 @@ from ...report import Report
 from ...store import TileStore
 from ..costs import CostModel, cost_text, is_directed, row_of
 from ..inputs import limit_of_costs, opened_inputs, valid_places, warn_about_lengths
+from ..matrix.run import name_files, run_matrix, settings_of
 from ..matrix.table import checked_table
 from ..pipeline import shortest_paths
 from ..stated import VerticalFactor, stated_cost
-from ..wrap import tell_open
-from .matrix import PairedPlaces, write_pairs
+from ..wrap import joining_on_cpu
+from .matrix import PairedPlaces, PairLinks
 from .problem import PlaceNetwork
 
 log = logging.getLogger(__name__)
@@ -75,6 +77,7 @@ class CostNetwork:
     table=path,
     nearest=counting,
     pairs=word(NetworkPairs),
+    wrap=word(Wrap),
 )
 def least_cost_network(  # noqa: PLR0913 - keyword-only
     store: str | os.PathLike[str] | TileStore,
@@ -96,6 +99,7 @@ def least_cost_network(  # noqa: PLR0913 - keyword-only
     max_cost: float | None = None,
     layer: str = "elevation",
     into: str = NEAREST,
+    wrap: Wrap = "auto",
     memory_limit: int | str | None = None,
     threads: int | None = None,
     backend: Backend = "auto",
@@ -140,7 +144,7 @@ def least_cost_network(  # noqa: PLR0913 - keyword-only
         Which places to join. `nearest` joins each place with so many others of least cost, in place
         of `pairs`.
     cost, friction, barriers, parameters, connectivity, corner_cutting, max_slope, \
-vertical_factor, layer
+vertical_factor, layer, wrap
         As for `shortest_paths`.
     reverse
         The cost and the climb of going from `to` to `from`.
@@ -156,13 +160,14 @@ vertical_factor, layer
     threads
         Number of threads; all processors when None.
     backend, device, gpu_memory_limit
-        Where distances are computed, see `shortest_paths`; "all" and `nearest` run on the CPU.
+        Where distances are computed, see `shortest_paths`; for "all" and `nearest`, on one GPU.
     client
         A ``distributed.Client`` whose workers compute the distances and look for links, each within
-        `memory_limit`; not for "all" and `nearest`.
+        `memory_limit`; for "all" and `nearest`, solve eight places in each task, on the CPU, and
+        the file must lie in a folder that all hosts share.
     verify
-        Prove the distances, and the links, in further passes over the cells; not for "all" and
-        `nearest`.
+        Prove the distances, and the links, in further passes over the cells; for "all" and
+        `nearest`, all costs, as `cost_matrix`.
     resume
         Continue an unfinished run. Layers of `into` that are complete are used as they are.
     overwrite
@@ -186,6 +191,8 @@ vertical_factor, layer
         when the store is damaged, or has such layers already.
     OutputError
         when the disk is full. Finished blocks, or sources, are kept for `resume`.
+    ClusterError
+        when the cluster has no worker, or is gone. Finished work is kept for `resume`.
     VerificationError
         when a result is wrong.
 
@@ -221,35 +228,36 @@ vertical_factor, layer
     row, kind = row_of(cost), CostModel(cost, beside is not None, parameters, max_slope)
     most = limit_of_costs(max_cost, row.least)
     how: dict[str, Any] = {"memory_limit": memory_limit, "threads": threads, "resume": resume}
-    how |= {"overwrite": overwrite, "progress": progress}
+    how |= {"overwrite": overwrite, "progress": progress, "client": client}
+    how |= {"backend": backend, "device": device, "gpu_memory_limit": gpu_memory_limit}
+    if nearest is not None and pairs != "mst":
+        raise InputError(f"nearest {nearest} is in place of pairs {pairs!r}; give one of them")
     if nearest is not None or pairs == "all":
-        _refuse_of_matrix(pairs, nearest, backend, client, verify)
-        problem = PairedPlaces(
-            where, layer, beside, **steps, sources=found, nearest=nearest, max_cost=most
-        ).over([one for one in inputs if one is not None])
-        warn_about_lengths(problem)
-        report = write_pairs(problem, lines, rows, **how)
+        joined, how["backend"] = joining_on_cpu(inputs[0].grid, wrap, where, backend)
+        paired = PairedPlaces(
+            where, layer, beside, **steps, sources=found, nearest=nearest, max_cost=most,
+            verified=verify, wrap=joined,
+        ).over([one for one in inputs if one is not None])  # fmt: skip
+        warn_about_lengths(paired)
+        writer = PairLinks(lines, rows)
+        report = run_matrix(paired, writer, settings_of(paired, writer, **how))
     else:
         if is_directed(kind.kernel):
             raise InputError(
                 f"cost {cost!r} differs uphill and downhill, and links of {pairs!r} have one cost; "
                 "give pairs 'all' or nearest, or a cost that is the same both ways"
             )
-        gpu: dict[str, Any] = {"backend": backend, "device": device}
-        gpu["gpu_memory_limit"] = gpu_memory_limit
         half = most if most is None or row.bottleneck else _half(most)
         searched = shortest_paths(
             where, found.one_per_cell(), **steps, friction=beside or friction, layer=layer,
-            into=into, max_cost=half, backlink=True, allocation=True, client=client, verify=verify,
-            wrap="no", **how, **gpu,
+            into=into, max_cost=half, backlink=True, allocation=True, verify=verify, wrap=wrap,
+            **how,
         ).report  # fmt: skip
         operation = PlaceNetwork(
             where, into, str(lines), None if rows is None else str(rows), pairs, most, found
         )
-        report = _combined(searched, _drawn(operation, client, verify, how))
-    report.result["output"] = os.fspath(output)
-    if table is not None:
-        report.result["table"] = os.fspath(table)
+        report = _combined(searched, _drawn(operation, verify, how))
+    name_files(report, {"output": output, "table": table})
     return _made(lines, report)
 
 
@@ -263,7 +271,6 @@ def _made(path: Path, report: Report) -> CostNetwork:
 
 def _some_places(heights: Any, given: PlacesLike) -> Places:
     """Convert and check places, at least two."""
-    tell_open(heights.grid)
     found = valid_places(heights, given, "places")
     if (count := len(set(found.ids.tolist()))) < 2:
         raise InputError(f"a network needs two places, not {count}; give more")
@@ -281,25 +288,7 @@ def _half(most: float) -> float:
     return most // 2 if isinstance(most, int) else most / 2 * (1 + 1e-9)
 
 
-def _refuse_of_matrix(
-    pairs: str, nearest: int | None, backend: str, client: Any, verify: bool
-) -> None:
-    """Refuse what is for one search from all places only."""
-    which = "pairs 'all'" if nearest is None else "nearest"
-    if nearest is not None and pairs != "mst":
-        raise InputError(f"nearest {nearest} is in place of pairs {pairs!r}; give one of them")
-    if backend == "cuda":
-        raise InputError(f"{which} runs on the CPU; leave out backend cuda")
-    if client is not None:
-        raise InputError(f"{which} runs in this process; leave out client (--workers)")
-    if verify:
-        raise InputError(
-            f"{which} has no proof; leave out verify, or compute the distances from one place with "
-            "shortest_paths and verify"
-        )
-
-
-def _drawn(operation: PlaceNetwork, client: Any, verify: bool, how: dict[str, Any]) -> Report:
+def _drawn(operation: PlaceNetwork, verify: bool, how: dict[str, Any]) -> Report:
     return run(
         operation,
         memory_limit=how["memory_limit"],
@@ -307,7 +296,7 @@ def _drawn(operation: PlaceNetwork, client: Any, verify: bool, how: dict[str, An
         overwrite=how["overwrite"],
         verify=verify,
         place=Here(how["progress"]),
-        client=client,
+        client=how["client"],
     ).report
 
 

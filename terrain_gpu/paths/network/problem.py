@@ -20,13 +20,14 @@ from ...engine.plan import StreamPlan, fit_blocks, layer_bytes, require
 from ...engine.run import Run
 from ...errors import InputError, StoreError
 from ...grid import TILE, Block
-from ...grid.neighbours import COL_STEP, EDGE_OF, NEIGHBOUR, ROW_STEP
+from ...grid.neighbours import COL_STEP, ROW_STEP
 from ...io.features import library_bytes
 from ...io.places import NO_PLACES, Places
 from ...io.verify.line_files import LineFile
 from ...store import Layer
 from ..recorded import RecordedSteps
-from ..trace import KEPT_BLOCKS, trace_path
+from ..trace import KEPT_BLOCKS, path_length, trace_path
+from ..verify import ring_across_seam
 from ..verify.network import NetworkLayers, NetworkProof
 from .crossings import SHARED, WAYS, cheapest, crossings, link_dtype, spanning_tree
 from .files import COLUMNS, LAYER, Link, write_links
@@ -131,7 +132,7 @@ class PlaceNetwork(RecordedSteps):
         work: Any,
     ) -> SolvedBlock:
         window = self.blocks.window(*at)
-        ring = self.layers[2].read_ring(window, halo=1)
+        ring = ring_across_seam(self.layers[2].read_ring, self.terrain.blocks)(window)
         most = ring.max()
         if not ((ring != most) & (ring != 0)).any():  # one place at most
             return SolvedBlock(known=np.empty(0, self.joins))
@@ -183,7 +184,8 @@ class PlaceNetwork(RecordedSteps):
             table = tables[0].part if tables else None
             kinds = self.joins["cost"].kind == "u", bool(self.sources.names)
             written = self._paths(chosen, run.plan)
-            write_links(lines.part, table, written, self.grid, kinds, named=self.path)
+            how: dict[str, Any] = {"named": self.path, "wrap": self.terrain.blocks.wraps}
+            write_links(lines.part, table, written, self.grid, kinds, **how)
         places = len(np.unique(self.sources.ids))
         return {
             "places": places,
@@ -195,7 +197,8 @@ class PlaceNetwork(RecordedSteps):
     def verify(self, run: Run, found: dict[str, Any]) -> dict[str, Any]:
         lines = next(iter(run.writers.values()))
         layers = NetworkLayers(self.layers[0], self.layers[1], self.layers[2], self.heights)
-        file = LineFile(lines.part, lines.path, self.grid, LAYER, COLUMNS)
+        wraps = self.terrain.blocks.wraps
+        file = LineFile(lines.part, lines.path, self.grid, LAYER, COLUMNS, wraps=wraps)
         most = math.inf if self.max_cost is None else self.max_cost
         how = self.terrain, self.problem.options, self.sources, self.pairs == "mst", most
         checked = NetworkProof(file, layers, *how).run(run.proof_limits)
@@ -210,6 +213,7 @@ class PlaceNetwork(RecordedSteps):
             if layer is not None
         }
         names, lengths, heights = self.sources.names, self.terrain.lengths[:, 1:], self.heights
+        across = self.blocks.cols if self.terrain.blocks.wraps else None
         for one, other, cost, where in links.tolist():
             cells = self._cells(one, where, read[self.layers[1]], plan)
             climb = None
@@ -217,7 +221,7 @@ class PlaceNetwork(RecordedSteps):
                 way = cells[::-1] if self.problem.options[2] else cells
                 climb = climb_along(self._along(read[heights], way))
             begin, end = (names.get(k, str(k)) if names else k for k in (one, other))
-            yield Link(begin, end, cost, length_along(cells, lengths), climb, cells)
+            yield Link(begin, end, cost, path_length(cells, lengths, across), climb, cells)
 
     def _cells(self, begin: int, where: int, read: Any, plan: StreamPlan) -> np.ndarray:
         """The cells of a link from the place with the id `begin` on."""
@@ -225,10 +229,10 @@ class PlaceNetwork(RecordedSteps):
         row, col = divmod(cell, self.blocks.cols)
         sides = [(row, col)]
         if k != SHARED:
-            sides.append((row + int(ROW_STEP[k]), col + int(COL_STEP[k])))
+            sides.append((row + int(ROW_STEP[k]), (col + int(COL_STEP[k])) % self.blocks.cols))
         found: list[np.ndarray] = []
         for at in sides:
-            way = trace_path(read, self.blocks, *at)
+            way = trace_path(read, self.terrain.blocks, *at)
             if way is None:
                 raise StoreError(
                     f"{self.layers[1].path}: no backlink at row {at[0]}, column {at[1]}; "
@@ -251,13 +255,6 @@ class PlaceNetwork(RecordedSteps):
             rows, cols = (part % self.blocks.block).T
             found.append(read(*at)[rows, cols])
         return np.concatenate(found)
-
-
-def length_along(cells: np.ndarray, lengths: np.ndarray) -> float:
-    """Length of a path, given those of steps by direction and upper row; exactly rounded."""
-    step = np.diff(cells, axis=0)
-    upper = np.minimum(cells[1:, 0], cells[:-1, 0])
-    return math.fsum(lengths[EDGE_OF[NEIGHBOUR[step[:, 0] + 1, step[:, 1] + 1]], upper].tolist())
 
 
 def climb_along(heights: np.ndarray) -> float:

@@ -142,7 +142,7 @@ class NetworkProof:
 
     def _lines(self, batch: Batch, names: dict[str, int]) -> list[LinkClaim]:
         cols, path = self.terrain.blocks.cols, self.file.path
-        steps = batch.steps(path, cols).astype(np.int64)
+        steps = batch.steps(path, cols, wraps=self.file.wraps).astype(np.int64)
         all_codes = self._values(self.layers.backlinks, batch.cells)
         all_ids = self._values(self.layers.allocation, batch.cells)
         over = self.layers.heights
@@ -264,9 +264,13 @@ class NetworkProof:
         bound: _Bounds,
     ) -> tuple[int, int]:
         """Compare all steps of a block; returns how many are of links, and how many there are."""
+        window = r0, r1, c0, c1 = self.terrain.blocks.window(*at)
+        for side, there in self.terrain.blocks.beyond_seam(window):
+            beyond = (r0, r1, there, there + 1)
+            ids[:, side] = self.layers.allocation.read_ring(beyond)[:, 1]
+            distances[:, side] = self.layers.distances.read_ring(beyond)[:, 1]
         if len(np.unique(ids[ids > 0])) < 2:
             return 0, 0
-        r0, r1, c0, c1 = self.terrain.blocks.window(*at)
         height, width, cols = r1 - r0, c1 - c0, self.terrain.blocks.cols
         dtype = np.dtype(np.float64 if distances.dtype.kind == "f" else np.uint64)
         weights = prices(self.terrain, at, self.options, distances.dtype)
