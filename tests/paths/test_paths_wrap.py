@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import nullcontext
 from dataclasses import replace
 from itertools import pairwise
 
@@ -37,6 +38,7 @@ from terrain_gpu.grid.lengths import step_lengths
 from terrain_gpu.io import features
 from terrain_gpu.paths import tied_steps
 from terrain_gpu.paths.index import build_index
+from terrain_gpu.paths.index.query import query_index
 from terrain_gpu.paths.network import problem as network_problem
 from terrain_gpu.paths.output import write_paths
 from terrain_gpu.paths.verify import verify_stored
@@ -246,7 +248,8 @@ def test_ways_that_do_not_join_are_refused(world, how, why, wrap):
 def test_what_leaves_the_seam_open_tells(world, caplog):
     store, _ = world
     build_index(store, cost="surface")
-    assert sum("does not join the last one to the" in text for text in caplog.messages) == 1
+    query_index(store, [(3, 2)], [(3, 70)])
+    assert sum("does not join the last one to the" in text for text in caplog.messages) == 2
 
 
 # -- many sources and targets ----------------------------------------------------------------------
@@ -288,12 +291,10 @@ def test_networks(folders, question, block):
     with folders() as folder:
         store = of_paths.make_store(folder / "s.zarr", problem, block)
         for pairs in ("mst", "delaunay", "all"):
-            for kind in ("geojson", "gpkg"):
-                file = folder / f"{pairs}.{kind}"
-                how = {"pairs": pairs, "verify": True, "resume": True}
-                how |= of_networks.steps_of(problem)
-                found = least_cost_network(store, given_places, file, **how)
-            lines = of_networks.read(file.with_suffix(".geojson"))
+            file, how = folder / f"{pairs}.geojson", of_networks.steps_of(problem)
+            how |= {"pairs": pairs, "verify": True, "resume": True, "threads": 1}
+            found = least_cost_network(store, given_places, file, **how)
+            lines = of_networks.read(file)
             costs[pairs] = {own[:2]: own[2] for own, _ in lines}
             assert len(costs[pairs]) == len(lines) == found.links
     right = reference.cheapest_crossings(problem.cells, problem.model, places, **graph)
@@ -324,8 +325,8 @@ def test_a_shifted_raster_has_the_same_matrix(tmp_path, cluster, mode, cols):
         make_layers(store, grid, {n: np.roll(cells, shift, axis=1) for n, cells in layers.items()})
         moved = [(r, (c + shift) % cols) for r, c in places]
         files = {"output": tmp_path / f"{shift}.csv", "paths": tmp_path / f"{shift}.geojson"}
-        with of_matrix.in_blocks(64, 3, 2):
-            client = cluster if shift == 1 else None
+        client = cluster if (shift, mode) == (1, "absdiff") else None
+        with nullcontext() if client else of_matrix.in_blocks(64, 3, 2):
             made = cost_matrix(store, moved, verify=True, client=client, **files, **COSTS[mode])
         assert made.report.result["wrap"] is True
         assert made.report.result["spilled_bytes"] > 0 or client is not None
@@ -418,10 +419,11 @@ def test_the_commands_of_many_places(world, capfd):
         run_command("cost-matrix", store, *how, "-o", folder / "t.csv")
         assert json.loads((folder / "j").read_text())["result"]["wrap"] is (wrap == "auto")
         assert ("across the seam" in capfd.readouterr().out) == (wrap == "auto")
-        costs.append(float((folder / "t.csv").read_text().split(",")[6]))
+        costs.append((folder / "t.csv").read_text().splitlines()[1].split(",")[2])
         run_command("least-cost-network", store, *how, "-o", folder / "n.gpkg")
         assert ("across the seam" in capfd.readouterr().out) == (wrap == "auto")
-    assert costs[0] < costs[1] / 5
+    assert float(costs[0]) < 3e6
+    assert costs[1] == ""  # the wall divides a raster whose sides do not meet
 
 
 # -- poles -----------------------------------------------------------------------------------------

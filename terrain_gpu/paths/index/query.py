@@ -31,6 +31,7 @@ from ...store.objects import is_url
 from ...store.outputs import whole_file
 from ...store.scratch import scratch_folder
 from ..trace import path_length
+from ..wrap import tell_open
 from .problem import DistanceIndex
 from .search import RimSearch, state_bytes
 from .stored import stored_index
@@ -150,6 +151,7 @@ def query_index(
     )
     if len(begin) != len(end):
         raise InputError(f"{len(begin)} starts and {len(end)} ends; give as many ends as starts")
+    tell_open(operation.grid)
     report = Report("query-index")
     limit = limit_of(memory_limit)
     beside = max((library_bytes(str(file)) for file in (table, lines) if file), default=0)

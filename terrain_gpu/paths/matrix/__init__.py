@@ -2,8 +2,9 @@
 
 `vectors`, `tile` and `block` relax eight sources together, a vector of distances in each cell;
 `relax` does so for the blocks of a raster, until the targets are final. `walk` and `trace` follow
-the paths. `problem` plans the batches, `solve` runs and keeps them, `table` writes them, and
-`pipeline` has the function `cost_matrix`. See docs/design/shortest-paths.md.
+the paths. `problem` plans the batches, `solve` runs and keeps them, and `run` does both where it is
+asked for. `table` writes what they find; `pipeline` has the function `cost_matrix`. See
+docs/design/shortest-paths.md.
 """
 
 from __future__ import annotations
