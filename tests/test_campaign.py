@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from campaign import Case, Failure, Fault, Step, Terrain, check, draw, oracles, shrink, world
 from campaign import processes as campaign_processes
+from campaign.cases import LINKS, MATRICES
 
 SMALL = Terrain(rows=30, cols=70, terrain="hills", seed=5)
 CONVERT = Step("convert", {"into": "elevation", "input": "plain", "variant": 0, "block-size": 64})
@@ -52,6 +53,34 @@ def test_a_case_around_the_earth(by, wrap):
     how = {"cost": "surface", "connectivity": 8, "method": "relax", "from": [0.0], "by": by}
     paths = Step("sssp", {**how, **wrap, "allocation": "a.tif", "verify": True})
     counts = check(Case(earth, (CONVERT, paths)))
+    assert counts["sssp", "none", "done"] == 1
+
+
+PLACES = {"cost": "surface", "connectivity": 8, "from": [0.1, 0.5, 0.7, 0.9], "by": "rowcol"}
+
+
+@pytest.mark.parametrize("of", MATRICES + LINKS)
+@pytest.mark.parametrize("more", [{}, {"cost": "tobler"}])
+def test_a_case_of_many_places(of, more):
+    do = "links" if of in LINKS else "matrix"
+    if do == "links" and more:
+        return  # refused: such costs differ by direction
+    step = Step(do, {"of": of, **PLACES, **more, "overwrite": True, "verify": True})
+    counts = check(Case(SMALL, (CONVERT, step, step)))
+    assert counts[do, "none", "done"] == 2
+
+
+def test_a_killed_matrix_goes_on():
+    kill = Fault("kill", "SIGKILL", at=30)
+    step = Step("matrix", {"of": MATRICES[1], **PLACES, "overwrite": True}, (kill,), again=True)
+    counts = check(Case(SMALL, (CONVERT, step)))
+    assert counts["matrix", "none", "done"] == 1
+
+
+def test_a_case_of_knights_moves():
+    step = Step("sssp", {**PLACES, "connectivity": 16, "method": "relax", "wrap": "no"})
+    more = {"overwrite": True, "verify": True, "backlink": "b.tif", "allocation": "a.tif"}
+    counts = check(Case(SMALL, (CONVERT, replace(step, options={**step.options, **more}))))
     assert counts["sssp", "none", "done"] == 1
 
 

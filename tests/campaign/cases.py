@@ -66,11 +66,22 @@ FLOWS = {
 }
 """Commands along flow directions, and what they write; what they need they compute themselves."""
 
+MATRICES = [
+    "cost-matrix -o m.csv",
+    "cost-matrix --nearest 2 -o m.csv --path m.geojson",
+    "least-cost-network --pairs all -o m.gpkg --table m.csv",
+    "least-cost-network --nearest 1 -o m.geojson --table m.csv",
+]
+"""Commands that write costs between places to `m.csv`."""
+
+LINKS = ["least-cost-network -o l.geojson", "least-cost-network --pairs delaunay -o l.geojson"]
+"""Commands that join places over the layers of the nearest one."""
+
 NEEDED = ("mst", "flow_direction", "flow_direction_tree", "filled", "flow_accumulation", "slope")
 """What they compute, and take where it is there."""
 
-RESUMABLE = ("convert", "mst", "sssp", "components", "accumulate", "flow")
-"""Commands that write layers, and have --resume."""
+RESUMABLE = ("convert", "mst", "sssp", "components", "accumulate", "flow", "matrix", "links")
+"""Commands that have --resume."""
 
 PLACES = [
     "shard",
@@ -195,8 +206,8 @@ class _Draw:
             if self.chance(0.35):
                 steps.append(self.step("convert", {"into": layer}))
         body = ["mst", "sssp", "components", "export", "create", "convert", "index", "verify"]
-        body += ["accumulate", "network", "info", "plan", "read", "flow"]
-        weights = [4, 6, 3, 3, 2, 2, 2, 2, 3, 2, 1, 1, 2, 12]
+        body += ["accumulate", "network", "info", "plan", "read", "flow", "matrix", "links"]
+        weights = [4, 6, 3, 3, 2, 2, 2, 2, 3, 2, 1, 1, 2, 12, 3, 2]
         for do in self.rng.choices(body, weights, k=self.rng.randint(1, 6)):
             if do in ("accumulate", "network") and "mst" not in [s.do for s in steps]:
                 steps.append(self.step("mst"))
@@ -312,7 +323,9 @@ class _Draw:
         found["method"] = self.some(["relax", "relax", "relax", "dijkstra", "index"])
         if found["method"] == "index" and self.chance(0.8):
             found["build-index"] = True
-        if found["method"] == "index" or self.chance(0.2):
+        if found["method"] == "relax" and self.chance(0.2):
+            found["connectivity"] = 16
+        if found["method"] == "index" or found["connectivity"] == 16 or self.chance(0.2):
             found["wrap"] = "no"
         if found["method"] != "index" and self.chance(0.15):
             found["max-cost"] = self.some([0, 5, 100, 3000])
@@ -328,6 +341,19 @@ class _Draw:
         return found
 
     _index = _costs
+
+    def _matrix(self) -> dict[str, Any]:
+        found = {"of": self.some(MATRICES), **self._costs()}
+        found["from"] = [self.pick() for _ in range(self.rng.randint(2, 11))]
+        found["by"] = self.some(["rowcol", "xy", "geojson", "gpkg"])
+        if self.chance(0.2):
+            found["wrap"] = "no"
+        if self.chance(0.3):
+            found["verify"] = True
+        return found
+
+    def _links(self) -> dict[str, Any]:
+        return {**self._matrix(), "of": self.some(LINKS)}
 
     def _components(self) -> dict[str, Any]:
         found: dict[str, Any] = {

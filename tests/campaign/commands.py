@@ -71,7 +71,7 @@ class Commands:
         elif step.do == "components":
             given["where"], _ = self.condition(step)
             del given["bound"]
-        elif step.do in ("sssp", "accumulate") and "from" in given:
+        elif step.do in ("sssp", "accumulate", "matrix", "links") and "from" in given:
             del given["from"]
             words += self._sources(step, folder, given.pop("by", "rowcol"))
             for row, col in self.cells_at(given.pop("to", [])):
@@ -100,7 +100,7 @@ class Commands:
         return ["create", "s.zarr", name, f"new-{name}.npy", json.dumps(given)]
 
     def _sources(self, step: Step, folder: Path, by: str) -> list[str]:
-        option = "--source" if step.do == "sssp" else "--outlet"
+        option = "--outlet" if step.do == "accumulate" else "--source"
         points = self.points(step)
         if by == "edge":
             return ["--source-edge"]

@@ -153,21 +153,7 @@ def paths(
     codes: bool,
 ) -> dict[str, Truth]:
     """Distances, backlinks and allocation by Dijkstra's algorithm."""
-    model = options["cost"]
-    # With model "friction" and no named layer, the raster's own cells are the friction.
-    f = friction or (z if model == "friction" else None)
-    good = z.good & (f.good if f else True)
-    walls = None if barriers is None else ~barriers.good | (barriers.cells != 0)
-    graph = {
-        "f": None if f is None else f.cells,
-        "valid": good,
-        "lengths": step_lengths(grid),
-        "connectivity": options["connectivity"],
-        "barriers": walls,
-        "corner_cutting": not options.get("no-corner-cutting"),
-        "reverse": bool(options.get("reverse")),
-        "wrap": joined(grid, options),
-    }
+    model, graph = options["cost"], graph_of(z, grid, options, friction, barriers)
     distance = reference.dijkstra(
         z.cells, model, sources, max_cost=options.get("max-cost"), **graph
     )
@@ -179,6 +165,55 @@ def paths(
         ids = reference.allocation(back, z.cells, model, sources)
         found["allocation"] = Truth(ids.astype("<u4"), 0)
     return found
+
+
+def costs_between(
+    z: Truth,
+    grid: GridSpec,
+    options: dict[str, Any],
+    places: list[tuple[int, int, Any, int]],
+    friction: Truth | None,
+    barriers: Truth | None,
+) -> list[tuple[int, int, Any]]:
+    """Rows of the table of a matrix, or of a network of all or the nearest places: with costs."""
+    words, model = options["of"].split(), options["cost"]
+    nearest = int(words[words.index("--nearest") + 1]) if "--nearest" in words else None
+    graph = graph_of(z, grid, options, friction, barriers)
+    rows = reference.cost_matrix(z.cells, model, places, None, nearest=nearest, **graph)
+    costs = {row[:2]: row[2] for row in rows}
+    if words[0] == "least-cost-network":
+        once = model not in ("tobler", "langmuir")
+        costs = {
+            (a, b): cost
+            for (a, b), cost in costs.items()
+            if cost is not None and not (once and a > b and (nearest is None or (b, a) in costs))
+        }
+    return [(*pair, cost) for pair, cost in costs.items()]
+
+
+def graph_of(
+    z: Truth,
+    grid: GridSpec,
+    options: dict[str, Any],
+    friction: Truth | None,
+    barriers: Truth | None,
+) -> dict[str, Any]:
+    """The graph of a command's steps, as `reference.arcs` takes it."""
+    model = options["cost"]
+    # With model "friction" and no named layer, the raster's own cells are the friction.
+    f = friction or (z if model == "friction" else None)
+    good = z.good & (f.good if f else True)
+    walls = None if barriers is None else ~barriers.good | (barriers.cells != 0)
+    return {
+        "f": None if f is None else f.cells,
+        "valid": good,
+        "lengths": step_lengths(grid, options["connectivity"]),
+        "connectivity": options["connectivity"],
+        "barriers": walls,
+        "corner_cutting": not options.get("no-corner-cutting"),
+        "reverse": bool(options.get("reverse")),
+        "wrap": joined(grid, options),
+    }
 
 
 def same_distances(found: np.ndarray, wanted: Truth) -> bool:

@@ -40,6 +40,7 @@ LAYERS = {
     "components": ["components"],
     "accumulate": ["accumulation", "direction"],
     "create": ["elevation"],
+    "links": ["nearest", "nearest_backlink", "nearest_allocation"],
     "flow": sorted({name for made in FLOWS.values() for name in made} | set(NEEDED)),
 }
 """What a command may write; a conversion writes the layer it is told to."""
@@ -179,6 +180,8 @@ class World(Commands, Processes):
         if step.do == "sssp":
             odd = given["method"] == "index" or given["cost"] == "friction" or "path" in given
             return not odd and bool(self.usable(given).any())
+        if step.do == "matrix":
+            return given["cost"] != "friction" and bool(self.usable(given).any())
         if step.do in ("accumulate", "network"):
             tree = self.truth["mst"].step if "mst" in results - self.stale else None
             usable = bool(self.usable({}).any())
@@ -229,7 +232,7 @@ class World(Commands, Processes):
         if step.do == "components":
             _, where = self.condition(step)
             return {"components": oracles.components(where, given["connectivity"])}
-        if z.cells.size > oracles.LARGEST:
+        if step.do == "links" or z.cells.size > oracles.LARGEST:
             return self.undisturbed(step)
         grid = replace(self.terrain.grid, crs_wkt=self.crs[0] or "")
         if step.do == "mst":
@@ -293,7 +296,7 @@ class World(Commands, Processes):
                 return dict.fromkeys(self.targets(step))
             leave = {"overwrite", "resume", "threads", "memory-limit", "json", "verify", "output"}
             given = {n: v for n, v in one.options.items() if n not in leave | {"build-index"}}
-            if "method" in given:
+            if "method" in given and given["connectivity"] != 16:
                 other = {"frozen": "contract", "contract": "frozen", "relax": "dijkstra"}
                 given["method"] = other.get(given["method"], "relax")
             runs.append(self.words(replace(one, options=given), clean) or [])
@@ -426,11 +429,14 @@ class World(Commands, Processes):
             return
         if step.do == "read" and not self.truth["elevation"].agrees(np.load(here / "cells.npy")):
             self.fail("wrong", f"elevation read by {given['by']}")
-        if step.do == "network" and given["to"].endswith("json"):
+        lines = {"network": given.get("to", ""), "links": "l.geojson"}.get(step.do, "")
+        if lines.endswith("json"):
             self.undisturbed(step)
-            clean = here.with_name("clean") / given["to"]
-            if clean.exists() and clean.read_bytes() != (here / given["to"]).read_bytes():
-                self.fail("wrong", f"{given['to']} differs from that of an undisturbed run")
+            clean = here.with_name("clean") / lines
+            if clean.exists() and clean.read_bytes() != (here / lines).read_bytes():
+                self.fail("wrong", f"{lines} differs from that of an undisturbed run")
+        if step.do == "matrix" and self.truth["elevation"].cells.size <= oracles.LARGEST:
+            self._check_costs(step)
         if given.get("table", "").endswith("csv"):
             with open(here / given["table"], newline="") as file:
                 counts = [int(row["cells"]) for row in csv.DictReader(file)]
@@ -443,6 +449,24 @@ class World(Commands, Processes):
                 cost = self.truth["distance"].cells[ends[path["target"] - 1]].item()
                 if path["cost"] != cost:
                     self.fail("wrong", f"a path of cost {path['cost']}, distance {cost}")
+
+    def _check_costs(self, step: Step) -> None:
+        """The table of costs between places; numbers by value."""
+        given = step.options
+        with open(self.folder / "m.csv", newline="") as file:
+            found = [
+                (int(a), int(b), float(cost) if cost else None)
+                for a, b, cost, *_ in list(csv.reader(file))[1:]
+            ]
+        layers = [
+            self.truth.get(name) if name in given else None for name in ("friction", "barriers")
+        ]
+        grid = replace(self.terrain.grid, crs_wkt=self.crs[0] or "")
+        wanted = oracles.costs_between(
+            self.truth["elevation"], grid, given, self.points(step), *layers
+        )
+        if found != [(a, b, cost if cost is None else float(cost)) for a, b, cost in wanted]:
+            self.fail("wrong", f"m.csv: {found[:9]}, not {wanted[:9]}")
 
     def check_outside(self) -> None:
         """Nothing that a link in the store leads to may change."""

@@ -242,11 +242,7 @@ vertical_factor, layer, wrap
         writer = PairLinks(lines, rows)
         report = run_matrix(paired, writer, settings_of(paired, writer, **how))
     else:
-        if is_directed(kind.kernel):
-            raise InputError(
-                f"cost {cost!r} differs uphill and downhill, and links of {pairs!r} have one cost; "
-                "give pairs 'all' or nearest, or a cost that is the same both ways"
-            )
+        _refuse_directed(kind, pairs)
         half = most if most is None or row.bottleneck else _half(most)
         searched = shortest_paths(
             where, found.one_per_cell(), **steps, friction=beside or friction, layer=layer,
@@ -281,6 +277,15 @@ def _some_places(heights: Any, given: PlacesLike) -> Places:
             "ends; leave start costs out"
         )
     return found
+
+
+def _refuse_directed(model: CostModel, pairs: str) -> None:
+    """Refuse costs that differ by direction where a link has one cost."""
+    if is_directed(model.kernel):
+        raise InputError(
+            f"cost {model.name!r} differs uphill and downhill, and links of {pairs!r} have one "
+            "cost; give pairs 'all' or nearest, or a cost that is the same both ways"
+        )
 
 
 def _half(most: float) -> float:
