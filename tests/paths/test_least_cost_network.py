@@ -49,15 +49,15 @@ SYMMETRIC = ["absdiff", "friction", "surface", "minimax"]
 
 
 @st.composite
-def questions(draw):
+def questions(draw, shapes=strategies.shapes(200, 4000), **how):  # noqa: B008 - a strategy
     """A `CostProblem` of symmetric costs, and its places (row, col, None, id)."""
-    rasters = strategies.rasters(shape=strategies.shapes(200, 4000))
-    problem = draw(strategies.cost_problems(rasters))
+    problem = draw(strategies.cost_problems(strategies.rasters(shape=shapes), **how))
     hypothesis.assume(problem.model in SYMMETRIC and problem.max_cost is None)
     within_reach(problem)
     good = problem.valid if problem.barriers is None else problem.valid & ~problem.barriers
     hypothesis.assume(good.any())
     cells = st.sampled_from(reference.listed(good))
+    hypothesis.assume(np.abs(problem.cells[good].astype(float)).max() < 1e300)  # climbs are finite
     few = st.integers(1, draw(st.sampled_from([2, 12])))
     drawn = draw(st.lists(st.tuples(cells, few), min_size=2, max_size=14, unique=True))
     places = [(*cell, None, name) for cell, name in drawn]
@@ -529,6 +529,14 @@ def test_wrong_input(world, capfd, words, message):
     code, _, err = call(capfd, f"least-cost-network s.zarr -o n.gpkg {words}")
     assert (code, message in err) == (2, True), err
     assert sorted(world.rglob("*")) == before
+
+
+def test_climbs_beyond_float64_are_refused(tmp_path):
+    z = np.array([[0, 1.7e308, 0, 1.7e308, 0, 1]])
+    store = make_heights(tmp_path / "s.zarr", z, None, 64)
+    with pytest.raises(InputError, match="rises between 1 and 2 add up to more than float64 holds"):
+        least_cost_network(store, [(0, 0), (0, 5)], tmp_path / "n.geojson", cost="minimax")
+    assert not list(tmp_path.glob("n.*"))
 
 
 def test_start_costs_are_refused(world):

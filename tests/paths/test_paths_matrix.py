@@ -69,9 +69,9 @@ def as_places(found):
 
 
 @st.composite
-def questions(draw):
+def questions(draw, shapes=strategies.shapes(200, 4000), **how):  # noqa: B008 - a strategy
     """A `CostProblem`; its sources and targets (row, col, cost, id); and what is asked for."""
-    problem = draw(strategies.cost_problems(strategies.rasters(shape=strategies.shapes(200, 4000))))
+    problem = draw(strategies.cost_problems(strategies.rasters(shape=shapes), **how))
     hypothesis.assume(problem.sources)
     within_reach(problem)
     good = problem.valid if problem.barriers is None else problem.valid & ~problem.barriers

@@ -18,7 +18,7 @@ import test_paths_matrix as of_matrix
 import test_paths_operation as of_operation
 import test_paths_ties as of_ties
 from contract import same, whole
-from hypothesis import assume, given
+from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from rasterio.crs import CRS
 from strategies import WGS84, cost_problems, rasters, shapes
@@ -42,7 +42,7 @@ from terrain_gpu.paths.index.query import query_index
 from terrain_gpu.paths.network import problem as network_problem
 from terrain_gpu.paths.output import write_paths
 from terrain_gpu.paths.verify import verify_stored
-from terrain_gpu.paths.wrap import LEAST, wraps
+from terrain_gpu.paths.wrap import wraps
 from terrain_gpu.store import TileStore
 
 pytestmark = pytest.mark.usefixtures("no_fsync_session")
@@ -256,11 +256,13 @@ def test_what_leaves_the_seam_open_tells(world, caplog):
 
 
 @given(
-    of_matrix.questions(), st.sampled_from([64, 128]), st.sampled_from([1, 3, None]), st.booleans()
+    of_matrix.questions(WIDE, geographic=False),
+    st.sampled_from([64, 128]),
+    st.sampled_from([1, 3, None]),
+    st.booleans(),
 )
 def test_matrices(question, side, fields, verify):
     problem, sources, targets, nearest = question
-    assume(problem.cells.shape[1] >= LEAST and not problem.grid.crs_wkt)
     problem = OnACylinder(problem, problem.grid)
     with of_matrix.in_blocks(side, fields, fields and 2):
         found = cost_matrix(
@@ -280,10 +282,10 @@ def test_matrices(question, side, fields, verify):
     of_matrix.check(of_matrix.listed(found), wanted, problem)
 
 
-@given(of_networks.questions(), st.sampled_from([64, 128]))
+@settings(suppress_health_check=[HealthCheck.filter_too_much])
+@given(of_networks.questions(WIDE, geographic=False), st.sampled_from([64, 128]))
 def test_networks(folders, question, block):
     problem, places = question
-    assume(problem.cells.shape[1] >= LEAST)
     grid = round_the_earth(problem.cells.shape)
     problem = OnACylinder(replace(problem, grid=grid), grid)
     graph, given_places = problem.graph, of_matrix.as_places(places)

@@ -220,6 +220,11 @@ class PlaceNetwork(RecordedSteps):
             if heights is not None:
                 way = cells[::-1] if self.problem.options[2] else cells
                 climb = climb_along(self._along(read[heights], way))
+                if math.isinf(climb):
+                    raise InputError(
+                        f"{heights.path}: the rises between {one} and {other} add up to more than "
+                        "float64 holds; give such cells the nodata value"
+                    )
             begin, end = (names.get(k, str(k)) if names else k for k in (one, other))
             yield Link(begin, end, cost, path_length(cells, lengths, across), climb, cells)
 
@@ -258,10 +263,13 @@ class PlaceNetwork(RecordedSteps):
 
 
 def climb_along(heights: np.ndarray) -> float:
-    """The sum of all rises, exactly rounded."""
+    """The sum of all rises, exactly rounded; infinite if float64 cannot hold it."""
     own = heights.astype(np.float64) if heights.dtype.kind == "f" else heights.astype(object)
     rises = own[1:] - own[:-1]
-    return math.fsum(rises[rises > 0].tolist())
+    try:
+        return math.fsum(rises[rises > 0].tolist())
+    except OverflowError:
+        return math.inf
 
 
 class _CheapestLinks(State):
