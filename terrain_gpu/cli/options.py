@@ -224,10 +224,20 @@ gpu_memory_limit_option = click.option(
 )  # fmt: skip
 
 
+class Neighbours(click.Choice):
+    """How many neighbours a cell has; 16 is a choice of compute-sssp only."""
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> Any:
+        if value == "16" and value not in self.choices:
+            known = " or ".join(map(str, self.choices))
+            self.fail(f"16 neighbours are for compute-sssp; use {known} here", param, ctx)
+        return super().convert(value, param, ctx)
+
+
 def _connectivity(choices: Any, more: str = "") -> Any:
     return click.option(
         "--connectivity",
-        type=click.Choice([str(number) for number in get_args(choices)]),
+        type=Neighbours([str(number) for number in get_args(choices)]),
         default="8",
         show_default=True,
         callback=lambda ctx, param, value: int(value),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 from functools import partial
+from pathlib import Path
 
 import hypothesis
 import numpy as np
@@ -23,7 +24,10 @@ from test_paths import (
 )
 
 from terrain_gpu import GridSpec, InputError, VerificationError, export_layer, tied_steps
+from terrain_gpu.cli import options
 from terrain_gpu.cli.compute_sssp import command as compute_sssp
+from terrain_gpu.cli.main import group
+from terrain_gpu.grid import neighbours
 from terrain_gpu.grid.lengths import step_lengths
 from terrain_gpu.paths.cpu.relax import Relaxation
 from terrain_gpu.paths.pipeline import shortest_paths
@@ -266,3 +270,24 @@ def test_the_command(stored):
     done = CliRunner().invoke(compute_sssp, command.split())
     assert done.exit_code == 0, done.output
     assert '"type": "LineString"' in (stored.parent / "way.geojson").read_text()
+
+
+def test_the_format_tells_the_codes():
+    """The tables of docs/format.md are those of the kernels."""
+    text = (Path(__file__).parents[2] / "docs" / "format.md").read_text()
+    lines = [line.strip("| ").split(" | ") for line in text.splitlines()]
+    rows = {kind: [x for row in lines if row[0] == kind for x in row[1:]]
+            for kind in ("direction", "code", "rows, columns")}  # fmt: skip
+    steps = zip(neighbours.ROW_STEP_16.tolist(), neighbours.COL_STEP_16.tolist(), strict=True)
+    assert rows["direction"] == neighbours.NAMES_16
+    assert rows["code"] == [str(code) for code in neighbours.CODE_16.tolist()]
+    assert rows["rows, columns"] == [f"{down}, {right}" for down, right in steps]
+    assert f'"{neighbours.KNIGHT_BACKLINKS}"' in text
+
+
+@pytest.mark.parametrize("command", ["cost-matrix", "least-cost-network", "build-index"])
+def test_other_commands_say_where_16_neighbours_are(capfd, command):
+    words = [command, "s.zarr", "--connectivity", "16"]
+    code = options._guarded(lambda: group.main(words, standalone_mode=False))
+    assert code == 2
+    assert "16 neighbours are for compute-sssp; use 8 or 4 here" in capfd.readouterr().err
