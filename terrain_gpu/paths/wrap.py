@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
+from typing import Any
 
 from ..arguments import Wrap
 from ..errors import InputError
