@@ -515,7 +515,10 @@ def test_wrong_costs_of_a_matrix_are_found(world, monkeypatch, how):
         ("--source-rowcol 5,5 --source-rowcol 5,64", "nodata"),
         ("--sources towns.geojson --cost tobler", "differs uphill and downhill"),
         ("--sources towns.geojson --pairs all --nearest 2", "--nearest is in place of --pairs"),
-        ("--sources towns.geojson --pairs all --memory-limit 170MB", "for a cost matrix"),
+        (
+            "--source-rowcol 5,5 --source-rowcol 80,20 --pairs all --memory-limit 30MB",
+            "for a cost matrix",
+        ),
         ("--sources towns.geojson --table t.txt", "--table: t.txt: name the table .csv"),
         ("--sources towns.geojson --table towns.geojson", "already names this file"),
         ("--sources towns.geojson --into elevation", "different names"),
