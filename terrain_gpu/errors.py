@@ -76,3 +76,6 @@ class VerificationError(StoreError):
     ) -> None:
         super().__init__(message)
         self.check, self.row, self.col = check, row, col
+
+    def __reduce__(self) -> tuple[type, tuple[str, str, int | None, int | None]]:
+        return type(self), (str(self), self.check, self.row, self.col)

@@ -392,6 +392,39 @@ class OperationContract:
             for name in self.there(store):
                 rmtree(store / name)
 
+    def test_workers_prove_it(self, store, cluster):
+        """Also if one of them dies meanwhile."""
+        killed, seen = [], []
+        operation = self.make(store)
+
+        def tell(cells, total):
+            seen.append(cells)
+            if not killed and sum(seen) > total * operation.passes / passes:
+                killed.append(kill_a_worker(cluster))
+
+        passes = operation.passes + operation.proof_passes
+        found = run(operation, client=cluster, verify=True, place=Here(tell))
+        assert found.report.result["proof_tasks"] > 0
+        assert killed
+        self.check(store)
+
+    def test_workers_refuse_mutations(self, store, monkeypatch, cluster):
+        """With the message of one process."""
+        for output in self.make(store).outputs:
+            with monkeypatch.context() as patch:
+                self.change(patch, type(self.make(store)), output.name, (64, 100))
+                with pytest.raises(VerificationError) as here:
+                    run(self.make(store), verify=True)
+                with pytest.raises(VerificationError) as there:
+                    run(self.make(store), verify=True, client=cluster)
+            assert str(here.value) == str(there.value)
+            told = (
+                (error.value.check, error.value.row, error.value.col) for error in (here, there)
+            )
+            assert len(set(told)) == 1
+            assert not self.there(store)
+            assert not (store / ".incomplete").exists()
+
 
 class FileContract(OperationContract):
     """What every operation that writes a file promises."""
@@ -401,6 +434,7 @@ class FileContract(OperationContract):
 
     # A stopped run leaves nothing to resume from, and blocks are written in order.
     test_on_a_cluster = test_a_worker_dies_and_the_run_goes_on = None
+    test_workers_prove_it = test_workers_refuse_mutations = None
     test_stopped_on_a_cluster_and_resumed_here = None
     test_stopped_here_and_resumed_on_a_cluster = None
 

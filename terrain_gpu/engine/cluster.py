@@ -17,7 +17,7 @@ import time
 import uuid
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import AbstractContextManager, closing, contextmanager, suppress
 from functools import partial
 from itertools import islice
 from queue import Empty, SimpleQueue
@@ -33,12 +33,15 @@ from .connection import RESUME, address_of, answer_of, dask_errors, open_client,
 from .machine import default_memory_limit
 from .operation import Operation, Phase, State
 from .plan import MB, StreamPlan
+from .proof import Checks
 from .worker import (
     Facts,
     Job,
     Needs,
+    ProofJob,
     Told,
     Wanted,
+    check_each,
     do_each,
     facts,
     patch_blocks,
@@ -60,6 +63,9 @@ TASK_SECONDS = 0.2
 """Target duration of a task with small blocks: each task costs the scheduler up to 1 ms."""
 MOST_BLOCKS = 256
 """Most blocks of a task."""
+
+LARGE = 1 << 16
+"""Bytes from which on what is the same for all tasks is not sent with each."""
 
 WAIT, LOOK = 30.0, 2.0
 """Seconds to wait for a worker, and between counts of the workers."""
@@ -178,13 +184,21 @@ class Cluster:
         hosts = Counter(room.host for room in self._room.values())
         shares = [room.threads // hosts[room.host] for room in self._room.values()]
         threads = self.threads if gpu is None else max(min(shares, default=1), 1)
-        rooms = [room.memory for room in self._room.values()]
-        with planner.of_cluster(OVERHEAD, min(rooms, default=memory_limit)):
+        with self.planning():
             plan = operation.plan(memory_limit, threads, gpu)
+        self._require(plan)
+        return plan
+
+    def planning(self) -> AbstractContextManager[None]:
+        """Plan for each process of the cluster in the body."""
+        rooms = (room.memory for room in self._room.values())
+        return planner.of_cluster(OVERHEAD, min(rooms, default=planner.cluster_room))
+
+    def _require(self, plan: StreamPlan) -> None:
+        """Refuse workers that have less memory than a plan; those that join later, too."""
         self._needs = self._needs._replace(memory=plan.worker_memory or plan.memory)
         for address, room in self._room.items():
             refuse(address, room, self._needs)
-        return plan
 
     def map(self, run: Run, phase: Phase, state: State, blocks: Iterator[Block]) -> None:
         """Solve blocks in the workers; record them and add their knowledge in this process."""
@@ -223,6 +237,13 @@ class Cluster:
         """Yield ``work(operation, folder, item)`` for all items, computed in the workers."""
         with self._lent(run, run.operation.phases[-1], []) as packed:
             yield from self._run(do_each, packed, ((work, item) for item in items))
+
+    def check(
+        self, plan: StreamPlan, checks: Checks, items: Iterator[tuple[Block, list[Any]]]
+    ) -> Generator[tuple[Block, Any], None, None]:
+        """Yield blocks and what is found in them, checked in the workers; see `check_blocks`."""
+        self._require(plan)
+        yield from self._run(check_each, pickle.dumps(ProofJob(checks, self._run_id)), items)
 
     @contextmanager
     def lend(self, run: Run, names: Iterable[str]) -> Iterator[LentToWorkers]:
@@ -318,7 +339,7 @@ class Cluster:
 
     def _run(
         self,
-        function: Callable[[Job, list[Any]], list[Any]],
+        function: Callable[[Any, list[Any]], list[Any]],
         packed: bytes,
         items: Iterator[Any],
     ) -> Generator[Any, None, None]:
@@ -427,7 +448,7 @@ class Tasks:
     """
 
     def __init__(
-        self, cluster: Cluster, function: Callable[[Job, list[Any]], list[Any]], packed: bytes
+        self, cluster: Cluster, function: Callable[[Any, list[Any]], list[Any]], packed: bytes
     ) -> None:
         self.cluster, self.function, self.packed = cluster, function, packed
         self.name = f"terrain_gpu-{uuid.uuid4().hex}"
@@ -435,17 +456,34 @@ class Tasks:
         self.orphans: set[Any] = set()
         self.of_worker: Counter[str] = Counter()
         self.ready: SimpleQueue[Any] = SimpleQueue()
+        self._shared: Any = None
 
     def submit(self, items: list[Any], worker: str = "") -> None:
         """Submit a task; another worker does it if this one dies."""
         self._send(len(items), pickle.dumps(items), worker)
 
+    @property
+    def shared(self) -> Any:
+        """What is the same for all tasks: pickled, or where large, of a task that returns this.
+
+        Workers fetch its result once. It is lost with none of them: Dask does the task again.
+        """
+        if len(self.packed) <= LARGE:
+            self.cluster.figures.bytes_sent += len(self.packed)
+            return self.packed
+        if self._shared is None:
+            self.cluster.figures.bytes_sent += len(self.packed)
+            self._shared = self.cluster.client.submit(
+                bytes, self.packed, key=f"shared-{self.name}", pure=False
+            )
+        return self._shared
+
     def _send(self, count: int, sent: bytes, worker: str) -> None:
         figures, client = self.cluster.figures, self.cluster.client
-        figures.sent(self.packed, sent)
+        figures.sent(sent)
         place = {"workers": [worker], "allow_other_workers": True} if worker else {}
         future = client.submit(
-            task, self.function, self.cluster._needs, self.packed, sent,
+            task, self.function, self.cluster._needs, self.shared, sent,
             key=f"{self.name}-{figures.tasks}", pure=False, retries=0, **place,
         )  # fmt: skip
         self.running[future] = count, sent, worker

@@ -245,6 +245,9 @@ class Operation(ABC):
         finally:
             state.close()
 
+    proven_by_workers: ClassVar[bool] = True
+    """Whether a cluster's workers check blocks; not if checks need files of this process."""
+
     def plan_verify(self, memory_limit: int, threads: int | None) -> None:  # noqa: B027
         """Refuse, before the work, limits that are too small for `verify` after it."""
 

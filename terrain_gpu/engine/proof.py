@@ -1,9 +1,15 @@
-"""Proofs of layers on the CPU: their blocks, and those of the inputs, streamed through a check."""
+"""Proofs of layers on the CPU: their blocks, and those of the inputs, streamed through a check.
+
+They stream in threads of this process, or in the workers of a cluster. What checks a block is a
+function of a module, or a method of a small object, with nothing that grows with the raster: it is
+sent to workers, with the paths of layers. What it returns of a block is added up in this process.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any, NamedTuple, NoReturn
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import closing, nullcontext
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 import numpy as np
 
@@ -14,6 +20,9 @@ from ..store import Layer, TileStore
 from .plan import StreamPlan, fit_blocks
 from .schedule import stream
 
+if TYPE_CHECKING:
+    from .cluster import Cluster
+
 
 class Read(NamedTuple):
     """A layer that a proof reads, with so many rings of cells around each block."""
@@ -23,11 +32,22 @@ class Read(NamedTuple):
 
 
 class Limits(NamedTuple):
-    """What a proof may use, and whom it tells of blocks that are checked."""
+    """What a proof may use, and whom it tells of blocks that are checked.
+
+    Attributes
+    ----------
+    cluster
+        Its workers check the blocks, within these limits each; this process when None.
+    """
 
     memory_limit: int | str | None = None
     threads: int | None = None
     progress: Progress = silent
+    cluster: Cluster | None = None
+
+    def quietly(self) -> Limits:
+        """For a pass that progress does not count."""
+        return self._replace(progress=silent)
 
 
 def plan_proof(
@@ -46,68 +66,149 @@ def plan_proof(
         when the limit is too small.
     """
     sizes = [(blocks.block + 2 * halo) ** 2 * layer.dtype.itemsize for layer, halo in reads]
-    return fit_blocks(
-        blocks,
-        ", ".join(layer.dtype.name for layer, _ in reads),
-        "to verify",
-        buffer=sum(sizes),
-        worker=worker,
-        scratch=max(sizes) + 64 * blocks.rows,
-        held=held,
-        memory_limit=limits.memory_limit,
-        threads=limits.threads,
-    )
+    cluster = limits.cluster
+    with nullcontext() if cluster is None else cluster.planning():
+        return fit_blocks(
+            blocks,
+            ", ".join(layer.dtype.name for layer, _ in reads),
+            "to verify",
+            buffer=sum(sizes),
+            worker=worker,
+            scratch=max(sizes) + 64 * blocks.rows,
+            held=held,
+            memory_limit=limits.memory_limit,
+            threads=limits.threads if cluster is None else cluster.threads,
+        )
 
 
-def check_blocks(
-    plan: StreamPlan,
-    blocks: BlockGrid,
-    reads: Sequence[Read],
-    check: Callable[[Block, list[np.ndarray]], Any],
-    add: Callable[[Block, Any], None],
-    progress: Progress,
-    *,
-    only: Iterable[Block] | None = None,
-) -> None:
-    """Give blocks to `check`, in threads, and what that returns to `add`, one at a time.
+class Checks(NamedTuple):
+    """What is done with each block: which layers are read, and what checks the cells."""
 
-    Parameters
-    ----------
-    only
-        The blocks; all when None.
-    """
-    sides = [min(blocks.block, side) for side in (blocks.rows, blocks.cols)]
+    blocks: BlockGrid
+    reads: Sequence[Read]
+    check: Callable[..., Any]
 
-    def new_buffer() -> list[np.ndarray]:
+    def new_buffer(self) -> list[np.ndarray]:
+        """Allocate room for the cells of a block."""
+        rows, cols = (min(self.blocks.block, side) for side in (self.blocks.rows, self.blocks.cols))
         return [
-            np.empty((sides[0] + 2 * halo) * (sides[1] + 2 * halo), layer.dtype)
-            for layer, halo in reads
+            np.empty((rows + 2 * halo) * (cols + 2 * halo), layer.dtype)
+            for layer, halo in self.reads
         ]
 
-    def read(at: Block, buffer: list[np.ndarray]) -> list[np.ndarray]:
-        r0, r1, c0, c1 = blocks.window(*at)
+    def read(self, at: Block, buffer: list[np.ndarray]) -> list[np.ndarray]:
+        """Read the cells of a block, with their rings."""
+        r0, r1, c0, c1 = self.blocks.window(*at)
         found = []
-        for (layer, halo), flat in zip(reads, buffer, strict=True):
+        for (layer, halo), flat in zip(self.reads, buffer, strict=True):
             shape = r1 - r0 + 2 * halo, c1 - c0 + 2 * halo
             # Contiguous for every shape, so that kernels are compiled once.
             view = flat[: shape[0] * shape[1]].reshape(shape)
             found.append(layer.read_ring((r0, r1, c0, c1), view, halo=halo))
         return found
 
+    def of(self, at: Block, data: list[np.ndarray], *given: Any) -> Any:
+        """Return what is found in a block, or the violation."""
+        try:
+            return self.check(at, data, *given)
+        except VerificationError as error:
+            return error
+
+
+def check_blocks(
+    plan: StreamPlan,
+    blocks: BlockGrid,
+    reads: Sequence[Read],
+    check: Callable[..., Any],
+    add: Callable[[Block, Any], None],
+    limits: Limits,
+    *,
+    only: Collection[Block] | None = None,
+    given: Callable[[Block], Any] | None = None,
+) -> None:
+    """Give blocks to `check`, in threads or workers, and what it returns to `add`, one at a time.
+
+    Parameters
+    ----------
+    check
+        ``check(at, cells)`` of a block; with `given`, ``check(at, cells, given(at))``. It can be
+        pickled.
+    only
+        The blocks; all when None.
+    given
+        What a block needs to know about others.
+
+    Raises
+    ------
+    VerificationError
+        of the first block that has one, whatever the order in which they are checked.
+    """
+    checks, cluster = Checks(blocks, reads, check), limits.cluster
+    faults: dict[Block, VerificationError] = {}
+
+    def order() -> Iterator[Block]:
+        yield from blocks.ids() if only is None else only
+
+    def due() -> Iterator[Block]:
+        # Blocks are given out in order: all before the first fault are checked, too.
+        for at in order():
+            if faults:
+                return
+            yield at
+
+    def more(at: Block) -> list[Any]:
+        return [] if given is None else [given(at)]
+
+    def take(at: Block, found: Any) -> None:
+        if isinstance(found, VerificationError):
+            faults[at] = found
+        else:
+            add(at, found)
+
     def done(at: Block) -> None:
         r0, r1, c0, c1 = blocks.window(*at)
-        progress((r1 - r0) * (c1 - c0), blocks.rows * blocks.cols)
+        limits.progress((r1 - r0) * (c1 - c0), blocks.rows * blocks.cols)
 
-    stream(
-        blocks.ids() if only is None else only,
-        read,
-        add,
-        compute=check,
-        buffers=[new_buffer() for _ in range(plan.buffers)],
-        readers=plan.readers,
-        workers=plan.workers,
-        done=done,
-    )
+    if cluster is None:
+        stream(
+            due(),
+            checks.read,
+            take,
+            compute=lambda at, data: checks.of(at, data, *more(at)),
+            buffers=[checks.new_buffer() for _ in range(plan.buffers)],
+            readers=plan.readers,
+            workers=plan.workers,
+            done=done,
+        )
+    else:
+        with closing(cluster.check(plan, checks, ((at, more(at)) for at in due()))) as results:
+            for at, found in results:
+                take(at, found)
+                done(at)
+    for at in order():
+        if at in faults:
+            raise faults[at]
+
+
+def border_ids(blocks: BlockGrid, at: Block, *, inside: bool = True) -> np.ndarray:
+    """Sorted ids of the cells around a block, and with `inside` of those at its rim."""
+    r0, r1, c0, c1 = blocks.window(*at)
+    chosen = np.ones((r1 - r0 + 2, c1 - c0 + 2), bool)
+    rings = 2 if inside else 1
+    chosen[rings:-rings, rings:-rings] = False
+    row, col = np.nonzero(chosen)
+    row, col = row + (r0 - 1), col + (c0 - 1)
+    there = (row >= 0) & (row < blocks.rows) & (col >= 0) & (col < blocks.cols)
+    found: np.ndarray = row[there] * blocks.cols + col[there]
+    return found
+
+
+def known_of(ids: np.ndarray, known: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return which of some ids are known, a sorted array, and where they are in it."""
+    where = np.searchsorted(known, ids)
+    met = where < len(known)
+    met[met] = known[where[met]] == ids[met]
+    return ids[met], where[met]
 
 
 def around(one: np.ndarray) -> np.ndarray:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import cache, partial
 from pathlib import Path
@@ -236,6 +236,8 @@ class Run:
         The caller's limits.
     gpu
         The GPU to compute on; None for the CPU.
+    cluster
+        The engine, if that is a cluster.
     told
         Entries for the report that are not recorded: they depend on how the run went.
     counted
@@ -255,6 +257,7 @@ class Run:
     engine: Engine = field(default_factory=Threads)
     gpu: Any = None
     held: int = 0
+    cluster: Cluster | None = None
     told: dict[str, Any] = field(default_factory=dict)
     counted: bool = True
     adding: threading.Lock = field(default_factory=threading.Lock)
@@ -275,7 +278,8 @@ class Run:
     def proof_limits(self) -> Limits:
         """For a proof on the CPU."""
         cuda = self.held if self.gpu is None else self.gpu.held
-        return Limits(self.memory_limit - cuda, self.asked_threads, self.progress)
+        cluster = self.cluster if self.operation.proven_by_workers else None
+        return Limits(self.memory_limit - cuda, self.asked_threads, self.progress, cluster)
 
     @property
     def in_memory(self) -> bool:
@@ -407,7 +411,7 @@ def run(
     plan_on = _planner(operation, memory_limit, threads, place, cluster)
     place.run(plan_on)
     if verify:
-        _plan_proof(operation, memory_limit, threads, place)
+        _plan_proof(operation, memory_limit, threads, place, cluster)
     with report.measured(), ExitStack() as stack:
         writers = {
             output.name: stack.enter_context(
@@ -429,6 +433,7 @@ def run(
             threads,
             folder=_folder(unfinished),
             engine=engine or Threads(),
+            cluster=cluster,
         )
         if unfinished:
             with unfinished[0].errors():
@@ -520,9 +525,13 @@ def execute(begun: Run, place: Location, plan_on: Callable[[Any], StreamPlan]) -
 
 
 def _verify(begun: Run, found: dict[str, Any]) -> None:
+    figures = None if begun.cluster is None else begun.cluster.figures
+    before = 0 if figures is None else figures.tasks
     with begun.report.phase("verify"):
         try:
             begun.told |= begun.operation.verify(begun, found)
+            if figures is not None:
+                begun.told["proof_tasks"] = figures.tasks - before
         except VerificationError:
             if not begun.in_memory:
                 begun.forget()
@@ -530,15 +539,24 @@ def _verify(begun: Run, found: dict[str, Any]) -> None:
 
 
 def _plan_proof(
-    operation: Operation, memory_limit: int | str | None, threads: int | None, place: Location
+    operation: Operation,
+    memory_limit: int | str | None,
+    threads: int | None,
+    place: Location,
+    cluster: Cluster | None = None,
 ) -> None:
     """Refuse limits that are too small for the proof, beside CUDA where it is used."""
+    if not operation.proven_by_workers:
+        cluster = None
 
     def plan(gpu: Any) -> None:
         cuda = place.held if gpu is None else gpu.held
-        operation.plan_verify(limit_of(memory_limit) - cuda, threads)
+        operation.plan_verify(
+            limit_of(memory_limit) - cuda, threads if cluster is None else cluster.threads
+        )
 
-    place.run(plan)
+    with nullcontext() if cluster is None else cluster.planning():
+        place.run(plan)
 
 
 def _planner(

@@ -21,6 +21,7 @@ from ..store.writer import BlockWriter
 from .machine import available_threads, machine_memory, memory_limits
 from .operation import Operation, Phase
 from .plan import MB, StreamPlan
+from .proof import Checks
 
 
 class Job(NamedTuple):
@@ -33,6 +34,14 @@ class Job(NamedTuple):
     plan: StreamPlan | None = None
     run: str = ""
     """Unique: what a worker has opened for an earlier run may have been replaced since."""
+
+
+class ProofJob(NamedTuple):
+    """The parts of a task that are the same for all blocks of a pass of a proof."""
+
+    checks: Checks
+    run: str
+    """As of a `Job`."""
 
 
 class Needs(NamedTuple):
@@ -98,7 +107,7 @@ class _Local(threading.local):
 
     def clear(self) -> None:
         """Free what a job has opened and allocated."""
-        if self.job is not None and self.job.operation is not None:
+        if isinstance(self.job, Job):
             self.job.operation.close()
         self.key, self.job, self.buffer, self.work = b"", None, None, None
 
@@ -107,7 +116,7 @@ _local = _Local()
 
 
 def task(
-    function: Callable[[Job, list[Any]], list[Any]], needs: Needs, packed: bytes, items: bytes
+    function: Callable[[Any, list[Any]], list[Any]], needs: Needs, packed: bytes, items: bytes
 ) -> tuple[bytes, Told]:
     """Apply a function to some items in a worker; return the pickled results and figures."""
     from distributed import get_worker
@@ -190,6 +199,14 @@ def patch_blocks(job: Job, patches: list[tuple[Any, ...]]) -> list[list[list[byt
         for _ in pool.map(lambda patch: job.writers[0].patch_block(*patch), patches):
             pass
     return [_lines(job.writers)]
+
+
+def check_each(job: ProofJob, items: list[tuple[Block, list[Any]]]) -> list[tuple[Block, Any]]:
+    """Check blocks, in a worker; see `proof.check_blocks`."""
+    checks = job.checks
+    if _local.buffer is None:
+        _local.buffer = checks.new_buffer()
+    return [(at, checks.of(at, checks.read(at, _local.buffer), *given)) for at, given in items]
 
 
 def do_each(job: Job, items: list[tuple[Callable[..., Any], Any]]) -> list[Any]:

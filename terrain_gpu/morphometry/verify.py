@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
@@ -51,41 +52,43 @@ def verify_slopes(heights: Any, results: dict[str, Any], limits: Limits) -> dict
     StoreError
         when a layer is damaged.
     """
-    blocks, grid = heights.blocks, heights.grid
     plan, reads = plan_slopes(heights, results.values(), limits)
-    across, down = _lengths(grid)
     cells = 0
-
-    def check(at: Block, data: list[np.ndarray]) -> int:
-        r0, r1, c0, c1 = blocks.window(*at)
-        z, absent = data[0], is_nodata(data[0], heights.nodata)
-        # There are no cells outside of the raster.
-        absent[0] |= r0 == 0
-        absent[-1] |= r1 == grid.rows
-        absent[:, 0] |= c0 == 0
-        absent[:, -1] |= c1 == grid.cols
-        step, found = max(_STRIP // (c1 - c0), 1), 0
-        for top in range(0, r1 - r0, step):
-            rows, ring = slice(top, top + step), slice(top, top + step + 2)
-            east, south, without = _gradients(
-                z[ring], absent[ring], across[r0:r1][rows], down[r0:r1][rows]
-            )
-            found += without.size - int(without.sum())
-            for (kind, layer), cells_of in zip(results.items(), data[1:], strict=True):
-                fault = _first_wrong(kind, east, south, without, cells_of[rows])
-                if fault is not None:
-                    row, col, right = fault
-                    value = cells_of[top + row, col]
-                    what = f"{kind} {value!s} where {right!s} is right"
-                    wrong(layer, what, kind, r0 + top + row, c0 + col)
-        return found
 
     def add(at: Block, found: int) -> None:
         nonlocal cells
         cells += found
 
-    check_blocks(plan, blocks, reads, check, add, limits.progress)
+    check_blocks(plan, heights.blocks, reads, partial(_check, heights, results), add, limits)
     return {"cells": cells}
+
+
+def _check(heights: Any, results: dict[str, Any], at: Block, data: list[np.ndarray]) -> int:
+    """Check the cells of a block; return how many have a slope."""
+    grid = heights.grid
+    across, down = _lengths(grid)
+    r0, r1, c0, c1 = heights.blocks.window(*at)
+    z, absent = data[0], is_nodata(data[0], heights.nodata)
+    # There are no cells outside of the raster.
+    absent[0] |= r0 == 0
+    absent[-1] |= r1 == grid.rows
+    absent[:, 0] |= c0 == 0
+    absent[:, -1] |= c1 == grid.cols
+    step, found = max(_STRIP // (c1 - c0), 1), 0
+    for top in range(0, r1 - r0, step):
+        rows, ring = slice(top, top + step), slice(top, top + step + 2)
+        east, south, without = _gradients(
+            z[ring], absent[ring], across[r0:r1][rows], down[r0:r1][rows]
+        )
+        found += without.size - int(without.sum())
+        for (kind, layer), cells_of in zip(results.items(), data[1:], strict=True):
+            fault = _first_wrong(kind, east, south, without, cells_of[rows])
+            if fault is not None:
+                row, col, right = fault
+                value = cells_of[top + row, col]
+                what = f"{kind} {value!s} where {right!s} is right"
+                wrong(layer, what, kind, r0 + top + row, c0 + col)
+    return found
 
 
 def plan_slopes(
@@ -110,6 +113,7 @@ def verify_stored_slopes(store: TileStore, layer: Layer, limits: Limits) -> dict
     return verify_slopes(heights, {kind: layer}, limits)
 
 
+@lru_cache(maxsize=1)
 def _lengths(grid: GridSpec) -> tuple[np.ndarray, np.ndarray]:
     """For each row, two steps E, and two steps S with the row in their middle."""
     east, _, south, *_ = step_lengths(grid)

@@ -33,6 +33,9 @@ Number = float | int
 class Layer:
     """One raster of a store, open for reading. All methods are thread-safe.
 
+    It can be pickled: another process opens it by its path. Blocks that do not have the digests
+    recorded here are refused there, too.
+
     Attributes
     ----------
     name, path
@@ -78,6 +81,14 @@ class Layer:
         self._local = threading.local()
         self._lock = threading.Lock()
         self._digests: np.ndarray | None = None
+
+    def _facts(self) -> tuple[Any, ...]:
+        """What `Layer` is made of."""
+        facts = (self.path, self.grid, self.dtype, self.block_size, self.nodata, self.compress)
+        return *facts, self.attributes, self.separator
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Layer, self._facts()
 
     # -- description -----------------------------------------------------------------------
 

@@ -105,22 +105,12 @@ class BlockWriter(Layer):
     """
 
     def __init__(self, layer: Layer, shards: FileShards | ObjectShards | LentShards) -> None:
-        super().__init__(
-            layer.path,
-            layer.grid,
-            layer.dtype,
-            layer.block_size,
-            layer.nodata,
-            layer.compress,
-            layer.attributes,
-            layer.separator,
-        )
+        super().__init__(*layer._facts())
         self._shards = shards
         self.lines: list[bytes] = []
 
     def __reduce__(self) -> tuple[Any, ...]:
-        facts = (self.path, self.grid, self.dtype, self.block_size, self.nodata, self.compress)
-        return _lent, (*facts, self.attributes, self.separator, self._shards)
+        return _lent, (*self._facts(), self._shards)
 
     def write_block(self, i: int, j: int, data: np.ndarray) -> int:
         """Write block (i, j): temporary file, fsync (small shards later), rename, record.
@@ -260,6 +250,13 @@ def _lent(*facts: Any) -> BlockWriter:
     return BlockWriter(Layer(*layer), shards._replace(suffix=f"-{uuid.uuid4().hex}"))
 
 
+class WrittenBlocks(Layer):
+    """The blocks of a layer that a `LayerWriter` is writing, for reading in another process."""
+
+    def _expected(self, i: int, j: int) -> int | None:
+        return ANY_DIGEST
+
+
 class LayerWriter(BlockWriter):
     """A layer being written, in a folder of its own until `commit` moves it into place.
 
@@ -289,6 +286,9 @@ class LayerWriter(BlockWriter):
         os.write(self._log, b"\n")
         for found in self._records(checked=True):
             self.done[found.at] = True
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return WrittenBlocks, self._facts()
 
     def __enter__(self) -> LayerWriter:
         return self

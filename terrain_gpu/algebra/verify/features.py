@@ -6,6 +6,7 @@ and digest. A feature that changes nothing cannot be seen, nor does it matter.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -47,24 +48,13 @@ def verify_rasterized(
     """
     blocks: BlockGrid = rasterized.blocks
     plan, reads = plan_rasterized_proof(blocks, source, rasterized, limits)
-    found, cols = Changes(), blocks.cols
-
-    def check(at: Block, data: list[np.ndarray]) -> Changes:
-        r0, r1, c0, c1 = blocks.window(*at)
-        step, mine = max(_STRIP // (c1 - c0), 1), Changes()
-        for top in range(0, r1 - r0, step):
-            after = data[0][top : top + step]
-            before = np.zeros_like(after) if source is None else data[1][top : top + step]
-            rows = np.arange(r0 + top, r0 + top + len(after), dtype=np.int64)
-            ids = rows[:, None] * cols + np.arange(c0, c1)
-            mine = mine.plus(changes(ids, before, after))
-        return mine
+    found = Changes()
 
     def add(_: Block, mine: Changes) -> None:
         nonlocal found
         found = found.plus(mine)
 
-    check_blocks(plan, blocks, reads, check, add, limits.progress)
+    check_blocks(plan, blocks, reads, partial(_changes, blocks), add, limits)
     wrong_totals(rasterized, "cells changed", found.cells, expected.cells)
     if found != expected:
         raise VerificationError(
@@ -73,6 +63,19 @@ def verify_rasterized(
             "cells",
         )
     return {"changed": found.cells}
+
+
+def _changes(blocks: BlockGrid, at: Block, data: list[np.ndarray]) -> Changes:
+    """The cells of a block that differ from those before."""
+    r0, r1, c0, c1 = blocks.window(*at)
+    step, mine = max(_STRIP // (c1 - c0), 1), Changes()
+    for top in range(0, r1 - r0, step):
+        after = data[0][top : top + step]
+        before = np.zeros_like(after) if len(data) == 1 else data[1][top : top + step]
+        rows = np.arange(r0 + top, r0 + top + len(after), dtype=np.int64)
+        ids = rows[:, None] * blocks.cols + np.arange(c0, c1)
+        mine = mine.plus(changes(ids, before, after))
+    return mine
 
 
 def plan_rasterized_proof(

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -90,31 +91,35 @@ def verify_calc(
     plan, reads = plan_calc_proof(blocks, sources.values(), results, sought.parts, limits)
     cells = 0
 
-    def check(at: Block, data: list[np.ndarray]) -> int:
-        r0, r1, c0, c1 = blocks.window(*at)
-        step, valid = max(_STRIP // (c1 - c0), 1), 0
-        for top in range(0, r1 - r0, step):
-            rows = slice(top, top + step)
-            given = {
-                name: _with_nan(one[rows], layer.nodata)
-                for (name, layer), one in zip(sources.items(), data[1:], strict=True)
-            }
-            right, here = sought.over(given), data[0][rows]
-            valid += int(np.count_nonzero(~np.isnan(right)))
-            faults = np.argwhere(_differ(right, here, results.nodata))
-            if len(faults):
-                row, col = faults[0].tolist()
-                value = "no value" if np.isnan(right[row, col]) else f"{right[row, col]!s}"
-                what = f"{here[row, col]!s} where {sought.expression!r} gives {value}"
-                wrong(results, what, "cells", r0 + top + row, c0 + col)
-        return valid
-
     def add(at: Block, valid: int) -> None:
         nonlocal cells
         cells += valid
 
-    check_blocks(plan, blocks, reads, check, add, limits.progress)
+    check_blocks(plan, blocks, reads, partial(_check, sought, dict(sources), results), add, limits)
     return {"cells": cells}
+
+
+def _check(
+    sought: Sought, sources: Mapping[str, Any], results: Any, at: Block, data: list[np.ndarray]
+) -> int:
+    """Check the cells of a block; return how many have a value."""
+    r0, r1, c0, c1 = results.blocks.window(*at)
+    step, valid = max(_STRIP // (c1 - c0), 1), 0
+    for top in range(0, r1 - r0, step):
+        rows = slice(top, top + step)
+        given = {
+            name: _with_nan(one[rows], layer.nodata)
+            for (name, layer), one in zip(sources.items(), data[1:], strict=True)
+        }
+        right, here = sought.over(given), data[0][rows]
+        valid += int(np.count_nonzero(~np.isnan(right)))
+        faults = np.argwhere(_differ(right, here, results.nodata))
+        if len(faults):
+            row, col = faults[0].tolist()
+            value = "no value" if np.isnan(right[row, col]) else f"{right[row, col]!s}"
+            what = f"{here[row, col]!s} where {sought.expression!r} gives {value}"
+            wrong(results, what, "cells", r0 + top + row, c0 + col)
+    return valid
 
 
 def plan_calc_proof(

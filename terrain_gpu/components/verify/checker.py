@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
+from functools import partial
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -64,31 +65,42 @@ def verify_labels(
     plan, reads = plan_labels(blocks, labels, sources.values(), limits)
     count = _Count(labels, diagonal=connectivity == 8)
 
-    def check(at: Block, data: list[np.ndarray]) -> tuple[Any, ...]:
-        found, (r0, r1, c0, c1) = data[0], blocks.window(*at)
-        step = max(_STRIP // (c1 - c0), 1)
-        for row in range(0, r1 - r0, step):
-            part = slice(row, row + step)
-            holds = condition.holds(
-                {
-                    name: (cells[part], sources[name].nodata)
-                    for name, cells in zip(condition.layers, data[1:], strict=True)
-                }
-            )
-            faults = np.argwhere(np.where(holds, found[part] <= 0, found[part] != 0))
-            if not len(faults):
-                continue
-            down, right = faults[0].tolist()
-            value = found[row + down, right]
-            what = f"label {value} where the condition {'holds' if holds[down, right] else 'fails'}"
-            wrong(labels, what, "condition", r0 + row + down, c0 + right)
-        return count.of(at, found)
-
-    check_blocks(plan, blocks, reads, check, count.add, limits.progress)
+    of = _BlockLabels(labels, connectivity == 8)
+    check = partial(_check, condition, dict(sources), of)
+    check_blocks(plan, blocks, reads, check, count.add, limits)
     components, cells = count.join()
     wrong_totals(labels, "components", components, expected.get("components"))
     wrong_totals(labels, "cells inside", cells, expected.get("cells"))
     return {"components": components, "cells": cells}
+
+
+def _check(
+    condition: Expression,
+    sources: Mapping[str, Any],
+    of: _BlockLabels,
+    at: Block,
+    data: list[np.ndarray],
+) -> tuple[Any, ...]:
+    """Check where cells of a block have labels; return what `_Count` adds."""
+    labels = of.layer
+    found, (r0, r1, c0, c1) = data[0], labels.blocks.window(*at)
+    step = max(_STRIP // (c1 - c0), 1)
+    for row in range(0, r1 - r0, step):
+        part = slice(row, row + step)
+        holds = condition.holds(
+            {
+                name: (cells[part], sources[name].nodata)
+                for name, cells in zip(condition.layers, data[1:], strict=True)
+            }
+        )
+        faults = np.argwhere(np.where(holds, found[part] <= 0, found[part] != 0))
+        if not len(faults):
+            continue
+        down, right = faults[0].tolist()
+        value = found[row + down, right]
+        what = f"label {value} where the condition {'holds' if holds[down, right] else 'fails'}"
+        wrong(labels, what, "condition", r0 + row + down, c0 + right)
+    return of.look(at, found)
 
 
 def plan_labels(
@@ -119,6 +131,34 @@ def verify_stored_labels(store: TileStore, layer: Layer, limits: Limits) -> dict
     return verify_labels(condition, sources, layer, connectivity, recorded.result, limits)
 
 
+class _BlockLabels(NamedTuple):
+    """Looks at labels of blocks; can be sent to workers."""
+
+    layer: Any
+    diagonal: bool
+
+    def look(self, at: Block, labels: np.ndarray) -> tuple[Any, ...]:
+        """What `_Count.add` is told of a block."""
+        rows, cols = labels.shape
+        r0, _, c0, _ = self.layer.blocks.window(*at)
+        parent = np.empty(rows * cols, np.int32)
+        cells, joined, fault = join_cells(labels, self.diagonal, parent)
+        if fault >= 0:
+            row, col = divmod(fault, cols)
+            what = f"label {labels[row, col]} beside a cell of another label"
+            wrong(self.layer, what, "neighbours", r0 + row, c0 + col)
+        along, down = np.arange(cols), np.arange(rows) * cols
+        sides = [along, along + (rows - 1) * cols, down, down + cols - 1]
+        for side in sides:
+            to_roots(labels, parent, side)
+        pieces = np.unique(np.concatenate(sides))
+        pieces = pieces[pieces >= 0]
+        slots = [np.where(s < 0, -1, np.searchsorted(pieces, s)) for s in sides]
+        tops, starts = np.empty(rows, np.int64), np.empty(rows, np.int64)
+        new_labels(labels, tops, starts)
+        return cells, joined, slots, labels.ravel()[pieces].astype(np.int64), tops, starts
+
+
 class _Count:
     """Components of the labelled cells, counted; see the module for what is checked.
 
@@ -138,27 +178,6 @@ class _Count:
         self._tops = np.zeros((rows, across), np.int64)
         self._starts = np.zeros((rows, across), np.int64)
         self._cells = self._joined = 0
-
-    def of(self, at: Block, labels: np.ndarray) -> tuple[Any, ...]:
-        """What `add` is told of a block, from any thread."""
-        rows, cols = labels.shape
-        r0, _, c0, _ = self._blocks.window(*at)
-        parent = np.empty(rows * cols, np.int32)
-        cells, joined, fault = join_cells(labels, self._diagonal, parent)
-        if fault >= 0:
-            row, col = divmod(fault, cols)
-            what = f"label {labels[row, col]} beside a cell of another label"
-            wrong(self._layer, what, "neighbours", r0 + row, c0 + col)
-        along, down = np.arange(cols), np.arange(rows) * cols
-        sides = [along, along + (rows - 1) * cols, down, down + cols - 1]
-        for side in sides:
-            to_roots(labels, parent, side)
-        pieces = np.unique(np.concatenate(sides))
-        pieces = pieces[pieces >= 0]
-        slots = [np.where(s < 0, -1, np.searchsorted(pieces, s)) for s in sides]
-        tops, starts = np.empty(rows, np.int64), np.empty(rows, np.int64)
-        new_labels(labels, tops, starts)
-        return cells, joined, slots, labels.ravel()[pieces].astype(np.int64), tops, starts
 
     def add(self, at: Block, found: tuple[Any, ...]) -> None:
         """Note a block."""

@@ -10,13 +10,15 @@ belong to them, have proofs of their own.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from ...engine.plan import StreamPlan
 from ...engine.proof import Limits, Read, RunRecord, check_blocks, plan_proof, wrong
-from ...grid import Block, BlockGrid
+from ...grid import Block, BlockGrid, GridSpec
 from ...store import Layer
 from ..above import KINDS, NODATA, AboveRule
 from ..codes import NOWHERE, open_directions
@@ -56,11 +58,17 @@ def verify_averages(
     StoreError
         when a layer is damaged.
     """
-    checker = _AverageChecker(layers, rule, results, blocks)
+    cells = 0
+
+    def add(at: Block, found: int) -> None:
+        nonlocal cells
+        cells += found
+
+    checker = _AverageChecker(rule, dict(results), blocks, layers[0].grid, len(layers))
     plan = plan_averages(layers, results.values(), blocks, limits)
     reads = _reads(layers, results.values())
-    check_blocks(plan, blocks, reads, checker.check, checker.add, limits.progress)
-    return {"cells": checker.cells}
+    check_blocks(plan, blocks, reads, checker.check, add, limits)
+    return {"cells": cells}
 
 
 def plan_averages(
@@ -96,23 +104,22 @@ def _reads(layers: Sequence[Any], results: Iterable[Any]) -> list[Read]:
     return [Read(layer, 1) for layer in (*layers, *results)]
 
 
+@dataclass(frozen=True)
 class _AverageChecker:
-    """Arguments: see `verify_averages`."""
+    """Checks blocks; can be sent to workers. `given` layers are read before the results."""
 
-    def __init__(
-        self,
-        layers: Sequence[Any],
-        rule: AboveRule,
-        results: Mapping[str, Any],
-        blocks: BlockGrid,
-    ) -> None:
-        self.rule, self.results, self.blocks = rule, results, blocks
-        self.lengths, _ = geometry(layers[0].grid)
-        self.given = len(layers)
-        self.cells = 0
+    rule: AboveRule
+    results: Mapping[str, Any]
+    blocks: BlockGrid
+    grid: GridSpec
+    given: int
+
+    @cached_property
+    def lengths(self) -> np.ndarray:
+        return geometry(self.grid)[0]
 
     def check(self, at: Block, data: list[np.ndarray]) -> int:
-        """Check a block, from any thread; what `add` is told."""
+        """Check a block; return how many cells have a value."""
         filled, codes, heights, *streams = data[: self.given]
         r0, r1, c0, _ = self.blocks.window(*at)
         levels = self.rule.height(heights)
@@ -131,7 +138,3 @@ class _AverageChecker:
                 what = f"{kind} {inner[row, col]!s} where {right[row, col]!s} is right"
                 wrong(layer, what, kind, r0 + row, c0 + col)
         return int(np.count_nonzero(right != NODATA))
-
-    def add(self, at: Block, found: int) -> None:
-        """Count the cells of a block."""
-        self.cells += found

@@ -10,6 +10,7 @@ Labels are right exactly when
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -28,7 +29,7 @@ from ...grid import Block, BlockGrid
 from ...store import Layer, TileStore
 from ..codes import label_dtype, open_directions
 from .kernels import check_labels
-from .ways import ORDER_BYTES, BlockFlow, FlowWays, ways_bytes
+from .ways import ORDER_BYTES, BlockFlow, BlockWays, FlowWays, ways_bytes
 
 
 def verify_basins(
@@ -63,12 +64,6 @@ def verify_basins(
     counts = np.zeros((blocks.rows, blocks.shape[1]), np.int64)
     cells = 0
 
-    def look(at: Block, data: list[np.ndarray]) -> tuple[int, np.ndarray, BlockFlow]:
-        target, order = ways.within(at, data[0])
-        r0, r1, _, _ = blocks.window(*at)
-        ends = (target == -1).reshape(r1 - r0, -1).sum(axis=1)
-        return len(order), ends, ways.look(at, data[0], target, order)[1]
-
     def add(at: Block, found: tuple[int, np.ndarray, BlockFlow]) -> None:
         nonlocal cells
         cells += found[0]
@@ -76,29 +71,46 @@ def verify_basins(
         counts[r0:r1, at[1]] = found[1]
         ways.add(found[2])
 
-    def check(at: Block, data: list[np.ndarray]) -> None:
-        own, found = data
-        target, _ = ways.within(at, own)
-        r0, r1, c0, c1 = blocks.window(*at)
-        ends = (target == -1).reshape(r1 - r0, -1)
-        numbers = np.cumsum(ends, axis=1) - 1 + firsts[r0:r1, at[1], None]
-        cell = check_labels(own, target, found, numbers.ravel())
-        if cell >= 0:
-            row, col = divmod(cell, c1 - c0)
-            what = f"label {found[row + 1, col + 1]!s} is not that of the outlet"
-            wrong(labels, what, "label", r0 + row, c0 + col)
+    def given(at: Block) -> np.ndarray:
+        r0, r1, _, _ = blocks.window(*at)
+        return firsts[r0:r1, at[1], None]
 
     def nothing(at: Block, found: None) -> None:
         """Nothing is known of a block."""
 
     first, second = _reads(codes, labels)
-    check_blocks(plans[0], blocks, first, look, add, limits.progress)
+    check_blocks(plans[0], blocks, first, partial(_look, ways.of), add, limits)
     ways.join()
     firsts = 1 + (np.cumsum(counts) - counts.ravel()).reshape(counts.shape)
-    check_blocks(plans[1], blocks, second, check, nothing, limits.progress)
+    check = partial(_check, ways.of, labels)
+    check_blocks(plans[1], blocks, second, check, nothing, limits, given=given)
     basins = int(counts.sum())
     wrong_totals(labels, "basins", basins, result.get("basins"))
     return {"basins": basins, "cells": cells}
+
+
+def _look(ways: BlockWays, at: Block, data: list[np.ndarray]) -> tuple[int, np.ndarray, BlockFlow]:
+    """What is known of a block: cells that drain, outlets of each row, and its ways."""
+    target, order = ways.within(at, data[0])
+    r0, r1, _, _ = ways.blocks.window(*at)
+    ends = (target == -1).reshape(r1 - r0, -1).sum(axis=1)
+    return len(order), ends, ways.look(at, data[0], target, order)[1]
+
+
+def _check(
+    ways: BlockWays, labels: Any, at: Block, data: list[np.ndarray], firsts: np.ndarray
+) -> None:
+    """Check the labels of a block, given the number of the first outlet of each row."""
+    own, found = data
+    target, _ = ways.within(at, own)
+    r0, r1, c0, c1 = ways.blocks.window(*at)
+    ends = (target == -1).reshape(r1 - r0, -1)
+    numbers = np.cumsum(ends, axis=1) - 1 + firsts
+    cell = check_labels(own, target, found, numbers.ravel())
+    if cell >= 0:
+        row, col = divmod(cell, c1 - c0)
+        what = f"label {found[row + 1, col + 1]!s} is not that of the outlet"
+        wrong(labels, what, "label", r0 + row, c0 + col)
 
 
 def plan_basins(codes: Any, labels: Any, limits: Limits) -> list[StreamPlan]:

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import os
 import tempfile
-import threading
 from collections.abc import Iterator
 from contextlib import ExitStack
 from itertools import product
@@ -41,7 +40,7 @@ from ...store.scratch import scratch_folder
 from ..breach_rule import NO_VALUE, OUTLET, PIT, PLAIN, BreachRule
 from ..outlets import NAMED, has_voids
 from .breach_kernels import lower_again
-from .voids import VOID_BYTES, Floods, flooded, floods_bytes, lists_of, spread
+from .voids import VOID_BYTES, Floods, Voids, flooded, floods_bytes, lists_of, spread
 
 COUNTS = ("pits", "breached", "lowered")
 
@@ -125,58 +124,46 @@ def verify_stored_breach(store: TileStore, layer: Layer, limits: Limits) -> dict
     return verify_breach(heights, layer, rule, outlets, recorded.result, limits)
 
 
-class _BreachProof:
-    """The passes of a proof."""
+def ids_of(blocks: BlockGrid, at: Block, cells: np.ndarray) -> np.ndarray:
+    """Ids in the raster of cells of a block."""
+    r0, _, c0, c1 = blocks.window(*at)
+    row, col = np.divmod(cells.astype(np.int64), c1 - c0)
+    found: np.ndarray = (r0 + row) * blocks.cols + c0 + col
+    return found
 
-    def __init__(
-        self, heights: Any, lowered: Any, rule: BreachRule, file: IO[bytes], floods: Floods | None
-    ) -> None:
-        self._heights, self._lowered, self._rule = heights, lowered, rule
-        self._floods, self._file = floods, file
-        self._blocks: BlockGrid = heights.blocks
-        self._marks: dict[Block, tuple[int, int, int]] = {}
-        self._end = 0
-        self._rims = LowCells(self._blocks)
-        self._over_blocks = np.empty(0, np.int64)
-        self._local = threading.local()
-        self._counts = dict.fromkeys(COUNTS, 0)
 
-    def run(
-        self, plans: list[StreamPlan], recorded: dict[str, Any], limits: Limits
-    ) -> dict[str, Any]:
-        heights, blocks, floods = self._heights, self._blocks, self._floods
-        near = [Read(heights, 1)]
-        if floods is not None:
-            flood, add = floods.look, floods.add
+class _BlockBreach(NamedTuple):
+    """Checks blocks; can be sent to workers."""
 
-            def look(at: Block, data: list[np.ndarray]) -> Any:
-                absent = ~self._valid(at, data[0], 1)[1:-1, 1:-1]
-                return flood(at, np.ascontiguousarray(absent))
+    heights: Any
+    lowered: Any
+    rule: BreachRule
 
-            tell = limits.progress
-            check_blocks(plans[0], blocks, near, look, lambda _, voids: add(voids), tell)
-            floods.join()
-        check_blocks(plans[0], blocks, near, self._look, self._add, limits.progress)
-        self._over_blocks = self._rims.pits()
-        far = [Read(heights, 2 * self._rule.reach), Read(self._lowered)]
-        check_blocks(plans[1], blocks, far, self._check, self._count, limits.progress)
-        for key in COUNTS:
-            wrong_totals(self._lowered, key, self._counts[key], recorded.get(key))
-        return self._counts
-
-    def _valid(self, at: Block, cells: np.ndarray, halo: int) -> np.ndarray:
-        r0, r1, c0, c1 = self._blocks.window(*at)
-        rows, cols = np.arange(r0 - halo, r1 + halo), np.arange(c0 - halo, c1 + halo)
-        inside = ((rows >= 0) & (rows < self._blocks.rows))[:, None] & (
-            (cols >= 0) & (cols < self._blocks.cols)
-        )
-        found: np.ndarray = inside & ~is_nodata(cells, self._heights.nodata)
+    @property
+    def blocks(self) -> BlockGrid:
+        found: BlockGrid = self.heights.blocks
         return found
 
-    def _look(self, at: Block, data: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray, _Low]:
-        """Find pits and outlets of a block, and low cells at its rim; from any thread."""
+    def voids(self, at: Block, data: list[np.ndarray]) -> Any:
+        """Look at the voids of a block."""
+        absent = ~self._valid(at, data[0], 1)[1:-1, 1:-1]
+        return Voids(self.blocks).look(at, np.ascontiguousarray(absent))
+
+    def _valid(self, at: Block, cells: np.ndarray, halo: int) -> np.ndarray:
+        r0, r1, c0, c1 = self.blocks.window(*at)
+        rows, cols = np.arange(r0 - halo, r1 + halo), np.arange(c0 - halo, c1 + halo)
+        inside = ((rows >= 0) & (rows < self.blocks.rows))[:, None] & (
+            (cols >= 0) & (cols < self.blocks.cols)
+        )
+        found: np.ndarray = inside & ~is_nodata(cells, self.heights.nodata)
+        return found
+
+    def look(
+        self, at: Block, data: list[np.ndarray], voids: Voids | None = None
+    ) -> tuple[np.ndarray, np.ndarray, _Low]:
+        """Find pits and outlets of a block, and low cells at its rim, given voids beside it."""
         z, valid = data[0], self._valid(at, data[0], 1)
-        outer = ~valid if self._floods is None else self._floods.outside(at, ~valid)
+        outer = ~valid if voids is None else voids.outside(at, ~valid)
         own, here = valid[1:-1, 1:-1], z[1:-1, 1:-1]
         outlets = own & around(outer)
         low = own & ~outlets
@@ -200,17 +187,69 @@ class _BreachProof:
         at_rim[labels[where]] = True
         at_rim[0] = False
         names = np.cumsum(at_rim) * at_rim
-        ids = self._globally(at, where), self._globally(at, first[at_rim])
+        ids = ids_of(self.blocks, at, where), ids_of(self.blocks, at, first[at_rim])
         low_at_rim = _Low(ids[0], here.reshape(-1)[where], names[labels[where]], ids[1],
                           drained[at_rim])  # fmt: skip
         within = ~drained & ~at_rim
         return first[1:][within[1:]], np.flatnonzero(outlets), low_at_rim
 
-    def _globally(self, at: Block, cells: np.ndarray) -> np.ndarray:
-        r0, _, c0, c1 = self._blocks.window(*at)
-        row, col = np.divmod(cells.astype(np.int64), c1 - c0)
-        found: np.ndarray = (r0 + row) * self._blocks.cols + c0 + col
-        return found
+    def check(
+        self, at: Block, data: list[np.ndarray], given: tuple[np.ndarray, np.ndarray]
+    ) -> tuple[int, int, int]:
+        """Check a block; return its counts. Pits and outlets are given, see `_BreachProof`."""
+        heights, found = data
+        rule, ring = self.rule, 2 * self.rule.reach
+        size = (ring + 1) ** 2
+        numbers, cells = np.empty((2, size), np.int64), np.empty((2, size), np.int32)
+        before = heights[ring:-ring, ring:-ring]
+        right = before.copy()
+        how = rule.reach, rule.per_unit, rule.deepest
+        kinds = np.where(self._valid(at, heights, ring), np.uint8(PLAIN), np.uint8(NO_VALUE))
+        kinds.reshape(-1)[given[0]] = PIT
+        kinds.reshape(-1)[given[1]] = OUTLET
+        pits, breached = lower_again(heights, kinds, *how, (*numbers, *cells), right)
+        bits = f"u{right.itemsize}"
+        differs = np.flatnonzero(right.view(bits) != found.view(bits))
+        if len(differs):
+            r0, _, c0, _ = self.blocks.window(*at)
+            row, col = divmod(int(differs[0]), right.shape[1])
+            what = f"height {found[row, col]!s} where {right[row, col]!s} is right"
+            wrong(self.lowered, what, "height", r0 + row, c0 + col)
+        return pits, breached, int((right < before).sum())
+
+
+class _BreachProof:
+    """The passes of a proof."""
+
+    def __init__(
+        self, heights: Any, lowered: Any, rule: BreachRule, file: IO[bytes], floods: Floods | None
+    ) -> None:
+        self._heights, self._lowered, self._rule = heights, lowered, rule
+        self._floods, self._file = floods, file
+        self._blocks: BlockGrid = heights.blocks
+        self._marks: dict[Block, tuple[int, int, int]] = {}
+        self._end = 0
+        self._rims = LowCells(self._blocks)
+        self._over_blocks = np.empty(0, np.int64)
+        self._counts = dict.fromkeys(COUNTS, 0)
+
+    def run(
+        self, plans: list[StreamPlan], recorded: dict[str, Any], limits: Limits
+    ) -> dict[str, Any]:
+        heights, blocks, floods = self._heights, self._blocks, self._floods
+        near, of = [Read(heights, 1)], _BlockBreach(heights, self._lowered, self._rule)
+        if floods is not None:
+            add = floods.add
+            check_blocks(plans[0], blocks, near, of.voids, lambda _, voids: add(voids), limits)
+            floods.join()
+        given = None if floods is None else floods.near
+        check_blocks(plans[0], blocks, near, of.look, self._add, limits, given=given)
+        self._over_blocks = self._rims.pits()
+        far = [Read(heights, 2 * self._rule.reach), Read(self._lowered)]
+        check_blocks(plans[1], blocks, far, of.check, self._count, limits, given=self._given)
+        for key in COUNTS:
+            wrong_totals(self._lowered, key, self._counts[key], recorded.get(key))
+        return self._counts
 
     def _add(self, at: Block, found: tuple[np.ndarray, np.ndarray, _Low]) -> None:
         pits, outlets, low = found
@@ -221,51 +260,30 @@ class _BreachProof:
         self._marks[at] = self._end, len(pits), len(outlets)
         self._end += 4 * (len(pits) + len(outlets))
 
-    def _kinds(self, at: Block, heights: np.ndarray) -> np.ndarray:
-        """Kinds of the cells of a block and its rings."""
+    def _given(self, at: Block) -> tuple[np.ndarray, np.ndarray]:
+        """Places of pits and outlets in a block and its rings."""
         reach, blocks = self._rule.reach, self._blocks
         r0, r1, c0, c1 = blocks.window(*at)
-        kinds = np.where(self._valid(at, heights, 2 * reach), np.uint8(PLAIN), np.uint8(NO_VALUE))
-        top, left = r0 - 2 * reach, c0 - 2 * reach
+        top, left, width = r0 - 2 * reach, c0 - 2 * reach, c1 - c0 + 4 * reach
 
-        def put(ids: np.ndarray, kind: int, ring: int) -> None:
-            row, col = ids // blocks.cols - top - ring, ids % blocks.cols - left - ring
-            part = kinds[ring : kinds.shape[0] - ring, ring : kinds.shape[1] - ring]
-            inside = (row >= 0) & (row < part.shape[0]) & (col >= 0) & (col < part.shape[1])
-            part[row[inside], col[inside]] = kind
+        def within(ids: np.ndarray, ring: int) -> np.ndarray:
+            row, col = ids // blocks.cols - top, ids % blocks.cols - left
+            inside = (row >= ring) & (row < r1 - top + 2 * reach - ring)
+            inside &= (col >= ring) & (col < width - ring)
+            return row[inside] * width + col[inside]
 
         side, shape = blocks.block, blocks.shape
         down = range(max(top, 0) // side, min((r1 + 2 * reach - 1) // side + 1, shape[0]))
         across = range(max(left, 0) // side, min((c1 + 2 * reach - 1) // side + 1, shape[1]))
+        found = [[within(self._over_blocks, reach)], list[np.ndarray]()]
         for other in product(down, across):
             start, pits, outlets = self._marks[other]
             data = os.pread(self._file.fileno(), 4 * (pits + outlets), start)
-            ids = self._globally(other, np.frombuffer(data, np.int32))
-            put(ids[:pits], PIT, reach)
-            put(ids[pits:], OUTLET, 0)
-        put(self._over_blocks, PIT, reach)
-        return kinds
-
-    def _check(self, at: Block, data: list[np.ndarray]) -> tuple[int, int, int]:
-        heights, found = data
-        rule, ring = self._rule, 2 * self._rule.reach
-        if not hasattr(self._local, "space"):
-            size = (ring + 1) ** 2
-            numbers, cells = np.empty((2, size), np.int64), np.empty((2, size), np.int32)
-            self._local.space = (*numbers, *cells)
-        before = heights[ring:-ring, ring:-ring]
-        right = before.copy()
-        how = rule.reach, rule.per_unit, rule.deepest
-        kinds = self._kinds(at, heights)
-        pits, breached = lower_again(heights, kinds, *how, self._local.space, right)
-        bits = f"u{right.itemsize}"
-        differs = np.flatnonzero(right.view(bits) != found.view(bits))
-        if len(differs):
-            r0, _, c0, _ = self._blocks.window(*at)
-            row, col = divmod(int(differs[0]), right.shape[1])
-            what = f"height {found[row, col]!s} where {right[row, col]!s} is right"
-            wrong(self._lowered, what, "height", r0 + row, c0 + col)
-        return pits, breached, int((right < before).sum())
+            ids = ids_of(blocks, other, np.frombuffer(data, np.int32))
+            found[0].append(within(ids[:pits], reach))
+            found[1].append(within(ids[pits:], 0))
+        all_pits, all_outlets = (np.concatenate(one).astype(np.int32) for one in found)
+        return all_pits, all_outlets
 
     def _count(self, at: Block, found: tuple[int, int, int]) -> None:
         for key, number in zip(COUNTS, found, strict=True):

@@ -7,6 +7,7 @@ those that were given, by number and digest.
 from __future__ import annotations
 
 import hashlib
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -72,24 +73,6 @@ def verify_burn(
     """
     count, found, total = recorded["burned"], list[np.ndarray](), 0
     plan = plan_burn_proof(heights, burned, count, limits)
-    word = f"u{heights.dtype.itemsize}"
-
-    def check(at: Block, data: list[np.ndarray]) -> np.ndarray:
-        before, after = data
-        r0, _, c0, _ = heights.blocks.window(*at)
-        row, col = np.nonzero(before.view(word) != after.view(word))
-        high, low = before[row, col], after[row, col]
-        good = ~is_nodata(high, heights.nodata) & ~is_nodata(low, heights.nodata) & (low < high)
-        if high.dtype.kind == "f":
-            with np.errstate(over="ignore", invalid="ignore"):
-                good &= low == np.subtract(high, depth, dtype=np.float64).astype(high.dtype)
-        else:  # the difference, modulo the size of a word
-            good &= np.subtract(high.view(word), low.view(word)) == depth
-        if not good.all():
-            k = int(np.argmin(good))
-            what = f"height {low[k]!s} where {high[k]!s} was, to be lowered by {depth} at most"
-            wrong(burned, what, "height", r0 + int(row[k]), c0 + int(col[k]))
-        return (r0 + row.astype(np.int64)) * heights.grid.cols + c0 + col
 
     def add(_: Block, ids: np.ndarray) -> None:
         nonlocal total
@@ -99,7 +82,8 @@ def verify_burn(
         found.append(ids)
 
     reads = [Read(heights), Read(burned)]
-    check_blocks(plan, heights.blocks, reads, check, add, limits.progress)
+    check = partial(_check, heights, burned, depth)
+    check_blocks(plan, heights.blocks, reads, check, add, limits)
     wrong_totals(burned, "cells burned", total, count)
     ids = np.sort(np.concatenate(found))
     if hashlib.sha256(ids.astype("<i8").tobytes()).hexdigest() != digest:
@@ -109,6 +93,28 @@ def verify_burn(
             "cells",
         )
     return {"burned": total}
+
+
+def _check(
+    heights: Any, burned: Any, depth: float, at: Block, data: list[np.ndarray]
+) -> np.ndarray:
+    """Check the cells of a block; return the ids of those that are lowered."""
+    word = f"u{heights.dtype.itemsize}"
+    before, after = data
+    r0, _, c0, _ = heights.blocks.window(*at)
+    row, col = np.nonzero(before.view(word) != after.view(word))
+    high, low = before[row, col], after[row, col]
+    good = ~is_nodata(high, heights.nodata) & ~is_nodata(low, heights.nodata) & (low < high)
+    if high.dtype.kind == "f":
+        with np.errstate(over="ignore", invalid="ignore"):
+            good &= low == np.subtract(high, depth, dtype=np.float64).astype(high.dtype)
+    else:  # the difference, modulo the size of a word
+        good &= np.subtract(high.view(word), low.view(word)) == depth
+    if not good.all():
+        k = int(np.argmin(good))
+        what = f"height {low[k]!s} where {high[k]!s} was, to be lowered by {depth} at most"
+        wrong(burned, what, "height", r0 + int(row[k]), c0 + int(col[k]))
+    return (r0 + row.astype(np.int64)) * heights.grid.cols + c0 + col
 
 
 def verify_stored_burn(store: TileStore, layer: Layer, limits: Limits) -> dict[str, Any]:

@@ -42,7 +42,7 @@ from .kernels import (
     ways_out,
 )
 from .sums import plan_sums, verify_sums
-from .voids import VOID_BYTES, Floods, floods_bytes
+from .voids import VOID_BYTES, Floods, Voids, floods_bytes
 from .ways import ways_between
 
 _NAMES = ("E", "SE", "S", "SW", "W", "NW", "N", "NE")
@@ -180,58 +180,29 @@ def _reads(forest: Forest, codes: Any) -> list[Read]:
     return [Read(forest.cells, 1), Read(forest.edges, 1), Read(codes, 1)]
 
 
-class _DrainageChecker:
-    def __init__(
-        self,
-        forest: Forest,
-        codes: Any,
-        outlets: str,
-        expected: Mapping[str, Any],
-    ) -> None:
-        self.forest, self.codes = forest, codes
-        self.blocks, self.grid = forest.cells.blocks, forest.cells.grid
-        self.border, self.digest = outlets in (BORDER, EDGE), outlets
-        self.floods = Floods(self.blocks) if has_voids(outlets, forest.cells) else None
-        self.expected = expected.get("outlets")
-        self.most = 0
-        if not self.border and type(self.expected) is int:
-            self.most = min(self.expected, self.grid.cells)
-        self.cells = self.outlets = self.reached = 0
-        self._mouths: list[np.ndarray] = []
-        self._ways: list[_Ways] = []
+class _BlockDrainage(NamedTuple):
+    """Checks blocks; can be sent to workers. `border`: whether outlets are those at the border."""
 
-    def run(self, limits: Limits) -> None:
-        """One pass, and one before it over voids if it matters which of them are outer."""
-        forest, blocks, progress, floods = self.forest, self.blocks, limits.progress, self.floods
-        (self._plan,) = plan_passes(
-            forest, self.codes, None, limits, outlets=self.most, voids=floods is not None
-        )
-        self._planned = ways_between(blocks)
-        if floods is not None:
+    forest: Forest
+    codes: Any
+    border: bool
 
-            def look(at: Block, data: list[np.ndarray]) -> Any:
-                return floods.look(at, is_nodata(data[0], forest.cells.nodata))
+    def voids(self, at: Block, data: list[np.ndarray]) -> Any:
+        """Look at the voids of a block."""
+        absent = is_nodata(data[0], self.forest.cells.nodata)
+        return Voids(self.codes.blocks).look(at, absent)
 
-            def add(at: Block, found: Any) -> None:
-                floods.add(found)
-
-            check_blocks(self._plan, blocks, [Read(forest.cells)], look, add, progress)
-            floods.join()
-        reads = _reads(forest, self.codes)
-        check_blocks(self._plan, blocks, reads, self._check, self._add, progress)
-        if not self.border:
-            self._check_outlets()
-        self._join()
-
-    def _check(self, at: Block, data: list[np.ndarray]) -> tuple[Any, ...]:
-        """Look at a block, from any thread; what `_add` is told."""
+    def check(
+        self, at: Block, data: list[np.ndarray], voids: Voids | None = None
+    ) -> tuple[Any, ...]:
+        """Check a block, given what is known of voids beside it; return what `_add` is told."""
         heights, forward, codes = data
-        r0, _, c0, _ = self.blocks.window(*at)
+        r0, _, c0, _ = self.codes.blocks.window(*at)
         ring = self._valid(at, heights)
         valid = ring[1:-1, 1:-1]
         outlets = valid
         if self.border:
-            outside = ~ring if self.floods is None else self.floods.outside(at, ~ring)
+            outside = ~ring if voids is None else voids.outside(at, ~ring)
             outlets = valid & around(outside)
         links = symmetric(forward)
         fault, cell = check_codes(codes, links, valid, outlets, self.border)
@@ -248,7 +219,7 @@ class _DrainageChecker:
         cells = keys, keys, np.empty((4, 0))  # without slopes, the type of heights is no matter
         if (per_length := self.forest.weight.per_length) is not None:
             cells = keys, heights, per_length
-        corner = np.array([r0, c0, self.grid.cols])
+        corner = np.array([r0, c0, self.codes.grid.cols])
         exits, tops = np.empty(size, np.int32), np.empty(size, np.uint64)
         numbers = np.empty(size, np.int64)
         leave = ways_out(target, order, exits)
@@ -283,6 +254,70 @@ class _DrainageChecker:
         # Cells at the border of the data are not compared with others.
         listed = mouths[:0] if self.border else mouths
         return int(valid.sum()), len(mouths), listed, count, known
+
+    def _valid(self, at: Block, heights: np.ndarray) -> np.ndarray:
+        """Which cells have a value, with one ring."""
+        r0, r1, c0, c1 = self.codes.blocks.window(*at)
+        valid = ~is_nodata(heights, self.forest.cells.nodata)
+        valid[:1] &= r0 > 0
+        valid[-1:] &= r1 < self.codes.grid.rows
+        valid[:, :1] &= c0 > 0
+        valid[:, -1:] &= c1 < self.codes.grid.cols
+        return valid
+
+    def _globally(self, at: Block, cells: np.ndarray) -> np.ndarray:
+        """Ids of cells of a block."""
+        r0, _, c0, c1 = self.codes.blocks.window(*at)
+        row, col = np.divmod(cells.astype(np.int64), c1 - c0)
+        return (r0 + row) * self.codes.grid.cols + c0 + col
+
+    def _wrong(self, at: Block, codes: np.ndarray, cell: int, what: str, check: str) -> NoReturn:
+        r0, _, c0, c1 = self.codes.blocks.window(*at)
+        row, col = divmod(cell, c1 - c0)
+        what = f"direction {codes[row + 1, col + 1]} {what}"
+        wrong(self.codes, what, check, r0 + row, c0 + col)
+
+
+class _DrainageChecker:
+    def __init__(
+        self,
+        forest: Forest,
+        codes: Any,
+        outlets: str,
+        expected: Mapping[str, Any],
+    ) -> None:
+        self.forest, self.codes = forest, codes
+        self.blocks, self.grid = forest.cells.blocks, forest.cells.grid
+        self.border, self.digest = outlets in (BORDER, EDGE), outlets
+        self.floods = Floods(self.blocks) if has_voids(outlets, forest.cells) else None
+        self.expected = expected.get("outlets")
+        self.most = 0
+        if not self.border and type(self.expected) is int:
+            self.most = min(self.expected, self.grid.cells)
+        self.cells = self.outlets = self.reached = 0
+        self._mouths: list[np.ndarray] = []
+        self._ways: list[_Ways] = []
+
+    def run(self, limits: Limits) -> None:
+        """One pass, and one before it over voids if it matters which of them are outer."""
+        forest, blocks, floods = self.forest, self.blocks, self.floods
+        of = _BlockDrainage(forest, self.codes, self.border)
+        (self._plan,) = plan_passes(
+            forest, self.codes, None, limits, outlets=self.most, voids=floods is not None
+        )
+        self._planned = ways_between(blocks)
+        if floods is not None:
+
+            def add(at: Block, found: Any) -> None:
+                floods.add(found)
+
+            check_blocks(self._plan, blocks, [Read(forest.cells)], of.voids, add, limits)
+            floods.join()
+        reads, given = _reads(forest, self.codes), None if floods is None else floods.near
+        check_blocks(self._plan, blocks, reads, of.check, self._add, limits, given=given)
+        if not self.border:
+            self._check_outlets()
+        self._join()
 
     def _add(self, at: Block, found: tuple[Any, ...]) -> None:
         cells, outlets, mouths, reached, ways = found
@@ -341,30 +376,6 @@ class _DrainageChecker:
                 "it again with --overwrite",
                 "outlet",
             )
-
-    # -------------------------------------------------------------------------------------------
-
-    def _valid(self, at: Block, heights: np.ndarray) -> np.ndarray:
-        """Which cells have a value, with one ring."""
-        r0, r1, c0, c1 = self.blocks.window(*at)
-        valid = ~is_nodata(heights, self.forest.cells.nodata)
-        valid[:1] &= r0 > 0
-        valid[-1:] &= r1 < self.grid.rows
-        valid[:, :1] &= c0 > 0
-        valid[:, -1:] &= c1 < self.grid.cols
-        return valid
-
-    def _globally(self, at: Block, cells: np.ndarray) -> np.ndarray:
-        """Ids of cells of a block."""
-        r0, _, c0, c1 = self.blocks.window(*at)
-        row, col = np.divmod(cells.astype(np.int64), c1 - c0)
-        return (r0 + row) * self.grid.cols + c0 + col
-
-    def _wrong(self, at: Block, codes: np.ndarray, cell: int, what: str, check: str) -> NoReturn:
-        r0, _, c0, c1 = self.blocks.window(*at)
-        row, col = divmod(cell, c1 - c0)
-        what = f"direction {codes[row + 1, col + 1]} {what}"
-        wrong(self.codes, what, check, r0 + row, c0 + col)
 
 
 def _heavier(

@@ -18,6 +18,7 @@ circle: they end at outlets, and there is only one solution. One look at every c
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -31,7 +32,7 @@ from ..codes import NOWHERE, OUTLET, end_ways, open_directions
 from ..source import open_forest
 from .kernels import check_levels
 from .nesting import verify_stored_depressions
-from .ways import ORDER_BYTES, BlockFlow, FlowWays, ways_bytes
+from .ways import ORDER_BYTES, BlockFlow, BlockWays, FlowWays, ways_bytes
 
 _WHAT = (
     "",
@@ -73,30 +74,37 @@ def verify_fill(
     ways = FlowWays(codes, blocks, plans[0])
     cells = 0
 
-    def look(at: Block, data: list[np.ndarray]) -> tuple[int, BlockFlow]:
-        target, order = ways.within(at, data[0])
-        return len(order), ways.look(at, data[0], target, order)[1]
-
     def add(at: Block, found: tuple[int, BlockFlow]) -> None:
         nonlocal cells
         cells += found[0]
         ways.add(found[1])
 
-    def check(at: Block, data: list[np.ndarray]) -> None:
-        own, z, found = data
-        ways.within(at, own)  # ends ways as above
-        fault, cell = check_levels(own, z, found, connectivity)
-        if fault:
-            r0, _, c0, c1 = blocks.window(*at)
-            row, col = divmod(cell, c1 - c0)
-            what = f"level {found[row + 1, col + 1]!s}: {_WHAT[fault]}"
-            wrong(levels, what, "level", r0 + row, c0 + col)
-
     first, second = _reads(codes, heights, levels)
-    check_blocks(plans[0], blocks, first, look, add, limits.progress)
+    check_blocks(plans[0], blocks, first, partial(_look, ways.of), add, limits)
     ways.join()
-    check_blocks(plans[1], blocks, second, check, lambda at, _: None, limits.progress)
+    check = partial(_check, ways.of, levels, connectivity)
+    check_blocks(plans[1], blocks, second, check, lambda at, _: None, limits)
     return {"cells": cells}
+
+
+def _look(ways: BlockWays, at: Block, data: list[np.ndarray]) -> tuple[int, BlockFlow]:
+    """What is known of a block: cells that drain, and its ways."""
+    target, order = ways.within(at, data[0])
+    return len(order), ways.look(at, data[0], target, order)[1]
+
+
+def _check(
+    ways: BlockWays, levels: Any, connectivity: int, at: Block, data: list[np.ndarray]
+) -> None:
+    """Check the levels of a block."""
+    own, z, found = data
+    ways.within(at, own)  # ends ways as above
+    fault, cell = check_levels(own, z, found, connectivity)
+    if fault:
+        r0, _, c0, c1 = ways.blocks.window(*at)
+        row, col = divmod(cell, c1 - c0)
+        what = f"level {found[row + 1, col + 1]!s}: {_WHAT[fault]}"
+        wrong(levels, what, "level", r0 + row, c0 + col)
 
 
 def plan_fill(
@@ -114,21 +122,7 @@ def verify_epsilon(
     codes: Any, heights: Any, levels: Any, connectivity: int, limits: Limits
 ) -> dict[str, Any]:
     """Check the level of every cell, filled with epsilon; see `verify_fill`."""
-    blocks: BlockGrid = codes.blocks
     cells = 0
-
-    def check(at: Block, data: list[np.ndarray]) -> int:
-        own, z, found = data
-        r0, _, c0, _ = window = blocks.window(*at)
-        end_ways(codes, codes.grid, window, own)
-        drains = own != NOWHERE
-        right = _rising(own, z, np.where(drains, found, np.inf), heights.nodata, connectivity)
-        inner = found[1:-1, 1:-1]
-        differ = (inner != right) & ~(np.isnan(inner) & np.isnan(right))
-        for row, col in np.argwhere(differ)[:1].tolist():
-            what = f"level {inner[row, col]!s} where {right[row, col]!s} is right"
-            wrong(levels, what, "level", r0 + row, c0 + col)
-        return int(drains[1:-1, 1:-1].sum())
 
     def add(at: Block, found: int) -> None:
         nonlocal cells
@@ -136,8 +130,26 @@ def verify_epsilon(
 
     reads = [Read(codes, 1), Read(heights), Read(levels, 1)]
     plan = plan_epsilon(codes, heights, levels, limits)
-    check_blocks(plan, blocks, reads, check, add, limits.progress)
+    check = partial(_check_rising, codes, heights.nodata, levels, connectivity)
+    check_blocks(plan, codes.blocks, reads, check, add, limits)
     return {"cells": cells}
+
+
+def _check_rising(
+    codes: Any, nodata: Any, levels: Any, connectivity: int, at: Block, data: list[np.ndarray]
+) -> int:
+    """Check the levels of a block; return how many cells drain."""
+    own, z, found = data
+    r0, _, c0, _ = window = codes.blocks.window(*at)
+    end_ways(codes, codes.grid, window, own)
+    drains = own != NOWHERE
+    right = _rising(own, z, np.where(drains, found, np.inf), nodata, connectivity)
+    inner = found[1:-1, 1:-1]
+    differ = (inner != right) & ~(np.isnan(inner) & np.isnan(right))
+    for row, col in np.argwhere(differ)[:1].tolist():
+        what = f"level {inner[row, col]!s} where {right[row, col]!s} is right"
+        wrong(levels, what, "level", r0 + row, c0 + col)
+    return int(drains[1:-1, 1:-1].sum())
 
 
 def _rising(

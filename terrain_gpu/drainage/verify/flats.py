@@ -19,15 +19,26 @@ falls along every way: none leads round in a circle.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from ...engine.plan import StreamPlan
-from ...engine.proof import Limits, Read, RunRecord, check_blocks, plan_proof, wrong, wrong_totals
+from ...engine.proof import (
+    Limits,
+    Read,
+    RunRecord,
+    border_ids,
+    check_blocks,
+    known_of,
+    plan_proof,
+    wrong,
+    wrong_totals,
+)
 from ...grid import Block, BlockGrid
 from ...grid.lengths import step_lengths
-from ...progress import silent
 from ...store import Layer, TileStore
 from ..codes import NOWHERE, OUTLET, end_ways, hops_dtype, open_directions
 from .flat_kernels import check_directions, classify, settle, touching
@@ -101,26 +112,100 @@ def verify_stored_gradient(store: TileStore, layer: Layer, limits: Limits) -> di
     return verify_gradient(heights, along, layer, recorded.result, limits)
 
 
+_Hops = tuple[np.ndarray, np.ndarray]
+"""Sorted ids of cells around a block, and their hops."""
+
+
+@dataclass(frozen=True)
+class _BlockFlats:
+    """Looks at blocks, given hops around them; can be sent to workers."""
+
+    heights: Any
+    along: Any
+    codes: Any
+
+    @property
+    def dtype(self) -> np.dtype:
+        return hops_dtype(self.heights.blocks)
+
+    @property
+    def unknown(self) -> int:
+        return int(np.iinfo(self.dtype).max)
+
+    @cached_property
+    def per_length(self) -> np.ndarray:
+        found: np.ndarray = 1 / step_lengths(self.heights.grid)
+        return found
+
+    def _settled(self, at: Block, data: list[np.ndarray], given: _Hops) -> tuple[np.ndarray, ...]:
+        """What is known of a block with one ring: whether cells drain, and their t and a."""
+        heights, along = data[:2]
+        end_ways(self.along, self.heights.grid, self.heights.blocks.window(*at), along)
+        drains = np.zeros(heights.shape, bool)
+        hops = np.full((2, *heights.shape), self.unknown, self.dtype)
+        ring = np.ones(heights.shape, bool)
+        ring[1:-1, 1:-1] = False
+        where = np.flatnonzero(ring & (along != NOWHERE))
+        known, hops_known = given
+        ids = self._globally(at, where, heights.shape[1], 1)
+        if len(known):
+            at_known = np.minimum(np.searchsorted(known, ids), len(known) - 1)
+            met = known[at_known] == ids
+            hops.reshape(2, -1)[:, where[met]] = hops_known[:, at_known[met]]
+        flats = np.empty(heights.size, np.int32)
+        flats = flats[: classify(heights, along, drains, flats, *hops)]
+        settle(heights, along, flats, *hops)
+        return drains, *hops
+
+    def _globally(self, at: Block, cells: np.ndarray, cols: int, halo: int) -> np.ndarray:
+        """Ids of cells of a block."""
+        r0, _, c0, _ = self.heights.blocks.window(*at)
+        row, col = np.divmod(cells.astype(np.int64), cols)
+        return (r0 + row - halo) * self.heights.blocks.cols + c0 + col - halo
+
+    def look(self, at: Block, data: list[np.ndarray], given: _Hops) -> tuple[np.ndarray, ...]:
+        """Look at a block: hops at the rim beside cells of the same height."""
+        _, low, high = self._settled(at, data, given)
+        own = np.empty(2 * sum(low.shape), np.int32)
+        own = np.unique(own[: touching(data[0], data[1], own)])
+        ids = self._globally(at, own, low.shape[1], 1)
+        return ids, low.ravel()[own], high.ravel()[own]
+
+    def check(self, at: Block, data: list[np.ndarray], given: _Hops) -> tuple[int, int]:
+        """Check a block; return how many cells drain, and how many are outlets."""
+        heights, along, codes = data
+        drains, low, high = self._settled(at, data, given)
+        r0, _, c0, _ = self.heights.blocks.window(*at)
+        fault, cell = check_directions(
+            heights, along, codes, self.per_length[:, max(r0 - 1, 0) :], int(r0 > 0),
+            drains, low, high
+        )  # fmt: skip
+        if fault:
+            row, col = divmod(cell, codes.shape[1])
+            what = f"direction {codes[row, col]}: {_WHAT[fault]}"
+            wrong(self.codes, what, "direction", r0 + row, c0 + col)
+        return int((codes != NOWHERE).sum()), int((codes == OUTLET).sum())
+
+
 class _GradientChecker:
     """Attributes: see `verify_gradient`."""
 
     def __init__(self, heights: Any, along: Any, codes: Any) -> None:
         self.heights, self.along, self.codes = heights, along, codes
         self.blocks: BlockGrid = heights.blocks
-        self.dtype = hops_dtype(self.blocks)
-        self.unknown = np.iinfo(self.dtype).max
-        self.per_length = 1 / step_lengths(heights.grid)
+        self.of = _BlockFlats(heights, along, codes)
         self.reached = self.outlets = 0
         # Cells at rims beside one of the same height, in another block.
         self._parts: list[tuple[np.ndarray, ...]] = []
         self._ids = np.empty(0, np.int64)
-        self._hops = np.empty((2, 0), self.dtype)
+        self._hops = np.empty((2, 0), self.of.dtype)
         self._changed = np.empty(0, bool)
 
     def run(self, plan: StreamPlan, limits: Limits) -> None:
         blocks = self.blocks
         reads = [Read(self.heights, 1), Read(self.along, 1)]
-        check_blocks(plan, blocks, reads, self._look, self._add, limits.progress)
+        look = self.of.look
+        check_blocks(plan, blocks, reads, look, self._add, limits, given=self._given)
         if self._parts:
             ids, *hops = (np.concatenate(one) for one in zip(*self._parts, strict=True))
             order = np.argsort(ids)
@@ -130,42 +215,14 @@ class _GradientChecker:
         while self._changed.any():
             again = self._beside_changed()
             self._changed[:] = False
-            check_blocks(plan, blocks, reads, self._look, self._update, silent, only=again)
+            quietly, given = limits.quietly(), self._given
+            check_blocks(plan, blocks, reads, look, self._update, quietly, only=again, given=given)
         reads.append(Read(self.codes))
-        check_blocks(plan, blocks, reads, self._check, self._count, limits.progress)
+        check_blocks(plan, blocks, reads, self.of.check, self._count, limits, given=self._given)
 
-    def _settled(self, at: Block, data: list[np.ndarray]) -> tuple[np.ndarray, ...]:
-        """What is known of a block with one ring: whether cells drain, and their t and a."""
-        heights, along = data[:2]
-        end_ways(self.along, self.heights.grid, self.blocks.window(*at), along)
-        drains = np.zeros(heights.shape, bool)
-        hops = np.full((2, *heights.shape), self.unknown, self.dtype)
-        ring = np.ones(heights.shape, bool)
-        ring[1:-1, 1:-1] = False
-        where = np.flatnonzero(ring & (along != NOWHERE))
-        ids = self._globally(at, where, heights.shape[1], 1)
-        if len(self._ids):
-            known = np.minimum(np.searchsorted(self._ids, ids), len(self._ids) - 1)
-            met = self._ids[known] == ids
-            hops.reshape(2, -1)[:, where[met]] = self._hops[:, known[met]]
-        flats = np.empty(heights.size, np.int32)
-        flats = flats[: classify(heights, along, drains, flats, *hops)]
-        settle(heights, along, flats, *hops)
-        return drains, *hops
-
-    def _globally(self, at: Block, cells: np.ndarray, cols: int, halo: int) -> np.ndarray:
-        """Ids of cells of a block."""
-        r0, _, c0, _ = self.blocks.window(*at)
-        row, col = np.divmod(cells.astype(np.int64), cols)
-        return (r0 + row - halo) * self.blocks.cols + c0 + col - halo
-
-    def _look(self, at: Block, data: list[np.ndarray]) -> tuple[np.ndarray, ...]:
-        """Look at a block, from any thread: hops at the rim beside cells of the same height."""
-        _, low, high = self._settled(at, data)
-        own = np.empty(2 * sum(low.shape), np.int32)
-        own = np.unique(own[: touching(data[0], data[1], own)])
-        ids = self._globally(at, own, low.shape[1], 1)
-        return ids, low.ravel()[own], high.ravel()[own]
+    def _given(self, at: Block) -> _Hops:
+        ids, where = known_of(border_ids(self.blocks, at, inside=False), self._ids)
+        return ids, self._hops[:, where]
 
     def _add(self, at: Block, found: tuple[np.ndarray, ...]) -> None:
         if len(found[0]):
@@ -189,20 +246,6 @@ class _GradientChecker:
                 other = (i != row[inside] // blocks.block) | (j != col[inside] // blocks.block)
                 marked[i[other], j[other]] = True
         return [(i, j) for i, j in np.argwhere(marked).tolist()]
-
-    def _check(self, at: Block, data: list[np.ndarray]) -> tuple[int, int]:
-        heights, along, codes = data
-        drains, low, high = self._settled(at, data)
-        r0, _, c0, _ = self.blocks.window(*at)
-        fault, cell = check_directions(
-            heights, along, codes, self.per_length[:, max(r0 - 1, 0) :], int(r0 > 0),
-            drains, low, high
-        )  # fmt: skip
-        if fault:
-            row, col = divmod(cell, codes.shape[1])
-            what = f"direction {codes[row, col]}: {_WHAT[fault]}"
-            wrong(self.codes, what, "direction", r0 + row, c0 + col)
-        return int((codes != NOWHERE).sum()), int((codes == OUTLET).sum())
 
     def _count(self, at: Block, found: tuple[int, int]) -> None:
         self.reached += found[0]

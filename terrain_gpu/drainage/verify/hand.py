@@ -9,19 +9,28 @@ computed a second time, from the cells that drain last to those that drain first
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from ...engine.plan import StreamPlan
-from ...engine.proof import Limits, Read, RunRecord, check_blocks, plan_proof, wrong
+from ...engine.proof import (
+    Limits,
+    Read,
+    RunRecord,
+    border_ids,
+    check_blocks,
+    known_of,
+    plan_proof,
+    wrong,
+)
 from ...grid import Block, BlockGrid
 from ...store import Layer, TileStore
 from ..above import KINDS, NEVER, AboveRule
 from ..codes import open_directions
 from .averages import verify_stored_averages
 from .kernels import carry_up, steps_down
-from .ways import ORDER_BYTES, FlowWays, ways_bytes
+from .ways import ORDER_BYTES, BlockWays, FlowWays, ways_bytes
 
 
 def verify_above(
@@ -107,6 +116,63 @@ def _reads(codes: Any, rule: AboveRule, results: Iterable[Any]) -> list[list[Rea
     return [inputs + streams, [*inputs, *map(Read, results), *streams]]
 
 
+class _BlockAbove(NamedTuple):
+    """Heights and distances of blocks."""
+
+    ways: BlockWays
+    rule: AboveRule
+    results: Mapping[str, Any]
+
+    def look(self, at: Block, data: list[np.ndarray]) -> tuple[Any, ...]:
+        """What is known of a block: its ways, and what follows from where they are entered."""
+        target, order, met, lengths = self.block(at, data)
+        _, ways = self.ways.look(at, data[0], target, order)
+        carry_up(target, order, met, lengths)
+        r0, _, c0, c1 = self.ways.blocks.window(*at)
+        row, col = np.divmod(ways.entered, self.ways.blocks.cols)
+        into = (row - r0) * (c1 - c0) + col - c0
+        return ways, ways.entered, met[into], lengths[into]
+
+    def block(self, at: Block, data: list[np.ndarray]) -> tuple[np.ndarray, ...]:
+        """Where cells drain to, an order of them, and their own heights and lengths of steps."""
+        codes, heights = data[:2]
+        stops = None if self.rule.streams is None else self.rule.is_stream(data[-1])
+        target, order = self.ways.within(at, codes, stops)
+        ended = target == -1
+        if stops is not None:
+            ended &= stops[1:-1, 1:-1].ravel()
+        met = np.where(ended, self.rule.height(heights).ravel(), np.nan).astype(self.rule.dtype)
+        lengths = np.empty(len(target), np.int64)
+        top = self.ways.blocks.window(*at)[0]
+        steps_down(codes, top, target, self.rule.lengths[0], lengths)
+        lengths[~ended & ((target == -1) | (target == -3))] = NEVER
+        return target, order, met, lengths
+
+    def check(self, at: Block, data: list[np.ndarray], given: tuple[np.ndarray, ...]) -> int:
+        """Check a block, given cells around it into which it drains, and what they meet."""
+        beside, met_there, lengths_there = given
+        r0, _, c0, _ = self.ways.blocks.window(*at)
+        target, order, met, lengths = self.block(at, data)
+        leaving, ways = self.ways.look(at, data[0], target, order)
+        beyond = np.searchsorted(beside, ways.target)
+        met[leaving] = met_there[beyond]
+        lengths[leaving] += lengths_there[beyond]
+        carry_up(target, order, met, lengths)
+        heights = data[1]
+        for (kind, layer), found in zip(self.results.items(), data[2:], strict=False):
+            right = np.empty_like(found)
+            if kind == "height":
+                self.rule.write_heights(self.rule.height(heights), met.reshape(right.shape), right)
+            else:
+                self.rule.write_distances(lengths.reshape(right.shape), right)
+            bits = f"u{right.itemsize}"
+            faults = np.argwhere(right.view(bits) != found.view(bits))
+            for row, col in faults[:1].tolist():
+                what = f"{kind} {found[row, col]!s} where {right[row, col]!s} is right"
+                wrong(layer, what, kind, r0 + row, c0 + col)
+        return int(np.count_nonzero(lengths >= 0))
+
+
 class _AboveChecker:
     def __init__(
         self, codes: Any, rule: AboveRule, results: Mapping[str, Any], limits: Limits
@@ -120,34 +186,12 @@ class _AboveChecker:
 
     def run(self, limits: Limits) -> None:
         first, second = _reads(self.codes, self.rule, self.results.values())
-        blocks, progress = self.blocks, limits.progress
-        check_blocks(self.plans[0], blocks, first, self._look, self._add, progress)
+        of = _BlockAbove(self.ways.of, self.rule, dict(self.results))
+        check_blocks(self.plans[0], self.blocks, first, of.look, self._add, limits)
         self._join()
-        check_blocks(self.plans[1], blocks, second, self._check, self._count, progress)
-
-    def _look(self, at: Block, data: list[np.ndarray]) -> tuple[Any, ...]:
-        """Look at a block, from any thread; what `_add` is told."""
-        target, order, met, lengths = self._block(at, data)
-        _, ways = self.ways.look(at, data[0], target, order)
-        carry_up(target, order, met, lengths)
-        r0, _, c0, c1 = self.blocks.window(*at)
-        row, col = np.divmod(ways.entered, self.blocks.cols)
-        into = (row - r0) * (c1 - c0) + col - c0
-        return ways, ways.entered, met[into], lengths[into]
-
-    def _block(self, at: Block, data: list[np.ndarray]) -> tuple[np.ndarray, ...]:
-        """Where cells drain to, an order of them, and their own heights and lengths of steps."""
-        codes, heights = data[:2]
-        stops = None if self.rule.streams is None else self.rule.is_stream(data[-1])
-        target, order = self.ways.within(at, codes, stops)
-        ended = target == -1
-        if stops is not None:
-            ended &= stops[1:-1, 1:-1].ravel()
-        met = np.where(ended, self.rule.height(heights).ravel(), np.nan).astype(self.rule.dtype)
-        lengths = np.empty(len(target), np.int64)
-        steps_down(codes, self.blocks.window(*at)[0], target, self.rule.lengths[0], lengths)
-        lengths[~ended & ((target == -1) | (target == -3))] = NEVER
-        return target, order, met, lengths
+        check_blocks(
+            self.plans[1], self.blocks, second, of.check, self._count, limits, given=self._given
+        )
 
     def _add(self, at: Block, found: tuple[Any, ...]) -> None:
         ways, *entered = found
@@ -165,27 +209,9 @@ class _AboveChecker:
         order = np.argsort(self.ways.target)
         self._into, self._met, self._lengths = self.ways.target[order], met[order], lengths[order]
 
-    def _check(self, at: Block, data: list[np.ndarray]) -> int:
-        r0, _, c0, _ = self.blocks.window(*at)
-        target, order, met, lengths = self._block(at, data)
-        leaving, ways = self.ways.look(at, data[0], target, order)
-        beyond = np.searchsorted(self._into, ways.target)
-        met[leaving] = self._met[beyond]
-        lengths[leaving] += self._lengths[beyond]
-        carry_up(target, order, met, lengths)
-        heights = data[1]
-        for (kind, layer), found in zip(self.results.items(), data[2:], strict=False):
-            right = np.empty_like(found)
-            if kind == "height":
-                self.rule.write_heights(self.rule.height(heights), met.reshape(right.shape), right)
-            else:
-                self.rule.write_distances(lengths.reshape(right.shape), right)
-            bits = f"u{right.itemsize}"
-            faults = np.argwhere(right.view(bits) != found.view(bits))
-            for row, col in faults[:1].tolist():
-                what = f"{kind} {found[row, col]!s} where {right[row, col]!s} is right"
-                wrong(layer, what, kind, r0 + row, c0 + col)
-        return int(np.count_nonzero(lengths >= 0))
+    def _given(self, at: Block) -> tuple[np.ndarray, ...]:
+        beside, where = known_of(border_ids(self.blocks, at, inside=False), self._into)
+        return beside, self._met[where], self._lengths[where]
 
     def _count(self, at: Block, found: int) -> None:
         self.cells += found

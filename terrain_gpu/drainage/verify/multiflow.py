@@ -11,13 +11,15 @@ that heights are filled, and that directions belong to them, have proofs of thei
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from ...engine.plan import StreamPlan
 from ...engine.proof import Limits, Read, RunRecord, check_blocks, plan_proof, wrong, wrong_totals
-from ...grid import Block, BlockGrid, Window
+from ...grid import Block, BlockGrid, GridSpec, Window
 from ...store import Layer, TileStore
 from ..codes import NOWHERE, open_directions
 from ..division import EXPONENTS, METHODS, geometry
@@ -66,14 +68,20 @@ def verify_division(
     StoreError
         when a layer is damaged.
     """
-    checker = _DivisionChecker(layers, sums, blocks, rule, how)
+    cells = without = 0
+
+    def add(at: Block, found: tuple[int, int]) -> None:
+        nonlocal cells, without
+        cells, without = cells + found[0], without + found[1]
+
+    checker = _DivisionChecker(layers[0].grid, sums, blocks, rule, how)
     plan = plan_division(layers, sums, blocks, limits)
     reads = _reads(layers, sums)
-    check_blocks(plan, blocks, reads, checker.check, checker.add, limits.progress)
+    check_blocks(plan, blocks, reads, checker.check, add, limits)
     if rule.weights is not None:
         what = "cells without a weight"
-        wrong_totals(sums, what, checker.without, recorded.get("without_weight"))
-    return {"cells": checker.cells}
+        wrong_totals(sums, what, without, recorded.get("without_weight"))
+    return {"cells": cells}
 
 
 def plan_division(
@@ -116,24 +124,27 @@ def _reads(layers: Sequence[Any], sums: Any) -> list[Read]:
     ]
 
 
+@dataclass(frozen=True)
 class _DivisionChecker:
-    """Arguments: see `verify_division`."""
+    """Checks blocks; can be sent to workers. Attributes: see `verify_division`."""
 
-    def __init__(
-        self,
-        layers: Sequence[Any],
-        sums: Any,
-        blocks: BlockGrid,
-        rule: Any,
-        how: tuple[int, float],
-    ) -> None:
-        self.sums, self.blocks, self.rule, self.how = sums, blocks, rule, how
-        self.geometry = geometry(layers[0].grid)
-        self.unit = rule.unit if rule.weights is None else rule.units[1]
-        self.cells = self.without = 0
+    grid: GridSpec
+    sums: Any
+    blocks: BlockGrid
+    rule: Any
+    how: tuple[int, float]
+
+    @cached_property
+    def geometry(self) -> tuple[np.ndarray, np.ndarray]:
+        return geometry(self.grid)
+
+    @property
+    def unit(self) -> float:
+        found: float = self.rule.unit if self.rule.weights is None else self.rule.units[1]
+        return found
 
     def check(self, at: Block, data: list[np.ndarray]) -> tuple[int, int]:
-        """Check a block, from any thread; what `add` is told."""
+        """Check a block; return how many cells drain, and how many of these have no weight."""
         found, heights, codes, *weights = data
         r0, _r1, c0, _c1 = window = self.blocks.window(*at)
         known, own = self._own(window, codes[1:-1, 1:-1], weights)
@@ -172,8 +183,3 @@ class _DivisionChecker:
         given: Any = weights[0][part] if weights else None
         known[part], (own[part],) = self.rule.own(inside, codes[part], given)
         return known, own
-
-    def add(self, at: Block, found: tuple[int, int]) -> None:
-        """Count the cells of a block."""
-        self.cells += found[0]
-        self.without += found[1]

@@ -197,22 +197,22 @@ class _Checker:
         self._scale = 2.0 ** (2 * HALF - 1 - math.frexp(largest)[1]) if largest else 1.0
 
     def run(self, recorded: dict[str, Any], limits: Limits) -> dict[str, Any]:
-        rule, plan, blocks, tell = self._rule, self._plan, self._blocks, limits.progress
+        rule, plan, blocks = self._rule, self._plan, self._blocks
         reads = [Read(rule.codes), Read(rule.heights)]
         layers = [Read(one) for one in (self._numbers, self._conditioned) if one is not None]
-        check_blocks(plan, blocks, reads, self._look, self._add, tell)
+        check_blocks(plan, blocks, reads, self._look, self._add, limits)
         self._join()
         at_once = not rule.area and not rule.volume
         if at_once:
             self._keep(self._deep)
         also = layers if at_once else []
-        check_blocks(plan, blocks, reads + also, self._measure, self._sum, tell)
+        check_blocks(plan, blocks, reads + also, self._measure, self._sum, limits)
         kept, totals = self._add_up()
         for key, value in totals.items():
             wrong_totals(layers[0].layer, key, value, recorded.get(key))
         if not at_once:
             self._keep(kept)
-            check_blocks(plan, blocks, reads + layers, self._compare, lambda at, _: None, tell)
+            check_blocks(plan, blocks, reads + layers, self._compare, lambda at, _: None, limits)
         return totals
 
     # -------------------------------------------------------------------------------------------

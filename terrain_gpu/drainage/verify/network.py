@@ -142,9 +142,9 @@ def verify_network(
         checker = _NetworkChecker(forest, files, min_length, kept, memory, scratch)
         checker.sort_cells()
         blocks, reads = forest.cells.blocks, _reads(forest)
-        check_blocks(plan, blocks, reads[:1], checker.reduce, checker.add, limits.progress)
+        check_blocks(plan, blocks, reads[:1], checker.reduce, checker.add, limits)
         checker.join()
-        check_blocks(plan, blocks, reads, checker.check, lambda at, _: None, limits.progress)
+        check_blocks(plan, blocks, reads, checker.check, lambda at, _: None, limits)
         checker.check_lines(expected)
 
 

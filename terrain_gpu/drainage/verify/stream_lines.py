@@ -145,7 +145,7 @@ def verify_lines(
         lines, most = len(checker.first), checker.most
         plan = plan_lines_proof(*how, _beyond(lines) + checker.records.memory, most)
         reads, add = channels.reads, lambda at, known: None
-        check_blocks(plan, channels.blocks, reads, checker.check, add, limits.progress)
+        check_blocks(plan, channels.blocks, reads, checker.check, add, limits)
         return checker.check_links(expected)
 
 

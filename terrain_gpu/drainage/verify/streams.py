@@ -20,7 +20,8 @@ links, from which the orders are found again, see `link_graph`. Memory is O(reac
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NoReturn
+from functools import partial
+from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 
@@ -111,35 +112,15 @@ def verify_orders(
     StoreError
         when a layer is damaged.
     """
-    least, order = settings
-    blocks, cols = codes.blocks, codes.grid.cols
-    numbered = order == "link"
+    order = settings[1]
+    cols, numbered = codes.grid.cols, order == "link"
     links = expected.get("links")
     known = links if numbered and type(links) is int and 0 <= links <= codes.grid.cells else 0
     plan = plan_orders(codes, sums, streams, order, limits, known)
     totals = np.zeros(4, np.int64)
     starts: list[np.ndarray] = []
-    reaches = _Reaches(codes, sums, streams, plan) if order == "horton" else None
-
-    def check(at: Block, data: list[np.ndarray]) -> tuple[np.ndarray, Any]:
-        r0, r1, c0, c1 = window = blocks.window(*at)
-        end_ways(codes, codes.grid, window, data[0])
-        begins, counts = np.empty((r1 - r0, c1 - c0), bool), np.empty(4, np.int64)
-        bound = sums.dtype.type(least)
-        strict = sums.dtype.kind != "f"
-        rule = RULES.index(order)
-        fault, row, col = check_orders(*data, bound, strict, rule, begins, counts)
-        if fault >= OF_SUMS:
-            code = data[0][row + 1, col + 1]
-            wrong(codes, f"direction {code} {FAULTS[fault]}", "direction", r0 + row, c0 + col)
-        if fault:
-            what = f"order {data[2][row + 1, col + 1]} {FAULTS[fault]}"
-            wrong(streams, what, order, r0 + row, c0 + col)
-        if reaches is not None:
-            return counts, reaches.of(window, data, bound)
-        row, col = np.nonzero(begins) if numbered else np.empty((2, 0), np.int64)
-        ids = (r0 + row) * cols + c0 + col
-        return counts, np.stack((ids, data[2][row + 1, col + 1].astype(np.int64)))
+    of = _BlockReaches(codes, sums, streams, plan) if order == "horton" else None
+    reaches = None if of is None else _Reaches(of)
 
     def add(at: Block, found: tuple[np.ndarray, Any]) -> None:
         counts, numbers = found
@@ -151,8 +132,9 @@ def verify_orders(
             if totals[1] > known:
                 wrong_totals(streams, "links or more", int(totals[1]), links)
 
-    reads = [Read(layer, 1) for layer in (codes, sums, streams)]
-    check_blocks(plan, blocks, reads, check, add, limits.progress)
+    layers = codes, sums, streams
+    check, reads = partial(_check, layers, settings, of), [Read(layer, 1) for layer in layers]
+    check_blocks(plan, codes.blocks, reads, check, add, limits)
     if numbered:
         cells, numbers = np.concatenate(starts, axis=1)
         numbers = numbers[np.argsort(cells)]
@@ -168,49 +150,95 @@ def verify_orders(
     return found
 
 
-class _Reaches:
-    """The reaches of all blocks, see `stream_kernels`, with their sums and orders."""
+def _check(
+    layers: tuple[Any, Any, Any],
+    settings: tuple[int | float, str],
+    reaches: _BlockReaches | None,
+    at: Block,
+    data: list[np.ndarray],
+) -> tuple[np.ndarray, Any]:
+    """Check the orders of a block; return its counts, and its reaches or numbers of links."""
+    (codes, sums, streams), (least, order) = layers, settings
+    r0, r1, c0, c1 = window = codes.blocks.window(*at)
+    end_ways(codes, codes.grid, window, data[0])
+    begins, counts = np.empty((r1 - r0, c1 - c0), bool), np.empty(4, np.int64)
+    bound = sums.dtype.type(least)
+    strict = sums.dtype.kind != "f"
+    rule = RULES.index(order)
+    fault, row, col = check_orders(*data, bound, strict, rule, begins, counts)
+    if fault >= OF_SUMS:
+        code = data[0][row + 1, col + 1]
+        wrong(codes, f"direction {code} {FAULTS[fault]}", "direction", r0 + row, c0 + col)
+    if fault:
+        what = f"order {data[2][row + 1, col + 1]} {FAULTS[fault]}"
+        wrong(streams, what, order, r0 + row, c0 + col)
+    if reaches is not None:
+        return counts, reaches.of(window, data, bound)
+    row, col = np.nonzero(begins) if order == "link" else np.empty((2, 0), np.int64)
+    ids = (r0 + row) * codes.grid.cols + c0 + col
+    return counts, np.stack((ids, data[2][row + 1, col + 1].astype(np.int64)))
 
-    def __init__(self, codes: Any, sums: Any, streams: Any, plan: StreamPlan) -> None:
-        self._codes, self._streams, self._plan = codes, streams, plan
+
+class _BlockReaches(NamedTuple):
+    """Finds the reaches of blocks, see `stream_kernels`; can be sent to workers."""
+
+    codes: Any
+    sums: Any
+    streams: Any
+    plan: StreamPlan
+
+    @property
+    def dtype(self) -> np.dtype:
+        """Type of reaches, with their sums and orders."""
         kinds = {
             **dict.fromkeys(("first", "last", "after"), np.int64),
-            "sum": sums.dtype,
-            "order": streams.dtype,
+            "sum": self.sums.dtype,
+            "order": self.streams.dtype,
             "begins": np.bool_,
         }
-        self._parts = [np.empty(0, list(kinds.items()))]
-        self._count = 0
+        return np.dtype(list(kinds.items()))
 
     def of(self, window: Window, data: list[np.ndarray], least: Any) -> np.ndarray:
-        """The reaches of a block, from any thread."""
+        """The reaches of a block, in any process."""
         codes, sums, orders = data
         r0, r1, c0, c1 = window
-        cols = self._codes.grid.cols
+        cols = self.codes.grid.cols
         state = np.empty((r1 - r0, c1 - c0), np.uint8)
         find_reaches(codes, sums, least, state)
         count = int(np.count_nonzero(state >= ENTERED))
-        beyond = max(count - self._plan.block_size**2 // _SHARE, 0)
-        self._require(beyond * _FOLLOWED_BYTES * self._plan.buffers)
-        found = np.empty(count, self._parts[0].dtype)
+        beyond = max(count - self.plan.block_size**2 // _SHARE, 0)
+        self.require(beyond * _FOLLOWED_BYTES * self.plan.buffers)
+        found = np.empty(count, self.dtype)
         first, last, after = np.empty((3, count), np.int64)
         follow_reaches(codes, state, np.array([r0, c0, cols]), first, last, after)
         for row, col in np.argwhere(state == INNER)[:1].tolist():
-            self._refuse_circle((r0 + row) * cols + c0 + col)
+            self.refuse_circle((r0 + row) * cols + c0 + col)
         found["first"], found["last"], found["after"] = first, last, after
         found["sum"] = sums[last // cols - r0 + 1, last % cols - c0 + 1]
         found["order"] = orders[first // cols - r0 + 1, first % cols - c0 + 1]
         found["begins"] = state[first // cols - r0, first % cols - c0] == BEGINS
         return found
 
-    def _require(self, more: int) -> None:
-        plan = self._plan
+    def require(self, more: int) -> None:
+        plan = self.plan
         require(plan.memory + more, plan.memory_limit, "to verify orders of so many links")
+
+    def refuse_circle(self, cell: int) -> NoReturn:
+        row, col = divmod(cell, self.codes.grid.cols)
+        wrong(self.codes, "direction leads round in a circle", "acyclic", row, col)
+
+
+class _Reaches:
+    """The reaches of all blocks."""
+
+    def __init__(self, of: _BlockReaches) -> None:
+        self._of, self._parts = of, [np.empty(0, of.dtype)]
+        self._count = 0
 
     def add(self, found: np.ndarray) -> None:
         self._parts.append(found)
         self._count += len(found)
-        self._require(max(_REACH_BYTES * self._count - _HELD, 0))
+        self._of.require(max(_REACH_BYTES * self._count - _HELD, 0))
 
     def check(self) -> None:
         """Compare the orders of all links."""
@@ -223,21 +251,17 @@ class _Reaches:
         same = (to >= 0) & ~begins[to]
         joined = jump(np.where(same, to, np.arange(len(to))), same)
         if isinstance(joined, int):
-            self._refuse_circle(int(first[joined]))
+            self._of.refuse_circle(int(first[joined]))
         head = np.flatnonzero(begins)
         tail = joined[0][head]
         down = np.where(to[tail] < 0, -1, np.searchsorted(head, to[tail]))
         orders = find_orders(down, found["sum"][tail], found["last"][tail])
         if isinstance(orders, int):
-            self._refuse_circle(int(first[head[orders]]))
+            self._of.refuse_circle(int(first[head[orders]]))
         for k in np.flatnonzero(found["order"][head] != orders.horton)[:1].tolist():
-            row, col = divmod(int(first[head[k]]), self._codes.grid.cols)
+            row, col = divmod(int(first[head[k]]), self._of.codes.grid.cols)
             what = f"order {found['order'][head[k]]} where {orders.horton[k]} is right"
-            wrong(self._streams, what, "horton", row, col)
-
-    def _refuse_circle(self, cell: int) -> NoReturn:
-        row, col = divmod(cell, self._codes.grid.cols)
-        wrong(self._codes, "direction leads round in a circle", "acyclic", row, col)
+            wrong(self._of.streams, what, "horton", row, col)
 
 
 def recorded_channels(recorded: RunRecord) -> tuple[Layer, Layer, int | float]:

@@ -10,7 +10,7 @@ directions lead round in no circle is proven by the way.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, get_args
+from typing import Any, NamedTuple, get_args
 
 import numpy as np
 
@@ -22,7 +22,7 @@ from ...store import Layer, TileStore
 from ..codes import open_directions
 from ..weights import Rule, rule_of
 from .kernels import add_up, carry_down
-from .ways import ORDER_BYTES, BlockFlow, FlowWays, ways_bytes
+from .ways import ORDER_BYTES, BlockFlow, BlockWays, FlowWays, entering, ways_bytes
 
 
 def verify_sums(
@@ -108,40 +108,73 @@ def _reads(codes: Any, sums: Any, weights: Any) -> list[list[Read]]:
     return [inputs, [*inputs, Read(sums)]]
 
 
+class _BlockSums(NamedTuple):
+    """Adds up blocks; the layer of sums is None where only its blocks matter."""
+
+    ways: BlockWays
+    rule: Rule
+    sums: Any
+
+    @property
+    def add_up(self) -> Any:
+        return add_up if self.rule.adds else carry_down
+
+    def own(self, at: Block, codes: np.ndarray, more: list[np.ndarray]) -> tuple[Any, ...]:
+        """Weights of a block, which cells count, and what each contributes."""
+        weights: Any = None if self.rule.weights is None else more[0]
+        known, columns = self.rule.own(self.ways.blocks.window(*at), codes[1:-1, 1:-1], weights)
+        return weights, known, [np.require(own.ravel(), requirements="W") for own in columns]
+
+    def look(self, at: Block, data: list[np.ndarray]) -> tuple[int, int, Any, BlockFlow]:
+        """What is known of a block: cells, those without a weight, sums that leave it, ways."""
+        codes, *more = data
+        target, order = self.ways.within(at, codes)
+        _, known, columns = self.own(at, codes, more)
+        for sums in columns:
+            self.add_up(target, order, sums)
+        leaving, ways = self.ways.look(at, codes, target, order)
+        without = len(order) - int(np.count_nonzero(known))
+        return len(order), without, [sums[leaving] for sums in columns], ways
+
+    def check(self, at: Block, data: list[np.ndarray], given: tuple[Any, ...]) -> None:
+        """Check a block, given the cells that others drain into, and what they bring."""
+        codes, *more, found = data
+        into, amounts = given
+        window = self.ways.blocks.window(*at)
+        target, order = self.ways.within(at, codes)
+        weights, _, columns = self.own(at, codes, more)
+        join = np.add if self.rule.adds else np.maximum
+        for sums, brought in zip(columns, amounts, strict=True):
+            join.at(sums, into, brought)
+            self.add_up(target, order, sums)
+        right = np.empty_like(found)
+        values = [sums.reshape(found.shape) for sums in columns]
+        self.rule.write(window, codes[1:-1, 1:-1], weights, values, right)
+        bits = f"u{right.itemsize}"
+        faults = np.argwhere(right.view(bits) != found.view(bits))
+        for row, col in faults[:1].tolist():
+            what = f"sum {found[row, col]} where {right[row, col]} drains through the cell"
+            wrong(self.sums, what, "sum", window[0] + row, window[2] + col)
+
+
 class _SumsChecker:
     def __init__(self, codes: Any, sums: Any, rule: Rule, limits: Limits) -> None:
         self.codes, self.layer, self.rule = codes, sums, rule
         self.blocks = _blocks(codes, rule)
         self.plans = plan_sums(self.blocks, codes, sums, limits, rule)
         self.ways = FlowWays(codes, self.blocks, self.plans[0])
+        self.of = _BlockSums(self.ways.of, rule, sums)
         self.cells = self.without = 0
-        self.add_up = add_up if rule.adds else carry_down
         self._sums: list[list[np.ndarray]] = []
         self._into, self._amounts = np.empty(0, np.int64), [np.empty(0, np.int64)]
 
     def run(self, limits: Limits) -> None:
         first, second = _reads(self.codes, self.layer, self.rule.weights)
-        blocks, progress = self.blocks, limits.progress
-        check_blocks(self.plans[0], blocks, first, self._look, self._add, progress)
+        check_blocks(self.plans[0], self.blocks, first, self.of.look, self._add, limits)
         self._join()
-        check_blocks(self.plans[1], blocks, second, self._check, _nothing, progress)
-
-    def _own(self, at: Block, codes: np.ndarray, more: list[np.ndarray]) -> tuple[Any, ...]:
-        """Weights of a block, which cells count, and what each contributes."""
-        weights: Any = None if self.rule.weights is None else more[0]
-        known, columns = self.rule.own(self.blocks.window(*at), codes[1:-1, 1:-1], weights)
-        return weights, known, [np.require(own.ravel(), requirements="W") for own in columns]
-
-    def _look(self, at: Block, data: list[np.ndarray]) -> tuple[int, int, Any, BlockFlow]:
-        """Look at a block, from any thread; what `_add` is told."""
-        codes, *more = data
-        target, order = self.ways.within(at, codes)
-        _, known, columns = self._own(at, codes, more)
-        for sums in columns:
-            self.add_up(target, order, sums)
-        leaving, ways = self.ways.look(at, codes, target, order)
-        without = len(order) - int(np.count_nonzero(known))
-        return len(order), without, [sums[leaving] for sums in columns], ways
+        check_blocks(
+            self.plans[1], self.blocks, second, self.of.check, _nothing, limits, given=self._given
+        )
 
     def _add(self, at: Block, found: tuple[int, int, Any, BlockFlow]) -> None:
         cells, without, sums, ways = found
@@ -155,33 +188,13 @@ class _SumsChecker:
         columns = [np.concatenate(parts) for parts in zip(*self._sums, strict=True)]
         self._sums.clear()
         for sums in columns:
-            self.add_up(self.ways.following, self.ways.order, sums)
+            self.of.add_up(self.ways.following, self.ways.order, sums)
         order = np.argsort(self.ways.target)
         self._into, self._amounts = self.ways.target[order], [sums[order] for sums in columns]
 
-    def _check(self, at: Block, data: list[np.ndarray]) -> None:
-        codes, *more, found = data
-        r0, r1, c0, c1 = window = self.blocks.window(*at)
-        target, order = self.ways.within(at, codes)
-        weights, _, columns = self._own(at, codes, more)
-        starts = np.arange(r0, r1) * self.blocks.cols
-        ends = np.searchsorted(self._into, (starts + c0, starts + c1)).T.tolist()
-        join = np.add if self.rule.adds else np.maximum
-        for row, (first, last) in enumerate(ends):
-            if first < last:
-                into = self._into[first:last] - starts[row] - c0 + row * (c1 - c0)
-                for sums, amounts in zip(columns, self._amounts, strict=True):
-                    join.at(sums, into, amounts[first:last])
-        for sums in columns:
-            self.add_up(target, order, sums)
-        right = np.empty_like(found)
-        values = [sums.reshape(found.shape) for sums in columns]
-        self.rule.write(window, codes[1:-1, 1:-1], weights, values, right)
-        bits = f"u{right.itemsize}"
-        faults = np.argwhere(right.view(bits) != found.view(bits))
-        for row, col in faults[:1].tolist():
-            what = f"sum {found[row, col]} where {right[row, col]} drains through the cell"
-            wrong(self.layer, what, "sum", r0 + row, c0 + col)
+    def _given(self, at: Block) -> tuple[np.ndarray, list[np.ndarray]]:
+        which, into = entering(self.blocks, at, self._into)
+        return into, [amounts[which] for amounts in self._amounts]
 
 
 def _nothing(at: Block, found: None) -> None:

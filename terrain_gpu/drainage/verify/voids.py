@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ...compiled import jit
+from ...engine.proof import border_ids, known_of
 from ...grid import Block, BlockGrid, Window
 
 VOID_BYTES = 9
@@ -26,17 +27,22 @@ def floods_bytes(blocks: BlockGrid) -> int:
     return 2 * (across * blocks.rows + down * blocks.cols) * 60
 
 
-class Floods:
-    """Voids of all blocks; after `join`, which of the cells at their rims are in outer ones."""
+class Voids(NamedTuple):
+    """The voids of a block; can be sent to workers.
 
-    def __init__(self, blocks: BlockGrid) -> None:
-        self.blocks = blocks
-        self._rims: list[_Rim] = []
-        self._count = 0
-        self._ids, self._outer = np.empty(0, np.int64), np.empty(0, bool)
+    Attributes
+    ----------
+    ids, outer
+        Sorted ids of cells without a value at the rim of the block and around it, and whether
+        they are in outer voids. None before `Floods.join`.
+    """
+
+    blocks: BlockGrid
+    ids: Any = None
+    outer: Any = None
 
     def look(self, at: Block, absent: np.ndarray) -> _Rim | None:
-        """Flood the voids of a block, from any thread; what `add` is told."""
+        """Flood the voids of a block; what `Floods.add` is told."""
         if not absent.any():
             return None
         window = self.blocks.window(*at)
@@ -49,37 +55,6 @@ class Floods:
     def _globally(self, window: Window, cells: np.ndarray) -> np.ndarray:
         row, col = np.divmod(cells, window[3] - window[2])
         return (window[0] + row) * self.blocks.cols + window[2] + col
-
-    def add(self, found: _Rim | None) -> None:
-        if found is None or not len(found.ids):
-            return
-        names, which = np.unique(found.voids, return_inverse=True)
-        self._rims.append(_Rim(found.ids, which.reshape(-1) + self._count))
-        self._count += len(names)
-
-    def join(self) -> None:
-        """Spread over the lines between blocks what touches the edge of the raster."""
-        if not self._rims:
-            return
-        ids, voids = (np.concatenate(one) for one in zip(*self._rims, strict=True))
-        self._rims.clear()
-        order = np.argsort(ids)
-        ids, voids = ids[order], voids[order]
-        rows, cols = self.blocks.rows, self.blocks.cols
-        row, col = np.divmod(ids, cols)
-        edge = (row == 0) | (row == rows - 1) | (col == 0) | (col == cols - 1)
-        arcs = []
-        for down, right in ((0, 1), (1, -1), (1, 0), (1, 1)):
-            inside = (row + down < rows) & (col + right >= 0) & (col + right < cols)
-            there = ids[inside] + down * cols + right
-            at = np.minimum(np.searchsorted(ids, there), len(ids) - 1)
-            met = ids[at] == there
-            arcs.append(np.stack((voids[inside][met], voids[at[met]])))
-        outer = np.zeros(self._count, bool)
-        outer[voids[edge]] = True
-        one, other = np.unique(np.concatenate(arcs, axis=1), axis=1)
-        spread(outer, *lists_of(np.append(one, other), np.append(other, one), self._count))
-        self._ids, self._outer = ids, outer[voids]
 
     def outside(self, at: Block, absent: np.ndarray) -> np.ndarray:
         """Which cells of a block and one ring around it are in outer voids, or off the raster.
@@ -113,10 +88,56 @@ class Floods:
         return found
 
     def _are_outer(self, ids: np.ndarray) -> Any:
-        if not len(self._ids):
+        if not len(self.ids):
             return np.zeros(len(ids), bool)
-        at = np.minimum(np.searchsorted(self._ids, ids), len(self._ids) - 1)
-        return (self._ids[at] == ids) & self._outer[at]
+        at = np.minimum(np.searchsorted(self.ids, ids), len(self.ids) - 1)
+        return (self.ids[at] == ids) & self.outer[at]
+
+
+class Floods:
+    """Voids of all blocks; after `join`, which of the cells at their rims are in outer ones."""
+
+    def __init__(self, blocks: BlockGrid) -> None:
+        self.blocks, self.of = blocks, Voids(blocks)
+        self._rims: list[_Rim] = []
+        self._count = 0
+        self._ids, self._outer = np.empty(0, np.int64), np.empty(0, bool)
+
+    def add(self, found: _Rim | None) -> None:
+        if found is None or not len(found.ids):
+            return
+        names, which = np.unique(found.voids, return_inverse=True)
+        self._rims.append(_Rim(found.ids, which.reshape(-1) + self._count))
+        self._count += len(names)
+
+    def join(self) -> None:
+        """Spread over the lines between blocks what touches the edge of the raster."""
+        if not self._rims:
+            return
+        ids, voids = (np.concatenate(one) for one in zip(*self._rims, strict=True))
+        self._rims.clear()
+        order = np.argsort(ids)
+        ids, voids = ids[order], voids[order]
+        rows, cols = self.blocks.rows, self.blocks.cols
+        row, col = np.divmod(ids, cols)
+        edge = (row == 0) | (row == rows - 1) | (col == 0) | (col == cols - 1)
+        arcs = []
+        for down, right in ((0, 1), (1, -1), (1, 0), (1, 1)):
+            inside = (row + down < rows) & (col + right >= 0) & (col + right < cols)
+            there = ids[inside] + down * cols + right
+            at = np.minimum(np.searchsorted(ids, there), len(ids) - 1)
+            met = ids[at] == there
+            arcs.append(np.stack((voids[inside][met], voids[at[met]])))
+        outer = np.zeros(self._count, bool)
+        outer[voids[edge]] = True
+        one, other = np.unique(np.concatenate(arcs, axis=1), axis=1)
+        spread(outer, *lists_of(np.append(one, other), np.append(other, one), self._count))
+        self._ids, self._outer = ids, outer[voids]
+
+    def near(self, at: Block) -> Voids:
+        """What a block needs to know about the voids of others."""
+        ids, where = known_of(border_ids(self.blocks, at), self._ids)
+        return Voids(self.blocks, ids, self._outer[where])
 
 
 def flooded(absent: np.ndarray) -> np.ndarray:

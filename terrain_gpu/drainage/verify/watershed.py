@@ -11,6 +11,7 @@ Labels are right exactly when
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -24,7 +25,7 @@ from ...store import Layer, TileStore
 from ..codes import open_directions, open_links
 from ..pour_points import HOLDS, digest, points_layer
 from .kernels import check_labels
-from .ways import ORDER_BYTES, BlockFlow, FlowWays, ways_bytes
+from .ways import ORDER_BYTES, BlockFlow, BlockWays, FlowWays, ways_bytes
 
 _POINT_BYTES = 100
 
@@ -65,38 +66,17 @@ def verify_watershed(
     parts = [_NO_POINTS]
     cells = ends = 0
 
-    def look(at: Block, data: list[np.ndarray]) -> tuple[np.ndarray, BlockFlow]:
-        r0, _, c0, _ = blocks.window(*at)
-        stops, found = _ends(data[1], marks), _NO_POINTS
-        if expected is not None:
-            own = np.argwhere(stops[1:-1, 1:-1])
-            found = np.column_stack((own + np.array((r0, c0)), data[1][tuple(own.T + 1)]))
-        target, order = ways.within(at, data[0], stops)
-        return found, ways.look(at, data[0], target, order)[1]
-
     def add(at: Block, found: tuple[np.ndarray, BlockFlow]) -> None:
         parts.append(found[0])
         ways.add(found[1])
-
-    def check(at: Block, data: list[np.ndarray]) -> tuple[int, int]:
-        r0, _, c0, c1 = blocks.window(*at)
-        own, stops = data[1], _ends(data[1], marks)
-        target, _ = ways.within(at, data[0], stops)
-        right = np.where(stops, own, 0)[1:-1, 1:-1].astype(np.int64).ravel()
-        cell = check_labels(data[0], target, data[2], right)
-        if cell >= 0:
-            row, col = divmod(cell, c1 - c0)
-            what = f"label {data[2][row + 1, col + 1]!s} is not the first one on its way"
-            wrong(labels, what, "label", r0 + row, c0 + col)
-        found = data[2][1:-1, 1:-1]
-        return int(np.count_nonzero(found)), int(np.count_nonzero(right[target == -1]))
 
     def count(at: Block, found: tuple[int, int]) -> None:
         nonlocal cells, ends
         cells, ends = cells + found[0], ends + found[1]
 
     first, second = _reads(codes, marks, labels)
-    check_blocks(plans[0], blocks, first, look, add, limits.progress)
+    look = partial(_look, ways.of, marks, expected is not None)
+    check_blocks(plans[0], blocks, first, look, add, limits)
     ways.join()
     if expected is not None:
         rows, cols, ids = _sorted(parts)
@@ -106,8 +86,39 @@ def verify_watershed(
                 "--overwrite",
                 "points",
             )
-    check_blocks(plans[1], blocks, second, check, count, limits.progress)
+    check = partial(_check, ways.of, marks, labels)
+    check_blocks(plans[1], blocks, second, check, count, limits)
     return {"cells": cells, "points": ends}
+
+
+def _look(
+    ways: BlockWays, marks: Any, given: bool, at: Block, data: list[np.ndarray]
+) -> tuple[np.ndarray, BlockFlow]:
+    """What is known of a block: its pour points, if they were `given`, and its ways."""
+    r0, _, c0, _ = ways.blocks.window(*at)
+    stops, found = _ends(data[1], marks), _NO_POINTS
+    if given:
+        own = np.argwhere(stops[1:-1, 1:-1])
+        found = np.column_stack((own + np.array((r0, c0)), data[1][tuple(own.T + 1)]))
+    target, order = ways.within(at, data[0], stops)
+    return found, ways.look(at, data[0], target, order)[1]
+
+
+def _check(
+    ways: BlockWays, marks: Any, labels: Any, at: Block, data: list[np.ndarray]
+) -> tuple[int, int]:
+    """Check the labels of a block; return how many there are, and how many of pour points."""
+    r0, _, c0, c1 = ways.blocks.window(*at)
+    own, stops = data[1], _ends(data[1], marks)
+    target, _ = ways.within(at, data[0], stops)
+    right = np.where(stops, own, 0)[1:-1, 1:-1].astype(np.int64).ravel()
+    cell = check_labels(data[0], target, data[2], right)
+    if cell >= 0:
+        row, col = divmod(cell, c1 - c0)
+        what = f"label {data[2][row + 1, col + 1]!s} is not the first one on its way"
+        wrong(labels, what, "label", r0 + row, c0 + col)
+    found = data[2][1:-1, 1:-1]
+    return int(np.count_nonzero(found)), int(np.count_nonzero(right[target == -1]))
 
 
 def plan_watershed(

@@ -46,22 +46,19 @@ class BlockFlow(NamedTuple):
     way: np.ndarray
 
 
-class FlowWays:
-    """The ways of all blocks.
+class BlockWays(NamedTuple):
+    """Follows ways within blocks; can be sent to workers.
 
     Attributes
     ----------
-    target
-        After `join`, in the order in which blocks were added: ids of the cells to which ways lead.
-    following, order
-        The way that follows each, -1 if none; and an order of them, each before the one after it.
+    codes
+        The layer of directions.
+    blocks
+        The blocks.
     """
 
-    def __init__(self, codes: Any, blocks: BlockGrid, plan: StreamPlan) -> None:
-        self.codes, self.blocks, self._plan = codes, blocks, plan
-        self._parts: list[BlockFlow] = []
-        self._count = 0
-        self.target = self.following = self.order = np.empty(0, np.int64)
+    codes: Any
+    blocks: BlockGrid
 
     def within(
         self, at: Block, codes: np.ndarray, stops: np.ndarray | None = None
@@ -93,7 +90,7 @@ class FlowWays:
     def look(
         self, at: Block, codes: np.ndarray, target: np.ndarray, order: np.ndarray
     ) -> tuple[np.ndarray, BlockFlow]:
-        """Look at a block, from any thread: the cells at which ways leave it, and for `add`."""
+        """Look at a block, the cells at which ways leave it, and for `add`."""
         window, cols = self.blocks.window(*at), self.blocks.cols
         exits = np.empty(len(target), np.int32)
         leaving = np.empty(ways_out(target, order, exits), np.int64)
@@ -106,6 +103,38 @@ class FlowWays:
         row, col = np.divmod(into, window[3] - window[2])
         ids = (window[0] + row) * cols + window[2] + col
         return leaving, BlockFlow(over, ids, exits[into].astype(np.int64))
+
+
+def entering(blocks: BlockGrid, at: Block, into: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return which of some sorted ids of cells are in a block, and these cells within the block."""
+    r0, r1, c0, c1 = blocks.window(*at)
+    starts = np.arange(r0, r1) * blocks.cols
+    first, last = np.searchsorted(into, (starts + c0, starts + c1))
+    row = np.repeat(np.arange(r1 - r0), last - first)
+    before = np.cumsum(last - first) - (last - first)
+    which = np.arange(len(row)) - before[row] + first[row]
+    return which, into[which] - starts[row] - c0 + row * (c1 - c0)
+
+
+class FlowWays:
+    """The ways of all blocks.
+
+    Attributes
+    ----------
+    of
+        What follows the ways of one block.
+    target
+        After `join`, in the order in which blocks were added: ids of the cells to which ways lead.
+    following, order
+        The way that follows each, -1 if none; and an order of them, each before the one after it.
+    """
+
+    def __init__(self, codes: Any, blocks: BlockGrid, plan: StreamPlan) -> None:
+        self.codes, self.blocks, self._plan = codes, blocks, plan
+        self.of = BlockWays(codes, blocks)
+        self._parts: list[BlockFlow] = []
+        self._count = 0
+        self.target = self.following = self.order = np.empty(0, np.int64)
 
     def add(self, ways: BlockFlow) -> None:
         """Add the ways of a block."""

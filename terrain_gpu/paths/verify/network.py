@@ -110,7 +110,7 @@ class NetworkProof:
             nonlocal seen, total
             seen, total = seen + found[0], total + found[1]
 
-        check_blocks(plan, blocks, reads, check, add, limits.progress)
+        check_blocks(plan, blocks, reads, check, add, limits)
         if seen != len(by_cell):
             raise VerificationError(
                 f"{self.file.path}: {len(by_cell) - seen} lines cross between areas where there is "

@@ -7,6 +7,7 @@ right: they have their own proof.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -49,34 +50,40 @@ def verify_ties(
     StoreError
         when a layer is damaged.
     """
-    terrain, farthest = paths
+    terrain, _ = paths
     plan, reads = plan_ties_proof(terrain, distances, backlinks, ties, limits)
     cells = 0
-
-    def check(at: Block, data: list[np.ndarray]) -> int:
-        ring, codes, found = data
-        window = r0, r1, c0, _ = terrain.blocks.window(*at)
-        for here, there in terrain.blocks.beyond_seam(window):
-            ring[:, here] = distances.read_ring((r0, r1, there, there + 1))[:, 1]
-        right, shorter = _nearer(terrain, farthest, at, ring)
-        if shorter is not None:
-            what = "a step leads here for less than the distance"
-            wrong(distances, what, "ties", r0 + shorter[0], c0 + shorter[1])
-        right = right[: codes.shape[0], : codes.shape[1]]
-        right[codes == 0] = 0
-        right |= np.where(codes == UNREACHED, 0, codes)
-        if len(faults := np.argwhere(right != found)):
-            row, col = faults[0].tolist()
-            what = f"steps {found[row, col]} where {right[row, col]} is right"
-            wrong(ties, what, "ties", r0 + row, c0 + col)
-        return int(np.count_nonzero(np.bitwise_count(right) > 1))
 
     def add(at: Block, several: int) -> None:
         nonlocal cells
         cells += several
 
-    check_blocks(plan, terrain.blocks, reads, check, add, limits.progress)
+    check = partial(_check, paths, distances, ties)
+    check_blocks(plan, terrain.blocks, reads, check, add, limits)
     return {"cells": cells}
+
+
+def _check(
+    paths: tuple[Terrain, Any], distances: Any, ties: Any, at: Block, data: list[np.ndarray]
+) -> int:
+    """Check the cells of a block; return how many have more than one step."""
+    terrain, farthest = paths
+    ring, codes, found = data
+    window = r0, r1, c0, _ = terrain.blocks.window(*at)
+    for here, there in terrain.blocks.beyond_seam(window):
+        ring[:, here] = distances.read_ring((r0, r1, there, there + 1))[:, 1]
+    right, shorter = _nearer(terrain, farthest, at, ring)
+    if shorter is not None:
+        what = "a step leads here for less than the distance"
+        wrong(distances, what, "ties", r0 + shorter[0], c0 + shorter[1])
+    right = right[: codes.shape[0], : codes.shape[1]]
+    right[codes == 0] = 0
+    right |= np.where(codes == UNREACHED, 0, codes)
+    if len(faults := np.argwhere(right != found)):
+        row, col = faults[0].tolist()
+        what = f"steps {found[row, col]} where {right[row, col]} is right"
+        wrong(ties, what, "ties", r0 + row, c0 + col)
+    return int(np.count_nonzero(np.bitwise_count(right) > 1))
 
 
 def plan_ties_proof(
