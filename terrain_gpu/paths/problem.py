@@ -10,9 +10,9 @@ from __future__ import annotations
 import hashlib
 import tempfile
 from collections.abc import Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -39,7 +39,7 @@ from .graph import CostGraph
 from .ground import Terrain
 from .index import Index, rims_bytes
 from .steps import RESULTS, UNREACHED, layer_named, unreached
-from .verify import ring_across_seam, ring_of, threads_within, upper_limit, verify_paths
+from .verify import RingAcrossSeam, ring_of, threads_within, upper_limit, verify_paths
 
 LAYERS = RESULTS
 
@@ -249,7 +249,8 @@ class CostDistance(CostGraph):
     def _verifiers(self, plan: StreamPlan, held: int) -> int:
         """Return the number of threads that verify, given the bytes that are held already."""
         limits = plan.memory_limit, plan.workers, held + self._held
-        return threads_within(self.blocks, 8, *limits, halo=self.ground.halo)
+        least = plan.workers if plan.worker_memory else 1  # all threads of a worker
+        return threads_within(self.blocks, 8, *limits, halo=self.ground.halo, least=least)
 
     # -- the phases -----------------------------------------------------------------------------
 
@@ -356,26 +357,28 @@ class CostDistance(CostGraph):
                 farthest = min(farthest, ends.max())
 
         def read(name: str) -> Any:
-            return lambda window: layers[name].read_ring(window, halo=0)
+            return partial(layers[name].read_ring, halo=0)
 
         missing = unreached(self.dtype)
         ring = ring_of(distance.data, missing) if run.in_memory else distance.read_ring
         # The CPU verifies what does not fit the GPU.
         proof = Placement(run.gpu and run.gpu._replace(wanted=False), doing="verifying ")
-        threads = proof.run(
-            lambda gpu: self._verifiers(run.plan, CUDA_BASELINE if gpu else proof.held)
-        )
+        with nullcontext() if run.cluster is None else run.cluster.planning():
+            threads = proof.run(
+                lambda gpu: self._verifiers(run.plan, CUDA_BASELINE if gpu else proof.held)
+            )
         checked = verify_paths(
             self.ground,
             self.model.kernel,
             self.options,
             self.dtype,
-            ring_across_seam(ring, self.blocks),
+            RingAcrossSeam(ring, self.blocks),
             *(read(name) if name in layers else None for name in LAYERS[1:]),
             farthest=farthest,
             threads=threads,
             gpu=proof.gpu,
             progress=run.progress,
+            cluster=run.cluster,
         )
         return {"verified_steps": checked["checked_steps"], "verified_on": checked["backend"]}
 

@@ -15,7 +15,7 @@ from ..store import Layer, TileStore
 from .edges import infinity_of
 from .ground import Terrain
 from .steps import RESULTS, layer_named, unreached
-from .verify import ring_across_seam
+from .verify import RingAcrossSeam
 from .verify.stored import RecordedPaths
 
 
@@ -64,7 +64,7 @@ class RecordedSteps(Operation):
         """Distances of a block with a ring and padding, as kernels take them."""
         window = self.blocks.window(*at)
         blocks = self.terrain.blocks
-        ring = ring_across_seam(layer.read_ring, blocks)(window)
+        ring = RingAcrossSeam(layer.read_ring, blocks)(window)
         found = np.empty(shape, layer.dtype)
         infinity = infinity_of(found)
         found[...] = infinity

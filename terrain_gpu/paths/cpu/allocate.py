@@ -159,24 +159,34 @@ def sides_of(labels: Any, halo: int = 1) -> tuple[Any, ...]:
     return (*above, *below, *left, *right)
 
 
+def slots_of(blocks: BlockGrid, halo: int, cells: np.ndarray) -> np.ndarray:
+    """Return the places, in the flattened rims of all blocks, of cells on a rim."""
+    b, (_, across), h = blocks.block, blocks.shape, halo
+    row, col = cells // blocks.cols, cells % blocks.cols
+    i, j, r, c = row // b, col // b, row % b, col % b
+    below = np.minimum((i + 1) * b, blocks.rows) - 1 - row
+    right = np.minimum((j + 1) * b, blocks.cols) - 1 - col
+    beside = np.where(c < h, (2 * h + c) * b + r, (3 * h + right) * b + r)
+    ring = np.where(r < h, r * b + c, np.where(below < h, (h + below) * b + c, beside))
+    return (i * across + j) * 4 * h * b + ring
+
+
+def places_of(
+    blocks: BlockGrid, halo: int, rows: np.ndarray, cols: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return which cells are inside the raster, and the places of these, on rims."""
+    if blocks.wraps:
+        cols = cols % blocks.cols
+    inside = (rows >= 0) & (rows < blocks.rows) & (cols >= 0) & (cols < blocks.cols)
+    return inside, slots_of(blocks, halo, rows[inside] * blocks.cols + cols[inside])
+
+
 class BacklinkForest:
     """The backlinks of the whole raster, reduced to the rims of blocks, `halo` cells wide."""
 
     def __init__(self, blocks: BlockGrid, halo: int = 1) -> None:
         self.blocks, self.halo = blocks, halo
         self._rims = np.full((blocks.count, 4 * halo * blocks.block), _UNKNOWN, np.int64)
-
-    def _slot(self, cells: np.ndarray) -> np.ndarray:
-        """Return the places, in the flattened rims, of cells on a rim."""
-        b, (_, across) = self.blocks.block, self.blocks.shape
-        row, col = cells // self.blocks.cols, cells % self.blocks.cols
-        i, j, r, c = row // b, col // b, row % b, col % b
-        h = self.halo
-        below = np.minimum((i + 1) * b, self.blocks.rows) - 1 - row
-        right = np.minimum((j + 1) * b, self.blocks.cols) - 1 - col
-        beside = np.where(c < h, (2 * h + c) * b + r, (3 * h + right) * b + r)
-        ring = np.where(r < h, r * b + c, np.where(below < h, (h + below) * b + c, beside))
-        return (i * across + j) * 4 * h * b + ring
 
     def add(self, at: Block, codes: np.ndarray, *sources: np.ndarray) -> None:
         """Store where the backlinks from a block's rim lead."""
@@ -195,7 +205,7 @@ class BacklinkForest:
         # Convert cells to places once; after that, places point to places.
         for part in parts:
             open_ = np.flatnonzero(part >= 0)
-            part[open_] = self._slot(part[open_])
+            part[open_] = slots_of(self.blocks, self.halo, part[open_])
         for _ in range(64):
             left = [_jump(part, flat) for part in parts]
             if not any(left):
@@ -204,12 +214,9 @@ class BacklinkForest:
 
     def labels_at(self, rows: np.ndarray, cols: np.ndarray) -> np.ndarray:
         """Return the resolved labels of cells on rims; -1 outside the raster."""
-        if self.blocks.wraps:
-            cols = cols % self.blocks.cols
-        inside = (rows >= 0) & (rows < self.blocks.rows) & (cols >= 0) & (cols < self.blocks.cols)
+        inside, places = places_of(self.blocks, self.halo, rows, cols)
         found = np.full(len(rows), _UNKNOWN, np.int64)
-        cells = rows[inside] * self.blocks.cols + cols[inside]
-        found[inside] = self._rims.reshape(-1)[self._slot(cells)]
+        found[inside] = self._rims.reshape(-1)[places]
         return found
 
     def around(self, at: Block) -> np.ndarray:

@@ -17,25 +17,20 @@ a nearer predecessor. If a step may cost nothing in one direction only, the proo
 from such cells along the steps, block by block until nothing changes. Memory is O(boundary) in all
 cases.
 
-`checker` iterates over the blocks, `kernels` checks their cells, `gpu` does so on a GPU, `stored`
+`checker` iterates over the blocks, here or in the workers of a cluster, `blocks` and `kernels`
+check their cells, `gpu` does so on a GPU, `stored`
 reads the problem from a store, and `roots` finds its sources.
 """
 
-from .checker import (
-    CheckedCells,
-    ring_across_seam,
-    ring_of,
-    threads_within,
-    upper_limit,
-    verify_paths,
-)
+from .blocks import CheckedCells
+from .checker import RingAcrossSeam, ring_of, threads_within, upper_limit, verify_paths
 from .roots import KnownRoots
 from .stored import verify_stored
 
 __all__ = [
     "CheckedCells",
     "KnownRoots",
-    "ring_across_seam",
+    "RingAcrossSeam",
     "ring_of",
     "threads_within",
     "upper_limit",

@@ -302,45 +302,35 @@ def join_rims(parent, outward, rows, cols, block, halo):
 
 
 @jit
-def spread_roots(flat, even, distances, where, solid):
+def spread_roots(flat, even, distances, halo, rooted):
     """Spread along tight steps from cells that lead to a root.
 
     Parameters
     ----------
     flat, even, distances
         Of a block, see `_Masks`.
-    where
-        First row and column of the block, rows and columns of the raster, side of blocks, and how
-        far steps reach.
-    solid
-        For each position in the rims of all blocks, whether the cell leads to a root; read around
-        the block and updated on its rims.
+    halo
+        How far steps reach.
+    rooted
+        For each cell of the block and those around it, whether it leads to a root; those around
+        are given, and those of the block found.
 
     Returns
     -------
     left, row, col
         Number of cells of the block not reached, and the first of them.
     """
-    row0, col0, rows, cols, block, halo = where
     infinity = infinity_of(distances)
     height, width = flat.shape
     long = width + 2 * halo
-    rooted = np.zeros((height + 2 * halo, long), np.bool_)
     way = np.empty(rooted.size, np.int64)
     count = 0
     for r in range(-halo, height + halo):
         for c in range(-halo, width + halo):
-            row, col = row0 + r, col0 + c
-            if halo == 1:
-                col %= cols  # beyond the seam; only 4 or 8 neighbours cross it
-            if not (0 <= row < rows and 0 <= col < cols):
-                continue
             if 0 <= r < height and 0 <= c < width:
-                yes = not flat[r, c] and distances[r + halo, c + halo] < infinity
-            else:
-                yes = solid[_place_of(row, col, rows, cols, block, halo)] != 0
-            if yes:
-                rooted[r + halo, c + halo] = True
+                nearer = not flat[r, c] and distances[r + halo, c + halo] < infinity
+                rooted[r + halo, c + halo] = nearer
+            if rooted[r + halo, c + halo]:
                 way[count] = (r + halo) * long + c + halo
                 count += 1
     while count:
@@ -357,10 +347,7 @@ def spread_roots(flat, even, distances, where, solid):
     left, found = 0, -1
     for r in range(height):
         for c in range(width):
-            if rooted[r + halo, c + halo]:
-                if min(r, height - 1 - r, c, width - 1 - c) < halo:
-                    solid[_place_of(row0 + r, col0 + c, rows, cols, block, halo)] = 1
-            elif flat[r, c]:
+            if flat[r, c] and not rooted[r + halo, c + halo]:
                 left += 1
                 if found < 0:
                     found = r * width + c

@@ -76,7 +76,6 @@ class KnownRoots:
         else:
             root = distances == 0
         rows, cols = np.nonzero(root)
-        self.note(at, len(rows))
         return rows, cols, distances[rows, cols]
 
     def roots(self, at: Block) -> tuple[np.ndarray, ...]:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
-from typing import Any, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 import numpy as np
 
@@ -21,8 +22,11 @@ from ..ground import Raster, Terrain
 from ..knights import Options, options_of
 from ..steps import RESULTS, layer_named
 from ..wrap import LEAST
-from .checker import ring_across_seam, threads_within, upper_limit, verify_paths
+from .checker import RingAcrossSeam, threads_within, upper_limit, verify_paths
 from .roots import KnownRoots
+
+if TYPE_CHECKING:
+    from ...engine.cluster import Cluster
 
 
 def verify_stored(
@@ -35,6 +39,7 @@ def verify_stored(
     device: int = 0,
     gpu_memory_limit: int | None = None,
     progress: Progress = silent,
+    cluster: Cluster | None = None,
 ) -> dict[str, Any]:
     """Check a layer of distances, and backlinks and allocation where the store has them.
 
@@ -44,6 +49,8 @@ def verify_stored(
     ----------
     backend, device, gpu_memory_limit
         As for `shortest_paths`.
+    cluster
+        Its workers check the blocks, on CPUs.
 
     Returns
     -------
@@ -63,13 +70,13 @@ def verify_stored(
     _check_settings(store, layers, recorded)
     terrain, farthest = recorded.problem(store)
     backlink, allocation = (
-        (lambda window, layer=layers[name]: layer.read_ring(window, halo=0))
-        if name in layers
-        else None
-        for name in RESULTS[1:]
+        partial(layers[name].read_ring, halo=0) if name in layers else None for name in RESULTS[1:]
     )
+    if cluster is not None:
+        threads, backend = cluster.threads, "cpu"
     needs = terrain.blocks, distance.dtype.itemsize, memory_limit, threads
-    within = partial(threads_within, *needs, halo=terrain.halo)
+    least = 1 if cluster is None else cluster.threads
+    within = partial(threads_within, *needs, halo=terrain.halo, least=least)
     gpu = find_gpu(
         backend,
         device,
@@ -79,8 +86,9 @@ def verify_stored(
         fits=lambda: within(held=CUDA_BASELINE),
         doing="verifying ",
     )
-    workers = within(held=0 if gpu is None else CUDA_BASELINE)
-    read = ring_across_seam(distance.read_ring, terrain.blocks)
+    with nullcontext() if cluster is None else cluster.planning():
+        workers = within(held=0 if gpu is None else CUDA_BASELINE)
+    read = RingAcrossSeam(distance.read_ring, terrain.blocks)
     problem = KnownRoots(terrain, read, backlink, allocation)
     try:
         found: dict[str, Any] = dict(
@@ -96,6 +104,7 @@ def verify_stored(
                 threads=workers,
                 gpu=gpu,
                 progress=progress,
+                cluster=cluster,
             )
         )
         recorded.compare(found["reached"], problem.count if backlink else 0)

@@ -1,0 +1,362 @@
+"""Check the cells and steps of one block, in any thread or process: `PathBlocks`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, NamedTuple, NoReturn, Protocol
+
+import numpy as np
+
+from ...errors import StoreError, VerificationError
+from ...grid import TILE, Block, BlockGrid
+from ...grid.neighbours import COL_STEP_16, NAMES_16, ROW_STEP_16
+from ..costs import is_directed
+from ..cpu.allocate import cells_around, ids_of, labels_of, sides_of
+from ..edges import infinity_of
+from ..fields import Field
+from ..formula.program import Formula
+from ..ground import Terrain
+from ..knights import Options, halo_of, mask_dtype
+from .kernels import FAULTS, check_cells, check_steps, join_flats, one_step, spread_roots
+from .prices import wrong_price
+from .roots import Cells, KnownRoots, Read
+
+
+class CheckedCells(Protocol):
+    """The cells and sources of a problem, such as `ground.Terrain`."""
+
+    blocks: BlockGrid
+
+    def load(self, at: Block) -> Field: ...
+
+    def seeds(self, at: Block, field: Field) -> Cells:
+        """Rows and columns within the block, and start values, of its sources."""
+
+    def roots(self, at: Block) -> tuple[np.ndarray, ...]:
+        """Rows and columns within the block, and ids, of its sources."""
+
+
+class Counts(NamedTuple):
+    """Steps, reached cells and sources of a block."""
+
+    steps: int
+    reached: int
+    sources: int
+
+
+class Flats(NamedTuple):
+    """The flats at the rim of a block: places there, see `kernels.join_flats`.
+
+    Attributes
+    ----------
+    joined, to
+        1 + place of cells of flats that lead to no root in the block, and that of another one.
+    open, steps
+        Places of cells with tight steps from outside of the block, and these steps.
+    """
+
+    joined: np.ndarray
+    to: np.ndarray
+    open: np.ndarray
+    steps: np.ndarray
+
+
+class Spread(NamedTuple):
+    """How far a block is known to lead to roots.
+
+    Attributes
+    ----------
+    left, row, col
+        Number of cells that are not, and the first of them.
+    sides
+        Which cells of the sides are, see `allocate.sides_of`.
+    """
+
+    left: int
+    row: int
+    col: int
+    sides: tuple[np.ndarray, ...]
+
+
+class _Masks(NamedTuple):
+    """The tight predecessors of a block's cells.
+
+    `near` and `even` have bit k set for a tight predecessor in direction k that is strictly nearer
+    or at equal distance. `flat` marks reached cells that have only the latter and are not roots.
+    """
+
+    near: np.ndarray
+    even: np.ndarray
+    flat: np.ndarray
+    distances: np.ndarray
+
+
+@dataclass(frozen=True)
+class PathBlocks:
+    """What is checked of one block; can be sent to workers. Attributes: see `verify_paths`."""
+
+    ground: CheckedCells
+    cost: Any
+    options: Options
+    dtype: np.dtype
+    farthest: Any
+    read_distance: Read
+    read_backlink: Read | None
+    read_allocation: Read | None
+
+    def __getstate__(self) -> dict[str, Any]:
+        # Kernels of costs may hold arrays and code: those of the terrain are made again.
+        return {**vars(self), "cost": self.cost if self._model is None else None}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        if self._model is not None:
+            vars(self)["cost"] = self._model.kernel
+
+    @property
+    def _model(self) -> Any:
+        ground = self.ground.terrain if isinstance(self.ground, KnownRoots) else self.ground
+        return ground.model if isinstance(ground, Terrain) else None
+
+    @property
+    def blocks(self) -> BlockGrid:
+        return self.ground.blocks
+
+    @property
+    def halo(self) -> int:
+        return halo_of(self.options)
+
+    @property
+    def infinity(self) -> Any:
+        return self.dtype.type(infinity_of(np.empty(0, self.dtype)))
+
+    @property
+    def one_way(self) -> bool:
+        """Whether steps on flats may cost nothing in one direction only, and no backlinks tell."""
+        return self.read_backlink is None and is_directed(self.cost)
+
+    # -- what blocks tell ----------------------------------------------------------------------
+
+    def linked(self, at: Block, _: Any) -> tuple[Counts, tuple[np.ndarray, ...]]:
+        """Check a block with backlinks; return where those of its sides lead."""
+        assert self.read_backlink is not None
+        codes = np.ascontiguousarray(self.read_backlink(self.blocks.window(*at)))
+        counts = self.masks(at, codes)[1]
+        return counts, self.sides(at, codes)
+
+    def sides(self, at: Block, codes: np.ndarray) -> tuple[np.ndarray, ...]:
+        """Where the backlinks of the sides of a block lead."""
+        with as_violation():
+            labels = labels_of(self.blocks, self.halo, at, codes, *self.ground.roots(at))
+        return sides_of(labels, self.halo)
+
+    def joined(self, at: Block, _: Any) -> tuple[Counts, Flats]:
+        """Check a block; unite the cells of its flats. Those that reach its rim are left over."""
+        masks, counts = self.masks(at, None)
+        (height, width), b = self.size(at), self.blocks.block
+        parent = np.zeros(4 * self.halo * b + 1, np.int64)
+        outward = np.zeros(4 * self.halo * b, mask_dtype(self.halo))
+        flat = masks.flat[:height, :width]
+        lost = join_flats(flat, masks.even, self.halo, 0, b, parent, outward)
+        if lost >= 0:
+            self.circle(at, *divmod(int(lost), width), masks.distances)
+        joined, open_ = np.flatnonzero(parent), np.flatnonzero(outward)
+        return counts, Flats(joined, parent[joined], open_, outward[open_])
+
+    def spread(self, at: Block, _: Any, around: np.ndarray) -> tuple[Counts, Spread]:
+        """Check a block; spread from cells that lead to a root, also from those `around` it."""
+        masks, counts = self.masks(at, None)
+        (height, width), h = self.size(at), self.halo
+        r0, _r1, c0, _c1 = window = self.blocks.window(*at)
+        rooted = np.zeros((height + 2 * h, width + 2 * h), np.bool_)
+        rows, cols = cells_around(window, h)
+        rooted[rows - r0 + h, cols - c0 + h] = around
+        left, r, c = spread_roots(
+            masks.flat[:height, :width], masks.even, masks.distances, h, rooted
+        )
+        inner = np.ascontiguousarray(rooted[h:-h, h:-h])
+        return counts, Spread(int(left), int(r), int(c), sides_of(inner, h))
+
+    def allocated(self, at: Block, _: Any, around: np.ndarray) -> None:
+        """Compare a block's allocation with the sources that its backlinks lead to.
+
+        `around` are the ids of the cells around it.
+        """
+        assert self.read_backlink is not None
+        assert self.read_allocation is not None
+        window = self.blocks.window(*at)
+        codes = np.ascontiguousarray(self.read_backlink(window))
+        with as_violation():
+            labels = labels_of(self.blocks, self.halo, at, codes, *self.ground.roots(at))
+            right = ids_of(self.blocks, self.halo, at, codes, labels, around)
+        found = self.read_allocation(window)
+        if (found != right).any():
+            r, c = self.first(found != right)
+            text = f"is allocated to {found[r, c]}, but belongs to source {right[r, c]}"
+            self.fail("allocation", at, r, c, text)
+
+    # -- cells and steps -----------------------------------------------------------------------
+
+    def priced(self, at: Block, field: Field) -> None:
+        """Interpret the formula of the costs, if there is one."""
+        if not isinstance(self.cost, Formula):
+            return
+        assert isinstance(self.ground, Terrain | KnownRoots)
+        terrain = self.ground if isinstance(self.ground, Terrain) else self.ground.terrain
+        assert terrain.model.tree is not None
+        if wrong := wrong_price(terrain.model.tree, self.cost, field, self.options):
+            r, c, k, found, right = wrong
+            text = f"is priced at {found} from the {NAMES_16[k]}, but the formula gives {right}"
+            self.fail("cost", at, r, c, text)
+
+    def masks(self, at: Block, codes: np.ndarray | None) -> tuple[_Masks, Counts]:
+        """Check the cells and steps of a block; also count them."""
+        window = r0, r1, c0, c1 = self.blocks.window(*at)
+        field = self.ground.load(at)
+        self.priced(at, field)
+        shape = field.absent.shape
+        distances = np.full(shape, self.infinity, self.dtype)
+        h = self.halo
+        written = self.read_distance(window, halo=h)
+        part = distances[: r1 - r0 + 2 * h, : c1 - c0 + 2 * h]
+        part[...] = written
+        if self.dtype.kind == "f":
+            void = np.isnan(written)
+            odd = written == self.infinity
+        else:
+            void = written == np.iinfo(self.dtype).max
+            odd = (written >= self.infinity) & ~void
+        part[void | odd] = self.infinity
+        odd = odd[h:-h, h:-h]
+        if odd.any():
+            r, c = self.first(odd)
+            self.fail("value", at, r, c, f"has {written[r + h, c + h]}, which is not a distance")
+        rows, cols, values = self.ground.seeds(at, field)
+        found = distances[rows + h, cols + h]
+        wrong = (found > values) & (values <= self.farthest)
+        if wrong.any():
+            k = int(np.argmax(wrong))
+            text = f"is a source of start value {values[k]}, but {self.told(found[k])}"
+            self.fail("source", at, int(rows[k]), int(cols[k]), text)
+        tiled = shape[0] - 2 * h, shape[1] - 2 * h
+        near, even = (np.zeros(tiled, mask_dtype(h)) for _ in range(2))
+        bounded = self.dtype.kind != "f" and self.farthest == self.infinity
+        limits = self.farthest, bounded, c1 - c0
+        steps, k, r, c = check_steps(
+            self.cost,
+            field.heights,
+            field.frictions,
+            field.absent,
+            field.lengths,
+            self.options,
+            distances,
+            limits,
+            np.empty((8 * h, TILE, TILE), self.dtype),
+            near,
+            even,
+        )
+        if k >= 0:
+            self.infeasible(at, field, distances, k, r, c)
+        root = np.zeros((r1 - r0, c1 - c0), np.bool_)
+        root[rows[found == values], cols[found == values]] = True
+        flat = np.zeros(tiled, np.bool_)
+        links = np.empty((0, 0), np.uint8) if codes is None else codes
+        reached, fault, r, c = check_cells(
+            field.absent, distances, self.farthest, near, even, root, links, codes is not None, flat
+        )
+        if fault:
+            check, text = FAULTS[fault]
+            d = self.told(distances[r + h, c + h])
+            code = codes[r, c] if codes is not None else None
+            tight = ", ".join(
+                NAMES_16[m] for m in range(8 * h) if (near[r, c] | even[r, c]) >> m & 1
+            )
+            self.fail(
+                check,
+                at,
+                r,
+                c,
+                f"{d}, {text.format(code=code, farthest=self.farthest, tight=tight or 'none')}",
+            )
+        return _Masks(near, even, flat, distances), Counts(int(steps), int(reached), len(rows))
+
+    # -- violations ----------------------------------------------------------------------------
+
+    def circle(self, at: Block, r: int, c: int, distances: np.ndarray | None = None) -> NoReturn:
+        """Refuse a flat that nothing leads to."""
+        if distances is None:
+            distances = self.read_distance(self.blocks.window(*at), halo=self.halo)
+        self.fail(
+            "acyclic",
+            at,
+            r,
+            c,
+            f"{self.told(distances[r + self.halo, c + self.halo])}, but lies on a flat that no "
+            "source and no nearer cell leads to: its predecessors run in a circle",
+        )
+
+    def infeasible(
+        self, at: Block, field: Field, distances: np.ndarray, k: int, r: int, c: int
+    ) -> NoReturn:
+        h, dy, dx = self.halo, int(ROW_STEP_16[k]), int(COL_STEP_16[k])
+        there = distances[r + h + dy, c + h + dx]
+        work = np.empty((8 * h, TILE, TILE), self.dtype)
+        row, col = r // TILE * TILE, c // TILE * TILE
+        f = field
+        weight, through = one_step(
+            self.cost, f.heights, f.frictions, f.absent, f.lengths, row, col, self.options, work,
+            k, r - row, c - col, there,
+        )  # fmt: skip
+        r0, _, c0, _ = self.blocks.window(*at)
+        y, x = r0 + r + dy, (c0 + c + dx) % self.ground.blocks.cols
+        self.fail(
+            "feasible",
+            at,
+            r,
+            c,
+            f"{self.told(distances[r + h, c + h])}, but the step of cost {weight} from (row {y}, "
+            f"column {x}) at distance {there} leads there for {through}",
+        )
+
+    def fail(self, check: str, at: Block, r: int, c: int, text: str) -> NoReturn:
+        r0, _, c0, _ = self.blocks.window(*at)
+        row, col = int(r0 + r), int(c0 + c)
+        message = f"{_PROPERTIES[check]}: cell (row {row}, column {col}) {text}"
+        raise VerificationError(message, check, row, col)
+
+    def told(self, distance: Any) -> str:
+        return "is unreached" if distance == self.infinity else f"has distance {distance}"
+
+    @staticmethod
+    def first(mask: np.ndarray) -> tuple[int, int]:
+        r, c = np.unravel_index(np.argmax(mask), mask.shape)
+        return int(r), int(c)
+
+    def size(self, at: Block) -> tuple[int, int]:
+        r0, r1, c0, c1 = self.blocks.window(*at)
+        return r1 - r0, c1 - c0
+
+
+@contextmanager
+def as_violation() -> Iterator[None]:
+    """Turn an error of `BacklinkForest` into a violation."""
+    try:
+        yield
+    except StoreError as error:
+        raise VerificationError(f"not acyclic: {error}", "acyclic") from None
+
+
+_PROPERTIES = {
+    "value": "no distance",
+    "source": "not least",
+    "absent": "not a cell",
+    "cost": "wrong cost",
+    "farthest": "too far",
+    "feasible": "not least",
+    "tight": "no path",
+    "acyclic": "not acyclic",
+    "backlink": "wrong backlink",
+    "allocation": "wrong allocation",
+}
