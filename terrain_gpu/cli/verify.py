@@ -14,8 +14,7 @@ import click
 from . import options
 
 if TYPE_CHECKING:
-    from ..progress import Progress
-    from ..store import TileStore
+    from ..store import Layer, TileStore
 
 
 INDEX = "distance_index"
@@ -52,6 +51,13 @@ LINES = (".geojson", ".gpkg", ".parquet")
 @options.backend_option
 @options.device_option
 @options.gpu_memory_limit_option
+@options.cluster_options(
+    "mst.verify.forest",
+    "paths.verify",
+    "components.verify",
+    "drainage.verify",
+    "morphometry.verify",
+)
 @options.scratch_option
 @options.progress_option
 @options.json_option
@@ -80,18 +86,18 @@ def command(
 
     The GPU verifies a spanning forest if the whole raster fits its memory (15 bytes per 16-bit
     cell), and distances of any raster, region by region. The CPU follows backlinks and allocation,
-    and verifies all other layers.
+    and verifies all other layers, with --workers or --scheduler in the workers.
 
     With --data, read all tiles of all layers instead and check them against their checksums.
 
     \b
     terrain-gpu verify dem.zarr
     terrain-gpu verify dem.zarr --data
+    terrain-gpu verify dem.zarr --workers 8
     terrain-gpu verify dem.zarr --file dem.tif
     terrain-gpu verify dem.zarr --file streams.gpkg --heights carved
     """
-    from ..errors import StoreError, TerrainError, VerificationError
-    from ..mst import LAYER
+    from ..errors import ClusterError, TerrainError, VerificationError
     from ..report import Report
     from ..store import TileStore
     from ..store.accept import accept_changes
@@ -101,25 +107,18 @@ def command(
     if layer and not file:
         raise click.UsageError("--layer needs --file: give that too")
     of_file = _of_file(file, layer, heights)
+    here = (file and "--file") or (accepted and "--accept-changes")
+    _refuse_workers(limits["client"], here or None, backend)
     opened = TileStore.open(store)
+    limits, figures = _of_cluster(opened, **limits)
     checks: dict[str, Callable[..., tuple[dict[str, Any], str]]] = {}
     if data:
         checks = {name: partial(_data, name=name) for name in opened.layers}
-        limits = {"threads": limits["threads"]}
     elif file:
         checks = {file: of_file}
     elif not accepted:
-        if LAYER in opened.layers:
-            checks[LAYER] = _forest
-        checks |= {name: partial(_paths, name=name) for name in _distances(opened)}
         gpu = {"backend": backend, "device": device, "gpu_memory_limit": gpu_memory_limit}
-        checks = {name: partial(check, **gpu) for name, check in checks.items()}
-        checks |= _on_the_cpu(opened)
-        if not checks:
-            raise StoreError(
-                f"{store}: no results to verify; run compute-mst, compute-sssp, slope, "
-                "label-components, accumulate, streams or build-index first"
-            )
+        checks = _results(opened, gpu)
     report = Report("verify")
     report.cells = opened.grid.cells
     report.result["store"] = str(opened.path)
@@ -139,13 +138,17 @@ def command(
             ):
                 try:
                     found, line = check(opened, progress=progress, **limits)
+                except ClusterError:
+                    raise
                 except TerrainError as error:  # go on: verify the other results too
                     found, line = {"error": str(error)}, ""
                     if isinstance(error, VerificationError):
                         line = f"{'file' if file else 'layer'} {name} is wrong"
                     wrong.append(error)
             report.result[name] = {"verified": "error" not in found, **found}
+            report.result[name] |= figures.since_last()
             lines += [f"{store}: {line}, {report.seconds[name]:.2f} s"] if line else []
+    report.settings |= figures.settings()
     options.write_json(report.to_json(), json_target)
     for line in lines:
         options.say(line, json_target)
@@ -156,26 +159,78 @@ def command(
         raise worst
 
 
-def _data(
-    store: TileStore, name: str, threads: int | None, progress: Progress
-) -> tuple[dict[str, Any], str]:
+def _refuse_workers(client: Any, here: str | None, backend: str) -> None:
+    """Refuse workers for what is done in this process, or on a GPU."""
+    if client is not None and here:
+        raise click.UsageError(f"{here} works in this process; leave out --workers and --scheduler")
+    if client is not None and backend == "cuda":
+        raise click.UsageError("workers verify on CPUs; leave out --backend cuda")
+
+
+class _Figures:
+    """What the report tells of a cluster, if there is one."""
+
+    def __init__(self, cluster: Any) -> None:
+        self._cluster, self._tasks = cluster, 0
+
+    def since_last(self) -> dict[str, int]:
+        """The number of tasks since the last call."""
+        if self._cluster is None:
+            return {}
+        before, self._tasks = self._tasks, self._cluster.figures.tasks
+        return {"proof_tasks": self._tasks - before}
+
+    def settings(self) -> dict[str, Any]:
+        return {} if self._cluster is None else {"cluster": self._cluster.settings()}
+
+
+def _of_cluster(store: TileStore, client: Any, **limits: Any) -> tuple[dict[str, Any], _Figures]:
+    """Limits of proofs, with the cluster that runs them, and its figures."""
+    if client is None:
+        return limits, _Figures(None)
+    from ..engine.cluster import Cluster
+
+    cluster = Cluster(client, str(store.path))
+    limits |= {"memory_limit": cluster.limit(limits["memory_limit"]), "cluster": cluster}
+    return limits, _Figures(cluster)
+
+
+def _results(
+    store: TileStore, gpu: dict[str, Any]
+) -> dict[str, Callable[..., tuple[dict[str, Any], str]]]:
+    """Proofs of all results, by name."""
+    from ..errors import StoreError
+    from ..mst import LAYER
+
+    checks: dict[str, Callable[..., tuple[dict[str, Any], str]]] = {}
+    if LAYER in store.layers:
+        checks[LAYER] = partial(_forest, **gpu)
+    checks |= {name: partial(_paths, name=name, **gpu) for name in _distances(store)}
+    checks |= _on_the_cpu(store)
+    if not checks:
+        raise StoreError(
+            f"{store.path}: no results to verify; run compute-mst, compute-sssp, slope, "
+            "label-components, accumulate, streams or build-index first"
+        )
+    return checks
+
+
+def _data(store: TileStore, name: str, **how: Any) -> tuple[dict[str, Any], str]:
     from ..engine.plan import threads_of
-    from ..engine.schedule import stream
+    from ..engine.proof import Limits, check_blocks, plan_threads
 
-    layer = store.layer(name)
+    layer, limits = store.layer(name), Limits(**how)
     tiles = 0
-
-    def check(at: tuple[int, int], _: Any) -> int:
-        return layer.check_block(*at)
 
     def add(at: tuple[int, int], found: int) -> None:
         nonlocal tiles
         tiles += found
-        r0, r1, c0, c1 = layer.blocks.window(*at)
-        progress((r1 - r0) * (c1 - c0), layer.grid.cells)
 
-    readers = threads_of(threads)
-    stream(layer.blocks.ids(), check, add, buffers=[None] * (readers + 1), readers=readers)
+    cluster = limits.cluster
+    threads = threads_of(limits.threads) if cluster is None else cluster.threads
+    one = layer.block_size**2 * layer.dtype.itemsize
+    plan = plan_threads(layer.blocks, layer.dtype.name, threads, one, limits)
+    check_blocks(plan, layer.blocks, [], partial(_tiles, layer), add, limits)
     found = {"tiles": tiles, "digest": layer.info.get("digest")}
     if not layer.is_sealed:
         return (
@@ -183,6 +238,11 @@ def _data(
             f"layer {name} has no checksums (written by another program), {tiles:,} tiles read",
         )
     return found, f"layer {name}: {tiles:,} tiles match their checksums"
+
+
+def _tiles(layer: Layer, at: tuple[int, int], _: Any) -> int:
+    """Check the tiles of a block; return their number."""
+    return layer.check_block(*at)
 
 
 def _forest(store: TileStore, **how: Any) -> tuple[dict[str, Any], str]:

@@ -117,6 +117,8 @@ class ExtractNetwork(Operation):
         bits, arcs = prune.keep(block, points, units, beyond, tips, least)
         return SolvedBlock(known=(trace_pieces(block, bits, points), arcs))
 
+    proven_by_workers = False
+
     def plan_verify(self, memory_limit: int, threads: int | None) -> None:
         plan_network_proof(self.forest, Limits(memory_limit, threads))
 

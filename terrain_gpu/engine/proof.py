@@ -17,7 +17,7 @@ from ..errors import StoreError, VerificationError
 from ..grid import Block, BlockGrid
 from ..progress import Progress, silent
 from ..store import Layer, TileStore
-from .plan import StreamPlan, fit_blocks
+from .plan import COMPILED_BASELINE, StreamPlan, fit_blocks, limit_of, loaded
 from .schedule import stream
 
 if TYPE_CHECKING:
@@ -44,6 +44,10 @@ class Limits(NamedTuple):
     threads: int | None = None
     progress: Progress = silent
     cluster: Cluster | None = None
+
+    def here(self) -> Limits:
+        """For a pass that needs what this process knows of all blocks."""
+        return self._replace(cluster=None)
 
     def quietly(self) -> Limits:
         """For a pass that progress does not count."""
@@ -79,6 +83,29 @@ def plan_proof(
             memory_limit=limits.memory_limit,
             threads=limits.threads if cluster is None else cluster.threads,
         )
+
+
+def plan_threads(
+    blocks: BlockGrid, dtype: str, threads: int, worker: int, limits: Limits
+) -> StreamPlan:
+    """How blocks go through so many threads that read for themselves, with `worker` bytes each."""
+    cluster = limits.cluster
+    with nullcontext() if cluster is None else cluster.planning():
+        memory = COMPILED_BASELINE + loaded(blocks.block) + threads * worker
+    return StreamPlan.of_blocks(
+        blocks,
+        dtype,
+        buffers=threads,
+        readers=1,
+        writers=1,
+        passes=1,
+        memory_limit=limit_of(limits.memory_limit),
+        memory=memory,
+        bytes_read=0,
+        bytes_written=0,
+        workers=threads,
+        worker_memory=0 if cluster is None else memory,
+    )
 
 
 class Checks(NamedTuple):

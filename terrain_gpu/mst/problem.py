@@ -270,6 +270,7 @@ class SpanningForest(Operation):
             connectivity=self.connectivity,
             expected=found,
             threads=run.asked_threads,
+            cluster=run.cluster,
             **how,
         )
         return {

@@ -47,6 +47,7 @@ class TestCorridor(OperationContract):
     command = "corridor s.zarr elevation other --within 50%"
     rasters = rasters(shape=shapes(200, 20_000), special=False)
     test_its_proof_accepts_it = test_its_proof_refuses_mutations = None
+    test_workers_prove_it = test_workers_refuse_mutations = None
 
     def prepare(self, store):
         layer = TileStore.open(store).layer("elevation")

@@ -74,6 +74,7 @@ class TestBreachLines(FileContract):
     rasters = small
     identified = True
     test_its_proof_accepts_it = test_its_proof_refuses_mutations = None
+    test_workers_prove_it = test_workers_refuse_mutations = None
 
     def make(self, store):
         return BreachLines(str(store), max_distance=9, path=str(store.parent / "l.geojson"))

@@ -74,6 +74,7 @@ class TestContourLinesContract(FileContract):
         OperationContract.test_a_worker_dies_and_the_run_goes_on
     )
     test_its_proof_accepts_it = test_its_proof_refuses_mutations = None
+    test_workers_prove_it = test_workers_refuse_mutations = None
     levels = (1.0, 2.5, 4.0)
 
     def cells(self, shape=(150, 210), dtype=np.int16):
@@ -260,6 +261,7 @@ class TestContourPolygonsContract(FileContract):
         OperationContract.test_a_worker_dies_and_the_run_goes_on
     )
     test_its_proof_accepts_it = test_its_proof_refuses_mutations = None
+    test_workers_prove_it = test_workers_refuse_mutations = None
     full = TestContourLinesContract.full
     counted = TestContourLinesContract.counted
 

@@ -116,6 +116,7 @@ class TestPolygonsContract(FileContract):
         OperationContract.test_a_worker_dies_and_the_run_goes_on
     )
     test_its_proof_accepts_it = test_its_proof_refuses_mutations = None
+    test_workers_prove_it = test_workers_refuse_mutations = None
 
     def cells(self, shape=(150, 210), dtype=np.int16):
         found = super().cells(shape, dtype) % 5

@@ -104,6 +104,8 @@ class StreamLines(OnChannels):
         codes, sums, heights = self.layers
         return Channels(codes, sums, heights, self.least)
 
+    proven_by_workers = False
+
     def plan_verify(self, memory_limit: int, threads: int | None) -> None:
         plan_lines_proof(self._channels, self.path, Limits(memory_limit, threads))
 

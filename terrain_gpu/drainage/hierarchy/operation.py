@@ -187,6 +187,8 @@ class Depressions(Operation):
         least = self.min_depth, self.min_area, self.min_volume
         return DepressionRule(codes, heights, self.forest.connectivity, *least)
 
+    proven_by_workers = False
+
     def plan_verify(self, memory_limit: int, threads: int | None) -> None:
         plan_depressions_proof(self.rule, Limits(memory_limit, threads))
 

@@ -101,6 +101,7 @@ def verify_depressions(
     StoreError
         when a layer is damaged.
     """
+    limits = limits.here()
     checker = _Checker(rule, numbers, conditioned, plan_depressions_proof(rule, limits))
     return checker.run(recorded, limits)
 

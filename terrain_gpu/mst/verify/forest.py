@@ -23,7 +23,9 @@ edges. A GPU that holds the whole raster proves the same in another way, see `gp
 from __future__ import annotations
 
 import logging
-from typing import Any, NamedTuple
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -33,20 +35,26 @@ from ...engine.plan import (
     CUDA_BASELINE,
     MB,
     NO_LIMIT,
+    StreamPlan,
     available_threads,
     format_size,
     limit_of,
+    require,
     threads_of,
 )
+from ...engine.proof import Limits, check_blocks, plan_threads
 from ...engine.schedule import stream
 from ...errors import InputError, PlanError, VerificationError
-from ...grid import Block, GridSpec, ceil_div
+from ...grid import MAX_BLOCK, Block, BlockGrid, GridSpec, ceil_div
 from ...progress import Progress, silent
 from ...store import Layer
 from ..weights import Weight
 from .blocks import ArrayBlocks, Blocks
 from .checker import UNIT, ForestChecker, Joiner
 from .pieces import CheckedPiece, ForestTally
+
+if TYPE_CHECKING:
+    from ...engine.cluster import Cluster
 
 log = logging.getLogger(__name__)
 
@@ -71,6 +79,7 @@ def verify_forest(  # noqa: PLR0913 - keyword-only
     gpu_memory_limit: int | None = None,
     gpu: Gpu | None = None,
     progress: Progress = silent,
+    cluster: Cluster | None = None,
 ) -> dict[str, Any]:
     """Check that a layer is the minimum spanning forest of another, edge by edge, in one pass.
 
@@ -99,6 +108,8 @@ def verify_forest(  # noqa: PLR0913 - keyword-only
     progress
         Called with the cells just checked and the number of all cells; with a negative number
         before cells are checked again.
+    cluster
+        Its workers check the blocks, on CPUs.
 
     Returns
     -------
@@ -130,6 +141,8 @@ def verify_forest(  # noqa: PLR0913 - keyword-only
     limit = limit_of(memory_limit)
     how = _How(limit, threads, backend, device, gpu_memory_limit, gpu)
     try:
+        if cluster is not None:
+            return _prove_in_workers(source, forest, checker, expected, limit, cluster, progress)
         return _prove(source, forest, checker, expected, how, progress)
     except VerificationError as error:
         error.args = (f"{forest.path}: {error}; compute it again with --overwrite",)
@@ -259,6 +272,100 @@ def _prove_on_gpu(
     return {**checker.result(ForestTally(*found), expected), "backend": "cuda"}
 
 
+def _prove_in_workers(
+    cells: Layer,
+    edges: Layer,
+    checker: ForestChecker,
+    expected: dict[str, Any],
+    limit: int,
+    cluster: Cluster,
+    progress: Progress,
+) -> dict[str, Any]:
+    """Check squares of blocks in workers, and join them here."""
+    limits = Limits(limit, progress=progress, cluster=cluster)
+    plan = plan_workers(cells, checker.weight, cluster, limits)
+    regions = BlockGrid(cells.grid.rows, cells.grid.cols, plan.unit_rows)
+    joiner, tally = Joiner(checker, regions.shape), ForestTally()
+
+    def add(at: Block, found: tuple[CheckedPiece, ForestTally]) -> None:
+        tally.merge(found[1])
+        joiner.add(*at, found[0], tally)
+
+    limits = Limits(limit, progress=progress, cluster=cluster)
+    check_blocks(
+        plan, regions, [], partial(_check_region, checker, cells, edges, regions), add, limits
+    )
+    return {**_result(checker, tally, expected), "backend": "cpu"}
+
+
+def _check_region(
+    checker: ForestChecker, cells: Layer, edges: Layer, regions: BlockGrid, at: Block, _: Any
+) -> tuple[CheckedPiece, ForestTally]:
+    """Check the blocks of a region, and join them."""
+    blocks, tally = cells.blocks, ForestTally()
+    r0, r1, c0, c1 = regions.window(*at)
+    first, shape = (
+        (r0 // blocks.block, c0 // blocks.block),
+        BlockGrid(r1 - r0, c1 - c0, blocks.block).shape,
+    )
+    joiner = Joiner(checker, shape)
+    for i, j in np.ndindex(shape):
+        here = first[0] + i, first[1] + j
+        piece, own = checker.block(
+            blocks.window(*here), cells.read_block(*here), edges.read_block(*here)
+        )
+        tally.merge(own)
+        joiner.add(i, j, piece, tally)
+    assert joiner.whole is not None
+    return joiner.whole, tally
+
+
+def plan_workers(cells: Any, weight: Weight, cluster: Cluster, limits: Limits) -> StreamPlan:
+    """How squares of blocks go through workers: as large as leaves several for each.
+
+    Raises
+    ------
+    PlanError
+        when the limit is too small.
+    """
+    blocks: BlockGrid = cells.blocks
+    side = next(
+        side
+        for side in (4, 2, 1)
+        if side * blocks.block <= MAX_BLOCK
+        if BlockGrid(blocks.rows, blocks.cols, side * blocks.block).count >= 8 * cluster.slots
+        or side == 1
+    )
+    one = _WORKER + 2 * blocks.block**2 * (cells.dtype.itemsize + 1)
+    one += _joins(min(blocks.rows, blocks.cols, 2 * side * blocks.block), weight)
+    plan = plan_threads(blocks, cells.dtype.name, cluster.threads, one, limits)
+    memory = plan.memory - cluster.threads * one + _joins(min(blocks.rows, blocks.cols), weight)
+    memory = max(plan.memory, memory)
+    require(memory, plan.memory_limit, f"to verify {blocks.rows} x {blocks.cols} cells in workers")
+    side *= blocks.block
+    return replace(plan, memory=memory, unit_rows=side, unit_cols=side)
+
+
+def _joins(side: int, weight: Weight) -> int:
+    """Bytes of the largest join of pieces of this side.
+
+    Two pieces keep 2 edges per border cell, on 3 sides if the shorter side of the raster is little
+    longer than theirs, and 3 more edges per cell join them.
+    """
+    return 24 * side * (3 * weight.key_dtype.itemsize + 96)
+
+
+def _result(
+    checker: ForestChecker, tally: ForestTally, expected: dict[str, Any] | None
+) -> dict[str, Any]:
+    """The findings of all pieces."""
+    if tally.missing >= 0:
+        raise checker.violation(
+            "spanning", tally.missing, "joins two trees: the forest lacks an edge between them"
+        )
+    return checker.result(tally, expected)
+
+
 def _verify(
     cells: Blocks,
     edges: Blocks,
@@ -296,11 +403,7 @@ def _verify(
         workers=pool[0],
         done=finished,
     )
-    if tally.missing >= 0:
-        raise checker.violation(
-            "spanning", tally.missing, "joins two trees: the forest lacks an edge between them"
-        )
-    return checker.result(tally, expected)
+    return _result(checker, tally, expected)
 
 
 def _pool(
@@ -309,9 +412,7 @@ def _pool(
     """Return how many workers and buffers fit the limit beside `held` and `cuda` bytes."""
     blocks = source.blocks
     block = blocks.block**2 * (source.dtype.itemsize + 1)
-    # The largest join: two pieces keep 2 edges per border cell, on 3 sides if the shorter side of
-    # the raster is little longer than theirs, and 3 more edges per cell join them.
-    joins = 24 * min(blocks.rows, blocks.cols) * (3 * weight.key_dtype.itemsize + 96)
+    joins = _joins(min(blocks.rows, blocks.cols), weight)
     most = min(available_threads(), _THREADS) if threads is None else threads_of(threads)
     for workers in range(min(most, blocks.count), 0, -1):
         for buffers in (min(workers + 1, blocks.count), workers):

@@ -108,6 +108,9 @@ class Index:
         self._places: OrderedDict[Block, np.ndarray] = OrderedDict()
         self._copied: set[Block] = set()
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Index, (self.path, self.blocks, self.own, self.separator)
+
     @property
     def chunk(self) -> tuple[int, int]:
         """Number of tile rows and columns in a file."""

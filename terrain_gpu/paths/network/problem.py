@@ -194,6 +194,8 @@ class PlaceNetwork(RecordedSteps):
             "cost": total,
         }
 
+    proven_by_workers = False
+
     def verify(self, run: Run, found: dict[str, Any]) -> dict[str, Any]:
         lines = next(iter(run.writers.values()))
         layers = NetworkLayers(self.layers[0], self.layers[1], self.layers[2], self.heights)

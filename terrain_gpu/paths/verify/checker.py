@@ -14,13 +14,12 @@ from ...engine.plan import (
     COMPILED_BASELINE,
     MB,
     NO_LIMIT,
-    StreamPlan,
     format_size,
     limit_of,
     loaded,
     threads_of,
 )
-from ...engine.proof import Limits, check_blocks
+from ...engine.proof import Limits, check_blocks, plan_threads
 from ...errors import PlanError
 from ...grid import TILE, Block, BlockGrid, Window, ceil_div, clip
 from ...progress import Progress, silent
@@ -206,7 +205,9 @@ class _PathChecker:
 
     def __init__(self, of: PathBlocks, threads: int, cluster: Cluster | None) -> None:
         self.of, self.blocks, self.halo = of, of.blocks, of.halo
-        self.plan, self.cluster = _plan(of, threads, cluster), cluster
+        self.cluster, worker = cluster, block_bytes(of.blocks, of.dtype.itemsize, of.halo)
+        name, limits = of.dtype.name, self.limits(silent)
+        self.plan = plan_threads(of.blocks, name, threads, worker, limits)
         self.steps = self.reached = 0
         places = self.blocks.count * 4 * self.halo * self.blocks.block
         self.forest = BacklinkForest(self.blocks, self.halo) if of.read_backlink else None
@@ -238,7 +239,7 @@ class _PathChecker:
         return self.followed()
 
     def limits(self, progress: Progress) -> Limits:
-        return Limits(progress=progress, cluster=self.cluster)
+        return Limits(NO_LIMIT, progress=progress, cluster=self.cluster)
 
     def run_on(
         self, gpu: Gpu, threads: int, progress: Progress
@@ -354,25 +355,3 @@ class _PathChecker:
         found = np.zeros(len(inside), np.bool_)
         found[inside] = self.solid[places]
         return found
-
-
-def _plan(of: PathBlocks, threads: int, cluster: Cluster | None) -> StreamPlan:
-    """How blocks stream through the proof, in so many threads of this process or of a worker."""
-    memory = COMPILED_BASELINE + threads * block_bytes(of.blocks, of.dtype.itemsize, of.halo)
-    if cluster is not None:
-        with cluster.planning():
-            memory += loaded(of.blocks.block)
-    return StreamPlan.of_blocks(
-        of.blocks,
-        of.dtype.name,
-        buffers=threads,
-        readers=1,
-        writers=1,
-        passes=1,
-        memory_limit=NO_LIMIT,
-        memory=memory,
-        bytes_read=0,
-        bytes_written=0,
-        workers=threads,
-        worker_memory=memory,
-    )

@@ -13,14 +13,23 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from contextlib import nullcontext
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
 
-from ...engine.plan import COMPILED_BASELINE, format_size, limit_of, loaded, require, threads_of
-from ...engine.proof import Limits
-from ...engine.schedule import stream
+from ...engine.plan import (
+    COMPILED_BASELINE,
+    StreamPlan,
+    format_size,
+    limit_of,
+    loaded,
+    require,
+    threads_of,
+)
+from ...engine.proof import Limits, check_blocks, plan_threads
 from ...errors import VerificationError
 from ...grid import TILE, Block, BlockGrid
 from ...grid.neighbours import COL_STEP, ROW_STEP
@@ -69,8 +78,8 @@ class CheckedIndex(Protocol):
     def rows(self, at: Block) -> Iterator[np.ndarray]: ...
 
 
-def plan_entries(index: CheckedIndex, model: CostModel, limits: Limits) -> int:
-    """Number of threads that can verify an index within a memory limit.
+def plan_entries(index: CheckedIndex, model: CostModel, limits: Limits) -> StreamPlan:
+    """How the blocks of an index go through threads within a memory limit.
 
     Raises
     ------
@@ -78,17 +87,22 @@ def plan_entries(index: CheckedIndex, model: CostModel, limits: Limits) -> int:
         when the limit is too small for one.
     """
     item, block, limit = index.dtype.itemsize, index.blocks.block, limit_of(limits.memory_limit)
-    baseline = COMPILED_BASELINE + loaded()
+    cluster = limits.cluster
+    with nullcontext() if cluster is None else cluster.planning():
+        baseline = COMPILED_BASELINE + loaded(block)
     # Heights, frictions and barriers, as read and as computed with; masks.
     one = (block + 2) ** 2 * (2 * item + 16 * model.needs_friction + 8 + 3)
     # A row of tiles as read; what is read, computed and compared of one; distances and costs.
     one += (index.chunk[1] + 9) * index.entries * item + TILE**2 * (_LANES + 8) * item
+    least = 1 if cluster is None else min(cluster.threads, index.blocks.count)
     require(
-        baseline + one,
+        baseline + least * one,
         limit,
         f"to verify a distance index in blocks of {block} ({format_size(one)} for a thread)",
     )
-    return min(threads_of(limits.threads), index.blocks.count, (limit - baseline) // one)
+    most = threads_of(limits.threads) if cluster is None else cluster.threads
+    threads = min(most, index.blocks.count, (limit - baseline) // one)
+    return plan_threads(index.blocks, index.dtype.name, threads, one, limits)
 
 
 def verify_entries(
@@ -123,42 +137,46 @@ def verify_entries(
     StoreError
         when a file of the index or a layer is damaged.
     """
-    threads, blocks, found = plan_entries(index, terrain.model, limits), index.blocks, 0
-    local = threading.local()
-
-    def check(at: Block, _: Any) -> int:
-        if not hasattr(local, "tile"):
-            local.tile = _Tile(terrain, options, index)
-        field, tile, count = terrain.load(at), local.tile, 0
-        for i, row in enumerate(index.rows(at)):
-            for j in range(index.tiles(at)[1]):
-                right = tile.entries(field, i * TILE, j * TILE)
-                bits = f"u{right.itemsize}"
-                wrong = np.flatnonzero(right.view(bits) != row[j].view(bits))
-                if len(wrong):
-                    tile.refuse(path, at, (i, j), int(wrong[0]), row[j])
-                count += len(right)
-        return count
+    plan, found = plan_entries(index, terrain.model, limits), 0
 
     def add(at: Block, count: int) -> None:
         nonlocal found
         found += count
 
-    def done(at: Block) -> None:
-        r0, r1, c0, c1 = blocks.window(*at)
-        limits.progress((r1 - r0) * (c1 - c0), blocks.rows * blocks.cols)
-
-    _Tile(terrain, options, index).compile()
-    stream(
-        blocks.ids(),
-        lambda at, _: None,
-        add,
-        compute=check,
-        buffers=[None] * threads,
-        workers=threads,
-        done=done,
-    )
+    if limits.cluster is None:
+        _Tile(terrain, options, index).compile()
+    entries = _Entries(terrain, options, index, path)
+    check_blocks(plan, index.blocks, [], entries.check, add, limits)
     return {"entries": found}
+
+
+_local = threading.local()
+"""What each thread computes tiles with."""
+
+
+@dataclass(frozen=True)
+class _Entries:
+    """Checks the entries of blocks; can be sent to workers. Attributes: see `verify_entries`."""
+
+    terrain: Terrain
+    options: tuple[bool, bool, bool]
+    index: CheckedIndex
+    path: Path
+
+    def check(self, at: Block, _: Any) -> int:
+        """Check the entries of a block; return their number."""
+        if getattr(_local, "of", None) is not self:
+            _local.of, _local.tile = self, _Tile(self.terrain, self.options, self.index)
+        field, tile, count = self.terrain.load(at), _local.tile, 0
+        for i, row in enumerate(self.index.rows(at)):
+            for j in range(self.index.tiles(at)[1]):
+                right = tile.entries(field, i * TILE, j * TILE)
+                bits = f"u{right.itemsize}"
+                wrong = np.flatnonzero(right.view(bits) != row[j].view(bits))
+                if len(wrong):
+                    tile.refuse(self.path, at, (i, j), int(wrong[0]), row[j])
+                count += len(right)
+        return count
 
 
 class _Tile:
