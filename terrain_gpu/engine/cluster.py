@@ -33,7 +33,6 @@ from .connection import RESUME, address_of, answer_of, dask_errors, open_client,
 from .machine import default_memory_limit
 from .operation import Operation, Phase, State
 from .plan import MB, StreamPlan
-from .proof import Checks
 from .worker import (
     Facts,
     Job,
@@ -239,9 +238,12 @@ class Cluster:
             yield from self._run(do_each, packed, ((work, item) for item in items))
 
     def check(
-        self, plan: StreamPlan, checks: Checks, items: Iterator[tuple[Block, list[Any]]]
-    ) -> Generator[tuple[Block, Any], None, None]:
-        """Yield blocks and what is found in them, checked in the workers; see `check_blocks`."""
+        self, plan: StreamPlan, checks: Any, items: Iterator[tuple[Any, list[Any]]]
+    ) -> Generator[tuple[Any, Any], None, None]:
+        """Yield blocks, or windows, and what is found in them; checked in the workers.
+
+        `checks` are `proof.Checks`, or have the same methods.
+        """
         self._require(plan)
         yield from self._run(check_each, pickle.dumps(ProofJob(checks, self._run_id)), items)
 

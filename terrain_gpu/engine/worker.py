@@ -21,7 +21,6 @@ from ..store.writer import BlockWriter
 from .machine import available_threads, machine_memory, memory_limits
 from .operation import Operation, Phase
 from .plan import MB, StreamPlan
-from .proof import Checks
 
 
 class Job(NamedTuple):
@@ -39,7 +38,8 @@ class Job(NamedTuple):
 class ProofJob(NamedTuple):
     """The parts of a task that are the same for all blocks of a pass of a proof."""
 
-    checks: Checks
+    checks: Any
+    """`proof.Checks`, or what has the same methods."""
     run: str
     """As of a `Job`."""
 
@@ -201,8 +201,8 @@ def patch_blocks(job: Job, patches: list[tuple[Any, ...]]) -> list[list[list[byt
     return [_lines(job.writers)]
 
 
-def check_each(job: ProofJob, items: list[tuple[Block, list[Any]]]) -> list[tuple[Block, Any]]:
-    """Check blocks, in a worker; see `proof.check_blocks`."""
+def check_each(job: ProofJob, items: list[tuple[Any, list[Any]]]) -> list[tuple[Any, Any]]:
+    """Check blocks or windows, in a worker; see `proof.check_blocks`."""
     checks = job.checks
     if _local.buffer is None:
         _local.buffer = checks.new_buffer()

@@ -195,6 +195,18 @@ class TestContract(OperationContract):
     def change(self, patch, kind, name, cell):
         change_entry(patch, {(20, 20): 0, (64, 100): -764, (50, 40): -1}[cell])
 
+    def test_workers_refuse_mutations(self, store, monkeypatch, cluster):
+        """Of an index that is kept, for workers would build it without the mutation."""
+        with monkeypatch.context() as patch:
+            self.change(patch, DistanceIndex, NAME, (64, 100))
+            run(self.make(store))
+        found = []
+        for client in (None, cluster):
+            with pytest.raises(VerificationError) as error:
+                run(self.make(store), resume=True, verify=True, client=client)
+            found.append((str(error.value), error.value.row, error.value.col))
+        assert found[0] == found[1]
+
     def there(self, store):
         return {NAME} if (store / NAME).exists() else set()
 

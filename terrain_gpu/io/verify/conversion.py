@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -24,7 +26,7 @@ from ...report import return_large_arrays
 from ...store import Layer
 from ...store.checksums import checksum
 from ..crs import placed, same_crs
-from ..gdal import gdal_environment
+from ..gdal import bound_cache, gdal_environment
 from ..grass_ascii import GrassAscii
 from ..inputs import SEQUENTIAL, open_input
 from .text import TextCells
@@ -113,39 +115,19 @@ def verify_conversion(layer: Any, how: Conversion, limits: Limits) -> dict[str, 
     StoreError
         when the layer is damaged.
     """
-    files: list[Any] = []
+    statistics, checker = _Statistics(), _Checker(layer, how)
     try:
-        for path in how.rasters:
-            files.append(open_input(path, how.band))
-            if how.crs is not None and not files[-1].crs:
-                files[-1].grid = placed(files[-1].grid, CRS.from_user_input(how.crs))
-        rule = _Rule.of(how, files)
-        sources = _Sources(files, layer.grid, rule.nodata)
+        rule, sources = checker.opened
+        files = sources.files
         _check_header(layer, files, rule, sources.whole, how.bounds)
+        if any(one.driver in SEQUENTIAL for one in files):
+            limits = limits.here()
         plan = plan_conversion(files, layer.grid, layer.dtype, layer.block_size, limits)
-        statistics = _Statistics()
         if planner.whole_process and any(one.decoding for one in files):
             return_large_arrays()
-
-        def check(window: Window, data: np.ndarray, found: np.ndarray) -> list[cells.Stats]:
-            sources.read(window, data)
-            layer.read_window(*window, out=found)
-            seen = []
-            for here in pieces(*found.shape):
-                bad = rule.broken(data[here], found[here])
-                if bad.any():
-                    row, col = np.argwhere(bad)[0]
-                    right = rule.right(data[here])[0][row, col]
-                    what = f"{found[here][row, col]!s} where {right!s} is right"
-                    row, col = window[0] + here[0].start + row, window[2] + here[1].start + col
-                    wrong(layer, what, "cells", int(row), int(col))
-                seen.append(cells.stats(found[here], layer.nodata))
-            return seen
-
-        check_windows(plan, rule.source, layer, check, statistics.add, limits)
+        check_windows(plan, rule.source, layer, checker.check, statistics.add, limits)
     finally:
-        for one in files:
-            one.close()
+        checker.close()
     recorded = layer.statistics()
     for name, right in statistics.found.items():
         if recorded[name] != right:
@@ -153,6 +135,58 @@ def verify_conversion(layer: Any, how: Conversion, limits: Limits) -> dict[str, 
                 layer, f"wrong totals: {name} is {right}, not {recorded[name]}", "totals"
             )
     return {"cells": layer.grid.cells, "sources": len(how.rasters)}
+
+
+@dataclass(frozen=True)
+class _Checker:
+    """Compares windows of a layer with its sources, which it opens; can be sent to workers."""
+
+    layer: Any
+    how: Conversion
+
+    def __getstate__(self) -> dict[str, Any]:
+        # The other process may be in another folder.
+        rasters = [os.path.abspath(r) if os.path.exists(r) else r for r in self.how.rasters]
+        return {"layer": self.layer, "how": self.how._replace(rasters=rasters)}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        bound_cache()
+
+    @cached_property
+    def opened(self) -> tuple[_Rule, _Sources]:
+        """How cells change, and the sources."""
+        how, files = self.how, list[Any]()
+        with gdal_environment():
+            for path in how.rasters:
+                files.append(open_input(path, how.band))
+                if how.crs is not None and not files[-1].crs:
+                    files[-1].grid = placed(files[-1].grid, CRS.from_user_input(how.crs))
+        rule = _Rule.of(how, files)
+        return rule, _Sources(files, self.layer.grid, rule.nodata)
+
+    def check(self, window: Window, data: np.ndarray, found: np.ndarray) -> list[cells.Stats]:
+        """Compare a window; return its statistics."""
+        (rule, sources), layer = self.opened, self.layer
+        sources.read(window, data)
+        layer.read_window(*window, out=found)
+        seen = []
+        for here in pieces(*found.shape):
+            bad = rule.broken(data[here], found[here])
+            if bad.any():
+                row, col = np.argwhere(bad)[0]
+                right = rule.right(data[here])[0][row, col]
+                what = f"{found[here][row, col]!s} where {right!s} is right"
+                row, col = window[0] + here[0].start + row, window[2] + here[1].start + col
+                wrong(layer, what, "cells", int(row), int(col))
+            seen.append(cells.stats(found[here], layer.nodata))
+        return seen
+
+    def close(self) -> None:
+        """Close the sources that are open."""
+        if "opened" in vars(self):
+            for one in vars(self).pop("opened")[1].files:
+                one.close()
 
 
 def verify_stored_conversion(layer: Layer, limits: Limits) -> dict[str, Any]:

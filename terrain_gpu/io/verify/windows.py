@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Callable, Iterator
-from typing import Any
+from contextlib import closing, nullcontext
+from typing import Any, NamedTuple
 
 import numpy as np
 from rasterio.errors import RasterioError
@@ -58,9 +59,33 @@ def plan_windows(
     beside = (COMPILED_BASELINE - BASELINE) * compiled
     size = dtype.itemsize + layer.itemsize
     shape = SourceShape(itemsize=size, work=work, beside=beside, **raster)
-    return plan_stream(
-        *grid.shape, dtype, shape, memory_limit=limits.memory_limit, threads=limits.threads
-    )
+    cluster = limits.cluster
+    threads = limits.threads if cluster is None else cluster.threads
+    with nullcontext() if cluster is None else cluster.planning():
+        return plan_stream(
+            *grid.shape, dtype, shape, memory_limit=limits.memory_limit, threads=threads
+        )
+
+
+class _WindowChecks(NamedTuple):
+    """What is done with each window; see `engine.proof.Checks`."""
+
+    cells: int
+    dtype: np.dtype
+    layer: Any
+    check: Callable[[Window, np.ndarray, np.ndarray], Any]
+
+    def new_buffer(self) -> list[np.ndarray]:
+        return [np.empty(self.cells, self.dtype), np.empty(self.cells, self.layer.dtype)]
+
+    def read(self, window: Window, buffer: list[np.ndarray]) -> list[np.ndarray]:
+        """Return two arrays of the window's shape, which the check fills."""
+        r0, r1, c0, c1 = window
+        return [flat[: (r1 - r0) * (c1 - c0)].reshape(r1 - r0, c1 - c0) for flat in buffer]
+
+    def of(self, window: Window, data: list[np.ndarray]) -> Any:
+        with gdal_thread():
+            return self.check(window, *data)
 
 
 def check_windows(
@@ -73,27 +98,26 @@ def check_windows(
 ) -> None:
     """Give every window to `check`, with arrays for both, and what that returns to `add`.
 
-    `check` runs in several threads, `add` in one.
+    `check` runs in several threads, or in workers, for which it can be pickled; `add` in one.
     """
-    cells = plan.unit_rows * plan.unit_cols
-
-    def read(window: Window, buffer: list[np.ndarray]) -> Any:
-        r0, r1, c0, c1 = window
-        one, other = (flat[: (r1 - r0) * (c1 - c0)].reshape(r1 - r0, c1 - c0) for flat in buffer)
-        with gdal_thread():
-            return check(window, one, other)
+    checks = _WindowChecks(plan.unit_rows * plan.unit_cols, dtype, layer, check)
+    cluster = limits.cluster
 
     def done(window: Window) -> None:
         r0, r1, c0, c1 = window
         limits.progress((r1 - r0) * (c1 - c0), plan.rows * plan.cols)
 
+    if cluster is not None:
+        with closing(cluster.check(plan, checks, ((one, []) for one in plan.units()))) as results:
+            for window, found in results:
+                add(found)
+                done(window)
+        return
     stream(
         plan.units(),
-        read,
+        lambda window, buffer: checks.of(window, checks.read(window, buffer)),
         lambda _, found: add(found),
-        buffers=[
-            [np.empty(cells, dtype), np.empty(cells, layer.dtype)] for _ in range(plan.buffers)
-        ],
+        buffers=[checks.new_buffer() for _ in range(plan.buffers)],
         readers=plan.readers,
         done=done,
     )
