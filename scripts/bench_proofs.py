@@ -12,7 +12,9 @@ import click
 
 COMMANDS = {
     "compute-mst": ["compute-mst {store}"],
-    "compute-sssp": ["compute-sssp {store} --source 500005,5499995 --cost friction"],
+    "compute-sssp": [
+        "compute-sssp {store} --source 500005,5499995 --cost friction --friction elevation"
+    ],
     "slope": ["terrain-gpu slope {store}"],
     "fill": ["terrain-gpu fill {store}"],
 }

@@ -167,7 +167,7 @@ def _refuse_workers(client: Any, here: str | None, backend: str) -> None:
         raise click.UsageError("workers verify on CPUs; leave out --backend cuda")
 
 
-class _Figures:
+class _ClusterFigures:
     """What the report tells of a cluster, if there is one."""
 
     def __init__(self, cluster: Any) -> None:
@@ -184,15 +184,17 @@ class _Figures:
         return {} if self._cluster is None else {"cluster": self._cluster.settings()}
 
 
-def _of_cluster(store: TileStore, client: Any, **limits: Any) -> tuple[dict[str, Any], _Figures]:
+def _of_cluster(
+    store: TileStore, client: Any, **limits: Any
+) -> tuple[dict[str, Any], _ClusterFigures]:
     """Limits of proofs, with the cluster that runs them, and its figures."""
     if client is None:
-        return limits, _Figures(None)
+        return limits, _ClusterFigures(None)
     from ..engine.cluster import Cluster
 
     cluster = Cluster(client, str(store.path))
     limits |= {"memory_limit": cluster.limit(limits["memory_limit"]), "cluster": cluster}
-    return limits, _Figures(cluster)
+    return limits, _ClusterFigures(cluster)
 
 
 def _results(

@@ -404,9 +404,8 @@ def run(
     if client is not None:
         from .cluster import Cluster
 
-        engine = cluster = (
-            client if isinstance(client, Cluster) else Cluster(client, operation.shared)
-        )
+        cluster = client if isinstance(client, Cluster) else Cluster(client, operation.shared)
+        engine = cluster
         memory_limit = cluster.limit(memory_limit)
     plan_on = _planner(operation, memory_limit, threads, place, cluster)
     place.run(plan_on)

@@ -107,7 +107,7 @@ class _Local(threading.local):
 
     def clear(self) -> None:
         """Free what a job has opened and allocated."""
-        if isinstance(self.job, Job):
+        if isinstance(self.job, Job) and self.job.operation is not None:
             self.job.operation.close()
         self.key, self.job, self.buffer, self.work = b"", None, None, None
 

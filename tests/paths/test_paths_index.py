@@ -30,6 +30,7 @@ from terrain_gpu import (
 )
 from terrain_gpu.cli import options
 from terrain_gpu.cli.main import group
+from terrain_gpu.engine.run import run
 from terrain_gpu.grid.lengths import step_lengths
 from terrain_gpu.grid.neighbours import COL_STEP, ROW_STEP
 from terrain_gpu.io.places import Places

@@ -4,7 +4,7 @@ Pits and outlets are found again, and the way out of every pit, by relaxing cost
 every cell is compared, bit for bit. Costs are whole numbers and each way has one rank, so that any
 algorithm finds the same ways.
 
-1. Voids are flooded, if it matters which of them reach the edge of the raster.
+1. BlockVoids are flooded, if it matters which of them reach the edge of the raster.
 2. The pits and outlets of each block go to a temporary file. A low cell has no lower neighbour and
    is no outlet; where such cells touch across blocks, it is followed whether their flat drains.
 3. The heights around each block are breached again.
@@ -40,7 +40,7 @@ from ...store.scratch import scratch_folder
 from ..breach_rule import NO_VALUE, OUTLET, PIT, PLAIN, BreachRule
 from ..outlets import NAMED, has_voids
 from .breach_kernels import lower_again
-from .voids import VOID_BYTES, Floods, Voids, flooded, floods_bytes, lists_of, spread
+from .voids import VOID_BYTES, BlockVoids, Floods, flooded, floods_bytes, lists_of, spread
 
 COUNTS = ("pits", "breached", "lowered")
 
@@ -147,7 +147,7 @@ class _BlockBreach(NamedTuple):
     def voids(self, at: Block, data: list[np.ndarray]) -> Any:
         """Look at the voids of a block."""
         absent = ~self._valid(at, data[0], 1)[1:-1, 1:-1]
-        return Voids(self.blocks).look(at, np.ascontiguousarray(absent))
+        return BlockVoids(self.blocks).look(at, np.ascontiguousarray(absent))
 
     def _valid(self, at: Block, cells: np.ndarray, halo: int) -> np.ndarray:
         r0, r1, c0, c1 = self.blocks.window(*at)
@@ -159,7 +159,7 @@ class _BlockBreach(NamedTuple):
         return found
 
     def look(
-        self, at: Block, data: list[np.ndarray], voids: Voids | None = None
+        self, at: Block, data: list[np.ndarray], voids: BlockVoids | None = None
     ) -> tuple[np.ndarray, np.ndarray, _Low]:
         """Find pits and outlets of a block, and low cells at its rim, given voids beside it."""
         z, valid = data[0], self._valid(at, data[0], 1)

@@ -42,7 +42,7 @@ from .kernels import (
     ways_out,
 )
 from .sums import plan_sums, verify_sums
-from .voids import VOID_BYTES, Floods, Voids, floods_bytes
+from .voids import VOID_BYTES, BlockVoids, Floods, floods_bytes
 from .ways import ways_between
 
 _NAMES = ("E", "SE", "S", "SW", "W", "NW", "N", "NE")
@@ -190,10 +190,10 @@ class _BlockDrainage(NamedTuple):
     def voids(self, at: Block, data: list[np.ndarray]) -> Any:
         """Look at the voids of a block."""
         absent = is_nodata(data[0], self.forest.cells.nodata)
-        return Voids(self.codes.blocks).look(at, absent)
+        return BlockVoids(self.codes.blocks).look(at, absent)
 
     def check(
-        self, at: Block, data: list[np.ndarray], voids: Voids | None = None
+        self, at: Block, data: list[np.ndarray], voids: BlockVoids | None = None
     ) -> tuple[Any, ...]:
         """Check a block, given what is known of voids beside it; return what `_add` is told."""
         heights, forward, codes = data

@@ -27,7 +27,7 @@ def floods_bytes(blocks: BlockGrid) -> int:
     return 2 * (across * blocks.rows + down * blocks.cols) * 60
 
 
-class Voids(NamedTuple):
+class BlockVoids(NamedTuple):
     """The voids of a block; can be sent to workers.
 
     Attributes
@@ -95,10 +95,10 @@ class Voids(NamedTuple):
 
 
 class Floods:
-    """Voids of all blocks; after `join`, which of the cells at their rims are in outer ones."""
+    """BlockVoids of all blocks; after `join`, which of the cells at their rims are in outer ones."""
 
     def __init__(self, blocks: BlockGrid) -> None:
-        self.blocks, self.of = blocks, Voids(blocks)
+        self.blocks, self.of = blocks, BlockVoids(blocks)
         self._rims: list[_Rim] = []
         self._count = 0
         self._ids, self._outer = np.empty(0, np.int64), np.empty(0, bool)
@@ -134,10 +134,10 @@ class Floods:
         spread(outer, *lists_of(np.append(one, other), np.append(other, one), self._count))
         self._ids, self._outer = ids, outer[voids]
 
-    def near(self, at: Block) -> Voids:
+    def near(self, at: Block) -> BlockVoids:
         """What a block needs to know about the voids of others."""
         ids, where = known_of(border_ids(self.blocks, at), self._ids)
-        return Voids(self.blocks, ids, self._outer[where])
+        return BlockVoids(self.blocks, ids, self._outer[where])
 
 
 def flooded(absent: np.ndarray) -> np.ndarray:

@@ -115,7 +115,7 @@ def verify_conversion(layer: Any, how: Conversion, limits: Limits) -> dict[str, 
     StoreError
         when the layer is damaged.
     """
-    statistics, checker = _Statistics(), _Checker(layer, how)
+    statistics, checker = _Statistics(), _ConversionChecker(layer, how)
     try:
         rule, sources = checker.opened
         files = sources.files
@@ -138,7 +138,7 @@ def verify_conversion(layer: Any, how: Conversion, limits: Limits) -> dict[str, 
 
 
 @dataclass(frozen=True)
-class _Checker:
+class _ConversionChecker:
     """Compares windows of a layer with its sources, which it opens; can be sent to workers."""
 
     layer: Any

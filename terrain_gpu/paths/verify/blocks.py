@@ -46,7 +46,7 @@ class Counts(NamedTuple):
     sources: int
 
 
-class Flats(NamedTuple):
+class RimFlats(NamedTuple):
     """The flats at the rim of a block: places there, see `kernels.join_flats`.
 
     Attributes
@@ -152,7 +152,7 @@ class PathBlocks:
             labels = labels_of(self.blocks, self.halo, at, codes, *self.ground.roots(at))
         return sides_of(labels, self.halo)
 
-    def joined(self, at: Block, _: Any) -> tuple[Counts, Flats]:
+    def joined(self, at: Block, _: Any) -> tuple[Counts, RimFlats]:
         """Check a block; unite the cells of its flats. Those that reach its rim are left over."""
         masks, counts = self.masks(at, None)
         (height, width), b = self.size(at), self.blocks.block
@@ -163,7 +163,7 @@ class PathBlocks:
         if lost >= 0:
             self.circle(at, *divmod(int(lost), width), masks.distances)
         joined, open_ = np.flatnonzero(parent), np.flatnonzero(outward)
-        return counts, Flats(joined, parent[joined], open_, outward[open_])
+        return counts, RimFlats(joined, parent[joined], open_, outward[open_])
 
     def spread(self, at: Block, _: Any, around: np.ndarray) -> tuple[Counts, Spread]:
         """Check a block; spread from cells that lead to a root, also from those `around` it."""

@@ -28,7 +28,7 @@ from ..edges import infinity_of
 from ..formula.program import Formula
 from ..ground import Terrain
 from ..knights import Options, mask_dtype
-from .blocks import CheckedCells, Counts, Flats, PathBlocks, Spread, as_violation
+from .blocks import CheckedCells, Counts, PathBlocks, RimFlats, Spread, as_violation
 from .kernels import join_rims
 from .roots import WRONG, KnownRoots, Read
 
@@ -302,7 +302,7 @@ class _PathChecker:
         self.count(at, found[0])
         self.forest.put(at, *found[1])
 
-    def join(self, at: Block, found: tuple[Counts, Flats]) -> None:
+    def join(self, at: Block, found: tuple[Counts, RimFlats]) -> None:
         """Keep the flats that reach the rim of a block: they are decided later."""
         counts, flats = found
         self.count(at, counts)

@@ -145,7 +145,7 @@ def verify_entries(
 
     if limits.cluster is None:
         _Tile(terrain, options, index).compile()
-    entries = _Entries(terrain, options, index, path)
+    entries = _EntryChecker(terrain, options, index, path)
     check_blocks(plan, index.blocks, [], entries.check, add, limits)
     return {"entries": found}
 
@@ -155,7 +155,7 @@ _local = threading.local()
 
 
 @dataclass(frozen=True)
-class _Entries:
+class _EntryChecker:
     """Checks the entries of blocks; can be sent to workers. Attributes: see `verify_entries`."""
 
     terrain: Terrain
