@@ -10,6 +10,7 @@ from pathlib import Path
 
 import click
 
+FRICTION = "--source 500005,5499995 --cost friction --friction elevation"
 COMMANDS = {
     "compute-mst": ["compute-mst {store}"],
     "compute-sssp": [

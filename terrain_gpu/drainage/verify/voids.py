@@ -95,7 +95,7 @@ class BlockVoids(NamedTuple):
 
 
 class Floods:
-    """BlockVoids of all blocks; after `join`, which of the cells at their rims are in outer ones."""
+    """Voids of all blocks; after `join`, which of the cells at their rims are in outer ones."""
 
     def __init__(self, blocks: BlockGrid) -> None:
         self.blocks, self.of = blocks, BlockVoids(blocks)
