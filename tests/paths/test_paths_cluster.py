@@ -84,6 +84,8 @@ def both(store, cluster, sources=SOURCES, **how):
         {"cost": "friction", "friction": "friction", "reverse": True, "verify": True, **ALL},
         {"cost": "minimax", "source_edge": True, "corner_cutting": False, **ALL},
         {"cost": "surface", "max_cost": 60.0, "connectivity": 4, **ALL},
+        {"cost": "tobler", "max_slope": 3.0, "connectivity": 16, "barriers": "barriers", **ALL},
+        {"cost": "friction", "friction": "friction", "connectivity": 16, "reverse": True, **ALL},
         {"targets": [(20, 90), (90, 20)], "stop_at_targets": True, **ALL},
     ],
 )

@@ -30,6 +30,7 @@ class TestCostDistance(OperationContract):
     model = "surface"
     """What the reference computes."""
     wrap = False
+    connectivity = 8
 
     def make(self, store):
         layer = TileStore.open(store).layer("elevation")
@@ -45,12 +46,15 @@ class TestCostDistance(OperationContract):
             "names": names,
             "into": self.into,
             "wrap": self.wrap,
+            "connectivity": self.connectivity,
         }
         return CostDistance(str(store), "elevation", **how)
 
     def expected(self, data, nodata, grid):
         valid = reference.vertices(data, nodata)
-        graph = {"valid": valid, "lengths": step_lengths(grid), "wrap": self.wrap}
+        lengths = step_lengths(grid, self.connectivity)
+        graph = {"valid": valid, "lengths": lengths, "connectivity": self.connectivity}
+        graph["wrap"] = self.wrap
         problem = data, self.model, ends(valid)
         found = reference.dijkstra(*problem, **graph)
         codes, _ = reference.backlinks(found, *problem, **graph)
@@ -72,3 +76,11 @@ class TestCostDistanceOfIntegers(TestCostDistance):
 class TestCostDistanceByFormula(TestCostDistance):
     cost = "sqrt(length*length+dz*dz)"
     command = f"compute-sssp s.zarr --source-rowcol 3,5 --cost {cost} --backlink b.tif --verify"
+
+
+class TestCostDistanceOfKnights(TestCostDistance):
+    command = (
+        "compute-sssp s.zarr --source-rowcol 3,5 --cost surface --connectivity 16 --backlink b.tif "
+        "--allocation a.tif"
+    )
+    connectivity = 16
