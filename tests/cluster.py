@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
+import sys
+import time
 from contextlib import contextmanager
-from multiprocessing import forkserver
+from importlib import import_module
+from multiprocessing import forkserver, get_context
+from pathlib import Path
 
 import dask
 import distributed  # noqa: F401  loads its settings; one is changed here
 
 import terrain_gpu
 from terrain_gpu.engine import cluster
+from terrain_gpu.engine.run import Here, run
 
 
 def share_imports() -> None:
@@ -41,3 +47,70 @@ def kill_a_worker(client):
     """Kill one without notice, as the system does when memory is short."""
     for pid in sorted(client.run(os.getpid, on_error="ignore").values())[:1]:
         os.kill(pid, signal.SIGKILL)
+
+
+def serve(name, words):
+    """What `dask scheduler` and `dask worker` run."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno())
+    import_module(f"distributed.cli.dask_{name}").main([*words, "--no-dashboard"])
+
+
+class Daemon:
+    """A process of Dask, started by hand."""
+
+    def __init__(self, name, *words):
+        share_imports()
+        self.process = get_context("forkserver").Process(target=serve, args=(name, words))
+        self.process.start()
+
+    def kill(self):
+        self.process.kill()
+        self.process.join()
+
+    def stop(self):
+        """As a host that hangs, or a network that drops everything: nothing is closed."""
+        os.kill(self.process.pid, signal.SIGSTOP)
+
+
+def start_scheduler(folder: Path) -> Daemon:
+    """One that listens on the loopback, with its `address`."""
+    file = folder / "scheduler.json"
+    words = ("--host", "127.0.0.1", "--port", "0", "--scheduler-file", str(file))
+    daemon = Daemon("scheduler", *words)
+    while True:
+        assert daemon.process.is_alive()
+        if file.exists() and (text := file.read_text()):
+            break
+        time.sleep(0.02)
+    daemon.address = json.loads(text)["address"]
+    return daemon
+
+
+def at_share(share, do):
+    """Progress that does something once, at a share of the run."""
+    seen = 0
+
+    def progress(cells, total):
+        nonlocal seen
+        before, seen = seen, seen + cells
+        if before < share * total <= seen:
+            do()
+
+    return progress
+
+
+def drive(operation, address, share):
+    """Run an operation on a cluster, and die at a share of it."""
+    os.fsync = lambda fd: None
+    dead = at_share(share, lambda: os.kill(os.getpid(), signal.SIGKILL))
+    with cluster.open_client(None, address) as client:
+        run(operation, client=client, place=Here(dead))
+
+
+def die_driving(operation, address, share):
+    """Do that in a process of its own."""
+    share_imports()
+    driver = get_context("forkserver").Process(target=drive, args=(operation, address, share))
+    driver.start()
+    driver.join()
+    assert driver.exitcode == -signal.SIGKILL

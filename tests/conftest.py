@@ -124,6 +124,33 @@ def cluster():
 
 
 @pytest.fixture(scope="session")
+def larger_cluster():
+    """A client of another one, of three processes."""
+    from cluster import processes
+
+    with processes(3) as client:
+        yield client
+
+
+@pytest.fixture
+def scheduler_to_kill(tmp_path, monkeypatch):
+    """A scheduler by hand, with one worker."""
+    from cluster import Daemon, start_scheduler
+    from pauses import HANGS
+
+    from terrain_gpu.engine import cluster, connection
+
+    monkeypatch.setattr(cluster, "WAIT", HANGS)
+    monkeypatch.setattr(connection, "CONNECT", HANGS)
+    scheduler = start_scheduler(tmp_path)
+    words = ("--nthreads", "1", "--memory-limit", "0", "--no-nanny")
+    worker = Daemon("worker", scheduler.address, *words)
+    yield scheduler
+    for daemon in (worker, scheduler):
+        daemon.kill()
+
+
+@pytest.fixture(scope="session")
 def s3_server():
     """The address of an S3 server in this process."""
     pytest.importorskip("obstore", reason="object storage needs obstore")

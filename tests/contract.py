@@ -16,7 +16,7 @@ from shutil import rmtree
 
 import numpy as np
 import pytest
-from cluster import kill_a_worker, share_imports
+from cluster import at_share, die_driving, kill_a_worker, share_imports
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from memory import MB, within
@@ -25,9 +25,16 @@ from strategies import rasters, shapes
 import terrain_gpu
 from terrain_gpu.cli import options
 from terrain_gpu.cli.main import group
+from terrain_gpu.engine.cluster import open_client
 from terrain_gpu.engine.operation import Unit
 from terrain_gpu.engine.run import Here, Threads, run
-from terrain_gpu.errors import InputError, OutputError, StoreError, VerificationError
+from terrain_gpu.errors import (
+    ClusterError,
+    InputError,
+    OutputError,
+    StoreError,
+    VerificationError,
+)
 from terrain_gpu.grid import GridSpec
 from terrain_gpu.store import TileStore, writer
 
@@ -157,6 +164,9 @@ class OperationContract:
     identified = True
     """Whether reports name the digests of the inputs."""
 
+    resumes = True
+    """Whether a run that was stopped goes on from what it has."""
+
     writing = writer
     """The module whose new files are refused where the disk is full."""
 
@@ -274,6 +284,25 @@ class OperationContract:
         with pytest.raises(Stop):
             run(self.make(store), threads=1, place=Here(stop_at(0.7)))
         run(self.make(store), client=cluster, resume=True)
+        self.check(store)
+
+    def test_its_driver_is_killed(self, store, cluster, larger_cluster):
+        """Another one goes on, with another number of workers."""
+        die_driving(self.make(store), cluster.scheduler.address, 0.6)
+        assert not self.there(store)
+        run(self.make(store), client=larger_cluster, resume=self.resumes)
+        self.check(store)
+
+    def test_its_scheduler_is_killed(self, store, scheduler_to_kill):
+        """The run ends, and goes on without a cluster."""
+        progress = at_share(0.4, scheduler_to_kill.kill)
+        with (
+            open_client(None, scheduler_to_kill.address) as client,
+            pytest.raises(ClusterError, match=r"the scheduler is gone.*; --resume continues"),
+        ):
+            run(self.make(store), client=client, place=Here(progress))
+        assert not self.there(store)
+        run(self.make(store), resume=self.resumes)
         self.check(store)
 
     # -------------------------------------------------------------------------------------------
@@ -431,9 +460,9 @@ class FileContract(OperationContract):
 
     exists = InputError
     identified = False
+    resumes = False
 
-    # A stopped run leaves nothing to resume from, and blocks are written in order.
-    test_on_a_cluster = test_a_worker_dies_and_the_run_goes_on = None
+    # A stopped run leaves nothing to resume from.
     test_workers_prove_it = test_workers_refuse_mutations = None
     test_stopped_on_a_cluster_and_resumed_here = None
     test_stopped_here_and_resumed_on_a_cluster = None

@@ -57,7 +57,8 @@ class Given:
     @classmethod
     def of(cls, path: str, written: list[str], settings: dict[str, Any]) -> Given:
         """Check the argument and the settings about it; take --store out of the settings."""
-        raster, kept = os.path.isfile(path) or path.startswith("/vsi"), settings.pop("kept", None)
+        remote = path.startswith(("/vsi", "http://", "https://"))
+        raster, kept = remote or os.path.isfile(path), settings.pop("kept", None)
         if kept is not None and not raster:
             raise click.UsageError(f"--store {kept} is for a raster, and {path} is not a file")
         found = cls(path, written, raster, kept)

@@ -38,6 +38,16 @@ _GDAL = {
     "GDAL_PNG_WHOLE_IMAGE_OPTIM": "NO",
 }
 
+_NETWORK = {
+    # Of servers that fail for a moment, or stop sending.
+    "GDAL_HTTP_MAX_RETRY": "5",
+    "GDAL_HTTP_RETRY_DELAY": "0.5",
+    "GDAL_HTTP_CONNECTTIMEOUT": "30",
+    "GDAL_HTTP_LOW_SPEED_LIMIT": "1",
+    "GDAL_HTTP_LOW_SPEED_TIME": "60",
+}
+"""Unless the environment says otherwise."""
+
 OPEN_FILES = 32
 """Number of datasets that a thread keeps open."""
 
@@ -51,7 +61,7 @@ GDAL_ERRORS = (RasterioError, CPLE_BaseError, OSError)
 @contextmanager
 def gdal_environment() -> Iterator[None]:
     """Run GDAL with a small block cache, which counts as memory, and exceptions, not stderr."""
-    with warnings.catch_warnings(), rasterio.Env(GDAL_CACHEMAX=GDAL_CACHE, **_GDAL, **_endpoint()):
+    with warnings.catch_warnings(), rasterio.Env(GDAL_CACHEMAX=GDAL_CACHE, **_settings()):
         warnings.simplefilter("ignore", NotGeoreferencedWarning)
         yield
 
@@ -63,7 +73,12 @@ def bound_cache() -> None:
 
 def gdal_thread() -> Any:
     """GDAL's environment in a thread of a run; without one, it prints its warnings to stderr."""
-    return rasterio.Env(**_GDAL, **_endpoint())
+    return rasterio.Env(**_settings())
+
+
+def _settings() -> dict[str, str]:
+    usual = {name: value for name, value in _NETWORK.items() if name not in os.environ}
+    return {**_GDAL, **usual, **_endpoint()}
 
 
 def _endpoint() -> dict[str, str]:

@@ -22,7 +22,7 @@ import pyogrio
 import pyogrio.raw
 import pytest
 import reference
-from contract import FileContract, OperationContract
+from contract import FileContract
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from memory import MB, within
@@ -208,10 +208,6 @@ class TestContract(FileContract):
     command = "network s.zarr lines.geojson --min-length 60 --verify"
     rasters = small
     identified = True
-    test_on_a_cluster = OperationContract.test_on_a_cluster
-    test_a_worker_dies_and_the_run_goes_on = (
-        OperationContract.test_a_worker_dies_and_the_run_goes_on
-    )
 
     def prepare(self, store):
         minimum_spanning_tree(store, backend="cpu")

@@ -227,10 +227,6 @@ class TestStreamLines(FileContract):
     command = "streams s.zarr --threshold 20 --lines l.geojson"
     rasters = small
     identified = True
-    test_on_a_cluster = OperationContract.test_on_a_cluster
-    test_a_worker_dies_and_the_run_goes_on = (
-        OperationContract.test_a_worker_dies_and_the_run_goes_on
-    )
     prepare = TestStreams.prepare
 
     def make(self, store):

@@ -11,13 +11,11 @@ import subprocess
 import sys
 import time
 from dataclasses import replace
-from importlib import import_module
-from multiprocessing import get_context
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from cluster import kill_a_worker, processes, share_imports
+from cluster import Daemon, kill_a_worker, processes, start_scheduler
 from contract import Stop, make_store, same, stop_at, whole
 from memory import MB, within
 from pauses import HANGS, Pause, wait_for_pause
@@ -73,41 +71,9 @@ def check(store, edges):
     assert not (store / ".incomplete").exists()
 
 
-def serve(name, words):
-    """What `dask scheduler` and `dask worker` run."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno())
-    import_module(f"distributed.cli.dask_{name}").main([*words, "--no-dashboard"])
-
-
-class Daemon:
-    """A process of Dask, started by hand."""
-
-    def __init__(self, name, *words):
-        share_imports()
-        self.process = get_context("forkserver").Process(target=serve, args=(name, words))
-        self.process.start()
-
-    def kill(self):
-        self.process.kill()
-        self.process.join()
-
-    def stop(self):
-        """As a host that hangs, or a network that drops everything: nothing is closed."""
-        os.kill(self.process.pid, signal.SIGSTOP)
-
-
 @pytest.fixture
 def scheduler(tmp_path):
-    """One that listens on the loopback, with its `address`."""
-    file = tmp_path / "scheduler.json"
-    words = ("--host", "127.0.0.1", "--port", "0", "--scheduler-file", str(file))
-    daemon = Daemon("scheduler", *words)
-    while True:
-        assert daemon.process.is_alive()
-        if file.exists() and (text := file.read_text()):
-            break
-        time.sleep(0.02)
-    daemon.address = json.loads(text)["address"]
+    daemon = start_scheduler(tmp_path)
     yield daemon
     daemon.kill()
 

@@ -74,6 +74,9 @@ class TestConvertRounded(TestConvert):
 class TestExport(FileContract):
     command = "export s.zarr x.tif"
     rasters = rasters(shape=shapes(200, 30_000)).filter(faithful)
+    # Blocks are written in order, by one process.
+    test_on_a_cluster = test_a_worker_dies_and_the_run_goes_on = None
+    test_its_driver_is_killed = test_its_scheduler_is_killed = None
 
     def make(self, store):
         return Export(str(store), str(store.parent / "x.tif"))

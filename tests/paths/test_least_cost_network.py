@@ -15,7 +15,7 @@ import pyogrio.raw
 import pytest
 import reference
 import strategies
-from contract import FileContract, OperationContract
+from contract import FileContract
 from contract import make_store as make_heights
 from hypothesis import given
 from hypothesis import strategies as st
@@ -215,10 +215,6 @@ def test_equal_costs_are_decided_by_ids(tmp_path):
 class TestPlaceNetworkContract(FileContract):
     command = "least-cost-network s.zarr --source-rowcol 3,5 --source-rowcol 9,60 -o n.geojson"
     rasters = strategies.rasters(shape=strategies.shapes(200, 6000))
-    test_on_a_cluster = OperationContract.test_on_a_cluster
-    test_a_worker_dies_and_the_run_goes_on = (
-        OperationContract.test_a_worker_dies_and_the_run_goes_on
-    )
     test_its_proof_refuses_mutations = None  # see below
 
     def places(self, store):

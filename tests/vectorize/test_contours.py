@@ -10,7 +10,7 @@ import numpy as np
 import pyogrio
 import pytest
 import reference
-from contract import FileContract, OperationContract, make_store
+from contract import FileContract, make_store
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from memory import MB, within
@@ -69,10 +69,6 @@ class TestContourLinesContract(FileContract):
     command = "contours s.zarr p.geojson --breaks 1,2.5,4"
     rasters = rasters(shape=shapes(120, 3_000))
     identified = True
-    test_on_a_cluster = OperationContract.test_on_a_cluster
-    test_a_worker_dies_and_the_run_goes_on = (
-        OperationContract.test_a_worker_dies_and_the_run_goes_on
-    )
     test_its_proof_accepts_it = test_its_proof_refuses_mutations = None
     test_workers_prove_it = test_workers_refuse_mutations = None
     levels = (1.0, 2.5, 4.0)
@@ -256,10 +252,6 @@ class TestContourPolygonsContract(FileContract):
     command = "contours s.zarr p.geojson --breaks 1,3 --polygons --cumulative"
     rasters = rasters(shape=shapes(200, 20_000))
     identified = True
-    test_on_a_cluster = OperationContract.test_on_a_cluster
-    test_a_worker_dies_and_the_run_goes_on = (
-        OperationContract.test_a_worker_dies_and_the_run_goes_on
-    )
     test_its_proof_accepts_it = test_its_proof_refuses_mutations = None
     test_workers_prove_it = test_workers_refuse_mutations = None
     full = TestContourLinesContract.full

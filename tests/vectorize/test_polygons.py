@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow.parquet
 import pyogrio
 import pytest
-from contract import FileContract, OperationContract, make_store
+from contract import FileContract, make_store
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from memory import MB, within
@@ -111,10 +111,6 @@ class TestPolygonsContract(FileContract):
     command = "polygons s.zarr p.geojson --layer elevation"
     rasters = rasters(WHOLE, shapes(200, 20_000))
     identified = True
-    test_on_a_cluster = OperationContract.test_on_a_cluster
-    test_a_worker_dies_and_the_run_goes_on = (
-        OperationContract.test_a_worker_dies_and_the_run_goes_on
-    )
     test_its_proof_accepts_it = test_its_proof_refuses_mutations = None
     test_workers_prove_it = test_workers_refuse_mutations = None
 
