@@ -51,6 +51,18 @@ PURPOSES = (
     "burn",
 )
 
+_STREAMS = (
+    "its memory is that of some blocks; the command refuses a --memory-limit that is too small"
+)
+UNPLANNED = {
+    "calc": _STREAMS,
+    "corridor": _STREAMS,
+    "rasterize": _STREAMS,
+    "least-cost-network": "plan its search, --for sssp --allocation",
+    "query-index": "it reads as much of the index as --memory-limit allows",
+}
+"""Commands without a plan, and why."""
+
 PLANNERS = {
     "accumulate": ("drainage", "plan_accumulation"),
     "burn": ("drainage", "plan_burn"),
@@ -70,11 +82,21 @@ NEEDS = {
     "points": ("cost-matrix",),
     "backlink": ("sssp",),
     "allocation": ("sssp",),
+    "connectivity": ("sssp",),
     "flats": ("flow-direction",),
     "method": ("flow-accumulation", "hand"),
     "epsilon": ("fill",),
 }
 """Options, and what they say something about."""
+
+
+class Purpose(click.Choice[str]):
+    """One of PURPOSES."""
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> str:
+        if value in UNPLANNED:
+            self.fail(f"no plan of {value}: {UNPLANNED[value]}", param, ctx)
+        return super().convert(value, param, ctx)
 
 
 @click.command("plan")
@@ -85,7 +107,7 @@ NEEDS = {
 @click.option(
     "--for",
     "purpose",
-    type=click.Choice(PURPOSES),
+    type=Purpose(PURPOSES),
     default="convert",
     show_default=True,
     metavar="OPERATION",
@@ -129,6 +151,12 @@ NEEDS = {
 )
 @click.option("--backlink", is_flag=True, help="Shortest paths with backlinks.")
 @click.option("--allocation", is_flag=True, help="Shortest paths with allocation.")
+@click.option(
+    "--connectivity",
+    type=click.Choice(("8", "4", "16")),
+    callback=lambda ctx, param, value: value and int(value),
+    help="Shortest paths: neighbours per cell.  [default: 8]",
+)
 @click.option(
     "--points",
     type=click.IntRange(2, 2**31),
@@ -255,7 +283,8 @@ def _case(cells: np.dtype, layer: str, problem: dict[str, Any], storage: int | N
     """Return what a forecast depends on beside the plan; None for what has not been measured."""
     from .forecast import OTHER_VISITS, VISITS, Case
 
-    if problem["epsilon"] or problem["flats"] == "gradient" or _divides(problem):
+    other = problem["epsilon"] or problem["flats"] == "gradient" or _divides(problem)
+    if other or problem["connectivity"] == 16:
         return None
     cost = problem["cost"] or "absdiff"
     friction = friction_beside(cost, layer, problem["friction"])
@@ -269,7 +298,8 @@ def _case(cells: np.dtype, layer: str, problem: dict[str, Any], storage: int | N
 
 
 def _model(problem: dict[str, Any], cost: str, friction: str | None) -> CostModel:
-    return CostModel(cost, friction is not None, problem["parameter"])
+    how = {"connectivity": problem["connectivity"] or 8}
+    return CostModel(cost, friction is not None, problem["parameter"], **how)
 
 
 def _divides(problem: dict[str, Any]) -> bool:
@@ -466,5 +496,6 @@ def _plan_paths(
         friction=beside[0],
         barriers=beside[1],
         layers=["distance", *(name for name, yes in wanted.items() if yes)],
+        halo=2 if problem["connectivity"] == 16 else 1,
         **limits,
     )

@@ -17,7 +17,7 @@ import rasterio
 import test_paths as of_paths
 from bucket import objects
 from cluster import processes
-from samples import DEMS, SAMPLE
+from samples import DEMS, ROOT, SAMPLE
 
 from terrain_gpu.cli import options
 from terrain_gpu.cli.main import group
@@ -103,13 +103,22 @@ def test_the_list_is_complete():
     assert {name for name in named if not has_workers(name)} == ALONE
 
 
+def test_the_guide_names_all():
+    guide = (ROOT / "docs/how-to/cluster.md").read_text(encoding="utf-8")
+    table, _, others = guide.partition("Install Dask")[0].partition("\n\n`export`")
+    names = set(group.list_commands(click.Context(group)))
+    on_workers = {name for name in names if has_workers(name)}
+    assert {name for name in names if f"`{name}`" in table or f"`{name} " in table} == on_workers
+    assert {name for name in names if f"`{name}`" in f"`export`{others}"} == names - on_workers
+
+
 def run_all(where: dict[str, Any], *more: str, core: bool = False) -> dict[str, bytes]:
     """Run all, and return the files of the store and those beside it."""
     out, report = Path(where["out"]), where["folder"] / "report.json"
     out.mkdir()
     for words in words_of(where):
         flow = words[0] != "compute-mst" or "flow" in words
-        if core and not (words[0] in CORE and flow and "friction" not in words):
+        if core and not (words[0] in CORE and flow and not {"friction", "--path"} & set(words)):
             continue
         on_workers = more if has_workers(words[0]) else ()
         telling = [] if "--json" in words else ["--json", str(report)]
@@ -195,7 +204,7 @@ def test_real_rasters(tmp_path, bucket):
             if source.suffix == ".md":
                 continue
             (folder := tmp_path / source.name).mkdir()
-            where = prepare(folder, source, 150)
+            where = prepare(folder, source, 100)
             expected = run_all(where, core=True)
             there = {"store": f"{bucket}/{source.name}.zarr", "out": folder / "there"}
             assert_same_files(expected, run_all({**where, **there}, *scheduler, core=True))

@@ -11,6 +11,7 @@ from types import SimpleNamespace
 
 import pytest
 import rasterio
+from click import Context
 from click.testing import CliRunner
 from contract import make_store
 from programs import spawn
@@ -40,8 +41,9 @@ from terrain_gpu import (
     terrain_indices,
     watershed,
 )
-from terrain_gpu.cli.forecast import _shared
-from terrain_gpu.cli.plan import PURPOSES, command
+from terrain_gpu.cli.forecast import COMMANDS, _shared
+from terrain_gpu.cli.main import group
+from terrain_gpu.cli.plan import PURPOSES, UNPLANNED, command
 from terrain_gpu.drainage import plan_accumulation
 from terrain_gpu.engine import cluster as clusters
 from terrain_gpu.paths.cpu.visits import SECONDS, Visitor
@@ -350,6 +352,43 @@ def test_what_runs_in_one_process_has_no_forecast():
     done = spawn("terrain-gpu plan 3000x3000 --for export --workers 2")
     assert done.returncode == 0
     assert "no forecast of export: it runs in the process that starts it" in done.stdout
+
+
+def test_what_has_not_been_measured_has_no_forecast():
+    for words in (
+        *("sssp --connectivity 16", "flow-direction --flats gradient", "fill --epsilon"),
+        *("flow-accumulation --method dinf", "hand --method dinf", "cost-matrix --points 9"),
+    ):
+        purpose = words.split()[0]
+        done = CliRunner().invoke(command, ["3000x3000", "--workers", "2", "--for", *words.split()])
+        assert done.exit_code == 0, done.output
+        assert f"no forecast of {purpose}: it is not measured" in done.output
+
+
+def test_commands_have_a_plan_or_say_why_not(tmp_path):
+    of = {COMMANDS.get(purpose, purpose) for purpose in PURPOSES}
+    others = {"convert-dataset", "demo", "info", "layers", "plan", "verify"}
+    assert of | UNPLANNED.keys() | others == set(group.list_commands(Context(group)))
+    assert not of & UNPLANNED.keys()
+    for purpose, why in UNPLANNED.items():
+        done = CliRunner().invoke(command, ["9x9", "--for", purpose, "--workers", "2"])
+        assert done.exit_code == 2
+        assert f"no plan of {purpose}: {why}" in " ".join(done.output.split())
+
+
+def test_a_plan_of_16_neighbours(tmp_path, no_fsync):
+    """That of the command, which needs more memory than one of 8."""
+    store = make_store(tmp_path / "s.zarr", terrain_window(0, 200, 0, 300), None, 64)
+    how = {"memory_limit": "300MB", "threads": 1, "backlink": True}
+    found = shortest_paths(store, [(3, 5)], connectivity=16, **how)
+    words = [store, "--for", "sssp", "--backlink", "--memory-limit", "300MB", "--threads", "1"]
+    words = [*map(str, words), "--json", "-"]
+    plans = [
+        json.loads(CliRunner().invoke(command, [*words, *more]).stdout)["result"]
+        for more in (["--connectivity", "16"], [])
+    ]
+    told = found.report.settings["plan"]
+    assert plans[0]["memory"] == told["memory"] > plans[1]["memory"]
 
 
 def test_like_a_smaller_run(tmp_path):

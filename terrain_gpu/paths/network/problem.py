@@ -27,7 +27,7 @@ from ...io.verify.line_files import LineFile
 from ...store import Layer
 from ..recorded import RecordedSteps
 from ..trace import KEPT_BLOCKS, path_length, trace_path
-from ..verify import ring_across_seam
+from ..verify import RingAcrossSeam
 from ..verify.network import NetworkLayers, NetworkProof
 from .crossings import SHARED, WAYS, cheapest, crossings, link_dtype, spanning_tree
 from .files import COLUMNS, LAYER, Link, write_links
@@ -132,7 +132,7 @@ class PlaceNetwork(RecordedSteps):
         work: Any,
     ) -> SolvedBlock:
         window = self.blocks.window(*at)
-        ring = ring_across_seam(self.layers[2].read_ring, self.terrain.blocks)(window)
+        ring = RingAcrossSeam(self.layers[2].read_ring, self.terrain.blocks)(window)
         most = ring.max()
         if not ((ring != most) & (ring != 0)).any():  # one place at most
             return SolvedBlock(known=np.empty(0, self.joins))
