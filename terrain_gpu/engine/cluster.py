@@ -162,7 +162,12 @@ class Cluster:
         # For a store in object storage, workers must be able to access the spilled data instead.
         shared = str(scratch_folder()) if is_url(store) else store
         self.workers, self._needs = len(workers), Needs(__version__, shared, self.threads, 0)
-        log.info("%d workers of %d threads; dashboard: %s", self.workers, self.threads, self._link)
+        log.info(
+            "%d worker(s), threads of each: %d; dashboard: %s",
+            self.workers,
+            self.threads,
+            self._link,
+        )
         self._room = self._ask(workers)
 
     def settings(self) -> dict[str, Any]:

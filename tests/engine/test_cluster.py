@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import pickle
+import re
 import signal
 import socket
 import subprocess
 import sys
 import time
+import urllib.request
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -575,6 +578,14 @@ def test_a_worker_that_does_not_answer(store, scheduler, start_worker, monkeypat
         os.kill(pid, signal.SIGSTOP)
         with pytest.raises(ClusterError, match="a worker does not answer; stop it"):
             slope(store, client=client)
+
+
+def test_the_dashboard_is_named(store, cluster, caplog):
+    caplog.set_level(logging.INFO, "terrain_gpu")
+    slope(store, client=cluster)
+    (link,) = re.findall(r"2 worker.*; dashboard: (http://127.0.0.1:\d+)/status", caplog.text)
+    with urllib.request.urlopen(f"{link}/health", timeout=HANGS) as answer:
+        assert answer.read() == b"ok"
 
 
 def test_workers_know_the_environment(monkeypatch):
