@@ -188,6 +188,11 @@ def acyclic_codes(draw):
     inside = ((there >= 0) & (there < height.shape)).all(axis=2)
     beyond = height[tuple(np.where(inside[..., None], there, 0).transpose(2, 0, 1))]
     codes = np.where(~inside | (beyond < height), 1 << k, 0).astype(np.uint8)
+    if draw(st.booleans()):  # outlets to which all their neighbours drain
+        r, c = rng.integers(1, 4, 2)
+        codes[r::4, c::4] = 0
+        for toward, (down, right) in enumerate(reference.TOWARD):
+            codes[r + down :: 4, c + right :: 4] = 1 << (toward + 4) % 8
     codes[rng.random(codes.shape) < draw(st.sampled_from([0, 0.02, 0.3]))] = 255
     return codes
 
@@ -225,6 +230,26 @@ def test_areas_on_the_ellipsoid(tmp_path):
         store, directions="codes", areas=True, exclude_self=True, into="above", verify=True
     )
     assert same(whole(found.layers["above"]), (sums - units[:, None]) * unit)
+
+
+@pytest.mark.parametrize("outlets", [[(64, 64)], [(20, 20)], [(20, 20), (64, 64), (63, 10)]])
+def test_an_outlet_in_the_midst_of_a_funnel(tmp_path, outlets):
+    """All eight neighbours drain to it; as to a sinkhole, or the gauge of a closed basin."""
+    row, col = np.indices((100, 90))
+    data = np.min([np.hypot(row - r, col - c) for r, c in outlets], axis=0).astype(np.float32)
+    store = make_store(tmp_path / "s.zarr", data, None, 64, cell=(10.0, 10.0))
+    minimum_spanning_tree(store, weight="flow")
+    codes = whole(flow_direction(store, outlets, verify=True).layers[DIRECTIONS])
+    for r, c in outlets:
+        assert [codes[r + i, c + j] for i, j in reference.TOWARD] == [16, 32, 64, 128, 1, 2, 4, 8]
+    sums = whole(flow_accumulation(store, verify=True).layers["flow_accumulation"])
+    assert np.array_equal(sums, reference.flow_sums(codes, np.ones(100, int)))
+    assert sums[tuple(zip(*outlets, strict=True))].sum() == data.size
+    assert same(whole(fill(store, verify=True).layers["filled"]), data)
+    for method in ("dinf", "mfd"):
+        found = flow_accumulation(store, method=method, into=method, verify=True)
+        divided = whole(found.layers[method])
+        assert divided[codes == 0].sum() == data.size
 
 
 def test_a_way_through_all_blocks(tmp_path):
@@ -424,7 +449,7 @@ def test_errors_name_the_raster_and_leave_nothing(dem, tmp_path, capsys):
 def test_a_raster_without_values(dem, capsys):
     store = make_store(Path("s.zarr"), np.full((70, 80), -1, np.int16), -1, 64)
     assert call(f"flow-direction {store} --verify") == 0
-    assert "layer flow_direction, no cell has a value, " in capsys.readouterr().out
+    assert "layer flow_direction, 0 cells drain to 0 outlets, " in capsys.readouterr().out
     for name in ("flow-accumulation", "fill"):
         assert call(f"{name} {store} --verify") == 0
     assert (whole(TileStore.open(store).layer("filled")) == -1).all()

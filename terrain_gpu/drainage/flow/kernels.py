@@ -159,7 +159,7 @@ def sort_cells(codes, inflow, order):
         left = bits[to] & ~flat[at]
         bits[to] = left
         order[count] = to
-        count += left == 0
+        count += (left == 0) & (flat[to] != OUTLET)  # all eight neighbours may drain to an outlet
         done += 1
     if count < expected:
         for at in range(cols, len(bits) - cols):
