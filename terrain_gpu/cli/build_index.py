@@ -7,6 +7,7 @@ from typing import Any
 import click
 
 from . import compute_sssp, options
+from .working import warn_if_empty
 
 
 @click.command("build-index")
@@ -46,6 +47,7 @@ def command(
     from ..engine.plan import format_size
     from ..paths.index import build_index
 
+    warn_if_empty(store, settings)
     advice = "finished blocks are kept, the same command continues"
     with options.if_interrupted(advice), options.progress_of("distance index") as progress:
         report = build_index(

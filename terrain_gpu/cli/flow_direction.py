@@ -152,8 +152,6 @@ def run(store: TileStore, **settings: Any) -> Any:
 
 def tell(found: Any) -> str:
     cells, outlets, reached = found.found["cells"], found.found["outlets"], found.report.valid_cells
-    if not cells:
-        return "no cell has a value"
     drain = "cell drains" if reached == 1 else "cells drain"
     text = f"{reached:,} {drain} to {outlets:,} outlet{'s' * (outlets != 1)}"
     if cells > reached:

@@ -32,6 +32,15 @@ store_option = click.option(
 )
 
 
+def warn_if_empty(store: str, settings: dict[str, Any]) -> None:
+    """Warn if the heights in a store have no value, as conversion warns of a raster."""
+    from ..store import TileStore
+
+    opened, name = TileStore.open(store), settings.get("layer") or "elevation"
+    if name in opened.layers:
+        opened.layer(name).warn_if_empty()
+
+
 @dataclass(frozen=True)
 class Given:
     """What a command is given as STORE|RASTER.
@@ -93,6 +102,7 @@ class Given:
     def store(self, settings: dict[str, Any]) -> Iterator[str]:
         """The path of the store: the one given, or what the raster is converted to."""
         if not self.raster:
+            warn_if_empty(self.path, settings)
             yield self.path
             return
         from ..errors import StoreError, TerrainError

@@ -26,6 +26,7 @@ from ..engine.proof import Limits
 from ..engine.run import Run
 from ..errors import StoreError
 from ..grid import MIN_BLOCK, Block, BlockGrid, Window
+from ..grid.lengths import Measured
 from ..primitives.grid_components import label_block, most_labels
 from ..store import TileStore
 from .block import CELLS, MEASURES, count_firsts, measure, number, rename, rim_slots
@@ -201,6 +202,10 @@ class LabelComponents(Operation):
     def outputs(self) -> tuple[OutputLayer, ...]:
         kind = label_dtype(self.grid.rows, self.grid.cols, self.connectivity)
         return (OutputLayer(self.into, kind, 0, "components"),)
+
+    @property
+    def measures(self) -> tuple[Measured, ...]:
+        return () if self.table is None else ("areas",)
 
     def settings(self) -> dict[str, Any]:
         return {

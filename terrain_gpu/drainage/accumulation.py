@@ -22,6 +22,7 @@ from ..engine.proof import Limits
 from ..engine.run import Here, Run, run
 from ..errors import InputError
 from ..grid import Block, BlockGrid
+from ..grid.lengths import Measured
 from ..io.places import Places, PlacesLike
 from ..mst.weights import valid_cells
 from ..progress import Progress, silent
@@ -249,6 +250,10 @@ class Accumulate(Operation):
                 OutputLayer(self.directions, code, NOWHERE, "drainage directions", ENCODING)
             )
         return tuple(found)
+
+    @property
+    def measures(self) -> tuple[Measured, ...]:
+        return ("areas",) if self.areas else ()
 
     def settings(self) -> dict[str, Any]:
         return {"outlets": self.digest, "areas": self.areas}

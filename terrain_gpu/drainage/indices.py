@@ -18,6 +18,7 @@ from ..engine.proof import Limits
 from ..engine.run import Here, Result, Run, run
 from ..errors import InputError
 from ..grid import Block, BlockGrid
+from ..grid.lengths import Measured
 from ..morphometry import LAYER as SLOPE
 from ..progress import Progress, silent
 from ..store import TileStore
@@ -66,6 +67,10 @@ class TerrainIndices(Operation):
             OutputLayer(name, DTYPE, NODATA, "terrain indices", {"holds": kind})
             for kind, name in self.names.items()
         )
+
+    @property
+    def measures(self) -> tuple[Measured, ...]:
+        return ("slopes",)
 
     def settings(self) -> dict[str, Any]:
         return {

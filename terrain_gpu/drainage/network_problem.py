@@ -23,7 +23,7 @@ from ..engine.plan import MB, StreamPlan
 from ..engine.proof import Limits
 from ..engine.run import Run
 from ..grid import Block, BlockGrid
-from ..grid.lengths import step_lengths, whole_lengths
+from ..grid.lengths import Measured, step_lengths, whole_lengths
 from ..io.features import library_bytes
 from ..io.lines import reprojection_errors, tell_without_crs
 from ..io.places import NO_PLACES, Places
@@ -70,6 +70,10 @@ class ExtractNetwork(Operation):
     @property
     def outputs(self) -> tuple[OutputFile, ...]:
         return (OutputFile(self.path),)
+
+    @property
+    def measures(self) -> tuple[Measured, ...]:
+        return ("lengths",)
 
     def settings(self) -> dict[str, Any]:
         return {"min_length": self.min_length, "kept": len(self.kept)}

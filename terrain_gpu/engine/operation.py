@@ -21,6 +21,7 @@ import numpy as np
 
 from ..errors import InputError
 from ..grid import Block, BlockGrid, GridSpec, Window
+from ..grid.lengths import Measured
 from ..store import Layer, LayerWriter, TileStore, create_layer
 from ..store.file_writer import FileWriter, writable_file
 from .plan import StreamPlan
@@ -205,6 +206,11 @@ class Operation(ABC):
         self, memory_limit: int | str | None, threads: int | None, gpu: Any = None
     ) -> StreamPlan:
         """Plan how blocks stream within a memory limit, on a GPU unless that is None."""
+
+    @property
+    def measures(self) -> tuple[Measured, ...]:
+        """What it measures on the map; `run` warns where the projection distorts that."""
+        return ()
 
     def settings(self) -> dict[str, Any]:
         """Return the settings that the outputs depend on; a run resumes only with equal ones."""

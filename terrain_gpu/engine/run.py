@@ -15,6 +15,7 @@ import numpy as np
 
 from ..errors import VerificationError
 from ..grid import Block
+from ..grid.lengths import warn_of_mercator
 from ..progress import Passes, Progress, silent
 from ..report import Report
 from ..store import Layer, LayerWriter, TileStore
@@ -399,7 +400,7 @@ def run(
     """
     report = report or Report(operation.command)
     place = place or Here()
-    operation.refuse(overwrite=overwrite)
+    _refuse_and_warn(operation, overwrite)
     cluster = None
     if client is not None:
         from .cluster import Cluster
@@ -556,6 +557,11 @@ def _plan_proof(
 
     with nullcontext() if cluster is None else cluster.planning():
         place.run(plan)
+
+
+def _refuse_and_warn(operation: Operation, overwrite: bool) -> None:
+    operation.refuse(overwrite=overwrite)
+    warn_of_mercator(operation.grid, operation.measures)
 
 
 def _planner(

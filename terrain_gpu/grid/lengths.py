@@ -2,14 +2,28 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import re
+from collections.abc import Sequence
+from typing import Literal
 
 import numpy as np
 
 from ..errors import InputError
 from . import GridSpec
 from .neighbours import COL_STEP_16, DIRECTIONS, ROW_STEP_16
+
+log = logging.getLogger(__name__)
+
+Measured = Literal["lengths", "areas", "slopes"]
+"""What a projection may distort."""
+
+_WRONG: dict[Measured, str] = {
+    "lengths": "lengths are up to {0:.3g} times too long",
+    "areas": "areas are up to {1:.3g} times too large",
+    "slopes": "slopes are up to {0:.3g} times too gentle",
+}
 
 _NUMBER = r",\s*([^,\]]+)"
 _ELLIPSOID = re.compile(
@@ -103,6 +117,15 @@ def mercator_stretch(grid: GridSpec) -> float | None:
     _, _, _, _, height, top = grid.transform
     farthest = max(abs(top), abs(top + height * grid.rows))
     return math.cosh(farthest / 6378137.0)
+
+
+def warn_of_mercator(grid: GridSpec, measured: Sequence[Measured]) -> None:
+    """Warn if what is measured in a raster is wrong because of Mercator's projection."""
+    if measured and (stretch := mercator_stretch(grid)):
+        log.warning(
+            "Mercator's projection: %s; reproject the raster, for instance to UTM",
+            ", ".join(_WRONG[one].format(stretch, stretch**2) for one in measured),
+        )
 
 
 def metres_per_unit(grid: GridSpec) -> float:

@@ -164,6 +164,8 @@ def convert_dataset(  # noqa: PLR0913 - keyword-only
         "blocks_resumed": report.result["blocks_resumed"],
         **report.verified,
     }
+    more = f" and {len(paths) - 1} more" if len(paths) > 1 else ""
+    written.warn_if_empty(paths[0] + more)
     if compress is None:
         _warn_of_padding(store, report.result["stored_bytes"], report.result["raw_bytes"])
     return report

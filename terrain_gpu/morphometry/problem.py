@@ -17,7 +17,7 @@ from ..engine.plan import StreamPlan, fit_blocks, layer_bytes
 from ..engine.proof import Limits
 from ..engine.run import Here, Result, Run, run
 from ..grid import Block, BlockGrid
-from ..grid.lengths import step_lengths
+from ..grid.lengths import Measured, step_lengths
 from ..progress import Progress, silent
 from ..store import TileStore
 from .kernel import horn
@@ -56,6 +56,10 @@ class Slope(Operation):
             OutputLayer(name, np.dtype("<f4"), NODATA, f"{kind}s", {"holds": kind})
             for name, kind in kinds
         )
+
+    @property
+    def measures(self) -> tuple[Measured, ...]:
+        return ("slopes",)
 
     def settings(self) -> dict[str, Any]:
         return {"slope_of": self.layer, "aspect": self.aspect is not None}

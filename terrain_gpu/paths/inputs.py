@@ -16,7 +16,7 @@ from ..cuda.backend import Gpu, Placement, choose, find_gpu
 from ..engine.arrays import ArrayLayer, fitting_block
 from ..errors import InputError, StoreError
 from ..grid import BlockGrid, GridSpec
-from ..grid.lengths import mercator_stretch, other_unit
+from ..grid.lengths import other_unit, warn_of_mercator
 from ..io.places import Places, PlacesLike, as_places, refuse_nodata
 from ..report import Report
 from ..store import Layer, TileStore
@@ -153,12 +153,8 @@ def warn_about_lengths(problem: CostGraph) -> None:
             problem.cost,
             unit,
         )
-    if kind.lengths and (stretch := mercator_stretch(problem.grid)):
-        log.warning(
-            "lengths in Mercator's projection are too long, here by a factor of up to %.3g, and "
-            "slopes too gentle; reproject the raster, for instance to UTM",
-            stretch,
-        )
+    if kind.lengths:
+        warn_of_mercator(problem.grid, ("lengths", "slopes"))
 
 
 def limit_of_costs(max_cost: float | None, least: float) -> float | None:

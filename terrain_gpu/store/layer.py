@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import threading
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -18,6 +19,8 @@ from .checksums import block_digest, crc32c, crc_of_tiles, layer_digest
 from .objects import read_small
 from .shard import ABSENT, ANY_DIGEST, Shard, again, end_bytes, opened
 from .tiles import split_bits, z_view
+
+log = logging.getLogger(__name__)
 
 KEY = "terrain_gpu"
 """Key of this package's own attributes."""
@@ -125,6 +128,24 @@ class Layer:
         for at in self.blocks.ids():
             digests[at] = block_digest(self.read_block(*at).tobytes())
         return layer_digest(self.facts, digests)
+
+    def warn_if_empty(self, name: str | None = None) -> None:
+        """Warn if no cell has a value, so that all that follows from the layer is empty.
+
+        Parameters
+        ----------
+        name
+            What the message calls the layer, such as its raster; its path when None.
+        """
+        if self.info.get("valid_cells") == 0:
+            what = ["NaN", "infinite"] * (self.dtype.kind == "f")
+            what += [] if self.nodata is None else [f"nodata ({self.nodata})"]
+            log.warning(
+                "%s: no cell has a value, all are %s; check the nodata value, band and bounds of "
+                "the raster",
+                name or self.path,
+                " or ".join(what),
+            )
 
     def statistics(self) -> dict[str, Any]:
         """The recorded statistics: valid_cells, min and max."""

@@ -24,7 +24,7 @@ from ..engine.plan import MB, StreamPlan, fit_blocks, layer_bytes, other_blocks
 from ..engine.run import Here, run
 from ..errors import InputError
 from ..grid import Block, BlockGrid, GridSpec
-from ..grid.lengths import area_units
+from ..grid.lengths import Measured, area_units
 from ..io.features import POLYGONS, Feature, Fields, library_bytes
 from ..io.lines import checked_target
 from ..progress import Progress, silent
@@ -177,6 +177,10 @@ class LabelPolygons(Drawing):
     @property
     def fields(self) -> Fields:  # type: ignore[override]
         return FIELDS if self.names is None else {"label": np.int64, "name": object, **FIELDS}
+
+    @property
+    def measures(self) -> tuple[Measured, ...]:
+        return ("areas",)
 
     def plan(
         self, memory_limit: int | str | None, threads: int | None, gpu: Any = None

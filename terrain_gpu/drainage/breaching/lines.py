@@ -19,7 +19,7 @@ from ...engine.operation import OutputFile, Phase, SolvedBlock
 from ...engine.plan import MB, StreamPlan, require
 from ...engine.run import Result, Run
 from ...grid import Block, cell_centres
-from ...grid.lengths import step_lengths, whole_lengths
+from ...grid.lengths import Measured, step_lengths, whole_lengths
 from ...grid.neighbours import COL_STEP, ROW_STEP
 from ...io.features import Feature, Fields, library_bytes
 from ...io.lines import reprojection_errors, tell_without_crs
@@ -75,6 +75,10 @@ class BreachLines(Breach):
     @property
     def outputs(self) -> tuple[OutputFile, ...]:  # type: ignore[override]
         return (OutputFile(self.path),)
+
+    @property
+    def measures(self) -> tuple[Measured, ...]:
+        return ("lengths",)
 
     def plan(
         self, memory_limit: int | str | None, threads: int | None, gpu: Any = None

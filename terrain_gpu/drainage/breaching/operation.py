@@ -27,7 +27,7 @@ from ...engine.proof import Limits
 from ...engine.run import Here, Result, Run, run
 from ...errors import InputError
 from ...grid import Block, BlockGrid
-from ...grid.lengths import area_units
+from ...grid.lengths import Measured, area_units
 from ...io.lines import checked_target
 from ...progress import Progress, silent
 from ...store import TileStore
@@ -82,6 +82,10 @@ class Breach(Operation):
     def outputs(self) -> tuple[OutputLayer, ...]:
         heights = self.layers[0]
         return (OutputLayer(self.into, heights.dtype, heights.nodata, "breached heights"),)
+
+    @property
+    def measures(self) -> tuple[Measured, ...]:
+        return ("areas",)
 
     def settings(self) -> dict[str, Any]:
         return {

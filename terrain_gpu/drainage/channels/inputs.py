@@ -11,7 +11,7 @@ import numpy as np
 
 from ...arguments import described
 from ...errors import InputError, StoreError
-from ...grid.lengths import cell_areas
+from ...grid.lengths import cell_areas, warn_of_mercator
 from ...store import Layer, TileStore
 from ..codes import open_directions
 
@@ -179,6 +179,7 @@ def area_of(given: Any, layer: Layer, name: str) -> float:
         raise InputError(f"{what}: is more than any area")
     if unit is None:
         return number * _cell_area(layer, what, "give an area such as 5km2")
+    warn_of_mercator(layer.grid, ("areas",))
     return number * _SQUARE_METRES[unit] / _map_unit(layer, what) ** 2
 
 

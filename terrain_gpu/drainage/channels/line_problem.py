@@ -22,7 +22,7 @@ from ...engine.proof import Limits
 from ...engine.run import Run
 from ...errors import InputError
 from ...grid import Block, GridSpec, cell_centres
-from ...grid.lengths import step_lengths
+from ...grid.lengths import Measured, step_lengths
 from ...grid.neighbours import COL_STEP, ROW_STEP
 from ...io.features import POINTS, Feature, Fields, library_bytes, write_features
 from ...io.lines import is_geopackage, reprojection_errors, tell_without_crs
@@ -71,6 +71,10 @@ class StreamLines(OnChannels):
     @property
     def inputs(self) -> tuple[str, ...]:
         return self.directions, self.accumulation, self.layer
+
+    @property
+    def measures(self) -> tuple[Measured, ...]:
+        return ("lengths", "slopes")
 
     @property
     def outputs(self) -> tuple[OutputFile, ...]:

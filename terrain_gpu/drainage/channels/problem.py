@@ -18,6 +18,7 @@ from ...engine.proof import Limits
 from ...engine.run import Run
 from ...errors import InputError
 from ...grid import Block, BlockGrid, GridSpec
+from ...grid.lengths import Measured
 from ..skeleton import ByBlock
 from ..sums import count_dtype
 from ..verify.streams import plan_orders, verify_orders
@@ -82,6 +83,10 @@ class StreamOrders(OnChannels):
     @property
     def outputs(self) -> tuple[OutputLayer, ...]:
         return (OutputLayer(self.into, order_dtype(self.kind, self.grid), 0, "streams"),)
+
+    @property
+    def measures(self) -> tuple[Measured, ...]:
+        return ("lengths",)
 
     def settings(self) -> dict[str, Any]:
         return {

@@ -17,6 +17,7 @@ from ...engine.plan import StreamPlan
 from ...engine.proof import Limits
 from ...engine.run import Result, Run, run
 from ...errors import InputError
+from ...grid.lengths import Measured
 from ...progress import Progress, silent
 from ...store import TileStore
 from ..codes import DIRECTIONS, NOWHERE, open_directions
@@ -64,6 +65,10 @@ class FlowAccumulation(AlongFlow):
     @property
     def outputs(self) -> tuple[OutputLayer, ...]:
         return (OutputLayer(self.into, self.rule.dtype, self.rule.nodata, "flow accumulation"),)
+
+    @property
+    def measures(self) -> tuple[Measured, ...]:
+        return ("areas",) if self.areas else ()
 
     def settings(self) -> dict[str, Any]:
         weighted = {"weights": self.weights, "statistic": self.statistic}

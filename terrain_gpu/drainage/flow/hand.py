@@ -16,6 +16,7 @@ from ...engine.plan import StreamPlan
 from ...engine.proof import Limits
 from ...engine.run import Here, Result, Run, run
 from ...errors import InputError
+from ...grid.lengths import Measured
 from ...progress import Progress, silent
 from ...store import TileStore
 from ..above import KINDS, NEVER, AboveRule, streams_settings
@@ -63,6 +64,10 @@ class Hand(AlongFlow):
     @property
     def outputs(self) -> tuple[OutputLayer, ...]:
         return self.rule.outputs(self.into, self.distance)
+
+    @property
+    def measures(self) -> tuple[Measured, ...]:
+        return () if self.distance is None else ("lengths",)
 
     def settings(self) -> dict[str, Any]:
         return {

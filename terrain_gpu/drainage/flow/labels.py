@@ -9,7 +9,7 @@ import numpy as np
 
 from ...engine.operation import Phase
 from ...errors import StoreError
-from ...grid.lengths import area_units
+from ...grid.lengths import Measured, area_units
 from .block import FlowBlock
 from .operation import AlongFlow
 
@@ -29,6 +29,10 @@ class FlowLabels(AlongFlow):
     @property
     def worker_bytes(self) -> int:
         return 40 if self.table is None else 120
+
+    @property
+    def measures(self) -> tuple[Measured, ...]:
+        return () if self.table is None else ("areas",)
 
     def refuse_finished(self) -> None:
         if self.table is not None and not os.path.exists(self.table):

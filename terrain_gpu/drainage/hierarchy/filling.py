@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
+from ...grid.lengths import Measured
 from .operation import Depressions
 
 
@@ -26,6 +27,10 @@ class FillAround(Depressions):
         """Keep depressions that are deeper and larger than this; None is no condition."""
         least = (0.0 if one is None else math.nextafter(one, math.inf) for one in (depth, area))
         return cls(store, directions, None, into, None, *least)
+
+    @property
+    def measures(self) -> tuple[Measured, ...]:
+        return ()
 
     def settings(self) -> dict[str, Any]:
         return {

@@ -18,7 +18,7 @@ from ...engine.proof import Limits, RunRecord
 from ...engine.run import Here, Result, Run, run
 from ...errors import InputError, StoreError
 from ...grid import Block, BlockGrid
-from ...grid.lengths import area_units, cell_areas
+from ...grid.lengths import Measured, area_units, cell_areas
 from ...mst.weights import Weight
 from ...progress import Progress, silent
 from ...store import Layer, TileStore
@@ -81,6 +81,10 @@ class Depressions(Operation):
             like = heights.dtype, heights.nodata
             found.append(OutputLayer(self.conditioned, *like, kind, {"holds": kind}))
         return tuple(found)
+
+    @property
+    def measures(self) -> tuple[Measured, ...]:
+        return ("areas",)
 
     def settings(self) -> dict[str, Any]:
         return {

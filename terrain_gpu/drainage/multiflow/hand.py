@@ -13,6 +13,7 @@ from ...engine.plan import StreamPlan
 from ...engine.proof import Limits
 from ...engine.run import Run
 from ...grid import Block, BlockGrid
+from ...grid.lengths import Measured
 from ..above import KINDS, AboveRule, streams_settings
 from ..codes import DIRECTIONS, NOWHERE
 from ..division import DINF
@@ -48,6 +49,10 @@ class DinfHand(DividedFlow):
     @property
     def outputs(self) -> tuple[OutputLayer, ...]:
         return self.rule.outputs(self.into, self.distance)
+
+    @property
+    def measures(self) -> tuple[Measured, ...]:
+        return () if self.distance is None else ("lengths",)
 
     def settings(self) -> dict[str, Any]:
         return {

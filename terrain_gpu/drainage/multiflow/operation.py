@@ -13,6 +13,7 @@ from ...engine.plan import StreamPlan
 from ...engine.proof import Limits
 from ...engine.run import Run
 from ...grid import Block, BlockGrid
+from ...grid.lengths import Measured
 from ..division import EXPONENTS, METHODS
 from ..verify.multiflow import plan_division, verify_division
 from ..weights import Rule, rule_of
@@ -47,6 +48,10 @@ class MultipleFlow(DividedFlow):
     @property
     def outputs(self) -> tuple[OutputLayer, ...]:
         return (OutputLayer(self.into, self.rule.dtype, self.rule.nodata, "flow accumulation"),)
+
+    @property
+    def measures(self) -> tuple[Measured, ...]:
+        return ("areas",) if self.areas else ()
 
     def settings(self) -> dict[str, Any]:
         return {
