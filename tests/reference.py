@@ -698,7 +698,7 @@ def filled(z, codes, nodata=None, connectivity=8):
         if (row, col) in done:
             continue
         done.add((row, col))
-        levels[row, col] = level
+        levels[row, col] = z[row, col] if level == z[row, col] else level  # 0.0 or -0.0
         for down, right in TOWARD[:: 8 // connectivity]:
             r, c = row + down, col + right
             if 0 <= r < z.shape[0] and 0 <= c < z.shape[1] and good[r, c]:

@@ -27,6 +27,9 @@ ENCODING = {"encoding": FLOW_DIRECTIONS}
 
 CODES = "E 1, SE 2, S 4, SW 8, W 16, NW 32, N 64, NE 128; 0 outlet, 255 none"
 
+RECODE = "terrain-gpu calc --reclass recodes those of another program"
+"""What to do with directions in another encoding."""
+
 
 def open_directions(store: TileStore, name: str) -> Layer:
     """Open a layer of directions.
@@ -45,7 +48,7 @@ def open_directions(store: TileStore, name: str) -> Layer:
     if layer.dtype != np.uint8:
         raise StoreError(
             f"{layer.path}: holds {layer.dtype.name}, but flow directions are D8 codes of uint8 "
-            f"({CODES})"
+            f"({CODES}); {RECODE}"
         )
     return layer
 
@@ -100,4 +103,6 @@ def hops_dtype(grid: BlockGrid) -> np.dtype:
 
 
 def no_code(layer: Layer, row: int, col: int, code: int) -> StoreError:
-    return StoreError(f"{layer.path}: row {row}, column {col}: {code} is not a D8 code ({CODES})")
+    return StoreError(
+        f"{layer.path}: row {row}, column {col}: {code} is not a D8 code ({CODES}); {RECODE}"
+    )

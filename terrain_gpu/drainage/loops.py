@@ -8,6 +8,7 @@ from ..errors import StoreError
 from ..grid import Window
 from ..grid.neighbours import COL_STEP, ROW_STEP
 from ..store import Layer
+from .codes import CODES, RECODE
 
 LISTED = 12
 """Cells of a circle that the message names."""
@@ -40,7 +41,10 @@ def circle(layer: Layer, row: int, col: int) -> StoreError:
             f"{layer.path}: row {row}, column {col}: directions lead round in a circle of "
             f"{len(cells):,} cells: {named}{more}"
         )
-    return StoreError(f"{text}; correct them there, or compute them again (flow-direction)")
+    return StoreError(
+        f"{text}; correct them there, or compute them again (flow-direction). If the codes are not "
+        f"{CODES}: {RECODE}"
+    )
 
 
 def _cells(layer: Layer, start: Cell) -> list[Cell]:

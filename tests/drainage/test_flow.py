@@ -419,6 +419,31 @@ def test_directions_as_other_programs_have_them(dem, capsys, encoding, more):
     assert "x.tif: row 3, column 5: 77 where" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("encoding", ["grass", "taudem", "whitebox", "saga", "ldd", "r.cost"])
+def test_directions_of_other_programs_are_recoded(dem, capsys, encoding):
+    """As the how-to guide says; TauDEM and SAGA have no value for outlets."""
+    store = make_store(Path("s.zarr"), dem, -1, 64)
+    minimum_spanning_tree(store, weight="flow")
+    codes = whole(flow_direction(store).layers[DIRECTIONS])
+    assert call(f"export s.zarr x.tif --layer flow_direction --encoding {encoding}") == 0
+    assert call("convert-dataset x.tif s.zarr --layer theirs") == 0
+    ours = [1, 2, 4, 8, 16, 32, 64, 128, 0]
+    lines = [f"{a},{b}\n" for a, b in zip(THEIRS[encoding], ours, strict=True) if a != 255]
+    Path("table.csv").write_text("code,esri\n" + "".join(lines))
+    capsys.readouterr()
+    assert call("flow-accumulation s.zarr --directions theirs --into sums") == 2
+    assert "terrain-gpu calc --reclass recodes those of another program" in capsys.readouterr().err
+    command = "calc s.zarr theirs --reclass table.csv --dtype uint8 --into codes --verify"
+    assert call(command) == 0
+    recoded = TileStore.open("s.zarr").layer("codes")
+    lost = encoding in ("taudem", "saga")
+    assert (recoded.nodata, recoded.dtype) == (255, np.uint8)
+    assert np.array_equal(whole(recoded), np.where((codes == 0) & lost, 255, codes))
+    assert call("flow-accumulation s.zarr --directions codes --into sums --verify") == 0
+    sums = reference.flow_sums(whole(recoded), np.ones(len(codes), int))
+    assert np.array_equal(whole(TileStore.open("s.zarr").layer("sums")), sums)
+
+
 def test_only_directions_have_an_encoding(dem, capsys):
     make_store(Path("s.zarr"), dem, None, 64)
     assert call("export s.zarr x.tif --encoding grass") == 2
