@@ -570,10 +570,10 @@ def downstream(codes, row, col):
     return (r, c) if inside and codes[r, c] != 255 else None
 
 
-def flow_sums(codes, values):
-    """What drains through each cell along D8 codes: every cell's value goes all its way."""
+def flow_sums(codes, values, of=True):
+    """What drains through each cell along D8 codes: the value of every cell `of` a mask."""
     sums = np.zeros(codes.shape, object)
-    for start in listed(codes != 255):
+    for start in listed((codes != 255) & of):
         cell = start
         while cell is not None:
             sums[cell] += int(values[start[0]])

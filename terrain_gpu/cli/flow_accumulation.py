@@ -74,7 +74,8 @@ OPTIONS = [
         type=click.Choice(get_args(UpstreamStatistic)),
         default="sum",
         show_default=True,
-        help="Of --weights: what to compute over the cells upstream and the cell itself.",
+        help="Of --weights: what to compute over the cells upstream and the cell itself; below: "
+        "cells or areas, but 0 except at and below cells whose weight is not 0.",
     ),
     click.option(
         "--into",

@@ -1,4 +1,4 @@
-"""What is found upstream of each cell in a layer of weights: sums, means and extremes.
+"""What is found upstream of each cell in a layer of weights: sums, means, extremes and marks.
 
 All are computed with whole numbers, whose sums and maxima depend on no order: weights as units of a
 power of two, or the ranks of values.
@@ -211,7 +211,57 @@ class ExtremeRule:
         return ~ranks if self.smallest else ranks
 
 
-Rule = SumRule | WeightRule | ExtremeRule
+@dataclass(frozen=True)
+class BelowRule:
+    """Cells or areas upstream of the cells below marked ones, themselves included; 0 elsewhere.
+
+    Attributes
+    ----------
+    weights
+        The layer that marks cells: they are neither 0 nor nodata.
+    sums
+        What is summed.
+    """
+
+    weights: Any
+    sums: SumRule
+
+    adds: ClassVar = True
+    empty: ClassVar = 0
+    columns: ClassVar = 2
+    nodata: ClassVar = 0
+
+    @property
+    def dtype(self) -> np.dtype:
+        return self.sums.dtype
+
+    @property
+    def sums_dtype(self) -> np.dtype:
+        return self.sums.sums_dtype
+
+    def own(
+        self, window: Window, codes: np.ndarray, weights: np.ndarray
+    ) -> tuple[np.ndarray, list[np.ndarray]]:
+        """Which cells of a window have a mark or none; what each contributes, and 1 for a mark."""
+        known = with_weight(self.weights, window, codes, weights)
+        _, columns = self.sums.own(window, codes)
+        return known, [*columns, (known & (weights != 0)).astype(np.int64)]
+
+    def write(
+        self,
+        window: Window,
+        codes: np.ndarray,
+        weights: np.ndarray,
+        values: list[np.ndarray],
+        out: np.ndarray,
+    ) -> None:
+        """Write the results of a window's cells to `out`."""
+        sums, marks = values
+        self.sums.write(window, codes, None, [sums], out)
+        out[marks == 0] = 0
+
+
+Rule = SumRule | WeightRule | ExtremeRule | BelowRule
 
 
 def rule_of(
@@ -233,12 +283,14 @@ def rule_of(
         if statistic != "sum":
             raise InputError(f"statistic {statistic!r}: give the layer of values (weights)")
         return SumRule.of(grid, areas, exclude_self, divided)
+    if exclude_self and statistic not in ("sum", "mean"):
+        raise InputError(f"exclude_self: leave it out, {statistic!r} has the cell itself, too")
+    if statistic == "below":
+        return BelowRule(weights, SumRule.of(grid, areas))
     if areas and statistic != "sum":
         raise InputError(f"areas: leave it out, the {statistic} of weights counts cells alike")
     if statistic in ("sum", "mean"):
         return WeightRule(weights, statistic == "mean", areas, exclude_self, divided)
-    if exclude_self:
-        raise InputError(f"exclude_self: leave it out, the {statistic} upstream has the cell, too")
     return ExtremeRule(weights, statistic == "min")
 
 

@@ -38,6 +38,7 @@ FLOWS = {
     "flow-accumulation --weights elevation --into rain": ("rain",),
     "flow-accumulation --weights elevation --statistic mean --into mean": ("mean",),
     "flow-accumulation --weights elevation --statistic min --into low": ("low",),
+    "flow-accumulation --weights elevation --statistic below --areas --into below": ("below",),
     "flow-accumulation --method mfd --into mfd": ("mfd",),
     "flow-accumulation --method quinn --exponent 2 --into quinn": ("quinn",),
     "flow-accumulation --method dinf --areas --into dinf": ("dinf",),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import heapq
 import json
 import os
 
@@ -162,6 +163,44 @@ def test_nested_depressions(tmp_path):
         (1, 5, 7), (3, 1, 4), (5, None, 9), (7, 5, 5), (9, 5, 8), (11, 9, 3)
     ]  # fmt: skip
     assert [row["volume"] / 200 / 11 for row in rows_of(table)] == [14, 2, 63, 2, 18, 1]
+
+
+def prominence_of(z, peak):
+    """The least descent on any way to higher land, or to the edge as if higher land followed."""
+    seen, ways = {peak}, [(-z[peak], peak)]
+    lowest = z[peak]
+    while ways:
+        height, cell = heapq.heappop(ways)
+        lowest = min(lowest, -height)
+        if (-height, tuple(-k for k in cell)) > (z[peak], tuple(-k for k in peak)):
+            return z[peak] - lowest
+        if 0 in cell or cell[0] == z.shape[0] - 1 or cell[1] == z.shape[1] - 1:
+            return z[peak] - lowest
+        for down, right in reference.TOWARD:
+            there = cell[0] + down, cell[1] + right
+            if there not in seen:
+                seen.add(there)
+                heapq.heappush(ways, (-z[there], there))
+    raise AssertionError("there is an edge")
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_the_prominence_of_peaks(tmp_path, seed):
+    """Peaks are the pits of the raster turned upside down, and their depths the prominences."""
+    rng = np.random.default_rng(seed)
+    z = ndimage.gaussian_filter(rng.normal(0, 300, (70, 131)), 1 + seed)
+    z = (z if seed % 2 else np.round(z)).astype(np.float32)  # with ties
+    store = make_store(tmp_path / "s.zarr", -z, None, 64)
+    spanning_tree(store, weight="flow")
+    flow_direction(store)
+    depressions(store, table=tmp_path / "t.csv", verify=True)
+    found = {
+        (int(row["row"]), int(row["col"])): row["depth"] for row in rows_of(tmp_path / "t.csv")
+    }
+    inner = [cell for cell in np.ndindex(z.shape) if min(cell) > 0]
+    inner = [(row, col) for row, col in inner if row < 69 and col < 130]
+    right = {cell: float(prominence_of(z.astype(float), cell)) for cell in inner}
+    assert found == {cell: height for cell, height in right.items() if height > 0}
 
 
 def test_a_pit_that_spills_towards_the_last_cell_of_its_block(tmp_path):

@@ -218,6 +218,46 @@ def test_the_least_elevations_upstream_are_the_carved_dem(tmp_path):
     assert all(carved[cell] == min(lists[cell]) for cell in np.ndindex(z.shape))
 
 
+@settings(max_examples=40)
+@given(
+    codes=acyclic_codes(),
+    raster=st.data(),
+    block=st.sampled_from([64, 128]),
+    other=st.sampled_from([64, 128]),
+    areas=st.booleans(),
+)
+def test_sums_below_marked_cells(folders, codes, raster, block, other, areas):
+    """Streams of these sums are the cells at and below the marks, with the orders of their sums."""
+    kinds = st.sampled_from(["|u1", "<i2", "<f4", "<u8"]).map(np.dtype)
+    drawn = raster.draw(rasters(kinds, st.just(codes.shape), special=False, terrains=["ties"]))
+    marks, nodata = drawn.cells.copy(), drawn.nodata
+    rng = np.random.default_rng(drawn.seed)
+    marks[rng.random(codes.shape) < rng.choice([0, 0.9, 0.999])] = 0
+    if marks.dtype.kind == "f" and (np.isinf(marks) & (marks != nodata)).any():
+        return
+    marked = (codes != 255) & (marks != 0) & reference.vertices(marks, nodata)
+    with folders() as folder:
+        store = store_of_codes(folder / "s.zarr", codes, block)
+        store_of_codes(store, marks, other, nodata, TileStore.open(store).grid, "marks")
+        how = {"directions": "codes", "weights": "marks", "statistic": "below"}
+        found = flow_accumulation(store, **how, areas=areas, into="sums", verify=True)
+        one = float(cell_areas(TileStore.open(store).grid)[0]) if areas else 1
+        right = reference.flow_sums(codes, np.ones(len(codes), int))
+        below = reference.flow_sums(codes, np.ones(len(codes), int), marked) > 0
+        right = np.where(below, right, 0) * one
+        assert same(whole(found.layers["sums"]), right.astype(np.float64 if areas else np.uint32))
+        if below.any():
+            how = {"directions": "codes", "accumulation": "sums", "order": "shreve"}
+            orders = whole(streams(store, 1, **how, verify=True).layer)
+            links = reference.channel_links(codes, right, 1)
+            values = reference.stream_orders(links, right)["shreve"]
+            expected = np.zeros(codes.shape, np.uint32)
+            for (cells, _), value in zip(links, values, strict=True):
+                expected[tuple(np.transpose(cells))] = value
+            assert same(orders, expected)
+            assert same(orders > 0, below)
+
+
 # -- what is refused -----------------------------------------------------------------------------
 
 
@@ -234,6 +274,8 @@ def plain(tmp_path):
         ({"statistic": "max"}, "statistic 'max': give the layer of values"),
         ({"weights": "rain", "statistic": "mean", "areas": True}, "areas: leave it out, the mean"),
         ({"weights": "rain", "statistic": "min", "exclude_self": True}, "exclude_self: leave it"),
+        ({"statistic": "below"}, "statistic 'below': give the layer of values"),
+        ({"weights": "rain", "statistic": "below", "exclude_self": True}, "exclude_self: leave"),
         ({"weights": "rain", "statistic": "mode"}, "statistic 'mode' is not known; use one of sum"),
         ({"weights": "rain", "into": "rain"}, "must have different names"),
     ],
@@ -295,7 +337,7 @@ def test_the_proof_counts_cells_without_a_weight(plain):
     assert verify(plain)[0] == StoreError.exit_code
 
 
-@pytest.mark.parametrize("statistic", ["mean", "max", "min"])
+@pytest.mark.parametrize("statistic", ["mean", "max", "min", "below"])
 @pytest.mark.parametrize("cell", [(20, 20), (63, 64), (50, 40)])
 def test_the_proof_refuses_a_wrong_bit(tmp_path, monkeypatch, statistic, cell):
     codes = np.full((70, 80), 1, np.uint8)

@@ -42,7 +42,7 @@ def open_sums(store: TileStore, name: str, codes: Layer) -> Layer:
             "float64 areas; terrain-gpu flow-accumulation makes them"
         )
     settings, own = (_settings(one) for one in (layer, codes))
-    if settings.get("statistic", "sum") != "sum":
+    if settings.get("statistic", "sum") not in ("sum", "below"):
         raise StoreError(
             f"{layer.path}: holds the {settings['statistic']} of what is upstream, which need not "
             "grow downstream; give a layer of sums"
@@ -139,7 +139,8 @@ def least_sum(given: Any, sums: Layer, name: str = "threshold") -> int | float:
     number, unit = amount(given, name)
     what, settings = f"{name} {described(given)}", _settings(sums)
     counts = sums.dtype.kind != "f"
-    areas = settings.get("areas") is True and "weights" not in settings
+    weighted = settings.get("statistic", "below") != "below"
+    areas = settings.get("areas") is True and not weighted
     if counts or areas:
         if unit is not None:
             number *= _SQUARE_METRES[unit] / _map_unit(sums, what) ** 2

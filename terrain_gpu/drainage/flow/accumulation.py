@@ -212,20 +212,23 @@ def flow_accumulation(  # noqa: PLR0913 - keyword-only
         Sum areas (map units squared, or square metres for a geographic CRS) instead of cells; or
         weights times areas.
     exclude_self
-        Leave out the cell itself: 0 at cells into which nothing drains. Not for extremes.
+        Leave out the cell itself: 0 at cells into which nothing drains. Not for extremes and
+        "below".
     weights
         Layer of values to sum over all cells upstream, such as rain or runoff; they may be
         negative. Cells without one count nothing.
     statistic
         "sum", or of `weights` also "mean", "max" or "min", all over the cells upstream and the cell
         itself. The minimum of elevations is the carved DEM: no cell is higher than what drains
-        into it.
+        into it. "below": cells, or areas, at and below the cells of which the weight is neither 0
+        nor nodata, and 0 elsewhere. Streams of these sums begin at such cells.
     into
         Layer to write; None for "flow_accumulation", or with weights "upstream_sum",
         "upstream_mean" and so on. Cells are uint32 (int64 for rasters of 2^32 cells or more, and
         with `exclude_self`), areas float64; those that do not drain are nodata, 0, or -1 with
-        `exclude_self`. Sums and means of weights: float64, nodata is NaN. Extremes:
-        the type and nodata value of the weights; cells that do not drain keep their values.
+        `exclude_self`; so are those "below". Sums and means of weights: float64, nodata is NaN.
+        Extremes: the type and nodata value of the weights; cells that do not drain keep their
+        values.
     memory_limit
         Limit on the peak resident set of the process in bytes; a quarter of RAM when None.
     threads
