@@ -1,0 +1,67 @@
+"""Pages of the documentation: every command prints what the page says, and so does every script.
+
+Only pages that need no other file than the sample. Times differ, and warnings are not compared.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import programs
+import pytest
+
+ROOT = Path(__file__).parent.parent
+PAGES = [
+    "rivers",
+    "how-to/accumulate",
+    "how-to/basins",
+    "how-to/breach-depressions",
+    "how-to/depressions",
+    "how-to/fill-depressions",
+    "how-to/flow-directions",
+    "how-to/hand",
+    "how-to/streams",
+    "how-to/terrain-indices",
+]
+DRAWING = re.compile(r"^import (matplotlib|shapely)", re.M)
+"""Needs packages that the tests do not install."""
+
+
+def plain(text):
+    """Without what differs from run to run."""
+    return re.sub(r"\d+\.\d\d s\b", "N s", text).strip()
+
+
+def output_of(command):
+    if command.split()[0] in ("terrain-gpu", "convert-dataset", "compute-mst"):
+        ended = programs.forked(command)
+    else:
+        ended = subprocess.run(command, shell=True, text=True, capture_output=True, check=False)
+    assert ended.returncode == 0, f"{command}\n{ended.stderr}"
+    return ended.stdout
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_the_page_prints_what_it_says(page, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    shutil.copy(ROOT / "data/jacksboro.tif", tmp_path)
+    text, said, compared = (ROOT / f"docs/{page}.md").read_text(encoding="utf-8"), "", 0
+    for language, block in re.findall(r"^```(\w+)\n(.*?)^```", text, re.S | re.M):
+        if language == "console":
+            for part in re.split(r"^\$ ", block, flags=re.M)[1:]:
+                command, _, expected = part.partition("\n")
+                assert plain(output_of(command)) == plain(expected), command
+                compared += 1
+        elif language == "python" and not DRAWING.search(block):
+            with contextlib.redirect_stdout(io.StringIO()) as out:
+                exec(block, {})
+            said = out.getvalue()
+        elif language == "text" and said:
+            assert plain(said) == plain(block)
+            said, compared = "", compared + 1
+    assert compared > 1
