@@ -706,6 +706,11 @@ def test_memory(tmp_path):
     limit = str(least.value).split("at least ")[1]
     with pytest.raises(PlanError, match=r"for so many channels; .* a larger --threshold"):
         streams(store, 1, memory_limit=limit, threads=1)
+    # What lines need in addition is refused before the layer is there.
+    write(store, "elevation", np.zeros(codes.shape), None, 256, GridSpec(*codes.shape))
+    with pytest.raises(PlanError, match="too small"):
+        streams(store, 100, lines=tmp_path / "l.gpkg", memory_limit=limit, threads=1)
+    assert "streams" not in TileStore.open(store).layers
     streams(store, 100, memory_limit=limit, threads=1)
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...arguments import StreamOrder, checked
+from ...engine.plan import limit_of
 from ...engine.run import Here, run
 from ...io.lines import checked_target
 from ...progress import Progress, silent
@@ -169,9 +170,14 @@ def streams(  # noqa: PLR0913 - keyword-only
     """
     opened = store if isinstance(store, TileStore) else TileStore.open(store)
     *_, least = open_channels(opened, directions, accumulation, threshold)
+    drawn = StreamLines(str(opened.path), directions, accumulation, least, str(lines), layer)
     if lines is not None:
         checked_target(lines, overwrite=overwrite, parquet=True)
         opened.layer(layer)
+        if client is None:  # before the layer is computed, and left there without the lines
+            drawn.plan(memory_limit, threads)
+            if verify:
+                drawn.plan_verify(limit_of(memory_limit), threads)
     passes = opened.grid.cells * (2 + verify + (lines is not None) * (1 + verify))
 
     def counted(cells: int, total: int) -> None:
@@ -188,7 +194,6 @@ def streams(  # noqa: PLR0913 - keyword-only
     result = run(operation, resume=resume, verify=verify, **how)
     found, report = result.found, result.report
     if lines is not None:
-        drawn = StreamLines(str(opened.path), directions, accumulation, least, str(lines), layer)
         more = run(drawn, verify=verify, **{**how, "place": Here(counted)}).report
         report.seconds = {
             name: report.seconds.get(name, 0.0) + more.seconds.get(name, 0.0)
