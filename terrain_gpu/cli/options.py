@@ -428,6 +428,8 @@ def run(command: click.Command) -> None:
     leave_out_unused()
     handler = logging.StreamHandler()
     handler.setFormatter(logging.Formatter("%(levelname)s: %(message)s"))
+    told: set[str] = set()  # several steps may warn of the same
+    handler.addFilter(lambda record: (text := record.getMessage()) not in told and not told.add(text))
     logging.getLogger(NAME).addHandler(handler)
     # Hide the logs and warnings of other libraries: they address Python programmers.
     logging.getLogger().addHandler(logging.NullHandler())

@@ -23,7 +23,7 @@ from terrain_gpu.drainage.breaching import lines as line_module
 from terrain_gpu.drainage.breaching.lines import FIELDS, BreachLines
 from terrain_gpu.drainage.breaching.pits import BlockFiles
 from terrain_gpu.engine.run import run
-from terrain_gpu.errors import InputError
+from terrain_gpu.errors import InputError, PlanError
 from terrain_gpu.grid import GridSpec
 from terrain_gpu.grid.lengths import step_lengths
 
@@ -173,6 +173,17 @@ def test_the_lines_of_a_dam(tmp_path):
     assert len(pits) == 2
     assert found.report.result["lines"] == str(tmp_path / "l.geojson")
     assert found.report.seconds["write"] > 0
+
+
+def test_a_limit_too_small_for_lines_is_refused_before_there_are_heights(tmp_path, no_fsync):
+    store = make_store(tmp_path / "s.zarr", np.zeros((300, 300), np.float32), None, 256)
+    with pytest.raises(PlanError, match=r"at least \d+ MB") as least:
+        breach(store, memory_limit="100MB", threads=1)
+    limit = str(least.value).split("at least ")[1]
+    with pytest.raises(PlanError, match=r"at least \d+ MB"):
+        breach(store, lines=tmp_path / "l.gpkg", memory_limit=limit, threads=1)
+    assert TileStore.open(store).layers == ["elevation"]
+    breach(store, memory_limit=limit, threads=1)
 
 
 def test_no_lines_where_nothing_is_breached(tmp_path):

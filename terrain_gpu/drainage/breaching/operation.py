@@ -443,6 +443,7 @@ def breach(  # noqa: PLR0913 - keyword-only
 
     checked_target(lines, overwrite=overwrite, parquet=True)
     drawn = lines_of(operation, str(lines))
+    drawn.plan(memory_limit, threads)  # before heights are there without the lines
     passes = operation.passes + drawn.passes + operation.proof_passes * verify
 
     def counted(cells: int, total: int) -> None:
