@@ -423,13 +423,27 @@ def if_interrupted(advice: str) -> Iterator[None]:
         raise Interrupted(*(error.args or (advice,))) from None
 
 
+class _Once(logging.Filter):
+    """Lets a message through once: several steps of a command may warn of the same."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._told: set[str] = set()
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        text = record.getMessage()
+        if text in self._told:
+            return False
+        self._told.add(text)
+        return True
+
+
 def run(command: click.Command) -> None:
     """Run a command as a program and exit: one-line errors; code 0, 2 (bad input) or 1 (else)."""
     leave_out_unused()
     handler = logging.StreamHandler()
     handler.setFormatter(logging.Formatter("%(levelname)s: %(message)s"))
-    told: set[str] = set()  # several steps may warn of the same
-    handler.addFilter(lambda record: (text := record.getMessage()) not in told and not told.add(text))
+    handler.addFilter(_Once())
     logging.getLogger(NAME).addHandler(handler)
     # Hide the logs and warnings of other libraries: they address Python programmers.
     logging.getLogger().addHandler(logging.NullHandler())
