@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,6 +23,25 @@ if TYPE_CHECKING:
 
 LAYERS = "friction", "barriers"
 """Options that take files in place of layers."""
+
+
+@contextmanager
+def _warnings(named: Callable[[str], str]) -> Iterator[None]:
+    """Change what the program logs."""
+
+    def change(record: logging.LogRecord) -> bool:
+        record.msg, record.args = named(record.getMessage()), ()
+        return True
+
+    handlers = logging.getLogger("terrain_gpu").handlers
+    for handler in handlers:
+        handler.addFilter(change)
+    try:
+        yield
+    finally:
+        for handler in handlers:
+            handler.removeFilter(change)
+
 
 store_option = click.option(
     "--store",
@@ -120,14 +140,19 @@ class Given:
             prefix=".terrain-gpu-", dir=place, ignore_cleanup_errors=True
         ) as made:
             store = os.path.join(made, "store.zarr")
-            _convert(self.path, store, settings)
-            try:
-                yield store
-            except TerrainError as error:  # name what the user gave
-                text = str(error)
+
+            def named(text: str) -> str:
+                """A message that names what the user gave."""
                 for layer, file in [*self.files.values(), ("elevation", self.path)]:
                     text = text.replace(f"{store}/{layer}", file)
-                raise type(error)(text.replace(store, self.path), *error.args[1:]) from None
+                return text.replace(store, self.path)
+
+            with _warnings(named):
+                _convert(self.path, store, settings)
+                try:
+                    yield store
+                except TerrainError as error:
+                    raise type(error)(named(str(error)), *error.args[1:]) from None
 
     def layers(self, store: TileStore, settings: dict[str, Any]) -> TileStore:
         """Turn the files of LAYERS into layers called like them; return the store that has them.

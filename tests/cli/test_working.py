@@ -7,6 +7,7 @@ import json
 import os
 
 import numpy as np
+import programs
 import pyogrio.raw
 import pytest
 import rasterio
@@ -151,3 +152,14 @@ def test_wrong(world, capfd, command, says):
     assert code == 2
     assert says in err
     assert sorted(os.listdir(world)) == before
+
+
+def test_warnings_name_the_raster_and_not_its_temporary_store(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    z = np.arange(400, dtype=np.float32).reshape(20, 20)
+    with rasterio.open("dem.tif", "w", "GTiff", 20, 20, 1, dtype=z.dtype) as out:
+        out.write(z, 1)
+    ended = programs.forked("terrain-gpu terrain-indices dem.tif --twi twi -o twi.tif")
+    assert ended.returncode == 0
+    assert "WARNING: dem.tif: no coordinate system, so map units" in ended.stderr
+    assert ".terrain-gpu-" not in ended.stderr
