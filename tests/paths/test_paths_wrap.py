@@ -308,7 +308,7 @@ def test_networks(folders, question, block):
     assert found.parts == parts
 
 
-@pytest.mark.parametrize("mode", COSTS.keys() - {"edge"})
+@pytest.mark.parametrize("mode", sorted(COSTS.keys() - {"edge"}))
 @pytest.mark.parametrize("cols", [128, 191])
 def test_a_shifted_raster_has_the_same_matrix(tmp_path, cluster, mode, cols):
     """With fields that leave memory, in workers, and of the nearest places."""
