@@ -90,6 +90,9 @@ class Given:
         raster, kept = remote or os.path.isfile(path), settings.pop("kept", None)
         if kept is not None and not raster:
             raise click.UsageError(f"--store {kept} is for a raster, and {path} is not a file")
+        called = "" if "://" in path else Path(path).suffix
+        if called not in ("", ".zarr") and not (raster or os.path.exists(path)):
+            raise click.UsageError(f"{path}: no such raster or store")
         found = cls(path, written, raster, kept)
         if not found.temporary:
             return found

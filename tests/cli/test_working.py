@@ -130,6 +130,8 @@ def test_an_unfinished_run_goes_on(world, capfd, monkeypatch):
         ("slope dem.tif -o x.tif --resume", "--resume needs a store; give --store too"),
         ("slope s.zarr --store k.zarr", "--store k.zarr is for a raster, and s.zarr is not a file"),
         ("slope nix.tif --store k.zarr", "--store k.zarr is for a raster, and nix.tif is not a"),
+        ("slope nix.tif -o x.tif", "nix.tif: no such raster or store"),
+        ("slope nix.zarr", "nix.zarr: no such store; convert-dataset makes one"),
         ("slope dem.tif --store dem.tif", "dem.tif: is a file"),
         ("slope dem.tif --store no/k.zarr", "its folder no does not exist"),
         ("slope marks.geojson -o x.tif", "marks.geojson: not a raster"),
