@@ -73,7 +73,7 @@ info {store}
 verify {store} --backend cpu
 plan {store} --for mst
 """
-ALONE = {"export", "query-index", "info", "layers", "verify", "plan"}
+ALONE = {"export", "query-index", "info", "layers", "plan"}
 """Commands that do not use workers."""
 ELSEWHERE = {"demo"}
 """Commands without a store."""
