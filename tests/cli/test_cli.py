@@ -124,14 +124,14 @@ OPTIONS = {
     "overwrite progress json quiet verbose version help",
     "terrain-gpu cost-matrix": "source source-rowcol sources target target-rowcol targets "
     "id-field target-id-field cost-field outside nodata snap cost friction barriers parameter "
-    "reverse max-slope vertical-factor no-corner-cutting connectivity nearest max-cost output "
-    "path layer store memory-limit threads backend device gpu-memory-limit workers scheduler "
-    "verify resume scratch overwrite progress json quiet verbose help",
+    "reverse max-slope vertical-factor no-corner-cutting connectivity wrap nearest max-cost "
+    "output path layer store memory-limit threads backend device gpu-memory-limit workers "
+    "scheduler verify resume scratch overwrite progress json quiet verbose help",
     "terrain-gpu least-cost-network": "source source-rowcol sources id-field outside nodata snap "
     "pairs nearest cost friction barriers parameter reverse max-slope vertical-factor "
-    "no-corner-cutting connectivity max-cost output table layer into store memory-limit threads "
-    "backend device gpu-memory-limit workers scheduler verify resume scratch overwrite progress "
-    "json quiet verbose help",
+    "no-corner-cutting connectivity wrap max-cost output table layer into store memory-limit "
+    "threads backend device gpu-memory-limit workers scheduler verify resume scratch overwrite "
+    "progress json quiet verbose help",
     "terrain-gpu query-index": "from to from-rowcol to-rowcol pairs snap output path memory-limit "
     "scratch overwrite progress json quiet verbose help",
     "terrain-gpu streams": "threshold directions accumulation order into lines layer output "
@@ -147,12 +147,12 @@ OPTIONS = {
     "scratch overwrite progress json quiet verbose help",
     "terrain-gpu contours": "layer breaks interval base polygons cumulative store memory-limit "
     "threads workers scheduler scratch overwrite progress json quiet verbose help",
-    "terrain-gpu verify": "data file layer heights accept-changes memory-limit threads backend "
-    "device gpu-memory-limit scratch progress json quiet verbose help",
+    "terrain-gpu verify": "workers data file layer heights accept-changes memory-limit threads "
+    "backend device gpu-memory-limit workers scheduler scratch progress json quiet verbose help",
     "terrain-gpu info": "json quiet verbose help",
     "terrain-gpu plan": "dtype for layer block-size weight cost parameter friction barriers "
-    "backlink allocation points flats method epsilon memory-limit threads workers like storage "
-    "json quiet verbose help",
+    "backlink allocation connectivity points flats method epsilon memory-limit threads workers "
+    "like storage json quiet verbose help",
     "terrain-gpu export": "layer bounds cog compress encoding memory-limit threads verify "
     "overwrite progress json quiet verbose help",
     "terrain-gpu demo": "overwrite quiet verbose help",
