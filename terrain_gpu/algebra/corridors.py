@@ -22,7 +22,7 @@ from ..engine.operation import Operation, OutputLayer, Phase, SolvedBlock, State
 from ..engine.plan import StreamPlan, fit_blocks, layer_bytes
 from ..engine.run import Here, Result, run
 from ..errors import InputError
-from ..grid import Block
+from ..grid import Block, BlockGrid
 from ..progress import Progress, silent
 from ..store import TileStore
 
@@ -74,20 +74,11 @@ class Corridor(Operation):
     def plan(
         self, memory_limit: int | str | None, threads: int | None, gpu: Any = None
     ) -> StreamPlan:
-        blocks, layers = self.blocks, self.layers
-        size = blocks.block**2
-        read = sum(layer.dtype.itemsize for layer in layers)
-        return fit_blocks(
-            blocks,
-            ", ".join(layer.dtype.name for layer in layers),
-            "for the corridor of",
-            buffer=size * (read + 8),
-            worker=min(size, 2 * _STRIP) * (9 * len(layers) + 64),
-            scratch=size * (read + 8) + 64 * blocks.rows,
-            held=200 * len(self.pairs),
-            passes=2,
-            bytes_read=2 * sum(layer.info.get("stored_bytes") or 0 for layer in layers),
-            bytes_written=layer_bytes(*self.grid.shape, 8, blocks.block),
+        layers = self.layers
+        return plan_corridor(
+            self.blocks,
+            [layer.dtype for layer in layers],
+            stored=sum(layer.info.get("stored_bytes") or 0 for layer in layers),
             memory_limit=memory_limit,
             threads=threads,
         )
@@ -143,6 +134,46 @@ class Corridor(Operation):
         if self.share is not None:
             return self.share * optimum
         return math.inf if self.within is None else self.within
+
+
+def plan_corridor(
+    blocks: BlockGrid,
+    kinds: Sequence[np.dtype],
+    *,
+    stored: int | None = None,
+    memory_limit: int | str | None = None,
+    threads: int | None = None,
+) -> StreamPlan:
+    """Plan `corridor` for distances of these types.
+
+    Parameters
+    ----------
+    stored
+        Bytes of the distances; None for those of full layers.
+
+    Raises
+    ------
+    PlanError
+        when the limit is too small.
+    """
+    size, shape = blocks.block**2, (blocks.rows, blocks.cols)
+    read = sum(kind.itemsize for kind in kinds)
+    if stored is None:
+        stored = sum(layer_bytes(*shape, kind.itemsize, blocks.block) for kind in kinds)
+    return fit_blocks(
+        blocks,
+        ", ".join(kind.name for kind in kinds),
+        "for the corridor of",
+        buffer=size * (read + 8),
+        worker=min(size, 2 * _STRIP) * (9 * len(kinds) + 64),
+        scratch=size * (read + 8) + 64 * blocks.rows,
+        held=200 * math.comb(len(kinds), 2),
+        passes=2,
+        bytes_read=2 * stored,
+        bytes_written=layer_bytes(*shape, 8, blocks.block),
+        memory_limit=memory_limit,
+        threads=threads,
+    )
 
 
 class _Optima(State):

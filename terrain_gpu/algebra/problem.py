@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -19,7 +19,7 @@ from ..engine.plan import StreamPlan, fit_blocks, layer_bytes
 from ..engine.proof import Limits
 from ..engine.run import Here, Result, Run, run
 from ..errors import InputError
-from ..grid import Block
+from ..grid import Block, BlockGrid
 from ..progress import Progress, silent
 from ..store import TileStore
 from .arithmetic import CONDITION, REAL, Arithmetic, Cells, TooLarge
@@ -96,21 +96,14 @@ class Calc(Operation):
     def plan(
         self, memory_limit: int | str | None, threads: int | None, gpu: Any = None
     ) -> StreamPlan:
-        blocks, layers, out = self.blocks, self.layers, self.target.itemsize
-        size = blocks.block**2
-        read = sum(layer.dtype.itemsize for layer in layers)
-        names = ", ".join(layer.dtype.name for layer in layers)
-        return fit_blocks(
-            blocks,
-            names,
-            "to compute with",
-            buffer=size * (read + out),
-            # Values and masks of every part, and temporaries of one.
-            worker=min(size, 2 * _STRIP) * (10 * self.arithmetic.parts + 64),
-            scratch=size * (read + out) + 64 * blocks.rows,
-            held=32 * len(self.classes or ()),
-            bytes_read=sum(layer.info.get("stored_bytes") or 0 for layer in layers),
-            bytes_written=layer_bytes(*self.grid.shape, out, blocks.block),
+        layers = self.layers
+        return plan_calc(
+            self.blocks,
+            [layer.dtype for layer in layers],
+            self.target,
+            parts=self.arithmetic.parts,
+            classes=len(self.classes or ()),
+            stored=sum(layer.info.get("stored_bytes") or 0 for layer in layers),
             memory_limit=memory_limit,
             threads=threads,
         )
@@ -237,6 +230,53 @@ class Calc(Operation):
         except _Missing:
             run.forget()  # the blocks are of no use with another table
             raise
+
+
+def plan_calc(
+    blocks: BlockGrid,
+    kinds: Sequence[np.dtype],
+    target: np.dtype,
+    *,
+    parts: int,
+    classes: int = 0,
+    stored: int | None = None,
+    memory_limit: int | str | None = None,
+    threads: int | None = None,
+) -> StreamPlan:
+    """Plan `calc` for layers of these types, and a result of the type `target`.
+
+    Parameters
+    ----------
+    parts
+        Operations, layers and numbers of the expression.
+    classes
+        Of a table.
+    stored
+        Bytes of the layers; None for those of full ones.
+
+    Raises
+    ------
+    PlanError
+        when the limit is too small.
+    """
+    size, shape, out = blocks.block**2, (blocks.rows, blocks.cols), target.itemsize
+    read = sum(kind.itemsize for kind in kinds)
+    if stored is None:
+        stored = sum(layer_bytes(*shape, kind.itemsize, blocks.block) for kind in kinds)
+    return fit_blocks(
+        blocks,
+        ", ".join(kind.name for kind in kinds),
+        "to compute with",
+        buffer=size * (read + out),
+        # Values and masks of every part, and temporaries of one.
+        worker=min(size, 2 * _STRIP) * (10 * parts + 64),
+        scratch=size * (read + out) + 64 * blocks.rows,
+        held=32 * classes,
+        bytes_read=stored,
+        bytes_written=layer_bytes(*shape, out, blocks.block),
+        memory_limit=memory_limit,
+        threads=threads,
+    )
 
 
 class _Lacking(State):

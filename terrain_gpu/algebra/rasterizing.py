@@ -16,7 +16,7 @@ from ..engine.plan import StreamPlan, fit_blocks, layer_bytes
 from ..engine.proof import Limits
 from ..engine.run import Here, Result, Run, run
 from ..errors import InputError
-from ..grid import Block, cells_in
+from ..grid import Block, BlockGrid, cells_in
 from ..io.places import Places, PlacesLike, as_places
 from ..progress import Progress, silent
 from ..store import Layer, TileStore
@@ -84,19 +84,12 @@ class Rasterize(Operation):
     def plan(
         self, memory_limit: int | str | None, threads: int | None, gpu: Any = None
     ) -> StreamPlan:
-        out, size = self.outputs[0].dtype, self.blocks.block**2
-        both = self.layers[0].dtype.itemsize + out.itemsize
-        whole = layer_bytes(*self.grid.shape, out.itemsize, self.blocks.block)
-        return fit_blocks(
+        return plan_rasterize(
             self.blocks,
-            out.name,
-            "to rasterize features into",
-            buffer=size * both,
-            worker=40 * min(len(self.cells), size),
-            scratch=size * both + 64 * self.grid.rows,
-            held=16 * len(self.cells) + 250 * self.blocks.count,
-            bytes_read=0 if self.onto is None else whole,
-            bytes_written=whole,
+            self.layers[0].dtype,
+            self.outputs[0].dtype,
+            onto=self.onto is not None,
+            cells=len(self.cells),
             memory_limit=memory_limit,
             threads=threads,
         )
@@ -150,6 +143,45 @@ class Rasterize(Operation):
         made = run.layer(self.into)
         proven = verify_rasterized(self.source, made, expected, run.proof_limits)
         return {"verified_cells": proven["changed"]}
+
+
+def plan_rasterize(
+    blocks: BlockGrid,
+    kind: np.dtype,
+    target: np.dtype,
+    *,
+    onto: bool,
+    cells: int = 0,
+    memory_limit: int | str | None = None,
+    threads: int | None = None,
+) -> StreamPlan:
+    """Plan `rasterize` of so many cells, beside a layer of type `kind`, into one of type `target`.
+
+    Parameters
+    ----------
+    onto
+        Whether the layer is read, because its cells are kept.
+
+    Raises
+    ------
+    PlanError
+        when the limit is too small.
+    """
+    size, both = blocks.block**2, kind.itemsize + target.itemsize
+    whole = layer_bytes(blocks.rows, blocks.cols, target.itemsize, blocks.block)
+    return fit_blocks(
+        blocks,
+        target.name,
+        "to rasterize features into",
+        buffer=size * both,
+        worker=40 * min(cells, size),
+        scratch=size * both + 64 * blocks.rows,
+        held=16 * cells + 250 * blocks.count,
+        bytes_read=whole if onto else 0,
+        bytes_written=whole,
+        memory_limit=memory_limit,
+        threads=threads,
+    )
 
 
 class _Changed(State):

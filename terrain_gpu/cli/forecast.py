@@ -30,6 +30,8 @@ class Pass(NamedTuple):
         Bytes from the workers, for each cell at the sides of blocks, and for each cell.
     line
         Bytes of what records a block that it writes; 0 where it writes none.
+    told
+        Bytes from the workers, for each block beside that.
     given_cell
         Bytes to the workers for each cell.
     outputs
@@ -48,6 +50,7 @@ class Pass(NamedTuple):
     given_cell: float = 0
     outputs: int = 1
     stored: float = 1
+    told: int = 0
 
 
 class Case(NamedTuple):
@@ -71,6 +74,8 @@ class Case(NamedTuple):
         The share of the tiles that hold something; None for what is usual.
     cold
         Whether what a run reads must come from storage, and is not in memory already.
+    layers
+        How many layers calc or a corridor read; None for the least number.
     """
 
     weight: str = "max"
@@ -81,6 +86,7 @@ class Case(NamedTuple):
     storage: int | None = None
     stored: float | None = None
     cold: bool = False
+    layers: int | None = None
 
 
 # Rates: processor seconds of tasks, without the loading of kernels, on hosts of 32 cores (virtual
@@ -88,7 +94,9 @@ class Case(NamedTuple):
 # spanning tree and components the mean of these and of 32 workers on 100 000^2 on another host.
 # Rates of what did not run there are those of an EPYC core, divided by what the others lost. Bytes:
 # float32 terrain of 1024^2 to 8192^2, blocks of 128 to 1024. Flow directions and breach: of rasters
-# without voids.
+# without voids. calc (a product), rasterize and corridor (of two layers): of two workers on the
+# machine of benchmarks.md with two cores, 8192^2 float32, times 0.53, which is what convert, slope,
+# burn and absdiff, measured beside them, have here of what they have there.
 PASSES = {
     "convert": (Pass("convert", 94e6, line=110),),
     "slope": (Pass("slope", 22.9e6, line=110),),
@@ -144,6 +152,9 @@ PASSES = {
     "contours": (Pass("trace", 10e6, known=0.5, cell=2.7),),
     "breach": (Pass("pits", 41e6, known=9.1, cell=0.015), Pass("breach", 2.2e6, line=110)),
     "burn": (Pass("burn", 130e6, line=110),),
+    "calc": (Pass("calc", 72e6, line=110),),
+    "rasterize": (Pass("rasterize", 158e6, line=110, told=55),),
+    "corridor": (Pass("optimum", 92e6, told=168), Pass("corridor", 50e6, line=110)),
     "index": (Pass("build", 0.55e6, line=42),),
     "sssp": (),  # see `_visits`
 }
@@ -162,6 +173,8 @@ FINALISE_RATE, BACKLINK_RATE, BACKLINK_BYTES = 24e6, 12e6, 5
 from the workers, for each cell beside a border between blocks."""
 WEIGHTS = {"flow": 1.5, "absdiff": 1.4}
 """How many times as long as with "max" blocks of a spanning tree take."""
+LAYERS = {"calc": (1, 0.7), "corridor": (2, 0.5)}
+"""The fewest layers, and how much longer each further one takes, beside the time of those."""
 VISITS = {"friction": 4.2}
 OTHER_VISITS = 12.0
 """How often shortest paths visit a block: friction, and costs of heights."""
@@ -286,6 +299,10 @@ def _work(purpose: str, cells: int, case: Case) -> dict[str, float]:
     found = {one.name: cells / one.rate for one in PASSES[purpose]}
     if purpose == "mst":
         found["blocks"] *= WEIGHTS.get(case.weight, 1.0)
+    if case.layers and purpose in LAYERS:
+        least, each = LAYERS[purpose]
+        share = 1 + each * (case.layers - least)
+        return {name: seconds * share for name, seconds in found.items()}
     return found
 
 
@@ -426,7 +443,7 @@ def _forecast(
         job = WRITING_JOB + OUTPUT * (one.outputs - 1) if one.line else JOB
         found.sent += count * job + BLOCK * blocks.count
         found.sent += one.given * inner + one.given_cell * cells
-        found.received += ANSWER * count + one.line * blocks.count
+        found.received += ANSWER * count + (one.line + one.told) * blocks.count
         found.received += one.known * inner + one.rim * rims + one.cell * cells
     if purpose == "convert" and workers > 1:
         size = plan.bytes_read // plan.passes

@@ -49,15 +49,12 @@ PURPOSES = (
     "terrain-indices",
     "breach",
     "burn",
+    "calc",
+    "rasterize",
+    "corridor",
 )
 
-_STREAMS = (
-    "its memory is that of some blocks; the command refuses a --memory-limit that is too small"
-)
 UNPLANNED = {
-    "calc": _STREAMS,
-    "corridor": _STREAMS,
-    "rasterize": _STREAMS,
     "least-cost-network": "plan its search, --for sssp --allocation",
     "query-index": "it reads as much of the index as --memory-limit allows",
 }
@@ -86,8 +83,12 @@ NEEDS = {
     "flats": ("flow-direction",),
     "method": ("flow-accumulation", "hand"),
     "epsilon": ("fill",),
+    "layers": ("calc", "corridor"),
 }
 """Options, and what they say something about."""
+
+PARTS = 20
+"""Layers, numbers and operations in an expression of `calc`."""
 
 
 class Purpose(click.Choice[str]):
@@ -174,6 +175,12 @@ class Purpose(click.Choice[str]):
     help="Flow accumulation, or hand (dinf): how cells divide what drains.  [default: d8]",
 )
 @click.option("--epsilon", is_flag=True, help="Fill without flats.")
+@click.option(
+    "--layers",
+    type=click.IntRange(1, 1000),
+    metavar="N",
+    help="How many layers calc or corridor read, all of the same type.  [default: 1, 2]",
+)
 @options.memory_limit_option
 @options.threads_option
 @click.option(
@@ -275,6 +282,8 @@ def _refuse(purpose: str, problem: dict[str, Any]) -> None:
             raise click.UsageError(f"--{name} needs --for {needed}: give that too")
     if purpose == "cost-matrix" and problem["points"] is None:
         raise click.UsageError("--for cost-matrix needs --points: the number of places")
+    if purpose == "corridor" and problem["layers"] == 1:
+        raise click.UsageError("--layers 1: a corridor needs two or more; give that many")
     if purpose == "hand" and problem["method"] not in (None, "d8", "dinf"):
         raise click.UsageError(f"--method {problem['method']}: hand knows d8 and dinf; give one")
 
@@ -294,6 +303,7 @@ def _case(cells: np.dtype, layer: str, problem: dict[str, Any], storage: int | N
         visits=VISITS.get(cost, OTHER_VISITS),
         backlink=bool(problem["backlink"] or problem["allocation"]),
         storage=storage,
+        layers=problem["layers"],
     )
 
 
@@ -376,9 +386,28 @@ def _plan(
     if purpose in ("sssp", "index"):
         how = rows, cols, cells, layer, block_size, also_read, problem
         return _plan_paths(*how, index=purpose == "index", **limits)
+    if purpose in ("calc", "rasterize", "corridor"):
+        blocks = BlockGrid(rows, cols, block_size)
+        return _plan_algebra(purpose, blocks, cells, problem["layers"], limits)
     if purpose != "convert":
         plan = _plan_drainage(purpose, BlockGrid(rows, cols, block_size), cells, problem, limits)
     return plan
+
+
+def _plan_algebra(
+    purpose: str, blocks: BlockGrid, cells: np.dtype, layers: int | None, limits: dict[str, Any]
+) -> StreamPlan:
+    """Plan layers from layers: calc into float64, features onto a layer, a corridor."""
+    from ..algebra.corridors import plan_corridor
+    from ..algebra.problem import plan_calc
+    from ..algebra.rasterizing import plan_rasterize
+
+    if purpose == "calc":
+        target = np.dtype(np.float64)
+        return plan_calc(blocks, (layers or 1) * [cells], target, parts=PARTS, **limits)
+    if purpose == "rasterize":
+        return plan_rasterize(blocks, cells, cells, onto=True, **limits)
+    return plan_corridor(blocks, (layers or 2) * [cells], **limits)
 
 
 def _plan_drainage(

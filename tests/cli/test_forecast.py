@@ -23,8 +23,10 @@ from terrain_gpu import (
     basins,
     breach,
     burn,
+    calc,
     contours,
     convert_dataset,
+    corridor,
     depressions,
     drainage,
     extract_network,
@@ -35,6 +37,7 @@ from terrain_gpu import (
     label_components,
     minimum_spanning_tree,
     polygons,
+    rasterize,
     shortest_paths,
     slope,
     streams,
@@ -78,13 +81,15 @@ def world(tmp_path_factory, cluster):
     names = {"raster": "r.tif", "store": "s.zarr", "lines": "n.gpkg", "areas": "p.gpkg"}
     names["contours"] = "c.gpkg"
     found = SimpleNamespace(**{key: folder / name for key, name in names.items()})
-    ran = {name for name, _ in runs(found, cluster)}  # workers read their modules only once
+    ran = {
+        words.split()[0] for words, _ in runs(found, cluster)
+    }  # workers read their modules only once
     assert ran == set(ON_WORKERS)
     return found
 
 
 def runs(world, client):
-    """Purpose and report of every operation that runs on clusters, each after what it reads."""
+    """Words of `plan --for`, and the report, of every operation, each after what it reads."""
     store, again = world.store, {"client": client, "overwrite": True}
     yield "convert", convert_dataset(world.raster, store, block_size=BLOCK, **again)
     yield "slope", slope(store, **again).report
@@ -96,6 +101,12 @@ def runs(world, client):
     yield "contours", contoured
     yield "breach", breach(store, **again).report
     yield "burn", burn(store, [(9, 9), (SIDE // 2, 7)], depth=5, **again).report
+    few = [(9, 9), (SIDE // 2, 7)]
+    yield "rasterize", rasterize(store, few, value=3, onto="elevation", **again).report
+    yield "calc", calc(store, "elevation * 1.5", into="b", **again).report
+    calc(store, "elevation + b", into="c", overwrite=True)
+    yield "calc --layers 2 --dtype float64", calc(store, "b + c", **again).report
+    yield "corridor --dtype float64", corridor(store, ["b", "c"], **again).report
     yield "index", build_index(store, **again)
     yield "sssp", shortest_paths(store, [(SIDE // 2, SIDE // 2)], **again).report
     yield "accumulate", accumulate(store, **again).report
@@ -163,10 +174,11 @@ def unhurried(cluster):
 def test_runs_are_as_predicted(world, cluster, monkeypatch, no_fsync, tmp_path):
     monkeypatch.setattr(clusters, "TASK_SECONDS", 0)  # else tasks depend on the machine
     failed = {}
-    for purpose, report in runs(world, cluster):
+    for words, report in runs(world, cluster):
+        purpose = words.split()[0]
         (tmp_path / "report.json").write_text(report.to_json())
         how = ["--block-size", BLOCK, "--like", tmp_path / "report.json"]
-        plan = planned(f"{SIDE}x{SIDE}", *how, "--for", purpose)
+        plan = planned(f"{SIDE}x{SIDE}", *how, "--for", *words.split())
         predicted, told = plan["cluster"], report.settings["cluster"]
         # How many visits are done in one task depends on how fast answers come.
         wrong = differences(told, predicted, 0.4 if purpose == "sssp" else 0.2)
@@ -179,11 +191,11 @@ def test_runs_are_as_predicted(world, cluster, monkeypatch, no_fsync, tmp_path):
         least = 0 if purpose in ("components", "watershed", "index") else 0.8
         if not least * predicted["bytes_written"] <= written <= 1.2 * predicted["bytes_written"]:
             wrong["bytes_written"] = written, predicted["bytes_written"]
-        few = 1000 * (purpose == "burn")  # bytes for the cells of streams
+        few = 1000 * (purpose in ("burn", "rasterize"))  # bytes for their cells
         if plan["memory"] + few < report.settings["plan"]["memory"]:
             wrong["memory"] = report.settings["plan"]["memory"], plan["memory"]
         if wrong:
-            failed[purpose] = wrong
+            failed[words] = wrong
     assert not failed
 
 
