@@ -119,8 +119,23 @@ def mercator_stretch(grid: GridSpec) -> float | None:
     return math.cosh(farthest / 6378137.0)
 
 
+def looks_like_degrees(grid: GridSpec) -> bool:
+    """Whether a raster names no coordinate system, and lies on the globe in small cells."""
+    if grid.crs_wkt or grid.transform is None:
+        return False
+    width, _, west, _, height, north = grid.transform
+    xs, ys = (west, west + width * grid.cols), (north, north + height * grid.rows)
+    inside = max(map(abs, xs)) <= 180 and max(map(abs, ys)) <= 90
+    return inside and max(abs(width), abs(height)) < 0.5
+
+
 def warn_of_mercator(grid: GridSpec, measured: Sequence[Measured]) -> None:
-    """Warn if what is measured in a raster is wrong because of Mercator's projection."""
+    """Warn if what is measured in a raster is wrong because of Mercator's projection, or no CRS."""
+    if measured and looks_like_degrees(grid):
+        log.warning(
+            "the raster names no coordinate system, and its bounds look like degrees: lengths, "
+            "areas and slopes take them as map units; name it: convert-dataset --crs EPSG:4326"
+        )
     if measured and (stretch := mercator_stretch(grid)):
         log.warning(
             "Mercator's projection: %s; reproject the raster, for instance to UTM",

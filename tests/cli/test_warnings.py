@@ -190,6 +190,36 @@ def test_what_mercator_distorts(tmp_path, monkeypatch, caplog, line, crs):
     assert ("reproject the raster, for instance to UTM" in told) == bool(wrong)
 
 
+@pytest.mark.parametrize(
+    ("cell", "west", "line", "warns"),
+    [
+        (0.01, 7, "flow-accumulation --areas", True),
+        (0.01, 7, "slope", True),
+        (0.01, 7, "flow-accumulation", False),  # which measures nothing
+        (0.5, 7, "slope", False),
+        (0.01, 179.8, "slope", False),
+        (0.01, -180, "slope", True),
+    ],
+)
+def test_degrees_without_a_coordinate_system(
+    tmp_path, monkeypatch, caplog, cell, west, line, warns
+):
+    monkeypatch.chdir(tmp_path)
+    cells = np.random.default_rng(3).integers(0, 40, (40, 50)).astype(np.int16)
+    for path, crs in (("dem.tif", None), ("named.tif", "EPSG:4326")):
+        with rasterio.open(
+            path, "w", driver="GTiff", height=40, width=50, count=1, dtype="int16",
+            nodata=-9999, crs=crs, transform=from_origin(west, 50, cell, cell),
+        ) as file:  # fmt: skip
+            file.write(cells, 1)
+        caplog.clear()
+        name, _, words = line.partition(" ")
+        with caplog.at_level(logging.WARNING):
+            assert call(f"{name} {path} {words} -o {(crs and 'n') or 'o'}.tif") == 0
+        told = [one for one in caplog.messages if "its bounds look like degrees" in one]
+        assert len(told) == (warns and crs is None)
+
+
 def test_areas_of_lines_and_polygons_in_mercator(tmp_path, monkeypatch, caplog):
     monkeypatch.chdir(tmp_path)
     write("dem.tif", np.arange(2000, dtype=np.int16).reshape(40, 50) // 500, "EPSG:3857", 7.3e6)
