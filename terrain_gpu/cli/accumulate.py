@@ -9,6 +9,7 @@ import click
 from .places import given_outlets, outlet_options
 
 NAME = "accumulate"
+NEEDS = "accumulate"
 PROVEN = True
 MODULES = "mst.problem", "drainage.accumulation"
 WRITES = "into", "directions"
@@ -45,14 +46,6 @@ OPTIONS = [
         "outlet, 255 no outlet reached).",
     ),
 ]
-
-
-def provide(
-    store: Any, show: Any, how: dict[str, Any], settings: dict[str, Any]
-) -> dict[str, float]:
-    from ..drainage.chain import provide_tree
-
-    return provide_tree(store, show, **how)
 
 
 def run(store: Any, **settings: Any) -> Any:

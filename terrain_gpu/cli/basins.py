@@ -6,11 +6,10 @@ from typing import Any
 
 import click
 
-from .flow_accumulation import directions_option, provide
-
-__all__ = ["HELP", "MODULES", "NAME", "OPTIONS", "PROVEN", "provide", "run", "tell"]
+from .flow_accumulation import directions_option
 
 NAME = "basins"
+NEEDS = "basins"
 PROVEN = True
 MODULES = "mst.problem", "drainage.flow", "drainage.directions"
 HELP = """Label the drainage basins of STORE, or of a raster (then give -o): every cell with the

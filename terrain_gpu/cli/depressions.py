@@ -6,11 +6,10 @@ from typing import Any
 
 import click
 
-from .flow_accumulation import directions_option, provide
-
-__all__ = ["HELP", "MODULES", "NAME", "OPTIONS", "PROVEN", "WRITES", "provide", "run", "tell"]
+from .flow_accumulation import directions_option
 
 NAME = "depressions"
+NEEDS = "depressions"
 PROVEN = True
 WRITES = "into", "conditioned"
 MODULES = "mst.problem", "drainage.hierarchy", "drainage.flow", "drainage.directions"

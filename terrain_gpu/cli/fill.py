@@ -74,10 +74,10 @@ def refuse(settings: dict[str, Any]) -> None:
 def provide(
     store: TileStore, show: Any, how: dict[str, Any], settings: dict[str, Any]
 ) -> dict[str, float]:
-    from ..drainage.chain import provide_directions
+    from ..drainage import needs
 
-    ends = outlets_of(store, dict(settings))
-    return provide_directions(store, settings["directions"], show, ends, **how)
+    given = {**settings, "outlets": outlets_of(store, dict(settings))}
+    return needs.fill(store, show, how, given)
 
 
 def run(store: TileStore, **settings: Any) -> Any:

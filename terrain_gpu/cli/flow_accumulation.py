@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from ..store import TileStore
 
 NAME = "flow-accumulation"
+NEEDS = "flow_accumulation"
 PROVEN = ON_GPU = True
 MODULES = "mst.problem", "drainage.flow", "drainage.directions"
 HELP = """Count the cells, or sum the areas, that drain through each cell of STORE, or of a raster
@@ -85,31 +86,12 @@ OPTIONS = [
 ]
 
 
-def is_area(threshold: str, name: str = "threshold") -> bool:
-    """Whether a threshold of accumulation is an area, so that areas are what to sum."""
-    from ..drainage.channels.inputs import amount
-
-    return amount(threshold, name)[1] is not None
-
-
 def refuse(settings: dict[str, Any]) -> None:
     """Refuse a GPU for what it cannot compute."""
     from ..drainage.flow.accumulation import only_on_cpu
     from ..drainage.location import refuse_cuda
 
     refuse_cuda(settings["backend"], only_on_cpu(settings["method"], settings["weights"]))
-
-
-def provide(
-    store: TileStore, show: Any, how: dict[str, Any], settings: dict[str, Any]
-) -> dict[str, float]:
-    from ..drainage.chain import provide_directions, provide_filled_along
-
-    seconds = provide_directions(store, settings["directions"], show, **how)
-    if settings.get("method", "d8") == "d8":
-        return seconds
-    names = settings["filled"], settings["directions"]
-    return {**seconds, **provide_filled_along(store, *names, show, **how)}
 
 
 def run(store: TileStore, **settings: Any) -> Any:

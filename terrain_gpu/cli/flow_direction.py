@@ -107,12 +107,13 @@ def refuse(settings: dict[str, Any]) -> None:
 def provide(
     store: TileStore, show: Any, how: dict[str, Any], settings: dict[str, Any]
 ) -> dict[str, float]:
+    from ..drainage import needs
     from ..drainage.breaching import MAX_DISTANCE, breaching_of
     from ..drainage.burning import burning_of
-    from ..drainage.chain import provide_filled, provide_heights, provide_tree, refuse_tree
+    from ..drainage.chain import provide_heights, refuse_tree
     from ..drainage.directions import ways_of
 
-    depressions, flats = ways_of(settings["depressions"], settings["flats"])
+    depressions, _ = ways_of(settings["depressions"], settings["flats"])
     how = {**how, "overwrite": settings["overwrite"]}
     seconds, heights = dict[str, float](), None
     wanted = "breached" if depressions == "breach" else "burned" if settings["burn"] else None
@@ -133,12 +134,9 @@ def provide(
         )
         seconds |= provide_heights(store, breaching, show, **how)
         heights = breaching.into
-    if flats == "tree":
-        return {**seconds, **provide_tree(store, show, layer=heights, **how)}
     ends = outlets_of(store, dict(settings))
-    given = "edge" if ends is None else ends
-    filled = provide_filled(store, settings["filled"], given, show, layer=heights, **how)
-    return {**seconds, **filled}
+    given = {**settings, "outlets": "edge" if ends is None else ends}
+    return {**seconds, **needs.flow_direction(store, show, how, given, heights)}
 
 
 def run(store: TileStore, **settings: Any) -> Any:

@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING, Any, get_args
 import click
 
 from ..arguments import HandMethod
-from .flow_accumulation import directions_option, is_area
+from .flow_accumulation import directions_option
 
 if TYPE_CHECKING:
     from ..store import TileStore
 
 NAME = "hand"
+NEEDS = "hand"
 PROVEN = True
 MODULES = "mst.problem", "drainage.flow", "drainage.directions"
 WRITES = "into", "distance"
@@ -89,25 +90,10 @@ OPTIONS = [
 ]
 
 
-def provide(
-    store: TileStore, show: Any, how: dict[str, Any], settings: dict[str, Any]
-) -> dict[str, float]:
-    from ..drainage.chain import provide_accumulation, provide_directions, provide_filled_along
-
+def refuse(settings: dict[str, Any]) -> None:
     given = [settings[name] for name in ("threshold", "streams")]
     if sum(one is not None for one in given) + settings["to_outlets"] != 1:
         raise click.UsageError("give one of --threshold, --streams and --to-outlets")
-    directions = settings["directions"]
-    if settings["threshold"] is None:
-        seconds = provide_directions(store, directions, show, **how)
-    else:
-        areas = is_area(settings["threshold"])
-        named = settings["accumulation"], directions
-        seconds = provide_accumulation(store, *named, show, areas=areas, **how)
-    if settings["method"] == "d8":
-        return seconds
-    names = settings["filled"], directions
-    return {**seconds, **provide_filled_along(store, *names, show, **how)}
 
 
 def run(store: TileStore, **settings: Any) -> Any:

@@ -6,15 +6,10 @@ from typing import Any
 
 import click
 
-from .accumulate import provide
 from .places import from_file, naming, not_negative
 
-__all__ = [
-    "FILE", "HELP", "MODULES", "NAME", "OPTIONS", "PROVEN", "READS", "provide", "refuse", "run",
-    "tell",
-]  # fmt: skip
-
 NAME = "network"
+NEEDS = "extract_network"
 PROVEN = True
 MODULES = "mst.problem", "drainage.network_problem"
 READS = ("keep",)

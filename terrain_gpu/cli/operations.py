@@ -60,10 +60,11 @@ def command_of(operation: ModuleType) -> click.Command:
     name further options of files that it READS. One that can run ON_GPU also has --backend,
     --device and --gpu-memory-limit; ON_GPUS, on several, also on those of workers. A raster may
     stand in place of a store, unless the operation needs several layers (LAYERS_ONLY). One with
-    `provide` computes the layers that it needs, and names the options of layers that it WRITES, if
-    not --into. A PROGRAM of its own has --version.
+    NEEDS, the name of a function of `drainage.needs`, or `provide`, which calls one, computes the
+    layers that are missing, and names the options of layers that it WRITES, if not --into. A
+    PROGRAM of its own has --version.
     """
-    provide = getattr(operation, "provide", None)
+    provides = hasattr(operation, "provide") or hasattr(operation, "NEEDS")
     writes = getattr(operation, "WRITES", ("into",))
     layers_only = getattr(operation, "LAYERS_ONLY", False)
     on_gpus = getattr(operation, "ON_GPUS", False)
@@ -94,7 +95,7 @@ def command_of(operation: ModuleType) -> click.Command:
         _refuse_features(output, settings)
         refuse_output(output, overwrite=settings["overwrite"])
         _refuse_files(settings)
-        if provide is not None and not given.raster:
+        if provides and not given.raster:
             _refuse_layers(store, writes, settings)
 
         with (
@@ -138,7 +139,7 @@ def writer_of(operation: ModuleType) -> click.Command:
     """Build the command of a module whose `run` writes a vector file, its second argument FILE.
 
     The module has NAME, HELP, FILE (what the argument is called in messages and in the help),
-    OPTIONS, MODULES, PROVEN, `run` and `tell`; and may have `refuse`, `provide` and READS, as in
+    OPTIONS, MODULES, PROVEN, `run` and `tell`; and may have `refuse`, NEEDS and READS, as in
     `command_of`.
     """
     refuse = getattr(operation, "refuse", lambda settings: None)
@@ -157,7 +158,7 @@ def writer_of(operation: ModuleType) -> click.Command:
             options.if_interrupted(f"{output} is unchanged"),
             given.store(settings) as at,
         ):
-            before = _provide(operation, at, settings)
+            before = _provide(operation, at, {**settings, "path": output})
             with options.progress_of(operation.NAME) as progress:
                 found = operation.run(TileStore.open(at), output, progress=progress, **settings)
         given.name(found.report)
@@ -197,21 +198,23 @@ def _command(
 
 def _provide(operation: ModuleType, store: str, settings: dict[str, Any]) -> dict[str, float]:
     """Compute the layers that an operation needs; return the seconds of each step."""
+    if not (hasattr(operation, "provide") or hasattr(operation, "NEEDS")):
+        return {}
+    from ..drainage import needs
+    from ..drainage.completing import HOW
     from ..store import TileStore
 
-    if not hasattr(operation, "provide"):
-        return {}
-    names = "memory_limit", "threads", "client", "resume", "backend", "device", "gpu_memory_limit"
-    how = {name: settings[name] for name in names if name in settings}
-    found: dict[str, float] = operation.provide(
-        TileStore.open(store), options.progress_of, how, settings
-    )
+    provide = operation.provide if hasattr(operation, "provide") else needs.of(operation.NEEDS)
+    how = {name: settings[name] for name in HOW if name in settings}
+    found: dict[str, float] = provide(TileStore.open(store), options.progress_of, how, settings)
     return found
 
 
 def _timed(report: Report, before: dict[str, float]) -> float:
     """Add the seconds of the steps before to a report; return those of all."""
-    report.seconds |= {f"before: {step}": seconds for step, seconds in before.items()}
+    from ..drainage.completing import add_seconds
+
+    add_seconds(report, before)
     return report.seconds["total"] + sum(before.values())
 
 
@@ -266,7 +269,7 @@ def _as_options(settings: dict[str, Any]) -> Iterator[None]:
 
 def _refuse_layers(path: str, writes: Iterable[str], settings: dict[str, Any]) -> None:
     """Refuse names given twice and layers that exist, before what they need is computed."""
-    from ..errors import StoreError
+    from ..drainage.completing import refuse_existing
     from ..store import TileStore
 
     named = {
@@ -281,14 +284,7 @@ def _refuse_layers(path: str, writes: Iterable[str], settings: dict[str, Any]) -
             )
         if name is not None:
             named[name] = option
-    if settings["overwrite"] or settings["resume"]:
-        return
-    store = TileStore.open(path)
-    for option in writes:
-        if settings[option] in store.layers:
-            raise StoreError(
-                f"{store.path}: layer {settings[option]!r} exists; --overwrite replaces it"
-            )
+    refuse_existing(TileStore.open(path), [settings[option] for option in writes], settings)
 
 
 _READ = ("layer", "directions", "weights", "links")

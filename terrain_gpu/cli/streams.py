@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, get_args
 import click
 
 from ..arguments import StreamOrder
-from .flow_accumulation import directions_option, is_area
+from .flow_accumulation import directions_option
 
 if TYPE_CHECKING:
     from ..store import TileStore
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 ORDERS = get_args(StreamOrder)
 
 NAME = "streams"
+NEEDS = "streams"
 PROVEN = True
 MODULES = (
     "mst.problem",
@@ -79,16 +80,6 @@ OPTIONS = [
         help="Layer of elevations, for the slopes of lines.",
     ),
 ]
-
-
-def provide(
-    store: TileStore, show: Any, how: dict[str, Any], settings: dict[str, Any]
-) -> dict[str, float]:
-    from ..drainage.chain import provide_accumulation
-
-    named = settings["accumulation"], settings["directions"]
-    areas = is_area(settings["threshold"])
-    return provide_accumulation(store, *named, show, areas=areas, **how)
 
 
 def run(store: TileStore, **settings: Any) -> Any:

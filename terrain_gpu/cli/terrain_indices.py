@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from ..store import TileStore
 
 NAME = "terrain-indices"
+NEEDS = "terrain_indices"
 PROVEN = True
 MODULES = (
     "mst.problem",
@@ -60,15 +61,9 @@ OPTIONS = [
 ]
 
 
-def provide(
-    store: TileStore, show: Any, how: dict[str, Any], settings: dict[str, Any]
-) -> dict[str, float]:
-    from ..drainage.chain import provide_accumulation, provide_slope
-
+def refuse(settings: dict[str, Any]) -> None:
     if not (settings["twi"] or settings["spi"] or settings["ls"]):
         raise click.UsageError("give at least one of --twi, --spi and --ls")
-    seconds = provide_accumulation(store, settings["accumulation"], show=show, areas=True, **how)
-    return seconds | provide_slope(store, settings["slope"], show, **how)
 
 
 def run(store: TileStore, **settings: Any) -> Any:

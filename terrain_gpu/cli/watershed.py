@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from .flow_accumulation import directions_option, is_area
+from .flow_accumulation import directions_option
 from .places import field_of, naming, not_negative, place_options, places
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ OPTIONS = [
 def provide(
     store: TileStore, show: Any, how: dict[str, Any], settings: dict[str, Any]
 ) -> dict[str, float]:
-    from ..drainage.chain import provide_accumulation, provide_directions
+    from ..drainage import needs
     from ..drainage.codes import open_links
 
     points, cells = settings.pop("pour_point"), settings.pop("pour_point_rowcol")
@@ -99,15 +99,11 @@ def provide(
     else:
         found = places(store.grid, "--pour-point", points, cells, file, settings["memory_limit"])
         settings["pour_points"] = found
-    directions, area = settings["directions"], settings["snap_area"]
-    if snap is None:
-        if area is not None:
-            raise click.UsageError("--snap-area needs --snap, the farthest to look")
-        return provide_directions(store, directions, show, **how)
-    if math.isinf(snap):
+    area = settings["snap_area"]
+    if snap is None and area is not None:
+        raise click.UsageError("--snap-area needs --snap, the farthest to look")
+    if snap is not None and math.isinf(snap):
         raise click.UsageError("--snap inf: give a finite distance")
-    named = settings["accumulation"], directions
-    areas = False
     if area is not None and (form := re.fullmatch(r"([^\W\d][^:]*)(?::(km2|ha|m2))?", area)):
         if file is None:
             raise click.UsageError(
@@ -118,10 +114,7 @@ def provide(
             each = field_of(file, form[1], settings["memory_limit"])
         unit = form[2] or ""
         settings["snap_area"] = {key: f"{value!r}{unit}" for key, value in each.items()}
-        areas = bool(unit)
-    elif area is not None:
-        areas = is_area(area, "--snap-area")
-    return provide_accumulation(store, *named, show, areas=areas, **how)
+    return needs.watershed(store, show, how, settings)
 
 
 def run(store: TileStore, **settings: Any) -> Any:

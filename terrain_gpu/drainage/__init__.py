@@ -10,7 +10,8 @@ into polylines, and `features`, which writes them.
 `codes`, `sums`, `weights`, `above` and `index_rule` define what layers of directions, of sums, of
 heights above streams and of indices hold, for operations and proofs alike; `pour_points` and `snap`
 where watersheds end. `flow` follows directions, `channels` makes them streams, `indices` combines
-slopes and areas, and `chain` computes the layers that are missing.
+slopes and areas. `needs` says what each function needs; with `chain`, it computes the layers that
+are missing, for the commands and, by `completing`, for the functions.
 """
 
 from .accumulation import Accumulation, accumulate, plan_accumulation

@@ -30,6 +30,7 @@ from ..report import Report
 from ..store import Layer, TileStore
 from .block import Work, read_forest
 from .codes import ENCODING, NOWHERE
+from .completing import completed
 from .drain import VERTEX_BYTES, Flows, drain, outline, solve
 from .outlets import BORDER, Outlets, has_voids, refuse_missing
 from .plan import plan_blocks
@@ -113,6 +114,7 @@ def plan_accumulation(
 
 
 @checked()
+@completed(writes=("into", "directions"))
 def accumulate(  # noqa: PLR0913 - keyword-only
     store: str | os.PathLike[str] | TileStore,
     outlets: PlacesLike | None = None,
@@ -137,7 +139,7 @@ def accumulate(  # noqa: PLR0913 - keyword-only
     Parameters
     ----------
     store
-        A store with the layer "mst".
+        A store, or its path. "mst" of weight "flow" is computed if it is missing.
     outlets
         Cells, in the forms that `shortest_paths` accepts as sources. Trees without an outlet drain
         nowhere. None: all cells at the edge of the raster and next to cells without a value.
@@ -167,7 +169,7 @@ def accumulate(  # noqa: PLR0913 - keyword-only
         when the memory limit is too small, an outlet has no value, a result would replace one of
         its own inputs, or `verify` is set without `directions`.
     StoreError
-        when there is no spanning forest, its weight is "absdiff", it is damaged, or the result
+        when the weight of the spanning forest is "absdiff", it is stale or damaged, or the result
         exists already.
     OutputError
         when the disk is full. Finished blocks are kept for `resume`.

@@ -115,6 +115,8 @@ def provide_tree(
         when there is one of other heights, unless it is replaced.
     """
     if TREE in store.layers and (layer is None or _is_tree_of(store, layer)):
+        if layer is None:
+            refuse_stale(store, TREE)
         return {}
     if layer is not None and not overwrite:
         refuse_tree(store, layer)
@@ -153,6 +155,31 @@ def _is_tree_of(store: TileStore, layer: str) -> bool:
     return forest.cells.name == layer and forest.weight.name == "flow"
 
 
+def refuse_stale(store: TileStore, name: str) -> None:
+    """Refuse to reuse a layer that was computed from other cells than the store holds now.
+
+    Also one that was computed from such a layer. Inputs that were removed count as unchanged.
+
+    Raises
+    ------
+    StoreError
+    """
+    seen, left = set[str](), [name]
+    while left:
+        if (one := left.pop()) in seen:
+            continue
+        seen.add(one)
+        layer = store.layer(one)
+        for changed in filter(store.layers.__contains__, store.stale(layer)):
+            raise StoreError(
+                f"{layer.path}: computed from other cells than {store.path / changed} holds now; "
+                "compute it again with --overwrite"
+            )
+        settings = layer.info.get("settings")
+        of = settings.get("of") if isinstance(settings, dict) else None
+        left += [above for above in of if above in store.layers] if isinstance(of, dict) else []
+
+
 def provide_directions(
     store: TileStore,
     name: str = DIRECTIONS,
@@ -176,6 +203,8 @@ def provide_directions(
     if name in store.layers:
         if outlets is not None:
             refuse_other_outlets(store, name, outlets)
+        if name == DIRECTIONS:
+            refuse_stale(store, name)
         return {}
     if name != DIRECTIONS and outlets is None:
         return {}
@@ -264,7 +293,10 @@ def provide_accumulation(
 ) -> dict[str, float]:
     """Sum cells or areas that drain through each, unless sums are there, or have another name."""
     seconds = provide_directions(store, directions, show, **how)
-    if name != ACCUMULATION or name in store.layers:
+    if name != ACCUMULATION:
+        return seconds
+    if name in store.layers:
+        refuse_stale(store, name)
         return seconds
     with show("flow-accumulation") as progress:
         found = flow_accumulation(
@@ -280,7 +312,10 @@ def provide_slope(
     **how: Any,
 ) -> dict[str, float]:
     """Compute slopes, unless there are some, or they have another name."""
-    if name != SLOPE or name in store.layers:
+    if name != SLOPE:
+        return {}
+    if name in store.layers:
+        refuse_stale(store, name)
         return {}
     with show("slope") as progress:
         found = slope(store, progress=progress, **how)

@@ -17,6 +17,7 @@ from ..progress import Progress, silent
 from ..store import Layer, TileStore
 from .accumulation import Accumulate
 from .codes import DIRECTIONS, open_directions
+from .completing import completed
 from .flats import GradientDirection
 from .flow.fill import LAYER as FILLED
 from .location import placed, refuse_cuda
@@ -52,6 +53,7 @@ class FlowDirection(Accumulate):
 
 
 @checked()
+@completed(reads=("filled",), writes=("into",))
 def flow_direction(  # noqa: PLR0913 - keyword-only
     store: str | os.PathLike[str] | TileStore,
     outlets: PlacesLike | str = EDGE,
@@ -82,7 +84,9 @@ def flow_direction(  # noqa: PLR0913 - keyword-only
     Parameters
     ----------
     store
-        A store with the layer "mst" of weight "flow", or with filled heights; or its path.
+        A store, or its path. Missing layers of default names that it needs are computed: "mst" of
+        weight "flow"; with gradients "filled", along "flow_direction_tree"; and with depressions
+        "breach", where there is no tree, "breached" with the default limits.
     outlets
         "edge": the cells at the raster's edge and beside voids (cells without a value, joined over
         eight neighbours) that reach it. "border": beside inner voids too. Or cells, in the forms
@@ -139,7 +143,7 @@ def flow_direction(  # noqa: PLR0913 - keyword-only
     PlanError
         when the memory limit is too small.
     StoreError
-        when there is no spanning forest, its weight is not "flow", or there are no filled heights;
+        when the weight of the spanning forest is not "flow", or there are no such filled heights;
         when heights were breached and should not be, or the other way round; when a layer is
         damaged, or the result exists already.
     OutputError
@@ -156,7 +160,6 @@ def flow_direction(  # noqa: PLR0913 - keyword-only
 
     Examples
     --------
-    >>> minimum_spanning_tree("dem.zarr", weight="flow")
     >>> codes = flow_direction("dem.zarr").layers["flow_direction"]
 
     Depressions breached where 5 m suffice, and the others carved:

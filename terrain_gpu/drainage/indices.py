@@ -16,12 +16,12 @@ from ..engine.operation import Operation, OutputLayer, Phase, SolvedBlock, State
 from ..engine.plan import StreamPlan, fit_blocks, layer_bytes
 from ..engine.proof import Limits
 from ..engine.run import Here, Result, Run, run
-from ..errors import InputError
 from ..grid import Block, BlockGrid
 from ..grid.lengths import Measured
 from ..morphometry import LAYER as SLOPE
 from ..progress import Progress, silent
 from ..store import TileStore
+from .completing import completed
 from .flow.accumulation import LAYER as ACCUMULATION
 from .index_kernels import indices
 from .index_rule import DTYPE, KINDS, NODATA, IndexRule, check_inputs
@@ -167,6 +167,7 @@ def plan_indices(
 
 
 @checked()
+@completed(reads=("slope", "accumulation"), writes=("twi", "spi", "ls"))
 def terrain_indices(  # noqa: PLR0913 - keyword-only
     store: str | os.PathLike[str] | TileStore,
     *,
@@ -193,7 +194,8 @@ def terrain_indices(  # noqa: PLR0913 - keyword-only
     Parameters
     ----------
     store
-        A store with slopes and flow accumulation, or its path.
+        A store, or its path. "slope" and "flow_accumulation" (areas), and what these need, are
+        computed if they are missing.
     twi
         Layer to write the topographic wetness index to: ln(a / tan b).
     spi
@@ -253,14 +255,10 @@ def terrain_indices(  # noqa: PLR0913 - keyword-only
     >>> found = terrain_indices("dem.zarr", twi="twi", ls="ls")
     >>> wetness = found.layers["twi"].read_window(0, 100, 0, 100)
     """
-    if not 0 < min_slope < 90:
-        raise InputError(f"min_slope {min_slope}: give degrees between 0 and 90")
     opened = store if isinstance(store, TileStore) else TileStore.open(store)
     operation = TerrainIndices(
         str(opened.path), twi, spi, ls, slope, accumulation, float(min_slope)
     )
-    if not operation.names:
-        raise InputError("terrain_indices: name a layer for at least one of twi, spi and ls")
     check_inputs(*operation.layers)
     if not opened.grid.crs_wkt:
         log.warning(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,13 +9,13 @@ from typing import Any
 
 from ..arguments import checked
 from ..engine.run import Here, run
-from ..errors import InputError
 from ..grid.lengths import length_unit
 from ..io.lines import checked_target
 from ..io.places import NO_PLACES, PlacesLike, as_places, refuse_nodata
 from ..progress import Progress, silent
 from ..report import Report
 from ..store import TileStore
+from .completing import completed
 from .network_problem import ExtractNetwork
 from .source import open_forest
 
@@ -45,6 +44,7 @@ class Network:
 
 
 @checked()
+@completed()
 def extract_network(
     store: str | os.PathLike[str] | TileStore,
     path: str | os.PathLike[str],
@@ -78,7 +78,7 @@ def extract_network(
     Parameters
     ----------
     store
-        A store with the layer "mst".
+        A store, or its path. "mst" of weight "flow" is computed if it is missing.
     path
         A .geojson or .json file, or a .gpkg file (layer "network"); see `write_paths`.
     min_length
@@ -107,7 +107,7 @@ def extract_network(
         when neither `min_length` nor `keep` is given, a kept point has no value, the file name
         has an unknown extension, or the memory limit is too small.
     StoreError
-        when there is no spanning forest, or it is damaged.
+        when the spanning forest is stale or damaged.
     OutputError
         when the file cannot be written.
     ClusterError
@@ -115,10 +115,6 @@ def extract_network(
     VerificationError
         when the proof fails; there is no file then, and an older one is kept.
     """
-    if min_length is None and keep is None:
-        raise InputError("give a minimum length, points to keep, or both")
-    if min_length is not None and not 0 <= min_length < math.inf:
-        raise InputError(f"the minimum length must be finite and not negative, not {min_length}")
     target = checked_target(path, overwrite=overwrite)
     forest = open_forest(store)
     kept = NO_PLACES if keep is None else as_places(forest.cells.grid, keep, "keep")

@@ -404,7 +404,9 @@ def _open_node(path: Path, opener: Any) -> Any:
     elif not path.exists():
         raise StoreError(f"{path}: no such store; convert-dataset makes one")
     elif not path.is_dir():
-        raise StoreError(f"{path}: a file, not a store; convert-dataset makes one")
+        raise StoreError(
+            f"{path}: a file, not a store; convert-dataset makes one (in Python: convert_dataset)"
+        )
     elif not _has_metadata(path):
         raise StoreError(f"{path}: not a store (it has no zarr.json); convert-dataset makes one")
     try:

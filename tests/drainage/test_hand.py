@@ -131,8 +131,8 @@ def test_streams_are_given_once(tmp_path):
     ):
         with pytest.raises(InputError, match="streams: give a threshold of accumulation, a layer"):
             hand(store, **given_streams, directions="codes")
-    with pytest.raises(StoreError, match="no layer 'flow_accumulation'"):
-        hand(store, 5, directions="codes")
+    with pytest.raises(StoreError, match="no layer 'sums'"):
+        hand(store, 5, directions="codes", accumulation="sums")
     flow_accumulation(store, directions="codes")
     with pytest.raises(InputError, match="threshold nan: must be positive and finite"):
         hand(store, float("nan"), directions="codes")

@@ -133,8 +133,8 @@ def test_wrong_layers_are_refused(tmp_path):
     store_of_codes(store, np.full((70, 80), 5.0), 64, None, name="slope")
     with pytest.raises(InputError, match="name a layer for at least one of twi, spi and ls"):
         terrain_indices(store)
-    with pytest.raises(StoreError, match="no layer 'flow_accumulation'"):
-        terrain_indices(store, twi="twi")
+    with pytest.raises(StoreError, match="no layer 'sums'"):
+        terrain_indices(store, twi="twi", accumulation="sums")
     flow_accumulation(store, directions="codes")
     for least in (0, 90, float("nan")):
         with pytest.raises(InputError, match=r"min_slope .*: give degrees between 0 and 90"):

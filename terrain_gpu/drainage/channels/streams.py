@@ -14,6 +14,7 @@ from ...progress import Progress, silent
 from ...report import Report
 from ...store import Layer, TileStore
 from ..codes import DIRECTIONS
+from ..completing import completed
 from .inputs import SUMS, open_channels
 from .line_problem import StreamLines
 from .problem import LAYER, StreamOrders
@@ -50,6 +51,7 @@ class Streams:
 
 
 @checked()
+@completed(reads=("directions", "accumulation", "layer"), writes=("into",))
 def streams(  # noqa: PLR0913 - keyword-only
     store: str | os.PathLike[str] | TileStore,
     threshold: float | str,
@@ -91,7 +93,8 @@ def streams(  # noqa: PLR0913 - keyword-only
     Parameters
     ----------
     store
-        A store, or its path.
+        A store, or its path. Missing layers of default names that it needs are computed: "mst",
+        "flow_direction" and "flow_accumulation".
     threshold
         Least sum of a channel: a number of cells, or an area as text: "5km2", "300ha", "90000m2".
         For sums of other quantities, a number in their unit.

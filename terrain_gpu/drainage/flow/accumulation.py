@@ -21,6 +21,7 @@ from ...grid.lengths import Measured
 from ...progress import Progress, silent
 from ...store import TileStore
 from ..codes import DIRECTIONS, NOWHERE, open_directions
+from ..completing import completed
 from ..division import EXPONENTS
 from ..location import placed, refuse_cuda
 from ..multiflow import MultipleFlow, open_surface
@@ -151,6 +152,22 @@ class FlowAccumulation(AlongFlow):
         return {"verified_cells": self.grid.cells}
 
 
+def refuse_arguments(
+    method: str, exponent: float | None, statistic: str, weights: str | None, backend: str
+) -> None:
+    """Refuse arguments of `flow_accumulation` that contradict each other.
+
+    Raises
+    ------
+    InputError
+    """
+    if exponent is not None and method not in EXPONENTS:
+        raise InputError(f"exponent {exponent}: leave it out, {method} takes no power of slopes")
+    refuse_cuda(backend, only_on_cpu(method, weights))
+    if method != "d8" and statistic != "sum":
+        raise InputError(f"statistic {statistic!r}: give method d8, others sum only")
+
+
 def only_on_cpu(method: str, weights: str | None) -> str | None:
     """Return what of this runs on the CPU alone, see `placed`."""
     if method != "d8":
@@ -164,6 +181,7 @@ def _inner(block: FlowBlock, cells: list[np.ndarray]) -> tuple[np.ndarray, Any]:
 
 
 @checked(method=word(FlowMethod))
+@completed(reads=("directions", "filled", "weights"), writes=("into",))
 def flow_accumulation(  # noqa: PLR0913 - keyword-only
     store: str | os.PathLike[str] | TileStore,
     *,
@@ -192,7 +210,8 @@ def flow_accumulation(  # noqa: PLR0913 - keyword-only
     Parameters
     ----------
     store
-        A store, or its path.
+        A store, or its path. Missing layers of default names that it needs are computed: "mst",
+        "flow_direction" and "filled".
     directions
         Layer of flow directions, uint8: E 1, SE 2, S 4, SW 8, W 16, NW 32, N 64, NE 128; 0 at
         outlets, 255 (or the layer's nodata) at cells that do not drain. Ways also end where the
@@ -296,17 +315,13 @@ def flow_accumulation(  # noqa: PLR0913 - keyword-only
     opened = store if isinstance(store, TileStore) else TileStore.open(store)
     if into is None:
         into = LAYER if weights is None else f"upstream_{statistic}"
-    if exponent is not None and method not in EXPONENTS:
-        raise InputError(f"exponent {exponent}: leave it out, {method} takes no power of slopes")
     operation: FlowAccumulation | MultipleFlow
-    refuse_cuda(backend, why := only_on_cpu(method, weights))
+    why = only_on_cpu(method, weights)
     if method == "d8":
         open_directions(opened, directions)
         names = directions, areas, exclude_self, into, weights, statistic
         operation = FlowAccumulation(str(opened.path), *names)
     else:
-        if statistic != "sum":
-            raise InputError(f"statistic {statistic!r}: give method d8, others sum only")
         open_surface(opened, filled, directions)
         exponent = EXPONENTS.get(method, 1.0) if exponent is None else exponent
         how = method, exponent, filled, directions, areas, exclude_self, into, weights

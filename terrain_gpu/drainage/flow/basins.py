@@ -18,6 +18,7 @@ from ...grid import Block
 from ...progress import Progress, silent
 from ...store import TileStore
 from ..codes import DIRECTIONS, label_dtype, open_directions
+from ..completing import completed
 from ..verify.basins import plan_basins, verify_basins
 from .basin_table import BasinRows, figures
 from .block import FlowBlock
@@ -160,6 +161,7 @@ class _Numbers(Beyond):
 
 
 @checked()
+@completed(reads=("directions",), writes=("into",))
 def basins(  # noqa: PLR0913 - keyword-only
     store: str | os.PathLike[str] | TileStore,
     *,
@@ -179,7 +181,7 @@ def basins(  # noqa: PLR0913 - keyword-only
     Parameters
     ----------
     store
-        A store with flow directions, or its path.
+        A store, or its path. "mst" and "flow_direction" are computed if they are missing.
     directions
         Layer of flow directions, see `flow_accumulation`. Outlets are the cells where ways end.
     into

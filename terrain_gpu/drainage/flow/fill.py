@@ -20,6 +20,7 @@ from ...progress import Progress, silent
 from ...store import Layer, TileStore
 from ..channels.inputs import area_of
 from ..codes import DIRECTIONS, open_directions
+from ..completing import completed
 from ..hierarchy.filling import FillAround
 from ..hierarchy.operation import refuse_beyond
 from ..location import placed, refuse_cuda
@@ -106,6 +107,7 @@ class Fill(AlongFlow):
 
 
 @checked()
+@completed(reads=("directions",), writes=("into",))
 def fill(  # noqa: PLR0913 - keyword-only
     store: str | os.PathLike[str] | TileStore,
     *,
@@ -134,7 +136,7 @@ def fill(  # noqa: PLR0913 - keyword-only
     Parameters
     ----------
     store
-        A store with flow directions, or its path.
+        A store, or its path. "mst" and "flow_direction" are computed if they are missing.
     directions
         Layer of flow directions that `flow_direction` made; its outlets hold.
     into

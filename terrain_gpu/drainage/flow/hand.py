@@ -15,13 +15,13 @@ from ...engine.operation import OutputLayer, State
 from ...engine.plan import StreamPlan
 from ...engine.proof import Limits
 from ...engine.run import Here, Result, Run, run
-from ...errors import InputError
 from ...grid.lengths import Measured
 from ...progress import Progress, silent
 from ...store import TileStore
 from ..above import KINDS, NEVER, AboveRule, streams_settings
 from ..channels.inputs import open_channels
 from ..codes import DIRECTIONS, NOWHERE, OUTLET, open_directions
+from ..completing import completed
 from ..multiflow import DinfHand, open_surface
 from ..verify.hand import plan_above, verify_above
 from .accumulation import LAYER as ACCUMULATION
@@ -140,6 +140,9 @@ class Hand(AlongFlow):
 
 
 @checked(method=word(HandMethod))
+@completed(
+    reads=("streams", "accumulation", "directions", "layer", "filled"), writes=("into", "distance")
+)
 def hand(  # noqa: PLR0913 - keyword-only
     store: str | os.PathLike[str] | TileStore,
     threshold: float | str | None = None,
@@ -166,7 +169,8 @@ def hand(  # noqa: PLR0913 - keyword-only
     Parameters
     ----------
     store
-        A store with flow directions, or its path.
+        A store, or its path. Missing layers of default names that it needs are computed: "mst",
+        "flow_direction", "flow_accumulation" and "filled".
     threshold
         Cells are streams where the accumulation is at least this: a number of cells, or an area as
         text such as "5km2".
@@ -249,10 +253,6 @@ def hand(  # noqa: PLR0913 - keyword-only
     >>> heights = found.layers["hand"].read_window(0, 100, 0, 100)
     """
     opened = store if isinstance(store, TileStore) else TileStore.open(store)
-    if (threshold is not None) + (streams is not None) + to_outlets != 1:
-        raise InputError(
-            "streams: give a threshold of accumulation, a layer of streams, or outlets"
-        )
     least = None
     if threshold is not None:
         streams = accumulation

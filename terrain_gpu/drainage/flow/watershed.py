@@ -24,6 +24,7 @@ from ...progress import Progress, silent
 from ...store import Layer, TileStore
 from ..channels.inputs import least_sum, open_sums
 from ..codes import DIRECTIONS, NOWHERE, open_directions, open_links
+from ..completing import completed
 from ..pour_points import HOLDS, PourPoints, points_layer
 from ..verify.watershed import plan_watershed, verify_watershed
 from .accumulation import LAYER as ACCUMULATION
@@ -226,6 +227,7 @@ def _expected(snap_area: Any, sums: Layer, points: PourPoints) -> np.ndarray | N
 
 
 @checked()
+@completed(reads=("links", "accumulation", "directions"), writes=("into",))
 def watershed(  # noqa: PLR0913 - keyword-only
     store: str | os.PathLike[str] | TileStore,
     pour_points: PlacesLike | None = None,
@@ -250,7 +252,8 @@ def watershed(  # noqa: PLR0913 - keyword-only
     Parameters
     ----------
     store
-        A store with flow directions, or its path.
+        A store, or its path. Missing layers of default names that it needs are computed: "mst",
+        "flow_direction" and "flow_accumulation".
     pour_points
         Cells, in the forms that `shortest_paths` accepts as sources. Their ids are the labels: 1,
         2, ... in the given order, or those of a `Places`. Several points in one cell have the label

@@ -24,6 +24,7 @@ from ...progress import Progress, silent
 from ...store import Layer, TileStore
 from ..block import Work, read_forest, work_bytes
 from ..codes import DIRECTIONS, label_dtype, open_directions
+from ..completing import completed
 from ..source import Forest, open_forest
 from ..verify.nesting import DepressionRule, plan_depressions_proof, verify_depressions
 from ..weights import largest_weight
@@ -270,6 +271,7 @@ def plan_depressions(
 
 
 @checked()
+@completed(reads=("directions",), writes=("into", "conditioned"))
 def depressions(  # noqa: PLR0913 - keyword-only
     store: str | os.PathLike[str] | TileStore,
     *,
@@ -297,7 +299,7 @@ def depressions(  # noqa: PLR0913 - keyword-only
     Parameters
     ----------
     store
-        A store with flow directions and the spanning forest they came from, or its path.
+        A store, or its path. "mst" and "flow_direction" are computed if they are missing.
     directions
         Layer of flow directions that `flow_direction` made; its outlets hold.
     into

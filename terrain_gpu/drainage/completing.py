@@ -1,0 +1,91 @@
+"""Functions that first compute the layers they need and the store lacks: `completed`."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import logging
+import os
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from importlib import import_module
+from typing import Any, Protocol, TypeVar
+
+from ..errors import StoreError
+from ..progress import Progress, silent
+from ..report import Report
+from ..store import TileStore
+
+log = logging.getLogger(__name__)
+
+HOW = "memory_limit", "threads", "client", "resume", "backend", "device", "gpu_memory_limit"
+"""Arguments that the steps before take too."""
+
+
+class _Reporting(Protocol):
+    @property
+    def report(self) -> Report: ...
+
+
+F = TypeVar("F", bound=Callable[..., _Reporting])
+
+
+def completed(*, reads: tuple[str, ...] = (), writes: tuple[str, ...] = ()) -> Callable[[F], F]:
+    """Let a function of a store first compute the layers of default names that are missing.
+
+    The function of its name in `needs` computes them. The report has their seconds.
+
+    Parameters
+    ----------
+    reads, writes
+        Parameters that name layers. Before anything is computed, a layer that is missing and has
+        another name than the default one is refused, and one that is there already.
+    """
+
+    def decorate(function: F) -> F:
+        signature = inspect.signature(function)
+
+        @functools.wraps(function)
+        def call(store: str | os.PathLike[str] | TileStore, *args: Any, **more: Any) -> _Reporting:
+            opened = store if isinstance(store, TileStore) else TileStore.open(store)
+            bound = signature.bind(opened, *args, **more)
+            bound.apply_defaults()
+            settings = bound.arguments
+
+            def show(step: str) -> AbstractContextManager[Progress]:
+                for name in reads:
+                    if settings[name] not in (None, signature.parameters[name].default):
+                        opened.layer(settings[name])
+                refuse_existing(opened, [settings[name] for name in writes], settings)
+                log.info("%s: %s first, whose layer is missing", opened.path, step)
+                return nullcontext(silent)
+
+            how = {name: settings[name] for name in HOW if name in settings}
+            needs = import_module(".needs", __package__)  # which imports the functions
+            before = needs.of(function.__name__)(opened, show, how, settings)
+            found = function(*bound.args, **bound.kwargs)
+            add_seconds(found.report, before)
+            return found
+
+        return call  # type: ignore[return-value]
+
+    return decorate
+
+
+def refuse_existing(store: TileStore, names: list[str | None], settings: dict[str, Any]) -> None:
+    """Refuse layers to write that exist, unless `settings` say overwrite or resume.
+
+    Raises
+    ------
+    StoreError
+    """
+    if settings["overwrite"] or settings.get("resume"):
+        return
+    for name in names:
+        if name in store.layers:
+            raise StoreError(f"{store.path}: layer {name!r} exists; --overwrite replaces it")
+
+
+def add_seconds(report: Report, before: dict[str, float]) -> None:
+    """Add the seconds of the steps before to a report."""
+    report.seconds |= {f"before: {step}": seconds for step, seconds in before.items()}

@@ -1,0 +1,181 @@
+"""What each function of drainage needs: computes the layers that are missing.
+
+Each function here has the name of one of drainage, and the parameters
+
+- store: the open store,
+- show: shows the progress of a step, see `chain`,
+- how: arguments for all steps, see `completing.HOW`,
+- settings: the arguments of that function, of the same names.
+
+It returns the seconds of each step that was run. It first refuses what that function would refuse
+after them, where this is known from the arguments. The commands call it before that function, to
+show the progress; else the function does (`completing.completed`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from ..errors import InputError
+from ..io.lines import checked_target
+from ..mst import LAYER as TREE
+from ..store import TileStore
+from . import chain
+from .breaching.operation import LAYER as BREACHED
+from .breaching.operation import breaching_of
+from .chain import Show
+from .channels.inputs import amount
+from .directions import only_on_cpu as directed_on_cpu
+from .directions import ways_of
+from .flow import accumulation as sums
+from .flow.fill import only_on_cpu as filled_on_cpu
+from .location import refuse_cuda
+from .outlets import BORDER
+
+Settings = dict[str, Any]
+Seconds = dict[str, float]
+
+
+def of(name: str) -> Callable[[TileStore, Show, Settings, Settings], Seconds]:
+    """The function of a name."""
+    found: Callable[[TileStore, Show, Settings, Settings], Seconds] = globals()[name]
+    return found
+
+
+def accumulate(store: TileStore, show: Show, how: Settings, settings: Settings) -> Seconds:
+    """Of `drainage.accumulate`."""
+    return chain.provide_tree(store, show, **how)
+
+
+def extract_network(store: TileStore, show: Show, how: Settings, settings: Settings) -> Seconds:
+    """Of `drainage.extract_network`."""
+    least = settings["min_length"]
+    if least is None and settings["keep"] is None:
+        raise InputError("give a minimum length, points to keep, or both")
+    if least is not None and not 0 <= least < math.inf:
+        raise InputError(f"the minimum length must be finite and not negative, not {least}")
+    checked_target(settings["path"], overwrite=settings["overwrite"])
+    return chain.provide_tree(store, show, **how)
+
+
+def flow_direction(
+    store: TileStore,
+    show: Show,
+    how: Settings,
+    settings: Settings,
+    layer: str | None = None,
+) -> Seconds:
+    """Of `drainage.flow_direction`; `how` may say overwrite, see `chain.provide_tree`.
+
+    Parameters
+    ----------
+    layer
+        The heights that the tree must be of. None: those of the one that is there; else
+        "elevation", or with depressions "breach" the breached heights, made where missing.
+    """
+    depressions, flats = ways_of(settings["depressions"], settings["flats"])
+    refuse_cuda(settings["backend"], directed_on_cpu(flats))
+    seconds = Seconds()
+    if depressions == "breach" and layer is None and TREE not in store.layers:
+        if BREACHED in store.layers:
+            chain.refuse_stale(store, BREACHED)
+        else:
+            breaching = breaching_of(store, inner_voids=settings["outlets"] == BORDER)
+            seconds |= chain.provide_heights(store, breaching, show, **how)
+        seconds |= chain.provide_tree(store, show, layer=BREACHED, **how)
+    if flats == "tree":
+        return {**seconds, **chain.provide_tree(store, show, layer=layer, **how)}
+    named = settings["filled"], settings["outlets"]
+    return {**seconds, **chain.provide_filled(store, *named, show, layer=layer, **how)}
+
+
+def fill(store: TileStore, show: Show, how: Settings, settings: Settings) -> Seconds:
+    """Of `drainage.fill`; `settings` may also have the outlets for the directions."""
+    kept = settings["keep_deeper_than"], settings["keep_larger_than"]
+    refuse_cuda(settings["backend"], filled_on_cpu(settings["epsilon"], kept))
+    named = settings["directions"], show, settings.get("outlets")
+    return chain.provide_directions(store, *named, **how)
+
+
+def flow_accumulation(store: TileStore, show: Show, how: Settings, settings: Settings) -> Seconds:
+    """Of `drainage.flow_accumulation`."""
+    names = "method", "exponent", "statistic", "weights", "backend"
+    sums.refuse_arguments(*(settings[name] for name in names))
+    return _surface(store, show, how, settings)
+
+
+def basins(store: TileStore, show: Show, how: Settings, settings: Settings) -> Seconds:
+    """Of `drainage.basins`."""
+    _refuse_table(settings)
+    return chain.provide_directions(store, settings["directions"], show, **how)
+
+
+def depressions(store: TileStore, show: Show, how: Settings, settings: Settings) -> Seconds:
+    """Of `drainage.depressions`."""
+    return basins(store, show, how, settings)
+
+
+def watershed(store: TileStore, show: Show, how: Settings, settings: Settings) -> Seconds:
+    """Of `drainage.watershed`."""
+    _refuse_table(settings)
+    directions, area = settings["directions"], settings["snap_area"]
+    if settings["snap"] is None or settings["pour_points"] is None:
+        return chain.provide_directions(store, directions, show, **how)
+    given = area.values() if isinstance(area, Mapping) else [] if area is None else [area]
+    areas = any(amount(one, "snap_area")[1] is not None for one in given)
+    named = settings["accumulation"], directions
+    return chain.provide_accumulation(store, *named, show, areas=areas, **how)
+
+
+def streams(store: TileStore, show: Show, how: Settings, settings: Settings) -> Seconds:
+    """Of `drainage.streams`."""
+    areas = amount(settings["threshold"])[1] is not None
+    if settings.get("lines") is not None:
+        checked_target(settings["lines"], overwrite=settings["overwrite"], parquet=True)
+    named = settings["accumulation"], settings["directions"]
+    return chain.provide_accumulation(store, *named, show, areas=areas, **how)
+
+
+def hand(store: TileStore, show: Show, how: Settings, settings: Settings) -> Seconds:
+    """Of `drainage.hand`."""
+    given = [settings[name] is not None for name in ("threshold", "streams")]
+    if sum(given) + settings["to_outlets"] != 1:
+        raise InputError(
+            "streams: give a threshold of accumulation, a layer of streams, or outlets"
+        )
+    seconds = streams(store, show, how, settings) if given[0] else Seconds()
+    return {**seconds, **_surface(store, show, how, settings)}
+
+
+def terrain_indices(store: TileStore, show: Show, how: Settings, settings: Settings) -> Seconds:
+    """Of `drainage.terrain_indices`."""
+    if not 0 < (least := settings["min_slope"]) < 90:
+        raise InputError(f"min_slope {least}: give degrees between 0 and 90")
+    if not (settings["twi"] or settings["spi"] or settings["ls"]):
+        raise InputError("terrain_indices: name a layer for at least one of twi, spi and ls")
+    name, seconds = settings["accumulation"], Seconds()
+    if name == sums.LAYER and name not in store.layers:
+        seconds = chain.provide_accumulation(store, show=show, areas=True, **how)
+    elif name == sums.LAYER:
+        chain.refuse_stale(store, name)
+    return {**seconds, **chain.provide_slope(store, settings["slope"], show, **how)}
+
+
+def _surface(store: TileStore, show: Show, how: Settings, settings: Settings) -> Seconds:
+    """Directions, and heights filled along them unless the method is d8."""
+    directions = settings["directions"]
+    seconds = chain.provide_directions(store, directions, show, **how)
+    if settings["method"] == "d8":
+        return seconds
+    named = settings["filled"], directions
+    return {**seconds, **chain.provide_filled_along(store, *named, show, **how)}
+
+
+def _refuse_table(settings: Settings) -> None:
+    """Refuse a table that cannot be written."""
+    if settings["table"] is not None:
+        from ..components.table import checked_table  # brings GDAL
+
+        checked_table(settings["table"], overwrite=settings["overwrite"])

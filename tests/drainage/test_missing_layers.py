@@ -1,0 +1,153 @@
+"""Functions of drainage compute the layers that they need and the store lacks."""
+
+from __future__ import annotations
+
+import shutil
+
+import numpy as np
+import pytest
+from contract import whole
+from rasterio.crs import CRS
+from test_network import make_store
+
+import terrain_gpu
+from terrain_gpu import TileStore
+from terrain_gpu.errors import InputError, StoreError
+
+TREE = {"weight": "flow", "backend": "cpu"}
+CHAIN = {
+    "mst": lambda store: terrain_gpu.minimum_spanning_tree(store, **TREE),
+    "breached": terrain_gpu.breach,
+    "mst of breached": lambda store: terrain_gpu.minimum_spanning_tree(
+        store, layer="breached", **TREE
+    ),
+    "flow_direction": terrain_gpu.flow_direction,
+    "flow_direction_tree": lambda store: terrain_gpu.flow_direction(
+        store, into="flow_direction_tree"
+    ),
+    "filled": terrain_gpu.fill,
+    "filled of tree": lambda store: terrain_gpu.fill(store, directions="flow_direction_tree"),
+    "flow_accumulation": terrain_gpu.flow_accumulation,
+    "areas": lambda store: terrain_gpu.flow_accumulation(store, areas=True),
+    "slope": terrain_gpu.slope,
+}
+"""How each layer is made by hand."""
+
+CASES = {
+    "accumulate": ({}, "mst"),
+    "flow_direction": ({}, "mst"),
+    "flow_direction filled": (
+        {"depressions": "fill"},
+        "mst, flow_direction_tree, filled of tree",
+    ),
+    "flow_direction breached": ({"depressions": "breach"}, "breached, mst of breached"),
+    "flow_accumulation": ({}, "mst, flow_direction"),
+    "flow_accumulation dinf": ({"method": "dinf"}, "mst, flow_direction, filled"),
+    "fill": ({}, "mst, flow_direction"),
+    "basins": ({}, "mst, flow_direction"),
+    "depressions": ({}, "mst, flow_direction"),
+    "watershed": ({"pour_points": [(40, 30)]}, "mst, flow_direction"),
+    "watershed snapped": (
+        {"pour_points": [(40, 30)], "snap": 50.0, "snap_area": "100m2"},
+        "mst, flow_direction, areas",
+    ),
+    "streams": ({"threshold": 20}, "mst, flow_direction, flow_accumulation"),
+    "streams of areas": ({"threshold": "2000m2"}, "mst, flow_direction, areas"),
+    "hand": ({"threshold": 20}, "mst, flow_direction, flow_accumulation"),
+    "hand dinf": ({"to_outlets": True, "method": "dinf"}, "mst, flow_direction, filled"),
+    "terrain_indices": ({"twi": "twi"}, "mst, flow_direction, areas, slope"),
+}
+"""Arguments of each function, and what it needs."""
+
+
+def heights() -> np.ndarray:
+    return np.random.default_rng(5).integers(0, 60, (70, 80)).astype(np.int16)
+
+
+def write(path, cells):
+    return make_store(path, cells, -1, 64, crs=CRS.from_epsg(32617).to_wkt())
+
+
+def compute(case, store, **more):
+    arguments, _ = CASES[case]
+    return getattr(terrain_gpu, case.split()[0])(store, **arguments, **more)
+
+
+def found_layers(store):
+    opened = TileStore.open(store)
+    return {name: whole(opened.layer(name)).tobytes() for name in opened.layers}
+
+
+@pytest.mark.parametrize("case", sorted(CASES))
+def test_missing_layers_are_computed_and_reused(tmp_path, no_fsync, case):
+    """With the same bits as one by one; a second run computes none of them."""
+    store, by_hand = write(tmp_path / "s.zarr", heights()), tmp_path / "h.zarr"
+    shutil.copytree(store, by_hand)
+    steps = CASES[case][1].split(", ")
+    for step in steps:
+        CHAIN[step](by_hand)
+    expected = compute(case, by_hand)
+    assert not [one for one in expected.report.seconds if one.startswith("before")]
+
+    report = compute(case, store).report
+    names = {"areas": "flow_accumulation", "slope": "slope"}
+    needed = {names.get(step, step.split(" of ")[0]) for step in steps}
+    told = {one for one in report.seconds if one.startswith("before: ")}
+    assert told == {f"before: {name}" for name in needed}
+    assert all(report.seconds[one] > 0 for one in told)
+    assert found_layers(store) == found_layers(by_hand)
+
+    kept = {name: TileStore.open(store).layer(name).path.stat().st_mtime_ns for name in needed}
+    again = compute(case, store, overwrite=True).report
+    assert not [one for one in again.seconds if one.startswith("before")]
+    layers = TileStore.open(store)
+    assert kept == {name: layers.layer(name).path.stat().st_mtime_ns for name in needed}
+
+
+@pytest.mark.parametrize("case", sorted(CASES))
+def test_stale_layers_are_refused(tmp_path, no_fsync, case):
+    store = write(tmp_path / "s.zarr", heights())
+    compute(case, store)
+    write(store, heights()[::-1])
+    with pytest.raises(StoreError, match=r"computed from other cells than .* holds now"):
+        compute(case, store, overwrite=True)
+
+
+def test_the_network_computes_the_tree(tmp_path, no_fsync):
+    store = write(tmp_path / "s.zarr", heights())
+    with pytest.raises(InputError, match="give a minimum length"):
+        terrain_gpu.extract_network(store, tmp_path / "n.geojson")
+    assert TileStore.open(store).layers == ["elevation"]
+    report = terrain_gpu.extract_network(store, tmp_path / "n.geojson", min_length=50).report
+    assert report.seconds["before: mst"] > 0
+    again = terrain_gpu.extract_network(store, tmp_path / "m.geojson", min_length=50).report
+    assert "before: mst" not in again.seconds
+    assert (tmp_path / "n.geojson").read_bytes() == (tmp_path / "m.geojson").read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("case", "more", "error", "told"),
+    [
+        ("fill", {"directions": "own"}, StoreError, "no layer 'own' of flow directions"),
+        ("flow_accumulation", {"weights": "rain"}, StoreError, "no layer 'rain'"),
+        ("hand", {"layer": "bed"}, StoreError, "no layer 'bed'"),
+        ("basins", {"table": "t.txt"}, InputError, "name the table"),
+        ("basins", {"into": "elevation"}, StoreError, "layer 'elevation' exists; --overwrite"),
+        ("flow_accumulation", {"exponent": 2}, InputError, "exponent 2.0: leave it out"),
+        ("terrain_indices", {"min_slope": 0}, InputError, "give degrees between 0 and 90"),
+        ("streams", {"lines": "l.txt"}, InputError, "l.txt"),
+    ],
+)
+def test_what_cannot_be_is_refused_before_the_work(tmp_path, no_fsync, case, more, error, told):
+    store = write(tmp_path / "s.zarr", heights())
+    with pytest.raises(error, match=told):
+        compute(case, store, **more)
+    assert TileStore.open(store).layers == ["elevation"]
+
+
+@pytest.mark.parametrize("case", sorted({case.split()[0] for case in CASES}))
+def test_a_raster_is_no_store(tmp_path, case):
+    path = tmp_path / "dem.tif"
+    path.write_bytes(b"II*\0")
+    with pytest.raises(StoreError, match=r"a file, not a store; .* \(in Python: convert_dataset\)"):
+        compute(case, path)
