@@ -58,6 +58,7 @@ class TestEpsilonFillContract(AlongDirections):
 
 class TestFillAroundContract(AlongDirections):
     command = "fill s.zarr --keep-deeper-than 20"
+    proven_by_workers = False
 
     def make(self, store):
         return FillAround.keeping(str(store), DIRECTIONS, "filled", 20.0, None)
