@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +19,8 @@ from ..store import TileStore
 from .completing import completed
 from .network_problem import ExtractNetwork
 from .source import open_forest
+
+log = logging.getLogger(__name__)
 
 
 @dataclass
@@ -117,6 +120,12 @@ def extract_network(
     """
     target = checked_target(path, overwrite=overwrite)
     forest = open_forest(store)
+    if forest.weight.name == "absdiff":
+        log.warning(
+            "%s: computed with weight absdiff, so its lines follow the least climb, not valleys; "
+            "these need compute-mst --weight flow, or max",
+            forest.edges.path,
+        )
     kept = NO_PLACES if keep is None else as_places(forest.cells.grid, keep, "keep")
     if len(kept):
         refuse_nodata(kept, forest.cells)

@@ -399,6 +399,14 @@ def test_files_do_not_depend_on_blocks(tmp_path):
     )
 
 
+def test_a_tree_that_does_not_follow_valleys(store, tmp_path, caplog):
+    for weight, warns in (("max", False), ("flow", False), ("absdiff", True)):
+        caplog.clear()
+        minimum_spanning_tree(store, weight=weight, overwrite=True)
+        extract_network(store, tmp_path / f"{weight}.geojson", min_length=50)
+        assert ("its lines follow the least climb, not valleys" in caplog.text) == warns
+
+
 def test_geopackage(store, tmp_path, monkeypatch):
     """The lines of the GeoJSON, written in several batches; with no lines, an empty layer."""
     monkeypatch.setattr(lines, "BATCH", 1000)

@@ -9,7 +9,6 @@ from itertools import pairwise
 
 import numpy as np
 import pyarrow.parquet
-import pyogrio
 import pytest
 import reference
 import test_least_cost_network as of_networks
@@ -366,6 +365,8 @@ def test_lines_of_matrices_and_networks_are_cut(world, kind, pairs):
         parts = [g["coordinates"] for g in shapes if g["type"] == "MultiLineString"]
     else:
         if kind == "gpkg":
+            import pyogrio.raw
+
             shapes = pyogrio.raw.read(file, layer=layer)[2]
         else:
             shapes = pyarrow.parquet.read_table(file).column("geometry").to_pylist()
@@ -489,6 +490,8 @@ def test_lines_in_a_geopackage_are_cut_at_the_seam(world):
     found = shortest_paths(store, [(3, 70)], cost="surface", backlink=True)
     paths = found.paths([(4, 2), (5, 60)], [(3, 70)])
     write_paths(folder / "p.gpkg", paths, found.grid)
+    import pyogrio.raw
+
     info = pyogrio.read_info(folder / "p.gpkg", layer="paths")
     assert info["geometry_type"] == "MultiLineString"
     *_, shapes, _fields = pyogrio.raw.read(folder / "p.gpkg", layer="paths")
