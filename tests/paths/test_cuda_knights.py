@@ -14,9 +14,9 @@ import pytest
 import strategies
 from hypothesis import given
 from hypothesis import strategies as st
+from samples import make_layers, round_the_earth
 from strategies import shapes
 from test_cuda_paths import ALL, assert_equal, both
-from test_paths_wrap import make_layers, round_the_earth
 
 from terrain_gpu import GridSpec, InputError, TileStore, shortest_paths
 from terrain_gpu.cuda import device

@@ -20,6 +20,7 @@ from contract import same, whole
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from rasterio.crs import CRS
+from samples import make_layers, round_the_earth
 from strategies import WGS84, cost_problems, rasters, shapes
 
 from terrain_gpu import (
@@ -27,7 +28,6 @@ from terrain_gpu import (
     InputError,
     VerificationError,
     cost_matrix,
-    create_layer,
     least_cost_network,
     shortest_paths,
 )
@@ -68,11 +68,6 @@ class TestTiesAcrossTheSeam(of_ties.TestTiedSteps):
 class TestTiesOfIntegersAcrossTheSeam(of_ties.TestTiedSteps):
     base = TestIntegersAcrossTheSeam
     rasters = base.rasters
-
-
-def round_the_earth(shape, west=-180.0, top=60.0, height=0.5):
-    width = 360 / shape[1]
-    return GridSpec(*shape, (width, 0.0, west, 0.0, -height, top), WGS84)
 
 
 class OnACylinder:
@@ -160,18 +155,6 @@ def test_a_shifted_raster_has_the_shifted_result(tmp_path, mode, cols, fields):
         assert found[0].keys() == other.keys()
         for name, cells in found[0].items():
             assert same(cells, np.ascontiguousarray(other[name])), name
-
-
-def make_layers(store, grid, layers, block=64):
-    for name, cells in layers.items():
-        nodata = -1 if name == "elevation" else None
-        with create_layer(
-            store, name, grid, cells.dtype, nodata=nodata, block_size=block
-        ) as writer:
-            for at in writer.blocks.ids():
-                r0, r1, c0, c1 = writer.block_window(*at)
-                writer.write_block(*at, np.ascontiguousarray(cells[r0:r1, c0:c1]))
-            writer.commit()
 
 
 # -- which rasters wrap ----------------------------------------------------------------------------
