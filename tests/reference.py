@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import collections
+import functools
 import heapq
 import itertools
 import math
+import pickle
 from collections import deque
 from fractions import Fraction
 from itertools import pairwise
@@ -197,6 +199,23 @@ def listed(mask):
     return list(map(tuple, np.argwhere(mask).tolist()))
 
 
+def remembered(function):
+    """Keep the last result for the next call with the same arguments, compared in full."""
+    last = {}
+
+    @functools.wraps(function)
+    def call(*given, **named):
+        asked = pickle.dumps((given, named))
+        if asked not in last:
+            result = function(*given, **named)
+            last.clear()
+            last[asked] = result
+        return last[asked]
+
+    return call
+
+
+@remembered
 def arcs(  # noqa: PLR0913 - keyword-only
     z,
     model,

@@ -151,8 +151,8 @@ OPTIONS = {
     "backend device gpu-memory-limit workers scheduler scratch progress json quiet verbose help",
     "terrain-gpu info": "json quiet verbose help",
     "terrain-gpu plan": "dtype for layer block-size weight cost parameter friction barriers "
-    "backlink allocation connectivity points flats method epsilon memory-limit threads workers "
-    "like storage json quiet verbose help",
+    "backlink allocation connectivity points flats method epsilon layers memory-limit threads "
+    "workers like storage json quiet verbose help",
     "terrain-gpu export": "layer bounds cog compress encoding memory-limit threads verify "
     "overwrite progress json quiet verbose help",
     "terrain-gpu demo": "overwrite quiet verbose help",

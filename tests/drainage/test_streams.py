@@ -643,6 +643,9 @@ def test_the_layers_of_flow_accumulation(store):
     streams(
         store, 20, overwrite=True, into="streams_counts", accumulation="counts", directions="codes"
     )
+    with pytest.raises(StoreError, match="flow_direction: computed from other cells"):
+        streams(store, 20, into="wrong", accumulation="counts")
+    flow_direction(store, overwrite=True)
     with pytest.raises(StoreError, match="not summed along the directions"):
         streams(store, 20, into="wrong", accumulation="counts")
 
