@@ -103,6 +103,10 @@ class Report:
         trim()
         self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - start
 
+    def add_steps_before(self, seconds: dict[str, float]) -> None:
+        """Add the seconds of steps that made what this run needed."""
+        self.seconds |= {f"before: {step}": spent for step, spent in seconds.items()}
+
     @property
     def verified(self) -> dict[str, Any]:
         """The entries of `result` that a proof made."""

@@ -212,9 +212,7 @@ def _provide(operation: ModuleType, store: str, settings: dict[str, Any]) -> dic
 
 def _timed(report: Report, before: dict[str, float]) -> float:
     """Add the seconds of the steps before to a report; return those of all."""
-    from ..drainage.completing import add_seconds
-
-    add_seconds(report, before)
+    report.add_steps_before(before)
     return report.seconds["total"] + sum(before.values())
 
 

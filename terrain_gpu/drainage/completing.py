@@ -64,7 +64,7 @@ def completed(*, reads: tuple[str, ...] = (), writes: tuple[str, ...] = ()) -> C
             needs = import_module(".needs", __package__)  # which imports the functions
             before = needs.of(function.__name__)(opened, show, how, settings)
             found = function(*bound.args, **bound.kwargs)
-            add_seconds(found.report, before)
+            found.report.add_steps_before(before)
             return found
 
         return call  # type: ignore[return-value]
@@ -84,8 +84,3 @@ def refuse_existing(store: TileStore, names: list[str | None], settings: dict[st
     for name in names:
         if name in store.layers:
             raise StoreError(f"{store.path}: layer {name!r} exists; --overwrite replaces it")
-
-
-def add_seconds(report: Report, before: dict[str, float]) -> None:
-    """Add the seconds of the steps before to a report."""
-    report.seconds |= {f"before: {step}": seconds for step, seconds in before.items()}

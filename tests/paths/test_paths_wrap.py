@@ -124,26 +124,30 @@ COSTS = {
 }
 
 
-@pytest.mark.parametrize("fields", [2, 100])
-@pytest.mark.parametrize("mode", COSTS)
-@pytest.mark.parametrize("cols", [100, 128, 191, 200])
-def test_a_shifted_raster_has_the_shifted_result(tmp_path, mode, cols, fields):
-    """Distances, backlinks, allocation and ties: the seam is a place like any other."""
+def shifted(folder, cols, count):
+    """Yield shifts, stores of one raster that begins so many columns later, and places in each."""
     rng = np.random.default_rng(cols)
     z = rng.integers(0, 5, (130, cols)).astype(np.int16)
     z[40:60, : cols // 2] = -1
     friction = rng.integers(1, 9, z.shape).astype(np.uint8)
     walls = (rng.random(z.shape) < 0.2).astype(np.uint8) & (z >= 0)
     good = reference.listed((z >= 0) & (walls == 0))
-    places = [good[k] for k in rng.permutation(len(good))[:5]]
-    found = []
+    places = [good[k] for k in rng.permutation(len(good))[:count]]
+    layers = {"elevation": z, "friction": friction, "walls": walls}
     for shift in (0, 1, 77):
-        layers = {"elevation": z, "friction": friction, "walls": walls}
+        store = folder / f"{shift}.zarr"
         grid = round_the_earth(z.shape, west=-180 + 360 / cols * shift)
-        problem_of = {name: np.roll(cells, shift, axis=1) for name, cells in layers.items()}
-        store = tmp_path / f"{shift}.zarr"
-        make_layers(store, grid, problem_of)
-        sources = [(r, (c + shift) % cols) for r, c in places]
+        make_layers(store, grid, {n: np.roll(cells, shift, axis=1) for n, cells in layers.items()})
+        yield shift, store, [(r, (c + shift) % cols) for r, c in places]
+
+
+@pytest.mark.parametrize("fields", [2, 100])
+@pytest.mark.parametrize("mode", COSTS)
+@pytest.mark.parametrize("cols", [100, 128, 191, 200])
+def test_a_shifted_raster_has_the_shifted_result(tmp_path, mode, cols, fields):
+    """Distances, backlinks, allocation and ties: the seam is a place like any other."""
+    found = []
+    for shift, store, sources in shifted(tmp_path, cols, 5):
         with of_paths.fields_in_memory(fields):
             how = {"backlink": True, "allocation": True, "verify": True, "threads": 2}
             made = shortest_paths(store, sources, **COSTS[mode], **how)
@@ -294,20 +298,8 @@ def test_networks(folders, question, block):
 @pytest.mark.parametrize("cols", [128, 191])
 def test_a_shifted_raster_has_the_same_matrix(tmp_path, cluster, mode, cols):
     """With fields that leave memory, in workers, and of the nearest places."""
-    rng = np.random.default_rng(cols)
-    z = rng.integers(0, 5, (130, cols)).astype(np.int16)
-    z[40:60, : cols // 2] = -1
-    friction = rng.integers(1, 9, z.shape).astype(np.uint8)
-    walls = (rng.random(z.shape) < 0.2).astype(np.uint8) & (z >= 0)
-    good = reference.listed((z >= 0) & (walls == 0))
-    places = [good[k] for k in rng.permutation(len(good))[:11]]
     found = []
-    for shift in (0, 1, 77):
-        layers = {"elevation": z, "friction": friction, "walls": walls}
-        grid = round_the_earth(z.shape, west=-180 + 360 / cols * shift)
-        store = tmp_path / f"{shift}.zarr"
-        make_layers(store, grid, {n: np.roll(cells, shift, axis=1) for n, cells in layers.items()})
-        moved = [(r, (c + shift) % cols) for r, c in places]
+    for shift, store, moved in shifted(tmp_path, cols, 11):
         files = {"output": tmp_path / f"{shift}.csv", "paths": tmp_path / f"{shift}.geojson"}
         client = cluster if (shift, mode) == (1, "absdiff") else None
         with nullcontext() if client else of_matrix.in_blocks(64, 3, 2):

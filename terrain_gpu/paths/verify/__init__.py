@@ -18,8 +18,8 @@ from such cells along the steps, block by block until nothing changes. Memory is
 cases.
 
 `checker` iterates over the blocks, here or in the workers of a cluster, `blocks` and `kernels`
-check their cells, `gpu` does so on a GPU, `stored`
-reads the problem from a store, and `roots` finds its sources.
+check their cells, `gpu` does so on a GPU, `stored` reads the problem from a store, and `roots`
+finds its sources.
 """
 
 from .blocks import CheckedCells
