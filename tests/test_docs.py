@@ -10,6 +10,7 @@ import io
 import re
 import shutil
 import subprocess
+from importlib.metadata import entry_points
 from pathlib import Path
 
 import programs
@@ -28,6 +29,7 @@ PAGES = [
     "how-to/streams",
     "how-to/terrain-indices",
 ]
+PROGRAMS = entry_points(group="console_scripts", module="terrain_gpu.cli.main").names
 DRAWING = re.compile(r"^import (matplotlib|shapely)", re.M)
 """Needs packages that the tests do not install."""
 
@@ -38,7 +40,7 @@ def plain(text):
 
 
 def output_of(command):
-    if command.split()[0] in ("terrain-gpu", "convert-dataset", "compute-mst"):
+    if command.split()[0] in PROGRAMS:
         ended = programs.forked(command)
     else:
         ended = subprocess.run(command, shell=True, text=True, capture_output=True, check=False)
