@@ -3,18 +3,31 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from ..engine import cluster
-from ..engine.plan import StreamPlan, format_size, of_cluster
+from ..engine.plan import format_size, of_cluster
 from ..errors import InputError
 from ..grid import BlockGrid, ceil_div
 from ..io.convert_problem import PART
 from ..mst.problem import regions_of_a_task
-from ..paths.cpu.remote import MOST
+from ..paths.matrix.problem import MatrixPlan
+from .forecast_paths import add_batches, add_paths, batch_seconds, work_of_paths
+from .forecast_tasks import (
+    ANSWER,
+    BLOCK,
+    EDGE,
+    FIRST,
+    JOB,
+    OUTPUT,
+    WRITING_JOB,
+    Case,
+    Forecast,
+    Plan,
+    crowded,
+)
 
 
 class Pass(NamedTuple):
@@ -51,42 +64,6 @@ class Pass(NamedTuple):
     outputs: int = 1
     stored: float = 1
     told: int = 0
-
-
-class Case(NamedTuple):
-    """What else a forecast depends on.
-
-    Attributes
-    ----------
-    weight
-        Of a spanning tree.
-    item
-        Bytes of a distance.
-    visits
-        How often shortest paths visit a block.
-    backlink
-        Whether they compute backlinks.
-    slower
-        How many times as long as by the rates below a core takes.
-    storage
-        Bytes per second that storage moves for all workers together; None if that is no limit.
-    stored
-        The share of the tiles that hold something; None for what is usual.
-    cold
-        Whether what a run reads must come from storage, and is not in memory already.
-    layers
-        How many layers calc or a corridor read; None for the least number.
-    """
-
-    weight: str = "max"
-    item: int = 8
-    visits: float = 1
-    backlink: bool = False
-    slower: float = 1
-    storage: int | None = None
-    stored: float | None = None
-    cold: bool = False
-    layers: int | None = None
 
 
 # Rates: processor seconds of tasks, without the loading of kernels, on hosts of 32 cores (virtual
@@ -156,7 +133,9 @@ PASSES = {
     "rasterize": (Pass("rasterize", 158e6, line=110, told=55),),
     "corridor": (Pass("optimum", 92e6, told=168), Pass("corridor", 50e6, line=110)),
     "index": (Pass("build", 0.55e6, line=42),),
-    "sssp": (),  # see `_visits`
+    "sssp": (),  # see `forecast_paths`
+    "cost-matrix": (),
+    "least-cost-network": (),
 }
 """By the purpose of a plan."""
 COMMANDS = {
@@ -168,26 +147,10 @@ COMMANDS = {
 }
 """Names in reports, where they differ."""
 
-FINALISE_RATE, BACKLINK_RATE, BACKLINK_BYTES = 24e6, 12e6, 5
-"""Cells per second when shortest paths are written, without and with backlinks; then also bytes
-from the workers, for each cell beside a border between blocks."""
 WEIGHTS = {"flow": 1.5, "absdiff": 1.4}
 """How many times as long as with "max" blocks of a spanning tree take."""
 LAYERS = {"calc": (1, 0.7), "corridor": (2, 0.5)}
 """The fewest layers, and how much longer each further one takes, beside the time of those."""
-VISITS = {"friction": 4.2}
-OTHER_VISITS = 12.0
-"""How often shortest paths visit a block: friction, and costs of heights."""
-VISIT_SECONDS = 0.029e-6, 0.0134e-6
-"""Of shortest paths, for each cell once and at every visit of its block."""
-AGAIN = 0.8
-"""Visits of a block that are followed by one in the same task, for each that is not; over the root
-of the workers, because few of them keep more of the blocks around."""
-TOGETHER = 1.4
-"""Visits of a task, beside the square root of a worker's blocks; at most `MOST`."""
-WAVE = 0.25
-"""Blocks that can be visited at a time, beside the square root of all."""
-
 JOIN_SECONDS = {
     "mst": 0.83e-6,
     "components": 0.015e-6,
@@ -205,32 +168,20 @@ READ = {"network": 1.5, "breach": 2 / 3}
 """What is read, beside the plan: a third pass; none for voids."""
 CHECKSUM_RATE = 0.8e9
 """Bytes per second."""
-TASK_COST = 4e-3
-"""Seconds of the scheduler and of the process that starts the run for each task, on two cores."""
-ALONE, CROWD = 0.7, 16
-"""How long one worker of a host takes for what takes one of so many a second."""
-WAIT = 1.5e-9
-"""Seconds until a byte is on the disk that no other worker uses."""
-FIRST, LATER = 0.5, 0.02
-"""Seconds of a worker's first task of a run, which loads kernels, and of a later phase."""
-FILES = 4e9
-"""Bytes of files that a host keeps in memory for each worker: the measured ones have 8 GB for each
-processor, and workers leave most of it."""
 COMMIT = 1e-4
 """Seconds for each block in the end."""
 
-JOB, WRITING_JOB, OUTPUT, BLOCK, ANSWER, EDGE, VISIT = 760, 2100, 1000, 20, 50, 8, 3500
-"""Bytes of a task, of one that writes a layer, of each further layer, of a block in a task, of what
-returns, of a final edge, and of a task of visits."""
+PATHS = "sssp", "least-cost-network"
+"""What searches for shortest paths."""
 
 
 def forecast(
     purpose: str,
-    planned: Callable[[int, int, int | None], StreamPlan],
+    planned: Callable[[int, int, int | None], Plan],
     raster: tuple[int, int, int | None],
     workers: int,
     case: Case,
-) -> tuple[StreamPlan, dict[str, Any]]:
+) -> tuple[Plan, dict[str, Any]]:
     """Plan a run by workers of one thread each, and predict it.
 
     Parameters
@@ -240,7 +191,7 @@ def forecast(
 
     Returns
     -------
-    StreamPlan
+    Plan
         Of each process.
     dict
         What `predicted` finds.
@@ -261,7 +212,10 @@ def learned(purpose: str, case: Case, file: str) -> Case:
     try:
         told = json.loads(Path(file).read_text(encoding="utf-8"))
         cells, each = told["cells"], told["settings"]["cluster"]["each"]
-        used = sum(float(one["processor_seconds"]) for one in each.values())
+        # Batches are solved in threads of their tasks, whose processor seconds are not told.
+        clock = "processor_seconds" if case.pairs != "all" else "seconds"
+        used = sum(float(one[clock]) for one in each.values())
+        batches = told["result"]["batches"] if case.pairs == "all" else 0
         command, visits = told["command"], told["result"].get("block_visits_per_block", case.visits)
     except OSError as error:
         raise InputError(f"--like {file}: cannot be read: {error.strerror}") from error
@@ -278,24 +232,20 @@ def learned(purpose: str, case: Case, file: str) -> Case:
     if command != wanted:
         raise InputError(f"--like {file}: a report of {command}; --for {purpose} needs {wanted}")
     case = case._replace(visits=visits)
-    own = sum(_work(purpose, cells, case).values()) + FIRST * len(each)
-    if purpose != "sssp" and (most := told["settings"].get("plan", {}).get("bytes_written")):
+    own = sum(_work(purpose, cells, case).values())
+    if case.pairs == "all":
+        own = batches * batch_seconds(cells, case)
+    own += FIRST * len(each)
+    if purpose not in PATHS and (most := told["settings"].get("plan", {}).get("bytes_written")):
         wrote = sum(one.get("bytes_written", most) for one in each.values())
         case = case._replace(stored=min(wrote / most, 1.0))
-    return case._replace(slower=used / (_crowded(len(each)) * own))
-
-
-def _crowded(workers: int) -> float:
-    """Return how long so many workers of a host take for what takes many a second."""
-    return ALONE + (1 - ALONE) * min(workers - 1, CROWD - 1) / (CROWD - 1)
+    return case._replace(slower=used / (crowded(len(each)) * own))
 
 
 def _work(purpose: str, cells: int, case: Case) -> dict[str, float]:
     """Return the seconds that one core takes for the tasks of each phase."""
-    if purpose == "sssp":
-        once, visit = VISIT_SECONDS
-        rate = BACKLINK_RATE if case.backlink else FINALISE_RATE
-        return {"relax": cells * (once + visit * case.visits), "finalise": cells / rate}
+    if purpose in PATHS:
+        return work_of_paths(cells, case)
     found = {one.name: cells / one.rate for one in PASSES[purpose]}
     if purpose == "mst":
         found["blocks"] *= WEIGHTS.get(case.weight, 1.0)
@@ -306,76 +256,7 @@ def _work(purpose: str, cells: int, case: Case) -> dict[str, float]:
     return found
 
 
-class _Forecast:
-    """A forecast in the making.
-
-    Attributes
-    ----------
-    kept
-        Whether the hosts keep all files of the run in memory. Then nothing is read from storage
-        that the run itself, or one before it, has read or written.
-    """
-
-    def __init__(self, plan: StreamPlan, workers: int, case: Case) -> None:
-        self.slower = case.slower * _crowded(workers)
-        self.workers, self.storage, self.cold = workers, case.storage, case.cold
-        files = plan.bytes_read / max(plan.passes, 1) + plan.bytes_written
-        self.kept = files <= workers * FILES
-        self.tasks = self.sent = self.received = self.fetched = 0.0
-        self.seconds: dict[str, float] = {}
-        self.limits: dict[str, str] = {}
-
-    def phase(
-        self, name: str, items: int, work: float, written: float = 0, read: float = 0, *,
-        at_once: float = math.inf, tasks: int | None = None,
-    ) -> int:  # fmt: skip
-        """Add a phase whose items take so many seconds of one core; return its tasks."""
-        loads = FIRST if name != "convert" and not self.seconds else LATER
-        spent, first = self.slower * work + WAIT * written, self.slower * loads
-        if self.kept and (self.seconds or not self.cold):
-            read = 0
-        self.fetched += read
-        busy = max(min(self.workers, items, at_once), 1)
-        stored = (read + written) / self.storage if self.storage else 0.0
-        shared = _shared(busy, spent, stored)
-        if tasks is None:
-            tasks = _tasks(items, busy * shared, self.workers, first)
-        # In the end others wait for the last task.
-        last = busy * shared / tasks * (1 - 1 / busy) / 2
-        slowest = "storage" if stored > spent / busy else "workers"
-        took = {slowest: first + shared + last, "tasks": TASK_COST * tasks}
-        self.limits[name] = max(took, key=lambda limit: took[limit])
-        self.seconds[name] = self.seconds.get(name, 0.0) + took[self.limits[name]]
-        self.tasks += tasks
-        return tasks
-
-    def alone(self, name: str, work: float) -> None:
-        """Add work of the process that starts the run."""
-        self.seconds[name] = self.seconds.get(name, 0.0) + work
-
-
-def _shared(workers: float, work: float, stored: float) -> float:
-    """Return the seconds of workers that compute, and take turns at the storage.
-
-    Mean value analysis of a closed queueing network (Reiser and Lavenberg 1980): a worker that
-    comes to the storage finds there as many as there are on average with one worker less.
-
-    Parameters
-    ----------
-    work, stored
-        Seconds of one worker that computes, and of the storage, for all of the work.
-    """
-    rate = waiting = 0.0
-    for present in range(1, math.ceil(workers) + 1):
-        at_storage = stored * (1 + waiting)
-        rate = min(present, workers) / (work + at_storage)
-        waiting = rate * at_storage
-        if rate * stored > 0.9999:
-            break
-    return 1 / rate if stored else work / workers
-
-
-def predicted(purpose: str, plan: StreamPlan, workers: int, case: Case) -> dict[str, Any]:
+def predicted(purpose: str, plan: Plan, workers: int, case: Case) -> dict[str, Any]:
     """Predict a run.
 
     Returns
@@ -408,26 +289,23 @@ def predicted(purpose: str, plan: StreamPlan, workers: int, case: Case) -> dict[
     }
 
 
-def _forecast(
-    purpose: str, plan: StreamPlan, workers: int, case: Case
-) -> tuple[_Forecast, float, float]:
+def _forecast(purpose: str, plan: Plan, workers: int, case: Case) -> tuple[Forecast, float, float]:
     """Predict a run; also the bytes that workers read, and most bytes that they write."""
+    if isinstance(plan, MatrixPlan):
+        matrix = Forecast(plan, workers, case)
+        return matrix, *add_batches(matrix, plan, case)
     cells, blocks = plan.rows * plan.cols, BlockGrid(plan.rows, plan.cols, plan.block_size)
     down, across = blocks.shape
     inner = 2 * blocks.line_cells
     rims = 2 * (down * plan.cols + across * plan.rows)
     units = ceil_div(plan.rows, plan.unit_rows) * ceil_div(plan.cols, plan.unit_cols)
-    found, work = _Forecast(plan, workers, case), _work(purpose, cells, case)
+    found, work = Forecast(plan, workers, case), _work(purpose, cells, case)
     share = 1.0 if case.stored is None else case.stored
     read, written = READ.get(purpose, 1) * plan.bytes_read, share * plan.bytes_written
     patched = cells * (purpose == "mst" and blocks.count > 1)  # written twice, a byte each
-    if purpose == "sssp":
-        spilled = _visits(found, plan, blocks.count, work, case)
-        read, written = read + spilled, written + spilled
-        found.received += BACKLINK_BYTES * inner * case.backlink
-        told = 1 + (case.visits - 1) / (1 + AGAIN / math.sqrt(workers))
-        found.sent += (told + 1) * rims * case.item
-        found.received += told * rims * case.item
+    if purpose in PATHS:
+        also_read, also_written = add_paths(found, plan, blocks, work, case)
+        read, written = read + also_read, written + also_written
     for one in PASSES[purpose]:
         moved = (written - share * patched) * (one.line > 0), read - patched
         if one.name == "patches":
@@ -463,7 +341,7 @@ def _forecast(
     return found, read, written
 
 
-def _levels(found: _Forecast, blocks: BlockGrid, inner: int) -> None:
+def _levels(found: Forecast, blocks: BlockGrid, inner: int) -> None:
     """Add the levels of a spanning tree, the lower ones in tasks."""
     side, each = regions_of_a_task(blocks.count, found.workers), JOIN_SECONDS["mst"]
     if side > 1:
@@ -474,36 +352,7 @@ def _levels(found: _Forecast, blocks: BlockGrid, inner: int) -> None:
     found.alone("levels", each * inner)
 
 
-def _visits(
-    found: _Forecast, plan: StreamPlan, blocks: int, work: dict[str, float], case: Case
-) -> float:
-    """Add shortest paths; return the bytes of distances that leave memory, and return."""
-    away = max(1 - found.workers * plan.buffers / blocks, 0)  # these leave memory at every visit
-    spilled = away * case.visits * plan.rows * plan.cols * case.item
-    together = min(TOGETHER * math.sqrt(blocks / found.workers), MOST)
-    visits = math.ceil(blocks * case.visits / max(together, 1))
-    last = ceil_div(blocks, MOST) + found.workers - 1
-    at_once = WAVE * math.sqrt(blocks)
-    read = plan.bytes_read + spilled
-    found.phase("relax", blocks, work["relax"], spilled, read, at_once=at_once, tasks=visits)
-    found.phase("finalise", blocks, work["finalise"], plan.bytes_written, tasks=last)
-    found.sent += VISIT * (visits + last)
-    found.received += ANSWER * (visits + last)
-    return spilled
-
-
-def _tasks(items: int, seconds: float, workers: int, first: float) -> int:
-    """Count tasks as a `Cluster` makes them: of single items first, then by what these took."""
-    target, single = cluster.TASK_SECONDS, min(items, 2 * workers)
-    several = min(max(int(target * items / seconds), 1), cluster.MOST_BLOCKS)
-    if several == 1:
-        return items
-    # Until much is done, first tasks weigh on the mean: the integral over what is done.
-    slow_start = first * workers / target * math.log(items / single)
-    return min(single + ceil_div(items - single, several) + round(slow_start), items)
-
-
-def described(plan: StreamPlan, found: dict[str, Any], case: Case, purpose: str) -> str:
+def described(plan: Plan, found: dict[str, Any], case: Case, purpose: str) -> str:
     """The prediction in words, several lines."""
     seconds = dict(found["seconds"])
     total, (least, most) = seconds.pop("total"), found["range"]

@@ -6,23 +6,23 @@ import os
 import re
 from collections.abc import Callable
 from importlib import import_module
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
 import click
 import numpy as np
 
-from ..arguments import FlowMethod
+from ..arguments import FlowMethod, NetworkPairs
 from ..errors import InputError
 from ..grid import MAX_SIDE, BlockGrid
 from ..mst.weights import WEIGHTS
-from ..paths.costs import CostModel, friction_beside
+from ..paths.costs import friction_beside, row_of
 from . import options
 from .compute_sssp import CostType, name_frictions
+from .plan_paths import halo_of, model_of_options, plan_matrix_for, plan_paths_for
 
 if TYPE_CHECKING:
     from ..engine.plan import StreamPlan
-    from ..paths.matrix.problem import MatrixPlan
+    from .forecast_tasks import Plan
 
 MOST_WORKERS = 10**6
 PURPOSES = (
@@ -31,6 +31,7 @@ PURPOSES = (
     "mst",
     "sssp",
     "cost-matrix",
+    "least-cost-network",
     "index",
     "components",
     "accumulate",
@@ -55,7 +56,6 @@ PURPOSES = (
 )
 
 UNPLANNED = {
-    "least-cost-network": "plan its search, --for sssp --allocation",
     "query-index": "it reads as much of the index as --memory-limit allows",
 }
 """Commands without a plan, and why."""
@@ -70,13 +70,18 @@ PLANNERS = {
 }
 """Modules and names of those that take shape, type and block size alone."""
 
+PATHS = "sssp", "cost-matrix", "least-cost-network", "index"
+"""What takes a cost."""
+
 NEEDS = {
     "weight": ("mst",),
-    "cost": ("sssp", "cost-matrix", "index"),
-    "parameter": ("sssp", "cost-matrix", "index"),
-    "friction": ("sssp", "cost-matrix", "index"),
-    "barriers": ("sssp", "cost-matrix", "index"),
-    "points": ("cost-matrix",),
+    "cost": PATHS,
+    "parameter": PATHS,
+    "friction": PATHS,
+    "barriers": PATHS,
+    "points": ("cost-matrix", "least-cost-network"),
+    "targets": ("cost-matrix",),
+    "pairs": ("least-cost-network",),
     "backlink": ("sssp",),
     "allocation": ("sssp",),
     "connectivity": ("sssp",),
@@ -86,6 +91,13 @@ NEEDS = {
     "layers": ("calc", "corridor"),
 }
 """Options, and what they say something about."""
+
+NO_FORECAST = {
+    "export": "it runs in the process that starts it, as without workers",
+    "": "how often it visits blocks depends on the terrain; run it with --workers and --json on a "
+    "part of the raster, whose report counts tasks and bytes",
+}
+"""Why there is no forecast, and what to do: of one operation, and of others."""
 
 PARTS = 20
 """Layers, numbers and operations in an expression of `calc`."""
@@ -162,7 +174,18 @@ class Purpose(click.Choice[str]):
     "--points",
     type=click.IntRange(2, 2**31),
     metavar="N",
-    help="Costs between so many points, each to all others.",
+    help="A cost matrix from so many points, or a network between them.",
+)
+@click.option(
+    "--targets",
+    type=click.IntRange(1, 2**31),
+    metavar="N",
+    help="A cost matrix to so many other points.  [default: to the points themselves]",
+)
+@click.option(
+    "--pairs",
+    type=click.Choice(get_args(NetworkPairs)),
+    help="A network: which points are joined; 'all' for --nearest too.  [default: mst]",
 )
 @click.option(
     "--flats",
@@ -258,6 +281,7 @@ def command(
     def planned(rows: int, cols: int, block_size: int | None) -> Any:
         return _plan(purpose, rows, cols, cells, layer, block_size, also_read, problem, limits)
 
+    problem["workers"] = workers
     with report.measured():
         if workers is None:
             plan = planned(rows, cols, block_size)
@@ -266,7 +290,7 @@ def command(
             limits["threads"] = 1
             plan, found, text = _forecast(
                 purpose, planned, (rows, cols, block_size), workers, like,
-                _case(cells, layer, problem, storage),
+                _case(purpose, cells, layer, problem, storage),
             )  # fmt: skip
             report.result = {**plan.as_dict(), "cluster": found}
     options.write_json(report.to_json(), json_target)
@@ -280,36 +304,42 @@ def _refuse(purpose: str, problem: dict[str, Any]) -> None:
         if value and purpose not in NEEDS[name]:
             needed = " or --for ".join(NEEDS[name])
             raise click.UsageError(f"--{name} needs --for {needed}: give that too")
-    if purpose == "cost-matrix" and problem["points"] is None:
-        raise click.UsageError("--for cost-matrix needs --points: the number of places")
+    if purpose in NEEDS["points"] and problem["points"] is None:
+        raise click.UsageError(f"--for {purpose} needs --points: the number of places")
     if purpose == "corridor" and problem["layers"] == 1:
         raise click.UsageError("--layers 1: a corridor needs two or more; give that many")
     if purpose == "hand" and problem["method"] not in (None, "d8", "dinf"):
         raise click.UsageError(f"--method {problem['method']}: hand knows d8 and dinf; give one")
 
 
-def _case(cells: np.dtype, layer: str, problem: dict[str, Any], storage: int | None) -> Any:
+def _case(
+    purpose: str, cells: np.dtype, layer: str, problem: dict[str, Any], storage: int | None
+) -> Any:
     """Return what a forecast depends on beside the plan; None for what has not been measured."""
-    from .forecast import OTHER_VISITS, VISITS, Case
+    from .forecast_paths import KNIGHTS, OTHER_VISITS, VISITS
+    from .forecast_tasks import Case
 
     other = problem["epsilon"] or problem["flats"] == "gradient" or _divides(problem)
-    if other or problem["connectivity"] == 16:
+    if other:
         return None
     cost = problem["cost"] or "absdiff"
     friction = friction_beside(cost, layer, problem["friction"])
+    halo, network = halo_of(problem), purpose == "least-cost-network"
+    allocation = network or bool(problem["allocation"])
+    visits = VISITS.get(cost, OTHER_VISITS)
     return Case(
         weight=problem["weight"] or "max",
-        item=_model(problem, cost, friction).distance_dtype(cells).itemsize,
-        visits=VISITS.get(cost, OTHER_VISITS),
-        backlink=bool(problem["backlink"] or problem["allocation"]),
+        item=model_of_options(problem, cost, friction).distance_dtype(cells).itemsize,
+        visits=visits if halo == 1 else KNIGHTS[1] * visits,
+        backlink=allocation or problem["backlink"],
         storage=storage,
         layers=problem["layers"],
+        halo=halo,
+        allocation=allocation,
+        flats=not row_of(cost).lengths,
+        points=problem["points"] or 0,
+        pairs="all" if purpose == "cost-matrix" else (problem["pairs"] or "mst") * network,
     )
-
-
-def _model(problem: dict[str, Any], cost: str, friction: str | None) -> CostModel:
-    how = {"connectivity": problem["connectivity"] or 8}
-    return CostModel(cost, friction is not None, problem["parameter"], **how)
 
 
 def _divides(problem: dict[str, Any]) -> bool:
@@ -319,20 +349,18 @@ def _divides(problem: dict[str, Any]) -> bool:
 
 def _forecast(
     purpose: str,
-    planned: Callable[[int, int, int | None], StreamPlan],
+    planned: Callable[[int, int, int | None], Plan],
     raster: tuple[int, int, int | None],
     workers: int,
     like: str | None,
     case: Any,
-) -> tuple[StreamPlan, dict[str, Any] | None, str]:
+) -> tuple[Plan, dict[str, Any] | None, str]:
     """Plan a run on a cluster and predict it, also in words; None without a forecast."""
     from .forecast import PASSES, described, forecast, learned
 
     if case is None or purpose not in PASSES:
         plan = planned(*raster)
-        why = (
-            "it runs in the process that starts it" if purpose == "export" else "it is not measured"
-        )
+        why = NO_FORECAST["export" if purpose == "export" else ""]
         return plan, None, f"{plan.describe()}\nworkers        no forecast of {purpose}: {why}"
     if like:
         case = learned(purpose, case, like)
@@ -350,12 +378,12 @@ def _plan(
     also_read: Callable[[str | None], np.dtype | None],
     problem: dict[str, Any],
     limits: dict[str, Any],
-) -> StreamPlan | MatrixPlan:
+) -> Plan:
     """Plan what `--for` names."""
     from ..io.convert import plan_for_shape
 
     if purpose == "convert" or not block_size:
-        plan = plan_for_shape(rows, cols, cells, block_size=block_size, **limits)
+        plan: StreamPlan = plan_for_shape(rows, cols, cells, block_size=block_size, **limits)
         block_size = plan.block_size
     if purpose == "mst":
         from ..mst import plan_spanning_tree
@@ -374,18 +402,11 @@ def _plan(
         return plan_components(rows, cols, [cells], block_size, **limits)
     if purpose == "export":
         return _plan_export(rows, cols, cells, block_size, **limits)
-    if purpose == "cost-matrix":
-        from ..paths.matrix.problem import plan_matrix
-
-        cost = problem["cost"] or "absdiff"
-        friction = also_read(friction_beside(cost, layer, problem["friction"]))
-        walls, points = also_read(problem["barriers"]), problem["points"]
-        beside: dict[str, Any] = {"friction": friction, "barriers": walls}
-        beside |= {"cost": cost, "parameters": problem["parameter"]}
-        return plan_matrix(rows, cols, cells, points, **beside, **limits)
-    if purpose in ("sssp", "index"):
+    if purpose in PATHS:
         how = rows, cols, cells, layer, block_size, also_read, problem
-        return _plan_paths(*how, index=purpose == "index", **limits)
+        if purpose == "cost-matrix" or problem["pairs"] == "all":
+            return plan_matrix_for(purpose, *how, **limits)
+        return plan_paths_for(purpose, *how, **limits)
     if purpose in ("calc", "rasterize", "corridor"):
         blocks = BlockGrid(rows, cols, block_size)
         return _plan_algebra(purpose, blocks, cells, problem["layers"], limits)
@@ -486,45 +507,3 @@ def _plan_export(
     stored = layer_bytes(rows, cols, cells.itemsize, block_size)
     source = SourceShape((block_size, block_size), cells.itemsize, stored, extra=1)
     return plan_stream(rows, cols, cells, source, block_size=block_size, **limits)
-
-
-def _plan_paths(
-    rows: int,
-    cols: int,
-    cells: np.dtype,
-    layer: str,
-    block_size: int,
-    also_read: Callable[[str | None], np.dtype | None],
-    problem: dict[str, Any],
-    *,
-    index: bool,
-    **limits: Any,
-) -> StreamPlan:
-    """Plan the shortest paths that the options describe, or the distance index for them."""
-    from ..engine.plan import plan_paths
-
-    cost = problem["cost"] or "absdiff"
-    friction = friction_beside(cost, layer, problem["friction"])
-    model = _model(problem, cost, friction)
-    beside = [also_read(friction), also_read(problem["barriers"])]
-    if index:
-        from ..paths.index.files import NAME, new_index
-        from ..paths.index.problem import plan_index
-
-        planned = new_index(Path(NAME), BlockGrid(rows, cols, block_size), model, cells, {})
-        read = rows * cols * sum(kind.itemsize for kind in (cells, *beside) if kind is not None)
-        return plan_index(planned, cells, model, read=read, **limits)
-    allocation = problem["allocation"]
-    wanted = {"backlink": problem["backlink"] or allocation, "allocation": allocation}
-    return plan_paths(
-        rows,
-        cols,
-        cells,
-        block_size,
-        distance=model.distance_dtype(cells),
-        friction=beside[0],
-        barriers=beside[1],
-        layers=["distance", *(name for name, yes in wanted.items() if yes)],
-        halo=2 if problem["connectivity"] == 16 else 1,
-        **limits,
-    )

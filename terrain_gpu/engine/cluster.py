@@ -129,6 +129,23 @@ class Figures:
         }
 
 
+SAME = "host", "peak_rss_bytes"
+"""Figures of a worker that do not add up."""
+
+
+def figures_of_both(one: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
+    """Return the entries of a report of two runs by the same client, the second one `other`."""
+    counted = "tasks", "retries", "bytes_sent", "bytes_received"
+    peak, each = "worker_peak_rss_bytes", {**one["each"], **other["each"]}
+    for worker in one["each"].keys() & other["each"].keys():
+        first, last = one["each"][worker], other["each"][worker]
+        added = {key: first[key] + last[key] for key in first if key not in SAME}
+        peaks = max(first["peak_rss_bytes"], last["peak_rss_bytes"])
+        each[worker] = {**last, **added, "peak_rss_bytes": peaks}
+    sums = {key: one[key] + other[key] for key in counted}
+    return {**other, **sums, peak: max(one[peak], other[peak]), "each": each}
+
+
 class Cluster:
     """The engine that solves blocks in the workers of a Dask client.
 

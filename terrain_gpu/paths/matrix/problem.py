@@ -47,6 +47,9 @@ _CELL_BYTES, _TARGET_BYTES = 16, 256
 CELL_SECONDS = 8e-8
 """Processor seconds of a batch for each cell, of frictions (EPYC, 2048^2 cells, 40 sources)."""
 
+_ROW_BYTES, _FILE_BYTES, _WAY = 64, 1800, 0.65
+"""Bytes of a batch's file for each row, and beside; steps of a usual path, over the longer side."""
+
 _PROOF_BYTES = 9 * 8 + 24
 """Memory for a cell of a block that is proven."""
 
@@ -309,21 +312,65 @@ class MatrixProblem(CostGraph):
 
 
 class MatrixPlan(NamedTuple):
-    """The plan of a raster and a number of places, and what follows from it: `plan_matrix`."""
+    """The plan of a raster and numbers of places, and what follows from it: `plan_matrix`.
+
+    Attributes
+    ----------
+    item
+        Bytes of a cell of all layers that are read.
+    """
 
     rows: int
     cols: int
     dtype: str
     points: int
     plan: BatchPlan
+    targets: int | None = None
+    item: int = 4
+    lines: bool = False
+    once: bool = False
+
+    @property
+    def passes(self) -> int:
+        return 1
+
+    @property
+    def worker_memory(self) -> int:
+        return self.plan.worker_memory
 
     @property
     def memory(self) -> int:
         return self.plan.memory
 
+    @property
+    def block_size(self) -> int:
+        return self.plan.side
+
+    @property
+    def batches(self) -> int:
+        """All batches."""
+        return ceil_div(self.points, LANES)
+
+    @property
+    def pairs(self) -> int:
+        """Rows of the table; the most, where not all are asked for."""
+        found = self.points * (self.points - 1 if self.targets is None else self.targets)
+        return found // 2 if self.once else found
+
+    @property
+    def bytes_read(self) -> int:
+        """By all batches, if all fields fit memory."""
+        return self.batches * self.rows * self.cols * self.item
+
+    @property
+    def bytes_written(self) -> int:
+        """By all batches, if no field is spilled: their files."""
+        row = _ROW_BYTES + self.lines * _WAY * max(self.rows, self.cols)
+        return int(self.pairs * row) + self.batches * _FILE_BYTES
+
     def as_dict(self) -> dict[str, Any]:
         """The entries of a report."""
-        batches, cells = ceil_div(self.points, LANES), self.rows * self.cols
+        batches, cells = self.batches, self.rows * self.cols
         return {
             **self.plan._asdict(),
             "rows": self.rows,
@@ -331,6 +378,8 @@ class MatrixPlan(NamedTuple):
             "dtype": self.dtype,
             "lanes": LANES,
             "batches_in_all": batches,
+            "bytes_read": self.bytes_read,
+            "bytes_written": self.bytes_written,
             "bytes_of_distances": 8 * LANES * cells * self.plan.batches,
             "bytes_spilled": 8 * LANES * self._away * self.plan.side**2,
             "seconds": CELL_SECONDS * batches * cells / self.plan.threads,
@@ -362,35 +411,63 @@ class MatrixPlan(NamedTuple):
         )
 
 
-def plan_matrix(
+def plan_matrix(  # noqa: PLR0913 - keyword-only
     rows: int,
     cols: int,
     cells: np.dtype,
     points: int,
     *,
+    targets: int | None = None,
+    lines: bool = False,
+    once: bool = False,
     cost: str = "absdiff",
     parameters: Mapping[str, Any] | None = None,
     friction: np.dtype | None = None,
     barriers: np.dtype | None = None,
     memory_limit: int | str | None = None,
     threads: int | None = None,
+    apart: bool = False,
 ) -> MatrixPlan:
-    """Plan the costs between so many points of a raster, each to all others."""
+    """Plan the costs between so many points of a raster.
+
+    Parameters
+    ----------
+    targets
+        From each point to so many others; to all of the points when None.
+    lines
+        Whether the steps of paths are kept.
+    once
+        Whether each pair of points is looked at in one direction.
+    apart
+        See `MatrixProblem.plan_batches`.
+    """
     grid, blocks = GridSpec(rows, cols), BlockGrid(rows, cols, SIDES[0])
     kinds = {"layer": cells, "friction": friction, "barriers": barriers}
-    named = {name: name for name, kind in kinds.items() if kind is not None}
+    named = {name: kind for name, kind in kinds.items() if kind is not None}
     # Arrays of one value, which take no memory: only their types and shapes matter.
     layers = [
-        ArrayLayer(np.broadcast_to(np.zeros((), kinds[name]), grid.shape), blocks, grid)
-        for name in named
+        ArrayLayer(np.broadcast_to(np.zeros((), kind), grid.shape), blocks, grid)
+        for kind in named.values()
     ]
-    ids = np.arange(points)
-    sources = Places(ids % rows, ids % cols, ids.astype(np.uint32), np.zeros(points))
-    beside = {name: named.get(name) for name in ("friction", "barriers")}
-    given = named["layer"], beside["friction"], beside["barriers"], cost, parameters or {}
-    problem = MatrixProblem("", *given, sources=sources).over(layers)
-    plan = problem.plan_batches(memory_limit, threads)
-    return MatrixPlan(rows, cols, cells.name, points, plan)
+
+    def places(count: int) -> Places:
+        ids = np.arange(count)
+        return Places(ids % rows, ids % cols, ids.astype(np.uint32), np.zeros(count))
+
+    ends = None if targets is None else places(targets)
+    problem = MatrixProblem(
+        "",
+        "layer",
+        friction="friction" if friction is not None else None,
+        barriers="barriers" if barriers is not None else None,
+        cost=cost,
+        parameters=parameters or {},
+        sources=places(points),
+        targets=ends,
+    ).over(layers)
+    plan = problem.plan_batches(memory_limit, threads, apart=apart)
+    item = sum(kind.itemsize for kind in named.values())
+    return MatrixPlan(rows, cols, cells.name, points, plan, targets, item, lines, once)
 
 
 def _digest(places: Places) -> str:

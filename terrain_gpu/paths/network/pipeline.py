@@ -22,6 +22,7 @@ from ...arguments import (
     text,
     word,
 )
+from ...engine.cluster import figures_of_both
 from ...engine.run import Here, run
 from ...errors import InputError
 from ...io.lines import checked_target
@@ -316,6 +317,9 @@ def _combined(searched: Report, drawn: Report) -> Report:
     found.peak_rss_bytes = max(searched.peak_rss_bytes, drawn.peak_rss_bytes)
     found.settings = {**searched.settings, **drawn.settings}
     found.settings["plan_of_distances"] = searched.settings["plan"]
+    if "cluster" in drawn.settings:
+        figures = (one.settings["cluster"] for one in (searched, drawn))
+        found.settings["cluster"] = figures_of_both(*figures)
     del drawn.result["blocks_resumed"]
     found.result = {**searched.result, **drawn.result, "layers": searched.result["layers"]}
     return found

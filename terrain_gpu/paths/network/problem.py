@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
@@ -19,7 +19,7 @@ from ...engine.operation import OutputFile, Phase, SolvedBlock, State
 from ...engine.plan import StreamPlan, fit_blocks, layer_bytes, require
 from ...engine.run import Run
 from ...errors import InputError, StoreError
-from ...grid import TILE, Block
+from ...grid import TILE, Block, BlockGrid
 from ...grid.neighbours import COL_STEP, ROW_STEP
 from ...io.features import library_bytes
 from ...io.places import NO_PLACES, Places
@@ -87,25 +87,10 @@ class PlaceNetwork(RecordedSteps):
     def plan(
         self, memory_limit: int | str | None, threads: int | None, gpu: Any = None
     ) -> StreamPlan:
-        block = self.blocks.block
-        ring, item = (block + 2 + TILE) ** 2, self.layers[0].dtype.itemsize
-        raw = sum(layer.dtype.itemsize + 1 for layer in self.layers[3:])
-        steps = 4 * TILE * block * self.joins.itemsize
-        size = [layer_bytes(*self.grid.shape, one.dtype.itemsize, block) for one in self.layers]
-        kept = KEPT_BLOCKS * block**2 * (1 + max(one.dtype.itemsize for one in self.layers[3:]))
-        files = sum(library_bytes(output.name) for output in self.outputs)
-        return fit_blocks(
-            self.blocks,
-            self.layers[0].dtype.name,
-            "for a network over",
-            buffer=0,
-            worker=ring * (2 * item + 2 * raw + 8 + 8 + 4) + 8 * 8 * TILE * TILE + 4 * steps,
-            scratch=block * block * 4 + 64 * self.grid.rows,
-            held=LINK_BYTES * 4 * len(self.sources) + files + kept,
-            bytes_read=sum(size),
-            memory_limit=memory_limit,
-            threads=threads,
-        )
+        kinds = [layer.dtype for layer in self.layers[3:]]
+        files, places = [output.name for output in self.outputs], len(self.sources)
+        limits: dict[str, Any] = {"memory_limit": memory_limit, "threads": threads}
+        return plan_network(self.blocks, self.layers[0].dtype, kinds, places, files=files, **limits)
 
     def compile(self) -> None:
         """Load or compile the kernels, in the main thread, which Ctrl-C stops."""
@@ -316,3 +301,35 @@ def _shared(operation: PlaceNetwork) -> np.ndarray:
         for k, (r, c) in enumerate(zip(rows.tolist(), cols.tolist(), strict=True)):
             found["cost"][k] = layer.read_window(r, r + 1, c, c + 1)[0, 0]
     return found[found["from"] != found["to"]]
+
+
+def plan_network(
+    blocks: BlockGrid,
+    distance: np.dtype,
+    kinds: Sequence[np.dtype],
+    places: int,
+    *,
+    files: Sequence[str] = (LAYER + ".gpkg",),
+    memory_limit: int | str | None = None,
+    threads: int | None = None,
+) -> StreamPlan:
+    """Plan the network over distances, and heights, frictions and barriers of such types."""
+    block = blocks.block
+    ring, item = (block + 2 + TILE) ** 2, distance.itemsize
+    raw = sum(kind.itemsize + 1 for kind in kinds)
+    steps = 4 * TILE * block * link_dtype(distance).itemsize
+    each = distance.itemsize, 1, 4, *(kind.itemsize for kind in kinds)
+    kept = KEPT_BLOCKS * block**2 * (1 + max(kind.itemsize for kind in kinds))
+    library = sum(library_bytes(name) for name in files)
+    return fit_blocks(
+        blocks,
+        distance.name,
+        "for a network over",
+        buffer=0,
+        worker=ring * (2 * item + 2 * raw + 8 + 8 + 4) + 8 * 8 * TILE * TILE + 4 * steps,
+        scratch=block * block * 4 + 64 * blocks.rows,
+        held=LINK_BYTES * 4 * places + library + kept,
+        bytes_read=sum(layer_bytes(blocks.rows, blocks.cols, size, block) for size in each),
+        memory_limit=memory_limit,
+        threads=threads,
+    )
