@@ -45,6 +45,8 @@ class Pass(NamedTuple):
         Bytes of what records a block that it writes; 0 where it writes none.
     told
         Bytes from the workers, for each block beside that.
+    job
+        Bytes of a task, where these are not as usual.
     given_cell
         Bytes to the workers for each cell.
     outputs
@@ -64,6 +66,7 @@ class Pass(NamedTuple):
     outputs: int = 1
     stored: float = 1
     told: int = 0
+    job: int = 0
 
 
 # Rates: processor seconds of tasks, without the loading of kernels, on hosts of 32 cores (virtual
@@ -127,12 +130,15 @@ PASSES = {
     "terrain-indices": (Pass("indices", 7.2e6, line=300, outputs=3),),
     "polygons": (Pass("trace", 10e6, known=0.5, cell=0.042),),
     "contours": (Pass("trace", 10e6, known=0.5, cell=2.7),),
-    "breach": (Pass("pits", 41e6, known=9.1, cell=0.015), Pass("breach", 2.2e6, line=110)),
+    "breach": (
+        Pass("pits", 41e6, known=9.1, cell=0.015),
+        Pass("breach", 2.2e6, given_cell=0.005, line=110),
+    ),
     "burn": (Pass("burn", 130e6, line=110),),
     "calc": (Pass("calc", 72e6, line=110),),
     "rasterize": (Pass("rasterize", 158e6, line=110, told=55),),
     "corridor": (Pass("optimum", 92e6, told=168), Pass("corridor", 50e6, line=110)),
-    "index": (Pass("build", 0.55e6, line=42),),
+    "index": (Pass("build", 0.55e6, line=42, job=1350),),
     "sssp": (),  # see `forecast_paths`
     "cost-matrix": (),
     "least-cost-network": (),
@@ -318,7 +324,8 @@ def _forecast(purpose: str, plan: Plan, workers: int, case: Case) -> tuple[Forec
             moved = usual * moved[0], read / len(PASSES[purpose])
         items = units if purpose == "convert" else blocks.count
         count = found.phase(one.name, items, work[one.name], *moved)
-        job = WRITING_JOB + OUTPUT * (one.outputs - 1) if one.line else JOB
+        usual_job = WRITING_JOB + OUTPUT * (one.outputs - 1) if one.line else JOB
+        job = one.job or usual_job
         found.sent += count * job + BLOCK * blocks.count
         found.sent += one.given * inner + one.given_cell * cells
         found.received += ANSWER * count + (one.line + one.told) * blocks.count
