@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from .io.export import export_layer
     from .morphometry import slope
     from .mst import SpanningTree, minimum_spanning_tree
+    from .overviews import build_overviews
     from .paths import ShortestPaths, shortest_paths, tied_steps
     from .paths.index import build_index
     from .paths.index.query import IndexQuery, query_index
@@ -84,6 +85,7 @@ _HOME = {
     "basins": "drainage",
     "breach": "drainage",
     "build_index": "paths.index",
+    "build_overviews": "overviews",
     "burn": "drainage",
     "depressions": "drainage",
     "calc": "algebra",
@@ -140,6 +142,7 @@ __all__ = [
     "basins",
     "breach",
     "build_index",
+    "build_overviews",
     "burn",
     "calc",
     "contours",

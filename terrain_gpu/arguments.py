@@ -40,6 +40,7 @@ HandMethod = Literal["d8", "dinf"]
 StreamOrder = Literal["strahler", "shreve", "horton", "hack", "topological", "link"]
 UpstreamStatistic = Literal["sum", "mean", "max", "min", "below"]
 LayerCompression = Literal["zstd"]
+Resampling = Literal["average", "nearest", "min", "max", "mode"]
 FileCompression = Literal["none", "deflate", "lzw", "zstd"]
 Settling = Literal["error", "skip", "snap"]
 FlowEncoding = Literal[
@@ -406,6 +407,13 @@ def _inputs(name: str, value: Any) -> list[str]:
     return found
 
 
+def names(name: str, value: Any) -> list[str]:
+    """Names of layers."""
+    if isinstance(value, list | tuple) and all(isinstance(one, str) for one in value):
+        return list(value)
+    raise wrong(name, value, "a list of names of layers")
+
+
 def _crs(name: str, value: Any) -> str:
     return text(name, value.to_wkt() if hasattr(value, "to_wkt") else value)
 
@@ -496,6 +504,7 @@ _CHECKS: dict[str, Check] = {
     "polygons": flag,
     "progress": _progress,
     "reclass": path,
+    "resampling": word(Resampling),
     "resume": flag,
     "reverse": flag,
     "round_cells": flag,

@@ -531,6 +531,36 @@ def measured_way(z, way, lengths, *, reverse):
     return math.fsum(steps), math.fsum(rises)
 
 
+def overview(z, nodata, how):
+    """Cells two by two, by plain Python; see `build_overviews`."""
+    good = vertices(z, nodata)
+    void = z.dtype.type((np.nan if z.dtype.kind == "f" else 0) if nodata is None else nodata)
+    found = np.full([(side + 1) // 2 for side in z.shape], void, z.dtype)
+    for r, c in np.ndindex(*found.shape):
+        four = [(2 * r + k // 2, 2 * c + k % 2) for k in range(4)]
+        if how == "nearest":
+            found[r, c] = z[four[0]]
+            continue
+        there = [at for at in four if at[0] < z.shape[0] and at[1] < z.shape[1] and good[at]]
+        values = [z[at] for at in there]
+        if not values:
+            continue
+        if how == "mode":
+            found[r, c] = max(values, key=values.count)  # the first of several
+        elif how != "average":
+            found[r, c] = {"min": min, "max": max}[how](values) + z.dtype.type(0)
+        else:
+            one, two, three, four = (float(z[at]) if at in there else 0.0 for at in four)
+            with np.errstate(over="ignore", invalid="ignore"):
+                mean = ((one + two) + (three + four)) / len(values)
+                if not np.isfinite(mean):
+                    n = len(values)
+                    mean = (one / n + two / n) + (three / n + four / n)
+                mean = z.dtype.type(round(mean) if z.dtype.kind in "iu" else mean)
+            found[r, c] = mean if vertices(mean[None, None], nodata) else values[0]
+    return found
+
+
 def slope(z, nodata, lengths):
     """Horn's slope and aspect in degrees, float32; -9999 without all eight neighbours."""
     valid = vertices(z, nodata)

@@ -245,6 +245,10 @@ CALLS = {
         build_index,
         lambda s: {"data": s / "s.zarr", "backend": "cpu", "overwrite": True},
     ),
+    "build_overviews": (
+        terrain_gpu.build_overviews,
+        lambda s: {"store": s / "s.zarr", "overwrite": True},
+    ),
     "query_index": (
         terrain_gpu.query_index,
         lambda s: {"data": indexed(s), "starts": [(0, 0)], "ends": [(1, 1)], "overwrite": True},

@@ -54,6 +54,11 @@ def _text(found: dict[str, Any]) -> str:
             f"    disk    {format_size(layer['stored_bytes'] or 0)}, "
             f"{(layer['stored_bytes'] or 0) / layer['raw_bytes']:.3f} x raw",
         ]
+        levels = ", ".join(f"1:{factor}" for factor in layer["overviews"])
+        if layer["stale_overviews"]:
+            levels += f"{'; ' if levels else ''}others are STALE; build them again"
+        if levels:
+            lines.append(f"    levels  {levels}")
         if layer["stale"]:
             lines.append(
                 f"    STALE   {' and '.join(layer['stale'])} changed since; compute it again"

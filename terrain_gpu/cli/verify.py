@@ -114,6 +114,7 @@ def command(
     checks: dict[str, Callable[..., tuple[dict[str, Any], str]]] = {}
     if data:
         checks = {name: partial(_data, name=name) for name in opened.layers}
+        checks |= _of_levels(opened, _data)
     elif file:
         checks = {file: of_file}
     elif not accepted:
@@ -209,12 +210,30 @@ def _results(
         checks[LAYER] = partial(_forest, **gpu)
     checks |= {name: partial(_paths, name=name, **gpu) for name in _distances(store)}
     checks |= _on_the_cpu(store)
+    checks |= _of_levels(store, _PROOFS["overview_of"])
     if not checks:
         raise StoreError(
             f"{store.path}: no results to verify; run compute-mst, compute-sssp, slope, "
             "label-components, accumulate, streams or build-index first"
         )
     return checks
+
+
+def _of_levels(
+    store: TileStore, check: Callable[..., Any]
+) -> dict[str, Callable[..., tuple[dict[str, Any], str]]]:
+    """A check of each layer of each level of overviews, by name."""
+    from ..store.levels import levels_of
+
+    def on(level: TileStore, _: TileStore, name: str, **how: Any) -> tuple[dict[str, Any], str]:
+        found, line = check(level, name, **how)
+        return found, f"overviews 1:{level.path.name}, {line}"
+
+    return {
+        f"overviews/{factor}/{name}": partial(on, level, name=name)
+        for factor, level in levels_of(store)
+        for name in level.layers
+    }
 
 
 def _data(store: TileStore, name: str, **how: Any) -> tuple[dict[str, Any], str]:
@@ -360,6 +379,7 @@ def _depressions(found: dict[str, Any]) -> str:
 
 
 _PROOFS = {
+    "overview_of": _LayerProof("overviews.verify:verify_stored_overview", _with_a_value),
     "slope_of": _LayerProof("morphometry.verify:verify_stored_slopes", _with_a_value),
     "streams_of": _LayerProof(
         "drainage.verify.streams:verify_stored_orders",

@@ -24,6 +24,7 @@ import numpy as np
 from ..errors import OutputError, StoreError
 from ..grid import Block, BlockGrid, GridSpec
 from .layer import KEY, Layer, digests_name
+from .levels import drop_overviews
 from .metadata import TileStore, array_json, group_files, without_consolidated
 from .objects import ObjectPath, for_each, uploads
 from .scratch import Scratch
@@ -31,6 +32,22 @@ from .writer import Record
 
 SHARDS = {"/": re.compile(r"c/(\d+)/(\d+)(?:/0)?"), ".": re.compile(r"c\.(\d+)\.(\d+)(?:\.0)?")}
 """Patterns of the names of shards, by the separator of a version; a distance index has 3 axes."""
+
+
+def make_group(root: ObjectPath, grid: GridSpec) -> None:
+    """Create a store if it does not exist."""
+    files = group_files(grid)
+    name, data = next(files)
+    if not (root / name).exists():
+        (root / name).create(data)
+    if TileStore.open(root).grid != grid:
+        raise StoreError(
+            f"{root}: was created with a different grid while this run was building it; "
+            "choose another place"
+        )
+    if not (root / "spatial_ref" / "zarr.json").exists():  # which is written last
+        for name, data in files:
+            (root / name).write(data)
 
 
 class Sharded(Protocol):
@@ -354,23 +371,8 @@ class BucketTarget:
     def complete_array(self, metadata: bytes, grid: GridSpec) -> None:
         """Keep the zarr.json of the array to publish, and mark the run as complete."""
         (self._records / "zarr.json").write(metadata)
-        self._make_group(grid)
+        make_group(self.root, grid)
         self._hold(self._own._replace(complete=True), self._tag)
-
-    def _make_group(self, grid: GridSpec) -> None:
-        """Create the store if it does not exist."""
-        files = group_files(grid)
-        name, data = next(files)
-        if not (self.root / name).exists():
-            (self.root / name).create(data)
-        if TileStore.open(self.root).grid != grid:
-            raise StoreError(
-                f"{self.root}: was created with a different grid while this run was building it; "
-                "choose another place"
-            )
-        if not (self.root / "spatial_ref" / "zarr.json").exists():  # which is written last
-            for name, data in files:
-                (self.root / name).write(data)
 
     def publish(self, *, finished: bool) -> Layer:
         """Make the layer visible, unless it was `finished` before."""
@@ -409,6 +411,7 @@ class BucketTarget:
             (self.root / "zarr.json").replace(plain, group[1])
         self._clear("/" if run.separator == "." else ".")
         self._state.delete()
+        drop_overviews(self.root, self.place.name)
         return True
 
     def _clear(self, separator: str) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 from ..errors import InputError, StoreError
 from .files import output_errors, sync_folder
 from .layer import Layer
+from .levels import drop_overviews
 from .metadata import NAME, RESERVED, TileStore, drop_consolidated, write_array
 from .objects import ObjectPath
 from .run import Target
@@ -37,6 +38,7 @@ _MAKERS = {
     "streams_of": "streams",
     "breach_of": "breach",
     "burn_of": "burn",
+    "overview_of": "overviews",
     "indices_of": "terrain-indices",
     "flats": "flow-direction",
     "outlets": "accumulate",
@@ -207,8 +209,11 @@ def _rename_beside(store: TileStore, name: str, old: str, new: str) -> None:
 @contextlib.contextmanager
 def _changing(store: TileStore, names: Iterable[str]) -> Any:
     """Hold the store while layers change, unless a run is writing one of them."""
+    names = list(names)
     if isinstance(store.path, ObjectPath):
         yield
+        for name in names:
+            drop_overviews(store.path, name)
         return
     with output_errors(store.path), exclusive(store.path):
         for name in names:
@@ -216,6 +221,8 @@ def _changing(store: TileStore, names: Iterable[str]) -> Any:
                 raise StoreError(f"{store.path}: a run is writing {name!r}; wait for its end")
         yield
         drop_consolidated(store.path)
+    for name in names:
+        drop_overviews(store.path, name)
 
 
 def _must_exist(store: TileStore, name: str) -> None:

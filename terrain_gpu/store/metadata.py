@@ -48,7 +48,15 @@ PROJ = {
     "name": "proj",
     "description": "Coordinate reference system information for geospatial data",
 }
-RESERVED = ("x", "y", "spatial_ref", "distance_index")
+MULTISCALES = {
+    "schema_url": "https://raw.githubusercontent.com/zarr-conventions/multiscales/refs/tags/v1/schema.json",
+    "spec_url": "https://github.com/zarr-conventions/multiscales/blob/v1/README.md",
+    "uuid": "d35379db-88df-4056-af3a-620245f8e347",
+    "name": "multiscales",
+    "description": "Multiscale layout of zarr datasets",
+}
+FOLDER_OF_LEVELS = "overviews"
+RESERVED = ("x", "y", "spatial_ref", "distance_index", FOLDER_OF_LEVELS)
 """Names in a store that are not layers."""
 
 
@@ -100,6 +108,11 @@ def group_files(grid: GridSpec) -> Iterator[tuple[str, bytes]]:
         reference |= {"crs_wkt": grid.crs_wkt, "spatial_ref": grid.crs_wkt}
     scalar = zarr.create_array({}, shape=(), dtype=np.int64, attributes=reference)
     yield "spatial_ref/zarr.json", node_json(scalar)
+
+
+def plain_group() -> bytes:
+    """The zarr.json of a group that only holds others."""
+    return node_json(zarr.create_group({}))
 
 
 def node_json(node: Any) -> bytes:
@@ -302,12 +315,19 @@ class TileStore:
 
         Damaged layers, and arrays that are not layers, are under "unreadable", with the reason.
         """
+        from .levels import overviews_of
+
         grid = self.grid
         layers, unreadable = {}, {}
         for name in self.layers:
             try:
                 layer = self.layer(name)
-                layers[name] = layer.describe() | {"stale": self.stale(layer)}
+                fresh, other = overviews_of(self, name)
+                layers[name] = layer.describe() | {
+                    "stale": self.stale(layer),
+                    "overviews": fresh,
+                    "stale_overviews": other,
+                }
             except StoreError as error:
                 unreadable[name] = str(error)
         return {

@@ -20,7 +20,16 @@ from ..grid import GridSpec
 from .checksums import sealed_line, unsealed_line
 from .files import new_file, output_errors, sync_files, sync_folder, sync_tree
 from .layer import DIGESTS, KEY, Layer, Number
-from .metadata import FORMAT, NAME, RESERVED, TileStore, drop_consolidated, write_array, write_group
+from .levels import drop_overviews
+from .metadata import (
+    FORMAT,
+    NAME,
+    RESERVED,
+    TileStore,
+    drop_consolidated,
+    write_array,
+    write_group,
+)
 from .objects import ObjectPath
 from .swap import (
     absolute,
@@ -194,6 +203,7 @@ class Target:
         if not finished:
             swap(self.work, self.place, beside(self.work, "replaced"))
         drop_consolidated(self.base)
+        drop_overviews(self.base, self.place.name)
         self.clear()
         if self.replace_store and self.base.exists():
             swap(self.base, self.root, beside(self.root, "replaced"))

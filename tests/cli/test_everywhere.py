@@ -21,6 +21,7 @@ from samples import DEMS, ROOT, SAMPLE
 
 from terrain_gpu.cli import options
 from terrain_gpu.cli.main import group
+from terrain_gpu.store import levels
 
 pytestmark = pytest.mark.usefixtures("no_fsync_session")
 no_fsync_session = of_paths.no_fsync_session
@@ -67,6 +68,7 @@ cost-matrix {store} {a} {b} --path {out}/ways.geojson -o {out}/matrix.csv
 least-cost-network {store} {a} {b} --pairs delaunay -o {out}/net.geojson --table {out}/net.csv
 build-index {store}
 query-index {store} --from-rowcol {one} --to-rowcol {other} -o {out}/pairs.csv
+overviews {store} --layer elevation --layer links --resampling mode
 export {store} {out}/heights.tif
 layers {store} remove averages --json {out}/layers.json
 info {store}
@@ -83,6 +85,13 @@ UNLIKE = {"out: layers.json"}
 
 CORE = {"convert-dataset", "compute-mst", "flow-direction", "basins", "compute-sssp", "export"}
 """Commands for every raster, if they need no others."""
+
+
+@pytest.fixture(autouse=True, scope="module")
+def levels_of_small_rasters():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(levels, "SMALLEST", 64)
+        yield
 
 
 def words_of(where: dict[str, Any]) -> list[list[str]]:
