@@ -1,0 +1,93 @@
+"""The words of a command line, from what QGIS was given."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+Described = Mapping[str, Any]
+"""An algorithm or a parameter in `algorithms.json`."""
+
+
+class WrongValues(ValueError):
+    """Values that contradict each other."""
+
+
+def description() -> dict[str, Any]:
+    """What `algorithms.json` says."""
+    text = Path(__file__).with_name("algorithms.json").read_text(encoding="utf-8")
+    found: dict[str, Any] = json.loads(text)
+    return found
+
+
+def words(algorithm: Described, values: Mapping[str, Any], always: list[str]) -> list[str]:
+    """Return the words after the name of the program.
+
+    Parameters
+    ----------
+    algorithm
+        An entry of "algorithms".
+    values
+        A value for each parameter that is given: a bool for a flag, a number, else a text. None and
+        the default are left out.
+    always
+        Further words.
+
+    Raises
+    ------
+    WrongValues
+        If two parameters stand for one option, or a required one is not given.
+
+    Examples
+    --------
+    >>> fill = next(a for a in description()["algorithms"] if a["command"] == "fill")
+    >>> words(fill, {"INPUT": "a.tif", "EPSILON": True, "OUTPUT": "b.tif"}, ["--overwrite"])
+    ['fill', '--epsilon', '--output', 'b.tif', '--overwrite', '--', 'a.tif']
+    """
+    found, arguments, given = [str(algorithm["command"])], list[str](), dict[str, str]()
+    for one in algorithm["parameters"]:
+        value = values.get(one["name"])
+        if value in (None, "", False) and value != 0 or value is False:
+            if not one.get("optional") and not _has_alternative(one, algorithm, values):
+                raise WrongValues(f"{one['label']}: give a value")
+            continue
+        if "prefix" in one:
+            found += [f"{one['prefix']}{value}", str(value)]
+        elif "option" not in one:
+            arguments.append(text_of(value))
+        elif value != one.get("default"):
+            if one["option"] in given and not one.get("repeated"):
+                other = given[one["option"]]
+                raise WrongValues(f"{other!r} and {one['label']!r}: give only one of them")
+            given[one["option"]] = one["label"]
+            found += _option(one, value)
+    if values.get("STORE"):
+        found.append("--resume")  # with --overwrite, finished work is kept and files are replaced
+    return [*found, *always, "--", *arguments]
+
+
+def _option(one: Described, value: Any) -> list[str]:
+    if one["kind"] == "flag":
+        return [one["option"]]
+    if one.get("repeated"):
+        return [word for part in re.split(r"[\s,;]+", value.strip()) for word in (one["option"], part)]
+    return [one["option"], text_of(value)]
+
+
+def _has_alternative(one: Described, algorithm: Described, values: Mapping[str, Any]) -> bool:
+    """Whether another parameter for the same option is given."""
+    others = (other for other in algorithm["parameters"] if other is not one)
+    return any(
+        "option" in one and other.get("option") == one["option"] and values.get(other["name"])
+        for other in others
+    )
+
+
+def text_of(value: Any) -> str:
+    """A value as the command line reads it: 5.0 as 5, other numbers with all digits."""
+    if isinstance(value, float) and value.is_integer() and abs(value) < 1e15:
+        return str(int(value))
+    return str(value)

@@ -1,0 +1,262 @@
+"""Describe the commands for the QGIS plugin, and build its zip.
+
+`python scripts/build_qgis.py` writes `qgis/terrain_gpu/algorithms.json` from the click commands,
+and `dist/terrain_gpu_processing.zip`, which QGIS installs with "Install from ZIP".
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+
+from terrain_gpu import __version__
+from terrain_gpu.cli.main import group
+from terrain_gpu.paths.costs import MODELS
+from terrain_gpu.paths.formula.presets import PRESETS
+
+ROOT = Path(__file__).parents[1]
+PLUGIN = ROOT / "qgis" / "terrain_gpu"
+DESCRIPTION = PLUGIN / "algorithms.json"
+FOLDER = "terrain_gpu_processing"
+"""Of the plugin in QGIS: not the name of the library, which the same Python may have, too."""
+
+GROUPS = {
+    "Drainage": (
+        "fill", "breach", "burn", "flow-direction", "flow-accumulation", "streams", "watershed",
+        "basins", "hand", "depressions", "accumulate", "network",
+    ),
+    "Paths": ("compute-sssp", "cost-matrix", "least-cost-network"),
+    "Terrain": ("slope", "terrain-indices", "compute-mst", "contours"),
+    "Cells and areas": ("calc", "rasterize", "label-components", "polygons"),
+}  # fmt: skip
+TITLES = {
+    "calc": "Cell by cell",
+    "compute-mst": "Minimum spanning tree",
+    "compute-sssp": "Cost distance",
+    "hand": "Height above nearest drainage",
+    "network": "Spanning tree as lines",
+}
+LEFT_OUT = {
+    "convert-dataset": "writes a store; algorithms take the raster itself",
+    "build-index": "for many runs over one store",
+    "query-index": "for many runs over one store",
+    "corridor": "reads several layers of one store; the raster calculator adds two distances",
+    "info": "tells about a store",
+    "layers": "manages the layers of a store",
+    "export": "writes a layer of a store; algorithms write rasters themselves",
+    "verify": "checks a store; algorithms verify their results themselves",
+    "plan": "tells what a run takes, and runs nothing",
+    "demo": "for a terminal",
+}
+"""Commands that are no algorithms, and why."""
+
+NO_PARAMETERS = {
+    "--workers", "--scheduler", "--json", "--verbose", "--quiet", "--version", "--overwrite",
+    "--progress", "--resume", "--build-index", "--statistic",
+}  # fmt: skip
+"""Options for terminals, programs and stores."""
+
+ALWAYS = ["--overwrite", "--progress", "json"]
+"""Options of every run: QGIS itself asks whether a file may be replaced."""
+
+ADVANCED = {
+    "--connectivity", "--wrap", "--method", "--dtype", "--outside", "--nodata", "--snap",
+    "--target-id-field", "--cost-field", "--store", "--scratch", "--memory-limit", "--threads",
+    "--backend", "--device", "--gpu-memory-limit", "--verify", "--inner-voids", "--parameter",
+    "--vertical-factor", "--no-corner-cutting", "--exponent", "--base",
+}  # fmt: skip
+BASIC = {("flow-accumulation", "--method"), ("hand", "--method"), ("watershed", "--snap")}
+FEATURES = {
+    "--sources", "--targets", "--outlets", "--pour-points", "--burn", "--streams", "--features",
+    "--keep", "--names", "--barriers",
+}  # fmt: skip
+"""Options that name a vector file to read."""
+
+TEXTS = {
+    "N|AREA", "AREA|N", "N|AREA|FIELD", "CONDITION", "EXPRESSION", "SIZE", "VALUE|nodata",
+    "A,B,...", "N[,N...]|all", "NAME=VALUE",
+}  # fmt: skip
+EXPRESSION = (
+    "Of the cells, which are called elevation, such as where(elevation > 500, 1, 0)."
+)
+STYLES = {
+    ("flow-direction", "OUTPUT"): "directions",
+    ("compute-sssp", "BACKLINK"): "directions",
+    ("flow-accumulation", "OUTPUT"): "accumulation",
+    ("accumulate", "OUTPUT"): "accumulation",
+    ("compute-sssp", "OUTPUT"): "distance",
+    ("hand", "OUTPUT"): "distance",
+    ("compute-sssp", "ALLOCATION"): "labels",
+    ("basins", "OUTPUT"): "labels",
+    ("watershed", "OUTPUT"): "labels",
+    ("depressions", "OUTPUT"): "labels",
+    ("label-components", "OUTPUT"): "labels",
+    ("streams", "LINES"): "streams",
+}
+"""The .qml of an output."""
+
+
+def description() -> dict[str, Any]:
+    """All that the plugin knows about the commands."""
+    grouped = {name: title for title, names in GROUPS.items() for name in names}
+    if group.commands.keys() != grouped.keys() | LEFT_OUT.keys():
+        different = group.commands.keys() ^ (grouped.keys() | LEFT_OUT.keys())
+        raise SystemExit(f"put these in GROUPS or in LEFT_OUT: {', '.join(sorted(different))}")
+    algorithms = [algorithm(group.commands[name], title) for name, title in grouped.items()]
+    return {
+        "version": __version__,
+        "always": ALWAYS,
+        "algorithms": algorithms,
+        "left_out": LEFT_OUT,
+    }
+
+
+def algorithm(command: click.Command, title: str) -> dict[str, Any]:
+    """One command."""
+    name = str(command.name)
+    paragraphs = re.split(r"\n\n", command.help or "")
+    texts = [" ".join(p.split()) for p in paragraphs if not p.lstrip().startswith("\b")]
+    called = TITLES.get(name, name.replace("-", " ").capitalize())
+    parameters = [one for param in command.params for one in parameters_of(param, name, called)]
+    if name == "terrain-indices":  # -o writes one of three layers
+        parameters.insert(1, {
+            "name": "INDEX", "label": "Index", "kind": "choice", "default": "twi",
+            "choices": ["twi", "spi", "ls"], "prefix": "--",
+            "help": "Wetness ln(a / tan b), stream power a tan b, or the length-slope factor.",
+        })  # fmt: skip
+    outputs = [one for one in parameters if "_out" in one["kind"]]
+    for one in outputs:
+        if one["kind"] == "raster_out" and len(outputs) == 1:
+            one.pop("optional")
+        one["usual"] = one["name"] == "OUTPUT"
+        if style := STYLES.get((name, one["name"])):
+            one["style"] = style
+    order = sorted(parameters, key=lambda one: ("_out" in one["kind"], one.get("advanced", False)))
+    return {
+        "command": name,
+        "title": called,
+        "group": title,
+        "help": [of_a_raster(text) for text in texts],
+        "parameters": order,
+    }
+
+
+def of_a_raster(text: str) -> str:
+    """A text without the store that might be given in place of a raster."""
+    text = re.sub(
+        r"STORE(?:, as its layer \"\w+\")?, or (?:of |over )?a raster(?: \(then give [^)]*\))?",
+        "a raster", text,
+    )  # fmt: skip
+    text = re.sub(r'a raster, as layer "\w+"', "a raster", text)
+    text = text.replace("a layer of STORE from others", "a raster from another")
+    return re.sub(r"a layer of (a raster|STORE)", "a raster", text).replace("STORE", "a raster")
+
+
+def parameters_of(param: click.Parameter, command: str, title: str) -> Iterator[dict[str, Any]]:
+    """What QGIS asks for an option or argument: none, one, or alternatives."""
+    option = max(param.opts, key=len)
+    argument = isinstance(param, click.Argument)
+    metavar = param.metavar or param.type.name
+    if option in NO_PARAMETERS or metavar in ("NAME", "LAYER") or option.endswith("-rowcol"):
+        return
+    made: dict[str, Any] = {"name": option.lstrip("-").replace("-", "_").upper(), "label": ""}
+    made["label"] = made["name"].replace("_", " ").capitalize()
+    if not argument:
+        made["option"] = option
+        made["help"] = of_a_raster(getattr(param, "help", None) or "")
+    elif option == "expression":
+        made["help"] = EXPRESSION
+    if not param.required:
+        made["optional"] = True
+    if option in ADVANCED and (command, option) not in BASIC:
+        made["advanced"] = True
+    if isinstance(param.default, int | float | str) and not getattr(param, "is_flag", False):
+        made["default"] = param.default
+    if argument and option == "store":
+        yield made | {"name": "INPUT", "label": "Raster", "kind": "raster_in"}
+    elif option == "--cost":
+        models = [*MODELS, *PRESETS]
+        yield made | {"kind": "choice", "choices": models}
+        formula = {"name": "COST_FORMULA", "label": "Cost as a formula", "kind": "text"}
+        yield {**made, **formula, "default": None, "advanced": True}
+    elif option in FEATURES:
+        yield made | {"kind": "vector_in"}
+        if "raster" in made["help"]:
+            name, label = f"{made['name']}_RASTER", f"{made['label']}, as a raster"
+            yield made | {
+                "name": name, "label": label, "kind": "raster_in", "optional": True,
+                "advanced": True,
+            }  # fmt: skip
+            made["optional"] = True
+    else:
+        yield made | kind_of(param, option, metavar, title)
+
+
+def kind_of(
+    param: click.Parameter, option: str, metavar: str, title: str
+) -> dict[str, Any]:
+    """The kind of parameter, with what belongs to it."""
+    kind, text = param.type, str(getattr(param, "help", ""))
+    if metavar.endswith(".tif"):
+        label = title if metavar.startswith("RASTER") else metavar.partition(".")[0].capitalize()
+        return {"kind": "raster_out", "label": label}
+    if metavar in ("TABLE", "TABLE.csv"):
+        return {"kind": "file_in"}
+    if metavar.startswith("TABLE."):
+        return {"kind": "table_out", "label": "Table"}
+    if ".gpkg" in metavar or (metavar == "FILE" and ".gpkg" in text):
+        label = title if option in ("--output", "output") else option.lstrip("-").capitalize()
+        return {"kind": "vector_out", "label": label}
+    if getattr(param, "is_flag", False):
+        return {"kind": "flag"}
+    if isinstance(kind, click.Choice):
+        return {"kind": "choice", "choices": [str(choice) for choice in kind.choices]}
+    if isinstance(kind, click.types.IntParamType | click.types.FloatParamType):
+        number = "integer" if isinstance(kind, click.types.IntParamType) else "number"
+        bounds = {"min": getattr(kind, "min", None), "max": getattr(kind, "max", None)}
+        return {"kind": number} | {k: bound for k, bound in bounds.items() if bound is not None}
+    if metavar.startswith("X,Y"):
+        return {"kind": "point"}
+    if metavar == "LAYER|RASTER":
+        return {"kind": "raster_in"}
+    if metavar in ("STORE", "FOLDER"):
+        return {"kind": "folder"}
+    if metavar == "FIELD":
+        return {"kind": "field"}
+    if metavar in TEXTS:
+        return {"kind": "text"} | ({"repeated": True} if getattr(param, "multiple", 0) else {})
+    raise SystemExit(f"{option} {metavar}: say in parameters_of what QGIS should ask for it")
+
+
+def text() -> str:
+    """The description as it is stored."""
+    return json.dumps(description(), indent=1, ensure_ascii=False) + "\n"
+
+
+def build(target: Path) -> None:
+    """Write the zip, the same bytes from the same files."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as made:
+        for file in [*sorted(PLUGIN.rglob("*")), ROOT / "LICENSE"]:
+            if file.is_file() and "__pycache__" not in file.parts:
+                name = file.relative_to(PLUGIN) if PLUGIN in file.parents else file.name
+                made.writestr(zipfile.ZipInfo(f"{FOLDER}/{name}"), file.read_bytes(), zipfile.ZIP_DEFLATED)
+
+
+@click.command()
+@click.option("--zip", "target", type=Path, default=ROOT / "dist" / f"{FOLDER}.zip")
+def main(target: Path) -> None:
+    """Write the description of the commands, and the plugin as a zip."""
+    DESCRIPTION.write_text(text(), encoding="utf-8")
+    build(target)
+    click.echo(f"{target}: {target.stat().st_size:,} bytes")
+
+
+if __name__ == "__main__":
+    main()
