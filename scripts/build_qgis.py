@@ -82,9 +82,7 @@ TEXTS = {
     "N|AREA", "AREA|N", "N|AREA|FIELD", "CONDITION", "EXPRESSION", "SIZE", "VALUE|nodata",
     "A,B,...", "N[,N...]|all", "NAME=VALUE",
 }  # fmt: skip
-EXPRESSION = (
-    "Of the cells, which are called elevation, such as where(elevation > 500, 1, 0)."
-)
+EXPRESSION = "Of the cells, which are called elevation, such as where(elevation > 500, 1, 0)."
 STYLES = {
     ("flow-direction", "OUTPUT"): "directions",
     ("compute-sssp", "BACKLINK"): "directions",
@@ -130,6 +128,9 @@ def algorithm(command: click.Command, title: str) -> dict[str, Any]:
             "choices": ["twi", "spi", "ls"], "prefix": "--",
             "help": "Wetness ln(a / tan b), stream power a tan b, or the length-slope factor.",
         })  # fmt: skip
+    if any("--resume" in param.opts for param in command.params):
+        (store,) = (one for one in parameters if one["kind"] == "store")
+        store["more"] = ["--resume"]  # with --overwrite: finished work is kept, files are replaced
     outputs = [one for one in parameters if "_out" in one["kind"]]
     for one in outputs:
         if one["kind"] == "raster_out" and len(outputs) == 1:
@@ -158,6 +159,16 @@ def of_a_raster(text: str) -> str:
     return re.sub(r"a layer of (a raster|STORE)", "a raster", text).replace("STORE", "a raster")
 
 
+def of_one_run(text: str) -> str:
+    """The help of an option, without what only terminals and stores have."""
+    for out in (
+        "Also write the first layer as a raster.", " Repeatable.",
+        " (FILE:LAYER for one layer of several)", "of a run over object storage, and ",
+    ):  # fmt: skip
+        text = text.replace(out, "")
+    return of_a_raster(re.sub(r"^Also (\w)", lambda found: found[1].upper(), text))
+
+
 def parameters_of(param: click.Parameter, command: str, title: str) -> Iterator[dict[str, Any]]:
     """What QGIS asks for an option or argument: none, one, or alternatives."""
     option = max(param.opts, key=len)
@@ -169,7 +180,7 @@ def parameters_of(param: click.Parameter, command: str, title: str) -> Iterator[
     made["label"] = made["name"].replace("_", " ").capitalize()
     if not argument:
         made["option"] = option
-        made["help"] = of_a_raster(getattr(param, "help", None) or "")
+        made["help"] = of_one_run(getattr(param, "help", None) or "")
     elif option == "expression":
         made["help"] = EXPRESSION
     if not param.required:
@@ -186,21 +197,17 @@ def parameters_of(param: click.Parameter, command: str, title: str) -> Iterator[
         formula = {"name": "COST_FORMULA", "label": "Cost as a formula", "kind": "text"}
         yield {**made, **formula, "default": None, "advanced": True}
     elif option in FEATURES:
-        yield made | {"kind": "vector_in"}
         if "raster" in made["help"]:
-            name, label = f"{made['name']}_RASTER", f"{made['label']}, as a raster"
-            yield made | {
-                "name": name, "label": label, "kind": "raster_in", "optional": True,
-                "advanced": True,
-            }  # fmt: skip
             made["optional"] = True
+            more = {"kind": "raster_in", "advanced": True}
+            more |= {"name": f"{made['name']}_RASTER", "label": f"{made['label']}, as a raster"}
+            yield made | more
+        yield made | {"kind": "vector_in"}
     else:
         yield made | kind_of(param, option, metavar, title)
 
 
-def kind_of(
-    param: click.Parameter, option: str, metavar: str, title: str
-) -> dict[str, Any]:
+def kind_of(param: click.Parameter, option: str, metavar: str, title: str) -> dict[str, Any]:
     """The kind of parameter, with what belongs to it."""
     kind, text = param.type, str(getattr(param, "help", ""))
     if metavar.endswith(".tif"):
@@ -226,7 +233,7 @@ def kind_of(
     if metavar == "LAYER|RASTER":
         return {"kind": "raster_in"}
     if metavar in ("STORE", "FOLDER"):
-        return {"kind": "folder"}
+        return {"kind": f"{metavar.lower()}"}
     if metavar == "FIELD":
         return {"kind": "field"}
     if metavar in TEXTS:
@@ -246,7 +253,9 @@ def build(target: Path) -> None:
         for file in [*sorted(PLUGIN.rglob("*")), ROOT / "LICENSE"]:
             if file.is_file() and "__pycache__" not in file.parts:
                 name = file.relative_to(PLUGIN) if PLUGIN in file.parents else file.name
-                made.writestr(zipfile.ZipInfo(f"{FOLDER}/{name}"), file.read_bytes(), zipfile.ZIP_DEFLATED)
+                made.writestr(
+                    zipfile.ZipInfo(f"{FOLDER}/{name}"), file.read_bytes(), zipfile.ZIP_DEFLATED
+                )
 
 
 @click.command()

@@ -5,7 +5,7 @@ QGIS import it, so that `words` and `program` are tested without.
 """
 
 
-def classFactory(iface):  # noqa: N802 - the name that QGIS calls
+def classFactory(iface):
     from .plugin import TerrainGpuPlugin
 
     return TerrainGpuPlugin()

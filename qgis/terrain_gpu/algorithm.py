@@ -68,9 +68,7 @@ class TerrainAlgorithm(QgsProcessingAlgorithm):
             raise QgsProcessingException(str(error)) from None
         _warn_of_other_version(path, known["version"], feedback)
         asked = self.described["parameters"]
-        values = {
-            one["name"]: value_of(self, one, parameters, context, feedback) for one in asked
-        }
+        values = {one["name"]: value_of(self, one, parameters, context, feedback) for one in asked}
         try:
             line = [path, *words(self.described, values, known["always"])]
         except WrongValues as error:

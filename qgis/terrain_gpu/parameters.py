@@ -6,6 +6,7 @@ from pathlib import Path
 from qgis.core import (
     QgsProcessing,
     QgsProcessingException,
+    QgsProcessingParameterBoolean,
     QgsProcessingParameterDefinition,
     QgsProcessingParameterEnum,
     QgsProcessingParameterFeatureSource,
@@ -18,7 +19,6 @@ from qgis.core import (
     QgsProcessingParameterRasterLayer,
     QgsProcessingParameterString,
     QgsProcessingParameterVectorDestination,
-    QgsProcessingParameterBoolean,
 )
 
 VECTOR = ["gpkg", "geojson", "json", "shp", "fgb", "kml"]
@@ -81,15 +81,16 @@ def _destination(kind, **more):
     return make
 
 
-def _plain(kind):
-    return lambda one, described: kind(**_common(one))
+def _plain(kind, **more):
+    return lambda one, described: kind(**_common(one), **more)
 
 
 _MAKERS = {
     "raster_in": _plain(QgsProcessingParameterRasterLayer),
     "vector_in": _vector,
     "file_in": _plain(QgsProcessingParameterFile),
-    "folder": _destination(QgsProcessingParameterFolderDestination),
+    "folder": _plain(QgsProcessingParameterFile, behavior=QgsProcessingParameterFile.Folder),
+    "store": _destination(QgsProcessingParameterFolderDestination),
     "point": _plain(QgsProcessingParameterPoint),
     "flag": _plain(QgsProcessingParameterBoolean),
     "text": _plain(QgsProcessingParameterString),
@@ -133,7 +134,8 @@ def value_of(algorithm, one, parameters, context, feedback):
 
 _READERS = {
     "file_in": lambda a, p, name, c: a.parameterAsFile(p, name, c),
-    "folder": lambda a, p, name, c: a.parameterAsString(p, name, c),
+    "folder": lambda a, p, name, c: a.parameterAsFile(p, name, c),
+    "store": lambda a, p, name, c: a.parameterAsFileOutput(p, name, c),
     "flag": lambda a, p, name, c: a.parameterAsBool(p, name, c),
     "text": lambda a, p, name, c: a.parameterAsString(p, name, c),
     "field": lambda a, p, name, c: ", ".join(a.parameterAsFields(p, name, c)),

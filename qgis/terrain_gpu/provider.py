@@ -52,7 +52,7 @@ class TerrainGpuProvider(QgsProcessingProvider):
     def supportedOutputTableExtensions(self):
         return ["csv"]
 
-    def defaultVectorFileExtension(self, hasGeometry=True):  # noqa: N803
+    def defaultVectorFileExtension(self, hasGeometry=True):
         return "gpkg" if hasGeometry else "csv"
 
     def defaultRasterFileExtension(self):

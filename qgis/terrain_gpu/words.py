@@ -39,7 +39,7 @@ def words(algorithm: Described, values: Mapping[str, Any], always: list[str]) ->
     Raises
     ------
     WrongValues
-        If two parameters stand for one option, or a required one is not given.
+        If two parameters that stand for one option are given.
 
     Examples
     --------
@@ -50,9 +50,7 @@ def words(algorithm: Described, values: Mapping[str, Any], always: list[str]) ->
     found, arguments, given = [str(algorithm["command"])], list[str](), dict[str, str]()
     for one in algorithm["parameters"]:
         value = values.get(one["name"])
-        if value in (None, "", False) and value != 0 or value is False:
-            if not one.get("optional") and not _has_alternative(one, algorithm, values):
-                raise WrongValues(f"{one['label']}: give a value")
+        if value is None or value is False or value == "":
             continue
         if "prefix" in one:
             found += [f"{one['prefix']}{value}", str(value)]
@@ -64,8 +62,6 @@ def words(algorithm: Described, values: Mapping[str, Any], always: list[str]) ->
                 raise WrongValues(f"{other!r} and {one['label']!r}: give only one of them")
             given[one["option"]] = one["label"]
             found += _option(one, value)
-    if values.get("STORE"):
-        found.append("--resume")  # with --overwrite, finished work is kept and files are replaced
     return [*found, *always, "--", *arguments]
 
 
@@ -73,17 +69,9 @@ def _option(one: Described, value: Any) -> list[str]:
     if one["kind"] == "flag":
         return [one["option"]]
     if one.get("repeated"):
-        return [word for part in re.split(r"[\s,;]+", value.strip()) for word in (one["option"], part)]
-    return [one["option"], text_of(value)]
-
-
-def _has_alternative(one: Described, algorithm: Described, values: Mapping[str, Any]) -> bool:
-    """Whether another parameter for the same option is given."""
-    others = (other for other in algorithm["parameters"] if other is not one)
-    return any(
-        "option" in one and other.get("option") == one["option"] and values.get(other["name"])
-        for other in others
-    )
+        parts = re.split(r"[\s,;]+", value.strip())
+        return [word for part in parts for word in (one["option"], part)]
+    return [one["option"], text_of(value), *one.get("more", [])]
 
 
 def text_of(value: Any) -> str:
