@@ -83,6 +83,51 @@ TEXTS = {
     "A,B,...", "N[,N...]|all", "NAME=VALUE",
 }  # fmt: skip
 EXPRESSION = "Of the cells, which are called elevation, such as where(elevation > 500, 1, 0)."
+REPLACED = {
+    r"STORE(?:, as its layer \"\w+\")?, or (?:of |over )?a raster(?: \(then give [^)]*\))?":
+        "a raster",
+    r'a raster, as layer "\w+"': "a raster",
+    "a layer of STORE from others": "a raster from another",
+    "a layer of (a raster|STORE)": "a raster",
+    "STORE": "a raster",
+    ",? which (?:is|are) computed if (?:it is|they are) not there": "",
+    r"[^.]+ computed if (?:it is|they are) not there[^.]*\.": "",
+    r"Directions to other outlets need another name[^.]*\.": "",
+    r"The result is a layer of heights like any other\.": "",
+    r"Backlinks and allocation go to the layers of these names\.": "",
+    r'The cells of a raster are the layer "elevation"\.': "",
+    r"Names with a minus sign are in double quotes\.": "",
+    r"A raster of it \(-o\) holds": "The raster holds",
+    "The layer (has|holds)": r"The raster \1",
+    r"Follows the layer of flow directions \(flow-direction\)\.": "Follows flow directions.",
+    r" \((?:terrain-gpu breach|flow-direction --outlets|compute-mst[^)]*|fill)\)": "",
+    "; or (?:sum a layer of weights, such as rain|weights times areas)": "",
+    r", the cells of another layer \(--streams\),": "",
+    "EXPRESSION has layers": "Expressions have the name elevation",
+    "Condition on layers of the store": "Condition on the cells, which are called elevation",
+    r"not \(slope > 30\)": "not (elevation == 50)",
+    "units of the layer": "units of the raster",
+    "Cell type of the layer": "Cell type of the raster",
+    "as in the store": "as computed",
+    "Layer of frictions, 0 or more, or an aligned raster": "Aligned raster of frictions, 0 or more",
+    r" \(name --layer itself if that holds them\)": "",
+    ", or by the name of a layer without this option": "",
+    "Layer whose non-zero cells are impassable; or an aligned raster, or a vector file,":
+        "Non-zero cells of an aligned raster, or a vector file:",
+    r", with this (?:start )?cost \(default 0\)": "",
+    r"Also write the first layer as a raster\.": "",
+    r" \(FILE:LAYER for one layer of several\)": "",
+    r" Repeatable\.": "",
+    "; --distance is the downstream flow length then": "",
+    "Keep the store that RASTER is converted to, with all results; the next run finds it there":
+        "Keep what was computed, also when the run is cancelled: the next run finds it there",
+    "a temporary one, in --scratch or beside the output": "nothing is kept",
+    "of a run over object storage, and for the temporary store of a raster": "of the run",
+    "TERRAIN_GPU_SCRATCH; or the system's folder for temporary files, and the folder of the output":
+        "that of the output",
+}  # fmt: skip
+"""Patterns in helps, and what the plugin says instead."""
+
 STYLES = {
     ("flow-direction", "OUTPUT"): "directions",
     ("compute-sssp", "BACKLINK"): "directions",
@@ -106,7 +151,10 @@ def description() -> dict[str, Any]:
     if group.commands.keys() != grouped.keys() | LEFT_OUT.keys():
         different = group.commands.keys() ^ (grouped.keys() | LEFT_OUT.keys())
         raise SystemExit(f"put these in GROUPS or in LEFT_OUT: {', '.join(sorted(different))}")
-    algorithms = [algorithm(group.commands[name], title) for name, title in grouped.items()]
+    used: set[str] = set()
+    algorithms = [algorithm(group.commands[name], title, used) for name, title in grouped.items()]
+    if unused := REPLACED.keys() - used:
+        raise SystemExit(f"no help has these any more: {', '.join(unused)}")
     return {
         "version": __version__,
         "always": ALWAYS,
@@ -115,8 +163,8 @@ def description() -> dict[str, Any]:
     }
 
 
-def algorithm(command: click.Command, title: str) -> dict[str, Any]:
-    """One command."""
+def algorithm(command: click.Command, title: str, used: set[str]) -> dict[str, Any]:
+    """One command of a group with this title."""
     name = str(command.name)
     paragraphs = re.split(r"\n\n", command.help or "")
     texts = [" ".join(p.split()) for p in paragraphs if not p.lstrip().startswith("\b")]
@@ -138,35 +186,39 @@ def algorithm(command: click.Command, title: str) -> dict[str, Any]:
         one["usual"] = one["name"] == "OUTPUT"
         if style := STYLES.get((name, one["name"])):
             one["style"] = style
+    usual_last = sorted(parameters, key=lambda one: not one.get("advanced"))
+    labels = {one["option"]: one["label"] for one in usual_last if "option" in one}
+    for one in parameters:
+        if "help" in one:
+            one["help"] = for_qgis(one["help"], labels, used)
     order = sorted(parameters, key=lambda one: ("_out" in one["kind"], one.get("advanced", False)))
     return {
         "command": name,
         "title": called,
         "group": title,
-        "help": [of_a_raster(text) for text in texts],
+        "help": [told for text in texts if (told := for_qgis(text, labels, used))],
         "parameters": order,
     }
 
 
-def of_a_raster(text: str) -> str:
-    """A text without the store that might be given in place of a raster."""
-    text = re.sub(
-        r"STORE(?:, as its layer \"\w+\")?, or (?:of |over )?a raster(?: \(then give [^)]*\))?",
-        "a raster", text,
-    )  # fmt: skip
-    text = re.sub(r'a raster, as layer "\w+"', "a raster", text)
-    text = text.replace("a layer of STORE from others", "a raster from another")
-    return re.sub(r"a layer of (a raster|STORE)", "a raster", text).replace("STORE", "a raster")
+def for_qgis(text: str, labels: dict[str, str], used: set[str]) -> str:
+    """A text of the command line without stores; it names parameters as QGIS does.
 
-
-def of_one_run(text: str) -> str:
-    """The help of an option, without what only terminals and stores have."""
-    for out in (
-        "Also write the first layer as a raster.", " Repeatable.",
-        " (FILE:LAYER for one layer of several)", "of a run over object storage, and ",
-    ):  # fmt: skip
-        text = text.replace(out, "")
-    return of_a_raster(re.sub(r"^Also (\w)", lambda found: found[1].upper(), text))
+    Parameters
+    ----------
+    labels
+        What the parameter of an option is called.
+    used
+        Gets the patterns of REPLACED that are found.
+    """
+    for pattern, replacement in REPLACED.items():
+        text, count = re.subn(pattern, replacement, text)
+        used |= {pattern} if count else set()
+    sentences = re.split(r"(?<=[.\]]) +(?=[A-Z\[])", text)
+    options = r"--[a-z]+(?:-[a-z]+)*"
+    kept = [s for s in sentences if set(re.findall(options, s)) <= labels.keys()]
+    text = re.sub(options, lambda found: f'"{labels[found[0]]}"', " ".join(kept).strip())
+    return re.sub(r"^Also (\w)", lambda found: found[1].upper(), text)
 
 
 def parameters_of(param: click.Parameter, command: str, title: str) -> Iterator[dict[str, Any]]:
@@ -180,7 +232,7 @@ def parameters_of(param: click.Parameter, command: str, title: str) -> Iterator[
     made["label"] = made["name"].replace("_", " ").capitalize()
     if not argument:
         made["option"] = option
-        made["help"] = of_one_run(getattr(param, "help", None) or "")
+        made["help"] = getattr(param, "help", None) or ""
     elif option == "expression":
         made["help"] = EXPRESSION
     if not param.required:
@@ -211,15 +263,15 @@ def kind_of(param: click.Parameter, option: str, metavar: str, title: str) -> di
     """The kind of parameter, with what belongs to it."""
     kind, text = param.type, str(getattr(param, "help", ""))
     if metavar.endswith(".tif"):
-        label = title if metavar.startswith("RASTER") else metavar.partition(".")[0].capitalize()
-        return {"kind": "raster_out", "label": label}
+        called = title if metavar.startswith("RASTER") else "Distance"
+        return {"kind": "raster_out"} | ({"label": called} if option == "--output" else {})
     if metavar in ("TABLE", "TABLE.csv"):
         return {"kind": "file_in"}
     if metavar.startswith("TABLE."):
         return {"kind": "table_out", "label": "Table"}
     if ".gpkg" in metavar or (metavar == "FILE" and ".gpkg" in text):
-        label = title if option in ("--output", "output") else option.lstrip("-").capitalize()
-        return {"kind": "vector_out", "label": label}
+        own = "" if option in ("--output", "output") else f" ({option.lstrip('-')})"
+        return {"kind": "vector_out", "label": f"{title}{own}"}
     if getattr(param, "is_flag", False):
         return {"kind": "flag"}
     if isinstance(kind, click.Choice):

@@ -4,6 +4,7 @@ import os
 from pathlib import Path
 
 from qgis.core import (
+    QgsDataProvider,
     QgsProcessing,
     QgsProcessingException,
     QgsProcessingParameterBoolean,
@@ -19,6 +20,7 @@ from qgis.core import (
     QgsProcessingParameterRasterLayer,
     QgsProcessingParameterString,
     QgsProcessingParameterVectorDestination,
+    QgsVectorLayer,
 )
 
 VECTOR = ["gpkg", "geojson", "json", "shp", "fgb", "kml"]
@@ -119,6 +121,7 @@ def value_of(algorithm, one, parameters, context, feedback):
         )
         if not path:
             raise QgsProcessingException(algorithm.invalidSourceError(parameters, name))
+        layer = layer or _first_layer(path)
         return f"{path}:{layer}" if layer else path
     if kind == "point":
         raster = algorithm.parameterAsRasterLayer(parameters, "INPUT", context)
@@ -143,6 +146,13 @@ _READERS = {
     "integer": lambda a, p, name, c: a.parameterAsInt(p, name, c),
     "number": lambda a, p, name, c: a.parameterAsDouble(p, name, c),
 }
+
+
+def _first_layer(path):
+    """Return the layer that QGIS reads from a file of several; "" of one."""
+    opened = QgsVectorLayer(path, "", "ogr")
+    layers = opened.dataProvider().subLayers()
+    return layers[0].split(QgsDataProvider.sublayerSeparator())[1] if len(layers) > 1 else ""
 
 
 def _raster(layer, one, parameters):

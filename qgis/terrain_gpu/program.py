@@ -37,8 +37,8 @@ OF_QGIS = (
 )  # fmt: skip
 """Variables that lead to the libraries of QGIS."""
 
-CANCEL_WITHIN = 60.0
-"""Seconds that the program has to end after a cancel, before it is killed."""
+CANCEL_WITHIN = 300.0
+"""Seconds after a cancel in which the program may tidy up, before it is killed."""
 
 
 class ProgramMissing(Exception):

@@ -23,6 +23,7 @@
      <item value="10000000" label="10,000,000" color="#08519c" alpha="255"/>
      <item value="100000000" label="100,000,000" color="#08306b" alpha="255"/>
      <item value="1000000000" label="1,000,000,000" color="#041b3d" alpha="255"/>
+     <rampLegendSettings useContinuousLegend="0" direction="0" orientation="2" prefix="" suffix="" minimumLabel="" maximumLabel=""/>
     </colorrampshader>
    </rastershader>
   </rasterrenderer>
