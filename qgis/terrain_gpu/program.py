@@ -28,7 +28,7 @@ PLACES = (
 
 INSTALL = (
     "Install it into a Python environment of its own, in a terminal:\n"
-    "  python3 -m venv ~/.venv && ~/.venv/bin/pip install terrain_gpu\n"
+    "  python3 -m venv ~/.venv && ~/.venv/bin/pip install 'terrain_gpu[vector]'\n"
     "or name it under Settings > Options > Processing > Providers > terrain_gpu."
 )
 OF_QGIS = (
