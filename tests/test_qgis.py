@@ -12,12 +12,14 @@ import json
 import os
 import shlex
 import shutil
+import struct
 import subprocess
 import sys
 import zipfile
 from pathlib import Path
 
 import click
+import numpy as np
 import programs
 import pyogrio
 import pytest
@@ -422,7 +424,7 @@ CASES = {
     "compute-mst": {"WEIGHT": "absdiff"},
     "contours": {"INTERVAL": 100},
     "calc": {"EXPRESSION": "where(elevation > 500, 1, 0)"},
-    "rasterize": {"FEATURES": "streams.gpkg"},
+    "rasterize": {"FEATURES": "two layers.gpkg"},
     "label-components": {"WHERE": "elevation > 800", "TABLE": "components.csv"},
     "polygons": {"INPUT": "label_components.tif"},
 }  # fmt: skip
@@ -469,6 +471,11 @@ def test_every_algorithm_runs_and_one_is_cancelled(installed):
     files = installed / "files"
     files.mkdir()
     assert CASES.keys() == ALGORITHMS.keys()
+    two = files / "two layers.gpkg"
+    for layer, place in (("places", A), ("others", C)):
+        geometry = np.array([struct.pack("<BIdd", 1, 1, *place[:2])], dtype=object)
+        how = {"geometry_type": "Point", "crs": "EPSG:4326", "layer": layer}
+        pyogrio.raw.write(two, geometry, [], [], append=two.exists(), **how)
     cases = [case(files, name) for name in ORDER]
     left = {"INPUT": str(SAMPLE), "OUTPUT": str(files / "left.tif")}
     cases.append({"algorithm": "terrain_gpu:fill", "parameters": left, "cancel": True})
@@ -504,6 +511,8 @@ def test_every_algorithm_runs_and_one_is_cancelled(installed):
     # Only the selected points are sources, and only features that the filter lets through outlets.
     assert pyogrio.read_info(files / "w.gpkg", layer=0)["features"] == 2
     assert "processing_" in by_name["accumulate"]["messages"][0]
+    # QGIS reads the first layer of a file.
+    assert f"'{two}:places'" in by_name["rasterize"]["messages"][0]
     cancelled, missing, twice, none = told[len(ORDER) :]
     assert cancelled["error"] == "interrupted; nothing is kept"
     assert "Missing option '--streams'" in missing["error"]
