@@ -120,7 +120,8 @@ REPLACED = {
     r" Repeatable\.": "",
     "; --distance is the downstream flow length then": "",
     "Keep the store that RASTER is converted to, with all results; the next run finds it there":
-        "Keep what was computed, also when the run is cancelled: the next run finds it there",
+        "Keep what was computed in this folder, as NAME.zarr, also when the run is cancelled: the "
+        "next run finds it there",
     "a temporary one, in --scratch or beside the output": "nothing is kept",
     "of a run over object storage, and for the temporary store of a raster": "of the run",
     "TERRAIN_GPU_SCRATCH; or the system's folder for temporary files, and the folder of the output":
@@ -177,7 +178,7 @@ def algorithm(command: click.Command, title: str, used: set[str]) -> dict[str, A
             "help": "Wetness ln(a / tan b), stream power a tan b, or the length-slope factor.",
         })  # fmt: skip
     if any("--resume" in param.opts for param in command.params):
-        (store,) = (one for one in parameters if one["kind"] == "store")
+        (store,) = (one for one in parameters if one["name"] == "STORE")
         store["more"] = ["--resume"]  # with --overwrite: finished work is kept, files are replaced
     outputs = [one for one in parameters if "_out" in one["kind"]]
     for one in outputs:
@@ -275,7 +276,10 @@ def kind_of(param: click.Parameter, option: str, metavar: str, title: str) -> di
     if getattr(param, "is_flag", False):
         return {"kind": "flag"}
     if isinstance(kind, click.Choice):
-        return {"kind": "choice", "choices": [str(choice) for choice in kind.choices]}
+        choices = [str(choice) for choice in kind.choices]
+        if isinstance(param.default, str):
+            return {"kind": "choice", "choices": choices}
+        return {"kind": "choice", "choices": ["default", *choices], "default": "default"}
     if isinstance(kind, click.types.IntParamType | click.types.FloatParamType):
         number = "integer" if isinstance(kind, click.types.IntParamType) else "number"
         bounds = {"min": getattr(kind, "min", None), "max": getattr(kind, "max", None)}
@@ -285,7 +289,7 @@ def kind_of(param: click.Parameter, option: str, metavar: str, title: str) -> di
     if metavar == "LAYER|RASTER":
         return {"kind": "raster_in"}
     if metavar in ("STORE", "FOLDER"):
-        return {"kind": f"{metavar.lower()}"}
+        return {"kind": metavar.lower()}
     if metavar == "FIELD":
         return {"kind": "field"}
     if metavar in TEXTS:

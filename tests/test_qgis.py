@@ -10,6 +10,7 @@ import functools
 import importlib.util
 import json
 import os
+import re
 import shlex
 import shutil
 import struct
@@ -80,6 +81,9 @@ def test_parameters_are_named_once_and_explained(name):
             assert "STORE" not in text
             assert "then give -o" not in text
     assert any(one["kind"].endswith("_out") for one in parameters)
+    # qgisprocess in R takes the first choice where none is given.
+    choices = [one for one in parameters if one["kind"] == "choice"]
+    assert all(one["choices"][0] == one["default"] for one in choices)
 
 
 def test_styles_are_there():
@@ -202,6 +206,33 @@ def test_the_command_reads_what_was_given(data):
 def test_numbers_keep_all_digits(value, text):
     assert words.text_of(value) == text
     assert float(text) == value
+
+
+def test_stores_have_names_of_their_own(tmp_path):
+    store = tmp_path / "older name"
+    store.mkdir()
+    assert words.store_in(str(store), "/maps/dem 1.tif") == str(store / "dem 1.zarr")
+    (store / "zarr.json").touch()
+    assert words.store_in(str(store), "/maps/dem 1.tif") == str(store)
+    assert words.store_in(str(tmp_path / "a.zarr"), "b.tif") == str(tmp_path / "a.zarr")
+
+
+# The page
+
+PAGE = (build_qgis.ROOT / "docs" / "how-to" / "qgis.md").read_text(encoding="utf-8")
+
+
+def test_the_page_is_right():
+    """It names algorithms and parameters that there are, and all commands that are left out."""
+    assert f"{len(ALGORITHMS)} algorithms" in PAGE
+    calls = re.findall(r"terrain_gpu:(\w+)(.*?)(?=\n\n|\n```)", PAGE, re.S)
+    assert len(calls) > 3
+    for name, text in calls:
+        known = {one["name"] for one in ALGORITHMS[name.replace("_", "-")]["parameters"]}
+        assert set(re.findall(r"\b([A-Z_]{3,})\b(?= ?=|\":)", text)) <= known, name
+    _, left_out = PAGE.split("## What is not there")
+    for name in DESCRIBED["left_out"]:
+        assert f"`{name}`" in left_out
 
 
 # The program
@@ -413,7 +444,7 @@ CASES = {
     "network": {"MIN_LENGTH": 5000},
     "compute-sssp": {
         "SOURCES": {"points": [A, B, C]}, "TARGET": "-84.3,36.6 [EPSG:4326]", "PATH": "path.gpkg",
-        "ALLOCATION": "ids.tif", "BACKLINK": "codes.tif", "STORE": "kept.zarr",
+        "ALLOCATION": "ids.tif", "BACKLINK": "codes.tif", "STORE": ".",
         "BARRIERS_RASTER": "label_components.tif", "MEMORY_LIMIT": "1GB", "THREADS": 1,
         "VERIFY": True,
     },
@@ -447,8 +478,8 @@ def case(folder, name):
     def placed(value):
         if isinstance(value, dict) and "file" in value:
             return value | {"file": placed(value["file"])}
-        ends = (".gpkg", ".geojson", ".csv", ".tif", ".zarr")
-        is_name = isinstance(value, str) and value.endswith(ends)
+        ends = (".gpkg", ".geojson", ".csv", ".tif")
+        is_name = isinstance(value, str) and (value == "." or value.endswith(ends))
         return str(folder / value) if is_name else value
 
     placed_all = {key: placed(value) for key, value in parameters.items()}
@@ -506,7 +537,7 @@ def test_every_algorithm_runs_and_one_is_cancelled(installed):
             "singleSymbol",
         }
         assert found["progress"][-1][1] == 100
-    assert (files / "kept.zarr" / "elevation").is_dir()
+    assert (files / "jacksboro.zarr" / "elevation").is_dir()
     by_name = dict(zip(ORDER, told, strict=False))
     # Only the selected points are sources, and only features that the filter lets through outlets.
     assert pyogrio.read_info(files / "w.gpkg", layer=0)["features"] == 2

@@ -13,7 +13,6 @@ from qgis.core import (
     QgsProcessingParameterFeatureSource,
     QgsProcessingParameterField,
     QgsProcessingParameterFile,
-    QgsProcessingParameterFolderDestination,
     QgsProcessingParameterNumber,
     QgsProcessingParameterPoint,
     QgsProcessingParameterRasterDestination,
@@ -22,6 +21,8 @@ from qgis.core import (
     QgsProcessingParameterVectorDestination,
     QgsVectorLayer,
 )
+
+from .words import store_in
 
 VECTOR = ["gpkg", "geojson", "json", "shp", "fgb", "kml"]
 """What the command line reads; other layers are exported first."""
@@ -77,8 +78,7 @@ def _field(one, described):
 
 def _destination(kind, **more):
     def make(one, described):
-        usual = one.get("usual", False)
-        return kind(**_common(one), createByDefault=usual, **more)
+        return kind(**_common(one), createByDefault=one["usual"], **more)
 
     return make
 
@@ -92,7 +92,7 @@ _MAKERS = {
     "vector_in": _vector,
     "file_in": _plain(QgsProcessingParameterFile),
     "folder": _plain(QgsProcessingParameterFile, behavior=QgsProcessingParameterFile.Folder),
-    "store": _destination(QgsProcessingParameterFolderDestination),
+    "store": _plain(QgsProcessingParameterFile, behavior=QgsProcessingParameterFile.Folder),
     "point": _plain(QgsProcessingParameterPoint),
     "flag": _plain(QgsProcessingParameterBoolean),
     "text": _plain(QgsProcessingParameterString),
@@ -123,8 +123,11 @@ def value_of(algorithm, one, parameters, context, feedback):
             raise QgsProcessingException(algorithm.invalidSourceError(parameters, name))
         layer = layer or _first_layer(path)
         return f"{path}:{layer}" if layer else path
+    raster = algorithm.parameterAsRasterLayer(parameters, "INPUT", context)
+    if kind == "store":
+        folder = algorithm.parameterAsFile(parameters, name, context)
+        return store_in(folder, raster.source()) if folder else None
     if kind == "point":
-        raster = algorithm.parameterAsRasterLayer(parameters, "INPUT", context)
         point = algorithm.parameterAsPoint(parameters, name, context, raster.crs())
         return f"{point.x()!r},{point.y()!r}"
     if kind.endswith("_out"):
@@ -138,7 +141,6 @@ def value_of(algorithm, one, parameters, context, feedback):
 _READERS = {
     "file_in": lambda a, p, name, c: a.parameterAsFile(p, name, c),
     "folder": lambda a, p, name, c: a.parameterAsFile(p, name, c),
-    "store": lambda a, p, name, c: a.parameterAsFileOutput(p, name, c),
     "flag": lambda a, p, name, c: a.parameterAsBool(p, name, c),
     "text": lambda a, p, name, c: a.parameterAsString(p, name, c),
     "field": lambda a, p, name, c: ", ".join(a.parameterAsFields(p, name, c)),

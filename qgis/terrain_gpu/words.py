@@ -74,6 +74,20 @@ def _option(one: Described, value: Any) -> list[str]:
     return [one["option"], text_of(value), *one.get("more", [])]
 
 
+def store_in(folder: str, raster: str) -> str:
+    """Return the store of a raster: the folder itself if it is one, or is called so; else in it.
+
+    Examples
+    --------
+    >>> store_in("/data/dem.zarr", "/maps/dem.tif"), store_in("/data", "/maps/dem.tif")
+    ('/data/dem.zarr', '/data/dem.zarr')
+    """
+    path = Path(folder)
+    if path.suffix == ".zarr" or (path / "zarr.json").exists():
+        return folder
+    return str(path / f"{Path(raster).stem}.zarr")
+
+
 def text_of(value: Any) -> str:
     """A value as the command line reads it: 5.0 as 5, other numbers with all digits."""
     if isinstance(value, float) and value.is_integer() and abs(value) < 1e15:
