@@ -34,14 +34,19 @@ def request(url: str, method: str = "GET", data: bytes | None = None) -> bytes:
 @contextlib.contextmanager
 def serve():
     """The address of an S3 server in this process."""
-    from moto.server import ThreadedMotoServer
+    from moto.moto_server.werkzeug_app import MotoRequestHandler, create_backend_app
+    from werkzeug.serving import make_server
 
     logging.getLogger("werkzeug").setLevel(logging.CRITICAL)
-    moto = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-    moto.start()
-    host, port = moto.get_host_and_port()
-    yield f"http://{host}:{port}"
-    moto.stop()
+    # moto's own server finds out for every request which service of Amazon's it is for.
+    s3 = create_backend_app("s3")
+    http = make_server("127.0.0.1", 0, s3, threaded=True, request_handler=MotoRequestHandler)
+    thread = threading.Thread(target=http.serve_forever, args=(0.01,), daemon=True)
+    thread.start()
+    yield f"http://127.0.0.1:{http.server_port}"
+    http.shutdown()
+    thread.join()
+    http.server_close()
 
 
 def new_bucket(server: str, patch, scratch) -> str:
@@ -87,6 +92,7 @@ class Proxy:
 
         class Handler(BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
+            disable_nagle_algorithm = True  # else a body waits 40 ms for its head to be confirmed
 
             def handle_any(self):
                 proxy.seen.append((self.command, self.path))
