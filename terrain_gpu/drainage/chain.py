@@ -60,7 +60,7 @@ def provide_heights(
     StoreError
         when there is another layer, unless it is replaced.
     """
-    there = operation.into in store.layers
+    there = operation.into in store
     if there and not (differs := _differences(store, operation)):
         return {}
     if there and not overwrite:
@@ -114,7 +114,7 @@ def provide_tree(
     StoreError
         when there is one of other heights, unless it is replaced.
     """
-    if TREE in store.layers and (layer is None or _is_tree_of(store, layer)):
+    if TREE in store and (layer is None or _is_tree_of(store, layer)):
         if layer is None:
             refuse_stale(store, TREE)
         return {}
@@ -139,7 +139,7 @@ def refuse_tree(store: TileStore, layer: str) -> None:
     ------
     StoreError
     """
-    if TREE in store.layers and not _is_tree_of(store, layer):
+    if TREE in store and not _is_tree_of(store, layer):
         raise StoreError(
             f"{store.path / TREE}: not of weight flow, or not of the heights that {layer} will "
             "hold; --overwrite replaces it"
@@ -170,14 +170,14 @@ def refuse_stale(store: TileStore, name: str) -> None:
             continue
         seen.add(one)
         layer = store.layer(one)
-        for changed in filter(store.layers.__contains__, store.stale(layer)):
+        for changed in filter(store.__contains__, store.stale(layer)):
             raise StoreError(
                 f"{layer.path}: computed from other cells than {store.path / changed} holds now; "
                 "compute it again with --overwrite"
             )
         settings = layer.info.get("settings")
         of = settings.get("of") if isinstance(settings, dict) else None
-        left += [above for above in of if above in store.layers] if isinstance(of, dict) else []
+        left += [above for above in of if above in store] if isinstance(of, dict) else []
 
 
 def provide_directions(
@@ -200,7 +200,7 @@ def provide_directions(
     InputError
         when directions are there, to other outlets.
     """
-    if name in store.layers:
+    if name in store:
         if outlets is not None:
             refuse_other_outlets(store, name, outlets)
         if name == DIRECTIONS:
@@ -232,16 +232,16 @@ def provide_filled(
     if name != FILLED:
         return {}
     seconds = provide_tree(store, show, layer=layer, overwrite=overwrite, **how) if layer else {}
-    if name in store.layers and (layer is None or _is_filled(store, name, layer, outlets)):
+    if name in store and (layer is None or _is_filled(store, name, layer, outlets)):
         return seconds
-    if name in store.layers and not overwrite:
+    if name in store and not overwrite:
         raise StoreError(
             f"{store.path / name}: not filled from the heights that {layer} holds now, for these "
             "outlets; --overwrite replaces it"
         )
     seconds |= provide_tree(store, show, **how)
     again = overwrite and layer is not None
-    if TREE_DIRECTIONS not in store.layers or again:
+    if TREE_DIRECTIONS not in store or again:
         with show("flow-direction --flats tree") as progress:
             found = flow_direction(
                 store, outlets, into=TREE_DIRECTIONS, overwrite=again, progress=progress, **how
@@ -275,7 +275,7 @@ def provide_filled_along(
     **how: Any,
 ) -> dict[str, float]:
     """Fill depressions along directions, unless it was done, or the layer has another name."""
-    if name != FILLED or name in store.layers:
+    if name != FILLED or name in store:
         return {}
     with show("fill") as progress:
         found = fill(store, directions=directions, progress=progress, **how)
@@ -295,7 +295,7 @@ def provide_accumulation(
     seconds = provide_directions(store, directions, show, **how)
     if name != ACCUMULATION:
         return seconds
-    if name in store.layers:
+    if name in store:
         refuse_stale(store, name)
         return seconds
     with show("flow-accumulation") as progress:
@@ -314,7 +314,7 @@ def provide_slope(
     """Compute slopes, unless there are some, or they have another name."""
     if name != SLOPE:
         return {}
-    if name in store.layers:
+    if name in store:
         refuse_stale(store, name)
         return {}
     with show("slope") as progress:

@@ -39,7 +39,7 @@ def open_directions(store: TileStore, name: str) -> Layer:
     StoreError
         when it does not exist, or cannot hold D8 codes.
     """
-    if name not in store.layers:
+    if name not in store:
         raise StoreError(
             f"{store.path}: has no layer {name!r} of flow directions; terrain-gpu flow-direction "
             "makes it"
@@ -61,7 +61,7 @@ def open_links(store: TileStore, name: str) -> Layer:
     StoreError
         when it does not exist, or does not hold whole numbers.
     """
-    if name not in store.layers:
+    if name not in store:
         raise StoreError(
             f"{store.path}: has no layer {name!r} of links; terrain-gpu streams --order link makes "
             "it"

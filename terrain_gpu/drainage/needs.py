@@ -78,8 +78,8 @@ def flow_direction(
     depressions, flats = ways_of(settings["depressions"], settings["flats"])
     refuse_cuda(settings["backend"], directed_on_cpu(flats))
     seconds = Seconds()
-    if depressions == "breach" and layer is None and TREE not in store.layers:
-        if BREACHED in store.layers:
+    if depressions == "breach" and layer is None and TREE not in store:
+        if BREACHED in store:
             chain.refuse_stale(store, BREACHED)
         else:
             breaching = breaching_of(store, inner_voids=settings["outlets"] == BORDER)
@@ -156,7 +156,7 @@ def terrain_indices(store: TileStore, show: Show, how: Settings, settings: Setti
     if not (settings["twi"] or settings["spi"] or settings["ls"]):
         raise InputError("terrain_indices: name a layer for at least one of twi, spi and ls")
     name, seconds = settings["accumulation"], Seconds()
-    if name == sums.LAYER and name not in store.layers:
+    if name == sums.LAYER and name not in store:
         seconds = chain.provide_accumulation(store, show=show, areas=True, **how)
     elif name == sums.LAYER:
         chain.refuse_stale(store, name)

@@ -50,14 +50,14 @@ def open_forest(store: str | os.PathLike[str] | TileStore) -> Forest:
         when there is none, or the cells have changed since it was computed.
     """
     opened = store if isinstance(store, TileStore) else TileStore.open(store)
-    if LAYER not in opened.layers:
+    if LAYER not in opened:
         raise StoreError(f"{opened.path}: has no spanning forest; compute-mst makes it")
     edges = opened.layer(LAYER)
     settings = edges.info.get("settings")
     again = "compute it again (compute-mst --overwrite)"
     try:
         name, weight, of = settings["layer"], settings["weight"], settings["of"]  # type: ignore[index]
-        known = weight in WEIGHTS and isinstance(of, dict) and name in opened.layers
+        known = weight in WEIGHTS and isinstance(of, dict) and name in opened
         known = known and isinstance(edges.info["result"], dict)
     except (TypeError, KeyError):
         known = False
@@ -101,7 +101,7 @@ def open_filled(store: TileStore, name: str) -> Layer:
     StoreError
         when there is none, it was not made by `fill`, or depressions were kept.
     """
-    if name not in store.layers:
+    if name not in store:
         raise StoreError(
             f"{store.path}: has no layer {name!r} of filled heights; terrain-gpu fill makes it"
         )

@@ -226,7 +226,7 @@ def _changing(store: TileStore, names: Iterable[str]) -> Any:
 
 
 def _must_exist(store: TileStore, name: str) -> None:
-    if name not in store.layers:
+    if name not in store:
         raise StoreError(
             f"{store.path}: no layer {name!r}; it has: {', '.join(store.layers) or 'none'}"
         )

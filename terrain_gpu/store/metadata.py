@@ -281,13 +281,12 @@ class TileStore:
             if isinstance(error, StoreError):
                 raise
             raise StoreError(f"{self.path}: cannot be read: {error.strerror}") from error
-        return sorted(
-            name
-            for name in names
-            if NAME.fullmatch(name)
-            and name not in RESERVED
-            and is_there(self.path / name / "zarr.json")
-        )
+        return sorted(name for name in names if name in self)
+
+    def __contains__(self, name: str) -> bool:
+        """Whether there is such a layer; in object storage one request, not one for each layer."""
+        good = NAME.fullmatch(name) and name not in RESERVED
+        return bool(good) and is_there(self.path / name / "zarr.json")
 
     def refuse_foreign(self, name: str, setting: str, holds: str, what: str) -> None:
         """Refuse to replace a layer without this setting, which another command made.
@@ -299,7 +298,7 @@ class TileStore:
         InputError
             with the remedy.
         """
-        if name not in self.layers:
+        if name not in self:
             return
         with contextlib.suppress(StoreError):
             settings = self.layer(name).info.get("settings")
@@ -355,12 +354,12 @@ class TileStore:
             **(of if isinstance(of, dict) else {}),
             **(beside if isinstance(beside, dict) else {}),
         }
-        plain = [n for n in of if n in self.layers and not self.layer(n).is_sealed]
+        plain = [n for n in of if n in self and not self.layer(n).is_sealed]
         return [n for n in of if n not in plain and not self.holds(n, of[n])]
 
     def holds(self, name: str, identity: Any) -> bool:
         """Whether there is a layer with this name and this `Layer.identity`."""
-        return name in self.layers and self.layer(name).identity == identity
+        return name in self and self.layer(name).identity == identity
 
     def layer(self, name: str) -> Layer:
         """Open a layer.

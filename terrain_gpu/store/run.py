@@ -368,7 +368,7 @@ def begun_dtype(path: str | os.PathLike[str], name: str, settings: Mapping[str, 
     if header := _unfinished(path, name):
         return header.get("dtype")
     store = TileStore.open(path)
-    if name not in store.layers:
+    if name not in store:
         return None
     there = store.layer(name)
     same = there.info.get("settings") == json.loads(json.dumps(dict(settings)))

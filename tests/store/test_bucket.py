@@ -158,6 +158,17 @@ def test_others_open_it_by_its_url(store):
 # -- replaced, resumed --------------------------------------------------------------------------
 
 
+def test_each_further_layer_takes_as_many_requests(store, proxy):
+    """To describe it and say whether it is stale, however many there are."""
+    counts = []
+    for k in range(6):
+        terrain_gpu.calc(store, "elevation + 1", into=f"more_{k}")
+        before = len(proxy.seen)
+        TileStore.open(store).describe()
+        counts.append(len(proxy.seen) - before)
+    assert len(set(np.diff(counts))) == 1
+
+
 def test_a_layer_is_replaced_again_and_again(store):
     for seed in range(4):
         with begin(store, overwrite=True) as writer:

@@ -30,7 +30,7 @@ def open_sums(store: TileStore, name: str, codes: Layer) -> Layer:
     StoreError
         when it does not exist, has another data type, or was summed along other directions.
     """
-    if name not in store.layers:
+    if name not in store:
         raise StoreError(
             f"{store.path}: has no layer {name!r} of what drains through each cell; terrain-gpu "
             "flow-accumulation makes it"
