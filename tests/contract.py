@@ -12,7 +12,7 @@ import pickle
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 from pathlib import Path
-from shutil import rmtree
+from shutil import copytree, rmtree
 
 import numpy as np
 import pytest
@@ -55,6 +55,9 @@ KEYS = {
 
 _RIGHT: dict[type, list[np.ndarray]] = {}
 """What each class of tests expects over its own cells."""
+
+_PREPARED: dict[type, Path] = {}
+"""A folder with the store of each class and what belongs to it, to copy."""
 
 
 class Stop(Exception):
@@ -190,10 +193,13 @@ class OperationContract:
         return found
 
     @pytest.fixture
-    def store(self, tmp_path, no_fsync):
-        path = make_store(tmp_path / "s.zarr", self.cells(), -1, 64)
-        self.prepare(path)
-        return path
+    def store(self, tmp_path, tmp_path_factory, no_fsync):
+        if type(self) not in _PREPARED:
+            folder = tmp_path_factory.mktemp("prepared")
+            self.prepare(make_store(folder / "s.zarr", self.cells(), -1, 64))
+            _PREPARED[type(self)] = folder
+        copytree(_PREPARED[type(self)], tmp_path, dirs_exist_ok=True)
+        return tmp_path / "s.zarr"
 
     def outputs(self, store: Path) -> dict[str, np.ndarray]:
         opened = TileStore.open(store)

@@ -199,26 +199,33 @@ def listed(mask):
     return list(map(tuple, np.argwhere(mask).tolist()))
 
 
-def remembered(function):
-    """Keep the last result for the next call with the same arguments, compared in full."""
-    last = {}
+def remembered(most):
+    """Keep that many results for later calls with the same arguments, compared in full."""
 
-    @functools.wraps(function)
-    def call(*given, **named):
-        try:
-            asked = pickle.dumps((given, named))
-        except (AttributeError, pickle.PicklingError):  # a function of a test
-            return function(*given, **named)
-        if asked not in last:
-            result = function(*given, **named)
-            last.clear()
-            last[asked] = result
-        return last[asked]
+    def remembering(function):
+        known = {}
 
-    return call
+        @functools.wraps(function)
+        def call(*given, **named):
+            try:
+                asked = pickle.dumps((given, named))
+            except (AttributeError, pickle.PicklingError):  # a function of a test
+                return function(*given, **named)
+            if asked not in known:
+                result = function(*given, **named)
+                if isinstance(result, np.ndarray):
+                    result.flags.writeable = False
+                if len(known) == most:
+                    del known[next(iter(known))]
+                known[asked] = result
+            return known[asked]
+
+        return call
+
+    return remembering
 
 
-@remembered
+@remembered(1)
 def arcs(  # noqa: PLR0913 - keyword-only
     z,
     model,
@@ -617,19 +624,21 @@ def downstream(codes, row, col):
     code = int(codes[row, col])
     if code in (0, 255):
         return None
-    r, c = np.add((row, col), TOWARD[code.bit_length() - 1]).tolist()
+    down, right = TOWARD[code.bit_length() - 1]
+    r, c = row + down, col + right
     inside = 0 <= r < codes.shape[0] and 0 <= c < codes.shape[1]
     return (r, c) if inside and codes[r, c] != 255 else None
 
 
 def flow_sums(codes, values, of=True):
     """What drains through each cell along D8 codes: the value of every cell `of` a mask."""
+    after = {cell: downstream(codes, *cell) for cell in listed(codes != 255)}
     sums = np.zeros(codes.shape, object)
     for start in listed((codes != 255) & of):
         cell = start
         while cell is not None:
             sums[cell] += int(values[start[0]])
-            cell = downstream(codes, *cell)
+            cell = after[cell]
     return sums
 
 
@@ -739,6 +748,7 @@ def terrain_indices(slopes, areas, widths, min_slope):
     return twi, spi, ls
 
 
+@remembered(40)
 def filled(z, codes, nodata=None, connectivity=8):
     """Priority-flood (Barnes, Lehman, Mulla 2014) from the cells at which ways end."""
     good, levels, done = vertices(z, nodata), z.copy(), set()
