@@ -49,6 +49,7 @@ LEFT_OUT = {
     "corridor": "reads several layers of one store; the raster calculator adds two distances",
     "info": "tells about a store",
     "layers": "manages the layers of a store",
+    "overviews": "builds overviews of a store; QGIS builds its own of rasters",
     "export": "writes a layer of a store; algorithms write rasters themselves",
     "verify": "checks a store; algorithms verify their results themselves",
     "plan": "tells what a run takes, and runs nothing",
