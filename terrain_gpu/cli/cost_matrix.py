@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 @options.all_of(field_options)
 @options.all_of(misplaced_options)
 @cost_options
-@options.connectivity_option
+@options.path_connectivity_option
 @options.wrap_option
 @click.option(
     "--nearest",

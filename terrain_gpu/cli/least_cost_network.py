@@ -57,7 +57,7 @@ if TYPE_CHECKING:
     help="Join each place with the K others of least cost, in place of --pairs.",
 )
 @cost_options
-@options.connectivity_option
+@options.path_connectivity_option
 @options.wrap_option
 @click.option(
     "--max-cost",

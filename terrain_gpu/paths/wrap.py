@@ -90,7 +90,9 @@ def tell_open(grid: GridSpec) -> None:
         )
 
 
-def joining_on_cpu(grid: GridSpec, wrap: Wrap, path: str, backend: Any) -> tuple[bool, Any]:
+def joining_on_cpu(
+    grid: GridSpec, wrap: Wrap, path: str, backend: Any, connectivity: int
+) -> tuple[bool, Any]:
     """As `joining`, for what joins the sides on CPUs only; also the backend that does.
 
     Raises
@@ -98,7 +100,7 @@ def joining_on_cpu(grid: GridSpec, wrap: Wrap, path: str, backend: Any) -> tuple
     InputError
         when the backend is "cuda".
     """
-    joined = joining(grid, wrap, path, "relax", 8)
+    joined = joining(grid, wrap, path, "relax", connectivity)
     if joined and backend == "cuda":
         raise InputError(
             "a GPU does not join the sides of a raster that goes round the Earth in costs between "

@@ -132,13 +132,27 @@ def check(rows, wanted, problem):
     st.sampled_from([1, 3, None]),
 )
 def test_tables_and_paths(folders, no_fsync_session, question, side, threads, fields):
+    check_tables_and_paths(folders, question, side, threads, fields)
+
+
+@given(
+    questions(models=("friction", "absdiff"), connectivities=(16,)),
+    st.sampled_from([64, 128]),
+    st.sampled_from([1, 3]),
+)
+@hypothesis.settings(max_examples=25)
+def test_tables_and_paths_of_16_neighbours(folders, no_fsync_session, question, side, fields):
+    check_tables_and_paths(folders, question, side, 2, fields, verify=True)
+
+
+def check_tables_and_paths(folders, question, side, threads, fields, *, verify=False):
     problem, sources, targets, nearest = question
     wanted = expected(*question)
     with folders() as folder, in_blocks(side, fields, threads):
         store = make_store(folder / "s.zarr", problem, 64)
         names = {k: k for k in ("friction", "barriers") if getattr(problem, k) is not None}
         ends = None if targets is None else as_places(targets)
-        how = {**how_of(problem), **names, "nearest": nearest}
+        how = {**how_of(problem), **names, "nearest": nearest, "verify": verify}
         check(listed(cost_matrix(store, as_places(sources), ends, **how)), wanted, problem)
         table, lines = folder / "t.csv", folder / "p.geojson"
         places = as_places(sources), ends
@@ -218,6 +232,8 @@ def single(store, source, **how):
         {"cost": "tobler", "reverse": True},
         {"cost": "absdiff", "layer": "flat"},
         {"cost": "minimax", "connectivity": 4},
+        {"cost": "friction", "friction": "friction", "connectivity": 16},
+        {"cost": "2 * length + abs(dz)", "connectivity": 16, "reverse": True},
     ],
 )
 def test_the_entries_are_those_of_single_runs(store, how):
@@ -330,6 +346,7 @@ def test_parquet_has_nulls_and_integers(store, tmp_path):
         {"cost": "friction", "friction": "friction"},
         {"cost": "absdiff", "layer": "flat", "nearest": 2},
         {"cost": "tobler", "max_cost": 4e3},
+        {"cost": "friction", "friction": "friction", "connectivity": 16},
     ],
 )
 def test_costs_are_proven(store, how):
@@ -362,9 +379,10 @@ def test_wrong_costs_are_found(store, tmp_path, monkeypatch, wrong):
     assert not table.exists()
 
 
-def test_workers_find_the_same(store, tmp_path, cluster):
+@pytest.mark.parametrize("connectivity", [8, 16])
+def test_workers_find_the_same(store, tmp_path, cluster, connectivity):
     files = [tmp_path / name for name in ("a.csv", "b.csv", "a.geojson", "b.geojson")]
-    how = {"cost": "friction", "friction": "friction"}
+    how = {"cost": "friction", "friction": "friction", "connectivity": connectivity}
     found = cost_matrix(
         store, MANY, output=files[0], paths=files[2], client=cluster, verify=True, **how
     )
@@ -531,6 +549,10 @@ def test_limits_that_are_too_small(store):
         ({"sources": [(0, 0, -1), (1, 1)]}, "negative"),
         ({"sources": [(0, 0, 0.5), (1, 1)]}, "must be an integer"),
         ({"sources": [(0, 0)], "nodata": 3}, "for arrays"),
+        (
+            {"sources": [(0, 0), (1, 1)], "connectivity": 16, "backend": "cuda"},
+            "16 neighbours are computed on the CPU",
+        ),
     ],
 )
 def test_wrong_inputs(store, tmp_path, monkeypatch, given, message):

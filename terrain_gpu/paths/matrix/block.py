@@ -17,6 +17,7 @@ from ...grid import TILE
 from ...grid.neighbours import COL_STEP, ROW_STEP
 from ..cpu.block import side_of
 from ..edges import infinity_of, joining
+from ..knights import halo_of
 from ..steps import fill_weights
 from .tile import relax_tile
 from .vectors import LANES
@@ -25,12 +26,13 @@ from .vectors import LANES
 @jit
 def seed(distances, keys, whole, lane, rows, cols, values):
     """As `cpu.block.seed`, for one lane."""
+    halo = (distances.shape[0] - keys.shape[0] * TILE) // 2
     for k in range(len(rows)):
         r, c = rows[k], cols[k]
-        if values[k] < distances[r + 1, c + 1, lane]:
-            distances[r + 1, c + 1, lane] = values[k]
-            for dr in range(-1, 2):
-                for dc in range(-1, 2):
+        if values[k] < distances[r + halo, c + halo, lane]:
+            distances[r + halo, c + halo, lane] = values[k]
+            for dr in range(-halo, halo + 1):
+                for dc in range(-halo, halo + 1):
                     i, j = (r + dr) // TILE, (c + dc) // TILE
                     if 0 <= i < keys.shape[0] and 0 <= j < keys.shape[1]:
                         keys[i, j, lane] = min(keys[i, j, lane], values[k])
@@ -40,19 +42,21 @@ def seed(distances, keys, whole, lane, rows, cols, values):
 @jit
 def receive(distances, keys, halo):
     """As `cpu.block.receive`, for all lanes."""
-    height, width = distances.shape[0] - 2, distances.shape[1] - 2
-    for s in range(4):
+    lines = len(halo) // 4
+    height, width = distances.shape[0] - 2 * lines, distances.shape[1] - 2 * lines
+    for line in range(4 * lines):
+        s, n = line // lines, line % lines
         along, across = (width, height) if s < 2 else (height, width)
         edge = 0 if s % 2 == 0 else (across - 1) // TILE
-        fixed = 0 if s % 2 == 0 else across + 1
-        for k in range(along + 2):
+        fixed = lines - 1 - n if s % 2 == 0 else across + lines + n
+        for k in range(along + 2 * lines):
             r, c = (fixed, k) if s < 2 else (k, fixed)
             for lane in range(LANES):
-                value = halo[s, k, lane]
+                value = halo[line, k, lane]
                 if value >= distances[r, c, lane]:
                     continue
                 distances[r, c, lane] = value
-                for t in range(max(k - 2, 0) // TILE, min(k, along - 1) // TILE + 1):
+                for t in range(max(k - 2 * lines, 0) // TILE, min(k, along - 1) // TILE + 1):
                     i, j = (edge, t) if s < 2 else (t, edge)
                     keys[i, j, lane] = min(keys[i, j, lane], value)
 
@@ -77,15 +81,17 @@ def receive_seam(distances, keys, whole, column, halo):
 @jit
 def take_rim(distances, rim):
     """As `cpu.block.take_rim`, for all lanes."""
-    height, width = distances.shape[0] - 2, distances.shape[1] - 2
-    for k in range(width):
+    lines = len(rim) // 4
+    height, width = distances.shape[0] - 2 * lines, distances.shape[1] - 2 * lines
+    for n in range(lines):
+        below, right = lines + height - 1 - n, lines + width - 1 - n
         for lane in range(LANES):
-            rim[0, k, lane] = distances[1, k + 1, lane]
-            rim[1, k, lane] = distances[height, k + 1, lane]
-    for k in range(height):
-        for lane in range(LANES):
-            rim[2, k, lane] = distances[k + 1, 1, lane]
-            rim[3, k, lane] = distances[k + 1, width, lane]
+            for k in range(width):
+                rim[n, k, lane] = distances[lines + n, k + lines, lane]
+                rim[lines + n, k, lane] = distances[below, k + lines, lane]
+            for k in range(height):
+                rim[2 * lines + n, k, lane] = distances[k + lines, lines + n, lane]
+                rim[3 * lines + n, k, lane] = distances[k + lines, right, lane]
 
 
 @jit
@@ -120,7 +126,7 @@ def relax_block(
     """
     infinity = infinity_of(distances)
     down, across = keys.shape[:2]
-    width = distances.shape[1]
+    width, halo = distances.shape[1], halo_of(options)
     flat, lowered = distances.reshape(distances.size), work[4]
     queue = [(infinity, np.int64(0))]
     queue.clear()
@@ -141,8 +147,8 @@ def relax_block(
         first, stride = (row * width + col) * LANES, width * LANES
         passes += relax_tile(joining(cost), flat, first, stride, whole[i, j], work)
         whole[i, j] = False
-        tile = distances[row + 1 : row + TILE + 1, col + 1 : col + TILE + 1]
-        if guard < infinity and _farthest(tile) > guard:
+        r, c = row + halo, col + halo
+        if guard < infinity and _farthest(distances[r : r + TILE, c : c + TILE]) > guard:
             return infinity, visits, passes, True
         for k in range(8):
             found = lowered[k * LANES : (k + 1) * LANES]

@@ -11,8 +11,8 @@ import numpy as np
 
 from ...arguments import (
     Backend,
-    Connectivity,
     Cost,
+    PathConnectivity,
     Wrap,
     checked,
     counting,
@@ -82,6 +82,7 @@ class CostMatrix:
     data=raster_or_store,
     cost=text,
     wrap=word(Wrap),
+    connectivity=word(PathConnectivity),
     friction=raster_or_layer,
     barriers=raster_or_layer,
     nearest=counting,
@@ -97,7 +98,7 @@ def cost_matrix(  # noqa: PLR0913 - keyword-only
     friction: str | np.ndarray | None = None,
     barriers: str | np.ndarray | None = None,
     parameters: dict[str, float] | None = None,
-    connectivity: Connectivity = 8,
+    connectivity: PathConnectivity = 8,
     corner_cutting: bool = True,
     reverse: bool = False,
     max_slope: float | None = None,
@@ -134,7 +135,7 @@ def cost_matrix(  # noqa: PLR0913 - keyword-only
     ----------
     data, cost, friction, barriers, parameters, connectivity, corner_cutting, max_slope, \
 vertical_factor, cell_size, nodata, layer, wrap
-        As for `shortest_paths`.
+        As for `shortest_paths`. 16 neighbours are computed on the CPU.
     sources, targets
         As for `shortest_paths`; start costs of sources count. Without targets, each source is also
         the target of all others.
@@ -221,7 +222,7 @@ vertical_factor, cell_size, nodata, layer, wrap
     )
     given = nodata, cell_size, None
     where, inputs = opened_inputs(data, (layer, friction, barriers), given, LAYERS[0])
-    joined, backend = joining_on_cpu(inputs[0].grid, wrap, where, backend)
+    joined, backend = joining_on_cpu(inputs[0].grid, wrap, where, backend, connectivity)
     names = [None if found is None else found.name for found in inputs[1:]]
     problem = MatrixProblem(
         where,

@@ -14,12 +14,13 @@ import numpy as np
 from ...errors import VerificationError
 from ...grid import Block, Window
 from ..ground import Terrain
+from ..knights import halo_of
 from ..steps import unreached
 from ..verify import verify_paths
 from .reached import Reached
 
 Distances = Callable[[int, Block], np.ndarray]
-"""Returns the distances of a lane in a block, with one ring around it."""
+"""Returns the distances of a lane in a block, with the halo that steps need."""
 
 
 def prove(
@@ -52,9 +53,9 @@ def prove(
             limit: Any = limit,
             none: Any = none,
         ) -> np.ndarray:
-            """Distances with one ring, as 4 or 8 neighbours need."""
+            """Distances with their halo."""
             assert out is None
-            assert halo == 1
+            assert halo == halo_of(problem.options)
             stopped()
             side = problem.blocks.block
             at = window[0] // side, window[2] // side
@@ -84,8 +85,8 @@ def _check_targets(
 ) -> None:
     """Compare what was noted at the targets in a block with its distances."""
     ends, side = reached.ends, problem.blocks.block
-    mine = ends.cells_in(problem.blocks, at)
-    found = distances[ends.rows[mine] % side + 1, ends.cols[mine] % side + 1]
+    mine, halo = ends.cells_in(problem.blocks, at), halo_of(problem.options)
+    found = distances[ends.rows[mine] % side + halo, ends.cols[mine] % side + halo]
     noted = reached.distances[mine, lane]
     noted = np.where(noted <= min(reached.limits[lane], reached.infinity), noted, reached.infinity)
     found = np.where(found < reached.infinity, found, reached.infinity)

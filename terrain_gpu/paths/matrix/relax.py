@@ -91,11 +91,11 @@ class BatchRelaxation(Relaxation):
         return self.reached.limits
 
     def _new_work(self, largest_block: tuple[int, int]) -> Any:
-        return new_work(self.dtype)
+        return new_work(self.dtype, self.halo)
 
     def _new_distances(self, at: Block) -> np.ndarray:
-        height, width = self.shape(at)
-        found = self.batch.distances((height + 2, width + 2, LANES))
+        height, width = (n + 2 * self.halo for n in self.shape(at))
+        found = self.batch.distances((height, width, LANES))
         return super()._new_distances(at) if found is None else found
 
     def _set_sources(self, at: Block, field: Field) -> None:
@@ -129,7 +129,7 @@ class BatchRelaxation(Relaxation):
         mine = ends.cells_in(self.blocks, at)
         if not len(mine):
             return
-        rows, cols = (a[mine] % self.blocks.block + 1 for a in (ends.rows, ends.cols))
+        rows, cols = (a[mine] % self.blocks.block + self.halo for a in (ends.rows, ends.cols))
         if self.reached.note(mine, field.distances[rows, cols]):
             self.farthest = self.limits.max()
 
@@ -150,14 +150,15 @@ class BatchRelaxation(Relaxation):
         return found
 
     def around(self, lane: int, at: Block) -> np.ndarray:
-        """The distances of a lane in a block when all is final, with one ring around it."""
+        """The distances of a lane in a block when all is final, with its halo."""
+        more = 2 * self.halo
         r0, r1, c0, c1 = self.blocks.window(*at)
-        ring = np.s_[: r1 - r0 + 2, : c1 - c0 + 2, lane]
+        ring = np.s_[: r1 - r0 + more, : c1 - c0 + more, lane]
         if at in self.known:
             with self.solved(at) as field:
                 return field.distances[ring].copy()
         height, width = self.shape(at)  # never visited, but its neighbours may have been
-        empty, tiles = self._infinite(height + 2, width + 2), (height // TILE, width // TILE)
+        empty, tiles = self._infinite(height + more, width + more), (height // TILE, width // TILE)
         ignored = self._infinite(*tiles), np.zeros(tiles, bool)
         self._receive(at, empty, *ignored, self._halo(at))
         return empty[ring]

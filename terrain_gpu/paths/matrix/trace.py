@@ -16,7 +16,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from ...grid import Block, BlockGrid
-from ...grid.neighbours import COL_STEP, ROW_STEP
+from ...grid.neighbours import COL_STEP_16, NEIGHBOUR_OF, ROW_STEP_16
 from ..cpu.final import codes_along, relaxation_of_hops, steps_in
 from ..cpu.relax import Relaxation
 from ..fields import Field
@@ -229,7 +229,7 @@ class Tracer:
             codes = np.full(inner, UNKNOWN, np.uint8)
         rows, cols, values = paths.batch.grounds[lane].seeds(at, field)
         roots = rows, cols, values.astype(problem.dtype)
-        mark_sources(field.distances, lane, roots, codes)
+        mark_sources(field.distances, lane, roots, codes, paths.halo)
         how = problem.model.kernel, _cells(field), problem.options, lane, codes, inner
         while len(which):
             counts = walk_back(*how, which, self._places, self._sums, steps)
@@ -246,9 +246,9 @@ def _cells(field: Field) -> tuple[np.ndarray, ...]:
 
 def cells_of(end: np.ndarray, codes: np.ndarray, blocks: BlockGrid) -> np.ndarray:
     """The cells of a path, from its source, given its end and the codes of the steps back."""
-    k = np.log2(codes).astype(np.int64)
+    k = NEIGHBOUR_OF[codes]
     found = np.zeros((len(codes) + 1, 2), np.int64)
-    found[1:, 0], found[1:, 1] = np.cumsum(ROW_STEP[k]), np.cumsum(COL_STEP[k])
+    found[1:, 0], found[1:, 1] = np.cumsum(ROW_STEP_16[k]), np.cumsum(COL_STEP_16[k])
     found += end
     if blocks.wraps:
         found[:, 1] %= blocks.cols

@@ -7,16 +7,22 @@ from numba import types
 from numba.extending import overload, register_jitable
 
 from ...compiled import jit
-from ...grid.neighbours import COL_STEP, EDGE_OF, ROW_STEP
+from ...grid.neighbours import (
+    CODE_16,
+    COL_STEP,
+    COL_STEP_16,
+    EDGE_OF,
+    EDGE_OF_16,
+    NEIGHBOUR_OF,
+    ROW_STEP,
+    ROW_STEP_16,
+)
 from ..edges import edge, infinity_of, join
+from ..knights import Knights, halo_of
 from ..steps import SOURCE
 
-FLAT, UNKNOWN = 3, 5
+FLAT, UNKNOWN = 7, 5  # no codes of steps
 """Codes of cells whose predecessor depends on more than the cells around, or is not found yet."""
-
-_NUMBER = np.zeros(256, np.int64)
-_NUMBER[1 << np.arange(8)] = np.arange(8)
-"""The number of the neighbour that a D8 code leads to."""
 
 INSIDE, ENDED, ON_FLAT = range(3)
 """State of a path: unfinished, at its source, or on a flat."""
@@ -41,6 +47,35 @@ def _step_into(cost, field, options, r, c, k):
     return w if w <= infinity else infinity
 
 
+def _move_into(cost, field, options, r, c, k):
+    """As `_step_into`, for a knight's move; none where there are 4 or 8 neighbours."""
+    raise RuntimeError("for compiled code only")
+
+
+@overload(_move_into)
+def _move_into_of(cost, field, options, r, c, k):
+    if getattr(options, "instance_class", None) is not Knights:
+        return lambda cost, field, options, r, c, k: infinity_of(field[4])
+    return _priced_move
+
+
+def _priced_move(cost, field, options, r, c, k):
+    heights, frictions, absent, lengths, _ = field
+    dy, one, other = ROW_STEP_16[k], k - 8, (k - 7) % 8
+    r0, c0, r1, c1 = r + dy, c + COL_STEP_16[k], r, c
+    if options.reverse:
+        r0, c0, r1, c1 = r1, c1, r0, c0
+    rp, cp = r + ROW_STEP[one], c + COL_STEP[one]
+    rq, cq = r + ROW_STEP[other], c + COL_STEP[other]
+    length = 0.5 * lengths[EDGE_OF_16[k], r + min(dy, 0)]
+    z = 0.5 * (np.float64(heights[rp, cp]) + np.float64(heights[rq, cq]))
+    f = 0.5 * (np.float64(frictions[rp, cp]) + np.float64(frictions[rq, cq]))
+    a, b = np.float64(heights[r0, c0]), np.float64(heights[r1, c1])
+    fa, fb = np.float64(frictions[r0, c0]), np.float64(frictions[r1, c1])
+    w = join(cost, edge(cost, a, z, fa, f, length), edge(cost, z, b, f, fb, length))
+    return np.inf if absent[rp, cp] or absent[rq, cq] or not w <= np.inf else w
+
+
 @register_jitable
 def _code_of(cost, field, options, lane, r, c, around):
     """D8 code towards the predecessor of a padded cell that is reached and not a source.
@@ -51,14 +86,18 @@ def _code_of(cost, field, options, lane, r, c, around):
     distances = field[4]
     here = distances[r, c, lane]
     nearer = 0
-    for k in range(8):  # all loads are issued before the first value is used
-        around[k] = distances[r + ROW_STEP[k], c + COL_STEP[k], lane]
+    for k in range(len(around)):  # all loads are issued before the first value is used
+        around[k] = distances[r + ROW_STEP_16[k], c + COL_STEP_16[k], lane]
         nearer |= (around[k] < here) << k
-    for k in range(8):
+    for k in range(len(around)):
         if nearer >> k & 1 == 0:
             continue
-        if join(cost, around[k], _step_into(cost, field, options, r, c, k)) == here:
-            return np.uint8(1 << k)
+        if k < 8:
+            w = _step_into(cost, field, options, r, c, k)
+        else:
+            w = _move_into(cost, field, options, r, c, k)
+        if join(cost, around[k], w) == here:
+            return np.uint8(CODE_16[k])
     return np.uint8(FLAT)
 
 
@@ -83,11 +122,11 @@ def _rise_of(a, b):
 
 
 @jit
-def mark_sources(distances, lane, roots, codes):
+def mark_sources(distances, lane, roots, codes, halo):
     """Code the sources of a lane in a block: rows, columns, and distances that they start with."""
     rows, cols, values = roots
     for k in range(len(rows)):
-        if distances[rows[k] + 1, cols[k] + 1, lane] == values[k]:
+        if distances[rows[k] + halo, cols[k] + halo, lane] == values[k]:
             codes[rows[k], cols[k]] = SOURCE
 
 
@@ -120,9 +159,9 @@ def walk_back(cost, field, options, lane, codes, inner, walkers, places, sums, s
     count
         For each path: the number of codes.
     """
-    heights, lengths, reverse = field[0], field[3], options[2]
+    heights, lengths, reverse, halo = field[0], field[3], options[2], halo_of(options)
     counts = np.zeros(len(walkers), np.int64)
-    filled, around = 0, np.empty(8, field[4].dtype)
+    filled, around = 0, np.empty(8 * halo, field[4].dtype)
     for n in range(len(walkers)):
         w = walkers[n]
         r, c, state, cells = places[w]
@@ -132,7 +171,7 @@ def walk_back(cost, field, options, lane, codes, inner, walkers, places, sums, s
                 break
             code = codes[r, c]
             if code == UNKNOWN:
-                code = _code_of(cost, field, options, lane, r + 1, c + 1, around)
+                code = _code_of(cost, field, options, lane, r + halo, c + halo, around)
                 codes[r, c] = code
             if code == SOURCE:
                 state = ENDED
@@ -140,11 +179,11 @@ def walk_back(cost, field, options, lane, codes, inner, walkers, places, sums, s
             if code == FLAT:
                 state = ON_FLAT
                 break
-            k = _NUMBER[code]
-            s, t = r + ROW_STEP[k], c + COL_STEP[k]
-            step = lengths[EDGE_OF[k], r + 1 + min(ROW_STEP[k], 0)]
+            k = np.int64(NEIGHBOUR_OF[code])
+            s, t = r + ROW_STEP_16[k], c + COL_STEP_16[k]
+            step = lengths[EDGE_OF_16[k], r + halo + min(ROW_STEP_16[k], 0)]
             length, length_low = _add(length, length_low, step)
-            up = rise(heights[s + 1, t + 1], heights[r + 1, c + 1])
+            up = rise(heights[s + halo, t + halo], heights[r + halo, c + halo])
             climb, climb_low = _add(climb, climb_low, max(-up if reverse else up, 0.0))
             if len(steps) > 0:
                 steps[filled] = code

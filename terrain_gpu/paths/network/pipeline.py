@@ -10,10 +10,10 @@ from typing import Any
 
 from ...arguments import (
     Backend,
-    Connectivity,
     Cost,
     Devices,
     NetworkPairs,
+    PathConnectivity,
     Wrap,
     checked,
     counting,
@@ -79,6 +79,7 @@ class CostNetwork:
     nearest=counting,
     pairs=word(NetworkPairs),
     wrap=word(Wrap),
+    connectivity=word(PathConnectivity),
 )
 def least_cost_network(  # noqa: PLR0913 - keyword-only
     store: str | os.PathLike[str] | TileStore,
@@ -92,7 +93,7 @@ def least_cost_network(  # noqa: PLR0913 - keyword-only
     friction: str | None = None,
     barriers: str | None = None,
     parameters: dict[str, float] | None = None,
-    connectivity: Connectivity = 8,
+    connectivity: PathConnectivity = 8,
     corner_cutting: bool = True,
     reverse: bool = False,
     max_slope: float | None = None,
@@ -147,6 +148,7 @@ def least_cost_network(  # noqa: PLR0913 - keyword-only
     cost, friction, barriers, parameters, connectivity, corner_cutting, max_slope, \
 vertical_factor, layer, wrap
         As for `shortest_paths`.
+        16 neighbours: with "all" and `nearest`, on the CPU.
     reverse
         The cost and the climb of going from `to` to `from`.
     max_cost
@@ -234,7 +236,7 @@ vertical_factor, layer, wrap
     if nearest is not None and pairs != "mst":
         raise InputError(f"nearest {nearest} is in place of pairs {pairs!r}; give one of them")
     if nearest is not None or pairs == "all":
-        joined, how["backend"] = joining_on_cpu(inputs[0].grid, wrap, where, backend)
+        joined, how["backend"] = joining_on_cpu(inputs[0].grid, wrap, where, backend, connectivity)
         paired = PairedPlaces(
             where, layer, beside, **steps, sources=found, nearest=nearest, max_cost=most,
             verified=verify, wrap=joined,
@@ -244,6 +246,11 @@ vertical_factor, layer, wrap
         report = run_matrix(paired, writer, settings_of(paired, writer, **how))
     else:
         _refuse_directed(kind, pairs)
+        if connectivity == 16:
+            raise InputError(
+                f"links of {pairs!r} take 4 or 8 neighbours; give pairs 'all' or nearest, or "
+                "connectivity 8 (--connectivity 8)"
+            )
         half = most if most is None or row.bottleneck else _half(most)
         searched = shortest_paths(
             where, found.one_per_cell(), **steps, friction=beside or friction, layer=layer,
