@@ -451,7 +451,8 @@ def cost_matrix(z, model, sources, targets, *, max_cost=None, nearest=None, **gr
             if cost < math.inf:
                 way = path_to(codes, end)
                 lengths = graph.get("lengths")
-                measured = measured_way(z, way, lengths, reverse=graph.get("reverse", False))
+                how = {"reverse": graph.get("reverse", False), "wrap": graph.get("wrap", False)}
+                measured = measured_way(z, way, lengths, **how)
                 rows.append((source, target, cost, *measured, way))
             elif max_cost is None and nearest is None:
                 rows.append((source, target, None, None, None, None))
@@ -523,15 +524,15 @@ def path_to(codes, cell):
     return way[::-1]
 
 
-def measured_way(z, way, lengths, *, reverse):
+def measured_way(z, way, lengths, *, reverse, wrap=False):
     """Length and climb of a path, over heights in float64, travelled backwards if `reverse`."""
     steps, rises = [], []
     for a, b in pairwise(way):
         across = b[1] - a[1]
-        if abs(across) > 1:  # around the Earth
+        if wrap and abs(across) > 1:
             across -= math.copysign(z.shape[1], across)
-        move = b[0] - a[0], across
-        kind = FORWARD.index(move if move in FORWARD else (-move[0], -move[1]))
+        move, kinds = (b[0] - a[0], across), (*FORWARD, *KNIGHTS[:4])
+        kind = kinds.index(move if move in kinds else (-move[0], -move[1]))
         steps.append(lengths[kind][min(a[0], b[0])])
         low, high = (float(z[cell]) for cell in ((b, a) if reverse else (a, b)))
         rises.append(max(high - low, 0))

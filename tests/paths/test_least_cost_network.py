@@ -175,6 +175,25 @@ def test_all_pairs_and_the_nearest(folders, question, nearest, verify):
     assert (found.links, found.parts) == (len(right), len(set(part.values())))
 
 
+def test_all_pairs_of_16_neighbours(world):
+    """Links and lines are the rows and paths of the cost matrix."""
+    places, how = [(5, 5), (80, 20), (50, 100)], {"cost": "absdiff", "connectivity": 16}
+    least_cost_network("s.zarr", places, "n.geojson", pairs="all", verify=True, **how)
+    rows = listed_rows(cost_matrix("s.zarr", places, output=None, paths="p.geojson", **how))
+    pairs = [row for row in rows if row[0] < row[1]]
+    assert len(pairs) == 3
+    found = [json.loads(Path(name).read_text())["features"] for name in ("n.geojson", "p.geojson")]
+    lines = [[(f["properties"], f["geometry"]["coordinates"]) for f in one] for one in found]
+    assert lines[0] == [line for line in lines[1] if line[0]["from"] < line[0]["to"]]
+    assert [tuple(own.values()) for own, _ in lines[0]] == pairs
+    plain = listed_rows(cost_matrix("s.zarr", places, cost="absdiff"))
+    assert any(row[2] != other[2] for row, other in zip(rows, plain, strict=True))
+
+
+def listed_rows(found):
+    return list(zip(*(column.tolist() for column in found.columns().values()), strict=True))
+
+
 def test_directed_costs(tmp_path):
     z = np.random.default_rng(1).integers(0, 60, (40, 50)).astype(np.int16)
     store = make_heights(tmp_path / "s.zarr", z, None, 64)
@@ -510,6 +529,7 @@ def test_wrong_costs_of_a_matrix_are_found(world, monkeypatch, how):
         ("--source-rowcol 5,5", "a network needs two places, not 1"),
         ("--source-rowcol 5,5 --source-rowcol 5,64", "nodata"),
         ("--sources towns.geojson --cost tobler", "differs uphill and downhill"),
+        ("--sources towns.geojson --connectivity 16", "links of 'mst' take 4 or 8 neighbours"),
         ("--sources towns.geojson --pairs all --nearest 2", "--nearest is in place of --pairs"),
         (
             "--source-rowcol 5,5 --source-rowcol 80,20 --pairs all --memory-limit 30MB",
