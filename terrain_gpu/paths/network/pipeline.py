@@ -245,12 +245,7 @@ vertical_factor, layer, wrap
         writer = PairLinks(lines, rows)
         report = run_matrix(paired, writer, settings_of(paired, writer, **how))
     else:
-        _refuse_directed(kind, pairs)
-        if connectivity == 16:
-            raise InputError(
-                f"links of {pairs!r} take 4 or 8 neighbours; give pairs 'all' or nearest, or "
-                "connectivity 8 (--connectivity 8)"
-            )
+        _refuse_steps(kind, pairs, connectivity)
         half = most if most is None or row.bottleneck else _half(most)
         searched = shortest_paths(
             where, found.one_per_cell(), **steps, friction=beside or friction, layer=layer,
@@ -287,8 +282,13 @@ def _some_places(heights: Any, given: PlacesLike) -> Places:
     return found
 
 
-def _refuse_directed(model: CostModel, pairs: str) -> None:
-    """Refuse costs that differ by direction where a link has one cost."""
+def _refuse_steps(model: CostModel, pairs: str, connectivity: int) -> None:
+    """Refuse costs that differ by direction where a link has one cost, and knight's moves."""
+    if connectivity == 16:
+        raise InputError(
+            f"links of {pairs!r} take 4 or 8 neighbours; give pairs 'all' or nearest, or "
+            "connectivity 8 (--connectivity 8)"
+        )
     if is_directed(model.kernel):
         raise InputError(
             f"cost {model.name!r} differs uphill and downhill, and links of {pairs!r} have one "
