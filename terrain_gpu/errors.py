@@ -31,6 +31,23 @@ class FormulaError(InputError):
         return str(self.args[0])
 
 
+class OutsideError(InputError):
+    """A place outside the raster.
+
+    Attributes
+    ----------
+    cell
+        Row and column of the cell on the raster's edge that is beside the first such place.
+    """
+
+    def __init__(self, message: str, cell: tuple[int, int]) -> None:
+        super().__init__(message, cell)
+        self.cell = cell
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+
 class CellError(InputError):
     """A cell whose value cannot be stored as requested; repeating the run cannot succeed."""
 

@@ -86,6 +86,7 @@ def provide(
 ) -> dict[str, float]:
     from ..drainage import needs
     from ..drainage.codes import open_links
+    from ..drainage.pour_points import naming_nearest
 
     points, cells = settings.pop("pour_point"), settings.pop("pour_point_rowcol")
     file, links, snap = settings["pour_points"], settings["links"], settings["snap"]
@@ -97,7 +98,9 @@ def provide(
             raise click.UsageError("--snap needs pour points; leave it out for --links")
         open_links(store, links)
     else:
-        found = places(store.grid, "--pour-point", points, cells, file, settings["memory_limit"])
+        limit = settings["memory_limit"]
+        with naming_nearest(store, settings["directions"]):
+            found = places(store.grid, "--pour-point", points, cells, file, limit)
         settings["pour_points"] = found
     area = settings["snap_area"]
     if snap is None and area is not None:

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import hashlib
 import logging
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
 
-from ..errors import InputError
+from ..errors import InputError, OutsideError, StoreError
 from ..grid import GridSpec, Window, cell_centres
+from ..grid.lengths import step_lengths
 from ..io.places import NAMED, PlacesLike, as_places, values_at
-from ..store import Layer
-from .codes import NOWHERE
+from ..store import Layer, TileStore
+from .codes import NOWHERE, open_directions
 from .snap import distances, most_within
 
 log = logging.getLogger(__name__)
@@ -23,6 +26,9 @@ HOLDS = "pour points"
 
 _REACH = (8, 64, 512)
 """Cells around a point that does not drain, in which the nearest one that does is looked for."""
+
+STREAMS = "streams"
+"""Layer of channels, as `streams` names it."""
 
 
 def points_layer(labels: str) -> str:
@@ -89,21 +95,22 @@ class PourPoints:
             )
         return replace(self, cells=cells)
 
-    def refuse_undrained(self, codes: Layer) -> None:
+    def refuse_undrained(self, store: TileStore, codes: Layer) -> None:
         """Check that all points drain.
 
         Raises
         ------
         InputError
-            when one does not; names the nearest cell that does.
+            when one does not; names the nearest cell of a channel, if the store knows channels,
+            or else the nearest that drains.
         """
         found = values_at(codes, *self.cells.T)
         none = (found == NOWHERE) | (found == (NOWHERE if codes.nodata is None else codes.nodata))
         if none.any():
-            first = int(np.flatnonzero(none)[0])
+            row, col = self.cells[none][0].tolist()
             raise InputError(
                 f"{codes.path}: {none.sum()} of {len(self)} pour points do not drain: "
-                f"{self._named(none, codes.grid)}; {_nearest(codes, self.cells[first])}"
+                f"{self._named(none, codes.grid)}; {_nearest(store, codes, (row, col))}"
             )
 
     def _named(self, which: np.ndarray, grid: GridSpec) -> str:
@@ -172,21 +179,57 @@ class PourPoints:
         return row[here] - r0, col[here] - c0, np.flatnonzero(here) + first + 1
 
 
-def _nearest(codes: Layer, cell: np.ndarray) -> str:
-    """The nearest cell that drains, and what to do."""
-    grid = codes.grid
-    row, col = cell.tolist()
-    for reach in _REACH:
-        r0, c0 = max(row - reach, 0), max(col - reach, 0)
-        window = (r0, min(row + reach + 1, grid.rows), c0, min(col + reach + 1, grid.cols))
-        data = codes.read_window(*window)
-        drains = (data != NOWHERE) & (data != (NOWHERE if codes.nodata is None else codes.nodata))
-        near = np.argwhere(drains) + np.array((r0, c0))
-        if len(near):
-            at = near[np.argmin(distances(grid, row, col, near))]
-            ((x, y),) = cell_centres(grid, at[None]).tolist()
+@contextmanager
+def naming_nearest(store: TileStore, directions: str) -> Iterator[None]:
+    """Add the nearest channel to errors of pour points outside the raster, if one is known."""
+    try:
+        yield
+    except OutsideError as error:
+        if directions not in store.layers:
+            raise
+        nearest = _nearest(store, open_directions(store, directions), error.cell)
+        raise OutsideError(f"{error}; {nearest}", error.cell) from None
+
+
+def _nearest(store: TileStore, codes: Layer, cell: tuple[int, int]) -> str:
+    """The nearest cell of a channel, or else the nearest that drains, and what to do."""
+    channels = _channels(store, codes)
+    for layer, name in ((channels, "of a channel"), (codes, "that drains")):
+        if layer is not None and (found := _nearest_in(layer, *cell)) is not None:
+            ((x, y),) = cell_centres(codes.grid, found[None]).tolist()
             return (
-                f"the nearest cell to the first that does is row {at[0]}, column {at[1]} (x {x}, "
-                f"y {y}): move it there, or snap it (--snap)"
+                f"the cell {name} nearest to the first is row {found[0]}, column {found[1]} "
+                f"(x {x}, y {y}): move it there, or snap it (--snap)"
             )
-    return f"no cell within {_REACH[-1]} cells of the first does: move it"
+    return f"no cell within {_REACH[-1]} cells of the first drains: move it"
+
+
+def _channels(store: TileStore, codes: Layer) -> Layer | None:
+    """The layer of streams along these directions; None if there is none that is up to date."""
+    with suppress(StoreError):
+        layer = store.layer(STREAMS)
+        settings = layer.info.get("settings")
+        if isinstance(settings, dict) and settings.get("streams_of") == codes.name:
+            return None if store.stale(layer) else layer
+    return None
+
+
+def _nearest_in(layer: Layer, row: int, col: int) -> np.ndarray | None:
+    """Row and column of the nearest cell that drains, or has an order; None if all are far."""
+    grid, found = layer.grid, None
+    none = (NOWHERE if layer.nodata is None else layer.nodata) if layer.name != STREAMS else 0
+    across, _, down, _ = step_lengths(grid)
+    for reach in _REACH:
+        r0, r1 = max(row - reach, 0), min(row + reach + 1, grid.rows)
+        c0, c1 = max(col - reach, 0), min(col + reach + 1, grid.cols)
+        data = layer.read_window(r0, r1, c0, c1)
+        good = (data != none) & ((layer.name == STREAMS) | (data != NOWHERE))
+        near = np.argwhere(good) + np.array((r0, c0))
+        if len(near):
+            far = distances(grid, row, col, near)
+            found = near[np.argmin(far)]
+            # A cell beyond the window may be nearer than one in its corner.
+            beyond = min((across[r0:r1].min() + across[row]) / 2, down.min()) * (reach + 1)
+            if far.min() <= beyond:
+                break
+    return found

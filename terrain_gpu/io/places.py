@@ -14,7 +14,7 @@ from .. import cells
 from ..arguments import Settling, checked, described, text
 from ..engine import plan as planner
 from ..engine.plan import BASELINE, GDAL_CACHE, VECTOR_BYTES, limit_of, require
-from ..errors import InputError
+from ..errors import InputError, OutsideError
 from ..grid import TILE, GridSpec, Window, cell_centres
 from ..report import return_large_arrays
 from ..store.layer import Layer
@@ -183,7 +183,10 @@ def from_xy(
 
     found, kept = _inside(grid, np.floor(placed[:, ::-1]), outside, snap, "point", name)
     if not kept.all() and outside != "skip":
-        raise InputError(f"outside the raster, which covers {_bounds(grid)}: {named(~kept, name)}")
+        raise OutsideError(
+            f"outside the raster, which covers {_bounds(grid)}: {named(~kept, name)}",
+            _beside(grid, placed[~kept][0, ::-1]),
+        )
     numbers = np.arange(len(xy))
     return _places(found[kept], numbers[kept] + 1, costs[kept], numbers[kept])
 
@@ -219,9 +222,10 @@ def from_rowcol(
         raise InputError(f"rows and columns must be whole numbers: {named(broken, name)}")
     found, kept = _inside(grid, places, outside, snap, "cell", name)
     if not kept.all() and outside != "skip":
-        raise InputError(
+        raise OutsideError(
             f"outside the raster, which has rows 0 .. {grid.rows - 1} and columns 0 .. "
-            f"{grid.cols - 1}: {named(~kept, name)}"
+            f"{grid.cols - 1}: {named(~kept, name)}",
+            _beside(grid, places[~kept][0]),
         )
     numbers = np.arange(len(places))
     return _places(found[kept], numbers[kept] + 1, costs[kept], numbers[kept])
@@ -254,6 +258,8 @@ def as_places(grid: GridSpec, given: PlacesLike, name: str) -> Places:
             raise InputError(f"{name} {described(given)}: give (row, column) pairs") from None
         try:
             return from_rowcol(grid, points) if len(points) else NO_PLACES
+        except OutsideError as error:
+            raise OutsideError(f"{name}: {error}", error.cell) from None
         except InputError as error:
             raise InputError(f"{name}: {error}") from None
     columns = [np.asarray(a) for a in (given.rows, given.cols, given.ids, given.costs)]
@@ -271,9 +277,10 @@ def as_places(grid: GridSpec, given: PlacesLike, name: str) -> Places:
         raise InputError(f"{name}: an id is not a whole number from 1 to {MAX_ID}")
     outside = (rows < 0) | (rows >= grid.rows) | (cols < 0) | (cols >= grid.cols)
     if outside.any():
-        raise InputError(
+        raise OutsideError(
             f"{name}: outside the raster, which has rows 0 .. {grid.rows - 1} and columns 0 .. "
-            f"{grid.cols - 1}: {named(outside, lambda k: f'row {rows[k]}, column {cols[k]}')}"
+            f"{grid.cols - 1}: {named(outside, lambda k: f'row {rows[k]}, column {cols[k]}')}",
+            _beside(grid, np.array((rows[outside][0], cols[outside][0]))),
         )
     own = None if given.given is None else np.asarray(given.given)
     return _places(np.stack((rows, cols), axis=1), ids, costs.astype(np.float64), own, given.names)
@@ -379,6 +386,12 @@ def _inside(
             several = "s" * (len(one) > 1)
             log.warning("%d %s%s %s the raster: %s", len(one), what, several, done, names)
     return found.cells, found.kept
+
+
+def _beside(grid: GridSpec, place: np.ndarray) -> tuple[int, int]:
+    """The cell of the raster beside a place (row, column) outside it."""
+    row, col = np.clip(place, 0, np.array(grid.shape) - 1).astype(np.int64).tolist()
+    return row, col
 
 
 def _refuse_outside(grid: GridSpec, path: str | os.PathLike[str], outside: np.ndarray) -> NoReturn:

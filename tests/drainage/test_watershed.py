@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from rasterio.crs import CRS
 from test_flow import AlongDirections, acyclic_codes, call, right_codes, store_of_codes
 
-from terrain_gpu import TileStore, flow_accumulation, watershed
+from terrain_gpu import TileStore, flow_accumulation, streams, watershed
 from terrain_gpu.drainage import snap
 from terrain_gpu.drainage.flow import Watershed
 from terrain_gpu.drainage.pour_points import PourPoints
@@ -359,7 +359,7 @@ def test_pour_points_that_cannot_be(tmp_path):
         ([(150, 3)], "pour_points: outside the raster, which has rows 0 .. 149"),
         ([], "there are no pour points; give one or more"),
         ([(9, 99), (9, 60)], "1 of 2 pour points do not drain: 2 at row 9, column 60 .x 500605.0"),
-        ([(9, 60)], r"to the first that does is row 9, column 70 \(x 500705.0, y 5499810.0\)"),
+        ([(9, 60)], r"that drains nearest to the first is row 9, column 70 \(x 500705.0, y 54998"),
         ("p.gpkg", "pour_points 'p.gpkg': read a file with io.places.from_vector"),
         (None, "pour_points: give pour points or a layer of links"),
     ):
@@ -376,6 +376,38 @@ def test_pour_points_that_cannot_be(tmp_path):
     with pytest.raises(StoreError, match="holds float32, but links are whole numbers"):
         watershed(store, links="links", directions="codes")
     assert sorted(os.listdir(store)) == sorted([*before, "flow_accumulation", "links"])
+
+
+def test_the_nearest_channel_is_named(tmp_path, capsys):
+    rng = np.random.default_rng(5)
+    codes = np.where(rng.random(GRID.shape) < 0.3, 255, 1).astype(np.uint8)
+    codes[:, 20:60] = 255
+    grid = GridSpec(*GRID.shape, TRANSFORM, "", "")
+    store = store_of_codes(tmp_path / "s.zarr", codes, grid=grid)
+    sums = flow_accumulation(store, directions="codes").layers["flow_accumulation"]
+    lengths = step_lengths(grid)
+
+    def nearest(marked, row, col):
+        rows, cols = np.nonzero(marked)
+        far = np.hypot((rows - row) * lengths[2, 0], (cols - col) * lengths[0, 0])
+        return rows[far.argmin()], cols[far.argmin()]
+
+    drains = codes != 255
+    for threshold, marked in ((None, drains), (15, drains & (whole(sums) >= 15))):
+        if threshold is not None:
+            streams(store, threshold, directions="codes")
+        name = "of a channel" if threshold else "that drains"
+        for point, beside in (((75, 40), (75, 40)), ((-3, 300), (0, 139)), ((200, 5), (149, 5))):
+            row, col = nearest(marked, *beside)
+            words = f"the cell {name} nearest to the first is row {row}, column {col} "
+            with pytest.raises(InputError, match=words):
+                watershed(store, [point], directions="codes")
+            option = f"--pour-point-rowcol {point[0]},{point[1]}"
+            assert call(f"watershed {store} --directions codes {option}") == 2
+            assert words in capsys.readouterr().err
+    flow_accumulation(store, directions="codes", areas=True, overwrite=True)  # streams are stale
+    with pytest.raises(InputError, match="the cell that drains nearest"):
+        watershed(store, [(75, 40)], directions="codes")
 
 
 def test_pour_points_replace_no_watersheds_nor_stay_behind(tmp_path):

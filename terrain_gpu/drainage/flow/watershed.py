@@ -25,7 +25,7 @@ from ...store import Layer, TileStore
 from ..channels.inputs import least_sum, open_sums
 from ..codes import DIRECTIONS, NOWHERE, open_directions, open_links
 from ..completing import completed
-from ..pour_points import HOLDS, PourPoints, points_layer
+from ..pour_points import HOLDS, PourPoints, naming_nearest, points_layer
 from ..verify.watershed import plan_watershed, verify_watershed
 from .accumulation import LAYER as ACCUMULATION
 from .basin_table import figures
@@ -333,11 +333,12 @@ def watershed(  # noqa: PLR0913 - keyword-only
         target = str(checked_table(table, overwrite=overwrite))
     points = None
     if pour_points is not None:
-        points = PourPoints.of(codes, pour_points)
+        with naming_nearest(opened, directions):
+            points = PourPoints.of(codes, pour_points)
         if snap is not None:
             sums = open_sums(opened, accumulation, codes)
             points = points.snapped(sums, snap, _expected(snap_area, sums, points))
-        points.refuse_undrained(codes)
+        points.refuse_undrained(opened, codes)
         points.tell_shared()
     elif snap is not None:
         raise InputError(f"snap {snap}: needs pour points; leave it out for links")
