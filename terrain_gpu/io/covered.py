@@ -10,6 +10,7 @@ import numpy as np
 
 from ..arguments import Settling
 from ..errors import InputError
+from ..grid import GridSpec
 from .vectors import Part
 
 MOST_SNAP = 1000
@@ -166,3 +167,14 @@ def snap_distance(settling: Settling, snap: int | None) -> int:
     if not 0 < snap <= MOST_SNAP:
         raise InputError(f"snap {snap}: give a number of cells from 1 to {MOST_SNAP}")
     return snap
+
+
+def beside(grid: GridSpec, place: np.ndarray) -> tuple[int, int]:
+    """The cell of the raster beside a place (row, column) outside it."""
+    row, col = np.clip(place, 0, np.array(grid.shape) - 1).astype(np.int64).tolist()
+    return row, col
+
+
+def bounds(grid: GridSpec) -> str:
+    west, south, east, north = grid.bounds
+    return f"x {west} .. {east}, y {south} .. {north}"

@@ -18,7 +18,7 @@ from ..errors import InputError, OutsideError
 from ..grid import TILE, GridSpec, Window, cell_centres
 from ..report import return_large_arrays
 from ..store.layer import Layer
-from .covered import brought_inside, covered_cells, most_cells
+from .covered import beside, bounds, brought_inside, covered_cells, most_cells
 from .crs import same_crs
 from .gdal import gdal_environment
 from .mosaic import Mosaic
@@ -184,8 +184,8 @@ def from_xy(
     found, kept = _inside(grid, np.floor(placed[:, ::-1]), outside, snap, "point", name)
     if not kept.all() and outside != "skip":
         raise OutsideError(
-            f"outside the raster, which covers {_bounds(grid)}: {named(~kept, name)}",
-            _beside(grid, placed[~kept][0, ::-1]),
+            f"outside the raster, which covers {bounds(grid)}: {named(~kept, name)}",
+            beside(grid, placed[~kept][0, ::-1]),
         )
     numbers = np.arange(len(xy))
     return _places(found[kept], numbers[kept] + 1, costs[kept], numbers[kept])
@@ -225,7 +225,7 @@ def from_rowcol(
         raise OutsideError(
             f"outside the raster, which has rows 0 .. {grid.rows - 1} and columns 0 .. "
             f"{grid.cols - 1}: {named(~kept, name)}",
-            _beside(grid, places[~kept][0]),
+            beside(grid, places[~kept][0]),
         )
     numbers = np.arange(len(places))
     return _places(found[kept], numbers[kept] + 1, costs[kept], numbers[kept])
@@ -280,7 +280,7 @@ def as_places(grid: GridSpec, given: PlacesLike, name: str) -> Places:
         raise OutsideError(
             f"{name}: outside the raster, which has rows 0 .. {grid.rows - 1} and columns 0 .. "
             f"{grid.cols - 1}: {named(outside, lambda k: f'row {rows[k]}, column {cols[k]}')}",
-            _beside(grid, np.array((rows[outside][0], cols[outside][0]))),
+            beside(grid, np.array((rows[outside][0], cols[outside][0]))),
         )
     own = None if given.given is None else np.asarray(given.given)
     return _places(np.stack((rows, cols), axis=1), ids, costs.astype(np.float64), own, given.names)
@@ -388,16 +388,10 @@ def _inside(
     return found.cells, found.kept
 
 
-def _beside(grid: GridSpec, place: np.ndarray) -> tuple[int, int]:
-    """The cell of the raster beside a place (row, column) outside it."""
-    row, col = np.clip(place, 0, np.array(grid.shape) - 1).astype(np.int64).tolist()
-    return row, col
-
-
 def _refuse_outside(grid: GridSpec, path: str | os.PathLike[str], outside: np.ndarray) -> NoReturn:
     raise InputError(
         f"{path}: {outside.sum()} of {len(outside)} features not inside the raster, "
-        f"which covers {_bounds(grid)}: {named(outside, lambda k: f'feature {k + 1}')}; "
+        f"which covers {bounds(grid)}: {named(outside, lambda k: f'feature {k + 1}')}; "
         "clip the file to the raster first (ogr2ogr -clipdst)"
         + (", or correct its CRS if it should lie there" if outside.all() else "")
     )
@@ -591,16 +585,11 @@ def _must_align(grid: GridSpec, other: GridSpec, path: str | os.PathLike[str]) -
     elif not same_crs(grid.crs_wkt, other.crs_wkt):
         differs = f"is in {other.crs_code or 'another CRS'}, not {grid.crs_code or 'the same CRS'}"
     elif not grid.same_place(other):
-        differs = f"covers {_bounds(other)}, not {_bounds(grid)}"
+        differs = f"covers {bounds(other)}, not {bounds(grid)}"
     else:
         return
     how = grid.warp_command(path) or "with gdalwarp"
     raise InputError(f"{path}: {differs}; warp it to the grid of the raster first: {how}")
-
-
-def _bounds(grid: GridSpec) -> str:
-    west, south, east, north = grid.bounds
-    return f"x {west} .. {east}, y {south} .. {north}"
 
 
 def named(which: np.ndarray, name: Callable[[int], str]) -> str:
