@@ -55,6 +55,7 @@ if TYPE_CHECKING:
     from .paths.network import CostNetwork, least_cost_network
     from .report import Report
     from .store import Layer, LayerWriter, TileStore, create_layer
+    from .store.opening import open
     from .vectorize import Contours, Polygons, contours, polygons
 
 _HOME = {
@@ -103,6 +104,7 @@ _HOME = {
     "label_components": "components",
     "least_cost_network": "paths.network",
     "minimum_spanning_tree": "mst",
+    "open": "store.opening",
     "polygons": "vectorize",
     "query_index": "paths.index.query",
     "rasterize": "algebra",
@@ -160,6 +162,7 @@ __all__ = [
     "label_components",
     "least_cost_network",
     "minimum_spanning_tree",
+    "open",
     "polygons",
     "query_index",
     "rasterize",

@@ -11,6 +11,7 @@ import inspect
 import math
 import os
 import re
+import sys
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from numbers import Integral, Real
 from typing import Any, Literal, ParamSpec, TypeVar, get_args
@@ -392,10 +393,18 @@ def raster_or_layer(name: str, value: Any) -> Any:
     return value if isinstance(value, str) else raster(name, value)
 
 
-def _inputs(name: str, value: Any) -> list[str]:
+def is_dataarray(value: Any) -> bool:
+    """Whether it is an `xarray.DataArray`; does not import xarray."""
+    xarray = sys.modules.get("xarray")
+    return xarray is not None and isinstance(value, xarray.DataArray)
+
+
+def _inputs(name: str, value: Any) -> list[Any]:
+    if is_dataarray(value):
+        return [value]
     if isinstance(value, str | os.PathLike):
         return [os.fspath(path(name, value))]
-    remedy = "the path of a raster, or several"
+    remedy = "the path of a raster, or several, or a DataArray"
     if isinstance(value, bytes | np.ndarray | Mapping) or not isinstance(value, Iterable):
         raise wrong(name, value, remedy)
     try:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from . import __version__
+from .described import Described
 
 
 def process_io() -> tuple[int, int] | None:
@@ -51,8 +52,8 @@ def return_large_arrays() -> None:
         ctypes.CDLL(None).mallopt(_MMAP_THRESHOLD, 4 << 20)
 
 
-@dataclass
-class Report:
+@dataclass(repr=False)
+class Report(Described):
     """Report of a run: written by ``--json``, returned by the library functions.
 
     Attributes
@@ -83,6 +84,14 @@ class Report:
     settings: dict[str, Any] = field(default_factory=dict)
     result: dict[str, Any] = field(default_factory=dict)
     version: str = __version__
+
+    def facts_shown(self) -> dict[str, Any]:
+        return {
+            "command": self.command,
+            "cells": self.cells,
+            "seconds": round(self.seconds.get("total", 0.0), 3),
+            **self.result,
+        }
 
     @contextmanager
     def measured(self) -> Iterator[Report]:

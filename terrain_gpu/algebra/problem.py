@@ -20,6 +20,7 @@ from ..engine.proof import Limits
 from ..engine.run import Here, Result, Run, run
 from ..errors import InputError
 from ..grid import Block, BlockGrid
+from ..io.labelled import takes_dataarrays
 from ..progress import Progress, silent
 from ..store import TileStore
 from .arithmetic import CONDITION, REAL, Arithmetic, Cells, TooLarge
@@ -303,6 +304,7 @@ class _Lacking(State):
         )
 
 
+@takes_dataarrays
 @checked(default=real_or_word("nodata"), dtype=cell_type)
 def calc(  # noqa: PLR0913 - keyword-only
     store: str | os.PathLike[str] | TileStore,

@@ -17,6 +17,7 @@ from ..engine.proof import Limits
 from ..engine.run import Here, Result, Run, run
 from ..errors import InputError
 from ..grid import Block, BlockGrid, cells_in
+from ..io.labelled import takes_dataarrays
 from ..io.places import Places, PlacesLike, as_places
 from ..progress import Progress, silent
 from ..store import Layer, TileStore
@@ -213,6 +214,7 @@ class _Changed(State):
         return operation.changes(at, np.zeros((r1 - r0, c1 - c0), operation.outputs[0].dtype))
 
 
+@takes_dataarrays
 @checked(features=lambda name, value: value, value=real_or_word("nodata"))
 def rasterize(  # noqa: PLR0913 - keyword-only
     store: str | os.PathLike[str] | TileStore,

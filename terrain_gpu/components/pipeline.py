@@ -11,9 +11,11 @@ import numpy as np
 from ..arguments import Connectivity, checked
 from ..engine.run import Here, run
 from ..errors import InputError
+from ..io.labelled import takes_dataarrays
 from ..progress import Progress, silent
 from ..report import Report
 from ..store import Layer, TileStore
+from ..store.labels import Layered
 from .expression import Expression
 from .problem import LAYER, LabelComponents
 
@@ -21,8 +23,8 @@ if TYPE_CHECKING:
     pass
 
 
-@dataclass
-class Components:
+@dataclass(repr=False)
+class Components(Layered):
     """Connected components of a condition.
 
     Attributes
@@ -53,6 +55,7 @@ class Components:
         return self.layer.read_window(*self.layer.grid.window)
 
 
+@takes_dataarrays
 @checked()
 def label_components(  # noqa: PLR0913 - keyword-only
     store: str | os.PathLike[str] | TileStore,

@@ -23,11 +23,13 @@ from ..engine.run import Here, Run, run
 from ..errors import InputError
 from ..grid import Block, BlockGrid
 from ..grid.lengths import Measured
+from ..io.labelled import takes_dataarrays
 from ..io.places import Places, PlacesLike
 from ..mst.weights import valid_cells
 from ..progress import Progress, silent
 from ..report import Report
 from ..store import Layer, TileStore
+from ..store.labels import Layered
 from .block import Work, read_forest
 from .codes import ENCODING, NOWHERE
 from .completing import completed
@@ -45,8 +47,8 @@ from .voids import Voids, known_bytes, label_voids, outside, voids_bytes
 LAYER = "accumulation"
 
 
-@dataclass
-class Accumulation:
+@dataclass(repr=False)
+class Accumulation(Layered):
     """The result of `accumulate`.
 
     Attributes
@@ -113,6 +115,7 @@ def plan_accumulation(
     )
 
 
+@takes_dataarrays
 @checked()
 @completed(writes=("into", "directions"))
 def accumulate(  # noqa: PLR0913 - keyword-only

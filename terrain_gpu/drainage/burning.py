@@ -19,6 +19,7 @@ from ..engine.proof import Limits
 from ..engine.run import Here, Result, Run, run
 from ..errors import InputError
 from ..grid import Block, BlockGrid, cells_in
+from ..io.labelled import takes_dataarrays
 from ..io.places import PlacesLike, as_places, values_at
 from ..progress import Progress, silent
 from ..store import TileStore
@@ -191,6 +192,7 @@ def digest_of(cells: np.ndarray) -> str:
     return hashlib.sha256(cells.astype("<i8").tobytes()).hexdigest()
 
 
+@takes_dataarrays
 @checked(streams=lambda name, value: value, depth=real)
 def burn(  # noqa: PLR0913 - keyword-only
     store: str | os.PathLike[str] | TileStore,

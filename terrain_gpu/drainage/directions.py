@@ -12,6 +12,7 @@ from ..engine.plan import StreamPlan
 from ..engine.proof import RunRecord
 from ..engine.run import Result, Run, run
 from ..errors import InputError, StoreError
+from ..io.labelled import takes_dataarrays
 from ..io.places import PlacesLike
 from ..progress import Progress, silent
 from ..store import Layer, TileStore
@@ -52,6 +53,7 @@ class FlowDirection(Accumulate):
         return solve(self, run)
 
 
+@takes_dataarrays
 @checked()
 @completed(reads=("filled",), writes=("into",))
 def flow_direction(  # noqa: PLR0913 - keyword-only

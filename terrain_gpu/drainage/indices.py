@@ -18,6 +18,7 @@ from ..engine.proof import Limits
 from ..engine.run import Here, Result, Run, run
 from ..grid import Block, BlockGrid
 from ..grid.lengths import Measured
+from ..io.labelled import takes_dataarrays
 from ..morphometry import LAYER as SLOPE
 from ..progress import Progress, silent
 from ..store import TileStore
@@ -166,6 +167,7 @@ def plan_indices(
     )
 
 
+@takes_dataarrays
 @checked()
 @completed(reads=("slope", "accumulation"), writes=("twi", "spi", "ls"))
 def terrain_indices(  # noqa: PLR0913 - keyword-only

@@ -9,8 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from ..arguments import checked
+from ..described import Described
 from ..engine.run import Here, run
 from ..grid.lengths import length_unit
+from ..io.labelled import takes_dataarrays
 from ..io.lines import checked_target
 from ..io.places import NO_PLACES, PlacesLike, as_places, refuse_nodata
 from ..progress import Progress, silent
@@ -23,8 +25,8 @@ from .source import open_forest
 log = logging.getLogger(__name__)
 
 
-@dataclass
-class Network:
+@dataclass(repr=False)
+class Network(Described):
     """A network written to a file.
 
     Attributes
@@ -46,6 +48,7 @@ class Network:
     report: Report
 
 
+@takes_dataarrays
 @checked()
 @completed()
 def extract_network(

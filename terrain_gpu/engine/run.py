@@ -19,6 +19,7 @@ from ..grid.lengths import warn_of_mercator
 from ..progress import Passes, Progress, silent
 from ..report import Report
 from ..store import Layer, LayerWriter, TileStore
+from ..store.labels import Layered
 from .arrays import ArrayLayer
 from .operation import Operation, OutputLayer, Phase, SolvedBlock, State
 from .plan import COMPILED_BASELINE, CUDA_BASELINE, NO_LIMIT, StreamPlan, limit_of, threads_of
@@ -36,8 +37,8 @@ PATCHERS = 4
 """Fewest threads that patch blocks: more than processors help, because they wait for the disk."""
 
 
-@dataclass
-class Result:
+@dataclass(repr=False)
+class Result(Layered):
     """The result of a run.
 
     Attributes

@@ -7,7 +7,7 @@ import os
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -23,16 +23,20 @@ from ..report import Report
 from ..store import Layer, TileStore, unfinished_block_size
 from ..store.objects import is_url, named
 from ..store.swap import refuse_inside
+from .array_input import ArrayInput
 from .convert_problem import Convert
 from .gdal import gdal_environment
 from .inputs import SEQUENTIAL
+
+if TYPE_CHECKING:
+    import xarray
 
 log = logging.getLogger(__name__)
 
 
 @checked(store=arguments.path, compress=word(LayerCompression))
 def convert_dataset(  # noqa: PLR0913 - keyword-only
-    inputs: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
+    inputs: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | xarray.DataArray,
     store: str | os.PathLike[str],
     *,
     layer: str = "elevation",
@@ -61,7 +65,8 @@ def convert_dataset(  # noqa: PLR0913 - keyword-only
     ----------
     inputs
         One or more rasters, in a format of GDAL or in GRASS ASCII. Where they overlap, the first
-        one wins.
+        one wins. Or a DataArray, in memory or lazy, whose coordinates, CRS and nodata value are
+        used; it is read block by block.
     store
         The store; created if it does not exist. Additional layers must match its grid.
     layer
@@ -117,8 +122,7 @@ def convert_dataset(  # noqa: PLR0913 - keyword-only
     VerificationError
         when the proof fails; nothing is written or replaced then.
     """
-    several = [inputs] if isinstance(inputs, str | os.PathLike) else inputs
-    paths = tuple(os.fspath(one) for one in several)
+    paths = tuple(inputs)  # `checked` made a list of them
     limits: dict[str, Any] = {"memory_limit": memory_limit, "threads": threads}
     problem = Convert(
         str(store),
@@ -135,6 +139,8 @@ def convert_dataset(  # noqa: PLR0913 - keyword-only
     )
     with gdal_environment(), problem.mosaic:
         _check_place(named(store))
+        names = [one.path for one in problem.mosaic.inputs]
+        _refuse_arrays(problem, resume=resume, verify=verify, client=client)
         if client is None:
             planned = partial(Convert.plan, **limits)
         else:
@@ -165,10 +171,20 @@ def convert_dataset(  # noqa: PLR0913 - keyword-only
         **report.verified,
     }
     more = f" and {len(paths) - 1} more" if len(paths) > 1 else ""
-    written.warn_if_empty(paths[0] + more)
+    written.warn_if_empty(names[0] + more)
     if compress is None:
         _warn_of_padding(store, report.result["stored_bytes"], report.result["raw_bytes"])
     return report
+
+
+def _refuse_arrays(problem: Convert, **wanted: Any) -> None:
+    """Refuse what needs files, for a DataArray."""
+    for name, value in wanted.items():
+        if value and problem.mosaic.inputs[0].driver == ArrayInput.driver:
+            raise InputError(
+                f"{name} reads files again, which {problem.mosaic.inputs[0].path} does not have; "
+                f"leave out {name}"
+            )
 
 
 def _refuse_text(problem: Convert) -> None:

@@ -48,7 +48,7 @@ class Convert(Operation):
     """
 
     store: str
-    rasters: tuple[str, ...]
+    rasters: tuple[Any, ...]
     layer: str = "elevation"
     block_size: int | None = None
     band: int | None = None
@@ -112,7 +112,7 @@ class Convert(Operation):
             return replace(there.grid)
         if self.others:
             raise InputError(
-                f"{self.rasters[0]} and {self.store}: coordinate systems differ "
+                f"{self.mosaic.inputs[0].path} and {self.store}: coordinate systems differ "
                 f"({crs_name(self.mosaic.crs)} and "
                 f"{there.grid.crs_code or there.grid.crs_wkt[:60]})"
             )
@@ -131,7 +131,7 @@ class Convert(Operation):
             self.recode.nodata,
             described=self.mosaic.attributes,
             compress=self.compress,
-            origin=self.rasters[0],
+            origin=self.mosaic.inputs[0].path,
         )
         return (layer,)
 

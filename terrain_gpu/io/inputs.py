@@ -7,8 +7,10 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from ..arguments import is_dataarray
 from ..errors import InputError
 from ..grid import GridSpec, Window
+from .array_input import ArrayInput
 from .gdal import GdalInput
 from .grass_ascii import GrassAscii, is_grass_ascii
 
@@ -28,14 +30,16 @@ class Input(Protocol):
     def close(self) -> None: ...
 
 
-def open_input(path: str, band: int | None) -> Any:
-    """Open a raster.
+def open_input(path: Any, band: int | None) -> Any:
+    """Open a raster: a file, or a DataArray.
 
     Raises
     ------
     InputError
         when it cannot be read, or has no such band.
     """
+    if is_dataarray(path):
+        return ArrayInput(path, band)
     if os.path.exists(path) and not (os.path.isfile(path) or os.path.isdir(path)):
         raise InputError(f"{path}: a pipe or device; save it as a file first")
     if is_grass_ascii(path):

@@ -18,6 +18,7 @@ from ..engine.proof import Limits
 from ..engine.run import Here, Result, Run, run
 from ..grid import Block, BlockGrid
 from ..grid.lengths import Measured, step_lengths
+from ..io.labelled import takes_dataarrays
 from ..progress import Progress, silent
 from ..store import TileStore
 from .kernel import horn
@@ -158,6 +159,7 @@ def plan_slope(
     )
 
 
+@takes_dataarrays
 @checked()
 def slope(  # noqa: PLR0913 - keyword-only
     store: str | os.PathLike[str] | TileStore,

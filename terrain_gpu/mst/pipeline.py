@@ -28,15 +28,17 @@ from ..engine.run import run, run_in_memory
 from ..errors import InputError
 from ..grid import BlockGrid, GridSpec
 from ..grid.neighbours import symmetric
+from ..io.labelled import takes_dataarrays
 from ..progress import Progress, silent
 from ..report import Report
 from ..store import Layer, TileStore
+from ..store.labels import Layered
 from .problem import LAYER, MOST_CELLS, SpanningForest, plan_spanning_tree
 from .weights import WEIGHTS
 
 
-@dataclass
-class SpanningTree:
+@dataclass(repr=False)
+class SpanningTree(Layered):
     """A minimum spanning forest.
 
     Attributes
@@ -77,6 +79,7 @@ class SpanningTree:
         return symmetric(np.pad(forward, 1))
 
 
+@takes_dataarrays
 @checked(data=raster_or_store, device=devices, weight=one_of(WEIGHTS), method=word(TreeMethod))
 def minimum_spanning_tree(  # noqa: PLR0913 - keyword-only
     data: np.ndarray | str | os.PathLike[str] | TileStore,

@@ -29,6 +29,7 @@ from ..cuda.device import numbers
 from ..engine.plan import CUDA_BASELINE, NO_LIMIT, limit_of
 from ..engine.run import run, run_in_memory
 from ..errors import InputError
+from ..io.labelled import takes_dataarrays
 from ..io.places import PlacesLike
 from ..progress import Progress, silent
 from ..report import Report
@@ -58,6 +59,7 @@ METHODS = get_args(PathMethod)
 Solved = TypeVar("Solved")
 
 
+@takes_dataarrays
 @checked(
     data=raster_or_store,
     device=devices,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -12,12 +13,13 @@ from ..grid import BlockGrid, GridSpec
 from ..io.places import PlacesLike, as_places
 from ..report import Report
 from ..store import Layer
+from ..store.labels import Layered
 from .ground import EDGE
 from .trace import TracedPath, path_length, trace_path
 
 
-@dataclass
-class ShortestPaths:
+@dataclass(repr=False)
+class ShortestPaths(Layered):
     """Cost distances from sources.
 
     Attributes
@@ -41,18 +43,20 @@ class ShortestPaths:
     _blocks: BlockGrid
     _lengths: np.ndarray
 
-    def _whole(self, name: str) -> np.ndarray:
+    def _whole(self, name: str) -> Any:
         if name in self._arrays:
             return self._arrays[name]
         if name not in self.layers:
             raise InputError(f"{name} was not computed; compute with {name}=True")
-        return self.layers[name].read_window(*self.grid.window)
+        layer = self.layers[name]
+        return layer.to_xarray() if layer.labels else layer.read_window(*self.grid.window)
 
     def distance(self) -> np.ndarray:
         """Read all distances into memory.
 
         uint32 or uint64 for integer costs, with the largest value at unreached cells; otherwise
-        float64, with NaN at unreached cells.
+        float64, with NaN at unreached cells. Where the input was a DataArray, this and the other
+        arrays are lazy DataArrays, see `Layer.to_xarray`.
         """
         return self._whole("distance")
 

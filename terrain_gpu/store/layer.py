@@ -7,18 +7,23 @@ import logging
 import threading
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numcodecs.zstd
 import numpy as np
 
 from .. import cells
+from ..described import Described
 from ..errors import InputError, StoreError, TerrainError
 from ..grid import TILE, BlockGrid, GridSpec, Window, ceil_div, clip, is_empty, z_rank_table
 from .checksums import block_digest, crc32c, crc_of_tiles, layer_digest
+from .labels import CHUNK, Labels, import_lazy
 from .objects import read_small
 from .shard import ABSENT, ANY_DIGEST, Shard, again, end_bytes, opened
 from .tiles import split_bits, z_view
+
+if TYPE_CHECKING:
+    import xarray
 
 log = logging.getLogger(__name__)
 
@@ -33,7 +38,7 @@ DIGESTS = "digests"
 Number = float | int
 
 
-class Layer:
+class Layer(Described):
     """One raster of a store, open for reading. All methods are thread-safe.
 
     It can be pickled: another process opens it by its path. Blocks that do not have the digests
@@ -55,7 +60,11 @@ class Layer:
         The value of cells without a value, or None.
     attributes
         All Zarr attributes of the array.
+    labels
+        `Labels` of the DataArray that it was computed from, if any; not pickled.
     """
+
+    labels: Labels | None = None
 
     def __init__(
         self,
@@ -92,6 +101,30 @@ class Layer:
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Layer, self._facts()
+
+    def facts_shown(self) -> dict[str, Any]:
+        rows, cols = self.grid.shape
+        return {
+            "name": self.name,
+            "cells": f"{rows} x {cols} {self.dtype.name}",
+            "nodata": self.nodata,
+            "path": str(self.path),
+        }
+
+    def to_xarray(self, chunks: int | None = CHUNK, *, masked: bool = True) -> xarray.DataArray:
+        """The layer as a DataArray, whose cells are read when needed.
+
+        Parameters
+        ----------
+        chunks, masked
+            As for `terrain_gpu.open`.
+
+        Raises
+        ------
+        InputError
+            when xarray is not installed.
+        """
+        return import_lazy().to_dataarray(self, chunks, masked=masked)
 
     # -- description -----------------------------------------------------------------------
 

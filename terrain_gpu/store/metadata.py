@@ -19,6 +19,7 @@ from zarr.core.buffer import default_buffer_prototype
 from zarr.errors import ContainsArrayError
 
 from .. import cells
+from ..described import Described
 from ..errors import InputError, StoreError
 from ..grid import TILE, GridSpec
 from .checksums import crc_of_json
@@ -206,7 +207,7 @@ def _xarray_fill(nodata: Number) -> Number | str:
     return nodata
 
 
-class TileStore:
+class TileStore(Described):
     """A store open for reading: its grid and its layers.
 
     Attributes
@@ -224,6 +225,15 @@ class TileStore:
 
     def __fspath__(self) -> str:
         return str(self.path)
+
+    def facts_shown(self) -> dict[str, Any]:
+        grid = self.grid
+        return {
+            "path": str(self.path),
+            "cells": f"{grid.rows} x {grid.cols}",
+            "crs": grid.crs_code or grid.crs_wkt[:40],
+            "layers": ", ".join(self.layers),
+        }
 
     @classmethod
     def open(cls, path: str | os.PathLike[str]) -> TileStore:

@@ -13,8 +13,10 @@ from typing import Any
 import numpy as np
 
 from ..arguments import checked, real, wrong
+from ..described import Described
 from ..engine.run import Here, run
 from ..errors import InputError
+from ..io.labelled import takes_dataarrays
 from ..io.lines import checked_target
 from ..progress import Progress, silent
 from ..report import Report
@@ -24,8 +26,8 @@ from .contour_levels import ContourLevels
 from .contour_lines import ContourLines
 
 
-@dataclass
-class Contours:
+@dataclass(repr=False)
+class Contours(Described):
     """Contours written to a file.
 
     Attributes
@@ -46,6 +48,7 @@ class Contours:
     report: Report
 
 
+@takes_dataarrays
 @checked()
 def contours(  # noqa: PLR0913 - keyword-only
     store: str | os.PathLike[str] | TileStore,

@@ -19,6 +19,7 @@ import numpy as np
 from ..arguments import checked, wrong
 from ..cells import is_nodata
 from ..compiled import known_types, tell_compiling
+from ..described import Described
 from ..engine.operation import Phase, SolvedBlock
 from ..engine.plan import MB, StreamPlan, fit_blocks, layer_bytes, other_blocks
 from ..engine.run import Here, run
@@ -26,6 +27,7 @@ from ..errors import InputError
 from ..grid import Block, BlockGrid, GridSpec
 from ..grid.lengths import Measured, area_units
 from ..io.features import POLYGONS, Feature, Fields, library_bytes
+from ..io.labelled import takes_dataarrays
 from ..io.lines import checked_target
 from ..progress import Progress, silent
 from ..report import Report
@@ -41,8 +43,8 @@ EDGE_BYTES = 350
 _WRITING = 32 * MB
 
 
-@dataclass
-class Polygons:
+@dataclass(repr=False)
+class Polygons(Described):
     """Polygons written to a file.
 
     Attributes
@@ -73,6 +75,7 @@ def _names(name: str, value: Any) -> dict[int, str]:
     return dict(value)
 
 
+@takes_dataarrays
 @checked(names=_names)
 def polygons(
     store: str | os.PathLike[str] | TileStore,

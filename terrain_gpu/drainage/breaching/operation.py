@@ -28,6 +28,7 @@ from ...engine.run import Here, Result, Run, run
 from ...errors import InputError
 from ...grid import Block, BlockGrid
 from ...grid.lengths import Measured, area_units
+from ...io.labelled import takes_dataarrays
 from ...io.lines import checked_target
 from ...progress import Progress, silent
 from ...store import TileStore
@@ -335,6 +336,7 @@ def plan_breach(
     )
 
 
+@takes_dataarrays
 @checked()
 def breach(  # noqa: PLR0913 - keyword-only
     store: str | os.PathLike[str] | TileStore,

@@ -9,10 +9,12 @@ from typing import Any
 from ...arguments import StreamOrder, checked
 from ...engine.plan import limit_of
 from ...engine.run import Here, run
+from ...io.labelled import takes_dataarrays
 from ...io.lines import checked_target
 from ...progress import Progress, silent
 from ...report import Report
 from ...store import Layer, TileStore
+from ...store.labels import Layered
 from ..codes import DIRECTIONS
 from ..completing import completed
 from .inputs import SUMS, open_channels
@@ -20,8 +22,8 @@ from .line_problem import StreamLines
 from .problem import LAYER, StreamOrders
 
 
-@dataclass
-class Streams:
+@dataclass(repr=False)
+class Streams(Layered):
     """The result of `streams`.
 
     Attributes
@@ -50,6 +52,7 @@ class Streams:
         return {self.layer.name: self.layer}
 
 
+@takes_dataarrays
 @checked()
 @completed(reads=("directions", "accumulation", "layer"), writes=("into",))
 def streams(  # noqa: PLR0913 - keyword-only

@@ -18,6 +18,7 @@ from ...engine.proof import Limits
 from ...engine.run import Result, Run, run
 from ...errors import InputError
 from ...grid.lengths import Measured
+from ...io.labelled import takes_dataarrays
 from ...progress import Progress, silent
 from ...store import TileStore
 from ..codes import DIRECTIONS, NOWHERE, open_directions
@@ -180,6 +181,7 @@ def _inner(block: FlowBlock, cells: list[np.ndarray]) -> tuple[np.ndarray, Any]:
     return block.codes[1:-1, 1:-1], cells[0][1:-1, 1:-1] if cells else None
 
 
+@takes_dataarrays
 @checked(method=word(FlowMethod))
 @completed(reads=("directions", "filled", "weights"), writes=("into",))
 def flow_accumulation(  # noqa: PLR0913 - keyword-only

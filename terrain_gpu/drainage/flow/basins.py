@@ -15,6 +15,7 @@ from ...engine.plan import StreamPlan
 from ...engine.proof import Limits
 from ...engine.run import Here, Result, Run, run
 from ...grid import Block
+from ...io.labelled import takes_dataarrays
 from ...progress import Progress, silent
 from ...store import TileStore
 from ..codes import DIRECTIONS, label_dtype, open_directions
@@ -160,6 +161,7 @@ class _Numbers(Beyond):
             self._rows.close()
 
 
+@takes_dataarrays
 @checked()
 @completed(reads=("directions",), writes=("into",))
 def basins(  # noqa: PLR0913 - keyword-only

@@ -16,6 +16,7 @@ from ...engine.plan import StreamPlan
 from ...engine.proof import Limits, RunRecord
 from ...engine.run import Result, Run, run
 from ...errors import InputError, StoreError
+from ...io.labelled import takes_dataarrays
 from ...progress import Progress, silent
 from ...store import Layer, TileStore
 from ..channels.inputs import area_of
@@ -106,6 +107,7 @@ class Fill(AlongFlow):
         return {"verified_cells": self.grid.cells}
 
 
+@takes_dataarrays
 @checked()
 @completed(reads=("directions",), writes=("into",))
 def fill(  # noqa: PLR0913 - keyword-only

@@ -16,6 +16,7 @@ from ...engine.plan import StreamPlan
 from ...engine.proof import Limits
 from ...engine.run import Here, Result, Run, run
 from ...grid.lengths import Measured
+from ...io.labelled import takes_dataarrays
 from ...progress import Progress, silent
 from ...store import TileStore
 from ..above import KINDS, NEVER, AboveRule, streams_settings
@@ -139,6 +140,7 @@ class Hand(AlongFlow):
         return {"verified_cells": self.grid.cells}
 
 
+@takes_dataarrays
 @checked(method=word(HandMethod))
 @completed(
     reads=("streams", "accumulation", "directions", "layer", "filled"), writes=("into", "distance")

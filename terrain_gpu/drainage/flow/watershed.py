@@ -19,6 +19,7 @@ from ...engine.proof import Limits
 from ...engine.run import Here, Result, Run, run
 from ...errors import InputError, StoreError
 from ...grid import Block
+from ...io.labelled import takes_dataarrays
 from ...io.places import PlacesLike
 from ...progress import Progress, silent
 from ...store import Layer, TileStore
@@ -226,6 +227,7 @@ def _expected(snap_area: Any, sums: Layer, points: PourPoints) -> np.ndarray | N
     return np.array([known[key] for key in ids])
 
 
+@takes_dataarrays
 @checked()
 @completed(reads=("links", "accumulation", "directions"), writes=("into",))
 def watershed(  # noqa: PLR0913 - keyword-only

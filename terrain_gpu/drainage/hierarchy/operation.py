@@ -19,6 +19,7 @@ from ...engine.run import Here, Result, Run, run
 from ...errors import InputError, StoreError
 from ...grid import Block, BlockGrid
 from ...grid.lengths import Measured, area_units, cell_areas
+from ...io.labelled import takes_dataarrays
 from ...mst.weights import Weight
 from ...progress import Progress, silent
 from ...store import Layer, TileStore
@@ -270,6 +271,7 @@ def plan_depressions(
     )
 
 
+@takes_dataarrays
 @checked()
 @completed(reads=("directions",), writes=("into", "conditioned"))
 def depressions(  # noqa: PLR0913 - keyword-only

@@ -16,6 +16,7 @@ import numpy as np
 
 from ... import arguments
 from ...arguments import checked, flag, path
+from ...described import Described
 from ...engine.plan import COMPILED_BASELINE, limit_of, loaded, require
 from ...errors import InputError
 from ...grid import cell_centres
@@ -46,8 +47,8 @@ _LEAST_ROOM = 8_000_000
 """Memory for the entries of some tiles."""
 
 
-@dataclass
-class IndexQuery:
+@dataclass(repr=False)
+class IndexQuery(Described):
     """Costs between pairs of cells.
 
     Attributes

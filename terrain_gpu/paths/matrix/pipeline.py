@@ -22,7 +22,9 @@ from ...arguments import (
     text,
     word,
 )
+from ...described import Described
 from ...errors import InputError
+from ...io.labelled import takes_dataarrays
 from ...io.places import Places, PlacesLike
 from ...progress import Progress, silent
 from ...report import Report
@@ -52,8 +54,8 @@ from .table import (
 )
 
 
-@dataclass
-class CostMatrix:
+@dataclass(repr=False)
+class CostMatrix(Described):
     """Costs between places.
 
     Attributes
@@ -78,6 +80,7 @@ class CostMatrix:
         return self._columns
 
 
+@takes_dataarrays
 @checked(
     data=raster_or_store,
     cost=text,

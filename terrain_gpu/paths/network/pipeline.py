@@ -22,9 +22,11 @@ from ...arguments import (
     text,
     word,
 )
+from ...described import Described
 from ...engine.cluster import figures_of_both
 from ...engine.run import Here, run
 from ...errors import InputError
+from ...io.labelled import takes_dataarrays
 from ...io.lines import checked_target
 from ...io.places import Places, PlacesLike
 from ...progress import Progress, silent
@@ -46,8 +48,8 @@ NEAREST = "nearest"
 """The layer of distances from the nearest place, unless another name is given."""
 
 
-@dataclass
-class CostNetwork:
+@dataclass(repr=False)
+class CostNetwork(Described):
     """A network written to a file.
 
     Attributes
@@ -69,6 +71,7 @@ class CostNetwork:
     report: Report
 
 
+@takes_dataarrays
 @checked(
     cost=cost_text,
     device=devices,

@@ -1,0 +1,194 @@
+"""DataArrays of xarray as rasters: `ArrayInput`."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from rasterio.crs import CRS
+from rasterio.errors import CRSError
+
+from .. import cells
+from ..errors import InputError
+from ..grid import GridSpec, Window
+from .crs import placed
+
+SIDES = ("y", "x"), ("lat", "lon"), ("latitude", "longitude"), ("Y", "X")
+"""Names of the two dimensions, rows first."""
+
+EVEN = 1e-3
+"""Coordinates are evenly spaced when they are within this fraction of a cell of even ones."""
+
+
+class ArrayInput:
+    """A DataArray as an input of a `Mosaic`; it is read window by window."""
+
+    driver, files, masked, encoding = "DataArray", (), False, None
+
+    def __init__(self, array: Any, band: int | None) -> None:
+        self.path = called(array)
+        self._array = two_dimensions(array, band, self.path)
+        dtype = self._array.dtype
+        try:
+            self.dtype = cells.layer_dtype(np.dtype(np.uint8) if dtype.kind == "b" else dtype)
+        except InputError as error:
+            raise InputError(f"{self.path}: {error}") from None
+        self.grid = grid_of(self._array)
+        self.crs = CRS.from_wkt(self.grid.crs_wkt) if self.grid.crs_wkt else None
+        self.nodata = nodata_of(self._array, self.dtype)
+        own = self._array.attrs
+        self.units = str(own.get("units", ""))
+        self.scale, self.offset = (
+            float(own.get(name, default))
+            for name, default in (("scale_factor", 1), ("add_offset", 0))
+        )
+        chunks = self._array.chunks or [[min(n, 1024)] for n in self._array.shape]
+        self.chunk = tuple(max(sizes) for sizes in chunks)
+        self.decoding = 3 * math.prod(self.chunk) * dtype.itemsize
+
+    def read(self, window: Window, out: np.ndarray) -> None:
+        """Read a window into `out`."""
+        r0, r1, c0, c1 = window
+        out[...] = self._array[r0:r1, c0:c1].to_numpy()
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+def called(array: Any) -> str:
+    """What messages call a DataArray."""
+    return "DataArray" if array.name is None else f"DataArray {str(array.name)!r}"
+
+
+def two_dimensions(array: Any, band: int | None, name: str) -> Any:
+    """Drop dimensions of length 1 beside those of the raster, and check these."""
+    pair = next((pair for pair in SIDES if set(pair) <= set(array.dims)), None)
+    if pair is None:
+        raise InputError(
+            f"{name} has the dimensions {', '.join(map(str, array.dims))}; rename those of its "
+            'rows and columns to "y" and "x" (.rename)'
+        )
+    for dim in set(array.dims) - set(pair):
+        if band is None and array.sizes[dim] > 1:
+            raise InputError(
+                f"{name} has {array.sizes[dim]} entries along {dim}; choose one: .isel({dim}=0)"
+            )
+        if not 1 <= (band or 1) <= array.sizes[dim]:
+            raise InputError(f"{name} has no band {band}; it has {array.sizes[dim]}")
+        array = array.isel({dim: (band or 1) - 1})
+    if array.dims != pair:
+        raise InputError(f"{name} has its columns first; use .transpose({pair[0]!r}, {pair[1]!r})")
+    return array
+
+
+# -- where it lies ---------------------------------------------------------------------------------
+
+
+def grid_of(array: Any) -> GridSpec:
+    """The grid of a DataArray, from its coordinates, GeoTransform and coordinate system.
+
+    Raises
+    ------
+    InputError
+        when coordinates are not evenly spaced, or lack where a GeoTransform lacks too.
+    """
+    name, mapping = called(array), _mapping(array)
+    there = [array.coords[dim].to_numpy() if dim in array.coords else None for dim in array.dims]
+    told = _told(mapping, name)
+    if any(side is not None for side in there):
+        grid = _of_coordinates(array, there, told, name)
+    else:
+        grid = GridSpec(*array.shape, *([told] if told else []))
+    crs = _crs(array, mapping, name)
+    return grid if crs is None else placed(grid, crs)
+
+
+def mapping_name(array: Any) -> str:
+    """Name of the coordinate that is the CF grid mapping, whether it is there or not."""
+    name = array.encoding.get("grid_mapping", array.attrs.get("grid_mapping"))
+    return name if isinstance(name, str) else "spatial_ref"
+
+
+def _mapping(array: Any) -> dict[str, Any]:
+    """Attributes of the CF grid mapping; empty if there is none."""
+    name = mapping_name(array)
+    return dict(array.coords[name].attrs) if name in array.coords else {}
+
+
+def _told(mapping: dict[str, Any], name: str) -> tuple[float, ...] | None:
+    """The transform that a GeoTransform tells, in rasterio's order."""
+    if "GeoTransform" not in mapping:
+        return None
+    text = str(mapping["GeoTransform"])
+    try:
+        c, a, b, f, d, e = map(float, text.split())
+    except ValueError:
+        raise InputError(f"{name}: its GeoTransform {text[:60]!r} is not six numbers") from None
+    return a, b, c, d, e, f
+
+
+def _of_coordinates(
+    array: Any, there: list[Any], told: tuple[float, ...] | None, name: str
+) -> GridSpec:
+    """The grid of coordinates of cell centres; a GeoTransform that agrees with them is exact."""
+    found = []
+    for dim, values, k in zip(array.dims, there, (4, 0), strict=True):
+        if values is None:
+            raise InputError(f"{name} has no coordinates along {dim}; add them")
+        if values.dtype.kind not in "iuf" or values.ndim != 1:
+            raise InputError(f"{name}: its coordinates along {dim} are not numbers")
+        first, count = float(values[0]), len(values)
+        if count > 1:
+            step = (float(values[-1]) - first) / (count - 1)
+        elif told is not None:
+            step = told[k]
+        else:
+            raise InputError(
+                f"{name} has one cell along {dim}, whose size is not known; set it with "
+                ".rio.write_transform"
+            )
+        off = np.abs(values.astype(np.float64) - (first + step * np.arange(count)))
+        most = EVEN * abs(step)
+        if values.dtype.kind == "f":  # coordinates of 32 bits are rounded
+            most = max(most, 4 * float(np.finfo(values.dtype).eps * np.abs(values).max()))
+        if not step or not (off <= most).all():
+            row = int(np.argmax(~(off <= most)))
+            raise InputError(
+                f"{name}: its coordinates along {dim} are not evenly spaced, as at number {row} "
+                f"({values[row]}); interpolate it to even ones (.interp), or sort them (.sortby)"
+            )
+        found.append((first - step / 2, step))
+    (f, e), (c, a) = found
+    grid = GridSpec(*array.shape, (a, 0.0, c, 0.0, e, f))
+    if told is not None and not (told[1] or told[3]):
+        exact = GridSpec(*array.shape, told)  # type: ignore[arg-type]
+        return exact if exact.same_place(grid) else grid  # a slice keeps that of the whole
+    return grid
+
+
+def _crs(array: Any, mapping: dict[str, Any], name: str) -> CRS | None:
+    text = mapping.get("crs_wkt") or mapping.get("spatial_ref") or array.attrs.get("crs")
+    if not text and mapping.get("gridmapping_name"):
+        text = getattr(getattr(array, "rio", None), "crs", None)  # rioxarray reads CF parameters
+        if not text:
+            raise InputError(
+                f"{name}: its coordinate system is told by parameters; import rioxarray, which "
+                "reads them, or write it with .rio.write_crs"
+            )
+    units = [array.coords[d].attrs.get("units") for d in array.dims if d in array.coords]
+    if not text and units == ["degrees_north", "degrees_east"]:
+        text = "EPSG:4326"
+    try:
+        return CRS.from_user_input(text) if text else None
+    except CRSError as error:
+        raise InputError(f"{name}: cannot parse its coordinate system: {error}") from None
+
+
+def nodata_of(array: Any, dtype: np.dtype) -> float | int | None:
+    """The nodata value of a DataArray: `_FillValue` and its like; NaN of floats without one."""
+    for key in ("_FillValue", "missing_value", "nodata"):
+        value = array.attrs.get(key)
+        if isinstance(value, int | float | np.number) and cells.fits(value, dtype):
+            return cells.as_scalar(np.asarray(value).item(), dtype, f"{called(array)}: {key}")
+    return math.nan if dtype.kind == "f" else None

@@ -1,0 +1,130 @@
+"""Functions that take DataArrays where they take a store: `takes_dataarrays`."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import math
+import os
+import shutil
+import tempfile
+import weakref
+from collections.abc import Callable
+from typing import Any, ParamSpec, TypeVar
+
+import numpy as np
+
+from ..arguments import is_dataarray, wrong
+from ..errors import InputError
+from ..store.labels import Labels
+from ..store.scratch import scratch_folder
+from .array_input import called, mapping_name, two_dimensions
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+RASTERS = "friction", "barriers"
+"""Arguments that may be arrays beside a DataArray; they become layers of their names."""
+
+
+class WorkingStore:
+    """A store in the folder for scratch files, removed when nothing refers to it any more."""
+
+    def __init__(self) -> None:
+        folder = tempfile.mkdtemp(prefix=".terrain-gpu-", dir=scratch_folder())
+        self.path = os.path.join(folder, "store.zarr")
+        weakref.finalize(self, _remove, folder, os.getpid())
+
+
+def _remove(folder: str, owner: int) -> None:
+    if os.getpid() == owner:  # a forked worker leaves it
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def takes_dataarrays(function: Callable[P, R]) -> Callable[P, R]:
+    """Let a function of a store or an array also take a DataArray, or a masked array.
+
+    A DataArray is written, block by block, into a working store, which lives as long as the result.
+    Layers of the result have its coordinates: `Layer.to_xarray` is lazy.
+    """
+    signature = inspect.signature(function)
+    first = next(iter(signature.parameters))
+
+    @functools.wraps(function)
+    def call(*args: P.args, **more: P.kwargs) -> R:
+        given = signature.bind(*args, **more)
+        data = given.arguments.get(first)
+        if isinstance(data, np.ma.MaskedArray) and first == "data":
+            given.arguments |= _filled(data, given.arguments.get("nodata"))
+        if not is_dataarray(data):
+            return function(*given.args, **given.kwargs)
+        _refuse(given.arguments)
+        store = WorkingStore()
+        given.arguments |= _stored(store, first, data, given.arguments)
+        result = function(*given.args, **given.kwargs)
+        template = two_dimensions(data, None, called(data))
+        for layer in getattr(result, "layers", {}).values():
+            layer.labels = Labels(template.coords, template.dims, mapping_name(template), store)
+        vars(result)["_store"] = store  # links and tables may be read from it later
+        return result
+
+    return call
+
+
+def _refuse(given: dict[str, Any]) -> None:
+    for name in ("resume", "client"):
+        if given.get(name):
+            raise InputError(f"{name} needs a store; convert_dataset makes one of a DataArray")
+
+
+def _stored(store: WorkingStore, first: str, data: Any, given: dict[str, Any]) -> dict[str, Any]:
+    """Write a DataArray and the arrays given beside it; the arguments that name them."""
+    from .convert import convert_dataset  # which needs this module
+
+    how = {name: given[name] for name in ("memory_limit", "threads") if name in given}
+    nodata = given.pop("nodata", None)
+    name = given.get("layer") or "elevation"
+    convert_dataset(data, store.path, layer=name, nodata=nodata, **how)
+    named: dict[str, Any] = {first: store.path}
+    for one in RASTERS:
+        array = given.get(one)
+        if isinstance(array, np.ndarray):
+            plain = two_dimensions(data, None, called(data))
+            if array.shape != plain.shape:
+                raise InputError(f"{one} must be an array of shape {plain.shape}, like the heights")
+            array = plain.copy(data=array).rename(one)
+            array.attrs = {}
+        if is_dataarray(array):
+            convert_dataset(array, store.path, layer=one, **how)
+            named[one] = one
+    return named
+
+
+def _filled(data: np.ma.MaskedArray, nodata: Any) -> dict[str, Any]:
+    """A masked array as a plain one, and its nodata value, which no other cell has."""
+    plain, mask = data.data, np.ma.getmaskarray(data)
+    if plain.dtype.kind not in "iuf":
+        raise wrong("data", data, "an array of numbers")
+    if plain.dtype.kind == "f":
+        # NaN is absent beside any nodata value.
+        return {"data": np.where(mask, plain.dtype.type(math.nan), plain)}
+    if nodata is None:
+        nodata = _unused(plain[~mask], plain.dtype)
+    return {"data": np.where(mask, plain.dtype.type(nodata), plain), "nodata": nodata}
+
+
+def _unused(values: np.ndarray, dtype: np.dtype) -> int:
+    """An integer of a type that no value equals."""
+    low, high = int(np.iinfo(dtype).min), int(np.iinfo(dtype).max)
+    if not len(values) or values.max() < high:
+        return high
+    if values.min() > low:
+        return low
+    there = np.unique(values)
+    gaps = np.flatnonzero(there[:-1] + dtype.type(1) != there[1:])
+    if not len(gaps):
+        raise InputError(
+            f"data has every value of {dtype.name}, so none can mark masked cells; give a larger "
+            "type (.astype)"
+        )
+    return int(there[gaps[0]]) + 1

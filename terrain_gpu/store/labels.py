@@ -1,0 +1,74 @@
+"""What layers have to do with xarray, which is imported only when used."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from ..described import Described
+from ..errors import InputError
+
+if TYPE_CHECKING:
+    import xarray
+
+CHUNK = 1024
+"""Side of the Dask chunks of a layer, in cells."""
+
+
+class Labels(NamedTuple):
+    """What a layer has of the DataArray that it was computed from.
+
+    Attributes
+    ----------
+    coords, dims
+        Its coordinates, and its dimensions, rows first.
+    mapping
+        Name of the coordinate that tells the coordinate system.
+    store
+        What must live as long as the layer: its store, where that is temporary.
+    """
+
+    coords: Any
+    dims: tuple[str, str]
+    mapping: str
+    store: Any
+
+
+class Layered(Described):
+    """A result with `layers` by name."""
+
+    def to_xarray(self, chunks: int | None = CHUNK, *, masked: bool = True) -> xarray.Dataset:
+        """The layers of the result as an `xarray.Dataset`, whose cells are read when needed.
+
+        They have the coordinates of the DataArray that they were computed from, if any.
+
+        Parameters
+        ----------
+        chunks, masked
+            As for `terrain_gpu.open`.
+
+        Raises
+        ------
+        InputError
+            when xarray is not installed, or the result has no layer.
+        """
+        layers = list(self.layers.values())
+        if not layers:
+            raise InputError("computed from arrays, so the result has no layer of a store")
+        return import_lazy().to_dataset(layers, chunks, masked=masked)
+
+
+def import_lazy() -> Any:
+    """Import what needs xarray.
+
+    Raises
+    ------
+    InputError
+        when it is not installed.
+    """
+    try:
+        from . import lazy
+    except ImportError as error:
+        raise InputError(
+            f"xarray cannot be imported ({error}); pip install 'terrain_gpu[xarray]'"
+        ) from None
+    return lazy

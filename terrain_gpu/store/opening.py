@@ -1,0 +1,60 @@
+"""Open a store with xarray: `open`."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from ..arguments import checked, counting
+from .labels import CHUNK, import_lazy
+from .metadata import TileStore
+
+if TYPE_CHECKING:
+    import xarray
+
+
+@checked(chunks=counting)
+def open(
+    store: str | os.PathLike[str],
+    layers: Sequence[str] | None = None,
+    *,
+    chunks: int | None = CHUNK,
+    masked: bool = True,
+) -> xarray.Dataset:
+    """Open the layers of a store as an `xarray.Dataset`, without reading cells.
+
+    Parameters
+    ----------
+    store
+        A store, or its path or address.
+    layers
+        Names of layers; all when None.
+    chunks
+        Side of the Dask chunks in cells. Without Dask, or with None, cells are read when indexed,
+        into memory.
+    masked
+        Whether nodata is NaN, which makes integers floats, as `xarray.open_zarr` does. Integers of
+        64 bits, which floats cannot hold, and all cells with False stay as they are stored; nodata
+        is then the attribute ``_FillValue``.
+
+    Returns
+    -------
+    xarray.Dataset
+        With dimensions y and x, the centres of cells as coordinates, and the CRS as the coordinate
+        ``spatial_ref``.
+
+    Raises
+    ------
+    StoreError
+        when the store or a layer cannot be opened.
+    InputError
+        when xarray is not installed.
+
+    Examples
+    --------
+    >>> terrain_gpu.open("dem.zarr").elevation.mean().compute()
+    """
+    opened = TileStore.open(store)
+    names = opened.layers if layers is None else layers
+    return import_lazy().to_dataset(map(opened.layer, names), chunks, masked=masked)
