@@ -17,6 +17,8 @@ from .crs import placed
 SIDES = ("y", "x"), ("lat", "lon"), ("latitude", "longitude"), ("Y", "X")
 """Names of the two dimensions, rows first."""
 
+Transform = tuple[float, float, float, float, float, float]
+
 EVEN = 1e-3
 """Coordinates are evenly spaced when they are within this fraction of a cell of even ones."""
 
@@ -99,7 +101,8 @@ def grid_of(array: Any) -> GridSpec:
     if any(side is not None for side in there):
         grid = _of_coordinates(array, there, told, name)
     else:
-        grid = GridSpec(*array.shape, *([told] if told else []))
+        rows, cols = array.shape
+        grid = GridSpec(rows, cols, told) if told else GridSpec(rows, cols)
     crs = _crs(array, mapping, name)
     return grid if crs is None else placed(grid, crs)
 
@@ -116,7 +119,7 @@ def _mapping(array: Any) -> dict[str, Any]:
     return dict(array.coords[name].attrs) if name in array.coords else {}
 
 
-def _told(mapping: dict[str, Any], name: str) -> tuple[float, ...] | None:
+def _told(mapping: dict[str, Any], name: str) -> Transform | None:
     """The transform that a GeoTransform tells, in rasterio's order."""
     if "GeoTransform" not in mapping:
         return None
@@ -128,9 +131,7 @@ def _told(mapping: dict[str, Any], name: str) -> tuple[float, ...] | None:
     return a, b, c, d, e, f
 
 
-def _of_coordinates(
-    array: Any, there: list[Any], told: tuple[float, ...] | None, name: str
-) -> GridSpec:
+def _of_coordinates(array: Any, there: list[Any], told: Transform | None, name: str) -> GridSpec:
     """The grid of coordinates of cell centres; a GeoTransform that agrees with them is exact."""
     found = []
     for dim, values, k in zip(array.dims, there, (4, 0), strict=True):
@@ -160,9 +161,10 @@ def _of_coordinates(
             )
         found.append((first - step / 2, step))
     (f, e), (c, a) = found
-    grid = GridSpec(*array.shape, (a, 0.0, c, 0.0, e, f))
+    rows, cols = array.shape
+    grid = GridSpec(rows, cols, (a, 0.0, c, 0.0, e, f))
     if told is not None and not (told[1] or told[3]):
-        exact = GridSpec(*array.shape, told)  # type: ignore[arg-type]
+        exact = GridSpec(rows, cols, told)
         return exact if exact.same_place(grid) else grid  # a slice keeps that of the whole
     return grid
 
@@ -189,6 +191,6 @@ def nodata_of(array: Any, dtype: np.dtype) -> float | int | None:
     """The nodata value of a DataArray: `_FillValue` and its like; NaN of floats without one."""
     for key in ("_FillValue", "missing_value", "nodata"):
         value = array.attrs.get(key)
-        if isinstance(value, int | float | np.number) and cells.fits(value, dtype):
+        if isinstance(value, int | float | np.number) and cells.fits(value.real, dtype):
             return cells.as_scalar(np.asarray(value).item(), dtype, f"{called(array)}: {key}")
     return math.nan if dtype.kind == "f" else None

@@ -122,7 +122,7 @@ def convert_dataset(  # noqa: PLR0913 - keyword-only
     VerificationError
         when the proof fails; nothing is written or replaced then.
     """
-    paths = tuple(inputs)  # `checked` made a list of them
+    paths: tuple[Any, ...] = tuple(inputs)  # type: ignore[arg-type] # `checked` made a list of them
     limits: dict[str, Any] = {"memory_limit": memory_limit, "threads": threads}
     problem = Convert(
         str(store),

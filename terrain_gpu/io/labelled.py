@@ -87,7 +87,7 @@ def _stored(store: WorkingStore, first: str, data: Any, given: dict[str, Any]) -
     convert_dataset(data, store.path, layer=name, nodata=nodata, **how)
     named: dict[str, Any] = {first: store.path}
     for one in RASTERS:
-        array = given.get(one)
+        array: Any = given.get(one)
         if isinstance(array, np.ndarray):
             plain = two_dimensions(data, None, called(data))
             if array.shape != plain.shape:

@@ -21,6 +21,7 @@ from ..store.layer import Layer
 from .covered import beside, bounds, brought_inside, covered_cells, most_cells
 from .crs import same_crs
 from .gdal import gdal_environment
+from .geo_objects import GeoObject, HasColumns, HasGeometries, file_or_object, geo_object
 from .mosaic import Mosaic
 from .points import numbers_of
 from .vectors import MAX_ID, read_features
@@ -140,8 +141,8 @@ class Places:
         return self.chosen(np.argsort(self.given, kind="stable"))
 
 
-PlacesLike = Places | Iterable[Sequence[float]]
-"""Forms in which callers give cells: `Places`, or (row, col) or (row, col, start cost) each."""
+PlacesLike = Places | Iterable[Sequence[float]] | HasGeometries | HasColumns
+"""`Places`, or (row, col) or (row, col, start cost) of each cell, or what `geo_object` takes."""
 
 _NONE = np.empty(0, np.int64)
 NO_PLACES = Places(_NONE, _NONE, _NONE.astype(np.uint32), _NONE.astype(np.float64))
@@ -244,6 +245,8 @@ def as_places(grid: GridSpec, given: PlacesLike, name: str) -> Places:
     InputError
         as for `from_rowcol`, or when `given` has none of the forms of `PlacesLike`.
     """
+    if found := geo_object(name, given):
+        return from_vector(grid, found)
     if not isinstance(given, Places):
         if isinstance(given, str | bytes | os.PathLike):
             raise InputError(
@@ -286,10 +289,10 @@ def as_places(grid: GridSpec, given: PlacesLike, name: str) -> Places:
     return _places(np.stack((rows, cols), axis=1), ids, costs.astype(np.float64), own, given.names)
 
 
-@checked(layer=text)
+@checked(layer=text, path=file_or_object)
 def from_vector(
     grid: GridSpec,
-    path: str | os.PathLike[str],
+    path: str | os.PathLike[str] | GeoObject,
     layer: str | None = None,
     memory_limit: int | str | None = None,
     *,
@@ -388,7 +391,7 @@ def _inside(
     return found.cells, found.kept
 
 
-def _refuse_outside(grid: GridSpec, path: str | os.PathLike[str], outside: np.ndarray) -> NoReturn:
+def _refuse_outside(grid: GridSpec, path: object, outside: np.ndarray) -> NoReturn:
     raise InputError(
         f"{path}: {outside.sum()} of {len(outside)} features not inside the raster, "
         f"which covers {bounds(grid)}: {named(outside, lambda k: f'feature {k + 1}')}; "

@@ -7,7 +7,6 @@ import logging
 import math
 import os
 import re
-import struct
 import sys
 import warnings
 from collections.abc import Iterable, Sequence
@@ -28,6 +27,8 @@ from ..errors import InputError
 from ..grid import GridSpec
 from ..store.objects import refuse_url
 from .crs import crs_name
+from .geo_objects import GeoObject
+from .wkb import Part, parts_of_wkb
 
 log = logging.getLogger(__name__)
 
@@ -42,9 +43,6 @@ _HEAVY = ("geopandas", "pandas", "pyarrow", "pyproj", "shapely")
 
 _FEATURE_BYTES = 1300
 """Bytes per feature while it is read, in addition to its positions."""
-
-Part = tuple[str, list[np.ndarray]]
-"""Point, LineString or Polygon, and its positions (n, 2): one array, or one per ring."""
 
 WGS84 = CRS.from_epsg(4326)
 
@@ -90,7 +88,7 @@ class Features:
 
 
 def read_features(
-    path: str | os.PathLike[str],
+    path: str | os.PathLike[str] | GeoObject,
     grid: GridSpec,
     layer: str | None = None,
     memory_limit: int | str | None = None,
@@ -107,7 +105,7 @@ def read_features(
     Parameters
     ----------
     path
-        GeoJSON (.geojson, .json), or any format that pyogrio reads, such as GeoPackage.
+        GeoJSON (.geojson, .json), or any format that pyogrio reads, such as GeoPackage; or objects.
     layer
         Name of the layer; required when the file has several.
     memory_limit
@@ -125,7 +123,7 @@ def read_features(
     PlanError
         when the memory limit is too small for so many features.
     """
-    path = Path(path)
+    path = path if isinstance(path, GeoObject) else Path(path)
     wanted = id_field or "id", cost_field or "cost"
     geometries, ids, costs, crs = _read(path, layer, limit_of(memory_limit), *wanted)
     for number, parts in enumerate(geometries, 1):
@@ -145,7 +143,8 @@ def read_features(
         np.array(_costs(path, costs, wanted[1]), np.float64),
         names,
     )
-    _to_grid_crs(path, features, crs, grid)
+    if crs is not None or not isinstance(path, GeoObject):
+        _to_grid_crs(path, features, crs, grid)
     return features
 
 
@@ -210,7 +209,7 @@ def _problem(part: Part) -> str | None:
     return None
 
 
-def _ids(path: Path, values: list[Any]) -> Sequence[int]:
+def _ids(path: Source, values: list[Any]) -> Sequence[int]:
     if not _used(path, "id", values):
         return range(1, len(values) + 1)
     for number, value in enumerate(values, 1):
@@ -222,7 +221,7 @@ def _ids(path: Path, values: list[Any]) -> Sequence[int]:
     return values
 
 
-def _named(path: Path, field: str, values: list[Any]) -> tuple[Sequence[int], dict[int, str]]:
+def _named(path: Source, field: str, values: list[Any]) -> tuple[Sequence[int], dict[int, str]]:
     """Ids of features whose field says what they are called, and the names that ids stand for."""
     for number, value in enumerate(values, 1):
         if value is None or value == "":
@@ -238,7 +237,7 @@ def _text(value: Any) -> str:
     return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
 
 
-def _costs(path: Path, values: list[Any], field: str) -> Sequence[float]:
+def _costs(path: Source, values: list[Any], field: str) -> Sequence[float]:
     if not _used(path, field, values):
         return [0.0] * len(values)
     for number, value in enumerate(values, 1):
@@ -250,7 +249,7 @@ def _costs(path: Path, values: list[Any], field: str) -> Sequence[float]:
     return values
 
 
-def _used(path: Path, field: str, values: list[Any]) -> bool:
+def _used(path: Source, field: str, values: list[Any]) -> bool:
     """Whether the features have this field; an error when only some of them do."""
     empty = [number for number, value in enumerate(values, 1) if value is None]
     if empty and len(empty) < len(values):
@@ -261,10 +260,10 @@ def _used(path: Path, field: str, values: list[Any]) -> bool:
 
 
 def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
+    return isinstance(value, int | float | np.number) and not isinstance(value, bool)
 
 
-def _to_grid_crs(path: Path, features: Features, crs: CRS | None, grid: GridSpec) -> None:
+def _to_grid_crs(path: Source, features: Features, crs: CRS | None, grid: GridSpec) -> None:
     """Reproject the positions in place."""
     if crs is None and not grid.crs_wkt:
         return
@@ -322,14 +321,18 @@ def _grid_name(grid: GridSpec) -> str:
     return grid.crs_code or crs_name(grid_crs(grid))
 
 
+Source = Path | GeoObject
+Columns = tuple[list[list[Part]], list[Any], list[Any]]
 Read = tuple[list[list[Part]], list[Any], list[Any], CRS | None]
 """Parts of every feature, ids, costs (None where the field is empty), and the CRS."""
 
 _RINGS = {"Point": lambda c: [[c]], "LineString": lambda c: [c], "Polygon": lambda c: c}
 
 
-def _read(path: Path, layer: str | None, limit: int, *fields: str) -> Read:
+def _read(path: Source, layer: str | None, limit: int, *fields: str) -> Read:
     """Read a file, with two fields: ids, and costs or what is in their place."""
+    if isinstance(path, GeoObject):
+        return *_of_json(path, path.data, fields), path.crs
     geojson = path.suffix.lower() in GEOJSON
     if geojson and layer is not None:
         raise InputError(f"{path}: GeoJSON has no layers; leave {layer!r} out")
@@ -339,7 +342,7 @@ def _read(path: Path, layer: str | None, limit: int, *fields: str) -> Read:
     return read
 
 
-def _refuse_lack(path: Path, wanted: Iterable[str], have: Iterable[str]) -> None:
+def _refuse_lack(path: Source, wanted: Iterable[str], have: Iterable[str]) -> None:
     """Refuse fields that the caller names and no feature has."""
     have = [*have]
     if lacks := [name for name in wanted if name not in (*have, "id", "cost")]:
@@ -366,6 +369,13 @@ def _read_geojson(path: Path, limit: int, wanted: Sequence[str]) -> Read:
         raise
     except (ValueError, RecursionError) as error:
         raise InputError(f"{path}: not GeoJSON: {error}") from None
+    geometries, ids, costs = _of_json(path, data, wanted)
+    if "crs" not in data:
+        _refuse_metres(path, geometries)
+    return geometries, ids, costs, _json_crs(path, data)
+
+
+def _of_json(path: Source, data: Any, wanted: Sequence[str]) -> Columns:
     kind = data.get("type") if isinstance(data, dict) else None
     if kind == "FeatureCollection":
         features = data.get("features")
@@ -389,10 +399,8 @@ def _read_geojson(path: Path, limit: int, wanted: Sequence[str]) -> Read:
         except (ValueError, TypeError, LookupError, AttributeError, RecursionError):
             raise InputError(f"{path}: feature {number} is not valid GeoJSON; repair it") from None
     _refuse_lack(path, wanted, have)
-    if "crs" not in data:
-        _refuse_metres(path, geometries)
     ids, costs = columns
-    return geometries, ids, costs, _json_crs(path, data)
+    return geometries, ids, costs
 
 
 def _refuse_metres(path: Path, geometries: list[list[Part]]) -> None:
@@ -505,7 +513,7 @@ def _read_ogr(path: Path, layer: str | None, limit: int, wanted: Sequence[str]) 
     geometries = []
     for number, one in enumerate(wkb, 1):
         try:
-            geometries.append([] if one is None else _wkb_parts(one)[0])
+            geometries.append([] if one is None else parts_of_wkb(one)[0])
         except KeyError as error:
             raise InputError(
                 f"{path}: feature {number} has a geometry of type {error} (WKB); only points, "
@@ -540,43 +548,6 @@ def _chosen(path: Path, layers: list[str], layer: str | None) -> str:
     if layer is not None and layer not in layers:
         raise InputError(f"{path}: has no layer {layer!r}, only {', '.join(layers)}")
     return layer or layers[0]
-
-
-def _wkb_parts(data: bytes, at: int = 0) -> tuple[list[Part], int]:
-    """Parse a geometry in little-endian two-dimensional WKB; returns its parts and its end.
-
-    Raises
-    ------
-    KeyError
-        when the type is not a point, line, polygon or collection.
-    """
-    kind = struct.unpack_from("<I", data, at + 1)[0]
-    at += 5
-    if kind == 1:
-        xy = np.frombuffer(data, "<f8", 2, at).reshape(1, 2)
-        return ([] if np.isnan(xy).all() else [("Point", [xy])]), at + 16
-    count = struct.unpack_from("<I", data, at)[0]
-    at += 4
-    if kind == 2:
-        return [("LineString", [_wkb_positions(data, at, count)])], at + 16 * count
-    parts: list[Part] = []
-    if kind == 3:
-        rings = []
-        for _ in range(count):
-            size = struct.unpack_from("<I", data, at)[0]
-            rings.append(_wkb_positions(data, at + 4, size))
-            at += 4 + 16 * size
-        return ([("Polygon", rings)] if rings else []), at
-    if kind not in (4, 5, 6, 7):
-        raise KeyError(kind)
-    for _ in range(count):
-        more, at = _wkb_parts(data, at)
-        parts += more
-    return parts, at
-
-
-def _wkb_positions(data: bytes, at: int, count: int) -> np.ndarray:
-    return np.frombuffer(data, "<f8", 2 * count, at).reshape(count, 2)
 
 
 def _not_readable(path: Path, error: Exception) -> str:

@@ -51,7 +51,7 @@ class Layered(Described):
         InputError
             when xarray is not installed, or the result has no layer.
         """
-        layers = list(self.layers.values())
+        layers: list[Any] = list(getattr(self, "layers", {}).values())
         if not layers:
             raise InputError("computed from arrays, so the result has no layer of a store")
         return import_lazy().to_dataset(layers, chunks, masked=masked)

@@ -31,7 +31,7 @@ class LayerArray(BackendArray):
         )
 
     def _read(self, key: tuple[Any, ...]) -> np.ndarray:
-        window: list[int] = []
+        window: list[Any] = []
         steps: list[Any] = []
         for one, size in zip(key, self.shape, strict=True):
             if isinstance(one, slice):
@@ -49,7 +49,7 @@ class LayerArray(BackendArray):
                 at = int(one) % size
                 window += [at, at + 1]
                 steps.append(0)
-        found = self.layer.read_window(*window)  # type: ignore[call-arg]
+        found = self.layer.read_window(*window)
         return found[tuple(steps)]
 
 
