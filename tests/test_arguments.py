@@ -109,6 +109,7 @@ def indexed(folder):
 
 
 CALLS = {
+    "open": (terrain_gpu.open, lambda s: {"store": s / "s.zarr"}),
     "slope": (terrain_gpu.slope, lambda s: {"store": s}),
     "GridSpec": (GridSpec, lambda s: {"rows": 3, "cols": 4}),
     "minimum_spanning_tree": (
@@ -347,8 +348,6 @@ REFUSED = [
     (shortest_paths, {"sources": (1, 1)}, "sources: cell 1: 1 is neither row, column"),
     (shortest_paths, {"sources": "p.gpkg"}, "sources 'p.gpkg': read a file with .*from_vector"),
     (shortest_paths, {"targets": [(9, 9)]}, "targets: outside the raster, .* cell 1 .row 9"),
-    (shortest_paths, {"data": WRONG["data array"]}, "data of type xarray.DataArray: give its num"),
-    (shortest_paths, {"data": WRONG["masked"]}, "data is a masked array; give .filled"),
     (
         shortest_paths,
         {"data": b"s.zarr"},
@@ -357,7 +356,6 @@ REFUSED = [
     (shortest_paths, {"data": [1, 2]}, r"data: an array of shape \(2,\) is not a raster"),
     (shortest_paths, {"data": [["a"]]}, "cells of type str.* are not supported"),
     (shortest_paths, {"barriers": 3}, "barriers 3: give a numpy array"),
-    (terrain_gpu.convert_dataset, {"inputs": WRONG["data array"]}, "inputs of type xarray"),
     (terrain_gpu.convert_dataset, {"inputs": HEIGHTS}, "inputs of type numpy.ndarray: give the pa"),
     (terrain_gpu.convert_dataset, {"inputs": []}, "inputs is empty; give the path"),
     (terrain_gpu.convert_dataset, {"store": None}, "store None: give a path"),

@@ -29,6 +29,7 @@ PAGES = [
     "how-to/overviews",
     "how-to/streams",
     "how-to/terrain-indices",
+    "how-to/xarray",
 ]
 PROGRAMS = entry_points(group="console_scripts", module="terrain_gpu.cli.main").names
 DRAWING = re.compile(r"^import (matplotlib|shapely)", re.M)

@@ -15,13 +15,16 @@ from typing import Any, ParamSpec, TypeVar
 import numpy as np
 
 from ..arguments import is_dataarray, wrong
-from ..errors import InputError
+from ..errors import InputError, TerrainError
 from ..store.labels import Labels
 from ..store.scratch import scratch_folder
 from .array_input import called, mapping_name, two_dimensions
 
 P = ParamSpec("P")
 R = TypeVar("R")
+
+HEIGHTS = "elevation"
+"""The layer that a DataArray becomes, if none is named."""
 
 RASTERS = "friction", "barriers"
 """Arguments that may be arrays beside a DataArray; they become layers of their names."""
@@ -61,7 +64,12 @@ def takes_dataarrays(function: Callable[P, R]) -> Callable[P, R]:
         _refuse(given.arguments)
         store = WorkingStore()
         given.arguments |= _stored(store, first, data, given.arguments)
-        result = function(*given.args, **given.kwargs)
+        try:
+            result = function(*given.args, **given.kwargs)
+        except TerrainError as error:  # it names what the caller gave
+            layer = os.path.join(store.path, given.arguments.get("layer") or HEIGHTS)
+            text = str(error).replace(layer, called(data)).replace(store.path, called(data))
+            raise type(error)(text, *error.args[1:]) from None
         template = two_dimensions(data, None, called(data))
         for layer in getattr(result, "layers", {}).values():
             layer.labels = Labels(template.coords, template.dims, mapping_name(template), store)
@@ -83,7 +91,7 @@ def _stored(store: WorkingStore, first: str, data: Any, given: dict[str, Any]) -
 
     how = {name: given[name] for name in ("memory_limit", "threads") if name in given}
     nodata = given.pop("nodata", None)
-    name = given.get("layer") or "elevation"
+    name = given.get("layer") or HEIGHTS
     convert_dataset(data, store.path, layer=name, nodata=nodata, **how)
     named: dict[str, Any] = {first: store.path}
     for one in RASTERS:

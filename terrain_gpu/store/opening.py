@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from ..arguments import checked, counting
+from ..arguments import checked, flag, text, whole, wrong
+from ..grid.spec import MAX_SIDE
 from .labels import CHUNK, import_lazy
 from .metadata import TileStore
 
@@ -14,7 +15,17 @@ if TYPE_CHECKING:
     import xarray
 
 
-@checked(chunks=counting)
+def _chunks(name: str, value: Any) -> int | None:
+    return None if value is None else whole(name, value, 1, MAX_SIDE)
+
+
+def _layers(name: str, value: Any) -> list[str]:
+    if isinstance(value, list | tuple):
+        return [text(name, one) for one in value]
+    raise wrong(name, value, "a list of names of layers")
+
+
+@checked(chunks=_chunks, masked=flag, layers=_layers)
 def open(
     store: str | os.PathLike[str],
     layers: Sequence[str] | None = None,

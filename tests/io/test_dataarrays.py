@@ -1,0 +1,238 @@
+"""DataArrays, masked arrays and geometries into functions, and lazy DataArrays out of them."""
+
+import gc
+import os
+
+import numpy as np
+import pytest
+from rasterio.crs import CRS
+
+import terrain_gpu
+from terrain_gpu.errors import InputError
+from terrain_gpu.io.array_input import grid_of
+from terrain_gpu.io.places import as_places
+
+xarray = pytest.importorskip("xarray")
+ROWS, COLS = 90, 130
+RNG = np.random.default_rng(3)
+HEIGHTS = (100 * RNG.random((ROWS, COLS))).astype(np.float32)
+HEIGHTS[3:6, 4:9] = np.nan
+SOURCES = [(1, 1), (70, 100)]
+
+
+def array(cells=HEIGHTS, *, names=("y", "x"), up=False, wkt=True):
+    """A DataArray of cells of 30 m, whose y ascends or descends."""
+    rows, cols = cells.shape
+    y = 4e6 + (30 if up else -30) * np.arange(float(rows))
+    x = 5e5 + 30 * np.arange(float(cols))
+    found = xarray.DataArray(cells, dims=names, coords=dict(zip(names, (y, x), strict=True)))
+    if wkt:
+        reference = {"crs_wkt": CRS.from_epsg(32633).to_wkt(), "note": "kept"}
+        found = found.assign_coords(spatial_ref=((), 0, reference))
+    return found.assign_attrs(units="m")
+
+
+@pytest.fixture(autouse=True)
+def scratch(tmp_path, monkeypatch):
+    monkeypatch.setenv("TERRAIN_GPU_SCRATCH", str(tmp_path))
+    return tmp_path
+
+
+@pytest.mark.parametrize("names", [("y", "x"), ("lat", "lon")])
+@pytest.mark.parametrize("up", [False, True])
+@pytest.mark.parametrize("lazy", [False, True])
+def test_distances_are_those_of_the_array(names, up, lazy):
+    given = array(names=names, up=up)
+    if lazy:
+        pytest.importorskip("dask")
+    found = terrain_gpu.shortest_paths(
+        given.chunk(40) if lazy else given, SOURCES, cost="tobler", backlink=True
+    )
+    plain = terrain_gpu.shortest_paths(HEIGHTS, SOURCES, cost="tobler", cell_size=30, backlink=True)
+    distance = found.distance()
+    assert np.array_equal(distance, plain.distance(), equal_nan=True)
+    assert distance.dims == names
+    assert distance.name == "distance"
+    for name in names:
+        assert distance[name].variable.identical(given[name].variable)
+    assert distance.spatial_ref.attrs["note"] == "kept"
+    assert CRS.from_wkt(distance.spatial_ref.attrs["crs_wkt"]) == CRS.from_epsg(32633)
+    assert grid_of(distance) == grid_of(given)
+    assert found.path(60, 60).tolist() == plain.path(60, 60).tolist()
+
+
+def test_the_working_store_lives_as_long_as_the_result(scratch):
+    found = terrain_gpu.slope(array()).layers["slope"].to_xarray()
+    assert len(os.listdir(scratch)) == 1
+    assert float(found.max()) > 0
+    del found
+    gc.collect()
+    assert not os.listdir(scratch)
+
+
+def test_a_lazy_array_is_never_computed_whole(tmp_path):
+    dask = pytest.importorskip("dask.array")
+    rows, cols = 4096, 2048
+    asked = []
+
+    def piece(block_info=None):
+        (r0, r1), (c0, c1) = block_info[None]["array-location"]
+        asked.append((r1 - r0) * (c1 - c0))
+        return np.add.outer(np.arange(r0, r1), np.arange(c0, c1)).astype(np.int32)
+
+    cells = dask.map_blocks(
+        piece, chunks=((256,) * 16, (256,) * 8), dtype=np.int32, meta=np.empty((0, 0), np.int32)
+    )
+    store = tmp_path / "s.zarr"
+    given = xarray.DataArray(cells, dims=("y", "x"))
+    terrain_gpu.convert_dataset(given, store, block_size=512)
+    assert sum(asked) == rows * cols  # each chunk once
+    data = terrain_gpu.open(store)
+    assert data.elevation.chunks == ((1024,) * 4, (1024,) * 2)
+    assert int(data.elevation[4000, 2000]) == 6000
+    expected = np.add.outer(np.arange(rows), np.arange(cols))
+    assert np.array_equal(data.elevation[::-17, 5:9], expected[::-17, 5:9])
+
+
+def test_open_masks_nodata_as_xarray_does(tmp_path):
+    cells = np.arange(12, dtype=np.int16).reshape(3, 4)
+    given = array(cells).assign_attrs(_FillValue=np.int16(5))
+    terrain_gpu.convert_dataset(given, tmp_path / "s.zarr")
+    ours = terrain_gpu.open(tmp_path / "s.zarr").elevation
+    theirs = xarray.open_zarr(tmp_path / "s.zarr", consolidated=False).elevation
+    assert np.array_equal(ours, theirs, equal_nan=True)
+    assert ours.dtype == theirs.dtype
+    assert ours.attrs["units"] == "m"
+    raw = terrain_gpu.open(tmp_path / "s.zarr", chunks=None, masked=False).elevation
+    assert np.array_equal(raw, cells)
+    assert raw.attrs["_FillValue"] == 5
+
+
+def test_a_slice_lies_where_its_coordinates_are():
+    whole = array()
+    reference = {**whole.spatial_ref.attrs, "GeoTransform": "499985 30 0 4000015 0 -30"}
+    whole = whole.assign_coords(spatial_ref=((), 0, reference))
+    assert grid_of(whole).transform == (30, 0, 499985, 0, -30, 4000015)
+    part = terrain_gpu.slope(whole[5:30, 7:40]).to_xarray().slope
+    assert part.spatial_ref.attrs["GeoTransform"] == "500195.0 30.0 0.0 3999865.0 0.0 -30.0"
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (lambda a: a.transpose(), "columns first"),
+        (lambda a: a.rename(y="row"), "has the dimensions row, x"),
+        (lambda a: a.assign_coords(y=np.arange(float(ROWS)) ** 2), "y are not evenly spaced"),
+        (lambda a: a.drop_vars("y"), "no coordinates along y"),
+        (lambda a: a[:1], "one cell along y, whose size"),
+        (lambda a: a.expand_dims(band=2), "2 entries along band"),
+        (lambda a: a.assign_coords(spatial_ref=((), 0, {"crs_wkt": "no"})), "cannot parse"),
+    ],
+)
+def test_what_has_no_grid_is_refused(given, message):
+    with pytest.raises(InputError, match=message):
+        terrain_gpu.slope(given(array()))
+
+
+def test_what_reads_files_again_is_refused(tmp_path):
+    with pytest.raises(InputError, match="verify reads files again"):
+        terrain_gpu.convert_dataset(array(), tmp_path / "s.zarr", verify=True)
+    with pytest.raises(InputError, match="resume needs a store"):
+        terrain_gpu.slope(array(), resume=True)
+
+
+def test_friction_may_be_a_dataarray_or_an_array():
+    friction = 1 + RNG.random((ROWS, COLS))
+    how = {"cost": "friction", "barriers": np.isnan(HEIGHTS)}
+    plain = terrain_gpu.shortest_paths(HEIGHTS, SOURCES, friction=friction, cell_size=30, **how)
+    for one in (friction, array(friction)):
+        found = terrain_gpu.shortest_paths(array(), SOURCES, friction=one, **how)
+        assert np.array_equal(found.distance(), plain.distance(), equal_nan=True)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.int16, np.uint8])
+def test_masked_cells_are_absent(dtype):
+    cells = RNG.integers(0, 256, (ROWS, COLS)).astype(dtype)
+    cells[0, :100] = 0 if dtype != np.uint8 else np.delete(np.arange(256), 77)[:100]
+    cells[cells == 77] = 78
+    mask = RNG.random(cells.shape) < 0.3
+    mask[SOURCES[0]] = False
+    found = terrain_gpu.shortest_paths(
+        np.ma.MaskedArray(cells, mask), SOURCES[:1], cost="surface"
+    ).distance()
+    plain = np.where(mask, np.nan, cells.astype(np.float64))
+    expected = terrain_gpu.shortest_paths(plain, SOURCES[:1], cost="surface").distance()
+    assert np.array_equal(found, expected, equal_nan=True)
+
+
+def test_masked_cells_need_a_value_that_none_has():
+    cells = np.ma.MaskedArray(np.arange(256, dtype=np.uint8).reshape(16, 16), False)
+    with pytest.raises(InputError, match="every value of uint8"):
+        terrain_gpu.minimum_spanning_tree(cells)
+
+
+class Shape:
+    """As a geometry of shapely is."""
+
+    def __init__(self, **geometry):
+        self.__geo_interface__ = geometry
+
+
+def test_geometries_and_tables_are_places():
+    grid = grid_of(array(wkt=False))
+    points = [Shape(type="Point", coordinates=(5e5 + 30 * c, 4e6 - 30 * r)) for r, c in SOURCES]
+    expected = as_places(grid, SOURCES, "sources")
+    assert np.array_equal(as_places(grid, points, "sources").places, expected.places)
+    line = Shape(type="LineString", coordinates=((5e5, 4e6), (5e5 + 90, 4e6)))
+    assert as_places(grid, line, "sources").places.tolist() == [[0, c] for c in range(4)]
+    pandas = pytest.importorskip("pandas")
+    xy = [p.__geo_interface__["coordinates"] for p in points]
+    table = pandas.DataFrame(xy, columns=["x", "y"]).assign(id=[9, 7], cost=[0.5, 2])
+    found = as_places(grid, table, "sources")
+    assert (found.ids.tolist(), found.costs.tolist()) == ([9, 7], [0.5, 2.0])
+    with pytest.raises(InputError, match="columns x and y"):
+        as_places(grid, table.drop(columns="x"), "sources")
+
+
+def test_a_geodataframe_is_reprojected():
+    grid = grid_of(array())
+    towns = Shape(type="Point", coordinates=(15.0, 36.0))
+    towns.crs = CRS.from_epsg(4326)
+    x, y = (5e5, 3984103.9)  # of 36 degrees north on the central meridian
+    with pytest.raises(InputError, match=r"sources.*not inside the raster"):
+        as_places(grid, towns, "sources")
+    near = terrain_gpu.GridSpec(3, 3, (1e4, 0, x - 15e3, 0, -1e4, y + 15e3), grid.crs_wkt)
+    assert as_places(near, towns, "sources").places.tolist() == [[1, 1]]
+
+
+def test_every_method_of_the_accessor_gives_dataarrays():
+    import terrain_gpu.xarray as accessor
+
+    given = array()
+    arguments = {
+        "calc": ["elevation + 1"],
+        "components": ["elevation > 50"],
+        "cost_distance": [SOURCES],
+        "hand": [20],
+        "streams": [20],
+        "watershed": [SOURCES],
+    }
+    for name in accessor.METHODS:
+        more = {"twi": "twi", "ls": "ls"} if name == "indices" else {}
+        found = getattr(given.terrain, name)(*arguments.get(name, []), **more)
+        assert isinstance(found, xarray.Dataset if more else xarray.DataArray), name
+        assert found.x.variable.identical(given.x.variable)
+        assert found.sizes == given.sizes
+    assert np.array_equal(given.terrain.calc("elevation + 1"), given + 1, equal_nan=True)
+
+
+def test_messages_name_the_dataarray():
+    with pytest.raises(InputError, match="^DataArray 'dem': weight flow needs cells of at most 32"):
+        array(HEIGHTS.astype(np.float64)).rename("dem").pipe(terrain_gpu.flow_direction)
+
+
+def test_results_are_shown_without_their_cells():
+    found = terrain_gpu.minimum_spanning_tree(HEIGHTS)
+    assert len(repr(found)) < 200
+    assert "<th>edge_count</th>" in found._repr_html_()
+    assert "&lt;" in found._repr_html_()
