@@ -14,7 +14,8 @@ import numpy as np
 from ..errors import InputError, OutsideError, StoreError
 from ..grid import GridSpec, Window, cell_centres
 from ..grid.lengths import step_lengths
-from ..io.places import NAMED, PlacesLike, as_places, values_at
+from ..io.covered import NAMED
+from ..io.places import PlacesLike, as_places, values_at
 from ..store import Layer, TileStore
 from .codes import NOWHERE, open_directions
 from .snap import distances, most_within

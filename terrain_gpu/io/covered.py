@@ -11,19 +11,31 @@ import numpy as np
 from ..arguments import Settling
 from ..errors import InputError
 from ..grid import GridSpec
-from .vectors import Part
+from .wkb import Part
 
 MOST_SNAP = 1000
 """Largest distance in cells over which a place may be moved: its surroundings are read."""
+
+NAMED = 5
+"""A message names at most this many points, cells or features."""
+
+NO_CELLS = np.empty((0, 2), np.int64)
 
 Nearest = Callable[[int], tuple[int, int, int] | None]
 """Squared distance, row and column of the best cell near a place; None if there is none."""
 
 
+def named(which: np.ndarray, name: Callable[[int], str]) -> str:
+    """Name the first few marked items, and say how many more there are."""
+    marked = np.flatnonzero(which).tolist()
+    names = ", ".join(map(name, marked[:NAMED]))
+    return names + (f" and {len(marked) - NAMED} more" if len(marked) > NAMED else "")
+
+
 def covered_cells(part: Part, all_touched: bool) -> np.ndarray:
     """Cells (row, column) that a part covers; its positions are fractional (column, row)."""
     kind, rings = part
-    inner = np.empty((0, 2), np.int64)
+    inner = NO_CELLS
     if kind == "Point":
         return np.floor(rings[0][:, ::-1]).astype(np.int64)
     if kind == "Polygon":

@@ -18,7 +18,15 @@ from ..errors import InputError, OutsideError
 from ..grid import TILE, GridSpec, Window, cell_centres
 from ..report import return_large_arrays
 from ..store.layer import Layer
-from .covered import beside, bounds, brought_inside, covered_cells, most_cells
+from .covered import (
+    NO_CELLS,
+    beside,
+    bounds,
+    brought_inside,
+    covered_cells,
+    most_cells,
+    named,
+)
 from .crs import same_crs
 from .gdal import gdal_environment
 from .geo_objects import GeoObject, HasColumns, HasGeometries, file_or_object, geo_object
@@ -39,9 +47,6 @@ FAR = 2**40
 
 ON_LINE = 1e-6
 """A position within this fraction of a cell from a line between cells counts as on the line."""
-
-NAMED = 5
-"""A message names at most this many points, cells or features."""
 
 _AT_ONCE = 1 << 20
 """Cells that are read together to find the values of some of them."""
@@ -319,7 +324,8 @@ def from_vector(
     all_touched
         Whether a polygon covers all cells that it touches, also where centres lie in it.
     fields
-        Whether ids and costs are read; else ids are 1, 2, ... and costs 0.
+        Whether ids and costs are read; else ids are 1, 2, ... and costs 0, and features without
+        geometry cover no cell.
     id_field, cost_field
         Fields in place of ``id`` and ``cost``, which must be there. Where one value of `id_field`
         is not a whole number from 1 to 2**32 - 2, all are names: ids number these, and `Places`
@@ -350,7 +356,7 @@ def from_vector(
         )
         require(BASELINE + VECTOR_BYTES + needed, limit, f"for the cells that {path} covers")
         places = [
-            np.concatenate([covered_cells(part, all_touched) for part in parts])
+            np.concatenate([NO_CELLS, *(covered_cells(part, all_touched) for part in parts)])
             for parts in found.parts
         ]
     owner = np.repeat(np.arange(len(places)), [len(place) for place in places])
@@ -361,7 +367,9 @@ def from_vector(
             return f"feature {owner[k] + 1}"
 
         cells, kept = _inside(grid, cells, outside, snap, "feature", name, owner)
-        lost = ~np.isin(np.arange(len(places)), owner[kept])
+        lost = ~np.isin(np.arange(len(places)), owner[kept]) & np.array(
+            list(map(len, places)), bool
+        )
         if lost.any() and (outside == "snap" or lost.all()):
             _refuse_outside(grid, path, lost)
     owner = owner[kept]
@@ -593,10 +601,3 @@ def _must_align(grid: GridSpec, other: GridSpec, path: str | os.PathLike[str]) -
         return
     how = grid.warp_command(path) or "with gdalwarp"
     raise InputError(f"{path}: {differs}; warp it to the grid of the raster first: {how}")
-
-
-def named(which: np.ndarray, name: Callable[[int], str]) -> str:
-    """Name the first few marked items, and say how many more there are."""
-    marked = np.flatnonzero(which).tolist()
-    names = ", ".join(map(name, marked[:NAMED]))
-    return names + (f" and {len(marked) - NAMED} more" if len(marked) > NAMED else "")

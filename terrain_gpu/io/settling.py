@@ -14,8 +14,8 @@ from ..cells import is_nodata
 from ..errors import InputError
 from ..grid import clip
 from ..store.layer import Layer
-from .covered import settled, snap_distance
-from .places import Places, named, values_at
+from .covered import named, settled, snap_distance
+from .places import Places, values_at
 
 log = logging.getLogger(__name__)
 

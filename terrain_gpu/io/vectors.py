@@ -26,6 +26,7 @@ from ..engine.plan import BASELINE, VECTOR_BYTES, limit_of, require
 from ..errors import InputError
 from ..grid import GridSpec
 from ..store.objects import refuse_url
+from .covered import named
 from .crs import crs_name
 from .geo_objects import GeoObject
 from .wkb import Part, parts_of_wkb
@@ -111,7 +112,8 @@ def read_features(
     memory_limit
         Bound on the peak resident set of the process, in bytes; a quarter of RAM when None.
     fields
-        Whether ids and costs are read; else ids are 1, 2, ... and costs 0, without `cost_field`.
+        Whether ids and costs are read; else ids are 1, 2, ... and costs 0, without `cost_field`,
+        and features without geometry are allowed: such as lines of `streams` of one cell.
     id_field, cost_field
         Fields in place of ``id`` and ``cost``, which must be there. Where one value of `id_field`
         is not a whole number from 1 to `MAX_ID`, all are names, and ids number these.
@@ -126,11 +128,8 @@ def read_features(
     path = path if isinstance(path, GeoObject) else Path(path)
     wanted = id_field or "id", cost_field or "cost"
     geometries, ids, costs, crs = _read(path, layer, limit_of(memory_limit), *wanted)
+    _refuse_or_tell_empty(path, geometries, refuse=fields)
     for number, parts in enumerate(geometries, 1):
-        if not parts:
-            raise InputError(
-                f"{path}: feature {number} has no geometry; add one or delete the feature"
-            )
         if problem := next(filter(None, map(_problem, parts)), None):
             raise InputError(f"{path}: feature {number} {problem}; repair it")
     if not fields:
@@ -184,6 +183,24 @@ def read_field(
                 f"{id_} has {found[int(id_)]!r}; correct one, or give them different ids"
             )
     return found
+
+
+def _refuse_or_tell_empty(path: object, geometries: list[list[Part]], *, refuse: bool) -> None:
+    """Refuse features without geometry, or warn of them, unless all are."""
+    empty = np.array([not parts for parts in geometries], bool)
+    if not empty.any():
+        return
+    if refuse or empty.all():
+        raise InputError(
+            f"{path}: feature {empty.argmax() + 1} has no geometry; add one or delete the feature"
+        )
+    log.warning(
+        "%s: %d of %d features without geometry, which cover no cell: %s",
+        path,
+        empty.sum(),
+        len(empty),
+        named(empty, lambda k: f"feature {k + 1}"),
+    )
 
 
 def _joined(geometries: list[list[Part]]) -> tuple[np.ndarray, np.ndarray, list[list[Part]]]:

@@ -608,6 +608,22 @@ def test_features_without_geometry_are_refused(tmp_path, kind):
             from_vector(GRID, save(kind, tmp_path, point(1, 1), empty))
 
 
+@KINDS
+def test_features_without_geometry_cover_nothing(tmp_path, kind, caplog):
+    """Where features stand for the cells that they cover."""
+    path = save(kind, tmp_path, None, point(1, 1), geometry("MultiPoint", []), point(-9, 1))
+    found = from_vector(GRID, path, fields=False, outside="skip")
+    assert found.given.tolist() == [1]
+    assert (
+        f"f.{kind}: 2 of 4 features without geometry, which cover no cell: feature 1, feature 3"
+        in (caplog.text)
+    )
+    with pytest.raises(InputError, match=r"1 of 4 features not inside .*: feature 4; clip"):
+        from_vector(GRID, path, fields=False, outside="snap", snap=1)
+    with pytest.raises(InputError, match="feature 1 has no geometry"):
+        from_vector(GRID, save(kind, tmp_path, None, None), fields=False)
+
+
 def test_empty_geometries_of_each_kind(tmp_path):
     for kind in ("Point", "LineString", "Polygon"):
         path = save("geojson", tmp_path, geometry(kind, []))

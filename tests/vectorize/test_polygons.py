@@ -26,7 +26,7 @@ from terrain_gpu.errors import InputError, PlanError
 from terrain_gpu.grid import GridSpec
 from terrain_gpu.grid.lengths import cell_areas
 from terrain_gpu.io.features import POLYGONS
-from terrain_gpu.io.vectors import _wkb_parts
+from terrain_gpu.io.wkb import parts_of_wkb
 from terrain_gpu.vectorize.polygon_problem import LabelPolygons, Outlines
 
 pytestmark = pytest.mark.usefixtures("no_fsync")
@@ -258,7 +258,7 @@ def test_geopackages_and_areas_in_degrees(tmp_path):
         "MultiPolygon"
     ]
     for wkb, (label, *own, several) in zip(shapes_, read(tmp_path / "p.geojson"), strict=True):
-        rings = [ring for _, rings in _wkb_parts(wkb)[0] for ring in rings]
+        rings = [ring for _, rings in parts_of_wkb(wkb)[0] for ring in rings]
         assert own == [cells[label - 1], areas[label - 1]]
         for ring, same in zip(rings, (r for rings in several for r in rings), strict=True):
             np.testing.assert_allclose(ring, same, atol=1e-9)
