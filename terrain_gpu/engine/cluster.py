@@ -18,6 +18,7 @@ import uuid
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator
 from contextlib import AbstractContextManager, closing, contextmanager, suppress
+from dataclasses import replace
 from functools import partial
 from itertools import islice
 from queue import Empty, SimpleQueue
@@ -220,6 +221,13 @@ class Cluster:
         self._needs = self._needs._replace(memory=plan.worker_memory or plan.memory)
         for address, room in self._room.items():
             refuse(address, room, self._needs)
+
+    def spare(self, plan: StreamPlan) -> int:
+        """Return the bytes that every worker may use beyond a plan; require that they may."""
+        used = plan.worker_memory or plan.memory
+        room = min([plan.memory_limit, *(room.memory for room in self._room.values())])
+        self._require(replace(plan, worker_memory=max(room, used)))
+        return max(room - used, 0)
 
     def map(self, run: Run, phase: Phase, state: State, blocks: Iterator[Block]) -> None:
         """Solve blocks in the workers; record them and add their knowledge in this process."""

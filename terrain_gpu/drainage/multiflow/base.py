@@ -19,12 +19,14 @@ import numpy as np
 from ...engine.operation import Operation, Phase, SolvedBlock, State
 from ...engine.plan import StreamPlan, fit_blocks, layer_bytes
 from ...engine.run import Run
+from ...errors import StoreError
 from ...grid import Block, BlockGrid
 from ...store.spill import Slots
 from ..division import geometry
 from ..loops import circle
 from ..rims import BlockRim, RimLines
 from .kernels import first_waiting
+from .remote import FLOWS, FlowDispatch
 from .visits import RINGS, Flow, FlowSteps, FlowVisits, KeptCells
 
 _FLOW, _CELLS = Phase("flow"), Phase("cells", writes=True)
@@ -123,28 +125,46 @@ class DividedFlow(Operation):
         """Return the findings."""
         return {}
 
+    def begin_flow(self, at: Block) -> tuple[Flow, int, int]:
+        """Read a block; return its flow before its first visit, and what `start` returns."""
+        flow = self._read_flow(at)
+        return flow, *self.start(at, flow, self._read_rings(at, self.layers[self.held :]))
+
+    def _read_flow(self, at: Block) -> Flow:
+        cells = self._read_rings(at, self.layers[: self.held])
+        return Flow.of(self.hold(cells), self.kept)
+
+    def _read_rings(self, at: Block, layers: list[Any]) -> list[np.ndarray]:
+        window = self.blocks.window(*at)
+        return [layer.read_ring(window, halo=RINGS) for layer in layers]
+
     def _find_rims(self, run: Run, state: FlowRims) -> None:
+        sizes = [layer.dtype.itemsize for layer in self.layers[: self.held]]
+        one = (self.blocks.block + 2 * RINGS) ** 2 * (sum(sizes) + self.kept.size)
+        spare = max(run.plan.memory_limit - run.plan.memory, 0)
+        visits: FlowDispatch | FlowVisits
+        if run.engine.remote:
+            if run.cluster is not None:
+                spare = run.cluster.spare(run.plan)
+            visits = FlowDispatch(run, state, spare // one)
+            visits.run()
+        else:
+            visits = self._visit_here(run, state, spare // one)
+        for i, j in np.argwhere(visits.left)[:1].tolist():
+            raise self._circle(state, (i, j))
+        run.told |= {"block_visits": visits.visits, "block_loads": visits.loads}
+
+    def _visit_here(self, run: Run, state: FlowRims, capacity: int) -> FlowVisits:
+        """Visit blocks in this process, which keeps so many beside those that are visited."""
         threads = max(run.plan.workers, 1)
         works: SimpleQueue[DivisionWork] = SimpleQueue()
         for _ in range(threads):
             works.put(self.new_work())
-        capacity = self.blocks.count
-        if run.folder is not None:
-            sizes = [layer.dtype.itemsize for layer in self.layers[: self.held]]
-            one = (self.blocks.block + 2 * RINGS) ** 2 * (sum(sizes) + self.kept.size)
-            capacity = threads + max(run.plan.memory_limit - run.plan.memory, 0) // one
+        capacity = self.blocks.count if run.folder is None else threads + capacity
         visits = FlowVisits(state.rims, (run.folder or Path()) / "flow", capacity, self.kept)
 
-        def cells(at: Block, layers: list[Any]) -> list[np.ndarray]:
-            window = self.blocks.window(*at)
-            return [layer.read_ring(window, halo=RINGS) for layer in layers]
-
-        def read(at: Block) -> Flow:
-            return Flow.of(self.hold(cells(at, self.layers[: self.held])), self.kept)
-
         def begin(at: Block) -> tuple[Flow, int]:
-            flow = read(at)
-            count, state.without[at] = self.start(at, flow, cells(at, self.layers[self.held :]))
+            flow, count, state.without[at] = self.begin_flow(at)
             return flow, count
 
         def advance(at: Block, flow: Flow, first: bool) -> tuple[int, np.ndarray]:
@@ -154,16 +174,23 @@ class DividedFlow(Operation):
             finally:
                 works.put(work)
 
-        of = FlowSteps(begin, read, advance, run.tick)
         try:
-            visits.run(of, threads)
-            for i, j in np.argwhere(visits.left)[:1].tolist():
-                flow, (r0, _, c0, _) = visits.load(of, (i, j)), self.blocks.window(i, j)
-                row, col = divmod(first_waiting(flow.codes, flow.waiting), flow.codes.shape[1])
-                raise circle(self.layers[1], r0 + row - RINGS, c0 + col - RINGS)
+            visits.run(FlowSteps(begin, self._read_flow, advance, run.tick), threads)
         finally:
             visits.close()
-        run.told |= {"block_visits": visits.visits, "block_loads": visits.loads}
+        return visits
+
+    def _circle(self, state: FlowRims, at: Block) -> StoreError:
+        """Return the error for a block where cells wait for inflow though nothing is left to do."""
+        flow, _, _ = self.begin_flow(at)
+        flow.enter(state.rims.around(at, state.unknown))
+        self.advance(at, flow, True, self.new_work())
+        row, col = divmod(first_waiting(flow.codes, flow.waiting), flow.codes.shape[1])
+        r0, _, c0, _ = self.blocks.window(*at)
+        return circle(self.layers[1], r0 + row - RINGS, c0 + col - RINGS)
+
+    def close(self) -> None:
+        FLOWS.forget()
 
     def solve(
         self,

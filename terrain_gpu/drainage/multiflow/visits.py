@@ -93,11 +93,32 @@ class Flow(NamedTuple):
         """Return values, flat in the first dimension, by rows and columns without the rings."""
         return cells.reshape(*self.codes.shape, *cells.shape[1:])[INNER]
 
+    @property
+    def ring(self) -> np.ndarray:
+        """What is known of the cells of the block and of those around it, by rows and columns."""
+        return self.values.reshape(*self.codes.shape, *self.values.shape[1:])[1:-1, 1:-1]
+
     def enter(self, ring: BlockRim) -> None:
         """Set what is known of the cells around the block."""
-        shape = *self.codes.shape, *self.values.shape[1:]
-        values = self.values.reshape(shape)[1:-1, 1:-1]
-        values[0], values[-1], values[:, 0], values[:, -1] = ring
+        cells = self.ring
+        cells[0], cells[-1], cells[:, 0], cells[:, -1] = ring
+
+    def learn(self, ring: BlockRim) -> None:
+        """Add what is known of the cells around the block; what was known stays."""
+        cells = self.ring
+        lines = cells[0], cells[-1], cells[:, 0], cells[:, -1]
+        self.enter(BlockRim(*map(self._with, lines, ring)))
+
+    def learn_rim(self, step: Block, rim: BlockRim) -> None:
+        """Add what is known of the rim of a block around this one, at this place: (-1, 0) is N."""
+        (down, right), (row, col) = step, ((0, np.s_[1:-1], -1)[k + 1] for k in step)
+        side = (rim.south, rim.east if right < 0 else rim.west, rim.north)[down + 1]
+        if down and right:
+            side = side[-1 if right < 0 else 0]
+        self.ring[row, col] = self._with(self.ring[row, col], side)
+
+    def _with(self, before: np.ndarray, found: np.ndarray) -> np.ndarray:
+        return np.where(is_unknown(found, self.unknown), before, found)
 
     def rim(self) -> BlockRim:
         """Return what is known of the cells at the rim of the block."""
@@ -105,6 +126,12 @@ class Flow(NamedTuple):
         for values, waits in zip(found, waiting, strict=True):
             values[waits != DONE] = self.unknown
         return found
+
+
+def is_unknown(values: np.ndarray, unknown: Any) -> np.ndarray:
+    """Return which values are not known yet; `unknown` may be NaN."""
+    found: np.ndarray = (values == unknown) | np.isnan(values)
+    return found
 
 
 class FlowSteps(NamedTuple):
