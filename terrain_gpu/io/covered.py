@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import NamedTuple, NoReturn
 
 import numpy as np
 
@@ -190,3 +190,13 @@ def beside(grid: GridSpec, place: np.ndarray) -> tuple[int, int]:
 def bounds(grid: GridSpec) -> str:
     west, south, east, north = grid.bounds
     return f"x {west} .. {east}, y {south} .. {north}"
+
+
+def refuse_outside(grid: GridSpec, path: object, outside: np.ndarray) -> NoReturn:
+    """Refuse a file of features, of which these are outside the raster."""
+    raise InputError(
+        f"{path}: {outside.sum()} of {len(outside)} features not inside the raster, "
+        f"which covers {bounds(grid)}: {named(outside, lambda k: f'feature {k + 1}')}; "
+        "clip the file to the raster first (ogr2ogr -clipdst)"
+        + (", or correct its CRS if it should lie there" if outside.all() else "")
+    )

@@ -6,7 +6,6 @@ import logging
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import NoReturn
 
 import numpy as np
 
@@ -26,6 +25,7 @@ from .covered import (
     covered_cells,
     most_cells,
     named,
+    refuse_outside,
 )
 from .crs import same_crs
 from .gdal import gdal_environment
@@ -350,7 +350,7 @@ def from_vector(
         found = read_features(path, grid, layer, limit, **own)  # type: ignore[arg-type]
         found.xy[:], beyond = _placed(grid, found.xy)
         if beyond.any() and outside == "error":
-            _refuse_outside(grid, path, np.isin(np.arange(len(found.parts)), found.owner[beyond]))
+            refuse_outside(grid, path, np.isin(np.arange(len(found.parts)), found.owner[beyond]))
         needed = found.nbytes + COVERED_BYTES * sum(
             most_cells(part) for parts in found.parts for part in parts
         )
@@ -371,7 +371,7 @@ def from_vector(
             list(map(len, places)), bool
         )
         if lost.any() and (outside == "snap" or lost.all()):
-            _refuse_outside(grid, path, lost)
+            refuse_outside(grid, path, lost)
     owner = owner[kept]
     return _places(cells[kept], found.ids[owner], found.costs[owner], owner, found.names)
 
@@ -397,15 +397,6 @@ def _inside(
             several = "s" * (len(one) > 1)
             log.warning("%d %s%s %s the raster: %s", len(one), what, several, done, names)
     return found.cells, found.kept
-
-
-def _refuse_outside(grid: GridSpec, path: object, outside: np.ndarray) -> NoReturn:
-    raise InputError(
-        f"{path}: {outside.sum()} of {len(outside)} features not inside the raster, "
-        f"which covers {bounds(grid)}: {named(outside, lambda k: f'feature {k + 1}')}; "
-        "clip the file to the raster first (ogr2ogr -clipdst)"
-        + (", or correct its CRS if it should lie there" if outside.all() else "")
-    )
 
 
 @checked()
