@@ -171,7 +171,7 @@ def _of_coordinates(array: Any, there: list[Any], told: Transform | None, name: 
 
 def _crs(array: Any, mapping: dict[str, Any], name: str) -> CRS | None:
     text = mapping.get("crs_wkt") or mapping.get("spatial_ref") or array.attrs.get("crs")
-    if not text and mapping.get("gridmapping_name"):
+    if not text and mapping.get("grid_mapping_name"):
         text = getattr(getattr(array, "rio", None), "crs", None)  # rioxarray reads CF parameters
         if not text:
             raise InputError(

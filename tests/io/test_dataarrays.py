@@ -61,6 +61,16 @@ def test_distances_are_those_of_the_array(names, up, lazy):
     assert found.path(60, 60).tolist() == plain.path(60, 60).tolist()
 
 
+def test_a_crs_of_parameters_is_not_lost(monkeypatch):
+    monkeypatch.setattr(xarray.DataArray, "rio", None, raising=False)  # without rioxarray
+    given = array(wkt=False).assign_coords(
+        crs=((), 0, {"grid_mapping_name": "transverse_mercator", "false_easting": 5e5})
+    )
+    given.encoding["grid_mapping"] = "crs"
+    with pytest.raises(InputError, match="told by parameters; import rioxarray"):
+        grid_of(given)
+
+
 def test_the_working_store_lives_as_long_as_the_result(scratch):
     found = terrain_gpu.slope(array()).layers["slope"].to_xarray()
     assert len(os.listdir(scratch)) == 1
