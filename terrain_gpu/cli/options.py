@@ -225,12 +225,12 @@ gpu_memory_limit_option = click.option(
 
 
 class Neighbours(click.Choice):
-    """How many neighbours a cell has; 16 is a choice of compute-sssp only."""
+    """How many neighbours a cell has; 16 is a choice for cost distances only."""
 
     def convert(self, value: Any, param: Any, ctx: Any) -> Any:
         if value == "16" and value not in self.choices:
             known = " or ".join(map(str, self.choices))
-            self.fail(f"16 neighbours are for compute-sssp; use {known} here", param, ctx)
+            self.fail(f"16 neighbours are for cost distances; use {known} here", param, ctx)
         return super().convert(value, param, ctx)
 
 

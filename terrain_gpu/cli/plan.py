@@ -56,6 +56,7 @@ PURPOSES = (
 )
 
 UNPLANNED = {
+    "overviews": "it reads each layer once, and writes a third of its cells",
     "query-index": "it reads as much of the index as --memory-limit allows",
 }
 """Commands without a plan, and why."""

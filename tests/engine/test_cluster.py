@@ -582,6 +582,7 @@ def test_a_worker_that_does_not_answer(store, scheduler, start_worker, monkeypat
 
 def test_the_dashboard_is_named(store, cluster, caplog):
     caplog.set_level(logging.INFO, "terrain_gpu")
+    cluster.wait_for_workers(2)  # another test may have killed one
     slope(store, client=cluster)
     (link,) = re.findall(r"2 worker.*; dashboard: (http://127.0.0.1:\d+)/status", caplog.text)
     with urllib.request.urlopen(f"{link}/health", timeout=HANGS) as answer:

@@ -398,8 +398,11 @@ def test_what_is_no_raster(data):
 
 
 def test_a_mask_is_not_overlooked():
-    with pytest.raises(InputError, match=r"data is a masked array; give \.filled"):
-        minimum_spanning_tree(np.ma.masked_less(np.eye(5), 1))
+    masked = np.ma.masked_less(np.random.default_rng(2).integers(0, 9, (20, 30)), 3)
+    found = minimum_spanning_tree(masked)
+    plain = minimum_spanning_tree(masked.filled(-1), nodata=-1)
+    assert np.array_equal(found.edges(), plain.edges())
+    assert (found.edge_count, found.components) == (plain.edge_count, plain.components)
 
 
 def test_verify_passes_and_catches_a_wrong_forest(tmp_path, monkeypatch):

@@ -394,9 +394,12 @@ def test_limits_that_are_none(tmp_path, how, no_fsync):
 
 
 def test_a_mask_is_not_overlooked():
-    z = np.ones((5, 5))
-    with pytest.raises(InputError, match="data is a masked array"):
-        shortest_paths(np.ma.masked_less(z, 1), [(0, 0)])
+    z = np.random.default_rng(2).integers(0, 9, (20, 30))
+    masked = np.ma.masked_less(z, 3)
+    source = [tuple(np.argwhere(z > 2)[0])]
+    found = shortest_paths(masked, source)
+    plain = shortest_paths(masked.filled(-1), source, nodata=-1)
+    assert np.array_equal(found.distance(), plain.distance(), equal_nan=True)
     with pytest.raises(InputError, match="friction is a masked array"):
         shortest_paths(z, [(0, 0)], cost="friction", friction=np.ma.masked_less(z, 1))
 

@@ -285,9 +285,8 @@ def test_the_format_tells_the_codes():
     assert f'"{neighbours.KNIGHT_BACKLINKS}"' in text
 
 
-@pytest.mark.parametrize("command", ["cost-matrix", "least-cost-network", "build-index"])
-def test_other_commands_say_where_16_neighbours_are(capfd, command):
-    words = [command, "s.zarr", "--connectivity", "16"]
+def test_the_index_says_where_16_neighbours_are(capfd):
+    words = ["build-index", "s.zarr", "--connectivity", "16"]
     code = options._guarded(lambda: group.main(words, standalone_mode=False))
     assert code == 2
-    assert "16 neighbours are for compute-sssp; use 8 or 4 here" in capfd.readouterr().err
+    assert "16 neighbours are for cost distances; use 8 or 4 here" in capfd.readouterr().err
