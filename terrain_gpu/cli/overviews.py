@@ -53,6 +53,9 @@ def command(
     terrain-gpu export dem.zarr/overviews/8 small.tif
     """
     if remove:
+        given = [name for name in ("resampling", "verify", "resume", "overwrite") if settings[name]]
+        if given:
+            raise click.UsageError(f"--remove builds nothing; leave out --{given[0]}")
         _remove(store, layers, json_target)
         return
     from ..overviews import build_overviews

@@ -222,8 +222,8 @@ def _results(
 def _of_levels(
     store: TileStore, check: Callable[..., Any]
 ) -> dict[str, Callable[..., tuple[dict[str, Any], str]]]:
-    """A check of each layer of each level of overviews, by name."""
-    from ..store.levels import levels_of
+    """A check of each overview of each level, by name."""
+    from ..store.levels import levels_of, made_from
 
     def on(level: TileStore, _: TileStore, name: str, **how: Any) -> tuple[dict[str, Any], str]:
         found, line = check(level, name, **how)
@@ -233,6 +233,7 @@ def _of_levels(
         f"overviews/{factor}/{name}": partial(on, level, name=name)
         for factor, level in levels_of(store)
         for name in level.layers
+        if made_from(level, name) is not None
     }
 
 

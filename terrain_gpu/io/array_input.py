@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from typing import Any
 
@@ -13,6 +14,8 @@ from .. import cells
 from ..errors import InputError
 from ..grid import GridSpec, Window
 from .crs import placed
+
+log = logging.getLogger(__name__)
 
 SIDES = ("y", "x"), ("lat", "lon"), ("latitude", "longitude"), ("Y", "X")
 """Names of the two dimensions, rows first."""
@@ -41,10 +44,8 @@ class ArrayInput:
         self.nodata = nodata_of(self._array, self.dtype)
         own = self._array.attrs
         self.units = str(own.get("units", ""))
-        self.scale, self.offset = (
-            float(own.get(name, default))
-            for name, default in (("scale_factor", 1), ("add_offset", 0))
-        )
+        self.scale = _number(own.get("scale_factor", 1), self.path, "scale_factor")
+        self.offset = _number(own.get("add_offset", 0), self.path, "add_offset")
         chunks = self._array.chunks or [[min(n, 1024)] for n in self._array.shape]
         self.chunk = tuple(max(sizes) for sizes in chunks)
         self.decoding = 3 * math.prod(self.chunk) * dtype.itemsize
@@ -79,6 +80,8 @@ def two_dimensions(array: Any, band: int | None, name: str) -> Any:
         if not 1 <= (band or 1) <= array.sizes[dim]:
             raise InputError(f"{name} has no band {band}; it has {array.sizes[dim]}")
         array = array.isel({dim: (band or 1) - 1})
+    if 0 in array.shape:
+        raise InputError(f"{name} has no cells: its shape is {array.shape}")
     if array.dims != pair:
         raise InputError(f"{name} has its columns first; use .transpose({pair[0]!r}, {pair[1]!r})")
     return array
@@ -181,16 +184,44 @@ def _crs(array: Any, mapping: dict[str, Any], name: str) -> CRS | None:
     units = [array.coords[d].attrs.get("units") for d in array.dims if d in array.coords]
     if not text and units == ["degrees_north", "degrees_east"]:
         text = "EPSG:4326"
+    if not text and str(array.dims[0]).startswith("lat") and _in_degrees(array):
+        log.warning(
+            "%s: its coordinates %s and %s are taken as degrees of WGS 84; set another coordinate "
+            "system with .rio.write_crs",
+            name,
+            *array.dims,
+        )
+        text = "EPSG:4326"
     try:
         return CRS.from_user_input(text) if text else None
     except CRSError as error:
         raise InputError(f"{name}: cannot parse its coordinate system: {error}") from None
 
 
+def _in_degrees(array: Any) -> bool:
+    """Whether its coordinates can be latitudes and longitudes."""
+    most = zip(array.dims, (90, 360), strict=True)
+    return all(
+        dim in array.coords and bool((np.abs(array.coords[dim].to_numpy()) <= size).all())
+        for dim, size in most
+    )
+
+
+def _number(value: Any, name: str, key: str) -> float | int:
+    """A number that an attribute holds; attributes may be arrays of one number."""
+    one = np.asarray(value)
+    if one.size != 1 or one.dtype.kind not in "biuf":
+        raise InputError(f"{name}: its {key} {value!r} is not a number; remove it, or set one")
+    found: float | int = one.reshape(()).item()
+    return found
+
+
 def nodata_of(array: Any, dtype: np.dtype) -> float | int | None:
     """The nodata value of a DataArray: `_FillValue` and its like; NaN of floats without one."""
     for key in ("_FillValue", "missing_value", "nodata"):
-        value = array.attrs.get(key)
-        if isinstance(value, int | float | np.number) and cells.fits(value.real, dtype):
-            return cells.as_scalar(np.asarray(value).item(), dtype, f"{called(array)}: {key}")
+        if (value := array.attrs.get(key)) is None:
+            continue
+        number = _number(value, called(array), key)
+        if cells.fits(number, dtype):  # else no cell equals it
+            return cells.as_scalar(number, dtype, f"{called(array)}: {key}")
     return math.nan if dtype.kind == "f" else None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import inspect
 import math
@@ -9,7 +10,7 @@ import os
 import shutil
 import tempfile
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
@@ -30,13 +31,34 @@ RASTERS = "friction", "barriers"
 """Arguments that may be arrays beside a DataArray; they become layers of their names."""
 
 
+_WORKING: weakref.WeakValueDictionary[str, WorkingStore] = weakref.WeakValueDictionary()
+
+
 class WorkingStore:
-    """A store in the folder for scratch files, removed when nothing refers to it any more."""
+    """A store in the folder for scratch files, removed when nothing refers to it any more.
+
+    Copies, and what is pickled and read again in this process, refer to it as well.
+    """
 
     def __init__(self) -> None:
         folder = tempfile.mkdtemp(prefix=".terrain-gpu-", dir=scratch_folder())
         self.path = os.path.join(folder, "store.zarr")
+        _WORKING[self.path] = self
         weakref.finalize(self, _remove, folder, os.getpid())
+
+    def __copy__(self) -> WorkingStore:
+        return self
+
+    def __deepcopy__(self, memo: Any) -> WorkingStore:
+        return self
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _working, (self.path,)
+
+
+def _working(path: str) -> WorkingStore | None:
+    """The store at a path, if this process made it; another one does not own it."""
+    return _WORKING.get(path)
 
 
 def _remove(folder: str, owner: int) -> None:
@@ -63,13 +85,10 @@ def takes_dataarrays(function: Callable[P, R]) -> Callable[P, R]:
             return function(*given.args, **given.kwargs)
         _refuse(given.arguments)
         store = WorkingStore()
+        layer = given.arguments.get("layer") or HEIGHTS
         given.arguments |= _stored(store, first, data, given.arguments)
-        try:
+        with _named(store, layer, called(data)):
             result = function(*given.args, **given.kwargs)
-        except TerrainError as error:  # it names what the caller gave
-            layer = os.path.join(store.path, given.arguments.get("layer") or HEIGHTS)
-            text = str(error).replace(layer, called(data)).replace(store.path, called(data))
-            raise type(error)(text, *error.args[1:]) from None
         template = two_dimensions(data, None, called(data))
         for layer in getattr(result, "layers", {}).values():
             layer.labels = Labels(template.coords, template.dims, mapping_name(template), store)
@@ -77,6 +96,20 @@ def takes_dataarrays(function: Callable[P, R]) -> Callable[P, R]:
         return result
 
     return call
+
+
+@contextlib.contextmanager
+def _named(store: WorkingStore, layer: str, what: str, of: str = "") -> Iterator[None]:
+    """Let errors name what the caller gave, not the store that it was written to."""
+    try:
+        yield
+    except TerrainError as error:
+        text = (
+            str(error)
+            .replace(os.path.join(store.path, layer), what)
+            .replace(store.path, of or what)
+        )
+        raise type(error)(text, *error.args[1:]) from None
 
 
 def _refuse(given: dict[str, Any]) -> None:
@@ -92,7 +125,8 @@ def _stored(store: WorkingStore, first: str, data: Any, given: dict[str, Any]) -
     how = {name: given[name] for name in ("memory_limit", "threads") if name in given}
     nodata = given.pop("nodata", None)
     name = given.get("layer") or HEIGHTS
-    convert_dataset(data, store.path, layer=name, nodata=nodata, **how)
+    with _named(store, name, called(data)):
+        convert_dataset(data, store.path, layer=name, nodata=nodata, **how)
     named: dict[str, Any] = {first: store.path}
     for one in RASTERS:
         array: Any = given.get(one)
@@ -103,7 +137,9 @@ def _stored(store: WorkingStore, first: str, data: Any, given: dict[str, Any]) -
             array = plain.copy(data=array).rename(one)
             array.attrs = {}
         if is_dataarray(array):
-            convert_dataset(array, store.path, layer=one, **how)
+            array = array.rename(one)
+            with _named(store, one, called(array), called(data)):
+                convert_dataset(array, store.path, layer=one, **how)
             named[one] = one
     return named
 

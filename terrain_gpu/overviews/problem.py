@@ -102,13 +102,15 @@ class Overview(Operation):
         return {**self.settings(), "finer": self.layers[0].identity}
 
     def refuse(self, *, overwrite: bool) -> None:
-        """Refuse an average of integers that float64 does not hold."""
+        """Refuse to average integers that float64 does not hold, or to replace another layer."""
         dtype = self.layers[0].dtype
         if self.resampling == "average" and dtype.kind in "iu" and dtype.itemsize == 8:
             raise InputError(
                 f"{self.shared}: layer {self.layer!r} holds {dtype.name}, whose averages are not "
                 "exact; choose nearest, min, max or mode"
             )
+        for output in self.outputs:
+            output.refuse(self, overwrite=overwrite)
 
     def plan(
         self, memory_limit: int | str | None, threads: int | None, gpu: Any = None

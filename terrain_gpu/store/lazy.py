@@ -24,6 +24,8 @@ class LayerArray(BackendArray):
 
     def __init__(self, layer: Layer) -> None:
         self.layer, self.shape, self.dtype = layer, layer.grid.shape, layer.dtype
+        # Layers are pickled without it.
+        self.store = None if layer.labels is None else layer.labels.store
 
     def __getitem__(self, key: indexing.ExplicitIndexer) -> Any:
         return indexing.explicit_indexing_adapter(

@@ -12,6 +12,7 @@ import os
 import shutil
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from ..errors import StoreError
@@ -25,8 +26,8 @@ from .metadata import (
     without_consolidated,
     write_group,
 )
-from .objects import ObjectPath, is_there
-from .swap import beside, exclusive, is_marked
+from .objects import ObjectPath
+from .swap import beside, exclusive, is_locked, is_marked, is_ours
 
 SMALLEST = 256
 """The coarsest level has at most so many rows and columns."""
@@ -80,16 +81,22 @@ def overviews_of(store: TileStore, name: str) -> tuple[list[int], list[int]]:
     for factor, level in levels_of(store):
         if name not in level.layers:
             continue
-        try:
-            layer = level.layer(name)
-            settings = layer.info.get("settings")
-            made_from = settings.get("finer") if isinstance(settings, dict) else None
-        except StoreError:
-            made_from = None
-        whole = made_from == identity
+        if (finer := made_from(level, name)) is None:
+            continue
+        whole = finer == identity
         (fresh if whole else other).append(factor)
-        identity = layer.identity if whole else ""
+        identity = level.layer(name).identity if whole else ""
     return fresh, other
+
+
+def made_from(level: TileStore, name: str) -> str | None:
+    """Digest of the layer that an overview was made from, "" if damaged; None for others."""
+    with contextlib.suppress(StoreError):
+        settings = level.layer(name).info.get("settings")
+        if not isinstance(settings, dict) or "overview_of" not in settings:
+            return None
+        return str(settings.get("finer"))
+    return ""
 
 
 def begin_level(root: Any, factor: int, grid: GridSpec) -> None:
@@ -105,6 +112,11 @@ def begin_level(root: Any, factor: int, grid: GridSpec) -> None:
     with output_errors(root), exclusive(root):
         if is_marked(place):
             return
+        if is_marked(folder):
+            raise StoreError(
+                f"{folder}: a layer of this name is in the way; rename its folder, for the name is "
+                "reserved now"
+            )
         if not (folder / "zarr.json").exists():
             folder.mkdir(exist_ok=True)
             write_whole(folder / "zarr.json", plain_group())
@@ -159,9 +171,9 @@ def _listed(asset: str, grid: GridSpec) -> dict[str, Any]:
 
 def drop_overviews(root: Any, name: str) -> None:
     """Remove the overviews of a layer that was replaced or removed."""
-    if is_there(root / FOLDER_OF_LEVELS / "zarr.json"):
+    if is_marked(place_of(root, 2)):
         with contextlib.suppress(StoreError):  # a run is writing them, and records the old cells
-            remove_overviews(TileStore.open(root), [name])
+            _remove_from_levels(TileStore.open(root), [name])
 
 
 def remove_overviews(store: TileStore, names: Iterable[str] | None = None) -> list[str]:
@@ -170,26 +182,57 @@ def remove_overviews(store: TileStore, names: Iterable[str] | None = None) -> li
     Raises
     ------
     StoreError
-        when a run is writing them.
+        when there is no such layer, or a run is writing overviews.
     OutputError
         when files cannot be removed.
     """
-    from .manage import remove_layers
-
-    wanted = None if names is None else set(names)
-    had: set[str] = set()
-    for _, level in levels_of(store):
-        found = [name for name in level.layers if wanted is None or name in wanted]
-        if found:
-            remove_layers(level, found, force=True)
-        had |= set(found)
+    if names is not None:
+        names = list(names)
+        known = {*store.layers, *(name for _, level in levels_of(store) for name in level.layers)}
+        for name in names:
+            if name not in known:
+                store.layer(name)  # which says what there is
+        return _remove_from_levels(store, names)
+    had = {name for _, level in levels_of(store) for name in level.layers}
     folder = store.path / FOLDER_OF_LEVELS
-    if wanted is not None or not is_there(folder / "zarr.json"):
-        return sorted(had)
     if isinstance(folder, ObjectPath):
-        folder.delete_below(name for name, _ in folder.walk())
+        names_below = (name for name, _ in folder.walk())
+        folder.delete_below(
+            name for name in names_below if name[:1].isdigit() or name == "zarr.json"
+        )
     else:
-        with output_errors(store.path):
-            shutil.rmtree(folder)
+        with output_errors(store.path), exclusive(store.path):
+            _remove_levels(folder)
     list_levels(store)
     return sorted(had)
+
+
+def _remove_from_levels(store: TileStore, names: list[str]) -> list[str]:
+    from .manage import remove_layers
+
+    had: set[str] = set()
+    for _, level in levels_of(store):
+        # Others were computed in the level itself.
+        if found := [n for n in level.layers if n in names and made_from(level, n) is not None]:
+            remove_layers(level, found, force=True)
+        had |= set(found)
+    return sorted(had)
+
+
+def _remove_levels(folder: Path) -> None:
+    """Remove levels, the coarsest first, so that a removal that is interrupted leaves others."""
+    found = [path for path in folder.glob("[0-9]*") if path.name.split(".")[0].isdecimal()]
+    for path in found:
+        for manifest in path.glob(".incomplete/*.jsonl"):
+            if is_locked(manifest):
+                raise StoreError(f"{path}: a run is writing {manifest.stem!r}; wait for its end")
+    for path in sorted(found, key=lambda path: -int(path.name.split(".")[0])):
+        if is_ours(path) or path.suffix == ".removed":
+            gone = beside(path, "removed")
+            shutil.rmtree(gone, ignore_errors=True)
+            os.rename(path, gone)
+            shutil.rmtree(gone)
+    if folder.is_dir() and not is_marked(folder) and not any(folder.glob("[0-9]*")):
+        (folder / "zarr.json").unlink(missing_ok=True)
+        with contextlib.suppress(OSError):  # it holds something else
+            folder.rmdir()

@@ -1,15 +1,17 @@
 """DataArrays, masked arrays and geometries into functions, and lazy DataArrays out of them."""
 
+import copy
 import gc
 import os
+import pickle
 
 import numpy as np
 import pytest
 from rasterio.crs import CRS
 
 import terrain_gpu
-from terrain_gpu.errors import InputError
-from terrain_gpu.io.array_input import grid_of
+from terrain_gpu.errors import InputError, StoreError
+from terrain_gpu.io.array_input import grid_of, nodata_of
 from terrain_gpu.io.places import as_places
 
 xarray = pytest.importorskip("xarray")
@@ -78,6 +80,49 @@ def test_the_working_store_lives_as_long_as_the_result(scratch):
     del found
     gc.collect()
     assert not os.listdir(scratch)
+
+
+@pytest.mark.parametrize("chunks", [None, 64])
+@pytest.mark.parametrize(
+    "again", [copy.deepcopy, copy.copy, lambda a: pickle.loads(pickle.dumps(a))]
+)
+def test_copies_keep_the_working_store(scratch, chunks, again):
+    found = terrain_gpu.slope(array()).to_xarray(chunks).slope
+    right = found.to_numpy()
+    found = terrain_gpu.slope(array()).to_xarray(chunks).slope
+    other = again(found)
+    del found
+    gc.collect()
+    assert np.array_equal(other.to_numpy(), right, equal_nan=True)
+    del other
+    gc.collect()
+    assert not os.listdir(scratch)
+
+
+def test_latitudes_without_units_are_degrees(caplog):
+    given = array(names=("lat", "lon"), wkt=False)
+    assert grid_of(given).crs_wkt == ""  # these are metres
+    degrees = given.assign_coords(lat=40 - 0.01 * np.arange(ROWS), lon=7 + 0.01 * np.arange(COLS))
+    assert grid_of(degrees).crs_code == "EPSG:4326"
+    assert "lat and lon are taken as degrees of WGS 84" in caplog.text
+
+
+def test_attributes_of_an_array_that_cannot_be_read():
+    one = array().assign_attrs(_FillValue=np.array([0], np.float32))
+    assert nodata_of(one, one.dtype) == 0
+    for key, value in (("_FillValue", "0"), ("scale_factor", "abc")):
+        with pytest.raises(InputError, match=f"its {key} '{value}' is not a number"):
+            terrain_gpu.slope(array().assign_attrs({key: value}))
+    with pytest.raises(InputError, match="has no cells"):
+        terrain_gpu.slope(array()[:0])
+
+
+def test_messages_name_the_friction(scratch):
+    with pytest.raises(
+        StoreError, match=r"^DataArray: has a different grid .* than DataArray 'friction'"
+    ) as error:
+        terrain_gpu.shortest_paths(array(), SOURCES, cost="friction", friction=array(up=True))
+    assert str(scratch) not in str(error.value)
 
 
 def test_a_lazy_array_is_never_computed_whole(tmp_path):

@@ -272,12 +272,68 @@ def test_in_a_bucket(store, bucket):
     assert objects(url) == files(store)
 
 
+def test_layers_computed_in_a_level_are_not_replaced(store):
+    build_overviews(store)
+    slope(store / "overviews/2")
+    slope(store)
+    with pytest.raises(InputError, match="layer 'slope' does not hold overviews"):
+        build_overviews(store, overwrite=True)
+    level = TileStore.open(place_of(store, 2)).layer("slope")
+    assert level.info["settings"]["slope_of"] == "elevation"
+    assert programs.forked(f"terrain-gpu verify {store}").returncode == 0
+
+
+def test_only_levels_are_removed(store):
+    folder = store / "overviews"
+    slope(store, into="overviews_")
+    (store / "overviews_").rename(folder)  # as an earlier version called a layer
+    with pytest.raises(StoreError, match="a layer of this name is in the way"):
+        build_overviews(store)
+    assert remove_overviews(TileStore.open(store)) == []
+    assert (folder / "zarr.json").exists()
+    folder.rename(store / "other")
+    build_overviews(store, layers=["elevation"])
+    (folder / "mine").mkdir()
+    remove_overviews(TileStore.open(store))
+    assert [path.name for path in folder.iterdir()] == ["mine"]
+    assert "multiscales" not in zarr.open_group(store, mode="r").attrs
+
+
+@pytest.mark.parametrize("left", [(2, 4), ()])
+def test_a_removal_that_was_interrupted(store, left):
+    before = files(store)
+    build_overviews(store)
+    for factor in (16, 8, 4, 2):
+        if factor not in left:
+            shutil.rmtree(place_of(store, factor))
+    if not left:
+        shutil.rmtree(store / "overviews")
+    remove_overviews(TileStore.open(store))
+    assert files(store) == before
+
+
+def test_levels_that_a_run_writes_are_not_removed(store):
+    def remove(cells, total):
+        with pytest.raises(StoreError, match="a run is writing 'elevation'"):
+            remove_overviews(TileStore.open(store))
+
+    build_overviews(store, progress=remove)
+    check(store)
+
+
 def test_wrong_input(store):
     build_overviews(store)
     with pytest.raises(StoreError, match=r"a level of .*dem.zarr; build the overviews of that"):
         build_overviews(store / "overviews/2")
     with pytest.raises(StoreError, match="no layer 'nix'; it has: elevation"):
         build_overviews(store, layers=["nix"])
+    with pytest.raises(StoreError, match="no layer 'nix'; it has: elevation"):
+        remove_overviews(TileStore.open(store), ["nix"])
+    told = programs.forked(f"terrain-gpu overviews {store} --remove --verify")
+    assert (told.returncode, "--remove builds nothing; leave out --verify" in told.stderr) == (
+        2,
+        True,
+    )
     with pytest.raises(InputError, match="layers 'elevation': give a list of names of layers"):
         build_overviews(store, layers="elevation")
     with pytest.raises(InputError, match="resampling 'bilinear'"):
