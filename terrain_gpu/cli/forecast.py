@@ -221,7 +221,7 @@ def learned(purpose: str, case: Case, file: str) -> Case:
         # Batches are solved in threads of their tasks, whose processor seconds are not told.
         clock = "processor_seconds" if case.pairs != "all" else "seconds"
         used = sum(float(one[clock]) for one in each.values())
-        batches = told["result"]["batches"] if case.pairs == "all" else 0
+        batches = told["result"].get("batches", 0)
         command, visits = told["command"], told["result"].get("block_visits_per_block", case.visits)
     except OSError as error:
         raise InputError(f"--like {file}: cannot be read: {error.strerror}") from error
@@ -237,6 +237,10 @@ def learned(purpose: str, case: Case, file: str) -> Case:
         )
     if command != wanted:
         raise InputError(f"--like {file}: a report of {command}; --for {purpose} needs {wanted}")
+    if purpose == "least-cost-network" and (batches > 0) != (case.pairs == "all"):
+        raise InputError(
+            f"--like {file}: a network of other pairs; give one of --pairs {case.pairs}"
+        )
     case = case._replace(visits=visits)
     own = sum(_work(purpose, cells, case).values())
     if case.pairs == "all":
