@@ -45,6 +45,8 @@ class Pause(NamedTuple):
         numbers = itertools.count(1)
 
         def hook(event: str, args: tuple[Any, ...]) -> None:
+            if event == "os.rename" and not os.path.isdir(os.path.dirname(args[1])):
+                return  # the first file of a folder is renamed again once there is one
             if event == self.event and any(self.path in str(part) for part in args):
                 number = next(numbers)
                 if number == self.number:
