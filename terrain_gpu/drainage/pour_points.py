@@ -188,11 +188,12 @@ def naming_nearest(store: TileStore, directions: str) -> Iterator[None]:
     except OutsideError as error:
         if directions not in store.layers:
             raise
-        nearest = _nearest(store, open_directions(store, directions), error.cell)
+        # What is outside is refused before it could be snapped.
+        nearest = _nearest(store, open_directions(store, directions), error.cell, snaps=False)
         raise OutsideError(f"{error}; {nearest}", error.cell) from None
 
 
-def _nearest(store: TileStore, codes: Layer, cell: tuple[int, int]) -> str:
+def _nearest(store: TileStore, codes: Layer, cell: tuple[int, int], *, snaps: bool = True) -> str:
     """The nearest cell of a channel, or else the nearest that drains, and what to do."""
     channels = _channels(store, codes)
     for layer, name in ((channels, "of a channel"), (codes, "that drains")):
@@ -200,7 +201,7 @@ def _nearest(store: TileStore, codes: Layer, cell: tuple[int, int]) -> str:
             ((x, y),) = cell_centres(codes.grid, found[None]).tolist()
             return (
                 f"the cell {name} nearest to the first is row {found[0]}, column {found[1]} "
-                f"(x {x}, y {y}): move it there, or snap it (--snap)"
+                f"(x {x}, y {y}): move it there" + ", or snap it (--snap)" * snaps
             )
     return f"no cell within {_REACH[-1]} cells of the first drains: move it"
 

@@ -9,7 +9,7 @@ from typing import NamedTuple, NoReturn
 import numpy as np
 
 from ..arguments import Settling
-from ..errors import InputError
+from ..errors import InputError, OutsideError
 from ..grid import GridSpec
 from .wkb import Part
 
@@ -192,11 +192,14 @@ def bounds(grid: GridSpec) -> str:
     return f"x {west} .. {east}, y {south} .. {north}"
 
 
-def refuse_outside(grid: GridSpec, path: object, outside: np.ndarray) -> NoReturn:
-    """Refuse a file of features, of which these are outside the raster."""
-    raise InputError(
+def refuse_outside(
+    grid: GridSpec, path: object, outside: np.ndarray, place: np.ndarray
+) -> NoReturn:
+    """Refuse a file of features, of which these are outside the raster, the first at `place`."""
+    raise OutsideError(
         f"{path}: {outside.sum()} of {len(outside)} features not inside the raster, "
         f"which covers {bounds(grid)}: {named(outside, lambda k: f'feature {k + 1}')}; "
         "clip the file to the raster first (ogr2ogr -clipdst)"
-        + (", or correct its CRS if it should lie there" if outside.all() else "")
+        + (", or correct its CRS if it should lie there" if outside.all() else ""),
+        beside(grid, place),
     )

@@ -350,7 +350,8 @@ def from_vector(
         found = read_features(path, grid, layer, limit, **own)  # type: ignore[arg-type]
         found.xy[:], beyond = _placed(grid, found.xy)
         if beyond.any() and outside == "error":
-            refuse_outside(grid, path, np.isin(np.arange(len(found.parts)), found.owner[beyond]))
+            those = np.isin(np.arange(len(found.parts)), found.owner[beyond])
+            refuse_outside(grid, path, those, found.xy[beyond][0, ::-1])
         needed = found.nbytes + COVERED_BYTES * sum(
             most_cells(part) for parts in found.parts for part in parts
         )
@@ -371,7 +372,7 @@ def from_vector(
             list(map(len, places)), bool
         )
         if lost.any() and (outside == "snap" or lost.all()):
-            refuse_outside(grid, path, lost)
+            refuse_outside(grid, path, lost, places[lost.argmax()][0])
     owner = owner[kept]
     return _places(cells[kept], found.ids[owner], found.costs[owner], owner, found.names)
 

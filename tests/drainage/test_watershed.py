@@ -402,9 +402,21 @@ def test_the_nearest_channel_is_named(tmp_path, capsys):
             words = f"the cell {name} nearest to the first is row {row}, column {col} "
             with pytest.raises(InputError, match=words):
                 watershed(store, [point], directions="codes")
-            option = f"--pour-point-rowcol {point[0]},{point[1]}"
-            assert call(f"watershed {store} --directions codes {option}") == 2
-            assert words in capsys.readouterr().err
+            ((x, y),) = cell_centres(grid, np.array([point])).tolist()
+            shape = {"type": "Point", "coordinates": [x, y]}
+            file = tmp_path / "point.geojson"
+            feature = {"type": "Feature", "crs": None, "properties": {}, "geometry": shape}
+            file.write_text(json.dumps(feature))
+            for option in (
+                f"--pour-point-rowcol {point[0]},{point[1]}",
+                f"--pour-point {x},{y}",
+                f"--pour-points {file}",
+            ):
+                assert call(f"watershed {store} --directions codes {option}") == 2
+                told = capsys.readouterr().err
+                assert words in told
+                # --snap comes too late for what is outside.
+                assert ("snap it (--snap)" in told) == (beside == point)
     flow_accumulation(store, directions="codes", areas=True, overwrite=True)  # streams are stale
     with pytest.raises(InputError, match="the cell that drains nearest"):
         watershed(store, [(75, 40)], directions="codes")
