@@ -13,6 +13,7 @@ import threading
 import urllib.request
 import uuid
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 
 from terrain_gpu.store.objects import ObjectPath
 
@@ -61,6 +62,15 @@ def new_bucket(server: str, patch, scratch) -> str:
     name = f"b-{uuid.uuid4().hex}"
     request(f"{server}/{name}", "PUT")
     return f"s3://{name}"
+
+
+def files(folder: Path) -> dict[str, bytes]:
+    """All files below a folder, as `objects` gives those of a bucket."""
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in folder.rglob("*")
+        if path.is_file()
+    }
 
 
 def objects(url: str) -> dict[str, bytes]:

@@ -238,7 +238,6 @@ def _of_levels(
 
 
 def _data(store: TileStore, name: str, **how: Any) -> tuple[dict[str, Any], str]:
-    from ..engine.plan import threads_of
     from ..engine.proof import Limits, check_blocks, plan_threads
 
     layer, limits = store.layer(name), Limits(**how)
@@ -248,10 +247,8 @@ def _data(store: TileStore, name: str, **how: Any) -> tuple[dict[str, Any], str]
         nonlocal tiles
         tiles += found
 
-    cluster = limits.cluster
-    threads = threads_of(limits.threads) if cluster is None else cluster.threads
     one = layer.block_size**2 * layer.dtype.itemsize
-    plan = plan_threads(layer.blocks, layer.dtype.name, threads, one, limits)
+    plan = plan_threads(layer.blocks, layer.dtype.name, limits.checkers, one, limits)
     check_blocks(plan, layer.blocks, [], partial(_tiles, layer), add, limits)
     found = {"tiles": tiles, "digest": layer.info.get("digest")}
     if not layer.is_sealed:

@@ -17,7 +17,7 @@ from ..errors import StoreError, VerificationError
 from ..grid import Block, BlockGrid
 from ..progress import Progress, silent
 from ..store import Layer, TileStore
-from .plan import COMPILED_BASELINE, StreamPlan, fit_blocks, limit_of, loaded
+from .plan import COMPILED_BASELINE, StreamPlan, fit_blocks, limit_of, loaded, threads_of
 from .schedule import stream
 
 if TYPE_CHECKING:
@@ -44,6 +44,11 @@ class Limits(NamedTuple):
     threads: int | None = None
     progress: Progress = silent
     cluster: Cluster | None = None
+
+    @property
+    def checkers(self) -> int:
+        """How many threads check blocks, in this process or in each worker."""
+        return threads_of(self.threads) if self.cluster is None else self.cluster.threads
 
     def here(self) -> Limits:
         """For a pass that needs what this process knows of all blocks."""
@@ -81,7 +86,7 @@ def plan_proof(
             scratch=max(sizes) + 64 * blocks.rows,
             held=held,
             memory_limit=limits.memory_limit,
-            threads=limits.threads if cluster is None else cluster.threads,
+            threads=limits.checkers,
         )
 
 

@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 
 from ..cells import is_nodata
-from ..engine.plan import threads_of
 from ..engine.proof import Limits, RunRecord, check_blocks, plan_threads, wrong
 from ..errors import StoreError
 from ..grid import Block
@@ -55,9 +54,7 @@ def verify_overview(fine: Any, coarse: Any, how: str, limits: Limits) -> dict[st
 
     side = min(fine.block_size, max(coarse.grid.shape))
     one = side * fine.dtype.itemsize * (2 * fine.block_size + 2 * side) + 160 * _STRIP * side
-    cluster = limits.cluster
-    threads = threads_of(limits.threads) if cluster is None else cluster.threads
-    plan = plan_threads(coarse.blocks, coarse.dtype.name, threads, one, limits)
+    plan = plan_threads(coarse.blocks, coarse.dtype.name, limits.checkers, one, limits)
     check_blocks(plan, coarse.blocks, [], partial(_check, fine, coarse, how), add, limits)
     return {"cells": cells}
 

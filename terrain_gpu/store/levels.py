@@ -79,9 +79,8 @@ def overviews_of(store: TileStore, name: str) -> tuple[list[int], list[int]]:
     other: list[int] = []
     identity = store.layer(name).identity
     for factor, level in levels_of(store):
-        if name not in level.layers:
-            continue
-        if (finer := made_from(level, name)) is None:
+        finer = made_from(level, name) if name in level.layers else None
+        if finer is None:
             continue
         whole = finer == identity
         (fresh if whole else other).append(factor)

@@ -6,7 +6,7 @@ import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from ..arguments import checked, flag, text, whole, wrong
+from ..arguments import checked, flag, names, whole
 from ..grid.spec import MAX_SIDE
 from .labels import CHUNK, import_lazy
 from .metadata import TileStore
@@ -19,13 +19,7 @@ def _chunks(name: str, value: Any) -> int | None:
     return None if value is None else whole(name, value, 1, MAX_SIDE)
 
 
-def _layers(name: str, value: Any) -> list[str]:
-    if isinstance(value, list | tuple):
-        return [text(name, one) for one in value]
-    raise wrong(name, value, "a list of names of layers")
-
-
-@checked(chunks=_chunks, masked=flag, layers=_layers)
+@checked(chunks=_chunks, masked=flag, layers=names)
 def open(
     store: str | os.PathLike[str],
     layers: Sequence[str] | None = None,
@@ -67,5 +61,5 @@ def open(
     >>> terrain_gpu.open("dem.zarr").elevation.mean().compute()
     """
     opened = TileStore.open(store)
-    names = opened.layers if layers is None else layers
-    return import_lazy().to_dataset(map(opened.layer, names), chunks, masked=masked)
+    wanted = opened.layers if layers is None else layers
+    return import_lazy().to_dataset(map(opened.layer, wanted), chunks, masked=masked)

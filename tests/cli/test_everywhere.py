@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 import rasterio
 import test_paths as of_paths
-from bucket import objects
+from bucket import files, objects
 from cluster import processes
 from samples import DEMS, ROOT, SAMPLE
 
@@ -136,14 +136,6 @@ def run_all(where: dict[str, Any], *more: str, core: bool = False) -> dict[str, 
     store = str(where["store"])
     found = objects(store) if "://" in store else files(Path(store))
     return {**found, **{f"out: {name}": data for name, data in files(out).items()}}
-
-
-def files(folder: Path) -> dict[str, bytes]:
-    return {
-        str(path.relative_to(folder)): path.read_bytes()
-        for path in folder.rglob("*")
-        if path.is_file()
-    }
 
 
 def assert_same_files(one: dict[str, bytes], other: dict[str, bytes]) -> None:

@@ -11,7 +11,7 @@ import programs
 import pytest
 import reference
 import zarr
-from bucket import objects
+from bucket import files, objects
 from contract import OperationContract, Stop, make_store, same, stop_at, whole
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -36,11 +36,6 @@ from terrain_gpu.store.manage import remove_layers, rename_layer
 pytestmark = pytest.mark.usefixtures("no_fsync")
 
 AVERAGED = st.sampled_from([np.dtype(f"<{kind}") for kind in ["u1", "i2", "i4", "u4", "f4", "f8"]])
-
-
-def files(folder):
-    found = (path for path in folder.rglob("*") if path.is_file())
-    return {str(path.relative_to(folder)): path.read_bytes() for path in found}
 
 
 @pytest.fixture

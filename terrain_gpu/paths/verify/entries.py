@@ -27,7 +27,6 @@ from ...engine.plan import (
     limit_of,
     loaded,
     require,
-    threads_of,
 )
 from ...engine.proof import Limits, check_blocks, plan_threads
 from ...errors import VerificationError
@@ -100,8 +99,7 @@ def plan_entries(index: CheckedIndex, model: CostModel, limits: Limits) -> Strea
         limit,
         f"to verify a distance index in blocks of {block} ({format_size(one)} for a thread)",
     )
-    most = threads_of(limits.threads) if cluster is None else cluster.threads
-    threads = min(most, index.blocks.count, (limit - baseline) // one)
+    threads = min(limits.checkers, index.blocks.count, (limit - baseline) // one)
     return plan_threads(index.blocks, index.dtype.name, threads, one, limits)
 
 
