@@ -205,6 +205,7 @@ def finish(_app: object, page: str, source: list[str]) -> None:
     text = relinked(source[0], page, f"docs/{page}.md")
     if page == "index":  # the guides have a page of their own
         text = re.sub(r"^## How-to guides\n.*?^(?=## )", "", text, flags=re.S | re.M)
+        text = text.replace("(#how-to-guides)", "(made/how-to.md)")
     if page.startswith("gallery/"):  # the script itself in place of a link to it
         text = re.sub(r"^\[[^]]*\]\((\w+\.py)\)$", r"```{literalinclude} \1\n```", text, flags=re.M)
     below = children(page, text)

@@ -1,15 +1,13 @@
 #!/usr/bin/env bash
-# Build the documentation site into build/docs/html, in an environment of its own (build/docs/venv). Warnings are
-# errors: a link that leads nowhere, a page in no table of contents, a docstring that cannot be read.
-# Arguments go to sphinx-build. $PYTHON names the interpreter of the environment (default python3); $DOCS_VENV another
-# folder for it.
+# Build the documentation site into build/docs/html, in an environment of its own (build/docs/venv, or $DOCS_VENV).
+# Warnings are errors: a link that leads nowhere, a page in no table of contents, a docstring that cannot be read.
+# Arguments go to sphinx-build.
 set -euo pipefail
-cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.."
+source "$(dirname -- "${BASH_SOURCE[0]}")/environment.sh"
 
-venv=${DOCS_VENV:-build/docs/venv}
-if [[ ! -x $venv/bin/sphinx-build ]]; then
-    "${PYTHON:-python3}" -m venv "$venv"
-    "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --editable '.[docs]'
-fi
+cd "$repo"
+venv=${DOCS_VENV:-$repo/build/docs/venv}
+mkdir -p build/docs
+install_project "[docs]"
 "$venv/bin/sphinx-build" -W --keep-going --quiet "$@" docs build/docs/html
 echo "build/docs/html/index.html"

@@ -84,6 +84,29 @@ def test_the_made_reference_is_whole():
     assert all(f"[{name}](python/{name}.md) |" in pages["python"] for name in terrain_gpu.__all__)
 
 
+OPTION = re.compile(r"(?<![\w-])--?[a-z][\w-]*")
+
+
+def test_the_reference_names_every_option():
+    """Each in the section of its command, or among those shared by all; no table has one more."""
+    text = re.sub(r"^####.*\n", "", PAGES["docs/reference.md"], flags=re.M)
+    parts = dict(re.findall(r"^### (?:terrain-gpu )?(.*)\n((?:(?!##).*\n)*)", text, re.M))
+    shared = set(OPTION.findall(parts["Options shared by several commands"]))
+    assert "--scheduler" in shared
+    for name, command in group.commands.items():
+        options = [
+            one for one in command.params if isinstance(one, click.Option) and not one.hidden
+        ]
+        own = {word for option in options for word in [*option.opts, *option.secondary_opts]}
+        named = shared | set(OPTION.findall(parts[name]))
+        assert [one.name for one in options if named.isdisjoint(one.opts)] in ([], ["version"]), (
+            name
+        )
+        rows = re.findall(r"^\| (`-.*?) (?<!\\)\| ", parts[name], re.M)
+        listed = {word for row in rows for word in re.findall(r"`(--[\w-]+)", row)}
+        assert listed <= own, name
+
+
 def test_links_of_made_pages_are_moved():
     moved = CONF["relinked"](
         "[a](docs/format.md#x) [b](tests/x.py) ![c](docs/i.png)", "made/changelog", "CHANGELOG.md"
